@@ -18,7 +18,7 @@ use crate::protocol::{Channel, Report};
 use crate::spec::{Job, Mode, Run, Target};
 use crate::system;
 use crate::threaded::Threaded;
-use crate::window::Prepared;
+use crate::window::PreparedTrace;
 
 /// The child's `main`, which a program calls if its first argument is [`CHILD_ARGUMENT`](crate::CHILD_ARGUMENT). It reads
 /// the job from standard input, performs the run, and reports on standard output. A program whose global allocator is
@@ -74,7 +74,7 @@ fn perform(channel: &mut Channel) -> Result<Report, ChildError> {
         .map_err(io::Error::from)
         .map_err(ChildError::system("read the job"))?;
     let pause_after = job.spec.stop_at.filter(|_| job.run == Run::Measured);
-    let mut trace = Prepared::new(WithProfiles::new(TraceReader::open(&job.spec.trace)?), pause_after, &job.spec)?;
+    let mut trace = PreparedTrace::new(WithProfiles::new(TraceReader::open(&job.spec.trace)?), pause_after, &job.spec)?;
     let touch = job.spec.touch;
     match (&job.spec.on, job.spec.mode) {
         (Target::Native(design), Mode::Ordered) => {
@@ -83,7 +83,7 @@ fn perform(channel: &mut Channel) -> Result<Report, ChildError> {
                 Run::Control => native::control(&plan, &mut trace),
                 Run::Measured => native::measured(plan, touch, &mut trace, channel),
                 Run::Timed => native::timed(plan, touch, &mut trace),
-                Run::System(warm_up, watched) => system::run(plan, touch, &mut trace, warm_up, watched),
+                Run::System(warm_up, probe) => system::run(plan, touch, &mut trace, warm_up, probe),
             }
         }
         (Target::Malloc { preload }, Mode::Ordered) => {

@@ -5,8 +5,8 @@ use hksim_linux_probe::page_flags::FolioPart;
 use serde::{Deserialize, Serialize};
 
 use crate::folios::FolioParts;
+use crate::fork_frames::Changed;
 use crate::page_snapshot::{FRAME_PAGES, Frame};
-use crate::shared::Changed;
 
 /// A change that matches no rule: a page, its states before and after, and the traps on it (or on its frame).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

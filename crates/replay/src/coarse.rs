@@ -13,12 +13,12 @@ use crate::error::ChildError;
 use crate::malloc::watch_process;
 use crate::native::{Native, lock_heap, open, ready, step};
 use crate::null::Null;
+use crate::prefault::{MeasuredHeap, prefault};
 use crate::process::ProcessMemory;
 use crate::protocol::{MeasuredReport, Report};
 use crate::result::{Control, Mark, Replayed, Skipped};
-use crate::settle::{Heap, settle};
 use crate::usage::Usage;
-use crate::window::{Prepared, Step, Watch, drive};
+use crate::window::{PreparedTrace, WindowDriver, WindowObserver, drive};
 
 struct Coarse {
     heap: Native<Counted>,
@@ -26,7 +26,7 @@ struct Coarse {
     marks: Vec<Mark>,
 }
 
-impl Step for Coarse {
+impl WindowDriver for Coarse {
     #[inline]
     fn step(&mut self, event: &Event, number: u64) -> Result<(), ChildError> {
         step(&mut self.heap, event, number)
@@ -47,10 +47,10 @@ impl Step for Coarse {
 }
 
 /// The control run.
-pub(crate) fn control(trace: &mut Prepared, heap: Heap<'_>) -> Result<Report, ChildError> {
+pub(crate) fn control(trace: &mut PreparedTrace, heap: MeasuredHeap<'_>) -> Result<Report, ChildError> {
     let (memory, _) = watch_process()?;
     let mut null = Null::new(trace, memory);
-    settle(heap);
+    prefault(heap);
     let before = Usage::now();
     null.watch_mut().begin();
     drive(trace, &mut null)?;
@@ -64,14 +64,14 @@ pub(crate) fn control(trace: &mut Prepared, heap: Heap<'_>) -> Result<Report, Ch
 pub(crate) fn measured(
     plan: PreparedPolicy,
     touch: TouchRule,
-    trace: &mut Prepared,
+    trace: &mut PreparedTrace,
     why: &io::Error,
 ) -> Result<Report, ChildError> {
     let (mut memory, mut skipped) = watch_process()?;
     let ready = ready(&plan, trace);
     let marks = Vec::with_capacity(trace.stops.len());
     ProcessMemory::reset_peak();
-    settle(Heap::Apart);
+    prefault(MeasuredHeap::Reservation);
     let before = Usage::now();
     memory.begin();
     let heap = open(plan, Counted::default(), ready, touch, |_| {})?;

@@ -20,7 +20,7 @@ pub(crate) enum Folios {
     /// One size is on, with this many pages: the counts of pages and of faults determine the number of folios.
     OneSize(u64),
     /// Several sizes are on, and they cannot be distinguished.
-    Untold,
+    Ambiguous,
 }
 
 impl Folios {
@@ -31,7 +31,7 @@ impl Folios {
             (sizes, flags) => match (flags.and_then(FolioReader::new), sizes) {
                 (Ok(reader), _) => Folios::Flags(reader),
                 (Err(_), &[pages]) => Folios::OneSize(pages),
-                (Err(_), _) => Folios::Untold,
+                (Err(_), _) => Folios::Ambiguous,
             },
         }
     }

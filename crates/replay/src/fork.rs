@@ -5,7 +5,7 @@
 
 use std::io;
 
-use crate::settle::Map;
+use crate::prefault::Map;
 
 /// A child that sleeps and has no open files. It is killed and reaped when dropped, and it dies with its parent.
 #[derive(Debug)]

@@ -10,12 +10,12 @@ use crate::apply::{Object, apply};
 use crate::coarse;
 use crate::error::ChildError;
 use crate::malloc_heap::MallocHeap;
+use crate::prefault::{MeasuredHeap, prefault};
 use crate::process::ProcessMemory;
 use crate::protocol::{MeasuredReport, Report, Timing};
 use crate::result::{Mark, Replayed, Skipped};
-use crate::settle::{Heap, settle};
 use crate::usage::Usage;
-use crate::window::{Prepared, Step, Watch, drive};
+use crate::window::{PreparedTrace, WindowDriver, WindowObserver, drive};
 use hksim_linux_probe::resident::make_resident;
 use hksim_linux_probe::traps::TrapCounter;
 
@@ -36,7 +36,7 @@ struct Driver<W> {
     watch: Option<W>,
 }
 
-impl<W: Watch> Step for Driver<W> {
+impl<W: WindowObserver> WindowDriver for Driver<W> {
     #[inline]
     fn step(&mut self, event: &Event, _number: u64) -> Result<(), ChildError> {
         if let Some(object) = event.op.object() {
@@ -73,11 +73,11 @@ pub(crate) fn watch_process() -> Result<(ProcessMemory, Vec<Skipped>), ChildErro
 
 impl MallocRun<'_> {
     /// The control run.
-    pub(crate) fn control(&self, trace: &mut Prepared) -> Result<Report, ChildError> {
-        coarse::control(trace, Heap::Process { library: self.library })
+    pub(crate) fn control(&self, trace: &mut PreparedTrace) -> Result<Report, ChildError> {
+        coarse::control(trace, MeasuredHeap::Process { library: self.library })
     }
 
-    fn driver<W>(&self, trace: &Prepared, watch: Option<W>) -> Driver<W> {
+    fn driver<W>(&self, trace: &PreparedTrace, watch: Option<W>) -> Driver<W> {
         let objects = vec![Object::DEAD; trace.reader.summary().objects_peak as usize];
         make_resident(objects.as_ptr().cast(), size_of_val(objects.as_slice()));
         let marks = Vec::with_capacity(trace.stops.len());
@@ -85,16 +85,16 @@ impl MallocRun<'_> {
     }
 
     /// The measured run.
-    pub(crate) fn measured(&self, trace: &mut Prepared) -> Result<Report, ChildError> {
+    pub(crate) fn measured(&self, trace: &mut PreparedTrace) -> Result<Report, ChildError> {
         let (memory, mut skipped) = watch_process()?;
         let mut driver = self.driver(trace, Some(memory));
         ProcessMemory::reset_peak();
-        settle(Heap::Process { library: self.library });
+        prefault(MeasuredHeap::Process { library: self.library });
         let before = Usage::now();
-        driver.watch.iter_mut().for_each(Watch::begin);
+        driver.watch.iter_mut().for_each(WindowObserver::begin);
         let driven = drive(trace, &mut driver)?;
         let faults = Usage::now().since(&before).faults;
-        let traps = driver.watch.as_mut().and_then(Watch::end);
+        let traps = driver.watch.as_mut().and_then(WindowObserver::end);
         skipped.push(Skipped::new("installs", "the mappings of other allocators are not observed page by page"));
         skipped.push(Skipped::new("os_calls", "the system calls of other allocators are not counted"));
         skipped.extend(trace.left_out_of_malloc());
@@ -113,9 +113,9 @@ impl MallocRun<'_> {
     }
 
     /// The timed run.
-    pub(crate) fn timed(&self, trace: &mut Prepared) -> Result<Report, ChildError> {
+    pub(crate) fn timed(&self, trace: &mut PreparedTrace) -> Result<Report, ChildError> {
         let mut driver = self.driver::<ProcessMemory>(trace, None);
-        settle(Heap::Process { library: self.library });
+        prefault(MeasuredHeap::Process { library: self.library });
         let before = Usage::now();
         let driven = drive(trace, &mut driver)?;
         Ok(Report::Timed(Timing::new(trace.operations, driven.time, Usage::now().since(&before))))

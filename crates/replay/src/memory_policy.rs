@@ -10,7 +10,7 @@ use crate::error::ChildError;
 const EXCEPT_ADVISED: libc::c_ulong = 1 << 1;
 
 /// Applies the change to this process.
-pub(crate) fn obey(change: MemoryPolicy) -> Result<(), ChildError> {
+pub(crate) fn apply_memory_policy(change: MemoryPolicy) -> Result<(), ChildError> {
     let none: libc::c_ulong = 0;
     let (disable, flags): (libc::c_ulong, _) = match change {
         MemoryPolicy::ThpDisable(ThpDisable::Off) => (0, none),

@@ -16,13 +16,13 @@ use crate::coarse;
 use crate::error::ChildError;
 use crate::fork::{Children, keep_apart};
 use crate::null::Null;
+use crate::observed_os::ObservedOs;
 use crate::observer::Observer;
+use crate::prefault::{MeasuredHeap, prefault};
 use crate::protocol::{Channel, MeasuredReport, Report, Timing};
 use crate::result::{Control, Installs, Mark, Replayed, Skipped};
-use crate::settle::{Heap, settle};
 use crate::usage::Usage;
-use crate::watched::Watched;
-use crate::window::{Driven, Prepared, Step, Watch, drive};
+use crate::window::{Driven, PreparedTrace, WindowDriver, WindowObserver, drive};
 use hksim_linux_probe::resident::make_resident;
 use hksim_linux_probe::traps::TrapStream;
 
@@ -47,13 +47,13 @@ pub(crate) struct Ready<O: Os> {
 }
 
 /// Allocates that memory and makes it present.
-pub(crate) fn ready<O: Os>(plan: &PreparedPolicy, trace: &Prepared) -> Ready<O> {
+pub(crate) fn ready<O: Os>(plan: &PreparedPolicy, trace: &PreparedTrace) -> Ready<O> {
     let addresses = (plan.layout.align != Align::Arena).then(|| Addresses::new(&plan.layout));
     Ready { tables: tables(trace), addresses }
 }
 
 /// Tables for a trace, present before the window opens.
-pub(crate) fn tables<O: Os>(trace: &Prepared) -> Tables<MmapMemory<O>> {
+pub(crate) fn tables<O: Os>(trace: &PreparedTrace) -> Tables<MmapMemory<O>> {
     let summary = trace.reader.summary();
     let tables = Tables::new(summary.threads, summary.objects_peak);
     tables.extents().into_iter().for_each(|(start, bytes)| make_resident(start, bytes));
@@ -84,13 +84,13 @@ pub(crate) fn lock_heap<O: Os>(heap: &Native<O>, lock: MemoryLock) -> Result<(),
 }
 
 /// The control run: a measured run without a heap.
-pub(crate) fn control(plan: &PreparedPolicy, trace: &mut Prepared) -> Result<Report, ChildError> {
+pub(crate) fn control(plan: &PreparedPolicy, trace: &mut PreparedTrace) -> Result<Report, ChildError> {
     let (traps, _) = open_traps();
     let Ok(observer) = Observer::new(&plan.layout, traps) else {
-        return coarse::control(trace, Heap::Apart);
+        return coarse::control(trace, MeasuredHeap::Reservation);
     };
     let mut null = Null::new(trace, observer);
-    settle(Heap::Apart);
+    prefault(MeasuredHeap::Reservation);
     let before = Usage::now();
     null.watch_mut().begin();
     drive(trace, &mut null)?;
@@ -103,7 +103,7 @@ pub(crate) fn control(plan: &PreparedPolicy, trace: &mut Prepared) -> Result<Rep
 /// A heap whose pages are all observed.
 struct Measured<'a> {
     /// Never dropped: the process ends, and the allocator does not unmap the reservation itself.
-    heap: ManuallyDrop<Native<Watched>>,
+    heap: ManuallyDrop<Native<ObservedOs>>,
     channel: &'a mut Channel,
     marks: Vec<Mark>,
     children: Children,
@@ -129,14 +129,14 @@ impl Measured<'_> {
     }
 }
 
-impl Step for Measured<'_> {
+impl WindowDriver for Measured<'_> {
     #[inline]
     fn step(&mut self, event: &Event, number: u64) -> Result<(), ChildError> {
         step(&mut self.heap, event, number)
     }
 
     fn batch_done(&mut self) {
-        self.heap.allocator().mem.os().observer().borrow_mut().relieve();
+        self.heap.allocator().mem.os().observer().borrow_mut().drain_traps_if_half_full();
     }
 
     fn lock(&mut self, lock: MemoryLock) {
@@ -180,7 +180,7 @@ impl Step for Measured<'_> {
 pub(crate) fn measured(
     plan: PreparedPolicy,
     touch: TouchRule,
-    trace: &mut Prepared,
+    trace: &mut PreparedTrace,
     channel: &mut Channel,
 ) -> Result<Report, ChildError> {
     let (traps, skipped) = open_traps();
@@ -191,11 +191,11 @@ pub(crate) fn measured(
     let ready = ready(&plan, trace);
     let marks = Vec::with_capacity(trace.stops.len());
     let children = Children::none();
-    settle(Heap::Apart);
+    prefault(MeasuredHeap::Reservation);
     let before = Usage::now();
-    let os = Watched::new(observer);
+    let os = ObservedOs::new(observer);
     os.observer().borrow_mut().begin();
-    let located = |memory: &MmapMemory<Watched>| {
+    let located = |memory: &MmapMemory<ObservedOs>| {
         memory.os().observer().borrow_mut().locate(memory.base().as_ptr() as u64);
     };
     let heap = open(plan, os, ready, touch, located)?;
@@ -244,25 +244,25 @@ fn report(
         replayed.skipped.push(Skipped::new("installs", reason));
     }
     if measured.heap.allocator().mem.addresses().is_some() {
-        replayed.addresses = observer.given().map(<[u64]>::to_vec);
+        replayed.addresses = observer.kernel_chosen().map(<[u64]>::to_vec);
         if replayed.addresses.is_none() || observer.left_out() > 0 {
             let reason = "the allocator made more mappings than can be observed";
             replayed.skipped.push(Skipped::new("addresses, installs, marks", reason));
         }
     }
-    note_untold(&mut replayed, &measured, &observer);
+    note_unmeasured(&mut replayed, &measured, &observer);
     MeasuredReport { replayed, marks: measured.marks }
 }
 
 /// Removes the figures that this run could not measure, with the reason.
-fn note_untold(replayed: &mut Replayed, measured: &Measured<'_>, observer: &Observer) {
-    if observer.folios_untold() > 0 {
+fn note_unmeasured(replayed: &mut Replayed, measured: &Measured<'_>, observer: &Observer) {
+    if observer.folios_unknown() > 0 {
         replayed.installs = None;
         let reason =
             "several huge-page sizes below 2M are on, and only root can see which of them a populating call used";
         replayed.skipped.push(Skipped::new("installs", reason));
     }
-    if !observer.tells_copies() {
+    if !observer.detects_copies() {
         replayed.installs = None;
         let reason = "detecting copies after a fork needs page-frame numbers, which only root can read";
         replayed.skipped.push(Skipped::new("installs", reason));
@@ -284,7 +284,7 @@ struct Timed {
     children: Children,
 }
 
-impl Step for Timed {
+impl WindowDriver for Timed {
     #[inline]
     fn step(&mut self, event: &Event, number: u64) -> Result<(), ChildError> {
         step(&mut self.heap, event, number)
@@ -314,10 +314,10 @@ impl Step for Timed {
 }
 
 /// The timed run.
-pub(crate) fn timed(plan: PreparedPolicy, touch: TouchRule, trace: &mut Prepared) -> Result<Report, ChildError> {
+pub(crate) fn timed(plan: PreparedPolicy, touch: TouchRule, trace: &mut PreparedTrace) -> Result<Report, ChildError> {
     let ready = ready(&plan, trace);
     let children = Children::none();
-    settle(Heap::Apart);
+    prefault(MeasuredHeap::Reservation);
     let before = Usage::now();
     let heap = ManuallyDrop::new(open(plan, Counted::default(), ready, touch, |_| {})?);
     let mut timed = Timed { heap, children };

@@ -7,7 +7,7 @@ use hksim_trace::event::Event;
 use crate::calls::Counted;
 use crate::error::ChildError;
 use crate::native::tables;
-use crate::window::{Prepared, Step, Watch};
+use crate::window::{PreparedTrace, WindowDriver, WindowObserver};
 
 /// Reads each event and is observed like a heap. It has the same tables as a heap's driver, so that a control run makes
 /// the same system calls as a measured run, except those of the heap.
@@ -16,9 +16,9 @@ pub(crate) struct Null<W> {
     watch: W,
 }
 
-impl<W: Watch> Null<W> {
+impl<W: WindowObserver> Null<W> {
     /// A driver for a trace, with the observer of a measured run.
-    pub(crate) fn new(trace: &Prepared, watch: W) -> Null<W> {
+    pub(crate) fn new(trace: &PreparedTrace, watch: W) -> Null<W> {
         Null { _tables: tables(trace), watch }
     }
 
@@ -28,7 +28,7 @@ impl<W: Watch> Null<W> {
     }
 }
 
-impl<W: Watch> Step for Null<W> {
+impl<W: WindowObserver> WindowDriver for Null<W> {
     #[inline]
     fn step(&mut self, event: &Event, _number: u64) -> Result<(), ChildError> {
         std::hint::black_box(event);
@@ -36,7 +36,7 @@ impl<W: Watch> Step for Null<W> {
     }
 
     fn batch_done(&mut self) {
-        self.watch.relieve();
+        self.watch.drain_traps_if_half_full();
     }
 
     fn stop(&mut self, events: u64) -> Result<(), ChildError> {

@@ -14,12 +14,12 @@ use crate::classify::{Cause, Tally, Unclassified};
 use crate::extents::Extents;
 use crate::folios::Folios;
 use crate::fork::keep_apart;
+use crate::fork_frames::{Changed, ForkFrames};
 use crate::page_snapshot::{ABSENT, FRAME_PAGES, Frame, PageSnapshot};
 use crate::result::Mark;
-use crate::shared::{Changed, Shared};
 use crate::split_folios::SplitFolios;
 use crate::usage::Usage;
-use crate::window::Watch;
+use crate::window::WindowObserver;
 use hksim_linux_probe::modes::ModeFiles;
 use hksim_linux_probe::pagemap::{PageMap, PagesSeen, PresentPages};
 use hksim_linux_probe::procfs::ProcText;
@@ -45,7 +45,7 @@ pub(crate) struct OwnCost {
 /// Maximum number of observed frames outside the reservation: 256 GiB.
 const OTHER_FRAMES_MAX: usize = 128 << 10;
 /// Maximum number of kept addresses that the kernel chose for mappings.
-const GIVEN_MAX: usize = 256 << 10;
+const KERNEL_CHOSEN_MAX: usize = 256 << 10;
 
 /// Observes the pages of one allocator.
 pub(crate) struct Observer {
@@ -54,8 +54,8 @@ pub(crate) struct Observer {
     /// The allocator's memory: its reservation, and the separate mappings of SuperSlabs.
     ours: Extents,
     /// Addresses that the kernel chose for the separate mappings.
-    given: Resident<u64>,
-    given_count: usize,
+    kernel_chosen: Resident<u64>,
+    kernel_chosen_count: usize,
     traps: Option<TrapStream>,
     trapped: Resident<u64>,
     page_map: PageMap,
@@ -68,13 +68,13 @@ pub(crate) struct Observer {
     vmas_elsewhere: Option<u64>,
     status: ProcText,
     folios: Folios,
-    /// Populating calls with fewer faults than pages, whose folios are unknown.
-    folios_untold: u64,
+    /// Populating calls with fewer faults than pages and unknown folios.
+    folios_unknown: u64,
     /// 1 for each frame of the reservation in which hugetlb pages are mapped.
     hugetlb: Resident<u8>,
     page_table_bytes_before: u64,
     /// The page frames shared at the last fork, if any.
-    shared: Option<Shared>,
+    fork_frames: Option<ForkFrames>,
     split_folios: SplitFolios,
     pub(crate) snapshot: PageSnapshot,
     pub(crate) tally: Tally,
@@ -87,16 +87,16 @@ impl Observer {
     pub(crate) fn new(layout: &Layout, traps: Option<TrapStream>) -> io::Result<Observer> {
         let frames = layout.bytes().div_ceil(HUGE_PAGE_BYTES) as usize;
         // Each SuperSlab has a separate mapping, whose metadata may be unmapped and mapped again.
-        let (others_max, given_max, extents_max) = match layout.align {
+        let (others_max, kernel_chosen_max, extents_max) = match layout.align {
             Align::Arena => (0, 0, 4 << 10),
-            Align::Trim | Align::Kernel => (OTHER_FRAMES_MAX, GIVEN_MAX, 64 << 10),
+            Align::Trim | Align::Kernel => (OTHER_FRAMES_MAX, KERNEL_CHOSEN_MAX, 64 << 10),
         };
         Ok(Observer {
             base_page: 0,
             reserved_pages: layout.bytes() / PAGE_BYTES,
             ours: Extents::new(extents_max)?,
-            given: Resident::zeroed(given_max)?,
-            given_count: 0,
+            kernel_chosen: Resident::zeroed(kernel_chosen_max)?,
+            kernel_chosen_count: 0,
             trapped: Resident::zeroed(traps.as_ref().map_or(0, TrapStream::capacity))?,
             traps,
             page_map: PageMap::open()?,
@@ -109,9 +109,9 @@ impl Observer {
             status: ProcText::open("/proc/self/status")?,
             hugetlb: Resident::zeroed(frames)?,
             page_table_bytes_before: 0,
-            shared: None,
+            fork_frames: None,
             folios: Folios::new(),
-            folios_untold: 0,
+            folios_unknown: 0,
             split_folios: SplitFolios::new(frames)?,
             snapshot: PageSnapshot::new(frames, others_max)?,
             tally: Tally::new(),
@@ -143,16 +143,16 @@ impl Observer {
 
     /// Notes a mapping at an address that the kernel chose.
     pub(crate) fn mapped_anywhere(&mut self, start: u64, bytes: u64) {
-        if let Some(given) = self.given.get_mut(self.given_count) {
+        if let Some(given) = self.kernel_chosen.get_mut(self.kernel_chosen_count) {
             *given = start;
         }
-        self.given_count += 1;
-        self.mapped_anew(start, bytes, false);
+        self.kernel_chosen_count += 1;
+        self.mapped(start, bytes, false);
     }
 
     /// The addresses of these mappings, in order; `None` if there were too many.
-    pub(crate) fn given(&self) -> Option<&[u64]> {
-        self.given.get(..self.given_count)
+    pub(crate) fn kernel_chosen(&self) -> Option<&[u64]> {
+        self.kernel_chosen.get(..self.kernel_chosen_count)
     }
 
     /// Ranges of addresses that were not observed because there were too many.
@@ -161,7 +161,7 @@ impl Observer {
     }
 
     /// Removes a range from the allocator's memory.
-    pub(crate) fn disappeared(&mut self, start: u64, bytes: u64) {
+    pub(crate) fn unmapped(&mut self, start: u64, bytes: u64) {
         self.ours.remove(pages_at(start, bytes));
     }
 
@@ -171,8 +171,8 @@ impl Observer {
     }
 
     /// Populating calls whose folios are unknown.
-    pub(crate) fn folios_untold(&self) -> u64 {
-        self.folios_untold
+    pub(crate) fn folios_unknown(&self) -> u64 {
+        self.folios_unknown
     }
 
     /// Scans that the kernel aborted.
@@ -286,11 +286,11 @@ impl Observer {
         self.count_copied(&pages_at(start, bytes));
         self.rescan(pages_at(start, bytes), Cause::Populated(None));
         // The remaining faults after a fork restored write permission.
-        let made = self.tally.installs.total() - before.total();
-        let faults = if self.shared.is_some() { faults.min(made) } else { faults };
+        let installed = self.tally.installs.total() - before.total();
+        let faults = if self.fork_frames.is_some() { faults.min(installed) } else { faults };
         let folio_pages = if let Folios::OneSize(pages) = self.folios { Some(pages) } else { None };
-        if matches!(self.folios, Folios::Untold) && made > faults {
-            self.folios_untold += 1;
+        if matches!(self.folios, Folios::Ambiguous) && installed > faults {
+            self.folios_unknown += 1;
         } else if !self.tally.join_populated(&before, faults, folio_pages) {
             let page = start / PAGE_BYTES;
             self.tally.reject(Unclassified { page, before: None, after: None, traps: faults });
@@ -299,7 +299,7 @@ impl Observer {
     }
 
     /// Observes a new mapping of a range: all earlier pages are gone, and present ones are new.
-    pub(crate) fn mapped_anew(&mut self, start: u64, bytes: u64, hugetlb: bool) {
+    pub(crate) fn mapped(&mut self, start: u64, bytes: u64, hugetlb: bool) {
         let pages = pages_at(start, bytes);
         self.ours.add(pages.clone());
         self.split_folios.forget(&pages);
@@ -316,9 +316,9 @@ impl Observer {
     /// Observes a move of page tables: the target must have as many pages as the source had.
     pub(crate) fn moved(&mut self, from: u64, to: u64, bytes: u64) {
         // The move unmapped the pages at the target.
-        self.mapped_anew(to, bytes, false);
+        self.mapped(to, bytes, false);
         let before = self.snapshot.counts();
-        self.disappeared(from, bytes);
+        self.unmapped(from, bytes);
         self.split_folios.moved(pages_at(from, bytes), pages_at(to, bytes));
         self.rescan(pages_at(from, bytes), Cause::Unseen);
         self.rescan(pages_at(to, bytes), Cause::Unseen);
@@ -414,24 +414,24 @@ impl Observer {
     pub(crate) fn before_fork(&mut self) -> io::Result<()> {
         self.look();
         let (base, bytes) = (self.base_page * PAGE_BYTES, self.reserved_pages * PAGE_BYTES);
-        self.aside(|observer| {
-            let mut shared = Shared::new();
+        self.uncounted(|observer| {
+            let mut fork_frames = ForkFrames::new();
             let frames = frames_of(&(observer.base_page..observer.base_page + observer.reserved_pages));
             for frame in frames.filter(|&frame| observer.snapshot.is_known(frame)) {
-                shared.note(&observer.page_map, frame, pages_of(frame).start);
+                fork_frames.note(&observer.page_map, frame, pages_of(frame).start);
             }
-            observer.shared = Some(shared);
+            observer.fork_frames = Some(fork_frames);
             keep_apart(base, bytes)
         })
     }
 
     /// Whether copies can be distinguished from faults that only restored write permission.
-    pub(crate) fn tells_copies(&self) -> bool {
-        self.shared.as_ref().is_none_or(Shared::is_told)
+    pub(crate) fn detects_copies(&self) -> bool {
+        self.fork_frames.as_ref().is_none_or(ForkFrames::are_readable)
     }
 
     /// Runs a function that causes faults of the observer itself.
-    fn aside<T>(&mut self, run: impl FnOnce(&mut Observer) -> T) -> T {
+    fn uncounted<T>(&mut self, run: impl FnOnce(&mut Observer) -> T) -> T {
         self.traps.iter().for_each(|traps| traps.counter().disable());
         let (faults, tables) = (Usage::now().faults, self.page_tables());
         let result = run(self);
@@ -443,7 +443,7 @@ impl Observer {
 
     /// The pages of a frame that were copied since the last fork; `None` without one.
     fn changed(&mut self, frame: u64) -> Option<Changed> {
-        Some(self.shared.as_mut()?.changed(&self.page_map, frame, pages_of(frame).start))
+        Some(self.fork_frames.as_mut()?.changed(&self.page_map, frame, pages_of(frame).start))
     }
 
     /// Counts the pages of a range that were present before a populating call and that it copied. Call it before the scan.
@@ -469,17 +469,17 @@ impl Observer {
 
     /// Notes the current page frames of these frames, if there was a fork.
     fn note_shared(&mut self, frames: Range<u64>) {
-        let Some(mut shared) = self.shared.take() else { return };
-        self.aside(|observer| {
+        let Some(mut fork_frames) = self.fork_frames.take() else { return };
+        self.uncounted(|observer| {
             for frame in frames {
-                shared.note(&observer.page_map, frame, pages_of(frame).start);
+                fork_frames.note(&observer.page_map, frame, pages_of(frame).start);
             }
-            observer.shared = Some(shared);
+            observer.fork_frames = Some(fork_frames);
         });
     }
 }
 
-impl Watch for Observer {
+impl WindowObserver for Observer {
     fn begin(&mut self) {
         // For the kernel, pages of an unfinished batch have another owner, and a batch ends only on its own processor.
         hksim_linux_probe::processor::pin_to_current_processor();
@@ -489,7 +489,7 @@ impl Watch for Observer {
     }
 
     /// Reads the traps if the ring is half full, so that long periods without a system call lose none.
-    fn relieve(&mut self) {
+    fn drain_traps_if_half_full(&mut self) {
         if self.traps.as_ref().is_some_and(|traps| traps.waiting_bytes() * 2 > traps.capacity() as u64 * 16) {
             self.look();
         }

@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::result::Mark;
-use crate::window::Watch;
+use crate::window::WindowObserver;
 use hksim_linux_probe::procfs::ProcText;
 use hksim_linux_probe::traps::TrapCounter;
 
@@ -40,7 +40,7 @@ impl ProcessMemory {
         })
     }
 
-    /// Resets the kernel's RSS peak by writing to `clear_refs`. Call it before [`Watch::begin`].
+    /// Resets the kernel's RSS peak by writing to `clear_refs`. Call it before [`WindowObserver::begin`].
     pub(crate) fn reset_peak() {
         // If this is refused, the kernel's peak is that of the whole process: never too low, perhaps too high.
         let _ = std::fs::write("/proc/self/clear_refs", "5");
@@ -86,7 +86,7 @@ impl ProcessMemory {
     }
 }
 
-impl Watch for ProcessMemory {
+impl WindowObserver for ProcessMemory {
     fn begin(&mut self) {
         self.before = self.now();
         self.traps.iter().for_each(TrapCounter::enable);

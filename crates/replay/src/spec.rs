@@ -21,8 +21,8 @@ pub struct ReplaySpec {
     pub mode: Mode,
     /// What to measure.
     pub measure: Measure,
-    /// Events after which the measured run stops itself (SIGSTOP) and tells its process id and the base of its
-    /// reservation on standard error; for ordered native runs.
+    /// Number of events after which the measured run stops itself (SIGSTOP). It writes its process id and the base of
+    /// its reservation to standard error. For ordered native runs.
     pub stop_at: Option<u64>,
     /// Children that the program forks; for ordered native runs.
     pub forks: Vec<ForkWindow>,
@@ -47,14 +47,14 @@ pub enum Target {
 pub enum Mode {
     /// One OS thread in trace order: deterministic.
     Ordered,
-    /// One OS thread for each of the trace, which wait for each other only where an object crosses threads.
+    /// One OS thread for each thread of the trace. They wait for each other only when an object crosses threads.
     Threaded,
 }
 
 /// The runs besides the control run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Measure {
-    /// A run that counts faults, follows pages and takes page sets at marks.
+    /// A run that counts faults, observes pages and records page sets at marks.
     pub pages: bool,
     /// A run that is only timed.
     pub time: bool,
@@ -70,52 +70,52 @@ impl Default for Measure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Run {
-    /// Everything but the heap.
+    /// Without a heap.
     Control,
-    /// Everything watched.
+    /// With all observers.
     Measured,
-    /// Nothing watched.
+    /// Without observers.
     Timed,
-    /// Nothing watched but the processor time, or whose it is, after a warm-up.
-    System(WarmUp, Watched),
+    /// With a probe of the processor time as the only observer, after a warm-up.
+    System(WarmUp, SystemProbe),
 }
 
-/// What of a run's processor time is watched: not both at once, since looking takes time.
+/// What a run measures of its processor time. One at a time, because each measurement takes time itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Watched {
-    /// How much it is.
+pub(crate) enum SystemProbe {
+    /// Its amount.
     Clock,
-    /// Whether it is the kernel's or the program's.
+    /// Its division into user and kernel mode.
     Modes,
 }
 
-/// Memory that is touched and given back right before a run, so that the host of a virtual machine has it there.
+/// Memory that is touched and released right before a run, so that the host of a virtual machine has backed it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WarmUp {
-    /// In single pages, or in folios.
+    /// Bytes in single pages or in folios.
     pub small_bytes: u64,
-    /// Which, and how.
+    /// Whether these are pages or folios, and how they are touched.
     pub small: SmallMemory,
-    /// In huge pages.
+    /// Bytes in huge pages.
     pub huge_bytes: u64,
-    /// In pages of the hugetlb pool, which may never have been touched either.
+    /// Bytes in pages of the hugetlb pool, which may also be untouched so far.
     pub pool_bytes: u64,
 }
 
 /// How memory outside huge pages is first touched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SmallMemory {
-    /// Page by page, by a fault each.
+    /// In single pages, with a fault for each.
     #[default]
     Pages,
     /// In single pages, by a populating call.
     Populated,
-    /// In folios of so many bytes, between a page and a huge page.
+    /// In folios of this many bytes, between a page and a huge page.
     Folios(u64),
 }
 
-/// What a child is told.
+/// The job that the parent sends to a child.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Job {
     pub(crate) spec: ReplaySpec,

@@ -1,4 +1,4 @@
-//! What the kernel charges to this process.
+//! The resource usage that the kernel charges to this process.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ impl Usage {
         Usage { faults: usage.ru_minflt as u64, user: time(usage.ru_utime), sys: time(usage.ru_stime) }
     }
 
-    /// What was added since `earlier`.
+    /// The difference from `earlier`.
     pub(crate) fn since(&self, earlier: &Usage) -> Usage {
         Usage {
             faults: self.faults.saturating_sub(earlier.faults),

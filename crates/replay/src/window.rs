@@ -10,37 +10,37 @@ use hksim_trace::profile::WithProfiles;
 use hksim_trace::source::EventSource;
 
 use crate::error::ChildError;
-use crate::memory_policy::obey;
+use crate::memory_policy::apply_memory_policy;
 use crate::pause::pause;
 use crate::result::{Mark, Skipped};
 use crate::spec::ReplaySpec;
 
-/// A trace made ready: read once, so that reading it again takes no page fault.
-pub(crate) struct Prepared {
+/// A trace that was read once, so that reading it again takes no page fault.
+pub(crate) struct PreparedTrace {
     pub(crate) reader: WithProfiles<TraceReader>,
     /// See [`PointFinder::finish`].
     pub(crate) stops: Vec<u64>,
-    /// Events after which the process stops itself; one of the stops.
+    /// Number of events after which the process stops itself; one of the stops.
     pause_after: Option<u64>,
-    /// Whether the program's memory policies are in force.
+    /// Whether the program's memory policies apply.
     pub(crate) memory_policy: MemoryPolicyRule,
-    /// When children are forked, and exit.
+    /// When children are forked and when they exit.
     pub(crate) forks: ForkSchedule,
-    /// Calls of the allocator in the whole trace.
+    /// Allocator calls in the whole trace.
     pub(crate) operations: u64,
-    /// Calls of `mlockall` and `munlockall` that are to be done.
+    /// Calls of `mlockall` and `munlockall` to replay.
     locks: u64,
-    /// By thread: events up to and including its last one.
+    /// For each thread: the number of events up to and including its last one.
     pub(crate) last_events: Vec<u64>,
 }
 
-impl Prepared {
+impl PreparedTrace {
     /// Reads a trace through and rewinds it.
     pub(crate) fn new(
         mut reader: WithProfiles<TraceReader>,
         pause_after: Option<u64>,
         spec: &ReplaySpec,
-    ) -> Result<Prepared, ChildError> {
+    ) -> Result<PreparedTrace, ChildError> {
         let mut marks = PointFinder::default();
         let (mut operations, mut events, mut locks) = (0, 0, 0);
         let mut last_events = vec![0; reader.summary().threads as usize];
@@ -59,12 +59,12 @@ impl Prepared {
         stops.sort_unstable();
         stops.dedup();
         let (forks, memory_policy) = (ForkSchedule::new(&spec.forks), spec.memory_policy);
-        Ok(Prepared { reader, stops, pause_after, memory_policy, forks, operations, locks, last_events })
+        Ok(PreparedTrace { reader, stops, pause_after, memory_policy, forks, operations, locks, last_events })
     }
 
-    /// What is not done on a `malloc` that is not ours.
+    /// The operations that are omitted on a foreign `malloc`.
     pub(crate) fn left_out_of_malloc(&self) -> Option<Skipped> {
-        let reason = "mlockall would lock the memory of the replay itself, too: it is not done for a foreign allocator";
+        let reason = "mlockall is omitted for a foreign allocator: it would also lock the replay's own memory";
         (self.locks > 0).then(|| Skipped::new("memory policy", reason))
     }
 }
@@ -92,58 +92,58 @@ fn calls_allocator(op: &Op) -> bool {
     }
 }
 
-/// What looks at memory while a window is open.
-pub(crate) trait Watch {
-    /// Begins the window: traps are counted from here on.
+/// Observes memory while a window is open.
+pub(crate) trait WindowObserver {
+    /// Opens the window. Traps are counted from here on.
     fn begin(&mut self);
 
     /// Called after each batch of events.
-    fn relieve(&mut self) {}
+    fn drain_traps_if_half_full(&mut self) {}
 
-    /// Looks at memory after so many events.
+    /// Records the state of memory after this number of events.
     fn mark(&mut self, events: u64) -> Mark;
 
-    /// Ends the window; returns its traps.
+    /// Closes the window and returns its traps.
     fn end(&mut self) -> Option<u64>;
 }
 
-/// What drives an allocator, and is watched while it does.
-pub(crate) trait Step {
-    /// Performs an event; `number` is its place in the trace.
+/// Performs the events of a window.
+pub(crate) trait WindowDriver {
+    /// Performs an event; `number` is its index in the trace.
     fn step(&mut self, event: &Event, number: u64) -> Result<(), ChildError>;
 
-    /// Called before each batch of events, which was read then.
+    /// Called before each batch of events, after it was read.
     fn batch_begins(&mut self) {}
 
     /// Called after each batch of events.
     fn batch_done(&mut self) {}
 
-    /// Called at each stop, after so many events.
+    /// Called at each stop, after this number of events.
     fn stop(&mut self, events: u64) -> Result<(), ChildError>;
 
-    /// A child is forked, or exits.
+    /// Forks a child, or makes one exit.
     fn fork(&mut self, _step: ForkStep) -> Result<(), ChildError> {
         Ok(())
     }
 
-    /// The program locks its memory, or unlocks it. Without a heap there is none.
+    /// Locks or unlocks the heap, as the program did with its memory. Does nothing without a heap.
     fn lock(&mut self, _lock: MemoryLock) {}
 
-    /// Where the reservation lies, if there is one.
+    /// The address of the reservation, if there is one.
     fn base(&self) -> Option<u64> {
         None
     }
 }
 
-/// How long driving took, reading the trace left out.
+/// The events performed, and the time that this took without reading the trace.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Driven {
     pub(crate) events: u64,
     pub(crate) time: Duration,
 }
 
-/// Drives every event.
-pub(crate) fn drive(trace: &mut Prepared, driver: &mut impl Step) -> Result<Driven, ChildError> {
+/// Performs every event.
+pub(crate) fn drive(trace: &mut PreparedTrace, driver: &mut impl WindowDriver) -> Result<Driven, ChildError> {
     let mut driven = Driven::default();
     let mut stops = trace.stops.iter().copied();
     let mut next_stop = stops.next().unwrap_or(u64::MAX);
@@ -157,7 +157,7 @@ pub(crate) fn drive(trace: &mut Prepared, driver: &mut impl Step) -> Result<Driv
             let start = Instant::now();
             for event in now {
                 if let Some(change) = trace.memory_policy.change(&event.op) {
-                    obey(change)?;
+                    apply_memory_policy(change)?;
                     if let Some(lock) = trace.memory_policy.lock(&event.op) {
                         driver.lock(lock);
                     }

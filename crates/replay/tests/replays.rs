@@ -1,6 +1,6 @@
-//! Replays against what is known otherwise: closed forms, strace, the kernel's own totals.
+//! Replays compared with independent knowledge: closed forms, strace, the kernel's totals.
 //!
-//! The runner is our own, since a replay's children are this very program.
+//! The test runner is our own, because the children of a replay execute this program.
 
 mod common;
 mod figures;
@@ -16,21 +16,21 @@ const CASES: &[(&str, Case)] = &[
     ("a_full_superslab_is_collapsed_once", figures::a_full_superslab_is_collapsed_once),
     ("every_design_adds_up", figures::every_design_adds_up),
     (
-        "a_huge_page_that_a_move_tore_is_split_in_both_places",
-        figures::a_huge_page_that_a_move_tore_is_split_in_both_places,
+        "a_huge_page_that_mremap_divided_is_split_in_both_frames",
+        figures::a_huge_page_that_mremap_divided_is_split_in_both_frames,
     ),
     ("disabled_huge_pages_show", figures::disabled_huge_pages_show),
     ("a_header_that_is_read_first_costs_twice", figures::a_header_that_is_read_first_costs_twice),
     ("malloc_grows_by_what_is_written", figures::malloc_grows_by_what_is_written),
     (
-        "blocks_written_before_death_cost_as_much_as_those_written_at_birth",
-        figures::blocks_written_before_death_cost_as_much_as_those_written_at_birth,
+        "blocks_written_before_their_free_fault_as_often_as_blocks_written_at_allocation",
+        figures::blocks_written_before_their_free_fault_as_often_as_blocks_written_at_allocation,
     ),
     ("threads_perform_every_event", figures::threads_perform_every_event),
     ("objects_may_cross_threads_in_a_circle", figures::objects_may_cross_threads_in_a_circle),
     ("strace_counts_the_same_calls", system_calls::strace_counts_the_same_calls),
     ("a_missing_library_is_an_error", refusals::a_missing_library_is_an_error),
-    ("a_library_that_is_none_is_an_error", refusals::a_library_that_is_none_is_an_error),
+    ("a_file_that_is_no_library_is_an_error", refusals::a_file_that_is_no_library_is_an_error),
     ("a_killed_child_is_an_error", refusals::a_killed_child_is_an_error),
     ("a_damaged_trace_is_an_error", refusals::a_damaged_trace_is_an_error),
 ];

@@ -24,14 +24,14 @@ impl Gate {
     pub(crate) fn advance(&self, to: u32) {
         let before = self.0.swap(to.wrapping_mul(STEP), Ordering::AcqRel);
         if before & SLEEPERS != 0 {
-            // SAFETY: wakes waiters of this very word.
+            // SAFETY: wakes the waiters on this word, which is live.
             unsafe {
                 libc::syscall(libc::SYS_futex, self.0.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, i32::MAX)
             };
         }
     }
 
-    /// Waits until the count satisfies `wanted`: spins, then yields, then sleeps.
+    /// Waits until the count satisfies `wanted`. Spins, then yields, then sleeps.
     #[inline]
     pub(crate) fn wait(&self, wanted: impl Fn(u32) -> bool) {
         for _ in 0..SPINS {
@@ -61,7 +61,7 @@ impl Gate {
                 continue;
             }
             let flags = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-            // SAFETY: sleeps only while the word is what was seen; no time limit.
+            // SAFETY: sleeps only while the word equals `asleep`; there is no timeout.
             unsafe {
                 libc::syscall(libc::SYS_futex, self.0.as_ptr(), flags, asleep, std::ptr::null::<libc::timespec>())
             };
@@ -69,7 +69,7 @@ impl Gate {
     }
 }
 
-/// The count behind `count`.
+/// The count after `count`.
 #[inline]
 pub(crate) fn next(count: u32) -> u32 {
     count.wrapping_add(1) & (u32::MAX / STEP)
@@ -90,7 +90,7 @@ mod tests {
                 scope.spawn(move || {
                     for turn in (parity..TURNS).step_by(2) {
                         gate.wait(|count| count == turn);
-                        // Not atomic as a whole: a lost turn shows in the total.
+                        // Not an atomic addition: a lost turn changes the total.
                         counter.store(counter.load(Ordering::Relaxed) + u64::from(turn), Ordering::Relaxed);
                         gate.advance(next(turn));
                     }

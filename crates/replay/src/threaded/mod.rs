@@ -1,10 +1,10 @@
 //! Threaded runs: the same trace on real threads. They report counters and totals, but no page sets.
 
-mod crew;
+mod allocators;
 mod gate;
 mod queue;
 mod threads;
-mod world;
+mod workers;
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -20,28 +20,28 @@ use crate::calls::Counted;
 use crate::error::ChildError;
 use crate::malloc::{count_traps, watch_process};
 use crate::observer::Observer;
+use crate::prefault::{MeasuredHeap, prefault};
 use crate::process::ProcessMemory;
 use crate::protocol::{MeasuredReport, Report, Timing};
 use crate::result::{Control, Mark, Replayed, Skipped};
-use crate::settle::{Heap, settle};
 use crate::spec::Run;
 use crate::usage::Usage;
-use crate::window::{Prepared, Watch};
-use crew::{Crew, Done};
+use crate::window::{PreparedTrace, WindowObserver};
+use allocators::{Malloc, NativeAllocator, NoAllocator, SharedAllocator};
 use hksim_linux_probe::resident::Resident;
 use hksim_linux_probe::traps::TrapCounter;
-use world::{Malloc, NativeAllocator, Nothing, Shared};
+use workers::{Done, Workers};
 
-/// A threaded run of any allocator.
+/// A threaded run on any allocator.
 pub(crate) struct Threaded<'a> {
-    /// Its trace.
-    pub(crate) trace: &'a mut Prepared,
+    /// The trace.
+    pub(crate) trace: &'a mut PreparedTrace,
     /// The touch rule.
     pub(crate) touch: TouchRule,
 }
 
-/// What a window came to.
-struct Outcome {
+/// The figures of a window.
+struct WindowResult {
     done: Done,
     spent: Usage,
     time: Duration,
@@ -49,10 +49,10 @@ struct Outcome {
     marks: Vec<Mark>,
 }
 
-/// Watches nothing: for timed runs.
+/// Observes nothing: for timed runs.
 struct Unwatched;
 
-impl Watch for Unwatched {
+impl WindowObserver for Unwatched {
     fn begin(&mut self) {}
 
     fn mark(&mut self, events: u64) -> Mark {
@@ -70,7 +70,7 @@ struct Sampled {
     traps: Option<TrapCounter>,
 }
 
-impl Watch for Sampled {
+impl WindowObserver for Sampled {
     fn begin(&mut self) {
         self.observer.begin();
         self.traps.iter().for_each(TrapCounter::enable);
@@ -96,11 +96,11 @@ impl Threaded<'_> {
     pub(crate) fn native(&mut self, plan: PreparedPolicy, run: Run) -> Result<Report, ChildError> {
         self.check_threads()?;
         match run {
-            Run::Control => self.control(Heap::Apart),
+            Run::Control => self.control(MeasuredHeap::Reservation),
             Run::System(..) => Err(ChildError::OrderedNativeOnly),
             Run::Timed => {
                 let shared = OnceLock::new();
-                let outcome = self.window(&shared, &mut Unwatched, Heap::Apart, |_| open(plan))?;
+                let outcome = self.window(&shared, &mut Unwatched, MeasuredHeap::Reservation, |_| open(plan))?;
                 Ok(self.timing(&outcome))
             }
             Run::Measured => {
@@ -108,7 +108,7 @@ impl Threaded<'_> {
                 let observer = Observer::new(&plan.layout, None).map_err(ChildError::system("observe pages"))?;
                 let mut sampled = Sampled { observer, traps };
                 let shared = OnceLock::new();
-                let outcome = self.window(&shared, &mut sampled, Heap::Apart, |sampled| {
+                let outcome = self.window(&shared, &mut sampled, MeasuredHeap::Reservation, |sampled| {
                     let allocator = open(plan)?;
                     sampled.observer.locate(allocator.mem.base().as_ptr() as u64);
                     Ok(allocator)
@@ -120,7 +120,9 @@ impl Threaded<'_> {
                 replayed.fell_back = allocator.map(|allocator| Fallbacks::of(allocator.mem.pool()));
                 replayed.note_observer(&sampled.observer);
                 replayed.skipped.append(&mut skipped);
-                replayed.skipped.push(Skipped::new("rss_bytes_peak", "the highest at a mark: threads ran meanwhile"));
+                replayed
+                    .skipped
+                    .push(Skipped::new("rss_bytes_peak", "the maximum at any mark: threads run during the scans"));
                 Ok(Report::Measured(Box::new(MeasuredReport { replayed, marks: outcome.marks })))
             }
         }
@@ -129,7 +131,7 @@ impl Threaded<'_> {
     /// A run on the process's `malloc`.
     pub(crate) fn malloc(&mut self, library: Option<&Path>, run: Run) -> Result<Report, ChildError> {
         self.check_threads()?;
-        let heap = Heap::Process { library };
+        let heap = MeasuredHeap::Process { library };
         match run {
             Run::Control => self.control(heap),
             Run::System(..) => Err(ChildError::OrderedNativeOnly),
@@ -150,9 +152,9 @@ impl Threaded<'_> {
         }
     }
 
-    fn control(&mut self, heap: Heap<'_>) -> Result<Report, ChildError> {
+    fn control(&mut self, heap: MeasuredHeap<'_>) -> Result<Report, ChildError> {
         let (mut memory, _) = watch_process()?;
-        let outcome = self.window(&OnceLock::new(), &mut memory, heap, |_| Ok(Nothing))?;
+        let outcome = self.window(&OnceLock::new(), &mut memory, heap, |_| Ok(NoAllocator))?;
         Ok(Report::Control(Control::new(&outcome.spent, outcome.traps)))
     }
 
@@ -161,41 +163,41 @@ impl Threaded<'_> {
         if threads > HEAPS_MAX { Err(ChildError::TooManyThreads { threads, most: HEAPS_MAX }) } else { Ok(()) }
     }
 
-    /// Opens a window with threads already waiting; `open` makes the allocator inside it.
-    fn window<S: Shared, W: Watch>(
+    /// Opens a window with threads already waiting; `open` creates the allocator inside it.
+    fn window<S: SharedAllocator, W: WindowObserver>(
         &mut self,
         shared: &OnceLock<S>,
         watch: &mut W,
-        heap: Heap<'_>,
+        heap: MeasuredHeap<'_>,
         open: impl FnOnce(&mut W) -> Result<S, ChildError>,
-    ) -> Result<Outcome, ChildError> {
-        let crew = Crew::new(self.trace, self.touch);
+    ) -> Result<WindowResult, ChildError> {
+        let workers = Workers::new(self.trace, self.touch);
         let objects = self.trace.reader.summary().objects_peak as usize;
-        let mut tickets = Resident::zeroed(objects).map_err(ChildError::system("make tables"))?;
+        let mut tickets = Resident::zeroed(objects).map_err(ChildError::system("allocate tables"))?;
         let mut marks = Vec::with_capacity(self.trace.stops.len());
         let trace = &mut *self.trace;
-        crew.run(shared, || {
-            settle(heap);
+        workers.run(shared, || {
+            prefault(heap);
             let before = Usage::now();
             watch.begin();
             let allocator = open(watch)?;
             let start = Instant::now();
-            // Nobody else fills it.
+            // This is the only place that sets it.
             let _ = shared.set(allocator);
-            let done = crew.dispatch(trace, &mut tickets, |events| marks.push(watch.mark(events)))?;
+            let done = workers.dispatch(trace, &mut tickets, |events| marks.push(watch.mark(events)))?;
             let (time, traps) = (start.elapsed(), watch.end());
-            Ok(Outcome { done, spent: Usage::now().since(&before), time, traps, marks })
+            Ok(WindowResult { done, spent: Usage::now().since(&before), time, traps, marks })
         })
     }
 
-    fn timing(&self, outcome: &Outcome) -> Report {
+    fn timing(&self, outcome: &WindowResult) -> Report {
         Report::Timed(Timing::new(self.trace.operations, outcome.time, outcome.spent))
     }
 }
 
-impl Outcome {
+impl WindowResult {
     fn replayed(&self) -> Replayed {
-        let reason = "real threads: pages are not followed call by call";
+        let reason = "with real threads, pages are not observed call by call";
         Replayed {
             faults: Some(self.spent.faults),
             traps: self.traps,

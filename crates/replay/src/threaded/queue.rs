@@ -1,4 +1,4 @@
-//! A bounded queue of events from the dispatcher to one thread, with one writer and one reader.
+//! A bounded queue of events from the dispatcher to one thread: one writer, one reader.
 
 use std::cell::UnsafeCell;
 
@@ -13,10 +13,10 @@ const CAPACITY: u32 = 256;
 /// An event for a thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Item {
-    /// What to do; `None` ends the thread.
+    /// The operation; `None` ends the thread.
     pub(crate) op: Option<Op>,
     pub(crate) time_ns: u64,
-    /// The object's earlier events: all must be done.
+    /// The number of earlier events on the object, all of which must be done first.
     pub(crate) ticket: u32,
 }
 
@@ -25,14 +25,15 @@ impl Item {
     pub(crate) const END: Item = Item { op: None, time_ns: 0, ticket: 0 };
 }
 
-/// The queue. `written` is advanced by the dispatcher alone, `read` by the thread alone.
+/// The queue. Only the dispatcher advances `written`, and only the thread advances `read`.
 pub(crate) struct Queue {
     items: Box<[UnsafeCell<Item>]>,
     written: Gate,
     read: Gate,
 }
 
-// SAFETY: an item is written before `written` passes it and read before `read` does, by one thread each.
+// SAFETY: the one writer writes an item before it advances `written` past it; the one reader reads it before it advances
+// `read` past it.
 unsafe impl Sync for Queue {}
 
 impl Queue {
@@ -42,20 +43,20 @@ impl Queue {
         Queue { items, written: Gate::default(), read: Gate::default() }
     }
 
-    /// Appends an item; waits while the queue is full. For the dispatcher.
+    /// Appends an item; waits while the queue is full. Only the dispatcher may call it.
     pub(crate) fn push(&self, item: Item) {
         let at = self.written.count();
         self.read.wait(|read| at.wrapping_sub(read) & (u32::MAX / 2) < CAPACITY);
-        // SAFETY: the reader is past this place, and does not come back before `written` says so.
+        // SAFETY: the reader has passed this slot, and reads it again only after `written` has advanced.
         unsafe { *self.items[(at % CAPACITY) as usize].get() = item };
         self.written.advance(next(at));
     }
 
-    /// Takes the next item; waits while there is none. For the thread.
+    /// Takes the next item; waits while the queue is empty. Only the thread may call it.
     pub(crate) fn pop(&self) -> Item {
         let at = self.read.count();
         self.written.wait(|written| written != at);
-        // SAFETY: `written` is past this place, so the item is whole, and stays until `read` passes.
+        // SAFETY: `written` is past this slot, so the item is complete, and unchanged until `read` passes it.
         let item = unsafe { *self.items[(at % CAPACITY) as usize].get() };
         self.read.advance(next(at));
         item

@@ -10,15 +10,15 @@ use hksim_policy::PAGE_BYTES;
 
 use hksim_linux_probe::resident::Resident;
 
-/// A thread's stack, its guard page included.
+/// Size of a thread's stack, including its guard page.
 const STACK_BYTES: usize = 128 << 10;
 
-/// What a thread does.
+/// The work of a thread.
 pub(crate) trait Task: Sync {
     fn run(&self);
 }
 
-/// Running threads; all are waited for when this is dropped.
+/// Running threads. Dropping this joins all of them.
 pub(crate) struct Threads<'a, T: Task> {
     running: Vec<libc::pthread_t>,
     _stacks: Stacks,
@@ -26,8 +26,8 @@ pub(crate) struct Threads<'a, T: Task> {
 }
 
 impl<'a, T: Task> Threads<'a, T> {
-    /// Starts a thread for each task. Where that fails nobody can be waited for, as tasks may wait for each other: the
-    /// caller must end the process.
+    /// Starts a thread for each task. On failure, the started threads cannot be joined, because tasks may wait for each
+    /// other; the caller must end the process.
     pub(crate) fn start(tasks: &'a [T]) -> io::Result<Threads<'a, T>> {
         let stacks = ManuallyDrop::new(Stacks::new(tasks.len())?);
         let running = tasks.iter().enumerate().map(|(at, task)| spawn(task, stacks.stack(at)));
@@ -39,7 +39,7 @@ impl<'a, T: Task> Threads<'a, T> {
 impl<T: Task> Drop for Threads<'_, T> {
     fn drop(&mut self) {
         for &thread in &self.running {
-            // SAFETY: a thread of ours that nobody else joins.
+            // SAFETY: we created this thread, and it is joined only here.
             unsafe { libc::pthread_join(thread, std::ptr::null_mut()) };
         }
     }
@@ -51,7 +51,7 @@ extern "C" fn enter<T: Task>(task: *mut c_void) -> *mut c_void {
     std::ptr::null_mut()
 }
 
-/// Starts a thread on a stack. Until it is joined, both must stay: [`Threads`] sees to that.
+/// Starts a thread on a stack. Task and stack must live until it is joined, which [`Threads`] ensures.
 fn spawn<T: Task>(task: &T, stack: *mut c_void) -> io::Result<libc::pthread_t> {
     let checked = |code| if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) };
     let mut attributes = MaybeUninit::uninit();
@@ -67,7 +67,7 @@ fn spawn<T: Task>(task: &T, stack: *mut c_void) -> io::Result<libc::pthread_t> {
     }
 }
 
-/// The stacks of all threads, each above a page that may not be touched.
+/// The stacks of all threads, each above a guard page.
 struct Stacks(Resident<u8>);
 
 impl Stacks {
@@ -75,7 +75,7 @@ impl Stacks {
         let stacks = Stacks(Resident::zeroed(count * STACK_BYTES)?);
         for at in 0..count {
             let guard = stacks.0.as_ptr().wrapping_add(at * STACK_BYTES).cast_mut().cast();
-            // SAFETY: the lowest page of a stack that nobody uses yet.
+            // SAFETY: the lowest page of a stack that is not yet in use.
             if unsafe { libc::mprotect(guard, PAGE_BYTES as usize, libc::PROT_NONE) } != 0 {
                 return Err(io::Error::last_os_error());
             }

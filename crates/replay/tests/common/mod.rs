@@ -1,4 +1,4 @@
-//! Traces made for the tests, and replays of them.
+//! Traces for the tests, and replays of them.
 
 use hksim_policy::Policy;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use hksim_trace::header::{Clock, Footer, Header, Origin, TouchKnowledge};
 use hksim_trace::hkt::TraceWriter;
 use tempfile::TempDir;
 
-/// A trace in a folder of its own.
+/// A trace in a temporary directory.
 pub struct Trace {
     folder: TempDir,
 }
@@ -51,7 +51,7 @@ impl Trace {
         trace
     }
 
-    /// What a replay of it would be told; everything measured, nothing timed.
+    /// The specification of a replay with all measurements and without timing.
     pub fn spec(&self, on: Target, touch: TouchRule) -> ReplaySpec {
         let measure = Measure { pages: true, time: false };
         ReplaySpec {
@@ -87,22 +87,22 @@ pub fn realloc(object: u32, size: u64) -> Op {
     Op::Realloc { object: ObjectId(object), size, call: ReallocCall::Realloc, initial_touch: InitialTouch::None }
 }
 
-/// Its free.
+/// A plain free.
 pub fn free(object: u32) -> Op {
     Op::Free { object: ObjectId(object) }
 }
 
-/// A small server: four threads, frees by others, 24 MiB.
+/// A small server: four threads, cross-thread frees, 24 MiB.
 pub fn server() -> Trace {
     Trace::generated(r#"{"name":"server","live":25165824,"threads":4,"events":200000,"seed":7}"#)
 }
 
-/// Parts of a design; the rest is the default.
+/// A policy from JSON. Missing fields have their defaults.
 pub fn design(json: &str) -> Policy {
     serde_json::from_str(json).unwrap()
 }
 
-/// Why kinds are not told apart here, if so.
+/// An error with the reason if this machine cannot distinguish kinds of installs.
 pub fn needs_kinds(replayed: &Replayed) -> Result<(), String> {
     let reason = replayed.skipped.iter().find(|skipped| skipped.figure == "traps");
     reason.map_or(Ok(()), |skipped| Err(skipped.reason.clone()))

@@ -1,18 +1,18 @@
-//! What replays measure, against closed forms and the kernel's own totals.
+//! The figures of replays, compared with closed forms and the kernel's totals.
 
 use hksim_engine::{ByKind, PageRun, PageState, TouchRule};
 use hksim_replay::{Control, Mode, Replayed, Target, replay};
 
 use crate::common::{Trace, design, free, malloc, needs_kinds, realloc, server};
 
-/// Pages that one thread with one huge block needs beside it: control page, two of the thread's heap, one of the table.
+/// Pages that one thread with one huge block needs besides the block: the control page, two of the heap, one of the table.
 const OWN_PAGES: u64 = 4;
 
 fn assert_silent(control: &Control, of: &str) {
     assert_eq!((control.faults, control.traps.unwrap_or(0)), (0, 0), "the control run of {of} is not silent");
 }
 
-/// What must hold of every ordered native replay: kinds add up to what the kernel charged, and nothing is left over.
+/// Invariants of every ordered native replay: the kinds add up to the kernel's total, and every change is classified.
 fn assert_sound(replayed: &Replayed, of: &str) {
     assert_silent(&replayed.control, of);
     let installs = replayed.installs.unwrap();
@@ -63,8 +63,8 @@ pub fn a_huge_block_has_as_many_installs_as_pages() -> Result<(), String> {
 }
 
 pub fn a_full_superslab_is_collapsed_once() -> Result<(), String> {
-    // Blocks of 80K lie in spans of two 64K units: 16 of them fill a SuperSlab of 2M, and eight more half of another.
-    // Nothing is touched but metadata.
+    // A block of 80K takes a span of two 64K slices: 16 blocks fill a SuperSlab of 2M, and eight more half of another.
+    // Only metadata is touched.
     let trace = Trace::of((0..24).map(|object| (0, malloc(object, 80 << 10))));
     let collapse = trace.replay(&design(r#"{"huge":"collapse"}"#), TouchRule::None);
     needs_kinds(&collapse)?;
@@ -107,9 +107,9 @@ pub fn every_design_adds_up() -> Result<(), String> {
     Ok(())
 }
 
-pub fn a_huge_page_that_a_move_tore_is_split_in_both_places() -> Result<(), String> {
-    // Nine SuperSlabs of half a huge page, and behind them some with small blocks: the block moves to grow, and leaves half of
-    // its last huge page to these. When its own half is given up, theirs loses its zeros.
+pub fn a_huge_page_that_mremap_divided_is_split_in_both_frames() -> Result<(), String> {
+    // A block of 9 SuperSlabs of 1 MiB, followed by SuperSlabs with small blocks. The block moves in order to grow; half of its
+    // last huge page stays with the small blocks. Purging the moved half splits the huge page in both frames.
     let small = (1..40).map(|object| malloc(object, 60_000));
     let events = std::iter::once(malloc(0, 9 << 20)).chain(small).chain([realloc(0, 16 << 20), free(0), malloc(0, 1)]);
     let trace = Trace::of(events.map(|op| (0, op)));
@@ -122,7 +122,7 @@ pub fn a_huge_page_that_a_move_tore_is_split_in_both_places() -> Result<(), Stri
     Ok(())
 }
 
-/// No huge pages in this process and its children, until dropped.
+/// Disables transparent huge pages in this process and its children until dropped.
 struct ThpDisabled;
 
 impl ThpDisabled {
@@ -154,7 +154,7 @@ pub fn disabled_huge_pages_show() -> Result<(), String> {
 }
 
 pub fn a_header_that_is_read_first_costs_twice() -> Result<(), String> {
-    // 64 blocks of a page and more: each header lies on a page of its own, which nobody touched before.
+    // 64 blocks of more than a page: each header is on its own, untouched page.
     let trace = Trace::of((0..64).map(|object| (0, malloc(object, 4096))));
     let base = |header: &str| format!(r#"{{"huge":"never","header":"{header}","carve":"bump"}}"#);
     let full = trace.replay(&design(&base("full")), TouchRule::None);
@@ -177,7 +177,7 @@ pub fn malloc_grows_by_what_is_written() -> Result<(), String> {
     let pages = (68 << 20) / 4096;
     let faults = replayed.faults.unwrap();
     if replayed.environment.thp_enabled.as_deref() != Some("always") {
-        // Each block has a page more for its chunk header, and malloc may touch a few pages of its own.
+        // Each block has an extra page for its chunk header, and malloc may touch a few pages of its own.
         assert!((pages..pages + 16).contains(&faults), "{faults} faults for {pages} pages");
     }
     let (peak, end) = (replayed.rss_bytes_peak.unwrap(), replayed.rss_bytes_end.unwrap());
@@ -187,7 +187,7 @@ pub fn malloc_grows_by_what_is_written() -> Result<(), String> {
     Ok(())
 }
 
-pub fn blocks_written_before_death_cost_as_much_as_those_written_at_birth() -> Result<(), String> {
+pub fn blocks_written_before_their_free_fault_as_often_as_blocks_written_at_allocation() -> Result<(), String> {
     const BYTES: u64 = 8 << 20;
     let trace = Trace::of([(0, malloc(0, BYTES)), (0, free(0)), (0, malloc(0, BYTES))]);
     let design = || Target::Native(design(r#"{"huge":"never"}"#));
@@ -198,7 +198,7 @@ pub fn blocks_written_before_death_cost_as_much_as_those_written_at_birth() -> R
         spec.mode = mode;
         let replayed = replay(&spec).unwrap();
         if replayed.environment.thp_enabled.as_deref() != Some("always") {
-            // The block that lives on is not written; an allocator touches a few pages of its own.
+            // The block that is never freed is not written. An allocator touches a few pages of its own.
             let (faults, pages) = (replayed.faults.unwrap(), BYTES / 4096);
             assert!((pages..pages + 64).contains(&faults), "{faults} faults for {pages} pages, {mode:?}");
         }
@@ -216,7 +216,7 @@ pub fn threads_perform_every_event() -> Result<(), String> {
         let threaded = replay(&spec).unwrap();
         assert_eq!((threaded.events, threaded.failed), (ordered.events, 0));
         assert!(threaded.ops_per_s.unwrap() > 0.0 && threaded.installs.is_none());
-        // The same bytes are written, so that many pages are needed at least; far more would be a leak of objects.
+        // Both runs write the same bytes. Far more faults would mean leaked objects.
         let (most, least) = (ordered.faults.unwrap() * 3, ordered.faults.unwrap() / 3);
         assert!((least..most).contains(&threaded.faults.unwrap()), "{:?} of {:?}", threaded.faults, ordered.faults);
     }
@@ -224,7 +224,7 @@ pub fn threads_perform_every_event() -> Result<(), String> {
 }
 
 pub fn objects_may_cross_threads_in_a_circle() -> Result<(), String> {
-    // Every block is freed by the next thread, and its id is used again by the one after: all wait for all.
+    // The next thread frees each block, and the thread after that reuses the id, so every thread waits for others.
     const THREADS: u32 = 40;
     let start = (0..THREADS).map(|thread| (thread, malloc(thread, 100)));
     let circle = (0..60 * THREADS).flat_map(|at| {

@@ -1,4 +1,4 @@
-//! The count of system calls, against strace.
+//! The count of system calls, compared with strace.
 
 use std::process::{Command, ExitCode};
 
@@ -7,7 +7,7 @@ use hksim_replay::{Measure, Mode, ReplaySpec, Target, replay};
 
 use crate::common::{design, server};
 
-/// Makes this program perform one replay, so that strace can watch it: trace, design.
+/// Makes this program perform one replay, for strace. Arguments: trace, policy.
 pub const TRACED_ARGUMENT: &str = "replay-under-strace";
 
 pub fn traced(arguments: &[String]) -> ExitCode {
@@ -22,7 +22,7 @@ pub fn traced(arguments: &[String]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Calls on the reservation, which lies alone at 2^45; its unmapping at the end is not the allocator's.
+/// Calls on the reservation, the only mapping at 2^45. The harness unmaps it at the end, which does not count.
 fn count(log: &str) -> OsCalls {
     let mut calls = OsCalls::default();
     for line in log.lines() {
@@ -60,7 +60,7 @@ pub fn strace_counts_the_same_calls() -> Result<(), String> {
         let ours: OsCalls = serde_json::from_slice(&output.stdout).unwrap();
         let theirs = count(&std::fs::read_to_string(&log).unwrap());
         assert_eq!(ours, theirs, "{json}");
-        assert!(ours.mmap + ours.madvise > 20, "{json}: too few calls to tell anything: {ours:?}");
+        assert!(ours.mmap + ours.madvise > 20, "{json}: too few calls for a comparison: {ours:?}");
     }
     Ok(())
 }

@@ -11,55 +11,55 @@ use crate::apply::Heap;
 use crate::calls::Counted;
 use crate::malloc_heap::MallocHeap;
 
-/// An allocator that threads join.
-pub(crate) trait Shared: Send + Sync {
-    /// Where a block of it lies.
+/// An allocator with a heap for each thread.
+pub(crate) trait SharedAllocator: Send + Sync {
+    /// The location of a block.
     type Place: Copy + Send;
-    /// One thread's part of it.
+    /// The heap of one thread.
     type Heap<'a>: Heap<Place = Self::Place>
     where
         Self: 'a;
 
-    /// A heap for the calling thread; `None` where there are too many.
-    fn join(&self) -> Option<Self::Heap<'_>>;
+    /// Opens a heap for the calling thread; `None` if there are too many.
+    fn open_heap(&self) -> Option<Self::Heap<'_>>;
 
-    /// Ends a thread's part.
-    fn leave(&self, heap: Self::Heap<'_>);
+    /// Closes a thread's heap.
+    fn close_heap(&self, heap: Self::Heap<'_>);
 
-    /// The program locks its memory, or unlocks it; false where the kernel refuses.
+    /// Locks or unlocks the heap, as the program did with its memory; false if the kernel refuses.
     fn lock(&self, _lock: MemoryLock) -> bool {
         true
     }
 
-    /// The time of the event that is performed next.
+    /// Sets the clock to the time of the next event.
     fn set_now(&self, _now_ns: u64) {}
 }
 
 /// The SuperSlab allocator.
 pub(crate) type NativeAllocator = Allocator<MmapMemory<Counted>, RunGeometry>;
 
-/// A thread's heap of it.
+/// A thread's heap of the SuperSlab allocator.
 pub(crate) struct NativeHeap<'a> {
     allocator: &'a NativeAllocator,
     heap: ThreadHeap<MmapMemory<Counted>>,
 }
 
-/// Where a block of it lies.
+/// The location of a SuperSlab allocator's block.
 #[derive(Clone, Copy)]
 pub(crate) struct Place(Block<NonNull<u8>>);
 
-// SAFETY: an address; who may use the memory behind it is the business of the trace.
+// SAFETY: an address; the tickets order all accesses to the memory at it.
 unsafe impl Send for Place {}
 
-impl Shared for NativeAllocator {
+impl SharedAllocator for NativeAllocator {
     type Place = Place;
     type Heap<'a> = NativeHeap<'a>;
 
-    fn join(&self) -> Option<NativeHeap<'_>> {
+    fn open_heap(&self) -> Option<NativeHeap<'_>> {
         Some(NativeHeap { allocator: self, heap: self.open_heap()? })
     }
 
-    fn leave(&self, heap: NativeHeap<'_>) {
+    fn close_heap(&self, heap: NativeHeap<'_>) {
         self.close_heap(heap.heap);
     }
 
@@ -120,25 +120,25 @@ impl Heap for NativeHeap<'_> {
 /// The process's `malloc`.
 pub(crate) struct Malloc;
 
-/// A thread of it.
+/// A thread's access to the process's `malloc`.
 pub(crate) struct MallocThread(MallocHeap);
 
-/// Where a block of it lies.
+/// The address of a `malloc` block.
 #[derive(Clone, Copy)]
 pub(crate) struct Address(NonNull<u8>);
 
 // SAFETY: as for `Place`.
 unsafe impl Send for Address {}
 
-impl Shared for Malloc {
+impl SharedAllocator for Malloc {
     type Place = Address;
     type Heap<'a> = MallocThread;
 
-    fn join(&self) -> Option<MallocThread> {
+    fn open_heap(&self) -> Option<MallocThread> {
         Some(MallocThread(MallocHeap))
     }
 
-    fn leave(&self, _heap: MallocThread) {}
+    fn close_heap(&self, _heap: MallocThread) {}
 }
 
 impl Heap for MallocThread {
@@ -180,21 +180,21 @@ impl Heap for MallocThread {
     }
 }
 
-/// No allocator: what a control run drives.
-pub(crate) struct Nothing;
+/// No allocator, for control runs.
+pub(crate) struct NoAllocator;
 
-impl Shared for Nothing {
+impl SharedAllocator for NoAllocator {
     type Place = ();
-    type Heap<'a> = Nothing;
+    type Heap<'a> = NoAllocator;
 
-    fn join(&self) -> Option<Nothing> {
-        Some(Nothing)
+    fn open_heap(&self) -> Option<NoAllocator> {
+        Some(NoAllocator)
     }
 
-    fn leave(&self, _heap: Nothing) {}
+    fn close_heap(&self, _heap: NoAllocator) {}
 }
 
-impl Heap for Nothing {
+impl Heap for NoAllocator {
     type Place = ();
 
     fn allocate(&mut self, _call: AllocCall, _bytes: u64, _align_log2: u8) -> Option<()> {

@@ -1,4 +1,4 @@
-//! Makes this program's code, data and stack present, as the last step before a window opens.
+//! Makes this process's code, data and stack present, as the last step before a window opens.
 
 use std::path::Path;
 use std::time::Instant;
@@ -7,36 +7,36 @@ use hksim_policy::PAGE_BYTES;
 
 use hksim_linux_probe::resident::make_resident;
 
-/// The memory that [`settle`] does not change.
+/// The heap that is measured, which [`prefault`] leaves unchanged.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Heap<'a> {
-    /// The heap that is measured is the replay's own reservation: everything else is settled.
-    Apart,
-    /// The process's `malloc` is measured: what it took so far stays as it is, and so does the library it comes from.
+pub(crate) enum MeasuredHeap<'a> {
+    /// The replay's own reservation, created later. All memory so far is made present.
+    Reservation,
+    /// The process's `malloc`. Its memory so far stays unchanged, and so does the library that provides it.
     Process {
         /// The preloaded library.
         library: Option<&'a Path>,
     },
 }
 
-/// Makes everything present that the window may use. Call it last, from the driving thread.
-pub(crate) fn settle(heap: Heap<'_>) {
+/// Makes all memory present that the window may use. Call it last, on the thread that performs the events.
+pub(crate) fn prefault(heap: MeasuredHeap<'_>) {
     touch_stack();
-    // The clock's own page, which the kernel maps at its first use and nothing populates.
+    // The vDSO's clock page: the kernel maps it at its first use, and no call populates it.
     std::hint::black_box(Instant::now());
-    // Without the list the pages are taken as they come, and the control run shows them.
+    // Without this list, pages are faulted in during the window, and the control run reports them.
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let (mut file, mut file_end) = ("", 0);
     for map in maps.lines().filter_map(Map::parse) {
         let is_file = map.name.starts_with('/');
-        // Zero-initialised data of a program or library stands, unnamed, right behind its file.
+        // The zero-initialised data of a program or library is an unnamed mapping right after that of its file.
         let is_data = is_file || (map.name.is_empty() && map.start == file_end);
         if is_file {
             (file, file_end) = (map.name, map.start + map.bytes);
         }
         let is_measured = match heap {
-            Heap::Apart => false,
-            Heap::Process { library } => !is_data || library.is_some_and(|library| library == Path::new(file)),
+            MeasuredHeap::Reservation => false,
+            MeasuredHeap::Process { library } => !is_data || library.is_some_and(|library| library == Path::new(file)),
         };
         if is_measured || !(is_data || map.name == "[heap]") {
             continue;

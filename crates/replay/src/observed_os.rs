@@ -1,4 +1,4 @@
-//! System calls with the kernel asked before and after each.
+//! System calls, with a page-table scan before and after each.
 
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
@@ -8,21 +8,21 @@ use hksim_policy::Errno;
 use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
 
 use crate::calls::Counted;
+use crate::fork_frames::drain_folio_batches;
 use crate::observer::Observer;
-use crate::shared::empty_free_list;
 use crate::usage::Usage;
 
-/// [`Counted`] calls that an [`Observer`] follows. For one thread.
-pub(crate) struct Watched {
+/// [`Counted`] calls that an [`Observer`] follows. Single-threaded.
+pub(crate) struct ObservedOs {
     counted: Counted,
     observer: RefCell<Observer>,
-    /// Whether the kernel populates what is mapped, since the program locks all of it.
+    /// Whether the kernel populates new mappings because the program called `mlockall(MCL_FUTURE)`.
     locks_future: Cell<bool>,
 }
 
-impl Watched {
-    pub(crate) fn new(observer: Observer) -> Watched {
-        Watched { counted: Counted::default(), observer: RefCell::new(observer), locks_future: Cell::new(false) }
+impl ObservedOs {
+    pub(crate) fn new(observer: Observer) -> ObservedOs {
+        ObservedOs { counted: Counted::default(), observer: RefCell::new(observer), locks_future: Cell::new(false) }
     }
 
     /// The observer.
@@ -40,8 +40,8 @@ fn address(at: NonNull<u8>) -> u64 {
     at.as_ptr() as u64
 }
 
-impl Watched {
-    /// Looks at a range that was mapped; `faults` is what the kernel charged for it.
+impl ObservedOs {
+    /// Observes a range that was just mapped; `faults` is the number that the kernel charged for the call.
     fn after_map(&self, observer: &mut Observer, at: NonNull<u8>, bytes: usize, mapping: Mapping, faults: u64) {
         if self.locks_future.get() || matches!(mapping, Mapping::Populated | Mapping::HugetlbPopulated) {
             observer.after_populate(address(at), bytes as u64, faults);
@@ -52,7 +52,7 @@ impl Watched {
     }
 }
 
-impl Os for Watched {
+impl Os for ObservedOs {
     unsafe fn map(&self, at: NonNull<u8>, bytes: usize, mapping: Mapping) -> Result<(), Errno> {
         let mut observer = self.observer.borrow_mut();
         observer.before_call();
@@ -62,7 +62,7 @@ impl Os for Watched {
         let faults = Usage::now().since(&before).faults;
         if result.is_ok() {
             let hugetlb = matches!(mapping, Mapping::Hugetlb | Mapping::HugetlbPopulated);
-            observer.mapped_anew(address(at), bytes as u64, hugetlb);
+            observer.mapped(address(at), bytes as u64, hugetlb);
         }
         self.after_map(&mut observer, at, bytes, mapping, faults);
         result
@@ -87,7 +87,7 @@ impl Os for Watched {
         // SAFETY: the caller's promise.
         let result = unsafe { self.counted.unmap(at, bytes) };
         if result.is_ok() {
-            observer.disappeared(address(at), bytes as u64);
+            observer.unmapped(address(at), bytes as u64);
         }
         observer.after_call(address(at), bytes as u64);
         observer.note_vmas();
@@ -110,7 +110,7 @@ impl Os for Watched {
             // Locked memory is not freed.
             Advice::Free if result.is_err() => observer.after_call(address(at), bytes as u64),
             Advice::Free => {
-                empty_free_list();
+                drain_folio_batches();
                 observer.after_free(address(at), bytes as u64);
             }
             Advice::HugePage | Advice::NoHugePage => {
