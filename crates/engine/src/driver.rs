@@ -3,8 +3,9 @@
 use std::ops::Range;
 
 use hksim_policy::{Allocator, Block, Geometry, PAGE_BYTES, Request, ThreadHeap, World};
-use hksim_trace::event::{Access, AllocCall, Event, InitialTouch, ObjectId, Op, PageTouches, ThreadId};
+use hksim_trace::event::{Access, AllocCall, Event, InitialTouch, ObjectId, Op, ThreadId};
 
+use crate::initial_touch::{BlockAccess, touch_new_bytes};
 use crate::scattered::Scattered;
 use crate::tables::{Object, Tables};
 use crate::{Live, TouchRule};
@@ -35,6 +36,28 @@ pub struct Driver<W: World, G: Geometry> {
     scattered: Option<Scattered>,
     placement: PlacementDigest,
     failed: u64,
+}
+
+/// A block with the memory that it is in.
+struct AppBlock<'a, W: World> {
+    mem: &'a W,
+    block: Block<W::SuperSlab>,
+}
+
+impl<W: World> BlockAccess for AppBlock<'_, W> {
+    fn page_offset(&self) -> u64 {
+        u64::from(self.block.offset)
+    }
+
+    #[inline(always)]
+    fn read(&self, offset: u64, bytes: u64) {
+        self.mem.app_read(self.block, offset, bytes);
+    }
+
+    #[inline(always)]
+    fn write(&self, offset: u64, bytes: u64) {
+        self.mem.app_write(self.block, offset, bytes);
+    }
 }
 
 /// A running digest of where every object was placed.
@@ -194,43 +217,10 @@ impl<W: World, G: Geometry> Driver<W, G> {
         self.allocate(thread, object, request, bytes, initial_touch)
     }
 
-    /// Touches `from..bytes` of a block at its allocation. Returns the end of the touched range, 0 if nothing was
-    /// touched.
+    /// Touches `from..bytes` of a block. Returns the end of the touched range, 0 if nothing was touched.
     #[inline(always)]
     fn initial_touch(&self, block: Block<W::SuperSlab>, from: u64, bytes: u64, initial_touch: InitialTouch) -> u64 {
-        let mem = &self.allocator.mem;
-        if bytes <= from {
-            return 0;
-        }
-        match initial_touch {
-            InitialTouch::All => mem.app_write(block, from, bytes - from),
-            InitialTouch::Read => mem.app_read(block, from, bytes - from),
-            InitialTouch::ReadThenWrite => {
-                mem.app_read(block, from, bytes - from);
-                mem.app_write(block, from, bytes - from);
-            }
-            InitialTouch::FirstByte if from == 0 => {
-                mem.app_write(block, 0, 1);
-                return 1;
-            }
-            // A grown tail has no first byte. A watched object's touches are events.
-            InitialTouch::FirstByte | InitialTouch::None | InitialTouch::Watched => return 0,
-            InitialTouch::PerPage(sides) => return self.initial_touch_by_page(block, from, bytes, sides),
-        }
-        bytes
-    }
-
-    /// The same for touches that differ on the two sides of a page boundary, if there is one in the block. Returns the
-    /// number of bytes touched.
-    #[inline(never)]
-    fn initial_touch_by_page(&self, block: Block<W::SuperSlab>, from: u64, bytes: u64, sides: PageTouches) -> u64 {
-        let boundary = PAGE_BYTES - u64::from(block.offset) % PAGE_BYTES;
-        if from > 0 || bytes <= boundary {
-            return self.initial_touch(block, from, bytes, InitialTouch::PerPage(sides).whole());
-        }
-        let first = self.initial_touch(block, 0, boundary, sides.first());
-        let second = self.initial_touch(block, boundary, bytes, sides.second());
-        first + second.saturating_sub(boundary)
+        touch_new_bytes(&AppBlock { mem: &self.allocator.mem, block }, from..bytes, initial_touch)
     }
 
     #[inline(always)]

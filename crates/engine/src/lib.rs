@@ -8,6 +8,7 @@
 mod counts;
 mod driver;
 mod fork;
+mod initial_touch;
 mod live;
 mod memory_policy;
 mod pages;
@@ -19,6 +20,7 @@ mod touch;
 pub use counts::{ByKind, Fallbacks, OsCalls};
 pub use driver::{DriveError, Driver};
 pub use fork::{ForkSchedule, ForkStep, ForkWindow};
+pub use initial_touch::{BlockAccess, touch_new_bytes};
 pub use live::Live;
 pub use memory_policy::MemoryPolicyRule;
 pub use pages::{PageRun, PageSet, PageState};

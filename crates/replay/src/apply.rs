@@ -1,13 +1,12 @@
-//! Performs an event on an allocator with the interface of `malloc`. All runs use it except the ordered native one, which
-//! uses the driver shared with the simulator. The same rules decide the touches.
+//! Performs an event on an allocator with the interface of `malloc`. All runs use it except the ordered native ones, which
+//! use the driver shared with the simulator. Both touch blocks by the same rules.
 
-use hksim_engine::TouchRule;
-use hksim_policy::PAGE_BYTES;
-use hksim_trace::event::{Access, AllocCall, InitialTouch, Op, PageTouches, ReallocCall};
+use hksim_engine::{BlockAccess, TouchRule, touch_new_bytes};
+use hksim_trace::event::{Access, AllocCall, InitialTouch, Op, ReallocCall};
 
 /// An allocator as seen by one thread.
 pub(crate) trait Heap {
-    /// The place of a block.
+    /// The location of a block.
     type Place: Copy;
 
     fn allocate(&mut self, call: AllocCall, bytes: u64, align_log2: u8) -> Option<Self::Place>;
@@ -17,7 +16,7 @@ pub(crate) trait Heap {
     /// A realloc to 0 bytes, which frees.
     fn free_by_resize(&mut self, place: Self::Place, call: ReallocCall);
     fn usable_bytes(&self, place: Self::Place) -> u64;
-    /// Its address, exact enough to find page boundaries.
+    /// Its address, or a number that is congruent to it modulo the page size.
     fn address(&self, place: Self::Place) -> u64;
     fn read(&self, place: Self::Place, offset: u64, bytes: u64);
     fn write(&self, place: Self::Place, offset: u64, bytes: u64);
@@ -95,7 +94,7 @@ fn allocate<H: Heap>(
     let place = heap.allocate(call, bytes, align_log2);
     *object = Object { place, bytes };
     let Some(place) = place else { return Err(Refused) };
-    born(heap, place, 0..bytes, touch.initial_touch(initial_touch));
+    touch_new_bytes(&HeapBlock { heap, place }, 0..bytes, touch.initial_touch(initial_touch));
     Ok(())
 }
 
@@ -108,40 +107,31 @@ fn resize<H: Heap>(
     initial_touch: InitialTouch,
 ) -> Result<(), Refused> {
     let place = heap.resize(place, bytes, call).ok_or(Refused)?;
-    born(heap, place, object.bytes..bytes, touch.initial_touch(initial_touch));
+    touch_new_bytes(&HeapBlock { heap, place }, object.bytes..bytes, touch.initial_touch(initial_touch));
     *object = Object { place: Some(place), bytes };
     Ok(())
 }
 
-#[inline]
-fn born<H: Heap>(heap: &H, place: H::Place, range: std::ops::Range<u64>, initial_touch: InitialTouch) {
-    if range.is_empty() {
-        return;
-    }
-    let bytes = range.end - range.start;
-    match initial_touch {
-        InitialTouch::All => heap.write(place, range.start, bytes),
-        InitialTouch::Read => heap.read(place, range.start, bytes),
-        InitialTouch::ReadThenWrite => {
-            heap.read(place, range.start, bytes);
-            heap.write(place, range.start, bytes);
-        }
-        InitialTouch::FirstByte if range.start == 0 => heap.write(place, 0, 1),
-        // A grown tail has no separate first byte; a watched object has its touches as events.
-        InitialTouch::FirstByte | InitialTouch::None | InitialTouch::Watched => {}
-        InitialTouch::PerPage(sides) => born_apart(heap, place, range, sides),
-    }
+/// A block with the heap that it is in.
+struct HeapBlock<'a, H: Heap> {
+    heap: &'a H,
+    place: H::Place,
 }
 
-/// The same if the sides of a page boundary differ and the block contains one.
-#[inline(never)]
-fn born_apart<H: Heap>(heap: &H, place: H::Place, range: std::ops::Range<u64>, sides: PageTouches) {
-    let boundary = PAGE_BYTES - heap.address(place) % PAGE_BYTES;
-    if range.start > 0 || range.end <= boundary {
-        return born(heap, place, range, InitialTouch::PerPage(sides).whole());
+impl<H: Heap> BlockAccess for HeapBlock<'_, H> {
+    fn page_offset(&self) -> u64 {
+        self.heap.address(self.place)
     }
-    born(heap, place, 0..boundary, sides.first());
-    born(heap, place, boundary..range.end, sides.second());
+
+    #[inline]
+    fn read(&self, offset: u64, bytes: u64) {
+        self.heap.read(self.place, offset, bytes);
+    }
+
+    #[inline]
+    fn write(&self, offset: u64, bytes: u64) {
+        self.heap.write(self.place, offset, bytes);
+    }
 }
 
 /// Removes the block from its object before a free, and performs the touches that the rule places there.

@@ -1,0 +1,54 @@
+//! The touches of a block at its allocation.
+
+use std::ops::Range;
+
+use hksim_policy::PAGE_BYTES;
+use hksim_trace::event::{InitialTouch, PageTouches};
+
+/// The application's accesses to one block. Offsets and sizes are in bytes from the start of the block.
+pub trait BlockAccess {
+    /// The offset of the block in its page, plus any multiple of the page size.
+    fn page_offset(&self) -> u64;
+    /// Reads a range.
+    fn read(&self, offset: u64, bytes: u64);
+    /// Writes a range.
+    fn write(&self, offset: u64, bytes: u64);
+}
+
+/// Touches the new bytes of an allocated or grown block. Returns the end of the touched range, 0 if nothing was touched.
+#[inline(always)]
+pub fn touch_new_bytes(block: &impl BlockAccess, new: Range<u64>, initial_touch: InitialTouch) -> u64 {
+    let Range { start, end } = new;
+    if end <= start {
+        return 0;
+    }
+    match initial_touch {
+        InitialTouch::All => block.write(start, end - start),
+        InitialTouch::Read => block.read(start, end - start),
+        InitialTouch::ReadThenWrite => {
+            block.read(start, end - start);
+            block.write(start, end - start);
+        }
+        InitialTouch::FirstByte if start == 0 => {
+            block.write(0, 1);
+            return 1;
+        }
+        // A grown tail has no first byte. A watched object's touches are events.
+        InitialTouch::FirstByte | InitialTouch::None | InitialTouch::Watched => return 0,
+        InitialTouch::PerPage(sides) => return touch_by_page(block, start..end, sides),
+    }
+    end
+}
+
+/// The same for touches that differ on the two sides of a page boundary, if there is one in the block. Returns the number
+/// of bytes touched.
+#[inline(never)]
+fn touch_by_page(block: &impl BlockAccess, new: Range<u64>, sides: PageTouches) -> u64 {
+    let boundary = PAGE_BYTES - block.page_offset() % PAGE_BYTES;
+    if new.start > 0 || new.end <= boundary {
+        return touch_new_bytes(block, new, InitialTouch::PerPage(sides).whole());
+    }
+    let first = touch_new_bytes(block, 0..boundary, sides.first());
+    let second = touch_new_bytes(block, boundary..new.end, sides.second());
+    first + second.saturating_sub(boundary)
+}
