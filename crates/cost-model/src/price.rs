@@ -8,9 +8,9 @@ use serde::Serialize;
 
 use crate::profile::{Cost, CostError, FOOTPRINTS, Footprint, Operation, Profile};
 
-/// Relative deviation of costs from the measured ones for uncounted reasons: the state of the caches, and the placement of
-/// pages. Rounds differ for the same reasons, so the range is the wider of the two. Calibration loops have the caches to
-/// themselves, so real costs are seldom much lower and more often higher.
+/// Allowance for effects that are not counted: the state of the caches and the placement of pages. The dispersion of
+/// rounds has the same causes, so a price has the wider of the two ranges. Calibration loops have the caches to themselves:
+/// real costs are seldom much lower, and more often higher.
 const UNCOUNTED_BELOW: f64 = 0.14;
 const UNCOUNTED_ABOVE: f64 = 0.27;
 
@@ -27,7 +27,7 @@ pub struct Locality {
     pub filling: f64,
     /// Share of touches after much other work.
     pub apart: f64,
-    /// Share of touches of huge pages after so much other work that no cache holds what they need.
+    /// Share of touches of huge pages after so much other work that all data of the fault path has left the caches.
     pub far: f64,
 }
 
@@ -44,11 +44,11 @@ impl Locality {
 /// How memory is first touched.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FirstTouch {
-    /// Single pages, by a fault each.
+    /// Single pages, with a fault for each.
     Pages(Locality),
     /// Single pages, by a populating call.
     Populated,
-    /// Folios of so many bytes, between a page and a huge page.
+    /// Folios of this many bytes, between a page and a huge page.
     Folios(u64, Locality),
     /// Huge pages.
     Huge(Locality),
@@ -64,9 +64,9 @@ pub(crate) const POOL_BYTES: u64 = 8 << 20;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Work {
     counts: BTreeMap<Operation, f64>,
-    /// Folios between a page and a huge page, by the bytes of one.
+    /// Number of folios between a page and a huge page, by size in bytes.
     folios: BTreeMap<u64, f64>,
-    /// Bytes in them, by the footprint that goes through the caches.
+    /// Bytes in these folios, by the footprint that passes through the caches.
     folio_bytes: BTreeMap<u64, f64>,
 }
 
@@ -173,10 +173,10 @@ impl Work {
     }
 
     /// Counts writes to single pages that were returned to the kernel together with this much memory.
-    pub fn add_refaults(&mut self, number: u64, locality: Locality, given_back_bytes: u64) {
+    pub fn add_refaults(&mut self, number: u64, locality: Locality, returned_bytes: u64) {
         let number = number as f64;
         self.add_with_locality(Operation::Refault, number, locality);
-        self.add_distance(number * (1.0 - locality.apart), around(given_back_bytes));
+        self.add_distance(number * (1.0 - locality.apart), around(returned_bytes));
     }
 
     /// Counts faults of single pages. Those that are neither filling nor apart count as `operation`.
@@ -316,20 +316,20 @@ mod tests {
             .price(&profile)
             .expect("a price");
         assert!((price.median_s - 2.3).abs() < 1e-9);
-        assert!(price.contains(1.2) && !price.contains(1.1), "the quartiles are half and twice: {price:?}");
+        assert!(price.contains(1.2) && !price.contains(1.1), "the quartiles are half and twice the median: {price:?}");
         assert!((price.factor() - 4.0).abs() < 1e-9);
         let both =
             work(&[(Operation::WriteFault, 2_000_000), (Operation::MadviseCall, 1_000_000)]).processor_s(&profile);
-        assert!((both.expect("a time") - 4.6).abs() < 1e-9, "half of it is the kernel's");
+        assert!((both.expect("a time") - 4.6).abs() < 1e-9, "the kernel's share is one half");
         let mut steady = profile.clone();
         let faults = work(&[(Operation::WriteFault, 1_000_000)]);
         steady.costs.values_mut().for_each(|cost| (cost.low_ns, cost.high_ns) = (0.9 * cost.median_ns, cost.median_ns));
         let price = faults.price(&steady).expect("a price");
         assert!(
             (price.low_s - 0.86).abs() < 1e-9 && (price.high_s - 1.27).abs() < 1e-9,
-            "what is not counted: {price:?}"
+            "the allowance for uncounted effects: {price:?}"
         );
-        // 16 of 512 pages lie 15/511 up the line: 1000 + 15 * 101100 / 511.
+        // Linear interpolation by pages, from 1 to 512: 1000 + 15 * 101100 / 511.
         let mut folio = Work::default();
         folio.add_first_touches(FirstTouch::Folios(64 << 10, Locality::default()), 1, 4 << 20);
         let price = folio.price(&profile).expect("a price");
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn first_touches_lie_between_the_footprints_measured() {
+    fn first_touches_are_interpolated_between_footprints() {
         let profile = profile(&[
             (Operation::HugeFault, 10_000.0),
             (Operation::HugeFault8m, 20_000.0),
@@ -355,18 +355,18 @@ mod tests {
         ]);
         let cost = |bytes: u64| first_touch(&profile, FirstTouch::Huge(Locality::default()), bytes);
         assert_eq!([cost(1 << 20), cost(4 << 20), cost(32 << 20), cost(1 << 40)], [10e3, 10e3, 40e3, 80e3]);
-        // The middle of the way from 32 to 128 MiB, by logarithm.
+        // 64 MiB is halfway from 32 to 128 MiB on a logarithmic scale.
         assert_eq!([cost(8 << 20), cost(16 << 20), cost(64 << 20)], [20e3, 36e3, 60e3]);
         let apart = FirstTouch::Huge(Locality { apart: 0.5, ..Locality::default() });
         let costs = [4 << 20, 64 << 20].map(|bytes| first_touch(&profile, apart, bytes));
-        assert_eq!(costs, [25e3, 60e3], "half of little memory as far away as 32 MiB");
+        assert_eq!(costs, [25e3, 60e3], "half of the touches cost at least as much as in 32 MiB");
         let far = FirstTouch::Huge(Locality { apart: 0.25, far: 0.5, ..Locality::default() });
         let costs = [4 << 20, 64 << 20].map(|bytes| first_touch(&profile, far, bytes));
-        assert_eq!(costs, [62.5e3, 80e3], "half of all as far away as can be");
+        assert_eq!(costs, [62.5e3, 80e3], "half of all touches cost as much as the far operation");
     }
 
     #[test]
-    fn what_the_program_does_meanwhile_and_how_much_memory_there_is_add_up() {
+    fn the_costs_of_locality_and_footprint_add_up() {
         let profile = profile(&[
             (Operation::WriteFault, 1000.0),
             (Operation::WriteFault8m, 1000.0),
@@ -392,13 +392,21 @@ mod tests {
         assert_eq!(pages(0.25, 0.5), 0.25 * 2000.0 + 0.5 * 3000.0 + 0.25 * 1200.0);
         assert_eq!([cost(FirstTouch::Populated, 0), cost(FirstTouch::Populated, 1 << 40)], [900.0, 1200.0]);
         let folio = |filling, apart, bytes| cost(FirstTouch::Folios(64 << 10, locality(filling, apart)), bytes);
-        // 64 KiB are a 32nd of a huge page.
+        // 64 KiB is 1/32 of a huge page.
         assert_eq!(folio(0.5, 0.0, 32 << 20), 5000.0 + 32_000.0 / 32.0 + 350.0);
         assert_eq!(folio(0.0, 0.5, 0), 5000.0 + 16_000.0 / 32.0 + 1000.0);
-        // Measured with 8 MiB.
+        // The pool is measured with 8 MiB.
         let pool = |bytes| cost(FirstTouch::Pool(locality(0.0, 0.0)), bytes);
-        assert_eq!([pool(4 << 20), pool(8 << 20)], [40_000.0, 50_000.0], "less memory, as much less");
-        assert_eq!(pool(1 << 40), 50_000.0 + 80_000.0 - 20_000.0, "as much more as of huge pages");
+        assert_eq!(
+            [pool(4 << 20), pool(8 << 20)],
+            [40_000.0, 50_000.0],
+            "a smaller footprint: minus the difference of huge pages"
+        );
+        assert_eq!(
+            pool(1 << 40),
+            50_000.0 + 80_000.0 - 20_000.0,
+            "a larger footprint: plus the difference of huge pages"
+        );
         let mut refaults = Work::default();
         refaults.add_refaults(4, locality(0.25, 0.25), 32 << 20);
         let refaults_ns = refaults.price(&profile).expect("a price").median_s * 1e9;
@@ -406,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn collapses_lie_between_one_page_and_all() {
+    fn collapses_are_interpolated_between_sparse_and_full() {
         let profile = profile(&[(Operation::CollapseSparse, 100.0), (Operation::CollapseFull, 500.0)]);
         let mut work = Work::default();
         work.add_collapses(2, 512);

@@ -69,7 +69,7 @@ pub enum Operation {
     /// The same, of 128 MiB.
     #[serde(rename = "huge_fault_128m")]
     HugeFault128m,
-    /// First write to a huge page after very much other work, with everything it needs out of the caches.
+    /// First write to a huge page after very much other work, with all data of the fault path out of the caches.
     HugeFaultFar,
     /// First write to 16 KiB, with this the largest size that is on.
     #[serde(rename = "mthp_fault_16k")]
@@ -93,13 +93,13 @@ pub enum Operation {
     DontneedHuge,
     /// `MADV_FREE`, per resident page.
     FreePage,
-    /// `MADV_FREE`, per resident page that had it before and was written afterwards.
+    /// `MADV_FREE`, per resident page that was written since an earlier `MADV_FREE`.
     FreePageAgain,
     /// `MADV_FREE`, per huge page.
     FreeHuge,
-    /// `MADV_FREE`, per huge page that had it before and was written afterwards.
+    /// `MADV_FREE`, per huge page that was written since an earlier `MADV_FREE`.
     FreeHugeAgain,
-    /// Write to a page given up by `MADV_FREE` that is still present.
+    /// Write to a page after `MADV_FREE`, before the kernel reclaimed it.
     RewriteFreed,
     /// `munmap`, per resident page.
     MunmapPage,
@@ -119,7 +119,7 @@ pub enum Operation {
     MmapCall,
     /// `munmap` of 2 MiB of untouched memory.
     MunmapCall,
-    /// `madvise` that finds nothing to do.
+    /// `madvise` without effect.
     MadviseCall,
     /// `fork` of a process with almost no memory.
     ForkCall,
@@ -142,7 +142,8 @@ pub struct Footprint {
     pub huge_fault: Operation,
 }
 
-/// The measured amounts, ascending. Caches hold the first and not the last; the transition takes about one doubling.
+/// The measured amounts, ascending. The first fits the caches, and the last does not. The transition spans about one
+/// doubling.
 pub const FOOTPRINTS: [Footprint; 5] = [
     Footprint { bytes: 4 << 20, write_fault: Operation::WriteFault, huge_fault: Operation::HugeFault },
     Footprint { bytes: 8 << 20, write_fault: Operation::WriteFault8m, huge_fault: Operation::HugeFault8m },
@@ -194,25 +195,25 @@ impl Cost {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NotMeasured {
-    /// Which.
+    /// The operation.
     pub operation: Operation,
-    /// Why.
+    /// Why it could not be timed.
     pub reason: String,
 }
 
-/// A machine's table.
+/// The cost table of a machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
     /// [`VERSION`].
     pub version: u32,
-    /// The processor, as it names itself.
+    /// Model name of the processor.
     pub machine: String,
-    /// Its processors.
+    /// Number of processors.
     pub processors: u32,
     /// The kernel's release.
     pub kernel: String,
-    /// Wall seconds it took.
+    /// Wall seconds of the calibration.
     pub elapsed_s: f64,
     /// The kernel's share of all timed processor time, by sampling; absent if sampling is not permitted.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -243,7 +244,7 @@ pub enum CostError {
         source: std::io::Error,
     },
     /// The file is not a profile.
-    #[error("{}: no profile of costs: {why}; make one with `hksim calibrate -o {}`", path.display(), path.display())]
+    #[error("{}: not a cost profile: {why}; create one with `hksim calibrate -o {}`", path.display(), path.display())]
     NotAProfile {
         /// The file.
         path: PathBuf,
@@ -251,9 +252,9 @@ pub enum CostError {
         why: String,
     },
     /// A cost is needed that the profile lacks.
-    #[error("the profile has no cost of {operation}; calibrate where this machine can do it")]
+    #[error("the profile has no cost of {operation}; calibrate on a machine that supports it")]
     Lacks {
-        /// Its name.
+        /// The operation's name.
         operation: String,
     },
 }
@@ -268,7 +269,7 @@ impl Profile {
         let refused = |why: String| CostError::NotAProfile { path: path.to_path_buf(), why };
         let file = std::fs::metadata(path).map_err(io)?;
         if !file.is_file() {
-            return Err(refused("this is no plain file".into()));
+            return Err(refused("not a regular file".into()));
         }
         if file.len() > FILE_BYTES_MAX {
             return Err(refused("the file is larger than 1 MiB".into()));
@@ -278,7 +279,7 @@ impl Profile {
         if let Ok(Versioned { version }) = toml::from_str(&text)
             && version != VERSION
         {
-            return Err(refused(format!("version {version}, but this hksim knows {VERSION}")));
+            return Err(refused(format!("version {version}, but this hksim reads version {VERSION}")));
         }
         let profile: Profile = toml::from_str(&text).map_err(|why| {
             let line = why.span().map_or(1, |span| 1 + text[..span.start.min(text.len())].matches('\n').count());
@@ -286,7 +287,7 @@ impl Profile {
         })?;
         let is_share = profile.kernel_share.is_none_or(|share| (0.0..=1.0).contains(&share));
         if !is_share || !(0.0..=NS_MAX).contains(&profile.elapsed_s) {
-            return Err(refused("kernel_share is no part of 1, or elapsed_s no time".into()));
+            return Err(refused("kernel_share is not between 0 and 1, or elapsed_s is out of range".into()));
         }
         for (operation, cost) in &profile.costs {
             let ordered = 0.0 <= cost.low_ns && cost.low_ns <= cost.median_ns && cost.median_ns <= cost.high_ns;
@@ -295,7 +296,7 @@ impl Profile {
             }
             if !(SHARE_MIN..=1.0).contains(&cost.kernel_share) || cost.rounds == 0 {
                 return Err(refused(format!(
-                    "{}: kernel_share is no part of 1, or there are no rounds",
+                    "{}: kernel_share is not between 0.01 and 1, or rounds is 0",
                     operation.word()
                 )));
             }
@@ -328,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_is_read_as_it_was_written_and_nothing_else_is() {
+    fn a_profile_round_trips_and_a_damaged_one_is_an_error() {
         let cost = Cost { low_ns: 1.0, median_ns: 2.5, high_ns: 3.0, kernel_share: 0.75, rounds: 9 };
         let profile = Profile {
             version: VERSION,
@@ -359,6 +360,6 @@ mod tests {
             std::fs::write(&path, profile.text().replace(from, to)).expect("a file");
             assert!(Profile::read(&path).is_err(), "{to}");
         }
-        std::fs::remove_dir_all(&folder).expect("the folder goes");
+        std::fs::remove_dir_all(&folder).expect("the folder is removed");
     }
 }

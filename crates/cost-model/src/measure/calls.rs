@@ -1,4 +1,4 @@
-//! Times calls without work, and moves.
+//! Times calls that do no page work, and moves.
 
 use hksim_linux_probe::PAGE_BYTES;
 use hksim_linux_probe::area::{Area, Granule, HUGE_BYTES, faults};
@@ -13,7 +13,7 @@ const CALLS: u64 = 200;
 /// Mappings of 2 MiB that are moved per round.
 const MOVES: u64 = 8;
 
-/// `mmap` and `munmap` of 2 MiB of untouched memory, and `madvise` without effect.
+/// Times `mmap` and `munmap` of 2 MiB of untouched memory, and `madvise` without effect.
 pub(super) fn empty(samples: &mut Samples) -> Result<(), MeasureError> {
     let mut areas = Vec::with_capacity(CALLS as usize);
     samples.time(Operation::MmapCall, CALLS, || {
@@ -25,7 +25,7 @@ pub(super) fn empty(samples: &mut Samples) -> Result<(), MeasureError> {
     Ok(())
 }
 
-/// `mremap` of 2 MiB, all of it present.
+/// Times `mremap` of 2 MiB with all pages present.
 pub(super) fn moves(samples: &mut Samples) -> Result<(), MeasureError> {
     for (granule, operation) in [(Granule::Page, Operation::MoveTable), (Granule::Huge, Operation::MoveHuge)] {
         let areas = (0..MOVES).map(|_| Ok((Area::of(granule, HUGE_BYTES)?, Area::of(granule, HUGE_BYTES)?)));

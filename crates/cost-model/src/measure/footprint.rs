@@ -55,7 +55,7 @@ pub(super) fn huge_touches_far_apart(samples: &mut Samples) -> Result<(), Measur
     let work = Area::of(Granule::Page, FAR_BYTES)?;
     warm_up(Granule::Huge, FAR_PAGES * HUGE_BYTES)?;
     let area = Area::of(Granule::Huge, FAR_PAGES * HUGE_BYTES)?;
-    let (mut spent, mut looks) = (Duration::ZERO, ModeSamples::default());
+    let (mut spent, mut modes) = (Duration::ZERO, ModeSamples::default());
     let mut touch_faults = 0;
     for offset in (0..FAR_PAGES).map(|page| page * HUGE_BYTES) {
         work.write(CACHE_LINE_BYTES);
@@ -64,17 +64,17 @@ pub(super) fn huge_touches_far_apart(samples: &mut Samples) -> Result<(), Measur
         area.write_part(offset, HUGE_BYTES, PAGE_BYTES);
         touch_faults += faults() - before;
         spent += time;
-        looks.add(found);
+        modes.add(found);
     }
     if touch_faults == FAR_PAGES {
-        samples.note(Operation::HugeFaultFar, FAR_PAGES, spent, looks);
+        samples.note(Operation::HugeFaultFar, FAR_PAGES, spent, modes);
     } else {
         samples.skip(Operation::HugeFaultFar, NO_HUGE_PAGES);
     }
     Ok(())
 }
 
-/// Every footprint, in single and in huge pages.
+/// Times first touches of every footprint, in single pages and in huge pages.
 pub(super) fn first_touches(samples: &mut Samples) -> Result<(), MeasureError> {
     for footprint in FOOTPRINTS {
         for (granule, operation) in [(Granule::Page, footprint.write_fault), (Granule::Huge, footprint.huge_fault)] {
@@ -83,7 +83,7 @@ pub(super) fn first_touches(samples: &mut Samples) -> Result<(), MeasureError> {
             let area = Area::of(granule, footprint.bytes)?;
             let before = faults();
             let touch = || area.write(granule.bytes());
-            // Other pages of what should be huge pages are there, too.
+            // The last page of each granule must also be present.
             let is_whole = |()| {
                 let last = granule.bytes() - PAGE_BYTES;
                 area.write_part(last, footprint.bytes - last, granule.bytes());

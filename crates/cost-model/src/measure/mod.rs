@@ -16,9 +16,9 @@ use hksim_linux_probe::area::yardstick;
 use hksim_linux_probe::sysfs;
 
 use crate::profile::{NotMeasured, Profile, VERSION};
-use samples::{Look, Samples};
+use samples::{Samples, Sampling};
 
-/// Memory could not be mapped, or a process not forked.
+/// A system call that the measurement needs failed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what}: {source}")]
 pub struct MeasureError {
@@ -39,7 +39,7 @@ impl From<std::io::Error> for MeasureError {
 }
 
 /// Clocked rounds per sampled round.
-const ROUNDS_PER_LOOK: u32 = 2;
+const ROUNDS_PER_SAMPLED_ROUND: u32 = 2;
 
 /// The limits of a measurement; both apply.
 #[derive(Clone, Copy, Debug)]
@@ -53,25 +53,25 @@ pub struct Effort {
 /// Measures this machine.
 ///
 /// # Errors
-/// Memory cannot be mapped, or a process not forked.
+/// Mapping memory or forking fails.
 pub fn measure(effort: Effort) -> Result<Profile, MeasureError> {
     let began = Instant::now();
     round(&mut Samples::by_clock())?;
-    let (mut samples, mut looked) = (Samples::by_clock(), Samples::by_looks());
+    let (mut samples, mut sampled) = (Samples::by_clock(), Samples::by_sampling());
     for number in 0..effort.rounds {
         round(&mut samples)?;
-        // Looking takes time of its own, so it has rounds of its own.
-        if let Some(looked) = looked.as_mut().filter(|_| number.is_multiple_of(ROUNDS_PER_LOOK)) {
-            looked.look(Look::On);
-            round(looked)?;
-            looked.look(Look::Off);
+        // Sampling takes time itself, so it has separate rounds.
+        if let Some(sampled) = sampled.as_mut().filter(|_| number.is_multiple_of(ROUNDS_PER_SAMPLED_ROUND)) {
+            sampled.set_sampling(Sampling::On);
+            round(sampled)?;
+            sampled.set_sampling(Sampling::Off);
         }
         if began.elapsed() >= effort.time_max {
             break;
         }
     }
-    let kernel_share = looked.as_ref().and_then(Samples::kernel_share);
-    let (costs, skipped) = samples.finish(looked.as_ref());
+    let kernel_share = sampled.as_ref().and_then(Samples::kernel_share);
+    let (costs, skipped) = samples.finish(sampled.as_ref());
     Ok(Profile {
         version: VERSION,
         machine: processor(),

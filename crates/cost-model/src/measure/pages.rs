@@ -18,7 +18,7 @@ const HUGE_PAGES: u64 = 16;
 /// Pages of the hugetlb pool.
 const POOL_PAGES: u64 = POOL_BYTES / HUGE_BYTES;
 /// Why operations on huge pages were not timed.
-pub(super) const NO_HUGE_PAGES: &str = "the kernel gave no huge pages (off, or memory is short)";
+pub(super) const NO_HUGE_PAGES: &str = "the kernel installed no huge pages (they are off, or memory is fragmented)";
 /// Operations that are timed on present huge pages.
 const OF_HUGE_PAGES: [Operation; 5] = [
     Operation::FreeHuge,
@@ -58,7 +58,7 @@ fn page_tables(samples: &mut Samples) -> Result<(), MeasureError> {
     Ok(())
 }
 
-/// Single pages that the kernel makes present, or a `memset`.
+/// Times populating single pages by a system call and by `memset`.
 pub(super) fn populated(samples: &mut Samples) -> Result<(), MeasureError> {
     samples.time(Operation::MapPopulate, PAGES, || Area::populated(PAGES * PAGE_BYTES))?.unmap();
     let area = Area::of(Granule::Page, PAGES * PAGE_BYTES)?;
@@ -71,7 +71,7 @@ pub(super) fn populated(samples: &mut Samples) -> Result<(), MeasureError> {
     Ok(())
 }
 
-/// Huge pages that are there, or `None` where the kernel gives none: one fault each proves that they are huge.
+/// Present huge pages, or `None` if the kernel installs none. They are huge if there is one fault for each.
 pub(super) fn huge_pages(number: u64) -> Result<Option<Area>, MeasureError> {
     let area = Area::of(Granule::Huge, number * HUGE_BYTES)?;
     let before = faults();
@@ -112,13 +112,13 @@ pub(super) fn collapse(samples: &mut Samples) -> Result<(), MeasureError> {
         area.advise(libc::MADV_HUGEPAGE);
         let collapse = || area.advise(MADV_COLLAPSE);
         if !samples.time_if(operation, POOL_PAGES, collapse, |done| done) {
-            samples.skip(operation, "the kernel refused MADV_COLLAPSE (older than 6.1, or memory is short)");
+            samples.skip(operation, "the kernel refused MADV_COLLAPSE (older than 6.1, or memory is fragmented)");
         }
     }
     Ok(())
 }
 
-/// The largest size between the two that is on: in mappings too small for a huge page.
+/// Times the largest folio size below 2 MiB that is on, in mappings that are too small for a huge page.
 pub(super) fn mid_sizes(samples: &mut Samples) -> Result<(), MeasureError> {
     const SIZES: [(Operation, u64); 4] = [
         (Operation::MthpFault1m, 1 << 20),
@@ -128,7 +128,7 @@ pub(super) fn mid_sizes(samples: &mut Samples) -> Result<(), MeasureError> {
     ];
     /// Holds folios of any of the sizes, and no huge page.
     const BYTES: u64 = 1 << 20;
-    /// So many make as much memory as the smallest footprint.
+    /// Number of areas with the total size of the smallest footprint.
     const AREAS: u64 = FOOTPRINTS[0].bytes / BYTES;
     for (operation, size) in SIZES {
         let mode = sysfs::choice(&format!("{}/hugepages-{}kB/enabled", sysfs::THP, size >> 10));
@@ -151,7 +151,7 @@ pub(super) fn mid_sizes(samples: &mut Samples) -> Result<(), MeasureError> {
     Ok(())
 }
 
-/// Pages of the pool.
+/// Times pages of the hugetlb pool.
 pub(super) fn hugetlb(samples: &mut Samples) -> Result<(), MeasureError> {
     let pool = || Area::of_pool(POOL_BYTES);
     if pool()?.is_none() {

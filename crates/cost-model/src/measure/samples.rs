@@ -1,4 +1,4 @@
-//! The samples of the rounds.
+//! The times of all rounds, and the samples of the processor mode.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,35 +8,36 @@ use hksim_linux_probe::cpu_modes::{CpuModes, ModeSamples};
 
 use crate::profile::{Cost, Operation};
 
-/// Below this many looks an operation's own share of kernel time is no better than that of all of them.
-const LOOKS_MIN: u64 = 100;
+/// Minimum number of samples for an operation's own share of kernel time. Below it, the share of all operations together is
+/// as good an estimate.
+const SAMPLES_MIN: u64 = 100;
 
 /// The times of operations, split into kernel and user time.
 pub(super) struct Samples {
     modes: Option<CpuModes>,
     all: ModeSamples,
-    of: BTreeMap<Operation, Found>,
-    /// What the yardstick took, by round.
+    of: BTreeMap<Operation, Timings>,
+    /// The time of the yardstick in each round.
     rounds_ns: Vec<f64>,
     skipped: BTreeMap<Operation, String>,
 }
 
-/// Whether somebody looks.
+/// Whether the processor mode is sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum Sampling {
     On,
     Off,
 }
 
 #[derive(Default)]
-struct Found {
-    /// By what the round's yardstick took.
-    relative: Vec<f64>,
-    looks: ModeSamples,
+struct Timings {
+    /// For each round: the time of an operation, divided by the round's yardstick.
+    per_yardstick: Vec<f64>,
+    samples: ModeSamples,
 }
 
 impl Samples {
-    /// Nothing yet, by the clock alone.
+    /// Without samples: all times come from the clock alone.
     pub(super) fn by_clock() -> Samples {
         Samples {
             modes: None,
@@ -47,94 +48,98 @@ impl Samples {
         }
     }
 
-    /// Nothing yet, with looks; where the kernel lets nobody look, `None`.
-    pub(super) fn by_looks() -> Option<Samples> {
+    /// With samples of the mode; `None` if the kernel does not permit sampling.
+    pub(super) fn by_sampling() -> Option<Samples> {
         let modes = CpuModes::open().ok()?;
         Some(Samples { modes: Some(modes), ..Samples::by_clock() })
     }
 
-    /// A round begins, and the machine is so fast. What is noted until the next one is taken by it: a processor changes its
-    /// speed, and with it that of all operations.
+    /// Begins a round, with the time that the yardstick takes now. All times of the round are relative to it, because the
+    /// speed of a processor changes, and with it that of all operations.
     pub(super) fn begin_round(&mut self, yardstick: Duration) {
         self.rounds_ns.push(yardstick.as_nanos() as f64);
     }
 
-    /// What the yardstick took in most rounds.
+    /// The median time of the yardstick.
     fn yardstick_ns(&self) -> f64 {
         Cost::of(self.rounds_ns.clone(), 1.0).map_or(f64::NAN, |cost| cost.median_ns)
     }
 
-    /// Looks from now on, where it is for looks, or no more.
-    pub(super) fn look(&self, look: Look) {
-        match (&self.modes, look) {
-            (Some(modes), Look::On) => modes.enable(),
-            (Some(modes), Look::Off) => modes.disable(),
+    /// Switches sampling on or off. Without effect on [`Samples::by_clock`].
+    pub(super) fn set_sampling(&self, sampling: Sampling) {
+        match (&self.modes, sampling) {
+            (Some(modes), Sampling::On) => modes.enable(),
+            (Some(modes), Sampling::Off) => modes.disable(),
             (None, _) => {}
         }
     }
 
-    /// Times so many operations, which `run` performs.
+    /// Times this number of operations, which `run` performs.
     pub(super) fn time<T>(&mut self, operation: Operation, number: u64, run: impl FnOnce() -> T) -> T {
-        let (result, spent, looks) = self.timed(run);
-        self.note(operation, number, spent, looks);
+        let (result, spent, samples) = self.timed(run);
+        self.note(operation, number, spent, samples);
         result
     }
 
-    /// The same, counted only where `is_it` says afterwards, outside the clock, that `run` did what it should.
+    /// The same, but discards the time unless `is_valid` confirms the result of `run`. The check is not timed.
     pub(super) fn time_if<T>(
         &mut self,
         operation: Operation,
         number: u64,
         run: impl FnOnce() -> T,
-        is_it: impl FnOnce(T) -> bool,
+        is_valid: impl FnOnce(T) -> bool,
     ) -> bool {
-        let (result, spent, looks) = self.timed(run);
-        let is_it = is_it(result);
-        if is_it {
-            self.note(operation, number, spent, looks);
+        let (result, spent, samples) = self.timed(run);
+        let is_valid = is_valid(result);
+        if is_valid {
+            self.note(operation, number, spent, samples);
         }
-        is_it
+        is_valid
     }
 
-    /// The time of what `run` does, which is not noted, and whose time it was.
+    /// The time of `run` and the samples of its mode. Neither is recorded.
     pub(super) fn timed<T>(&mut self, run: impl FnOnce() -> T) -> (T, Duration, ModeSamples) {
         self.modes.as_mut().map(CpuModes::take);
         let (result, spent) = timed(run);
         (result, spent, self.modes.as_mut().map(CpuModes::take).unwrap_or_default())
     }
 
-    /// Notes the time of so many operations.
-    pub(super) fn note(&mut self, operation: Operation, number: u64, spent: Duration, looks: ModeSamples) {
-        let found = self.of.entry(operation).or_default();
+    /// Records the time of this number of operations.
+    pub(super) fn note(&mut self, operation: Operation, number: u64, spent: Duration, samples: ModeSamples) {
+        let timings = self.of.entry(operation).or_default();
         let round_ns = self.rounds_ns.last().copied().unwrap_or(f64::NAN);
-        found.relative.push(spent.as_nanos() as f64 / number as f64 / round_ns);
-        found.looks.add(looks);
-        self.all.add(looks);
+        timings.per_yardstick.push(spent.as_nanos() as f64 / number as f64 / round_ns);
+        timings.samples.add(samples);
+        self.all.add(samples);
     }
 
     pub(super) fn skip(&mut self, operation: Operation, reason: impl Into<String>) {
         self.skipped.entry(operation).or_insert_with(|| reason.into());
     }
 
-    /// The kernel's share of all that was timed.
+    /// The kernel's share of all times.
     pub(super) fn kernel_share(&self) -> Option<f64> {
         self.all.kernel_share()
     }
 
-    /// The kernel's time of each operation, by the shares that `looked` found, and what was not timed at all. Without
-    /// looks all time counts as the kernel's.
-    pub(super) fn finish(self, looked: Option<&Samples>) -> (BTreeMap<Operation, Cost>, BTreeMap<Operation, String>) {
+    /// The kernel time of each operation, and the operations that were not timed. The shares of kernel time are those of
+    /// `sampled`; without it, all time counts as the kernel's.
+    pub(super) fn finish(self, sampled: Option<&Samples>) -> (BTreeMap<Operation, Cost>, BTreeMap<Operation, String>) {
         let share_of = |operation: &Operation| {
-            let looked = looked.filter(|_| *operation != Operation::MemsetResident)?;
-            let own = looked.of.get(operation).map(|found| found.looks).filter(|looks| looks.total() >= LOOKS_MIN);
-            own.unwrap_or(looked.all).kernel_share()
+            let sampled = sampled.filter(|_| *operation != Operation::MemsetResident)?;
+            let own = sampled
+                .of
+                .get(operation)
+                .map(|timings| timings.samples)
+                .filter(|samples| samples.total() >= SAMPLES_MIN);
+            own.unwrap_or(sampled.all).kernel_share()
         };
         let yardstick_ns = self.yardstick_ns();
         let costs: BTreeMap<Operation, Cost> = self
             .of
             .into_iter()
-            .filter_map(|(operation, found)| {
-                let rounds_ns = found.relative.into_iter().map(|time| time * yardstick_ns).collect();
+            .filter_map(|(operation, timings)| {
+                let rounds_ns = timings.per_yardstick.into_iter().map(|time| time * yardstick_ns).collect();
                 Some((operation, Cost::of(rounds_ns, share_of(&operation).unwrap_or(1.0))?))
             })
             .collect();
