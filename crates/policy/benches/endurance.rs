@@ -3,10 +3,10 @@
 //!     cargo bench -p hksim-policy --bench endurance -- --ops 1000000000 --seed 1 --jobs 2
 //!     cargo bench -p hksim-policy --bench endurance -- --program 0x4d00000153
 //!
-//! Prints progress every ten seconds. Exits with status 1 at the first failure and names the seed of the program; a SuperSlab that is still
-//! in use when no block is live is also a failure. `--program` plays the one program of such a seed. Programs are independent, so the results
-//! and the first failure depend only on `--ops` and `--seed`. `--jobs` (default: all cores) only changes the running time. The digest covers
-//! the addresses of all allocated blocks.
+//! Prints progress every ten seconds. Exits with status 1 at the first failure and names the seed of the program. A
+//! SuperSlab that is still in use when no block is live is also a failure. `--program` runs only the program of this seed.
+//! Programs are independent, so the results and the first failure depend only on `--ops` and `--seed`. `--jobs` (default:
+//! all cores) only changes the running time. The digest covers the addresses of all allocated blocks.
 
 use std::panic::catch_unwind;
 use std::process::ExitCode;
@@ -16,7 +16,7 @@ use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use hksim_testkit::spread::SmallDesign;
-use hksim_testkit::{EASY, Failing, Hardship, Limits, Looks, Random, Tally, play};
+use hksim_testkit::{NO_FAULTS, Failing, FaultPlan, Limits, CheckSchedule, Random, PlayerCounts, play};
 
 /// Operations of one program.
 const PROGRAM_OPERATIONS: u64 = 20_000;
@@ -45,42 +45,42 @@ fn args() -> Result<Args, String> {
     let mut words = std::env::args().skip(1).filter(|word| word != "--bench"); // cargo's own
     while let Some(word) = words.next() {
         let text = words.next().ok_or(format!("{word}: a number is missing"))?;
-        let value = number(&text).ok_or(format!("{word} {text}: this is no number"))?;
+        let value = number(&text).ok_or(format!("{word} {text}: not a number"))?;
         match word.as_str() {
             "--ops" => found.operations = value,
             "--seed" => found.seed = value,
             "--program" => found.program = Some(value),
             "--jobs" if value > 0 => found.jobs = value,
             "--jobs" => return Err(format!("{word} {text}: at least 1 is needed")),
-            _ => return Err(format!("{word}: there are --ops N, --seed N, --jobs N and --program SEED")),
+            _ => return Err(format!("{word}: unknown option; the options are --ops N, --seed N, --jobs N and --program SEED")),
         }
     }
     Ok(found)
 }
 
-fn hardship(random: &mut Random) -> Hardship {
+fn faults(random: &mut Random) -> FaultPlan {
     if random.per_mille(667) {
-        return EASY;
+        return NO_FAULTS;
     }
-    Hardship {
+    FaultPlan {
         failing: random.pick(&[Failing::PerMille(5), Failing::PerMille(100), Failing::PerMille(1000)]),
         hugetlb_pages: random.pick(&[0, 3, u64::MAX]),
     }
 }
 
 /// Plays the program of a seed, up to a number of operations.
-fn play_one(seed: u64, operations_max: u64) -> Result<Tally, String> {
+fn play_one(seed: u64, operations_max: u64) -> Result<PlayerCounts, String> {
     let mut random = Random::new(seed);
     let design = SmallDesign::random(&mut random);
-    let hardship = hardship(&mut random);
+    let faults = faults(&mut random);
     let limits = Limits {
         operations: PROGRAM_OPERATIONS.min(operations_max),
         objects: random.pick(&[8, 60, 400, 2000]),
         threads: random.pick(&[1, 2, 5, 12]),
         validate_every: random.pick(&[64, 512, 4096]),
-        looks: Looks::Spaced,
+        schedule: CheckSchedule::Spaced,
     };
-    play(&design, design.geometry(), hardship, limits, seed)
+    play(&design, design.geometry(), faults, limits, seed)
 }
 
 /// The totals of the programs.
@@ -95,14 +95,14 @@ struct Sum {
 }
 
 impl Sum {
-    fn add(&mut self, tally: &Tally) {
+    fn add(&mut self, counts: &PlayerCounts) {
         self.programs += 1;
-        self.operations += tally.operations;
-        self.blocks += tally.allocated;
-        self.refused += tally.refused;
-        self.lost += tally.superslabs_lost;
+        self.operations += counts.operations;
+        self.blocks += counts.allocated;
+        self.refused += counts.refused;
+        self.lost += counts.superslabs_lost;
         // Independent of the order, since programs run in parallel.
-        self.digest = self.digest.wrapping_add(tally.digest);
+        self.digest = self.digest.wrapping_add(counts.digest);
     }
 
     fn tell(&self, start: Instant) {
@@ -110,13 +110,13 @@ impl Sum {
         let rate = *operations as f64 / start.elapsed().as_secs_f64() / 1000.0;
         println!(
             "{operations} operations on {programs} designs, {rate:.0} k/s: {blocks} blocks, {refused} refused, \
-             {lost} SuperSlabs lost to maps that were refused, 0 leaked, digest {digest:#018x}"
+             {lost} SuperSlabs lost to refused mappings, 0 leaked, digest {digest:#018x}"
         );
     }
 }
 
 /// The number and the result of a program.
-type Played = (u64, Result<Tally, String>);
+type Played = (u64, Result<PlayerCounts, String>);
 
 /// The programs of a run, numbered from 0, each with its own seed.
 struct Programs {
@@ -128,14 +128,14 @@ struct Programs {
 }
 
 impl Programs {
-    fn play(&self, number: u64) -> Result<Tally, String> {
+    fn play(&self, number: u64) -> Result<PlayerCounts, String> {
         let seed = self.seed.wrapping_mul(1 << 32).wrapping_add(number);
         let played = catch_unwind(|| play_one(seed, self.operations - number * PROGRAM_OPERATIONS));
-        played.unwrap_or_else(|_| Err(format!("the panic in seed {seed:#x}, told above")))
+        played.unwrap_or_else(|_| Err(format!("the panic in seed {seed:#x}, reported above")))
     }
 
-    /// Plays one program after another until none is left or one has failed. Numbers are taken in order, so the lowest failing program
-    /// is always started, and played to its end, before a later failure can end the run.
+    /// Runs one program after another until none is left or one has failed. Numbers are taken in order, so the lowest failing
+    /// program always runs to its end before a later failure can end the run.
     fn play_in_turn(&self, played: &Sender<Played>) {
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -160,7 +160,7 @@ fn count(played: &Receiver<Played>, operations: u64) -> Result<(), String> {
     let mut failure: Option<(u64, String)> = None;
     for (number, result) in played {
         match result {
-            Ok(tally) => sum.add(&tally),
+            Ok(counts) => sum.add(&counts),
             Err(why) if failure.as_ref().is_none_or(|(first, _)| number < *first) => failure = Some((number, why)),
             Err(_) => {}
         }
@@ -204,7 +204,7 @@ fn main() -> ExitCode {
     match run(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            eprintln!("broken: {why}");
+            eprintln!("failed: {why}");
             ExitCode::FAILURE
         }
     }

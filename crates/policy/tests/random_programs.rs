@@ -4,46 +4,46 @@
 use hksim_policy::vocabulary::{Huge, Prefault, Purge};
 use hksim_policy::{ConstGeometry, Geometry, Policy, ProcessConfig};
 use hksim_testkit::spread::SmallDesign;
-use hksim_testkit::{EASY, Failing, Hardship, Limits, Looks, Random, Tally, test_scale};
+use hksim_testkit::{CheckSchedule, Failing, FaultPlan, Limits, NO_FAULTS, PlayerCounts, Random, test_scale};
 
-fn play(design: &SmallDesign, geometry: impl Geometry, hardship: Hardship, limits: Limits, seed: u64) -> Tally {
-    hksim_testkit::play(design, geometry, hardship, limits, seed).unwrap_or_else(|error| panic!("{error}"))
+fn play(design: &SmallDesign, geometry: impl Geometry, faults: FaultPlan, limits: Limits, seed: u64) -> PlayerCounts {
+    hksim_testkit::play(design, geometry, faults, limits, seed).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn random_limits(random: &mut Random, operations: u64, validate_every: u64) -> Limits {
     let (objects, threads) = (random.pick(&[8, 60, 400]), random.pick(&[1, 2, 5]));
-    Limits { operations, objects, threads, validate_every, looks: Looks::Always }
+    Limits { operations, objects, threads, validate_every, schedule: CheckSchedule::Always }
 }
 
 /// Adds up the events, to check that every kind was tested.
-fn add(total: &mut Tally, tally: Tally) {
-    total.operations += tally.operations;
-    total.allocated += tally.allocated;
-    total.refused += tally.refused;
-    total.resized_in_place += tally.resized_in_place;
-    total.resized_moved += tally.resized_moved;
-    total.freed_foreign += tally.freed_foreign;
-    total.threads_ended += tally.threads_ended;
+fn add(total: &mut PlayerCounts, counts: PlayerCounts) {
+    total.operations += counts.operations;
+    total.allocated += counts.allocated;
+    total.refused += counts.refused;
+    total.resized_in_place += counts.resized_in_place;
+    total.resized_moved += counts.resized_moved;
+    total.freed_foreign += counts.freed_foreign;
+    total.threads_ended += counts.threads_ended;
 }
 
-fn play_many(seed: u64, programs: u64, hardship: impl Fn(&mut Random) -> Hardship) -> Tally {
-    let mut total = Tally::default();
+fn play_many(seed: u64, programs: u64, faults: impl Fn(&mut Random) -> FaultPlan) -> PlayerCounts {
+    let mut total = PlayerCounts::default();
     for program in 0..programs * test_scale() {
         let seed = seed + program;
         let mut random = Random::new(seed);
         let design = SmallDesign::random(&mut random);
-        let hardship = hardship(&mut random);
+        let faults = faults(&mut random);
         let (operations, validate_every) = random.pick(&[(200, 1), (1000, 16)]);
         let limits = random_limits(&mut random, operations, validate_every);
-        add(&mut total, play(&design, design.geometry(), hardship, limits, seed));
+        add(&mut total, play(&design, design.geometry(), faults, limits, seed));
     }
     eprintln!("{total:?}");
     total
 }
 
 #[test]
-fn random_programs_get_what_an_allocator_promises() {
-    let total = play_many(0x1000, 150, |_| EASY);
+fn random_programs_get_the_guarantees_of_an_allocator() {
+    let total = play_many(0x1000, 150, |_| NO_FAULTS);
     let each = [
         total.allocated,
         total.refused,
@@ -56,16 +56,16 @@ fn random_programs_get_what_an_allocator_promises() {
 }
 
 #[test]
-fn promises_hold_while_os_calls_fail() {
-    play_many(0x2_0000, 80, |random| Hardship {
+fn guarantees_hold_while_os_calls_fail() {
+    play_many(0x2_0000, 80, |random| FaultPlan {
         failing: random.pick(&[Failing::PerMille(20), Failing::PerMille(300), Failing::PerMille(1000)]),
         hugetlb_pages: random.pick(&[0, 1, 5, u64::MAX]),
     });
 }
 
 #[test]
-fn promises_hold_whichever_single_os_call_fails() {
-    play_many(0x3_0000, 80, |random| Hardship {
+fn guarantees_hold_whichever_single_os_call_fails() {
+    play_many(0x3_0000, 80, |random| FaultPlan {
         failing: Failing::Call(random.log_uniform(200)),
         hugetlb_pages: u64::MAX,
     });
@@ -73,7 +73,7 @@ fn promises_hold_whichever_single_os_call_fails() {
 
 /// Follows SuperSlabs that started with small pages through purges, new mappings and reuse for huge blocks.
 #[test]
-fn advice_is_what_the_arena_table_says() {
+fn advice_agrees_with_the_arena_table() {
     let mut seen = 0;
     for seed in 0x6_0000..0x6_0000 + 60 * test_scale() {
         let mut random = Random::new(seed);
@@ -89,15 +89,15 @@ fn advice_is_what_the_arena_table_says() {
         };
         design = SmallDesign { policy, ordinals: 40, ..design };
         let limits = Limits { threads: 5, ..random_limits(&mut random, 1000, 1) };
-        seen += play(&design, design.geometry(), EASY, limits, seed).small_superslabs_seen;
+        seen += play(&design, design.geometry(), NO_FAULTS, limits, seed).small_superslabs_seen;
     }
-    eprintln!("{seen} looks at SuperSlabs with small pages");
-    assert!(seen > 10_000, "too few to tell anything");
+    eprintln!("{seen} checks of SuperSlabs with small pages");
+    assert!(seen > 10_000, "too few for a conclusion");
 }
 
 /// The kernel refuses to map one range after another again, until nothing is left. That is not a leak.
 #[test]
-fn programs_end_well_in_arenas_that_are_lost_whole() {
+fn programs_finish_in_arenas_that_are_lost_completely() {
     let any = SmallDesign::random(&mut Random::new(1)).policy;
     let policy = Policy {
         superslab_bytes: 1 << 20,
@@ -113,15 +113,15 @@ fn programs_end_well_in_arenas_that_are_lost_whole() {
         purge_spans: true,
         ..Policy::default()
     };
-    let hardship = Hardship { failing: Failing::PerMille(100), ..EASY };
+    let faults = FaultPlan { failing: Failing::PerMille(100), ..NO_FAULTS };
     let mut lost_whole = 0;
     for seed in 0x5_0000..0x5_0000 + 20 * test_scale() {
         let design = SmallDesign { policy, process: ProcessConfig::default(), ordinals: 3 };
         let limits = random_limits(&mut Random::new(seed), 3000, 64);
-        let tally = play(&design, design.geometry(), hardship, limits, seed);
-        lost_whole += u64::from(tally.superslabs_lost == u64::from(design.ordinals));
+        let counts = play(&design, design.geometry(), faults, limits, seed);
+        lost_whole += u64::from(counts.superslabs_lost == u64::from(design.ordinals));
     }
-    assert!(lost_whole > 3, "{lost_whole} arenas were lost whole: too few to tell anything");
+    assert!(lost_whole > 3, "{lost_whole} arenas were lost completely: too few for a conclusion");
 }
 
 #[test]
@@ -137,8 +137,8 @@ fn constant_and_run_time_geometry_place_alike() {
             ..Policy::default()
         };
         let limits = random_limits(&mut random, 3000, 64);
-        let constant = play(&design, ConstGeometry::<21, 16>, EASY, limits, seed);
-        let run_time = play(&design, design.geometry(), EASY, limits, seed);
+        let constant = play(&design, ConstGeometry::<21, 16>, NO_FAULTS, limits, seed);
+        let run_time = play(&design, design.geometry(), NO_FAULTS, limits, seed);
         assert_eq!(constant, run_time, "seed {seed:#x}");
         assert!(constant.allocated > 500, "seed {seed:#x}: {constant:?}");
     }

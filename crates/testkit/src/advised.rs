@@ -1,4 +1,4 @@
-//! What the kernel was last asked for, page by page: advice goes with a mapping, and a new mapping has none.
+//! The last huge-page advice for each page. Advice belongs to a mapping, and a new mapping has none.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use hksim_policy::meta::{Pages, Use};
 use hksim_policy::vocabulary::Huge;
 use hksim_policy::{Memory, PAGE_BYTES};
 
-/// By page of the arena.
+/// The advice for each page of the arena.
 pub(crate) struct Advised(RefCell<Vec<Option<Pages>>>);
 
 impl Advised {
@@ -20,17 +20,18 @@ impl Advised {
         self.0.borrow_mut()[pages.start as usize..pages.end as usize].fill(advised);
     }
 
-    /// The mapping moves, with its advice; nothing is mapped where it was.
+    /// Moves a mapping with its advice.
     pub(crate) fn move_pages(&self, from: Range<u64>, to: u64) {
         let mut advised = self.0.borrow_mut();
         advised.copy_within(from.start as usize..from.end as usize, to as usize);
         advised[from.start as usize..from.end as usize].fill(None);
     }
 
-    /// Checks that SuperSlabs in use have the advice that the arena table says; how many of them were told to have small pages.
+    /// Checks that the advice for SuperSlabs in use agrees with the arena table. Returns the number of SuperSlabs with small
+    /// pages.
     ///
     /// # Errors
-    /// The first that has not.
+    /// Describes the first SuperSlab that disagrees.
     pub(crate) fn check(&self, memory: &impl Memory, policy: &Policy, superslab_shift: u32) -> Result<u64, String> {
         if policy.huge != Huge::Thp {
             return Ok(0);
@@ -45,7 +46,7 @@ impl Advised {
             let own = &advised[ordinal as usize * pages..][..pages];
             if let Some(at) = own.iter().position(|&page| page != Some(entry.pages())) {
                 return Err(format!(
-                    "superslab {ordinal} says {:?}, its page {at} was last advised {:?}",
+                    "superslab {ordinal} is {:?} in the arena table, but its page {at} was last advised {:?}",
                     entry.pages(),
                     own[at]
                 ));

@@ -1,4 +1,4 @@
-//! The bytes of an arena: pages that exist where they were written, and what the OS was told about them.
+//! The bytes of an arena: the contents of its pages and how each is mapped. Only written pages take memory.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::Random;
 const PAGE: usize = PAGE_BYTES as usize;
 const LINK_BYTES: u64 = 4;
 
-/// What stands at a page's address.
+/// How a page is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Backing {
     Mapped,
@@ -17,14 +17,14 @@ pub(crate) enum Backing {
     Hole,
 }
 
-/// Bytes of a page, and where in it a link begins.
+/// The bytes of a page, and a bit for each offset at which a link begins.
 struct Page {
     bytes: [u8; PAGE],
     links: [u64; PAGE / 64],
 }
 
 impl Page {
-    /// Forgets the links in a part that has bytes.
+    /// Clears the links in a part of the page, which must not be empty.
     fn forget_links(&mut self, part: &Range<usize>) {
         // A link that begins up to three bytes before is damaged as well.
         let (from, to) = (part.start.saturating_sub(LINK_BYTES as usize - 1), part.end);
@@ -37,11 +37,11 @@ impl Page {
     }
 }
 
-/// What was written on a page. Most pages that are zeroed or populated hold one byte throughout, and need no memory for that.
+/// The contents of a page. Most zeroed or populated pages repeat one byte, which needs no memory.
 enum Contents {
-    /// Nothing: it reads as zeros.
+    /// Reads as zeros.
     Untouched,
-    /// This byte throughout, and no link.
+    /// This byte throughout, without links.
     Filled(u8),
     Mixed(Box<Page>),
 }
@@ -50,7 +50,8 @@ enum Contents {
 pub(crate) struct Bytes {
     pages: Vec<Contents>,
     backing: Vec<Backing>,
-    /// Pages to write on, left by others: the process's own allocator gives their memory back, which costs a fault each time.
+    /// Unused pages for reuse. If they were freed, the process's allocator would release their memory, and each new page
+    /// would cost a fault.
     spare: Vec<Box<Page>>,
 }
 
@@ -73,21 +74,22 @@ impl Bytes {
         self.drop_pages(pages);
     }
 
-    /// What a page holds from now on.
+    /// Replaces the contents of a page.
     fn put(&mut self, page: usize, contents: Contents) {
         if let Contents::Mixed(page) = std::mem::replace(&mut self.pages[page], contents) {
             self.spare.push(page);
         }
     }
 
-    /// Pages read as zeros again.
+    /// Drops the contents: pages read as zeros again.
     pub(crate) fn drop_pages(&mut self, pages: Range<u64>) {
         for page in pages {
             self.put(page as usize, Contents::Untouched);
         }
     }
 
-    /// Pages may be dropped, or keep what they had; links on them are lost, since nobody may rely on either.
+    /// Models `MADV_FREE`: each page is dropped, keeps its contents, or has arbitrary contents, at random. Links on them
+    /// become invalid, because the allocator must not rely on any of this.
     pub(crate) fn free_pages(&mut self, pages: Range<u64>, random: &mut Random) {
         for page in pages.start as usize..pages.end as usize {
             match &mut self.pages[page] {
@@ -113,7 +115,7 @@ impl Bytes {
         self.set_backing(from, Backing::Hole);
     }
 
-    /// The parts of a byte range, page by page: page, bytes in it, offset of the part in the range.
+    /// The parts of a byte range, page by page: the page, the bytes in it, and the offset of the part in the range.
     fn parts(at: u64, bytes: u64) -> impl Iterator<Item = (usize, Range<usize>, u64)> {
         let mut done = 0;
         std::iter::from_fn(move || {
@@ -133,7 +135,7 @@ impl Bytes {
         assert!(self.backing[page] != Backing::Hole, "page {page} of the arena is touched, but not mapped");
     }
 
-    /// A page to write a part of.
+    /// The bytes of a page, for writing to a part of them.
     #[track_caller]
     fn page_mut(&mut self, page: usize) -> &mut Page {
         self.expect_mapped(page);
@@ -149,7 +151,7 @@ impl Bytes {
             fresh.links.fill(0);
             self.pages[page] = Contents::Mixed(fresh);
         }
-        let Contents::Mixed(page) = &mut self.pages[page] else { unreachable!("it was made above") };
+        let Contents::Mixed(page) = &mut self.pages[page] else { unreachable!("it was created above") };
         page
     }
 
@@ -182,7 +184,7 @@ impl Bytes {
         }
     }
 
-    /// Copies bytes, but no links: to whoever reads them there they are mere bytes.
+    /// Copies bytes without links: the copy of a link is not a valid link.
     #[track_caller]
     pub(crate) fn copy(&mut self, to: u64, from: u64, bytes: u64) {
         let mut copied = [0; PAGE];
@@ -214,7 +216,7 @@ impl Bytes {
         }
     }
 
-    /// Whether bytes stand at an address.
+    /// Whether the contents at an address equal `data`.
     #[track_caller]
     pub(crate) fn holds(&self, at: u64, data: &[u8]) -> bool {
         Bytes::parts(at, data.len() as u64).all(|(page, range, from)| {
@@ -260,7 +262,7 @@ impl Bytes {
             let bytes = &page.bytes[first..];
             return u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
         }
-        panic!("a link is read at {at:#x} of the arena, where none was written or it was overwritten");
+        panic!("a link is read at {at:#x} of the arena, where none was written or where it was overwritten");
     }
 }
 

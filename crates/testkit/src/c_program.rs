@@ -1,4 +1,4 @@
-//! An oracle written in C: compiled when the test runs, removed afterwards.
+//! An oracle in C, compiled when the test runs and removed afterwards.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ pub struct CProgram {
 static COMPILED: AtomicU64 = AtomicU64::new(0);
 
 impl CProgram {
-    /// Compiles into a folder, with `-O2`.
+    /// Compiles a source file with `-O2` into a folder.
     ///
     /// # Errors
-    /// Why it cannot be had here: there is no C compiler.
+    /// There is no C compiler.
     ///
     /// # Panics
     /// If the source does not compile.
@@ -30,10 +30,10 @@ impl CProgram {
         Ok(Self { path })
     }
 
-    /// What it prints for this input.
+    /// The program's output for this input.
     ///
     /// # Panics
-    /// If it does not start, fails, or prints no text.
+    /// If the program does not start, fails, or prints invalid UTF-8.
     pub fn output(&self, arguments: &[&str], input: &str) -> String {
         let mut child = Command::new(&self.path)
             .args(arguments)
@@ -43,7 +43,7 @@ impl CProgram {
             .expect("the compiled program starts");
         let mut stdin = child.stdin.take().expect("stdin is piped");
         let output = std::thread::scope(|scope| {
-            // Ignored where the program ends without reading all of it; its status tells.
+            // An error is ignored: the program may exit before it has read everything. Its status is checked below.
             scope.spawn(move || stdin.write_all(input.as_bytes()));
             child.wait_with_output().expect("the program ends")
         });
@@ -54,7 +54,7 @@ impl CProgram {
 
 impl Drop for CProgram {
     fn drop(&mut self) {
-        // Only a leftover in the build folder if this fails.
+        // If this fails, a file remains in the build folder.
         let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -1,13 +1,13 @@
-//! A runner for tests whose processes start their own program again: `main` is then that of the children too.
+//! A runner for tests that execute their own program again, so that the children need its `main`.
 
 use std::panic::catch_unwind;
 use std::process::ExitCode;
 
-/// A case; `Err` is why this machine cannot run it.
+/// A case; `Err` has the reason why this machine cannot run it.
 pub type Case = fn() -> Result<(), String>;
 
-/// Runs the named cases one by one, in order: all, or those whose name has the first argument that is no option. Ends with a
-/// line of totals.
+/// Runs the cases one by one, in order, and prints a line of totals. If an argument is not an option, runs only the cases
+/// with this argument in their names.
 pub fn run(cases: &[(&str, Case)], arguments: &[String]) -> ExitCode {
     let filter = arguments.iter().find(|argument| !argument.starts_with('-'));
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);

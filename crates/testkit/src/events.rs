@@ -1,4 +1,4 @@
-//! Random traces for the drivers: every kind of event, in any order that a program can produce.
+//! Random traces for the drivers, with every kind of event in any order that a program can produce.
 
 use hksim_trace::event::{Access, AllocCall, Event, InitialTouch, ObjectId, Op, ReallocCall, ThreadId};
 use hksim_trace::ids::ObjectIds;
@@ -9,19 +9,19 @@ use crate::Random;
 pub struct RandomTrace {
     /// The events.
     pub events: Vec<Event>,
-    /// Threads in it.
+    /// Number of threads.
     pub threads: u32,
-    /// Most objects live at once.
+    /// Peak number of live objects.
     pub objects_peak: u32,
 }
 
-/// A live object of the maker.
+/// A live object.
 struct LiveObject {
     object: ObjectId,
     size: u64,
 }
 
-struct Maker {
+struct Generator {
     random: Random,
     threads: u32,
     bytes_max: u64,
@@ -30,9 +30,9 @@ struct Maker {
     time_ns: u64,
 }
 
-/// Makes a trace of `count` events; no block is larger than `bytes_max`.
+/// Generates a trace of `count` events, with blocks of at most `bytes_max` bytes.
 pub fn random_trace(seed: u64, count: u64, threads: u32, bytes_max: u64) -> RandomTrace {
-    let mut maker = Maker {
+    let mut generator = Generator {
         random: Random::new(seed),
         threads,
         bytes_max,
@@ -43,15 +43,15 @@ pub fn random_trace(seed: u64, count: u64, threads: u32, bytes_max: u64) -> Rand
     let mut objects_peak = 0;
     let mut events = Vec::new();
     for index in 0..count {
-        // Waves, so that SuperSlabs fill and empty.
+        // The target alternates, so that SuperSlabs fill and empty.
         let wanted = 40 + 400 * ((index / 1500) % 2) as usize;
-        events.push(maker.event(wanted));
-        objects_peak = objects_peak.max(maker.live.len() as u32);
+        events.push(generator.event(wanted));
+        objects_peak = objects_peak.max(generator.live.len() as u32);
     }
     RandomTrace { events, threads, objects_peak }
 }
 
-impl Maker {
+impl Generator {
     fn event(&mut self, wanted: usize) -> Event {
         self.time_ns += self.random.below(400);
         if self.random.per_mille(5) {

@@ -1,21 +1,21 @@
-//! Dev-only: a third world and an independent model, to hold the allocator against.
+//! For development only: a third implementation of memory and an independent model, for tests of the allocator.
 //!
-//! - [`PlainMemory`]: the policy's [`Memory`](hksim_policy::Memory) on plain vectors, with real bytes and no tolerance: whatever the
-//!   contract of the seam forbids is a panic.
-//! - [`NaiveModel`]: what an allocator promises, from the requests and the addresses alone.
-//! - [`Player`]: seeded random programs on a `PlainMemory`, every answer checked by the model.
-//! - [`CProgram`]: an oracle in C; [`cases`]: a runner for tests that start themselves.
-//! - [`spread`]: designs to run them on; [`events`]: random traces for the drivers.
+//! - [`PlainMemory`]: the policy's [`Memory`](hksim_policy::Memory) on plain vectors with real bytes. It panics on every
+//!   violation of the trait's contract.
+//! - [`NaiveModel`]: the guarantees of an allocator, checked from requests and addresses alone.
+//! - [`Player`]: seeded random programs on a `PlainMemory`; the model checks every result.
+//! - [`CProgram`]: an oracle in C; [`cases`]: a runner for tests that execute themselves.
+//! - [`spread`]: random policies; [`events`]: random traces for the drivers.
 
 mod advised;
 mod bytes;
 mod c_program;
 pub mod cases;
+mod check_schedule;
 pub mod events;
-mod looks;
+mod mappings;
 mod naive;
 pub mod pattern;
-mod places;
 mod plain;
 mod player;
 mod pool_check;
@@ -25,17 +25,17 @@ mod superslab;
 mod trial;
 
 pub use c_program::CProgram;
-pub use looks::Looks;
+pub use check_schedule::CheckSchedule;
 pub use naive::{Alignment, NaiveModel, Object};
 pub use plain::{Failing, PlainGuard, PlainMemory};
-pub use player::{Limits, Player, Tally, drain_abandoned};
+pub use player::{Limits, Player, PlayerCounts, drain_abandoned};
 pub use random::Random;
-pub use trial::{EASY, Hardship, play};
+pub use trial::{FaultPlan, NO_FAULTS, play};
 
-/// How much longer than by default the random tests run: `HKSIM_TEST_SCALE`, 1 where it is not set.
+/// The factor by which random tests run longer: the environment variable `HKSIM_TEST_SCALE`, by default 1.
 ///
 /// # Panics
-/// If it is no number above 0.
+/// If it is not a whole number above 0.
 pub fn test_scale() -> u64 {
     match std::env::var("HKSIM_TEST_SCALE") {
         Ok(value) => match value.parse() {

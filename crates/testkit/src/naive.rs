@@ -1,9 +1,9 @@
-//! What an allocator promises, from requests and addresses alone. Knows nothing of SuperSlabs, slabs or classes.
+//! The guarantees of an allocator, checked from requests and addresses alone, without SuperSlabs, slabs or classes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What an allocator must hold to about alignment, beside what a request asks for.
+/// The minimum alignment of blocks, in addition to that of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alignment {
     /// 16 bytes; 8 for requests up to 8 bytes.
@@ -17,13 +17,13 @@ pub enum Alignment {
 pub struct Object {
     /// Address of its first byte.
     pub start: u64,
-    /// Bytes asked for.
+    /// Requested bytes.
     pub bytes: u64,
-    /// Bytes that the allocator says may be used.
+    /// Usable bytes, as the allocator reports them.
     pub usable_bytes: u64,
-    /// Which [`pattern`](crate::pattern) was written into it.
+    /// The tag of the [`pattern`](crate::pattern) in the object.
     pub tag: u64,
-    /// The parts of it that hold the pattern; either may be empty.
+    /// The parts of the object with the pattern; either may be empty.
     pub written: [Range<u64>; 2],
 }
 
@@ -33,16 +33,16 @@ impl Object {
     }
 }
 
-/// The live objects of a program, by the program's own names for them.
+/// The live objects of a program, by the program's names: small numbers.
 pub struct NaiveModel {
     alignment: Alignment,
-    /// By name: the test's names are small.
+    /// Indexed by name.
     objects: Vec<Option<Object>>,
     starts: BTreeMap<u64, u32>,
 }
 
 impl NaiveModel {
-    /// No objects yet.
+    /// A model without objects.
     pub fn new(alignment: Alignment) -> NaiveModel {
         NaiveModel { alignment, objects: Vec::new(), starts: BTreeMap::new() }
     }
@@ -59,7 +59,7 @@ impl NaiveModel {
     /// A live object.
     ///
     /// # Panics
-    /// If there is none of that name.
+    /// If there is no object with this name.
     pub fn object(&self, name: u32) -> &Object {
         self.get(name).expect("the test names live objects only")
     }
@@ -69,14 +69,14 @@ impl NaiveModel {
         self.starts.values().map(|&name| self.object(name))
     }
 
-    /// An object appears. `align` is what was asked for.
+    /// Adds an object with the requested alignment.
     ///
     /// # Errors
-    /// What the allocator broke.
+    /// Describes the guarantee that the allocator violated.
     pub fn place(&mut self, name: u32, object: Object, align: u64) -> Result<(), String> {
         let range = object.range();
         if object.usable_bytes < object.bytes {
-            return Err(format!("{} bytes are usable of {} that were asked for", object.usable_bytes, object.bytes));
+            return Err(format!("only {} bytes of {} requested are usable", object.usable_bytes, object.bytes));
         }
         let needs = match self.alignment {
             Alignment::Natural if object.bytes > 8 => align.max(16),
@@ -100,14 +100,14 @@ impl NaiveModel {
         }
     }
 
-    /// The live object that shares a byte with a range.
+    /// A live object that overlaps a range.
     pub fn overlapping(&self, range: &Range<u64>) -> Option<&Object> {
         let (_, name) = self.starts.range(..range.end).next_back()?;
         let last = self.object(*name);
         (last.range().end > range.start).then_some(last)
     }
 
-    /// Notes what was written into an object: the pattern of `tag` in these parts, and in no other.
+    /// Records that the pattern of `tag` was written to these parts of an object.
     pub fn wrote(&mut self, name: u32, tag: u64, written: [Range<u64>; 2]) {
         if let Some(Some(object)) = self.objects.get_mut(name as usize) {
             object.tag = tag;
@@ -115,10 +115,10 @@ impl NaiveModel {
         }
     }
 
-    /// An object goes.
+    /// Removes an object.
     ///
     /// # Panics
-    /// If there is none of that name.
+    /// If there is no object with this name.
     pub fn remove(&mut self, name: u32) -> Object {
         let object = self.objects.get_mut(name as usize).and_then(Option::take);
         let object = object.expect("the test frees live objects only");

@@ -1,11 +1,11 @@
-//! What the tests write into blocks: bytes that depend on the object and on the position, so that a block that is
-//! overwritten, moved by an offset or mixed up with another one is seen.
+//! The bytes that tests write to blocks. They depend on the object and the offset, so that a check detects blocks that
+//! were overwritten, shifted or confused with others.
 
 use std::sync::OnceLock;
 
 use crate::Random;
 
-/// Most bytes that one slice has.
+/// Maximum length of a slice.
 pub const SLICE_BYTES: u64 = 4096;
 /// A prime, so that equal offsets in different pages differ.
 const PERIOD: u64 = 4093;
@@ -19,7 +19,7 @@ fn table() -> &'static [u8] {
     })
 }
 
-/// The `bytes` bytes (at most [`SLICE_BYTES`]) that belong at `offset` of the object with this tag. None is zero.
+/// The pattern of a tag at `offset`: `bytes` bytes (at most [`SLICE_BYTES`]). None is zero.
 pub fn slice(tag: u64, offset: u64, bytes: u64) -> &'static [u8] {
     let first = ((u128::from(tag) * 97 + u128::from(offset)) % u128::from(PERIOD)) as usize;
     &table()[first..first + bytes as usize]

@@ -1,4 +1,4 @@
-//! A world without kernel and without speed: the seam's contract, taken literally.
+//! Memory without a kernel, which enforces the contract of [`Memory`] literally.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::ops::Range;
@@ -12,28 +12,28 @@ use hksim_policy::{Errno, Geometry, HUGE_PAGE_BYTES, InvalidFree, PAGE_BYTES, Po
 use crate::Random;
 use crate::advised::Advised;
 use crate::bytes::{Backing, Bytes};
-use crate::places::Places;
+use crate::mappings::Mappings;
 use crate::superslab::{PlainSuperSlab, PlainWord};
 
 const ENOMEM: Errno = Errno(12);
 const EINVAL: Errno = Errno(22);
 const APPLICATION_BYTE: u8 = 0xA5;
 
-/// Which OS calls fail. Plain maps of the arena's own range never do.
+/// The OS calls that fail. Populating maps of the arena never fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failing {
     /// None.
     Nothing,
-    /// This one from now on (0: the very next), once.
+    /// Only the call after this number of calls (0: the next).
     Call(u64),
-    /// So many in a thousand, at random.
+    /// This number of calls in a thousand, at random.
     PerMille(u64),
 }
 
-/// A memory on plain vectors that panics wherever the contract of [`Memory`] is broken: a link read that was not
-/// written or was overwritten, a page touched that is not mapped, metadata used that was purged or overwritten.
+/// A memory on plain vectors. It panics on every violation of the contract of [`Memory`]: reading a link that was not
+/// written or was overwritten, touching an unmapped page, using metadata that was purged or overwritten.
 ///
-/// Its words are for one thread, unless it is given others.
+/// By default its words are single-threaded.
 pub struct PlainMemory<W = PlainWord> {
     layout: Layout,
     ordinals: u32,
@@ -42,8 +42,8 @@ pub struct PlainMemory<W = PlainWord> {
     superslabs: Vec<PlainSuperSlab<W>>,
     table: Vec<Entry>,
     pool: PoolMeta,
-    /// Made when their heap is opened first.
-    mail: Vec<OnceCell<W>>,
+    /// Each is created when its heap is first opened.
+    message_queues: Vec<OnceCell<W>>,
     locked: Cell<bool>,
     random: RefCell<Random>,
     failing: Cell<Failing>,
@@ -51,11 +51,11 @@ pub struct PlainMemory<W = PlainWord> {
     links_read: Cell<u64>,
     hugetlb_pages_left: Cell<u64>,
     now_ns: Cell<u64>,
-    /// Where SuperSlabs lie that have maps of their own.
-    places: Option<Places>,
+    /// The addresses of separately mapped SuperSlabs.
+    mappings: Option<Mappings>,
 }
 
-/// Holds the pool's lock; taking it twice is a panic.
+/// Holds the pool's lock. Locking it twice panics.
 pub struct PlainGuard<'a>(&'a Cell<bool>);
 
 impl Drop for PlainGuard<'_> {
@@ -65,7 +65,7 @@ impl Drop for PlainGuard<'_> {
 }
 
 impl<W: Word + Default> PlainMemory<W> {
-    /// A memory whose arena ends after `ordinals` SuperSlabs, though the layout may have room for more.
+    /// A memory with an arena of `ordinals` SuperSlabs. The layout may have more.
     ///
     /// # Panics
     /// If the layout has fewer.
@@ -78,7 +78,7 @@ impl<W: Word + Default> PlainMemory<W> {
             superslabs: (0..ordinals).map(|_| PlainSuperSlab::new(geometry.slices())).collect(),
             table: (0..ordinals).map(|_| Entry::default()).collect(),
             pool: PoolMeta::new(),
-            mail: (0..HEAPS_MAX).map(|_| OnceCell::new()).collect(),
+            message_queues: (0..HEAPS_MAX).map(|_| OnceCell::new()).collect(),
             locked: Cell::new(false),
             random: RefCell::new(Random::new(seed)),
             failing: Cell::new(Failing::Nothing),
@@ -86,31 +86,31 @@ impl<W: Word + Default> PlainMemory<W> {
             links_read: Cell::new(0),
             hugetlb_pages_left: Cell::new(u64::MAX),
             now_ns: Cell::new(0),
-            places: (layout.align != Align::Arena).then(|| Places::new(ordinals, layout.superslab_shift)),
+            mappings: (layout.align != Align::Arena).then(|| Mappings::new(ordinals, layout.superslab_shift)),
             layout,
         }
-        .without_maps()
+        .without_mappings()
     }
 
-    /// Where SuperSlabs have maps of their own, there is none at first.
-    fn without_maps(self) -> PlainMemory<W> {
-        if self.places.is_some() {
+    /// If SuperSlabs have separate mappings, starts without any.
+    fn without_mappings(self) -> PlainMemory<W> {
+        if self.mappings.is_some() {
             self.bytes.borrow_mut().set_backing(0..self.layout.arena_bytes / PAGE_BYTES, Backing::Hole);
         }
         self
     }
 
-    /// Address of a block: what its alignment is about.
+    /// The address of a block, which determines its alignment.
     pub fn address(&self, block: Block<u32>) -> u64 {
-        match &self.places {
+        match &self.mappings {
             None => self.arena_offset(block),
-            Some(places) => places.address_of(block.superslab) + u64::from(block.offset),
+            Some(mappings) => mappings.address_of(block.superslab) + u64::from(block.offset),
         }
     }
 
-    /// Bytes that are mapped for SuperSlabs and hold none: what could not be unmapped.
+    /// Bytes that are mapped for SuperSlabs but have none, because unmapping them failed.
     pub fn unbound_bytes(&self) -> u64 {
-        self.places.as_ref().map_or(0, Places::unbound_bytes)
+        self.mappings.as_ref().map_or(0, Mappings::unbound_bytes)
     }
 
     /// Chooses which OS calls fail from now on.
@@ -118,25 +118,26 @@ impl<W: Word + Default> PlainMemory<W> {
         self.failing.set(failing);
     }
 
-    /// OS calls that were made to fail so far.
+    /// Number of OS calls that failed so far.
     pub fn failed_calls(&self) -> u64 {
         self.failed_calls.get()
     }
 
-    /// Links that were read so far.
+    /// Number of links read so far.
     pub fn links_read(&self) -> u64 {
         self.links_read.get()
     }
 
-    /// Checks that SuperSlabs in use have the advice that the arena table says; how many have small pages. Means nothing once calls were refused.
+    /// Checks that the advice for SuperSlabs in use agrees with the arena table. Returns the number of SuperSlabs with small
+    /// pages. Meaningless once a call has failed.
     ///
     /// # Errors
-    /// The first that has not.
+    /// Describes the first SuperSlab that disagrees.
     pub(crate) fn check_advice(&self, policy: &Policy) -> Result<u64, String> {
         self.advised.check(self, policy, self.layout.superslab_shift)
     }
 
-    /// How many reserved huge pages there are from now on.
+    /// Sets the number of free reserved huge pages.
     pub fn set_hugetlb_pages(&self, pages: u64) {
         self.hugetlb_pages_left.set(pages);
     }
@@ -151,10 +152,11 @@ impl<W: Word + Default> PlainMemory<W> {
         (u64::from(block.superslab) << self.layout.superslab_shift) + u64::from(block.offset)
     }
 
-    /// The bytes of the arena that live metadata fills in this SuperSlab; empty where it lies elsewhere.
+    /// The arena range of a SuperSlab's intact metadata; empty if the metadata is not in the arena.
     pub fn metadata_range(&self, ordinal: u32) -> Range<u64> {
         let start = u64::from(ordinal) << self.layout.superslab_shift;
-        let in_band = self.layout.meta_place == MetaPlace::InBand && self.superslabs[ordinal as usize].stands.get();
+        let in_band =
+            self.layout.meta_place == MetaPlace::InBand && self.superslabs[ordinal as usize].has_metadata.get();
         start..start + if in_band { u64::from(self.layout.meta_bytes) } else { 0 }
     }
 
@@ -197,7 +199,7 @@ impl<W: Word + Default> PlainMemory<W> {
         u32::from_le_bytes(number)
     }
 
-    /// In-band metadata that bytes are written over, or whose pages are given back, stands no longer.
+    /// Invalidates in-band metadata in a range that is overwritten or purged.
     fn overwritten(&self, at: u64, bytes: u64) {
         if self.layout.meta_place == MetaPlace::Sidecar || bytes == 0 {
             return;
@@ -206,26 +208,26 @@ impl<W: Word + Default> PlainMemory<W> {
         for ordinal in first..=last.min(u64::from(self.ordinals) - 1) {
             let meta_end = (ordinal << self.layout.superslab_shift) + u64::from(self.layout.meta_bytes);
             if at < meta_end {
-                self.superslabs[ordinal as usize].stands.set(false);
+                self.superslabs[ordinal as usize].has_metadata.set(false);
             }
         }
     }
 
     #[track_caller]
-    fn standing(&self, ordinal: u32) -> &PlainSuperSlab<W> {
+    fn with_metadata(&self, ordinal: u32) -> &PlainSuperSlab<W> {
         let superslab = &self.superslabs[ordinal as usize];
         assert!(
-            superslab.stands.get(),
-            "metadata of SuperSlab {ordinal} is used, but is purged, overwritten or not made"
+            superslab.has_metadata.get(),
+            "use of metadata of SuperSlab {ordinal}, which was purged, overwritten or never initialised"
         );
         superslab
     }
 
-    /// The pages that a call is made on.
+    /// The pages of an OS call.
     #[track_caller]
     fn called_on(&self, range: ArenaRange) -> Range<u64> {
-        if let Some(places) = &self.places {
-            places.expect_side_by_side(range.start, range.bytes);
+        if let Some(mappings) = &self.mappings {
+            mappings.expect_side_by_side(range.start, range.bytes);
         }
         Self::pages(range)
     }
@@ -233,7 +235,7 @@ impl<W: Word + Default> PlainMemory<W> {
     fn pages(range: ArenaRange) -> Range<u64> {
         assert!(
             range.start.is_multiple_of(PAGE_BYTES) && range.bytes.is_multiple_of(PAGE_BYTES),
-            "an OS call on {range:?}, which is no range of pages"
+            "an OS call on {range:?}, which is not a range of pages"
         );
         range.start / PAGE_BYTES..(range.start + range.bytes) / PAGE_BYTES
     }
@@ -255,7 +257,7 @@ impl<W: Word + Default> PlainMemory<W> {
         fails
     }
 
-    /// Whether a range begins or ends inside a reserved huge page, where the kernel cannot split it.
+    /// Whether a range begins or ends inside a reserved huge page, which the kernel cannot split.
     fn splits_hugetlb(&self, range: ArenaRange) -> bool {
         let pages = self.called_on(range);
         let bytes = self.bytes.borrow();
@@ -302,22 +304,22 @@ impl<W: Word + Default> Memory for PlainMemory<W> {
 
     #[track_caller]
     fn meta(&self, superslab: u32) -> &SuperSlabMeta<W> {
-        &self.standing(superslab).meta
+        &self.with_metadata(superslab).meta
     }
 
     #[track_caller]
     fn slice_meta(&self, _place: MetaPlace, superslab: u32, slice: u32) -> &SpanMeta {
-        &self.standing(superslab).slabs[slice as usize]
+        &self.with_metadata(superslab).slabs[slice as usize]
     }
 
     #[track_caller]
     fn remote(&self, superslab: u32, slice: u32) -> &W {
-        &self.standing(superslab).remote[slice as usize]
+        &self.with_metadata(superslab).remote[slice as usize]
     }
 
     #[track_caller]
     fn message_next(&self, superslab: u32, slice: u32) -> &W {
-        &self.standing(superslab).mail[slice as usize]
+        &self.with_metadata(superslab).message_next[slice as usize]
     }
 
     fn entry(&self, ordinal: u32) -> &Entry {
@@ -334,12 +336,12 @@ impl<W: Word + Default> Memory for PlainMemory<W> {
     }
 
     fn init_heap(&self, heap: u32) {
-        self.mail[heap as usize].get_or_init(W::default).store(0);
+        self.message_queues[heap as usize].get_or_init(W::default).store(0);
     }
 
     fn message_queue(&self, heap: u32) -> &W {
-        let mail = self.mail[heap as usize].get();
-        mail.unwrap_or_else(|| panic!("mail of heap {heap} is used before it is made"))
+        let queue = self.message_queues[heap as usize].get();
+        queue.unwrap_or_else(|| panic!("the message queue of heap {heap} is used before init_heap"))
     }
 
     fn read_link(&self, superslab: u32, at: u32) -> Link {
@@ -369,7 +371,7 @@ impl<W: Word + Default> Memory for PlainMemory<W> {
     }
 
     fn invalid_free(&self, block: Block<u32>, what: InvalidFree) {
-        panic!("{what:?} of {block:?}, and the test frees live blocks only");
+        panic!("{what:?} of {block:?}, but the test frees only live blocks");
     }
 
     fn read_header(&self, superslab: u32, at: u32) -> u8 {
@@ -403,14 +405,14 @@ impl<W: Word + Default> Memory for PlainMemory<W> {
             return Err(EINVAL);
         }
         match mapping {
-            // Refused before anything is removed, for there are too many maps.
+            // Too many mappings: the kernel refuses before it removes anything.
             Mapping::Plain if self.fails() => return Err(ENOMEM),
             Mapping::Plain | Mapping::Populated => self.change(range, Backing::Mapped),
             Mapping::Hugetlb | Mapping::HugetlbPopulated if !whole => return Err(EINVAL),
             Mapping::Hugetlb | Mapping::HugetlbPopulated => {
                 let pages = range.bytes / HUGE_PAGE_BYTES;
                 if self.fails() || pages > self.hugetlb_pages_left.get() {
-                    // The kernel removes what was there before it finds that it has no page.
+                    // The kernel removes the old mapping before it finds that no page is free.
                     self.change(range, Backing::Hole);
                     return Err(ENOMEM);
                 }
@@ -470,8 +472,8 @@ impl<W: Word + Default> Memory for PlainMemory<W> {
         self.overwritten(to.start, to.bytes);
         self.bytes.borrow_mut().move_pages(Self::pages(from), to_start / PAGE_BYTES);
         self.advised.move_pages(Self::pages(from), to_start / PAGE_BYTES);
-        if let Some(places) = &self.places {
-            places.unmap(places.address_of((from.start >> self.layout.superslab_shift) as u32), from.bytes);
+        if let Some(mappings) = &self.mappings {
+            mappings.unmap(mappings.address_of((from.start >> self.layout.superslab_shift) as u32), from.bytes);
         }
         Ok(())
     }
@@ -479,21 +481,21 @@ impl<W: Word + Default> Memory for PlainMemory<W> {
     fn map_anywhere(&self, bytes: u64, mapping: Mapping) -> Result<u64, Errno> {
         assert!(
             matches!(mapping, Mapping::Plain | Mapping::Populated),
-            "reserved huge pages have no maps of their own"
+            "reserved huge pages are mapped in the arena only"
         );
-        match &self.places {
-            None => panic!("a map outside the arena"),
+        match &self.mappings {
+            None => panic!("mmap outside the arena"),
             Some(_) if self.fails() => Err(ENOMEM),
-            Some(places) => places.map(bytes, &mut self.random.borrow_mut()).ok_or(ENOMEM),
+            Some(mappings) => mappings.map(bytes, &mut self.random.borrow_mut()).ok_or(ENOMEM),
         }
     }
 
     fn unmap_at(&self, address: u64, bytes: u64) -> Result<(), Errno> {
-        match &self.places {
-            None => panic!("an unmap outside the arena"),
+        match &self.mappings {
+            None => panic!("munmap outside the arena"),
             Some(_) if self.fails() => Err(ENOMEM),
-            Some(places) => {
-                places.unmap(address, bytes);
+            Some(mappings) => {
+                mappings.unmap(address, bytes);
                 Ok(())
             }
         }
@@ -501,8 +503,8 @@ impl<W: Word + Default> Memory for PlainMemory<W> {
 
     fn bind(&self, first: u32, count: u32, address: u64) {
         for (ordinal, address) in (first..first + count).zip((address..).step_by(1 << self.layout.superslab_shift)) {
-            if let Some(places) = &self.places {
-                places.bind(ordinal, address);
+            if let Some(mappings) = &self.mappings {
+                mappings.bind(ordinal, address);
             }
             self.change(self.superslab_range(ordinal), Backing::Mapped);
         }
@@ -510,8 +512,8 @@ impl<W: Word + Default> Memory for PlainMemory<W> {
 
     fn unbind(&self, first: u32, count: u32) {
         for ordinal in first..first + count {
-            if let Some(places) = &self.places {
-                places.unbind(ordinal);
+            if let Some(mappings) = &self.mappings {
+                mappings.unbind(ordinal);
             }
             self.change(self.superslab_range(ordinal), Backing::Hole);
         }

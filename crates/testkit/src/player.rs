@@ -1,62 +1,62 @@
-//! Seeded random programs on a [`PlainMemory`], every answer checked by the [`NaiveModel`].
+//! Seeded random programs on a [`PlainMemory`]. The [`NaiveModel`] checks every result.
 
 use std::ops::Range;
 
 use hksim_policy::memory::{Block, Memory, World};
 use hksim_policy::{Allocator, Geometry, Request, ThreadHeap};
 
-use crate::looks::{Looks, Spacing};
+use crate::check_schedule::{CheckSchedule, CheckSpacing};
 use crate::naive::{Alignment, Object};
 use crate::pattern::{self, SLICE_BYTES};
 use crate::pool_check::{check_pool, has_nothing_left};
 use crate::spread::SmallDesign;
 use crate::{Failing, NaiveModel, PlainMemory, Random};
 
-/// Objects above this size are written and checked at both ends only.
+/// Larger objects are written and checked only at both ends.
 const WHOLE_BYTES_MAX: u64 = 128 << 10;
-/// How much of each end.
+/// Size of each end.
 const END_BYTES: u64 = 16 << 10;
-/// Spaced looks at the invariants read so many links for each operation at most. A few heaps with long lists took most of
-/// the time otherwise; with this and the next figure, looks take a third of it, and nine of ten are still made.
+/// Maximum number of links that [`CheckSchedule::Spaced`] checks read per operation. Otherwise a few heaps with long lists
+/// took most of the time. With this limit and the next, checks take a third of it, and nine of ten still run.
 const LINKS_PER_OPERATION: u64 = 200;
-/// Spaced looks at the contents compare so many bytes for each operation at most.
+/// Maximum number of bytes that [`CheckSchedule::Spaced`] checks compare per operation.
 const BYTES_PER_OPERATION: u64 = 32 << 10;
 
 /// How a program behaves.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Operations.
+    /// Number of operations.
     pub operations: u64,
-    /// The table of live objects has so many places.
+    /// Maximum number of live objects.
     pub objects: u32,
-    /// Threads at once, at least 1.
+    /// Number of threads, at least 1.
     pub threads: u32,
-    /// Operations from one [`Allocator::validate`] of all heaps to the next.
+    /// Number of operations between calls of [`Allocator::validate`] for all heaps.
     pub validate_every: u64,
-    /// Whether that, and the looks at all contents, may be put off.
-    pub looks: Looks,
+    /// Whether these calls, and checks of all contents, may be postponed.
+    pub schedule: CheckSchedule,
 }
 
-/// What a program came to.
+/// The counts of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Operations done.
+pub struct PlayerCounts {
+    /// Operations performed.
     pub operations: u64,
-    /// Blocks handed out.
+    /// Blocks allocated.
     pub allocated: u64,
-    /// Requests that found no memory.
+    /// Requests that failed.
     pub refused: u64,
-    /// Resizes that stayed in place, and that moved.
+    /// Resizes that left the block in place.
     pub resized_in_place: u64,
-    /// See `resized_in_place`.
+    /// Resizes that moved the block.
     pub resized_moved: u64,
-    /// Frees by another thread than the one that allocated.
+    /// Frees by a thread other than the one that allocated.
     pub freed_foreign: u64,
     /// Threads that ended.
     pub threads_ended: u64,
-    /// SuperSlabs that lie in holes of the arena at the end: the kernel took what it then refused to map again.
+    /// SuperSlabs that were unmapped and that the kernel refused to map again, at the end.
     pub superslabs_lost: u64,
-    /// SuperSlabs with small pages where huge ones are asked for, over all looks at the advice.
+    /// SuperSlabs with small pages under a policy of huge pages, summed over all checks of the advice.
     pub small_superslabs_seen: u64,
     /// Digest of all addresses, in order.
     pub digest: u64,
@@ -73,9 +73,9 @@ pub struct Player<G: Geometry> {
     now_ns: u64,
     next_tag: u64,
     grows: bool,
-    validated: Spacing,
-    compared: Spacing,
-    tally: Tally,
+    validated: CheckSpacing,
+    compared: CheckSpacing,
+    counts: PlayerCounts,
 }
 
 type Checked = Result<(), String>;
@@ -96,9 +96,9 @@ impl<G: Geometry> Player<G> {
             now_ns: 0,
             next_tag: 0,
             grows: true,
-            validated: Spacing::new(limits.looks, LINKS_PER_OPERATION),
-            compared: Spacing::new(limits.looks, BYTES_PER_OPERATION),
-            tally: Tally::default(),
+            validated: CheckSpacing::new(limits.schedule, LINKS_PER_OPERATION),
+            compared: CheckSpacing::new(limits.schedule, BYTES_PER_OPERATION),
+            counts: PlayerCounts::default(),
         }
     }
 
@@ -107,23 +107,23 @@ impl<G: Geometry> Player<G> {
         &self.allocator
     }
 
-    /// Runs the program, frees everything, ends every thread, and looks whether all memory came back.
+    /// Runs the program, frees everything, ends every thread, and checks that no memory is in use.
     ///
     /// # Errors
-    /// The first promise that the allocator broke, with the number of the operation.
-    pub fn run(mut self) -> Result<Tally, String> {
+    /// Describes the first guarantee that the allocator violated, with the number of the operation.
+    pub fn run(mut self) -> Result<PlayerCounts, String> {
         for operation in 0..self.limits.operations {
             self.step().map_err(|error| format!("operation {operation}: {error}"))?;
-            self.tally.operations += 1;
+            self.counts.operations += 1;
             if operation % self.limits.validate_every == 0 {
-                self.look_at_invariants().map_err(|error| format!("after operation {operation}: {error}"))?;
+                self.validate_if_due().map_err(|error| format!("after operation {operation}: {error}"))?;
             }
             if operation % 1024 == 1023 {
-                self.look_at_contents()?;
+                self.check_contents_if_due()?;
             }
         }
         self.finish().map_err(|error| format!("at the end: {error}"))?;
-        Ok(self.tally)
+        Ok(self.counts)
     }
 
     fn step(&mut self) -> Checked {
@@ -150,7 +150,7 @@ impl<G: Geometry> Player<G> {
         }
     }
 
-    /// The allocator, and a thread's heap, opened where it was not.
+    /// The allocator, and a thread's heap, which is opened if necessary.
     fn open(&mut self, thread: usize) -> Result<(&Allocator<PlainMemory, G>, &mut ThreadHeap<PlainMemory>), String> {
         let heap = &mut self.heaps[thread];
         if heap.is_none() {
@@ -162,7 +162,7 @@ impl<G: Geometry> Player<G> {
     fn end_thread(&mut self, thread: usize) -> Checked {
         if let Some(heap) = self.heaps[thread].take() {
             self.allocator.close_heap(heap);
-            self.tally.threads_ended += 1;
+            self.counts.threads_ended += 1;
         }
         Ok(())
     }
@@ -191,7 +191,7 @@ impl<G: Geometry> Player<G> {
 
     fn note_place(&mut self, block: Block<u32>) {
         let at = self.allocator.mem.arena_offset(block);
-        self.tally.digest = (self.tally.digest.rotate_left(7) ^ at).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.counts.digest = (self.counts.digest.rotate_left(7) ^ at).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
 
     fn allocate(&mut self, name: usize, thread: usize) -> Checked {
@@ -199,10 +199,10 @@ impl<G: Geometry> Player<G> {
         let (allocator, heap) = self.open(thread)?;
         let block = allocator.allocate(heap, request);
         let Some(block) = block else {
-            self.tally.refused += 1;
+            self.counts.refused += 1;
             return self.after_refusal();
         };
-        self.tally.allocated += 1;
+        self.counts.allocated += 1;
         self.note_place(block);
         self.blocks[name] = Some((block, thread));
         self.place(name, block, request)?;
@@ -214,7 +214,7 @@ impl<G: Geometry> Player<G> {
         Ok(())
     }
 
-    /// Tells the model of a block, and looks whether it lies in the arena and clear of metadata.
+    /// Adds a block to the model, and checks that it is in the arena and does not overlap metadata.
     fn place(&mut self, name: usize, block: Block<u32>, request: Request) -> Checked {
         let mem = &self.allocator.mem;
         let (start, usable_bytes) = (mem.arena_offset(block), self.allocator.usable_bytes(block));
@@ -223,13 +223,13 @@ impl<G: Geometry> Player<G> {
         if end > u64::from(mem.ordinals()) << shift {
             return Err(format!("{request:?} is served at {start:#x}, {usable_bytes} bytes, beyond the arena"));
         }
-        // The model sees the offset in the arena; where a SuperSlab has a map of its own, its address is aligned alike.
+        // The model works with offsets in the arena. The address of a separately mapped SuperSlab must be aligned alike.
         if (mem.address(block) ^ start) & (request.align - 1) != 0 {
             return Err(format!("{request:?} is served at address {:#x}", mem.address(block)));
         }
         for ordinal in start >> shift..=(end - 1) >> shift {
             let metadata = mem.metadata_range(ordinal as u32);
-            // A huge run may lie where an empty SuperSlab left its metadata; a block beside other blocks may not.
+            // A huge run may overwrite the stale metadata of an empty SuperSlab. A block in a SuperSlab must not.
             if block.offset != 0 && start < metadata.end && metadata.start < end {
                 return Err(format!("{request:?} is served at {start:#x}, on metadata at {metadata:x?}"));
             }
@@ -238,20 +238,20 @@ impl<G: Geometry> Player<G> {
         self.model.place(name as u32, object, request.align).map_err(|error| format!("{request:?}: {error}"))
     }
 
-    /// Nothing may have changed: all contents are as they were, all invariants hold.
+    /// Checks that a failed request has changed nothing: contents are intact and invariants hold.
     fn after_refusal(&mut self) -> Checked {
-        if self.tally.refused % 64 != 1 {
+        if self.counts.refused % 64 != 1 {
             return Ok(());
         }
-        self.look_at_contents()?;
-        self.look_at_invariants()
+        self.check_contents_if_due()?;
+        self.validate_if_due()
     }
 
     fn free(&mut self, name: usize, thread: usize) -> Checked {
         self.check_contents(name)?;
         let Some((block, owner)) = self.blocks[name].take() else { return Ok(()) };
         self.model.remove(name as u32);
-        self.tally.freed_foreign += u64::from(owner != thread);
+        self.counts.freed_foreign += u64::from(owner != thread);
         let (allocator, heap) = self.open(thread)?;
         allocator.free(heap, block);
         Ok(())
@@ -269,14 +269,14 @@ impl<G: Geometry> Player<G> {
         let (allocator, heap) = self.open(thread)?;
         let new = allocator.resize(heap, block, bytes);
         let Some(new) = new else {
-            self.tally.refused += 1;
+            self.counts.refused += 1;
             self.check_contents(name)?;
             return self.after_refusal();
         };
         self.note_place(new);
         let moved = new != block;
-        self.tally.resized_moved += u64::from(moved);
-        self.tally.resized_in_place += u64::from(!moved);
+        self.counts.resized_moved += u64::from(moved);
+        self.counts.resized_in_place += u64::from(!moved);
         self.blocks[name] = Some((new, if moved { thread } else { owner }));
         self.model.remove(name as u32);
         self.place(name, new, Request::plain(bytes))?;
@@ -287,7 +287,7 @@ impl<G: Geometry> Player<G> {
         Ok(())
     }
 
-    /// Writes an object anew: all of it, or both ends of a long one.
+    /// Writes a new pattern to an object: to all of it, or to both ends if it is long.
     fn write(&mut self, name: usize, bytes: u64) {
         self.next_tag += 1;
         let parts =
@@ -319,20 +319,20 @@ impl<G: Geometry> Player<G> {
         self.model.objects().try_for_each(|object| self.check_object(object))
     }
 
-    fn look_at_contents(&mut self) -> Checked {
-        if self.compared.is_due(self.tally.operations) {
+    fn check_contents_if_due(&mut self) -> Checked {
+        if self.compared.is_due(self.counts.operations) {
             self.check_all_contents()?;
             let written = |object: &Object| object.written.iter().map(|part| part.end - part.start).sum::<u64>();
-            self.compared.looked(self.tally.operations, self.model.objects().map(written).sum());
+            self.compared.performed(self.counts.operations, self.model.objects().map(written).sum());
         }
         Ok(())
     }
 
-    fn look_at_invariants(&mut self) -> Checked {
-        if self.validated.is_due(self.tally.operations) {
+    fn validate_if_due(&mut self) -> Checked {
+        if self.validated.is_due(self.counts.operations) {
             let before = self.allocator.mem.links_read();
             self.validate()?;
-            self.validated.looked(self.tally.operations, self.allocator.mem.links_read() - before);
+            self.validated.performed(self.counts.operations, self.allocator.mem.links_read() - before);
         }
         Ok(())
     }
@@ -342,7 +342,7 @@ impl<G: Geometry> Player<G> {
             self.allocator.validate(heap).map_err(|violation| format!("heap {}: {violation:?}", heap.id()))?;
         }
         if self.allocator.mem.failed_calls() == 0 {
-            self.tally.small_superslabs_seen += self.allocator.mem.check_advice(&self.allocator.policy)?;
+            self.counts.small_superslabs_seen += self.allocator.mem.check_advice(&self.allocator.policy)?;
         }
         check_pool(&self.allocator.mem)
     }
@@ -360,11 +360,11 @@ impl<G: Geometry> Player<G> {
         }
         self.validate()?;
         (0..self.heaps.len()).try_for_each(|thread| self.end_thread(thread))?;
-        // A call that is refused here would leave open whether there was memory.
+        // The checks below are only conclusive if no call fails.
         self.allocator.mem.set_failing(Failing::Nothing);
         drain_abandoned(&self.allocator)?;
         check_pool(&self.allocator.mem)?;
-        self.tally.superslabs_lost = self.allocator.mem.pool().lost_superslabs.get().into();
+        self.counts.superslabs_lost = self.allocator.mem.pool().lost_superslabs.get().into();
         let superslabs = self.allocator.mem.pool().superslabs.get();
         if superslabs > 0 {
             return Err(format!("{superslabs} superslabs stay in use although nothing is live"));
@@ -380,17 +380,16 @@ impl<G: Geometry> Player<G> {
     }
 }
 
-/// The pattern of a tag over a part of an object, slice by slice with its offset.
+/// The pattern of a tag over a part of an object, as slices with their offsets.
 fn slices(tag: u64, part: Range<u64>) -> impl Iterator<Item = (u64, &'static [u8])> {
     let Range { start, end } = part;
     (start..end).step_by(SLICE_BYTES as usize).map(move |at| (at, pattern::slice(tag, at, (end - at).min(SLICE_BYTES))))
 }
 
-/// Adopts abandoned SuperSlabs until none is left: with nothing live, each of them must turn out empty, or hold nothing but
-/// holes.
+/// Adopts abandoned SuperSlabs until none is left. Without live blocks, each must turn out to be empty or lost.
 ///
 /// # Errors
-/// If abandoned SuperSlabs stay although a heap looked for blocks, or if it found none in an arena that is not all holes.
+/// An allocation adopted no abandoned SuperSlab, or it failed although the arena is not completely lost.
 pub fn drain_abandoned<M: Memory, G: Geometry>(allocator: &Allocator<M, G>) -> Result<(), String> {
     loop {
         let before = allocator.mem.pool().abandoned.count.get();

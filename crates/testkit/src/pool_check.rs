@@ -1,11 +1,11 @@
-//! The arena table against the pool's counts, counted afresh from the entries.
+//! Compares the pool's counts and lists with the entries of the arena table.
 
 use std::collections::HashSet;
 
 use hksim_policy::Memory;
 use hksim_policy::meta::{EntryList, Use};
 
-/// The ordinals of a list, from head to tail, each seen once.
+/// The ordinals of a list from head to tail. An error if the list is inconsistent.
 fn walk(memory: &impl Memory, list: &EntryList, what: &str) -> Result<Vec<u32>, String> {
     let (mut found, mut seen) = (Vec::new(), HashSet::new());
     let (mut next, mut prev) = (list.head.get(), 0);
@@ -21,7 +21,7 @@ fn walk(memory: &impl Memory, list: &EntryList, what: &str) -> Result<Vec<u32>, 
         (prev, next) = (next, entry.next.get());
     }
     if list.tail.get() != prev || list.count.get() as usize != found.len() {
-        return Err(format!("the list of {what} superslabs has another end or length than it says"));
+        return Err(format!("the list of {what} superslabs disagrees with its own tail or count"));
     }
     Ok(found)
 }
@@ -30,10 +30,10 @@ fn expect(what: &str, found: u64, says: u64) -> Result<(), String> {
     if found == says { Ok(()) } else { Err(format!("{what}: {found} by the table, {says} by the pool")) }
 }
 
-/// Checks lists and counts of a pool.
+/// Checks the lists and counts of a pool.
 ///
 /// # Errors
-/// The first that does not hold.
+/// Describes the first inconsistency.
 pub(crate) fn check_pool(memory: &impl Memory) -> Result<(), String> {
     let pool = memory.pool();
     let high_water = pool.high_water.get();
@@ -63,7 +63,7 @@ pub(crate) fn check_pool(memory: &impl Memory) -> Result<(), String> {
         tails.extend(head + 1..head + memory.entry(head).run.get());
     }
     if tails != having(&[Use::HugeTail]) {
-        return Err("the further superslabs of huge runs are not those the heads name".into());
+        return Err("the tails of huge runs disagree with the lengths in their heads".into());
     }
     match (0..pool.free_hint.get().min(high_water)).find(|&ordinal| uses[ordinal as usize] == Use::Free) {
         Some(ordinal) => Err(format!("superslab {ordinal} is free below the hint")),
@@ -71,7 +71,7 @@ pub(crate) fn check_pool(memory: &impl Memory) -> Result<(), String> {
     }
 }
 
-/// Whether every SuperSlab of the arena lies in a hole, or holds a huge block.
+/// Whether every SuperSlab of the arena is lost or has a huge block.
 pub(crate) fn has_nothing_left(memory: &impl Memory) -> bool {
     let is_gone = |ordinal| matches!(memory.entry(ordinal).usage(), Use::Lost | Use::Huge | Use::HugeTail);
     memory.pool().high_water.get() == memory.ordinals() && (0..memory.ordinals()).all(is_gone)

@@ -1,13 +1,13 @@
-//! Seeded random numbers: xorshift64*, the same everywhere.
+//! Seeded random numbers: xorshift64*, equal on all machines.
 
 /// A generator. Equal seeds give equal numbers.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// A generator for a seed; 0 is a seed like any other.
+    /// A generator for a seed, which may be 0.
     pub fn new(seed: u64) -> Random {
-        // Neighbouring seeds must not give similar numbers; a state of 0 would stay 0.
+        // Adjacent seeds must not give similar numbers, and a state of 0 would stay 0.
         Random((seed.wrapping_add(0x9E37_79B9_7F4A_7C15)).wrapping_mul(0xBF58_476D_1CE4_E5B9) | 1)
     }
 
@@ -24,12 +24,12 @@ impl Random {
         ((u128::from(self.bits()) * u128::from(end)) >> 64) as u64
     }
 
-    /// Whether an event of so many in a thousand happens.
+    /// True with a probability of `of_1000` in a thousand.
     pub fn per_mille(&mut self, of_1000: u64) -> bool {
         self.below(1000) < of_1000
     }
 
-    /// One of several.
+    /// A random element.
     pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len() as u64) as usize]
     }

@@ -1,4 +1,4 @@
-//! Designs: the whole space at random.
+//! Random policies from the whole space.
 
 use hksim_policy::layout::Layout;
 use hksim_policy::vocabulary::{Align, Carve, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, SizeClasses};
@@ -8,7 +8,7 @@ use crate::Random;
 
 /// Every class scheme.
 pub const SCHEMES: [SizeClasses; 3] = [SizeClasses::Default, SizeClasses::Hakmem, SizeClasses::Linear];
-/// Every header mode with the sizes it can have.
+/// Every header mode with its possible sizes.
 pub const HEADERS: [(Header, u32); 7] = [
     (Header::None, 1),
     (Header::Full, 1),
@@ -18,7 +18,7 @@ pub const HEADERS: [(Header, u32); 7] = [
     (Header::Off, 1),
     (Header::Off, 16),
 ];
-/// Every way of carving.
+/// Every carving mode.
 pub const CARVES: [Carve; 3] = [Carve::Page, Carve::Bump, Carve::Eager];
 /// Both places of metadata.
 pub const META_PLACES: [MetaPlace; 2] = [MetaPlace::InBand, MetaPlace::Sidecar];
@@ -26,16 +26,16 @@ pub const META_PLACES: [MetaPlace; 2] = [MetaPlace::InBand, MetaPlace::Sidecar];
 /// A design with an arena small enough to fill.
 #[derive(Clone, Copy, Debug)]
 pub struct SmallDesign {
-    /// The policy; its `arena_bytes` do not count.
+    /// The policy; its `arena_bytes` is ignored.
     pub policy: Policy,
-    /// What the process decides.
+    /// The settings of the process.
     pub process: ProcessConfig,
-    /// SuperSlabs that the arena has.
+    /// Number of SuperSlabs in the arena.
     pub ordinals: u32,
 }
 
 impl SmallDesign {
-    /// Any design.
+    /// A random design.
     pub fn random(random: &mut Random) -> SmallDesign {
         let geometry = random_geometry(random);
         let ordinals_max = ((64 << 20) / geometry.superslab_bytes).max(3);
@@ -52,12 +52,12 @@ impl SmallDesign {
     /// The geometry.
     ///
     /// # Panics
-    /// If the geometry is not legal.
+    /// If the geometry is invalid.
     pub fn geometry(&self) -> RunGeometry {
         RunGeometry::new(&self.policy).expect("random geometries are legal")
     }
 
-    /// A layout with room for the arena.
+    /// A layout that contains the arena.
     pub fn layout(&self) -> Layout {
         let layout = Layout::new(&self.geometry(), u64::from(self.ordinals) * self.policy.superslab_bytes);
         layout.with_align(self.policy.align)
@@ -72,7 +72,7 @@ fn random_geometry(random: &mut Random) -> Policy {
     // The usual slab is as likely as all others together.
     let slab_shift = if random.per_mille(500) { 16.max(slab_least) } else { slab_shift };
     let carve = random.pick(&CARVES);
-    // A slab that is linked as a whole, and walked by every check, must not have millions of blocks.
+    // Eager carving links all blocks of a slab, and every check walks the list, so it must not have millions of blocks.
     let slab_shift = if carve == Carve::Eager { slab_shift.min(slab_least.max(17)) } else { slab_shift };
     let (header, header_bytes) = random.pick(&HEADERS);
     Policy {
@@ -87,7 +87,7 @@ fn random_geometry(random: &mut Random) -> Policy {
     }
 }
 
-/// The same policy with everything else random.
+/// The same policy with all other choices random.
 fn random_choices(random: &mut Random, policy: Policy, ordinals: u64) -> Policy {
     let superslab_bytes = policy.superslab_bytes;
     let quarter = (ordinals / 4).max(1);
@@ -95,7 +95,7 @@ fn random_choices(random: &mut Random, policy: Policy, ordinals: u64) -> Policy 
     Policy {
         huge,
         align: match huge {
-            // Reserved huge pages are mapped over an arena only.
+            // Reserved huge pages are only mapped in an arena.
             Huge::Hugetlb | Huge::HugetlbPlain => Align::Arena,
             _ => random.pick(&[Align::Arena, Align::Trim, Align::Kernel]),
         },
@@ -117,7 +117,7 @@ fn random_choices(random: &mut Random, policy: Policy, ordinals: u64) -> Policy 
         warm_slabs: random.below(3) as u32,
         huge_cache_bytes: random.pick(&[0, 1 << 20, 64 << 20]),
         startup_touch_bytes: if random.per_mille(150) { random.below(quarter * superslab_bytes) } else { 0 },
-        // So that SuperSlabs and huge blocks lend to each other wherever that is sound.
+        // Such that SuperSlabs and huge blocks reuse each other's memory wherever that is sound.
         huge_page_bytes: match huge {
             Huge::Hugetlb | Huge::HugetlbPlain => HUGE_PAGE_BYTES,
             _ => superslab_bytes,

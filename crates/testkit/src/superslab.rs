@@ -1,4 +1,4 @@
-//! A SuperSlab's metadata as plain structs, and whether it still stands in memory.
+//! A SuperSlab's metadata as plain structs, and whether its memory is still intact.
 
 use std::cell::Cell;
 
@@ -6,10 +6,10 @@ use hksim_policy::Word;
 use hksim_policy::memory::Link;
 use hksim_policy::meta::{SlabId, SpanMeta, SpanState, SuperSlabMeta};
 
-/// Most slices a SuperSlab can have.
+/// Maximum number of slices in a SuperSlab.
 const SLICES_MAX: u32 = 512;
 
-/// A remote word for one thread.
+/// A single-threaded atomic word.
 #[derive(Default)]
 pub struct PlainWord(Cell<u64>);
 
@@ -39,31 +39,32 @@ impl Word for PlainWord {
 
 /// The metadata of one SuperSlab.
 pub(crate) struct PlainSuperSlab<W> {
-    pub(crate) stands: Cell<bool>,
+    /// Whether the metadata was initialised and neither purged nor overwritten since.
+    pub(crate) has_metadata: Cell<bool>,
     pub(crate) meta: SuperSlabMeta<W>,
     pub(crate) slabs: Vec<SpanMeta>,
     pub(crate) remote: Vec<W>,
-    pub(crate) mail: Vec<W>,
+    pub(crate) message_next: Vec<W>,
 }
 
 impl<W: Word + Default> PlainSuperSlab<W> {
     pub(crate) fn new(slices: u32) -> PlainSuperSlab<W> {
         let words = || (0..slices).map(|_| W::default()).collect();
         PlainSuperSlab {
-            stands: Cell::new(false),
+            has_metadata: Cell::new(false),
             meta: SuperSlabMeta::new(W::default()),
             slabs: (0..slices).map(|_| SpanMeta::new()).collect(),
             remote: words(),
-            mail: words(),
+            message_next: words(),
         }
     }
 
-    /// Zeroes all of it, as `init_meta` promises.
+    /// Zeroes all metadata, as the contract of `init_meta` requires.
     pub(crate) fn clear(&self) {
         clear_meta(&self.meta);
         self.slabs.iter().for_each(clear_slab);
-        self.remote.iter().chain(&self.mail).for_each(|word| word.store(0));
-        self.stands.set(true);
+        self.remote.iter().chain(&self.message_next).for_each(|word| word.store(0));
+        self.has_metadata.set(true);
     }
 }
 

@@ -1,23 +1,23 @@
-//! One random program on one design, under some hardship.
+//! One random program on one design, with injected faults.
 
 use hksim_policy::Geometry;
 
 use crate::spread::SmallDesign;
-use crate::{Failing, Limits, PlainMemory, Player, Tally};
+use crate::{Failing, Limits, PlainMemory, Player, PlayerCounts};
 
-/// What is done to the world beside the program's own operations.
+/// The faults that are injected.
 #[derive(Clone, Copy, Debug)]
-pub struct Hardship {
-    /// Which OS calls fail.
+pub struct FaultPlan {
+    /// The OS calls that fail.
     pub failing: Failing,
-    /// Reserved huge pages that there are.
+    /// Number of reserved huge pages.
     pub hugetlb_pages: u64,
 }
 
-/// Nothing.
-pub const EASY: Hardship = Hardship { failing: Failing::Nothing, hugetlb_pages: u64::MAX };
+/// No faults.
+pub const NO_FAULTS: FaultPlan = FaultPlan { failing: Failing::Nothing, hugetlb_pages: u64::MAX };
 
-/// Every panic of the world or the policy must name the seed, too.
+/// Prints the seed if the memory or the policy panics.
 struct Named<'a>(&'a str);
 
 impl Drop for Named<'_> {
@@ -28,21 +28,21 @@ impl Drop for Named<'_> {
     }
 }
 
-/// Plays it.
+/// Runs a random program.
 ///
 /// # Errors
-/// The first promise that was broken, with the seed and the design.
+/// Describes the first violated guarantee, with the seed and the design.
 pub fn play(
     design: &SmallDesign,
     geometry: impl Geometry,
-    hardship: Hardship,
+    faults: FaultPlan,
     limits: Limits,
     seed: u64,
-) -> Result<Tally, String> {
-    let what = format!("seed {seed:#x}: {hardship:?}, {limits:?}, {design:?}");
+) -> Result<PlayerCounts, String> {
+    let what = format!("seed {seed:#x}: {faults:?}, {limits:?}, {design:?}");
     let _named = Named(&what);
     let memory = PlainMemory::new(design.layout(), &geometry, design.ordinals, seed);
-    memory.set_failing(hardship.failing);
-    memory.set_hugetlb_pages(hardship.hugetlb_pages);
+    memory.set_failing(faults.failing);
+    memory.set_hugetlb_pages(faults.hugetlb_pages);
     Player::new(memory, geometry, design, limits, seed).run().map_err(|error| format!("{error}, in {what}"))
 }

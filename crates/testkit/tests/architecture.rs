@@ -1,15 +1,15 @@
-//! The shape of the tree: who may depend on whom, how long files and functions get, what source may not hold.
+//! Rules for the source tree: dependencies between crates, maximum length of files and functions, forbidden text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Most lines of a source file.
+/// Maximum number of lines in a source file.
 const FILE_LINES_MAX: usize = 600;
-/// Most lines of a function.
+/// Maximum number of lines in a function.
 const FUNCTION_LINES_MAX: usize = 70;
 
-/// What each crate may depend on, of ours. ARCHITECTURE.md says why.
+/// The crates of this workspace that each crate may depend on. ARCHITECTURE.md has the reasons.
 const ARROWS: &[(&str, &[&str])] = &[
     ("policy", &[]),
     ("trace", &[]),
@@ -144,7 +144,7 @@ fn files_fit_the_head() {
     }
 }
 
-/// Functions by indentation, which rustfmt guarantees: from the line with `fn` to the closing brace below it.
+/// Finds functions by their indentation, as rustfmt formats it: from the line with `fn` to the closing brace below it.
 fn functions(text: &str) -> Vec<(usize, usize)> {
     let lines: Vec<&str> = text.lines().collect();
     let indent = |line: &str| line.len() - line.trim_start().len();

@@ -1,5 +1,5 @@
-//! What the workspace depends on: licences, sources, duplicate versions, Rust versions. Read from `cargo metadata`, so
-//! that it is checked where cargo-deny is not installed, and by code that is not cargo-deny's.
+//! Rules for dependencies: licences, sources, duplicate versions, Rust versions. They are checked with `cargo metadata`, so
+//! that they hold without cargo-deny, too, and are verified independently of it.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,9 +27,9 @@ fn cargo(arguments: &[&str]) -> Vec<u8> {
     output.stdout
 }
 
-/// Every package of the build for Linux on x86-64, ours included.
+/// Every package of the build for Linux on x86-64, including our own.
 fn packages() -> Vec<Value> {
-    // `metadata` unites the features of all platforms, and so lists packages that are never built; `tree` does not.
+    // `metadata` unites the features of all platforms and so lists packages that are never built; `tree` does not.
     let tree =
         cargo(&["tree", "--workspace", "--target", "x86_64-unknown-linux-gnu", "--prefix", "none", "--format", "{p}"]);
     let tree = String::from_utf8(tree).expect("UTF-8");
@@ -54,14 +54,15 @@ fn is_ours(package: &Value) -> bool {
     package["source"].is_null()
 }
 
-/// Whether an SPDX expression can be met with `allowed` alone. AND binds closer than OR; old manifests write `/` for OR.
+/// Whether the licences in `allowed` satisfy an SPDX expression. AND binds more tightly than OR; old manifests write `/`
+/// for OR.
 fn is_met(expression: &str, allowed: &BTreeSet<String>) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let mut words: Vec<&str> = spaced.split_whitespace().rev().collect();
     either(&mut words, allowed) == Some(true) && words.is_empty()
 }
 
-/// `None` for what is no expression.
+/// `None` if the text is not an expression.
 fn either(words: &mut Vec<&str>, allowed: &BTreeSet<String>) -> Option<bool> {
     let mut met = both(words, allowed)?;
     while words.last() == Some(&"OR") {

@@ -1,4 +1,4 @@
-//! The manuals: every link and anchor resolves, every page is in the book, every page that source names exists, and so
+//! Rules for the manuals: every link and anchor resolves, every page is in the book, and pages named in source exist. So
 //! does everything that ARCHITECTURE.md and the lab's list of tests name.
 
 use std::collections::BTreeSet;
@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
-/// Pages outside docs/ whose links are checked, too.
+/// Pages outside docs/ whose links are also checked.
 const OTHER_PAGES: &[&str] = &[
     "README.md",
     "ARCHITECTURE.md",
@@ -17,7 +17,7 @@ const OTHER_PAGES: &[&str] = &[
     "crates/native/README.md",
     "tools/valgrind-touch/README.md",
 ];
-/// Folders whose source names pages of docs/ in messages and comments.
+/// Folders of source that names pages of docs/ in messages and comments.
 const SOURCE_FOLDERS: &[&str] = &["crates", "traces", "tools", "notebooks", "benches", "fuzz", ".ci"];
 
 fn root() -> PathBuf {
@@ -28,7 +28,7 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
 }
 
-/// Files below `folder` whose extension is one of `extensions`; build outputs and generated folders left out.
+/// Files below `folder` with one of these extensions, without build outputs and generated folders.
 fn files(folder: &Path, extensions: &[&str], found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -50,7 +50,7 @@ fn pages_of_the_book() -> Vec<PathBuf> {
     pages
 }
 
-/// The lines of a page that are prose: neither fenced nor indented code.
+/// The prose lines of a page: neither fenced nor indented code.
 fn prose(text: &str) -> Vec<&str> {
     let (mut fenced, mut after_blank, mut indented) = (false, true, false);
     let mut lines = Vec::new();
@@ -71,7 +71,7 @@ fn without_code(line: &str) -> String {
     line.split('`').step_by(2).collect::<Vec<_>>().join("")
 }
 
-/// Targets of the links and pictures of a page.
+/// The targets of a page's links and images.
 fn links(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for line in prose(text) {
@@ -86,7 +86,7 @@ fn links(text: &str) -> Vec<String> {
     found
 }
 
-/// Anchors of a page's headings, as GitHub and mdBook make them.
+/// The anchors of a page's headings, as GitHub and mdBook generate them.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for line in prose(text) {
@@ -107,7 +107,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
     found
 }
 
-/// `.` and `..` resolved by name.
+/// Resolves `.` and `..` lexically.
 fn normal(path: &Path) -> PathBuf {
     path.components().fold(PathBuf::new(), |mut path, part| {
         match part {
@@ -121,7 +121,7 @@ fn normal(path: &Path) -> PathBuf {
     })
 }
 
-/// What is wrong with a link of the page `from`, whose text is `text`.
+/// The error in a link of the page `from` with the contents `text`, if any.
 fn broken(from: &Path, text: &str, link: &str) -> Option<String> {
     if ["http://", "https://", "mailto:"].iter().any(|scheme| link.starts_with(scheme)) {
         return None;
@@ -192,7 +192,7 @@ fn every_page_is_in_the_summary_once() {
     assert_eq!(listed.len(), pages.len(), "SUMMARY.md lists each page once");
 }
 
-/// Messages and comments name pages as docs/FOLDER/PAGE.
+/// Messages and comments refer to pages as docs/FOLDER/PAGE.
 #[test]
 fn every_page_that_source_names_exists() {
     let mut sources: Vec<PathBuf> =
@@ -264,8 +264,8 @@ fn is_declared(span: &str, folders: &[PathBuf]) -> bool {
     })
 }
 
-/// What a page about the tree names that does not exist: paths, types, crates at the start of a table's row. A type in a
-/// row with paths must be declared at one of them.
+/// Names on a page about the tree that do not exist: paths, types, crates at the start of a table's row. A type in a row
+/// with paths must be declared in one of them.
 fn stale_names(page: &str) -> Vec<String> {
     let crates = root().join("crates");
     let mut stale = Vec::new();
@@ -335,7 +335,7 @@ fn every_test_of_the_recorder_that_the_lab_names_exists() {
     assert_eq!(stale_tests(bad), ["documents::gone", "full_spool::*"]);
 }
 
-/// Links of the rendered book that lead nowhere: mdBook makes its own anchors.
+/// Broken links of the rendered book, with the anchors that mdBook generates.
 fn dead_links(book: &Path) -> Vec<String> {
     let mut pages = Vec::new();
     files(book, &["html"], &mut pages);

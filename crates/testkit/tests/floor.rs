@@ -1,4 +1,4 @@
-//! The touched bytes of live objects, which the driver counts, against a set of every touched byte.
+//! Compares the driver's count of touched live bytes with a set of every touched byte.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,7 +8,7 @@ use hksim_testkit::events::{RandomTrace, random_trace};
 use hksim_testkit::{PlainMemory, Random, test_scale};
 use hksim_trace::event::{Access, AllocCall, Event, InitialTouch, ObjectId, Op, ThreadId};
 
-/// Size and touched bytes of the objects that are live and could be served.
+/// Size and touched bytes of the live objects with blocks.
 #[derive(Default)]
 struct Naive {
     objects: HashMap<ObjectId, (u64, HashSet<u64>)>,
@@ -16,8 +16,8 @@ struct Naive {
 }
 
 impl Naive {
-    /// The bytes that are touched where those from `from` on are new.
-    fn born(rule: TouchRule, initial_touch: InitialTouch, from: u64, size: u64) -> std::ops::Range<u64> {
+    /// The bytes touched at the allocation of the bytes from `from` on.
+    fn newly_touched(rule: TouchRule, initial_touch: InitialTouch, from: u64, size: u64) -> std::ops::Range<u64> {
         let all = match rule {
             TouchRule::All | TouchRule::ReadThenAll => true,
             TouchRule::Recorded => {
@@ -39,15 +39,15 @@ impl Naive {
                 self.objects.remove(&object);
             }
             Op::Alloc { object, size, initial_touch, .. } => {
-                self.objects.insert(object, (size, Naive::born(rule, initial_touch, 0, size).collect()));
+                self.objects.insert(object, (size, Naive::newly_touched(rule, initial_touch, 0, size).collect()));
             }
             Op::ReallocUnknown { object, size, .. } => {
-                self.objects.insert(object, (size, Naive::born(rule, InitialTouch::None, 0, size).collect()));
+                self.objects.insert(object, (size, Naive::newly_touched(rule, InitialTouch::None, 0, size).collect()));
             }
             Op::Realloc { object, size, initial_touch, .. } if !refused => {
                 let (old, touched) = self.objects.entry(object).or_default();
                 touched.retain(|&byte| byte < size);
-                touched.extend(Naive::born(rule, initial_touch, *old, size));
+                touched.extend(Naive::newly_touched(rule, initial_touch, *old, size));
                 *old = size;
             }
             Op::Touch { object, offset, bytes, .. } if rule == TouchRule::Recorded => {
@@ -81,7 +81,7 @@ fn driver(trace: &RandomTrace, rule: TouchRule) -> Driver<PlainMemory, RunGeomet
     Driver::new(allocator, trace.threads, trace.objects_peak, rule).counting_scattered()
 }
 
-/// Pages that the touched bytes of a trace would fill at their peak, after a comparison with the oracle at every event.
+/// The peak of touched live bytes of a trace, in pages. Compares driver and oracle at every event.
 fn floor_pages(trace: &RandomTrace, rule: TouchRule) -> u64 {
     let (mut driver, mut naive) = (driver(trace, rule), Naive::default());
     for (index, event) in trace.events.iter().enumerate() {
@@ -106,7 +106,7 @@ fn touched_bytes_of_random_traces_are_exact() {
     }
 }
 
-/// Blocks of 8 000 bytes of which each is touched at these places, 8 bytes at each, in this order.
+/// The floor of blocks of 8 000 bytes, each touched at these offsets, 8 bytes at each, in this order.
 fn floor_of(offsets: &[u64]) -> u64 {
     let objects = 0..100u32;
     let call = AllocCall::Malloc;

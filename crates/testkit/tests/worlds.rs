@@ -1,5 +1,5 @@
-//! One trace, three worlds: the driver on the simulator's memory, on mmap and on plain vectors must place every object
-//! alike, event by event, under designs from all over the space. The random designs and traces print their seed.
+//! The driver must place every object alike on three memories: the simulator's, mmap, and plain vectors. This is checked
+//! event by event under random policies. Failures print the seed.
 
 #[path = "common/designs.rs"]
 mod designs;
@@ -20,7 +20,7 @@ use hksim_testkit::{PlainMemory, Random, test_scale};
 use hksim_trace::event::{Access, AllocCall, Event, InitialTouch, ObjectId, Op, SiteId, ThreadId};
 use hksim_trace::generate::{RandomMixed, Server, TinyHot, Workload};
 
-/// The kernel, with a clock that stands until it is set.
+/// Real system calls, and a clock that only changes when it is set.
 #[derive(Default)]
 struct SetClock {
     now_ns: Cell<u64>,
@@ -68,43 +68,43 @@ fn placed<W: World, G: Geometry>(driver: &Driver<W, G>) -> Vec<Placed> {
     driver.live_objects().map(|(block, bytes)| (ordinal(block.superslab), block.offset, bytes)).collect()
 }
 
-/// What one world says after every event, and its live objects now and then.
+/// The digests after every event, and the live objects after every [`OBJECTS_EVERY`] events.
 #[derive(Default)]
-struct Course {
+struct Placements {
     digests: Vec<(u64, u64)>,
     objects: Vec<Vec<Placed>>,
 }
 
-/// Events from one look at all live objects to the next.
-const LOOK_EVERY: usize = 500;
+/// Number of events between comparisons of all live objects.
+const OBJECTS_EVERY: usize = 500;
 
-fn drive<W: World>(memory: W, plan: &PreparedPolicy, trace: &RandomTrace, touch: TouchRule) -> Course {
+fn drive<W: World>(memory: W, plan: &PreparedPolicy, trace: &RandomTrace, touch: TouchRule) -> Placements {
     let allocator = Allocator::new(memory, plan.geometry.clone(), plan.policy, &plan.layout);
     let mut driver = Driver::new(allocator, trace.threads, trace.objects_peak, touch);
-    let mut course = Course::default();
+    let mut placements = Placements::default();
     for (index, event) in trace.events.iter().enumerate() {
         driver.step(event).unwrap_or_else(|error| panic!("event {index}: {error}"));
-        course.digests.push((driver.placement(), driver.failed()));
-        if index % LOOK_EVERY == 0 || index + 1 == trace.events.len() {
-            course.objects.push(placed(&driver));
+        placements.digests.push((driver.placement(), driver.failed()));
+        if index % OBJECTS_EVERY == 0 || index + 1 == trace.events.len() {
+            placements.objects.push(placed(&driver));
             for heap in driver.heaps() {
                 let valid = driver.allocator().validate(heap);
                 valid.unwrap_or_else(|violation| panic!("event {index}, heap {}: {violation:?}", heap.id()));
             }
         }
     }
-    course
+    placements
 }
 
-fn compare(names: &str, one: &Course, other: &Course, trace: &RandomTrace) {
+fn compare(names: &str, one: &Placements, other: &Placements, trace: &RandomTrace) {
     if let Some(event) = one.digests.iter().zip(&other.digests).position(|(one, other)| one != other) {
-        panic!("{names} part ways at event {event}: {:?}", trace.events[event]);
+        panic!("{names} differ at event {event}: {:?}", trace.events[event]);
     }
     assert_eq!(one.digests.len(), other.digests.len(), "{names}");
     assert!(one.objects == other.objects, "{names}: live objects differ");
 }
 
-/// Drives a trace in all three worlds. Returns how many requests were refused.
+/// Runs a trace on all three memories. Returns the number of failed requests.
 fn worlds_agree(design: &Policy, trace: &RandomTrace, touch: TouchRule, what: &str) -> u64 {
     eprintln!("{what}: {touch:?}, {design:?}");
     let plan = design.prepare().unwrap_or_else(|error| panic!("{error}"));
@@ -112,16 +112,16 @@ fn worlds_agree(design: &Policy, trace: &RandomTrace, touch: TouchRule, what: &s
     let simulated = drive(SimMemory::new(plan.layout, &plan.geometry, accounts), &plan, trace, touch);
     let plain: PlainMemory = PlainMemory::new(plan.layout, &plan.geometry, plan.layout.ordinals(), 7);
     let plain = drive(plain, &plan, trace, touch);
-    compare("the simulator and the plain world", &simulated, &plain, trace);
+    compare("the simulator and the plain memory", &simulated, &plain, trace);
     match MmapMemory::new(plan.layout, SetClock::default()) {
         Ok(native) => compare("the simulator and mmap", &simulated, &drive(native, &plan, trace, touch), trace),
-        Err(error) => eprintln!("skipped: the native world: {error}"),
+        Err(error) => eprintln!("skipped: the native memory: {error}"),
     }
     simulated.digests.last().map_or(0, |&(_, failed)| failed)
 }
 
 #[test]
-fn random_traces_are_placed_alike_under_random_policys() {
+fn random_traces_are_placed_alike_under_random_policies() {
     let mut refused = 0;
     for seed in 0x7000..0x7000 + 10 * test_scale() {
         let mut random = Random::new(seed);
@@ -154,7 +154,7 @@ fn generated_workloads_are_placed_alike_under_the_presets() {
     }
 }
 
-/// As natively, where `idle.c` of the command's tests holds it.
+/// For the native allocator, `idle.c` of the command's tests checks the same.
 #[test]
 fn a_thread_that_has_no_block_has_no_heap() {
     let plan = Policy { arena_bytes: 64 << 20, ..Policy::default() }.prepare().expect("a legal design");
@@ -177,7 +177,7 @@ fn a_thread_that_has_no_block_has_no_heap() {
         step(1, Op::Touch { object, offset: 0, bytes: 1, access: Access::Write }),
         step(2, Op::Free { object }),
         step(2, Op::ThreadExit),
-        step(1, Op::Free { object }), // which the allocator could not serve: null
+        step(1, Op::Free { object }), // freed before: the object has no block
     ];
     assert_eq!(heaps, [0, 0, 1, 1, 1, 2, 1, 1]);
 }

@@ -1,12 +1,12 @@
-//! Every access that the native memory makes is one in the simulator: page by page, operation by operation.
+//! Every page access of the native memory is one in the simulator, operation by operation.
 //!
-//! The native side is told by the processor ([`traced`]), the simulator's by its hooks ([`noted`]). Writes must agree everywhere. Of
-//! reads, those outside the metadata must agree; metadata pages are present and not zero before the policy reads them, so
-//! a read there costs nothing, and the simulator may name one too many.
+//! Native accesses are observed by page protection ([`traced`]), simulated ones by an observer ([`recorded`]). All writes
+//! must agree, and so must reads outside the metadata. Metadata pages are present and written before the policy reads
+//! them, so reads there cost nothing, and the simulator may report extra ones.
 
 #[path = "../common/designs.rs"]
 mod designs;
-mod noted;
+mod recorded;
 mod traced;
 
 use hksim_policy::vocabulary::Huge;
@@ -22,13 +22,13 @@ use hksim_testkit::events::random_trace;
 use hksim_testkit::{Random, test_scale};
 use hksim_trace::event::Event;
 
-use noted::Notes;
+use recorded::AccessRecorder;
 use traced::Traced;
 
 type Native = Driver<MmapMemory<Traced>, RunGeometry>;
-type Simulated = Driver<SimMemory<Notes>, RunGeometry>;
+type Simulated = Driver<SimMemory<AccessRecorder>, RunGeometry>;
 
-/// The same allocator twice, at the same point of the same trace.
+/// Two instances of the same allocator, at the same point of the same trace.
 struct Pair {
     native: Native,
     simulated: Simulated,
@@ -43,13 +43,13 @@ impl Pair {
         traced::begin(memory.base(), memory.bytes());
         let allocator = Allocator::new(memory, plan.geometry.clone(), plan.policy, &plan.layout);
         let native = Driver::new(allocator, threads, objects_peak, touch);
-        let memory = SimMemory::new(plan.layout, &plan.geometry, Notes::default());
+        let memory = SimMemory::new(plan.layout, &plan.geometry, AccessRecorder::default());
         let allocator = Allocator::new(memory, plan.geometry.clone(), plan.policy, &plan.layout);
         let simulated = Driver::new(allocator, threads, objects_peak, touch);
         traced::take();
         let pair = Pair { native, simulated, layout: plan.layout, known: BTreeSet::new() };
         pair.simulated.allocator().mem.observer().0.clear();
-        // Every write counts from here on, as after a fork.
+        // From here on every write is reported, as after a fork.
         pair.simulated.allocator().mem.forked(0..plan.layout.bytes() / PAGE_BYTES);
         pair
     }
@@ -62,7 +62,7 @@ impl Pair {
             || is_in_band && ((at - self.layout.arena) & superslab_mask) < u64::from(self.layout.meta_bytes)
     }
 
-    /// One event in both. What differs, in words.
+    /// Performs an event on both. An error describes the difference.
     fn step(&mut self, event: &Event) -> Result<(), String> {
         self.native.step(event).map_err(|error| error.to_string())?;
         let native = traced::take();
@@ -70,21 +70,23 @@ impl Pair {
         self.simulated.allocator().mem.flush_meta_writes();
         let simulated = std::mem::take(&mut self.simulated.allocator().mem.observer().0);
         for (&page, access) in &native {
-            let noted = simulated.get(&page).copied().unwrap_or_default();
+            let recorded = simulated.get(&page).copied().unwrap_or_default();
             let is_new = self.known.insert(page);
-            if access.writes != noted.writes {
-                return Err(format!("page {page:#x}: {access:?} natively, {noted:?} simulated"));
+            if access.writes != recorded.writes {
+                return Err(format!("page {page:#x}: {access:?} natively, {recorded:?} simulated"));
             }
             if self.is_metadata(page) {
                 continue;
             }
-            if !simulated.contains_key(&page) || is_new && (!noted.touched || access.reads_first != noted.reads_first) {
-                return Err(format!("page {page:#x}: {access:?} natively, {noted:?} simulated, new: {is_new}"));
+            if !simulated.contains_key(&page)
+                || is_new && (!recorded.touched || access.reads_first != recorded.reads_first)
+            {
+                return Err(format!("page {page:#x}: {access:?} natively, {recorded:?} simulated, new: {is_new}"));
             }
         }
-        for (page, noted) in simulated {
-            if !native.contains_key(&page) && (noted.writes || !self.is_metadata(page)) {
-                return Err(format!("page {page:#x}: no access natively, {noted:?} simulated"));
+        for (page, recorded) in simulated {
+            if !native.contains_key(&page) && (recorded.writes || !self.is_metadata(page)) {
+                return Err(format!("page {page:#x}: no access natively, {recorded:?} simulated"));
             }
             self.simulated.allocator().mem.forked(page..page + 1);
         }
@@ -92,8 +94,8 @@ impl Pair {
     }
 }
 
-/// Any design whose pages come with accesses alone, in one arena.
-fn followed_design(random: &mut Random) -> Policy {
+/// A random policy with one arena, in which only accesses install pages.
+fn traceable_policy(random: &mut Random) -> Policy {
     let Policy { align, prefault, prefault_scope, prewarm_superslabs, startup_touch_bytes, .. } = Policy::default();
     let huge = random.pick(&[Huge::Never, Huge::Thp, Huge::Collapse]);
     Policy {
@@ -115,7 +117,7 @@ fn every_native_access_is_one_in_the_simulator() {
         let bytes_max = random.pick(&[5_000, 300_000, 3 << 20]);
         let trace = random_trace(seed, 2_000, 1 + random.below(4) as u32, bytes_max);
         let touch = random.pick(&TouchRule::ALL);
-        let design = followed_design(&mut random);
+        let design = traceable_policy(&mut random);
         let what = format!("seed {seed:#x}: {touch:?}, {design:?}");
         let plan = design.prepare().unwrap_or_else(|error| panic!("{what}: {error}"));
         let mut pair = Pair::new(&plan, trace.threads, trace.objects_peak, touch);

@@ -1,7 +1,7 @@
-//! The native memory under access tracing: pages have no access rights, a SIGSEGV handler grants what an instruction asks for and
-//! notes it.
+//! The native memory under access tracing: pages start without access rights, and a SIGSEGV handler grants and records each
+//! access.
 //!
-//! The processor and the kernel tell which pages the allocator reads and writes; no code of the allocator or the simulator does.
+//! Only the processor and the kernel determine the accesses, not the code of the allocator or the simulator.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -12,14 +12,14 @@ use hksim_native::{Os, Syscalls};
 use hksim_policy::memory::{Advice, Mapping};
 use hksim_policy::{Errno, PAGE_BYTES};
 
-/// Set in the error code of a page fault that a write caused.
+/// The bit of a page fault's error code that marks a write.
 const WRITE_FAULT: i64 = 2;
-/// Pages that one operation may access.
+/// Maximum number of traced faults per operation.
 const LOG_MAX: usize = 1 << 16;
 /// Marks an entry of the log as a write; the rest is the address, from the base.
 const WRITE: usize = 1 << (usize::BITS - 1);
 
-/// First byte and length of what is traced; both 0 before the first trace.
+/// Address and size of the traced memory; both 0 before the first trace.
 static BASE: AtomicUsize = AtomicUsize::new(0);
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 static LOG: [AtomicUsize; LOG_MAX] = [const { AtomicUsize::new(0) }; LOG_MAX];
@@ -33,7 +33,7 @@ pub struct Access {
     pub reads_first: bool,
     /// Whether any access wrote.
     pub writes: bool,
-    /// Offset in the page of the last access that was traced: the first write, if there was one.
+    /// Offset in the page of the last traced access: the first write, if there was one.
     pub offset: usize,
 }
 
@@ -46,7 +46,7 @@ extern "C" fn on_fault(_: libc::c_int, info: *mut libc::siginfo_t, context: *mut
     let from_base = at.wrapping_sub(BASE.load(Ordering::Relaxed));
     let number = LOGGED.fetch_add(1, Ordering::Relaxed);
     if from_base >= BYTES.load(Ordering::Relaxed) || number >= LOG_MAX {
-        // SAFETY: an access outside the traced memory is a crash like any other: the default action, on return.
+        // SAFETY: restores the default action, so that an access outside the traced memory crashes on return.
         unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
         return;
     }
@@ -62,12 +62,12 @@ fn protect(page: usize, pages: usize, protection: libc::c_int) {
     // SAFETY: the traced memory is the test's, and faults on it are handled.
     let result = unsafe { libc::mprotect(at as *mut libc::c_void, pages * page_bytes, protection) };
     if result != 0 {
-        // SAFETY: nothing sensible can follow; async-signal-safe.
+        // SAFETY: async-signal-safe. The test cannot continue.
         unsafe { libc::abort() };
     }
 }
 
-/// Begins to trace `bytes` bytes from `base` on.
+/// Begins to trace `bytes` bytes at `base`.
 pub fn begin(base: NonNull<u8>, bytes: u64) {
     if !HAS_HANDLER.swap(true, Ordering::Relaxed) {
         // SAFETY: an all-zero sigaction is valid; the handler is async-signal-safe.
@@ -84,7 +84,7 @@ pub fn begin(base: NonNull<u8>, bytes: u64) {
     protect(0, bytes as usize / PAGE_BYTES as usize, libc::PROT_NONE);
 }
 
-/// Takes what was accessed since the last call, by page number from the base; the pages have no access rights afterwards.
+/// The accesses since the last call, by page number relative to the base. Revokes the access rights of these pages.
 pub fn take() -> BTreeMap<u64, Access> {
     let mut accesses = BTreeMap::new();
     for entry in &LOG[..LOGGED.swap(0, Ordering::Relaxed)] {
@@ -99,14 +99,14 @@ pub fn take() -> BTreeMap<u64, Access> {
     accesses
 }
 
-/// The system calls that change what memory holds. What they make present is not of interest here.
+/// Performs only the system calls that change the contents of memory. Residency does not matter here.
 #[derive(Default)]
 pub struct Traced {
     now_ns: Cell<u64>,
 }
 
 impl Traced {
-    /// Takes all access rights from a range that was mapped anew. (Before the trace begins nothing is traced.)
+    /// Revokes all access rights to a new mapping. Without effect before the trace begins.
     fn hide(&self, at: NonNull<u8>, bytes: usize) {
         if let Some(from_base) = (at.as_ptr() as usize).checked_sub(BASE.load(Ordering::Relaxed))
             && from_base < BYTES.load(Ordering::Relaxed)
@@ -147,7 +147,7 @@ impl Os for Traced {
     }
 
     unsafe fn remap(&self, from: NonNull<u8>, bytes: usize, to: NonNull<u8>) -> Result<(), Errno> {
-        // One mapping again, or mremap would refuse: pages that were accessed have rights of their own.
+        // Makes the range one mapping again, which mremap requires: accessed pages have different rights.
         self.hide(from, bytes);
         // SAFETY: the caller's promise.
         unsafe { Syscalls.remap(from, bytes, to) }

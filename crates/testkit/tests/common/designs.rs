@@ -1,10 +1,10 @@
-//! Designs of the command's kind, from the whole space at random. (`testkit/src/spread.rs` has the policy's own choices.)
+//! Random policies from the whole space, as the command has them. (`testkit/src/spread.rs` has small arenas.)
 
 use hksim_policy::Policy;
 use hksim_policy::vocabulary::{Align, Carve, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, SizeClasses};
 use hksim_testkit::Random;
 
-/// Any design with an arena of 64 MiB.
+/// A random policy with an arena of 64 MiB.
 pub fn random_policy(random: &mut Random) -> Policy {
     let superslab_shift = 16 + random.below(10);
     let slab_least = (superslab_shift - 9).max(14);

@@ -1,4 +1,4 @@
-//! Where SuperSlabs lie that have maps of their own: a kernel that answers `mmap` with whatever it likes.
+//! The separate mappings of SuperSlabs, at random addresses: a model of `mmap` without hints.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -8,57 +8,57 @@ use hksim_policy::PAGE_BYTES;
 
 use crate::Random;
 
-/// Bytes of the address space that maps are placed in: small enough that some are neighbours by chance.
+/// Size of the address space for mappings: small enough that some are adjacent by chance.
 const SPACE_BYTES: u64 = 1 << 34;
 
-/// The maps, and which SuperSlab lies where in them.
-pub(crate) struct Places {
+/// The mappings, and the address of each SuperSlab in them.
+pub(crate) struct Mappings {
     superslab_shift: u32,
     /// Mapped ranges: end by start.
-    maps: RefCell<BTreeMap<u64, u64>>,
+    mapped: RefCell<BTreeMap<u64, u64>>,
     by_ordinal: Vec<Cell<Option<u64>>>,
 }
 
-impl Places {
-    pub(crate) fn new(ordinals: u32, superslab_shift: u32) -> Places {
-        Places { superslab_shift, maps: RefCell::default(), by_ordinal: vec![Cell::new(None); ordinals as usize] }
+impl Mappings {
+    pub(crate) fn new(ordinals: u32, superslab_shift: u32) -> Mappings {
+        Mappings { superslab_shift, mapped: RefCell::default(), by_ordinal: vec![Cell::new(None); ordinals as usize] }
     }
 
     fn is_free(&self, range: &Range<u64>) -> bool {
-        self.maps.borrow().range(..range.end).next_back().is_none_or(|(_, &end)| end <= range.start)
+        self.mapped.borrow().range(..range.end).next_back().is_none_or(|(_, &end)| end <= range.start)
     }
 
-    /// Maps bytes somewhere: on any page, now and then at a multiple of a SuperSlab.
+    /// Maps bytes at a random address: a multiple of the page size, or sometimes of the SuperSlab size.
     pub(crate) fn map(&self, bytes: u64, random: &mut Random) -> Option<u64> {
         (0..100).find_map(|_| {
             let step = if random.per_mille(300) { 1 << self.superslab_shift } else { PAGE_BYTES };
             let start = (1 + random.below(SPACE_BYTES / step)) * step;
             self.is_free(&(start..start + bytes)).then(|| {
-                self.maps.borrow_mut().insert(start, start + bytes);
+                self.mapped.borrow_mut().insert(start, start + bytes);
                 start
             })
         })
     }
 
-    /// Unmaps bytes, all of which are mapped.
+    /// Unmaps a range of one mapping.
     #[track_caller]
     pub(crate) fn unmap(&self, start: u64, bytes: u64) {
-        let (mut maps, end) = (self.maps.borrow_mut(), start + bytes);
-        let of = maps.range(..=start).next_back().map(|(&first, &last)| (first, last));
-        let Some((first, last)) = of.filter(|&(_, last)| end <= last) else {
-            panic!("munmap of {start:#x}..{end:#x}, which is not on one map");
+        let (mut mapped, end) = (self.mapped.borrow_mut(), start + bytes);
+        let around = mapped.range(..=start).next_back().map(|(&first, &last)| (first, last));
+        let Some((first, last)) = around.filter(|&(_, last)| end <= last) else {
+            panic!("munmap of {start:#x}..{end:#x}, which is not in one mapping");
         };
-        maps.remove(&first);
-        maps.extend([(first, start), (end, last)].into_iter().filter(|(first, last)| first < last));
+        mapped.remove(&first);
+        mapped.extend([(first, start), (end, last)].into_iter().filter(|(first, last)| first < last));
     }
 
-    /// Binds a SuperSlab.
+    /// Places a SuperSlab at an address that is mapped and unused.
     #[track_caller]
     pub(crate) fn bind(&self, ordinal: u32, address: u64) {
         let end = address + (1 << self.superslab_shift);
         assert!(address.is_multiple_of(1 << self.superslab_shift), "SuperSlab {ordinal} at {address:#x}: not aligned");
-        let maps = self.maps.borrow();
-        let is_mapped = maps.range(..=address).next_back().is_some_and(|(_, &last)| end <= last);
+        let mapped = self.mapped.borrow();
+        let is_mapped = mapped.range(..=address).next_back().is_some_and(|(_, &last)| end <= last);
         assert!(is_mapped, "SuperSlab {ordinal} at {address:#x}: nothing is mapped there");
         let is_taken = self.by_ordinal.iter().any(|other| other.get() == Some(address));
         assert!(!is_taken, "SuperSlab {ordinal} at {address:#x}: another one is there");
@@ -66,22 +66,25 @@ impl Places {
         assert_eq!(before, None, "SuperSlab {ordinal} is bound twice");
     }
 
-    /// Unbinds a SuperSlab; whether its memory is still mapped.
+    /// Removes a SuperSlab from its address. Its memory may stay mapped.
     #[track_caller]
     pub(crate) fn unbind(&self, ordinal: u32) {
-        assert!(self.by_ordinal[ordinal as usize].take().is_some(), "SuperSlab {ordinal} is unbound, but not bound");
+        assert!(
+            self.by_ordinal[ordinal as usize].take().is_some(),
+            "unbind of SuperSlab {ordinal}, which is not bound"
+        );
     }
 
-    /// Where a SuperSlab lies.
+    /// The address of a SuperSlab.
     #[track_caller]
     pub(crate) fn address_of(&self, ordinal: u32) -> u64 {
         match self.by_ordinal[ordinal as usize].get() {
             Some(address) => address,
-            None => panic!("SuperSlab {ordinal} is asked for, but bound nowhere"),
+            None => panic!("access to SuperSlab {ordinal}, which is not bound"),
         }
     }
 
-    /// Every range of the arena that a call is made on must lie on SuperSlabs that are bound side by side.
+    /// Checks that the SuperSlabs of an arena range are contiguous in the address space, as a system call on it requires.
     #[track_caller]
     pub(crate) fn expect_side_by_side(&self, start: u64, bytes: u64) {
         let ordinals =
@@ -91,14 +94,14 @@ impl Places {
             assert_eq!(
                 self.address_of(ordinal),
                 address,
-                "a call on SuperSlab {ordinal} and on one that lies elsewhere"
+                "a system call on a range with SuperSlab {ordinal}, which is not contiguous with the first"
             );
         }
     }
 
-    /// Bytes that are mapped and that no SuperSlab lies on.
+    /// Mapped bytes without a SuperSlab.
     pub(crate) fn unbound_bytes(&self) -> u64 {
-        let mapped: u64 = self.maps.borrow().iter().map(|(first, last)| last - first).sum();
+        let mapped: u64 = self.mapped.borrow().iter().map(|(first, last)| last - first).sum();
         let bound = self.by_ordinal.iter().filter(|address| address.get().is_some()).count() as u64;
         mapped - (bound << self.superslab_shift)
     }

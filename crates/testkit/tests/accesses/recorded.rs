@@ -1,4 +1,4 @@
-//! The simulated memory's accesses, page by page.
+//! The accesses of the simulated memory, page by page.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,31 +9,31 @@ use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
 use hksim_sim::memory::BASE_PAGE;
 use hksim_sim::observer::{Cause, MemoryObserver, Touch};
 
-/// What one operation did to a page.
+/// How an operation accessed a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Noted {
-    /// Whether the first touch that passed was a read.
+pub struct RecordedAccess {
+    /// Whether the first touch was a read.
     pub reads_first: bool,
-    /// Whether it was touched: the kernel model hears of it.
+    /// Whether the kernel model was informed of a touch.
     pub touched: bool,
-    /// Whether it was written.
+    /// Whether any access wrote.
     pub writes: bool,
 }
 
-/// Notes touches and accesses. Pages count from the base of the reservation.
+/// Records touches and accesses. Page numbers are relative to the base of the reservation.
 #[derive(Default)]
-pub struct Notes(pub BTreeMap<u64, Noted>);
+pub struct AccessRecorder(pub BTreeMap<u64, RecordedAccess>);
 
-impl MemoryObserver for Notes {
+impl MemoryObserver for AccessRecorder {
     const EVERY_ACCESS: bool = true;
 
     fn touch(&mut self, page: u64, touch: Touch, _cause: Cause) {
-        let noted = self.0.entry(page - BASE_PAGE).or_default();
-        if !noted.touched {
-            noted.reads_first = touch == Touch::Read;
+        let recorded = self.0.entry(page - BASE_PAGE).or_default();
+        if !recorded.touched {
+            recorded.reads_first = touch == Touch::Read;
         }
-        noted.touched = true;
-        noted.writes |= touch != Touch::Read;
+        recorded.touched = true;
+        recorded.writes |= touch != Touch::Read;
     }
 
     fn access(&mut self, pages: Range<u64>, _cause: Cause) {
