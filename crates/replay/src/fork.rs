@@ -16,9 +16,9 @@ impl IdleChild {
     pub(crate) fn fork() -> io::Result<IdleChild> {
         let got: i64;
         let parent = std::process::id();
-        // SAFETY: the parent only loses registers that are named. The child never leaves these instructions: it asks to die
-        // with its parent, ends if that is too late since another process is its parent by now, closes its files, and sleeps. It
-        // touches neither stack nor data, which it does not have. System calls keep r8.
+        // SAFETY: in the parent, only the named registers are clobbered. The child never leaves these instructions. It requests
+        // a signal at its parent's death, exits if the parent has already died, closes its files, and sleeps. It touches
+        // neither stack nor data, which it does not have. System calls preserve r8.
         unsafe {
             std::arch::asm!(
                 "syscall",
@@ -65,7 +65,7 @@ impl IdleChild {
 
 impl Drop for IdleChild {
     fn drop(&mut self) {
-        // SAFETY: the child is ours and was not waited for, so its number is still its own.
+        // SAFETY: the child is ours and was not yet reaped, so its process id is still valid.
         unsafe {
             libc::kill(self.0, libc::SIGKILL);
             libc::waitpid(self.0, std::ptr::null_mut(), 0);
@@ -148,6 +148,6 @@ fn leave_rseq() {
     // SAFETY: the first word of a thread's control block is its own address, in the x86-64 ABI.
     unsafe { std::arch::asm!("mov {}, fs:0", out(reg) thread, options(nostack, readonly, preserves_flags)) };
     let area = thread.wrapping_add_signed(offset);
-    // SAFETY: the kernel only forgets the address. A second time, or of an area of another size, it refuses.
+    // SAFETY: the kernel only forgets the address. It refuses a second call, and an area of another size.
     unsafe { libc::syscall(libc::SYS_rseq, area, AREA_BYTES, UNREGISTER, SIGNATURE) };
 }

@@ -156,8 +156,8 @@ pub fn system_time(spec: &ReplaySpec, warm_up: WarmUp, effort: SystemEffort) -> 
 enum ProcessorTimeProbe {
     /// The time so far, and the start of the current interval.
     Clock { spent: Duration, since: Duration },
-    /// Samples of the mode. Samples outside the window are discarded, because switching sampling off and on takes more kernel
-    /// time than many batches. The clock is not read here: each reading is a system call, which would be sampled, too.
+    /// Samples of the mode. Samples outside the window are discarded, because switching sampling off and on takes more
+    /// kernel time than many batches. The clock is not read here: each reading is a system call, which would be sampled.
     Modes { modes: CpuModes, samples: ModeSamples },
 }
 

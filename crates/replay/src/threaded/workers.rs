@@ -135,7 +135,7 @@ impl<P: Copy + Send> Workers<P> {
         }
     }
 
-    /// Performs an event. A thread's heap is opened at its first event with an object, and closed when it exits in the trace.
+    /// Performs an event. A thread's heap is opened at its first event with an object, and closed at its exit in the trace.
     #[inline]
     fn perform<'s, S: SharedAllocator<Place = P>>(
         &self,
