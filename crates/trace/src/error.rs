@@ -140,7 +140,7 @@ pub enum TraceError {
         limit_bytes: u32,
     },
     /// An imported file cannot be read from some place on.
-    #[error("{file}{place}: {why}; {mend}")]
+    #[error("{file}{place}: {why}; {remedy}")]
     Import {
         /// The file; for an archive, followed by `!` and the member.
         file: String,
@@ -149,7 +149,7 @@ pub enum TraceError {
         /// What is wrong.
         why: String,
         /// What to do.
-        mend: &'static str,
+        remedy: &'static str,
     },
     /// No known format matches a file's first line.
     #[error(
@@ -164,14 +164,14 @@ pub enum TraceError {
         known: String,
     },
     /// The file is of another tool and holds no calls to import.
-    #[error("{}: this is {kind}: {mend}", path.display())]
+    #[error("{}: this is {kind}: {remedy}", path.display())]
     HoldsNoEvents {
         /// The file.
         path: PathBuf,
         /// What it is.
         kind: &'static str,
         /// What to do instead.
-        mend: &'static str,
+        remedy: &'static str,
     },
     /// An import's output is its input.
     #[error("{}: this file is both input and output; write to another file", path.display())]
@@ -210,7 +210,7 @@ pub enum TraceError {
         known: String,
     },
     /// A generator's parameter is out of range.
-    #[error("{workload}: {parameter} = {value}: {mend}")]
+    #[error("{workload}: {parameter} = {value}: {remedy}")]
     BadParameter {
         /// The generator.
         workload: &'static str,
@@ -219,7 +219,7 @@ pub enum TraceError {
         /// Its value.
         value: u64,
         /// Which values are valid.
-        mend: &'static str,
+        remedy: &'static str,
     },
 }
 

@@ -1,5 +1,5 @@
-//! Files that were cut, torn, flipped or forged: everything whole is read, the rest is one clear error, and no
-//! announced length makes the reader allocate out of proportion.
+//! Truncated, torn, corrupted and forged files. All intact events are read, the rest is one clear error, and no length field
+//! makes the reader allocate out of proportion.
 
 mod support;
 
@@ -12,7 +12,7 @@ use std::cell::Cell;
 use std::path::Path;
 use support::{Random, random_events, read_all, write_trace};
 
-/// Counts the bytes that each thread asks for, to catch absurd allocations.
+/// Counts the bytes that each thread requests, to detect absurd allocations.
 struct Counting;
 
 thread_local! {
@@ -37,10 +37,10 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// The reader's buffers for one chunk at full size take a few 100 KiB each.
+/// The reader's buffers for a chunk of maximum size take a few 100 KiB each.
 const ALLOCATION_BYTES_MAX: usize = 2 << 20;
 
-/// Chunks of 16 384 events are written by the writer; this file has two and a short third.
+/// The writer writes chunks of 16 384 events; this file has two and a short third.
 const EVENTS: usize = 34_000;
 
 struct Sample {
@@ -58,7 +58,7 @@ impl Sample {
         Sample { events, bytes: std::fs::read(&path).unwrap(), folder }
     }
 
-    /// Reads changed bytes to the end; the events up to an error, and the reader or the error of `open`.
+    /// Reads modified bytes to the end. Returns the events before the first error, and the reader or the error of `open`.
     fn read(&self, bytes: &[u8]) -> Result<(Vec<Event>, Option<TraceError>, TraceReader), TraceError> {
         let path = self.folder.path().join("changed.hkt");
         std::fs::write(&path, bytes).unwrap();
@@ -133,7 +133,7 @@ fn a_large_file_cut_anywhere_keeps_its_whole_chunks() {
         let kept = [0, 16_384, 32_768, EVENTS][chunks];
         assert!(failed.is_none() && events == sample.events[..kept], "{length}");
         assert_eq!(reader.tail().unwrap().offset, ends[chunks] as u64, "{length}");
-        // A cut file may also be torn: its last pages were never written.
+        // A truncated file may also be torn: its last pages were never written.
         let mut torn = sample.bytes[..length].to_vec();
         let from = length - (length - ends[0]).min(700);
         torn[from..].fill(0);
@@ -184,7 +184,7 @@ fn damage_in_the_middle_names_the_place() {
     }
 }
 
-/// Sets a field of a section header and makes its checksum right again.
+/// Sets a field of a section header and corrects its checksum.
 fn forge(bytes: &mut [u8], section: usize, at: usize, value: &[u8]) {
     bytes[section + at..section + at + value.len()].copy_from_slice(value);
     let crc = crc32fast::hash(&bytes[section..section + 44]);
@@ -210,7 +210,7 @@ fn forged_headers_are_refused() {
         let why = sample.read(&bytes).err().map(|why| why.to_string()).unwrap_or_default();
         assert!(why.contains(part), "offset {at}: {why}");
     }
-    // Bounds that hold, but that the chunk does not keep.
+    // Valid bounds that the chunk exceeds.
     let summary = TraceReader::open(&write_to(&sample, &sample.bytes)).unwrap().summary().objects_peak;
     assert!(summary > 100);
     let mut bytes = sample.bytes.clone();
@@ -227,7 +227,7 @@ fn write_to(sample: &Sample, bytes: &[u8]) -> std::path::PathBuf {
     path
 }
 
-/// Random payload bytes under a right checksum: the decoder itself must hold.
+/// Random payload bytes with a correct checksum, so that the decoder itself must reject them.
 #[test]
 fn forged_payloads_are_refused_without_panic() {
     for (seed, length, rounds) in [(51, 60, 1000), (52, 20_000, 60)] {
@@ -257,7 +257,7 @@ fn a_footer_is_an_object() {
     let ends = sample.section_ends();
     let (start, end) = (ends[ends.len() - 2], ends[ends.len() - 1]);
     let mut bytes = sample.bytes.clone();
-    // White space is nothing to JSON.
+    // JSON ignores white space.
     bytes[start + 48..end].fill(b' ');
     (bytes[start + 48], bytes[end - 1]) = (b'[', b']');
     let crc = crc32fast::hash(&bytes[start + 48..end]);
@@ -267,7 +267,7 @@ fn a_footer_is_an_object() {
 }
 
 #[test]
-fn what_is_no_trace_is_said_so() {
+fn a_file_that_is_not_a_trace_is_reported_so() {
     let sample = Sample::new(61, 10);
     let newer = [&sample.bytes[..8], &5u32.to_le_bytes(), &sample.bytes[12..]].concat();
     let followed = [&sample.bytes[..], b"more"].concat();
@@ -298,7 +298,7 @@ fn an_error_lasts_until_rewind() {
     assert!(reader.next_batch().unwrap().is_none(), "the stream is over");
     reader.rewind().unwrap();
     assert_eq!(reader.next_batch().unwrap().unwrap()[..], sample.events[..1024]);
-    // The whole file once more, so that the helper's own reading is known to be right.
+    // The intact file, as a check of the helper itself.
     let mut whole = TraceReader::open(&write_to(&sample, &sample.bytes)).unwrap();
     assert!(read_all(&mut whole).unwrap() == sample.events);
 }

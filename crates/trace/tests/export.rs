@@ -1,4 +1,5 @@
-//! The exporters: what reads back is what was written, save what a format cannot say; and an independent reader agrees.
+//! The exporters: an export reads back as it was written, except for what the format cannot express. An independent reader
+//! agrees.
 
 mod support;
 
@@ -21,13 +22,13 @@ fn write(trace: &Path, kind: Kind, out: &Path) -> ExportReport {
     export(&mut source, kind, out, &mut BufWriter::new(File::create(out).unwrap())).unwrap()
 }
 
-/// Exports events, imports them again, and returns both reports' sides: what the export lost, and the events.
+/// Exports events and imports them again. Returns what the export lost, and the imported events.
 fn round_trip(events: &[Event], kind: Kind, format: &str) -> (ExportReport, TraceReader, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let [trace, out, back] = ["t.hkt", "t.out", "back.hkt"].map(|name| folder.path().join(name));
     write_trace(&trace, events);
     let report = write(&trace, kind, &out);
-    // Recognised, not told.
+    // The format is recognised, not given.
     let imported = import(&out, &Options::default(), &back).unwrap();
     assert_eq!(imported.kind, format);
     (report, TraceReader::open(&back).unwrap(), folder)
@@ -37,7 +38,7 @@ fn round_trip(events: &[Event], kind: Kind, format: &str) -> (ExportReport, Trac
 fn csv_reads_back_without_loss() {
     for seed in 0..6 {
         let mut events = random_events(&mut Random::new(seed), 50_000);
-        // A table's marks have names, or are given some.
+        // Marks without names in the table get generated ones.
         for event in &mut events {
             if let Op::Mark { name } = &mut event.op {
                 *name %= 2;
@@ -60,7 +61,7 @@ fn csv_reads_back_without_loss() {
     }
 }
 
-/// What android text keeps of an event.
+/// The part of an event that android text can express.
 fn as_android(op: Op) -> Option<Op> {
     let initial_touch = InitialTouch::None;
     Some(match op {
@@ -93,11 +94,11 @@ fn android_call(align_log2: u8, call: AllocCall) -> AllocCall {
 }
 
 #[test]
-fn android_text_reads_back_but_for_what_it_cannot_say() {
+fn android_text_reads_back_except_for_what_it_cannot_express() {
     for seed in 10..16 {
         let events = random_events(&mut Random::new(seed), 50_000);
         let (report, mut back, _folder) = round_trip(&events, Kind::Android, "android");
-        // Threads count from the first line on; one that goes on after its end is a new one.
+        // Threads are numbered from the first line on. A thread with events after its end is a new one.
         let mut threads = HashMap::new();
         let mut seen = 0;
         let mut expected = Vec::new();

@@ -1,6 +1,6 @@
 //! Every fuzz target on its seeds and on mutations of them, without a nightly toolchain.
 //!
-//! `HKSIM_FUZZ_INPUTS` and `HKSIM_FUZZ_SEED` choose how many mutations per target, and which. An input that fails is kept.
+//! `HKSIM_FUZZ_INPUTS` is the number of mutations per target, and `HKSIM_FUZZ_SEED` their seed. A failing input is kept.
 
 #[path = "../../../fuzz/src/lib.rs"]
 mod bodies;
@@ -14,12 +14,12 @@ use support::Random;
 
 const INPUTS_DEFAULT: u64 = 500;
 const SEED_DEFAULT: u64 = 0xF022;
-/// As `-max_len` of fuzz/run.sh.
+/// The same as `-max_len` in fuzz/run.sh.
 const INPUT_BYTES_MAX: usize = 16_384;
-/// As `-timeout` of fuzz/run.sh, and as much again for a build without optimisation.
+/// Twice `-timeout` in fuzz/run.sh, for builds without optimisation.
 const INPUT_TIME_MAX: Duration = Duration::from_secs(40);
 
-/// What a target does with an input.
+/// The function that a target calls.
 #[derive(Clone, Debug)]
 enum Body {
     ImportAs(String),
@@ -54,7 +54,7 @@ fn number_from(variable: &str, default: u64) -> u64 {
     value.parse().unwrap_or_else(|_| panic!("{variable} is {value:?}; it must be a whole number"))
 }
 
-/// The body that the source of a target calls.
+/// The body that a target's source calls.
 fn body_of(source: &str) -> Body {
     let call = source.split("hksim_fuzz::").nth(1).expect("a call of a body");
     let (function, arguments) = call.split_once('(').expect("a call");
@@ -67,7 +67,7 @@ fn body_of(source: &str) -> Body {
     }
 }
 
-/// The files of a folder that git keeps, in order. A fuzzing run leaves others there.
+/// The files of a folder under version control, in order. Fuzzing runs add others.
 fn seeds(folder: &Path) -> Vec<Vec<u8>> {
     let entries = fs::read_dir(folder).unwrap_or_else(|why| panic!("{}: {why}", folder.display()));
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
@@ -89,7 +89,7 @@ fn targets() -> Vec<Target> {
     paths.iter().map(target).collect()
 }
 
-/// One to eight changes of a seed: bits, bytes, numbers at the edges, pieces removed, repeated or taken from another seed.
+/// One to eight changes of a seed: bits, bytes, boundary values, pieces removed, repeated or copied from another seed.
 fn mutated(random: &mut Random, seeds: &[Vec<u8>]) -> Vec<u8> {
     let pick = |random: &mut Random| &seeds[random.below(seeds.len() as u64) as usize];
     let mut input = pick(random).clone();
@@ -130,7 +130,7 @@ fn mutated(random: &mut Random, seeds: &[Vec<u8>]) -> Vec<u8> {
     input
 }
 
-/// Runs one input; one that fails or takes too long is kept, and named.
+/// Runs one input. Keeps and names it if it fails or takes too long.
 fn run(target: &Target, input: &[u8], what: &str) {
     let begin = Instant::now();
     let outcome = catch_unwind(AssertUnwindSafe(|| target.body.run(input)));
@@ -158,7 +158,7 @@ fn every_target_takes_its_seeds() {
             unaccepted.push(&target.name);
         }
     }
-    // A seed that is refused at once leads a fuzzer nowhere.
+    // A seed that is rejected immediately is useless for a fuzzer.
     assert!(unaccepted.is_empty(), "{unaccepted:?}: no seed is accepted");
 }
 
@@ -184,6 +184,6 @@ fn no_target_fails_on_mutations_of_its_seeds() {
     });
     println!("seed {seed}, {inputs} inputs per target; accepted of {inputs}:");
     targets.iter().zip(&counts).for_each(|(target, count)| println!("{}: {count}", target.name));
-    // Some must come through, or only the first lines of each reader were tried.
+    // Some mutations must be accepted. Otherwise only the first lines of each reader were tested.
     assert!(inputs < 100 || counts.iter().sum::<u64>() > inputs, "{counts:?}");
 }

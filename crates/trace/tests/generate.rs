@@ -9,7 +9,7 @@ use hksim_trace::hkt::{TraceReader, TraceWriter};
 use std::collections::HashMap;
 use support::read_all;
 
-/// `random_mixed` as its description says it, with objects as plain serial numbers: (slot's serial, size) or (serial, None).
+/// `random_mixed` as described, with serial numbers for objects: (slot's serial, size) or (serial, None).
 fn naive_random_mixed(p: &RandomMixed) -> Vec<(usize, Option<u64>)> {
     let mut slots: HashMap<u32, usize> = HashMap::new();
     let (mut serials, mut calls) = (0, Vec::new());
@@ -153,9 +153,9 @@ fn tiny_hot_is_pairs() {
     }
 }
 
-/// What a server trace must be, counted with naive tables.
+/// The documented properties of a server trace, checked with naive tables.
 #[test]
-fn the_server_does_what_it_promises() {
+fn the_server_has_its_documented_properties() {
     for (parameters, tolerance) in [
         (Server { live: 32 << 20, events: 400_000, ..Server::default() }, 8),
         (Server { live: 32 << 20, events: 400_000, seed: 7, threads: 1 }, 8),
@@ -206,7 +206,7 @@ fn the_server_does_what_it_promises() {
         }
         eprintln!("{parameters:?}: {kinds:?} peak {peak} cross {cross} left {live_bytes}");
         if parameters.seed == 42 {
-            // The same on every machine; to be changed with the generator only, as old headers then name another trace.
+            // Equal on every machine. Change this only with the generator: the headers of old traces then describe other traces.
             assert_eq!((events.len(), peak, cross), (400_055, 33_629_873, 22_314));
         }
         assert_eq!(marks, [0, 1, 2, 3]);
@@ -224,7 +224,7 @@ fn the_server_does_what_it_promises() {
 }
 
 #[test]
-fn a_header_makes_the_trace_again() {
+fn a_header_regenerates_its_trace() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("generated.hkt");
     for name in Workload::NAMES {

@@ -1,4 +1,4 @@
-//! The importers: counts against an independent program, order, containers, and errors that name the line.
+//! The importers: counts compared with an independent program, order, containers, and errors that name the line.
 
 mod support;
 
@@ -39,7 +39,7 @@ fn random_script(random: &mut Random) -> String {
     text
 }
 
-/// A random Android text in true order, with 64-bit pointers and a tid that comes back after its thread's end.
+/// A random Android text in true order, with 64-bit pointers and a tid that is reused after its thread's end.
 fn random_android(random: &mut Random, timed: bool) -> String {
     let mut text = String::new();
     let (mut dead, mut live) = (Vec::<u64>::new(), Vec::<u64>::new());
@@ -114,7 +114,7 @@ fn counts_equal_those_of_an_independent_program() {
 }
 
 #[test]
-fn containers_are_seen_by_their_content() {
+fn containers_are_recognised_by_content() {
     let folder = Folder::new();
     let text = random_script(&mut Random::new(9));
     let (_, mut plain) = folder.import(&folder.file("plain", &text)).unwrap();
@@ -143,8 +143,8 @@ fn containers_are_seen_by_their_content() {
     lz4.write_all(text.as_bytes()).unwrap();
     let lz4 = lz4.finish().unwrap();
     for (name, bytes, member) in [
-        ("lz4 behind skipped frames", skipped(&lz4), None),
-        ("zstd behind skipped frames", skipped(&zstd::encode_all(text.as_bytes(), 3).unwrap()), None),
+        ("lz4 after skippable frames", skipped(&lz4), None),
+        ("zstd after skippable frames", skipped(&zstd::encode_all(text.as_bytes(), 3).unwrap()), None),
         ("xz", xz.finish().unwrap(), None),
         ("bz2", bz2.finish().unwrap(), None),
         ("gz in zip", inside.finish().unwrap().into_inner(), Some("t.gz")),
@@ -169,7 +169,7 @@ fn containers_are_seen_by_their_content() {
 #[test]
 fn android_lines_mean_what_they_say() {
     let folder = Folder::new();
-    // Thread 2 reuses 0x10 before thread 1 has logged the realloc that left it.
+    // Thread 2 reuses 0x10 before thread 1 logs the realloc that released it.
     let text = "1: malloc 0x10 7\n2: malloc 0x10 8 64\n1: realloc 0x20 0x10 9 128\n2: memalign 0x40 24 5\n\
                 2: free 0x10 4096\n1: thread_done 0x0\n1: free 0x99\n2: free 0x20\n";
     let (report, mut reader) = folder.import(&folder.file("t.txt", text)).unwrap();
@@ -219,7 +219,7 @@ fn a_lab_trace_may_free_null() {
     assert!(matches!(ops[..], [Op::Alloc { .. }, Op::FreeNull, Op::Realloc { .. }, Op::Free { .. }]), "{ops:?}");
 }
 
-/// The table that anybody can write: three columns, and what each other one says where it is not there.
+/// The minimal table has three columns. All others have defaults.
 #[test]
 fn a_table_of_three_columns_is_enough() {
     let folder = Folder::new();
@@ -237,7 +237,7 @@ fn a_table_of_three_columns_is_enough() {
     let events = read_all(&mut reader).unwrap();
     assert!(events.iter().map(|event| event.op).eq(expected), "{events:?}");
     assert!(events.iter().map(|event| event.time_ns).eq([0, 100, 200, 300]), "{events:?}");
-    // A column that is there says something in every row.
+    // A column that exists has a value in every row.
     let path = folder.file("t.csv", "op,object,size,thread\nalloc,70,100,3\nfree,70,,\n");
     let message = folder.import(&path).err().map(|why| why.to_string()).unwrap_or_default();
     assert!(message.contains("t.csv:3: the row has no thread"), "{message}");
@@ -246,13 +246,13 @@ fn a_table_of_three_columns_is_enough() {
     assert!(message.contains("op,object,size"), "{message}");
 }
 
-/// The beginnings of files that hold no events, as Go, valgrind, jemalloc and perf write them.
+/// The beginnings of files without events, as Go, valgrind, jemalloc and perf write them.
 #[test]
 fn heap_profiles_are_recognised_and_refused() {
     let folder = Folder::new();
     let go = b"\x5a\x04\x08\x01\x10\x02\x60\x80\x80\x20\x0a\x04\x08\x03\x10\x04".as_slice();
     let pprof = b"\x0a\x04\x08\x01\x10\x02\x0a\x04\x08\x03\x10\x04\x0a\x04\x08\x05\x10\x02".as_slice();
-    for (contents, kind, mend) in [
+    for (contents, kind, remedy) in [
         (pprof, "a profile in pprof's form", "hksim record"),
         (go, "a profile in pprof's form", "hksim record"),
         (b"heap profile: 1: 2 [3: 4] @ heap/1048576\n", "pprof's text form", "hksim record"),
@@ -263,12 +263,12 @@ fn heap_profiles_are_recognised_and_refused() {
     ] {
         let path = folder.file("t.prof", contents);
         let message = folder.import(&path).err().map(|why| why.to_string()).unwrap_or_default();
-        assert!(message.contains("t.prof: this is") && message.contains(kind) && message.contains(mend), "{message}");
+        assert!(message.contains("t.prof: this is") && message.contains(kind) && message.contains(remedy), "{message}");
     }
 }
 
 #[test]
-fn errors_name_file_line_and_mend() {
+fn errors_name_file_line_and_remedy() {
     let folder = Folder::new();
     let long = format!("a 0 1\n{}\n", "x".repeat(10_000));
     for (contents, part) in [

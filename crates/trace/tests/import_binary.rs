@@ -1,5 +1,5 @@
-//! The importers of other tools' traces: against programs that an independent script encodes, real files where the tool is
-//! there, and files that are damaged or hostile.
+//! The importers of other tools' traces, tested with files from an independent encoder, with real files if the tool is
+//! installed, and with damaged or hostile files.
 
 mod support;
 
@@ -33,7 +33,8 @@ const FORMATS: [(&str, &str); 13] = [
     ("bytehound-data-old", "bytehound-data"),
 ];
 
-/// Lets the script write a file; returns the events it must become. `None`, with the reason printed, without Python.
+/// Runs the encoder. Returns the events that the import of its file must give. Without Python, prints the reason and returns
+/// `None`.
 fn encode(format: &str, seed: u64, file: &Path) -> Option<Vec<Value>> {
     let run = Command::new("python3").arg(ENCODER).arg(format).arg(seed.to_string()).arg(file).output();
     let Ok(ran) = run else {
@@ -45,14 +46,14 @@ fn encode(format: &str, seed: u64, file: &Path) -> Option<Vec<Value>> {
     Some(text.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
 }
 
-/// An event as the script writes it.
-fn told(event: &Event, timed: bool) -> Value {
+/// An event as the encoder prints it.
+fn as_json(event: &Event, timed: bool) -> Value {
     let row = Row::of(event);
     let time_ns = timed.then_some(event.time_ns);
     json!([event.thread.0, row.op, row.object, row.size, row.align_log2, row.call, time_ns])
 }
 
-/// Imports, the format being recognised.
+/// Imports a file, whose format must be recognised.
 fn import_file(file: &Path) -> (ImportReport, Vec<Event>) {
     let out = file.with_extension("hkt");
     let report = import(file, &Options::default(), &out).unwrap();
@@ -60,7 +61,7 @@ fn import_file(file: &Path) -> (ImportReport, Vec<Event>) {
     (report, events)
 }
 
-/// What other readers sum up: blocks given out, and bytes live at the peak and at the end.
+/// The totals that other readers report: allocations, peak live bytes, live bytes at the end.
 struct Totals {
     allocs: u64,
     peak: u64,
@@ -96,7 +97,7 @@ fn every_format_becomes_the_events_that_were_encoded() {
             assert_eq!(report.kind, name, "{encoder} is recognised");
             let timed = expected.iter().any(|event| !event[6].is_null());
             for (index, (event, expected)) in events.iter().zip(&expected).enumerate() {
-                assert_eq!(told(event, timed), *expected, "{encoder}, seed {seed}, event {index}");
+                assert_eq!(as_json(event, timed), *expected, "{encoder}, seed {seed}, event {index}");
             }
             assert_eq!(events.len(), expected.len(), "{encoder}, seed {seed}");
             let quality = report.quality;
@@ -116,7 +117,7 @@ fn a_workload_keeps_each_thread_and_every_sync() {
         assert_eq!(report.kind, "glibc-wl");
         assert_eq!(events.len(), expected.len());
         assert_eq!(report.bytes, std::fs::metadata(&file).unwrap().len(), "every byte was read");
-        // Numbers of threads depend on the order of turns: a thread is known by its whole sequence.
+        // Thread numbers depend on the order of turns, so threads are identified by their sequences.
         let sequences = |rows: Vec<Value>| {
             let mut threads = std::collections::BTreeMap::<u64, Vec<Value>>::new();
             for row in rows {
@@ -127,14 +128,14 @@ fn a_workload_keeps_each_thread_and_every_sync() {
             sequences.sort();
             sequences
         };
-        let found = events.iter().map(|event| told(event, false)).collect();
+        let found = events.iter().map(|event| as_json(event, false)).collect();
         assert_eq!(sequences(found), sequences(expected), "seed {seed}");
-        // If a sync were not kept, some block would be freed before its allocation, or its address returned twice.
+        // If a sync were ignored, a block would be freed before its allocation, or its address returned twice.
         assert_eq!(report.quality, Default::default(), "seed {seed}");
     }
 }
 
-/// The error of an import that must be refused.
+/// The error of an import that must fail.
 fn refused(name: &str, bytes: &[u8], format: Option<&str>) -> String {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join(name);
@@ -159,7 +160,7 @@ fn heaptrack_files_of_no_kind_are_refused() {
     assert!(refused("heap.raw", b"v 10400 3\n+ 64 8 1000\nwhat\n- 1000\n", None).contains("heap.raw:3"));
 }
 
-/// A frame without compression, by hand, and what the `lz4` program makes: blocks on their own, and that look back.
+/// A hand-written frame without compression, and files of the `lz4` program with independent and with linked blocks.
 #[test]
 fn lz4_frames_are_opened() {
     let folder = tempfile::tempdir().unwrap();
@@ -175,7 +176,7 @@ fn lz4_frames_are_opened() {
     let check = |what: &str| assert_eq!(import_file(&packed).1.len(), expected.len(), "{what}");
     std::fs::write(&packed, &stored).unwrap();
     check("stored");
-    // Followed by a frame to skip, and an empty one.
+    // Followed by a skippable frame and an empty one.
     let around = [&stored[..], &[0x5A, 0x2A, 0x4D, 0x18, 2, 0, 0, 0, 9, 9], &stored[..7], &[0; 4]].concat();
     std::fs::write(&packed, &around).unwrap();
     check("three frames");
@@ -194,7 +195,7 @@ fn lz4_frames_are_opened() {
     }
 }
 
-/// memray itself, where Python has it: counts as its own reader counts.
+/// memray itself, if installed: the counts agree with those of its own reader.
 #[test]
 fn memray_is_read_as_it_writes() {
     const PROGRAM: &str = "import json, threading
@@ -233,7 +234,7 @@ print(*counts)";
         assert_eq!((report.kind, report.quality.unfinished_calls), ("memray", 0));
         let Totals { allocs, peak, live } = Totals::of(&events);
         let said = python("reader.py p.bin").unwrap().stdout;
-        // A block that is given out twice has a free put in.
+        // If a block is allocated twice, a free is inserted.
         let events = events.len() as u64 - report.quality.reuse_repaired;
         assert_eq!(String::from_utf8_lossy(&said).trim(), format!("{events} {allocs} {peak} {live}"));
     }
@@ -248,7 +249,8 @@ fn the_cut_last_line_of_a_killed_program_is_counted() {
     assert_eq!((events.len(), report.quality.unfinished_calls), (3, 1));
 }
 
-/// Compiles the program; records it by heaptrack, with these arguments; the file. `None`, with the reason, where that cannot be.
+/// Compiles the program and records it with heaptrack and these arguments. Returns the file; if this is not possible, prints
+/// the reason and returns `None`.
 fn heaptrack(folder: &Path, arguments: &str) -> Option<PathBuf> {
     const PROGRAM: &str = "#include <stdlib.h>
         int main(void) {
@@ -283,10 +285,10 @@ fn heaptrack_is_read_as_it_writes() {
         let Some(file) = heaptrack(folder.path(), arguments) else { return };
         let (report, events) = import_file(&file);
         assert_eq!((report.kind, report.quality.unknown_frees), ("heaptrack", 0));
-        let births =
+        let initial_touches =
             |bytes| events.iter().filter(|event| matches!(event.op, Op::Alloc { size, .. } if size == bytes)).count();
-        assert_eq!((births(12345), births(54321), births(7777)), (1000, 300, 100));
-        // By size of the block that ends.
+        assert_eq!((initial_touches(12345), initial_touches(54321), initial_touches(7777)), (1000, 300, 100));
+        // By size of the freed block.
         let (mut sizes, mut ends) = (HashMap::new(), HashMap::<u64, u32>::new());
         for event in &events {
             match event.op {
@@ -302,7 +304,7 @@ fn heaptrack_is_read_as_it_writes() {
     }
 }
 
-/// heaptrack's own reader counts allocations and bytes live at the peak and at the end.
+/// heaptrack's own reader reports allocations and live bytes at the peak and at the end.
 fn agrees_with_heaptrack_print(file: &Path, events: &[Event]) {
     let Ok(ran) = Command::new("heaptrack_print").arg(file).output() else {
         return eprintln!("skipped: there is no heaptrack_print");
@@ -324,7 +326,7 @@ fn agrees_with_heaptrack_print(file: &Path, events: &[Event]) {
     assert_eq!(figure("total memory leaked: "), bytes(live));
 }
 
-/// A workload of the given streams, whose head fits.
+/// A workload of these streams with a matching header.
 fn workload(streams: &[&[u8]]) -> Vec<u8> {
     let head = 7 + 2 * streams.len() as u8;
     let mut bytes = vec![8, 9, 9, 9, 10, streams.len() as u8];
@@ -340,13 +342,13 @@ fn workload(streams: &[&[u8]]) -> Vec<u8> {
 
 #[test]
 fn threads_that_wait_for_each_other_are_refused() {
-    // Each acquires what the other releases afterwards.
+    // Each acquires what the other releases later: a deadlock.
     let cyclic = workload(&[&[7, 1, 2, 1, 8, 6, 2, 1], &[7, 2, 2, 2, 8, 6, 1, 1]]);
     let why = refused("cyclic.wl", &cyclic, None);
     assert!(why.contains("wait for each other") && why.contains("byte"), "{why}");
     let never = workload(&[&[7, 3, 1]]);
     assert!(refused("never.wl", &never, None).contains("never released"));
-    // The same two threads in an order that can be.
+    // The same two threads in a possible order.
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("good.wl");
     std::fs::write(&file, workload(&[&[7, 1, 5, 1, 1], &[2, 1, 8, 6, 1, 1]])).unwrap();
@@ -395,7 +397,7 @@ fn absurd_records_are_refused_with_their_byte() {
     assert!(refused("p.pb", &[0x0B], Some("protobuf")).contains("wire type 3"));
     assert!(refused("p.pb", &[0x0A, 2, 0x0A, 99], Some("protobuf")).contains("beyond its line"));
     assert!(refused("b.dat", &[9; 64], Some("bytehound")).contains("export-replay"));
-    // 4 slots; more allocations than are looked at to recognise the format, and one of slot 9 among them.
+    // 4 slots; more allocations than the recognition of the format examines, one of them in slot 9.
     let record = |slot: u64| [1, slot, 0, 16].map(u64::to_le_bytes).concat();
     let slots = (0..2000).map(|number| if number == 1500 { 9 } else { number % 4 });
     let replay = [4u64.to_le_bytes().to_vec(), slots.flat_map(record).collect()].concat();
@@ -474,7 +476,7 @@ fn marks_of_a_table_have_names() {
     }
 }
 
-/// A table cut short has call sites and no footer that lists them.
+/// A truncated table has call sites, but no footer that lists them.
 #[test]
 fn call_sites_of_a_table_have_stacks() {
     let folder = tempfile::tempdir().unwrap();
@@ -496,7 +498,7 @@ fn call_sites_of_a_table_have_stacks() {
     }
 }
 
-/// Damaged files of every format: any end is fine but a panic, a hang or an error that names no file.
+/// Damaged files of every format: any result is fine except a panic, a hang, or an error without the file's name.
 #[test]
 fn damage_of_every_kind_is_survived() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Statistics against a naive count over random events.
+//! Statistics of random events, compared with a naive count.
 
 mod support;
 
@@ -43,7 +43,7 @@ fn random_events_are_counted_like_a_naive_count() {
     }
 }
 
-/// Peaks, leftovers, crossings and sizes, by a table that is summed anew at each event.
+/// Peaks, live objects at the end, crossings and sizes, from a table that is summed at each event.
 fn check_live(info: &Info, events: &[Event], seed: u64) {
     let mut live: BTreeMap<u32, (u64, ThreadId)> = BTreeMap::new();
     let (mut bytes, mut bytes_peak, mut objects_peak, mut crossings, mut sizes) = (0u64, 0, 0, 0, Vec::new());
@@ -79,17 +79,17 @@ fn check_live(info: &Info, events: &[Event], seed: u64) {
     assert_eq!(info.threads, events.iter().map(|event| event.thread.0 + 1).max().unwrap());
 }
 
-/// Births, resizes and deaths of one object, gathered whole.
+/// Allocation, resizes and free of one object.
 struct Life {
     alloc: (usize, Event, u64),
     sizes: Vec<u64>,
-    /// Who resized it, and the bytes that came with that.
+    /// The threads that resized it, and the bytes added.
     added: Vec<(ThreadId, u64)>,
-    /// Its free, and the bytes allocated by then.
-    death: Option<(usize, Event, u64)>,
+    /// Its free, and the total bytes allocated before.
+    free: Option<(usize, Event, u64)>,
 }
 
-/// Every object's life, by walking over all events with whole lists.
+/// The life of every object.
 fn lives(events: &[Event]) -> Vec<Life> {
     let mut lives: Vec<Life> = Vec::new();
     let mut now: BTreeMap<u32, usize> = BTreeMap::new();
@@ -99,7 +99,7 @@ fn lives(events: &[Event]) -> Vec<Life> {
             Op::Alloc { object, size, .. } | Op::ReallocUnknown { object, size, .. } => {
                 allocated += size;
                 now.insert(object.0, lives.len());
-                lives.push(Life { alloc: (at, *event, allocated), sizes: vec![size], added: Vec::new(), death: None });
+                lives.push(Life { alloc: (at, *event, allocated), sizes: vec![size], added: Vec::new(), free: None });
             }
             Op::Realloc { object, size, .. } => {
                 let life = &mut lives[now[&object.0]];
@@ -109,7 +109,7 @@ fn lives(events: &[Event]) -> Vec<Life> {
                 life.sizes.push(size);
             }
             Op::Free { object } | Op::ReallocFree { object, .. } => {
-                lives[now.remove(&object.0).unwrap()].death = Some((at, *event, allocated));
+                lives[now.remove(&object.0).unwrap()].free = Some((at, *event, allocated));
             }
             _ => (),
         }
@@ -117,13 +117,14 @@ fn lives(events: &[Event]) -> Vec<Life> {
     lives
 }
 
-/// Lifetimes, resizes, threads and crossings, from whole lives.
+/// Lifetimes, resizes, threads and crossings, computed from the lives of all objects.
 fn check_lives(info: &Info, events: &[Event]) {
     let lives = lives(events);
     let dead: Vec<(&Life, &(usize, Event, u64))> =
-        lives.iter().filter_map(|life| Some((life, life.death.as_ref()?))).collect();
-    let births = |from: usize, to: usize| events[from + 1..to].iter().filter(|event| event.op.creates_object()).count();
-    let within = |limit| dead.iter().filter(|(life, death)| births(life.alloc.0, death.0) < limit).count() as u64;
+        lives.iter().filter_map(|life| Some((life, life.free.as_ref()?))).collect();
+    let allocations =
+        |from: usize, to: usize| events[from + 1..to].iter().filter(|event| event.op.creates_object()).count();
+    let within = |limit| dead.iter().filter(|(life, free)| allocations(life.alloc.0, free.0) < limit).count() as u64;
     let lifetimes = &info.lifetimes;
     assert_eq!(lifetimes.freed, dead.len() as u64);
     assert_eq!((lifetimes.freed_at_once, lifetimes.freed_within_100), (within(1), within(100)));
@@ -136,8 +137,8 @@ fn check_lives(info: &Info, events: &[Event]) {
         }
         assert_eq!(Some(&quantiles.max), values.last());
     };
-    close(lifetimes.time_ns, dead.iter().map(|(life, death)| death.1.time_ns - life.alloc.1.time_ns).collect());
-    close(lifetimes.allocated_bytes, dead.iter().map(|(life, death)| death.2 - life.alloc.2).collect());
+    close(lifetimes.time_ns, dead.iter().map(|(life, free)| free.1.time_ns - life.alloc.1.time_ns).collect());
+    close(lifetimes.allocated_bytes, dead.iter().map(|(life, free)| free.2 - life.alloc.2).collect());
     let pairs = || lives.iter().flat_map(|life| life.sizes.windows(2).map(|pair| (pair[0], pair[1])));
     let resizes = info.resizes;
     assert_eq!(resizes.grown, pairs().filter(|(old, new)| new > old).count() as u64);
@@ -145,8 +146,8 @@ fn check_lives(info: &Info, events: &[Event]) {
     assert_eq!(resizes.copied_bytes_max, pairs().map(|(old, new)| old.min(new)).sum::<u64>());
     assert_eq!(resizes.of_one_object_max as usize, lives.iter().map(|life| life.sizes.len() - 1).max().unwrap());
     let mut crossings: BTreeMap<(u32, u32), u64> = BTreeMap::new();
-    for (life, death) in dead.iter().filter(|(life, death)| life.alloc.1.thread != death.1.thread) {
-        *crossings.entry((life.alloc.1.thread.0, death.1.thread.0)).or_default() += 1;
+    for (life, free) in dead.iter().filter(|(life, free)| life.alloc.1.thread != free.1.thread) {
+        *crossings.entry((life.alloc.1.thread.0, free.1.thread.0)).or_default() += 1;
     }
     assert_eq!(info.crossings[0].frees, *crossings.values().max().unwrap());
     for pair in &info.crossings {
@@ -158,7 +159,7 @@ fn check_lives(info: &Info, events: &[Event]) {
         let asked = own.map(|life| life.sizes[0]).sum::<u64>();
         let added = lives.iter().flat_map(|life| &life.added).filter(|(by, _)| by.0 == thread.thread);
         assert_eq!(thread.allocated_bytes, asked + added.map(|(_, bytes)| bytes).sum::<u64>());
-        assert_eq!(thread.frees, dead.iter().filter(|(_, death)| death.1.thread.0 == thread.thread).count() as u64);
+        assert_eq!(thread.frees, dead.iter().filter(|(_, free)| free.1.thread.0 == thread.thread).count() as u64);
     }
 }
 
@@ -216,7 +217,7 @@ fn the_fields_have_their_published_names() {
     assert_eq!(json["sizes"]["max"], 1039);
 }
 
-/// Live bytes over time against a walk over all events: of each span first, lowest, highest and last.
+/// Live bytes over time, compared with a pass over all events: the first, lowest, highest and last value of each span.
 #[test]
 fn live_bytes_over_time_keep_the_extremes_of_every_span() {
     let folder = tempfile::tempdir().unwrap();

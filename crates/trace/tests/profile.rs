@@ -1,4 +1,4 @@
-//! Objects that were not watched borrow what watched ones of their call site touched.
+//! Objects that were not watched get the touches of watched objects of their call site.
 
 mod support;
 
@@ -23,7 +23,7 @@ fn events(random: &mut Random, length: u32) -> Vec<Event> {
 }
 
 #[test]
-fn births_are_lent_in_the_measured_proportions() {
+fn initial_touches_follow_the_measured_proportions() {
     let profiles = vec![
         SiteProfile { site: 0, untouched: 1, written: 1, ..SiteProfile::default() },
         SiteProfile { site: 1, written: 7, ..SiteProfile::default() },
@@ -36,14 +36,14 @@ fn births_are_lent_in_the_measured_proportions() {
     stored.iter().for_each(|event| writer.push(event).unwrap());
     writer.finish(&Footer { profiles, ..Footer::default() }).unwrap();
     let mut source = WithProfiles::new(TraceReader::open(&path).unwrap());
-    let lent = read_all(&mut source).unwrap();
+    let applied = read_all(&mut source).unwrap();
     let mut counts = HashMap::<(u32, InitialTouch), u64>::new();
-    for (stored, lent) in stored.iter().zip(&lent) {
-        let (Op::Alloc { initial_touch: before, .. }, Op::Alloc { initial_touch, .. }) = (stored.op, lent.op) else {
+    for (stored, applied) in stored.iter().zip(&applied) {
+        let (Op::Alloc { initial_touch: before, .. }, Op::Alloc { initial_touch, .. }) = (stored.op, applied.op) else {
             panic!()
         };
         if before == InitialTouch::Watched {
-            assert_eq!(stored, lent);
+            assert_eq!(stored, applied);
             continue;
         }
         *counts.entry((stored.site.0, initial_touch)).or_default() += 1;
@@ -59,11 +59,11 @@ fn births_are_lent_in_the_measured_proportions() {
     let [none, _, all, ..] = of(9);
     assert!(none > 0 && none.abs_diff(all) <= 1, "{none} {all}");
     source.rewind().unwrap();
-    assert!(read_all(&mut source).unwrap() == lent, "the second reading differs");
+    assert!(read_all(&mut source).unwrap() == applied, "the second reading differs");
 }
 
-/// One object of each size without a site profile, and the initial touches they got.
-fn births_by_size(profiles: &[SiteProfile], call: AllocCall, sizes: &[u64]) -> Vec<InitialTouch> {
+/// Initial touches of objects of these sizes without a site profile.
+fn touches_by_size(profiles: &[SiteProfile], call: AllocCall, sizes: &[u64]) -> Vec<InitialTouch> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("sizes.hkt");
     let mut writer = TraceWriter::create(&path, &sample_header()).unwrap();
@@ -72,14 +72,14 @@ fn births_by_size(profiles: &[SiteProfile], call: AllocCall, sizes: &[u64]) -> V
         writer.push(&Event::new(0, ThreadId(0), op)).unwrap();
     }
     writer.finish(&Footer { profiles: profiles.to_vec(), ..Footer::default() }).unwrap();
-    let lent = read_all(&mut WithProfiles::new(TraceReader::open(&path).unwrap())).unwrap();
+    let applied = read_all(&mut WithProfiles::new(TraceReader::open(&path).unwrap())).unwrap();
     let initial_touch =
         |event: &Event| if let Op::Alloc { initial_touch, .. } = event.op { initial_touch } else { panic!() };
-    lent.iter().map(initial_touch).collect()
+    applied.iter().map(initial_touch).collect()
 }
 
 #[test]
-fn a_size_borrows_from_its_class_and_calloc_from_calloc() {
+fn a_size_uses_the_profile_of_its_class_and_calloc_that_of_calloc() {
     let of = |bytes, zeroed| SiteProfile::of_size(bytes, zeroed);
     let profiles = [
         SiteProfile { untouched: 1, ..SiteProfile::default() },
@@ -89,13 +89,13 @@ fn a_size_borrows_from_its_class_and_calloc_from_calloc() {
     ];
     assert_eq!([profiles[1].bytes_max, profiles[2].bytes_max], [32, 112]);
     let sizes = [17, 32, 33, 112, 113];
-    let malloc = births_by_size(&profiles, AllocCall::Malloc, &sizes);
-    // Sizes between two classes belong to the larger one; beyond the largest the sum of all serves.
+    let malloc = touches_by_size(&profiles, AllocCall::Malloc, &sizes);
+    // Sizes between two classes belong to the larger one. Sizes above the largest class use the sum of all.
     assert_eq!(
         malloc,
         [InitialTouch::All, InitialTouch::All, InitialTouch::Read, InitialTouch::Read, InitialTouch::None]
     );
-    let calloc = births_by_size(&profiles, AllocCall::Calloc, &sizes);
+    let calloc = touches_by_size(&profiles, AllocCall::Calloc, &sizes);
     assert_eq!(
         calloc,
         [
@@ -128,43 +128,43 @@ fn classes_follow_a_change_of_sizes() {
     let factor = hksim_trace::tools::Factor::new(1.5).unwrap();
     let scaled = bounds(&mut hksim_trace::tools::ScaleSizes(factor));
     assert_eq!(scaled, [(144, 1), (168, 1), (216, 1)]);
-    // Of 96, 112 and 144 only 144 is not such a class; it becomes 160.
+    // Of 96, 112 and 144 only 144 is not such a class. It becomes 160.
     let rounded = bounds(&mut hksim_trace::tools::Anonymise::new(hksim_trace::tools::SizeDetail::Classes));
     assert_eq!(rounded, [(96, 1), (112, 1), (160, 1)]);
 }
 
 #[test]
-fn sides_that_differ_are_lent_in_their_share_and_survive_a_file() {
+fn touches_that_differ_by_page_have_their_share_and_survive_a_file() {
     let mut profile = SiteProfile::default();
-    let lived = [
+    let counts = [
         (InitialTouch::All, 40),
         (InitialTouch::PerPage(PageTouches::WriteReadWrite), 30),
         (InitialTouch::PerPage(PageTouches::NoneRead), 20),
         (InitialTouch::None, 10),
     ];
-    for (birth, count) in lived {
-        (0..count).for_each(|_| profile.count(birth));
+    for (touch, count) in counts {
+        (0..count).for_each(|_| profile.count(touch));
     }
     assert_eq!((profile.written, profile.read, profile.untouched), (70, 20, 10));
-    let lent = births_by_size(&[profile], AllocCall::Malloc, &[100; 10_000]);
-    for (birth, percent) in lived {
-        let count = lent.iter().filter(|lent| **lent == birth).count();
-        assert!(count.abs_diff(percent * 100) < 150, "{birth:?}: {count} is not {percent} %");
+    let applied = touches_by_size(&[profile], AllocCall::Malloc, &[100; 10_000]);
+    for (touch, percent) in counts {
+        let count = applied.iter().filter(|applied| **applied == touch).count();
+        assert!(count.abs_diff(percent * 100) < 150, "{touch:?}: {count} is not {percent} %");
     }
-    // As a whole, the shares are exact.
-    let whole = lent.iter().filter(|birth| birth.whole() == InitialTouch::All).count();
+    // For whole objects the shares are exact.
+    let whole = applied.iter().filter(|touch| touch.whole() == InitialTouch::All).count();
     assert!(whole.abs_diff(7000) <= 1, "{whole}");
-    // A file may claim more such objects than there are.
+    // A hostile file can claim more such objects than exist.
     let hostile = SiteProfile { written: 1, apart: [u64::MAX; PageTouches::ALL.len()], ..SiteProfile::default() };
     assert!(
-        births_by_size(&[hostile], AllocCall::Malloc, &[100; 10])
+        touches_by_size(&[hostile], AllocCall::Malloc, &[100; 10])
             .iter()
-            .all(|birth| birth.whole() == InitialTouch::All)
+            .all(|touch| touch.whole() == InitialTouch::All)
     );
 }
 
 #[test]
-fn sides_are_told_apart_by_their_births() {
+fn sides_are_distinguished_by_their_initial_touches() {
     for sides in PageTouches::ALL {
         assert_eq!(PageTouches::of(sides.first(), sides.second()), Some(sides));
         assert_eq!(PageTouches::ALL[sides as usize], sides);

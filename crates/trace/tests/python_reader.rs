@@ -1,4 +1,4 @@
-//! The Python reader, written from the format's description alone, reads what the writer wrote.
+//! The Python reader, written from the format's description alone, reads the same events as were written.
 
 mod support;
 
@@ -34,7 +34,7 @@ fn initial_touch_name(initial_touch: InitialTouch) -> &'static str {
         InitialTouch::Watched => "watched",
         InitialTouch::Read => "read",
         InitialTouch::ReadThenWrite => "read-then-write",
-        // Borrowed while a trace is read: no file has it.
+        // Only created when a profile is applied: no file contains it.
         InitialTouch::PerPage(_) => unreachable!("a file has a per-page initial touch"),
     }
 }

@@ -1,4 +1,4 @@
-//! What the writer takes, the reader gives back: random events of every kind, against the events themselves.
+//! The reader returns the events that the writer wrote: random events of every kind.
 
 mod support;
 
@@ -7,7 +7,7 @@ use hksim_trace::source::EventSource;
 use support::{Random, random_events, read_all, sample_footer, sample_header, write_trace};
 
 #[test]
-fn random_events_come_back() {
+fn random_events_round_trip() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("random.hkt");
     for (seed, length) in [(1, 0), (2, 1), (3, 500), (4, 16_384), (5, 16_385), (6, 70_000)] {
@@ -53,7 +53,7 @@ fn rewinding_in_the_middle_starts_again() {
 }
 
 #[test]
-fn the_writer_refuses_what_cannot_be() {
+fn the_writer_refuses_invalid_events() {
     use hksim_trace::error::TraceError as E;
     use hksim_trace::event::*;
     let folder = tempfile::tempdir().unwrap();

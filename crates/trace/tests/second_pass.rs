@@ -38,8 +38,8 @@ fn minor_faults() -> Option<u64> {
     let mut bytes = [0; 1024];
     let length = File::open("/proc/thread-self/stat").ok()?.read(&mut bytes).ok()?;
     let text = std::str::from_utf8(&bytes[..length]).ok()?;
-    let behind_name = &text[text.rfind(')')? + 2..];
-    behind_name.split(' ').nth(7)?.parse().ok()
+    let after_name = &text[text.rfind(')')? + 2..];
+    after_name.split(' ').nth(7)?.parse().ok()
 }
 
 fn pass(reader: &mut TraceReader) -> u64 {

@@ -1,4 +1,4 @@
-//! The tools that make traces from traces, against naive models over all events in memory.
+//! The tools that derive traces from traces, compared with naive models over all events in memory.
 
 mod support;
 
@@ -27,7 +27,7 @@ impl Sample {
         Self::of(random_events(&mut Random::new(seed), length))
     }
 
-    /// The same without ends of children, which a part keeps only together with their forks.
+    /// The same without exits of children, which a part keeps only together with their forks.
     fn without_fork_ends(seed: u64, length: usize) -> Self {
         println!("seed {seed}");
         let mut events = random_events(&mut Random::new(seed), length);
@@ -61,20 +61,20 @@ fn read(path: &Path) -> Vec<Event> {
     read_all(&mut TraceReader::open(path).unwrap()).unwrap()
 }
 
-/// Which live object is which, without ids: by the number of its allocation.
+/// Numbers objects in order of allocation, independently of ids.
 #[derive(Default)]
-struct Births {
+struct ObjectNumbers {
     number_of: HashMap<ObjectId, u64>,
-    born: u64,
+    created: u64,
 }
 
-impl Births {
-    /// The object's number in order of allocation; the event is done then.
+impl ObjectNumbers {
+    /// Performs an event and returns the number of its object.
     fn follow(&mut self, op: &Op) -> Option<u64> {
         let object = op.object()?;
         if op.creates_object() {
-            self.number_of.insert(object, self.born);
-            self.born += 1;
+            self.number_of.insert(object, self.created);
+            self.created += 1;
         }
         let number = self.number_of[&object];
         if op.frees_object() {
@@ -84,11 +84,11 @@ impl Births {
     }
 }
 
-/// Events with their objects named by order of allocation and threads by order of appearance: what a renumbering keeps.
+/// Events with objects numbered by order of allocation and threads by order of appearance, which renumbering preserves.
 fn unnumbered(events: &[Event]) -> Vec<(u64, u32, SiteId, Op)> {
-    let (mut births, mut threads) = (Births::default(), Vec::new());
+    let (mut numbers, mut threads) = (ObjectNumbers::default(), Vec::new());
     let one = |event: &Event| {
-        let object = births.follow(&event.op).map_or(ObjectId(0), |number| ObjectId(number as u32));
+        let object = numbers.follow(&event.op).map_or(ObjectId(0), |number| ObjectId(number as u32));
         let thread = threads.iter().position(|&thread| thread == event.thread).unwrap_or_else(|| {
             threads.push(event.thread);
             threads.len() - 1
@@ -146,20 +146,20 @@ fn a_cut_runs_on_the_heap_it_had() {
     }
 }
 
-/// First byte and end of what was written, then of what was read.
+/// Start and end of the bytes written, then of the bytes read.
 type Hulls = [Option<(u64, u64)>; 2];
 
-/// What the events do to the objects that are live at their end, as a list of accesses each, cut to the size at each resize. What
-/// was read and written at once counts as written.
+/// The accesses to each object that is live at the end, truncated to its size at each resize. An access that reads and writes
+/// counts as a write.
 fn touched(events: &[Event]) -> BTreeMap<u64, Hulls> {
     let hull = |accesses: &[(u64, u64, Access)], wanted: Access| {
         let of_kind = || accesses.iter().filter(|(from, to, access)| from < to && *access == wanted);
         Some((of_kind().map(|access| access.0).min()?, of_kind().map(|access| access.1).max()?))
     };
-    let mut births = Births::default();
+    let mut numbers = ObjectNumbers::default();
     let mut lives = BTreeMap::<u64, (u64, Vec<(u64, u64, Access)>)>::new();
     for event in events {
-        let Some(number) = births.follow(&event.op) else { continue };
+        let Some(number) = numbers.follow(&event.op) else { continue };
         let (size, accesses) = lives.entry(number).or_default();
         let whole = |from, to, initial_touch| match initial_touch {
             InitialTouch::All | InitialTouch::ReadThenWrite => Some((from, to, Access::Write)),
@@ -174,7 +174,7 @@ fn touched(events: &[Event]) -> BTreeMap<u64, Hulls> {
             }
             Op::ReallocUnknown { size: asked, .. } => *size = asked,
             Op::Realloc { size: asked, initial_touch, .. } => {
-                // What lay between two accesses counts as one of them, also where the second is cut off.
+                // Bytes between two accesses count as accessed, even if the second access is cut off.
                 let known = [Access::Write, Access::Read].map(|kind| hull(accesses, kind).map(|(a, b)| (a, b, kind)));
                 *accesses = known.into_iter().flatten().map(|(from, to, kind)| (from, to.min(asked), kind)).collect();
                 accesses.extend(whole(*size, asked, initial_touch));
@@ -190,13 +190,13 @@ fn touched(events: &[Event]) -> BTreeMap<u64, Hulls> {
 }
 
 #[test]
-fn what_was_touched_before_a_cut_is_touched_at_its_start() {
+fn bytes_touched_before_a_cut_are_touched_at_its_start() {
     let (mut grown, mut read) = (0, 0);
     for seed in 12..16 {
         let sample = Sample::without_fork_ends(seed, 2000);
         let part = sample.edited(&mut Cut::new(events_of(1500..2000), LiveAtStart::Allocate));
         let prefix = part.len() - 500;
-        // Both in order of allocation; objects have no other names in common.
+        // Both are in order of allocation, which is all that identifies objects in both traces.
         let (before, start) = (touched(&sample.events[..1500]), touched(&part[..prefix]));
         assert_eq!(before.len(), start.len(), "seed {seed}");
         for ([written, was_read], [writes, reads]) in before.values().zip(start.values()) {
@@ -216,14 +216,14 @@ fn what_was_touched_before_a_cut_is_touched_at_its_start() {
     assert!(grown > 50 && read > 50, "{grown} resizes, {read} reads");
 }
 
-/// All events but the memory policies and the ends of children, which are a process's and no object's.
+/// All events except memory policies and exits of children, which concern the process and not an object.
 fn calls(events: Vec<Event>) -> Vec<Event> {
     let is_call = |event: &Event| !matches!(event.op, Op::MemoryPolicy { .. } | Op::ForkEnd { .. });
     events.into_iter().filter(is_call).collect()
 }
 
 #[test]
-fn a_part_keeps_its_own_children_and_says_which_outlive_it() {
+fn a_part_keeps_its_own_children_and_reports_those_that_outlive_it() {
     let event = |time_ns, op| Event::new(time_ns, ThreadId(0), op);
     let (fork, end) = (|child_pid| Op::Fork { child_pid }, |child_pid| Op::ForkEnd { child_pid, outlives: false });
     let events = vec![
@@ -249,7 +249,7 @@ fn a_part_keeps_its_own_children_and_says_which_outlive_it() {
 }
 
 #[test]
-fn a_part_begins_under_the_memory_policies_it_had() {
+fn a_part_begins_with_the_memory_policies_in_force() {
     let policy = |time_ns, thread, policy| {
         Event::new(
             time_ns,
@@ -268,14 +268,14 @@ fn a_part_begins_under_the_memory_policies_it_had() {
         Event::new(70, ThreadId(0), Op::FreeNull),
     ];
     let sample = Sample::of(events);
-    let told = |events: &[Event]| -> Vec<(u64, String, bool)> {
+    let policies = |events: &[Event]| -> Vec<(u64, String, bool)> {
         let one = |event: &Event| match event.op {
             Op::MemoryPolicy { policy, inherited } => Some((event.time_ns, policy.to_string(), inherited)),
             _ => None,
         };
         events.iter().filter_map(one).collect()
     };
-    // The last word before the part counts, whoever said it, in a part of other threads, too.
+    // The last policy before the part applies, whichever thread set it, even to a part of other threads.
     for (threads, live) in [(None, LiveAtStart::Allocate), (Some(vec![0]), LiveAtStart::LeaveOut)] {
         let part = sample.edited(&mut Cut::new(Part { events: 4..7, threads, ..Part::WHOLE }, live));
         let expected = [
@@ -283,11 +283,14 @@ fn a_part_begins_under_the_memory_policies_it_had() {
             (0, lock, true),
             (10, MemoryPolicy::ThpDisable(ThpDisable::Off), false),
         ];
-        assert_eq!(told(&part), expected.map(|(time_ns, policy, inherited)| (time_ns, policy.to_string(), inherited)));
+        assert_eq!(
+            policies(&part),
+            expected.map(|(time_ns, policy, inherited)| (time_ns, policy.to_string(), inherited))
+        );
         assert_eq!(calls(part).len(), 2);
     }
     let whole = sample.edited(&mut Cut::new(Part::WHOLE, LiveAtStart::Allocate));
-    assert_eq!(told(&whole).len(), 4, "nothing is in force before the first event");
+    assert_eq!(policies(&whole).len(), 4, "nothing is in force before the first event");
 }
 
 #[test]
@@ -304,12 +307,12 @@ fn a_cut_without_events_keeps_what_is_live_there() {
     // No event meets both conditions, nothing was live before the first event, and there is nothing after the last.
     assert_eq!(sample.edited(&mut Cut::new(between(0..10), LiveAtStart::Allocate)), []);
     assert_eq!(calls(sample.edited(&mut Cut::new(between(0..u64::MAX), LiveAtStart::LeaveOut))), []);
-    let behind = Part { time_ns: u64::MAX - 1..u64::MAX, ..Part::WHOLE };
-    assert_eq!(sample.edited(&mut Cut::new(behind, LiveAtStart::Allocate)), []);
+    let after_end = Part { time_ns: u64::MAX - 1..u64::MAX, ..Part::WHOLE };
+    assert_eq!(sample.edited(&mut Cut::new(after_end, LiveAtStart::Allocate)), []);
 }
 
 #[test]
-fn a_cut_without_its_past_knows_nothing_of_it() {
+fn a_cut_without_its_past_omits_objects_from_it() {
     let sample = Sample::new(5, 2000);
     let mut cut = Cut::new(events_of(1000..2000), LiveAtStart::LeaveOut);
     let part = calls(sample.edited(&mut cut));
@@ -343,16 +346,16 @@ fn a_cut_without_its_past_knows_nothing_of_it() {
 }
 
 #[test]
-fn a_cut_of_threads_ends_what_others_freed() {
+fn a_cut_of_threads_frees_objects_that_others_freed() {
     let sample = Sample::new(6, 3000);
     let kept = [0, 2];
     let part = Part { threads: Some(kept.to_vec()), ..Part::WHOLE };
     let mut cut = Cut::new(part, LiveAtStart::Allocate);
     let events = sample.edited(&mut cut);
     let by_kept = |event: &&Event| kept.contains(&event.thread.0);
-    let births = |events: &[Event]| events.iter().filter(|event| matches!(event.op, Op::Alloc { .. })).count();
+    let allocations = |events: &[Event]| events.iter().filter(|event| matches!(event.op, Op::Alloc { .. })).count();
     assert_eq!(
-        births(&events),
+        allocations(&events),
         sample.events.iter().filter(by_kept).filter(|e| matches!(e.op, Op::Alloc { .. })).count()
     );
     assert!(cut.counts.taken_over > 0 && cut.counts.became_unknown > 0);
@@ -406,7 +409,7 @@ fn merged_traces_keep_their_own_order() {
     let merged = read(&out);
     assert_eq!(summary.events, 5020);
     assert!(merged.is_sorted_by_key(|event| event.time_ns));
-    // Naively: all events, stably sorted by shifted time, with ids of their own.
+    // The naive result: all events, stably sorted by shifted time, with separate ids.
     let mut all: Vec<(u64, usize, Event)> = Vec::new();
     for (at, sample) in samples.iter().enumerate() {
         all.extend(sample.events.iter().map(|event| (event.time_ns + offsets[at], at, *event)));
@@ -415,7 +418,7 @@ fn merged_traces_keep_their_own_order() {
     let apart = all.iter().map(|&(time_ns, at, event)| {
         let object = |object: ObjectId| ObjectId(object.0 + 1_000_000 * at as u32);
         let op = event.op.object().map_or(event.op, |own| event.op.with_object(object(own)));
-        // A random mark name has no entry in the footer, and so no name in the result; nor has a random site.
+        // A random mark has no entry in the footer and so no name in the result. The same holds for random sites.
         let op = if let Op::Mark { .. } = op { Op::Mark { name: u32::MAX } } else { op };
         let site = SiteId(if event.site.0 <= 2 { event.site.0 } else { 0 });
         Event { time_ns, thread: ThreadId(event.thread.0 + 1000 * at as u32), site, op }
@@ -462,7 +465,7 @@ fn scaling_multiplies() {
 }
 
 #[test]
-fn nothing_is_left_of_names() {
+fn no_names_remain() {
     let sample = Sample::new(11, 3000);
     for sizes in [SizeDetail::Exact, SizeDetail::Classes] {
         let anonymous = sample.edited(&mut Anonymise::new(sizes));
@@ -486,23 +489,23 @@ fn nothing_is_left_of_names() {
     }
 }
 
-/// An object of one size that grows to another, which the program touches up to its very end; the new part at once.
+/// An object that grows from one size to another. The program touches it to its end, and the new part immediately.
 fn touched_to_the_end(first: u64, second: u64, stride: u64) -> Vec<Event> {
     let object = ObjectId(0);
-    let born =
+    let allocated =
         Op::Alloc { object, size: first, align_log2: 0, call: AllocCall::Malloc, initial_touch: InitialTouch::Watched };
     let grown = Op::Realloc { object, size: second, call: ReallocCall::Realloc, initial_touch: InitialTouch::Watched };
     let touch = move |offset, bytes, access| Op::Touch { object, offset, bytes: bytes as u32, access };
     let touches = |to: u64, access| {
         (0..to).step_by(stride as usize).map(move |offset| touch(offset, stride.min(to - offset), access))
     };
-    let ops = [born].into_iter().chain(touches(first, Access::Write)).chain([grown]);
+    let ops = [allocated].into_iter().chain(touches(first, Access::Write)).chain([grown]);
     let ops = ops.chain([touch(first, second - first, Access::Write)]).chain(touches(second, Access::Read));
     ops.chain([Op::Free { object }]).map(|op| Event::new(0, ThreadId(0), op)).collect()
 }
 
 #[test]
-fn touches_do_not_tell_the_exact_size() {
+fn touches_do_not_reveal_the_exact_size() {
     let anonymous = |first, second, stride| {
         let sample = Sample::of(touched_to_the_end(first, second, stride));
         sample.edited(&mut Anonymise::new(SizeDetail::Classes))
@@ -515,7 +518,7 @@ fn touches_do_not_tell_the_exact_size() {
             assert_eq!(anonymous(sizes.0, sizes.1, stride), expected, "{sizes:?} against {first:?}, {second:?}");
         }
     }
-    // What a program touches of a large object stays where it was, but for the last part.
+    // Touches of a large object stay in place, except in its last part.
     let large = anonymous(5 << 20, 7 << 20, 4096);
     let pages = large.iter().filter(|event| matches!(event.op, Op::Touch { bytes: 4096, .. })).count();
     // 4 and 6 MiB are the next smaller classes; from 4 to 5 MiB the first size has its end.
@@ -523,20 +526,20 @@ fn touches_do_not_tell_the_exact_size() {
 }
 
 #[test]
-fn kept_lifetimes_are_whole() {
+fn kept_lifetimes_are_complete() {
     let sample = Sample::new(13, 3000);
     let total = sample.events.iter().filter(|event| event.op.creates_object()).count() as u64;
     let mut kept = LifetimeSet::all(total);
     let mut random = Random::new(14);
     (0..total).filter(|_| random.chance(60)).collect::<Vec<_>>().into_iter().for_each(|number| kept.remove(number));
     assert_eq!(kept.count(), kept.iter().count() as u64);
-    let mut births = Births::default();
+    let mut numbers = ObjectNumbers::default();
     let without = [Op::FreeNull, Op::ThreadStart].map(|op| op_name(&op)).to_vec();
     let naive: Vec<Event> = sample
         .events
         .iter()
         .filter(|event| !matches!(event.op, Op::FreeNull | Op::ThreadStart))
-        .filter(|event| births.follow(&event.op).is_none_or(|number| kept.contains(number)))
+        .filter(|event| numbers.follow(&event.op).is_none_or(|number| kept.contains(number)))
         .copied()
         .collect();
     let mut edited =
@@ -552,11 +555,11 @@ fn kept_lifetimes_are_whole() {
 }
 
 #[test]
-fn every_damage_is_found_and_what_stands_before_it_is_kept() {
+fn all_damage_is_found_and_the_events_before_it_are_kept() {
     let sample = Sample::new(15, 50_000);
     let whole = std::fs::read(&sample.path).unwrap();
     assert!(verify(&sample.path).unwrap().sound);
-    let (damaged, mended) = (sample.folder.path().join("damaged.hkt"), sample.out());
+    let (damaged, repaired) = (sample.folder.path().join("damaged.hkt"), sample.out());
     let mut random = Random::new(16);
     let header_end = 1000; // the file header; damage after it can be repaired
     for _ in 0..60 {
@@ -570,9 +573,9 @@ fn every_damage_is_found_and_what_stands_before_it_is_kept() {
         std::fs::write(&damaged, &bytes).unwrap();
         let verified = verify(&damaged).unwrap();
         assert!(!verified.sound && verified.damage.is_some());
-        let summary = repair(&damaged, &mended).unwrap();
+        let summary = repair(&damaged, &repaired).unwrap();
         assert_eq!(summary.events, verified.events);
-        assert!(verify(&mended).unwrap().sound);
-        assert!(read(&mended) == sample.events[..summary.events as usize]);
+        assert!(verify(&repaired).unwrap().sound);
+        assert!(read(&repaired) == sample.events[..summary.events as usize]);
     }
 }

@@ -35,7 +35,7 @@ const WARMUP_SEED: u32 = 0xDEAD_BEEF;
 impl RandomMixed {
     pub(super) fn program(&self) -> Result<RandomMixedProgram, TraceError> {
         let bad =
-            |parameter, value, mend| TraceError::BadParameter { workload: "random-mixed", parameter, value, mend };
+            |parameter, value, remedy| TraceError::BadParameter { workload: "random-mixed", parameter, value, remedy };
         if self.cycles == 0 {
             return Err(bad("cycles", 0, "must be at least 1"));
         }
@@ -50,8 +50,8 @@ impl RandomMixed {
             Some(warm) => warm,
             None if self.warmup == 0 => main.clone(),
             None => {
-                let mend = "cannot be used with a warm-up, as its random numbers would all be 0; use another seed";
-                return Err(bad("seed", self.seed as u64, mend));
+                let remedy = "cannot be used with a warm-up, as its random numbers would all be 0; use another seed";
+                return Err(bad("seed", self.seed as u64, remedy));
             }
         };
         let mut program = RandomMixedProgram {

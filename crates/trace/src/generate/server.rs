@@ -34,7 +34,7 @@ const THREADS_MAX: u32 = 1024;
 
 impl Server {
     pub(super) fn program(&self) -> Result<ServerProgram, TraceError> {
-        let bad = |parameter, value, mend| TraceError::BadParameter { workload: "server", parameter, value, mend };
+        let bad = |parameter, value, remedy| TraceError::BadParameter { workload: "server", parameter, value, remedy };
         if self.threads == 0 || self.threads > THREADS_MAX {
             return Err(bad("threads", self.threads as u64, "must be from 1 to 1024"));
         }

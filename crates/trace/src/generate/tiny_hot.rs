@@ -23,8 +23,8 @@ impl Default for TinyHot {
 impl TinyHot {
     pub(super) fn program(&self) -> Result<TinyHotProgram, TraceError> {
         if self.cycles == 0 {
-            let (parameter, mend) = ("cycles", "must be at least 1");
-            return Err(TraceError::BadParameter { workload: "tiny-hot", parameter, value: 0, mend });
+            let (parameter, remedy) = ("cycles", "must be at least 1");
+            return Err(TraceError::BadParameter { workload: "tiny-hot", parameter, value: 0, remedy });
         }
         Ok(TinyHotProgram { parameters: self.clone(), cycles_left: self.cycles })
     }

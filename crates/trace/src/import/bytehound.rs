@@ -51,7 +51,7 @@ fn is_plausible(record: &[u8], slots: u64) -> bool {
 fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
     let head = input.head()?;
     let start =
-        layout(head.bytes()).ok_or_else(|| Failure::new("this is not a file of `bytehound export-replay`", MEND))?;
+        layout(head.bytes()).ok_or_else(|| Failure::new("this is not a file of `bytehound export-replay`", REMEDY))?;
     let slots = next::<8>(input)?.map_or(0, |bytes| u64_at(&bytes, 0));
     if start == 16 {
         next::<8>(input)?;
@@ -67,7 +67,7 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
             continue;
         }
         if slot >= slots {
-            return Err(Failure::new(format!("slot {slot} is none of the {slots} of this file"), MEND));
+            return Err(Failure::new(format!("slot {slot} is none of the {slots} of this file"), REMEDY));
         }
         let address = slot + 1;
         let op = match kind {
@@ -94,7 +94,7 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
                 call: ReallocCall::Realloc,
                 initial_touch: InitialTouch::None,
             },
-            other => return Err(Failure::new(format!("record kind {other} is not from 0 to 5"), MEND)),
+            other => return Err(Failure::new(format!("record kind {other} is not from 0 to 5"), REMEDY)),
         };
         sink.push_in_order(time_us.saturating_mul(1000), 0, op)?;
     }
@@ -104,4 +104,4 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
     Ok(())
 }
 
-const MEND: &str = "use another copy; `bytehound export-replay -o FILE` writes it";
+const REMEDY: &str = "use another copy; `bytehound export-replay -o FILE` writes it";

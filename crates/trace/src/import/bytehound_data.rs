@@ -1,11 +1,13 @@
-//! bytehound's recordings, `memory-profiling_*.dat`: what `libbytehound.so`, `bytehound gather` and `bytehound squeeze` write, in
-//! all versions from 0.1 to 0.11.
+//! bytehound's recordings, `memory-profiling_*.dat`, as `libbytehound.so`, `bytehound gather` and `bytehound squeeze` of
+//! versions 0.1 to 0.11 write them.
 //!
-//! Chunks ([`Chunks`]) hold one stream of events: a u32 that says which kind, then the kind's fields without gaps, little-endian. A
-//! version adds kinds and changes none. Times are microseconds of the monotonic clock, taken after the call.
+//! Chunks ([`Chunks`]) contain one stream of events: a u32 with the kind, then the kind's fields without gaps,
+//! little-endian. New versions add kinds and never change old ones. Times are microseconds of the monotonic clock, taken
+//! after the call.
 //!
-//! Since 0.6 an event names its block by an id that is never used again. The events of one block stand in order; others may stand
-//! apart by as much as bytehound's thread writes at once, so they are sorted by time. Older files name blocks by address.
+//! Since 0.6 an event identifies its block by an id that is never reused. The events of one block are in order. Events of
+//! different blocks may be out of order by as much as bytehound's thread writes at once, so they are sorted by time. Older
+//! files identify blocks by address.
 
 mod chunks;
 mod events;
@@ -30,46 +32,46 @@ pub(super) const FORMAT: Format = Format {
     unknown: &[
         "times below a microsecond",
         "alignment",
-        "calls that failed, but for realloc, which stands as free",
+        "calls that failed, except realloc, which is recorded as free",
         "call sites",
     ],
     convert,
 };
 
-const MEND: &str = "take another copy, or record again";
+const REMEDY: &str = "take another copy, or record again";
 
-/// Where made-up addresses begin: above those that a program has.
+/// First synthetic address: above all addresses that a program can have.
 const ADDRESSES_START: u64 = 1 << 56;
 
-/// An allocation's flag: calloc.
+/// The flag of allocations by calloc.
 const IS_CALLOC: u32 = 1 << 31;
 
-/// What a block is named by: its thread and its number there.
+/// The id of a block: its thread and its number in the thread.
 type Id = [u64; 2];
-/// The id of a block that was made while bytehound did not record.
+/// The id of blocks allocated while bytehound did not record.
 const UNTRACKED: Id = [0, 0];
 
-/// The settings under which bytehound leaves out what lived shortly.
+/// The settings with which bytehound omits short-lived blocks.
 const CULLING: [&[u8]; 2] =
     [b"MEMORY_PROFILER_CULL_TEMPORARY_ALLOCATIONS=1", b"MEMORY_PROFILER_CULL_TEMPORARY_ALLOCATIONS=true"];
 
-/// Live blocks that have an id, and the addresses made up for them. Those are never used again, so that no order of events
-/// can mix two blocks up.
+/// The live blocks with ids, and their synthetic addresses. These are never reused, so that events out of order cannot
+/// confuse two blocks.
 #[derive(Default)]
 struct Blocks {
     live: HashMap<Id, u64>,
-    made_up: u64,
+    synthetic: u64,
 }
 
 impl Blocks {
-    fn born(&mut self, id: Id) -> u64 {
-        let address = ADDRESSES_START + self.made_up;
-        self.made_up += 1;
+    fn add(&mut self, id: Id) -> u64 {
+        let address = ADDRESSES_START + self.synthetic;
+        self.synthetic += 1;
         self.live.insert(id, address);
         address
     }
 
-    /// The address of a block that changes. One that was never seen keeps its own, where nothing is live.
+    /// The address of a block that is resized or freed. An unknown block keeps its own address, at which no block is live.
     fn known(&self, id: Option<Id>, pointer: u64) -> u64 {
         id.and_then(|id| self.live.get(&id).copied()).unwrap_or(pointer)
     }
@@ -86,13 +88,15 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
             Ok(false) | Err(_) => break,
         }
     }
-    // A killed program's file ends anywhere.
+    // If the program was killed, the file can end anywhere.
     if chunks.is_cut() {
         sink.quality.unfinished_calls += 1;
-        sink.note("the file ends within a chunk or an event: the program was killed, or the file cut".to_string());
+        sink.note(
+            "the file ends within a chunk or an event: the program was killed, or the file is truncated".to_string(),
+        );
     }
     if reading.is_culled {
-        sink.note("bytehound has left blocks out that lived shortly".to_string());
+        sink.note("bytehound has omitted short-lived blocks".to_string());
     }
     Ok(())
 }
@@ -102,7 +106,7 @@ struct Reading {
     is_culled: bool,
 }
 
-/// What the events of allocations and resizes end with.
+/// The last fields of allocations and resizes.
 struct Body {
     pointer: u64,
     size: u64,
@@ -119,7 +123,7 @@ fn body(chunks: &mut Chunks) -> Result<Body, Failure> {
 }
 
 impl Reading {
-    /// Takes the next event; false at the end.
+    /// Reads the next event; false at the end.
     fn next_event(&mut self, chunks: &mut Chunks, sink: &mut Sink) -> Result<bool, Failure> {
         if chunks.is_at_end()? {
             return Ok(false);
@@ -131,7 +135,7 @@ impl Reading {
             events::ALLOC | events::ALLOC_EX => {
                 let [time_us] = chunks.u64s()?;
                 let Body { pointer, size, thread, call } = body(chunks)?;
-                let address = id.map_or(pointer, |id| self.blocks.born(id));
+                let address = id.map_or(pointer, |id| self.blocks.add(id));
                 let op = RawOp::Alloc { address, size, align_log2: 0, call, initial_touch: InitialTouch::None };
                 sink.push_at(nanoseconds(time_us), thread, op)?;
             }
@@ -140,7 +144,7 @@ impl Reading {
                 let Body { pointer, size, thread, .. } = body(chunks)?;
                 let old = self.blocks.known(id, old_pointer);
                 let new = match id {
-                    Some(id) if !self.blocks.live.contains_key(&id) => self.blocks.born(id),
+                    Some(id) if !self.blocks.live.contains_key(&id) => self.blocks.add(id),
                     Some(_) => old,
                     None => pointer,
                 };

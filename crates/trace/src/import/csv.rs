@@ -30,7 +30,7 @@ pub(super) const FORMAT: Format = Format {
 const MARKS_UNNAMED_MAX: u64 = 1 << 12;
 const SITES_UNNAMED_MAX: u64 = 1 << 20;
 
-const MEND: &str = "correct the row; docs/reference/export.md describes the columns";
+const REMEDY: &str = "correct the row; docs/reference/export.md describes the columns";
 
 /// Column names, in the order of [`Columns::at`].
 const NAMES: [&str; 14] = [
@@ -124,7 +124,7 @@ impl Columns {
 }
 
 fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
-    let refused = |why: String| Failure::new(why, MEND);
+    let refused = |why: String| Failure::new(why, REMEDY);
     let Some(head) = input.line(Lines::Table)? else { return Err("the table is empty".into()) };
     let columns = Columns::find(head).map_err(refused)?;
     let mut program = Program::default();
@@ -238,7 +238,7 @@ fn cells(line: &str) -> Result<Vec<Cow<'_, str>>, String> {
     let mut cells = Vec::with_capacity(NAMES.len() + 1);
     let mut rest = line;
     loop {
-        let (cell, behind) = match rest.strip_prefix('"') {
+        let (cell, after) = match rest.strip_prefix('"') {
             Some(quoted) => quoted_cell(quoted)?,
             None => {
                 let end = rest.find(',').unwrap_or(rest.len());
@@ -246,9 +246,9 @@ fn cells(line: &str) -> Result<Vec<Cow<'_, str>>, String> {
             }
         };
         cells.push(cell);
-        match behind.strip_prefix(',') {
+        match after.strip_prefix(',') {
             Some(more) => rest = more,
-            None if behind.is_empty() => return Ok(cells),
+            None if after.is_empty() => return Ok(cells),
             None => return Err("text follows after the closing quote of a cell".to_string()),
         }
     }

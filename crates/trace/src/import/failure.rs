@@ -11,24 +11,24 @@ pub(super) enum Failure {
         /// What is wrong.
         why: Cow<'static, str>,
         /// What to do.
-        mend: &'static str,
+        remedy: &'static str,
     },
     /// An error that already has its place.
     Trace(TraceError),
 }
 
-/// What to do, where an error does not say it.
-const MEND: &str = "correct the file there, or name the format with --from";
+/// What to do about an error that does not say it.
+const REMEDY: &str = "correct the file there, or name the format with --from";
 
 impl Failure {
-    pub(super) fn new(why: impl Into<Cow<'static, str>>, mend: &'static str) -> Self {
-        Failure::Refused { why: why.into(), mend }
+    pub(super) fn new(why: impl Into<Cow<'static, str>>, remedy: &'static str) -> Self {
+        Failure::Refused { why: why.into(), remedy }
     }
 }
 
 impl From<&'static str> for Failure {
     fn from(why: &'static str) -> Self {
-        Failure::new(why, MEND)
+        Failure::new(why, REMEDY)
     }
 }
 

@@ -46,7 +46,7 @@ const POINTERS: u8 = 8;
 const SYNCS: u8 = 9;
 const THREADS: u8 = 10;
 const START: u8 = 11;
-const MEND: &str = "use another copy; glibc's trace2wl writes such files";
+const REMEDY: &str = "use another copy; glibc's trace2wl writes such files";
 
 fn looks_like_head(bytes: &[u8]) -> bool {
     let mut rest = bytes;
@@ -69,19 +69,19 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
     head.announced(SYNCS)?;
     let threads = head.announced(THREADS)?;
     if threads > THREADS_MAX {
-        return Err(head.refuse(format!("{threads} threads, above {THREADS_MAX}"), MEND));
+        return Err(head.refuse(format!("{threads} threads, above {THREADS_MAX}"), REMEDY));
     }
     let mut starts = Vec::new();
     for _ in 0..threads {
         starts.push(head.announced(START)?);
     }
     if head.code()? != DONE {
-        return Err(head.refuse("the header does not end after its threads".to_string(), MEND));
+        return Err(head.refuse("the header does not end after its threads".to_string(), REMEDY));
     }
     let mut ends = starts.clone();
     ends.sort_unstable();
     if ends.first().is_some_and(|&first| first < head.here()) || ends.windows(2).any(|pair| pair[0] == pair[1]) {
-        return Err(head.refuse("two threads, or a thread and the header, have the same offset".to_string(), MEND));
+        return Err(head.refuse("two threads, or a thread and the header, have the same offset".to_string(), REMEDY));
     }
     ends.push(bytes);
     // A stream ends where the next one in the file begins, so no byte is read twice.
@@ -176,7 +176,7 @@ impl Turns<'_> {
                 "the threads wait for each other, or for a sync that is never released".to_string(),
                 "use another copy; no program can have produced these syncs",
             ),
-            None => Failure::new("the threads wait for each other", MEND),
+            None => Failure::new("the threads wait for each other", REMEDY),
         }
     }
 }
@@ -219,6 +219,6 @@ fn call(code: u8, stream: &mut Stream<'_>, pointers: u64) -> Result<RawOp, Failu
         }
         13 => alloc(stream, AllocCall::Valloc, PAGE_LOG2)?,
         14 => alloc(stream, AllocCall::Pvalloc, PAGE_LOG2)?,
-        other => return Err(stream.refuse(format!("operation {other} is unknown"), MEND)),
+        other => return Err(stream.refuse(format!("operation {other} is unknown"), REMEDY)),
     })
 }

@@ -1,4 +1,4 @@
-//! What a converter reads: bytes or lines, with the place of each for error messages.
+//! The input of a converter: bytes or lines, with the position of each for error messages.
 
 use super::failure::Failure;
 use crate::error::{Place, TraceError};
@@ -11,36 +11,36 @@ const HEAD_BYTES: u64 = 16 << 10;
 /// Longer lines belong to no known format of other programs.
 const LINE_BYTES_MAX: u64 = 4096;
 
-/// Longest line of [`Lines::Table`]: a footer of 2^26 bytes, each of them a quote that is doubled.
+/// Longest line of [`Lines::Table`]: a footer of 2^26 quotes, each doubled.
 const ROW_BYTES_MAX: u64 = (1 << 27) + 4096;
 
-/// What some programs write before text.
+/// The mark that some programs write before text.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// A source file, or a member of an archive, decompressed while it is read.
 pub(super) struct Input<'a> {
     path: PathBuf,
     member: Option<String>,
-    /// Whether the bytes come out of a decompressor.
+    /// Whether the bytes come from a decompressor.
     packed: bool,
     reader: Box<dyn BufRead + 'a>,
     /// Lines read.
     line: u64,
     /// Bytes read.
     offset: u64,
-    /// Where the record began that is being read, in formats that have records.
+    /// Offset of the current record, in formats with records.
     record_start: Option<u64>,
     bytes: Vec<u8>,
 }
 
-/// What [`Input::line`] does with lines that belong to no format.
+/// How [`Input::line`] handles comments and long lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lines {
-    /// Comments (`#`) are skipped, a line that is too long is an error.
+    /// Skips comments (`#`). A line that is too long is an error.
     Strict,
-    /// Other programs write between the lines: each line is given out, one that is too long without its end.
+    /// For output that other programs write to, as well: returns every line, and truncates those that are too long.
     Mixed,
-    /// Rows of hksim's own tables, which hold a trace's header and footer: long ones are no error.
+    /// For hksim's own tables, which contain a trace's header and footer: rows may be long.
     Table,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Head {
 }
 
 impl<'a> Input<'a> {
-    /// `packed`: whether the bytes come out of a decompressor.
+    /// `packed`: whether the bytes come from a decompressor.
     pub(super) fn new(path: &Path, member: Option<String>, packed: bool, reader: Box<dyn BufRead + 'a>) -> Self {
         let path = path.to_path_buf();
         Input { path, member, packed, reader, line: 0, offset: 0, record_start: None, bytes: Vec::new() }
@@ -74,8 +74,7 @@ impl<'a> Input<'a> {
         self.member.as_deref()
     }
 
-    /// The file, where it holds the very bytes that are read here (no container): a converter may open it again to read
-    /// it at several places.
+    /// The file, if it is not a container. A converter may open it again, to read it at several offsets.
     pub(super) fn plain_path(&self) -> Option<&Path> {
         (!self.packed && self.member.is_none()).then_some(&self.path)
     }
@@ -90,11 +89,11 @@ impl<'a> Input<'a> {
         self.offset
     }
 
-    /// The first bytes, which stay to be read.
+    /// The first bytes, without consuming them.
     pub(super) fn head(&mut self) -> Result<Head, TraceError> {
         let mut bytes = Vec::new();
         let read = (&mut self.reader).take(HEAD_BYTES).read_to_end(&mut bytes);
-        // Damage further in is found, with its place, by whoever reads that far.
+        // Damage after the first byte is reported, with its position, when the converter reads it.
         if let (Err(why), true) = (read, bytes.is_empty()) {
             return Err(self.place_error(self.read_failure(why)));
         }
@@ -103,7 +102,7 @@ impl<'a> Input<'a> {
         Ok(Head { more: bytes.len() as u64 == HEAD_BYTES, bytes })
     }
 
-    /// The next line that is not blank, without white space around it. What is not UTF-8 is replaced by U+FFFD.
+    /// The next line that is not blank, without surrounding white space. Invalid UTF-8 is replaced by U+FFFD.
     pub(super) fn line(&mut self, lines: Lines) -> Result<Option<&str>, Failure> {
         loop {
             self.bytes.clear();
@@ -118,7 +117,7 @@ impl<'a> Input<'a> {
             if length as u64 == bytes_max && self.bytes.last() != Some(&b'\n') {
                 if lines != Lines::Mixed {
                     let why = format!("the line is longer than {} bytes", bytes_max - 1);
-                    return Err(Failure::new(why, "this is no text trace"));
+                    return Err(Failure::new(why, "this is not a text trace"));
                 }
                 let skipped = self.reader.skip_until(b'\n').map_err(|why| self.read_failure(why))?;
                 self.offset += skipped as u64;
@@ -137,7 +136,7 @@ impl<'a> Input<'a> {
         Ok(std::str::from_utf8(&self.bytes).ok().map(str::trim))
     }
 
-    /// Fills `to` as far as there are bytes and returns how many there were: fewer only at the end.
+    /// Fills `to`. Returns the number of bytes, which is smaller only at the end of the input.
     pub(super) fn fill(&mut self, to: &mut [u8]) -> Result<usize, Failure> {
         let mut filled = 0;
         while filled < to.len() {
@@ -152,7 +151,7 @@ impl<'a> Input<'a> {
         Ok(filled)
     }
 
-    /// What is read next is a record: failures name its first byte, until the next one begins.
+    /// Begins a record. Failures report the offset of its first byte until the next record begins.
     pub(super) fn begin_record(&mut self) {
         self.record_start = Some(self.offset);
     }
@@ -168,18 +167,18 @@ impl<'a> Input<'a> {
         Ok(next)
     }
 
-    /// Whether nothing is left to be read.
+    /// Whether all input was read.
     pub(super) fn is_at_end(&mut self) -> Result<bool, Failure> {
         let left = self.reader.fill_buf().map(|bytes| bytes.len());
         Ok(left.map_err(|why| self.read_failure(why))? == 0)
     }
 
-    /// Counts bytes that a converter read by [`Input::plain_path`].
+    /// Counts bytes that a converter read through [`Input::plain_path`].
     pub(super) fn count(&mut self, bytes: u64) {
         self.offset += bytes;
     }
 
-    /// A failed read: of a plain file the system's fault, else damage.
+    /// The failure for a failed read: the system's error for a plain file, otherwise damaged data.
     fn read_failure(&self, why: io::Error) -> Failure {
         if self.packed {
             return Failure::new(format!("the compressed data is cut short or damaged ({why})"), "take another copy");
@@ -187,11 +186,11 @@ impl<'a> Input<'a> {
         Failure::Trace(TraceError::io(&self.path, "read", why))
     }
 
-    /// The failure, at the place read last: a line, if lines were read, else a record's first byte, else a byte.
+    /// The failure at the last position: the line if lines are read, the first byte of the record, or the offset.
     pub(super) fn place_error(&self, failure: Failure) -> TraceError {
-        let (why, mend) = match failure {
+        let (why, remedy) = match failure {
             Failure::Trace(why) => return why,
-            Failure::Refused { why, mend } => (why.into_owned(), mend),
+            Failure::Refused { why, remedy } => (why.into_owned(), remedy),
         };
         let file = match &self.member {
             Some(member) => format!("{}!{member}", self.path.display()),
@@ -199,18 +198,18 @@ impl<'a> Input<'a> {
         };
         let place =
             if self.line > 0 { Place::Line(self.line) } else { Place::Byte(self.record_start.unwrap_or(self.offset)) };
-        TraceError::Import { file, place, why, mend }
+        TraceError::Import { file, place, why, remedy }
     }
 }
 
 impl Head {
-    /// The bytes: all there are, or the first 16 KiB.
+    /// The first 16 KiB, or all bytes if there are fewer.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The lines that are neither blank nor comments (`#`), without white space around them. One that goes on beyond the
-    /// head is left out.
+    /// The lines that are neither blank nor comments (`#`), without surrounding white space. A line that continues after the
+    /// head is omitted.
     pub(super) fn lines(&self) -> impl Iterator<Item = &str> {
         let bytes = self.bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&self.bytes);
         let whole = match bytes.iter().rposition(|&byte| byte == b'\n') {

@@ -28,7 +28,8 @@ pub(super) const FORMAT: Format = Format {
 };
 
 const PAGE_LOG2: u8 = 12;
-const MEND: &str = "expected `shard,addr,nsecs,hpa_alloc|hpa_dalloc,size` or `shard,0|1,bytes or index,nsecs,frequent`";
+const REMEDY: &str =
+    "expected `shard,addr,nsecs,hpa_alloc|hpa_dalloc,size` or `shard,0|1,bytes or index,nsecs,frequent`";
 
 /// The two forms of a line.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -108,7 +109,7 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
         if layout.is_none() && is_title(line) {
             continue;
         }
-        let refused = || Failure::new("not a line of jemalloc's page allocator", MEND);
+        let refused = || Failure::new("not a line of jemalloc's page allocator", REMEDY);
         let layout = *layout.get_or_insert(Layout::of(line).ok_or_else(refused)?);
         let Line { shard, time_ns, op } = layout.parse(line).ok_or_else(refused)?;
         let op = match op {

@@ -1,7 +1,7 @@
-//! LZ4 frames, decompressed while they are read: one after another, and between them frames to be skipped.
+//! LZ4 files, decompressed while they are read: a sequence of frames, with skippable frames between them.
 //!
-//! A [`FrameDecoder`] reads one frame: a second one with another block size would break its assertions. It takes a source that
-//! ends between two blocks for the end of the frame, so [`Source`] notes the end, which a whole frame never reads.
+//! Each frame gets its own [`FrameDecoder`], whose assertions fail if the block size changes. The decoder accepts a source
+//! that ends between two blocks. Therefore [`Source`] records whether the end was reached, which complete frames never do.
 
 use lz4_flex::frame::{Error, FrameDecoder};
 use std::io::{self, BufRead, Read};
@@ -9,15 +9,15 @@ use std::mem;
 
 /// First bytes of a frame.
 pub(super) const MAGIC: [u8; 4] = 0x184D_2204u32.to_le_bytes();
-/// First bytes of a frame to be skipped, but for the low four bits.
+/// First bytes of a skippable frame, except for the low four bits.
 const MAGIC_SKIPPED: u32 = 0x184D_2A50;
 
-/// Whether these bytes begin a frame to be skipped: zstd has the same.
+/// Whether these bytes begin a skippable frame. Those of zstd are the same.
 pub(super) fn is_skipped(magic: [u8; 4]) -> bool {
     u32::from_le_bytes(magic) & !0xF == MAGIC_SKIPPED
 }
 
-/// Reads over the rest of a frame to be skipped, behind its first four bytes.
+/// Skips the rest of a skippable frame after its first four bytes.
 pub(super) fn skip(mut reader: impl Read) -> io::Result<()> {
     let mut length = [0; 4];
     reader.read_exact(&mut length)?;
@@ -28,12 +28,12 @@ pub(super) fn skip(mut reader: impl Read) -> io::Result<()> {
     Ok(())
 }
 
-/// What is wrong, in words: the decoder's own errors print as they stand in its source.
+/// Describes an error in words. The decoder's own messages are names of its source code.
 fn in_words(why: &io::Error) -> String {
     let of_decoder = why.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     match of_decoder {
         Some(Error::ContentLengthError { expected, actual }) => {
-            format!("the frame's header says {expected} bytes of contents, and {actual} came")
+            format!("a frame has {actual} bytes of contents, but its header says {expected}")
         }
         Some(Error::ContentChecksumError) => "the checksum of a frame's contents is wrong".into(),
         Some(Error::BlockChecksumError) => "the checksum of a block is wrong".into(),
@@ -41,26 +41,26 @@ fn in_words(why: &io::Error) -> String {
         Some(Error::DecompressionError(inner)) => format!("a block is damaged: {inner}"),
         Some(Error::BlockTooBig | Error::InvalidBlockInfo) => "a block is larger than its frame's header allows".into(),
         Some(Error::UnsupportedBlocksize(_) | Error::ReservedBitsSet) => "a frame's header is damaged".into(),
-        Some(Error::UnsupportedVersion(_)) => "a frame is of another version of LZ4 than 1".into(),
+        Some(Error::UnsupportedVersion(_)) => "a frame's LZ4 version is not 1".into(),
         Some(Error::DictionaryNotSupported) => "a frame needs a dictionary, which is not supported".into(),
         _ => why.to_string(),
     }
 }
 
-/// A reader of one frame after another.
+/// A reader of all frames.
 pub(super) struct Lz4<R: BufRead>(State<R>);
 
 enum State<R: BufRead> {
     Between(R),
     Within(FrameDecoder<Source<R>>),
     Ended,
-    /// A read failed. Each further one fails too: what follows damage must not be taken for what comes next.
+    /// A read failed. All further reads fail, too, so that damaged data is never followed by other data.
     Failed(String),
 }
 
-/// What a frame is read from.
+/// The input of a decoder.
 struct Source<R> {
-    /// The frame's first bytes, which are read already, as far as they were not handed out.
+    /// The frame's first bytes, which were read before the rest of it.
     magic: io::Cursor<[u8; 4]>,
     reader: R,
     has_ended: bool,
@@ -86,7 +86,7 @@ fn next_frame<R: BufRead>(mut reader: R) -> io::Result<Option<FrameDecoder<Sourc
             return Ok(Some(FrameDecoder::new(Source { magic: io::Cursor::new(magic), reader, has_ended: false })));
         }
         if !is_skipped(magic) {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "no frame begins where the last one ended"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "there is data after the last frame"));
         }
         skip(&mut reader)?;
     }
@@ -98,7 +98,7 @@ impl<R: BufRead> Lz4<R> {
         Lz4(State::Between(source))
     }
 
-    /// The state after this one, and the bytes that were read on the way.
+    /// Performs one step. Returns the next state and the number of bytes read.
     fn step(state: State<R>, to: &mut [u8]) -> io::Result<(State<R>, usize)> {
         Ok(match state {
             State::Between(reader) => (next_frame(reader)?.map_or(State::Ended, State::Within), 0),
@@ -172,16 +172,17 @@ mod tests {
         packed.extend([0x51, 0x2A, 0x4D, 0x18, 3, 0, 0, 0, 1, 2, 3]);
         let second = packed.len();
         packed.extend(frame(FrameInfo::new().content_size(Some(20)), &contents[..20]));
-        let borders = [0, first.len(), second, packed.len()];
-        let near = |cut: &usize| cut.is_multiple_of(997) || borders.iter().any(|border| border.abs_diff(*cut) < 30);
+        let boundaries = [0, first.len(), second, packed.len()];
+        let near =
+            |cut: &usize| cut.is_multiple_of(997) || boundaries.iter().any(|boundary| boundary.abs_diff(*cut) < 30);
         // Between the two blocks of the first frame.
         let block_bytes = u32::from_le_bytes(first[7..11].try_into().unwrap()) & (u32::MAX >> 1);
         let cuts = (0..=packed.len()).filter(near).chain([7 + 4 + block_bytes as usize]);
         for cut in cuts {
             let mut reader = Lz4::new(&packed[..cut]);
             let done = io::copy(&mut reader, &mut io::sink());
-            assert_eq!(done.is_ok(), borders.contains(&cut), "cut at {cut}: {done:?}");
-            assert_eq!(reader.read(&mut [0]).is_ok(), done.is_ok(), "asked again after a cut at {cut}");
+            assert_eq!(done.is_ok(), boundaries.contains(&cut), "cut at {cut}: {done:?}");
+            assert_eq!(reader.read(&mut [0]).is_ok(), done.is_ok(), "a second read after a cut at {cut}");
         }
     }
 
@@ -197,8 +198,8 @@ mod tests {
         let mut sized = frame(FrameInfo::new().content_size(Some(9)), b"some text");
         sized.truncate(sized.len() - 4 - 9 - 4);
         sized.extend([0; 4]);
-        let why = unpacked(&sized).expect_err("nothing came").to_string();
-        assert_eq!(why, "lz4: the frame's header says 9 bytes of contents, and 0 came");
+        let why = unpacked(&sized).expect_err("an empty frame").to_string();
+        assert_eq!(why, "lz4: a frame has 0 bytes of contents, but its header says 9");
         let skipped = [0x50, 0x2A, 0x4D, 0x18, 0xFF, 0xFF, 0xFF, 0xFF, 1];
         for packed in [&checksum[..], &large, &foreign, &skipped] {
             let why = unpacked(packed).expect_err("damaged").to_string();

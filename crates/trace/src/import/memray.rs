@@ -30,7 +30,7 @@ const VERSION: u32 = 13;
 /// Offset of the flag for a file with sums instead of allocations: after magic, two versions and a flag.
 const FILE_FORMAT_AT: usize = 7 + 4 + 4 + 1;
 const AGGREGATED: u8 = 1;
-const MEND: &str = "use another copy, or record again with `memray run -o FILE`";
+const REMEDY: &str = "use another copy, or record again with `memray run -o FILE`";
 /// Alignment of valloc and pvalloc.
 const PAGE_LOG2: u8 = 12;
 /// Recent addresses that a record can refer to by index.
@@ -42,7 +42,7 @@ pub(super) fn is_aggregated(head: &Head) -> bool {
 }
 
 fn cut() -> Failure {
-    Failure::new("the file ends within a record", MEND)
+    Failure::new("the file ends within a record", REMEDY)
 }
 
 fn byte(input: &mut Input) -> Result<u8, Failure> {
@@ -72,7 +72,7 @@ fn varint(input: &mut Input) -> Result<u64, Failure> {
             return Ok(value);
         }
     }
-    Err(Failure::new("a number has more than 64 bits", MEND))
+    Err(Failure::new("a number has more than 64 bits", REMEDY))
 }
 
 /// A number stored as the difference from the last, with the sign in the lowest bit.
@@ -97,7 +97,7 @@ struct State {
 fn head(input: &mut Input) -> Result<bool, Failure> {
     let magic: [u8; MAGIC.len()] = bytes(input)?;
     if magic != MAGIC {
-        return Err(Failure::new("a memray file begins with `memray`", MEND));
+        return Err(Failure::new("a memray file begins with `memray`", REMEDY));
     }
     let version = u32::from_le_bytes(bytes(input)?);
     if version != VERSION {
@@ -185,7 +185,7 @@ impl State {
                     byte(input)?;
                 }
             }
-            other => return Err(Failure::new(format!("no record begins with byte {other}"), MEND)),
+            other => return Err(Failure::new(format!("no record begins with byte {other}"), REMEDY)),
         }
         Ok(())
     }
@@ -223,7 +223,7 @@ impl State {
                 self.mappings += 1;
                 return Ok(());
             }
-            other => return Err(Failure::new(format!("no function has number {other}"), MEND)),
+            other => return Err(Failure::new(format!("no function has number {other}"), REMEDY)),
         };
         let size = self.size(input)?;
         let op = RawOp::Alloc { address, size, align_log2, call, initial_touch: InitialTouch::None };

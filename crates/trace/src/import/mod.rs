@@ -146,7 +146,7 @@ pub struct ImportReport {
     pub objects_peak: u32,
     /// What was left out, guessed or repaired.
     pub quality: Quality,
-    /// [`Quality::share`]: the share of calls known to have been made that the trace holds unaltered, from 0 to 1.
+    /// [`Quality::share`]: the share of all known calls that the trace contains unaltered, from 0 to 1.
     pub share: f64,
     /// What the format does not record.
     pub unknown: &'static [&'static str],

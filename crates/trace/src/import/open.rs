@@ -1,4 +1,4 @@
-//! The file around the trace: plain, gz, bz2, xz, zstd, lz4 or a zip archive, told apart by the first bytes.
+//! Opens the container of a trace: a plain, gz, bz2, xz, zstd or lz4 file, or a zip archive, recognised by the first bytes.
 
 use super::ctf;
 use super::lz4::{self, Lz4};
@@ -13,26 +13,26 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use zip::ZipArchive;
 
-/// Most memory an xz stream may ask for: four times what `xz -9` makes.
+/// Maximum memory that decoding xz may need: four times that of files from `xz -9`.
 const XZ_MEMORY_BYTES_MAX: u64 = 256 << 20;
 
-/// Most members of a zip archive: far above any with a trace in it.
+/// Maximum number of members of a zip archive: far above that of any archive with a trace.
 const ZIP_MEMBERS_MAX: usize = 1 << 20;
 
-/// What the trace lies in.
+/// The container of a trace.
 pub(super) enum Container {
     /// One stream, decompressed while it is read.
     Stream {
         /// Its bytes.
         reader: Box<dyn BufRead>,
-        /// Whether a decompressor stands before them.
+        /// Whether they come from a decompressor.
         packed: bool,
     },
     /// Several files.
     Zip(Box<ZipArchive<BufReader<File>>>),
 }
 
-/// Opens a regular file, standard input (`-`) or LTTng's folder, and whatever container its first bytes announce.
+/// Opens a regular file, standard input (`-`) or an LTTng folder, and recognises its container by the first bytes.
 pub(super) fn container(path: &Path) -> Result<Container, TraceError> {
     if path.as_os_str() == "-" {
         return standard_input(path);
@@ -57,7 +57,7 @@ pub(super) fn container(path: &Path) -> Result<Container, TraceError> {
     stream(path, Box::new(file))
 }
 
-/// What comes on standard input. An archive has its table at the end, so it cannot come so.
+/// Opens standard input. It cannot be an archive, whose table is at the end.
 fn standard_input(path: &Path) -> Result<Container, TraceError> {
     let mut input = io::stdin().lock();
     if input.fill_buf().map_err(|why| TraceError::io(path, "read", why))?.starts_with(b"PK\x03\x04") {
@@ -96,7 +96,7 @@ pub(super) fn member<'a>(
     Ok(Some((name, reader)))
 }
 
-/// A reader, and whether a decompressor was put before it.
+/// A reader of the file, or of a decompressor's output.
 enum Unpacked<'a> {
     Plain(Box<dyn BufRead + 'a>),
     Stream(Box<dyn BufRead + 'a>),
@@ -110,14 +110,14 @@ impl<'a> Unpacked<'a> {
     }
 }
 
-/// Puts the decompressor that the first bytes ask for before the reader.
+/// Adds the decompressor that the first bytes indicate.
 fn unpack<'a>(mut reader: Box<dyn BufRead + 'a>) -> io::Result<Unpacked<'a>> {
     let mut magic = Vec::new();
     (&mut reader).take(6).read_to_end(&mut magic)?;
-    // zstd and lz4 have the same frames to be skipped: what comes behind them tells which it is.
-    let mut is_behind_skipped = false;
+    // zstd and lz4 share the format of skippable frames. The first other frame decides which it is.
+    let mut has_skipped = false;
     while magic.first_chunk().is_some_and(|first| lz4::is_skipped(*first)) {
-        is_behind_skipped = true;
+        has_skipped = true;
         lz4::skip(Cursor::new(&magic[4..]).chain(&mut reader))?;
         magic.clear();
         (&mut reader).take(6).read_to_end(&mut magic)?;
@@ -135,8 +135,8 @@ fn unpack<'a>(mut reader: Box<dyn BufRead + 'a>) -> io::Result<Unpacked<'a>> {
         Box::new(zstd::Decoder::with_buffer(reader)?)
     } else if is(&lz4::MAGIC) {
         Box::new(Lz4::new(reader))
-    } else if is_behind_skipped {
-        let why = "no frame of zstd or lz4 comes behind those to be skipped";
+    } else if has_skipped {
+        let why = "no zstd or lz4 frame follows the skippable frames";
         return Err(io::Error::new(io::ErrorKind::InvalidData, why));
     } else {
         return Ok(Unpacked::Plain(Box::new(reader)));

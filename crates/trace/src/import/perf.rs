@@ -28,7 +28,7 @@ pub(super) const FORMAT: Format = Format {
     convert,
 };
 
-const MEND: &str = "set the probes with docs/reference/malloc-probes.sh";
+const REMEDY: &str = "set the probes with docs/reference/malloc-probes.sh";
 
 /// A parsed line of a probe.
 struct Probe<'a> {
@@ -122,7 +122,7 @@ impl Calls {
                 _ => Ok(()),
             };
         }
-        let missing = || Failure::new("the probe shows fewer values than the function has arguments", MEND);
+        let missing = || Failure::new("the probe shows fewer values than the function has arguments", REMEDY);
         let arguments = values(probe.values, arguments(function)).ok_or_else(missing)?;
         let call = Open { function, arguments };
         match self.open.get_mut(&probe.tid) {
@@ -146,13 +146,13 @@ impl Calls {
 
     fn returned(&mut self, probe: &Probe, open: Open, sink: &mut Sink) -> Result<(), Failure> {
         self.open.remove(&probe.tid);
-        let missing = || Failure::new("the probe does not show what the function returned", MEND);
+        let missing = || Failure::new("the probe does not show what the function returned", REMEDY);
         let [result, ..] = values(probe.values, 1).ok_or_else(missing)?;
         let op = match open.function {
             Function::Aligned(AllocCall::PosixMemalign) => {
                 // `result` is an error number.
                 let [_, align, size] = open.arguments;
-                let made = if result as u32 == 0 { self.unseen.born(align) } else { 0 };
+                let made = if result as u32 == 0 { self.unseen.new_address(align) } else { 0 };
                 open.function.op([align, size, 0], made)?
             }
             function => self.unseen.found(function.op(open.arguments, result)?, sink),

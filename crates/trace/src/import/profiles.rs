@@ -9,7 +9,7 @@ use std::path::Path;
 struct Kind {
     name: &'static str,
     recognise: fn(&Head) -> bool,
-    mend: &'static str,
+    remedy: &'static str,
 }
 
 const RECORD: &str = "record the program's calls: hksim record -- PROGRAM (docs/reference/import.md lists the tools whose traces can be imported)";
@@ -18,38 +18,38 @@ const KINDS: &[Kind] = &[
     Kind {
         name: "a heap profile of jemalloc, which holds only sums, no events",
         recognise: |head| first_line(head).starts_with("heap_v2/"),
-        mend: RECORD,
+        remedy: RECORD,
     },
     Kind {
         name: "a heap profile in pprof's text form, which holds only sums, no events",
         recognise: |head| first_line(head).starts_with("heap profile:"),
-        mend: RECORD,
+        remedy: RECORD,
     },
     Kind {
         // profile.proto begins with a sample type (field 1) or, by Go, with the period's (11): two small numbers.
         name: "a profile in pprof's form, which holds only sums, no events",
         recognise: |head| matches!(head.bytes(), [0x0A | 0x5A, 4, 8, _, 0x10, _, ..]),
-        mend: RECORD,
+        remedy: RECORD,
     },
     Kind {
         name: "a heap profile of valgrind's massif, which holds only sums, no events",
         recognise: |head| first_line(head).starts_with("desc:") && head.lines().nth(1).is_some_and(is_command),
-        mend: "run valgrind with --trace-malloc=yes instead of --tool=massif, or hksim record",
+        remedy: "run valgrind with --trace-malloc=yes instead of --tool=massif, or hksim record",
     },
     Kind {
         name: "a heap profile of DHAT, which holds only sums, no events",
         recognise: |head| first_line(head).starts_with("{\"dhatFileVersion\""),
-        mend: "run valgrind with --trace-malloc=yes instead of --tool=dhat, or hksim record",
+        remedy: "run valgrind with --trace-malloc=yes instead of --tool=dhat, or hksim record",
     },
     Kind {
         name: "a file of memray that holds only sums, no events",
         recognise: memray::is_aggregated,
-        mend: "record again without --aggregate",
+        remedy: "record again without --aggregate",
     },
     Kind {
         name: "a binary file of perf, which only perf reads",
         recognise: |head| head.bytes().starts_with(b"PERFILE2"),
-        mend: "if it has probes on malloc, import the output of `perf script --ns -F comm,pid,tid,cpu,time,event,trace` (docs/reference/import.md)",
+        remedy: "if it has probes on malloc, import the output of `perf script --ns -F comm,pid,tid,cpu,time,event,trace` (docs/reference/import.md)",
     },
 ];
 
@@ -64,5 +64,5 @@ fn is_command(line: &str) -> bool {
 /// The error for a recognised file.
 pub(super) fn refusal(path: &Path, head: &Head) -> Option<TraceError> {
     let kind = KINDS.iter().find(|kind| (kind.recognise)(head))?;
-    Some(TraceError::HoldsNoEvents { path: path.to_path_buf(), kind: kind.name, mend: kind.mend })
+    Some(TraceError::HoldsNoEvents { path: path.to_path_buf(), kind: kind.name, remedy: kind.remedy })
 }

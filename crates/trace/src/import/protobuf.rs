@@ -1,7 +1,7 @@
 //! Traces of the malloc-bench project: protocol buffers, one message per call.
 //!
-//! A file has `lines` (field 1, one message each) and the most blocks live (field 2). A line holds one of malloc 1, free 2, realloc 3,
-//! calloc 4, whose fields are all optional numbers: a missing id is NULL, a missing number is 0.
+//! A file has `lines` (field 1, one message each) and the peak number of live blocks (field 2). A line contains one of
+//! malloc 1, free 2, realloc 3, calloc 4. Their fields are optional numbers: a missing id is NULL, a missing number is 0.
 
 use super::failure::Failure;
 use super::input::{Head, Input};
@@ -20,8 +20,8 @@ pub(super) const FORMAT: Format = Format {
     convert,
 };
 
-const MEND: &str = "use another copy; tracefile.proto of malloc-bench describes the format";
-/// Most bytes of a line: it has only a few numbers. A longer one is of another format.
+const REMEDY: &str = "use another copy; tracefile.proto of malloc-bench describes the format";
+/// Maximum size of a line: it has only a few numbers. A longer one belongs to another format.
 const LINE_BYTES_MAX: usize = 256;
 /// Fields of a file.
 const LINES: u64 = 1;
@@ -40,28 +40,28 @@ fn first_line(bytes: &[u8]) -> Option<&[u8]> {
 fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
     let mut line = [0; LINE_BYTES_MAX];
     while let Some(tag) = varint(|| input.byte())? {
-        let missing = || Failure::new("the file ends within a field", MEND);
+        let missing = || Failure::new("the file ends within a field", REMEDY);
         match (tag >> 3, tag & 7) {
             (LINES, BYTES) => {
                 let length = varint(|| input.byte())?.ok_or_else(missing)?;
                 let line = usize::try_from(length).ok().and_then(|length| line.get_mut(..length));
                 let Some(line) = line else {
                     let why = format!("a line of {length} bytes; a call takes at most {LINE_BYTES_MAX}");
-                    return Err(Failure::new(why, MEND));
+                    return Err(Failure::new(why, REMEDY));
                 };
                 if input.fill(line)? < line.len() {
                     return Err(missing());
                 }
                 match parse(line)? {
                     Some(op) => sink.push(0, op)?,
-                    None => return Err(Failure::new("a line without a call", MEND)),
+                    None => return Err(Failure::new("a line without a call", REMEDY)),
                 }
             }
             (_, VARINT) => _ = varint(|| input.byte())?.ok_or_else(missing)?,
             (field, kind) => {
                 return Err(Failure::new(
                     format!("field {field} of wire type {kind} is not part of a trace file"),
-                    MEND,
+                    REMEDY,
                 ));
             }
         }
@@ -74,7 +74,7 @@ fn varint(mut byte: impl FnMut() -> Result<Option<u8>, Failure>) -> Result<Optio
     let mut value = 0u64;
     for shift in (0..64).step_by(7) {
         let Some(byte) = byte()? else {
-            return if shift == 0 { Ok(None) } else { Err(Failure::new("the file ends within a number", MEND)) };
+            return if shift == 0 { Ok(None) } else { Err(Failure::new("the file ends within a number", REMEDY)) };
         };
         let digit = u64::from(byte & 0x7F);
         if shift == 63 && digit > 1 {
@@ -85,7 +85,7 @@ fn varint(mut byte: impl FnMut() -> Result<Option<u8>, Failure>) -> Result<Optio
             return Ok(Some(value));
         }
     }
-    Err(Failure::new("a number above 2^64", MEND))
+    Err(Failure::new("a number above 2^64", REMEDY))
 }
 
 /// A message in memory.
@@ -109,15 +109,15 @@ impl<'a> Message<'a> {
 
     fn take(&mut self, bytes: u64) -> Result<&'a [u8], Failure> {
         let parts = usize::try_from(bytes).ok().and_then(|bytes| self.0.split_at_checked(bytes));
-        let (taken, rest) = parts.ok_or_else(|| Failure::new("a field goes beyond its line", MEND))?;
+        let (taken, rest) = parts.ok_or_else(|| Failure::new("a field goes beyond its line", REMEDY))?;
         self.0 = rest;
         Ok(taken)
     }
 
-    /// The next field: its number and what it holds.
+    /// The next field: its number and value.
     fn field(&mut self) -> Result<Option<(u64, Value<'a>)>, Failure> {
         let Some(tag) = self.number()? else { return Ok(None) };
-        let missing = || Failure::new("a field goes beyond its line", MEND);
+        let missing = || Failure::new("a field goes beyond its line", REMEDY);
         let value = match tag & 7 {
             VARINT => Value::Number(self.number()?.ok_or_else(missing)?),
             BYTES => {
@@ -126,7 +126,7 @@ impl<'a> Message<'a> {
             }
             FIXED_64 => self.take(8).map(|_| Value::Skipped)?,
             FIXED_32 => self.take(4).map(|_| Value::Skipped)?,
-            kind => return Err(Failure::new(format!("wire type {kind} is not one of protocol buffers"), MEND)),
+            kind => return Err(Failure::new(format!("wire type {kind} is not one of protocol buffers"), REMEDY)),
         };
         Ok(Some((tag >> 3, value)))
     }
@@ -158,7 +158,7 @@ fn parse(line: &[u8]) -> Result<Option<RawOp>, Failure> {
 fn op(field: u64, [first, second, third]: [Option<u64>; 3]) -> Result<RawOp, Failure> {
     let address = |id: Option<u64>| match id {
         None => Ok(0),
-        Some(id) => id.checked_add(1).ok_or_else(|| Failure::new("an id above 2^64 - 2", MEND)),
+        Some(id) => id.checked_add(1).ok_or_else(|| Failure::new("an id above 2^64 - 2", REMEDY)),
     };
     Ok(match field {
         1 => {

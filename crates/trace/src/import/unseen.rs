@@ -11,25 +11,25 @@ const FIRST: u64 = 1 << 63;
 #[derive(Default)]
 pub(super) struct Unseen {
     waiting: Vec<VecDeque<u64>>,
-    made: u64,
+    generated: u64,
 }
 
 impl Unseen {
     /// A generated address for a new block.
-    pub(super) fn born(&mut self, align: u64) -> u64 {
-        let made = FIRST + self.made;
-        self.made += 1;
+    pub(super) fn new_address(&mut self, align: u64) -> u64 {
+        let generated = FIRST + self.generated;
+        self.generated += 1;
         self.waiting.resize_with(64, VecDeque::new);
-        self.waiting[align.max(1).ilog2() as usize].push_back(made);
-        made
+        self.waiting[align.max(1).ilog2() as usize].push_back(generated);
+        generated
     }
 
     /// The call. If it uses an unknown address, that is replaced by the generated address of a matching block.
     pub(super) fn found(&mut self, op: RawOp, sink: &mut Sink) -> RawOp {
         let mut find = |address| match self.bind(address, |address| sink.is_live(address)) {
-            Some(made) => {
+            Some(generated) => {
                 sink.quality.addresses_guessed += 1;
-                made
+                generated
             }
             None => address,
         };

@@ -71,7 +71,7 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
             continue;
         };
         if let Some(result) = result(text) {
-            // Without an open call it is of a realloc(p, 0), whose free has been handled.
+            // Without an open call, this is the result of a realloc(p, 0), whose free was handled before.
             if let Some((_, function, arguments)) = open.take_if(|(caller, ..)| *caller == pid) {
                 sink.push(0, function.op(arguments, result)?)?;
             }

@@ -6,7 +6,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::io::Write;
 
-/// Most resident bytes of this process since the last call, above what it had then.
+/// Growth of this process's peak resident bytes since the last call.
 fn peak_grown_by(work: impl FnOnce()) -> u64 {
     let field = |name: &str| -> u64 {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -19,7 +19,7 @@ fn peak_grown_by(work: impl FnOnce()) -> u64 {
     field("VmHWM:").saturating_sub(before)
 }
 
-/// What an error says; panics if there is none.
+/// The message of an error. Panics if there is none.
 fn refused(folder: &Folder, format: Option<&str>, contents: &[u8]) -> String {
     let path = folder.file("t.bin", contents);
     let result = match format {
@@ -80,7 +80,7 @@ fn absurd_numbers_are_refused_or_counted() {
         let said = refused(&folder, Some(format), text.as_bytes());
         assert!(said.contains("t.bin:"), "{text}: {said}");
     }
-    // Between other programs' lines a line that is no call is nothing to refuse.
+    // In formats mixed with other output, a line that is not a call is no error.
     for text in [
         "malloc(99999999999999999999) = 0x10\n",
         "malloc(1) = 0x1ffffffffffffffff\n",
@@ -139,7 +139,7 @@ fn memory_does_not_depend_on_the_length_of_lines_or_of_the_trace() {
         assert_eq!((report.kind, report.quality.foreign_lines), ("ltrace", 1));
         let said = folder.import(&sparse).err().expect("an error").to_string();
         assert!(said.contains("sparse.txt:2: the line is longer than 4095 bytes"), "{said}");
-        // A foreign line of a GiB is passed over.
+        // An unrecognised line of 1 GiB is skipped.
         let (report, _) = folder.import_as("ltrace", &sparse).unwrap();
         assert_eq!((report.events, report.quality.foreign_lines), (0, 2));
     });

@@ -1,4 +1,4 @@
-//! The tools themselves, where they are installed, on `calls.c`.
+//! The recording tools themselves, if installed, with `calls.c`.
 
 use crate::recordings::{check_valgrind_summary, data};
 use crate::support::importing::{Folder, compare_counts};
@@ -8,14 +8,14 @@ use std::process::{Command, Stdio};
 
 const FUNCTIONS: &str = "malloc+free+calloc+realloc+reallocarray+posix_memalign+aligned_alloc+memalign+valloc+pvalloc";
 
-/// Compiles `calls.c` in the folder; `None`, with the reason printed, where that cannot be done.
+/// Compiles `calls.c` in the folder. If this is not possible, prints the reason and returns `None`.
 fn program(folder: &Folder) -> Option<()> {
     let mut cc = Command::new("cc");
     cc.args(["-O0", "-fno-builtin", "-o", "calls"]).arg(data("calls.c")).args(["-lpthread", "-l:libstdc++.so.6"]);
     run(&mut cc, folder, "cc").map(|_| ())
 }
 
-/// What the command wrote to standard error; `None`, with the reason printed, if it cannot run or fails.
+/// The command's standard error. If the command fails or cannot run, prints the reason and returns `None`.
 fn run(command: &mut Command, folder: &Folder, name: &str) -> Option<String> {
     match command.current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::null()).output() {
         Ok(output) if output.status.success() => Some(String::from_utf8_lossy(&output.stderr).into_owned()),
@@ -41,7 +41,7 @@ fn ltrace_records_the_program() {
     ltrace.args(["-f", "-ttt", "-o", "out.txt", "-e", FUNCTIONS, "./calls"]);
     if program(&folder).and_then(|()| run(&mut ltrace, &folder, "ltrace")).is_some() {
         let info = compare(&folder, "ltrace", &folder.path().join("out.txt"));
-        // ltrace shows what goes through a PLT; a program linked otherwise shows less, and what is shown adds up.
+        // ltrace shows calls through a PLT. A program linked without one shows fewer calls, but they must add up.
         assert!(info.mallocs > 0 && info.unknown_frees == 0, "{info:?}");
         assert_eq!(info.threads, 3);
     }

@@ -1,5 +1,5 @@
-//! Importers of text formats: recordings of our own program by other people's tools, other people's traces, quirks of each
-//! format, and hostile input. `calls.c` among the data is the program.
+//! Importers of text formats: recordings of our program `calls.c` by other tools, other people's traces, quirks of each
+//! format, and hostile input.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,4 +1,4 @@
-//! What is odd in each format, a few lines each.
+//! The quirks of each format, in a few lines each.
 
 use crate::support::importing::Folder;
 use crate::support::read_all;
@@ -43,7 +43,7 @@ fn ltrace_keeps_the_outermost_call_of_each_thread() {
 }
 
 #[test]
-fn ltrace_lets_a_reuse_wait_for_the_realloc_that_ends_late() {
+fn ltrace_orders_a_reuse_after_the_realloc_that_returns_late() {
     let text = "7 a->malloc(5) = 0x50\n7 a->realloc(0x50, 900 <unfinished ...>\n8 a->malloc(6) = 0x50\n\
                 7 <... realloc resumed> ) = 0x900\n8 a->free(0x50) = <void>\n7 a->free(0x900) = <void>\n";
     let (found, report) = events("ltrace", text);
@@ -54,7 +54,7 @@ fn ltrace_lets_a_reuse_wait_for_the_realloc_that_ends_late() {
 }
 
 #[test]
-fn ltrace_ties_a_block_of_posix_memalign_to_a_free_that_fits() {
+fn ltrace_matches_a_block_of_posix_memalign_with_a_fitting_free() {
     let text = "posix_memalign(0x7ff0, 64, 10, 1) = 0\nposix_memalign(0x7ff0, 4096, 20, 1) = 0\n\
                 posix_memalign(0x7ff0, 3, 30, 1) = 22\nfree(0x8010) = <void>\nfree(0x20000) = <void>\nfree(0x8040) = <void>\n";
     let (found, report) = events("ltrace", text);
@@ -67,18 +67,18 @@ fn ltrace_ties_a_block_of_posix_memalign_to_a_free_that_fits() {
 
 #[test]
 fn ltrace_calls_of_glibc_have_wrong_names() {
-    // As ltrace 0.7.3 shows `ls` on glibc 2.36, with -e and with -e and -x: the calls are realloc, and one is none of these.
+    // Output of ltrace 0.7.3 for `ls` on glibc 2.36, with -e and with -e and -x. The calls are realloc, except one.
     let text = "7 libc.so.6->calloc(0, 1600) = 0x562f23ec6940\n7 libc.so.6->calloc(94760466142464, 2048) = 0x562f23ec6f90\n\
                 7 libc.so.6->realloc(0x562f23ec5ac0, 6) = 0x6\n7 libc.so.6->free(0x10 <unfinished ...>\n7 <... free resumed> ) = 0x7\n\
                 7 libc.so.6->calloc(0, 1600 <unfinished ...>\n7 realloc@libc.so.6(0, 1600) = 0x50\n7 <... calloc resumed> ) = 0x50\n\
                 7 ls->free(0x50) = <void>\n";
     let (found, report) = events("ltrace", text);
     assert_eq!(found, [(0, alloc(0, 1600, 0, AllocCall::Realloc)), (0, free(0))]);
-    // Three whole ones, and two in halves.
+    // Three complete ones, and two in halves.
     assert_eq!(report.quality, Quality { misnamed_calls: 5, ..Quality::default() });
     assert_eq!(report.share, 2.0 / 7.0, "of seven calls two are in the trace");
     assert!(report.notes[0].starts_with("5 calls"), "{:?}", report.notes);
-    // Frees of blocks from such calls are these calls, seen from the other end: one flawed call each, one missing each.
+    // A free of a block from such a call counts as the same flawed call: one flawed and one missing call each.
     let (_, report) = events("ltrace", &format!("{text}7 ls->free(0x10) = <void>\n7 ls->free(0x20) = <void>\n"));
     assert_eq!((report.quality.misnamed_calls, report.quality.unknown_frees), (5, 2));
     assert_eq!(report.share, 2.0 / 9.0, "{:?}", report.quality);

@@ -1,4 +1,4 @@
-//! Files that are there: counts equal those of the independent program, and what the recording tool itself printed.
+//! Stored recordings: the counts equal those of the independent program, and those that the recording tool printed.
 
 use crate::support::importing::{Folder, compare_counts};
 use hksim_trace::info::Info;
@@ -28,7 +28,7 @@ fn recordings_count_as_an_independent_program_counts() {
     }
 }
 
-/// LTTng's folder of `calls.c`, against what babeltrace2 prints of it.
+/// LTTng's folder of `calls.c`, compared with babeltrace2's output for it.
 #[test]
 fn a_folder_of_lttng_is_what_babeltrace_prints() {
     let (folder, trace) = (Folder::new(), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/lttng"));
@@ -49,7 +49,7 @@ fn a_folder_of_lttng_is_what_babeltrace_prints() {
     });
     let [from_folder, from_text] = &mut events;
     assert_eq!(from_folder, from_text);
-    // A channel that is no channel: what babeltrace2 says of it.
+    // A damaged channel: the error is babeltrace2's.
     for name in ["metadata", "channel0_0"] {
         std::fs::copy(trace.join(name), folder.path().join(name)).unwrap();
     }
@@ -58,7 +58,7 @@ fn a_folder_of_lttng_is_what_babeltrace_prints() {
     assert!(said.contains("babeltrace2: Invalid CTF magic number"), "{said}");
 }
 
-/// Other people's traces stay outside the repository: in $HKSIM_SAMPLES, or beside the clone in shared/samples.
+/// Other people's traces are not in the repository: they are in $HKSIM_SAMPLES, or in shared/samples next to the clone.
 #[test]
 fn other_peoples_traces_count_as_an_independent_program_counts() {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/samples");
@@ -81,7 +81,7 @@ fn other_peoples_traces_count_as_an_independent_program_counts() {
     }
 }
 
-/// `calls.c` as its source says: what a tool that sees every call of the program, and no other, must count.
+/// The counts of `calls.c` according to its source, for a tool that sees all calls of the program and no others.
 #[test]
 fn ltrace_shows_the_calls_of_the_program() {
     let (_, mut reader) = Folder::new().import(&data("ltrace.txt")).unwrap();
@@ -93,8 +93,8 @@ fn ltrace_shows_the_calls_of_the_program() {
     assert_eq!((info.quality.nested_calls, info.quality.addresses_guessed), (2, 1));
 }
 
-/// perf sees the calls of all libraries: C++'s library asks for 72 704 bytes, and the loader for a
-/// block of the first thread's, which the second uses again.
+/// perf sees the calls of all libraries. The C++ library requests 72 704 bytes, and the loader a block for the first
+/// thread, which the second reuses.
 #[test]
 fn perf_shows_the_calls_of_the_program() {
     let (_, mut reader) = Folder::new().import(&data("perf.txt")).unwrap();
@@ -104,15 +104,15 @@ fn perf_shows_the_calls_of_the_program() {
     assert_eq!((info.quality.unfinished_calls, info.quality.foreign_lines), (0, 0));
 }
 
-/// bytehound 0.11 sees the calls of all libraries, and names all functions malloc but calloc and realloc. It ends programs that
-/// call valloc or pvalloc, which stood for malloc here. What fails or frees NULL is not recorded.
+/// bytehound 0.11 sees the calls of all libraries, and calls all functions malloc except calloc and realloc. It aborts
+/// programs that call valloc or pvalloc, so this recording has malloc instead. It omits failed calls and frees of NULL.
 #[test]
 fn bytehound_shows_the_calls_of_the_program() {
     let folder = Folder::new();
     let (report, mut reader) = folder.import(&data("bytehound.dat")).unwrap();
     assert_eq!((report.kind, &report.notes[..]), ("bytehound-data", &[][..]));
     let info = Info::of(&mut reader).unwrap();
-    // Of main 4, two that were valloc's and pvalloc's, 3 aligned ones, the first reallocarray, two operators; the loader's calloc.
+    // main: 4, two in place of valloc and pvalloc, 3 aligned, the first reallocarray, two operators. The loader: one calloc.
     assert_eq!((info.mallocs, info.callocs, info.reallocs), (4 - 1 + 2 + 3 + 1 + 2 + 2 * 9, 1 + 1, 2));
     assert_eq!((info.frees, info.unknown_frees, info.failed), (8 + 1 + 2 + 2 * 9, 0, 0));
     assert_eq!((info.threads, info.cross_thread_frees, info.live_objects_end), (3, 2, 1 + 1));
@@ -120,7 +120,7 @@ fn bytehound_shows_the_calls_of_the_program() {
     let whole = std::fs::read(data("bytehound.dat")).unwrap();
     let (report, _) = folder.import(&folder.file("cut.dat", &whole[..whole.len() - 1])).unwrap();
     assert!(report.quality.unfinished_calls == 1 && report.notes[0].contains("killed"), "{:?}", report.notes);
-    // One that was recorded without what lives shortly: a last chunk says so, in a later one's place.
+    // A recording without short-lived blocks. Its last chunk says so.
     let setting = b"MEMORY_PROFILER_CULL_TEMPORARY_ALLOCATIONS=1";
     let chunk =
         [&[2, 8 + setting.len() as u8, 0, 0, 0, 11, 0, 0, 0, setting.len() as u8, 0, 0, 0], &setting[..]].concat();
@@ -128,7 +128,7 @@ fn bytehound_shows_the_calls_of_the_program() {
     assert!(report.notes.iter().any(|note| note.contains("left blocks out")), "{:?}", report.notes);
 }
 
-/// valgrind sums up the heap itself: a second oracle.
+/// valgrind's own summary of the heap is a second oracle.
 #[test]
 fn valgrind_sums_up_the_same() {
     for name in ["valgrind.txt", "valgrind-odd.txt"] {

@@ -1,4 +1,4 @@
-//! Imports in their own folder, and the counts of the independent program.
+//! Imports in temporary folders, and the counts of the independent program.
 
 use hksim_trace::error::TraceError;
 use hksim_trace::header::TouchKnowledge;
@@ -45,7 +45,7 @@ impl Folder {
     }
 }
 
-/// The counts of the independent program; `None` where there is no Python.
+/// The counts of the independent program; `None` without Python.
 fn counted(format: &str, path: &Path, process: Option<u64>) -> Option<serde_json::Value> {
     let oracle = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oracle/counts.py");
     let mut python = Command::new("python3");
@@ -62,7 +62,7 @@ fn counted(format: &str, path: &Path, process: Option<u64>) -> Option<serde_json
     }
 }
 
-/// Imports a trace, whose format must be recognised, and compares every figure that the independent program has.
+/// Imports a trace, whose format must be recognised, and compares all figures that the independent program reports.
 pub fn compare_counts(folder: &Folder, format: &str, path: &Path, process: Option<u64>, place: &str) -> Info {
     let (report, mut reader) = folder.import_with(path, &Options { format: None, process }).unwrap();
     assert_eq!(report.kind, format, "{place}");

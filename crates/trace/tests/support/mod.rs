@@ -64,7 +64,7 @@ pub const INITIAL_TOUCHES: [InitialTouch; 6] = [
     InitialTouch::ReadThenWrite,
 ];
 
-/// Valid events of every kind. Ids follow a naive stack of dead ids, written down independently of `ObjectIds`.
+/// Valid events of every kind. A naive stack of free ids determines the ids, independently of `ObjectIds`.
 pub fn random_events(random: &mut Random, length: usize) -> Vec<Event> {
     let (mut live, mut dead, mut peak) = (Vec::<u32>::new(), Vec::<u32>::new(), 0);
     let (mut time_ns, mut threads) = (0, 1);
@@ -73,7 +73,7 @@ pub fn random_events(random: &mut Random, length: usize) -> Vec<Event> {
         time_ns += if random.chance(1) { random.below(1 << 40) } else { random.below(300) };
         let thread = ThreadId(if random.chance(1) { threads } else { random.below(threads as u64) as u32 });
         threads = threads.max(thread.0 + 1);
-        let mut born = || {
+        let mut new_object = || {
             let id = dead.pop().unwrap_or_else(|| {
                 peak += 1;
                 peak - 1
@@ -85,13 +85,13 @@ pub fn random_events(random: &mut Random, length: usize) -> Vec<Event> {
         let op = match random.below(20) {
             0..=5 => {
                 let (call, initial_touch) = (random.pick(&ALLOC_CALLS[..2]), random.pick(&INITIAL_TOUCHES));
-                Op::Alloc { object: born(), size, align_log2: 0, call, initial_touch }
+                Op::Alloc { object: new_object(), size, align_log2: 0, call, initial_touch }
             }
             6 => {
                 let (call, initial_touch) = (random.pick(&ALLOC_CALLS), random.pick(&INITIAL_TOUCHES));
-                Op::Alloc { object: born(), size, align_log2: random.below(64) as u8, call, initial_touch }
+                Op::Alloc { object: new_object(), size, align_log2: random.below(64) as u8, call, initial_touch }
             }
-            7 => Op::ReallocUnknown { object: born(), size, call: random.pick(&REALLOC_CALLS) },
+            7 => Op::ReallocUnknown { object: new_object(), size, call: random.pick(&REALLOC_CALLS) },
             8 => Op::AllocFailed {
                 size: random.next(),
                 align_log2: random.below(64) as u8,
@@ -122,7 +122,7 @@ pub fn random_events(random: &mut Random, length: usize) -> Vec<Event> {
                 }
             }
         };
-        // Long stretches without sites, as only some chunks have them.
+        // Long stretches without sites, so that only some chunks have sites.
         let has_site = op.asks_for_memory() && events.len() / 20_000 % 2 == 1 && random.chance(90);
         let site = SiteId(if has_site { random.below(1 << 20) as u32 } else { 0 });
         events.push(Event { time_ns, thread, site, op });
@@ -130,7 +130,7 @@ pub fn random_events(random: &mut Random, length: usize) -> Vec<Event> {
     events
 }
 
-/// An event about no object.
+/// An event without an object.
 fn of_no_object(random: &mut Random) -> Op {
     match random.below(9) {
         0 => Op::FreeNull,

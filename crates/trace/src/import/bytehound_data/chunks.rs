@@ -1,29 +1,29 @@
-//! The chunks: a byte that says which kind (1: an LZ4 block, 2: plain), a u32 that counts its bytes, and these.
+//! Chunks: a byte with the kind (1: LZ4 block, 2: plain), a u32 with the number of bytes, and the bytes.
 
-use super::MEND;
+use super::REMEDY;
 use crate::import::failure::Failure;
 use crate::import::input::Input;
 
 const PACKED: u8 = 1;
 const PLAIN: u8 = 2;
-/// Bytes of a chunk's head.
+/// Size of a chunk's header.
 const HEAD_BYTES: usize = 5;
-/// What bytehound packs at once is 512 KiB at most; this is four times that.
+/// Maximum size of a chunk: four times what bytehound compresses at once.
 const CHUNK_BYTES_MAX: usize = 2 << 20;
-/// No packed chunk of so many bytes is larger: 1 in 255 more for what does not get smaller, and some.
+/// Maximum size of a compressed chunk: incompressible data grows by 1/255 and a few bytes.
 const PACKED_BYTES_MAX: usize = CHUNK_BYTES_MAX + CHUNK_BYTES_MAX / 128;
-/// The longest setting that is kept; what is longer is none that matters.
+/// Longest text that is kept. Longer ones are not relevant settings.
 const TEXT_BYTES_MAX: u64 = 4096;
 
-/// The stream within the chunks.
+/// The stream inside the chunks.
 pub(super) struct Chunks<'a, 'b> {
     input: &'a mut Input<'b>,
     packed: Vec<u8>,
-    /// The contents of the chunk, or a piece of a plain one, as far as `filled`; those before `at` are read.
+    /// The contents of the chunk, or a piece of a plain one, up to `filled`. Bytes before `at` were read.
     contents: Vec<u8>,
     filled: usize,
     at: usize,
-    /// Bytes of a plain chunk that are still to come.
+    /// Bytes of a plain chunk that follow.
     plain_left: usize,
     is_cut: bool,
 }
@@ -34,17 +34,17 @@ impl<'a, 'b> Chunks<'a, 'b> {
         Chunks { input, packed: Vec::new(), contents, filled: 0, at: 0, plain_left: 0, is_cut: false }
     }
 
-    /// Whether the input ended where more had to come.
+    /// Whether the input ended prematurely.
     pub(super) fn is_cut(&self) -> bool {
         self.is_cut
     }
 
     fn cut(&mut self) -> Failure {
         self.is_cut = true;
-        Failure::new("the file ends within a chunk or an event", MEND)
+        Failure::new("the file ends within a chunk or an event", REMEDY)
     }
 
-    /// Whether nothing is left to be read.
+    /// Whether all input was read.
     pub(super) fn is_at_end(&mut self) -> Result<bool, Failure> {
         while self.at == self.filled {
             if !self.next_piece()? {
@@ -58,7 +58,7 @@ impl<'a, 'b> Chunks<'a, 'b> {
     fn next_piece(&mut self) -> Result<bool, Failure> {
         (self.at, self.filled) = (0, 0);
         if self.plain_left == 0 {
-            // An event's place is that of the chunk it lies in.
+            // Errors report the offset of the chunk that contains the event.
             self.input.begin_record();
             let Some(kind) = self.input.byte()? else { return Ok(false) };
             let mut length = [0; 4];
@@ -70,7 +70,7 @@ impl<'a, 'b> Chunks<'a, 'b> {
                 PACKED => return self.unpack(bytes).map(|()| true),
                 PLAIN => self.plain_left = bytes,
                 other => {
-                    return Err(Failure::new(format!("a chunk of kind {other} is neither packed nor plain"), MEND));
+                    return Err(Failure::new(format!("a chunk of kind {other} is neither packed nor plain"), REMEDY));
                 }
             }
         }
@@ -86,14 +86,14 @@ impl<'a, 'b> Chunks<'a, 'b> {
 
     fn unpack(&mut self, bytes: usize) -> Result<(), Failure> {
         if bytes > PACKED_BYTES_MAX {
-            return Err(Failure::new(format!("a chunk of {bytes} bytes is larger than bytehound's"), MEND));
+            return Err(Failure::new(format!("a chunk of {bytes} bytes is larger than bytehound's"), REMEDY));
         }
         self.packed.resize(bytes, 0);
         if self.input.fill(&mut self.packed)? < bytes {
             return Err(self.cut());
         }
         let unpacked = lz4_flex::block::decompress_into(&self.packed, &mut self.contents);
-        self.filled = unpacked.map_err(|why| Failure::new(format!("a chunk is damaged ({why})"), MEND))?;
+        self.filled = unpacked.map_err(|why| Failure::new(format!("a chunk is damaged ({why})"), REMEDY))?;
         Ok(())
     }
 
@@ -112,7 +112,7 @@ impl<'a, 'b> Chunks<'a, 'b> {
         Ok(bytes)
     }
 
-    /// So many numbers of 32 bits.
+    /// `N` numbers of 32 bits.
     pub(super) fn u32s<const N: usize>(&mut self) -> Result<[u32; N], Failure> {
         let mut numbers = [0; N];
         for number in &mut numbers {
@@ -121,7 +121,7 @@ impl<'a, 'b> Chunks<'a, 'b> {
         Ok(numbers)
     }
 
-    /// So many numbers of 64 bits.
+    /// `N` numbers of 64 bits.
     pub(super) fn u64s<const N: usize>(&mut self) -> Result<[u64; N], Failure> {
         let mut numbers = [0; N];
         for number in &mut numbers {
@@ -130,8 +130,8 @@ impl<'a, 'b> Chunks<'a, 'b> {
         Ok(numbers)
     }
 
-    /// A number of variable length: the first byte begins with as many ones as bytes follow, and has the highest bits behind
-    /// them.
+    /// A number of variable length. The number of leading ones of the first byte is the number of further bytes. The
+    /// remaining bits of the first byte are the highest bits.
     pub(super) fn varint(&mut self) -> Result<u64, Failure> {
         let [first] = self.bytes()?;
         let more = first.leading_ones();
@@ -143,7 +143,7 @@ impl<'a, 'b> Chunks<'a, 'b> {
         Ok(number)
     }
 
-    /// Skips so many bytes.
+    /// Skips this number of bytes.
     pub(super) fn skip(&mut self, bytes: u64) -> Result<(), Failure> {
         let mut left = bytes;
         while left > 0 {
@@ -157,7 +157,7 @@ impl<'a, 'b> Chunks<'a, 'b> {
         Ok(())
     }
 
-    /// A text that a u32 counts; empty if it is longer than any that matters.
+    /// A text after a u32 with its length; empty if it is too long to be relevant.
     pub(super) fn text(&mut self) -> Result<Vec<u8>, Failure> {
         let bytes = u64::from(self.u32s::<1>()?[0]);
         if bytes > TEXT_BYTES_MAX {
@@ -167,7 +167,7 @@ impl<'a, 'b> Chunks<'a, 'b> {
     }
 }
 
-/// The first bytes of the stream, as far as the first bytes of the file tell them; `None` if this is no chunk.
+/// The first bytes of the stream, as far as the head of the file contains them; `None` if it is not a chunk.
 pub(super) fn first_bytes(head: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
     let (head, contents) = head.split_at_checked(HEAD_BYTES)?;
     let bytes = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
@@ -179,7 +179,7 @@ pub(super) fn first_bytes(head: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
     }
 }
 
-/// The first bytes of an LZ4 block, of which the end may be missing: `lz4_flex` wants whole ones.
+/// The first bytes of an LZ4 block that may be incomplete. (`lz4_flex` requires complete blocks.)
 fn first_of_block(mut block: &[u8], bytes_max: usize) -> Vec<u8> {
     let mut out = Vec::new();
     while out.len() < bytes_max && append_sequence(&mut block, &mut out, bytes_max).is_some() {}
@@ -187,7 +187,7 @@ fn first_of_block(mut block: &[u8], bytes_max: usize) -> Vec<u8> {
     out
 }
 
-/// Appends a sequence of literals and the match behind them, as far as they are wanted; `None` where the block ends.
+/// Appends a sequence of literals and the match after them, up to the required length; `None` at the end of the block.
 fn append_sequence(block: &mut &[u8], out: &mut Vec<u8>, bytes_max: usize) -> Option<()> {
     let token = *block.split_off_first()?;
     let literals = length(token >> 4, block)?;
@@ -203,7 +203,7 @@ fn append_sequence(block: &mut &[u8], out: &mut Vec<u8>, bytes_max: usize) -> Op
     Some(())
 }
 
-/// A length of an LZ4 sequence, which goes on in further bytes if its four bits are set.
+/// A length of an LZ4 sequence, which continues in further bytes if its four bits are set.
 fn length(first: u8, block: &mut &[u8]) -> Option<usize> {
     let mut length = usize::from(first);
     let mut byte = if first == 15 { u8::MAX } else { 0 };

@@ -1,6 +1,6 @@
 //! The kinds of events, and the layouts of those that are skipped.
 
-use super::MEND;
+use super::REMEDY;
 use super::chunks::Chunks;
 use crate::import::failure::Failure;
 use crate::import::records::u64_at;
@@ -10,33 +10,33 @@ pub(super) const ALLOC: u32 = 1;
 pub(super) const REALLOC: u32 = 2;
 pub(super) const FREE: u32 = 3;
 pub(super) const ENVIRONMENT: u32 = 11;
-/// Written by `bytehound squeeze` in place of the blocks it takes out.
+/// Written by `bytehound squeeze` in place of the blocks that it removes.
 pub(super) const GROUP_STATISTICS: u32 = 17;
 pub(super) const ALLOC_EX: u32 = 20;
 pub(super) const REALLOC_EX: u32 = 21;
 pub(super) const FREE_EX: u32 = 22;
 
-/// A field, or several that are skipped at once.
+/// A field, or several that are skipped together.
 #[derive(Clone, Copy)]
 enum Field {
-    /// So many bytes.
+    /// This number of bytes.
     Bytes(u64),
     /// A number of 1 to 9 bytes.
     Varint,
-    /// A u32 that counts items of so many bytes, and the items.
+    /// A u32 with the number of items, and the items of this many bytes.
     Items(u64),
-    /// The same, counted by a u64.
+    /// The same with a u64.
     ManyItems(u64),
-    /// Bytes, counted by a varint.
+    /// A varint with the number of bytes, and the bytes.
     Text,
-    /// Where parts of a mapping came from, counted by a varint.
+    /// The sources of a mapping's parts, preceded by their number as a varint.
     Sources,
 }
 
 /// A source: address, length, time, backtrace, thread.
 const SOURCE: &[Field] = &[Field::Bytes(8), Field::Varint, Field::Bytes(8), Field::Varint, Field::Bytes(4)];
 
-/// The fields of a kind that is skipped; `None` for one that no version has.
+/// The fields of a kind that is skipped; `None` for an unknown kind.
 fn layout(kind: u32) -> Option<&'static [Field]> {
     use Field::{Bytes, Items, ManyItems, Sources, Text, Varint};
     Some(match kind {
@@ -59,7 +59,7 @@ fn layout(kind: u32) -> Option<&'static [Field]> {
         // A mapping: time, id, address, three numbers, device and flags, name.
         24 => &[Bytes(8), Varint, Bytes(8), Varint, Varint, Varint, Bytes(3 * 4), Text],
         25 => &[Bytes(8), Varint, Bytes(8), Varint, Sources], // a mapping that is gone
-        // What is resident of a mapping: time, id, address, length, six figures.
+        // Residency of a mapping: time, id, address, length, six figures.
         26 => &[Bytes(8), Varint, Bytes(8), Varint, Varint, Varint, Varint, Varint, Varint, Varint],
         // mmap: id, address, two numbers, protection, flags and file, offset, source.
         27 => &[Varint, Bytes(8), Varint, Varint, Bytes(3 * 4), Varint, Bytes(8), Varint, Bytes(4)],
@@ -103,11 +103,11 @@ fn skip_fields(fields: &[Field], chunks: &mut Chunks) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Bytes of the header up to its first text: kind, id (16), two times, seconds and nanoseconds of the wall clock, process.
+/// Size of the header up to its first text: kind, id (16), two times, seconds and nanoseconds of the wall clock, process.
 pub(super) const HEADER_BYTES_MIN: usize = 4 + 16 + 2 * 8 + 2 * 8 + 4;
 const NANOSECONDS_AT: usize = HEADER_BYTES_MIN - 4 - 8;
 
-/// Whether a stream that begins so can begin with the header.
+/// Whether these first bytes of a stream can be those of the header.
 pub(super) fn is_header(first: &[u8]) -> bool {
     first.len() >= HEADER_BYTES_MIN
         && first.starts_with(&HEADER.to_le_bytes())
@@ -119,7 +119,7 @@ pub(super) fn is_header(first: &[u8]) -> bool {
 pub(super) fn header(chunks: &mut Chunks) -> Result<(), Failure> {
     const IS_LITTLE_ENDIAN: u64 = 1;
     if chunks.is_at_end()? || chunks.u32s()? != [HEADER] {
-        return Err(Failure::new("a recording of bytehound begins with a header", MEND));
+        return Err(Failure::new("a recording of bytehound begins with a header", REMEDY));
     }
     skip_fields(
         &[Field::Bytes(HEADER_BYTES_MIN as u64 - 4), Field::Items(1), Field::Items(1), Field::Items(1)],

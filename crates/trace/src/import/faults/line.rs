@@ -4,7 +4,7 @@
 //! may be missing. Program names may contain spaces, so a line is parsed outwards from its time.
 
 use super::super::failure::Failure;
-use super::MEND;
+use super::REMEDY;
 
 /// A parsed line.
 #[derive(Debug, PartialEq)]
@@ -143,11 +143,11 @@ fn hex(word: &str) -> Option<u64> {
 fn what(rest: &str) -> Result<What<'_>, Failure> {
     let mut rest = rest;
     // A period is decimal and comes before a name; an address never does.
-    if let Some((word, behind)) = rest.split_once(char::is_whitespace)
+    if let Some((word, after)) = rest.split_once(char::is_whitespace)
         && decimal(word).is_some()
-        && behind.trim_start().split(char::is_whitespace).next().is_some_and(|next| next.ends_with(':'))
+        && after.trim_start().split(char::is_whitespace).next().is_some_and(|next| next.ends_with(':'))
     {
-        rest = behind.trim_start();
+        rest = after.trim_start();
     }
     let (name, fields) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
     let fields = fields.trim();
@@ -188,7 +188,7 @@ fn location(fields: &str) -> Result<What<'_>, Failure> {
         return Ok(What::Fault(fault));
     }
     let mut list = words(fields);
-    let no_address = || Failure::new("a page fault without an address", MEND);
+    let no_address = || Failure::new("a page fault without an address", REMEDY);
     let address = list.next().and_then(|word| hex(word.text)).ok_or_else(no_address)?;
     let (mut ip, mut code, mut is_place) = (None, None, true);
     for word in list {
@@ -200,7 +200,7 @@ fn location(fields: &str) -> Result<What<'_>, Failure> {
         is_place = word.text.ends_with(')');
     }
     if address >= 1 << 63 {
-        return Err(Failure::new("the address is in kernel code: only instruction addresses were printed", MEND));
+        return Err(Failure::new("the address is in kernel code: only instruction addresses were printed", REMEDY));
     }
     Ok(What::Fault(Fault { address, ip, code, error_code: None }))
 }

@@ -164,10 +164,10 @@ impl Mappings {
             return (old.kind, Rc::clone(&old.name));
         }
         let same = self.regions.get(&mapping.start).filter(|old| old.kind == RegionKind::Heap);
-        let behind = self.program.as_ref().is_some_and(|(_, end)| {
+        let follows_program = self.program.as_ref().is_some_and(|(_, end)| {
             (*end..end.saturating_add(HEAP_GAP_BYTES_MAX)).contains(&mapping.start) && mapping.access.starts_with("rw")
         });
-        let kind = if same.is_some() || behind { RegionKind::Heap } else { RegionKind::Anonymous };
+        let kind = if same.is_some() || follows_program { RegionKind::Heap } else { RegionKind::Anonymous };
         (kind, kind.word().into())
     }
 }

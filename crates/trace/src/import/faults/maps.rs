@@ -19,8 +19,8 @@ pub(super) fn read(input: &mut Input, tally: &mut Tally) -> Result<(), Failure> 
 fn mapping(line: &str) -> Option<Mapping<'_>> {
     let mut rest = line;
     let mut word = || {
-        let (word, behind) = rest.split_once(' ').unwrap_or((rest, ""));
-        rest = behind.trim_start();
+        let (word, after) = rest.split_once(' ').unwrap_or((rest, ""));
+        rest = after.trim_start();
         (!word.is_empty()).then_some(word)
     };
     let (range, access) = (word()?, word()?);

@@ -30,7 +30,7 @@ pub struct FaultOptions {
 }
 
 /// What to do if a script cannot be used.
-const MEND: &str = "record with `perf record -e page-faults -c1 -d`, print with \
+const REMEDY: &str = "record with `perf record -e page-faults -c1 -d`, print with \
                     `perf script -F +pid,+addr --show-mmap-events --show-task-events`";
 
 /// Reads the output of `perf script`: plain, gz, bz2, xz, zstd, or the first file of a zip archive.

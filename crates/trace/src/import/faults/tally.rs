@@ -1,7 +1,7 @@
 //! Counts faults while a script is read.
 
 use super::super::failure::Failure;
-use super::MEND;
+use super::REMEDY;
 use super::line::{Fault, Line, Mapping, Stamp, What};
 use super::mappings::{Change, MAPPINGS_MAX, Mappings, Region};
 use super::pages::{Pages, Past};
@@ -294,12 +294,12 @@ impl Tally {
                     let why = format!("no faults of process {process}; processes are {}", known.join(", "));
                     Failure::new(why, "name one of them, or omit --pid")
                 }
-                None => Failure::new("the script holds no page faults", MEND),
+                None => Failure::new("the script holds no page faults", REMEDY),
             });
         }
         // Every program writes at least one page of data.
         if self.report.has_mappings && !self.has_data && self.report.faults > 1 {
-            return Err(Failure::new("all addresses are in code: only instruction addresses were printed", MEND));
+            return Err(Failure::new("all addresses are in code: only instruction addresses were printed", REMEDY));
         }
         Ok(())
     }

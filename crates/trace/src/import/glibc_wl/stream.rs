@@ -1,6 +1,6 @@
 //! Reads one stream of a workload file, from its offset.
 
-use super::MEND;
+use super::REMEDY;
 use crate::error::{Place, TraceError};
 use crate::import::failure::Failure;
 use std::fs::File;
@@ -61,7 +61,7 @@ impl<'a> Stream<'a> {
             self.buffer.truncate(read);
         }
         let Some(&byte) = self.buffer.get(self.at).filter(|_| self.here() < self.end) else {
-            return Err(self.refuse("a thread, or the header, does not end where the next begins".to_string(), MEND));
+            return Err(self.refuse("a thread, or the header, does not end where the next begins".to_string(), REMEDY));
         };
         self.at += 1;
         Ok(byte)
@@ -73,7 +73,7 @@ impl<'a> Stream<'a> {
         loop {
             let byte = self.code()?;
             if value >> 57 != 0 {
-                return Err(self.refuse("a number above 2^64".to_string(), MEND));
+                return Err(self.refuse("a number above 2^64".to_string(), REMEDY));
             }
             value = value << 7 | u64::from(byte & 0x7F);
             if byte < 0x80 {
@@ -88,32 +88,32 @@ impl<'a> Stream<'a> {
         if pointer < end.max(1) {
             return Ok(pointer);
         }
-        Err(self.refuse(format!("pointer {pointer}, but by the header they are below {end}"), MEND))
+        Err(self.refuse(format!("pointer {pointer}, but by the header they are below {end}"), REMEDY))
     }
 
     /// Reads a header field: `code` and its number.
     pub(super) fn announced(&mut self, code: u8) -> Result<u64, Failure> {
         let found = self.code()?;
         if found != code {
-            return Err(self.refuse(format!("operation {found} in the header, expected {code}"), MEND));
+            return Err(self.refuse(format!("operation {found} in the header, expected {code}"), REMEDY));
         }
         self.number()
     }
 
     /// An error at the place read last.
-    pub(super) fn refuse(&self, why: String, mend: &'static str) -> Failure {
-        self.place(Failure::new(why, mend))
+    pub(super) fn refuse(&self, why: String, remedy: &'static str) -> Failure {
+        self.place(Failure::new(why, remedy))
     }
 
     /// The failure, with the place read last.
     pub(super) fn place(&self, failure: Failure) -> Failure {
         match failure {
             Failure::Trace(why) => Failure::Trace(why),
-            Failure::Refused { why, mend } => Failure::Trace(TraceError::Import {
+            Failure::Refused { why, remedy } => Failure::Trace(TraceError::Import {
                 file: self.path.display().to_string(),
                 place: Place::Byte(self.here()),
                 why: why.into_owned(),
-                mend,
+                remedy,
             }),
         }
     }

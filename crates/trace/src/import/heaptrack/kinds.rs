@@ -4,7 +4,7 @@
 //! youngest is used.
 
 use super::super::failure::Failure;
-use super::MEND;
+use super::REMEDY;
 use crate::event::{AllocCall, InitialTouch};
 use crate::resolve::RawOp;
 
@@ -40,7 +40,7 @@ impl Kinds {
 
     fn kind(&mut self, number: u64) -> Result<&mut Kind, Failure> {
         let kind = usize::try_from(number).ok().and_then(|number| self.kinds.get_mut(number));
-        kind.ok_or_else(|| Failure::new(format!("allocation kind {number:x} is not defined before this line"), MEND))
+        kind.ok_or_else(|| Failure::new(format!("allocation kind {number:x} is not defined before this line"), REMEDY))
     }
 
     /// Allocates a block of a kind.

@@ -33,7 +33,7 @@ pub(super) const FORMAT: Format = Format {
 
 /// The newest known format.
 const FORMAT_MAX: u64 = 3;
-const MEND: &str = "use another copy; heaptrack writes no such line";
+const REMEDY: &str = "use another copy; heaptrack writes no such line";
 
 /// Format of the file, if this is its first line: `v VERSION FORMAT`.
 fn version(line: &str) -> Option<u64> {
@@ -44,8 +44,8 @@ fn version(line: &str) -> Option<u64> {
 }
 
 fn hex(word: Option<&str>) -> Result<u64, Failure> {
-    let word = word.ok_or_else(|| Failure::new("a number is missing", MEND))?;
-    u64::from_str_radix(word, 16).map_err(|_| Failure::new("a number is not hexadecimal, or too large", MEND))
+    let word = word.ok_or_else(|| Failure::new("a number is missing", REMEDY))?;
+    u64::from_str_radix(word, 16).map_err(|_| Failure::new("a number is not hexadecimal, or too large", REMEDY))
 }
 
 /// A line about memory.
@@ -91,9 +91,9 @@ fn parse(line: &str) -> Result<Line, Failure> {
         "v" | "x" | "X" | "I" | "m" | "t" | "R" | "S" => return Ok(Line::Other),
         "i" | "s" => return Ok(Line::Interpreted),
         name if name.starts_with('#') => return Ok(Line::Other),
-        _ => return Err(Failure::new("not a line of heaptrack", MEND)),
+        _ => return Err(Failure::new("not a line of heaptrack", REMEDY)),
     };
-    if words.next().is_some() { Err(Failure::new("the line has too many words", MEND)) } else { Ok(parsed) }
+    if words.next().is_some() { Err(Failure::new("the line has too many words", REMEDY)) } else { Ok(parsed) }
 }
 
 fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
@@ -161,7 +161,7 @@ impl Blocks {
             }
             (Self::Interpreted(kinds), Line::Begins(kind)) => kinds.alloc(kind).map(Some),
             (Self::Interpreted(kinds), Line::Ends(kind)) => kinds.free(kind).map(Some),
-            _ => Err(Failure::new("the file mixes lines of raw and interpreted files", MEND)),
+            _ => Err(Failure::new("the file mixes lines of raw and interpreted files", REMEDY)),
         }
     }
 }

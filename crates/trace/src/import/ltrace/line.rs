@@ -68,13 +68,13 @@ pub(super) fn parse(line: &str) -> Line {
     let mut found = Line { tid: None, stamp: None, what: What::Foreign };
     let mut rest = line;
     // The program's own output without a line end may come first.
-    if let Some((tid, behind)) = line.find("[pid ").and_then(|start| line[start + 5..].split_once(']'))
+    if let Some((tid, after)) = line.find("[pid ").and_then(|start| line[start + 5..].split_once(']'))
         && let Ok(tid) = tid.parse()
     {
         found.tid = Some(tid);
-        rest = behind.trim_start();
+        rest = after.trim_start();
     }
-    while let Some((word, behind)) = rest.split_once(' ') {
+    while let Some((word, after)) = rest.split_once(' ') {
         if found.stamp.is_none() && stamp(word).is_some() {
             found.stamp = stamp(word).flatten();
         } else if let (None, None, Ok(tid)) = (found.tid, found.stamp, word.parse()) {
@@ -82,7 +82,7 @@ pub(super) fn parse(line: &str) -> Line {
         } else if !(word.starts_with("[0x") && word.ends_with(']')) {
             break;
         }
-        rest = behind.trim_start();
+        rest = after.trim_start();
     }
     found.what = what(rest);
     found

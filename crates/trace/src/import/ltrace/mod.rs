@@ -25,7 +25,7 @@ pub(super) const FORMAT: Format = Format {
     recognise: |head: &Head| head.lines().any(|line| matches!(parse(line).what, What::Whole(..) | What::Begun(_))),
     clock,
     // ltrace stops a thread at each end of a call, so lines are in true order except for a realloc. It ends late, so another
-    // thread's reuse of its old block comes before. Each stop takes some 100 us.
+    // thread's reuse of its old block comes before. Each stop takes about 100 us.
     window: WaitLimits { events: 4096, alloc_wait_ns: 1_000_000_000, free_wait_ns: 10_000, free_delay_ns: 0 },
     unknown: &[
         "calls that do not go through the PLT (-fno-plt, within a library) unless ltrace was run with -x; any in static programs",
@@ -174,7 +174,7 @@ impl Calls {
             Function::Aligned(AllocCall::PosixMemalign) => {
                 // `result` is an error number; the first argument is where the address was stored.
                 let [_, align, size] = arguments;
-                let made = if result == 0 { self.unseen.born(align) } else { 0 };
+                let made = if result == 0 { self.unseen.new_address(align) } else { 0 };
                 function.op([align, size, 0], made)?
             }
             _ => self.unseen.found(function.op(arguments, result)?, sink),
