@@ -16,7 +16,7 @@ use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use hksim_testkit::spread::SmallDesign;
-use hksim_testkit::{NO_FAULTS, Failing, FaultPlan, Limits, CheckSchedule, Random, PlayerCounts, play};
+use hksim_testkit::{CheckSchedule, Failing, FaultPlan, Limits, NO_FAULTS, PlayerCounts, Random, play};
 
 /// Operations of one program.
 const PROGRAM_OPERATIONS: u64 = 20_000;
@@ -52,7 +52,11 @@ fn args() -> Result<Args, String> {
             "--program" => found.program = Some(value),
             "--jobs" if value > 0 => found.jobs = value,
             "--jobs" => return Err(format!("{word} {text}: at least 1 is needed")),
-            _ => return Err(format!("{word}: unknown option; the options are --ops N, --seed N, --jobs N and --program SEED")),
+            _ => {
+                return Err(format!(
+                    "{word}: unknown option; the options are --ops N, --seed N, --jobs N and --program SEED"
+                ));
+            }
         }
     }
     Ok(found)
