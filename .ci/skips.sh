@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# .ci/skips.sh LOG: what the run of test.sh that wrote LOG skipped; an error where .ci/skips-allowed.txt does not allow it.
+# .ci/skips.sh LOG: lists the tests that were skipped in the run of test.sh that wrote LOG. Fails if .ci/skips-allowed.txt
+# does not allow one of them.
 #
-# Whatever cannot run here, in a script or a test, prints a line that begins with `skipped: ` and the reason. Tests with a
-# runner of their own print `test NAME ... skipped: reason`, hksim itself `hksim: skipped: reason`.
+# A test or script that cannot run prints a line that begins with `skipped: ` and the reason. Tests with a custom runner
+# print `test NAME ... skipped: reason`, and hksim itself `hksim: skipped: reason`.
 set -euo pipefail
 allowed=$(dirname "$0")/skips-allowed.txt
 

@@ -76,10 +76,10 @@ fn compare(predicted: &[Observation], measured: &Measured) -> Verdict {
         return Verdict::EqualButSplits;
     }
     if measured.collapsed > 0 {
-        return Verdict::Disturbed("khugepaged made huge pages meanwhile");
+        return Verdict::Disturbed("khugepaged collapsed pages during the script");
     }
     if measured.shortage > 0 {
-        return Verdict::Disturbed("memory was short, or had no huge page in one piece");
+        return Verdict::Disturbed("memory was short or fragmented");
     }
     let pairs = predicted.iter().zip(&measured.observations);
     let step = pairs.take_while(|(predicted, measured)| agree_but_splits(predicted, measured)).count();

@@ -1,12 +1,15 @@
 //! The executor compared with a C program that executes the same scripts.
 
-use hksim_conformance::{Generator, Machine, Observation, check};
+use hksim_conformance::{Checked, Generator, Machine, Observation, Verdict, check};
 use hksim_linux_mm::script::{Op, Script, Thread};
+use hksim_linux_probe::{pressure, sysfs};
 use hksim_testkit::CProgram;
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rules/executor.c");
 const SCRIPTS: u64 = 150;
 const FIRST_SEED: u64 = 4_000_000;
+/// How often a disturbed script is tried.
+const TRIES: usize = 6;
 
 /// The C program; `Err` has the reason why it does not run here.
 pub fn compile() -> Result<CProgram, String> {
@@ -39,6 +42,46 @@ fn seen_by(program: &CProgram, scripts: &[Script]) -> Vec<Vec<Observation>> {
     all
 }
 
+/// Machine-wide events so far that disturb a measurement: signs of memory shortage, and pages collapsed by khugepaged.
+fn disturbances() -> u64 {
+    let collapsed = sysfs::number(&format!("{}/khugepaged/pages_collapsed", sysfs::THP));
+    [pressure::reclaim_scans(), pressure::thp_fallbacks(), collapsed].into_iter().flatten().sum()
+}
+
+/// Where the executor and the C program differ.
+fn difference(script: &Script, ours: &Checked, in_c: &[Observation]) -> Option<String> {
+    if ours.measured.len() != in_c.len() {
+        return Some(format!("{} and {} operations of\n{script}", ours.measured.len(), in_c.len()));
+    }
+    let differs = |(ours, in_c): (&Observation, &Observation)| {
+        // The counter of splits is machine-wide.
+        let entry_splits = in_c.left.entry_splits;
+        let left = hksim_conformance::ArenaState { entry_splits, ..ours.left.clone() };
+        ours.did != in_c.did || left != in_c.left
+    };
+    let at = ours.measured.iter().zip(in_c).position(differs)?;
+    Some(format!("operation {at} of\n{script}{:?}\n{:?}", ours.measured[at], in_c[at]))
+}
+
+fn is_disturbed(ours: &Checked) -> bool {
+    matches!(ours.verdict, Verdict::Disturbed(_))
+}
+
+/// Compares both on one script. Returns the number of operations compared, or `None` if every try was disturbed.
+fn compare(program: &CProgram, machine: &mut Machine, script: &Script) -> Option<usize> {
+    for _ in 0..TRIES {
+        let before = disturbances();
+        let in_c = seen_by(program, std::slice::from_ref(script)).pop().expect("one script");
+        let was_disturbed = disturbances() > before;
+        let ours = check(machine, script).expect("the script is executed");
+        match difference(script, &ours, &in_c) {
+            None => return Some(in_c.len()),
+            Some(difference) => assert!(was_disturbed || is_disturbed(&ours), "{difference}"),
+        }
+    }
+    None
+}
+
 pub fn a_c_program_observes_the_same() -> Result<(), String> {
     let program = compile()?;
     let mut machine = Machine::open().map_err(|why| why.to_string())?;
@@ -49,19 +92,27 @@ pub fn a_c_program_observes_the_same() -> Result<(), String> {
     let scripts = (FIRST_SEED..).map(|seed| Generator::new(seed).script());
     let plain = |script: &Script| script.header == Default::default() && of_one_thread(script);
     let scripts: Vec<Script> = scripts.filter(plain).take(SCRIPTS as usize).collect();
-    let mut operations = 0;
-    for (script, in_c) in scripts.iter().zip(seen_by(&program, &scripts)) {
+    let before = disturbances();
+    let all_in_c = seen_by(&program, &scripts);
+    let was_disturbed = disturbances() > before;
+    let (mut operations, mut disturbed) = (0, 0);
+    for (script, in_c) in scripts.iter().zip(all_in_c) {
         let ours = check(&mut machine, script).expect("the script is executed");
-        for (at, (ours, in_c)) in ours.measured.iter().zip(&in_c).enumerate() {
-            // The counter of splits is machine-wide.
-            assert_eq!(ours.did, in_c.did, "operation {at} of\n{script}");
-            let entry_splits = in_c.left.entry_splits;
-            let left = hksim_conformance::ArenaState { entry_splits, ..ours.left.clone() };
-            assert_eq!(left, in_c.left, "after operation {at} of\n{script}");
-            operations += 1;
-        }
-        assert_eq!(ours.measured.len(), in_c.len());
+        let compared = match difference(script, &ours, &in_c) {
+            None => Some(in_c.len()),
+            Some(difference) => {
+                assert!(was_disturbed || is_disturbed(&ours), "{difference}");
+                compare(&program, &mut machine, script)
+            }
+        };
+        operations += compared.unwrap_or(0);
+        disturbed += usize::from(compared.is_none());
     }
-    assert!(operations > 1000, "only {operations} operations were compared");
+    if disturbed > 0 {
+        eprintln!("skipped: {disturbed} of {SCRIPTS} scripts: memory was short or fragmented");
+    }
+    if disturbed < SCRIPTS as usize / 4 {
+        assert!(operations > 1000, "only {operations} operations were compared");
+    }
     Ok(())
 }

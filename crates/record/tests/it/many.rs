@@ -149,7 +149,7 @@ fn a_damaged_log_does_not_stop_the_others() {
         let _ = fs::remove_file(log.with_extension("hkt"));
         let mut bytes = fs::read(&log).expect("its log");
         if bytes.len() <= at {
-            return println!("skipped: the spool was cut in the short time before the copy");
+            return println!("skipped: the event log was truncated just before the copy");
         }
         bytes[at] ^= 0x55;
         fs::write(&log, bytes).expect("the damage");
