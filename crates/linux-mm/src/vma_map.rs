@@ -155,11 +155,11 @@ impl VmaMap {
             return;
         }
         let next = self.by_start.get(&vma.end).copied();
-        let lent = [next, self.ending_at(vma.start)]
+        let shared = [next, self.ending_at(vma.start)]
             .into_iter()
             .flatten()
             .find_map(|neighbour| neighbour.anon.filter(|_| neighbour.can_share_anon_with(vma)));
-        let anon = lent.unwrap_or_else(|| {
+        let anon = shared.unwrap_or_else(|| {
             self.anon_count += 1;
             AnonId(self.anon_count)
         });

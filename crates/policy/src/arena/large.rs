@@ -177,13 +177,13 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Extends a run over the next SuperSlabs, if they are free or a cached run. Lock held. Returns false, without a change, if not.
     pub(crate) fn extend_run(&self, ordinal: u32, run: u32) -> bool {
         let have = self.mem.entry(ordinal).run.get();
-        let (behind, more) = (ordinal + have, run - have);
-        if self.is_cached_run(behind, more) {
-            self.split_run(behind, more);
-        } else if !self.continues(behind, more) || !self.claim_if_free(behind, more) {
+        let (next, more) = (ordinal + have, run - have);
+        if self.is_cached_run(next, more) {
+            self.split_run(next, more);
+        } else if !self.continues(next, more) || !self.claim_if_free(next, more) {
             return false;
-        } else if self.back(behind, more, 1, Mapping::Plain, Pages::Huge) == Backing::Refused {
-            self.free_unless_lost(behind, more);
+        } else if self.back(next, more, 1, Mapping::Plain, Pages::Huge) == Backing::Refused {
+            self.free_unless_lost(next, more);
             return false;
         }
         self.join_run(ordinal, have, run);

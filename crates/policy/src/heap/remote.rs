@@ -69,12 +69,12 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             }
         };
         if queues {
-            self.post(span);
+            self.push_message(span);
         }
     }
 
     /// Links a slab into its owner's message queue. `QUEUED` keeps the owner from closing until it has handled the message.
-    fn post(&self, span: Span<M>) {
+    fn push_message(&self, span: Span<M>) {
         let owner = self.mem.meta(span.superslab).owner.load();
         let message_queue = self.mem.message_queue((owner - 1) as u32);
         let id = SlabId::new(self.mem.ordinal(span.superslab), span.slice);

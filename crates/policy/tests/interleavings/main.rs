@@ -19,7 +19,7 @@ use hksim_policy::vocabulary::{Carve, Huge};
 use hksim_policy::{Allocator, Policy, Request, RunGeometry, ThreadHeap};
 use hksim_testkit::drain_abandoned;
 use loom::thread;
-use world::{Flaw, LoomMemory, Sound, Torn, Unordered};
+use world::{Flaw, LoomMemory, Sound, TornSwap, Unordered};
 
 /// SuperSlabs of four slices, slabs of six to eight blocks of 2 KiB.
 fn policy() -> Policy {
@@ -318,5 +318,5 @@ fn missing_orderings_are_detected() {
 #[test]
 #[should_panic]
 fn lost_messages_are_detected() {
-    model("torn swaps", two_messages_arrive_at_once::<Torn>);
+    model("torn swaps", two_messages_arrive_at_once::<TornSwap>);
 }

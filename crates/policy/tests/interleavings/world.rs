@@ -40,8 +40,8 @@ impl Flaw for Unordered {
 }
 
 /// Swaps are not atomic, and can lose another thread's write.
-pub struct Torn;
-impl Flaw for Torn {
+pub struct TornSwap;
+impl Flaw for TornSwap {
     const TORN_SWAP: bool = true;
 }
 

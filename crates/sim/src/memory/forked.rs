@@ -56,16 +56,16 @@ impl<H: MemoryObserver> SimMemory<H> {
                 let (page, index) = (ordinal as usize / ENTRIES_PER_PAGE, ordinal as usize % ENTRIES_PER_PAGE);
                 self.table[page].get().map_or(0, |entries| meta_tracker::of_entry(&entries[index]))
             }
-            MetaItem::Mail(heap) => meta_tracker::of_word(&self.mail[heap as usize]),
+            MetaItem::MessageQueue(heap) => meta_tracker::of_word(&self.message_queues[heap as usize]),
             MetaItem::Header(superslab) => meta_tracker::of_header(&self.superslab_at(superslab).meta),
-            MetaItem::Slab(superslab, unit) => {
-                meta_tracker::of_slab(&self.superslab_at(superslab).slabs[unit as usize])
+            MetaItem::Slab(superslab, slice) => {
+                meta_tracker::of_slab(&self.superslab_at(superslab).slabs[slice as usize])
             }
-            MetaItem::Remote(superslab, unit) => {
-                meta_tracker::of_word(&self.superslab_at(superslab).remote[unit as usize])
+            MetaItem::Remote(superslab, slice) => {
+                meta_tracker::of_word(&self.superslab_at(superslab).remote[slice as usize])
             }
-            MetaItem::MailNext(superslab, unit) => {
-                meta_tracker::of_word(&self.superslab_at(superslab).mail[unit as usize])
+            MetaItem::MessageNext(superslab, slice) => {
+                meta_tracker::of_word(&self.superslab_at(superslab).message_next[slice as usize])
             }
         }
     }
@@ -79,14 +79,14 @@ impl<H: MemoryObserver> SimMemory<H> {
         match item {
             MetaItem::Pool => (0, size_of::<PoolMeta>() as u64),
             MetaItem::Entry(ordinal) => (layout.entry_of(ordinal), ENTRY_BYTES),
-            MetaItem::Mail(heap) => (layout.heap_of(heap) + HEAP_BYTES - WORD_BYTES, WORD_BYTES),
+            MetaItem::MessageQueue(heap) => (layout.heap_of(heap) + HEAP_BYTES - WORD_BYTES, WORD_BYTES),
             MetaItem::Header(superslab) => (layout.meta_of(superslab), u64::from(SPANS_AT)),
             MetaItem::Slab(superslab, slice) => {
                 let bytes = size_of::<SpanMeta>() as u64;
                 (layout.meta_of(superslab) + u64::from(SPANS_AT) + u64::from(slice) * bytes, bytes)
             }
             MetaItem::Remote(superslab, slice) => word(superslab, layout.remote_words, slice),
-            MetaItem::MailNext(superslab, slice) => word(superslab, layout.message_links, slice),
+            MetaItem::MessageNext(superslab, slice) => word(superslab, layout.message_links, slice),
         }
     }
 }

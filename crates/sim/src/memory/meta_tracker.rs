@@ -20,7 +20,7 @@ pub(super) enum MetaItem {
     /// An entry of the arena table.
     Entry(u32),
     /// A heap's message queue word.
-    Mail(u32),
+    MessageQueue(u32),
     /// The header of a SuperSlab's metadata.
     Header(u32),
     /// The metadata of a slice.
@@ -28,7 +28,7 @@ pub(super) enum MetaItem {
     /// A slice's remote word.
     Remote(u32, u32),
     /// A slice's link in a message queue.
-    MailNext(u32, u32),
+    MessageNext(u32, u32),
 }
 
 /// Items referenced since the last check, with their digests.

@@ -55,7 +55,7 @@ pub struct SimMemory<H: MemoryObserver> {
     superslabs: Box<[OnceCell<Box<SimSuperSlab>>]>,
     table: Box<[OnceCell<EntryPage>]>,
     pool: PoolMeta,
-    mail: Box<[SimWord]>,
+    message_queues: Box<[SimWord]>,
     now_ns: Cell<u64>,
     /// Addresses of SuperSlabs with separate mappings.
     bindings: Option<Bindings>,
@@ -78,7 +78,7 @@ impl<H: MemoryObserver> SimMemory<H> {
             superslabs: (0..ordinals).map(|_| OnceCell::new()).collect(),
             table: (0..ordinals.div_ceil(ENTRIES_PER_PAGE)).map(|_| OnceCell::new()).collect(),
             pool: PoolMeta::new(),
-            mail: (0..HEAPS_MAX).map(|_| SimWord::default()).collect(),
+            message_queues: (0..HEAPS_MAX).map(|_| SimWord::default()).collect(),
             now_ns: Cell::new(0),
             bindings: (layout.align != Align::Arena)
                 .then(|| Bindings::new(layout.ordinals(), (1 << layout.superslab_shift) / PAGE_BYTES)),
@@ -319,8 +319,8 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
 
     #[inline(always)]
     fn message_next(&self, superslab: u32, slice: u32) -> &SimWord {
-        self.observe_meta(superslab, || MetaItem::MailNext(superslab, slice));
-        &self.superslab_at(superslab).mail[slice as usize]
+        self.observe_meta(superslab, || MetaItem::MessageNext(superslab, slice));
+        &self.superslab_at(superslab).message_next[slice as usize]
     }
 
     fn entry(&self, ordinal: u32) -> &Entry {
@@ -347,15 +347,15 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
 
     fn init_heap(&self, heap: u32) {
         use hksim_policy::Word;
-        self.mail[heap as usize].store(0);
+        self.message_queues[heap as usize].store(0);
         self.touch(self.layout.heap_of(heap), HEAP_BYTES, Touch::WriteZero, Cause::Metadata);
     }
 
     fn message_queue(&self, heap: u32) -> &SimWord {
         if H::EVERY_ACCESS {
-            self.remember(MetaItem::Mail(heap));
+            self.remember(MetaItem::MessageQueue(heap));
         }
-        &self.mail[heap as usize]
+        &self.message_queues[heap as usize]
     }
 
     #[inline(always)]

@@ -67,7 +67,7 @@ pub(crate) struct SimSuperSlab {
     pub(crate) meta: SuperSlabMeta<SimWord>,
     pub(crate) slabs: Box<[SpanMeta]>,
     pub(crate) remote: Box<[SimWord]>,
-    pub(crate) mail: Box<[SimWord]>,
+    pub(crate) message_next: Box<[SimWord]>,
     links: Box<[Cell<u32>]>,
     /// Whether its metadata is in memory: written, and not dropped since.
     has_meta: Cell<bool>,
@@ -79,7 +79,7 @@ impl SimSuperSlab {
             meta: SuperSlabMeta::new(SimWord::default()),
             slabs: (0..slices).map(|_| SpanMeta::new()).collect(),
             remote: (0..slices).map(|_| SimWord::default()).collect(),
-            mail: (0..slices).map(|_| SimWord::default()).collect(),
+            message_next: (0..slices).map(|_| SimWord::default()).collect(),
             links: zeroed_cells((bytes / u64::from(GRANULE_BYTES)) as usize),
             has_meta: Cell::new(false),
         }
@@ -105,7 +105,7 @@ impl SimSuperSlab {
     pub(crate) fn zero_meta(&self) {
         self.has_meta.set(true);
         self.slabs.iter().for_each(SpanMeta::clear);
-        self.remote.iter().chain(&self.mail).for_each(|word| word.store(0));
+        self.remote.iter().chain(&self.message_next).for_each(|word| word.store(0));
     }
 
     /// Records that the memory of the metadata was dropped.
@@ -133,7 +133,7 @@ impl SimSuperSlab {
         std::iter::once(0..u64::from(SPANS_AT))
             .chain(slabs.map(move |(slice, _)| item(SPANS_AT, slice, size_of::<SpanMeta>())))
             .chain(words(&self.remote, layout.remote_words))
-            .chain(words(&self.mail, layout.message_links))
+            .chain(words(&self.message_next, layout.message_links))
     }
 
     /// Whether page `page` of the metadata holds a non-zero byte.
