@@ -125,7 +125,7 @@ fn bytehound_shows_the_calls_of_the_program() {
     let chunk =
         [&[2, 8 + setting.len() as u8, 0, 0, 0, 11, 0, 0, 0, setting.len() as u8, 0, 0, 0], &setting[..]].concat();
     let (report, _) = folder.import(&folder.file("culled.dat", [whole, chunk].concat())).unwrap();
-    assert!(report.notes.iter().any(|note| note.contains("left blocks out")), "{:?}", report.notes);
+    assert!(report.notes.iter().any(|note| note.contains("omitted short-lived blocks")), "{:?}", report.notes);
 }
 
 /// valgrind's own summary of the heap is a second oracle.
