@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Everything that must hold: format, lints, docs, notebook, tests. Builds in target/ only.
+# Runs all checks: format, lints, docs, notebook, tests. Builds in target/ only.
 #
 #     ./test.sh [--strict]
 #
-# What cannot be tested on this machine is said as `skipped: reason`. With --strict a skip is a failure, unless
-# .ci/skips-allowed.txt allows its reason. As root it installs Debian's packages, and says so first;
+# A check that cannot run on this machine prints `skipped: reason`. With --strict a skip is a failure unless
+# .ci/skips-allowed.txt allows its reason. As root it installs Debian packages after an announcement;
 # HKSIM_NO_APT=1 prevents that.
 set -euo pipefail
 exec </dev/null
@@ -24,7 +24,7 @@ pool=/proc/sys/vm/nr_hugepages
 mdbook_version=0.4.52
 rust_version=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
-# What is installed where it is missing, and what is skipped without it.
+# Programs that are installed if missing, and the checks that are skipped without them.
 tools=(
     "git:git:recordings of git"
     "strace:strace:counts of system calls"
@@ -44,24 +44,24 @@ tools=(
 
 step() { printf '\n==> %s\n' "$*"; }
 
-# The word in brackets is the mode in force.
+# The word in brackets is the current mode.
 thp_mode() { sed 's/.*\[\(.*\)\].*/\1/' "$thp" 2>/dev/null || true; }
 
-# Puts the machine back, whichever way the tests ended.
+# Restores the machine's settings, however the tests ended.
 restore() {
     if [ -n "$thp_before" ] && [ "$(thp_mode)" != "$thp_before" ]; then echo "$thp_before" >"$thp"; fi
     if [ -n "$pool_before" ] && [ "$(cat "$pool")" != "$pool_before" ]; then echo "$pool_before" >"$pool"; fi
 }
 
-# A Python with what the notebooks and the independent trace reader need.
+# A Python with the packages that the notebooks and the independent trace reader need.
 make_venv() {
     command -v python3 >/dev/null || return
     [ -x "$venv/bin/pip" ] || python3 -m venv "$venv" >/dev/null || return
     "$venv/bin/pip" install --quiet --disable-pip-version-check -r notebooks/requirements.txt
 }
 
-# Builds the book's tool in target/tools, in about a minute of processor time, where it is not installed.
-# A test of testkit builds the book, and says so where it cannot.
+# Builds mdbook in target/tools, in about a minute of processor time, if it is not installed. A test of testkit builds the
+# book, or reports that it cannot.
 make_mdbook() {
     command -v mdbook >/dev/null && return
     mkdir -p "$target/tools"
@@ -86,7 +86,7 @@ lint() {
     if command -v shellcheck >/dev/null; then
         step "shellcheck"
         shellcheck -x try.sh test.sh .ci/run .ci/*.sh traces/make.sh notebooks/export.sh fuzz/run.sh benches/validate-grid.sh tools/kernel-matrix/run.sh tools/outside-programs/check.sh
-        # Functions that a trap or another function calls look unreachable.
+        # shellcheck takes functions called by a trap or by another function for unreachable.
         shellcheck -x -e SC2317,SC2086 tools/native-programs.sh tools/native-tests.sh tools/native-limits.sh tools/native-races.sh
     fi
 
@@ -119,7 +119,7 @@ check_dependencies() {
     fi
 }
 
-# rust-version is a promise only where the oldest compiler has seen the code.
+# rust-version must be checked with the oldest compiler itself.
 check_oldest_rust() {
     step "cargo +$rust_version check"
     if RUSTUP_AUTO_INSTALL=0 cargo "+$rust_version" --version >/dev/null 2>&1; then
@@ -158,7 +158,7 @@ everything() {
     check_oldest_rust
     check_documents
     step "cargo test"
-    # Tests that pass show what they printed: what they skipped, and why.
+    # Shows the output of passed tests, too, because it has the reasons for skips.
     cargo test --locked --workspace --no-fail-fast -- --show-output
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The main job once through: build, record a real program, sweep designs, validate. Writes to target/try only.
-# As root it installs a C compiler, and sqlite3 where there is no Python, and says so first; HKSIM_NO_APT=1 prevents that.
+# A tour of the main functions: build, record a real program, sweep designs, validate. Writes to target/try only.
+# As root it installs a C compiler, and sqlite3 if there is no Python, after an announcement; HKSIM_NO_APT=1 prevents that.
 set -euo pipefail
 cd "$(dirname "$0")"
 . .ci/packages.sh
@@ -10,7 +10,7 @@ job=traces/jobs/json_job.py
 
 step() { printf '\n==> %s\n' "$*"; }
 
-# record_something: sets `trace` to a recording of a program that this machine has, else to one that came along.
+# record_something: sets `trace` to a recording of an installed program, or else to one from the repository.
 record_something() {
     trace=$out/app.hkt
     if [ -x /usr/bin/python3 ]; then
@@ -21,7 +21,7 @@ record_something() {
         step "hksim record: sqlite3 on a table in memory"
         "$hksim" record -o "$trace" -- sqlite3 :memory: ".read traces/jobs/sqlite_job.sql" && return
     fi
-    step "hksim record: git, looking through its own history"
+    step "hksim record: git log of this repository"
     git rev-parse --is-inside-work-tree >/dev/null 2>&1 &&
         "$hksim" record -o "$trace" -- git --no-pager log --stat >"$out/git.log" && return
     trace=traces/python-json.hkt

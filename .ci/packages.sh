@@ -1,12 +1,12 @@
 # shellcheck shell=bash
-# Sourced by try.sh and test.sh: makes sure of a tool, where that is possible.
+# Sourced by try.sh and test.sh: installs required tools if possible.
 
 # may_install: whether Debian's packages may be installed here.
 may_install() {
     [ -z "${HKSIM_NO_APT:-}" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null
 }
 
-# has THING: whether a program, a shared library (lib*.so*) or Python's ensurepip is there.
+# has THING: whether a program, a shared library (lib*.so*) or Python's ensurepip is installed.
 has() {
     case $1 in
         lib*.so*) ldconfig -p 2>/dev/null | grep -qF "$1 " ;;
@@ -15,22 +15,22 @@ has() {
     esac
 }
 
-# announce THING:PACKAGE...: says, before anything is installed, which packages will be, and how to prevent it.
-# On a terminal it leaves time to stop.
+# announce THING:PACKAGE...: lists the packages that will be installed, and how to prevent that. On a terminal it waits, so
+# that the user can stop it.
 announce() {
     local thing packages=
     for thing; do has "${thing%%:*}" || packages="$packages ${thing#*:}"; done
     [ -n "$packages" ] || return 0
     if may_install; then
         echo "installing Debian packages as root, with apt-get:$packages"
-        echo "to install nothing: HKSIM_NO_APT=1 $0 (what needs them is then skipped, and named)"
+        echo "to install nothing: HKSIM_NO_APT=1 $0 (checks that need them are then skipped and listed)"
         if [ -t 1 ]; then echo "starting in 10 s; Ctrl-C stops"; sleep 10; fi
     else
         echo "installing nothing; these Debian packages are missing:$packages"
     fi
 }
 
-# install PACKAGE: tries to install one of Debian's packages; says nothing where it may not.
+# install PACKAGE: tries to install a Debian package, if permitted.
 install() {
     may_install || return 0
     [ -n "${packages_listed:-}" ] || apt-get update -qq >/dev/null 2>&1 || true
@@ -39,14 +39,14 @@ install() {
     DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$1" >/dev/null 2>&1 || true
 }
 
-# want THING PACKAGE: whether THING is there, after trying to install PACKAGE.
+# want THING PACKAGE: whether THING is installed, after an attempt to install PACKAGE.
 want() {
     has "$1" && return
     install "$2"
     has "$1"
 }
 
-# need THING PACKAGE: the same, and ends the script where THING cannot be had.
+# need THING PACKAGE: the same, but ends the script if THING is missing.
 need() {
     want "$1" "$2" && return
     echo "$1 is missing; install Debian's package $2, or its equivalent" >&2

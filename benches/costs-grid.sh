@@ -14,10 +14,10 @@ source benches/settings.sh
 
 # Records a program as one more trace, or says why not.
 record() { # NAME COMMAND...
-    if "$hksim" record -o "$work/$1.hkt" -- "${@:2}" >>"$work/told" 2>&1 7>&-; then
+    if "$hksim" record -o "$work/$1.hkt" -- "${@:2}" >>"$work/messages" 2>&1 7>&-; then
         traces+=("$work/$1.hkt")
     else
-        echo "skipped: $1: $(tail -n 1 "$work/told")"
+        echo "skipped: $1: $(tail -n 1 "$work/messages")"
     fi
 }
 
@@ -25,8 +25,8 @@ if [ -n "${TRACES:-}" ]; then
     read -ra traces <<<"$TRACES"
 else
     # Live sets of 60 and of 130 MiB, and recordings of programs that take 40 to 100 MiB: what is judged is more than caches hold.
-    "$hksim" gen random-mixed --cycles 400k --ws 30k --min 100 --max 4k -o "$work/random-mixed.hkt" >"$work/told" 2>&1 7>&-
-    "$hksim" gen server --live 128M --events 600k -o "$work/server.hkt" >>"$work/told" 2>&1 7>&-
+    "$hksim" gen random-mixed --cycles 400k --ws 30k --min 100 --max 4k -o "$work/random-mixed.hkt" >"$work/messages" 2>&1 7>&-
+    "$hksim" gen server --live 128M --events 600k -o "$work/server.hkt" >>"$work/messages" 2>&1 7>&-
     traces=("$work/random-mixed.hkt" "$work/server.hkt" traces/git-pack-objects.hkt traces/mariadbd.hkt)
     record sqlite sqlite3 :memory: ".read benches/costs_sqlite.sql"
     PYTHONMALLOC=malloc PYTHONHASHSEED=0 record python /usr/bin/python3 traces/jobs/json_job.py 30000
@@ -59,7 +59,7 @@ for huge in $huge_list; do
         while read -r flags; do
             # shellcheck disable=SC2086 # flags are words
             "$hksim" validate "$trace" --huge "$huge" --superslab 2M --purge-delay 1ms $flags --profile "$profile" \
-                --format json >"$work/result.json" 2>"$work/told" 7>&- || true
+                --format json >"$work/result.json" 2>"$work/messages" 7>&- || true
             python3 benches/costs_grid.py row "$(basename "$trace" .hkt)" "$huge $flags" "$work/result.json" >>"$rows" 7>&-
             tail -n 1 "$rows" | python3 benches/costs_grid.py show 7>&-
         done < <(policies "$huge")

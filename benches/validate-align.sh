@@ -36,8 +36,8 @@ rows = json.load(open(path))["rows"]
 verdicts = collections.Counter(f"{row['class']} {row['verdict']}" for row in rows)
 moved = sum(any(value for key, value in row["layout_residual"].items() if key != "maps" and key != "os_calls")
             for row in rows if row.get("layout_residual"))
-told = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
-print(f"{name}: {told}; {moved} rows differ from those at modelled addresses", flush=True)
+summary = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
+print(f"{name}: {summary}; {moved} rows differ from those at modelled addresses", flush=True)
 for row in rows:
     if row["verdict"] != "ok":
         print(f"  {row['trace']} {row['policy']['align']} {row['policy']['superslab_bytes'] >> 10}K {row['policy']['huge']} "

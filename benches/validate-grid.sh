@@ -22,8 +22,8 @@ source benches/settings.sh
 if [ -n "${TRACES:-}" ]; then
     read -ra traces <<<"$TRACES"
 else
-    "$hksim" gen random-mixed --cycles 60k --ws 4000 --min 100 --max 6k -o "$work/random-mixed.hkt" >"$work/told" 2>&1 7>&-
-    "$hksim" gen server --live 16M --events 100k -o "$work/server.hkt" >>"$work/told" 2>&1 7>&-
+    "$hksim" gen random-mixed --cycles 60k --ws 4000 --min 100 --max 6k -o "$work/random-mixed.hkt" >"$work/messages" 2>&1 7>&-
+    "$hksim" gen server --live 16M --events 100k -o "$work/server.hkt" >>"$work/messages" 2>&1 7>&-
     traces=("$work/random-mixed.hkt" "$work/server.hkt" traces/sqlite-memory.hkt traces/python-json.hkt)
 fi
 

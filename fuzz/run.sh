@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs every fuzz target (or those named) for a while, some at a time; stops with an error where one crashed.
+# Runs all fuzz targets, or those named, several at a time. Stops with an error if one crashes.
 #
 #     fuzz/run.sh [TARGET...]        SECONDS_EACH=600 AT_ONCE=2
 #

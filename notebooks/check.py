@@ -19,7 +19,7 @@ def execute(source: Path, target: Path) -> None:
     notebook = nbformat.read(source, as_version=4)
     resources = {"metadata": {"path": str(source.parent)}}
     with TemporaryDirectory() as folder:
-        # The kernel is spoken to by sockets in the file system: nothing listens on the network.
+        # The kernel uses sockets in the file system, so that nothing listens on the network.
         kernel = AsyncKernelManager(kernel_name="python3", transport="ipc", ip=f"{folder}/kernel")
         try:
             NotebookClient(notebook, km=kernel, timeout=TIMEOUT_S, resources=resources, record_timing=False).execute()

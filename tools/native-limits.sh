@@ -1,10 +1,10 @@
 #!/bin/sh
-# The native allocator where the machine itself is short of something: vm.overcommit_memory=2, a hugetlb pool that is too
-# small. Changes settings of the machine for some seconds, as root, and restores them whichever way it ends.
+# Tests the native allocator with limited memory: vm.overcommit_memory=2, a hugetlb pool that is too small. As root, changes
+# settings of the machine for a few seconds, and restores them however it ends.
 #
 #     tools/native-limits.sh [HKSIM]
 #
-# One line a case: ok, FAILED, or skipped with the reason. Exit status 1 if one failed.
+# Prints one line per case: ok, FAILED, or skipped with the reason. Exits with status 1 if a case failed.
 set -u
 
 hksim=$(realpath "$(command -v "${1:-hksim}")") || exit 2
@@ -12,7 +12,7 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 vm=/proc/sys/vm
 [ -w $vm/overcommit_memory ] || { echo 'skipped: all: only root may change vm settings'; exit 0; }
 command -v cc >/dev/null 2>&1 || { echo 'skipped: all: no C compiler (cc) is installed'; exit 0; }
-# One at a time changes settings, as `hksim rules --set-modes` does, by the same lock.
+# Only one process at a time may change settings. `hksim rules --set-modes` uses the same lock.
 if exec 6</sys/kernel/mm; then
     flock -n 6 || {
         echo "waiting: another process changes this machine's settings" >&2
@@ -26,7 +26,7 @@ kbytes=$(cat $vm/overcommit_kbytes)
 pool=$(cat $vm/nr_hugepages)
 restore() {
     echo "$mode" >$vm/overcommit_memory
-    # Setting one of the two clears the other.
+    # Setting one of the two resets the other.
     if [ "$kbytes" = 0 ]; then echo "$ratio" >$vm/overcommit_ratio; else echo "$kbytes" >$vm/overcommit_kbytes; fi
     [ "$(cat $vm/nr_hugepages)" = "$pool" ] || echo "$pool" >$vm/nr_hugepages
     rm -rf "$work"
@@ -38,9 +38,9 @@ for program in scarce crowd; do
     cc -O1 -w -fno-builtin -pthread -o "$work/$program" "$here/crates/cli/tests/native/c/$program.c" || exit 2
 done
 
-# told NAME: a number of the statistics.
-told() {
-    sed -n "s/.*\"$1\":\([0-9]*\).*/\1/p" "$work/told"
+# stats NAME: prints a number of the statistics.
+stats() {
+    sed -n "s/.*\"$1\":\([0-9]*\).*/\1/p" "$work/stats"
 }
 
 # case NAME WANTED-OUTPUT POLICY... -- PROGRAM...
@@ -48,17 +48,17 @@ check() {
     name=$1
     wanted=$2
     shift 2
-    rm -f "$work/told"
-    got=$("$hksim" run --stats "json:$work/told" "$@" 2>&1)
+    rm -f "$work/stats"
+    got=$("$hksim" run --stats "json:$work/stats" "$@" 2>&1)
     if echo "$got" | grep -q "$wanted"; then
-        echo "ok: $name: $got; arena $(($(told arena_bytes) >> 20)) MiB, fell back to thp $(told fell_back_to_thp), to 4K $(told fell_back_to_4k)"
+        echo "ok: $name: $got; arena $(($(stats arena_bytes) >> 20)) MiB, fell back to thp $(stats fell_back_to_thp), to 4K $(stats fell_back_to_4k)"
     else
         echo "FAILED: $name: $got"
         failed=1
     fi
 }
 
-# Room for so many MiB more than is committed now.
+# Limits commitments to this many MiB above the current ones.
 for room_mib in 4096 600; do
     committed=$(sed -n 's/^Committed_AS: *\([0-9]*\) kB/\1/p' /proc/meminfo)
     echo $((committed + room_mib * 1024)) >$vm/overcommit_kbytes
@@ -72,6 +72,6 @@ if echo 8 2>/dev/null >$vm/nr_hugepages && [ "$(cat $vm/nr_hugepages)" -ge 8 ]; 
     check 'a pool of 8 huge pages' ' kept$' --huge hugetlb -- "$work/scarce"
     check 'a pool of 8 huge pages, else 4K' ' kept$' --huge hugetlb-plain -- "$work/scarce"
 else
-    echo 'skipped: a small hugetlb pool: the kernel gives no huge pages'
+    echo 'skipped: a small hugetlb pool: the kernel cannot allocate huge pages'
 fi
 exit $failed

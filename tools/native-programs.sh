@@ -1,11 +1,11 @@
 #!/bin/sh
-# Real programs on the native allocator, under several policies: each must do what it does without.
+# Runs real programs on the native allocator under several policies. Each must behave as without it.
 #
 #     tools/native-programs.sh [HKSIM] [PROGRAM...]
 #
-# HKSIM is the binary (default: hksim). PROGRAM: python sqlite cxx git redis ruby node (default: all). One line a program and policy: ok with the number of
-# pointers whose alignment was looked at (tools/native/alignment.c, between program and allocator), FAILED, or skipped with the reason. Exit status 1 if
-# one failed.
+# HKSIM is the binary (default: hksim). PROGRAM: python sqlite cxx git redis ruby node (default: all). Prints one line per
+# program and policy: ok with the number of pointers whose alignment was checked (tools/native/alignment.c, between program
+# and allocator), FAILED, or skipped with the reason. Exits with status 1 if one failed.
 set -u
 
 hksim=${1:-hksim}
@@ -34,7 +34,7 @@ has() {
     command -v "$1" >/dev/null 2>&1 || { echo "skipped: $program: $1 is not installed"; return 1; }
 }
 
-# What the output of a test run has beside its results: times, seeds, addresses, process ids.
+# Removes the parts of a test's output that vary: times, seeds, addresses, process ids.
 without_times() {
     sed -e 's/[0-9][0-9.]* *\(ms\|sec\|seconds\|min\|s\)\b//g' -e '/^Using random seed/d' -e '/load avg/d' -e '/^[0-9:. ]*\[/d' \
         -e '/^Total duration/d' -e '/^== /d'
@@ -43,7 +43,7 @@ without_times() {
 run_python() {
     has python3 || return 0
     python3 -c 'import test.test_json' 2>/dev/null || { echo 'skipped: python: its own test modules are not installed'; return 0; }
-    # Without pools of its own: every object is a block. Random order of tests and of hashes would differ between runs.
+    # Without Python's pools every object is a block. Fixed seeds, because the order of tests and hashes is random otherwise.
     script='PYTHONMALLOC=malloc PYTHONHASHSEED=1 exec python3 -m test -j1 --randseed 7 test_json test_re test_threading test_subprocess'
     compare without_times sh -c "$script"
 }
@@ -85,7 +85,7 @@ run_cxx() {
 
 run_git() {
     has git || return 0
-    git -C "$here" rev-parse HEAD >/dev/null 2>&1 || { echo 'skipped: git: this is no clone'; return 0; }
+    git -C "$here" rev-parse HEAD >/dev/null 2>&1 || { echo 'skipped: git: this folder is not a clone'; return 0; }
     git clone -q --bare --no-local "$here" "$work/repository" 2>/dev/null || { echo 'skipped: git: cannot clone'; return 0; }
     compare cat sh -c "
         rm -rf '$work/copy' && cp -r '$work/repository' '$work/copy' && cd '$work/copy' &&
@@ -136,11 +136,11 @@ run_node() {
         console.log(require("child_process").execSync("echo a child").toString());'
 }
 
-# Runs a command with the alignment of pointers looked at, where that can be.
+# Runs a command with a check of the alignment of pointers, if possible.
 # shellcheck disable=SC2016 # expanded in the program's own environment
 with_looks='LD_PRELOAD="$HKSIM_ALIGNMENT${LD_PRELOAD:+:$LD_PRELOAD}" exec "$@"'
 
-# Runs a command without and with the allocator. The first word filters what is compared.
+# Runs a command without and with the allocator. The first word filters the output before the comparison.
 compare() {
     filter=$1
     shift

@@ -1,12 +1,13 @@
 #!/bin/sh
-# The native allocator under tools that need a nightly toolchain: Miri (aliasing under both of Rust's models, data races,
-# weak memory) and ThreadSanitizer (data races on the real kernel). Not part of ./test.sh: it takes some twenty minutes of a core.
+# Tests the native allocator with tools that need a nightly toolchain: Miri (aliasing under both of Rust's models, data
+# races, weak memory) and ThreadSanitizer (data races on the real kernel). Not part of ./test.sh: takes about twenty minutes
+# of one core.
 #
 #     tools/native-races.sh [miri|tsan...]
 #
-# Each is skipped, with the reason, where its toolchain is missing:
+# A tool without its toolchain is skipped, with the reason:
 #     rustup toolchain install nightly --component miri,rust-src
-# SEEDS (default 5) is the number of schedules that Miri tries of every test of threads. Exit status 1 if something is found.
+# SEEDS (default 5) is the number of schedules that Miri tries for each test with threads. Exits with status 1 on a finding.
 set -u
 cd "$(dirname "$0")/.." || exit 2
 seeds=${SEEDS:-5}
@@ -25,7 +26,7 @@ has() {
         { echo "skipped: $1: the nightly toolchain has no $2 (rustup component add $2 --toolchain nightly)"; return 1; }
 }
 
-# miri FLAGS MODULE...: what is found would be swallowed with the output of the test it is found in.
+# miri FLAGS MODULE...: without capture, because findings are part of a test's output.
 miri() {
     flags=$1
     shift
@@ -45,7 +46,7 @@ run_miri() {
 run_tsan() {
     has ThreadSanitizer rust-src || return 0
     host=$(rustc -vV | sed -n 's/^host: //p')
-    # ThreadSanitizer takes away the address that the reservation asks for; root would then be given address 0.
+    # ThreadSanitizer uses the address that the reservation requests; root would then get address 0.
     runner=
     [ "$(id -u)" = 0 ] && runner='setpriv --bounding-set=-sys_rawio --inh-caps=-sys_rawio'
     RUSTFLAGS='-Zsanitizer=thread' CARGO_TARGET_DIR="$target/tsan" \

@@ -1,13 +1,13 @@
 #!/bin/bash
-# Test programs of other allocators, as their own sources have them, on the native allocator: those that use the standard
-# interface alone. Each must end as it does without.
+# Runs the unmodified test programs of other allocators on the native allocator, as far as they use only the standard
+# interface. Each must end as it does without it.
 #
 #     tools/native-tests.sh [HKSIM] [SUITE...]
 #
 # HKSIM is the binary (default: hksim). SUITE: glibc mimalloc jemalloc gperftools (default: all). Sources come from Debian's
-# source packages, by apt-get into SOURCES (default: a temporary folder; a folder kept is used again), without root and
-# without touching the system's lists. One line a test and policy: ok, FAILED, or skipped with the reason. Exit status 1 if
-# one failed.
+# source packages, by apt-get into SOURCES (default: a temporary folder; an existing folder is reused), without root and
+# without changing the system's lists. Prints one line per test and policy: ok, FAILED, or skipped with the reason. Exits
+# with status 1 if one failed.
 set -u
 
 hksim=$(realpath "$(command -v "${1:-hksim}")") || exit 2
@@ -31,7 +31,7 @@ apt() {
         -o Dir::Cache="$sources/cache" -o APT::Sandbox::User= "$@"
 }
 
-# Brings a source package; the folder it lies in is then $folder.
+# Fetches a source package and sets $folder to its folder.
 fetch() {
     folder=$(find "$sources" -maxdepth 1 -type d -name "$1-[0-9]*" | head -1)
     [ -n "$folder" ] && return
@@ -46,7 +46,7 @@ fetch() {
     fi
     (cd "$sources" && apt source "$1" >/dev/null 2>&1)
     folder=$(find "$sources" -maxdepth 1 -type d -name "$1-[0-9]*" | head -1)
-    [ -n "$folder" ] || { echo "skipped: $suite: Debian's source package $1 cannot be had (no network, or not Debian)"; return 1; }
+    [ -n "$folder" ] || { echo "skipped: $suite: cannot fetch Debian's source package $1 (no network, or not Debian)"; return 1; }
 }
 
 # try NAME COMMAND...: runs a test without the allocator, and with it under each policy.
@@ -69,7 +69,7 @@ try() {
     done
 }
 
-# build NAME COMPILER ARGS...: compiles a test; what does not compile is skipped.
+# build NAME COMPILER ARGS...: compiles a test; skips it if it does not compile.
 build() {
     name=$1
     shift
@@ -78,8 +78,8 @@ build() {
     return 1
 }
 
-# glibc's own, with its test support written anew (tools/native/glibc). Left out: tests of glibc's internals (tcache, mtrace,
-# mallopt, mallinfo), and tst-mallocalign1, which wants 16-byte alignment of requests up to 8 bytes.
+# glibc's tests, with a replacement for its test support (tools/native/glibc). Without tests of glibc's internals (tcache,
+# mtrace, mallopt, mallinfo) and tst-mallocalign1, which requires 16-byte alignment for requests up to 8 bytes.
 suite_glibc() {
     fetch glibc || return
     for name in malloc calloc realloc reallocarray memalign posix_memalign valloc pvalloc obstack malloc-too-large \
@@ -96,7 +96,7 @@ suite_mimalloc() {
     try 'stress 32 10 20' "$work/stress" 32 10 20
 }
 
-# Their library stays loaded for the parts of its own interface; malloc and its family are the preloaded ones.
+# Their library stays loaded for its non-standard interface; malloc and its family are the preloaded ones.
 suite_jemalloc() {
     fetch jemalloc || return
     tests='malloc aligned_alloc posix_memalign overflow'
@@ -115,7 +115,7 @@ suite_jemalloc() {
 suite_gperftools() {
     suite=gperftools
     fetch google-perftools || return
-    # What their configure would find out on a 64-bit Linux.
+    # The results of their configure script on 64-bit Linux.
     printf '#define HAVE_%s 1\n' UNISTD_H FCNTL_H SYS_TYPES_H STDINT_H INTTYPES_H SYS_RESOURCE_H MMAP >"$work/config.h"
     for name in memalign realloc; do
         build "$name" c++ -O1 -w -fpermissive -DPERFTOOLS_DLL_DECL= -pthread -I"$work" -I"$folder/src" -o "$work/$name" "$folder/src/tests/${name}_unittest.cc" \

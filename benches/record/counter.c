@@ -19,7 +19,7 @@ __attribute__((constructor)) static void find(void) {
     real_free = (void (*)(void *))dlsym(RTLD_NEXT, "free");
 }
 
-__attribute__((destructor)) static void tell(void) {
+__attribute__((destructor)) static void write_count(void) {
     uint64_t counted = calls;
     const char *name = getenv("COUNT_FILE");
     FILE *file = name ? fopen(name, "w") : 0;

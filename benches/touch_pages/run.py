@@ -86,9 +86,9 @@ class Bench:
         if report["exit"] != {"code": 0}:
             raise Failed(f"recorded: {report['exit']}")
         # The pages that children of the program share are copied as they were in the recording.
-        told = self.hksim_json("sim", trace, *POLICY, "--fork-at", "recorded")
-        kinds = told["installs"]["by_kind"]
-        return {"faults": told["faults"], "again": kinds["cow"] + sum(fork["reuses"] for fork in told.get("forks", [])), "report": report["traces"][0]}
+        predicted = self.hksim_json("sim", trace, *POLICY, "--fork-at", "recorded")
+        kinds = predicted["installs"]["by_kind"]
+        return {"faults": predicted["faults"], "again": kinds["cow"] + sum(fork["reuses"] for fork in predicted.get("forks", [])), "report": report["traces"][0]}
 
     def measured(self, name):
         data = self.folder / "perf.data"
@@ -103,27 +103,27 @@ class Bench:
 
     def row(self, name):
         """The cells of a program's row."""
-        real, told = [], []
+        real, predicted_runs = [], []
         for more in (RUNS, 2 * RUNS):
             for _ in range(more):
-                told.append(self.predicted(name))
+                predicted_runs.append(self.predicted(name))
                 real.append(self.measured(name))
-            cells = compared([run["faults"] for run in real], [run["faults"] for run in told])
+            cells = compared([run["faults"] for run in real], [run["faults"] for run in predicted_runs])
             if cells[-1] != DIFFERS:
                 break
         details = os.environ.get("DETAILS")
         if details:
             with open(details, "a", encoding="utf-8") as file:
-                print(json.dumps({"name": name, "measured": real, "predicted": told}), file=file)
+                print(json.dumps({"name": name, "measured": real, "predicted": predicted_runs}), file=file)
         return [name, *cells]
 
 
-def compared(real, told):
+def compared(real, predicted_runs):
     """The further cells of a row."""
-    error = statistics.median_low(told) / statistics.median_low(real) - 1
-    overlap = max(min(real), min(told)) <= min(max(real), max(told))
+    error = statistics.median_low(predicted_runs) / statistics.median_low(real) - 1
+    overlap = max(min(real), min(predicted_runs)) <= min(max(real), max(predicted_runs))
     verdict = "within 2 %" if abs(error) <= 0.02 else "in its spread" if overlap else DIFFERS
-    return [spread(real), spread(told), f"{error:+.1%}", verdict]
+    return [spread(real), spread(predicted_runs), f"{error:+.1%}", verdict]
 
 
 def spread(values):

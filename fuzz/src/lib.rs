@@ -1,4 +1,4 @@
-//! The bodies of the fuzz targets. Each writes its input to a file; whatever is read from it must be a sound trace.
+//! The bodies of the fuzz targets. Each writes its input to a file; all that is read from it must be a valid trace.
 //!
 //! The files are in `/dev/shm`, in one folder per thread. `crates/trace/tests/fuzz_targets.rs` compiles this file too,
 //! and runs every target on its seeds without a nightly toolchain.
@@ -41,7 +41,7 @@ fn file(name: &str) -> PathBuf {
     FOLDER.with(|folder| folder.0.join(name))
 }
 
-/// How many inputs of this thread were accepted: imported, or read to the end.
+/// Number of inputs that this thread accepted: imported, or read to the end.
 pub fn accepted() -> u64 {
     ACCEPTED.get()
 }
@@ -50,7 +50,7 @@ fn accept() {
     ACCEPTED.set(ACCEPTED.get() + 1);
 }
 
-/// Imports the bytes as the format of that name. What is imported must be a sound trace.
+/// Imports the bytes as the format with this name. The result must be a valid trace.
 pub fn import_as(format: &str, data: &[u8]) {
     let (source, out) = (file("source"), file("out"));
     fs::write(&source, data).expect("room in /dev/shm");
@@ -58,7 +58,7 @@ pub fn import_as(format: &str, data: &[u8]) {
     let options = Options { format: Some(format), ..Options::default() };
     if import(&source, &options, &out).is_ok() {
         let verified = verify(&out).expect("an import is a trace");
-        // A program may touch its block up to what the allocator rounded it to; a footer may be wrong about what it lists.
+        // A program may touch its block up to the rounded size, and a footer may be wrong about the items that it lists.
         let known = ["a touch beyond", "a call site that"];
         let mut flaws =
             verified.findings.iter().filter(|finding| !known.iter().any(|start| finding.what.starts_with(start)));
@@ -68,7 +68,7 @@ pub fn import_as(format: &str, data: &[u8]) {
     }
 }
 
-/// Imports the bytes as whatever they look like, through every container.
+/// Imports the bytes as the format that is recognised, through every container.
 pub fn import_any(data: &[u8]) {
     let (source, out) = (file("source"), file("out"));
     fs::write(&source, data).expect("room in /dev/shm");
@@ -78,7 +78,7 @@ pub fn import_any(data: &[u8]) {
     }
 }
 
-/// Reads the bytes as a trace, and what can be mended of them.
+/// Reads the bytes as a trace, and repairs them as far as possible.
 pub fn read_trace(data: &[u8]) {
     let (source, out) = (file("trace"), file("mended"));
     fs::write(&source, data).expect("room in /dev/shm");
@@ -91,8 +91,8 @@ pub fn read_trace(data: &[u8]) {
     }
 }
 
-/// Reads the bytes as the payloads of chunks: each begins with the length, events, objects, threads and time that its section
-/// header announces, and every checksum is made right, so that decoding is reached.
+/// Reads the bytes as the payloads of chunks: each begins with the length, events, objects, threads and time for its section
+/// header. All checksums are corrected, so that the payloads are decoded.
 pub fn read_payloads(data: &[u8]) {
     let header = br#"{"origin":{"kind":"imported","format":"fuzz","file":"x"},"touch":"assumed","clock":"measured","producer":"fuzz"}"#;
     let mut trace = b"\x89HKT\r\n\x1a\n".to_vec();
@@ -101,9 +101,9 @@ pub fn read_payloads(data: &[u8]) {
     trace.extend(header);
     trace.extend(crc(&trace).to_le_bytes());
     let (mut rest, mut events, mut objects, mut threads, mut time_ns) = (data, 0u64, 0u32, 0u32, 0u64);
-    while let Some((announced, behind)) = rest.split_first_chunk::<12>() {
-        let length = usize::from(u16::from_le_bytes([announced[0], announced[1]])).min(behind.len());
-        let (payload, next) = behind.split_at(length);
+    while let Some((announced, after)) = rest.split_first_chunk::<12>() {
+        let length = usize::from(u16::from_le_bytes([announced[0], announced[1]])).min(after.len());
+        let (payload, next) = after.split_at(length);
         let count = u32::from(u16::from_le_bytes([announced[2], announced[3]])).clamp(1, 16_384);
         events += u64::from(count);
         objects = objects.wrapping_add(u32::from(u16::from_le_bytes([announced[4], announced[5]])));
@@ -126,7 +126,7 @@ pub fn read_payloads(data: &[u8]) {
     read_trace(&trace);
 }
 
-/// Everything that is read keeps the promises of an [`EventSource`]. Returns whether it was read to the end.
+/// Checks that a source fulfils the contract of [`EventSource`]. Returns whether it was read to the end.
 fn read(path: &Path) -> bool {
     let Ok(mut reader) = TraceReader::open(path) else { return false };
     let summary = *reader.summary();
@@ -149,7 +149,7 @@ fn read(path: &Path) -> bool {
     whole
 }
 
-/// CRC-32 as in zip, a bit at a time: small, and not the reader's own.
+/// CRC-32 as in zip, bit by bit: short, and independent of the reader's.
 fn crc(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, &byte| {
         (0..8).fold(crc ^ u32::from(byte), |crc, _| (crc >> 1) ^ (0xEDB8_8320 & (crc & 1).wrapping_neg()))

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
 # Boots distribution kernels under software emulation, runs `hksim rules` on each, and writes docs/lab/kernel-matrix.md.
-# Counts are exact there; times mean nothing. Everything is kept in target/kernel-matrix.
+# Counts are exact there; times are meaningless. All files are kept in target/kernel-matrix.
 #
 #   tools/kernel-matrix/run.sh                    every kernel of the list
-#   tools/kernel-matrix/run.sh 6.1 6.12           these; the others' results stay as they are
-#   HKSIM=path tools/kernel-matrix/run.sh 6.1     with a static hksim that was built before
-#   RANDOM_SCRIPTS=2000 SEED=7 tools/kernel-matrix/run.sh      more or other random scripts, over all sets of modes
-#   KERNEL_SCRIPT=file tools/kernel-matrix/run.sh 6.1          one page-op script on that kernel; nothing is kept
+#   tools/kernel-matrix/run.sh 6.1 6.12           these; keeps the results of the others
+#   HKSIM=path tools/kernel-matrix/run.sh 6.1     with an existing static hksim
+#   RANDOM_SCRIPTS=2000 SEED=7 tools/kernel-matrix/run.sh      more or other random scripts, in all combinations of modes
+#   KERNEL_SCRIPT=file tools/kernel-matrix/run.sh 6.1          one page-op script on that kernel; keeps no result
 #
-# Needs qemu-system-x86_64, busybox (static), apt-get and dpkg-deb: Debian, or what is like it.
+# Needs qemu-system-x86_64, busybox (static), apt-get and dpkg-deb: Debian or a derivative.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . .ci/packages.sh
 
-# Ours, the package, its suite. These are the versions whose rules are known.
+# Our name, the package, its suite: the versions with known rules.
 kernels="
 5.15 linux-image-unsigned-5.15.0-*-generic ubuntu/jammy-updates
 6.1 linux-image-6.1.0-*-cloud-amd64 debian/bookworm
@@ -32,7 +32,7 @@ mkdir -p "$work/apt/lists/partial" "$work/cache/archives/partial" "$work/kernels
 
 step() { printf '\n==> %s\n' "$*"; }
 
-# apt with lists and a cache of its own: the machine's stay as they are.
+# apt with separate lists and a separate cache, so that the machine's are not changed.
 private() {
     local tool=$1
     shift
@@ -42,7 +42,7 @@ private() {
         -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false "$@"
 }
 
-# sources SUITE...: what apt may fetch from, all of it signed.
+# sources SUITE...: writes apt's sources, all signed.
 sources() {
     local suite keys
     : >"$work/apt/sources.list"
@@ -56,7 +56,7 @@ sources() {
     private apt-get update
 }
 
-# Ubuntu's keys are a package of Debian's, so that the trust is the same.
+# Ubuntu's keys come from a Debian package, so Debian's keys suffice.
 fetch_keys() {
     [ -d "$work/keys" ] && return
     sources debian/trixie
@@ -65,14 +65,14 @@ fetch_keys() {
     rm -f "$work"/ubuntu-keyring_*.deb
 }
 
-# fetch VERSION PATTERN SUITE: the kernel image of the newest such package, unless one was fetched before.
+# fetch VERSION PATTERN SUITE: fetches the kernel image of the newest matching package, unless one exists.
 fetch() {
     local package
     [ -e "$work/kernels/$1/vmlinuz" ] && return
     step "kernel $1"
     case $3 in ubuntu/*) fetch_keys ;; esac
     sources "$3"
-    # apt's own patterns are not the shell's: names are listed and chosen here.
+    # apt's patterns differ from the shell's, so the names are matched here.
     package=$(private apt-cache pkgnames linux-image | matching "$2" | sort -V | tail -1)
     [ -n "$package" ] || { echo "no package $2 in $3" >&2; return 1; }
     mkdir -p "$work/kernels/$1"
@@ -90,7 +90,7 @@ matching() {
     while read -r name; do if [[ $name == $1 ]]; then echo "$name"; fi; done
 }
 
-# A static hksim. glibc's own archive serves; little optimisation, since the emulated kernel takes the time.
+# A static hksim with glibc's archive. Little optimisation suffices, because the emulated kernel takes most of the time.
 build() {
     [ -z "${HKSIM:-}" ] || return 0
     step "static hksim"
@@ -101,7 +101,7 @@ build() {
     HKSIM=$work/build/x86_64-unknown-linux-gnu/release/hksim
 }
 
-# What the emulated machine does. Each part ends with a line that says how, so that nothing missing looks like success.
+# The init of the emulated machine. Each part ends with a line with its status, so that missing output is not success.
 job() {
     if [ -n "${KERNEL_SCRIPT:-}" ]; then
         echo 'hksim rules --set-modes --script /script'
@@ -133,8 +133,8 @@ make_initramfs() {
     rm -rf "$root"
 }
 
-# boot VERSION: the emulator ends by itself, or after $boot_seconds. Without cmpxchg16b: what QEMU 7.2 makes of it
-# corrupts the allocator of newer kernels at boot.
+# boot VERSION: runs the emulator until it exits, for at most $boot_seconds. Without cmpxchg16b, whose emulation in
+# QEMU 7.2 corrupts the allocator of newer kernels at boot.
 boot() {
     step "boot of $1: $(cat "$work/kernels/$1/package")"
     local out=$work/results/$1.out console=$work/results/$1.console
@@ -150,7 +150,7 @@ boot() {
 
 wanted() { [ $# -le 1 ] || [[ " ${*:2} " == *" $1 "* ]]; }
 
-# here PART ARGUMENT...: that part, on the kernel of this machine.
+# here PART ARGUMENT...: runs a part on the kernel of this machine.
 here() {
     local code=0
     "$HKSIM" rules --set-modes --format json "${@:2}" >>"$work/results/here.out" || code=$?
@@ -177,7 +177,7 @@ while read -r version pattern suite; do
             "$work/results/$version.out" || failed=1
     fi
 done <<<"$kernels"
-# The kernel of this machine, as root, and only where it is asked for: modes change while it runs.
+# The kernel of this machine, as root, and only on request, because its modes change meanwhile.
 if [[ " $* " == *" here "* ]] && [ -z "${KERNEL_SCRIPT:-}" ]; then
     step "this machine"
     : >"$work/results/here.out"

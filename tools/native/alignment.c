@@ -1,6 +1,6 @@
-// Stands before an allocator (LD_PRELOAD, first) and looks at every pointer that it gives: 16-byte aligned, 8 for requests
-// of up to 8 bytes, as aligned as asked where that is more, and not null while the request is sane. Ends the process with
-// a line on standard error where one is not. At exit it appends how many it looked at to the file HKSIM_ALIGNMENT_LOG.
+// Interposes an allocator (LD_PRELOAD, first) and checks every pointer that it returns: aligned to 16 bytes, to 8 for
+// requests of up to 8 bytes, to the requested alignment if that is larger, and not null for reasonable sizes. Otherwise
+// aborts with a line on standard error. At exit it appends the number of pointers to the file HKSIM_ALIGNMENT_LOG.
 //
 //     cc -O2 -shared -fPIC -o alignment.so alignment.c -ldl
 #define _GNU_SOURCE
@@ -17,7 +17,7 @@
 
 static atomic_ulong looked_at;
 
-// What dlsym itself may ask for before the real functions are known; never given back.
+// Serves the requests of dlsym itself before the real functions are known; never freed.
 static char early[4096] __attribute__((aligned(16)));
 static atomic_ulong early_used;
 
@@ -50,7 +50,7 @@ static void *look(void *block, size_t bytes, size_t align, const char *call) {
   if (align > least) least = align;
   atomic_fetch_add_explicit(&looked_at, 1, memory_order_relaxed);
   if (block && (uintptr_t)block % least == 0) return block;
-  if (!block && bytes > (size_t)1 << 30) return block; // a test of how an absurd request is refused
+  if (!block && bytes > (size_t)1 << 30) return block; // a test of an absurd request
   char line[160];
   int length = snprintf(line, sizeof line, "alignment: %s of %zu bytes, alignment %zu, gave %p\n", call, bytes, least, block);
   if (write(2, line, length) < 0) abort();
@@ -77,8 +77,8 @@ void free(void *block) {
 void *realloc(void *old, size_t bytes) {
   if (resolving || is_early(old)) {
     void *block = malloc(bytes);
-    size_t behind = early + sizeof early - (char *)old;
-    return old ? memcpy(block, old, bytes < behind ? bytes : behind) : block;
+    size_t available = early + sizeof early - (char *)old;
+    return old ? memcpy(block, old, bytes < available ? bytes : available) : block;
   }
   void *block = NEXT(realloc)(old, bytes);
   return old && !bytes ? block : look(block, bytes, 1, "realloc");
@@ -86,7 +86,7 @@ void *realloc(void *old, size_t bytes) {
 
 void *memalign(size_t align, size_t bytes) {
   void *block = NEXT(memalign)(align, bytes);
-  // One that is no power of two is rounded up.
+  // Other values than powers of two are rounded up.
   return block ? look(block, bytes, align & (align - 1) ? 1 : align, "memalign") : block;
 }
 
@@ -106,7 +106,7 @@ int posix_memalign(void **out, size_t align, size_t bytes) {
   return why;
 }
 
-__attribute__((destructor)) static void tell(void) {
+__attribute__((destructor)) static void log_count(void) {
   const char *log = getenv("HKSIM_ALIGNMENT_LOG");
   int file = log ? open(log, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644) : -1;
   if (file < 0) return;

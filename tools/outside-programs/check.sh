@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The library crates as strangers get them: packaged, unpacked outside the workspace, and used by two small programs.
+# Tests the library crates as users get them: packaged, unpacked outside the workspace, and used by two small programs.
 #
 #     tools/outside-programs/check.sh
 set -euo pipefail
@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../.."
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 folder=$target/outside-programs
 crates=(hksim-policy hksim-linux-mm hksim-linux-probe hksim-trace hksim-engine hksim-native hksim-sim)
-# What the programs print. The kernel's figures: 2^15 - 1 pages in 15 vectors; advised, those of 2 MiB and more are huge.
+# The expected output. The kernel's figures: 2^15 - 1 pages in 15 vectors; with advice, those of 2 MiB and more are huge.
 kernel_expected="5.15 advised false: 32767 faults, 0 huge pages
 5.15 advised true: 574 faults, 32 huge pages
 6.18 advised false: 32767 faults, 0 huge pages

@@ -3,12 +3,12 @@
 
     tools/random-designs/run.py [--pairs 3000] [--seed 1] [--jobs 2] [--modes] [--hksim target/release/hksim] [--keep FOLDER]
 
-One pair is one trace and one design. Traces are drawn here (CSV with threads, touches, resizes, aligned blocks; scripts), or cut out of the
-recordings in traces/. Designs are drawn over all policy flags, with forks. `--modes` (root) also draws the machine's own settings:
-sizes of huge pages below 2 MiB, the THP mode, the hugetlb pool; they are put back at the end. With `--modes` nothing else may change them.
+A pair is one trace and one design. Traces are random (CSV with threads, touches, resizes, aligned blocks; scripts), or parts of the
+recordings in traces/. Designs are random over all policy flags, with forks. `--modes` (root) also randomises the machine's settings: sizes
+of huge pages below 2 MiB, the THP mode, the hugetlb pool. They are restored at the end. Nothing else may change them meanwhile.
 
-Prints the seed, a line for each pair that is neither ok nor skipped, with the command that repeats it, and counts at the end. Exit status 1
-if any pair failed.
+Prints the seed, a line for each pair that is neither ok nor skipped, with the command that repeats it, and counts at the end. Exits with
+status 1 if any pair failed.
 """
 
 import argparse
@@ -227,7 +227,7 @@ class Pair:
 
 
 class Machine:
-    """The settings of the machine, put back at the end."""
+    """The settings of the machine, restored at the end."""
 
     def __init__(self):
         self.files = [THP / "enabled", *sorted(THP.glob("hugepages-*kB/enabled"))]

@@ -1,4 +1,4 @@
-/* hktouch: a valgrind tool that writes down which bytes of heap blocks a program reads and writes.
+/* hktouch: a valgrind tool that records which bytes of heap blocks a program reads and writes.
  *
  * Copyright (C) 2026 the authors of hksim
  * SPDX-License-Identifier: GPL-2.0-or-later
@@ -7,13 +7,13 @@
  * License as published by the Free Software Foundation; either version 2 of the License, or (at your option) any later
  * version. It comes without any warranty. See the file LICENSE in this folder.
  *
- * The tool knows no allocator. The recorder that is preloaded into the program asks for it (client request BEGIN),
- * names the file to write to, and marks in a table which 64 KiB granules of the address space hold heap blocks. An
- * access to a marked granule is one 64-bit word in the file:
+ * The tool knows nothing of allocators. The recorder, which is preloaded into the program, starts it (client request
+ * BEGIN), names the output file, and marks in a table the 64 KiB granules of the address space that contain heap blocks.
+ * An access to a marked granule is one 64-bit word in the file:
  *
  *   bits 0-46 address   bits 47-61 bytes   bits 62-63 0 read, 1 write, 2 read then write, 3 not an access
  *
- * Of a word that is not an access bits 47-61 say what it is (RUNS, CREATED) and bits 0-46 hold valgrind's thread id.
+ * In a word that is not an access, bits 47-61 are its kind (RUNS, CREATED) and bits 0-46 valgrind's thread id.
  */
 #include "pub_tool_basics.h"
 #include "pub_tool_aspacemgr.h"
@@ -27,7 +27,7 @@
 #include "pub_tool_vki.h"
 #include "pub_tool_vkiscnums.h"
 
-/* Of valgrind's core: a descriptor beyond those that the program may use, closed at exec. */
+/* From valgrind's core: a descriptor above those that the program may use, closed at exec. */
 extern Int VG_(safe_fd)(Int oldfd);
 
 enum { READ, WRITE, MODIFY, OTHER };
@@ -134,7 +134,7 @@ static void on_created(ThreadId parent, ThreadId child)
       put(META(OTHER, CREATED) | child);
 }
 
-/* From here on the program is watched; the answer is the table. */
+/* Starts recording. Returns the table. */
 static Bool on_request(ThreadId tid, UWord *request, UWord *answer)
 {
    Int fd;
@@ -152,7 +152,7 @@ static Bool on_request(ThreadId tid, UWord *request, UWord *answer)
 
 static void before_fork(ThreadId tid) { flush(); }
 
-/* The child has a file of its own as soon as its recorder asks for one. */
+/* The child gets a separate file as soon as its recorder requests one. */
 static void in_child(ThreadId tid) { stop(); }
 
 static void on_syscall(ThreadId tid, UInt number, UWord *args, UInt count)

@@ -72,7 +72,7 @@ fn faults(random: &mut Random) -> FaultPlan {
     }
 }
 
-/// Plays the program of a seed, up to a number of operations.
+/// Runs the program of a seed, up to a number of operations.
 fn play_one(seed: u64, operations_max: u64) -> Result<PlayerCounts, String> {
     let mut random = Random::new(seed);
     let design = SmallDesign::random(&mut random);
@@ -109,7 +109,7 @@ impl Sum {
         self.digest = self.digest.wrapping_add(counts.digest);
     }
 
-    fn tell(&self, start: Instant) {
+    fn print(&self, start: Instant) {
         let Sum { programs, operations, blocks, refused, lost, digest } = self;
         let rate = *operations as f64 / start.elapsed().as_secs_f64() / 1000.0;
         println!(
@@ -159,7 +159,7 @@ impl Programs {
 
 /// Adds up the results of programs and prints progress.
 fn count(played: &Receiver<Played>, operations: u64) -> Result<(), String> {
-    let (start, mut told) = (Instant::now(), Instant::now());
+    let (start, mut printed) = (Instant::now(), Instant::now());
     let mut sum = Sum::default();
     let mut failure: Option<(u64, String)> = None;
     for (number, result) in played {
@@ -168,9 +168,9 @@ fn count(played: &Receiver<Played>, operations: u64) -> Result<(), String> {
             Err(why) if failure.as_ref().is_none_or(|(first, _)| number < *first) => failure = Some((number, why)),
             Err(_) => {}
         }
-        if failure.is_none() && (told.elapsed() >= PROGRESS_EVERY || sum.operations >= operations) {
-            told = Instant::now();
-            sum.tell(start);
+        if failure.is_none() && (printed.elapsed() >= PROGRESS_EVERY || sum.operations >= operations) {
+            printed = Instant::now();
+            sum.print(start);
         }
     }
     failure.map_or(Ok(()), |(_, why)| Err(why))
@@ -181,7 +181,7 @@ fn run(args: &Args) -> Result<(), String> {
         let start = Instant::now();
         let mut sum = Sum::default();
         sum.add(&play_one(seed, u64::MAX)?);
-        sum.tell(start);
+        sum.print(start);
         return Ok(());
     }
     let Args { operations, seed, .. } = *args;

@@ -1,4 +1,4 @@
-// What glibc's own malloc tests use of its test support, written anew: enough to compile them as found.
+// A replacement for the test support that glibc's malloc tests use: enough to compile them unmodified.
 #pragma once
 #include <stdio.h>
 #include <stdlib.h>
