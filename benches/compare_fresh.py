@@ -1,4 +1,4 @@
-"""Faults of a foreign malloc in `hksim replay` beside those of a C program that makes the same calls.
+"""Compares the faults of a foreign malloc in `hksim replay` with those of a C program that makes the same calls.
 
     python3 benches/compare_fresh.py HKSIM TRACE.hkt [glibc|LIB.so ...]
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# How often the measured system time lies inside the predicted range: calibrates, then predicts and replays traces under
-# policies, and prints a line for each pair, the share inside, and how wide the ranges are. As root it switches on what the
-# kernel needs (a hugetlb pool, 64K pages) and restores it; without, those rows are skipped.
+# Checks how often the measured system time is inside the predicted range. Calibrates, then predicts and replays traces
+# under policies, and prints a line for each pair, the share inside, and the widths of the ranges. As root it enables a
+# hugetlb pool and 64K pages, and restores them at the end. Otherwise these rows are skipped.
 #
 #   benches/costs-grid.sh [HKSIM]                      default: target/release/hksim
 #   TRACES="a.hkt b.hkt" HUGE="never thp" ROUNDS=20 benches/costs-grid.sh       a part of it; also PROFILE=p.toml to use one
@@ -12,7 +12,7 @@ hksim=$(realpath "${1:-${CARGO_TARGET_DIR:-target}/release/hksim}")
 huge_list=${HUGE:-never thp hugetlb mthp-64K}
 source benches/settings.sh
 
-# Records a program as one more trace, or says why not.
+# Records a program as an additional trace, or prints why it cannot.
 record() { # NAME COMMAND...
     if "$hksim" record -o "$work/$1.hkt" -- "${@:2}" >>"$work/messages" 2>&1 7>&-; then
         traces+=("$work/$1.hkt")
@@ -24,7 +24,7 @@ record() { # NAME COMMAND...
 if [ -n "${TRACES:-}" ]; then
     read -ra traces <<<"$TRACES"
 else
-    # Live sets of 60 and of 130 MiB, and recordings of programs that take 40 to 100 MiB: what is judged is more than caches hold.
+    # Live sets of 60 and 130 MiB, and recordings of programs with 40 to 100 MiB: all exceed the caches.
     "$hksim" gen random-mixed --cycles 400k --ws 30k --min 100 --max 4k -o "$work/random-mixed.hkt" >"$work/messages" 2>&1 7>&-
     "$hksim" gen server --live 128M --events 600k -o "$work/server.hkt" >>"$work/messages" 2>&1 7>&-
     traces=("$work/random-mixed.hkt" "$work/server.hkt" traces/git-pack-objects.hkt traces/mariadbd.hkt)
@@ -33,7 +33,7 @@ else
     record ruby ruby traces/jobs/ruby_job.rb 15000
 fi
 
-# The policies of one kind of huge pages: flags behind --huge.
+# The policies for one kind of huge pages, as flags after --huge.
 policies() {
     case $1 in
     never) printf '%s\n' "--purge none" "--purge dontneed" "--purge free" "--purge unmap" \

@@ -1,4 +1,4 @@
-"""Rows of costs-grid.sh: `row` takes one out of a result, `show` prints it, `sum` adds all of them up."""
+"""Rows of costs-grid.sh: `row` extracts one from a result, `show` prints it, `sum` prints the totals."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ def row(trace, policy, path):
 
 
 def ratio(row):
-    """What was measured, on the machine as it was when it was calibrated, by what was predicted."""
+    """Measured by predicted time, at the machine's speed during the calibration."""
     return row["measured_s"] / row["drift"] / row["median_s"]
 
 

@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
-"""How fast the native allocator is: beside others, on the same loads.
+"""The speed of the native allocator, compared with others on the same loads.
 
     cargo build --release -p hksim-native-ffi && benches/native.py [NAME=LIB.so ...]
 
-Builds benches/native/loads.c (what each load does stands there) and runs, in each round, every allocator on every load
-once, so that a disturbance meets all of them alike. Allocators are glibc, `hksim` (target/release), mimalloc, jemalloc and
-tcmalloc where they are installed, and those named by a path. Figures:
+Builds benches/native/loads.c, which describes the loads. In each round runs every allocator on every load once, so that
+a disturbance affects all of them alike. The allocators are glibc, `hksim` (target/release), mimalloc, jemalloc and
+tcmalloc if installed, and those given by a path. Figures:
 
-    instr     instructions per pair of one allocation and one free, the loop included, counted by valgrind's callgrind:
-              the difference of two lengths of the same run, so that start-up cancels out. Exact but for threads.
-    ns        CPU time per pair in the program's own loop: median and [least, most] of the rounds, after one that is not
-              counted. On a busy or virtual machine compare neighbours of a row only.
-    sys       ns of system time per pair within it, median: what faults cost, and with huge pages how warm the host's memory was
-    faults    minor faults of the loops; RSS: the whole process at its highest
+    instr     instructions per pair of one allocation and one free, including the loop, counted by valgrind's callgrind:
+              the difference of two lengths of the same run, so that start-up cancels out. Exact without threads.
+    ns        CPU time per pair in the program's own loop: median and [least, most] of the rounds, after a warm-up. On a
+              busy or virtual machine compare only figures of one row.
+    sys       system time per pair in ns, a part of `ns`, median: the cost of faults; for huge pages it also depends on
+              whether the host has backed the memory
+    faults    minor faults of the loops; RSS: the peak of the whole process
 
-What cannot be had is skipped, and said so.
+An allocator that is not available is skipped, with a message.
 """
 import argparse
 import json
@@ -52,7 +53,7 @@ LOADS = {
 
 
 def library_of(files):
-    """The first of some library files that the loader's usual folders have."""
+    """The first of several library files that exists in the loader's usual folders."""
     folders = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
     folders += [f"{base}/{triplet}" for base in ("/usr/local/lib", "/usr/lib", "/lib") for triplet in (f"{os.uname().machine}-linux-gnu", "")]
     return next((path for file in files for folder in folders if (path := Path(folder) / file).is_file()), None)
@@ -81,13 +82,13 @@ def allocators(named):
 
 
 def environment(library):
-    """This one's, with a library preloaded."""
+    """This environment, with a library preloaded."""
     clean = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     return clean if library is None else clean | {"LD_PRELOAD": str(library)}
 
 
 def timed(program, library, load, cycles):
-    """(ns of CPU per pair, of which system time, faults, bytes of RSS at its highest)."""
+    """(ns of CPU per pair, of which system time, faults, bytes of peak RSS)."""
     kind, first, second, *_ = load
     child = subprocess.Popen([program, kind, str(cycles), str(first), str(second)], env=environment(library), stdout=subprocess.PIPE, text=True)
     printed = child.stdout.read().split()

@@ -1,29 +1,29 @@
 #!/usr/bin/env python3
-"""What recording costs: hksim beside other recorders, on the same programs.
+"""The cost of recording: hksim compared with other recorders on the same programs.
 
     cargo build --release -p hksim && benches/record.py
 
-Builds the C programs of benches/record/ and runs, in each round, every recorder on every workload once, one after the
-other, so that a disturbance meets all of them alike. Recorders:
+Builds the C programs of benches/record/. In each round runs every recorder on every workload once, one after the other,
+so that a disturbance affects all of them alike. Recorders:
 
     bare        nothing
-    counter     counts calls (counter.c): the least that any preloaded recorder costs
+    counter     counts calls (counter.c): the minimum cost of any preloaded recorder
     raw 16 B    16 bytes per call, unpacked, into files (raw_logger.c)
     hksim       hksim record
-    hksim, 16   hksim record as it is by default, --clock 16 (of workloads with one thread, `main` and json)
+    hksim, 16   hksim record with its default, --clock 16 (single-threaded workloads only: `main` and json)
     heaptrack   heaptrack -r (with call stacks: it has no other mode)
     memray      memray run (Python programs only; with Python's stacks)
 
-The workloads are random_mixed (random_mixed.c) with 400, 100 000 and 1 000 000 slots and 1, 2 and 4 threads beside the main
-thread, or in the main thread alone (`ws=400 main`), and a Python program that loads JSON (json_load.py). All figures are ns per event above the bare run of the same round: median and
-[least, most] of all rounds.
+The workloads are random_mixed (random_mixed.c) with 400, 100 000 and 1 000 000 slots, in 1, 2 and 4 threads besides the
+main thread or in the main thread alone (`ws=400 main`), and a Python program that loads JSON (json_load.py). All figures
+are ns per event above the bare run of the same round: median and [least, most] of all rounds.
 
-    loop CPU, loop wall    inside the program, as it measures its own loop: the cost while it runs
+    loop CPU, loop wall    as the program measures its own loop: the cost while it runs
     all CPU, all wall      from start to end, all processes: with start-up, helpers and conversion
     B/event                of the finished trace
 
-Takes some minutes; the files, some GB for the raw logger, go to --dir and are removed. A tool that is not installed is
-skipped, and said so.
+Takes several minutes. The files (several GB for the raw logger) are created in --dir and removed. A tool that is not
+installed is skipped, with a message.
 """
 import argparse
 import os
@@ -42,7 +42,7 @@ ROOT = HERE.parent
 
 
 class Run:
-    """One run: figures in ns, of the program's own loop and of everything."""
+    """One run: figures in ns, of the program's own loop and of the whole run."""
 
     def __init__(self, loop_cpu, loop_wall, all_cpu, all_wall, trace_bytes):
         self.figures = (loop_cpu, loop_wall, all_cpu, all_wall)
@@ -50,14 +50,14 @@ class Run:
 
 
 class Workload:
-    """A program; `threads`: how many it starts beside its main one."""
+    """A program; `threads`: the number of threads besides the main one."""
 
     def __init__(self, name, words, events, threads, environment=None, python=False):
         self.name, self.words, self.events, self.threads = name, [str(word) for word in words], events, threads
         self.environment, self.python = environment or {}, python
 
     def loop_ns(self, printed):
-        """CPU and wall-clock ns of the loop (of its slowest thread), from what the program printed."""
+        """CPU and wall-clock ns of the loop (of its slowest thread), from the program's output."""
         words = printed.split()
         if self.python:
             return float(words[0]), float(words[1])
@@ -79,7 +79,7 @@ def execute(words, environment, printed):
 
 
 class Recorder:
-    """How a workload is run: words before it, environment, the files that hold the trace."""
+    """How a workload is run: words before it, environment, the files of the trace."""
 
     def __init__(self, name, words=(), environment=None, trace=None, module=(), one_thread_only=False):
         self.name, self.words, self.environment = name, list(words), environment or {}
@@ -103,7 +103,7 @@ class Recorder:
 
 
 def last_figures(printed):
-    """The line with the program's figures: some recorders print around it."""
+    """The line with the program's figures. Some recorders print other lines."""
     lines = [line for line in printed.read_text().splitlines() if len(line.split()) == 3]
     figures = [line for line in lines if all(word.replace(".", "").isdigit() for word in line.split())]
     return figures[-1]
@@ -124,7 +124,7 @@ def has_memray(python):
 
 
 def find_python():
-    """A Python itself, not a script that starts one: one that has memray, if there is any."""
+    """A Python interpreter (not a script that starts one), if possible one with memray."""
     found = []
     for name in (shutil.which("python3"), shutil.which("python3", path="/usr/bin"), sys.executable):
         if name:
@@ -165,7 +165,7 @@ def recorders(directory, hksim, python, wanted):
 
 
 def json_events(words, environment, directory):
-    """Events of the loads alone: those of a run with loads less those of one without."""
+    """Events of the loads alone: those of a run with loads minus those of a run without."""
     counts = []
     for loads in (words[-1], "0"):
         file = directory / "count"
@@ -199,7 +199,7 @@ def spread(values):
 
 
 def row(workload, recorder, runs, bares):
-    """Differences to the bare run of the same round, per event; of the bare runs the figures themselves."""
+    """Differences to the bare run of the same round, per event. For the bare runs, the figures themselves."""
     cells = []
     for figure in range(4):
         values = [

@@ -1,5 +1,5 @@
-# Sourced by scripts that need settings of the machine: changes them where it may (root), and restores them whichever way the
-# script ends, killed included. Leaves a temporary folder in $work, which goes with it.
+# Sourced by scripts that need settings of the machine. As root, changes them, and restores them however the script ends,
+# even if it is killed. Sets $work to a temporary folder, which is removed at the end.
 
 thp=/sys/kernel/mm/transparent_hugepage
 pool=/proc/sys/vm/nr_hugepages
@@ -9,8 +9,8 @@ work=$(mktemp -d)
 settings=$work/settings
 : >"$settings"
 
-# Settings belong to the whole machine: one at a time changes them, as `hksim rules --set-modes` does, by the same lock. All that
-# this script starts holds it, the guard below longest.
+# Only one process at a time may change settings. `hksim rules --set-modes` uses the same lock. All processes that this
+# script starts hold it, the guard below until the end.
 if [ -w "$thp/enabled" ] && exec 6</sys/kernel/mm; then
     flock -n 6 || {
         echo "waiting: another process changes this machine's settings" >&2
@@ -18,23 +18,23 @@ if [ -w "$thp/enabled" ] && exec 6</sys/kernel/mm; then
     }
 fi
 
-# What a setting is now: the word in brackets, or the number.
+# The current value of a setting: the word in brackets, or the number.
 current() { if grep -q '\[' "$1"; then sed 's/.*\[\(.*\)\].*/\1/' "$1"; else cat "$1"; fi; }
 
-# Sets FILE to VALUE and notes what it was, so that the guard can restore it. Nothing happens without the right to.
+# Sets FILE to VALUE, and records the old value for the guard. Does nothing without permission.
 change() {
     [ -w "$1" ] || return 0
     echo "$1 $(current "$1")" >>"$settings"
     echo "$2" >"$1" || true
 }
 
-# Puts back what is noted, the newest first.
+# Restores the recorded values, the newest first.
 restore() {
     tac "$settings" 2>/dev/null | while read -r file value; do echo "$value" >"$file" || true; done
     : >"$settings"
 }
 
-# The guard outlives this script, however that ends: it waits for the end of a pipe that nobody else holds open.
+# The guard outlives this script, however that ends: it waits for the end of a pipe that only this script holds open.
 exec 7> >(
     trap '' INT TERM HUP
     cat >/dev/null

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Validates SuperSlabs on maps of their own (--align trim, kernel) in many address spaces: 20 random ones, and the one that
-# setarch -R gives. Prints one line for each run, and how many layouts the kernel made of each design. Ends with 1 unless every
-# row of every run is ok.
+# Validates separately mapped SuperSlabs (--align trim, kernel) in many address spaces: 20 random ones, and that of
+# setarch -R. Prints one line for each run, and the number of layouts of each design. Exits with 1 unless every row of every
+# run is ok.
 #
 #   benches/validate-align.sh [HKSIM]                  default: target/release/hksim
 #   RUNS=5 SUPERSLAB=1M HUGE=thp benches/validate-align.sh      a part of it; also PREFAULT, PURGE, TRACES
@@ -22,7 +22,7 @@ if [ -z "${TRACES:-}" ]; then
     TRACES="$work/server.hkt traces/sqlite-memory.hkt"
 fi
 
-# One validation, under the command named first if any; one line of it.
+# Runs one validation, under the command given first if any, and prints one line.
 validate() {
     local name=$1 out=$work/$1.json status=0
     shift

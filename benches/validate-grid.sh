@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Validates the whole grid of superslab x huge x prefault x purge on two workloads and two recordings, and prints one line
-# for each (trace, huge): of the rows that are ok, how many only within a bound. Ends with 1 if any row fails. As root it
-# switches on what the kernel needs (a hugetlb pool, sizes below 2M, mode always) and restores it whichever way it ends,
-# killed included; without, those rows are skipped with the reason.
+# Validates the grid of superslab x huge x prefault x purge on two workloads and two recordings. Prints one line for each
+# (trace, huge), with the number of ok rows that are only within a bound. Exits with 1 if any row fails. As root it enables a
+# hugetlb pool, sizes below 2M and mode always, and restores them however it ends, even if it is killed. Otherwise these
+# rows are skipped with the reason.
 #
 #   benches/validate-grid.sh [HKSIM]                   default: target/release/hksim
 #   HUGE="never thp" SUPERSLAB=2M benches/validate-grid.sh      a part of it; also PREFAULT, PURGE, TRACES

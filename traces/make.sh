@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes the recordings of this folder and their manifest anew: traces/make.sh HKSIM [NAME...], with a built hksim.
-# What it can record, it compares with a bare counter of calls; tools/make.py says how. What is missing it skips, and says why.
-# On Debian 12 everything is there after: apt install python3 gcc g++ git nodejs ruby sqlite3
+# Regenerates the recordings in this folder and their manifest: traces/make.sh HKSIM [NAME...], with a built hksim.
+# Compares every recording with an independent count of calls, as described in tools/make.py. Skips programs that are
+# missing, with a message. On Debian 12, all are available after: apt install python3 gcc g++ git nodejs ruby sqlite3
 #     redis-server redis-tools mariadb-server mariadb-client postgresql
 set -euo pipefail
 [ $# -ge 1 ] || { echo "usage: traces/make.sh HKSIM [NAME...]" >&2; exit 2; }

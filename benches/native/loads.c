@@ -1,13 +1,13 @@
-// Loads that tell allocators apart. One program, so that all of them are compiled alike:
+// Loads that distinguish allocators, in one program, so that all are compiled alike:
 //   loads random-mixed CYCLES SLOTS THREADS          a cycle frees the slot it draws, or fills it: 16 to 1039 bytes; slot and size
 //                                                    come from one draw and share its low bits, as in the classic loop
-//   loads independent  CYCLES SLOTS THREADS          the same with slot and size from a multiplied draw's upper bits, apart
+//   loads independent  CYCLES SLOTS THREADS          the same with independent slot and size, from the upper bits of a product
 //   loads tiny-hot     CYCLES BYTES BATCH            allocate BATCH blocks, free them in the order of allocation
 //   loads larson       CYCLES SLOTS THREADS          replace random blocks; eight times, the threads' blocks change hands
-//   loads mstress      CYCLES SLOTS THREADS          random blocks are made, kept, or swapped with those of other threads
-//   loads idle ...                                   random-mixed without an allocator: what the loop itself costs
+//   loads mstress      CYCLES SLOTS THREADS          random blocks are allocated, kept, or swapped with those of other threads
+//   loads idle ...                                   random-mixed without an allocator: the cost of the loop itself
 // CYCLES is per thread. Each block's first byte is written. Prints, for the loops alone: pairs of one allocation and one
-// free, ns of CPU and of wall-clock time per pair, ns of system time per pair, minor faults, and the process's highest RSS in KiB.
+// free, ns of CPU and of wall-clock time per pair, ns of system time per pair, minor faults, and the process's peak RSS in KiB.
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -40,7 +40,7 @@ static uint32_t draw32(struct job *job) {
     return job->seed = x;
 }
 
-// Steele and Vigna's form of a splittable generator: every bit depends on all of the state.
+// Steele and Vigna's variant of a splittable generator: every bit depends on all of the state.
 static uint64_t draw64(struct job *job) {
     uint64_t z = job->seed += 0x9E3779B97F4A7C15;
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9;
@@ -133,7 +133,7 @@ static long mstress(struct job *job) {
     return job->cycles * 3 / 4;
 }
 
-// Not ru_maxrss, which begins with that of the program that started this one.
+// Not ru_maxrss, which starts with that of the parent process.
 static long rss_kib_peak(void) {
     char line[256];
     long kib = -1;

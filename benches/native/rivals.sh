@@ -1,12 +1,12 @@
 #!/bin/sh
-# Builds the newest rivals that registries have as shared objects to preload, from the C sources in their crates, all with
-# the same compiler and -O3, and prints what to hand to benches/native.py. Nothing of them enters the repository.
+# Builds the newest versions of other allocators as shared objects to preload, from the C sources in their crates, all with
+# the same compiler and -O3. Prints the arguments for benches/native.py. Nothing of them enters the repository.
 #
 #   benches/native/rivals.sh FOLDER
 #   benches/native.py $(cat FOLDER/libraries)
 #
-# Needs cargo (crates.io), cc, c++ and make. A rival that does not build is skipped, and said so. snmalloc gets no instruction
-# counts: it aborts under valgrind, which has less address space than it asks for.
+# Needs cargo (crates.io), cc, c++ and make. An allocator that does not build is skipped with a message. snmalloc has no
+# instruction counts: it aborts under valgrind, whose address space is smaller than it requests.
 set -u
 folder=${1:?usage: rivals.sh FOLDER}
 mkdir -p "$folder/get/src" && cd "$folder" || exit 2

@@ -1,4 +1,4 @@
-// The least a recorder can do, preloaded: counts the calls of each thread. Writes the main thread's count to $COUNT_FILE.
+// The minimal preloaded recorder: counts the calls of each thread. Writes the main thread's count to $COUNT_FILE.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stddef.h>

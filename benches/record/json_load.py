@@ -1,6 +1,6 @@
-"""Loads a JSON text again and again. Usage: json_load.py LOADS. Run with PYTHONMALLOC=malloc, so that objects are malloc's.
+"""Loads a JSON text repeatedly. Usage: json_load.py LOADS. Run with PYTHONMALLOC=malloc, so that objects come from malloc.
 
-Prints nanoseconds of CPU and of wall-clock time over the loads alone, and a sum that depends on what was loaded."""
+Prints nanoseconds of CPU and of wall-clock time over the loads alone, and a sum over the loaded data."""
 import json
 import random
 import sys

@@ -1,6 +1,6 @@
-// random_mixed in each of some threads: each cycle draws a number and either frees the slot it names or fills it.
-// Usage: random_mixed CYCLES SLOTS THREADS; with 0 threads in the main thread, which then is the only one. Prints, over the threads' loops alone: events, and nanoseconds of CPU and
-// of wall-clock time per event.
+// random_mixed in several threads: each cycle draws a slot, and frees it if it is full or fills it.
+// Usage: random_mixed CYCLES SLOTS THREADS; with 0 threads it runs in the main thread alone. Prints, for the loops alone:
+// events, and nanoseconds of CPU and of wall-clock time per event.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 // A plain logger, preloaded: 16 bytes per call (time and operation, address and size) into a 256 KiB buffer per thread
-// that is written to $RAW_LOG.TID when it is full. Survives nothing, knows malloc and free alone: a yardstick.
+// that is written to $RAW_LOG.TID when it is full. A baseline: it only records malloc and free, and survives no crash.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-"""What the programs work on. Each input is made when a command first names it, and is the same in every run and on every machine."""
+"""The inputs of the programs. Each is created when a command first names it, and is equal in every run and on every machine."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-# Programs see nothing of the caller's environment, and no seed that changes from run to run. PHP and Python allocate by malloc.
+# Programs get a fixed environment without varying seeds. PHP and Python allocate with malloc.
 ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/games",
     "LC_ALL": "C.UTF-8",
@@ -22,11 +22,11 @@ ENVIRONMENT = {
 
 
 class Missing(Exception):
-    """Why a program cannot be played on this machine."""
+    """The reason why a program cannot run on this machine."""
 
 
 def which(program):
-    """The path of a program, for what runs it without ENVIRONMENT."""
+    """The path of a program, for use without ENVIRONMENT."""
     path = shutil.which(program, path=ENVIRONMENT["PATH"])
     if not path:
         raise Missing(f"{program} is not installed")
@@ -34,7 +34,7 @@ def which(program):
 
 
 class Inputs(dict):
-    """The values of a command's {names}: `{text}` is what the method `text` gives."""
+    """The values of a command's {names}: `{text}` is the result of the method `text`."""
 
     def __init__(self, folder):
         super().__init__(jobs=HERE / "jobs", traces=ROOT / "traces" / "jobs", root=ROOT)
@@ -43,7 +43,7 @@ class Inputs(dict):
         self.fresh_count = 0
 
     def __missing__(self, name):
-        if name == "fresh":  # another empty folder at each use
+        if name == "fresh":  # a new empty folder at each use
             self.fresh_count += 1
             folder = self.folder / f"fresh-{self.fresh_count}"
             folder.mkdir()
@@ -52,7 +52,7 @@ class Inputs(dict):
         return self[name]
 
     def make(self, name, *command, stdin=None):
-        """What a command prints, as a file."""
+        """A file with the output of a command."""
         path = self.folder / name
         with open(path, "wb") as out:
             done = subprocess.run(
@@ -139,7 +139,7 @@ class Inputs(dict):
         words = "".join(f"word{n * 7919 % 10007}x  return {n};\n" for n in range(300))
         return self.write("scanner.l", f"%%\n{words}[a-z]+[0-9]*(\\.[0-9]+)?  return -1;\n[ \\t\\n]+ ;\n%%\n")
 
-    # Files that tools make of texts
+    # Files that tools generate from texts
 
     def tree(self):
         folder = self.folder / "tree"
@@ -151,7 +151,7 @@ class Inputs(dict):
         return folder
 
     def git(self):
-        """A repository of 400 commits, made by the script that makes the one of traces/git-pack-objects.hkt."""
+        """A repository of 400 commits, from the same script as that of traces/git-pack-objects.hkt."""
         repository = self.folder / "repository.git"
         history = self.make("history", "/usr/bin/python3", self["traces"] / "git_history.py", "400")
         self.make("git.log", "git", "init", "-q", "--bare", repository)
@@ -160,7 +160,7 @@ class Inputs(dict):
         return repository
 
     def c(self):
-        """A C source as the preprocessor leaves it."""
+        """A preprocessed C source."""
         functions = [
             f"static int f{n}(struct s *p, int k) {{ for (int i = 0; i < k; i++) p->a[i % 8] += p->b * {n} ^ (i << {n % 7});"
             f" return k > 3 ? f{n - 1}(p, k / 2) + p->a[{n % 8}] : g(\"text {n}\", k); }}"
@@ -202,7 +202,7 @@ class Inputs(dict):
         path.write_bytes(b"P6 %d %d 255\n" % (width, height) + pixels)
         return path
 
-    # Programs at places of their own
+    # Programs outside the usual folders
 
     def cc1(self):
         return self._of_gcc("cc1")
@@ -217,7 +217,7 @@ class Inputs(dict):
         return path
 
     def toolchain(self):
-        """The folder of the Rust toolchain's programs; those that rustup puts into PATH only start them."""
+        """The folder of the Rust toolchain's programs. Those of rustup in PATH only start them."""
         found = shutil.which("rustc")
         if not found:
             raise Missing("rustc is not installed")

@@ -1,7 +1,7 @@
-"""The programs of the bench: a name, and a command without a shell. {names} are inputs (inputs.py), `< FILE` is the standard input.
+"""The programs of the benchmark: a name, and a command without a shell. {names} are inputs (inputs.py), `< FILE` is the standard input.
 
-The work of each is the same in every run, and takes some seconds at most. Not here: programs with a malloc of their own (rustc) and static ones (go),
-into which nothing can be loaded.
+The work of each is the same in every run, and takes a few seconds at most. Programs with their own malloc (rustc) and static programs (go) are
+excluded, because nothing can be preloaded into them.
 """
 
 import shlex
@@ -103,7 +103,7 @@ def command(name, inputs):
 
 
 class Redis:
-    """A connection to the server, as soon as that listens."""
+    """A connection to the server, as soon as it listens."""
 
     def __init__(self, inputs):
         self.server = socket.socket(socket.AF_UNIX)
@@ -121,7 +121,7 @@ class Redis:
         self.server.close()
 
     def ask(self, requests):
-        """Sends requests with an answer of one line each."""
+        """Sends requests that have a one-line reply each."""
         for at in range(0, len(requests), 100):
             batch = requests[at : at + 100]
             self.server.sendall("".join(f"{request}\r\n" for request in batch).encode())
@@ -150,7 +150,7 @@ def redis_client(inputs):
 
 
 def redis_snapshot_client(inputs):
-    """Loads the server, has it write a snapshot, which takes a second, goes on writing meanwhile and afterwards, and ends it."""
+    """Loads the server, requests a snapshot, continues to write during the snapshot (about a second) and after it, and ends the server."""
     with Redis(inputs) as redis:
         redis.ask([f"SET key:{n} {'v' * (n * 7919 % 300)}" for n in range(20000)])
         redis.ask(["BGSAVE"])
@@ -161,5 +161,5 @@ def redis_snapshot_client(inputs):
         redis.shut_down()
 
 
-# What runs beside a program: a server needs a client.
+# What runs in parallel with a program: a server needs a client.
 CLIENTS = {"redis-server": redis_client, "redis-server, BGSAVE": redis_snapshot_client}

@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""Holds `record --touch pages` against the kernel on real programs: the page faults that `sim` predicts from a recording, and those that the
-program takes in the heap of the same design (`hksim run`), counted by perf. One table row for each program.
+"""Compares `record --touch pages` with the kernel on real programs: the page faults that `sim` predicts from a recording, and those that perf
+counts in the heap of the same design (`hksim run`). Prints one table row for each program.
 
     benches/touch_pages/run.py HKSIM [NAME...]        # as root, or with kernel.perf_event_paranoid 1
 
-Each program (programs.py) is recorded and run RUNS times in turns (3), and two times as often again where the figures differ, as some
-programs vary from run to run. A figure is the median, followed by the range of the runs. The verdict is `within 2 %`, or `in its spread`
-where the ranges of both overlap, or `differs`. Faults of the process itself count, not those of processes that it starts. Nothing is purged,
-as that depends on time. Huge pages are switched off for the programs (prctl), since some ask for them by themselves. Programs that are
-missing, or do not work even by themselves, are skipped, and standard error says why. With
-DETAILS=FILE the runs of each program are appended to FILE as a line of JSON.
+Each program (programs.py) is recorded and run RUNS times (3), alternately. If the figures differ, it runs twice as many times again, because
+some programs vary from run to run. A figure is the median, followed by the range of the runs. The verdict is `within 2 %`, `in its spread`
+if both ranges overlap, or `differs`. Only faults of the process itself count, not those of its children. Nothing is purged, because that
+depends on time. Huge pages are disabled for the programs (prctl), because some request them. Programs that are missing or do not work are
+skipped, with the reason on standard error. With DETAILS=FILE the runs of each program are appended to FILE as a line of JSON.
 """
 
 import ctypes
@@ -28,7 +27,7 @@ from programs import CLIENTS, PROGRAMS, command
 RUNS = int(os.environ.get("RUNS", "3"))
 LIMIT_S = 120
 POLICY = ["--huge", "never", "--purge", "none"]
-# The native allocator's reservation (BASE_ADDRESS in crates/policy/src/arena/layout.rs), and far more than it ever reaches.
+# A range far larger than the native allocator's reservation (BASE_ADDRESS in crates/policy/src/arena/layout.rs).
 HEAP = range(0x2000_0000_0000, 0x2000_0000_0000 + (1 << 38))
 DIFFERS = "differs"
 PR_SET_THP_DISABLE = 41
@@ -36,7 +35,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Failed(Exception):
-    """A run that did not end well."""
+    """A run that failed."""
 
 
 def switch_huge_pages_off():
@@ -49,7 +48,7 @@ class Bench:
         self.hksim, self.folder, self.inputs = hksim, Path(folder), Inputs(folder)
 
     def play(self, name, *before):
-        """Runs a program, with words before its own: what came to standard error."""
+        """Runs a program, with words before its command. Returns its standard error."""
         words, stdin = command(name, self.inputs)
         words[0] = which(words[0])
         client = threading.Thread(target=CLIENTS[name], args=(self.inputs,)) if name in CLIENTS else None
@@ -74,18 +73,18 @@ class Bench:
         return errors
 
     def hksim_json(self, *words):
-        """What a subcommand of hksim writes as JSON."""
+        """The JSON output of a subcommand of hksim."""
         done = subprocess.run([self.hksim, *words, "--format", "json"], capture_output=True, text=True, check=True)
         return json.loads(done.stdout)
 
     def predicted(self, name):
         trace = self.folder / "job.hkt"
         errors = self.play(name, self.hksim, "record", "--touch", "pages", "--no-children", "--format", "json", "-o", trace, "--")
-        # The report stands behind what the program wrote to standard error.
+        # The report follows the program's own standard error.
         report = json.loads(errors[errors.rindex('{\n  "schema"') :])
         if report["exit"] != {"code": 0}:
             raise Failed(f"recorded: {report['exit']}")
-        # The pages that children of the program share are copied as they were in the recording.
+        # Pages shared with children of the program are copied as in the recording.
         predicted = self.hksim_json("sim", trace, *POLICY, "--fork-at", "recorded")
         kinds = predicted["installs"]["by_kind"]
         return {"faults": predicted["faults"], "again": kinds["cow"] + sum(fork["reuses"] for fork in predicted.get("forks", [])), "report": report["traces"][0]}
@@ -102,7 +101,7 @@ class Bench:
         return {"faults": len(pages), "again": len(pages) - len(set(pages))}
 
     def row(self, name):
-        """The cells of a program's row."""
+        """The cells of a program's row in the table."""
         real, predicted_runs = [], []
         for more in (RUNS, 2 * RUNS):
             for _ in range(more):
@@ -119,7 +118,7 @@ class Bench:
 
 
 def compared(real, predicted_runs):
-    """The further cells of a row."""
+    """The other cells of a row."""
     error = statistics.median_low(predicted_runs) / statistics.median_low(real) - 1
     overlap = max(min(real), min(predicted_runs)) <= min(max(real), max(predicted_runs))
     verdict = "within 2 %" if abs(error) <= 0.02 else "in its spread" if overlap else DIFFERS

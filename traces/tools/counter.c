@@ -1,11 +1,11 @@
-/* A bare counter of allocator calls, to hold recordings against. It shares no code with the recorder.
+/* A bare counter of allocator calls, to check recordings. It shares no code with the recorder.
  *
  *     cc -O2 -fPIC -shared -o counter.so counter.c
  *     LD_PRELOAD=$PWD/counter.so CALL_COUNTER_DIR=/some/dir program
  *
- * Every process image leaves a file of FILE_BYTES bytes in that directory, PID.IMAGE: the counts (u64, in the order of
- * enum function), then the path of its executable. The file is mapped shared and counted in place, so it is right up to
- * the last call whichever way the process ends: exit, _exit, exec, SIGKILL. A forked child begins a file of its own.
+ * Every process image writes a file of FILE_BYTES bytes to that directory, PID.IMAGE: the counts (u64, in the order of
+ * enum function), then the path of its executable. The file is mapped shared and counted in place, so it is correct up to
+ * the last call, however the process ends: exit, _exit, exec, SIGKILL. A forked child starts its own file.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -32,7 +32,7 @@ struct file {
     char executable[FILE_BYTES - FUNCTIONS * sizeof(uint64_t)];
 };
 
-/* What a fork must not inherit: the kernel hands the child a page of zeros in its place. */
+/* State that a fork must not inherit: in the child the kernel replaces it by a page of zeros. */
 struct own {
     struct file *file;
 };
@@ -40,8 +40,8 @@ struct own {
 static struct own *own;
 static char directory[PATH_BYTES];
 
-/* The recorder has storage per thread. Every object that has some gets a slot in each thread's table of them, and a
- * free(NULL) when glibc gives up a thread's stack. So this one has some too. */
+/* The recorder has thread-local storage. Every object that has some gets a slot in each thread's table, and causes a
+ * free(NULL) when glibc releases a thread's stack. Therefore this counter has some, too. */
 __attribute__((tls_model("initial-exec"))) __thread char slot_of_counter;
 
 static void give_up(const char *why) {
@@ -50,7 +50,7 @@ static void give_up(const char *why) {
     _exit(126);
 }
 
-/* The first file name of this process id that is not taken. */
+/* The first unused file name for this process id. */
 static int create(void) {
     for (int image = 0; image < IMAGES_MAX; image++) {
         char path[PATH_BYTES + 64];
@@ -89,8 +89,8 @@ static void count(enum function function) {
     atomic_fetch_add_explicit(&own->file->calls[function], 1, memory_order_relaxed);
 }
 
-/* The next definition of a function behind this one. The check keeps dlsym from being a tail call, by whose return
- * address it finds out who asks. */
+/* The next definition of a function after this one. The check prevents a tail call of dlsym, which identifies its caller by
+ * the return address. */
 #define NEXT(name) ({ \
     static __typeof__(&name) next; \
     if (next == NULL && (next = dlsym(RTLD_NEXT, #name)) == NULL) give_up("counter.so: no " #name "\n"); \

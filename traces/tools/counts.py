@@ -1,4 +1,4 @@
-"""Counts of calls: those of the counter, those of a trace, and how they compare."""
+"""Counts of calls: those of the counter, those of a trace, and their comparison."""
 
 import json
 import struct
@@ -22,8 +22,8 @@ INFO_GROUPS = {
 
 
 def read_counter(folder, without=None):
-    """What the counter left in `folder`: {process id: {group: calls}}, all images of a process together. Images of the
-    executable `without` are left out."""
+    """The counter's files in `folder`: {process id: {group: calls}}, all images of a process together, without images of
+    the executable `without`."""
     processes = {}
     for path in sorted(Path(folder).iterdir()):
         data = path.read_bytes()
@@ -52,7 +52,7 @@ def read_traces(hksim, folder):
         groups = processes.setdefault(pid, dict.fromkeys(INFO_GROUPS, 0))
         for group, names in INFO_GROUPS.items():
             groups[group] += sum(said[name] for name in names)
-        # Of a pointer that nobody knows; such a call stands in no event.
+        # Of unknown pointers; such a call has no event.
         groups["usable_size"] += said["quality"]["uses_dropped"]
     return processes, traces
 
@@ -63,8 +63,8 @@ def busiest(processes):
 
 
 def differences(recorded, counted):
-    """Where two tables {process id: {group: calls}} of the same run differ, in words. A process without a call leaves
-    no trace."""
+    """Describes the differences of two tables {process id: {group: calls}} of the same run. A process without calls has no
+    trace."""
     found = []
     for pid in sorted({*recorded, *(pid for pid, groups in counted.items() if any(groups.values()))}):
         if pid not in recorded or pid not in counted:
@@ -78,7 +78,7 @@ def differences(recorded, counted):
 
 @dataclass
 class Outside:
-    """A count that lies outside what the counter's runs gave."""
+    """A count outside the range of the counter's runs."""
 
     group: str
     recorded: int
@@ -87,7 +87,7 @@ class Outside:
 
     @property
     def too_far(self):
-        """Whether it lies farther from the counter's runs than those from each other."""
+        """Whether it is farther from the counter's runs than those are from each other."""
         distance = max(self.least - self.recorded, self.recorded - self.most)
         return distance > self.most - self.least
 
@@ -96,7 +96,7 @@ class Outside:
 
 
 def outside(recorded, runs):
-    """The groups whose recorded calls are outside what the counter's runs gave."""
+    """The groups whose recorded calls are outside the range of the counter's runs."""
     found = []
     for group, calls in recorded.items():
         least, most = min(run[group] for run in runs), max(run[group] for run in runs)

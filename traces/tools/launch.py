@@ -1,10 +1,10 @@
-"""How a program is started: bare, with the counter, recorded, or recorded with the counter below the recorder."""
+"""Starts a program: bare, with the counter, recorded, or recorded with the counter below the recorder."""
 
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# Programs see nothing of the environment of whoever makes the recordings.
+# Programs do not inherit the caller's environment.
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 
 
@@ -16,13 +16,13 @@ class Launcher:
     variables: dict = field(default_factory=dict)
 
     def start(self, command, cwd, env=None, **streams):
-        """Starts `command`: its Popen, or that of hksim around it."""
+        """Starts `command`. Returns its Popen, or that of hksim around it."""
         variables = {**ENVIRONMENT, **self.variables, **(env or {})}
         return subprocess.Popen([*self.words, *command], cwd=cwd, env=variables, **streams)
 
 
 class Launchers:
-    """Makes launchers; each counter and each recording gets a folder of its own."""
+    """Creates launchers. Each counter and each recording gets a separate folder."""
 
     def __init__(self, hksim, counter, timed, work):
         self.hksim, self.counter, self.timed, self.work = str(hksim), str(counter), str(timed), Path(work)
@@ -32,7 +32,7 @@ class Launchers:
         self.padding = {f"PADDING_{i}": "x" for i in range(self._variables_of_record() - 2)}
 
     def timed_bare(self):
-        """Nothing but the program: the launcher, and the file that will hold what it took."""
+        """The program alone: the launcher, and the file with its times."""
         file = self._folder("timed") / "took"
         return Launcher(words=[self.timed, str(file)]), file
 
@@ -42,16 +42,16 @@ class Launchers:
         return Launcher(words=[*self._record(self._folder("recorded")), self.timed, str(file)]), file
 
     def counted(self):
-        """The counter alone: the launcher, and where its files will be."""
+        """The counter alone: the launcher, and the folder of its files."""
         folder = self._folder("counted")
         variables = {**self._counter(folder), **self.padding}
-        # Conservative garbage collectors keep more or less by where the stack lies, which environments move: slashes,
+        # The address of the stack, which environments move, affects conservative garbage collectors: slashes,
         # since they change nothing else.
         variables["CALL_COUNTER_DIR"] += "/" * (97 * self.folders % 3000)
         return Launcher(variables=variables), folder
 
     def recorded(self):
-        """The recorder alone: the launcher, and where its traces will be."""
+        """The recorder alone: the launcher, and the folder of its traces."""
         folder = self._folder("recorded")
         return Launcher(words=self._record(folder)), folder
 
@@ -70,12 +70,12 @@ class Launchers:
         self.folders += 1
         folder = self.work / f"{kind}.{self.folders}"
         folder.mkdir()
-        # Servers have users of their own.
+        # Servers have separate users.
         folder.chmod(0o777)
         return folder
 
     def _variables_of_record(self):
-        """How many variables `hksim record` adds."""
+        """The number of variables that `hksim record` adds."""
         command = Launcher(words=self._record(self._folder("recorded"))).start(
             ["env"], cwd=self.work, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )

@@ -1,12 +1,12 @@
-"""Makes the recordings of traces/, and proves them: make.py HKSIM [NAME...]
+"""Generates and checks the recordings in traces/: make.py HKSIM [NAME...]
 
 Each workload runs bare, with a bare counter of calls (counter.c), recorded, and recorded with the counter below the
-recorder, which then counts the very calls that the recorder sees. It holds that
+recorder, which then counts exactly the calls that the recorder sees. The checks are:
 
 - in that last run, each process's counts by function are equal;
-- the counts of the recording that is kept lie within those of the counter's runs. Servers and garbage collectors differ
-  from run to run, so further runs are made where they do not, and what is still outside is written down; it
-  fails where it is farther from the counter's runs than those are from each other;
+- the counts of the stored recording are within the range of the counter's runs. Servers and garbage collectors differ
+  from run to run, so there are further runs if they are not. Counts that are still outside are written to the manifest.
+  The check fails if they are farther from the counter's runs than those are from each other;
 - the program's results are the same every time;
 - hksim can read, simulate and validate the recording.
 
@@ -37,12 +37,12 @@ WORKLOADS = [
 NAMES = [workload.name for workload in WORKLOADS]
 TIMED_RUNS = 5
 COUNTED_RUNS = 5
-# Of n runs that differ by chance alone, one in n + 1 more lies below all and one above: 2 of 21 with 20.
+# After n runs that differ by chance alone, a further run is outside their range with probability 2 / (n + 1): 2 of 21 with 20.
 COUNTED_RUNS_MAX = 20
 
 
 class Runs:
-    """The runs of one workload, and what they came to."""
+    """The runs of one workload, and their results."""
 
     def __init__(self, workload, hksim, launchers):
         self.workload, self.hksim, self.launchers = workload, hksim, launchers
@@ -52,13 +52,13 @@ class Runs:
         self.digests.add(self.workload.run(launcher))
 
     def timed(self, launcher, file):
-        """Seconds, and seconds of CPU; a server's seconds are those of the load."""
+        """Wall-clock and CPU seconds; those of a server are the seconds of its load."""
         self.run(launcher)
         elapsed_s, cpu_s = map(float, file.read_text().split())
         return self.workload.load_s or elapsed_s, cpu_s
 
     def time(self):
-        """Medians of the bare runs and of the recorded ones, which take turns."""
+        """Medians of the bare runs and of the recorded runs, which alternate."""
         bare, recorded = [], []
         for _ in range(TIMED_RUNS):
             bare.append(self.timed(*self.launchers.timed_bare()))
@@ -71,7 +71,7 @@ class Runs:
         self.counter_runs.append(counts.busiest(counts.read_counter(folder)))
 
     def same_run(self):
-        """Records with the counter below the recorder: how many calls were compared."""
+        """Records with the counter below the recorder. Returns the number of calls compared."""
         launcher, traces, counter = self.launchers.recorded_and_counted()
         self.run(launcher)
         recorded, traces = counts.read_traces(self.hksim, traces)
@@ -83,7 +83,7 @@ class Runs:
         return calls
 
     def outside(self, recorded):
-        """Where the counter's runs do not reach `recorded`."""
+        """The counts of `recorded` outside the range of the counter's runs."""
         for _ in range(COUNTED_RUNS):
             self.count()
         while (outside := counts.outside(recorded, self.counter_runs)) and len(self.counter_runs) < COUNTED_RUNS_MAX:
@@ -92,7 +92,7 @@ class Runs:
 
 
 def make(workload, hksim, launchers):
-    """Runs a workload in all ways: what came out."""
+    """Runs a workload in all ways. Returns the results."""
     runs = Runs(workload, hksim, launchers)
     bare, recorded = runs.time()
     same_run_calls = runs.same_run()
@@ -121,7 +121,7 @@ def make(workload, hksim, launchers):
 
 
 def lost(traces):
-    """Traces that say themselves that something is missing, in words."""
+    """Describes the traces that report missing data."""
     return [
         f"process {pid}: {info['quality']['events_lost']} events lost, complete: {info['complete']}"
         for pid, images in traces.items()
@@ -147,8 +147,8 @@ def select(names):
 
 
 def record(kind, hksim, folder, entries):
-    """Runs one workload below `folder`; its recording and its entry replace the old ones unless something went wrong:
-    what did, in words."""
+    """Runs one workload in `folder`. Its recording and entry replace the old ones unless there are problems. Returns the
+    problems."""
     folder.chmod(0o755)
     work = folder / "work"
     work.mkdir()
@@ -171,14 +171,14 @@ def record(kind, hksim, folder, entries):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("hksim", type=Path, help="the built command")
-    parser.add_argument("name", nargs="*", help="workloads to make anew; all by default")
+    parser.add_argument("name", nargs="*", help="workloads to regenerate (default: all)")
     arguments = parser.parse_args()
-    # Ended from outside it still ends its servers and removes its folders.
+    # If this is terminated, it still ends its servers and removes its folders.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     hksim, failed = arguments.hksim.resolve(), False
     entries = report.read_manifest(TRACES)
     for kind in select(arguments.name):
-        # A short name: it stands in paths that programs are given, and a socket's path has 107 bytes.
+        # A short name, because it is part of socket paths, which have at most 107 bytes.
         with TemporaryDirectory(prefix="corpus.") as folder:
             try:
                 problems = record(kind, hksim, Path(folder), entries)

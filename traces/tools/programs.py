@@ -1,4 +1,4 @@
-"""Workloads that are one program: it reads its input, prints, ends."""
+"""Workloads of one program, which reads its input, prints and exits."""
 
 import hashlib
 import shutil
@@ -14,21 +14,21 @@ LIBC = "glibc " + subprocess.run(["ldd", "--version"], capture_output=True, text
 
 
 def first_line(*command):
-    """What a program says of its version."""
+    """The version that a program reports."""
     return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT).stdout.split("\n")[0].strip()
 
 
 def which(tool):
-    """Where a launcher will find a program."""
+    """The path of a program for a launcher."""
     return shutil.which(tool, path=ENVIRONMENT["PATH"])
 
 
 class Program:
-    """One command. `run` gives the digest of its results."""
+    """One command. `run` returns the digest of its results."""
 
     name = ""  # of the trace
     does = ""  # a line for the manifest
-    tools = {}  # what must be there: program -> Debian's package
+    tools = {}  # required programs: program -> Debian package
     env = {}
     load_s = None  # for servers: seconds that the load of the last run took
 
@@ -36,19 +36,19 @@ class Program:
         self.work = Path(work)
 
     def missing(self):
-        """Why it cannot run here, or None."""
+        """The reason why it cannot run here, or None."""
         absent = [f"{tool} (apt install {package})" for tool, package in self.tools.items() if not which(tool)]
         return f"missing: {', '.join(absent)}" if absent else None
 
     def prepare(self):
-        """Makes the input, in self.work."""
+        """Creates the input in self.work."""
 
     def job(self, name):
-        """Copies an input of jobs/ next to the program: its path is then short, and the same everywhere."""
+        """Copies an input from jobs/ to the work folder, so that its path is short and equal everywhere."""
         return shutil.copy(JOBS / name, self.work / name)
 
     def make(self, *command, **options):
-        """Runs a command that prepares something."""
+        """Runs a preparatory command."""
         subprocess.run(command, check=True, cwd=self.work, env=ENVIRONMENT, stderr=subprocess.PIPE, **options)
 
     def command(self):
@@ -65,7 +65,7 @@ class Program:
         return LIBC
 
     def results(self, printed):
-        """Bytes of the program's results: what it printed, and what else it made."""
+        """The bytes of the program's results: its output and other files."""
         return printed
 
     def run(self, launcher):
@@ -190,7 +190,7 @@ class GitPack(Program):
         return first_line("git", "--version").replace("git version", "git")
 
     def results(self, printed):
-        """The objects in the pack. Its bytes, and its name, differ from run to run: threads share the work as it comes."""
+        """The objects in the pack. Its bytes and name vary from run to run with the distribution of work over threads."""
         (pack,) = self.work.glob("pack-*.pack")
         listed = subprocess.run(
             ["git", "verify-pack", "-v", pack], check=True, capture_output=True, text=True, env=ENVIRONMENT

@@ -1,4 +1,4 @@
-"""What a workload came to: as lines for whoever waits, as an entry of the manifest, as rows of docs/lab/corpus.md."""
+"""The results of a workload: as lines of progress, as an entry of the manifest, as rows of docs/lab/corpus.md."""
 
 import datetime
 import hashlib
@@ -15,7 +15,7 @@ MANIFEST_HEAD = "# Written by make.sh. All recordings are our own; docs/lab/corp
 
 @dataclass
 class Took:
-    """What a run took."""
+    """The time of a run."""
 
     wall_s: float
     cpu_s: float
@@ -23,12 +23,12 @@ class Took:
 
 @dataclass
 class Made:
-    """A recording, and what was found out about it."""
+    """A recording and its properties."""
 
     workload: object
-    trace: object  # path of the recording that is kept
+    trace: object  # path of the stored recording
     info: dict  # `hksim info` of it
-    processes: int  # that were recorded with it
+    processes: int  # number of processes recorded with it
     same_run_calls: int  # compared with the counter below the recorder
     problems: list
     outside: list  # counts.Outside
@@ -79,12 +79,12 @@ class Made:
         }
 
 
-# Of `hksim info`, in the manifest too.
+# Fields of `hksim info` that are also in the manifest.
 COUNTS = ["events", "threads", "live_bytes_peak", "live_objects_peak", "cross_thread_frees", "unknown_frees"]
 
 
 def hksim_reads(hksim, made):
-    """Simulates the recording, and validates it: what went wrong, in words."""
+    """Simulates and validates the recording. Returns the problems."""
     simulated = _run(hksim, "sim", "--format", "json", made.trace)
     without_huge = _run(hksim, "sim", "--huge=never", "--format", "json", made.trace)
     validated = _run(hksim, "validate", "--superslab", "2M", "--huge=never", made.trace)

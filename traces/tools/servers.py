@@ -1,4 +1,4 @@
-"""Workloads that are servers under load. They listen on this machine only, in a folder of their own, and are ended."""
+"""Workloads of servers under load. They listen on this machine only, in separate folders, and are ended afterwards."""
 
 import hashlib
 import os
@@ -20,26 +20,26 @@ def free_port():
 
 
 class LoadedServer(Program):
-    """Starts the server, puts load on it, asks it for its data, ends it. What stays in `load_s` is how long the load took."""
+    """Starts the server, runs the load, reads its data, and ends it. Sets `load_s` to the seconds of the load."""
 
-    user = None  # to run as, where the server refuses to be root's
+    user = None  # the user to run as, if the server refuses to run as root
 
     def ready(self):
-        """Whether it answers."""
+        """Whether the server responds."""
         raise NotImplementedError
 
     def load(self):
         raise NotImplementedError
 
     def data(self):
-        """The data it holds after the load, as bytes."""
+        """The server's data after the load, as bytes."""
         raise NotImplementedError
 
     def fresh(self):
-        """Puts the data back to where each run begins."""
+        """Resets the data to its state at the begin of each run."""
 
     def client(self, *command):
-        """Runs a client of the server: what it prints."""
+        """Runs a client of the server. Returns its output."""
         done = subprocess.run(
             command, cwd=self.work, env=ENVIRONMENT, capture_output=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL
         )
@@ -109,13 +109,13 @@ class Redis(LoadedServer):
         return self.ask("PING").strip() == b"PONG"
 
     def load(self):
-        # One data size above the smallest: a value is then a block of its own.
+        # A data size above the smallest, so that each value is a separate block.
         self.client(
             *f"redis-benchmark -h 127.0.0.1 -p {self.port} -q -n 10000 -c 10 -d 100 -t set,get,incr,lpush,lpop,sadd".split()
         )
 
     def data(self):
-        # Which keys are there, what they hold, and how often each command of the load was called.
+        # The keys, their values, and the number of calls of each command of the load.
         keys = sorted(self.ask("--scan").split())
         held = [key + b" " + self.ask("DUMP", key) for key in keys]
         calls = [
@@ -163,7 +163,7 @@ class MariaDb(LoadedServer):
     def load(self):
         self.ask("--execute=CREATE DATABASE work")
         self.ask("work", "--execute=source mariadb_tables.sql")
-        # --no-drop: the tables are those made above, and stay.
+        # --no-drop: the tables were created above and are kept.
         options = "--create-schema=work --no-drop --delimiter=; --query=mariadb_load.sql --concurrency=4"
         self.ask(*options.split(), "--number-of-queries=2400", tool="mariadb-slap")
 
@@ -217,7 +217,7 @@ class Postgres(LoadedServer):
 
     def load(self):
         self.tool("pgbench", "-i", "-q", "-s", "1", "--no-vacuum", "postgres")
-        # Simple queries: each is parsed and planned anew.
+        # Simple queries, each of which is parsed and planned separately.
         self.tool("pgbench", "-n", "-c", "1", "-t", "3000", "--random-seed=7", "-M", "simple", "postgres")
 
     def data(self):
