@@ -115,7 +115,7 @@ impl AdvisedMap {
             }
             map
         };
-        // khugepaged scans at once when it wakes up.
+        // khugepaged scans as soon as it wakes up.
         std::thread::sleep(std::time::Duration::from_millis(100));
         Some(AdvisedMap(map))
     }

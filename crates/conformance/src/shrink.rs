@@ -6,7 +6,7 @@ use hksim_linux_mm::script::{Op, Script, Step};
 /// made small and round, until nothing more can be simplified. `fails` decides whether a script still fails.
 ///
 /// # Errors
-/// Those of `fails`.
+/// The errors of `fails`.
 pub fn shrunk<E>(script: &Script, mut fails: impl FnMut(&Script) -> Result<bool, E>) -> Result<Script, E> {
     let mut best = script.clone();
     loop {

@@ -98,7 +98,7 @@ impl Running {
 
     /// Kills the child if it is still running, and reaps it.
     pub(super) fn end(self) {
-        // SAFETY: a child of our own that nobody waited for yet.
+        // SAFETY: our own child, which was not reaped yet.
         unsafe {
             libc::kill(self.pid, libc::SIGKILL);
             libc::waitpid(self.pid, std::ptr::null_mut(), 0);

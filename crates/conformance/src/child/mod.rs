@@ -199,7 +199,7 @@ impl Child {
             self.step(arena, step)?;
             self.inspector.report(arena.addresses(), &mut self.out)
         });
-        // SAFETY: touches no memory. Where nothing is locked it changes nothing.
+        // SAFETY: touches no memory. Without locked memory it has no effect.
         unsafe { libc::munlockall() };
         steps
     }

@@ -140,7 +140,7 @@ pub fn two_at_once_set_modes_in_turn() -> Result<(), String> {
     assert_restored(&before)
 }
 
-/// A run killed while it waits must not leave a guard behind that takes the lock later.
+/// A run that is killed while it waits must not leave a guard that takes the lock later.
 pub fn a_run_killed_while_waiting_leaves_no_guard() -> Result<(), String> {
     let (before, first) = first_setter()?;
     let mut waiting = Setter::start();
@@ -150,7 +150,7 @@ pub fn a_run_killed_while_waiting_leaves_no_guard() -> Result<(), String> {
     drop(waiting);
     let is_there = |pid: &u32| std::path::Path::new("/proc").join(pid.to_string()).exists();
     assert!(soon(|| !guards.iter().any(is_there)), "the guard of a run that was killed still waits");
-    assert_eq!(value()?.trim(), ASLEEP, "the first run goes on");
+    assert_eq!(value()?.trim(), ASLEEP, "the first run continues");
     drop(first);
     assert_restored(&before)
 }
