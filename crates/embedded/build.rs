@@ -1,6 +1,6 @@
 //! Builds the shared objects with a separate cargo process, so that the library can embed them.
 //!
-//! They need a profile of their own (`panic=abort`; the recorder has no std), and must not inherit flags or wrappers
+//! They need a separate profile (`panic=abort`; the recorder has no std), and must not inherit flags or wrappers
 //! meant for the rest of the workspace. `--locked --offline`: the outer cargo has already resolved and fetched
 //! everything.
 
@@ -103,5 +103,5 @@ fn build(manifest: &Path, target_dir: &Path, features: &str) {
     }
     cargo.envs(PROFILE);
     let status = cargo.status().unwrap_or_else(|why| panic!("cannot run cargo for a shared object: {why}"));
-    assert!(status.success(), "a shared object does not build ({status}); its messages stand above");
+    assert!(status.success(), "a shared object does not build ({status}); see its messages above");
 }

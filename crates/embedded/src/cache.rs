@@ -54,7 +54,7 @@ fn cached_in(place: &Path, user: u32, name: &str, object: &[u8]) -> Option<PathB
     if holds(&path, user, object) {
         return (can_be_named(&path) && allows_execution(&File::open(&path).ok()?)).then_some(path);
     }
-    // Written beside it and renamed, so that no process can load an incomplete object.
+    // Written to a temporary file and renamed, so that no process can load an incomplete object.
     let new = write_in(&folder, &format!("{name}.{}", std::process::id()), object)?;
     match fs::rename(&new, &path) {
         Ok(()) => Some(path),

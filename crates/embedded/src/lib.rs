@@ -1,6 +1,6 @@
 //! The shared objects embedded in hksim, so that it is a single file to install.
 //!
-//! This crate's build script builds them, with a profile of their own. A program loads an object from a file, so each
+//! This crate's build script builds them, with a separate profile. A program loads an object from a file, so each
 //! is unpacked where the dynamic linker can load it: for one recording ([`write_in`]), or once for all runs
 //! ([`cached`]).
 

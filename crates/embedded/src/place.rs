@@ -43,7 +43,7 @@ pub(crate) fn can_be_named(path: &Path) -> bool {
 
 /// Whether the file can be mapped executable, which a file system mounted noexec forbids.
 pub(crate) fn allows_execution(file: &File) -> bool {
-    // SAFETY: a new private mapping of our own file touches no existing memory and is unmapped at once.
+    // SAFETY: a new private mapping of our own file touches no existing memory and is unmapped below.
     unsafe {
         let protection = libc::PROT_READ | libc::PROT_EXEC;
         let mapped = libc::mmap(null_mut(), 1, protection, libc::MAP_PRIVATE, file.as_raw_fd(), 0);
