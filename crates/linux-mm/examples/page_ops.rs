@@ -1,4 +1,4 @@
-//! Prints what a script of page operations costs in the kernel model: `cargo run --example page_ops < SCRIPT`.
+//! Prints the costs of a script of page operations in the kernel model: `cargo run --example page_ops < SCRIPT`.
 //!
 //! A script has one operation per line, such as `adv HUGEPAGE 0 512` or `w 0 512 1`. The format is documented in
 //! `hksim_linux_mm::script`.

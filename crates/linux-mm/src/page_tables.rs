@@ -100,7 +100,7 @@ impl PageTables {
         }
     }
 
-    /// The PTE of a page; `NONE` where there is no table.
+    /// The PTE of a page; `NONE` without a page table.
     pub fn pte(&self, page: u64) -> Pte {
         match self.entry(pmd_of(page)) {
             PmdEntry::Table(table) => table.ptes[index_of(page)],

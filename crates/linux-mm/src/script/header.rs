@@ -25,7 +25,7 @@ pub struct Header {
     pub pool: Option<u64>,
     /// `max_map_count N`
     pub max_map_count: Option<u64>,
-    /// `room N`: the process first creates so many other mappings that `max_map_count` leaves room for N more. Not a
+    /// `room N`: the process first creates other mappings until `max_map_count` permits exactly N more. Not a
     /// mode.
     pub room: Option<u64>,
     /// `base N`: the arena begins N pages (below 512) after a 2 MiB boundary.

@@ -147,7 +147,7 @@ fn copies_and_reuses_match_the_measured_faults() {
         ("p adv HUGEPAGE 0 512; p w 0 1 1; fork; p w 0 10 1; exit; p w 0 512 1", 502),
         ("p adv HUGEPAGE 0 512; p w 0 1 1; fork; exit; p w 0 512 1", 1),
         ("p w 0 64 1; fork; exit; p w 0 64 1", 64),
-        // Never written: the child gets no tables, and a huge page of its own.
+        // Never written: the child gets no page tables, and later a separate huge page.
         ("p r 0 1 1; fork; c adv HUGEPAGE 0 512; c w 0 512 1", 1),
         ("p w 0 1 1; p r 1 511 1; fork; c adv HUGEPAGE 0 512; c w 0 512 1", 512),
     ];
