@@ -36,7 +36,7 @@ pub struct Area {
     /// First byte of the mapping.
     map: NonNull<u8>,
     map_bytes: u64,
-    /// First byte used: at the start of a huge page, if those were asked for.
+    /// First byte used: the start of a huge page, if the area is for huge pages.
     start: u64,
     bytes: u64,
 }
@@ -111,7 +111,7 @@ impl Area {
 
     /// Writes a byte every `stride` bytes of a part.
     pub fn write_part(&self, offset: u64, bytes: u64, stride: u64) {
-        // SAFETY: `at` points into a writable mapping of ours; nobody holds a reference to it.
+        // SAFETY: `at` points into our own writable mapping, to which there are no references.
         (0..bytes).step_by(stride as usize).for_each(|at| unsafe { self.at(offset + at).write_volatile(1) });
     }
 
@@ -125,7 +125,7 @@ impl Area {
 
     /// Writes every byte.
     pub fn fill(&self) {
-        // SAFETY: the whole range lies in a writable mapping of ours.
+        // SAFETY: the whole range is in our own writable mapping.
         unsafe { std::ptr::write_bytes(self.at(0), 1, self.bytes as usize) };
     }
 
@@ -137,7 +137,7 @@ impl Area {
     /// `madvise` of a part; returns whether the kernel accepted it.
     pub fn advise_part(&self, offset: u64, bytes: u64, advice: i32) -> bool {
         assert!(offset + bytes <= self.bytes, "inside the area");
-        // SAFETY: the range is ours, and nothing is kept in it.
+        // SAFETY: the range is ours and has no data.
         unsafe { libc::madvise(self.at(offset).cast(), bytes as usize, advice) == 0 }
     }
 
@@ -145,7 +145,7 @@ impl Area {
     pub fn move_to(&self, other: &Area) -> bool {
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
         let bytes = self.bytes.min(other.bytes) as usize;
-        // SAFETY: both ranges are ours, and nothing is kept in either.
+        // SAFETY: both ranges are ours and have no data.
         unsafe { libc::mremap(self.at(0).cast(), bytes, bytes, flags, other.at(0)) != libc::MAP_FAILED }
     }
 
@@ -191,7 +191,7 @@ pub fn warm_up(granule: Granule, bytes: u64) -> io::Result<Duration> {
 /// touch.
 ///
 /// # Errors
-/// Those of `touch`.
+/// The errors of `touch`.
 pub fn warm_up_by(bytes: u64, mut touch: impl FnMut() -> io::Result<Duration>) -> io::Result<Duration> {
     let before = if bytes > CACHED_BYTES_MAX { 1 } else { 3 };
     for _ in 0..before {

@@ -1,6 +1,6 @@
 //! DAMON, the kernel's access monitor, if it is enabled.
 //!
-//! Its threads (`kdamond.N`) clear the accessed bit of pages of their choice, and hold these pages meanwhile. A fault
+//! Its threads (`kdamond.N`) clear the accessed bit of pages of their choice, and hold a reference to each page while they do. A fault
 //! at the same time finds its entry changed, does nothing, and is taken again. A page that they hold is copied after a
 //! fork, even if no other process has it.
 

@@ -1,4 +1,4 @@
-//! Queries of Linux about a process's memory. Knows nothing of allocators, traces or models.
+//! Queries Linux about a process's memory. Independent of allocators, traces and models.
 //!
 //! - [`scan`]: the request of `PAGEMAP_SCAN`, for callers that make their own system calls; [`pagemap`]: scans of this
 //!   process; [`page_flags`]: which page frames form a folio.

@@ -39,7 +39,7 @@ impl PageFlags {
     /// The position of this page frame in its folio.
     ///
     /// # Errors
-    /// There is no such frame.
+    /// The frame does not exist.
     pub fn part(&self, frame_number: u64) -> io::Result<FolioPart> {
         let mut entry = [0; 8];
         self.file.read_exact_at(&mut entry, frame_number * 8)?;

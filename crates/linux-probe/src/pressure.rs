@@ -8,7 +8,7 @@ use crate::sysfs::{THP, number, text};
 
 /// Lines of `/proc/vmstat` that count pages scanned by reclaim and compaction.
 pub const SCANS: [&str; 3] = ["pgscan_kswapd ", "pgscan_direct ", "compact_migrate_scanned "];
-/// Line of `/proc/vmstat` that counts faults that did not get the 2 MiB page they asked for.
+/// Line of `/proc/vmstat` that counts faults for which no 2 MiB page could be allocated.
 pub const FAULT_FALLBACKS: &str = "thp_fault_fallback ";
 /// Line of `/proc/vmstat` that counts collapses for which no 2 MiB page could be allocated.
 const COLLAPSE_FAILURES: &str = "thp_collapse_alloc_failed ";

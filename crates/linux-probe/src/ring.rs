@@ -34,7 +34,7 @@ pub struct Ring {
     data_bytes: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone; what the kernel writes is read by atomics or lies below the head.
+// SAFETY: only this value uses the mapping. Data that the kernel writes is read by atomics, or is below the head.
 unsafe impl Send for Ring {}
 
 impl Ring {
@@ -98,7 +98,7 @@ impl Ring {
         assert!(into.len() <= self.data_bytes, "no record is longer than its ring");
         let start = position as usize & (self.data_bytes - 1);
         let first = into.len().min(self.data_bytes - start);
-        // SAFETY: both parts lie inside the ring's data, which begins after the control page, by the assertion.
+        // SAFETY: by the assertion both parts are inside the ring's data, which begins after the control page.
         unsafe {
             let data = self.map.add(PAGE_BYTES as usize);
             data.add(start).copy_to_nonoverlapping(into.as_mut_ptr(), first);

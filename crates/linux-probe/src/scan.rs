@@ -20,7 +20,7 @@ pub struct Region {
     pub start: u64,
     /// Address after the last page.
     pub end: u64,
-    /// Those of the requested categories that apply.
+    /// The requested categories that apply.
     pub categories: u64,
 }
 
@@ -54,7 +54,7 @@ pub struct Categories {
 }
 
 impl Scan {
-    /// A scan of the addresses `start..end`; it writes at most as many answers as `regions` has room for.
+    /// A scan of the addresses `start..end`; it writes at most as many results as `regions` has elements.
     pub fn new(start: u64, end: u64, categories: Categories, regions: &mut [Region]) -> Self {
         Self {
             size: size_of::<Self>() as u64,

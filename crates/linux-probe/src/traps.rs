@@ -77,7 +77,7 @@ impl TrapCounter {
     }
 }
 
-/// Largest and smallest data bytes of the ring; each try asks the kernel for half.
+/// Maximum and minimum size of the ring's data; each attempt requests half of the previous size.
 const RING_BYTES_MAX: usize = 16 << 20;
 const RING_BYTES_MIN: usize = 64 << 10;
 /// A record: header, address.
@@ -115,7 +115,7 @@ impl TrapStream {
         &self.counter
     }
 
-    /// Most traps that fit in the ring.
+    /// Maximum number of traps that fit in the ring.
     pub fn capacity(&self) -> usize {
         self.ring.data_bytes() / RECORD_BYTES
     }
