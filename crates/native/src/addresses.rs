@@ -1,4 +1,4 @@
-//! The addresses of SuperSlabs with mappings of their own: from an ordinal to an address, and back.
+//! The addresses of SuperSlabs with separate mappings: from an ordinal to an address, and back.
 //!
 //! A table by ordinal and a hash table by address. Both are written whole when they are created, so that later uses take no page fault. A
 //! measurement creates them before it starts, so their cost is not counted.
@@ -117,7 +117,7 @@ impl Drop for Addresses {
     fn drop(&mut self) {
         for ordinal in 0..self.by_ordinal.len() as u32 {
             if self.address_of(ordinal).is_some() {
-                // SAFETY: the SuperSlab is in a mapping of ours, and its users are gone.
+                // SAFETY: the SuperSlab is in our own mapping and no longer in use.
                 unsafe { libc::munmap(self.superslab(ordinal).as_ptr().cast(), 1 << self.superslab_shift) };
             }
         }

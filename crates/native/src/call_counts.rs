@@ -78,7 +78,7 @@ fn kind_of(mapping: Mapping) -> usize {
 }
 
 impl Os for CountedSyscalls {
-    /// `config.rs` rejects policies in which SuperSlabs have mappings of their own.
+    /// `config.rs` rejects policies in which SuperSlabs have separate mappings.
     const OWN_MAPPINGS: bool = false;
 
     unsafe fn map(&self, at: NonNull<u8>, bytes: usize, mapping: Mapping) -> Result<(), Errno> {

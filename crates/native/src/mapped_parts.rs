@@ -50,12 +50,12 @@ pub(crate) fn lock_mapped_parts(
     in_parts(pages, &|part| lock(part, Locking::OnFault), &|page| lock_page(page, lock))?;
     match locking {
         Locking::OnFault => Ok(()),
-        // As `mlockall`, ignore pages that cannot be made present: inaccessible ones (`mprotect`), or ones that were unmapped meanwhile.
+        // As `mlockall`, ignore pages that cannot be made present: inaccessible ones (`mprotect`), or ones that another thread has unmapped.
         Locking::Present => in_parts(pages, &|part| lock(part, Locking::Present), &|_| Ok(())),
     }
 }
 
-/// Calls `all` for the range, and for its halves where it fails with ENOMEM. Calls `one` for each page where `all` fails.
+/// Calls `all` for the range, and for its halves if that fails with ENOMEM. Calls `one` for each single page for which `all` fails.
 fn in_parts(
     pages: Pages,
     all: &impl Fn(Pages) -> Result<(), Errno>,

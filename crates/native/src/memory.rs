@@ -43,7 +43,7 @@ pub struct MmapMemory<O: Os> {
     layout: Layout,
     os: O,
     lock: ForkLock<()>,
-    /// Addresses of SuperSlabs, if they have mappings of their own.
+    /// Addresses of SuperSlabs, if they have separate mappings.
     addresses: Option<Addresses>,
     /// Whether the program locks future memory: [`UNLOCKED`], [`LOCKED`] or [`LOCKED_ON_FAULT`].
     locks_future: AtomicU8,
@@ -71,7 +71,7 @@ impl<O: Os> MmapMemory<O> {
     }
 
     /// As [`new`](Self::new), with an address table that was created before. There must be one, of this layout, iff SuperSlabs have
-    /// mappings of their own.
+    /// separate mappings.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -79,7 +79,7 @@ impl<O: Os> MmapMemory<O> {
     /// # Panics
     /// If there is a table but `O` does not support such mappings ([`Os::OWN_MAPPINGS`]).
     pub fn with_addresses(layout: Layout, os: O, addresses: Option<Addresses>) -> Result<MmapMemory<O>, ReserveError> {
-        assert!(O::OWN_MAPPINGS || addresses.is_none(), "SuperSlabs cannot have mappings of their own here");
+        assert!(O::OWN_MAPPINGS || addresses.is_none(), "SuperSlabs cannot have separate mappings here");
         let reservation = Reservation::map(&layout)?;
         let base = reservation.base();
         // SAFETY: the arena is a part of the reservation.
@@ -161,7 +161,7 @@ impl<O: Os> MmapMemory<O> {
         (address.as_ptr() as usize).wrapping_sub(self.arena.as_ptr() as usize) < self.layout.arena_bytes as usize
     }
 
-    /// The addresses of SuperSlabs, if they have mappings of their own.
+    /// The addresses of SuperSlabs, if they have separate mappings.
     #[inline(always)]
     pub fn addresses(&self) -> Option<&Addresses> {
         if O::OWN_MAPPINGS { self.addresses.as_ref() } else { None }

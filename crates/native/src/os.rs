@@ -7,7 +7,7 @@ use hksim_policy::{Errno, InvalidFree};
 
 /// The system calls of an allocator, one method per call. All ranges are whole pages of the reservation.
 pub trait Os {
-    /// Whether SuperSlabs may have mappings of their own. A constant, so that the fast paths are compiled without that case if not.
+    /// Whether SuperSlabs may have separate mappings. A constant, so that the fast paths are compiled without that case if not.
     const OWN_MAPPINGS: bool = true;
 
     /// `mmap(MAP_FIXED)`, private, anonymous, readable and writable.

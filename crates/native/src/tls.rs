@@ -9,7 +9,7 @@ use std::arch::{asm, global_asm};
 use crate::process::thread_state::{EMPTY, ThreadState};
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
-compile_error!("the native allocator knows Linux on x86_64 only: thread-local storage is written for it");
+compile_error!("the native allocator supports Linux on x86_64 only: its thread-local storage is in assembly");
 
 global_asm!(
     ".pushsection .tdata.hksim_threads,\"awT\",@progbits",

@@ -90,7 +90,7 @@ fn trim_of<G: ProcessGeometry>(process_allocator: &'static ProcessAllocator<G>) 
     process_allocator.allocator().purge_now(heap);
 }
 
-/// Purges at once what the policy would purge after its delay: empty SuperSlabs, freed huge blocks, and the calling thread's empty spans.
+/// Purges immediately what the policy would purge after its delay: empty SuperSlabs, freed huge blocks, and the calling thread's empty spans.
 /// Returns whether any memory was returned to the kernel.
 pub fn trim() -> bool {
     let before = given_back();

@@ -105,10 +105,10 @@ fn lock_pages(pages: Pages, locking: Locking) -> Result<(), Errno> {
     unsafe { lock(at, pages.bytes(), locking) }
 }
 
-/// Bytes of the kernel's list read at once. A line is shorter.
+/// Bytes of the kernel's list per read. A line is shorter.
 const TEXT_BYTES: usize = 16 << 10;
 
-/// Calls `each` for every mapping of the process, without allocating. Mappings may change meanwhile: the kernel continues the list after the
+/// Calls `each` for every mapping of the process, without allocating. Mappings may change during the calls: the kernel continues the list after the
 /// last address that was read.
 fn mappings(mut each: impl FnMut(Range<u64>) -> Result<(), Errno>) -> Result<(), Errno> {
     let mut text = [0u8; TEXT_BYTES];

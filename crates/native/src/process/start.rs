@@ -134,7 +134,7 @@ fn rungs<G: Geometry>(geometry: &G, asked_bytes: u64) -> impl Iterator<Item = La
     })
 }
 
-/// Limits what is made present at start to a quarter of the arena, which may be smaller than requested.
+/// Limits the memory that is made present at start to a quarter of the arena, which may be smaller than requested.
 fn within(policy: Policy, geometry: &impl Geometry, arena_bytes: u64) -> Policy {
     let superslabs = (arena_bytes / 4) >> geometry.superslab_shift();
     Policy {

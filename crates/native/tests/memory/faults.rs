@@ -180,7 +180,7 @@ const POLICIES: [&str; 5] = [
 ];
 
 #[test]
-fn whichever_call_is_refused_the_heap_goes_on() {
+fn the_heap_stays_usable_whichever_call_fails() {
     for policy in POLICIES {
         let (calls, refused) = run(policy, u64::MAX);
         assert_eq!(refused, 0, "{policy}");
@@ -191,6 +191,6 @@ fn whichever_call_is_refused_the_heap_goes_on() {
             let (_, refused) = run(policy, number);
             assert!(refused <= 1, "{policy}: call {number}: {refused} requests were refused for one call");
         }
-        eprintln!("{policy}: {calls} calls, every {step} refused in its turn");
+        eprintln!("{policy}: {calls} calls, each {step}th refused in turn");
     }
 }

@@ -214,7 +214,7 @@ fn lives(natively: u64) -> u64 {
 }
 
 #[test]
-fn threads_share_small_superslabs_that_are_purged_at_once() {
+fn threads_share_small_superslabs_that_are_purged_without_delay() {
     let policy = Policy {
         huge: Huge::Never,
         purge_delay_ns: 0,
@@ -261,7 +261,7 @@ fn threads_share_without_purges() {
 }
 
 #[test]
-fn threads_share_superslabs_on_maps_of_their_own() {
+fn threads_share_superslabs_with_separate_mappings() {
     let policy = Policy {
         huge: Huge::Never,
         align: Align::Trim,
