@@ -25,7 +25,7 @@ pub trait Geometry {
     fn header(&self) -> Header;
     /// Bytes of a block's header; 0 without headers.
     fn header_bytes(&self) -> u32;
-    /// How fresh blocks are handed out.
+    /// How fresh blocks are allocated.
     fn carve(&self) -> Carve;
     /// Where metadata is stored.
     fn meta_place(&self) -> MetaPlace;

@@ -5,7 +5,7 @@
 //! decides which calls are made, and in which order (`os.rs`).
 //!
 //! Contract of every method that takes a SuperSlab: it comes from [`Memory::superslab`] with an ordinal below the arena's capacity, the
-//! policy has initialised its metadata, and offsets are inside it. If SuperSlabs have mappings of their own
+//! policy has initialised its metadata, and offsets are inside it. If SuperSlabs have separate mappings
 //! ([`Align`](crate::policy::vocabulary::Align)), it is bound to an address, and a range of the arena covers SuperSlabs with adjacent addresses.
 
 use crate::heap::invalid_free::InvalidFree;
@@ -78,7 +78,7 @@ pub enum Advice {
 /// How memory is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Locking {
-    /// `mlock`: pages are made present and locked at once.
+    /// `mlock`: pages are made present and locked immediately.
     Present,
     /// `mlock2(MLOCK_ONFAULT)`: pages are locked when they are touched.
     OnFault,

@@ -1,4 +1,4 @@
-//! Flags and units: what is shown is read back as the same, and anything else is refused.
+//! Flags and units: the displayed form reads back as the same value, and anything else is refused.
 
 use hksim_policy::Policy;
 use hksim_policy::flags::{FLAGS, Flag, ValueError, Values};

@@ -96,7 +96,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.unlink_cached(ordinal);
         let entry = self.mem.entry(ordinal);
         entry.set_usage(Use::Huge);
-        // A mapping of its own may have a smaller alignment: the run keeps its ordinals and gets a new mapping.
+        // A separate mapping may have a smaller alignment: the run keeps its ordinals and gets a new mapping.
         if !self.is_aligned(ordinal, align_superslabs)
             && self.back(ordinal, entry.run.get(), align_superslabs, Mapping::Plain, Pages::Huge) == Backing::Refused
         {
@@ -120,7 +120,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Some(ordinal)
     }
 
-    /// Marks SuperSlabs `from..run` as parts of the run at `ordinal`. The first entry says whether the whole run reads as zeros.
+    /// Marks SuperSlabs `from..run` as parts of the run at `ordinal`. The first entry records whether the whole run reads as zeros.
     fn join_run(&self, ordinal: u32, from: u32, run: u32) {
         let head = self.mem.entry(ordinal);
         for part in ordinal + from..ordinal + run {

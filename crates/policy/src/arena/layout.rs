@@ -148,7 +148,7 @@ impl Layout {
     }
 }
 
-/// A SuperSlab's metadata: header, span metadata, then the words that other threads write, on cache lines of their own.
+/// A SuperSlab's metadata: header, span metadata, then the words that other threads write, on separate cache lines.
 struct MetaBytes {
     remote_words: u32,
     message_links: u32,

@@ -1,4 +1,4 @@
-//! SuperSlabs with mappings of their own: the kernel chooses the address, the policy ensures the alignment.
+//! SuperSlabs with separate mappings: the kernel chooses the address, the policy ensures the alignment.
 //!
 //! Placement is decided by ordinals only, so it is the same in every backend, whatever addresses the kernel returns. A run of SuperSlabs is
 //! one mapping; its parts can be used separately later.
@@ -10,7 +10,7 @@ use crate::memory::{Mapping, Memory};
 use crate::metadata::meta::{Pages, Part};
 use crate::policy::vocabulary::{Align, Prefault, Purge};
 
-/// The memory behind SuperSlabs that are taken into use.
+/// How SuperSlabs that are taken into use got their memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Backing {
     /// None: the kernel refused.
@@ -107,7 +107,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if self.policy.align == Align::Arena || self.policy.purge != Purge::Unmap {
             return self.purge(self.run_range(first, self.bytes_of(count)));
         }
-        // The mapping itself is removed; the next use makes another one.
+        // The mapping itself is removed; the next use creates another one.
         if self.unmap_own(first, count) { Purged::Zero } else { Purged::Unknown }
     }
 
@@ -131,7 +131,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         true
     }
 
-    /// Notes that SuperSlabs have no mapping any more; their next use makes one.
+    /// Records that SuperSlabs have no mapping any more; their next use creates one.
     pub(crate) fn unbind(&self, first: u32, count: u32) {
         self.mem.unbind(first, count);
         for ordinal in first..first + count {
@@ -146,7 +146,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// Whether a SuperSlab has a mapping of its own.
+    /// Whether a SuperSlab has a separate mapping.
     pub(crate) fn is_bound(&self, ordinal: u32) -> bool {
         self.part(ordinal) != Part::Unmapped
     }

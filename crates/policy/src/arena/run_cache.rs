@@ -1,6 +1,6 @@
 //! Reuse of present memory across kinds: SuperSlabs from freed huge runs, and huge blocks from empty SuperSlabs.
 //!
-//! The pool caches empty SuperSlabs and the runs of freed huge blocks in separate lists. A request first looks in the list of its own
+//! The pool caches empty SuperSlabs and the runs of freed huge blocks in separate lists. A request first searches the list of its own
 //! kind. If that has nothing, it takes from the other list before it takes memory that would fault:
 //! - a SuperSlab, or a shorter run, is split off a cached run; the rest of the run keeps its place in the purge order;
 //! - a huge block of one SuperSlab takes an empty one.

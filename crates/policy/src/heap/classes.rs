@@ -5,7 +5,7 @@
 
 use crate::policy::vocabulary::SizeClasses;
 
-/// Most classes a scheme can have.
+/// Maximum number of classes of a scheme.
 pub const CLASSES_MAX: usize = 96;
 /// Requests up to this many bytes are looked up in the table.
 pub const TABLE_BYTES: u32 = 1024;

@@ -30,7 +30,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.mem.entry((range.start >> self.geometry.superslab_shift()) as u32).pages()
     }
 
-    /// Requests a page size where another was requested last. Lock held.
+    /// Requests a page size for the parts of a range for which another was requested last. Lock held.
     pub(crate) fn ask_for(&self, pages: Pages, first: u32, count: u32) {
         let end = first + count;
         let mut from = first;

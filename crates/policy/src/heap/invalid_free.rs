@@ -14,16 +14,16 @@ use crate::metadata::meta::{SpanMeta, SpanState, Use};
 use crate::metadata::shared_word::Word;
 use crate::policy::process::Checks;
 
-/// What is wrong with a `free` or `realloc` of the program.
+/// The kind of an invalid `free` or `realloc` of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidFree {
     /// The block is free.
     DoubleFree,
     /// The pointer is not the start of a block.
     Inside,
-    /// The pointer is to memory that no span holds.
+    /// The pointer is to memory that belongs to no span.
     NotInUse,
-    /// The pointer is to a place in a slab where no block was allocated yet.
+    /// The pointer is to a part of a slab that was never allocated.
     NeverAllocated,
 }
 

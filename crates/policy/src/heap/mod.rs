@@ -52,7 +52,7 @@ pub(crate) const CLASS_SLOTS: usize = 256;
 
 /// A thread's heap. Callers pass it by `&mut`; the policy never looks it up.
 ///
-/// The fields that the fast paths read are in arrays of their own, indexed by class: the free lists in `ready`, their SuperSlabs in
+/// The fields that the fast paths read are in separate arrays, indexed by class: the free lists in `ready`, their SuperSlabs in
 /// `sources`. So the bins in use occupy few cache lines.
 pub struct ThreadHeap<M: Memory> {
     /// Compared with the owner tag of a slice: if equal, the free takes the fast path.

@@ -101,7 +101,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Some(new)
     }
 
-    /// As [`move_by_remap`](Self::move_by_remap), for runs with mappings of their own: the old mapping disappears with the move.
+    /// As [`move_by_remap`](Self::move_by_remap), for runs with separate mappings: the old mapping disappears with the move.
     fn move_between_maps(
         &self,
         old: Block<M::SuperSlab>,

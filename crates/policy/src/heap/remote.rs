@@ -1,7 +1,7 @@
 //! Remote frees: frees by threads that do not own the slab. One remote word per slab, one message queue per heap.
 //!
 //! A slab's remote word packs `{head, count, FULL, QUEUED}`. Other threads push blocks by compare-and-swap; the owner takes all of them
-//! by swap. A slab without free blocks is in no list, so its owner would never look at it. Therefore the first push to a `FULL` slab sets
+//! by swap. A slab without free blocks is in no list, so its owner would never examine it. Therefore the first push to a `FULL` slab sets
 //! `QUEUED` and sends a message: it links the slab into the owner's queue.
 //!
 //! The rules that keep this sound:
@@ -12,7 +12,7 @@
 //! - A full slab has `FULL` set. A slab that is no longer full may still have it: the message of the next push is then stale. The owner
 //!   ignores a stale message and collects the blocks when the slab's free list is empty.
 //! - A closing heap first clears `FULL` of all its slabs, so that no new message starts, and then waits for the messages that did start.
-//!   Abandoned slabs are never `FULL`: the adopting heap looks at each of them.
+//!   Abandoned slabs are never `FULL`: the adopting heap examines each of them.
 
 use crate::allocator::{Allocator, Span};
 use crate::geometry::Geometry;

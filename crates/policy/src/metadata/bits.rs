@@ -2,7 +2,7 @@
 
 use crate::metadata::field::Field;
 
-/// Most slices a SuperSlab can have.
+/// Maximum number of slices in a SuperSlab.
 pub const SLICES_MAX: u32 = 512;
 const WORDS: usize = (SLICES_MAX / 64) as usize;
 

@@ -100,7 +100,7 @@ pub struct SpanMeta {
     pub state: Field<u8>,
     /// Whether the span's memory above the carved blocks reads as zeros.
     pub zeroed: Field<bool>,
-    /// Whether the bin's list holds only blocks of the last carve, none of them ever handed out.
+    /// Whether the bin's list holds only blocks of the last carve, none of which was ever allocated.
     pub fresh: Field<bool>,
 }
 
@@ -161,7 +161,7 @@ impl SpanMeta {
         self.class.get() == CLASS_LARGE
     }
 
-    /// Whether the span stands for a hole in the arena and its one block is never freed.
+    /// Whether the span represents a hole in the arena. Its one block is never freed.
     pub fn is_lost(&self) -> bool {
         self.is_large() && self.capacity.get() == 0
     }
@@ -255,7 +255,7 @@ pub enum Use {
     Slabs,
     /// As [`Slabs`](Use::Slabs), without an owner.
     Abandoned,
-    /// An empty SuperSlab kept for reuse.
+    /// An empty SuperSlab that is cached for reuse.
     Idle,
     /// A prewarmed SuperSlab that was never used. It stays present until its first use.
     Warm,
@@ -263,13 +263,13 @@ pub enum Use {
     Huge,
     /// A further SuperSlab of a huge run, in use or cached.
     HugeTail,
-    /// The first SuperSlab of a freed huge run kept for reuse.
+    /// The first SuperSlab of a freed huge run that is cached for reuse.
     HugeIdle,
     /// A hole in the arena: it was unmapped, and the kernel refused to map it again. Never used again.
     Lost,
 }
 
-/// A SuperSlab's place in its mapping, if SuperSlabs have mappings of their own.
+/// A SuperSlab's place in its mapping, if SuperSlabs have separate mappings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Part {

@@ -24,6 +24,6 @@ pub mod order {
     pub const SWAP: Ordering = Ordering::AcqRel;
     /// Of a [`compare_exchange`](super::Word::compare_exchange) that succeeds.
     pub const EXCHANGE: Ordering = Ordering::AcqRel;
-    /// Of one that fails.
+    /// The ordering of a failed exchange.
     pub const FAILED_EXCHANGE: Ordering = Ordering::Acquire;
 }

@@ -56,7 +56,7 @@ pub struct Policy {
     pub align: Align,
     /// Where metadata is stored.
     pub meta: MetaPlace,
-    /// How fresh blocks are handed out.
+    /// How fresh blocks are allocated.
     pub carve: Carve,
     /// Bytes touched once at start, one byte per page (HAKMEM's fixed start-up cost).
     pub startup_touch_bytes: u64,
@@ -74,7 +74,7 @@ impl Default for Policy {
 
 /// Range of an arena's size, in bytes.
 const ARENA_BYTES: core::ops::RangeInclusive<u64> = 64 << 20..=16 << 40;
-/// Most SuperSlabs that can have mappings of their own: the simulator and the native memory keep a table of them.
+/// Maximum number of SuperSlabs with separate mappings: the simulator and the native memory keep a table of them.
 const MAPPINGS_MAX: u32 = 4 << 20;
 
 /// Why a policy is invalid.
@@ -90,7 +90,7 @@ pub enum PolicyError {
     Arena(u64),
     /// Pages of the hugetlb pool need an arena.
     AlignHugetlb,
-    /// More SuperSlabs than can have mappings of their own.
+    /// More SuperSlabs than can have separate mappings.
     AlignCount(u32),
     /// More than a quarter of the arena is prewarmed or touched at start.
     StartTooLarge,
@@ -114,7 +114,7 @@ impl fmt::Display for PolicyError {
             }
             PolicyError::AlignCount(superslabs) => write!(
                 f,
-                "at most {MAPPINGS_MAX} SuperSlabs can have mappings of their own, and this arena has {superslabs}; \
+                "at most {MAPPINGS_MAX} SuperSlabs can have separate mappings, and this arena has {superslabs}; \
                  use a smaller arena or larger SuperSlabs"
             ),
             PolicyError::StartTooLarge => {

@@ -35,7 +35,7 @@ words! {
         Page = "page",
         /// One at a time, never linked.
         Bump = "bump",
-        /// The whole slab is linked at once.
+        /// All blocks of the slab are linked when it is created.
         Eager = "eager",
     }
 }
@@ -45,7 +45,7 @@ words! {
     MetaPlace {
         /// In the first pages of the SuperSlab.
         InBand = "inband",
-        /// In a dense mapping of its own.
+        /// In a separate dense mapping.
         Sidecar = "sidecar",
     }
 }
@@ -99,7 +99,7 @@ words! {
     PrefaultScope {
         /// When a SuperSlab is first used, and again after it was purged.
         SuperSlab = "superslab",
-        /// When a span is taken whose memory is not known to be present.
+        /// When a span is taken and its memory may not be present.
         Slab = "slab",
         /// At start, for the prewarmed SuperSlabs only.
         Init = "init",

@@ -64,7 +64,7 @@ impl<F: Flaw> Program<F> {
     fn allocate(&self, heap: &mut Heap<F>, bytes: u64) -> Block<u32> {
         let block = self.allocator.allocate(heap, Request::plain(bytes)).expect("the arena is large enough");
         let place = self.allocator.mem.place(block);
-        assert!(self.live.borrow_mut().insert(place), "a live block at {place:#x} is handed out again");
+        assert!(self.live.borrow_mut().insert(place), "a live block at {place:#x} is allocated again");
         self.allocator.mem.use_block(block);
         block
     }

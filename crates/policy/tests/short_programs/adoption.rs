@@ -30,7 +30,7 @@ fn a_free_adopts_the_superslab_of_an_ended_thread() {
     assert_eq!(counts(&allocator), (2, 0, 0));
     allocator.validate(&main).unwrap();
     first[1..].iter().chain(rest.iter().flatten()).for_each(|&block| allocator.free(&mut main, block));
-    assert_eq!(counts(&allocator), (1, 0, 1), "its last block gave it back");
+    assert_eq!(counts(&allocator), (1, 0, 1), "freeing its last block released it");
     allocator.free(&mut main, own);
     allocator.validate(&main).unwrap();
 }

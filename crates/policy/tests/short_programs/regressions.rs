@@ -15,7 +15,7 @@ fn memory_after_a_moved_block_is_not_assumed_zero() {
     allocator.mem.app_write(dirty, 0, 4 * MIB);
     allocator.free(&mut heap, dirty);
     let short = allocator.allocate(&mut heap, Request::plain(3 * MIB)).unwrap();
-    assert_eq!(short, dirty, "the shorter block lies in the same run");
+    assert_eq!(short, dirty, "the shorter block is in the same run");
     let wall = allocator.allocate(&mut heap, Request::plain(2 * MIB)).unwrap();
     let moved = allocator.resize(&mut heap, short, 9 * MIB).unwrap();
     assert_ne!(moved, short, "the wall makes it move");

@@ -71,8 +71,8 @@ fn a_freed_run_of_about_the_size_comes_first_and_the_oldest_is_cut() {
     allocator.free(&mut heap, old);
     allocator.free(&mut heap, young);
     let small = take(&allocator, &mut heap, 100);
-    assert_eq!(small.superslab, old.superslab, "cut off the one that is to be purged first");
-    assert_eq!(take(&allocator, &mut heap, 7 * MIB), young, "whole, though the other has room");
+    assert_eq!(small.superslab, old.superslab, "split off the run that will be purged first");
+    assert_eq!(take(&allocator, &mut heap, 7 * MIB), young, "the whole run, although the other is large enough");
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_reused_buffer_gets_its_run_back_after_a_split() {
     let mut heap = allocator.open_heap().unwrap();
     for round in 0..4 {
         let buffer = take(&allocator, &mut heap, 12 * MIB);
-        assert_eq!(buffer.superslab, round, "what was cut off its front is added behind");
+        assert_eq!(buffer.superslab, round, "the part that was split off its front is added at its end");
         allocator.free(&mut heap, buffer);
         take(&allocator, &mut heap, 1100 << 10);
     }
@@ -108,7 +108,7 @@ fn a_target_of_mremap_takes_no_present_memory() {
     let freed = take(&allocator, &mut heap, 10 * MIB);
     allocator.free(&mut heap, freed);
     let moved = allocator.resize(&mut heap, block, 8 * MIB).unwrap();
-    assert!(moved.superslab > freed.superslab, "its pages are moved to where there are none");
+    assert!(moved.superslab > freed.superslab, "its pages are moved to an untouched run");
     assert_eq!(allocator.mem.pool().huge_idle_bytes.get(), 10 * MIB);
     allocator.free(&mut heap, wall);
 }
