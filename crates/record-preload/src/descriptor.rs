@@ -1,6 +1,6 @@
 //! File descriptors of the recorder: numbered high, and checked before each use.
 //!
-//! A program that closes all descriptors closes these too, and may reuse their numbers. So the file behind a number is
+//! A program that closes all descriptors closes these too, and may reuse their numbers. So the file of a number is
 //! compared with the file it was kept for.
 
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};

@@ -57,7 +57,7 @@ pub const POLICY_LOCK_ALL: u64 = 1;
 pub const POLICY_PERSONALITY: u64 = 2;
 /// Low byte of a word whose high half is the call site of the record that follows.
 const SITE_TAG: u64 = 0x80;
-/// Most words that a record takes: a call site and an escape.
+/// Maximum number of words that a record takes: a call site and an escape.
 pub const RECORD_WORDS: usize = 1 + ESCAPE_WORDS;
 /// A region number that no address has.
 const NO_REGION: u64 = u64::MAX;

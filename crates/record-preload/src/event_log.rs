@@ -24,15 +24,15 @@ pub const WORDS_OFFSET: usize = 8 << 10;
 pub const CHUNK_WORDS: usize = (CHUNK_BYTES - WORDS_OFFSET) / 8;
 /// Bytes of a thread buffer before its nested records.
 pub const NESTED_OFFSET: usize = 64;
-/// Most nested records of a thread buffer. A signal handler writes them if it interrupted the recorder itself.
+/// Maximum number of nested records of a thread buffer. A signal handler writes them if it interrupted the recorder itself.
 pub const NESTED_RECORDS: usize = (WORDS_OFFSET - NESTED_OFFSET) / (8 * ESCAPE_WORDS);
 /// Bytes of the control page.
 pub const CONTROL_BYTES: usize = 4096;
-/// Most bytes of the command line in a log.
+/// Maximum size of the command line in a log.
 pub const COMMAND_BYTES: usize = 2048;
-/// Most bytes of the allocator's path in a log.
+/// Maximum size of the allocator's path in a log.
 pub const ALLOCATOR_BYTES: usize = 512;
-/// Most bytes of the names of the programs to record.
+/// Maximum size of the names of the programs to record.
 pub const ONLY_BYTES: usize = 2048;
 /// The environment variable that names the session directory.
 pub const SESSION_VARIABLE: &str = "HKSIM_RECORD_SESSION";

@@ -19,7 +19,7 @@ use crate::{clock, session, sys};
 
 /// `AUDIT_ARCH_X86_64`.
 const ARCH: u32 = 0xC000_003E;
-/// Most instructions that the kernel accepts.
+/// Maximum number of instructions that the kernel accepts.
 const INSTRUCTIONS_MAX: usize = 4096;
 /// Words of memory that a filter has.
 const MEMORY_WORDS: usize = 16;
@@ -29,7 +29,7 @@ const DATA_WORDS: usize = 16;
 const ALLOW: u32 = 0x7fff_0000;
 /// The part of a result that decides about the call.
 const ACTION: u32 = 0xffff_0000;
-/// Most checks of a new filter whether other threads' calls have ended.
+/// Maximum number of checks of a new filter whether other threads' calls have ended.
 const WAITS_MAX: u32 = 1 << 20;
 const PAGE_BYTES: u64 = 4096;
 

@@ -7,7 +7,7 @@ use libc::c_char;
 use crate::encoding::{MARK_GOES_ON, MARK_PIECE_BYTES, Record};
 use crate::{clock, sys, thread_buffer};
 
-/// Most bytes of a name; the rest is cut off.
+/// Maximum size of a name; the rest is cut off.
 const NAME_BYTES_MAX: usize = 10 * MARK_PIECE_BYTES;
 
 /// Adds a mark named `name` to the calling thread's events. A program declares it as a weak symbol, which is null if it

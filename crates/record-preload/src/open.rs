@@ -4,7 +4,8 @@
 //! glibc. glibc aborts when it is given a watched object. So the flag is cleared, and the library's calls are recorded. Without
 //! `--touch pages` the flag stays.
 //!
-//! The C library looks at the caller's address to find the caller's own search path. So this jumps, and is no frame.
+//! The C library uses the caller's address to find the caller's search path. So this function jumps to it, without a stack
+//! frame of its own.
 
 use core::ffi::c_char;
 use core::ptr::null_mut;
@@ -16,7 +17,7 @@ use crate::real;
 
 /// The C library's `dlopen`; null until the first call.
 static REAL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-/// The flags that go on to it.
+/// The flags that are passed on.
 static PASSED_ON: AtomicI32 = AtomicI32::new(!0);
 
 /// From now on libraries share the program's `malloc` and `free`, whatever the flags that they are opened with.

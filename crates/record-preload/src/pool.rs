@@ -44,7 +44,7 @@ pub fn allocate(size: usize, align: usize) -> *mut c_void {
     };
     let block = (base() + start + GRAIN).next_multiple_of(align);
     let offset = block - base();
-    // SAFETY: `offset - GRAIN .. offset + size` lies inside the `need` bytes that `USED` gave to this call alone;
+    // SAFETY: `offset - GRAIN .. offset + size` is inside the `need` bytes that `USED` reserved for this call alone;
     // `block` is a multiple of 16, so the size before it is aligned.
     unsafe {
         let at = BYTES.0.get().cast::<u8>().add(offset);

@@ -22,7 +22,7 @@ use crate::session::PATH_BYTES;
 use crate::thread_buffer::ThreadBuffer;
 use crate::{arch, clock, filter_hooks, memory_policy, real, session, site, sys};
 
-/// Most logs of one process id (one per exec or reused id).
+/// Maximum number of logs of one process id (one per exec or reused id).
 const LOGS_PER_PID: u32 = 10_000;
 /// Events between two attempts to allocate a chunk of a full log.
 const EVENTS_BETWEEN_ATTEMPTS: u32 = 4096;
@@ -264,7 +264,7 @@ impl Process {
         LOG.get().or_else(|| LOG.keep_again(self.open_path(libc::O_RDWR | libc::O_CLOEXEC)))
     }
 
-    /// Stores which allocator serves the image, for the log's reader.
+    /// Stores the path of the image's allocator for the log's reader.
     fn describe_image(&self) {
         let path = real::allocator().unwrap_or_default().to_bytes();
         let kept = path.get(..ALLOCATOR_BYTES).unwrap_or(path);

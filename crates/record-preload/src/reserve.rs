@@ -77,7 +77,7 @@ impl Reserve {
         let is_granted = |taken: u32| (taken < granted.load(Ordering::Acquire)).then_some(taken + 1);
         let index = taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_granted).ok()?;
         session::count_chunk();
-        // SAFETY: chunks that are granted lie in the window, which stays mapped.
+        // SAFETY: granted chunks are in the window, which stays mapped.
         Some((first + index, unsafe { chunks.add(index as usize * CHUNK_BYTES) }))
     }
 

@@ -30,7 +30,7 @@ pub fn path() -> Option<&'static CStr> {
     if known.is_null() {
         const NAME: [u8; SESSION_VARIABLE.len() + 1] = zero_ended(SESSION_VARIABLE);
         known = keep(variable(&NAME))?;
-        // SAFETY: `keep` gave a C string that stays.
+        // SAFETY: `keep` returned a C string that lives forever.
         if !open(unsafe { CStr::from_ptr(known) }) {
             return None;
         }
@@ -228,7 +228,7 @@ pub fn wants(origin: u32, parent: u32) -> bool {
     is_wanted
 }
 
-/// Whether the program's file, or the first word of its command, has one of the wanted names.
+/// Whether the program's file, or the first word of its command, has one of the selected names.
 fn wants_program() -> bool {
     // SAFETY: null, or the session's page. These fields do not change once there is a process.
     let Some(page) = (unsafe { PAGE.load(Ordering::Acquire).as_ref() }) else {

@@ -14,7 +14,7 @@ use crate::stacks::{
 use crate::unwind::{self, Own, Stack};
 use crate::{session, sys, unwind_rules};
 
-/// Most chunks of the log for sites: 256 MiB, about 2 million stacks.
+/// Maximum number of chunks of the log for sites: 256 MiB, about 2 million stacks.
 const SITE_CHUNKS: usize = 1024;
 /// Slots of the table of stacks.
 const SLOTS: usize = 1 << 20;
@@ -159,7 +159,7 @@ impl Sites {
             }
         }
         let (words, place) = self.room(stack_words(frames.len()))?;
-        // SAFETY: `room` gave these words to this call alone.
+        // SAFETY: `room` reserved these words for this call alone.
         unsafe {
             words.write(head(TAG_STACK, frames.len(), generation as usize));
             words.add(1).copy_from_nonoverlapping(frames.as_ptr(), frames.len());
@@ -183,7 +183,7 @@ impl Sites {
         let id = id.get(..BUILD_ID_BYTES).unwrap_or(id);
         let id_words = id.len().div_ceil(8);
         let (words, place) = self.room(2 + id_words + path.len().div_ceil(8))?;
-        // SAFETY: `room` gave these words, zeroed, to this call alone.
+        // SAFETY: `room` reserved these zeroed words for this call alone.
         unsafe {
             words.write(head(TAG_MODULE, id.len(), path.len()));
             words.add(1).write(module.bias);
@@ -207,7 +207,7 @@ impl Sites {
                 (true, end) => (word, place(sequence, end)),
             };
             if self.next.compare_exchange(next, after, Ordering::AcqRel, Ordering::Acquire).is_ok() && fits {
-                // SAFETY: the words lie inside the chunk.
+                // SAFETY: the words are inside the chunk.
                 return Some((unsafe { chunk.add(at as usize) }, place(sequence, at)));
             }
         }

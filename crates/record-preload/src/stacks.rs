@@ -23,7 +23,7 @@ use crate::event_log::CHUNK_BYTES;
 
 /// `kind` of a chunk that holds stacks and modules.
 pub const CHUNK_SITES: u32 = u32::from_le_bytes(*b"SITE");
-/// Most frames of a stack.
+/// Maximum number of frames of a stack.
 pub const DEPTH_MAX: usize = 64;
 /// Longest path of a module in bytes.
 pub const MODULE_PATH_BYTES: usize = 4096;

@@ -142,7 +142,7 @@ impl SignalsBlocked {
         let section = Section::begin();
         let (all, mut before) = (u64::MAX, 0_u64);
         let how = libc::SIG_SETMASK as c_long;
-        // SAFETY: both sets are as long as the kernel is told.
+        // SAFETY: both sets have the length that is passed to the kernel.
         let result = unsafe { call!(libc::SYS_rt_sigprocmask, how, &raw const all, &raw mut before, SIGNAL_SET_BYTES) };
         Self { before: (result == 0).then_some(before), _section: section }
     }
@@ -156,7 +156,7 @@ impl Drop for SignalsBlocked {
         let how = libc::SIG_SETMASK as c_long;
         let words = [how as u64, (&raw const *before) as u64, 0, SIGNAL_SET_BYTES as u64, 0, 0];
         // A filter installed since then waits for the end of this section before it is in force.
-        // SAFETY: the set is as long as the kernel is told.
+        // SAFETY: the set has the length that is passed to the kernel.
         unsafe { system_call_unfiltered(libc::SYS_rt_sigprocmask, &words) };
     }
 }
@@ -236,7 +236,7 @@ pub fn has_ended(tid: u32) -> bool {
     let Some(pid) = pid() else {
         return false;
     };
-    // SAFETY: signal 0 only asks whether the thread exists; there is none with id 0.
+    // SAFETY: signal 0 only checks whether the thread exists; no thread has id 0.
     let result = unsafe { call!(libc::SYS_tgkill, c_long::from(pid), c_long::from(tid), 0 as c_long) };
     result != 0 && get_errno() == libc::ESRCH
 }
@@ -312,7 +312,7 @@ pub fn read_unfiltered(path: &CStr, into: &mut [u8]) -> usize {
     }
 }
 
-/// Whether the calling thread can read the word at `address`. The kernel is asked to copy a signal set from there, for
+/// Whether the calling thread can read the word at `address`. The kernel is made to copy a signal set from there, for
 /// a request that it then refuses.
 pub fn is_readable(address: u64) -> bool {
     let _errno = Errno::save();
@@ -521,6 +521,6 @@ pub unsafe fn control(fd: c_int, request: u64, argument: *mut c_void) -> c_long 
 
 /// Unmaps memory of the recorder.
 pub fn unmap(memory: *mut c_void, bytes: usize) {
-    // SAFETY: the callers pass whole mappings of their own that nothing refers to.
+    // SAFETY: the callers pass whole separate mappings that nothing refers to.
     unsafe { call!(libc::SYS_munmap, memory, bytes) };
 }

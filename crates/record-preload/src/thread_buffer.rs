@@ -1,7 +1,7 @@
 //! One thread's buffer, and how an event is written to it.
 //!
 //! The hot state is in a private page that a forked child finds zeroed. So the child, whether from `fork` or a raw
-//! `clone`, sees a full buffer, takes the slow path and gets a buffer of its own. Records and cursor are in the log's
+//! `clone`, sees a full buffer, takes the slow path and gets a separate buffer. Records and cursor are in the log's
 //! shared mapping, where they survive the process.
 //!
 //! While a thread works on its buffer, the buffer is *busy*. A signal handler that interrupts this work writes its
@@ -289,7 +289,7 @@ impl ThreadBuffer {
         let mut cursor = self.cursor();
         // SAFETY: only the owner touches its regions, and only while busy.
         let regions = unsafe { &mut *self.regions.get() };
-        // SAFETY: the cursor is below the limit, so RECORD_WORDS words from it lie in the chunk; it is this buffer's.
+        // SAFETY: the cursor is below the limit, so RECORD_WORDS words from it are in the chunk, which belongs to this buffer.
         unsafe {
             let mut at = words_of(self.header.get()).add(words(cursor));
             if record.site != 0 {

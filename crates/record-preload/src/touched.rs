@@ -16,7 +16,7 @@ pub const TOUCHED_MAGIC: u64 = u64::from_le_bytes(*b"hktouch1");
 /// Bytes of a page.
 pub const PAGE_BYTES: u64 = 4096;
 /// Lowest address of a region. If it is in use, the next multiple of [`REGION_BYTES`] is tried, [`REGION_PLACES`]
-/// times. The kernel chooses no address there by itself: programs and their mappings are at 0x55.. and 0x7f...
+/// times. The kernel never chooses an address there itself: programs and their mappings are at 0x55.. and 0x7f...
 pub const REGION_BASE: u64 = 0x2000_0000_0000;
 /// Bytes of a region; they are address space only.
 pub const REGION_BYTES: u64 = 1 << 40;
@@ -42,7 +42,7 @@ pub const PAGE_WRITTEN: u8 = 3;
 pub struct TouchedControl {
     /// [`TOUCHED_MAGIC`].
     pub magic: u64,
-    /// First address of the region; 0 if there was no room for one.
+    /// First address of the region; 0 if there is none.
     pub region_base: u64,
     /// First page of the region that this process allocated; lower ones belong to the process it was forked from.
     pub first_page: u64,

@@ -14,7 +14,7 @@ use crate::{arch, modules, sys};
 const PAGE: u64 = 4096;
 /// First address after user space.
 const ADDRESSES_END: u64 = 1 << 47;
-/// Most frames of the recorder itself below the program's.
+/// Maximum number of frames of the recorder itself below the program's.
 const OWN_FRAMES_MAX: usize = 16;
 /// Largest plausible frame in a chain of frame pointers, in bytes.
 const CHAIN_FRAME_MAX: u64 = 1 << 20;

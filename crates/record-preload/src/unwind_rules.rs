@@ -215,7 +215,7 @@ impl UnwindContextStorage<usize> for Inline {
 
 type Context = UnwindContext<usize, Inline>;
 
-/// The interpreter's context, in memory of its own: a signal handler's stack may be small.
+/// The interpreter's context, in separate memory: a signal handler's stack may be small.
 struct Scratch;
 
 static SCRATCH: AtomicPtr<Context> = AtomicPtr::new(null_mut());

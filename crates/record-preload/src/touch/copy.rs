@@ -1,4 +1,4 @@
-//! Copies a resized object, by instructions that can be told from the program's own.
+//! Copies a resized object with instructions that can be distinguished from the program's.
 //!
 //! The page faults of the copy are the recorder's; the address of the instruction identifies them.
 

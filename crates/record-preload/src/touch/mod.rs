@@ -1,10 +1,10 @@
-//! `--touch pages`: some objects are put on pages of their own, so that their first touches are page faults.
+//! `--touch pages`: some objects are placed on separate pages, so that their first touches are page faults.
 //!
 //! The functions here are a layer between the recorder and the real allocator. The recorder calls them in place of the
 //! allocator's and is otherwise unaware of them. Without `--touch pages` they are never called.
 //!
 //! [`sampler`] picks the watched objects. They come from a [`region`] whose addresses are used once. When one is freed,
-//! the kernel is asked for the states of its pages ([`states`]), and the pages are returned to the kernel.
+//! the states of its pages are read from the kernel ([`states`]), and the pages are returned to it.
 
 mod copy;
 mod region;

@@ -32,7 +32,7 @@ static OPENED: AtomicUsize = AtomicUsize::new(0);
 /// One entry per page. The first page of a live object has its size and room; others are 0. A forked child has a copy.
 static SLOTS: AtomicPtr<AtomicU64> = AtomicPtr::new(null_mut());
 
-/// Reserves the region; false if the address space has no room for it.
+/// Reserves the region; false if the address space is too small.
 pub fn reserve() -> bool {
     let slots = sys::map_unbacked(PAGES * size_of::<AtomicU64>());
     if slots.is_null() {

@@ -8,7 +8,7 @@ use libc::c_int;
 use crate::sys;
 use crate::touch::region::{self, PAGE};
 
-/// Most answers of one call; they are on the program's stack.
+/// Maximum number of answers of one call; they are on the program's stack.
 const RUNS: usize = 32;
 /// Lowest number of the recorder's descriptors, out of the way of programs that expect low numbers.
 const LEAST_FD: c_int = 900;
@@ -74,8 +74,8 @@ fn fill(pagemap: &AtomicI32, start: u64, end: u64, runs: &mut [Region]) -> Optio
 fn scan(pagemap: c_int, start: u64, end: u64, runs: &mut [Region]) -> Option<usize> {
     let categories = Categories { all_of: 0, any_of: IS_PRESENT | IS_SWAPPED, returned: IS_PRESENT | IS_ZERO };
     let mut request = Scan::new(start, end, categories, runs);
-    // SAFETY: the kernel writes the request and as many answers as there is room for; another file's descriptor knows no
-    // such request.
+    // SAFETY: the kernel writes the request and at most as many results as fit; other files' descriptors do not support
+    // this request.
     let got = unsafe { sys::control(pagemap, PAGEMAP_SCAN, (&raw mut request).cast()) };
     usize::try_from(got).ok()
 }
