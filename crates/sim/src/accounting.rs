@@ -272,7 +272,7 @@ impl Accounting {
         installed
     }
 
-    /// Records the spacing to the previous install. Of several installs at once, all but the first have spacing 0.
+    /// Records the spacing to the previous install. Of several simultaneous installs, all but the first have spacing 0.
     fn note_spacing(&mut self, kind: InstallKind, installs: u64) {
         let spacing = match kind {
             InstallKind::Thp | InstallKind::Hugetlb => &mut self.work.huge_gaps,
@@ -540,7 +540,7 @@ mod tests {
         assert_eq!(accounting.map(pool.clone(), Mapping::Hugetlb), Ok(()));
         write(&mut accounting, pool.clone());
         accounting.fork(0, std::slice::from_ref(&pool));
-        // One page is left for a copy; the child has to give up the other one.
+        // One page is free for a copy; the child must release the other one.
         write(&mut accounting, pool.clone());
         assert_eq!((accounting.forks()[0].copies, accounting.kernel().hugetlb_pages()), (1, 2));
         assert_eq!(accounting.kernel().counters().pages_kept_from_children, 1);

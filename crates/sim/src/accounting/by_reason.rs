@@ -25,7 +25,7 @@ pub struct ByReason {
     pub prefault: u64,
     /// `MAP_POPULATE`, `MADV_POPULATE_*`, or locking by the program.
     pub populated: u64,
-    /// `MAP_POPULATE`, in the excess pages of an alignment that were unmapped at once.
+    /// `MAP_POPULATE`, in the excess pages of an aligned mapping, which were unmapped immediately.
     pub trimmed: u64,
     /// `MADV_COLLAPSE`.
     pub collapsed: u64,

@@ -1,4 +1,4 @@
-//! Detects writes to metadata, where they matter: after a fork a write copies a page, and a read does not.
+//! Detects writes to metadata. They matter after a fork, when a write copies a page and a read does not.
 //!
 //! The allocator gets references to metadata, through which it reads or writes. A digest of each referenced item is
 //! stored, and compared at the next access to metadata and after the event: a changed digest means a write. The

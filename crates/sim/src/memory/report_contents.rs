@@ -1,4 +1,4 @@
-//! Reports page contents to the kernel model where it needs them.
+//! Reports page contents to the kernel model if it needs them.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Large zeroed tables that use memory only where they are written.
+//! Large zeroed tables that take memory only for their written parts.
 
 use std::cell::Cell;
 

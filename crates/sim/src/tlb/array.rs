@@ -5,7 +5,7 @@ use super::geometry::Array;
 /// No entry. All slots after the last entry of a set are empty.
 const EMPTY: u64 = u64::MAX;
 
-/// Entries compared at once. A chunk without branches lets the compiler use vector instructions.
+/// Entries compared per step. A chunk without branches lets the compiler use vector instructions.
 const CHUNK: usize = 8;
 
 /// Entries by set, each set ordered from most to least recently used.
