@@ -1,4 +1,4 @@
-//! Speed of reading and writing `.hkt`, beside the generator that made the events, in events per second.
+//! Speed of reading and writing `.hkt` in events per second, compared with that of the generator.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use hksim_trace::generate::{RandomMixed, Server, Workload};

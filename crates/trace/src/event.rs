@@ -1,4 +1,4 @@
-//! The event model: what a trace says happened, one [`Event`] at a time.
+//! The event model: a trace is a sequence of [`Event`]s.
 //!
 //! Objects have dense ids that are recycled after the free, so every table indexed by [`ObjectId`] is
 //! O(peak live objects), never O(trace).

@@ -14,7 +14,7 @@ pub struct Header {
     pub touch: TouchKnowledge,
     /// Where the event times come from.
     pub clock: Clock,
-    /// Most consecutive events that share one clock reading and so have the time of the first of them. `None` if each event has
+    /// Maximum number of consecutive events that share one clock reading and so have the time of the first of them. `None` if each event has
     /// its own reading.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_events: Option<u32>,
@@ -273,7 +273,7 @@ pub(crate) fn from_json<T: serde::de::DeserializeOwned>(json: &[u8]) -> Result<T
 pub struct Summary {
     /// Number of events.
     pub events: u64,
-    /// Most objects live at once: the length of a table indexed by object id.
+    /// Peak number of live objects: the length of a table indexed by object id.
     pub objects_peak: u32,
     /// Number of threads; thread ids are below it.
     pub threads: u32,

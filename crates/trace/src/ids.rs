@@ -65,7 +65,7 @@ impl ObjectIds {
         self.live_bits.get(object.0 as usize / 64).is_some_and(|bits| bits >> (object.0 % 64) & 1 == 1)
     }
 
-    /// Most ids live at once: the length of a table indexed by id.
+    /// Peak number of live ids: the length of a table indexed by id.
     pub fn peak(&self) -> u32 {
         self.peak
     }

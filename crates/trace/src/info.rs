@@ -49,9 +49,9 @@ pub struct Info {
     pub threads: u32,
     /// Frees, including those by realloc, by another thread than the one that allocated the block.
     pub cross_thread_frees: u64,
-    /// Most bytes live at once.
+    /// Peak live bytes.
     pub live_bytes_peak: u64,
-    /// Most objects live at once.
+    /// Peak number of live objects.
     pub live_objects_peak: u64,
     /// Objects never freed.
     pub live_objects_end: u64,
@@ -125,7 +125,7 @@ pub struct Resizes {
     pub unchanged: u64,
     /// Bytes copied if every block moves: the sum of the smaller of both sizes.
     pub copied_bytes_max: u64,
-    /// Most resizes of one object.
+    /// Maximum number of resizes of one object.
     pub of_one_object_max: u32,
 }
 
@@ -143,7 +143,7 @@ pub struct PolicyChange {
 }
 
 impl PolicyChange {
-    /// Most changes that [`Info`] keeps.
+    /// Maximum number of changes that [`Info`] keeps.
     pub const KEPT_MAX: usize = 64;
 }
 
@@ -164,7 +164,7 @@ impl Info {
     /// Rewinds `source` and reads all its events.
     ///
     /// # Errors
-    /// Those of the source.
+    /// The errors of the source.
     pub fn of(source: &mut dyn EventSource) -> Result<Self, TraceError> {
         source.rewind()?;
         let mut tally = Tally::new(source);

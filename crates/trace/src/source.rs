@@ -4,7 +4,7 @@ use crate::error::TraceError;
 use crate::event::Event;
 use crate::header::{Footer, Header, Summary};
 
-/// Most events in one batch.
+/// Maximum number of events in one batch.
 pub const BATCH_EVENTS_MAX: usize = 1024;
 
 /// A stream of events that can be rewound: a file or a generator.

@@ -218,7 +218,7 @@ fn forged_headers_are_refused() {
         forge(&mut bytes, *section, 24, &7u32.to_le_bytes());
     }
     let (_, failed, _) = sample.read(&bytes).unwrap();
-    assert!(failed.unwrap().to_string().contains("more objects are live than the section header says"));
+    assert!(failed.unwrap().to_string().contains("more objects are live than the section header allows"));
 }
 
 fn write_to(sample: &Sample, bytes: &[u8]) -> std::path::PathBuf {

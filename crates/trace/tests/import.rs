@@ -280,7 +280,7 @@ fn errors_name_file_line_and_remedy() {
         ("1: malloc 0x10 5\n1: calloc 0x10 5\n", "t.txt:2: a number is missing"),
         ("1: malloc 0x10 5\n1: malloc 10 5\n", "t.txt:2: a pointer does not begin with 0x"),
         ("1: malloc 0x10 5\n1: memalign 0x20 18446744073709551615 5\n", "t.txt:2: the alignment is above 2^63"),
-        ("1: malloc 0x10 5\n1: sbrk 0x20\n", "t.txt:2: the operation is none of"),
+        ("1: malloc 0x10 5\n1: sbrk 0x20\n", "t.txt:2: the operation is not malloc"),
         ("1: malloc 0x10 5\n1: free 0x10 1 2\n", "t.txt:2: some lines have times"),
         ("1: malloc 0x10 5\n1: free 0x10 1 2 3 4\n", "t.txt:2: there are too many numbers"),
         ("hello\n", "unknown trace format"),

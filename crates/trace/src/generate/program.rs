@@ -8,7 +8,7 @@ use crate::source::{BATCH_EVENTS_MAX, EventSource};
 
 /// A deterministic program.
 pub(super) trait Program {
-    /// Most events of one step.
+    /// Maximum number of events of one step.
     const STEP_EVENTS_MAX: usize;
 
     /// Names of the program's marks.

@@ -5,10 +5,10 @@ use super::CHUNK_EVENTS_MAX;
 /// Bytes of a section header.
 pub(super) const SECTION_BYTES: usize = 48;
 
-/// Most payload bytes of a chunk: every column at full width and incompressible, rounded up.
+/// Maximum size of the payload of a chunk: every column at full width and incompressible, rounded up.
 pub(super) const PAYLOAD_BYTES_MAX: u32 = 1 << 20;
 
-/// Most bytes of the footer's JSON.
+/// Maximum size of the footer's JSON.
 pub(super) const FOOTER_BYTES_MAX: u32 = 1 << 26;
 
 const CHUNK_TAG: [u8; 4] = *b"HKch";
@@ -35,7 +35,7 @@ pub(super) struct Section {
     pub(super) events: u32,
     /// Events up to the end of this section.
     pub(super) events_total: u64,
-    /// Most objects live at once up to the end of this section.
+    /// Peak number of live objects up to the end of this section.
     pub(super) objects_peak: u32,
     /// Threads seen up to the end of this section.
     pub(super) threads: u32,

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
-/// Most sets of columns handed to the thread: one being written, one waiting.
+/// Maximum number of sets of columns handed to the thread: one being written, one waiting.
 const IN_FLIGHT_MAX: usize = 2;
 
 /// A file to which sections are appended.

@@ -15,7 +15,7 @@ pub const MAGIC: [u8; 8] = *b"\x89HKT\r\n\x1a\n";
 /// Magic, version, length of the JSON.
 const FIXED_BYTES: usize = 16;
 
-/// Most bytes of the header's JSON.
+/// Maximum size of the header's JSON.
 const JSON_BYTES_MAX: u32 = 1 << 20;
 
 /// The stored form of a file header.

@@ -50,5 +50,5 @@ impl Version {
     }
 }
 
-/// Most events in one chunk.
+/// Maximum number of events in one chunk.
 pub const CHUNK_EVENTS_MAX: usize = 16_384;

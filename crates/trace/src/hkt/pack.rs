@@ -11,7 +11,7 @@ use zstd::zstd_safe::{CParameter, ParamSwitch, Strategy};
 const SEARCH_LEVEL: i32 = 1;
 /// The largest step of zstd's fast strategy: larger than a plane, so it searches no position.
 const PASS_OVER: u32 = 1 << 17;
-/// Most chunks until both methods are tried again. The interval is shorter when the better method changes often.
+/// Maximum number of chunks until both methods are tried again. The interval is shorter when the better method changes often.
 const TRIAL_CHUNKS_MAX: u8 = 16;
 /// Entropy coding alone may make a plane longer by 1 / this of its length, for the time that it saves.
 const SLACK_SHARE: usize = 128;

@@ -151,7 +151,7 @@ impl TraceReader {
             return Err(self.bad_event(bad));
         }
         if self.ids.peak() > self.section.objects_peak {
-            return Err(self.corrupt("more objects are live than the section header says"));
+            return Err(self.corrupt("more objects are live than the section header allows"));
         }
         Ok(true)
     }

@@ -1,4 +1,4 @@
-//! Reads the section headers to find what the file holds and where it ends, without decompressing.
+//! Reads the section headers, to find the contents and the end of a file without decompressing.
 
 use super::chunk::{Kind, SECTION_BYTES, Section};
 use crate::error::TraceError;

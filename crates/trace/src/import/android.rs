@@ -52,7 +52,7 @@ pub(super) fn parse(line: &str) -> Result<Line, &'static str> {
         }
         "free" => RawOp::Free { address: pointer },
         "thread_done" => RawOp::ThreadExit,
-        _ => return Err("the operation is none of malloc, calloc, realloc, memalign, free, thread_done"),
+        _ => return Err("the operation is not malloc, calloc, realloc, memalign, free or thread_done"),
     };
     let times_ns = words.times(matches!(op, RawOp::ThreadExit))?;
     Ok(Line { tid, op, times_ns })

@@ -23,7 +23,7 @@ pub(super) const FORMAT: Format = Format {
 
 const RECORD_BYTES: usize = 32;
 const END: u64 = 0;
-/// Most slots: as many as ids.
+/// Maximum number of slots: as many as ids.
 const SLOTS_MAX: u64 = u32::MAX as u64;
 
 /// Bytes before the first record, if this can be such a file: 8, or 16 in older versions. There is no magic number, so each
@@ -67,7 +67,10 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
             continue;
         }
         if slot >= slots {
-            return Err(Failure::new(format!("slot {slot} is none of the {slots} of this file"), REMEDY));
+            return Err(Failure::new(
+                format!("slot {slot} is not below {slots}, the number of slots of this file"),
+                REMEDY,
+            ));
         }
         let address = slot + 1;
         let op = match kind {

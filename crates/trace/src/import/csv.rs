@@ -26,7 +26,7 @@ pub(super) const FORMAT: Format = Format {
     convert,
 };
 
-/// Most generated mark names and empty stacks for call sites; a larger number is not an index.
+/// Maximum number of generated mark names and empty stacks for call sites; a larger number is not an index.
 const MARKS_UNNAMED_MAX: u64 = 1 << 12;
 const SITES_UNNAMED_MAX: u64 = 1 << 20;
 

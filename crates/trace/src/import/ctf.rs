@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread::JoinHandle;
 
-/// Most nested folders above a trace: session, domain, user, bits.
+/// Maximum number of nested folders above a trace: session, domain, user, bits.
 const DEPTH_MAX: u32 = 6;
 /// First bytes of a trace's `metadata`: packets in either byte order, or text.
 const METADATA_MAGICS: [&[u8]; 3] = [&[0x57, 0x1D, 0xD1, 0x75], &[0x75, 0xD1, 0x1D, 0x57], b"/* CTF"];

@@ -36,9 +36,9 @@ pub(super) const FORMAT: Format = Format {
     convert,
 };
 
-/// Most threads: each needs a buffer.
+/// Maximum number of threads: each needs a buffer.
 const THREADS_MAX: u64 = 1 << 14;
-/// Most pending releases; beyond that the releasing thread waits, too.
+/// Maximum number of pending releases; beyond that the releasing thread waits, too.
 const RELEASED_MAX: usize = 1 << 20;
 const PAGE_LOG2: u8 = 12;
 const DONE: u8 = 1;

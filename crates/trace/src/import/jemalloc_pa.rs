@@ -21,7 +21,7 @@ pub(super) const FORMAT: Format = Format {
     clock: |_| Clock::Measured,
     window: WaitLimits::CERTAIN,
     unknown: &[
-        "the program's blocks: these are the page runs that jemalloc asks its own page allocator for",
+        "the program's blocks: these are the page runs that jemalloc requests from its page allocator",
         "threads: each thread of the import is a shard of jemalloc",
     ],
     convert,

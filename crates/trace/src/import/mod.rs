@@ -142,7 +142,7 @@ pub struct ImportReport {
     pub events: u64,
     /// Threads seen.
     pub threads: u32,
-    /// Most objects live at once.
+    /// Peak number of live objects.
     pub objects_peak: u32,
     /// What was left out, guessed or repaired.
     pub quality: Quality,

@@ -10,7 +10,7 @@ use crate::hkt::TraceWriter;
 use crate::resolve::{RawEvent, RawOp, Resolver, WaitLimits};
 use std::collections::BTreeSet;
 
-/// Most other processes that a note lists.
+/// Maximum number of other processes that a note lists.
 const PROCESSES_NAMED_MAX: usize = 16;
 
 /// Takes calls in the order of the source and writes the trace.

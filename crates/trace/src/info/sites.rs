@@ -44,7 +44,7 @@ impl SiteUse {
     /// Rewinds `source` and reads it twice: the first pass finds the peak.
     ///
     /// # Errors
-    /// Those of the source.
+    /// The errors of the source.
     pub fn of(source: &mut dyn EventSource, order: SiteOrder) -> Result<Vec<SiteUse>, TraceError> {
         let peak = Pass::over(source, None)?.peak_event;
         let Pass { mut uses, .. } = Pass::over(source, Some(peak))?;

@@ -4,9 +4,9 @@ use crate::event::ThreadId;
 use serde::Serialize;
 use std::collections::HashMap;
 
-/// Most rows of each list.
+/// Maximum number of rows of each list.
 const ROWS_MAX: usize = 16;
-/// Most pairs of threads that are counted; further pairs are ignored.
+/// Maximum number of pairs of threads that are counted; further pairs are ignored.
 const PAIRS_MAX: usize = 1 << 16;
 
 /// What one thread did.

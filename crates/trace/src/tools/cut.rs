@@ -330,7 +330,7 @@ impl Edit for Cut {
 /// `None`), including the marks.
 ///
 /// # Errors
-/// Those of the source; [`TraceError::NoMark`].
+/// The errors of the source; [`TraceError::NoMark`].
 pub fn named_part(source: &mut dyn EventSource, from: &str, to: Option<&str>) -> Result<Range<u64>, TraceError> {
     source.rewind()?;
     let names = source.footer().mark_names.clone();

@@ -25,7 +25,7 @@ impl<S: EventSource, E: Edit + Clone> Edited<S, E> {
     /// The edited source.
     ///
     /// # Errors
-    /// Those of the source.
+    /// The errors of the source.
     pub fn new(source: S, edit: E) -> Result<Self, TraceError> {
         let header = edit.header(source.header());
         let mut edited = Edited {

@@ -26,7 +26,7 @@ pub struct MergeInput {
 /// stay distinct, equal call sites and mark names are combined. The result's touch knowledge is the least of all traces.
 ///
 /// # Errors
-/// Those of the sources and of the writer; times beyond 2^64 ns.
+/// The errors of the sources and of the writer; times beyond 2^64 ns.
 pub fn merge(mut traces: Vec<MergeInput>, out: &Path) -> Result<Summary, TraceError> {
     let mut writer = TraceWriter::create(out, &header(&traces))?;
     let mut renumber = Renumber::default();
@@ -53,7 +53,7 @@ pub fn merge(mut traces: Vec<MergeInput>, out: &Path) -> Result<Summary, TraceEr
 /// Rewinds the parent's trace and finds the time at which the process of `child` was forked; `None` if it was not forked there.
 ///
 /// # Errors
-/// Those of the source.
+/// The errors of the source.
 pub fn child_offset_ns(parent: &mut dyn EventSource, child: &Header) -> Result<Option<u64>, TraceError> {
     let Origin::Recorded { pid, .. } = child.origin else { return Ok(None) };
     parent.rewind()?;

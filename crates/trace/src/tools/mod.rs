@@ -49,7 +49,7 @@ pub trait Edit {
 /// Rewinds `source`, applies `edit` and writes the result to a new trace.
 ///
 /// # Errors
-/// Those of the source and of the writer.
+/// The errors of the source and of the writer.
 pub fn rewrite(source: &mut dyn EventSource, edit: &mut dyn Edit, out: &Path) -> Result<Summary, TraceError> {
     source.rewind()?;
     let mut writer = TraceWriter::create(out, &edit.header(source.header()))?;
@@ -71,7 +71,7 @@ pub fn rewrite(source: &mut dyn EventSource, edit: &mut dyn Edit, out: &Path) ->
 /// Rewinds a source and writes it unchanged to a new trace.
 ///
 /// # Errors
-/// Those of the source and of the writer.
+/// The errors of the source and of the writer.
 pub fn copy(source: &mut dyn EventSource, out: &Path) -> Result<Summary, TraceError> {
     source.rewind()?;
     let mut writer = TraceWriter::create(out, source.header())?;

@@ -52,7 +52,7 @@ impl Renumber {
         Ok(Some(Event { op, thread, ..event }))
     }
 
-    /// Most objects live at once, and number of threads, so far.
+    /// Peak number of live objects, and number of threads, so far.
     pub(super) fn totals(&self) -> (u32, u32) {
         (self.ids.peak(), self.threads)
     }

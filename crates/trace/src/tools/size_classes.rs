@@ -8,7 +8,7 @@ const SMALL_STEP: u64 = 16;
 const SMALL_MAX: u64 = 64;
 /// Classes of blocks, which are below 2^47 bytes: four up to 64 bytes, then four per power of two.
 const CLASSES: usize = 4 + 4 * (47 - 6);
-/// Most bytes of one touch.
+/// Maximum size of one touch.
 const TOUCH_BYTES_MAX: u64 = 1 << 31;
 
 /// Distance between the class of `size` (above 0) and the next smaller one.

@@ -70,7 +70,7 @@ fn layout(kind: u32) -> Option<&'static [Field]> {
 /// Skips the fields of an event.
 pub(super) fn skip(kind: u32, chunks: &mut Chunks) -> Result<(), Failure> {
     let Some(fields) = layout(kind) else {
-        let why = format!("event kind {kind} is none of bytehound's up to version 0.11");
+        let why = format!("event kind {kind} is unknown in bytehound up to version 0.11");
         return Err(Failure::new(why, "take another copy, or use a newer hksim"));
     };
     skip_fields(fields, chunks)

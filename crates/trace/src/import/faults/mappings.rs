@@ -6,7 +6,7 @@ use super::report::RegionKind;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Most mappings of all processes: sixteen times Linux's default limit for one process.
+/// Maximum number of mappings of all processes: sixteen times Linux's default limit for one process.
 pub(super) const MAPPINGS_MAX: usize = 1 << 20;
 
 /// How far a stack may have grown: the usual limit is 8 MiB, some systems set 64.

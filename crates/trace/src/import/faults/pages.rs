@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// Pages of a 2 MiB block.
 const BLOCK_PAGES: u64 = 512;
 
-/// Most blocks: 4 TiB of address space, 300 MiB of memory here.
+/// Maximum number of blocks: 4 TiB of address space, 300 MiB of memory here.
 const BLOCKS_MAX: usize = 1 << 21;
 
 /// The history of a page.

@@ -17,9 +17,9 @@ const PRESENT: u64 = 1;
 
 const PROCESSES_NAMED_MAX: usize = 16;
 const ROWS_MAX: usize = 64;
-/// Most distinct functions.
+/// Maximum number of distinct functions.
 const NAMES_MAX: usize = 1 << 16;
-/// Most threads.
+/// Maximum number of threads.
 const THREADS_MAX: usize = 1 << 20;
 const MOMENTS_MAX: usize = 64;
 

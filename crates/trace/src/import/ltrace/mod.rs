@@ -34,7 +34,7 @@ pub(super) const FORMAT: Format = Format {
     convert,
 };
 
-/// Most nested calls of one thread; deeper ones count as lost.
+/// Maximum number of nested calls of one thread; deeper ones count as lost.
 const DEPTH_MAX: usize = 64;
 
 fn clock(head: &Head) -> Clock {
