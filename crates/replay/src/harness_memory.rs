@@ -67,7 +67,7 @@ unsafe impl GlobalAlloc for HarnessMemory {
         }
         let block = POOL.allocate(layout);
         if !block.is_null() && class(&layout).is_some() {
-            // SAFETY: a new block of that size; mappings of their own are zero.
+            // SAFETY: a new block of that size; separate mappings are zero.
             unsafe { block.write_bytes(0, layout.size()) };
         }
         block
@@ -151,7 +151,7 @@ impl Pool {
                 unsafe { block.cast::<*mut u8>().write(lists.free[class]) };
                 lists.free[class] = block;
             }),
-            // SAFETY: a mapping of its own, not used afterwards.
+            // SAFETY: a separate mapping, not used afterwards.
             None => unsafe {
                 libc::munmap(block.cast(), layout.size().next_multiple_of(PAGE_BYTES as usize));
             },
