@@ -1,11 +1,12 @@
 //! `dlopen` while objects are watched: without `RTLD_DEEPBIND`.
 //!
-//! A library that is opened with that flag (Debian's PHP opens all its modules so) takes `free` from its own dependencies, so from
-//! glibc. glibc aborts when it is given a watched object. So the flag is cleared, and the library's calls are recorded. Without
-//! `--touch pages` the flag stays.
+//! A library that is opened with this flag resolves `free` in its own dependencies, that is to glibc's. (Debian's PHP opens
+//! all its modules this way.) glibc aborts if it frees a watched object. So the flag is cleared, and the library's calls are
+//! recorded. Without `--touch pages` the flag is kept.
 //!
 //! The C library uses the caller's address to find the caller's search path. So this function jumps to it, without a stack
-//! frame of its own.
+//! frame of its own. `native-ffi/src/open.rs` has the same function with a constant mask. Each must be in the object that
+//! exports it, and the two objects have no crate in common.
 
 use core::ffi::c_char;
 use core::ptr::null_mut;
@@ -20,7 +21,7 @@ static REAL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 /// The flags that are passed on.
 static PASSED_ON: AtomicI32 = AtomicI32::new(!0);
 
-/// From now on libraries share the program's `malloc` and `free`, whatever the flags that they are opened with.
+/// Makes libraries share the program's `malloc` and `free` from now on, whatever flags they are opened with.
 pub fn clear_deep_binding() {
     PASSED_ON.store(!libc::RTLD_DEEPBIND, Ordering::Relaxed);
 }
@@ -43,7 +44,7 @@ pub unsafe extern "C" fn dlopen(_file: *const c_char, _flags: c_int) -> *mut c_v
         "mov rax, [rip + {real}]",
         "test rax, rax",
         "jnz 2f",
-        // Both arguments stay, and the stack is aligned for a call.
+        // Save both arguments and align the stack for the call.
         "push rdi",
         "push rsi",
         "sub rsp, 8",
