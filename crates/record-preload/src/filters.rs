@@ -1,4 +1,4 @@
-//! System-call filters (seccomp): calls that the program has forbidden itself are forbidden to the recorder too.
+//! System-call filters (seccomp): calls that the program has forbidden itself are also forbidden to the recorder.
 //!
 //! A filter that kills would end the program at the recorder's first call; one that traps would call a handler of the
 //! program. So each filter is copied when the program installs it. Before each of its own calls, the recorder evaluates
@@ -21,7 +21,7 @@ use crate::{clock, session, sys};
 const ARCH: u32 = 0xC000_003E;
 /// Maximum number of instructions that the kernel accepts.
 const INSTRUCTIONS_MAX: usize = 4096;
-/// Words of memory that a filter has.
+/// Words of a filter's memory.
 const MEMORY_WORDS: usize = 16;
 /// Words of a filter's input: call number, architecture, instruction pointer, and six arguments.
 const DATA_WORDS: usize = 16;
@@ -198,7 +198,7 @@ impl Filter {
     }
 
     fn allows(&self, call: &Call) -> bool {
-        // SAFETY: so many instructions follow.
+        // SAFETY: this number of instructions follows.
         let program = unsafe { slice::from_raw_parts((&raw const *self).add(1).cast(), self.instructions) };
         run(program, call).is_some_and(|result| result & ACTION == ALLOW)
     }

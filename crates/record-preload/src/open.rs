@@ -35,7 +35,7 @@ extern "C" fn resolve() -> *mut c_void {
 /// `dlopen`, with `RTLD_DEEPBIND` cleared while objects are watched.
 ///
 /// # Safety
-/// As the C library's.
+/// As for the C library's `dlopen`.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn dlopen(_file: *const c_char, _flags: c_int) -> *mut c_void {

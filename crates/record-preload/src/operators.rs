@@ -2,9 +2,9 @@
 //! mimalloc).
 //!
 //! The functions are written in assembly: an exception of the real operator must unwind through them, which Rust frames
-//! do not allow. Some real operators call `malloc` or `free` by name, and are recorded by that; others do not, and
-//! allocators mix both kinds. So the first calls of each operator decide: one that leaves no record does not call
-//! `malloc`; one that leaves records several times does.
+//! do not allow. Some real operators call `malloc` or `free` by name, and these calls are recorded. Others do not, and
+//! allocators mix both kinds. So the first calls of each operator decide: an operator without a record does not call
+//! `malloc`, and one with a record in several calls does.
 
 use core::arch::naked_asm;
 use core::ffi::CStr;
@@ -94,7 +94,7 @@ struct Operator {
     /// [`PAST_MALLOC`], or the number of calls that left a record.
     way: AtomicI32,
     real: AtomicPtr<c_void>,
-    /// Replaces a missing real operator as libstdc++ would, by `malloc`.
+    /// Replaces a missing real operator by `malloc`, as libstdc++ does.
     instead: *const c_void,
 }
 
@@ -160,7 +160,7 @@ macro_rules! operators {
                     "mov rsi, rdi",
                     "mov edi, {index}",
                     "call {enter}",
-                    // The third argument (nothrow) is for the real one alone.
+                    // The third argument (nothrow) is only passed on.
                     "xchg rdx, r13",
                     "mov rdi, rbx",
                     "mov rsi, r12",

@@ -1,6 +1,6 @@
-//! What the threads of one process image share: the log, and the registry of thread buffers.
+//! The shared state of the threads of one process image: the log, and the registry of thread buffers.
 //!
-//! It is in memory that a forked child finds zeroed: the child begins its own log and never touches its parent's.
+//! A forked child finds this memory zeroed, so it begins its own log and never touches its parent's.
 
 use core::cell::{Cell, UnsafeCell};
 use core::ffi::CStr;
@@ -238,7 +238,7 @@ impl Process {
     }
 
     fn open_path(&self, flags: c_int) -> c_int {
-        // SAFETY: the path is written by the starting thread before anybody reads it, and ends with a zero byte.
+        // SAFETY: the path is written by the starting thread before any thread reads it, and ends with a zero byte.
         unsafe { session::open_file(&*self.path.get(), self.name.get(), flags) }
     }
 

@@ -1,7 +1,7 @@
 //! The functions that the program would call without the recorder.
 //!
-//! They are found with `dlsym(RTLD_NEXT)` at the first call. So an allocator that is linked into the program, or
-//! preloaded after the recorder, serves the program. (`__libc_malloc` would mix two heaps there.)
+//! They are found with `dlsym(RTLD_NEXT)` at the first call. So the program gets its own allocator, if it is linked with
+//! one or one is preloaded after the recorder. (`__libc_malloc` would mix two heaps.)
 
 use core::ffi::CStr;
 use core::hint::black_box;
@@ -19,11 +19,11 @@ macro_rules! real_functions {
     ($($name:ident: $symbol:literal, $type:ty;)*) => {
         struct Table { $($name: AtomicPtr<c_void>,)* }
 
-        /// The functions that serve the program; `None` where no object defines one.
+        /// The program's real functions; `None` if no object defines one.
         #[derive(Clone, Copy)]
         pub struct Functions {
             $(
-                /// The function of that name.
+                /// The function with this name.
                 pub $name: Option<$type>,
             )*
         }

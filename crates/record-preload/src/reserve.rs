@@ -88,7 +88,7 @@ impl Reserve {
             return null_mut();
         }
         let index = self.buffers_taken.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: there are so many.
+        // SAFETY: there are at least as many buffers.
         if index < BUFFERS { unsafe { buffers.add(index) } } else { null_mut() }
     }
 }

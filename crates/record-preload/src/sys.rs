@@ -73,7 +73,7 @@ unsafe fn system_call(number: c_long, words: &[u64; 6]) -> c_long {
 /// As for the call itself.
 unsafe fn system_call_unfiltered(number: c_long, words: &[u64; 6]) -> c_long {
     const ERRORS: core::ops::Range<c_long> = -4095..0;
-    // SAFETY: by the caller's promise; so many words are there.
+    // SAFETY: by the caller's promise; this number of words is valid.
     let result = unsafe { enter_kernel(number, words) };
     if ERRORS.contains(&result) {
         set_errno(-result as c_int);
@@ -82,7 +82,7 @@ unsafe fn system_call_unfiltered(number: c_long, words: &[u64; 6]) -> c_long {
     result
 }
 
-/// The only place where the recorder enters the kernel, because a filter may check the instruction's address.
+/// The recorder's only system-call instruction, because a filter may check its address.
 #[allow(named_asm_labels)] // Rust 1.88 warns here, too; a naked function is emitted once, so its label is unique
 #[unsafe(naked)]
 unsafe extern "C" fn enter_kernel(number: c_long, words: &[u64; 6]) -> c_long {
@@ -492,7 +492,7 @@ pub fn reserve_at(start: usize, bytes: usize) -> bool {
         }
         return false;
     }
-    // SAFETY: the range was just mapped. A kernel without huge pages refuses, and needs no telling.
+    // SAFETY: the range was just mapped. A kernel without huge pages refuses, and needs no advice.
     unsafe { call!(libc::SYS_madvise, start, bytes, libc::MADV_NOHUGEPAGE as c_long) };
     true
 }

@@ -1,7 +1,7 @@
 //! The recorder's file about watched pages, beside the log: `--touch pages`.
 //!
 //! Each watched object is alone on fresh pages of one region, at addresses that are never reused. So a page of the
-//! region belongs to one object for ever, and one byte per page holds its final state ([`PAGE_UNKNOWN`] and following).
+//! region belongs to one object forever, and one byte per page holds its final state ([`PAGE_UNKNOWN`] and following).
 //! The bytes start at [`STATES_OFFSET`], in the order of the pages. The file is sparse.
 //!
 //! This file is compiled into the preloaded object and into `hksim-record`. It uses `core` only.

@@ -17,7 +17,7 @@ pub const PAGE: usize = PAGE_BYTES as usize;
 const PAGES: usize = (REGION_BYTES / PAGE_BYTES) as usize;
 /// Pages made accessible at a time. The rest of the region is not memory that a program could lock or dump.
 const OPENED_PAGES: usize = 16 << 10;
-/// Lowest bit of a slot's number of pages, as a log2, in its table entry; 0 there: as many as its bytes need.
+/// Lowest bit of a slot's number of pages, as a log2, in its table entry; 0 means as many as its bytes need.
 const ROOM_SHIFT: u32 = 56;
 /// Lowest bit of the object's offset on its first page, in units of [`GRAIN`].
 const LEAD_SHIFT: u32 = 48;
