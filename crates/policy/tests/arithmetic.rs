@@ -9,7 +9,7 @@ use hksim_policy::vocabulary::{Carve, Header, MetaPlace, SizeClasses};
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES, Policy};
 use hksim_testkit::spread::{META_PLACES, SCHEMES};
 
-/// The strides of a scheme as its documentation says, not as the code computes them.
+/// The strides of a scheme according to its documentation, independent of the code.
 fn documented_strides(scheme: SizeClasses) -> Vec<u32> {
     let mut strides = match scheme {
         SizeClasses::Default => {
@@ -25,7 +25,7 @@ fn documented_strides(scheme: SizeClasses) -> Vec<u32> {
 }
 
 #[test]
-fn classes_are_those_of_the_documentation() {
+fn classes_match_the_documentation() {
     for scheme in SCHEMES {
         let classes = Classes::new(scheme);
         let strides: Vec<u32> = (0..classes.count()).map(|class| classes.stride(class)).collect();
@@ -95,7 +95,7 @@ fn shapes_are_legal_within_the_documented_bounds_only() {
 }
 
 #[test]
-fn every_class_a_shape_admits_has_room_in_every_place_of_a_span() {
+fn blocks_of_every_class_fit_everywhere_in_a_span() {
     let mut spans = 0;
     for (policy, geometry) in policies().filter_map(|policy| Some((policy, RunGeometry::new(&policy).ok()?))) {
         let reserved = u64::from(reserved_bytes(&geometry));

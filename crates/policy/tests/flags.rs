@@ -37,7 +37,7 @@ fn a_policy_is_its_flags() {
 }
 
 #[test]
-fn every_flag_refuses_what_is_no_value() {
+fn every_flag_refuses_invalid_values() {
     for flag in FLAGS {
         for word in ["", "nonsense", "-1", "2MM", "mthp-2M", "mthp-48K", "mthp-8K", "99999999999999999999"] {
             let mut policy = Policy::default();
@@ -95,7 +95,7 @@ fn anything_else_is_refused() {
 }
 
 #[test]
-fn what_is_shown_can_be_read() {
+fn displayed_values_can_be_parsed() {
     for bytes in [0, 1, 1023, 1024, 1536, 2 << 20, 64 << 30, 16 << 40, u64::MAX] {
         assert_eq!(parse_size(&Size(bytes).to_string()), Ok(bytes));
     }

@@ -5,13 +5,13 @@
 //! `QUEUED` and sends a message: it links the slab into the owner's queue.
 //!
 //! The rules that keep this sound:
-//! - A pushing thread does not touch the SuperSlab after its push, unless it set `QUEUED`. The thread that set it makes its last access when
-//!   it links the message.
+//! - A pushing thread does not touch the SuperSlab after its push, unless it set `QUEUED`. The last access of a thread that set it is the link
+//!   of the message.
 //! - Only the owner clears `QUEUED`, when it handles the message. So each slab is in at most one message. A queued slab is not retired, and
 //!   its SuperSlab does not change its owner.
 //! - A full slab has `FULL` set. A slab that is no longer full may still have it: the message of the next push is then stale. The owner
 //!   ignores a stale message and collects the blocks when the slab's free list is empty.
-//! - A closing heap first clears `FULL` of all its slabs, so that no new message starts, and then waits for the messages that did start.
+//! - A closing heap first clears `FULL` of all its slabs, so that no new message starts, and then waits for those that have started.
 //!   Abandoned slabs are never `FULL`: the adopting heap examines each of them.
 
 use crate::allocator::{Allocator, Span};

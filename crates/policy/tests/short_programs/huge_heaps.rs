@@ -14,7 +14,7 @@ fn pages_of_a_new_heap(allocator: &Plain) -> Pages {
 }
 
 #[test]
-fn heaps_beyond_the_first_begin_small_and_grow_large() {
+fn heaps_after_the_first_start_with_small_pages_and_get_huge_ones_later() {
     for align in [Align::Arena, Align::Trim, Align::Kernel] {
         let allocator = allocator(Policy { huge_heaps: 2, align, ..Policy::default() }, |_| {});
         assert_eq!(
@@ -31,7 +31,7 @@ fn heaps_beyond_the_first_begin_small_and_grow_large() {
 
 /// A SuperSlab with small pages is purged, then serves a heap and a huge block that use huge pages.
 #[test]
-fn what_began_small_is_asked_to_be_huge_again() {
+fn a_superslab_with_small_pages_gets_huge_page_advice_again() {
     let policy = Policy { huge_heaps: 1, purge_delay_ns: 0, cache_superslabs: 0, ..Policy::default() };
     let allocator = allocator(policy, |_| {});
     let mut main = allocator.open_heap().unwrap();
@@ -47,7 +47,7 @@ fn what_began_small_is_asked_to_be_huge_again() {
 
 /// The rule does not apply if SuperSlabs share a huge page, if they are prefaulted, or if the policy does not request huge pages.
 #[test]
-fn heaps_begin_small_only_where_that_saves_memory() {
+fn heaps_start_with_small_pages_only_if_that_saves_memory() {
     let none = Policy { huge_heaps: 0, ..Policy::default() };
     for policy in [
         Policy { superslab_bytes: MIB, ..none },

@@ -42,7 +42,7 @@ fn memory_after_a_purged_block_is_not_assumed_zero() {
 }
 
 #[test]
-fn tiny_blocks_are_aligned_as_asked() {
+fn tiny_blocks_have_the_requested_alignment() {
     let allocator = allocator(Policy::default(), |_| {});
     let mut heap = allocator.open_heap().unwrap();
     for bytes in 0..=8 {
@@ -63,7 +63,7 @@ fn a_large_block_can_begin_where_a_sidecar_superslab_begins() {
 }
 
 #[test]
-fn sizes_near_the_end_of_the_numbers_are_refused() {
+fn sizes_near_the_maximum_integer_are_refused() {
     let allocator = allocator(Policy::default(), |_| {});
     let mut heap = allocator.open_heap().unwrap();
     for bytes in [64, MIB / 2, 3 * MIB] {
@@ -112,7 +112,7 @@ fn a_stale_message_leaves_the_blocks_until_the_slab_is_empty() {
 }
 
 #[test]
-fn where_the_arena_is_full_a_slab_lies_in_any_piece_that_holds_a_block() {
+fn in_a_full_arena_a_slab_takes_any_free_span_that_holds_a_block() {
     let allocator = allocator(Policy::default(), |_| {});
     let mut heap = allocator.open_heap().unwrap();
     // Each fills one slice.
