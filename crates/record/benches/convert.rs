@@ -102,7 +102,7 @@ fn write_log(path: &Path, threads: u32, turns: Turns, ws: u32) {
                     Op::Free { object } => (Kind::Free, object.0, 0),
                     _ => continue,
                 };
-                // A block of 1 KiB per id, so that every slot has an address of its own.
+                // A block of 1 KiB per id, so that every slot has a separate address.
                 for buffer in &mut *buffers {
                     ticks += PACE;
                     let address = 0x7f00_0000_0000 + (u64::from(buffer.number) << 31) + u64::from(object) * 1040;

@@ -1,5 +1,5 @@
-// Known call chains. Every call that asks for memory stands on a line of its own, marked with its chain; sizes tell the
-// chains apart. The function that asks comes first in a chain, and main last.
+// Known call chains. Every call that requests memory is on a separate line, marked with its chain. The size identifies the
+// chain. The function that requests memory comes first in a chain, and main last.
 //
 // Usage: chains [PLUGIN OTHER]
 
@@ -57,7 +57,7 @@ static FAR int deeper(int levels)
     return below + 1;
 }
 
-// A frame whose size the compiler does not know, and one that is aligned: both need the frame pointer.
+// A frame of unknown size, and an aligned one: both need the frame pointer.
 static FAR void flexible(int bytes)
 {
     char room[bytes];
@@ -135,7 +135,7 @@ static FAR void plug(const char *library)
 
 int main(int count, char **words)
 {
-#ifdef NO_FIND_OBJECT // the program must have hidden what glibc has since 2.35
+#ifdef NO_FIND_OBJECT // hides a function that glibc has since 2.35
     if (dlsym(RTLD_DEFAULT, "_dl_find_object") != NULL) {
         return 3;
     }

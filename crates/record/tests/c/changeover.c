@@ -1,5 +1,5 @@
-// As handover, but workers begin and end while the main thread, worker 0, continues: at times it is the only one that
-// makes calls, at times one of several. Some workers begin with another's block: their first call resizes or frees it.
+// Like handover, but workers begin and end while the main thread, worker 0, continues: sometimes only it makes calls,
+// sometimes several do. Some workers begin with another worker's block: their first call resizes or frees it.
 //
 // Usage: changeover LOG WORKERS STEPS SEED: STEPS of the main thread alone between two groups of workers
 #include <sched.h>
@@ -26,7 +26,7 @@ static void *come_and_go(void *argument) {
     if (w->number % 3) while (!theirs) theirs = __atomic_exchange_n(&box[draw(w) % BOXES], 0, __ATOMIC_ACQ_REL);
     if (w->number % 3 == 1) theirs = resize(w, theirs, size(w));
     if (theirs) drop(w, theirs);
-    drop(w, make(w, 1000003 + w->number)); // tells the threads apart
+    drop(w, make(w, 1000003 + w->number)); // identifies the thread
     for (int i = 0; i < WORKER_STEPS; i++) step(w);
     __atomic_add_fetch(&ended, 1, __ATOMIC_ACQ_REL);
     return 0;

@@ -1,4 +1,4 @@
-/* A program that confines itself by a system-call filter, in the way given, and then allocates.
+/* A program that installs a system-call filter, as the arguments say, and then allocates.
  *
  *   filtered ACTION INSTALL WHERE
  *
@@ -7,7 +7,7 @@
  * WHERE: same, fork (the child allocates too), thread (a thread that waited since before the filter),
  * new-thread (one that begins after it), exec (another program does),
  * or much: the process itself, ten million calls with pauses.
- * The filter allows what the program itself needs, and nothing else that a recorder would need.
+ * The filter allows only the calls that the program itself needs, and no others that a recorder would need.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -71,13 +71,13 @@ static int install(const char *action, int by_prctl, int threads) {
         ALLOW(rt_sigreturn), ALLOW(execve), ALLOW(seccomp), ALLOW(prctl), ALLOW(read), ALLOW(close),
         ALLOW(pread64), ALLOW(arch_prctl), ALLOW(set_tid_address), ALLOW(getrandom), ALLOW(access),
         ALLOW(newfstatat), ALLOW(prlimit64), ALLOW(rt_sigaction),
-        /* Anonymous maps: the recorder's are of files. */
+        /* Anonymous mappings. The recorder's are of files. */
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 0, 4),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[3])),
         BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, 1 /* MAP_SHARED */, 1, 0),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        /* Files to be read: a dynamic linker's. */
+        /* Opening files for reading, which the dynamic linker needs. */
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 0, 4),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
         BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, 3 /* O_ACCMODE */, 1, 0),
@@ -95,7 +95,7 @@ static int install(const char *action, int by_prctl, int threads) {
         BPF_STMT(BPF_RET | BPF_K, refuse),
     };
     struct sock_fprog program = {sizeof code / sizeof *code, code};
-    /* Programs use it to ask whether there are filters at all; it is refused. */
+    /* Programs use it to check whether filters are supported; it is refused. */
     if (!prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, NULL) || errno != EFAULT) return -2;
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return -1;
     if (by_prctl) return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);

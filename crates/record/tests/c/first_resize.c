@@ -23,7 +23,7 @@ int main(void) {
     if (pthread_create(&thread, 0, resize, 0)) return 2;
     while (!runs) sched_yield();
     block = malloc(BYTES);
-    // Calls that reuse an earlier reading of the clock, as the next call would.
+    // Calls that reuse an earlier clock reading, as the next call would.
     for (int i = 0; i < 5; i++) if (!malloc(10)) return 2;
     void *old = block;
     goes = 1;

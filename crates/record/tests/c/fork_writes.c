@@ -1,6 +1,6 @@
-/* Writes pages of its blocks while its children share them, chosen by a seed, and counts what the kernel has to copy: pages that a
- * living child still shares. Prints the copies, the faults that only restored write permission, and the faults that the kernel
- * counted. It pauses between the steps, and calls no allocator there. Children do nothing. */
+/* Writes random pages of its blocks while children share them, and counts the pages that the kernel must copy: those that a
+ * living child still shares. Prints the copies, the faults that only restored write permission, and the faults that the
+ * kernel counted. It pauses between the steps and calls no allocator there. Children do nothing. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
-/* Forks children and states in its own heap what holds at each moment: malloc(1000 + n) says that the n-th child of
- * the mode must share the memory now, malloc(2000 + n) that it must not. It pauses between a fork and the next statement, and
- * before and after the end of a child, so that the recorder can see each change. */
+/* Forks children and states the expected sharing by the sizes that it allocates: malloc(1000 + n) says that the n-th child
+ * of the mode must share the memory now, malloc(2000 + n) that it must not. It pauses between a fork and the next statement,
+ * and before and after the end of a child, so that the recorder can detect each change. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sched.h>
@@ -28,7 +28,7 @@ static void wait_for_close(int fd) {
     while (read(fd, &byte, 1) > 0) {}
 }
 
-/* A child that waits until its pipe is closed, and then ends so. */
+/* A child that waits until its pipe is closed, and then ends in the given way. */
 static pid_t child(int pipe_ends[2], const char *end) {
     to_child(pipe_ends);
     pid_t pid = fork();

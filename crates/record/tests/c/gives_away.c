@@ -1,4 +1,4 @@
-// An allocator whose realloc gives the old address away and returns only after another thread got it.
+// An allocator whose realloc frees the old address and returns only after another thread got it.
 #include <sched.h>
 #define malloc bump
 #define realloc bump_again
@@ -14,7 +14,7 @@ void *malloc(size_t n) {
 }
 void *realloc(void *p, size_t n) {
     if (!p) return bump(n);
-    void *q = memcpy(bump(n), p, 16); // as much as any block has; no call that is recorded
+    void *q = memcpy(bump(n), p, 16); // every block has at least 16 bytes; none of these calls is recorded
     away = p;
     while (away) sched_yield();
     return q;

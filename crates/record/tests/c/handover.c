@@ -1,6 +1,6 @@
-// Threads hand blocks to each other, free and resize each other's, and so reuse each other's addresses at once. Each
-// block has a serial number in its first bytes, which stays with it. A thread that frees or resizes a block logs that
-// number. The log (a shared file mapping, one part and one writer per thread) is the oracle.
+// Threads pass blocks to each other and free and resize each other's blocks, so that they quickly reuse each other's
+// addresses. Each block has a serial number in its first bytes. A thread that frees or resizes a block logs that number. The
+// log (a shared file mapping with one part and one writer per thread) is the oracle.
 //
 // Usage: handover LOG THREADS STEPS SEED
 #include <fcntl.h>
@@ -52,7 +52,7 @@ static uint64_t *resize(struct worker *w, uint64_t *block, size_t bytes) {
     uint64_t serial = *block;
     uint64_t *moved = realloc(block, bytes);
     if (!moved && bytes) abort();
-    // For a resize to nothing glibc frees, and other allocators return a block: a resize to 1 byte in the trace.
+    // realloc(p, 0) frees in glibc; other allocators return a block, which is a resize to 1 byte in the trace.
     note(w, moved ? RESIZED : RESIZED_AWAY, serial, moved && !bytes ? 1 : bytes);
     if (moved && !bytes) { note(w, FREED, serial, 0); free(moved); return 0; }
     if (moved && *moved != serial) abort();
@@ -67,7 +67,7 @@ static void drop(struct worker *w, uint64_t *block) {
 static void *work(void *argument) {
     struct worker *w = argument;
     pthread_barrier_wait(&ready);
-    drop(w, make(w, 1000003 + w->number)); // tells the threads apart
+    drop(w, make(w, 1000003 + w->number)); // identifies the thread
     for (long step = 0; step < steps; step++) {
         uint64_t *mine = make(w, size(w));
         if (draw(w) % 4 == 0) mine = resize(w, mine, size(w));
@@ -86,7 +86,7 @@ int main(int count, char **word) {
     if (count != 5) return 2;
     threads = atol(word[2]), steps = atol(word[3]);
     if (threads < 1 || threads > THREADS_MAX || steps < 1) return 2;
-    // make, resize, and then a resize to nothing that is freed, or a resize and a free
+    // allocate, resize, and then realloc(p, 0) if that frees, or a resize and a free
     size_t bytes = (sizeof(struct entry) * (steps * (CALLS_A_STEP + 1) + 2) + 4095) / 4096 * 4096;
     int fd = open(word[1], O_RDWR | O_CREAT | O_TRUNC, 0600);
     if (fd < 0 || ftruncate(fd, bytes * threads)) return 2;

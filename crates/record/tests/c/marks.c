@@ -1,4 +1,4 @@
-// Names moments of its run, in the main thread and in a second one. It behaves the same if it is not recorded.
+// Sets marks in the main thread and in a second one. Behaves the same if it is not recorded.
 #include <pthread.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-// Calls jemalloc by its own names, and once by the standard one.
+// Calls jemalloc by its non-standard names, and once by the standard one.
 #include <stdlib.h>
 extern void *mallocx(size_t, int);
 extern void dallocx(void *, int);

@@ -1,5 +1,5 @@
-// Threads that call malloc by ever new paths, and a kill at a random moment. A path is a number: at each level a bit
-// says which of two functions is called, so the size requested tells what must be on the stack.
+// Threads that call malloc on ever new call paths, and a kill at a random moment. A path is a number: at each level a bit
+// selects one of two functions, so that the requested size determines the stack.
 //
 // Usage: paths MICROSECONDS
 #include <pthread.h>

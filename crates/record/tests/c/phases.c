@@ -1,5 +1,5 @@
-// Works in phases, each when a byte comes: 5 blocks of 1000 + phase bytes, and 200000 short-lived ones of 2000 + phase
-// in each of two threads. Answers with its process id. Ends when its input does. Usage: phases IN OUT
+// Runs a phase for each byte of its input: 5 blocks of 1000 + phase bytes, and 200000 short-lived ones of 2000 + phase in
+// each of two threads. Replies with its process id. Ends when its input does. Usage: phases IN OUT
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>

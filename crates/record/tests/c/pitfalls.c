@@ -1,4 +1,4 @@
-// One mode a pitfall of recorders; exits 0 if the program itself saw nothing unusual.
+// Each mode is a pitfall of recorders. Exits with 0 if the program itself observed nothing unusual.
 // Usage: pitfalls MODE [ARGUMENT]
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -27,7 +27,7 @@ extern void cfree(void *) __attribute__((weak));
 static void *volatile sink;
 static void work(int n, size_t size) { for (int i = 0; i < n; i++) { sink = malloc(size); free(sink); } }
 
-// Four rounds of destructors, the most that POSIX guarantees, each freeing and allocating.
+// Four rounds of destructors, which POSIX guarantees, each freeing and allocating.
 static pthread_key_t keys[3];
 static void last_wish(void *p) {
     size_t left = *(size_t *)p;
@@ -80,7 +80,7 @@ static int errno_kept(void) { // while thread buffers are created, fill up and a
     return 0;
 }
 
-// What the program sees of its heap: a bare run and a recorded one print the same.
+// Properties of the heap that the program can observe. A bare run and a recorded one print the same.
 static int sizes_kept(void) {
     for (size_t n = 0; n < 3000; n += 7) {
         void *p = malloc(n), *q = realloc(malloc(n), n * 2 + 1), *r = aligned_alloc(64, n), *s = calloc(n, 3);

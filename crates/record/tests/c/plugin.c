@@ -1,4 +1,4 @@
-// A library that asks for SIZE bytes.
+// A library that allocates SIZE bytes.
 #include <stdlib.h>
 
 void plugged(void)

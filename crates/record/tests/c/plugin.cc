@@ -3,5 +3,5 @@
 #include <new>
 extern "C" void *make(std::size_t n) {
     delete[] new long[n];
-    return operator new(n); // freed with free: libstdc++'s operators are malloc's, the recorder's stand-ins too
+    return operator new(n); // freed with free: libstdc++'s operators call malloc, and so do the recorder's replacements
 }

@@ -1,4 +1,4 @@
-// Changes of memory policies between calls of malloc, by every route that the C library has.
+// Changes memory policies between calls of malloc, through every function of the C library.
 // Usage: policies calls [READY GO]|quiet PROGRAM...   (quiet: sets THP_DISABLE, forks a child that allocates, and becomes PROGRAM)
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 static void step(size_t bytes) { free(malloc(bytes)); }
 
-// What the kernel reports: THP_DISABLE, and whether memory mapped just now is locked.
+// The kernel's reports: THP_DISABLE, and whether a new mapping is locked.
 static void tell(void) {
     char *fresh = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     unsigned char present = 0;
@@ -40,7 +40,7 @@ int main(int count, char **words) {
     if (syscall(SYS_prctl, PR_SET_THP_DISABLE, 0, 0, 0, 0)) return 3;
     tell();
     step(103);
-    // Refused: these leave no event.
+    // Refused calls, which give no event.
     if (prctl(PR_SET_THP_DISABLE, 1, 1UL << 40, 0, 0) != -1 || mlockall(MCL_ONFAULT) != -1) return 4;
     if (prctl(PR_SET_NAME, "policies", 0, 0, 0) || personality(0xffffffff) == -1) return 5;
     step(104);

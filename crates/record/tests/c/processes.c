@@ -50,7 +50,7 @@ static int spawn_mode(void) {
 }
 
 static pthread_key_t key;
-static void last_wishes(void *p) { // frees in two rounds of destructors
+static void free_at_end(void *p) { // frees in two rounds of destructors
     uintptr_t *next = *(uintptr_t **)p;
     free(p);
     if (next) pthread_setspecific(key, next);
@@ -63,7 +63,7 @@ static void *short_life(void *unused) {
     return unused;
 }
 static int late_mode(int threads) {
-    pthread_key_create(&key, last_wishes);
+    pthread_key_create(&key, free_at_end);
     for (int i = 0; i < threads; i++) {
         pthread_t thread;
         if (pthread_create(&thread, 0, short_life, 0) || pthread_join(thread, 0)) return 1;
@@ -71,7 +71,7 @@ static int late_mode(int threads) {
     return 0;
 }
 
-// The program ends, and leaves a process that allocates until it is killed or a minute has passed.
+// The program ends, but a process remains that allocates until it is killed or a minute has passed.
 static int daemon_mode(void) {
     if (fork()) { usleep(50000); return 0; }
     setsid();

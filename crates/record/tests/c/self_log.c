@@ -124,7 +124,7 @@ static void *work(void *argument) {
     while (progress[0] < ALONE * (intptr_t)argument) sched_yield();
     w->number = (intptr_t)argument;
     w->random = seed * 2654435761u + w->number + 1;
-    enter(w, MALLOC, 1000003 + w->number, 0); // tells the workers apart
+    enter(w, MALLOC, 1000003 + w->number, 0); // identifies the worker
     void *first = malloc(1000003 + w->number);
     leave(w);
     if (!first) abort();

@@ -1,4 +1,4 @@
-/* Touches blocks in known ways and prints what it touched: SIZE PAGE r|w for the first read and the first write of each page.
+/* Touches blocks in known ways and prints the touches: SIZE PAGE r|w for the first read and the first write of each page.
    Every block has a size of its own. Arguments: threads, and how it ends: exit, kill, fork. */
 #include <fcntl.h>
 #include <pthread.h>

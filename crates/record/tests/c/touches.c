@@ -1,5 +1,5 @@
 // Accesses that can be counted by reading this file. Compiled with -O1 and without builtins, so each line of C that
-// names a block is one access. argv[1] says which part runs; nothing is written to stdout.
+// names a block is one access. argv[1] selects the part that runs; nothing is written to stdout.
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -113,7 +113,7 @@ static void threads(void)
     pthread_join(thread, NULL);
 }
 
-// Parent and child each write a block of their own 10 times.
+// Parent and child each write a separate block 10 times.
 static void forks(void)
 {
     long *inherited = malloc(64);

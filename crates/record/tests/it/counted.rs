@@ -82,7 +82,7 @@ fn check(dir: &Path, program: &str) {
     let report = record_words(dir, ["setarch", "-R", "sh", "-c", &script("recorded")]);
     let trace = &report.traces[0];
     let recorded = recorded_counts(&events(trace));
-    assert!(recorded["malloc"] > 1000, "the job is worth recording: {recorded:?}");
+    assert!(recorded["malloc"] > 1000, "the program makes many calls: {recorded:?}");
     for name in FUNCTIONS {
         let counted: Vec<u64> = runs.iter().map(|run| run[name]).collect();
         let (least, most) = (counted.iter().min().copied(), counted.iter().max().copied());

@@ -14,13 +14,13 @@ fn run(dir: &Path, words: [&str; 3]) -> RecordReport {
     let program = compile(dir, "filtered", &[]);
     let command = [program.to_str().expect("UTF-8")].into_iter().chain(words);
     let report = record_words(dir, command);
-    assert_eq!(report.exit, Some(Exit::Code(0)), "{words:?}: the program goes on as without the recorder");
-    assert_eq!(report.filtered, 1, "{words:?}: the report tells of the filter");
+    assert_eq!(report.exit, Some(Exit::Code(0)), "{words:?}: the program runs as without the recorder");
+    assert_eq!(report.filtered, 1, "{words:?}: the report has the filter");
     assert_eq!(mallocs_of(&events(&report.traces[0]), 404), 10, "{words:?}");
     report
 }
 
-/// The trace has everything that the program itself did.
+/// The trace contains all calls of the program.
 fn check_whole(words: [&str; 3], in_threads: usize) {
     let dir = scratch();
     let report = run(dir.path(), words);
@@ -60,7 +60,7 @@ fn a_long_recording_under_a_filter_is_given_space() {
     let calls = trace.quality.events_lost + trace.events;
     assert!((10_000_000..10_000_100).contains(&calls), "every call is recorded or counted: {calls}");
     // Space is granted four times a second, later on a busy machine.
-    assert!(trace.events > 5_000_000, "{} events: more than fit what the process has at first", trace.events);
+    assert!(trace.events > 5_000_000, "{} events: more than fit the chunks granted at the start", trace.events);
     println!("{} of {calls} calls recorded", trace.events);
 }
 

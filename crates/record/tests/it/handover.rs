@@ -1,6 +1,6 @@
-//! Order across threads that free and resize each other's blocks: each recorded end of a block belongs to the block
-//! that the program itself logged. Uses only the CSV form, with a reader written for this test. Threads also begin and
-//! end, so that the clock is read at every call at times and at every 16th at others.
+//! Order across threads that free and resize each other's blocks: each recorded free or resize concerns the block that the
+//! program itself logged. Uses only the CSV form, with a reader written for this test. Threads also begin and end, so that
+//! the clock is read sometimes at every call, and sometimes at every 16th.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::env;
@@ -125,7 +125,7 @@ fn compare(text: &str, logs: &[Vec<Call>], place: &str) -> usize {
             "realloc-free" => What::ResizedAway,
             "free" => What::Freed,
             "header" | "footer" | "thread-start" | "thread-exit" | "free-null" => continue,
-            other => panic!("{place}: nobody called {other}: {line}"),
+            other => panic!("{place}: no worker called {other}: {line}"),
         };
         if what == What::Made && !is_logged(number(size)) {
             foreign.insert(number(object));
@@ -168,7 +168,7 @@ struct Program {
     /// Threads, and steps of each.
     threads: usize,
     steps: usize,
-    /// The allocator that serves it.
+    /// Its allocator.
     allocator: &'static str,
 }
 
@@ -199,7 +199,7 @@ impl Program {
             "{place}: {quality:?}"
         );
         let header = TraceReader::open(&trace.path).expect("a readable trace").footer().quality;
-        assert_eq!(header, quality, "{place}: the file says what was repaired");
+        assert_eq!(header, quality, "{place}: the file has the counts of repairs");
         eprintln!("{place}: {compared} calls as logged; {} events waited for another thread's", quality.parked);
         trace
     }

@@ -168,7 +168,7 @@ fn a_damaged_log_does_not_stop_the_others() {
 fn processes_of_another_namespace_leave_nothing_behind() {
     let probe = Command::new("unshare").args(["--pid", "--fork", "true"]).output();
     if !probe.is_ok_and(|output| output.status.success()) {
-        return println!("skipped: no process-id namespace can be made here");
+        return println!("skipped: a process-id namespace cannot be created here");
     }
     let dir = scratch();
     let program = compile(dir.path(), "rounds", &[]);
@@ -200,5 +200,5 @@ fn what_a_process_left_behind_needs_is_removed_by_a_later_recording() {
     unsafe { libc::kill(pid, libc::SIGKILL) };
     sleep(Duration::from_millis(200));
     record_words(dir.path(), ["ls", "/"]);
-    assert!(!folder.exists(), "nobody needs it any more");
+    assert!(!folder.exists(), "no process needs it any more");
 }

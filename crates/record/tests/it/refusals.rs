@@ -113,7 +113,7 @@ fn names_that_just_fit_and_links_are_written() {
     let options = Options { output: link.clone(), ..Options::default() };
     record(&options, &["ls".into()]).expect("a recording");
     assert!(link.is_symlink(), "a link stays a link");
-    assert!(!crate::support::read(&target).is_empty(), "what it names is written");
+    assert!(!crate::support::read(&target).is_empty(), "its target is written");
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn an_executable_with_a_malloc_of_its_own() {
     let direct = refusal(&output, &[own, "5"]);
     assert!(matches!(direct, RecordError::OwnMalloc { .. }), "{direct}");
     assert!(direct.to_string().contains("defines malloc itself"), "{direct}");
-    // Behind a shell the reason is found only afterwards.
+    // If a shell starts the program, the reason is only found afterwards.
     let report = record_words(dir.path(), ["sh", "-c", &format!("{own} 5; true")]);
     assert_eq!(report.own_malloc.len(), 1, "{report:?}");
     assert_eq!(report.own_malloc[0].command, [own, "5"]);

@@ -38,7 +38,7 @@ fn record_part(dir: &Path, name: &str, program: &Path, part: &str, tool: TouchFu
     report
 }
 
-/// Everything that happened to one object between allocation and free.
+/// The accesses to one object between allocation and free.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Life {
     sizes: Vec<u64>,
@@ -66,7 +66,7 @@ fn lives(events: &[Event]) -> HashMap<u64, Vec<Life>> {
             Op::Touch { object, offset, bytes, access } => {
                 let life = live.get_mut(&object).expect("a live object");
                 let size = *life.sizes.last().expect("a size");
-                assert!(offset + u64::from(bytes) <= size, "{event:?} lies in {size} bytes");
+                assert!(offset + u64::from(bytes) <= size, "{event:?} is within {size} bytes");
                 let (count, sum) = match access {
                     Access::Read => (&mut life.reads, &mut life.read_bytes),
                     Access::Write => (&mut life.writes, &mut life.written_bytes),
