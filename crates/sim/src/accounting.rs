@@ -22,7 +22,7 @@ use hksim_linux_mm::{
     Protection, RemapSource,
 };
 
-/// What made an install.
+/// The operation that caused an install.
 #[derive(Clone, Copy)]
 enum InstalledBy {
     /// A touch.
@@ -525,7 +525,7 @@ mod tests {
             totals([refaults.pages, refaults.populated, refaults.folios, refaults.huge, refaults.pool]),
             [6, 6, 0, 1, 1]
         );
-        // A page copied after a fork was not given back before, and a populating call did not make it.
+        // A page copied after a fork was never returned to the kernel, and a populating call did not install it.
         accounting.fork(0, &[small.clone(), pool.clone()]);
         write(&mut accounting, pool.start..pool.start + 1);
         assert_eq!(accounting.advise(ten, Advice::PopulateWrite), Ok(()));

@@ -22,7 +22,7 @@ pub fn placements<E: From<SimError>>(
     mut placed: impl FnMut(&Event, Option<u64>) -> Result<(), E>,
 ) -> Result<(), E> {
     let plan = design.prepare().map_err(SimError::from)?;
-    // Touches do not change placements, so nothing is touched.
+    // Touches do not change placements, so none are performed.
     let observer = Accounting::new(Kernel::new(KernelConfig::default()));
     let memory = SimMemory::new(plan.layout, &plan.geometry, observer);
     let allocator = Allocator::new(memory, plan.geometry, plan.policy, &plan.layout);
