@@ -39,7 +39,7 @@ pub(crate) enum Cause<'a> {
 }
 
 /// Installs by kind, and unclassified changes.
-pub(crate) struct Tally {
+pub(crate) struct InstallClassifier {
     pub(crate) installs: ByKind,
     pub(crate) unclassified: Vec<Unclassified>,
     pub(crate) unclassified_pages: u64,
@@ -48,10 +48,10 @@ pub(crate) struct Tally {
 /// Maximum number of unclassified pages kept as examples.
 const EXAMPLES_MAX: usize = 64;
 
-impl Tally {
-    pub(crate) fn new() -> Tally {
+impl InstallClassifier {
+    pub(crate) fn new() -> InstallClassifier {
         let unclassified = Vec::with_capacity(EXAMPLES_MAX);
-        Tally { installs: ByKind::default(), unclassified, unclassified_pages: 0 }
+        InstallClassifier { installs: ByKind::default(), unclassified, unclassified_pages: 0 }
     }
 
     pub(crate) fn reject(&mut self, odd: Unclassified) {
@@ -64,9 +64,9 @@ impl Tally {
     /// Counts the changes of a frame that begins at `first_page`.
     pub(crate) fn classify(&mut self, first_page: u64, before: &Frame, after: &Frame, cause: Cause<'_>) {
         match cause {
-            Cause::Ran(traps) => Ran { first_page, before, after, traps, copied: None, tally: self }.classify(),
+            Cause::Ran(traps) => Ran { first_page, before, after, traps, copied: None, classifier: self }.classify(),
             Cause::RanForked(traps, copied) => {
-                Ran { first_page, before, after, traps, copied: Some(copied), tally: self }.classify();
+                Ran { first_page, before, after, traps, copied: Some(copied), classifier: self }.classify();
             }
             Cause::Populated(parts) => self.populated(first_page, before, after, parts),
             Cause::Collapsed => self.collapsed(first_page, before, after),
@@ -169,7 +169,7 @@ struct Ran<'a> {
     traps: &'a [u8; FRAME_PAGES],
     /// Pages whose page frame changed since the last fork, if any.
     copied: Option<&'a Changed>,
-    tally: &'a mut Tally,
+    classifier: &'a mut InstallClassifier,
 }
 
 impl Ran<'_> {
@@ -184,7 +184,7 @@ impl Ran<'_> {
     fn classify_whole(&mut self, after: PageState) {
         let traps: u64 = self.traps.iter().map(|&traps| u64::from(traps)).sum();
         let was_empty = self.before.iter().all(Option::is_none);
-        let installs = &mut self.tally.installs;
+        let installs = &mut self.classifier.installs;
         match (whole(self.before), after, traps) {
             (Some(before), after, 0) if before == after => {}
             // The child is gone: the write only restored write permission.
@@ -200,7 +200,7 @@ impl Ran<'_> {
             // A hugetlb page that was first read, by a program or a populate, takes another fault at its first write.
             (Some(PageState::Hugetlb), PageState::Hugetlb, 1) => installs.hugetlb += 1,
             (None, PageState::Hugetlb, 2) if was_empty => installs.hugetlb += 2,
-            (before, ..) => self.tally.reject(Unclassified {
+            (before, ..) => self.classifier.reject(Unclassified {
                 page: self.first_page,
                 before: before.or(self.before[0]),
                 after: Some(after),
@@ -217,7 +217,7 @@ impl Ran<'_> {
         }
         for at in (0..FRAME_PAGES).filter(|&at| !in_folio[at]) {
             let (before, after, traps) = (self.before[at], self.after[at], self.traps[at]);
-            let installs = &mut self.tally.installs;
+            let installs = &mut self.classifier.installs;
             match (before.map(alone), after, traps) {
                 (before, after, 0) if before == after => {}
                 (None, Some(PageState::Zero), 1) => installs.zero += 1,
@@ -232,7 +232,7 @@ impl Ran<'_> {
                 }
                 _ => {
                     let page = self.first_page + at as u64;
-                    self.tally.reject(Unclassified { page, before, after, traps: u64::from(traps) });
+                    self.classifier.reject(Unclassified { page, before, after, traps: u64::from(traps) });
                 }
             }
         }
@@ -261,7 +261,7 @@ impl Ran<'_> {
                 traps == 1 && pages.clone().all(|page| self.is_new(page) && !in_folio[page])
             });
             if let Some(pages) = folio {
-                self.tally.installs.mthp += 1;
+                self.classifier.installs.mthp += 1;
                 in_folio[pages].fill(true);
             }
         }
@@ -274,12 +274,12 @@ mod tests {
     use crate::page_snapshot::ABSENT;
     use std::ops::Range;
 
-    fn tally(before: &Frame, after: &Frame, trapped: &[(usize, u8)]) -> Tally {
+    fn classifier(before: &Frame, after: &Frame, trapped: &[(usize, u8)]) -> InstallClassifier {
         let mut traps = [0; FRAME_PAGES];
         trapped.iter().for_each(|&(at, count)| traps[at] = count);
-        let mut tally = Tally::new();
-        tally.classify(512, before, after, Cause::Ran(&traps));
-        tally
+        let mut classifier = InstallClassifier::new();
+        classifier.classify(512, before, after, Cause::Ran(&traps));
+        classifier
     }
 
     fn frame(pages: Range<usize>, state: PageState) -> Frame {
@@ -291,14 +291,14 @@ mod tests {
     #[test]
     fn single_pages() {
         let after = frame(0..3, PageState::Base);
-        let got = tally(&ABSENT, &after, &[(0, 1), (1, 1), (2, 2)]);
+        let got = classifier(&ABSENT, &after, &[(0, 1), (1, 1), (2, 2)]);
         assert_eq!(got.installs, ByKind { base_4k: 2, zero: 1, cow: 1, ..ByKind::default() });
         assert_eq!(got.unclassified_pages, 0);
     }
 
     #[test]
     fn a_page_without_a_trap_is_no_4k_install() {
-        let got = tally(&ABSENT, &frame(7..8, PageState::Base), &[]);
+        let got = classifier(&ABSENT, &frame(7..8, PageState::Base), &[]);
         assert_eq!(got.installs, ByKind::default());
         assert_eq!(
             got.unclassified,
@@ -311,11 +311,12 @@ mod tests {
         let base = frame(0..2, PageState::Base);
         let thp = frame(0..FRAME_PAGES, PageState::Thp);
         let run = |before: &Frame, after: &Frame, trapped: &[usize], changed: &[usize]| {
-            let (mut traps, mut copied, mut tally) = ([0; FRAME_PAGES], [false; FRAME_PAGES], Tally::new());
+            let (mut traps, mut copied, mut classifier) =
+                ([0; FRAME_PAGES], [false; FRAME_PAGES], InstallClassifier::new());
             trapped.iter().for_each(|&at| traps[at] = 1);
             changed.iter().for_each(|&at| copied[at] = true);
-            tally.classify(0, before, after, Cause::RanForked(&traps, &copied));
-            (tally.installs.cow, tally.unclassified_pages)
+            classifier.classify(0, before, after, Cause::RanForked(&traps, &copied));
+            (classifier.installs.cow, classifier.unclassified_pages)
         };
         assert_eq!(run(&base, &base, &[0, 1], &[0]), (1, 0));
         assert_eq!(run(&thp, &frame(0..FRAME_PAGES, PageState::Base), &[7, 9], &[7, 9]), (2, 0), "split");
@@ -326,7 +327,7 @@ mod tests {
     #[test]
     fn a_trap_that_changed_nothing_is_unclassified() {
         let base = frame(0..1, PageState::Base);
-        assert_eq!(tally(&base, &base, &[(0, 1)]).unclassified_pages, 1);
+        assert_eq!(classifier(&base, &base, &[(0, 1)]).unclassified_pages, 1);
     }
 
     #[test]
@@ -334,7 +335,7 @@ mod tests {
         // Two 64K folios side by side, and one page alone.
         let mut after = frame(16..48, PageState::Base);
         after[100] = Some(PageState::Base);
-        let got = tally(&ABSENT, &after, &[(16, 1), (47, 1), (100, 1)]);
+        let got = classifier(&ABSENT, &after, &[(16, 1), (47, 1), (100, 1)]);
         assert_eq!(got.installs, ByKind { mthp: 2, base_4k: 1, ..ByKind::default() });
         assert_eq!(got.unclassified_pages, 0);
     }
@@ -342,10 +343,10 @@ mod tests {
     #[test]
     fn a_reserved_page_that_was_read_is_upgraded_once() {
         let hugetlb = frame(0..FRAME_PAGES, PageState::Hugetlb);
-        assert_eq!(tally(&ABSENT, &hugetlb, &[(4, 1)]).installs.hugetlb, 1);
-        assert_eq!(tally(&ABSENT, &hugetlb, &[(4, 2)]).installs.hugetlb, 2);
-        assert_eq!(tally(&hugetlb, &hugetlb, &[(4, 1)]).installs.hugetlb, 1);
-        assert_eq!(tally(&hugetlb, &hugetlb, &[(4, 2)]).unclassified_pages, 1);
+        assert_eq!(classifier(&ABSENT, &hugetlb, &[(4, 1)]).installs.hugetlb, 1);
+        assert_eq!(classifier(&ABSENT, &hugetlb, &[(4, 2)]).installs.hugetlb, 2);
+        assert_eq!(classifier(&hugetlb, &hugetlb, &[(4, 1)]).installs.hugetlb, 1);
+        assert_eq!(classifier(&hugetlb, &hugetlb, &[(4, 2)]).unclassified_pages, 1);
     }
 
     #[test]
@@ -355,18 +356,20 @@ mod tests {
             parts[folio.clone()].fill(FolioPart::Tail);
             parts[folio.start] = FolioPart::Head;
         }
-        let mut tally = Tally::new();
-        tally.classify(0, &ABSENT, &frame(0..128, PageState::Base), Cause::Populated(Some(&parts)));
-        assert_eq!(tally.installs, ByKind { mthp: 2, base_4k: 48, ..ByKind::default() });
+        let mut classifier = InstallClassifier::new();
+        classifier.classify(0, &ABSENT, &frame(0..128, PageState::Base), Cause::Populated(Some(&parts)));
+        assert_eq!(classifier.installs, ByKind { mthp: 2, base_4k: 48, ..ByKind::default() });
     }
 
     #[test]
     fn fewer_faults_than_pages_are_folios() {
         let populated = |pages: u64, faults: u64, folio_pages| {
-            let mut tally = Tally::new();
-            tally.installs.base_4k = 5 + pages;
+            let mut classifier = InstallClassifier::new();
+            classifier.installs.base_4k = 5 + pages;
             let before = ByKind { base_4k: 5, ..ByKind::default() };
-            tally.join_populated(&before, faults, folio_pages).then_some((tally.installs.base_4k, tally.installs.mthp))
+            classifier
+                .join_populated(&before, faults, folio_pages)
+                .then_some((classifier.installs.base_4k, classifier.installs.mthp))
         };
         assert_eq!(populated(40, 40, None), Some((45, 0)));
         assert_eq!(populated(40, 10, Some(16)), Some((5 + 8, 2)), "2 folios and 8 pages");
@@ -379,9 +382,9 @@ mod tests {
     fn a_collapse_makes_huge_pages_and_nothing_else() {
         let thp = frame(0..FRAME_PAGES, PageState::Thp);
         let collapsed = |before: &Frame, after: &Frame| {
-            let mut tally = Tally::new();
-            tally.classify(0, before, after, Cause::Collapsed);
-            (tally.installs.thp, tally.unclassified_pages)
+            let mut classifier = InstallClassifier::new();
+            classifier.classify(0, before, after, Cause::Collapsed);
+            (classifier.installs.thp, classifier.unclassified_pages)
         };
         assert_eq!(collapsed(&frame(3..70, PageState::Base), &thp), (1, 0));
         assert_eq!(collapsed(&thp, &thp), (0, 0));
@@ -391,10 +394,13 @@ mod tests {
     #[test]
     fn huge_pages_count_once() {
         let (thp, huge_zero) = (frame(0..FRAME_PAGES, PageState::Thp), frame(0..FRAME_PAGES, PageState::HugeZero));
-        assert_eq!(tally(&ABSENT, &thp, &[(9, 1)]).installs.thp, 1);
-        assert_eq!(tally(&ABSENT, &thp, &[(9, 1), (300, 1)]).installs, ByKind { zero: 1, thp: 1, ..ByKind::default() });
-        assert_eq!(tally(&huge_zero, &thp, &[(5, 1)]).installs, ByKind { thp: 1, ..ByKind::default() });
-        let collapsed = tally(&frame(0..1, PageState::Base), &thp, &[]);
+        assert_eq!(classifier(&ABSENT, &thp, &[(9, 1)]).installs.thp, 1);
+        assert_eq!(
+            classifier(&ABSENT, &thp, &[(9, 1), (300, 1)]).installs,
+            ByKind { zero: 1, thp: 1, ..ByKind::default() }
+        );
+        assert_eq!(classifier(&huge_zero, &thp, &[(5, 1)]).installs, ByKind { thp: 1, ..ByKind::default() });
+        let collapsed = classifier(&frame(0..1, PageState::Base), &thp, &[]);
         assert_eq!((collapsed.installs, collapsed.unclassified_pages), (ByKind::default(), 1));
     }
 }

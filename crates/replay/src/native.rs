@@ -216,7 +216,7 @@ fn report(
 ) -> MeasuredReport {
     let os = measured.heap.allocator().mem.os();
     let observer = os.observer().borrow();
-    let by_kind = observer.tally.installs;
+    let by_kind = observer.classifier.installs;
     let mut replayed = Replayed {
         base_address: Some(measured.heap.allocator().mem.base().as_ptr() as u64),
         installs: traps.map(|_| Installs { total: by_kind.total(), by_kind }),
@@ -228,8 +228,8 @@ fn report(
         events: driven.events,
         failed: measured.heap.failed(),
         placement: Some(format!("{:016x}", measured.heap.placement())),
-        unclassified_pages: traps.map(|_| observer.tally.unclassified_pages),
-        unclassified: observer.tally.unclassified.clone(),
+        unclassified_pages: traps.map(|_| observer.classifier.unclassified_pages),
+        unclassified: observer.classifier.unclassified.clone(),
         traps_lost: observer.traps().map(TrapStream::lost),
         skipped: skipped.into_iter().collect(),
         ..Replayed::default()

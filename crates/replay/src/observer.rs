@@ -10,7 +10,7 @@ use hksim_policy::layout::Layout;
 use hksim_policy::vocabulary::Align;
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
 
-use crate::classify::{Cause, Tally, Unclassified};
+use crate::classify::{Cause, InstallClassifier, Unclassified};
 use crate::extents::Extents;
 use crate::folios::Folios;
 use crate::fork::keep_apart;
@@ -77,7 +77,7 @@ pub(crate) struct Observer {
     fork_frames: Option<ForkFrames>,
     split_folios: SplitFolios,
     pub(crate) snapshot: PageSnapshot,
-    pub(crate) tally: Tally,
+    pub(crate) classifier: InstallClassifier,
     pub(crate) peaks: Peaks,
     pub(crate) own: OwnCost,
 }
@@ -114,7 +114,7 @@ impl Observer {
             folios_unknown: 0,
             split_folios: SplitFolios::new(frames)?,
             snapshot: PageSnapshot::new(frames, others_max)?,
-            tally: Tally::new(),
+            classifier: InstallClassifier::new(),
             peaks: Peaks::default(),
             own: OwnCost::default(),
         })
@@ -229,7 +229,7 @@ impl Observer {
             let after = frames_seen.frame(frame, hugetlb);
             if after.is_none() && !self.snapshot.is_known(frame) {
                 if matches!(cause, Cause::Ran(_) | Cause::RanForked(..)) {
-                    self.tally.classify(first_page, &ABSENT, &ABSENT, cause);
+                    self.classifier.classify(first_page, &ABSENT, &ABSENT, cause);
                 }
                 continue;
             }
@@ -242,7 +242,7 @@ impl Observer {
                 }
                 other => other,
             };
-            self.tally.classify(first_page, self.snapshot.frame(frame), &after, cause);
+            self.classifier.classify(first_page, self.snapshot.frame(frame), &after, cause);
             if self.snapshot.is_full() {
                 grow(&mut self.snapshot, &mut self.status, &mut self.own);
             }
@@ -282,18 +282,18 @@ impl Observer {
 
     /// Observes a call that populated a range; `faults` is the number that the kernel charged.
     pub(crate) fn after_populate(&mut self, start: u64, bytes: u64, faults: u64) {
-        let before = self.tally.installs;
+        let before = self.classifier.installs;
         self.count_copied(&pages_at(start, bytes));
         self.rescan(pages_at(start, bytes), Cause::Populated(None));
         // The remaining faults after a fork restored write permission.
-        let installed = self.tally.installs.total() - before.total();
+        let installed = self.classifier.installs.total() - before.total();
         let faults = if self.fork_frames.is_some() { faults.min(installed) } else { faults };
         let folio_pages = if let Folios::OneSize(pages) = self.folios { Some(pages) } else { None };
         if matches!(self.folios, Folios::Ambiguous) && installed > faults {
             self.folios_unknown += 1;
-        } else if !self.tally.join_populated(&before, faults, folio_pages) {
+        } else if !self.classifier.join_populated(&before, faults, folio_pages) {
             let page = start / PAGE_BYTES;
-            self.tally.reject(Unclassified { page, before: None, after: None, traps: faults });
+            self.classifier.reject(Unclassified { page, before: None, after: None, traps: faults });
         }
         self.note_resident();
     }
@@ -326,7 +326,7 @@ impl Observer {
         self.note_shared(frames_of(&pages_at(to, bytes)));
         if before.resident_bytes() != after.resident_bytes() {
             let page = to / PAGE_BYTES;
-            self.tally.reject(Unclassified { page, before: None, after: None, traps: 0 });
+            self.classifier.reject(Unclassified { page, before: None, after: None, traps: 0 });
         }
         self.note_resident();
     }
@@ -455,7 +455,7 @@ impl Observer {
             let Some(changed) = self.changed(frame) else { return };
             let states = self.snapshot.frame(frame);
             if states[0] == Some(PageState::Hugetlb) {
-                self.tally.installs.hugetlb += u64::from(changed.contains(&true));
+                self.classifier.installs.hugetlb += u64::from(changed.contains(&true));
                 continue;
             }
             let was_there = pages_of(frame)
@@ -463,7 +463,7 @@ impl Observer {
                 // If the call split a huge page, single pages of it are copied.
                 .map(|(page, &state)| pages.contains(&page) && matches!(state, Some(PageState::Base | PageState::Thp)));
             let copied = was_there.zip(changed).filter(|&(was_there, changed)| was_there && changed).count();
-            self.tally.installs.cow += copied as u64;
+            self.classifier.installs.cow += copied as u64;
         }
     }
 

@@ -191,7 +191,7 @@ impl ProcessorTimeProbe {
 struct SampledHeap {
     /// Never dropped, as in a measured run.
     heap: ManuallyDrop<Native<Counted>>,
-    gauge: ProcessorTimeProbe,
+    time_probe: ProcessorTimeProbe,
     children: Children,
 }
 
@@ -202,11 +202,11 @@ impl WindowDriver for SampledHeap {
     }
 
     fn batch_begins(&mut self) {
-        self.gauge.resume();
+        self.time_probe.resume();
     }
 
     fn batch_done(&mut self) {
-        self.gauge.pause();
+        self.time_probe.pause();
     }
 
     fn stop(&mut self, _events: u64) -> Result<(), ChildError> {
@@ -218,7 +218,7 @@ impl WindowDriver for SampledHeap {
     }
 
     fn fork(&mut self, step: ForkStep) -> Result<(), ChildError> {
-        self.gauge.pause();
+        self.time_probe.pause();
         // Waiting for a child is not page work.
         match step {
             ForkStep::Exit(number) => self.children.exit(number),
@@ -228,7 +228,7 @@ impl WindowDriver for SampledHeap {
                     .map_err(ChildError::system("keep memory from a child"))?;
             }
         }
-        self.gauge.resume();
+        self.time_probe.resume();
         if let ForkStep::Fork(number) = step {
             self.children.fork(number);
         }
@@ -287,20 +287,20 @@ pub(crate) fn run(
     probe: SystemProbe,
 ) -> Result<Report, ChildError> {
     let ready = ready(&plan, trace);
-    let mut gauge = ProcessorTimeProbe::open(probe)?;
+    let mut time_probe = ProcessorTimeProbe::open(probe)?;
     let children = Children::none();
     prefault(MeasuredHeap::Reservation);
     let warm_up_s = warm(up)?.as_secs_f64();
-    if let ProcessorTimeProbe::Modes { modes, .. } = &gauge {
+    if let ProcessorTimeProbe::Modes { modes, .. } = &time_probe {
         modes.enable();
         desynchronise_sampling();
     }
-    gauge.resume();
+    time_probe.resume();
     let heap = ManuallyDrop::new(open(plan, Counted::default(), ready, touch, |_| {})?);
-    gauge.pause();
-    let mut sampled = SampledHeap { heap, gauge, children };
+    time_probe.pause();
+    let mut sampled = SampledHeap { heap, time_probe, children };
     drive(trace, &mut sampled)?;
-    Ok(Report::System(match sampled.gauge {
+    Ok(Report::System(match sampled.time_probe {
         ProcessorTimeProbe::Clock { spent, .. } => {
             SystemRun { cpu_s: spent.as_secs_f64(), warm_up_s, ..SystemRun::default() }
         }
