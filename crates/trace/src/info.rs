@@ -1,20 +1,20 @@
 //! Statistics of a trace, in one pass and O(peak live objects) memory.
 
+mod builder;
 mod lifetimes;
 mod log_histogram;
 mod over_time;
 mod sites;
 mod sizes;
-mod tally;
 mod threads;
 
 use crate::error::TraceError;
 use crate::header::{Clock, Origin, Quality, TouchKnowledge};
 use crate::memory_policy::MemoryPolicy;
 use crate::source::EventSource;
+use builder::InfoBuilder;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use tally::Tally;
 
 pub use lifetimes::Lifetimes;
 pub use log_histogram::LogQuantiles;
@@ -167,12 +167,12 @@ impl Info {
     /// The errors of the source.
     pub fn of(source: &mut dyn EventSource) -> Result<Self, TraceError> {
         source.rewind()?;
-        let mut tally = Tally::new(source);
+        let mut builder = InfoBuilder::new(source);
         while let Some(batch) = source.next_batch()? {
             for event in batch {
-                tally.add(event);
+                builder.add(event);
             }
         }
-        Ok(tally.finish())
+        Ok(builder.finish())
     }
 }

@@ -26,7 +26,7 @@ pub(super) struct Live {
     pub(super) bytes_before: u64,
 }
 
-pub(super) struct Tally {
+pub(super) struct InfoBuilder {
     info: Info,
     sizes: Sizes,
     lifetimes: LifetimeTally,
@@ -39,7 +39,7 @@ pub(super) struct Tally {
     over_time: OverTime,
 }
 
-impl Tally {
+impl InfoBuilder {
     pub(super) fn new(source: &dyn EventSource) -> Self {
         let summary = source.summary();
         let info = Info {
@@ -88,7 +88,7 @@ impl Tally {
         let point = |k: u64| (u128::from(k) * u128::from(summary.events) / u128::from(TIMELINE_POINTS)) as u64;
         let mut points: Vec<u64> = (1..=TIMELINE_POINTS).rev().map(point).collect();
         points.dedup();
-        Tally {
+        InfoBuilder {
             info,
             sizes: Sizes::default(),
             lifetimes: LifetimeTally::default(),

@@ -1,7 +1,7 @@
 //! Lifetimes of objects, in time and in allocated bytes.
 
+use super::builder::Live;
 use super::log_histogram::{LogHistogram, LogQuantiles};
-use super::tally::Live;
 use serde::Serialize;
 
 /// Lifetimes of freed objects. Objects live at the end are not included: see [`super::Info::live_objects_end`].

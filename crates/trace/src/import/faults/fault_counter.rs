@@ -24,7 +24,7 @@ const THREADS_MAX: usize = 1 << 20;
 const MOMENTS_MAX: usize = 64;
 
 /// Collects the report while a script is read.
-pub(super) struct Tally {
+pub(super) struct FaultCounter {
     /// The selected process, or the first that faulted.
     process: Option<u64>,
     /// Process of each thread that the script announced.
@@ -46,8 +46,8 @@ pub(super) struct Tally {
     report: FaultReport,
 }
 
-impl Tally {
-    pub(super) fn new(process: Option<u64>) -> Tally {
+impl FaultCounter {
+    pub(super) fn new(process: Option<u64>) -> FaultCounter {
         let report = FaultReport {
             member: None,
             lines: 0,
@@ -68,7 +68,7 @@ impl Tally {
             code: Vec::new(),
             timeline: Vec::new(),
         };
-        Tally {
+        FaultCounter {
             process,
             threads: HashMap::new(),
             mappings: HashMap::new(),
@@ -286,7 +286,7 @@ impl Tally {
     }
 
     /// Checks at the end that the input was usable.
-    pub(super) fn settle(&self) -> Result<(), Failure> {
+    pub(super) fn check_usable(&self) -> Result<(), Failure> {
         if self.report.faults == 0 {
             return Err(match self.process.filter(|_| self.report.other_process_faults > 0) {
                 Some(process) => {

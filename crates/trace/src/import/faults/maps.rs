@@ -2,15 +2,15 @@
 
 use super::super::failure::Failure;
 use super::super::input::{Input, Lines};
+use super::fault_counter::FaultCounter;
 use super::line::Mapping;
-use super::tally::Tally;
 
 /// Reads all mappings; they apply from before the script begins.
-pub(super) fn read(input: &mut Input, tally: &mut Tally) -> Result<(), Failure> {
+pub(super) fn read(input: &mut Input, fault_counter: &mut FaultCounter) -> Result<(), Failure> {
     while let Some(line) = input.line(Lines::Strict)? {
         let mapping = mapping(line);
         let bad = || Failure::new("not a line of /proc/PID/maps", "copy that file while the program runs");
-        tally.add_known(mapping.ok_or_else(bad)?)?;
+        fault_counter.add_known(mapping.ok_or_else(bad)?)?;
     }
     Ok(())
 }

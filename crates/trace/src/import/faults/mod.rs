@@ -4,12 +4,12 @@
 //! in the script (`--show-mmap-events`) or in a copy of `/proc/PID/maps`. Memory use grows with the pages
 //! and mappings of the program, not with the length of the script.
 
+mod fault_counter;
 mod line;
 mod mappings;
 mod maps;
 mod pages;
 mod report;
-mod tally;
 
 use super::failure::Failure;
 use super::input::{Input, Lines};
@@ -17,8 +17,8 @@ use super::open::{self, Container};
 use crate::error::TraceError;
 use std::path::{Path, PathBuf};
 
+use fault_counter::FaultCounter;
 pub use report::{CodeRow, FaultReport, MappingRow, Moment, Reasons, RegionKind, RegionRow};
-use tally::Tally;
 
 /// Options.
 #[derive(Clone, Debug, Default)]
@@ -38,20 +38,20 @@ const REMEDY: &str = "record with `perf record -e page-faults -c1 -d`, print wit
 /// # Errors
 /// Unreadable input, a line without time or address, or no fault at all. Each error names file and line, and says what to do.
 pub fn read(path: &Path, options: &FaultOptions) -> Result<FaultReport, TraceError> {
-    let mut tally = Tally::new(options.process);
+    let mut fault_counter = FaultCounter::new(options.process);
     if let Some(maps) = &options.maps {
-        with_input(maps, &mut |input| maps::read(input, &mut tally))?;
+        with_input(maps, &mut |input| maps::read(input, &mut fault_counter))?;
     }
     let (mut lines, mut member) = (0, None);
     with_input(path, &mut |input| {
         member = input.member().map(str::to_string);
         while let Some(text) = input.line(Lines::Mixed)? {
-            tally.take(line::parse(text)?)?;
+            fault_counter.take(line::parse(text)?)?;
         }
         lines = input.lines_read();
-        tally.settle()
+        fault_counter.check_usable()
     })?;
-    let mut report = tally.report();
+    let mut report = fault_counter.report();
     (report.lines, report.member) = (lines, member);
     Ok(report)
 }
