@@ -242,7 +242,7 @@ impl Process {
         unsafe { session::open_file(&*self.path.get(), self.name.get(), flags) }
     }
 
-    /// Starts numbering events; a stream beside the log shows the position of each number.
+    /// Starts numbering events; a stream next to the log shows the position of each number.
     fn begin_numbers(&'static self) {
         // SAFETY: only the starting thread comes here, after the path was written.
         let mut path = unsafe { *self.path.get() };
@@ -277,8 +277,8 @@ impl Process {
         }
     }
 
-    /// Opens another file of this process beside its log, with another suffix; negative on failure.
-    pub fn open_beside(&self, suffix: &str) -> c_int {
+    /// Opens another file of this process next to its log, with another suffix; negative on failure.
+    pub fn open_next_to_log(&self, suffix: &str) -> c_int {
         // SAFETY: the path was written before READY and does not change.
         let mut path = unsafe { *self.path.get() };
         let end = path.iter().position(|&byte| byte == 0).unwrap_or(0);
@@ -303,7 +303,7 @@ impl Process {
         self.name.get()
     }
 
-    /// Path of another file of this process beside its log, with a number and another suffix, zero-terminated.
+    /// Path of another file of this process next to its log, with a number and another suffix, zero-terminated.
     pub fn numbered_path(&self, number: u32, suffix: &str) -> Option<[u8; PATH_BYTES]> {
         // SAFETY: the path was written before READY and does not change.
         let mut path = unsafe { *self.path.get() };

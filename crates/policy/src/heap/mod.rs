@@ -93,7 +93,7 @@ pub struct Ready<M: Memory> {
 impl<M: Memory> ThreadHeap<M> {
     const FITS: () = assert!(
         size_of::<ThreadHeap<M>>() as u64 + 192 <= HEAP_BYTES,
-        "the heap, the backend's data beside it, its mark and its message queue occupy the same pages in every backend"
+        "the heap, the backend's data next to it, its mark and its message queue occupy the same pages in every backend"
     );
 
     /// The empty heap, a sentinel for threads without a heap: every request and free takes the slow path.

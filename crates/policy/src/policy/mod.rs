@@ -50,7 +50,7 @@ pub struct Policy {
     pub purge_delay_ns: u64,
     /// Whether single empty spans are purged even where huge pages are requested (with [`Huge::Never`] they always are).
     pub purge_spans: bool,
-    /// Empty slabs kept per size class beside the active one.
+    /// Empty slabs kept per size class besides the active one.
     pub warm_slabs: u32,
     /// How SuperSlabs are mapped and aligned.
     pub align: Align,

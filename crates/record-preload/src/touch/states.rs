@@ -1,4 +1,4 @@
-//! The final state of each page, read from the kernel when its object is freed, and stored in a file beside the log.
+//! The final state of each page, read from the kernel when its object is freed, and stored in a file next to the log.
 
 use core::cell::Cell;
 use core::ptr::null_mut;
@@ -199,7 +199,7 @@ impl States {
 
     /// Maps a part of the file and reserves its disk space.
     fn map_file(&self, offset: u64, bytes: usize) -> *mut u8 {
-        let Some(fd) = Process::current().map(|process| process.open_beside(TOUCHED_SUFFIX)).filter(|&fd| fd >= 0)
+        let Some(fd) = Process::current().map(|process| process.open_next_to_log(TOUCHED_SUFFIX)).filter(|&fd| fd >= 0)
         else {
             return null_mut();
         };
