@@ -54,7 +54,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.purge_pool(now_ns);
     }
 
-    /// Purges at once everything that is waiting for its purge delay.
+    /// Purges everything that is waiting for its purge delay.
     pub fn purge_now(&self, heap: Option<&mut ThreadHeap<M>>) {
         if let Some(heap) = heap {
             on_slow_path(heap, |heap| self.purge_spans_due(heap, u64::MAX));
