@@ -1,6 +1,8 @@
 //! The page frames of pages at the last scan, recorded since a fork. A page whose frame changed was copied.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::ptr::NonNull;
 
 use crate::page_snapshot::FRAME_PAGES;
 use hksim_linux_probe::PAGE_BYTES;
@@ -49,10 +51,35 @@ impl ForkFrames {
 
 /// Drains this processor's folio batches. The kernel processes `MADV_FREE` in batches of 31 folios, and a pending batch
 /// holds a reference to each. A write to such a page after a fork then copies it, even if the child has exited. Other work
-/// on the processor also drains batches, so results would vary without this call.
-pub(crate) fn drain_folio_batches() {
-    let here = 0u8;
-    let page = std::ptr::from_ref(&here).map_addr(|at| at & !(PAGE_BYTES as usize - 1));
-    // SAFETY: the advice keeps the contents of this stack page. The kernel drains its batches before it examines the page.
-    unsafe { libc::madvise(page.cast_mut().cast(), PAGE_BYTES as usize, libc::MADV_COLD) };
+/// on the processor also drains batches, so results would vary without this.
+#[derive(Debug)]
+pub(crate) struct BatchDrain {
+    /// A page that is mapped but never present. `MADV_COLD` drains the batches before it examines pages, and there is
+    /// nothing to examine. On a page of the stack it could split a large folio and replace its zero-filled pages.
+    page: NonNull<libc::c_void>,
+}
+
+impl BatchDrain {
+    /// # Errors
+    /// No page can be mapped.
+    pub(crate) fn new() -> io::Result<BatchDrain> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let map = unsafe { libc::mmap(std::ptr::null_mut(), PAGE_BYTES as usize, libc::PROT_NONE, flags, -1, 0) };
+        let page = NonNull::new(map).filter(|_| map != libc::MAP_FAILED);
+        page.map(|page| BatchDrain { page }).ok_or_else(io::Error::last_os_error)
+    }
+
+    /// Drains the batches of the processor that the calling thread is on.
+    pub(crate) fn drain(&self) {
+        // SAFETY: the page is this value's own, and is never accessed.
+        unsafe { libc::madvise(self.page.as_ptr(), PAGE_BYTES as usize, libc::MADV_COLD) };
+    }
+}
+
+impl Drop for BatchDrain {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own.
+        unsafe { libc::munmap(self.page.as_ptr(), PAGE_BYTES as usize) };
+    }
 }

@@ -191,9 +191,9 @@ pub(crate) fn measured(
     let ready = ready(&plan, trace);
     let marks = Vec::with_capacity(trace.stops.len());
     let children = Children::none();
+    let os = ObservedOs::new(observer).map_err(ChildError::system("map a page"))?;
     prefault(MeasuredHeap::Reservation);
     let before = Usage::now();
-    let os = ObservedOs::new(observer);
     os.observer().borrow_mut().begin();
     let located = |memory: &MmapMemory<ObservedOs>| {
         memory.os().observer().borrow_mut().locate(memory.base().as_ptr() as u64);

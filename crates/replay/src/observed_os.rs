@@ -1,6 +1,7 @@
 //! System calls, with a page-table scan before and after each.
 
 use std::cell::{Cell, RefCell};
+use std::io;
 use std::ptr::NonNull;
 
 use hksim_native::Os;
@@ -8,7 +9,7 @@ use hksim_policy::Errno;
 use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
 
 use crate::calls::Counted;
-use crate::fork_frames::drain_folio_batches;
+use crate::fork_frames::BatchDrain;
 use crate::observer::Observer;
 use crate::usage::Usage;
 
@@ -18,11 +19,19 @@ pub(crate) struct ObservedOs {
     observer: RefCell<Observer>,
     /// Whether the kernel populates new mappings because the program called `mlockall(MCL_FUTURE)`.
     locks_future: Cell<bool>,
+    batch_drain: BatchDrain,
 }
 
 impl ObservedOs {
-    pub(crate) fn new(observer: Observer) -> ObservedOs {
-        ObservedOs { counted: Counted::default(), observer: RefCell::new(observer), locks_future: Cell::new(false) }
+    /// # Errors
+    /// No page can be mapped.
+    pub(crate) fn new(observer: Observer) -> io::Result<ObservedOs> {
+        Ok(ObservedOs {
+            counted: Counted::default(),
+            observer: RefCell::new(observer),
+            locks_future: Cell::new(false),
+            batch_drain: BatchDrain::new()?,
+        })
     }
 
     /// The observer.
@@ -110,7 +119,7 @@ impl Os for ObservedOs {
             // Locked memory is not freed.
             Advice::Free if result.is_err() => observer.after_call(address(at), bytes as u64),
             Advice::Free => {
-                drain_folio_batches();
+                self.batch_drain.drain();
                 observer.after_free(address(at), bytes as u64);
             }
             Advice::HugePage | Advice::NoHugePage => {
