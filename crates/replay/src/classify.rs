@@ -104,8 +104,8 @@ impl InstallClassifier {
         }
     }
 
-    /// Reclassifies pages that a call populated since `before` as folios of `folio_pages` pages, if there were fewer faults
-    /// than pages and this size is on. Returns whether this explains the call's `faults`.
+    /// Reclassifies pages that a call populated since `before` as folios of `folio_pages` pages, if there were fewer
+    /// faults than pages and this size is on. Returns whether this explains the call's `faults`.
     pub(crate) fn join_populated(&mut self, before: &ByKind, faults: u64, folio_pages: Option<u64>) -> bool {
         let surplus = (self.installs.total() - before.total()).checked_sub(faults);
         let (surplus, folio_pages) = match (surplus, folio_pages) {
@@ -123,8 +123,8 @@ impl InstallClassifier {
         true
     }
 
-    /// Counts the installs of a collapse, which takes neither trap nor fault: each new huge page is an install, and other
-    /// pages stay.
+    /// Counts the installs of a collapse, which takes neither trap nor fault: each new huge page is an install, and
+    /// other pages stay.
     fn collapsed(&mut self, first_page: u64, before: &Frame, after: &Frame) {
         match (whole(before), whole(after)) {
             (None, Some(PageState::Thp)) => self.installs.thp += 1,

@@ -48,11 +48,12 @@ impl ForkFrames {
 }
 
 /// Drains this processor's folio batches. The kernel processes `MADV_FREE` in batches of 31 folios, and a pending batch
-/// holds a reference to each. A write to such a page after a fork then copies it, even if the child has exited. Other work
-/// on the processor also drains batches, so results would vary without this call.
+/// holds a reference to each. A write to such a page after a fork then copies it, even if the child has exited. Other
+/// work on the processor also drains batches, so results would vary without this call.
 pub(crate) fn drain_folio_batches() {
     let here = 0u8;
     let page = std::ptr::from_ref(&here).map_addr(|at| at & !(PAGE_BYTES as usize - 1));
-    // SAFETY: the advice keeps the contents of this stack page. The kernel drains its batches before it examines the page.
+    // SAFETY: the advice keeps the contents of this stack page. The kernel drains its batches before it examines the
+    // page.
     unsafe { libc::madvise(page.cast_mut().cast(), PAGE_BYTES as usize, libc::MADV_COLD) };
 }

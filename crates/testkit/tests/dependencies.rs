@@ -1,5 +1,5 @@
-//! Rules for dependencies: licences, sources, duplicate versions, Rust versions. They are checked with `cargo metadata`, so
-//! that they hold without cargo-deny, too, and are verified independently of it.
+//! Rules for dependencies: licences, sources, duplicate versions, Rust versions. They are checked with `cargo
+//! metadata`, so that they hold without cargo-deny, too, and are verified independently of it.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,8 +54,8 @@ fn is_ours(package: &Value) -> bool {
     package["source"].is_null()
 }
 
-/// Whether the licences in `allowed` satisfy an SPDX expression. AND binds more tightly than OR; old manifests write `/`
-/// for OR.
+/// Whether the licences in `allowed` satisfy an SPDX expression. AND binds more tightly than OR; old manifests write
+/// `/` for OR.
 fn is_met(expression: &str, allowed: &BTreeSet<String>) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let mut words: Vec<&str> = spaced.split_whitespace().rev().collect();

@@ -1,6 +1,7 @@
 //! Every fuzz target on its seeds and on mutations of them, without a nightly toolchain.
 //!
-//! `HKSIM_FUZZ_INPUTS` is the number of mutations per target, and `HKSIM_FUZZ_SEED` their seed. A failing input is kept.
+//! `HKSIM_FUZZ_INPUTS` is the number of mutations per target, and `HKSIM_FUZZ_SEED` their seed. A failing input is
+//! kept.
 
 #[path = "../../../fuzz/src/lib.rs"]
 mod bodies;

@@ -206,7 +206,8 @@ fn the_server_has_its_documented_properties() {
         }
         eprintln!("{parameters:?}: {kinds:?} peak {peak} cross {cross} left {live_bytes}");
         if parameters.seed == 42 {
-            // Equal on every machine. Change this only with the generator: the headers of old traces then describe other traces.
+            // Equal on every machine. Change this only with the generator: the headers of old traces then describe
+            // other traces.
             assert_eq!((events.len(), peak, cross), (400_055, 33_629_873, 22_314));
         }
         assert_eq!(marks, [0, 1, 2, 3]);

@@ -149,8 +149,8 @@ fn a_cut_runs_on_the_heap_it_had() {
 /// Start and end of the bytes written, then of the bytes read.
 type Hulls = [Option<(u64, u64)>; 2];
 
-/// The accesses to each object that is live at the end, truncated to its size at each resize. An access that reads and writes
-/// counts as a write.
+/// The accesses to each object that is live at the end, truncated to its size at each resize. An access that reads and
+/// writes counts as a write.
 fn touched(events: &[Event]) -> BTreeMap<u64, Hulls> {
     let hull = |accesses: &[(u64, u64, Access)], wanted: Access| {
         let of_kind = || accesses.iter().filter(|(from, to, access)| from < to && *access == wanted);

@@ -1,4 +1,5 @@
-//! Which requests reuse present memory. The tests count the SuperSlabs ever used, that is, memory that had to be made present.
+//! Which requests reuse present memory. The tests count the SuperSlabs ever used, that is, memory that had to be made
+//! present.
 
 use hksim_policy::memory::Block;
 use hksim_policy::vocabulary::{Align, Huge, Prefault};

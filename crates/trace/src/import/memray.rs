@@ -1,7 +1,7 @@
 //! memray's files of all allocations (`memray run`), version 13: a header, then records of one byte and numbers.
 //!
-//! A number is a varint; most are differences from the last of their kind. Records are written under one lock: a free before
-//! the call, an allocation after it, a realloc as a free and an allocation after it.
+//! A number is a varint; most are differences from the last of their kind. Records are written under one lock: a free
+//! before the call, an allocation after it, a realloc as a free and an allocation after it.
 
 use super::Format;
 use super::failure::Failure;
