@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn refaults_are_classified_by_the_amount_given_back() {
+    fn refaults_are_classified_by_the_returned_amount() {
         const MIB: u64 = 1 << 20;
         let mut refaults = Refaults::default();
         [1, 7 * MIB, 8 * MIB, 15 * MIB, 16 * MIB, 127 * MIB, 128 * MIB, 1 << 50]

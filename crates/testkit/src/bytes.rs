@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_and_links_are_those_of_a_plain_array() {
+    fn bytes_and_links_agree_with_a_plain_array() {
         let mut random = Random::new(1);
         let mut bytes = Bytes::new(PAGES * PAGE_BYTES);
         let mut array = vec![0; (PAGES * PAGE_BYTES) as usize];

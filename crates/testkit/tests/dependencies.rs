@@ -103,7 +103,7 @@ fn version(text: &str) -> Vec<u32> {
 }
 
 #[test]
-fn expressions_are_read_as_spdx_means_them() {
+fn spdx_expressions_are_evaluated_correctly() {
     let allowed: BTreeSet<String> = ["MIT", "Zlib", "Apache-2.0 WITH LLVM-exception"].map(String::from).into();
     for met in
         ["MIT", "MIT/Apache-2.0", "GPL-3.0 OR MIT", "(MIT OR GPL-3.0) AND Zlib", "Apache-2.0 WITH LLVM-exception"]
@@ -139,7 +139,7 @@ fn everything_else_comes_from_crates_io() {
 }
 
 #[test]
-fn duplicate_versions_are_those_stated() {
+fn duplicate_versions_are_listed_in_deny_toml() {
     let mut versions: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for package in packages() {
         versions.entry(text(&package, "name").into()).or_default().insert(text(&package, "version").into());

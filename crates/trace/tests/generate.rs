@@ -43,7 +43,7 @@ fn events_of(workload: &Workload) -> Vec<Event> {
 }
 
 #[test]
-fn random_mixed_is_the_naive_one() {
+fn random_mixed_matches_the_naive_generator() {
     let base = RandomMixed { cycles: 20_000, ..RandomMixed::default() };
     let variants = [
         base.clone(),

@@ -197,7 +197,7 @@ fn lz4_frames_are_opened() {
 
 /// memray itself, if installed: the counts agree with those of its own reader.
 #[test]
-fn memray_is_read_as_it_writes() {
+fn memray_files_have_the_counts_of_its_own_reader() {
     const PROGRAM: &str = "import json, threading
 def work():
     kept = [bytes(3000 + i) for i in range(500)]
@@ -279,7 +279,7 @@ fn heaptrack(folder: &Path, arguments: &str) -> Option<PathBuf> {
 }
 
 #[test]
-fn heaptrack_is_read_as_it_writes() {
+fn heaptrack_files_have_the_counts_of_its_own_reader() {
     for arguments in ["-r ", ""] {
         let folder = tempfile::tempdir().unwrap();
         let Some(file) = heaptrack(folder.path(), arguments) else { return };

@@ -125,7 +125,7 @@ fn events_of(range: Range<u64>) -> Part {
 }
 
 #[test]
-fn a_cut_runs_on_the_heap_it_had() {
+fn a_cut_begins_with_the_live_heap() {
     for (seed, from, to) in [(1, 0, 700), (2, 300, 900), (3, 999, 1000), (4, 500, 5000)] {
         let sample = Sample::without_fork_ends(seed, 1000);
         let mut cut = Cut::new(events_of(from..to), LiveAtStart::Allocate);

@@ -131,7 +131,7 @@ fn bytehound_shows_the_calls_of_the_program() {
 
 /// valgrind's own summary of the heap is a second oracle.
 #[test]
-fn valgrind_sums_up_the_same() {
+fn valgrinds_summary_agrees() {
     for name in ["valgrind.txt", "valgrind-odd.txt"] {
         let text = std::fs::read_to_string(data(name)).unwrap();
         check_valgrind_summary(&Folder::new(), &data(name), &text);

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_no_faults_are_told_apart() {
+    fn other_lines_are_distinguished_from_faults() {
         let what = |line| match parse(line) {
             Ok(Line::Record { what, .. }) => what,
             other => panic!("{line}: {other:?}"),
