@@ -138,7 +138,7 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
     }
     sink.quality.foreign_lines += state.mappings;
     if !has_trailer {
-        sink.note("the file has no end mark: the program was killed, or the file cut".to_string());
+        sink.note("the file has no end mark: the program was killed, or the file is truncated".to_string());
     }
     Ok(())
 }
