@@ -15,7 +15,7 @@ import zstandard
 MAGIC = b"\x89HKT\r\n\x1a\n"
 SECTION = struct.Struct("<4sIIIQIIQII")
 CALLS = "malloc calloc realloc reallocarray posix_memalign aligned_alloc memalign valloc pvalloc".split()
-BIRTHS = ["none", "first", "all", "watched", "read", "read-then-write"]
+INITIAL_TOUCHES = ["none", "first", "all", "watched", "read", "read-then-write"]
 POLICIES = ["thp-disable", "mlockall", "personality"]
 NAMES = {
     6: "free", 7: "alloc", 8: "realloc", 9: "realloc_free", 10: "realloc_unknown", 11: "free_null",
@@ -120,7 +120,7 @@ class Trace:
                 if SIZE in fields:
                     fields["site"] = next(sites, 0)
                 if code < 6:
-                    fields.update(call=CALLS[code // 3], birth=BIRTHS[code % 3], align_log2=0)
+                    fields.update(call=CALLS[code // 3], birth=INITIAL_TOUCHES[code % 3], align_log2=0)
                 if code == 23:
                     detail = fields.pop(DETAIL)
                     fields.update(policy=POLICIES[detail & 15], inherited=bool(detail >> 4 & 1))
@@ -129,7 +129,7 @@ class Trace:
                 if DETAIL in fields:
                     detail = fields.pop(DETAIL)
                     calls = CALLS if code in (7, 14) else CALLS[2:]
-                    fields.update(call=calls[detail & 15], birth=BIRTHS[detail >> 4 & 15], align_log2=detail >> 8)
+                    fields.update(call=calls[detail & 15], birth=INITIAL_TOUCHES[detail >> 4 & 15], align_log2=detail >> 8)
                 if code < 6 or code in (7, 10):
                     if not dead:
                         dead.append(used)

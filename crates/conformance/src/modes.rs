@@ -213,7 +213,7 @@ mod tests {
 
     /// The restored value is the configured one. `/proc/sys/vm` shows it if the default huge page size is 2 MiB.
     #[test]
-    fn the_pool_that_was_set_is_known() {
+    fn the_configured_pool_size_is_read() {
         let huge_page = text("/proc/meminfo").unwrap_or_default();
         if !huge_page.lines().any(|line| line.starts_with("Hugepagesize:") && line.ends_with(" 2048 kB")) {
             return eprintln!("skipped: no pool of 2 MiB pages, or not the usual one");

@@ -9,8 +9,8 @@ use serde::Serialize;
 use crate::profile::{Cost, CostError, FOOTPRINTS, Footprint, Operation, Profile};
 
 /// Allowance for effects that are not counted: the state of the caches and the placement of pages. The dispersion of
-/// rounds has the same causes, so a price has the wider of the two ranges. Calibration loops have the caches to themselves:
-/// real costs are seldom much lower, and more often higher.
+/// rounds has the same causes, so a price has the wider of the two ranges. Calibration loops have the caches to
+/// themselves: real costs are seldom much lower, and more often higher.
 const UNCOUNTED_BELOW: f64 = 0.14;
 const UNCOUNTED_ABOVE: f64 = 0.27;
 
@@ -32,8 +32,8 @@ pub struct Locality {
 }
 
 impl Locality {
-    /// The footprints around an amount of memory, as [`around`]. For touches after much other work, a small amount counts
-    /// as 32 MiB.
+    /// The footprints around an amount of memory, as [`around`]. For touches after much other work, a small amount
+    /// counts as 32 MiB.
     fn around(self, bytes: u64) -> impl Iterator<Item = (&'static Footprint, f64)> {
         let part =
             |bytes: u64, part: f64| around(bytes).into_iter().map(move |(footprint, share)| (footprint, share * part));
@@ -122,7 +122,8 @@ impl Work {
         }
     }
 
-    /// Counts first touches with this much memory passing through the caches: the peak, or the amount that was returned.
+    /// Counts first touches with this much memory passing through the caches: the peak, or the amount that was
+    /// returned.
     pub fn add_first_touches(&mut self, touch: FirstTouch, number: u64, footprint_bytes: u64) {
         if number == 0 {
             return;

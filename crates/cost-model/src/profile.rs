@@ -169,8 +169,8 @@ pub struct Cost {
     pub median_ns: f64,
     /// The upper quartile.
     pub high_ns: f64,
-    /// The part of the measured processor time that these figures contain: the kernel's share, or all of it if sampling was
-    /// not permitted or the operation runs in user mode only (`memset_resident`).
+    /// The part of the measured processor time that these figures contain: the kernel's share, or all of it if sampling
+    /// was not permitted or the operation runs in user mode only (`memset_resident`).
     pub kernel_share: f64,
     /// Rounds.
     pub rounds: u32,

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn several_children_live_at_once_and_some_for_no_event() {
+    fn children_may_overlap_or_exit_immediately() {
         use ForkStep::{Exit, Fork};
         let expected = [(1, Fork(0)), (2, Fork(1)), (3, Exit(1)), (3, Fork(2)), (3, Exit(2)), (4, Exit(0))];
         assert_eq!(steps(&[(1, 4), (2, 3), (3, 3)]), expected);

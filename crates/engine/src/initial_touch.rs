@@ -15,7 +15,8 @@ pub trait BlockAccess {
     fn write(&self, offset: u64, bytes: u64);
 }
 
-/// Touches the new bytes of an allocated or grown block. Returns the end of the touched range, 0 if nothing was touched.
+/// Touches the new bytes of an allocated or grown block. Returns the end of the touched range, 0 if nothing was
+/// touched.
 #[inline(always)]
 pub fn touch_new_bytes(block: &impl BlockAccess, new: Range<u64>, initial_touch: InitialTouch) -> u64 {
     let Range { start, end } = new;
@@ -40,8 +41,8 @@ pub fn touch_new_bytes(block: &impl BlockAccess, new: Range<u64>, initial_touch:
     end
 }
 
-/// The same for touches that differ on the two sides of a page boundary, if there is one in the block. Returns the number
-/// of bytes touched.
+/// The same for touches that differ on the two sides of a page boundary, if there is one in the block. Returns the
+/// number of bytes touched.
 #[inline(never)]
 fn touch_by_page(block: &impl BlockAccess, new: Range<u64>, sides: PageTouches) -> u64 {
     let boundary = PAGE_BYTES - block.page_offset() % PAGE_BYTES;

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn difference_is_that_of_single_pages() {
+    fn differences_agree_with_single_pages() {
         let mut seed = 0x2545_F491_4F6C_DD1Du64;
         let mut draw = |below: u64| {
             seed ^= seed << 13;

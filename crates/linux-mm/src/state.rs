@@ -277,7 +277,7 @@ mod tests {
     use crate::{Access, Advice, Content, KernelConfig, MapFlags};
 
     #[test]
-    fn a_folio_that_was_moved_in_part_is_at_two_places() {
+    fn a_partly_moved_folio_is_in_two_places() {
         let mut kernel = Kernel::new(KernelConfig::default());
         let mapped = 4 * PMD_PAGES..6 * PMD_PAGES;
         assert!(kernel.map(mapped.clone(), MapFlags::READ_WRITE).result.is_ok());

@@ -1,8 +1,8 @@
 //! DAMON, the kernel's access monitor, if it is enabled.
 //!
-//! Its threads (`kdamond.N`) clear the accessed bit of pages of their choice, and hold a reference to each page while they do. A fault
-//! at the same time finds its entry changed, does nothing, and is taken again. A page that they hold is copied after a
-//! fork, even if no other process has it.
+//! Its threads (`kdamond.N`) clear the accessed bit of pages of their choice, and hold a reference to each page while
+//! they do. A fault at the same time finds its entry changed, does nothing, and is taken again. A page that they hold
+//! is copied after a fork, even if no other process has it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

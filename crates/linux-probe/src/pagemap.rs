@@ -81,7 +81,8 @@ impl PageMap {
             Categories { all_of: IS_PRESENT, returned: IS_PRESENT | IS_ZERO | IS_HUGE, ..Categories::default() };
         let (start, end) = (first_page * PAGE_BYTES, end_page * PAGE_BYTES);
         let mut request = Scan::new(start, end, categories, &mut self.regions);
-        // SAFETY: the kernel writes at most the requested number of regions into our own array, and updates the request.
+        // SAFETY: the kernel writes at most the requested number of regions into our own array, and updates the
+        // request.
         let got = unsafe { libc::ioctl(self.file.as_raw_fd(), PAGEMAP_SCAN as _, &raw mut request) };
         if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got as usize) }
     }

@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn the_names_are_those_of_this_kernel() {
+    fn this_kernel_has_the_counters() {
         if !fs::exists(THP).is_ok_and(|exists| exists) {
             return eprintln!("skipped: a kernel without huge pages may do without compaction");
         }

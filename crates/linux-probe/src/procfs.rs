@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_whole_wherever_a_read_ends() {
+    fn lines_are_complete_wherever_a_read_ends() {
         let long = "x".repeat(3 * LINE_BYTES);
         let text = format!(
             "1000-3000 rw-p 00000000 00:00 0 {long}\nLazyFree:  8 kB\nPss: 1 kB\n\n3000-4000 r--p\nLazyFree: 4 kB\n\

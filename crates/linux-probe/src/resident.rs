@@ -1,5 +1,5 @@
-//! Memory for the replay's own tables that takes no page fault while faults are counted. (The replay's `prefault.rs` does the
-//! same for code, data and stack.)
+//! Memory for the replay's own tables that takes no page fault while faults are counted. (The replay's `prefault.rs`
+//! does the same for code, data and stack.)
 
 use std::io;
 use std::ops::{Deref, DerefMut};

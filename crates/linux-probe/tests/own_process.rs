@@ -59,7 +59,7 @@ impl Drop for Map {
 }
 
 #[test]
-fn a_scan_tells_what_was_read_and_written() {
+fn a_scan_distinguishes_read_and_written_pages() {
     let mut scans = match PageMap::open() {
         Ok(scans) => scans,
         Err(why) => return eprintln!("skipped: no page-table scans: {why}"),
@@ -95,7 +95,7 @@ fn traps_come_with_their_addresses() {
 }
 
 #[test]
-fn maps_are_counted_where_they_begin() {
+fn mappings_are_counted_by_start_address() {
     let mut maps = ProcText::open("/proc/self/maps").expect("every process has maps");
     let map = Map::new();
     let start = map.0 as u64;

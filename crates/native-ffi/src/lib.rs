@@ -1,7 +1,7 @@
 //! The C interface of the native allocator: a shared object for `LD_PRELOAD`.
 //!
-//! The semantics are glibc's: `malloc(0)` returns a block, `realloc(p, 0)` frees, errors set `errno`. This is a separate crate, so that
-//! linking the rlib never replaces a program's `malloc`.
+//! The semantics are glibc's: `malloc(0)` returns a block, `realloc(p, 0)` frees, errors set `errno`. This is a
+//! separate crate, so that linking the rlib never replaces a program's `malloc`.
 
 mod info;
 mod locks;

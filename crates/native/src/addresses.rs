@@ -135,7 +135,7 @@ mod tests {
 
     /// Compares with a `BTreeMap`, with near and far addresses, until slots have been reused many times.
     #[test]
-    fn finds_what_is_bound_and_nothing_else() {
+    fn finds_exactly_the_bound_addresses() {
         let geometry = RunGeometry::new(&Policy::default()).unwrap();
         let addresses = Addresses::new(&Layout::new(&geometry, 64 << 20).with_align(Align::Trim));
         let mut bound: BTreeMap<u32, u64> = BTreeMap::new();

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_mapped_and_may_be_accessed_is_made_present() {
+    fn all_accessible_mapped_pages_are_made_present() {
         for (unmapped, forbidden) in [(&[][..], &[][..]), (&[0, 17, 18, 63], &[]), (&[5], &[0, 40, 63]), (&[], &[31])] {
             let pages = pages(unmapped, forbidden);
             if lock(Pages { start: pages.start + PAGE, count: 1 }, Locking::Present) == Err(Errno(libc::EPERM)) {
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_an_error_and_the_search_for_it_is_short() {
+    fn a_limit_is_an_error_and_is_found_quickly() {
         let pages = pages(&[3], &[]);
         let calls = RefCell::new(0);
         // Half of the pages may be locked.

@@ -4,9 +4,9 @@
 //!     cargo bench -p hksim-policy --bench endurance -- --program 0x4d00000153
 //!
 //! Prints progress every ten seconds. Exits with status 1 at the first failure and names the seed of the program. A
-//! SuperSlab that is still in use when no block is live is also a failure. `--program` runs only the program of this seed.
-//! Programs are independent, so the results and the first failure depend only on `--ops` and `--seed`. `--jobs` (default:
-//! all cores) only changes the running time. The digest covers the addresses of all allocated blocks.
+//! SuperSlab that is still in use when no block is live is also a failure. `--program` runs only the program of this
+//! seed. Programs are independent, so the results and the first failure depend only on `--ops` and `--seed`. `--jobs`
+//! (default: all cores) only changes the running time. The digest covers the addresses of all allocated blocks.
 
 use std::panic::catch_unwind;
 use std::process::ExitCode;
@@ -138,8 +138,8 @@ impl Programs {
         played.unwrap_or_else(|_| Err(format!("the panic in seed {seed:#x}, reported above")))
     }
 
-    /// Runs one program after another until none is left or one has failed. Numbers are taken in order, so the lowest failing
-    /// program always runs to its end before a later failure can end the run.
+    /// Runs one program after another until none is left or one has failed. Numbers are taken in order, so the lowest
+    /// failing program always runs to its end before a later failure can end the run.
     fn play_in_turn(&self, played: &Sender<Played>) {
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);

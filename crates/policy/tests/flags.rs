@@ -16,7 +16,7 @@ fn random_word(flag: &Flag, random: &mut Random) -> String {
 }
 
 #[test]
-fn a_policy_is_its_flags() {
+fn a_policy_round_trips_through_its_flags() {
     let seed = 0x7_0000;
     eprintln!("seed {seed:#x}");
     let mut random = Random::new(seed);

@@ -1,5 +1,5 @@
-//! Random programs on random designs: compares the policy with the independent naive model, on a memory that checks every access. Each
-//! failure names the seed that reproduces it.
+//! Random programs on random designs: compares the policy with the independent naive model, on a memory that checks
+//! every access. Each failure names the seed that reproduces it.
 
 use hksim_policy::vocabulary::{Huge, Prefault, Purge};
 use hksim_policy::{ConstGeometry, Geometry, Policy, ProcessConfig};

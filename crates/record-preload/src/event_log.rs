@@ -24,7 +24,8 @@ pub const WORDS_OFFSET: usize = 8 << 10;
 pub const CHUNK_WORDS: usize = (CHUNK_BYTES - WORDS_OFFSET) / 8;
 /// Bytes of a thread buffer before its nested records.
 pub const NESTED_OFFSET: usize = 64;
-/// Maximum number of nested records of a thread buffer. A signal handler writes them if it interrupted the recorder itself.
+/// Maximum number of nested records of a thread buffer. A signal handler writes them if it interrupted the recorder
+/// itself.
 pub const NESTED_RECORDS: usize = (WORDS_OFFSET - NESTED_OFFSET) / (8 * ESCAPE_WORDS);
 /// Bytes of the control page.
 pub const CONTROL_BYTES: usize = 4096;

@@ -424,8 +424,8 @@ impl Process {
             return false;
         };
         let rest = chunk.get(size_of::<ChunkHeader>()..).unwrap_or_default();
-        // SAFETY: the chunk is mapped, CHUNK_BYTES long as a thread buffer's is, and this call's alone. Without a kind it does not
-        // count, so that comes last.
+        // SAFETY: the chunk is mapped, CHUNK_BYTES long as a thread buffer's is, and this call's alone. Without a kind
+        // it does not count, so that comes last.
         unsafe {
             drained.add(size_of::<ChunkHeader>()).copy_from_nonoverlapping(rest.as_ptr(), rest.len());
             let to = drained.cast::<ChunkHeader>();

@@ -1,7 +1,7 @@
 //! The functions that the program would call without the recorder.
 //!
-//! They are found with `dlsym(RTLD_NEXT)` at the first call. So the program gets its own allocator, if it is linked with
-//! one or one is preloaded after the recorder. (`__libc_malloc` would mix two heaps.)
+//! They are found with `dlsym(RTLD_NEXT)` at the first call. So the program gets its own allocator, if it is linked
+//! with one or one is preloaded after the recorder. (`__libc_malloc` would mix two heaps.)
 
 use core::ffi::CStr;
 use core::hint::black_box;
@@ -40,7 +40,8 @@ macro_rules! real_functions {
             if LOOKED_UP.swap(true, Ordering::Acquire) {
                 return;
             }
-            // SAFETY: null is None, and anything else is the address of the C function of that name, which has this type.
+            // SAFETY: null is None, and anything else is the address of the C function of that name, which has this
+            // type.
             let found = unsafe {
                 Functions { $($name: core::mem::transmute::<*mut c_void, Option<$type>>(find($symbol)),)* }
             };

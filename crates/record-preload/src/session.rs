@@ -42,7 +42,8 @@ pub fn path() -> Option<&'static CStr> {
 
 /// The value of an environment variable, or null. The name must be zero-terminated.
 fn variable(name: &[u8]) -> *const c_char {
-    // SAFETY: the name ends with a zero byte. Nothing else changes the environment: this runs when the object is loaded.
+    // SAFETY: the name ends with a zero byte. Nothing else changes the environment: this runs when the object is
+    // loaded.
     unsafe { libc::getenv(name.as_ptr().cast()) }
 }
 

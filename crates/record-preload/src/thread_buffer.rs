@@ -289,7 +289,8 @@ impl ThreadBuffer {
         let mut cursor = self.cursor();
         // SAFETY: only the owner touches its regions, and only while busy.
         let regions = unsafe { &mut *self.regions.get() };
-        // SAFETY: the cursor is below the limit, so RECORD_WORDS words from it are in the chunk, which belongs to this buffer.
+        // SAFETY: the cursor is below the limit, so RECORD_WORDS words from it are in the chunk, which belongs to this
+        // buffer.
         unsafe {
             let mut at = words_of(self.header.get()).add(words(cursor));
             if record.site != 0 {
@@ -486,7 +487,8 @@ impl ThreadBuffer {
     /// Copies the fill to a drained chunk of the log and starts the next fill; `event_log.rs` explains the order.
     fn drain(&self, process: &Process) {
         let (cursor, header) = (self.cursor(), self.header.get());
-        // SAFETY: the chunk is mapped; a handler writes only its nested area, which the reader of a drained chunk ignores.
+        // SAFETY: the chunk is mapped; a handler writes only its nested area, which the reader of a drained chunk
+        // ignores.
         let chunk = unsafe { slice::from_raw_parts(header.cast::<u8>(), CHUNK_BYTES) };
         // SAFETY: as above.
         let header = ChunkHeader { kind: CHUNK_DRAINED, ..unsafe { *header } };

@@ -25,7 +25,8 @@ const SIGNAL_RBP: u64 = 120;
 const SIGNAL_RSP: u64 = 160;
 const SIGNAL_RIP: u64 = 168;
 
-/// Call addresses, innermost first: of the call instruction's last byte, or of the instruction that a signal interrupted.
+/// Call addresses, innermost first: of the call instruction's last byte, or of the instruction that a signal
+/// interrupted.
 pub struct Stack {
     addresses: [MaybeUninit<u64>; DEPTH_MAX],
     depth: usize,

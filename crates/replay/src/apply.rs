@@ -1,5 +1,5 @@
-//! Performs an event on an allocator with the interface of `malloc`. All runs use it except the ordered native ones, which
-//! use the driver shared with the simulator. Both touch blocks by the same rules.
+//! Performs an event on an allocator with the interface of `malloc`. All runs use it except the ordered native ones,
+//! which use the driver shared with the simulator. Both touch blocks by the same rules.
 
 use hksim_engine::{BlockAccess, TouchRule, touch_new_bytes};
 use hksim_trace::event::{Access, AllocCall, InitialTouch, Op, ReallocCall};

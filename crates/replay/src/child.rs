@@ -20,9 +20,9 @@ use crate::system;
 use crate::threaded::Threaded;
 use crate::window::PreparedTrace;
 
-/// The child's `main`, which a program calls if its first argument is [`CHILD_ARGUMENT`](crate::CHILD_ARGUMENT). It reads
-/// the job from standard input, performs the run, and reports on standard output. A program whose global allocator is
-/// [`HarnessMemory`](crate::HarnessMemory) starts the child before `main` instead.
+/// The child's `main`, which a program calls if its first argument is [`CHILD_ARGUMENT`](crate::CHILD_ARGUMENT). It
+/// reads the job from standard input, performs the run, and reports on standard output. A program whose global
+/// allocator is [`HarnessMemory`](crate::HarnessMemory) starts the child before `main` instead.
 pub fn child_main() -> ExitCode {
     if child_exit_code() == libc::EXIT_SUCCESS { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -104,8 +104,8 @@ impl InstallClassifier {
         }
     }
 
-    /// Reclassifies pages that a call populated since `before` as folios of `folio_pages` pages, if there were fewer faults
-    /// than pages and this size is on. Returns whether this explains the call's `faults`.
+    /// Reclassifies pages that a call populated since `before` as folios of `folio_pages` pages, if there were fewer
+    /// faults than pages and this size is on. Returns whether this explains the call's `faults`.
     pub(crate) fn join_populated(&mut self, before: &ByKind, faults: u64, folio_pages: Option<u64>) -> bool {
         let surplus = (self.installs.total() - before.total()).checked_sub(faults);
         let (surplus, folio_pages) = match (surplus, folio_pages) {
@@ -123,8 +123,8 @@ impl InstallClassifier {
         true
     }
 
-    /// Counts the installs of a collapse, which takes neither trap nor fault: each new huge page is an install, and other
-    /// pages stay.
+    /// Counts the installs of a collapse, which takes neither trap nor fault: each new huge page is an install, and
+    /// other pages stay.
     fn collapsed(&mut self, first_page: u64, before: &Frame, after: &Frame) {
         match (whole(before), whole(after)) {
             (None, Some(PageState::Thp)) => self.installs.thp += 1,
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_fork_a_page_is_copied_or_taken_back() {
+    fn after_a_fork_a_page_is_copied_or_reused() {
         let base = frame(0..2, PageState::Base);
         let thp = frame(0..FRAME_PAGES, PageState::Thp);
         let run = |before: &Frame, after: &Frame, trapped: &[usize], changed: &[usize]| {
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_that_one_trap_made_are_folios() {
+    fn groups_installed_by_one_trap_are_folios() {
         // Two 64K folios side by side, and one page alone.
         let mut after = frame(16..48, PageState::Base);
         after[100] = Some(PageState::Base);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn folios_that_the_kernel_tells_count_once_each() {
+    fn reported_folios_count_once_each() {
         let mut parts = [FolioPart::Single; FRAME_PAGES];
         for folio in [16..32usize, 64..128] {
             parts[folio.clone()].fill(FolioPart::Tail);
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_collapse_makes_huge_pages_and_nothing_else() {
+    fn a_collapse_installs_only_huge_pages() {
         let thp = frame(0..FRAME_PAGES, PageState::Thp);
         let collapsed = |before: &Frame, after: &Frame| {
             let mut classifier = InstallClassifier::new();

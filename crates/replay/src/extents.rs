@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_those_of_single_pages() {
+    fn ranges_agree_with_single_pages() {
         const PAGES: u64 = 64;
         let mut extents = Extents::new(PAGES as usize).unwrap();
         let mut plain = [false; PAGES as usize];
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_is_counted() {
+    fn ranges_that_do_not_fit_are_counted() {
         let mut extents = Extents::new(2).unwrap();
         [1, 3, 5].into_iter().for_each(|page| extents.add(page..page + 1));
         assert_eq!((extents.len(), extents.left_out(), extents.contains(5)), (2, 1, false));

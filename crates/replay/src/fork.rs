@@ -1,7 +1,7 @@
 //! A real, idle child that is forked during a replay.
 //!
-//! The child inherits only the heap and the program's code, without stack and data. The parent's other memory is therefore
-//! not write-protected, and all faults caused by the fork are the heap's.
+//! The child inherits only the heap and the program's code, without stack and data. The parent's other memory is
+//! therefore not write-protected, and all faults caused by the fork are the heap's.
 
 use std::io;
 
@@ -16,9 +16,9 @@ impl IdleChild {
     pub(crate) fn fork() -> io::Result<IdleChild> {
         let got: i64;
         let parent = std::process::id();
-        // SAFETY: in the parent, only the named registers are clobbered. The child never leaves these instructions. It requests
-        // a signal at its parent's death, exits if the parent has already died, closes its files, and sleeps. It touches
-        // neither stack nor data, which it does not have. System calls preserve r8.
+        // SAFETY: in the parent, only the named registers are clobbered. The child never leaves these instructions. It
+        // requests a signal at its parent's death, exits if the parent has already died, closes its files, and sleeps.
+        // It touches neither stack nor data, which it does not have. System calls preserve r8.
         unsafe {
             std::arch::asm!(
                 "syscall",

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_of_the_reservation_and_others_have_entries_of_their_own() {
+    fn frames_inside_and_outside_the_reservation_have_separate_entries() {
         let mut index = FrameIndex::new(10, 64).unwrap();
         index.locate(1000);
         let others = (0..64u64).map(|n| 0x3FF_0000 + n * n);

@@ -1,7 +1,7 @@
 //! The harness's memory: separate mappings, so that a replay measures a `malloc` without other blocks.
 //!
-//! A replay runs in a process of hksim. If its tables and buffers were blocks of the measured `malloc`, their frees would
-//! leave free neighbours, grow its bins, and raise glibc's threshold for mappings.
+//! A replay runs in a process of hksim. If its tables and buffers were blocks of the measured `malloc`, their frees
+//! would leave free neighbours, grow its bins, and raise glibc's threshold for mappings.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
@@ -15,8 +15,8 @@ use hksim_linux_probe::resident::make_resident;
 use crate::child::child_exit_code;
 use crate::parent::CHILD_ARGUMENT;
 
-/// The global allocator of a program that replays. It is [`System`], except in the children of [`replay`](crate::replay),
-/// where it serves all Rust requests from separate mappings.
+/// The global allocator of a program that replays. It is [`System`], except in the children of
+/// [`replay`](crate::replay), where it serves all Rust requests from separate mappings.
 ///
 /// These children start before `main`, because the start of the standard library uses `malloc`.
 #[derive(Debug)]

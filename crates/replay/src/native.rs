@@ -60,7 +60,8 @@ pub(crate) fn tables<O: Os>(trace: &PreparedTrace) -> Tables<MmapMemory<O>> {
     tables
 }
 
-/// Creates the memory and the allocator, as the first step in the window. Calls `located` with the address of the memory.
+/// Creates the memory and the allocator, as the first step in the window. Calls `located` with the address of the
+/// memory.
 pub(crate) fn open<O: Os>(
     plan: PreparedPolicy,
     os: O,

@@ -262,8 +262,8 @@ impl Observer {
         self.note_resident();
     }
 
-    /// Observes `MADV_FREE`. It splits huge pages that are partly in the range: their zero-filled pages are replaced by the
-    /// zero page (R10), even in parts that are in another frame.
+    /// Observes `MADV_FREE`. It splits huge pages that are partly in the range: their zero-filled pages are replaced by
+    /// the zero page (R10), even in parts that are in another frame.
     pub(crate) fn after_free(&mut self, start: u64, bytes: u64) {
         let pages = pages_at(start, bytes);
         if self.split_folios.overlaps(&pages) {
@@ -364,8 +364,8 @@ impl Observer {
         bytes
     }
 
-    /// Scans all memory again, passes on every run of pages with its page name, and compares it with the snapshot. `pieces`
-    /// map page names to pages of the address space, in the order of names.
+    /// Scans all memory again, passes on every run of pages with its page name, and compares it with the snapshot.
+    /// `pieces` map page names to pages of the address space, in the order of names.
     pub(crate) fn mark_pages(
         &mut self,
         events: u64,
@@ -446,7 +446,8 @@ impl Observer {
         Some(self.fork_frames.as_mut()?.changed(&self.page_map, frame, pages_of(frame).start))
     }
 
-    /// Counts the pages of a range that were present before a populating call and that it copied. Call it before the scan.
+    /// Counts the pages of a range that were present before a populating call and that it copied. Call it before the
+    /// scan.
     fn count_copied(&mut self, pages: &Range<u64>) {
         for frame in frames_of(pages) {
             if !self.snapshot.is_known(frame) {

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_a_move_cuts_are_torn() {
+    fn frames_that_a_move_divides_have_split_folios() {
         let mut split_folios = SplitFolios::new(100).unwrap();
         split_folios.moved(0..4 * FRAME, 10 * FRAME..14 * FRAME);
         assert_eq!(frames(&split_folios), [], "huge pages moved whole");
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_move_by_less_than_a_frame_tears_all() {
+    fn a_move_by_less_than_a_frame_divides_all_folios() {
         let mut split_folios = SplitFolios::new(100).unwrap();
         split_folios.moved(0..3 * FRAME, 10 * FRAME + 256..13 * FRAME + 256);
         assert_eq!(frames(&split_folios), vec![10..14]);

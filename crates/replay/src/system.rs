@@ -1,7 +1,7 @@
 //! Measures the kernel's part of a replay's processor time.
 //!
-//! The kernel's accounting samples a process at each tick, which is too coarse for runs of a few milliseconds. Here a run
-//! is sampled 4 000 times per second and repeated until there are enough samples.
+//! The kernel's accounting samples a process at each tick, which is too coarse for runs of a few milliseconds. Here a
+//! run is sampled 4 000 times per second and repeated until there are enough samples.
 
 use hksim_policy::PreparedPolicy;
 use std::hash::{BuildHasher, RandomState};
@@ -40,8 +40,8 @@ pub struct SystemRun {
     pub idle_kernel_samples: u64,
     /// Samples in the loop itself.
     pub idle_user_samples: u64,
-    /// Processor seconds of the last pass over the memory of the [`WarmUp`], right before the run; 0 without a warm-up or
-    /// in a sampled run.
+    /// Processor seconds of the last pass over the memory of the [`WarmUp`], right before the run; 0 without a warm-up
+    /// or in a sampled run.
     pub warm_up_s: f64,
 }
 
@@ -88,8 +88,8 @@ impl SystemRuns {
         median(self.0.iter().filter(|run| run.cpu_s > 0.0).map(of))
     }
 
-    /// The share of the window that the kernel spends on the program's requests, and its standard error. The kernel's share
-    /// of a loop without system calls is subtracted.
+    /// The share of the window that the kernel spends on the program's requests, and its standard error. The kernel's
+    /// share of a loop without system calls is subtracted.
     fn share(&self) -> Option<(f64, f64)> {
         let (kernel, user) = (self.sum(|run| run.kernel_samples), self.sum(|run| run.user_samples));
         let (idle_kernel, idle_user) = (self.sum(|run| run.idle_kernel_samples), self.sum(|run| run.idle_user_samples));
@@ -157,7 +157,8 @@ enum ProcessorTimeProbe {
     /// The time so far, and the start of the current interval.
     Clock { spent: Duration, since: Duration },
     /// Samples of the mode. Samples outside the window are discarded, because switching sampling off and on takes more
-    /// kernel time than many batches. The clock is not read here: each reading is a system call, which would be sampled.
+    /// kernel time than many batches. The clock is not read here: each reading is a system call, which would be
+    /// sampled.
     Modes { modes: CpuModes, samples: ModeSamples },
 }
 
@@ -236,16 +237,16 @@ impl WindowDriver for SampledHeap {
     }
 }
 
-/// Waits for a random part of the sampling period. Otherwise no run is ever sampled in its first 250 us, when a short run
-/// takes most of its faults.
+/// Waits for a random part of the sampling period. Otherwise no run is ever sampled in its first 250 us, when a short
+/// run takes most of its faults.
 fn desynchronise_sampling() {
     let random = RandomState::new().hash_one(0);
     let until = thread_time() + Duration::from_nanos(random % SAMPLE_PERIOD.as_nanos() as u64);
     while thread_time() < until {}
 }
 
-/// Touches and releases the memory of the warm-up until it is warm. Returns the processor time of the last pass, or 0 if
-/// the hugetlb pool lacks free pages.
+/// Touches and releases the memory of the warm-up until it is warm. Returns the processor time of the last pass, or 0
+/// if the hugetlb pool lacks free pages.
 fn warm(up: WarmUp) -> Result<Duration, ChildError> {
     let failed = || ChildError::system("warm up");
     let mut spent = Duration::ZERO;

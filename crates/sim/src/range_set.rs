@@ -61,7 +61,7 @@ mod tests {
 
     /// Compared with a set of single numbers.
     #[test]
-    fn it_holds_what_a_plain_set_holds() {
+    fn it_equals_a_set_of_single_numbers() {
         let (mut ranges, mut plain, mut state) = (RangeSet::default(), HashSet::new(), 7u64);
         for step in 0..20_000 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

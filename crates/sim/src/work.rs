@@ -63,9 +63,9 @@ impl FaultSpacing {
     }
 }
 
-/// Histogram of refaults (installs of memory that the process had before) by the amount of memory that was returned to the
-/// kernel and not refaulted since: less than 8 MiB, 8 to 16, and so on by doubling, 128 MiB and more. Memory that was
-/// returned last is refaulted first, so this amount is a lower bound for the memory that passed through the caches.
+/// Histogram of refaults (installs of memory that the process had before) by the amount of memory that was returned to
+/// the kernel and not refaulted since: less than 8 MiB, 8 to 16, and so on by doubling, 128 MiB and more. Memory that
+/// was returned last is refaulted first, so this amount is a lower bound for the memory that passed through the caches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Refaults([u64; Refaults::NUMBER]);
@@ -82,8 +82,8 @@ impl Refaults {
         }
     }
 
-    /// For each class, the middle of its range of returned bytes (for the last class, as if it ended at double its start),
-    /// and the number of installs.
+    /// For each class, the middle of its range of returned bytes (for the last class, as if it ended at double its
+    /// start), and the number of installs.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
         self.0.iter().enumerate().map(|(class, &installs)| {
             let least_bytes = if class == 0 { 0 } else { Refaults::FIRST_BYTES << (class - 1) };
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn refaults_are_classified_by_the_amount_given_back() {
+    fn refaults_are_classified_by_the_returned_amount() {
         const MIB: u64 = 1 << 20;
         let mut refaults = Refaults::default();
         [1, 7 * MIB, 8 * MIB, 15 * MIB, 16 * MIB, 127 * MIB, 128 * MIB, 1 << 50]

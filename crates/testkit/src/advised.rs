@@ -27,8 +27,8 @@ impl Advised {
         advised[from.start as usize..from.end as usize].fill(None);
     }
 
-    /// Checks that the advice for SuperSlabs in use agrees with the arena table. Returns the number of SuperSlabs with small
-    /// pages.
+    /// Checks that the advice for SuperSlabs in use agrees with the arena table. Returns the number of SuperSlabs with
+    /// small pages.
     ///
     /// # Errors
     /// Describes the first SuperSlab that disagrees.

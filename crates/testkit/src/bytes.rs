@@ -50,8 +50,8 @@ enum Contents {
 pub(crate) struct Bytes {
     pages: Vec<Contents>,
     backing: Vec<Backing>,
-    /// Unused pages for reuse. If they were freed, the process's allocator would release their memory, and each new page
-    /// would cost a fault.
+    /// Unused pages for reuse. If they were freed, the process's allocator would release their memory, and each new
+    /// page would cost a fault.
     spare: Vec<Box<Page>>,
 }
 
@@ -88,8 +88,8 @@ impl Bytes {
         }
     }
 
-    /// Models `MADV_FREE`: each page is dropped, keeps its contents, or has arbitrary contents, at random. Links on them
-    /// become invalid, because the allocator must not rely on any of this.
+    /// Models `MADV_FREE`: each page is dropped, keeps its contents, or has arbitrary contents, at random. Links on
+    /// them become invalid, because the allocator must not rely on any of this.
     pub(crate) fn free_pages(&mut self, pages: Range<u64>, random: &mut Random) {
         for page in pages.start as usize..pages.end as usize {
             match &mut self.pages[page] {
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_and_links_are_those_of_a_plain_array() {
+    fn bytes_and_links_agree_with_a_plain_array() {
         let mut random = Random::new(1);
         let mut bytes = Bytes::new(PAGES * PAGE_BYTES);
         let mut array = vec![0; (PAGES * PAGE_BYTES) as usize];

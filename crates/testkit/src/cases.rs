@@ -6,8 +6,8 @@ use std::process::ExitCode;
 /// A case; `Err` has the reason why this machine cannot run it.
 pub type Case = fn() -> Result<(), String>;
 
-/// Runs the cases one by one, in order, and prints a line of totals. If an argument is not an option, runs only the cases
-/// with this argument in their names.
+/// Runs the cases one by one, in order, and prints a line of totals. If an argument is not an option, runs only the
+/// cases with this argument in their names.
 pub fn run(cases: &[(&str, Case)], arguments: &[String]) -> ExitCode {
     let filter = arguments.iter().find(|argument| !argument.starts_with('-'));
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);

@@ -84,7 +84,8 @@ impl Mappings {
         }
     }
 
-    /// Checks that the SuperSlabs of an arena range are contiguous in the address space, as a system call on it requires.
+    /// Checks that the SuperSlabs of an arena range are contiguous in the address space, as a system call on it
+    /// requires.
     #[track_caller]
     pub(crate) fn expect_side_by_side(&self, start: u64, bytes: u64) {
         let ordinals =

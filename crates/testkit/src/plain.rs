@@ -128,8 +128,8 @@ impl<W: Word + Default> PlainMemory<W> {
         self.links_read.get()
     }
 
-    /// Checks that the advice for SuperSlabs in use agrees with the arena table. Returns the number of SuperSlabs with small
-    /// pages. Meaningless once a call has failed.
+    /// Checks that the advice for SuperSlabs in use agrees with the arena table. Returns the number of SuperSlabs with
+    /// small pages. Meaningless once a call has failed.
     ///
     /// # Errors
     /// Describes the first SuperSlab that disagrees.

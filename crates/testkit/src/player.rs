@@ -16,8 +16,8 @@ use crate::{Failing, NaiveModel, PlainMemory, Random};
 const WHOLE_BYTES_MAX: u64 = 128 << 10;
 /// Size of each end.
 const END_BYTES: u64 = 16 << 10;
-/// Maximum number of links that [`CheckSchedule::Spaced`] checks read per operation. Otherwise a few heaps with long lists
-/// took most of the time. With this limit and the next, checks take a third of it, and nine of ten still run.
+/// Maximum number of links that [`CheckSchedule::Spaced`] checks read per operation. Otherwise a few heaps with long
+/// lists took most of the time. With this limit and the next, checks take a third of it, and nine of ten still run.
 const LINKS_PER_OPERATION: u64 = 200;
 /// Maximum number of bytes that [`CheckSchedule::Spaced`] checks compare per operation.
 const BYTES_PER_OPERATION: u64 = 32 << 10;
@@ -223,7 +223,8 @@ impl<G: Geometry> Player<G> {
         if end > u64::from(mem.ordinals()) << shift {
             return Err(format!("{request:?} is served at {start:#x}, {usable_bytes} bytes, beyond the arena"));
         }
-        // The model works with offsets in the arena. The address of a separately mapped SuperSlab must be aligned alike.
+        // The model works with offsets in the arena. The address of a separately mapped SuperSlab must be aligned
+        // alike.
         if (mem.address(block) ^ start) & (request.align - 1) != 0 {
             return Err(format!("{request:?} is served at address {:#x}", mem.address(block)));
         }

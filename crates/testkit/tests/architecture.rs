@@ -94,7 +94,7 @@ fn all_sources() -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_crate_keeps_to_its_arrows() {
+fn crates_depend_only_on_allowed_crates() {
     let known: BTreeSet<String> = ARROWS.iter().map(|(krate, _)| krate.to_string()).collect();
     assert_eq!(known, crates(), "ARROWS names every crate");
     for (krate, allowed) in ARROWS {
@@ -106,7 +106,7 @@ fn every_crate_keeps_to_its_arrows() {
 }
 
 #[test]
-fn the_two_worlds_never_meet_below_the_command_line() {
+fn simulation_and_measurement_meet_only_in_the_command() {
     for (krate, other) in [("sim", "native"), ("native", "sim"), ("sim", "replay"), ("replay", "sim")] {
         let sections = manifest(krate);
         for kind in ["dependencies", "dev-dependencies", "build-dependencies"] {
@@ -137,7 +137,7 @@ fn the_policy_has_no_std_no_unsafe_no_clock() {
 }
 
 #[test]
-fn files_fit_the_head() {
+fn files_are_short() {
     for file in all_sources() {
         let lines = fs::read_to_string(&file).expect("a readable source").lines().count();
         assert!(lines <= FILE_LINES_MAX, "{}: {lines} lines, at most {FILE_LINES_MAX}", file.display());
@@ -169,7 +169,7 @@ fn functions(text: &str) -> Vec<(usize, usize)> {
 }
 
 #[test]
-fn functions_fit_the_head() {
+fn functions_are_short() {
     let mut measured = 0;
     for file in all_sources() {
         let text = fs::read_to_string(&file).expect("a readable source");

@@ -1,5 +1,5 @@
-//! Rules for dependencies: licences, sources, duplicate versions, Rust versions. They are checked with `cargo metadata`, so
-//! that they hold without cargo-deny, too, and are verified independently of it.
+//! Rules for dependencies: licences, sources, duplicate versions, Rust versions. They are checked with `cargo
+//! metadata`, so that they hold without cargo-deny, too, and are verified independently of it.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,8 +54,8 @@ fn is_ours(package: &Value) -> bool {
     package["source"].is_null()
 }
 
-/// Whether the licences in `allowed` satisfy an SPDX expression. AND binds more tightly than OR; old manifests write `/`
-/// for OR.
+/// Whether the licences in `allowed` satisfy an SPDX expression. AND binds more tightly than OR; old manifests write
+/// `/` for OR.
 fn is_met(expression: &str, allowed: &BTreeSet<String>) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let mut words: Vec<&str> = spaced.split_whitespace().rev().collect();
@@ -103,7 +103,7 @@ fn version(text: &str) -> Vec<u32> {
 }
 
 #[test]
-fn expressions_are_read_as_spdx_means_them() {
+fn spdx_expressions_are_evaluated_correctly() {
     let allowed: BTreeSet<String> = ["MIT", "Zlib", "Apache-2.0 WITH LLVM-exception"].map(String::from).into();
     for met in
         ["MIT", "MIT/Apache-2.0", "GPL-3.0 OR MIT", "(MIT OR GPL-3.0) AND Zlib", "Apache-2.0 WITH LLVM-exception"]
@@ -139,7 +139,7 @@ fn everything_else_comes_from_crates_io() {
 }
 
 #[test]
-fn duplicate_versions_are_those_stated() {
+fn duplicate_versions_are_listed_in_deny_toml() {
     let mut versions: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for package in packages() {
         versions.entry(text(&package, "name").into()).or_default().insert(text(&package, "version").into());

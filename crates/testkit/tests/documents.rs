@@ -1,5 +1,5 @@
-//! Rules for the manuals: every link and anchor resolves, every page is in the book, and pages named in source exist. So
-//! does everything that ARCHITECTURE.md and the lab's list of tests name.
+//! Rules for the manuals: every link and anchor resolves, every page is in the book, and pages named in source exist.
+//! So does everything that ARCHITECTURE.md and the lab's list of tests name.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -264,8 +264,8 @@ fn is_declared(span: &str, folders: &[PathBuf]) -> bool {
     })
 }
 
-/// Names on a page about the tree that do not exist: paths, types, crates at the start of a table's row. A type in a row
-/// with paths must be declared in one of them.
+/// Names on a page about the tree that do not exist: paths, types, crates at the start of a table's row. A type in a
+/// row with paths must be declared in one of them.
 fn stale_names(page: &str) -> Vec<String> {
     let crates = root().join("crates");
     let mut stale = Vec::new();
@@ -308,7 +308,8 @@ fn stale_names_are_found() {
     assert_eq!(stale_names(bad), ["polity", "Driver", "Use::Found", "Geometries", "sim/src/hooks.rs"]);
 }
 
-/// Code spans `module::test` of `page` without such a test in a file `module.rs` of a crate's tests; `module::*` is the file.
+/// Code spans `module::test` of `page` without such a test in a file `module.rs` of a crate's tests; `module::*` is the
+/// file.
 fn stale_tests(page: &str) -> Vec<String> {
     let mut sources = Vec::new();
     for entry in fs::read_dir(root().join("crates")).expect("the crates folder") {

@@ -1,5 +1,5 @@
-//! The driver must place every object alike on three memories: the simulator's, mmap, and plain vectors. This is checked
-//! event by event under random policies. Failures print the seed.
+//! The driver must place every object alike on three memories: the simulator's, mmap, and plain vectors. This is
+//! checked event by event under random policies. Failures print the seed.
 
 #[path = "common/designs.rs"]
 mod designs;

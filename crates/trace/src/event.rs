@@ -67,9 +67,11 @@ impl ReallocCall {
     }
 }
 
-/// The first accesses to a new block, known at its allocation. For a realloc: the first accesses to the bytes that it added.
+/// The first accesses to a new block, known at its allocation. For a realloc: the first accesses to the bytes that it
+/// added.
 ///
-/// Meaningful only where the trace's touch knowledge is not `assumed`. Recorders that do not watch accesses write `None`.
+/// Meaningful only where the trace's touch knowledge is not `assumed`. Recorders that do not watch accesses write
+/// `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum InitialTouch {
@@ -85,8 +87,8 @@ pub enum InitialTouch {
     Read,
     /// Every byte read once, then written once.
     ReadThenWrite,
-    /// The block spans two pages and was accessed differently on each. Assigned from profiles while a trace is read; never stored
-    /// in a file.
+    /// The block spans two pages and was accessed differently on each. Assigned from profiles while a trace is read;
+    /// never stored in a file.
     PerPage(PageTouches),
 }
 
@@ -101,8 +103,8 @@ impl InitialTouch {
         InitialTouch::ReadThenWrite,
     ];
 
-    /// The accesses to a block on one page that correspond to these on two pages: those on the first page, then those on the
-    /// second.
+    /// The accesses to a block on one page that correspond to these on two pages: those on the first page, then those
+    /// on the second.
     pub fn whole(self) -> InitialTouch {
         let InitialTouch::PerPage(sides) = self else { return self };
         match (sides.first(), sides.second()) {
@@ -274,7 +276,8 @@ pub enum Op {
         /// Process id of the child.
         child_pid: u32,
     },
-    /// A forked child no longer shares its parent's memory: the child and all its descendants have exited or called exec.
+    /// A forked child no longer shares its parent's memory: the child and all its descendants have exited or called
+    /// exec.
     ForkEnd {
         /// Process id of the child, as in the [`Op::Fork`] before.
         child_pid: u32,

@@ -14,8 +14,8 @@ pub struct Header {
     pub touch: TouchKnowledge,
     /// Where the event times come from.
     pub clock: Clock,
-    /// Maximum number of consecutive events that share one clock reading and so have the time of the first of them. `None` if each event has
-    /// its own reading.
+    /// Maximum number of consecutive events that share one clock reading and so have the time of the first of them.
+    /// `None` if each event has its own reading.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_events: Option<u32>,
     /// The program that wrote the trace, with its version: `hksim 0.1.0`.
@@ -187,8 +187,8 @@ pub struct Watched {
     pub objects: u64,
     /// Their touches: the first read or write of a page, or the first write after a read.
     pub touches: u64,
-    /// Touches among them without a time, found by scanning the pages later. They are placed at the object's free if other touches
-    /// have times, else at its allocation.
+    /// Touches among them without a time, found by scanning the pages later. They are placed at the object's free if
+    /// other touches have times, else at its allocation.
     pub touches_untimed: u64,
     /// Lost page-fault events of this program and all processes that it started. Their touches were found by a scan.
     pub faults_lost: u64,
@@ -220,9 +220,10 @@ impl std::ops::Add for Watched {
 impl Quality {
     /// The share of calls known to have been made that a trace of `events` events holds unaltered: from 0 to 1.
     ///
-    /// These calls are known to be missing: lost and unfinished ones, one allocation per free of an unknown address, and one free
-    /// per address returned twice. Calls with wrong names count instead of the unknown frees where there are more of them, as some
-    /// are the missing allocations. If a recorder misses both calls of a block, nothing shows it.
+    /// These calls are known to be missing: lost and unfinished ones, one allocation per free of an unknown address,
+    /// and one free per address returned twice. Calls with wrong names count instead of the unknown frees where there
+    /// are more of them, as some are the missing allocations. If a recorder misses both calls of a block, nothing shows
+    /// it.
     pub fn share(&self, events: u64) -> f64 {
         // A file may hold any counts.
         let sum = |counts: &[u64]| counts.iter().fold(0u64, |sum, &count| sum.saturating_add(count));
@@ -259,8 +260,8 @@ impl std::ops::Add for Quality {
     }
 }
 
-/// Reads the JSON of a header or footer, which must be an object. serde alone would also accept an array of the fields' values, and
-/// read an empty array as a default footer.
+/// Reads the JSON of a header or footer, which must be an object. serde alone would also accept an array of the fields'
+/// values, and read an empty array as a default footer.
 pub(crate) fn from_json<T: serde::de::DeserializeOwned>(json: &[u8]) -> Result<T, String> {
     if !json.trim_ascii_start().starts_with(b"{") {
         return Err("it is not a JSON object".to_string());

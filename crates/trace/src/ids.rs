@@ -1,7 +1,7 @@
 //! Dense object ids, recycled last-freed-first.
 //!
-//! The writer and the reader of a trace run the same recycler. So the ids of allocations need not be stored, and every id that a
-//! reader returns is valid by construction.
+//! The writer and the reader of a trace run the same recycler. So the ids of allocations need not be stored, and every
+//! id that a reader returns is valid by construction.
 
 use crate::event::ObjectId;
 

@@ -79,7 +79,8 @@ pub struct Info {
     pub crossings: Vec<Crossing>,
     /// Live bytes and objects at evenly spaced events, the last at the end.
     pub timeline: Vec<LivePoint>,
-    /// The same over time: the first, lowest, highest and last values of 256 equal spans. For plots; not part of the JSON.
+    /// The same over time: the first, lowest, highest and last values of 256 equal spans. For plots; not part of the
+    /// JSON.
     #[serde(skip)]
     pub over_time: Vec<LivePoint>,
     /// Calls that returned no memory.
@@ -94,7 +95,8 @@ pub struct Info {
     pub forks: u64,
     /// Children whose end of memory sharing is in the trace.
     pub forks_ended: u64,
-    /// Children that still share the program's memory at the end of the trace. For the remaining children the end is unknown.
+    /// Children that still share the program's memory at the end of the trace. For the remaining children the end is
+    /// unknown.
     pub forks_outliving: u64,
     /// Changes of kernel settings for all of the program's memory, in order: the first [`PolicyChange::KEPT_MAX`].
     pub memory_policies: Vec<PolicyChange>,

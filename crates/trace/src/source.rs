@@ -26,8 +26,8 @@ pub trait EventSource {
 
     /// The checksum of the trace's file; `None` if there is no file.
     ///
-    /// It is the CRC-32 of the file header and all section headers, each without its last four bytes. Section headers hold the
-    /// checksums of the rest.
+    /// It is the CRC-32 of the file header and all section headers, each without its last four bytes. Section headers
+    /// hold the checksums of the rest.
     fn checksum(&self) -> Option<u32> {
         None
     }

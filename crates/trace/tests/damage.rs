@@ -1,5 +1,5 @@
-//! Truncated, torn, corrupted and forged files. All intact events are read, the rest is one clear error, and no length field
-//! makes the reader allocate out of proportion.
+//! Truncated, torn, corrupted and forged files. All intact events are read, the rest is one clear error, and no length
+//! field makes the reader allocate out of proportion.
 
 mod support;
 
@@ -58,7 +58,8 @@ impl Sample {
         Sample { events, bytes: std::fs::read(&path).unwrap(), folder }
     }
 
-    /// Reads modified bytes to the end. Returns the events before the first error, and the reader or the error of `open`.
+    /// Reads modified bytes to the end. Returns the events before the first error, and the reader or the error of
+    /// `open`.
     fn read(&self, bytes: &[u8]) -> Result<(Vec<Event>, Option<TraceError>, TraceReader), TraceError> {
         let path = self.folder.path().join("changed.hkt");
         std::fs::write(&path, bytes).unwrap();

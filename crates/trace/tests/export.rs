@@ -1,5 +1,5 @@
-//! The exporters: an export reads back as it was written, except for what the format cannot express. An independent reader
-//! agrees.
+//! The exporters: an export reads back as it was written, except for what the format cannot express. An independent
+//! reader agrees.
 
 mod support;
 

@@ -1,6 +1,7 @@
 //! Every fuzz target on its seeds and on mutations of them, without a nightly toolchain.
 //!
-//! `HKSIM_FUZZ_INPUTS` is the number of mutations per target, and `HKSIM_FUZZ_SEED` their seed. A failing input is kept.
+//! `HKSIM_FUZZ_INPUTS` is the number of mutations per target, and `HKSIM_FUZZ_SEED` their seed. A failing input is
+//! kept.
 
 #[path = "../../../fuzz/src/lib.rs"]
 mod bodies;
@@ -144,7 +145,7 @@ fn run(target: &Target, input: &[u8], what: &str) {
 }
 
 #[test]
-fn every_target_takes_its_seeds() {
+fn every_target_accepts_its_seeds() {
     let targets = targets();
     assert!(targets.len() >= 24, "{} targets", targets.len());
     let mut unaccepted = Vec::new();

@@ -43,7 +43,7 @@ fn events_of(workload: &Workload) -> Vec<Event> {
 }
 
 #[test]
-fn random_mixed_is_the_naive_one() {
+fn random_mixed_matches_the_naive_generator() {
     let base = RandomMixed { cycles: 20_000, ..RandomMixed::default() };
     let variants = [
         base.clone(),
@@ -206,7 +206,8 @@ fn the_server_has_its_documented_properties() {
         }
         eprintln!("{parameters:?}: {kinds:?} peak {peak} cross {cross} left {live_bytes}");
         if parameters.seed == 42 {
-            // Equal on every machine. Change this only with the generator: the headers of old traces then describe other traces.
+            // Equal on every machine. Change this only with the generator: the headers of old traces then describe
+            // other traces.
             assert_eq!((events.len(), peak, cross), (400_055, 33_629_873, 22_314));
         }
         assert_eq!(marks, [0, 1, 2, 3]);

@@ -167,7 +167,7 @@ fn containers_are_recognised_by_content() {
 }
 
 #[test]
-fn android_lines_mean_what_they_say() {
+fn android_lines_have_their_documented_meaning() {
     let folder = Folder::new();
     // Thread 2 reuses 0x10 before thread 1 logs the realloc that released it.
     let text = "1: malloc 0x10 7\n2: malloc 0x10 8 64\n1: realloc 0x20 0x10 9 128\n2: memalign 0x40 24 5\n\

@@ -33,8 +33,8 @@ const FORMATS: [(&str, &str); 13] = [
     ("bytehound-data-old", "bytehound-data"),
 ];
 
-/// Runs the encoder. Returns the events that the import of its file must give. Without Python, prints the reason and returns
-/// `None`.
+/// Runs the encoder. Returns the events that the import of its file must give. Without Python, prints the reason and
+/// returns `None`.
 fn encode(format: &str, seed: u64, file: &Path) -> Option<Vec<Value>> {
     let run = Command::new("python3").arg(ENCODER).arg(format).arg(seed.to_string()).arg(file).output();
     let Ok(ran) = run else {
@@ -197,7 +197,7 @@ fn lz4_frames_are_opened() {
 
 /// memray itself, if installed: the counts agree with those of its own reader.
 #[test]
-fn memray_is_read_as_it_writes() {
+fn memray_files_have_the_counts_of_its_own_reader() {
     const PROGRAM: &str = "import json, threading
 def work():
     kept = [bytes(3000 + i) for i in range(500)]
@@ -249,8 +249,8 @@ fn the_cut_last_line_of_a_killed_program_is_counted() {
     assert_eq!((events.len(), report.quality.unfinished_calls), (3, 1));
 }
 
-/// Compiles the program and records it with heaptrack and these arguments. Returns the file; if this is not possible, prints
-/// the reason and returns `None`.
+/// Compiles the program and records it with heaptrack and these arguments. Returns the file; if this is not possible,
+/// prints the reason and returns `None`.
 fn heaptrack(folder: &Path, arguments: &str) -> Option<PathBuf> {
     const PROGRAM: &str = "#include <stdlib.h>
         int main(void) {
@@ -279,7 +279,7 @@ fn heaptrack(folder: &Path, arguments: &str) -> Option<PathBuf> {
 }
 
 #[test]
-fn heaptrack_is_read_as_it_writes() {
+fn heaptrack_files_have_the_counts_of_its_own_reader() {
     for arguments in ["-r ", ""] {
         let folder = tempfile::tempdir().unwrap();
         let Some(file) = heaptrack(folder.path(), arguments) else { return };

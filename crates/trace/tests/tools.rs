@@ -125,7 +125,7 @@ fn events_of(range: Range<u64>) -> Part {
 }
 
 #[test]
-fn a_cut_runs_on_the_heap_it_had() {
+fn a_cut_begins_with_the_live_heap() {
     for (seed, from, to) in [(1, 0, 700), (2, 300, 900), (3, 999, 1000), (4, 500, 5000)] {
         let sample = Sample::without_fork_ends(seed, 1000);
         let mut cut = Cut::new(events_of(from..to), LiveAtStart::Allocate);
@@ -149,8 +149,8 @@ fn a_cut_runs_on_the_heap_it_had() {
 /// Start and end of the bytes written, then of the bytes read.
 type Hulls = [Option<(u64, u64)>; 2];
 
-/// The accesses to each object that is live at the end, truncated to its size at each resize. An access that reads and writes
-/// counts as a write.
+/// The accesses to each object that is live at the end, truncated to its size at each resize. An access that reads and
+/// writes counts as a write.
 fn touched(events: &[Event]) -> BTreeMap<u64, Hulls> {
     let hull = |accesses: &[(u64, u64, Access)], wanted: Access| {
         let of_kind = || accesses.iter().filter(|(from, to, access)| from < to && *access == wanted);

@@ -2,7 +2,7 @@
  *
  * Input: operations as in the scripts' form, one per line, each script ended by `end`.
  * Output, after every operation:
- *   op RET ERRNO MINFLT TRAPS                        what the call returned and cost
+ *   op RET ERRNO MINFLT TRAPS                        the result and the cost of the call
  *   st RSS HUGE LAZY VMAS PTE SPLITS [STATE COUNT]...   kB, kB, kB, count, kB, count, runs of page states
  * and after every script: `end COLLAPSED`, pages collapsed by khugepaged meanwhile.
  * Two other commands: `fill N` creates mappings elsewhere until max_map_count leaves room for N more (no output), and
@@ -98,7 +98,7 @@ static void skip(const char *what) {
     exit(0);
 }
 
-/* The whole of a /proc file into `text`. */
+/* Reads a whole /proc file into `text`. */
 static void slurp(int fd) {
     size_t length = 0;
     ssize_t n;
@@ -301,7 +301,7 @@ static void execute(void) {
 static void start_script(void) {
     munmap(ARENA, ARENA_PAGES * PAGE);
     munmap(FILLER, 1ul << 32);
-    /* Its own memory is present from then on, so that no lock of a script has to populate it. */
+    /* Makes the process's own memory present, so that no lock of a script populates it. */
     mlockall(MCL_CURRENT);
     munlockall();
     pte_before = field(status_fd, "VmPTE:");

@@ -1,8 +1,8 @@
 //! Times first touches of several amounts of memory.
 //!
-//! The cost of a fault depends on the footprint: a few pages are reused while they are still cached, many must be fetched
-//! from memory for zeroing. Before each measurement the same amount is touched and returned, as in the runs that are
-//! compared with it.
+//! The cost of a fault depends on the footprint: a few pages are reused while they are still cached, many must be
+//! fetched from memory for zeroing. Before each measurement the same amount is touched and returned, as in the runs
+//! that are compared with it.
 
 use std::time::Duration;
 

@@ -2,7 +2,8 @@
 //!
 //! Each round performs every operation once on fresh memory and reads the processor time of this thread, so preemption
 //! does not count. The effects of other load on caches and clocks remain in the figures and appear as dispersion. Only
-//! the kernel's part of the time counts, measured with [`hksim_linux_probe::cpu_modes`] as in the runs that are compared.
+//! the kernel's part of the time counts, measured with [`hksim_linux_probe::cpu_modes`] as in the runs that are
+//! compared.
 
 mod calls;
 mod footprint;

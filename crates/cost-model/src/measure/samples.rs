@@ -8,8 +8,8 @@ use hksim_linux_probe::cpu_modes::{CpuModes, ModeSamples};
 
 use crate::profile::{Cost, Operation};
 
-/// Minimum number of samples for an operation's own share of kernel time. Below it, the share of all operations together is
-/// as good an estimate.
+/// Minimum number of samples for an operation's own share of kernel time. Below it, the share of all operations
+/// together is as good an estimate.
 const SAMPLES_MIN: u64 = 100;
 
 /// The times of operations, split into kernel and user time.
@@ -54,8 +54,8 @@ impl Samples {
         Some(Samples { modes: Some(modes), ..Samples::by_clock() })
     }
 
-    /// Begins a round, with the time that the yardstick takes now. All times of the round are relative to it, because the
-    /// speed of a processor changes, and with it that of all operations.
+    /// Begins a round, with the time that the yardstick takes now. All times of the round are relative to it, because
+    /// the speed of a processor changes, and with it that of all operations.
     pub(super) fn begin_round(&mut self, yardstick: Duration) {
         self.rounds_ns.push(yardstick.as_nanos() as f64);
     }
@@ -122,8 +122,8 @@ impl Samples {
         self.all.kernel_share()
     }
 
-    /// The kernel time of each operation, and the operations that were not timed. The shares of kernel time are those of
-    /// `sampled`; without it, all time counts as the kernel's.
+    /// The kernel time of each operation, and the operations that were not timed. The shares of kernel time are those
+    /// of `sampled`; without it, all time counts as the kernel's.
     pub(super) fn finish(self, sampled: Option<&Samples>) -> (BTreeMap<Operation, Cost>, BTreeMap<Operation, String>) {
         let share_of = |operation: &Operation| {
             let sampled = sampled.filter(|_| *operation != Operation::MemsetResident)?;

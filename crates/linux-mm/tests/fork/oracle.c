@@ -1,6 +1,6 @@
 /* Executes page operations in a process and its child on the running kernel, and prints the state of both.
  *
- * Input lines: `fork`; `exit` (of the child); `p OP` or `c OP`, an operation of a page-op script, executed by parent or child;
+ * Input lines: `fork`; `exit` (of the child); `p OP` or `c OP`, an operation of a page-op script, executed by the parent or the child;
  * `end` (of a script, child gone). Output after each line but `end`: `RET ERRNO MINFLT` of the executing process, then for the
  * parent and, if there is one, the child: ` | RSS_KB MAPPINGS [STATE COUNT]...`. First line: `ready` or `skipped: REASON`.
  * One operation is in progress at a time. Below main only system calls are used, because stdio would cause extra faults. */

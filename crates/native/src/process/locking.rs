@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_the_list_are_read() {
+    fn lines_of_maps_are_parsed() {
         let line = b"7f0000001000-7f0000003000 rw-p 00000000 00:00 0 [heap]";
         assert_eq!(range_of(line), Some(0x7f00_0000_1000..0x7f00_0000_3000));
         assert_eq!(range_of(b""), None);

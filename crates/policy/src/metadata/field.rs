@@ -77,7 +77,7 @@ mod tests {
     use super::{Field, SharedField};
 
     #[test]
-    fn a_field_keeps_what_it_is_given() {
+    fn a_field_keeps_its_value() {
         let field = Field::new(3);
         field.set(3);
         assert_eq!(field.replace(4), 3);

@@ -1,9 +1,9 @@
-//! Model checking with loom: remote frees, messages, closing heaps and adoption, in every interleaving of a few threads at every shared word,
-//! with every value that the memory model allows.
+//! Model checking with loom: remote frees, messages, closing heaps and adoption, in every interleaving of a few threads
+//! at every shared word, with every value that the memory model allows.
 //!
-//! The tests run the allocator itself, on a memory whose words, lock and links are loom's. Executions differ in the thread that runs after each
-//! access to a shared word; `LOOM_MAX_PREEMPTIONS` limits the preemptions. After each execution all blocks are freed, and no memory may be in
-//! use.
+//! The tests run the allocator itself, on a memory whose words, lock and links are loom's. Executions differ in the
+//! thread that runs after each access to a shared word; `LOOM_MAX_PREEMPTIONS` limits the preemptions. After each
+//! execution all blocks are freed, and no memory may be in use.
 
 // loom's coroutines switch stacks in machine code, which Miri cannot run.
 #![cfg(not(miri))]
@@ -202,8 +202,8 @@ fn a_slab_becomes_full_while_a_block_returns<F: Flaw>() {
     program.end(None);
 }
 
-/// A full slab is listed again by its owner's own free, and becomes full again while another thread frees into it. `FULL` stays set all the
-/// time, so the first message may be stale.
+/// A full slab is listed again by its owner's own free, and becomes full again while another thread frees into it.
+/// `FULL` stays set all the time, so the first message may be stale.
 fn a_slab_becomes_full_again_while_a_block_returns<F: Flaw>() {
     let program = Program::<F>::new();
     let mut heap = program.open();

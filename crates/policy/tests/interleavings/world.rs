@@ -1,5 +1,5 @@
-//! The plain memory with loom's words, lock and links. At each access loom chooses the thread that runs next, and which of the values that
-//! the memory model allows is read.
+//! The plain memory with loom's words, lock and links. At each access loom chooses the thread that runs next, and which
+//! of the values that the memory model allows is read.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -37,7 +37,7 @@ fn a_free_adopts_the_superslab_of_an_ended_thread() {
 
 /// The threads live at the same time, so that each has its own SuperSlab.
 #[test]
-fn memory_of_ended_threads_goes_back_when_others_free_their_blocks() {
+fn memory_of_ended_threads_is_released_when_others_free_its_blocks() {
     let policy = Policy { cache_superslabs: 1, ..Policy::default() };
     let allocator = allocator(policy, |_| {});
     let mut main = allocator.open_heap().unwrap();

@@ -45,7 +45,8 @@ fn a_superslab_with_small_pages_gets_huge_page_advice_again() {
     assert_eq!((huge.superslab, small.pages()), (0, Pages::Huge));
 }
 
-/// The rule does not apply if SuperSlabs share a huge page, if they are prefaulted, or if the policy does not request huge pages.
+/// The rule does not apply if SuperSlabs share a huge page, if they are prefaulted, or if the policy does not request
+/// huge pages.
 #[test]
 fn heaps_start_with_small_pages_only_if_that_saves_memory() {
     let none = Policy { huge_heaps: 0, ..Policy::default() };

@@ -77,7 +77,7 @@ fn sizes_near_the_maximum_integer_are_refused() {
 }
 
 #[test]
-fn every_step_down_from_reserved_huge_pages_is_counted() {
+fn every_fallback_from_reserved_huge_pages_is_counted() {
     for (huge, expected) in [(Huge::Hugetlb, (5, 0)), (Huge::HugetlbPlain, (0, 5))] {
         let policy = Policy { huge, ..Policy::default() };
         let allocator = allocator(policy, |memory| memory.set_hugetlb_pages(2));

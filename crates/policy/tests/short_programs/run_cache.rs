@@ -1,4 +1,5 @@
-//! Which requests reuse present memory. The tests count the SuperSlabs ever used, that is, memory that had to be made present.
+//! Which requests reuse present memory. The tests count the SuperSlabs ever used, that is, memory that had to be made
+//! present.
 
 use hksim_policy::memory::Block;
 use hksim_policy::vocabulary::{Align, Huge, Prefault};
@@ -64,7 +65,7 @@ fn a_block_of_one_superslab_gets_an_empty_one() {
 }
 
 #[test]
-fn a_freed_run_of_about_the_size_comes_first_and_the_oldest_is_cut() {
+fn a_run_of_similar_size_is_reused_before_the_oldest_is_split() {
     let allocator = allocator(Policy::default(), |_| {});
     let mut heap = allocator.open_heap().unwrap();
     let [old, young] = [6, 4].map(|superslabs| take(&allocator, &mut heap, superslabs * 2 * MIB));
@@ -124,7 +125,7 @@ fn fresh_zeros_are_preferred_to_clearing() {
 }
 
 #[test]
-fn a_purged_superslab_comes_after_what_is_present() {
+fn present_memory_is_preferred_to_a_purged_superslab() {
     let policy = Policy { purge_delay_ns: 10, ..Policy::default() };
     let allocator = allocator(policy, |_| {});
     let mut heap = allocator.open_heap().unwrap();

@@ -9,7 +9,7 @@ use crate::support::{compile, events, scratch};
 const CALLS: u64 = 4_000_000;
 
 #[test]
-fn nothing_is_missing_from_what_was_converted_ahead() {
+fn early_conversion_loses_nothing() {
     for threads in [1, 4] {
         let dir = scratch();
         let program = compile(dir.path(), "bursts", &["-pthread"]);

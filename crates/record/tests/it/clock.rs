@@ -36,7 +36,7 @@ fn times_of(events: &[Event], bytes: u64) -> Vec<u64> {
 }
 
 #[test]
-fn times_are_shared_in_a_row_and_true_after_a_rest() {
+fn times_are_shared_in_close_succession_and_exact_after_a_pause() {
     let dir = scratch();
     let (events, clock_events) = recorded(dir.path(), ClockReads::Sixteenth);
     assert_eq!(clock_events, Some(16));

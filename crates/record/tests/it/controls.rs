@@ -148,7 +148,7 @@ fn a_recording_can_begin_stopped() {
 }
 
 #[test]
-fn a_recording_that_was_never_started_says_so() {
+fn a_recording_that_was_never_started_is_reported() {
     let dir = scratch();
     let stopped = Options { begin: Begin::Stopped, ..options(dir.path()) };
     let why = record(&stopped, &[compile(dir.path(), "rounds", &[]).into(), "5".into()]).expect_err("nothing");
@@ -156,7 +156,7 @@ fn a_recording_that_was_never_started_says_so() {
 }
 
 #[test]
-fn a_recording_ends_after_its_time_and_the_program_goes_on() {
+fn a_recording_ends_after_its_time_and_the_program_continues() {
     let dir = scratch();
     let limited = Options { duration: Some(Duration::from_secs(2)), ..options(dir.path()) };
     let mut phases = Phases::start(dir.path(), limited);
@@ -174,7 +174,7 @@ fn a_recording_ends_after_its_time_and_the_program_goes_on() {
 }
 
 #[test]
-fn a_recording_ends_at_its_size_and_the_program_goes_on() {
+fn a_recording_ends_at_its_size_and_the_program_continues() {
     let dir = scratch();
     // A phase takes 6.4 MB.
     let limited = Options { bytes_max: Some(9 << 20), ..options(dir.path()) };

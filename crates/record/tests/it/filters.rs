@@ -32,7 +32,7 @@ fn check_whole(words: [&str; 3], in_threads: usize) {
 }
 
 #[test]
-fn a_program_under_a_filter_is_recorded_whole() {
+fn a_program_under_a_filter_is_recorded_completely() {
     for action in ["kill", "errno", "trap"] {
         for how in ["prctl", "seccomp", "twice"] {
             check_whole([action, how, "same"], 0);
@@ -42,7 +42,7 @@ fn a_program_under_a_filter_is_recorded_whole() {
 }
 
 #[test]
-fn threads_under_a_filter_are_recorded_whole() {
+fn threads_under_a_filter_are_recorded_completely() {
     for action in ["kill", "errno", "trap"] {
         // Only with `seccomp` does the filter apply to threads that already exist.
         check_whole([action, "seccomp", "thread"], PAIRS);

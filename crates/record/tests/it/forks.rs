@@ -70,7 +70,7 @@ fn a_child_that_executes_a_program_shares_no_more() {
 }
 
 #[test]
-fn what_a_child_forks_shares_too() {
+fn grandchildren_share_too() {
     check_mode("grandchild", Seen { forks: 1, ends: 1, outliving: 0, checks: 5 });
 }
 
@@ -85,7 +85,7 @@ fn children_by_vfork_copy_nothing_and_are_not_counted() {
 }
 
 #[test]
-fn a_child_that_lives_on_is_said_to() {
+fn a_child_that_outlives_the_program_is_reported() {
     check_mode("outlives", Seen { forks: 1, ends: 0, outliving: 1, checks: 2 });
 }
 

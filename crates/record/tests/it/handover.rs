@@ -1,6 +1,6 @@
-//! Order across threads that free and resize each other's blocks: each recorded free or resize concerns the block that the
-//! program itself logged. Uses only the CSV form, with a reader written for this test. Threads also begin and end, so that
-//! the clock is read sometimes at every call, and sometimes at every 16th.
+//! Order across threads that free and resize each other's blocks: each recorded free or resize concerns the block that
+//! the program itself logged. Uses only the CSV form, with a reader written for this test. Threads also begin and end,
+//! so that the clock is read sometimes at every call, and sometimes at every 16th.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::env;

@@ -31,7 +31,7 @@ fn script(program: &Path, rest: &str) -> String {
 }
 
 #[test]
-fn what_has_ended_takes_the_room_of_its_trace() {
+fn ended_processes_take_only_the_space_of_their_traces() {
     let dir = scratch();
     let program = compile(dir.path(), "rounds", &[]);
     let used = dir.path().join("used");
@@ -81,7 +81,7 @@ fn only_programs_of_that_name_are_recorded() {
 }
 
 #[test]
-fn children_are_left_out_where_they_are_not_wanted() {
+fn children_are_omitted_on_request() {
     let dir = scratch();
     let program = compile(dir.path(), "processes", &[]);
     let programs = Programs { no_children: true, ..Programs::default() };
@@ -182,7 +182,7 @@ fn processes_of_another_namespace_leave_nothing_behind() {
 }
 
 #[test]
-fn what_a_process_left_behind_needs_is_removed_by_a_later_recording() {
+fn files_of_a_remaining_process_are_removed_by_a_later_recording() {
     let dir = scratch();
     let child = dir.path().join("child");
     // A child that makes no call after the fork has no log, but it may execute another program later.

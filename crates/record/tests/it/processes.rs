@@ -51,17 +51,17 @@ fn check_fork(mode: &str) -> RecordReport {
 }
 
 #[test]
-fn a_forked_child_has_a_trace_of_its_own() {
+fn a_forked_child_has_a_separate_trace() {
     check_fork("fork");
 }
 
 #[test]
-fn a_child_of_raw_clone_has_a_trace_of_its_own() {
+fn a_child_of_raw_clone_has_a_separate_trace() {
     check_fork("clone");
 }
 
 #[test]
-fn vfork_and_posix_spawn_leave_the_parent_whole() {
+fn vfork_and_posix_spawn_leave_the_parents_trace_intact() {
     let dir = scratch();
     let report = run(dir.path(), "spawn");
     let parent = &report.traces[0];

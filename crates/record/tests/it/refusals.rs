@@ -125,7 +125,7 @@ fn a_long_command_line_is_named_in_a_short_line() {
 }
 
 #[test]
-fn an_executable_with_a_malloc_of_its_own() {
+fn an_executable_with_its_own_malloc() {
     let dir = scratch();
     let output = dir.path().join("app.hkt");
     let bump = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/bump.c");
@@ -191,7 +191,7 @@ fn calls_by_an_allocators_own_names_are_named() {
 }
 
 #[test]
-fn what_is_no_session_is_not_recovered() {
+fn only_sessions_are_recovered() {
     let dir = scratch();
     assert!(matches!(recover(dir.path()), Err(RecordError::BadSession { .. })));
     fs::write(dir.path().join("session.json"), "{}").expect("a file");

@@ -111,12 +111,12 @@ fn check(flags: &[&str]) {
 }
 
 #[test]
-fn chains_are_those_of_the_source() {
+fn chains_match_the_source() {
     check(&["-O2"]);
 }
 
 #[test]
-fn chains_with_frame_pointers_are_those_of_the_source() {
+fn chains_with_frame_pointers_match_the_source() {
     check(&["-O2", "-fno-omit-frame-pointer"]);
 }
 
@@ -149,14 +149,14 @@ fn check_build_id(sites: &Sites, path: &Path) {
 
 /// glibc before 2.35: modules are found under the dynamic linker's lock.
 #[test]
-fn chains_are_those_of_the_source_on_an_older_glibc() {
+fn chains_match_the_source_on_an_older_glibc() {
     check(&["-O2", "-rdynamic", "-DNO_FIND_OBJECT", "-Wl,--defsym=_dl_find_object=0"]);
 }
 
 /// Generated code has no unwind tables. A stack that enters it from a file's code ends there; the frames before are
 /// right.
 #[test]
-fn the_stacks_of_a_program_that_makes_code_begin_right() {
+fn stacks_into_generated_code_have_correct_inner_frames() {
     if !have("node") || !have("readelf") {
         return;
     }
@@ -203,7 +203,7 @@ fn calls_without_a_site_are_counted() {
 
 /// Killed while new stacks are being written: every stack that a record names is complete and right.
 #[test]
-fn stacks_are_whole_whenever_the_program_is_killed() {
+fn stacks_are_complete_whenever_the_program_is_killed() {
     if !have("nm") {
         return;
     }

@@ -148,7 +148,7 @@ fn our_tool_and_lackey_give_the_same_trace() {
 }
 
 #[test]
-fn what_the_kernel_accesses_for_the_program_counts() {
+fn accesses_by_the_kernel_for_the_program_count() {
     let Some(tool) = own_tool() else { return };
     let dir = scratch();
     let program = compile(dir.path(), "touches", &[]);
@@ -183,7 +183,7 @@ fn each_thread_has_its_own_accesses() {
 }
 
 #[test]
-fn children_and_new_images_have_traces_of_their_own() {
+fn children_and_new_images_have_separate_traces() {
     let Some(tool) = own_tool() else { return };
     let dir = scratch();
     let program = compile(dir.path(), "touches", &[]);

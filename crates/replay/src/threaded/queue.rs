@@ -32,8 +32,8 @@ pub(crate) struct Queue {
     read: Gate,
 }
 
-// SAFETY: the one writer writes an item before it advances `written` past it; the one reader reads it before it advances
-// `read` past it.
+// SAFETY: the one writer writes an item before it advances `written` past it; the one reader reads it before it
+// advances `read` past it.
 unsafe impl Sync for Queue {}
 
 impl Queue {

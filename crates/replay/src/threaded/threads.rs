@@ -1,5 +1,5 @@
-//! Threads on stacks that the replay allocates. They are present from the start and stay when a thread exits, so that they
-//! do not change the process's RSS. (The C library unmaps the stacks that it allocates itself.)
+//! Threads on stacks that the replay allocates. They are present from the start and stay when a thread exits, so that
+//! they do not change the process's RSS. (The C library unmaps the stacks that it allocates itself.)
 
 use std::ffi::c_void;
 use std::io;
@@ -57,7 +57,8 @@ fn spawn<T: Task>(task: &T, stack: *mut c_void) -> io::Result<libc::pthread_t> {
     let mut attributes = MaybeUninit::uninit();
     let mut thread = MaybeUninit::uninit();
     let argument = std::ptr::from_ref(task).cast_mut().cast();
-    // SAFETY: the attributes are initialised first; stack and task outlive the thread; the handle is written on success.
+    // SAFETY: the attributes are initialised first; stack and task outlive the thread; the handle is written on
+    // success.
     unsafe {
         checked(libc::pthread_attr_init(attributes.as_mut_ptr()))?;
         checked(libc::pthread_attr_setstack(attributes.as_mut_ptr(), stack, STACK_BYTES - PAGE_BYTES as usize))?;

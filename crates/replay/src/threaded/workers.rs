@@ -1,9 +1,9 @@
 //! Real threads, one for each thread of the trace, and the order between their events.
 //!
-//! A dispatcher reads the trace and passes each thread its events. Every event on an object carries a ticket: the number
-//! of earlier events on that object. A thread waits until those are done, so threads wait for each other only when an
-//! object crosses threads. There is no deadlock: an event waits only for earlier events of the trace, and the earliest
-//! pending event is the first in its queue.
+//! A dispatcher reads the trace and passes each thread its events. Every event on an object carries a ticket: the
+//! number of earlier events on that object. A thread waits until those are done, so threads wait for each other only
+//! when an object crosses threads. There is no deadlock: an event waits only for earlier events of the trace, and the
+//! earliest pending event is the first in its queue.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -135,7 +135,8 @@ impl<P: Copy + Send> Workers<P> {
         }
     }
 
-    /// Performs an event. A thread's heap is opened at its first event with an object, and closed at its exit in the trace.
+    /// Performs an event. A thread's heap is opened at its first event with an object, and closed at its exit in the
+    /// trace.
     #[inline]
     fn perform<'s, S: SharedAllocator<Place = P>>(
         &self,
@@ -170,8 +171,8 @@ impl<P: Copy + Send> Workers<P> {
         slot.done.advance(next(ticket));
     }
 
-    /// Dispatches every event, and waits until all are done. `stop` is called when a mark is dispatched; earlier events may
-    /// still be pending then.
+    /// Dispatches every event, and waits until all are done. `stop` is called when a mark is dispatched; earlier events
+    /// may still be pending then.
     pub(crate) fn dispatch(
         &self,
         trace: &mut PreparedTrace,

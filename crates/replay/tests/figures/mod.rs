@@ -5,7 +5,8 @@ use hksim_replay::{Control, Mode, Replayed, Target, replay};
 
 use crate::common::{Trace, design, free, malloc, needs_kinds, realloc, server};
 
-/// Pages that one thread with one huge block needs besides the block: the control page, two of the heap, one of the table.
+/// Pages that one thread with one huge block needs besides the block: the control page, two of the heap, one of the
+/// table.
 const OWN_PAGES: u64 = 4;
 
 fn assert_silent(control: &Control, of: &str) {
@@ -108,8 +109,9 @@ pub fn every_design_adds_up() -> Result<(), String> {
 }
 
 pub fn a_huge_page_that_mremap_divided_is_split_in_both_frames() -> Result<(), String> {
-    // A block of 9 SuperSlabs of 1 MiB, followed by SuperSlabs with small blocks. The block moves in order to grow; half of its
-    // last huge page stays with the small blocks. Purging the moved half splits the huge page in both frames.
+    // A block of 9 SuperSlabs of 1 MiB, followed by SuperSlabs with small blocks. The block moves in order to grow;
+    // half of its last huge page stays with the small blocks. Purging the moved half splits the huge page in both
+    // frames.
     let small = (1..40).map(|object| malloc(object, 60_000));
     let events = std::iter::once(malloc(0, 9 << 20)).chain(small).chain([realloc(0, 16 << 20), free(0), malloc(0, 1)]);
     let trace = Trace::of(events.map(|op| (0, op)));

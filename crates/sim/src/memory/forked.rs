@@ -14,8 +14,8 @@ use crate::observer::{Cause, MemoryObserver, Touch};
 const WORD_BYTES: u64 = 8;
 
 impl<H: MemoryObserver> SimMemory<H> {
-    /// A fork has write-protected these pages (numbered from the start of the reservation): the next write to each passes
-    /// the filter. From now on metadata writes are distinguished from reads, if the observer needs every access.
+    /// A fork has write-protected these pages (numbered from the start of the reservation): the next write to each
+    /// passes the filter. From now on metadata writes are distinguished from reads, if the observer needs every access.
     pub fn forked(&self, pages: Range<u64>) {
         self.meta_tracker.switch_on();
         pages.for_each(|page| self.filter.pass_again(page));

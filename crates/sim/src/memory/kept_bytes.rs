@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_those_of_a_plain_vector() {
+    fn bytes_agree_with_a_plain_vector() {
         const SHIFT: u32 = 16;
         let kept = KeptBytes::new(2, SHIFT);
         let mut plain = vec![0u8; 2 << SHIFT];

@@ -1,8 +1,8 @@
 //! Every page access of the native memory is one in the simulator, operation by operation.
 //!
-//! Native accesses are observed by page protection ([`traced`]), simulated ones by an observer ([`recorded`]). All writes
-//! must agree, and so must reads outside the metadata. Metadata pages are present and written before the policy reads
-//! them, so reads there cost nothing, and the simulator may report extra ones.
+//! Native accesses are observed by page protection ([`traced`]), simulated ones by an observer ([`recorded`]). All
+//! writes must agree, and so must reads outside the metadata. Metadata pages are present and written before the policy
+//! reads them, so reads there cost nothing, and the simulator may report extra ones.
 
 #[path = "../common/designs.rs"]
 mod designs;

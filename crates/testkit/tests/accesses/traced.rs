@@ -1,5 +1,5 @@
-//! The native memory under access tracing: pages start without access rights, and a SIGSEGV handler grants and records each
-//! access.
+//! The native memory under access tracing: pages start without access rights, and a SIGSEGV handler grants and records
+//! each access.
 //!
 //! Only the processor and the kernel determine the accesses, not the code of the allocator or the simulator.
 

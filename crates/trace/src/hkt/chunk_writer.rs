@@ -1,6 +1,7 @@
 //! Compresses and writes full chunks in order, on a separate thread.
 //!
-//! Compression takes as long as producing the events, so both run in parallel. A trace of one chunk never starts the thread.
+//! Compression takes as long as producing the events, so both run in parallel. A trace of one chunk never starts the
+//! thread.
 
 use super::chunk::{Kind, SECTION_BYTES, Section};
 use super::column::ColumnEncoder;
@@ -75,8 +76,8 @@ pub(super) struct WriterThread {
 }
 
 impl ChunkWriter {
-    /// Takes a full chunk and leaves `columns` empty. An error may concern an earlier chunk; nothing more can be written
-    /// after it.
+    /// Takes a full chunk and leaves `columns` empty. An error may concern an earlier chunk; nothing more can be
+    /// written after it.
     pub(super) fn take(self, columns: &mut Columns, section: Section) -> Result<Self, TraceError> {
         match self {
             ChunkWriter::Inline(mut file) => {

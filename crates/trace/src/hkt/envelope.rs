@@ -9,7 +9,8 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// The first bytes of every trace: a byte that no text begins with, the name, and line ends that a text-mode copy would change.
+/// The first bytes of every trace: a byte that no text begins with, the name, and line ends that a text-mode copy would
+/// change.
 pub const MAGIC: [u8; 8] = *b"\x89HKT\r\n\x1a\n";
 
 /// Magic, version, length of the JSON.

@@ -1,9 +1,9 @@
-//! Compresses planes by one of two methods: with match search, or by entropy coding alone. Each plane keeps the method that was
-//! better in recent chunks.
+//! Compresses planes by one of two methods: with match search, or by entropy coding alone. Each plane keeps the method
+//! that was better in recent chunks.
 //!
-//! Without match search zstd only assigns shorter codes to frequent bytes. Compression and decompression are several times faster.
-//! For planes with values in random order (which slot, which size) the result is also shorter: the few matches cost more than
-//! they save.
+//! Without match search zstd only assigns shorter codes to frequent bytes. Compression and decompression are several
+//! times faster. For planes with values in random order (which slot, which size) the result is also shorter: the few
+//! matches cost more than they save.
 
 use zstd::bulk::Compressor;
 use zstd::zstd_safe::{CParameter, ParamSwitch, Strategy};
@@ -11,7 +11,8 @@ use zstd::zstd_safe::{CParameter, ParamSwitch, Strategy};
 const SEARCH_LEVEL: i32 = 1;
 /// The largest step of zstd's fast strategy: larger than a plane, so it searches no position.
 const PASS_OVER: u32 = 1 << 17;
-/// Maximum number of chunks until both methods are tried again. The interval is shorter when the better method changes often.
+/// Maximum number of chunks until both methods are tried again. The interval is shorter when the better method changes
+/// often.
 const TRIAL_CHUNKS_MAX: u8 = 16;
 /// Entropy coding alone may make a plane longer by 1 / this of its length, for the time that it saves.
 const SLACK_SHARE: usize = 128;
@@ -58,8 +59,8 @@ impl Packer {
         Ok(Packer { zstd, packed: Vec::new(), before: Vec::new() })
     }
 
-    /// The compressed plane. `None` if compression saves less than a sixteenth: decompressing it would take longer than reading the
-    /// plain bytes.
+    /// The compressed plane. `None` if compression saves less than a sixteenth: decompressing it would take longer than
+    /// reading the plain bytes.
     pub(super) fn pack(&mut self, plane: &[u8], method: &mut PlaneMethod) -> Option<&[u8]> {
         let mut bytes = compress(self.zstd.get(method.kind), plane, &mut self.packed);
         let share = bytes * 256 / plane.len();
@@ -71,7 +72,8 @@ impl Packer {
         (bytes + plane.len() / 16 + 2 < plane.len()).then_some(self.packed.as_slice())
     }
 
-    /// Tries the other method, after the current one gave `bytes`, and keeps the better. Returns the length of its result.
+    /// Tries the other method, after the current one gave `bytes`, and keeps the better. Returns the length of its
+    /// result.
     #[cold]
     fn try_other(&mut self, plane: &[u8], bytes: usize, method: &mut PlaneMethod) -> usize {
         let other = match method.kind {

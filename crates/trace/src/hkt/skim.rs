@@ -139,7 +139,8 @@ impl Walk<'_> {
         self.early(if cut { "no footer follows" } else { "the next chunk is not whole" }, previous)
     }
 
-    /// Ends the trace here. A torn write can leave the last chunk with a whole header and a damaged payload: it is dropped then.
+    /// Ends the trace here. A torn write can leave the last chunk with a whole header and a damaged payload: it is
+    /// dropped then.
     fn early(&mut self, why: &'static str, last_chunk: Option<(u64, Section)>) -> Result<End, TraceError> {
         let Some((offset, before)) = last_chunk else {
             return Ok(End::Early(why));

@@ -95,8 +95,8 @@ impl Words<'_> {
 }
 
 impl Line {
-    /// When the call took effect. A free or realloc: at its begin, so that no reuse of the address comes before it. Others: at
-    /// their return.
+    /// When the call took effect. A free or realloc: at its begin, so that no reuse of the address comes before it.
+    /// Others: at their return.
     fn stamp_ns(&self) -> Option<u64> {
         let (start_ns, end_ns) = self.times_ns?;
         Some(match self.op {

@@ -1,7 +1,7 @@
 //! bytehound's `export-replay`: u64 number of slots, then 32-byte records of four u64, little-endian.
 //!
-//! Kind 1 allocation, 2 free, 3 realloc, each with slot, microseconds and size; 4 and 5 describe the call stack; 0 ends the
-//! file. In older versions the number of records follows that of the slots, and there are only kinds 1 to 3.
+//! Kind 1 allocation, 2 free, 3 realloc, each with slot, microseconds and size; 4 and 5 describe the call stack; 0 ends
+//! the file. In older versions the number of records follows that of the slots, and there are only kinds 1 to 3.
 
 use super::Format;
 use super::failure::Failure;
@@ -26,8 +26,8 @@ const END: u64 = 0;
 /// Maximum number of slots: as many as ids.
 const SLOTS_MAX: u64 = u32::MAX as u64;
 
-/// Bytes before the first record, if this can be such a file: 8, or 16 in older versions. There is no magic number, so each
-/// record in the head must be valid.
+/// Bytes before the first record, if this can be such a file: 8, or 16 in older versions. There is no magic number, so
+/// each record in the head must be valid.
 fn layout(head: &[u8]) -> Option<usize> {
     let slots = u64_at(head, 0);
     let fits = |start: &usize| {

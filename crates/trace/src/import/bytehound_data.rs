@@ -1,13 +1,13 @@
-//! bytehound's recordings, `memory-profiling_*.dat`, as `libbytehound.so`, `bytehound gather` and `bytehound squeeze` of
-//! versions 0.1 to 0.11 write them.
+//! bytehound's recordings, `memory-profiling_*.dat`, as `libbytehound.so`, `bytehound gather` and `bytehound squeeze`
+//! of versions 0.1 to 0.11 write them.
 //!
 //! Chunks ([`Chunks`]) contain one stream of events: a u32 with the kind, then the kind's fields without gaps,
-//! little-endian. New versions add kinds and never change old ones. Times are microseconds of the monotonic clock, taken
-//! after the call.
+//! little-endian. New versions add kinds and never change old ones. Times are microseconds of the monotonic clock,
+//! taken after the call.
 //!
-//! Since 0.6 an event identifies its block by an id that is never reused. The events of one block are in order. Events of
-//! different blocks may be out of order by as much as bytehound's thread writes at once, so they are sorted by time. Older
-//! files identify blocks by address.
+//! Since 0.6 an event identifies its block by an id that is never reused. The events of one block are in order. Events
+//! of different blocks may be out of order by as much as bytehound's thread writes at once, so they are sorted by time.
+//! Older files identify blocks by address.
 
 mod chunks;
 mod events;
@@ -71,7 +71,8 @@ impl Blocks {
         address
     }
 
-    /// The address of a block that is resized or freed. An unknown block keeps its own address, at which no block is live.
+    /// The address of a block that is resized or freed. An unknown block keeps its own address, at which no block is
+    /// live.
     fn known(&self, id: Option<Id>, pointer: u64) -> u64 {
         id.and_then(|id| self.live.get(&id).copied()).unwrap_or(pointer)
     }

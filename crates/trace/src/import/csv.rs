@@ -1,8 +1,9 @@
-//! hksim's own table: one row per event, as `hksim export --to csv` writes it and docs/reference/export.md describes it.
+//! hksim's own table: one row per event, as `hksim export --to csv` writes it and docs/reference/export.md describes
+//! it.
 //!
-//! Columns are found by name, so a table that other programs changed can be read, too. A table written by hand needs three
-//! columns (`op,object,size`); the others have defaults. Objects and threads may have any numbers: they are renumbered in the order
-//! of a trace, which does not change the numbers of an export.
+//! Columns are found by name, so a table that other programs changed can be read, too. A table written by hand needs
+//! three columns (`op,object,size`); the others have defaults. Objects and threads may have any numbers: they are
+//! renumbered in the order of a trace, which does not change the numbers of an export.
 
 use super::Format;
 use super::failure::Failure;

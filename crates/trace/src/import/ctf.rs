@@ -1,5 +1,5 @@
-//! LTTng folders, read through `babeltrace2`, which users of LTTng usually have. It reads all versions of CTF, sorts the
-//! streams of all CPUs, and reports discarded events.
+//! LTTng folders, read through `babeltrace2`, which users of LTTng usually have. It reads all versions of CTF, sorts
+//! the streams of all CPUs, and reports discarded events.
 
 use crate::error::TraceError;
 use std::io::{self, BufRead, BufReader, Cursor, Read};

@@ -1,12 +1,13 @@
-//! Workloads of glibc's malloc tracing branch (`trace2wl`): a stream of operations for each thread, with points at which one
-//! thread waits for another.
+//! Workloads of glibc's malloc tracing branch (`trace2wl`): a stream of operations for each thread, with points at
+//! which one thread waits for another.
 //!
-//! Operation bytes, each followed by numbers in base 128, highest digit first. Header: 8 pointers, 9 syncs, 10 threads, then 11 and
-//! the offset of its stream for each thread, then 1. Streams: calls, 6 and 7 (below), and 1 at the end. A pointer number stands for
-//! an address; 0 is NULL.
+//! Operation bytes, each followed by numbers in base 128, highest digit first. Header: 8 pointers, 9 syncs, 10 threads,
+//! then 11 and the offset of its stream for each thread, then 1. Streams: calls, 6 and 7 (below), and 1 at the end. A
+//! pointer number stands for an address; 0 is NULL.
 //!
-//! The file defines only this order between threads: operations before `6 n` (release) in one thread come before operations after
-//! `7 n` (acquire) in another. The import lets threads take turns, one call each, and makes them wait at acquires.
+//! The file defines only this order between threads: operations before `6 n` (release) in one thread come before
+//! operations after `7 n` (acquire) in another. The import lets threads take turns, one call each, and makes them wait
+//! at acquires.
 
 mod stream;
 
@@ -138,7 +139,8 @@ impl Turns<'_> {
         }
     }
 
-    /// Runs one call of a thread, and all possible releases and acquires before it. `None` if the thread has already ended.
+    /// Runs one call of a thread, and all possible releases and acquires before it. `None` if the thread has already
+    /// ended.
     fn turn(&mut self, thread: usize, released_max: usize, sink: &mut Sink) -> Result<Option<Turn>, Failure> {
         let Some(stream) = self.streams[thread].as_mut() else { return Ok(None) };
         let mut turn = Turn::Waits;

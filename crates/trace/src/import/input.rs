@@ -208,8 +208,8 @@ impl Head {
         &self.bytes
     }
 
-    /// The lines that are neither blank nor comments (`#`), without surrounding white space. A line that continues after the
-    /// head is omitted.
+    /// The lines that are neither blank nor comments (`#`), without surrounding white space. A line that continues
+    /// after the head is omitted.
     pub(super) fn lines(&self) -> impl Iterator<Item = &str> {
         let bytes = self.bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&self.bytes);
         let whole = match bytes.iter().rposition(|&byte| byte == b'\n') {

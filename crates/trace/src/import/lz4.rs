@@ -1,7 +1,8 @@
 //! LZ4 files, decompressed while they are read: a sequence of frames, with skippable frames between them.
 //!
-//! Each frame gets its own [`FrameDecoder`], whose assertions fail if the block size changes. The decoder accepts a source
-//! that ends between two blocks. Therefore [`Source`] records whether the end was reached, which complete frames never do.
+//! Each frame gets its own [`FrameDecoder`], whose assertions fail if the block size changes. The decoder accepts a
+//! source that ends between two blocks. Therefore [`Source`] records whether the end was reached, which complete frames
+//! never do.
 
 use lz4_flex::frame::{Error, FrameDecoder};
 use std::io::{self, BufRead, Read};

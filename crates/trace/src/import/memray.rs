@@ -1,7 +1,7 @@
 //! memray's files of all allocations (`memray run`), version 13: a header, then records of one byte and numbers.
 //!
-//! A number is a varint; most are differences from the last of their kind. Records are written under one lock: a free before
-//! the call, an allocation after it, a realloc as a free and an allocation after it.
+//! A number is a varint; most are differences from the last of their kind. Records are written under one lock: a free
+//! before the call, an allocation after it, a realloc as a free and an allocation after it.
 
 use super::Format;
 use super::failure::Failure;
@@ -138,7 +138,7 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
     }
     sink.quality.foreign_lines += state.mappings;
     if !has_trailer {
-        sink.note("the file has no end mark: the program was killed, or the file cut".to_string());
+        sink.note("the file has no end mark: the program was killed, or the file is truncated".to_string());
     }
     Ok(())
 }

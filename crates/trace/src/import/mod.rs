@@ -1,8 +1,9 @@
 //! Converts traces of other programs to `.hkt`.
 //!
-//! Format and container are recognised by content, never by file name. Everything is streamed: memory does not depend on
-//! the length of the trace. Each format has one file here and one row in [`Format::ALL`]: how it is recognised, where its times
-//! come from, how far its order may be off, and a converter that reads an `Input` and pushes calls to a `Sink`.
+//! Format and container are recognised by content, never by file name. Everything is streamed: memory does not depend
+//! on the length of the trace. Each format has one file here and one row in [`Format::ALL`]: how it is recognised,
+//! where its times come from, how far its order may be off, and a converter that reads an `Input` and pushes calls to a
+//! `Sink`.
 
 mod alk;
 mod android;
@@ -156,8 +157,8 @@ pub struct ImportReport {
 
 /// Reads `path` and writes the trace `out`.
 ///
-/// `path` is a plain file, a gz, bz2, xz, zstd or lz4 file, a zip archive (at most one inside another), an LTTng folder, or `-` for
-/// standard input. In an archive, the first member of a known format (of the selected one) is read.
+/// `path` is a plain file, a gz, bz2, xz, zstd or lz4 file, a zip archive (at most one inside another), an LTTng
+/// folder, or `-` for standard input. In an archive, the first member of a known format (of the selected one) is read.
 ///
 /// # Errors
 /// Unreadable input, an unknown format, or a place that does not fit the format. Each error names file and place, and says what to

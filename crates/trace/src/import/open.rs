@@ -1,4 +1,5 @@
-//! Opens the container of a trace: a plain, gz, bz2, xz, zstd or lz4 file, or a zip archive, recognised by the first bytes.
+//! Opens the container of a trace: a plain, gz, bz2, xz, zstd or lz4 file, or a zip archive, recognised by the first
+//! bytes.
 
 use super::ctf;
 use super::lz4::{self, Lz4};

@@ -1,7 +1,8 @@
 //! Traces of the malloc-bench project: protocol buffers, one message per call.
 //!
 //! A file has `lines` (field 1, one message each) and the peak number of live blocks (field 2). A line contains one of
-//! malloc 1, free 2, realloc 3, calloc 4. Their fields are optional numbers: a missing id is NULL, a missing number is 0.
+//! malloc 1, free 2, realloc 3, calloc 4. Their fields are optional numbers: a missing id is NULL, a missing number is
+//! 0.
 
 use super::failure::Failure;
 use super::input::{Head, Input};

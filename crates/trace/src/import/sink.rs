@@ -1,4 +1,5 @@
-//! Receives the calls that converters read: numbers threads, starts times at 0, resolves objects, counts, writes the trace.
+//! Receives the calls that converters read: numbers threads, starts times at 0, resolves objects, counts, writes the
+//! trace.
 
 use super::failure::Failure;
 use super::reorder::Reorder;
@@ -104,8 +105,8 @@ impl Sink {
         self.notes.push(note);
     }
 
-    /// Takes a call from a source without times: each takes [`Clock::EVENT_NS`]. `thread`: any number that is unique among
-    /// live threads.
+    /// Takes a call from a source without times: each takes [`Clock::EVENT_NS`]. `thread`: any number that is unique
+    /// among live threads.
     pub(super) fn push(&mut self, thread: u64, op: RawOp) -> Result<(), Failure> {
         check(&op)?;
         let raw = RawEvent::new(self.tick_ns, self.threads.number(thread, &op), op);

@@ -5,8 +5,8 @@ use crate::event::{Event, ObjectId, Op, SiteId};
 use crate::source::EventSource;
 use serde::Serialize;
 
-/// Memory of one call site. After a resize, a block belongs to the site of the resize. Calls are those that returned memory; bytes
-/// are requested bytes.
+/// Memory of one call site. After a resize, a block belongs to the site of the resize. Calls are those that returned
+/// memory; bytes are requested bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SiteUse {
     /// The site; 0 for all calls without a known site.

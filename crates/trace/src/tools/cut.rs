@@ -30,8 +30,8 @@ impl Part {
 /// What to do with objects that are live at the start of the part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LiveAtStart {
-    /// Allocate them first, at time 0, in order of allocation, with their sizes at that point, and repeat their touches. So the part
-    /// starts with the heap that it had.
+    /// Allocate them first, at time 0, in order of allocation, with their sizes at that point, and repeat their
+    /// touches. So the part starts with the heap that it had.
     Allocate,
     /// Leave them out. Calls on them in the part become calls on unknown pointers.
     LeaveOut,
@@ -83,8 +83,8 @@ struct Live {
 }
 
 impl Live {
-    /// Gives the allocation the new size. Its initial touch moves to `touched`, as it may not apply to the bytes that the resize
-    /// added.
+    /// Gives the allocation the new size. Its initial touch moves to `touched`, as it may not apply to the bytes that
+    /// the resize added.
     fn resize(&mut self, new: u64, tail: InitialTouch) {
         let old = match &mut self.allocation.op {
             Op::Alloc { size, initial_touch, .. } => {
@@ -183,8 +183,8 @@ impl Cut {
         }
     }
 
-    /// The end of a child forked in the part. A child that ends after the part outlives it. Children forked before the part are not
-    /// in it.
+    /// The end of a child forked in the part. A child that ends after the part outlives it. Children forked before the
+    /// part are not in it.
     fn end_of_child(&mut self, event: &Event, in_time: bool) -> Option<Event> {
         let Op::ForkEnd { child_pid, outlives } = event.op else { return None };
         let at = self.forked.iter().rposition(|&forked| forked == child_pid)?;
@@ -249,8 +249,8 @@ fn policy_of(event: &Event) -> Option<MemoryPolicy> {
     if let Op::MemoryPolicy { policy, .. } = event.op { Some(policy) } else { None }
 }
 
-/// The allocation of a live object. If a resize of an unknown pointer created it, its free of that pointer was before the part
-/// and is dropped.
+/// The allocation of a live object. If a resize of an unknown pointer created it, its free of that pointer was before
+/// the part and is dropped.
 fn allocating(initial_touch: Op) -> Op {
     match initial_touch {
         Op::ReallocUnknown { object, size, call } => {
@@ -326,8 +326,8 @@ impl Edit for Cut {
     }
 }
 
-/// Rewinds `source` and finds the events from the first mark named `from` to the next mark named `to` (to the end if `to` is
-/// `None`), including the marks.
+/// Rewinds `source` and finds the events from the first mark named `from` to the next mark named `to` (to the end if
+/// `to` is `None`), including the marks.
 ///
 /// # Errors
 /// The errors of the source; [`TraceError::NoMark`].

@@ -7,7 +7,8 @@ use crate::event::Event;
 use crate::header::{Footer, Header, Summary};
 use crate::source::{BATCH_EVENTS_MAX, EventSource};
 
-/// A source with an edit applied. Creating it reads the source once, as a source must know its size before its first event.
+/// A source with an edit applied. Creating it reads the source once, as a source must know its size before its first
+/// event.
 pub struct Edited<S, E> {
     source: S,
     fresh: E,

@@ -22,8 +22,9 @@ pub struct MergeInput {
     pub offset_ns: u64,
 }
 
-/// Writes the events of all traces into one, sorted by time; at equal times in the given order of the traces. Objects and threads
-/// stay distinct, equal call sites and mark names are combined. The result's touch knowledge is the least of all traces.
+/// Writes the events of all traces into one, sorted by time; at equal times in the given order of the traces. Objects
+/// and threads stay distinct, equal call sites and mark names are combined. The result's touch knowledge is the least
+/// of all traces.
 ///
 /// # Errors
 /// The errors of the sources and of the writer; times beyond 2^64 ns.
@@ -50,7 +51,8 @@ pub fn merge(mut traces: Vec<MergeInput>, out: &Path) -> Result<Summary, TraceEr
     writer.finish(&names.footer)
 }
 
-/// Rewinds the parent's trace and finds the time at which the process of `child` was forked; `None` if it was not forked there.
+/// Rewinds the parent's trace and finds the time at which the process of `child` was forked; `None` if it was not
+/// forked there.
 ///
 /// # Errors
 /// The errors of the source.

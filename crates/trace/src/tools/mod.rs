@@ -1,8 +1,8 @@
 //! Tools that create traces from other traces.
 //!
-//! A tool is an [`Edit`]: it turns each event of a source into any number of events, with the source's ids. Afterwards objects
-//! and threads are renumbered (`renumber.rs`), so an edit may drop, repeat and add objects. All tools stream, in
-//! O(peak live objects) memory.
+//! A tool is an [`Edit`]: it turns each event of a source into any number of events, with the source's ids. Afterwards
+//! objects and threads are renumbered (`renumber.rs`), so an edit may drop, repeat and add objects. All tools stream,
+//! in O(peak live objects) memory.
 
 mod anonymise;
 mod cut;
@@ -33,8 +33,8 @@ use std::path::Path;
 
 /// A change of a trace, event by event.
 pub trait Edit {
-    /// Takes the next event of the source and passes the resulting events to `emit`, with the source's object and thread
-    /// ids. Events of an object whose allocation was not emitted are dropped afterwards.
+    /// Takes the next event of the source and passes the resulting events to `emit`, with the source's object and
+    /// thread ids. Events of an object whose allocation was not emitted are dropped afterwards.
     fn edit(&mut self, event: &Event, emit: &mut dyn FnMut(Event));
 
     /// The header of the result; called before the first event.

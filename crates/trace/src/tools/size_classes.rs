@@ -50,10 +50,10 @@ impl ClassSet {
 
 /// The touches of one object, made coarser.
 ///
-/// Touches of the bytes in the object's own size class would reveal its size, by their ends and by their number. So all bytes of
-/// that class count as one: the first read and the first write of any of them become one of all of them, later ones are dropped.
-/// The same applies to the classes of the object's earlier sizes: a program writes up to such a size, and continues from there
-/// after the object has grown.
+/// Touches of the bytes in the object's own size class would reveal its size, by their ends and by their number. So all
+/// bytes of that class count as one: the first read and the first write of any of them become one of all of them, later
+/// ones are dropped. The same applies to the classes of the object's earlier sizes: a program writes up to such a size,
+/// and continues from there after the object has grown.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CoarseTouches {
     /// Requested bytes.

@@ -94,7 +94,7 @@ fn absurd_numbers_are_refused_or_counted() {
 }
 
 #[test]
-fn cut_and_twisted_recordings_never_panic() {
+fn truncated_and_corrupted_recordings_never_panic() {
     let folder = Folder::new();
     let mut random = crate::support::Random::new(5);
     for name in [

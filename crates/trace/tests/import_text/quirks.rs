@@ -173,7 +173,7 @@ fn logalloc_takes_addresses_slots_and_one_process() {
 }
 
 #[test]
-fn lttng_says_what_was_discarded_and_crosses_midnight() {
+fn lttng_reports_discarded_events_and_crosses_midnight() {
     let text = "[23:59:59.999999999] (+?.?????????) vm lttng_ust_libc:malloc: { cpu_id = 1 }, { vpid = 7, vtid = 8 }, { size = 5, ptr = 0xAB0 }\n\
         WARNING: Tracer discarded 826 events between [23:59:59.9] and [00:00:00.0] in trace \"x\"\n[warning] Tracer discarded 4 events between\n\
         [00:00:00.000000009] (+0.000000010) vm lttng_ust_libc:posix_memalign: { cpu_id = 0 }, { vpid = 7, vtid = 9 }, { out_ptr = 0xC00, alignment = 512, size = 3, result = 0 }\n\

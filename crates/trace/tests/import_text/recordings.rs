@@ -112,7 +112,8 @@ fn bytehound_shows_the_calls_of_the_program() {
     let (report, mut reader) = folder.import(&data("bytehound.dat")).unwrap();
     assert_eq!((report.kind, &report.notes[..]), ("bytehound-data", &[][..]));
     let info = Info::of(&mut reader).unwrap();
-    // main: 4, two in place of valloc and pvalloc, 3 aligned, the first reallocarray, two operators. The loader: one calloc.
+    // main: 4, two in place of valloc and pvalloc, 3 aligned, the first reallocarray, two operators. The loader: one
+    // calloc.
     assert_eq!((info.mallocs, info.callocs, info.reallocs), (4 - 1 + 2 + 3 + 1 + 2 + 2 * 9, 1 + 1, 2));
     assert_eq!((info.frees, info.unknown_frees, info.failed), (8 + 1 + 2 + 2 * 9, 0, 0));
     assert_eq!((info.threads, info.cross_thread_frees, info.live_objects_end), (3, 2, 1 + 1));
@@ -130,14 +131,15 @@ fn bytehound_shows_the_calls_of_the_program() {
 
 /// valgrind's own summary of the heap is a second oracle.
 #[test]
-fn valgrind_sums_up_the_same() {
+fn valgrinds_summary_agrees() {
     for name in ["valgrind.txt", "valgrind-odd.txt"] {
         let text = std::fs::read_to_string(data(name)).unwrap();
         check_valgrind_summary(&Folder::new(), &data(name), &text);
     }
 }
 
-/// Compares with `total heap usage: 34 allocs, 33 frees, 90,661 bytes allocated` and `in use at exit: 777 bytes in 1 blocks`.
+/// Compares with `total heap usage: 34 allocs, 33 frees, 90,661 bytes allocated` and `in use at exit: 777 bytes in 1
+/// blocks`.
 pub fn check_valgrind_summary(folder: &Folder, path: &Path, text: &str) {
     use hksim_trace::event::Op;
     let numbers = |label: &str| -> Vec<u64> {

@@ -1,10 +1,10 @@
-"""Recordings of bytehound for encode.py: chunks of events, in the form of versions with ids for blocks, or of those before."""
+"""Recordings of bytehound for encode.py: chunks of events, in the form of versions with block ids or of earlier ones."""
 
 import struct
 
 
 def varint(value):
-    """As many ones as bytes follow, then the highest bits; the rest is little-endian."""
+    """A leading one for each byte that follows, then the highest bits; the rest is little-endian."""
     for more in range(8):
         if value < 1 << 7 * (more + 1):
             ones = 0xFF << 8 - more & 0xFF
@@ -17,7 +17,7 @@ def counted(text, form="<I"):
 
 
 def lz4_block(data):
-    """Greedy: the last place of each four bytes is where the next match may come from."""
+    """Greedy compression: a match can start at the last position of the same four bytes."""
 
     def extended(length):
         return b"" if length < 15 else b"\xff" * ((length - 15) // 255) + bytes([(length - 15) % 255])
@@ -41,7 +41,7 @@ def lz4_block(data):
 
 
 def others(random):
-    """Events about anything but blocks: one of each kind, by its number."""
+    """Events that do not concern blocks: one of each kind, by its number."""
     number, numbers = random.randrange(1 << 60), [random.randrange(1 << 62) for _ in range(random.randrange(9))]
     words = struct.pack(f"<I{len(numbers)}I", len(numbers), *(number & 0xFFFF_FFFF for number in numbers))
     longs = struct.pack(f"<I{len(numbers)}Q", len(numbers), *numbers)
@@ -93,7 +93,7 @@ def bytehound_data(program, out, has_ids):
             queue.clear()
 
     def record(kind, id, body):
-        """Blocks of every other four threads go through a queue of their own."""
+        """Blocks of every other four threads go through a separate queue."""
         number = kinds[kind][0 if has_ids else 1]
         head = struct.pack("<I", number) + (struct.pack("<QQ", *id) if has_ids else b"")
         queues[id[0] >> 2 & 1 if has_ids else 0].append(head + body)
@@ -139,7 +139,7 @@ def bytehound_data(program, out, has_ids):
     flush()
     stream = b"".join(events)
     while stream:
-        # The first events are packed, as bytehound does; any border may cut an event.
+        # The first events are compressed, as in bytehound. A chunk boundary can divide an event.
         length = random.choice([5_000, 70_000, 524_288])
         chunk, stream = stream[:length], stream[length:]
         seen += 1

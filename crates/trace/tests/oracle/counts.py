@@ -1,4 +1,4 @@
-"""Counts the calls of other programs' text traces, as an oracle for the importers: reads nothing of ours.
+"""Counts the calls in other programs' text traces, as an oracle for the importers. Independent of our code.
 
 usage: counts.py FORMAT FILE [PID]
 
@@ -233,7 +233,7 @@ def mtrace(heap, lines, _pid):
 
 
 def valgrind(heap, lines, pid):
-    """Joins what valgrind wrote, then reads calls off the text."""
+    """Joins valgrind's lines, then parses the calls."""
     taken = pid
     texts = []
     for line in lines:
@@ -377,7 +377,7 @@ class Ltrace:
         tid = (tid[1] or tid[2]) if tid else "0"
         stack = self.stacks[tid]
         if found := self.HALF.search(line):
-            # ltrace prints "no return" when any thread ends; the call may well be resumed.
+            # ltrace prints "no return" when any thread ends; the call may still be resumed.
             name, numbers, _ = found.groups()
             if name == "free" and not stack:
                 self.take(tid, name, numbers, "<void>")
@@ -423,7 +423,7 @@ class Ltrace:
         self.heap.call(tid, name, numbers, result)
 
     def shown(self, address):
-        """The block behind an unknown address: of those unseen whose alignment fits, the most aligned, the oldest."""
+        """The block for an unknown address: of the unseen blocks with a suitable alignment, the most aligned and oldest."""
         fits = [align for align, _ in self.unseen if address and address not in self.heap.live and address % align == 0]
         if not fits:
             return address

@@ -15,7 +15,7 @@ PAGE = 12
 
 
 class Program:
-    """A random program: blocks with addresses that are given out again, and the events that a trace of it holds."""
+    """A random program, whose blocks reuse addresses, and the events of its trace."""
 
     def __init__(self, seed, threads):
         self.random = random.Random(seed)
@@ -321,7 +321,7 @@ def memray(program, out, native):
         return varint(value << 1 if value >= 0 else (-value << 1) - 1)
 
     def pointer(address):
-        """The place among the recent addresses; the number behind it where it is none of them."""
+        """The index among the recent addresses, or the number after them if the address is not recent."""
         nonlocal last
         if address in recent:
             return recent.index(address), b""
@@ -392,7 +392,7 @@ def memray(program, out, native):
 
 
 def workload(program, out):
-    """Expected events stand thread by thread here: the format keeps no other order."""
+    """The expected events are listed thread by thread, because the format preserves no other order."""
 
     def number(value):
         digits = [value & 127]

@@ -103,7 +103,8 @@ fn skip_fields(fields: &[Field], chunks: &mut Chunks) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Size of the header up to its first text: kind, id (16), two times, seconds and nanoseconds of the wall clock, process.
+/// Size of the header up to its first text: kind, id (16), two times, seconds and nanoseconds of the wall clock,
+/// process.
 pub(super) const HEADER_BYTES_MIN: usize = 4 + 16 + 2 * 8 + 2 * 8 + 4;
 const NANOSECONDS_AT: usize = HEADER_BYTES_MIN - 4 - 8;
 

@@ -1,7 +1,7 @@
 //! One line of `perf script`, with any selection of fields.
 //!
-//! `COMM PID/TID [CPU] TIME: PERIOD EVENT: ADDRESS SYMBOL (OBJECT) IP SYMBOL (OBJECT)`: all but thread, time and address
-//! may be missing. Program names may contain spaces, so a line is parsed outwards from its time.
+//! `COMM PID/TID [CPU] TIME: PERIOD EVENT: ADDRESS SYMBOL (OBJECT) IP SYMBOL (OBJECT)`: all but thread, time and
+//! address may be missing. Program names may contain spaces, so a line is parsed outwards from its time.
 
 use super::super::failure::Failure;
 use super::REMEDY;
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_no_faults_are_told_apart() {
+    fn other_lines_are_distinguished_from_faults() {
         let what = |line| match parse(line) {
             Ok(Line::Record { what, .. }) => what,
             other => panic!("{line}: {other:?}"),

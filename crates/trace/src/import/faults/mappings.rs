@@ -154,8 +154,8 @@ impl Mappings {
         (kind, kind.word().into())
     }
 
-    /// The kind of memory without a file. Zeroed data of a file begins where its initialised data ends. The first part of the heap
-    /// is after the program. A mapping that grows keeps its kind.
+    /// The kind of memory without a file. Zeroed data of a file begins where its initialised data ends. The first part
+    /// of the heap is after the program. A mapping that grows keeps its kind.
     fn nameless(&self, mapping: &Mapping) -> (RegionKind, Rc<str>) {
         let before = self.regions.range(..mapping.start).next_back().map(|(_, old)| old);
         if let Some(old) = before.filter(|old| old.end == mapping.start && old.access[1] == b'w')

@@ -1,8 +1,8 @@
 //! Page faults of any program, as `perf script` prints them: where, when, and (as far as addresses show) why.
 //!
-//! This is not a trace: it has no allocations. It attributes the faults of memory that hksim did not place, by the mappings
-//! in the script (`--show-mmap-events`) or in a copy of `/proc/PID/maps`. Memory use grows with the pages
-//! and mappings of the program, not with the length of the script.
+//! This is not a trace: it has no allocations. It attributes the faults of memory that hksim did not place, by the
+//! mappings in the script (`--show-mmap-events`) or in a copy of `/proc/PID/maps`. Memory use grows with the pages and
+//! mappings of the program, not with the length of the script.
 
 mod fault_counter;
 mod line;

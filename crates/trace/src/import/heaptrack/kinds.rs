@@ -1,7 +1,8 @@
-//! Blocks of an interpreted file. They have no address: a line gives the block's kind, which is its size and call stack.
+//! Blocks of an interpreted file. They have no address: a line gives the block's kind, which is its size and call
+//! stack.
 //!
-//! Sizes and the number of live blocks are exact. The file does not say which of several live blocks of one kind is freed; the
-//! youngest is used.
+//! Sizes and the number of live blocks are exact. The file does not say which of several live blocks of one kind is
+//! freed; the youngest is used.
 
 use super::super::failure::Failure;
 use super::REMEDY;

@@ -1,5 +1,6 @@
-//! heaptrack's files; all numbers are hexadecimal. The raw file (`heaptrack -r`) has `+ SIZE STACK POINTER` and `- POINTER`. The
-//! interpreted file, which heaptrack writes by default, has `+ KIND` and `- KIND` ([`kinds`]). Times have steps of 10 ms.
+//! heaptrack's files; all numbers are hexadecimal. The raw file (`heaptrack -r`) has `+ SIZE STACK POINTER` and `-
+//! POINTER`. The interpreted file, which heaptrack writes by default, has `+ KIND` and `- KIND` ([`kinds`]). Times have
+//! steps of 10 ms.
 //!
 //! A realloc is recorded as `-` then `+`, written under one lock after it returned.
 

@@ -28,7 +28,8 @@ pub(super) enum Stamp {
 pub(super) enum What {
     /// A call of an allocator function, with its result.
     Whole(Called, u64),
-    /// The first half of a call: `<unfinished ...>`, or `<no return ...>`, which ltrace writes whenever any thread ends.
+    /// The first half of a call: `<unfinished ...>`, or `<no return ...>`, which ltrace writes whenever any thread
+    /// ends.
     Begun(Called),
     /// The second half of the thread's last call of this function, with its result.
     Resumed(Function, u64),

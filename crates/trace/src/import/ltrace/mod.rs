@@ -1,9 +1,9 @@
 //! ltrace's lines.
 //!
-//! Calls by glibc's own functions are left out, as ltrace gives them wrong names (glibc's realloc is shown as `calloc`).
-//! ltrace also shows calls inside other calls, and repeats these for each library with `-x`: only the outermost call of each thread
-//! is used. It never shows the block that posix_memalign returns: such a block gets a generated address, until a free of an
-//! unknown address matches it.
+//! Calls by glibc's own functions are left out, as ltrace gives them wrong names (glibc's realloc is shown as
+//! `calloc`). ltrace also shows calls inside other calls, and repeats these for each library with `-x`: only the
+//! outermost call of each thread is used. It never shows the block that posix_memalign returns: such a block gets a
+//! generated address, until a free of an unknown address matches it.
 
 mod line;
 
@@ -24,8 +24,8 @@ pub(super) const FORMAT: Format = Format {
     name: "ltrace",
     recognise: |head: &Head| head.lines().any(|line| matches!(parse(line).what, What::Whole(..) | What::Begun(_))),
     clock,
-    // ltrace stops a thread at each end of a call, so lines are in true order except for a realloc. It ends late, so another
-    // thread's reuse of its old block comes before. Each stop takes about 100 us.
+    // ltrace stops a thread at each end of a call, so lines are in true order except for a realloc. It ends late, so
+    // another thread's reuse of its old block comes before. Each stop takes about 100 us.
     window: WaitLimits { events: 4096, alloc_wait_ns: 1_000_000_000, free_wait_ns: 10_000, free_delay_ns: 0 },
     unknown: &[
         "calls that do not go through the PLT (-fno-plt, within a library) unless ltrace was run with -x; any in static programs",

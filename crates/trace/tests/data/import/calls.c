@@ -1,5 +1,5 @@
 // Calls every allocator function once or more, in main and in two threads, one after the other: the counts are known.
-// Built by the tests of the importers, and recorded with other people's tools.
+// Compiled by the tests of the importers, and recorded with other tools.
 #include <malloc.h>
 #include <mcheck.h>
 #include <pthread.h>
