@@ -285,8 +285,13 @@ impl Observer {
         let before = self.classifier.installs;
         self.count_copied(&pages_at(start, bytes));
         self.rescan(pages_at(start, bytes), Cause::Populated(None));
+        let mut installed = self.classifier.installs.total() - before.total();
+        if is_hugetlb(&self.snapshot, &self.hugetlb, frames_of(&pages_at(start, bytes)).start) {
+            // Every fault of a hugetlb page counts as an install: the first, the first write after reads, a copy.
+            self.classifier.installs.hugetlb += faults.saturating_sub(installed);
+            installed = installed.max(faults);
+        }
         // The remaining faults after a fork restored write permission.
-        let installed = self.classifier.installs.total() - before.total();
         let faults = if self.fork_frames.is_some() { faults.min(installed) } else { faults };
         let folio_pages = if let Folios::OneSize(pages) = self.folios { Some(pages) } else { None };
         if matches!(self.folios, Folios::Ambiguous) && installed > faults {
@@ -454,13 +459,8 @@ impl Observer {
                 continue;
             }
             let Some(changed) = self.changed(frame) else { return };
-            let states = self.snapshot.frame(frame);
-            if states[0] == Some(PageState::Hugetlb) {
-                self.classifier.installs.hugetlb += u64::from(changed.contains(&true));
-                continue;
-            }
             let was_there = pages_of(frame)
-                .zip(states)
+                .zip(self.snapshot.frame(frame))
                 // If the call split a huge page, single pages of it are copied.
                 .map(|(page, &state)| pages.contains(&page) && matches!(state, Some(PageState::Base | PageState::Thp)));
             let copied = was_there.zip(changed).filter(|&(was_there, changed)| was_there && changed).count();

@@ -19,7 +19,7 @@ use crate::work::{KernelWork, Present};
 pub use by_reason::ByReason;
 use hksim_linux_mm::{
     self as kernel, Access, Content, Install, InstallKind, InstallRun, Kernel, MapFlags, PAGE_BYTES, PMD_PAGES,
-    Protection, RemapSource,
+    Protection, RemapSource, Signal,
 };
 
 /// The operation that caused an install.
@@ -67,6 +67,8 @@ pub struct Accounting {
     once_huge: RangeSet,
     provider: AddressProvider,
     memory_policy: MemoryPolicyLabel,
+    /// An access raised SIGBUS.
+    killed: bool,
 }
 
 impl Accounting {
@@ -85,7 +87,13 @@ impl Accounting {
             once_huge: RangeSet::default(),
             provider: AddressProvider::new(Addresses::default()),
             memory_policy: MemoryPolicyLabel::default(),
+            killed: false,
         }
+    }
+
+    /// Whether an access raised SIGBUS, because the hugetlb pool had no page for it. Later figures are meaningless.
+    pub fn is_killed(&self) -> bool {
+        self.killed
     }
 
     /// Sets the addresses of mmaps without a hint.
@@ -251,8 +259,13 @@ impl Accounting {
         let tables_bytes = self.kernel.page_table_bytes();
         let installed = match self.kernel.touch(page, access) {
             Ok(installed) => installed,
+            // After a fork the hugetlb pool may be too small for copies (R13).
+            Err(Signal::Bus) => {
+                self.killed = true;
+                return None;
+            }
             // The allocator touches only mapped pages, so this is a bug in it or in the model.
-            Err(signal) => unreachable!("an access to page {page:#x} raised {signal}"),
+            Err(Signal::Segv) => unreachable!("an access to page {page:#x} raised SIGSEGV"),
         };
         if let Some(install) = installed {
             self.note_spacing(install.kind, 1);

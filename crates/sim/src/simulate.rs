@@ -67,6 +67,15 @@ pub enum SimError {
         /// What went wrong.
         source: DriveError,
     },
+    /// An access raised SIGBUS.
+    #[error(
+        "event {event}: the hugetlb pool has no page for a write (SIGBUS: a copy after a fork needs a page of its own); \
+         enlarge the pool (vm.nr_hugepages, --hugetlb-pool) or choose another --huge"
+    )]
+    Killed {
+        /// Number of the event, from 1; 0 before the first.
+        event: u64,
+    },
 }
 
 /// The present pages after an event.
@@ -239,7 +248,11 @@ impl<H: AccountingObserver> Run<H> {
                 self.driver.step(event).map_err(numbered)?;
                 let mem = &self.driver.allocator().mem;
                 mem.flush_meta_writes();
-                mem.observer().accounting_mut().event_done();
+                let mut observer = mem.observer();
+                observer.accounting_mut().event_done();
+                if observer.accounting().is_killed() {
+                    return Err(SimError::Killed { event: self.done + index as u64 + 1 });
+                }
             }
             self.done += now.len() as u64;
             self.time_ns = now.last().map_or(self.time_ns, |event| event.time_ns);
