@@ -8,7 +8,7 @@ mod support;
 
 use hksim_trace::event::*;
 use hksim_trace::header::Quality;
-use hksim_trace::resolve::{EventSink, Plain, PlainCall, RawEvent, RawOp, Resolver, WaitLimits};
+use hksim_trace::resolve::{Plain, RawEvent, RawOp, Resolver, WaitLimits};
 use std::collections::{HashMap, VecDeque};
 use support::Random;
 
@@ -19,8 +19,9 @@ struct Call {
     serial: u64,
 }
 
-/// Runs the toy program; calls are in their true order, one per 40 ns.
-fn program(random: &mut Random, threads: u64, length: u64) -> Vec<Call> {
+/// Runs the toy program; calls are in their true order, one per 40 ns. An address is used again after `frees_between` others
+/// were freed.
+fn program(random: &mut Random, threads: u64, length: u64, frees_between: usize) -> Vec<Call> {
     let mut dead: Vec<u64> = Vec::new();
     let mut live: Vec<(u64, u64)> = Vec::new(); // address, serial
     let (mut fresh, mut serials) = (0x1000, 0);
@@ -32,11 +33,12 @@ fn program(random: &mut Random, threads: u64, length: u64) -> Vec<Call> {
     }
     for step in 0..length {
         let thread = random.below(threads) as u32;
-        let mut address = || {
-            dead.pop().unwrap_or_else(|| {
+        let mut address = || match dead.len().checked_sub(1 + frees_between) {
+            Some(last) => dead.remove(last),
+            None => {
                 fresh += 16;
                 fresh
-            })
+            }
         };
         let (op, serial) = match random.below(8) {
             0..4 => {
@@ -140,55 +142,25 @@ fn resolve(raws: &[RawEvent]) -> (Vec<Event>, Quality) {
     (events, quality)
 }
 
-/// What a common call is for [`Resolver::take_plain`].
-fn plain(raw: &RawEvent) -> Option<Plain> {
-    let (call, address, size) = match raw.op {
-        RawOp::Alloc { address, size, align_log2: 0, call: AllocCall::Malloc, .. } => {
-            (PlainCall::Malloc, address, size)
-        }
-        RawOp::Alloc { address, size, align_log2: 0, call: AllocCall::Calloc, .. } => {
-            (PlainCall::Calloc, address, size)
-        }
-        RawOp::Free { address } => (PlainCall::Free, address, 0),
-        _ => return None,
-    };
-    Plain::new(raw.time_ns, raw.thread, call, address, size.try_into().ok()?)
-}
-
-/// Takes few events at once, as a chunk does that is nearly full.
-struct Narrow {
-    events: Vec<Event>,
-    room: usize,
-}
-
-impl EventSink for Narrow {
-    fn take(&mut self, event: Event) {
-        self.events.push(event);
-    }
-
-    fn room(&self) -> usize {
-        self.room - self.events.len() % self.room
-    }
-}
-
 /// As [`resolve`], with common calls handed over many at once.
 fn resolve_at_once(raws: &[RawEvent], window: WaitLimits, random: &mut Random) -> (Vec<Event>, Quality) {
-    let mut out = Narrow { events: Vec::new(), room: 1 + random.below(300) as usize };
+    let mut events = Vec::new();
+    let mut emit = |event: Event| events.push(event);
     let mut resolver = Resolver::new(window);
     let mut rest = raws;
     while let Some((first, others)) = rest.split_first() {
         let most = 1 + random.below(400) as usize;
-        let calls: Vec<Plain> = rest.iter().take(most).map_while(plain).collect();
+        let calls: Vec<Plain> = rest.iter().take(most).map_while(Plain::of).collect();
         if calls.is_empty() {
-            resolver.push(*first, &mut out).unwrap();
+            resolver.push(*first, &mut emit).unwrap();
             rest = others;
         } else {
-            resolver.take_plain(&calls, &mut out).unwrap();
+            resolver.take_plain(&calls, &mut emit).unwrap();
             rest = &rest[calls.len()..];
         }
     }
-    let quality = resolver.finish(&mut out).unwrap();
-    (out.events, quality)
+    let quality = resolver.finish(&mut emit).unwrap();
+    (events, quality)
 }
 
 /// Renumbers threads: unchanged, rising as when threads come and go, or so that many share a cache slot.
@@ -212,9 +184,10 @@ fn many_calls_at_once_come_to_the_same() {
         let mut random = Random::new(seed);
         let threads = [1, 2, 3, 5, 17, 70][seed as usize % 6];
         let skew_ns = [0, 0, 30, 300][random.below(4) as usize];
+        let frees_between = [0, 100][random.below(2) as usize];
         let pace = [1, 1, 40][random.below(3) as usize];
         let lost_percent = [0, 0, 1][random.below(3) as usize];
-        let mut calls = program(&mut random, threads, 4_000);
+        let mut calls = program(&mut random, threads, 4_000, frees_between);
         calls.iter_mut().for_each(|call| call.raw.time_ns *= pace);
         renumber(seed / 6 % 3, &mut calls);
         calls.retain(|_| !random.chance(lost_percent));
@@ -241,7 +214,7 @@ fn many_calls_at_once_come_to_the_same() {
 #[test]
 fn the_true_order_is_left_alone() {
     for seed in 0..20 {
-        let calls = program(&mut Random::new(seed), 4, 5_000);
+        let calls = program(&mut Random::new(seed), 4, 5_000, 0);
         let raws: Vec<RawEvent> = calls.iter().map(|call| call.raw).collect();
         let (events, quality) = resolve(&raws);
         check_against(&calls, &events, seed);
@@ -255,7 +228,7 @@ fn reversed_pairs_are_put_right() {
     // One reversal at a time: two neighbours of different threads about one address change places.
     let mut reversed = 0;
     for seed in 0..20 {
-        let calls = program(&mut Random::new(seed), 3, 5_000);
+        let calls = program(&mut Random::new(seed), 3, 5_000, 0);
         let mut raws: Vec<RawEvent> = calls.iter().map(|call| call.raw).collect();
         let mut at = 0;
         while at + 1 < raws.len() {
@@ -288,7 +261,7 @@ fn disturbed_clocks_never_lose_an_event() {
     // every call appears once, in the order of its thread, about a live object.
     for seed in 0..20 {
         let mut random = Random::new(seed);
-        let calls = program(&mut random, 5, 5_000);
+        let calls = program(&mut random, 5, 5_000, 0);
         let raws = disturb(&mut random, &calls, 300);
         let (events, quality) = resolve(&raws);
         let extra = events.len() - raws.len();

@@ -111,10 +111,6 @@ impl EventSink for FileSink {
         self.note(result);
     }
 
-    fn room(&self) -> usize {
-        self.appender.room()
-    }
-
     fn take_all(&mut self, resolved: &[Resolved]) {
         if self.failed.is_none() {
             let result = self.appender.push_all(resolved);
