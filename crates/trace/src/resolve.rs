@@ -41,7 +41,7 @@ pub use wait_limits::WaitLimits;
 use crate::error::TraceError;
 use crate::header::Quality;
 use batch::BatchState;
-use delayed::DelayedFrees;
+use delayed::{DelayedFrees, Free};
 use live_objects::LiveObjects;
 use std::collections::VecDeque;
 use threads::Threads;
@@ -121,7 +121,7 @@ impl Resolver {
                 && address != 0
                 && self.threads[thread].queue.is_empty()
             {
-                self.delayed.add(*raw);
+                self.delayed.add(Free { time_ns: raw.time_ns, address, thread: raw.thread });
                 return Ok(());
             }
         }
@@ -129,24 +129,25 @@ impl Resolver {
     }
 
     /// Admits the delayed frees that must come before `raw`.
+    #[inline]
     fn admit_delayed(&mut self, raw: &RawEvent, sink: &mut impl EventSink) -> Result<(), TraceError> {
         while let Some(free) = self.delayed.take_due(self.now.time_ns, self.limits.free_delay_ns) {
-            self.admit_free(&free, sink)?;
+            self.admit_free(free, sink)?;
         }
         if let Some(free) = self.delayed.take_of_thread(raw.thread) {
-            self.admit_free(&free, sink)?;
+            self.admit_free(free, sink)?;
         }
-        while let Some(address) = raw.op.allocated().filter(|&address| self.is_live(address))
-            && let Some(free) = self.delayed.take_at(address)
+        while let Some(address) = raw.op.allocated()
+            && let Some(free) = self.delayed.take_at(address, |address| self.live.get(address).is_some())
         {
-            self.admit_free(&free, sink)?;
+            self.admit_free(free, sink)?;
         }
         Ok(())
     }
 
-    fn admit_free(&mut self, free: &RawEvent, sink: &mut impl EventSink) -> Result<(), TraceError> {
+    fn admit_free(&mut self, free: Free, sink: &mut impl EventSink) -> Result<(), TraceError> {
         let thread = self.threads.index(free.thread)?;
-        self.admit(thread, free, sink)
+        self.admit(thread, &free.raw(), sink)
     }
 
     /// Resolves the next event of a thread, or lets it wait.
@@ -185,8 +186,8 @@ impl Resolver {
     /// # Errors
     /// [`TraceError::TooManyObjects`].
     pub fn finish(mut self, sink: &mut impl EventSink) -> Result<Quality, TraceError> {
-        while let Some(free) = self.delayed.take_first(|_| true) {
-            self.admit_free(&free, sink)?;
+        while let Some(free) = self.delayed.take_first() {
+            self.admit_free(free, sink)?;
         }
         while let Some(thread) = self.waiting.take_oldest() {
             self.give_up(thread, sink)?;

@@ -9,7 +9,7 @@
 //! Whether a call is a free, and whether its thread has a delayed free, is as good as random, so neither is a branch: both calls
 //! are always copied to the output, and the output position advances only past those that count.
 
-use super::delayed::{DelayedFrees, due_ns};
+use super::delayed::{DelayedFrees, Free, due_ns};
 use super::plain::Plain;
 use std::hint::select_unpredictable;
 
@@ -98,7 +98,7 @@ impl AdmissionOrder {
     /// high, or its address not ordinary.
     fn begin(&mut self, delayed: &DelayedFrees) -> bool {
         let mut position = 0;
-        for free in delayed.iter().map_while(Plain::of).take(BATCH_CALLS_MAX) {
+        for free in delayed.iter().map_while(Free::plain).take(BATCH_CALLS_MAX) {
             let Some(last) = self.last.get_mut(free.thread as usize) else { break };
             *last = position as u16;
             (self.calls[position], self.next[position], self.admitted_after[position]) = (free, NONE, 0);
@@ -177,7 +177,7 @@ mod tests {
             };
             let calls: Vec<Plain> = (0..100).filter_map(&mut call).collect();
             let mut frees = DelayedFrees::default();
-            delayed.iter().for_each(|free| frees.add(free.raw()));
+            delayed.iter().for_each(|free| frees.add(Free::from(free)));
             let begins = order.arrange(&frees, &calls, calls[0].time_ns, DELAY_NS, THREADS);
 
             let possible = if begins { order.len - order.delayed } else { 0 };

@@ -14,6 +14,7 @@
 //!   [`Resolver::take`] decides what becomes of it, in the state that it would have found without batches.
 
 use super::admission::{AdmissionOrder, BATCH_CALLS_MAX};
+use super::delayed::Free;
 use super::plain::{Plain, Resolved};
 use super::{EventSink, Resolver};
 use crate::error::TraceError;
@@ -92,7 +93,7 @@ impl Resolver {
         if order.arrange(&self.delayed, calls, now_ns, free_delay_ns, self.threads.dense()) {
             let done = self.resolve(order.admitted(), sink);
             taken = order.taken(done);
-            self.delayed.replace(order.delayed(taken, done).map(Plain::raw));
+            self.delayed.replace(order.delayed(taken, done).map(Free::from));
         }
         self.batch.order = Some(order);
         taken
