@@ -8,6 +8,7 @@ use hksim_trace::header::{Clock, Header, Origin, Quality, Summary, TouchKnowledg
 use hksim_trace::hkt::ResolvingWriter;
 use hksim_trace::resolve::{RawEvent, WaitLimits};
 
+use crate::buffer_reader::Extent;
 use crate::children::{self, ChildEnd};
 use crate::clock::TickRate;
 use crate::control::ControlEntry;
@@ -21,7 +22,8 @@ use crate::report::Touches;
 use crate::session::Session;
 use crate::signals;
 use crate::sites::SiteReader;
-use crate::thread_events::{Extent, Stamps, ThreadEvents};
+use crate::stamps::Stamps;
+use crate::thread_events::ThreadEvents;
 use crate::timeline::Timeline;
 use crate::touch_full::{self, Interleave, Merging};
 

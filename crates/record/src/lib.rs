@@ -12,6 +12,7 @@ compile_error!(
 
 mod background;
 mod batch_merge;
+mod buffer_reader;
 mod children;
 mod clock;
 pub mod control;
@@ -43,6 +44,7 @@ mod run;
 mod session;
 mod signals;
 mod sites;
+mod stamps;
 mod thread_events;
 mod timeline;
 pub mod touch_full;

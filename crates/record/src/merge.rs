@@ -9,9 +9,10 @@
 use hksim_trace::resolve::{Plain, RawEvent, RawOp};
 
 use crate::batch_merge::BatchMerge;
+use crate::buffer_reader::Extent;
 use crate::error::RecordError;
 use crate::log_reader::BufferChunks;
-use crate::thread_events::{Extent, ThreadEvent, ThreadEvents};
+use crate::thread_events::{ThreadEvent, ThreadEvents};
 use crate::tournament::Tournament;
 
 /// Consumer of the events of a process.
@@ -200,7 +201,7 @@ impl Merge {
 
     /// Emits the realloc that moves away from the address that `raw` allocates.
     fn emit_move_away(&mut self, raw: &RawEvent, each: &mut impl EventSink) -> Result<(), RecordError> {
-        let Some(address) = allocated_address(&raw.op) else {
+        let Some(address) = raw.op.allocated() else {
             return Ok(());
         };
         let moves_away = |moving: &&Moving| moving.old == address && moving.begun_ns <= raw.time_ns;
@@ -208,14 +209,5 @@ impl Merge {
             self.emit_head(buffer, raw.time_ns, each)?;
         }
         Ok(())
-    }
-}
-
-/// The address that an event allocates.
-fn allocated_address(op: &RawOp) -> Option<u64> {
-    match *op {
-        RawOp::Alloc { address, .. } => Some(address).filter(|&address| address != 0),
-        RawOp::Realloc { old, new, .. } => Some(new).filter(|&new| new != 0 && new != old),
-        _ => None,
     }
 }

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use hksim_trace::resolve::{RawEvent, RawOp};
 
+use crate::buffer_reader::Extent;
 use crate::clock::{ClockPair, TickRate};
 use crate::encoding::{Kind, Record};
 use crate::error::RecordError;
 use crate::growing::{Process, Random, open};
 use crate::merge::{EventSink, Merge};
-use crate::thread_events::{Extent, Stamps, ThreadEvents};
+use crate::stamps::Stamps;
+use crate::thread_events::ThreadEvents;
 
 /// Time, the address that dies, and the one that is given out.
 type Seen = (u64, Option<u64>, Option<u64>);
