@@ -119,7 +119,7 @@ impl Resolver {
             }
             if let RawOp::Free { address } = raw.op
                 && address != 0
-                && self.threads[thread].queue.is_empty()
+                && self.threads.list[thread].queue.is_empty()
             {
                 self.delayed.add(Free { time_ns: raw.time_ns, address, thread: raw.thread });
                 return Ok(());
@@ -155,7 +155,7 @@ impl Resolver {
     /// Rare paths get a copy of the event, so that the event itself can stay in registers.
     #[inline(always)]
     fn admit(&mut self, thread: usize, raw: &RawEvent, sink: &mut impl EventSink) -> Result<(), TraceError> {
-        if !self.threads[thread].queue.is_empty() {
+        if !self.threads.list[thread].queue.is_empty() {
             self.enqueue(thread, *raw);
             return Ok(());
         }
@@ -173,7 +173,7 @@ impl Resolver {
     #[cold]
     #[inline(never)]
     fn enqueue(&mut self, thread: usize, raw: RawEvent) {
-        self.threads[thread].queue.push_back(raw);
+        self.threads.list[thread].queue.push_back(raw);
     }
 
     /// Whether a block is live at the address after the events emitted so far.

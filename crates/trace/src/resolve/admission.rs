@@ -3,22 +3,19 @@
 //! This is `delayed.rs` for many calls at once. Of the rules there, a batch applies only the second: a delayed free is admitted
 //! just before the next call of its thread. The two others end the batch, and leave the call in question to the general path:
 //! 1. No call of a batch comes after a free is due.
-//! 2. If a call allocates an address whose free is still delayed, the address is live. So the table of objects refuses the call,
-//!    and everything from there on is taken back.
+//! 2. If a call allocates an address whose free is still delayed, and rule 3 applies, the address is live. So the table of objects
+//!    refuses the call, and everything from there on is taken back.
 //!
 //! Whether a call is a free, and whether its thread has a delayed free, is as good as random, so neither is a branch: both calls
 //! are always copied to the output, and the output position advances only past those that count.
 
 use super::delayed::{DelayedFrees, Free, due_ns};
 use super::plain::Plain;
-use std::hint::select_unpredictable;
 
 /// Most calls in a batch.
 pub(super) const BATCH_CALLS_MAX: usize = 128;
 /// Most calls of a batch and delayed frees before it. A power of two, so that indices need no bounds checks.
 const CALLS_MAX: usize = 2 * BATCH_CALLS_MAX;
-/// No call is at this position.
-const NONE: u16 = u16::MAX;
 
 /// The order. Reused from batch to batch.
 #[derive(Debug)]
@@ -28,27 +25,16 @@ pub(super) struct AdmissionOrder {
     /// Number of calls, and of delayed frees before them.
     len: usize,
     delayed: usize,
-    /// For each free, the position of its thread's next call, else `NONE`; for each other call 0.
-    next: [u16; CALLS_MAX],
-    /// For each call, how many calls are admitted after it was taken.
-    admitted_after: [u16; CALLS_MAX],
     admitted: [Plain; CALLS_MAX],
-    /// Position of each thread's last call, by raw thread number. Outdated unless that call is before the present one and of the
-    /// same thread.
+    admitted_len: usize,
+    /// Position of each thread's last call in `calls`, by raw thread number. Outdated if there is no call of the thread.
     last: Vec<u16>,
 }
 
 impl AdmissionOrder {
     pub(super) fn new() -> Box<Self> {
-        Box::new(AdmissionOrder {
-            calls: [Plain::NONE; CALLS_MAX],
-            len: 0,
-            delayed: 0,
-            next: [NONE; CALLS_MAX],
-            admitted_after: [0; CALLS_MAX],
-            admitted: [Plain::NONE; CALLS_MAX],
-            last: Vec::new(),
-        })
+        let (calls, admitted) = ([Plain::NONE; CALLS_MAX], [Plain::NONE; CALLS_MAX]);
+        Box::new(AdmissionOrder { calls, len: 0, delayed: 0, admitted, admitted_len: 0, last: Vec::new() })
     }
 
     /// Orders the leading calls after the delayed frees. `now_ns` is the time reached before. The calls of threads whose raw number
@@ -70,7 +56,7 @@ impl AdmissionOrder {
         }
         let calls = &calls[..calls.len().min(BATCH_CALLS_MAX)];
         let calls = &calls[..calls.partition_point(|call| call.time_ns <= end_ns)];
-        let Self { calls: window, next, admitted_after, admitted, last, .. } = self;
+        let Self { calls: window, admitted, last, .. } = self;
         let last = last.as_mut_slice();
         let (mut position, mut count) = (self.delayed, 0);
         for call in calls {
@@ -78,62 +64,73 @@ impl AdmissionOrder {
             let previous = usize::from(*last) % CALLS_MAX;
             *last = position as u16;
             let own = window[previous];
-            let is_free = call.is_free();
             let has_free = (previous < position) & (own.thread == call.thread) & own.is_free();
             admitted[count % CALLS_MAX] = own;
             admitted[(count + usize::from(has_free)) % CALLS_MAX] = *call;
-            count += usize::from(has_free) + usize::from(!is_free);
-            let place = position % CALLS_MAX;
-            next[select_unpredictable(has_free, previous, place)] = position as u16;
-            next[place] = select_unpredictable(is_free, NONE, 0);
-            admitted_after[place] = count as u16;
-            window[place] = *call;
+            count += usize::from(has_free) + usize::from(!call.is_free());
+            window[position % CALLS_MAX] = *call;
             position += 1;
         }
-        self.len = position;
+        (self.len, self.admitted_len) = (position, count);
         true
     }
 
     /// Begins with the delayed frees. False if there are too many, or one of them cannot be in a batch: its thread's number is too
     /// high, or its address not ordinary.
     fn begin(&mut self, delayed: &DelayedFrees) -> bool {
-        let mut position = 0;
+        self.delayed = 0;
         for free in delayed.iter().map_while(Free::plain).take(BATCH_CALLS_MAX) {
             let Some(last) = self.last.get_mut(free.thread as usize) else { break };
-            *last = position as u16;
-            (self.calls[position], self.next[position], self.admitted_after[position]) = (free, NONE, 0);
-            position += 1;
+            *last = self.delayed as u16;
+            self.calls[self.delayed] = free;
+            self.delayed += 1;
         }
-        (self.delayed, self.len) = (position, position);
-        position == delayed.len()
+        self.delayed == delayed.len()
     }
 
     /// The admitted calls in order.
     pub(super) fn admitted(&self) -> &[Plain] {
-        let count = self.admitted_after[..self.len].last().copied().unwrap_or_default();
-        &self.admitted[..count.into()]
+        &self.admitted[..self.admitted_len]
     }
 
-    /// How many calls of the batch were taken if only the first `done` admitted calls were possible: those before the call that
-    /// admits the next.
-    pub(super) fn taken(&self, done: usize) -> usize {
-        if done == self.admitted().len() {
-            return self.len - self.delayed;
+    /// Updates the delayed frees when the first `done` admitted calls have happened, and the next cannot. Returns how many calls of
+    /// the batch were taken: those before the one that admits the next.
+    pub(super) fn finish(&self, delayed: &mut DelayedFrees, done: usize) -> usize {
+        let calls = &self.calls[self.delayed..self.len];
+        if done < self.admitted_len {
+            return one_by_one(delayed, calls, done);
         }
-        self.admitted_after[self.delayed..self.len].partition_point(|&admitted| usize::from(admitted) <= done)
+        let is_delayed = |&(position, call): &(usize, &Plain)| {
+            call.is_free() && self.last.get(call.thread as usize).is_some_and(|&last| usize::from(last) == position)
+        };
+        // Each call is either admitted or delayed, so few have to be looked at.
+        let latest = self.calls[..self.len].iter().enumerate().rev().filter(is_delayed).take(self.len - done);
+        delayed.replace(latest.map(|(_, call)| Free::from(call)));
+        calls.len()
     }
+}
 
-    /// The frees that are delayed when `taken` calls of the batch were taken and `done` were admitted, latest first.
-    pub(super) fn delayed(&self, taken: usize, done: usize) -> impl Iterator<Item = &Plain> {
-        let end = self.delayed + taken;
-        let admitted = self.admitted_after[..end].last().copied().unwrap_or_default();
-        // If more are done, the call after these has already admitted its thread's free.
-        let next_min = end + (done - usize::from(admitted));
-        let is_delayed = move |&(_, &next): &(_, &u16)| usize::from(next) >= next_min;
-        let calls = self.calls[..end].iter().zip(&self.next[..end]).rev();
-        // Each call is either admitted or delayed.
-        calls.filter(is_delayed).map(|(call, _)| call).take(end - done)
+/// The second rule of `delayed.rs`, one call at a time, until `most` calls are admitted. Returns the number of calls before the one
+/// that would admit another; that one may have admitted its thread's free.
+fn one_by_one(delayed: &mut DelayedFrees, calls: &[Plain], most: usize) -> usize {
+    let mut admitted = 0;
+    for (taken, call) in calls.iter().enumerate() {
+        if delayed.iter().any(|free| free.thread == call.thread) {
+            if admitted == most {
+                return taken;
+            }
+            delayed.take_of_thread(call.thread);
+            admitted += 1;
+        }
+        if call.is_free() {
+            delayed.add(Free::from(call));
+        } else if admitted == most {
+            return taken;
+        } else {
+            admitted += 1;
+        }
     }
+    calls.len()
 }
 
 #[cfg(test)]
@@ -145,28 +142,33 @@ mod tests {
     const DELAY_NS: u64 = 150;
     const THREADS: usize = 250;
 
-    /// The second rule of `delayed.rs`, one call at a time. Returns the admitted calls.
-    fn one_by_one(delayed: &mut Vec<Plain>, calls: &[Plain]) -> Vec<Plain> {
-        let mut admitted = Vec::new();
+    /// The calls that [`one_by_one`] admits.
+    fn admitted(delayed: &[Plain], calls: &[Plain]) -> Vec<Plain> {
+        let (mut delayed, mut admitted) = (delayed.to_vec(), Vec::new());
         for call in calls {
             let own = delayed.iter().position(|free| free.thread == call.thread);
             admitted.extend(own.map(|own| delayed.remove(own)));
-            if call.is_free() { &mut *delayed } else { &mut admitted }.push(*call);
+            if call.is_free() { &mut delayed } else { &mut admitted }.push(*call);
         }
         admitted
+    }
+
+    fn plain(delayed: &DelayedFrees) -> Vec<Plain> {
+        delayed.iter().filter_map(Free::plain).collect()
     }
 
     /// Whether a batch after these frees has to end before `next`.
     fn ends_before(delayed: &[Plain], first: &Plain, next: &Plain) -> bool {
         let oldest = delayed.first().unwrap_or(first);
+        let is_late = next.time_ns > oldest.time_ns + DELAY_NS;
         let mut all = delayed.iter().chain([next]);
-        next.time_ns > oldest.time_ns + DELAY_NS || all.any(|call| call.thread as usize >= THREADS)
+        is_late || delayed.len() > BATCH_CALLS_MAX || all.any(|call| call.thread as usize >= THREADS)
     }
 
     #[test]
     fn a_batch_is_ordered_as_its_calls_one_by_one() {
         let mut random = Splitmix64::new(88_172);
-        let (mut order, mut delayed) = (AdmissionOrder::new(), Vec::<Plain>::new());
+        let (mut order, mut delayed) = (AdmissionOrder::new(), DelayedFrees::default());
         let (mut time_ns, mut stopped, mut whole) = (0, 0, 0);
         for round in 0..5000 {
             let threads = [2, 5, 40, 251][round % 4];
@@ -176,36 +178,33 @@ mod tests {
                 Plain::new(time_ns, random.below(threads) as u32, kind, 16 * (1 + random.below(1000)), 0)
             };
             let calls: Vec<Plain> = (0..100).filter_map(&mut call).collect();
-            let mut frees = DelayedFrees::default();
-            delayed.iter().for_each(|free| frees.add(Free::from(free)));
-            let begins = order.arrange(&frees, &calls, calls[0].time_ns, DELAY_NS, THREADS);
-
-            let possible = if begins { order.len - order.delayed } else { 0 };
-            assert!(possible == calls.len() || ends_before(&delayed, &calls[0], &calls[possible]), "round {round}");
-            if !begins {
-                delayed.clear(); // time passes
+            let before = plain(&delayed);
+            if !order.arrange(&delayed, &calls, calls[0].time_ns, DELAY_NS, THREADS) {
+                assert!(ends_before(&before, &calls[0], &calls[0]), "round {round}");
+                delayed.replace(std::iter::empty()); // time passes
                 continue;
             }
-            let admitted = one_by_one(&mut delayed.clone(), &calls[..possible]);
-            assert_eq!(order.admitted(), admitted, "round {round}");
+            let possible = order.len - order.delayed;
+            assert!(possible == calls.len() || ends_before(&before, &calls[0], &calls[possible]), "round {round}");
+            let all = admitted(&before, &calls[..possible]);
+            assert_eq!(order.admitted(), all, "round {round}");
 
-            let some = random.below(admitted.len() as u64 + 1) as usize;
-            let done = if random.chance(1, 2) { some } else { admitted.len() };
-            let taken = order.taken(done);
-            if let Some(next) = calls[..possible].get(taken) {
-                assert!(one_by_one(&mut delayed.clone(), &calls[..=taken]).len() > done, "round {round}");
+            if random.chance(1, 2) {
+                let done = random.below(all.len() as u64 + 1) as usize;
+                let taken = order.finish(&mut delayed, done);
+                assert!(admitted(&before, &calls[..taken]).len() <= done, "round {round}");
+                assert!(taken == possible || admitted(&before, &calls[..=taken]).len() > done, "round {round}");
+                assert_eq!(taken + before.len(), done + plain(&delayed).len(), "round {round}: admitted or delayed");
                 stopped += 1;
-                if one_by_one(&mut delayed, &calls[..taken]).len() < done {
-                    delayed.retain(|free| free.thread != next.thread);
-                }
             } else {
-                one_by_one(&mut delayed, &calls[..taken]);
+                let mut expected = DelayedFrees::default();
+                before.iter().for_each(|free| expected.add(Free::from(free)));
+                assert_eq!(one_by_one(&mut expected, &calls[..possible], usize::MAX), possible);
+                assert_eq!(order.finish(&mut delayed, all.len()), possible, "round {round}");
+                assert_eq!(plain(&delayed), plain(&expected), "round {round}");
+                one_by_one(&mut delayed, &calls[possible..], usize::MAX);
                 whole += 1;
             }
-            let mut left: Vec<Plain> = order.delayed(taken, done).copied().collect();
-            left.reverse();
-            assert_eq!(left, delayed, "round {round}");
-            one_by_one(&mut delayed, &calls[taken..][..1.min(calls.len() - taken)]);
         }
         assert!(stopped > 500 && whole > 500, "{stopped} stopped, {whole} whole");
     }

@@ -14,7 +14,6 @@
 //!   [`Resolver::take`] decides what becomes of it, in the state that it would have found without batches.
 
 use super::admission::{AdmissionOrder, BATCH_CALLS_MAX};
-use super::delayed::Free;
 use super::plain::{Plain, Resolved};
 use super::{EventSink, Resolver};
 use crate::error::TraceError;
@@ -92,8 +91,7 @@ impl Resolver {
         let mut taken = 0;
         if order.arrange(&self.delayed, calls, now_ns, free_delay_ns, self.threads.dense()) {
             let done = self.resolve(order.admitted(), sink);
-            taken = order.taken(done);
-            self.delayed.replace(order.delayed(taken, done).map(Free::from));
+            taken = order.finish(&mut self.delayed, done);
         }
         self.batch.order = Some(order);
         taken

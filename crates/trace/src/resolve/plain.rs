@@ -5,8 +5,11 @@ use super::{RawEvent, RawOp};
 use crate::event::{AllocCall, Event, InitialTouch, ObjectId, Op, SiteId, ThreadId};
 
 /// The function called. The numbers are those of the file format's op column.
+///
+/// Eight bytes, so that [`Plain`] has no padding. Compilers copy padding apart from the field before it, and the next copy then
+/// loads both at once: no processor forwards that from its store buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
+#[repr(u64)]
 pub enum PlainCall {
     /// `malloc(size)`.
     Malloc = 0,
@@ -31,6 +34,8 @@ pub struct Plain {
     pub(super) thread: u32,
     pub(super) call: PlainCall,
 }
+
+const _: () = assert!(size_of::<Plain>() == 32, "no padding");
 
 impl Plain {
     /// Fills unused entries of a buffer.
@@ -58,20 +63,11 @@ impl Plain {
     /// The call as a [`Plain`]; `None` if it is none.
     pub fn of(raw: &RawEvent) -> Option<Self> {
         let (call, address, size) = match raw.op {
-            RawOp::Alloc {
-                address,
-                size,
-                align_log2: 0,
-                call: AllocCall::Malloc,
-                initial_touch: InitialTouch::None,
-            } => (PlainCall::Malloc, address, size),
-            RawOp::Alloc {
-                address,
-                size,
-                align_log2: 0,
-                call: AllocCall::Calloc,
-                initial_touch: InitialTouch::None,
-            } => (PlainCall::Calloc, address, size),
+            RawOp::Alloc { address, size, align_log2: 0, call, initial_touch: InitialTouch::None } => match call {
+                AllocCall::Malloc => (PlainCall::Malloc, address, size),
+                AllocCall::Calloc => (PlainCall::Calloc, address, size),
+                _ => return None,
+            },
             RawOp::Free { address } => (PlainCall::Free, address, 0),
             _ => return None,
         };

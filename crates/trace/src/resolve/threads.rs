@@ -32,7 +32,7 @@ const UNKNOWN: Dense = Dense { index: u32::MAX, emitted_as: u32::MAX };
 /// All threads, by index in order of their first raw event. They are emitted under numbers in order of their first emitted event.
 #[derive(Debug)]
 pub(super) struct Threads {
-    list: Vec<Thread>,
+    pub(super) list: Vec<Thread>,
     /// Raw thread number to index in `list`.
     index_of: AddressMap,
     /// Threads with small raw numbers, by raw number. A recorder numbers threads from 0; other sources have thread ids.
@@ -107,21 +107,5 @@ impl Threads {
     /// Raw numbers that [`Threads::known_number`] can know: those below this.
     pub(super) fn dense(&self) -> usize {
         self.dense.len()
-    }
-}
-
-impl std::ops::Index<usize> for Threads {
-    type Output = Thread;
-
-    #[inline(always)]
-    fn index(&self, index: usize) -> &Thread {
-        &self.list[index]
-    }
-}
-
-impl std::ops::IndexMut<usize> for Threads {
-    #[inline(always)]
-    fn index_mut(&mut self, index: usize) -> &mut Thread {
-        &mut self.list[index]
     }
 }

@@ -129,7 +129,7 @@ impl Resolver {
             Awaited::Free(address) => raw.op.freed() == Some(address),
         };
         let mut others = self.waiting.threads().filter(|&thread| thread != waiting);
-        others.find(|&thread| self.threads[thread].queue.iter().any(is_awaited))
+        others.find(|&thread| self.threads.list[thread].queue.iter().any(is_awaited))
     }
 
     /// Ends the waits for an event of this address that `op` cannot satisfy, because it is stamped too late.
@@ -160,7 +160,7 @@ impl Resolver {
 
     /// Resolves the waiting event of a thread although the event that it waits for has not come.
     pub(super) fn give_up(&mut self, thread: usize, sink: &mut impl EventSink) -> Result<(), TraceError> {
-        if let Some(raw) = self.threads[thread].queue.pop_front() {
+        if let Some(raw) = self.threads.list[thread].queue.pop_front() {
             self.run(thread, &raw, WaitPolicy::GiveUp, sink)?;
         }
         self.woken.push_back(thread);
@@ -171,14 +171,14 @@ impl Resolver {
     #[cold]
     pub(super) fn run_woken(&mut self, sink: &mut impl EventSink) -> Result<(), TraceError> {
         while let Some(thread) = self.woken.pop_front() {
-            while let Some(&raw) = self.threads[thread].queue.front() {
+            while let Some(&raw) = self.threads.list[thread].queue.front() {
                 let overtaken = self.emitted_ns > raw.time_ns;
                 if let Some(awaited) = self.run(thread, &raw, WaitPolicy::Wait, sink)? {
                     self.waiting.add(thread, awaited, self.now);
                     break;
                 }
                 self.quality.parked += overtaken as u64;
-                self.threads[thread].queue.pop_front();
+                self.threads.list[thread].queue.pop_front();
             }
         }
         Ok(())
