@@ -41,7 +41,7 @@ pub use wait_limits::WaitLimits;
 use crate::error::TraceError;
 use crate::header::Quality;
 use batch::BatchState;
-use delayed::{DelayedFrees, Free};
+use delayed::DelayedFrees;
 use live_objects::LiveObjects;
 use std::collections::VecDeque;
 use threads::Threads;
@@ -118,10 +118,10 @@ impl Resolver {
                 self.admit_delayed(raw, sink)?;
             }
             if let RawOp::Free { address } = raw.op
-                && address != 0
                 && self.threads.list[thread].queue.is_empty()
+                && let Some(free) = Plain::new(raw.time_ns, raw.thread, PlainCall::Free, address, 0)
             {
-                self.delayed.add(Free { time_ns: raw.time_ns, address, thread: raw.thread });
+                self.delayed.add(free);
                 return Ok(());
             }
         }
@@ -145,7 +145,7 @@ impl Resolver {
         Ok(())
     }
 
-    fn admit_free(&mut self, free: Free, sink: &mut impl EventSink) -> Result<(), TraceError> {
+    fn admit_free(&mut self, free: Plain, sink: &mut impl EventSink) -> Result<(), TraceError> {
         let thread = self.threads.index(free.thread)?;
         self.admit(thread, &free.raw(), sink)
     }

@@ -8,7 +8,7 @@ mod support;
 
 use hksim_trace::event::*;
 use hksim_trace::header::Quality;
-use hksim_trace::resolve::{Plain, RawEvent, RawOp, Resolver, WaitLimits};
+use hksim_trace::resolve::{Plain, PlainCall, RawEvent, RawOp, Resolver, WaitLimits};
 use std::collections::{HashMap, VecDeque};
 use support::Random;
 
@@ -142,6 +142,20 @@ fn resolve(raws: &[RawEvent]) -> (Vec<Event>, Quality) {
     (events, quality)
 }
 
+/// What a common call is for [`Resolver::take_plain`].
+fn plain(raw: &RawEvent) -> Option<Plain> {
+    let (call, address, size) = match raw.op {
+        RawOp::Alloc { address, size, align_log2: 0, call, .. } => match call {
+            AllocCall::Malloc => (PlainCall::Malloc, address, size),
+            AllocCall::Calloc => (PlainCall::Calloc, address, size),
+            _ => return None,
+        },
+        RawOp::Free { address } => (PlainCall::Free, address, 0),
+        _ => return None,
+    };
+    Plain::new(raw.time_ns, raw.thread, call, address, size.try_into().ok()?)
+}
+
 /// As [`resolve`], with common calls handed over many at once.
 fn resolve_at_once(raws: &[RawEvent], window: WaitLimits, random: &mut Random) -> (Vec<Event>, Quality) {
     let mut events = Vec::new();
@@ -150,7 +164,7 @@ fn resolve_at_once(raws: &[RawEvent], window: WaitLimits, random: &mut Random) -
     let mut rest = raws;
     while let Some((first, others)) = rest.split_first() {
         let most = 1 + random.below(400) as usize;
-        let calls: Vec<Plain> = rest.iter().take(most).map_while(Plain::of).collect();
+        let calls: Vec<Plain> = rest.iter().take(most).map_while(plain).collect();
         if calls.is_empty() {
             resolver.push(*first, &mut emit).unwrap();
             rest = others;

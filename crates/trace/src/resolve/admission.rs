@@ -9,8 +9,8 @@
 //! Whether a call is a free, and whether its thread has a delayed free, is as good as random, so neither is a branch: both calls
 //! are always copied to the output, and the output position advances only past those that count.
 
-use super::delayed::{DelayedFrees, Free, due_ns};
-use super::plain::Plain;
+use super::Plain;
+use super::delayed::{DelayedFrees, due_ns};
 
 /// Most calls in a batch.
 pub(super) const BATCH_CALLS_MAX: usize = 128;
@@ -47,20 +47,19 @@ impl AdmissionOrder {
         free_delay_ns: u64,
         threads: usize,
     ) -> bool {
-        self.last.resize(threads.max(self.last.len()), 0);
-        let is_whole = self.begin(delayed);
-        let oldest = self.calls[..self.delayed].first().or(calls.first());
+        let oldest = delayed.iter().chain(calls).next();
         let end_ns = oldest.map_or(0, |call| due_ns(call.time_ns, free_delay_ns));
-        if !is_whole || now_ns > end_ns {
+        if delayed.len() > BATCH_CALLS_MAX || now_ns > end_ns {
             return false;
         }
         let calls = &calls[..calls.len().min(BATCH_CALLS_MAX)];
         let calls = &calls[..calls.partition_point(|call| call.time_ns <= end_ns)];
+        self.last.resize(threads.max(self.last.len()), 0);
         let Self { calls: window, admitted, last, .. } = self;
         let last = last.as_mut_slice();
-        let (mut position, mut count) = (self.delayed, 0);
-        for call in calls {
-            let Some(last) = last.get_mut(call.thread as usize) else { break };
+        let (mut position, mut count) = (0, 0);
+        let mut add = |call: &Plain| {
+            let Some(last) = last.get_mut(call.thread as usize) else { return false };
             let previous = usize::from(*last) % CALLS_MAX;
             *last = position as u16;
             let own = window[previous];
@@ -70,22 +69,14 @@ impl AdmissionOrder {
             count += usize::from(has_free) + usize::from(!call.is_free());
             window[position % CALLS_MAX] = *call;
             position += 1;
+            true
+        };
+        let begins = delayed.iter().all(&mut add);
+        if begins {
+            calls.iter().all(&mut add);
         }
-        (self.len, self.admitted_len) = (position, count);
-        true
-    }
-
-    /// Begins with the delayed frees. False if there are too many, or one of them cannot be in a batch: its thread's number is too
-    /// high, or its address not ordinary.
-    fn begin(&mut self, delayed: &DelayedFrees) -> bool {
-        self.delayed = 0;
-        for free in delayed.iter().map_while(Free::plain).take(BATCH_CALLS_MAX) {
-            let Some(last) = self.last.get_mut(free.thread as usize) else { break };
-            *last = self.delayed as u16;
-            self.calls[self.delayed] = free;
-            self.delayed += 1;
-        }
-        self.delayed == delayed.len()
+        (self.delayed, self.len, self.admitted_len) = (delayed.len(), position, count);
+        begins
     }
 
     /// The admitted calls in order.
@@ -105,7 +96,7 @@ impl AdmissionOrder {
         };
         // Each call is either admitted or delayed, so few have to be looked at.
         let latest = self.calls[..self.len].iter().enumerate().rev().filter(is_delayed).take(self.len - done);
-        delayed.replace(latest.map(|(_, call)| Free::from(call)));
+        delayed.replace(latest.map(|(_, call)| *call));
         calls.len()
     }
 }
@@ -123,7 +114,7 @@ fn one_by_one(delayed: &mut DelayedFrees, calls: &[Plain], most: usize) -> usize
             admitted += 1;
         }
         if call.is_free() {
-            delayed.add(Free::from(call));
+            delayed.add(*call);
         } else if admitted == most {
             return taken;
         } else {
@@ -154,7 +145,7 @@ mod tests {
     }
 
     fn plain(delayed: &DelayedFrees) -> Vec<Plain> {
-        delayed.iter().filter_map(Free::plain).collect()
+        delayed.iter().copied().collect()
     }
 
     /// Whether a batch after these frees has to end before `next`.
@@ -198,7 +189,7 @@ mod tests {
                 stopped += 1;
             } else {
                 let mut expected = DelayedFrees::default();
-                before.iter().for_each(|free| expected.add(Free::from(free)));
+                before.iter().for_each(|free| expected.add(*free));
                 assert_eq!(one_by_one(&mut expected, &calls[..possible], usize::MAX), possible);
                 assert_eq!(order.finish(&mut delayed, all.len()), possible, "round {round}");
                 assert_eq!(plain(&delayed), plain(&expected), "round {round}");

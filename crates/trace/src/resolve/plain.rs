@@ -2,7 +2,7 @@
 
 use super::objects::is_ordinary;
 use super::{RawEvent, RawOp};
-use crate::event::{AllocCall, Event, InitialTouch, ObjectId, Op, SiteId, ThreadId};
+use crate::event::{AllocCall, Event, InitialTouch, ObjectId, Op, ThreadId};
 
 /// The function called. The numbers are those of the file format's op column.
 ///
@@ -58,21 +58,6 @@ impl Plain {
     #[inline(always)]
     pub fn thread(&self) -> u32 {
         self.thread
-    }
-
-    /// The call as a [`Plain`]; `None` if it is none.
-    pub fn of(raw: &RawEvent) -> Option<Self> {
-        let (call, address, size) = match raw.op {
-            RawOp::Alloc { address, size, align_log2: 0, call, initial_touch: InitialTouch::None } => match call {
-                AllocCall::Malloc => (PlainCall::Malloc, address, size),
-                AllocCall::Calloc => (PlainCall::Calloc, address, size),
-                _ => return None,
-            },
-            RawOp::Free { address } => (PlainCall::Free, address, 0),
-            _ => return None,
-        };
-        let size = size.try_into().ok().filter(|_| raw.site == SiteId::UNKNOWN)?;
-        Plain::new(raw.time_ns, raw.thread, call, address, size)
     }
 
     /// The call as a [`RawEvent`].

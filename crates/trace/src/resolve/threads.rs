@@ -12,31 +12,22 @@ const DENSE_MIN: usize = 1024;
 const DENSE_PER_THREAD: usize = 8;
 
 /// A thread of the source.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Thread {
     /// Empty unless the thread waits; then the first event is the one that waits.
     pub(super) queue: VecDeque<RawEvent>,
-    raw: u32,
     emitted_as: Option<ThreadId>,
 }
 
-/// What batches need to know about a thread. `u32::MAX`: not known.
-#[derive(Clone, Copy, Debug)]
-struct Dense {
-    index: u32,
-    emitted_as: u32,
-}
-
-const UNKNOWN: Dense = Dense { index: u32::MAX, emitted_as: u32::MAX };
-
-/// All threads, by index in order of their first raw event. They are emitted under numbers in order of their first emitted event.
+/// All threads. They are emitted under numbers in order of their first emitted event.
 #[derive(Debug)]
 pub(super) struct Threads {
     pub(super) list: Vec<Thread>,
     /// Raw thread number to index in `list`.
     index_of: AddressMap,
-    /// Threads with small raw numbers, by raw number. A recorder numbers threads from 0; other sources have thread ids.
-    dense: Vec<Dense>,
+    /// The same for small raw numbers, by raw number: `u32::MAX` if not known. A recorder numbers threads from 0; other sources have
+    /// thread ids.
+    dense: Vec<u32>,
     emitted: u32,
 }
 
@@ -52,7 +43,7 @@ impl Threads {
     #[inline(always)]
     pub(super) fn index(&mut self, raw: u32) -> Result<usize, TraceError> {
         match self.dense.get(raw as usize) {
-            Some(dense) if dense.index != u32::MAX => Ok(dense.index as usize),
+            Some(&index) if index != u32::MAX => Ok(index as usize),
             _ => self.find(raw),
         }
     }
@@ -64,15 +55,14 @@ impl Threads {
             None => {
                 let index = u32::try_from(self.list.len()).map_err(|_| TraceError::TooManyObjects)?;
                 self.index_of.insert(raw.into(), index);
-                self.list.push(Thread { queue: VecDeque::new(), raw, emitted_as: None });
+                self.list.push(Thread::default());
                 index
             }
         };
         let place = raw as usize;
         if place < DENSE_MIN + DENSE_PER_THREAD * self.list.len() {
-            self.dense.resize(self.dense.len().max(place + 1), UNKNOWN);
-            let emitted_as = self.list[index as usize].emitted_as.map_or(u32::MAX, |thread| thread.0);
-            self.dense[place] = Dense { index, emitted_as };
+            self.dense.resize(self.dense.len().max(place + 1), u32::MAX);
+            self.dense[place] = index;
         }
         Ok(index as usize)
     }
@@ -80,31 +70,21 @@ impl Threads {
     /// The number under which a thread's events are emitted.
     #[inline(always)]
     pub(super) fn emitted_as(&mut self, index: usize) -> ThreadId {
-        match self.list[index].emitted_as {
-            Some(number) => number,
-            None => self.number(index),
-        }
+        let emitted = &mut self.emitted;
+        *self.list[index].emitted_as.get_or_insert_with(|| {
+            *emitted += 1;
+            ThreadId(*emitted - 1)
+        })
     }
 
-    #[cold]
-    fn number(&mut self, index: usize) -> ThreadId {
-        let number = ThreadId(self.emitted);
-        self.emitted += 1;
-        let thread = &mut self.list[index];
-        thread.emitted_as = Some(number);
-        if let Some(dense) = self.dense.get_mut(thread.raw as usize) {
-            dense.emitted_as = number.0;
-        }
-        number
-    }
-
-    /// The number under which the thread with this raw number was emitted; `None` if that is not known at once.
+    /// The number under which the thread with this raw number was emitted; `None` if it was not, or its raw number is not small.
     #[inline(always)]
     pub(super) fn known_number(&self, raw: u32) -> Option<u32> {
-        self.dense.get(raw as usize).map(|dense| dense.emitted_as).filter(|&number| number != u32::MAX)
+        let &index = self.dense.get(raw as usize)?;
+        Some(self.list.get(index as usize)?.emitted_as?.0)
     }
 
-    /// Raw numbers that [`Threads::known_number`] can know: those below this.
+    /// Raw numbers that are small: those below this.
     pub(super) fn dense(&self) -> usize {
         self.dense.len()
     }
