@@ -59,9 +59,6 @@ pub struct Converted {
     pub touches: Option<Touches>,
 }
 
-/// Numbered events are in a certain order, so none has to wait.
-const CERTAIN_ORDER: WaitLimits = WaitLimits { events: 0, alloc_wait_ns: 0, free_wait_ns: 0, free_delay_ns: 0 };
-
 /// Time span of events converted between two checks whether to continue, in nanoseconds.
 const SLICE_NS: u64 = 20_000_000;
 
@@ -110,7 +107,7 @@ impl Conversion {
         let origin = Origin::Recorded { command: log.command(), pid: log.control.pid, program_version: None };
         let (stamps, clock, window) = match log.counters() {
             None => (Stamps::Ticks(how.rate), Clock::Measured, WaitLimits::UNLOCKED_STAMPS),
-            Some(_) => (Stamps::Numbers, Clock::PerEvent, CERTAIN_ORDER),
+            Some(_) => (Stamps::Numbers, Clock::PerEvent, WaitLimits::CERTAIN),
         };
         let stream = touch_full::open(&log, how.merging)?;
         let pages = PageTouches::open(&log, how.rate)?;

@@ -303,7 +303,7 @@ fn finish(
     Ok(RecordReport { object_left: left, ..report })
 }
 
-/// Converts a session whose recorder died; the traces go where the recorder would have written them.
+/// Converts a session whose recorder was killed; the traces are written where the recorder would have written them.
 ///
 /// # Errors
 /// There is no session in `dir`, or a trace cannot be written. The session is kept then.

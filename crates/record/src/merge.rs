@@ -1,4 +1,9 @@
-//! Merges the thread buffers of a process by time.
+//! Merges the thread buffers of a process by time; of equal times, the lower buffer is first.
+//!
+//! There are two ways to merge, with the same result. [`Tournament`] finds the buffer with the next event; that buffer's
+//! events are emitted while they precede those of all others. [`BatchMerge`] is the fast path: it sorts the common
+//! calls of all buffers. It takes them only up to the first event that is no common call, or the first stamp of a
+//! realloc that moves its block, so neither can affect their order.
 //!
 //! A free is stamped before the call and an allocation after it, so that no address seems to be in use twice. A realloc
 //! that moves its block has both stamps: the old block is freed and the new one allocated somewhere between them. They
@@ -136,7 +141,7 @@ impl Merge {
         }
     }
 
-    /// Collects common calls of all buffers, up to any other event, to `end_ns`, or as far as they are decoded.
+    /// Collects the common calls of all buffers before `end_ns`, as far as all are decoded, and before any other event.
     fn gather(&mut self, end_ns: u64) -> Result<(), RecordError> {
         self.batches.clear();
         let mut until_ns = end_ns;

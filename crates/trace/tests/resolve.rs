@@ -1,8 +1,8 @@
-//! The parking merge against a program whose true order is known.
+//! The merge from addresses to objects, compared with a program whose true order is known.
 //!
-//! The oracle is a toy program: threads that allocate, free, resize and hand blocks over, on a toy
-//! allocator that reuses addresses at once. Its true order is then disturbed as clocks of two cores
-//! disturb it, and the merge must give back who allocated and who freed what.
+//! The oracle is a toy program: threads that allocate, free, reallocate and pass blocks on, on a toy allocator that
+//! reuses addresses at once. Its true order is then disturbed as the clocks of two cores disturb it. The merge must
+//! restore which call allocated and which freed each object.
 
 mod support;
 
@@ -26,7 +26,7 @@ fn program(random: &mut Random, threads: u64, length: u64, frees_between: usize)
     let mut live: Vec<(u64, u64)> = Vec::new(); // address, serial
     let (mut fresh, mut serials) = (0x1000, 0);
     let mut calls = Vec::new();
-    // Every thread says who it is, as the merge numbers threads anew.
+    // Every thread sets a mark with its number, as the merge renumbers threads.
     for thread in 0..threads {
         let (time_ns, op) = (thread, RawOp::Mark { name: thread as u32 });
         calls.push(Call { raw: RawEvent::new(time_ns, thread as u32, op), serial: 0 });
@@ -156,7 +156,7 @@ fn plain(raw: &RawEvent) -> Option<Plain> {
     Plain::new(raw.time_ns, raw.thread, call, address, size.try_into().ok()?)
 }
 
-/// As [`resolve`], with common calls handed over many at once.
+/// As [`resolve`], with common calls in batches.
 fn resolve_at_once(raws: &[RawEvent], window: WaitLimits, random: &mut Random) -> (Vec<Event>, Quality) {
     let mut events = Vec::new();
     let mut emit = |event: Event| events.push(event);
@@ -189,10 +189,10 @@ fn renumber(kind: u64, calls: &mut [Call]) {
     }
 }
 
-/// One after another and many at once, the same happens: on one thread, on more than have places, on threads that come and go; in
-/// order and not; densely and with pauses that end delays; with frees lost, and with unknown ones.
+/// Calls in batches give the same events and counts as calls one by one: with one thread, with many, with threads that start and
+/// end; in order and out of order; dense and with pauses that end delays; with lost and with unknown frees.
 #[test]
-fn many_calls_at_once_come_to_the_same() {
+fn batches_give_the_same_events_as_single_calls() {
     let (mut repaired, mut parked) = (0, 0);
     for seed in 0..180 {
         let mut random = Random::new(seed);
@@ -238,7 +238,7 @@ fn the_true_order_is_left_alone() {
 }
 
 #[test]
-fn reversed_pairs_are_put_right() {
+fn reversed_pairs_are_reordered() {
     // One reversal at a time: two neighbours of different threads about one address change places.
     let mut reversed = 0;
     for seed in 0..20 {
@@ -271,8 +271,8 @@ fn reversed_pairs_are_put_right() {
 
 #[test]
 fn disturbed_clocks_never_lose_an_event() {
-    // With several reversals at once about one address the true order may be lost to anyone; what must hold:
-    // every call appears once, in the order of its thread, about a live object.
+    // After several reversals about one address, the true order may be unknowable. Even then every call appears once, in
+    // the order of its thread, about a live object.
     for seed in 0..20 {
         let mut random = Random::new(seed);
         let calls = program(&mut random, 5, 5_000, 0);
@@ -281,7 +281,7 @@ fn disturbed_clocks_never_lose_an_event() {
         let extra = events.len() - raws.len();
         assert_eq!(extra as u64, quality.reuse_repaired, "seed {seed}");
         let folder = tempfile::tempdir().unwrap();
-        // The writer is the judge: it takes nothing but live objects, recycled ids and rising times.
+        // The writer checks: it accepts only live objects, recycled ids and rising times.
         assert_eq!(support::write_trace(&folder.path().join("t.hkt"), &events).events, events.len() as u64);
     }
 }
@@ -345,7 +345,7 @@ fn unknown_frees_do_not_take_the_next_block_at_their_address() {
 }
 
 #[test]
-fn a_free_that_was_never_seen_is_put_in() {
+fn a_free_that_was_never_seen_is_inserted() {
     let (events, quality) = resolve(&[
         raw(0, 1, malloc(0x10, 1)),
         raw(100, 1, malloc(0x10, 2)),
@@ -362,7 +362,7 @@ fn a_free_that_was_never_seen_is_put_in() {
 
 /// Thread 1 frees a block and gets its address again at once; thread 2 frees that second block, on a clock that runs
 /// ahead. Without delayed frees, thread 2 ends the first block, and thread 1 waits for an allocation that only it can make, and
-/// the address stays live for ever.
+/// the address stays live until the end.
 #[test]
 fn a_free_stamped_early_does_not_end_the_block_before() {
     let mut resolver = Resolver::new(WaitLimits::UNLOCKED_STAMPS);
@@ -392,7 +392,7 @@ fn a_free_stamped_early_does_not_end_the_block_before() {
 
 /// A delayed free ends its block before the address is returned again, by any thread.
 #[test]
-fn a_held_free_gives_way_to_a_reuse() {
+fn a_delayed_free_precedes_the_reuse_of_its_address() {
     let mut resolver = Resolver::new(WaitLimits::UNLOCKED_STAMPS);
     let mut events = Vec::new();
     let mut emit = |event: Event| events.push(event);

@@ -1,13 +1,12 @@
 //! The order in which the calls of a batch are admitted, where frees are delayed.
 //!
-//! This is `delayed.rs` for many calls at once. Of the rules there, a batch applies only the second: a delayed free is admitted
-//! just before the next call of its thread. The two others end the batch, and leave the call in question to the general path:
-//! 1. No call of a batch comes after a free is due.
-//! 2. If a call allocates an address whose free is still delayed, and rule 3 applies, the address is live. So the table of objects
-//!    refuses the call, and everything from there on is taken back.
+//! Of the three rules in `delayed.rs`, a batch applies only the second: a delayed free is admitted just before the next call of its
+//! thread. Where another rule would apply, the batch ends and the general path continues:
+//! - Rule 1: a batch has no call after the time at which the oldest free is due.
+//! - Rule 3: an allocation of a live address cannot happen at once. [`AdmissionOrder::finish`] cancels that call and all later ones.
 //!
-//! Whether a call is a free, and whether its thread has a delayed free, is as good as random, so neither is a branch: both calls
-//! are always copied to the output, and the output position advances only past those that count.
+//! Whether a call is a free, and whether its thread has a delayed free, is unpredictable, so the loop does not branch on either.
+//! Both calls are always copied to the output, and the output position advances only past those that count.
 
 use super::Plain;
 use super::delayed::{DelayedFrees, due_ns};
@@ -17,7 +16,7 @@ pub(super) const BATCH_CALLS_MAX: usize = 128;
 /// Most calls of a batch and delayed frees before it. A power of two, so that indices need no bounds checks.
 const CALLS_MAX: usize = 2 * BATCH_CALLS_MAX;
 
-/// The order. Reused from batch to batch.
+/// A batch of calls and the order in which they are admitted. The memory is reused from batch to batch.
 #[derive(Debug)]
 pub(super) struct AdmissionOrder {
     /// The frees that were delayed before the batch, then the calls of the batch.
@@ -84,8 +83,8 @@ impl AdmissionOrder {
         &self.admitted[..self.admitted_len]
     }
 
-    /// Updates the delayed frees when the first `done` admitted calls have happened, and the next cannot. Returns how many calls of
-    /// the batch were taken: those before the one that admits the next.
+    /// Updates the delayed frees after the first `done` admitted calls; the next one cannot happen. Returns how many calls of the
+    /// batch are taken: those before the one that admits that next call.
     pub(super) fn finish(&self, delayed: &mut DelayedFrees, done: usize) -> usize {
         let calls = &self.calls[self.delayed..self.len];
         if done < self.admitted_len {

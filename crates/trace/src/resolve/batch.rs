@@ -1,17 +1,17 @@
 //! The fast path: common calls in batches, as long as no thread waits.
 //!
-//! Whether the next call allocates or frees, and which object it is about, is as good as random. A mispredicted branch costs as
-//! much as all the rest, so the loops here have no data-dependent branch: they compute both results and select one.
+//! Whether the next call allocates or frees is unpredictable, and a mispredicted branch costs as much as the rest of a call. So the
+//! loops have no data-dependent branch: they compute both results and select one.
 //!
 //! A batch has two stages, each a specialisation of the general path with the same results:
 //! 1. [`AdmissionOrder::arrange`] applies the rules for delayed frees (`delayed.rs`).
-//! 2. [`LiveObjects::apply_known`] finds the objects; what it has not seen before goes through [`LiveObjects::allocate`] and
-//!    [`LiveObjects::free`], as on the general path.
+//! 2. [`LiveObjects::apply_known`] finds the objects. New addresses and threads use [`LiveObjects::allocate`] and
+//!    [`LiveObjects::free`], as the general path does.
 //!
 //! Invariants:
-//! - No thread waits before or during a batch. So no queue, time limit or awaited address has to be looked at.
-//! - A batch ends before the first call that cannot happen at once: an allocation at a live address, or a free at another one.
-//!   [`Resolver::take`] decides what becomes of it, in the state that it would have found without batches.
+//! - No thread waits before or during a batch. So no queue, time limit or awaited address has to be checked.
+//! - A batch ends before the first call that cannot happen at once: an allocation of a live address, or a free of an address that
+//!   is not live. [`Resolver::take`] takes that call, in the same state as without batches.
 
 use super::admission::{AdmissionOrder, BATCH_CALLS_MAX};
 use super::plain::{Plain, Resolved};

@@ -75,9 +75,9 @@ impl LiveObjects {
 
     /// [`LiveObjects::allocate`] or [`LiveObjects::free`] for each of the leading calls, without a data-dependent branch.
     ///
-    /// Stops before a call whose address the table has not seen, whose thread was not emitted before, or which cannot happen: an
-    /// allocation of a live address or a free of another one. Writes what becomes of each call to `resolved`, which is at least as
-    /// long as `calls`, with times from `time_ns` on. Returns the number of calls.
+    /// Stops before a call with a new address or thread, an allocation of a live address, and a free of an address that is not live.
+    /// Writes the result of each call to `resolved`, which is at least as long as `calls`; `time_ns` is the time of the last emitted
+    /// event. Returns the number of calls.
     #[inline(always)]
     pub(super) fn apply_known(
         &mut self,
@@ -130,8 +130,7 @@ mod tests {
     use super::*;
     use crate::generate::Splitmix64;
 
-    /// Calls about few addresses, some of which cannot happen: [`LiveObjects::apply_known`] takes as many as one by one are
-    /// possible, up to new addresses and threads, and finds the same objects.
+    /// [`LiveObjects::apply_known`] finds the same objects as single calls, with few addresses and some calls that cannot happen.
     #[test]
     fn known_calls_find_the_objects_that_single_calls_find() {
         let mut random = Splitmix64::new(88_172);

@@ -1,7 +1,7 @@
 //! The table from address to live object.
 //!
 //! A used address is usually used again, so its slot is kept when its object is freed. So nearly every call finds its address in
-//! one cache line, without any other data-dependent branch. A bucket holds the low 32 bits of eight scrambled addresses; the
+//! one cache line, without any other data-dependent branch. A bucket has the low 32 bits of eight scrambled addresses; the
 //! bucket's index gives the other bits, so equal bits mean equal addresses.
 
 use super::address_map::AddressMap;
@@ -9,7 +9,7 @@ use super::address_map::AddressMap;
 /// Instead of an id: no object is live at this address.
 pub(super) const NO_OBJECT: u32 = u32::MAX;
 const SLOTS: usize = 8;
-/// Address bits that tell one block from another: below 2^47, in units of 8 bytes.
+/// Address bits that differ between blocks: below 2^47, in units of 8 bytes.
 const KEY_BITS: u32 = 44;
 /// With at least this many buckets, index and 32 bits give the whole key.
 const BUCKETS_LOG2_MIN: u32 = KEY_BITS - u32::BITS;

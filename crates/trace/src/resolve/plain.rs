@@ -6,8 +6,8 @@ use crate::event::{AllocCall, Event, InitialTouch, ObjectId, Op, ThreadId};
 
 /// The function called. The numbers are those of the file format's op column.
 ///
-/// Eight bytes, so that [`Plain`] has no padding. Compilers copy padding apart from the field before it, and the next copy then
-/// loads both at once: no processor forwards that from its store buffer.
+/// Eight bytes, so that [`Plain`] has no padding. Compilers copy padding separately; a later load of both parts then misses
+/// store-to-load forwarding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum PlainCall {
