@@ -1,16 +1,17 @@
 //! From addresses to objects: the merge that recorders and importers share. It reorders events where needed.
 //!
-//! Events arrive sorted by timestamp. A free is stamped before the real call and an allocation after it. Even so, the reuse
-//! of an address sometimes appears before its free: timestamps of two cores differ by up to 350 ns, and some recorders log a
-//! realloc only after it returned. So the merge keeps the order within each thread and lets a thread wait: an allocation
-//! until its address is free, a free until its address is live. When a thread has waited longer than [`WaitLimits`] allows,
-//! the merge gives up: what the thread waits for was not recorded.
+//! Events arrive sorted by timestamp. A free is stamped before the real call and an allocation after it. Even so, the
+//! reuse of an address sometimes appears before its free: timestamps of two cores differ by up to 350 ns, and some
+//! recorders log a realloc only after it returned. So the merge keeps the order within each thread and lets a thread
+//! wait: an allocation until its address is free, a free until its address is live. When a thread has waited longer
+//! than [`WaitLimits`] allows, the merge gives up: what the thread waits for was not recorded.
 //!
 //! A free that is stamped too early can also find its address live with *the previous block* and end that block. Then
-//! the free that really ended the previous block waits in vain. So frees are delayed briefly: until their thread's next event,
-//! until their address is returned again, or until a time limit.
+//! the free that really ended the previous block waits in vain. So frees are delayed briefly: until their thread's next
+//! event, until their address is returned again, or until a time limit.
 //!
-//! Every event takes three steps. `malloc`, `calloc` and `free`, nearly all events, have a fast path with the same results:
+//! Every event takes three steps. `malloc`, `calloc` and `free`, nearly all events, have a fast path with the same
+//! results:
 //!
 //! | Step | All events | Batches of common calls (`batch.rs`) |
 //! |---|---|---|

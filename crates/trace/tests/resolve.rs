@@ -19,8 +19,8 @@ struct Call {
     serial: u64,
 }
 
-/// Runs the toy program; calls are in their true order, one per 40 ns. An address is used again after `frees_between` others
-/// were freed.
+/// Runs the toy program; calls are in their true order, one per 40 ns. An address is used again after `frees_between`
+/// others were freed.
 fn program(random: &mut Random, threads: u64, length: u64, frees_between: usize) -> Vec<Call> {
     let mut dead: Vec<u64> = Vec::new();
     let mut live: Vec<(u64, u64)> = Vec::new(); // address, serial
@@ -189,8 +189,8 @@ fn renumber(kind: u64, calls: &mut [Call]) {
     }
 }
 
-/// Calls in batches give the same events and counts as calls one by one: with one thread, with many, with threads that start and
-/// end; in order and out of order; dense and with pauses that end delays; with lost and with unknown frees.
+/// Calls in batches give the same events and counts as calls one by one: with one thread, with many, with threads that
+/// start and end; in order and out of order; dense and with pauses that end delays; with lost and with unknown frees.
 #[test]
 fn batches_give_the_same_events_as_single_calls() {
     let (mut repaired, mut parked) = (0, 0);
@@ -271,8 +271,8 @@ fn reversed_pairs_are_reordered() {
 
 #[test]
 fn disturbed_clocks_never_lose_an_event() {
-    // After several reversals about one address, the true order may be unknowable. Even then every call appears once, in
-    // the order of its thread, about a live object.
+    // After several reversals about one address, the true order may be unknowable. Even then every call appears once,
+    // in the order of its thread, about a live object.
     for seed in 0..20 {
         let mut random = Random::new(seed);
         let calls = program(&mut random, 5, 5_000, 0);
@@ -361,8 +361,8 @@ fn a_free_that_was_never_seen_is_inserted() {
 }
 
 /// Thread 1 frees a block and gets its address again at once; thread 2 frees that second block, on a clock that runs
-/// ahead. Without delayed frees, thread 2 ends the first block, and thread 1 waits for an allocation that only it can make, and
-/// the address stays live until the end.
+/// ahead. Without delayed frees, thread 2 ends the first block, and thread 1 waits for an allocation that only it can
+/// make, and the address stays live until the end.
 #[test]
 fn a_free_stamped_early_does_not_end_the_block_before() {
     let mut resolver = Resolver::new(WaitLimits::UNLOCKED_STAMPS);

@@ -1,12 +1,13 @@
 //! The order in which the calls of a batch are admitted, where frees are delayed.
 //!
-//! Of the three rules in `delayed.rs`, a batch applies only the second: a delayed free is admitted just before the next call of its
-//! thread. Where another rule would apply, the batch ends and the general path continues:
+//! Of the three rules in `delayed.rs`, a batch applies only the second: a delayed free is admitted just before the next
+//! call of its thread. Where another rule would apply, the batch ends and the general path continues:
 //! - Rule 1: a batch has no call after the time at which the oldest free is due.
-//! - Rule 3: an allocation of a live address cannot happen at once. [`AdmissionOrder::finish`] cancels that call and all later ones.
+//! - Rule 3: an allocation of a live address cannot happen at once. [`AdmissionOrder::finish`] cancels that call and
+//!   all later ones.
 //!
-//! Whether a call is a free, and whether its thread has a delayed free, is unpredictable, so the loop does not branch on either.
-//! Both calls are always copied to the output, and the output position advances only past those that count.
+//! Whether a call is a free, and whether its thread has a delayed free, is unpredictable, so the loop does not branch
+//! on either. Both calls are always copied to the output, and the output position advances only past those that count.
 
 use super::Plain;
 use super::delayed::{DelayedFrees, due_ns};
@@ -26,7 +27,8 @@ pub(super) struct AdmissionOrder {
     delayed: usize,
     admitted: [Plain; CALLS_MAX],
     admitted_len: usize,
-    /// Position of each thread's last call in `calls`, by raw thread number. Outdated if there is no call of the thread.
+    /// Position of each thread's last call in `calls`, by raw thread number. Outdated if there is no call of the
+    /// thread.
     last: Vec<u16>,
 }
 
@@ -36,8 +38,8 @@ impl AdmissionOrder {
         Box::new(AdmissionOrder { calls, len: 0, delayed: 0, admitted, admitted_len: 0, last: Vec::new() })
     }
 
-    /// Orders the leading calls after the delayed frees. `now_ns` is the time reached before. The calls of threads whose raw number
-    /// is not below `threads` are left out. False if no batch is possible.
+    /// Orders the leading calls after the delayed frees. `now_ns` is the time reached before. The calls of threads
+    /// whose raw number is not below `threads` are left out. False if no batch is possible.
     pub(super) fn arrange(
         &mut self,
         delayed: &DelayedFrees,
@@ -83,8 +85,8 @@ impl AdmissionOrder {
         &self.admitted[..self.admitted_len]
     }
 
-    /// Updates the delayed frees after the first `done` admitted calls; the next one cannot happen. Returns how many calls of the
-    /// batch are taken: those before the one that admits that next call.
+    /// Updates the delayed frees after the first `done` admitted calls; the next one cannot happen. Returns how many
+    /// calls of the batch are taken: those before the one that admits that next call.
     pub(super) fn finish(&self, delayed: &mut DelayedFrees, done: usize) -> usize {
         let calls = &self.calls[self.delayed..self.len];
         if done < self.admitted_len {
@@ -100,8 +102,8 @@ impl AdmissionOrder {
     }
 }
 
-/// The second rule of `delayed.rs`, one call at a time, until `most` calls are admitted. Returns the number of calls before the one
-/// that would admit another; that one may have admitted its thread's free.
+/// The second rule of `delayed.rs`, one call at a time, until `most` calls are admitted. Returns the number of calls
+/// before the one that would admit another; that one may have admitted its thread's free.
 fn one_by_one(delayed: &mut DelayedFrees, calls: &[Plain], most: usize) -> usize {
     let mut admitted = 0;
     for (taken, call) in calls.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! The fast path: common calls in batches, as long as no thread waits.
 //!
-//! Whether the next call allocates or frees is unpredictable, and a mispredicted branch costs as much as the rest of a call. So the
-//! loops have no data-dependent branch: they compute both results and select one.
+//! Whether the next call allocates or frees is unpredictable, and a mispredicted branch costs as much as the rest of a
+//! call. So the loops have no data-dependent branch: they compute both results and select one.
 //!
 //! A batch has two stages, each a specialisation of the general path with the same results:
 //! 1. [`AdmissionOrder::arrange`] applies the rules for delayed frees (`delayed.rs`).
@@ -10,8 +10,8 @@
 //!
 //! Invariants:
 //! - No thread waits before or during a batch. So no queue, time limit or awaited address has to be checked.
-//! - A batch ends before the first call that cannot happen at once: an allocation of a live address, or a free of an address that
-//!   is not live. [`Resolver::take`] takes that call, in the same state as without batches.
+//! - A batch ends before the first call that cannot happen at once: an allocation of a live address, or a free of an
+//!   address that is not live. [`Resolver::take`] takes that call, in the same state as without batches.
 
 use super::admission::{AdmissionOrder, BATCH_CALLS_MAX};
 use super::plain::{Plain, Resolved};
@@ -135,7 +135,8 @@ mod tests {
     use crate::event::Event;
     use crate::resolve::{PlainCall, WaitLimits};
 
-    /// Rounds of `malloc` and `free` by one thread after another: all calls of a thread but the first two go in one batch.
+    /// Rounds of `malloc` and `free` by one thread after another: all calls of a thread but the first two go in one
+    /// batch.
     #[test]
     fn batches_do_not_depend_on_the_number_of_earlier_threads() {
         let mut resolver = Resolver::new(WaitLimits::UNLOCKED_STAMPS);

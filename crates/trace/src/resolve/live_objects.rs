@@ -66,18 +66,19 @@ impl LiveObjects {
         self.objects.ids().for_each(|id| self.doubtful.insert(id));
     }
 
-    /// Whether the object at an address may have been freed in a gap. An allocation must not wait for its free: the free of the
-    /// next block would end it, and so on for every later block at this address.
+    /// Whether the object at an address may have been freed in a gap. An allocation must not wait for its free: the
+    /// free of the next block would end it, and so on for every later block at this address.
     #[cold]
     pub(super) fn is_doubtful(&self, address: u64) -> bool {
         self.get(address).is_some_and(|object| self.doubtful.contains(object))
     }
 
-    /// [`LiveObjects::allocate`] or [`LiveObjects::free`] for each of the leading calls, without a data-dependent branch.
+    /// [`LiveObjects::allocate`] or [`LiveObjects::free`] for each of the leading calls, without a data-dependent
+    /// branch.
     ///
-    /// Stops before a call with a new address or thread, an allocation of a live address, and a free of an address that is not live.
-    /// Writes the result of each call to `resolved`, which is at least as long as `calls`; `time_ns` is the time of the last emitted
-    /// event. Returns the number of calls.
+    /// Stops before a call with a new address or thread, an allocation of a live address, and a free of an address that
+    /// is not live. Writes the result of each call to `resolved`, which is at least as long as `calls`; `time_ns` is
+    /// the time of the last emitted event. Returns the number of calls.
     #[inline(always)]
     pub(super) fn apply_known(
         &mut self,
@@ -130,7 +131,8 @@ mod tests {
     use super::*;
     use crate::generate::Splitmix64;
 
-    /// [`LiveObjects::apply_known`] finds the same objects as single calls, with few addresses and some calls that cannot happen.
+    /// [`LiveObjects::apply_known`] finds the same objects as single calls, with few addresses and some calls that
+    /// cannot happen.
     #[test]
     fn known_calls_find_the_objects_that_single_calls_find() {
         let mut random = Splitmix64::new(88_172);

@@ -196,8 +196,8 @@ impl Resolver {
         Some(object)
     }
 
-    /// Inserts a free that was not seen: that of the object at an address that was returned again. False, and nothing is inserted,
-    /// if the free may still come.
+    /// Inserts a free that was not seen: that of the object at an address that was returned again. False, and nothing
+    /// is inserted, if the free may still come.
     #[cold]
     fn free_unseen<E: EventSink>(&mut self, out: &mut Out<E>, address: u64) -> Result<bool, TraceError> {
         if out.wait_policy == WaitPolicy::Wait && !self.live.is_doubtful(address) {

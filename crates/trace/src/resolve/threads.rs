@@ -25,8 +25,8 @@ pub(super) struct Threads {
     pub(super) list: Vec<Thread>,
     /// Raw thread number to index in `list`.
     index_of: AddressMap,
-    /// The same for small raw numbers, by raw number: `u32::MAX` if not known. A recorder numbers threads from 0; other sources have
-    /// thread ids.
+    /// The same for small raw numbers, by raw number: `u32::MAX` if not known. A recorder numbers threads from 0; other
+    /// sources have thread ids.
     dense: Vec<u32>,
     emitted: u32,
 }
@@ -77,7 +77,8 @@ impl Threads {
         })
     }
 
-    /// The number under which the thread with this raw number was emitted; `None` if it was not, or its raw number is not small.
+    /// The number under which the thread with this raw number was emitted; `None` if it was not, or its raw number is
+    /// not small.
     #[inline(always)]
     pub(super) fn known_number(&self, raw: u32) -> Option<u32> {
         let &index = self.dense.get(raw as usize)?;

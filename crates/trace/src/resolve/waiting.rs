@@ -134,9 +134,10 @@ impl Resolver {
 
     /// Ends the waits for an event of this address that `op` cannot satisfy, because it is stamped too late.
     ///
-    /// A free is stamped before the call and an allocation after it. So the free that an allocation waits for is stamped before
-    /// that allocation, up to the skew between clocks, and likewise the allocation that a free waits for. If `op` were accepted in
-    /// its place, every later block at this address would be mistaken for the one before or after it.
+    /// A free is stamped before the call and an allocation after it. So the free that an allocation waits for is
+    /// stamped before that allocation, up to the skew between clocks, and likewise the allocation that a free waits
+    /// for. If `op` were accepted in its place, every later block at this address would be mistaken for the one before
+    /// or after it.
     #[cold]
     pub(super) fn give_up_stale(
         &mut self,
