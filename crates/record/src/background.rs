@@ -1,9 +1,9 @@
 //! Converts logs while the program runs, on otherwise idle cores.
 //!
-//! A log is complete without this and is not changed, so nothing is lost if the recorder dies: a recovery starts over.
-//! The conversion stays one second behind. By then every earlier event is in its thread's buffer, unless its call has
-//! taken longer than that. Such an event comes late and counts as if it happened then. (If it is a resize that moves
-//! its block, the old address may have been allocated again before. The merge repairs that and counts it.)
+//! A log is complete without this and is not changed, so nothing is lost if the recorder is killed: a recovery starts over.
+//! The conversion lags one second. By then every earlier event is in its thread's buffer, unless its call has taken
+//! longer. Such an event is late: it gets the time that the conversion has reached. (If it is a realloc that moves its
+//! block, the old address may have been allocated again before. The merge repairs that and counts it.)
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -34,7 +34,7 @@ const MARGIN_NS: u64 = 1_000_000_000;
 
 /// Longest time to wait for the thread to stop.
 const STOP_TIMEOUT: Duration = Duration::from_millis(250);
-/// Most conversions in progress: each holds two open files, and the live blocks of its process in memory.
+/// Most conversions in progress: each has two open files, and a table of the live blocks of its process.
 const CONVERSIONS_MAX: usize = 16;
 
 /// Conversions in progress, by the path of their log.

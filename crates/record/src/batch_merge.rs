@@ -1,5 +1,5 @@
-//! Merges common calls of several thread buffers in batches. Which buffer has the next call is unpredictable, so runs
-//! are merged without a branch on it.
+//! Merges common calls of several thread buffers in batches. Which buffer has the next call is unpredictable, so the loop
+//! does not branch on it.
 
 use std::hint::select_unpredictable;
 
@@ -29,7 +29,7 @@ impl BatchMerge {
         }
     }
 
-    /// All calls in order of time; of equal times, the run added first comes first.
+    /// All calls in order of time; of equal times, the run added first is first.
     pub(super) fn in_order(&mut self) -> &[Plain] {
         while self.ends.len() > 1 {
             let (merged, merged_ends) = &mut self.spare;
@@ -49,7 +49,7 @@ impl BatchMerge {
     }
 }
 
-/// Appends two runs in order of time; of equal times, `low` comes first.
+/// Appends two runs in order of time; of equal times, `low` is first.
 fn merge(low: &[Plain], high: &[Plain], merged: &mut Vec<Plain>) {
     merged.reserve(low.len() + high.len());
     let (mut from_low, mut from_high) = (0, 0);
@@ -70,7 +70,7 @@ mod tests {
     use hksim_trace::resolve::{Plain, PlainCall};
 
     #[test]
-    fn runs_come_out_as_a_stable_sort_puts_them() {
+    fn runs_are_merged_as_by_a_stable_sort() {
         let mut random = Random::new(88_172);
         let mut next = |below: u64| random.below(below);
         let mut gathered = BatchMerge::default();

@@ -1,6 +1,6 @@
 //! Starting, stopping, ending and marking a recording while it runs.
 //!
-//! The processes of a session share one page; a word in it says whether they record. A control log beside it lists what
+//! The processes of a session share one page; a word in it is set while they record. A control log beside it lists what
 //! was done and when, so that the traces can be cut exactly there. Neither needs a signal, nor the recorder that began
 //! the session.
 
@@ -83,7 +83,7 @@ pub struct Control {
 
 impl Control {
     /// Creates the controls of a new session in `dir`. The recording ends when the logs take `bytes_max` bytes. It
-    /// keeps `stack_depth` frames of each call's stack, and reads the clock as `clock` says.
+    /// keeps `stack_depth` frames of each call's stack, and reads the clock as `clock` requires.
     ///
     /// # Errors
     /// The directory cannot be written.

@@ -8,6 +8,7 @@ use hksim_trace::header::{Clock, Header, Origin, Quality, Summary, TouchKnowledg
 use hksim_trace::hkt::ResolvingWriter;
 use hksim_trace::resolve::{RawEvent, WaitLimits};
 
+use crate::buffer_reader::Extent;
 use crate::children::{self, ChildEnd};
 use crate::clock::TickRate;
 use crate::control::ControlEntry;
@@ -21,7 +22,8 @@ use crate::report::Touches;
 use crate::session::Session;
 use crate::signals;
 use crate::sites::SiteReader;
-use crate::thread_events::{Extent, Stamps, ThreadEvents};
+use crate::stamps::Stamps;
+use crate::thread_events::ThreadEvents;
 use crate::timeline::Timeline;
 use crate::touch_full::{self, Interleave, Merging};
 
@@ -56,9 +58,6 @@ pub struct Converted {
     /// The accesses in it, if they were recorded.
     pub touches: Option<Touches>,
 }
-
-/// Numbered events are in a certain order, so none has to wait.
-const CERTAIN_ORDER: WaitLimits = WaitLimits { events: 0, alloc_wait_ns: 0, free_wait_ns: 0, free_delay_ns: 0 };
 
 /// Time span of events converted between two checks whether to continue, in nanoseconds.
 const SLICE_NS: u64 = 20_000_000;
@@ -108,7 +107,7 @@ impl Conversion {
         let origin = Origin::Recorded { command: log.command(), pid: log.control.pid, program_version: None };
         let (stamps, clock, window) = match log.counters() {
             None => (Stamps::Ticks(how.rate), Clock::Measured, WaitLimits::UNLOCKED_STAMPS),
-            Some(_) => (Stamps::Numbers, Clock::PerEvent, CERTAIN_ORDER),
+            Some(_) => (Stamps::Numbers, Clock::PerEvent, WaitLimits::CERTAIN),
         };
         let stream = touch_full::open(&log, how.merging)?;
         let pages = PageTouches::open(&log, how.rate)?;

@@ -3,7 +3,7 @@
 //!
 //! This thread runs at normal priority: work that it leaves undone fills the disk.
 //!
-//! A trace is complete in the session's directory before its log is truncated. So nothing is lost if the recorder dies.
+//! A trace is complete in the session's directory before its log is truncated. So nothing is lost if the recorder is killed.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};

@@ -143,7 +143,7 @@ pub enum RecordError {
         /// Bytes of the name.
         bytes: usize,
     },
-    /// A session directory does not hold a recording.
+    /// A session directory contains no recording.
     #[error("{}: not a recording session: {why}", path.display())]
     BadSession {
         /// The directory or file.

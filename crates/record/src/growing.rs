@@ -39,7 +39,7 @@ pub(crate) struct ThreadBuffer {
     words: Vec<u64>,
     /// When its thread ended; 0 while it lives.
     ended_ticks: u64,
-    /// The end of the resize in progress, and the block's new address.
+    /// The end of the realloc in progress, and the block's new address.
     resize: Option<(u64, u64)>,
     /// All records written, in order, with times as they can be read back.
     pub(crate) records: Vec<Record>,
@@ -124,7 +124,7 @@ impl Process {
         buffer.records.push(Record { ticks, ..*record });
     }
 
-    /// Ends a thread's resize if it is over. Returns whether the thread is in none. The new address is unknown before
+    /// Ends a thread's realloc if it is over. Returns whether the thread is in none. The new address is unknown before
     /// the end.
     fn is_free_to_call(&mut self, index: usize) -> bool {
         let ticks = self.ticks;
@@ -186,8 +186,8 @@ fn a_growing_log_gives_the_same_trace() {
         let path = folder.path().join("7-0.spool");
         let (ahead, at_end) = (folder.path().join("ahead.hkt"), folder.path().join("end.hkt"));
         let mut process = Process::begin(&path);
-        // There are two threads from the first look on. What is converted of a single thread needs no frees held back
-        // and keeps its exact order, while a conversion at the end holds them.
+        // There are two threads from the first look on: while there is a single thread, no free is delayed, but a
+        // conversion at the end delays them all.
         process.begin_thread();
         process.begin_thread();
         let mut control_log = Vec::new();
@@ -231,10 +231,10 @@ fn a_growing_log_gives_the_same_trace() {
     }
 }
 
-/// A resize takes so long that another thread gets its old address, keeps it and continues. The resize comes first in
-/// the trace although its end comes last, and it keeps its own block.
+/// A realloc takes so long that another thread gets its old address and continues. The realloc is first in the trace
+/// although it ends last, and it keeps its own block.
 #[test]
-fn an_address_that_a_long_resize_left_is_given_out_after_it() {
+fn an_address_is_reused_after_the_long_realloc_that_left_it() {
     let folder = tempfile::tempdir().unwrap();
     let (path, output) = (folder.path().join("7-0.spool"), folder.path().join("app.hkt"));
     let mut process = Process::begin(&path);

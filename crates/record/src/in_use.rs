@@ -1,4 +1,4 @@
-//! Whether any process has a file open or mapped. The kernel grants a lease only if none has. So the answer holds
+//! Whether any process has a file open or mapped. The kernel grants a lease only if none has. This is also correct
 //! across pid namespaces, for descriptors closed long ago, and for children that never ran the recorder's code.
 
 use std::fs::File;
@@ -10,12 +10,12 @@ use libc::c_int;
 /// `fcntl` command missing in libc: chooses the signal sent when a lease must be given up.
 const F_SETSIG: c_int = 10;
 
-/// Whether another process has the file open or mapped for writing; `None` if the file system cannot tell.
+/// Whether another process has the file open or mapped for writing; `None` if the file system does not report it.
 pub fn is_written(file: &File) -> Option<bool> {
     has_others(file, libc::F_RDLCK)
 }
 
-/// Whether the file is open or mapped at all, other than by `file`; `None` if the file system cannot tell.
+/// Whether the file is open or mapped at all, other than by `file`; `None` if the file system does not report it.
 pub fn is_used(file: &File) -> Option<bool> {
     has_others(file, libc::F_WRLCK)
 }

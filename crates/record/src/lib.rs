@@ -12,6 +12,7 @@ compile_error!(
 
 mod background;
 mod batch_merge;
+mod buffer_reader;
 mod children;
 mod clock;
 pub mod control;
@@ -43,6 +44,7 @@ mod run;
 mod session;
 mod signals;
 mod sites;
+mod stamps;
 mod thread_events;
 mod timeline;
 pub mod touch_full;
@@ -301,7 +303,7 @@ fn finish(
     Ok(RecordReport { object_left: left, ..report })
 }
 
-/// Converts a session whose recorder died; the traces go where the recorder would have written them.
+/// Converts a session whose recorder was killed; the traces are written where the recorder would have written them.
 ///
 /// # Errors
 /// There is no session in `dir`, or a trace cannot be written. The session is kept then.

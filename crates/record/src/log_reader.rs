@@ -1,4 +1,4 @@
-//! Reads an event log: which chunks hold which thread buffer's records.
+//! Reads an event log: which chunks contain which thread buffer's records.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -30,15 +30,15 @@ pub struct LogReader {
     file: File,
     /// Its control page.
     pub control: Control,
-    /// Chunks that hold call sites, by sequence number.
+    /// Chunks of call sites, by sequence number.
     sites: Mutex<BTreeMap<u32, u64>>,
     live: bool,
     /// The thread that last had each kernel thread id.
     threads: Mutex<HashMap<u32, u32>>,
 }
 
-/// Opens a file that may be a log. A recovered directory can contain anything; neither a pipe nor a sparse file may
-/// block the reader for ever.
+/// Opens a file that may be a log. A recovered directory can contain anything: a pipe must not block the
+/// reader, nor a sparse file keep it busy.
 fn open_file(path: &Path) -> Result<File, RecordError> {
     let bad = |why| RecordError::BadLog { path: path.to_path_buf(), offset: 0, why };
     let failed = |what| RecordError::io(path, what);
@@ -86,7 +86,7 @@ fn command(control: &Control) -> Vec<String> {
 /// The chunks of one thread buffer, in the order in which they were filled.
 #[derive(Clone, Debug)]
 pub struct BufferChunks {
-    /// The chunks that hold its records.
+    /// The chunks with its records.
     pub chunks: Vec<FilledChunk>,
     /// The buffer's own chunk.
     pub own: u64,
@@ -96,10 +96,10 @@ pub struct BufferChunks {
     pub snapshot: Option<Vec<u64>>,
 }
 
-/// A chunk that holds records.
+/// A chunk of records.
 #[derive(Clone, Copy, Debug)]
 pub struct FilledChunk {
-    /// Number of the buffer's fill that it holds.
+    /// Which fill of the buffer it is.
     pub fill: u32,
     /// Number of the chunk in the log.
     pub number: u64,
@@ -124,7 +124,7 @@ impl LogReader {
         let control = unsafe { page.as_ptr().cast::<Control>().read_unaligned() };
         match control.magic {
             LOG_MAGIC => {}
-            // The process died before it could write the page.
+            // The process ended before it could write the page.
             0 => return Ok(None),
             _ => return Err(RecordError::BadLog { path: path.to_path_buf(), offset: 0, why: NO_LOG }),
         }
@@ -183,7 +183,7 @@ impl LogReader {
         }
     }
 
-    /// Adds the drained chunks to their buffers. If a drained chunk's fill is still the buffer's own, the process died
+    /// Adds the drained chunks to their buffers. If a drained chunk's fill is still the buffer's own, the process ended
     /// while writing it; the buffer has its records.
     fn add_drained(
         &self,
@@ -278,7 +278,7 @@ impl LogReader {
         // SAFETY: as many bytes as ChunkHeader has, and every bit pattern is one.
         let header = unsafe { bytes.as_ptr().cast::<ChunkHeader>().read_unaligned() };
         if words(header.cursor) > CHUNK_WORDS {
-            return Err(self.damaged(number, "a chunk claims more words than it can hold"));
+            return Err(self.damaged(number, "a chunk claims more words than fit in it"));
         }
         Ok(Some(header))
     }

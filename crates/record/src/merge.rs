@@ -1,4 +1,9 @@
-//! Merges the thread buffers of a process by time.
+//! Merges the thread buffers of a process by time; of equal times, the lower buffer is first.
+//!
+//! There are two ways to merge, with the same result. [`Tournament`] finds the buffer with the next event; that buffer's
+//! events are emitted while they precede those of all others. [`BatchMerge`] is the fast path: it sorts the common
+//! calls of all buffers. It takes them only up to the first event that is no common call, or the first stamp of a
+//! realloc that moves its block, so neither can affect their order.
 //!
 //! A free is stamped before the call and an allocation after it, so that no address seems to be in use twice. A realloc
 //! that moves its block has both stamps: the old block is freed and the new one allocated somewhere between them. They
@@ -9,9 +14,10 @@
 use hksim_trace::resolve::{Plain, RawEvent, RawOp};
 
 use crate::batch_merge::BatchMerge;
+use crate::buffer_reader::Extent;
 use crate::error::RecordError;
 use crate::log_reader::BufferChunks;
-use crate::thread_events::{Extent, ThreadEvent, ThreadEvents};
+use crate::thread_events::{ThreadEvent, ThreadEvents};
 use crate::tournament::Tournament;
 
 /// Consumer of the events of a process.
@@ -135,7 +141,7 @@ impl Merge {
         }
     }
 
-    /// Collects common calls of all buffers, up to any other event, to `end_ns`, or as far as they are decoded.
+    /// Collects the common calls of all buffers before `end_ns`, as far as all are decoded, and before any other event.
     fn gather(&mut self, end_ns: u64) -> Result<(), RecordError> {
         self.batches.clear();
         let mut until_ns = end_ns;
@@ -200,7 +206,7 @@ impl Merge {
 
     /// Emits the realloc that moves away from the address that `raw` allocates.
     fn emit_move_away(&mut self, raw: &RawEvent, each: &mut impl EventSink) -> Result<(), RecordError> {
-        let Some(address) = allocated_address(&raw.op) else {
+        let Some(address) = raw.op.allocated() else {
             return Ok(());
         };
         let moves_away = |moving: &&Moving| moving.old == address && moving.begun_ns <= raw.time_ns;
@@ -208,14 +214,5 @@ impl Merge {
             self.emit_head(buffer, raw.time_ns, each)?;
         }
         Ok(())
-    }
-}
-
-/// The address that an event allocates.
-fn allocated_address(op: &RawOp) -> Option<u64> {
-    match *op {
-        RawOp::Alloc { address, .. } => Some(address).filter(|&address| address != 0),
-        RawOp::Realloc { old, new, .. } => Some(new).filter(|&new| new != 0 && new != old),
-        _ => None,
     }
 }

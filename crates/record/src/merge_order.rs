@@ -1,24 +1,26 @@
-//! Test: buffers merged as [`Merge`] does it, many calls at once, come in the order that one event at a time gives.
+//! Test: [`Merge`], which merges common calls in batches, gives the order of a merge of one event at a time.
 
 use std::sync::Arc;
 
 use hksim_trace::resolve::{RawEvent, RawOp};
 
+use crate::buffer_reader::Extent;
 use crate::clock::{ClockPair, TickRate};
 use crate::encoding::{Kind, Record};
 use crate::error::RecordError;
 use crate::growing::{Process, Random, open};
 use crate::merge::{EventSink, Merge};
-use crate::thread_events::{Extent, Stamps, ThreadEvents};
+use crate::stamps::Stamps;
+use crate::thread_events::ThreadEvents;
 
-/// Time, the address that dies, and the one that is given out.
+/// Time, the address freed, and the address allocated.
 type Seen = (u64, Option<u64>, Option<u64>);
 
-/// Takes events as they come.
+/// Collects the merged events.
 #[derive(Default)]
 struct Taken {
     seen: Vec<Seen>,
-    /// Calls that came more than one at a time.
+    /// Calls that arrived in batches.
     gathered: usize,
 }
 
@@ -45,30 +47,30 @@ impl EventSink for Taken {
 struct Call {
     time_ns: u64,
     begun_ns: u64,
-    died: Option<u64>,
-    born: Option<u64>,
+    freed: Option<u64>,
+    allocated: Option<u64>,
 }
 
 /// A thread buffer's calls, at times that never decrease.
 fn calls(records: &[Record]) -> Vec<Call> {
     let at_their_times = records.iter().scan(0, |last_ns, record| {
-        let (died, born) = match record.kind {
+        let (freed, allocated) = match record.kind {
             Kind::Free => (Some(record.address), None),
             Kind::Realloc => (Some(record.old), Some(record.address)),
             _ => (None, Some(record.address)),
         };
         *last_ns = (record.ticks + record.duration).max(*last_ns);
-        Some(Call { time_ns: *last_ns, begun_ns: record.ticks, died, born })
+        Some(Call { time_ns: *last_ns, begun_ns: record.ticks, freed, allocated })
     });
     at_their_times.collect()
 }
 
-/// What is left of each buffer, and what has come.
+/// What is left of each buffer, and the events so far.
 struct Naive<'a> {
     buffers: Vec<&'a [Call]>,
     seen: Vec<Seen>,
-    /// Moves that came before their end, since their old address was given out.
-    hurried: usize,
+    /// Moves placed before their second stamp, as their old address was allocated again.
+    early: usize,
 }
 
 impl Naive<'_> {
@@ -83,24 +85,27 @@ impl Naive<'_> {
         }
     }
 
-    /// Emits a thread buffer's next event, and before it the move that left the address which it gives out.
+    /// Emits a thread buffer's next event, after the move that left the address which it allocates.
     fn emit(&mut self, buffer: usize, time_ns: u64) {
         let (call, rest) = self.buffers[buffer].split_first().expect("the buffer has a next event");
         self.buffers[buffer] = rest;
-        self.hurried += usize::from(time_ns < call.time_ns);
+        self.early += usize::from(time_ns < call.time_ns);
         let leaves = |head: &Call| {
-            call.born.is_some() && head.died == call.born && head.born.is_some() && head.begun_ns <= time_ns
+            call.allocated.is_some()
+                && head.freed == call.allocated
+                && head.allocated.is_some()
+                && head.begun_ns <= time_ns
         };
         if let Some(moving) = self.buffers.iter().position(|calls| calls.first().is_some_and(leaves)) {
             self.emit(moving, time_ns);
         }
-        self.seen.push((time_ns, call.died, call.born));
+        self.seen.push((time_ns, call.freed, call.allocated));
     }
 }
 
 #[test]
-fn many_at_once_come_as_one_at_a_time() {
-    let (mut events, mut gathered, mut hurried) = (0, 0, 0);
+fn batches_are_in_the_order_of_single_events() {
+    let (mut events, mut gathered, mut early) = (0, 0, 0);
     for seed in 1..=8 {
         let mut random = Random(0xD129_0D3F_1CE5_5A6Bu64.wrapping_mul(seed));
         let folder = tempfile::tempdir().unwrap();
@@ -128,14 +133,14 @@ fn many_at_once_come_as_one_at_a_time() {
         merge.run(u64::MAX, &mut taken).unwrap();
 
         let buffers: Vec<Vec<Call>> = process.buffers.iter().map(|buffer| calls(&buffer.records)).collect();
-        let mut naive = Naive { buffers: buffers.iter().map(Vec::as_slice).collect(), seen: Vec::new(), hurried: 0 };
+        let mut naive = Naive { buffers: buffers.iter().map(Vec::as_slice).collect(), seen: Vec::new(), early: 0 };
         naive.run();
         if let Some(at) = (0..naive.seen.len()).find(|&at| taken.seen.get(at) != naive.seen.get(at)) {
             panic!("seed {seed}, event {at}: {:x?} and not {:x?}", taken.seen.get(at), naive.seen[at]);
         }
         assert_eq!(taken.seen.len(), naive.seen.len(), "seed {seed}");
-        (events, gathered, hurried) = (events + naive.seen.len(), gathered + taken.gathered, hurried + naive.hurried);
+        (events, gathered, early) = (events + naive.seen.len(), gathered + taken.gathered, early + naive.early);
     }
-    assert!(gathered > events / 4, "only {gathered} of {events} came many at a time");
-    assert!(hurried > 10, "only {hurried} moves came before their end");
+    assert!(gathered > events / 4, "only {gathered} of {events} in batches");
+    assert!(early > 10, "only {early} moves before their second stamp");
 }

@@ -48,7 +48,7 @@ pub struct Unpacked {
 }
 
 impl Unpacked {
-    /// Whether any process has it loaded; `None` where the file system cannot tell.
+    /// Whether any process has it loaded; `None` if the file system does not report it.
     pub fn is_loaded(&self) -> Option<bool> {
         in_use::is_used(&self.held)
     }
@@ -72,7 +72,7 @@ pub fn unpack(variant: Variant) -> Result<Unpacked, RecordError> {
     })
 }
 
-/// Removes the object of a recorder that died, unless a process has it loaded. Returns whether one has.
+/// Removes the object that a killed recorder left, unless a process has it loaded. Returns whether one has.
 pub fn remove_left_behind(path: &Path) -> bool {
     let Ok(file) = File::open(path) else {
         return false;

@@ -1,4 +1,4 @@
-//! Where the trace goes. An output that could not be written after the run is refused before it.
+//! Checks the path of the trace before the run: an output that could not be written afterwards is an error.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;

@@ -142,7 +142,7 @@ impl Pipeline {
         Ok(self.writer.settle()?)
     }
 
-    /// Ends the trace; `end` says how the image ended.
+    /// Ends the trace; `end` is how the image ended.
     pub(super) fn finish(mut self, end: ImageEnd, log: &LogReader) -> Result<(Summary, Quality), RecordError> {
         let (mut profiles, mut watched) = Default::default();
         let (time_ns, thread) = self.last;

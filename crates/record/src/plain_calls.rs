@@ -3,7 +3,7 @@
 use hksim_trace::resolve::{Plain, PlainCall};
 
 use crate::encoding::{Kind, Record, Regions};
-use crate::thread_events::{Stamps, TIME_NS_MAX};
+use crate::stamps::BufferClock;
 
 /// Most calls decoded at once.
 const PLAIN_CALLS: usize = 128;
@@ -19,21 +19,10 @@ pub struct PlainCalls {
     next: usize,
 }
 
-/// What the decoder needs to know about a thread buffer.
-pub struct DecodeContext {
-    pub thread: u32,
-    pub stamps: Stamps,
-    pub start_ticks: u64,
-    /// Time of the buffer's last event.
-    pub time_ns: u64,
-}
-
 /// Result of decoding a batch.
 pub struct Decoded {
     /// Words read.
     pub words: usize,
-    /// Time of the last call.
-    pub time_ns: u64,
     /// The record after the calls, if it is compact but none of these calls.
     pub other: Option<Record>,
 }
@@ -61,18 +50,18 @@ impl PlainCalls {
         self.rest().len() >= PLAIN_CALLS
     }
 
-    /// Decodes words up to the first that is not one of these calls.
-    pub fn decode(&mut self, words: &[u64], buffer: &DecodeContext, regions: &mut Regions) -> Decoded {
+    /// Decodes words of `thread`, up to the first that is not one of these calls.
+    pub fn decode(&mut self, words: &[u64], thread: u32, clock: &mut BufferClock, regions: &mut Regions) -> Decoded {
         self.calls.drain(..self.next);
         self.next = 0;
-        let &DecodeContext { thread, stamps, start_ticks, mut time_ns } = buffer;
+        let mut now = *clock;
         let mut other = None;
         let mut read = 0;
         for &word in words.iter().take(PLAIN_CALLS - self.calls.len()) {
             let Some(record) = regions.decode_compact(word) else { break };
             read += 1;
             let call = CALLS[record.kind as usize % CALLS.len()];
-            time_ns = time_ns.max(stamps.time_ns(record.ticks, start_ticks)).min(TIME_NS_MAX);
+            let time_ns = now.advance(record.ticks);
             match Plain::new(time_ns, thread, call, record.address, record.size as u32) {
                 Some(call) => self.calls.push(call),
                 None => {
@@ -81,6 +70,7 @@ impl PlainCalls {
                 }
             }
         }
-        Decoded { words: read, time_ns, other }
+        *clock = now;
+        Decoded { words: read, other }
     }
 }

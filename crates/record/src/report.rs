@@ -143,7 +143,7 @@ pub struct Touches {
     pub read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// Events in the trace that hold them.
+    /// Events in the trace that contain them.
     pub events: u64,
     /// Calls after the end of the stream of accesses (the process was killed, or the disk was full).
     pub calls_without_stream: u64,

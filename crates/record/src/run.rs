@@ -179,7 +179,7 @@ impl EndOf {
         }
     }
 
-    /// Waits for at most `ms` milliseconds, or until a signal comes.
+    /// Waits for at most `ms` milliseconds, or until a signal arrives.
     fn came_within(&self, ms: c_int) -> io::Result<bool> {
         let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one valid entry.

@@ -21,7 +21,7 @@ pub struct SiteReader {
     /// Index and load bias of the module at each place seen.
     places: HashMap<u32, (u32, u64)>,
     modules: HashMap<Module, u32>,
-    /// The place asked for last: loops ask for the same place repeatedly.
+    /// The place looked up last: loops repeat it.
     last: (SiteId, SiteId),
 }
 

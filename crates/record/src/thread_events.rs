@@ -6,39 +6,15 @@ use hksim_trace::event::{AllocCall, InitialTouch, ReallocCall, SiteId};
 use hksim_trace::memory_policy::MemoryPolicy;
 use hksim_trace::resolve::{Plain, RawEvent, RawOp};
 
-use crate::clock::TickRate;
-use crate::encoding::{ESCAPE_WORDS, Kind, NUMBER_SHIFT, RECORD_WORDS, Record, Regions, read_escape};
+use crate::buffer_reader::{BufferReader, Extent};
+use crate::encoding::{Kind, Record};
 use crate::error::RecordError;
-use crate::event_log::{CHUNK_BYTES, NESTED_OFFSET, NESTED_RECORDS};
-use crate::log_reader::{BufferChunks, FilledChunk, LogReader};
+use crate::event_log::NESTED_RECORDS;
+use crate::log_reader::{BufferChunks, LogReader};
 use crate::marks::{MarkNames, MarkPieces};
 use crate::merge::EventSink;
-use crate::plain_calls::{DecodeContext, PlainCalls};
-
-/// Words read at once.
-const WINDOW_WORDS: usize = 2048;
-/// Latest time of an event; [`u64::MAX`] means that no event is left.
-pub const TIME_NS_MAX: u64 = u64::MAX - 1;
-
-/// Kind of a log's time stamps.
-#[derive(Clone, Copy, Debug)]
-pub enum Stamps {
-    /// Time stamp counters.
-    Ticks(TickRate),
-    /// Numbers in one order of all threads, from 1. A resizing call is ordered by its end.
-    Numbers,
-}
-
-impl Stamps {
-    /// Nanoseconds since the start of an image that began at `start_ticks`, or the event's number.
-    #[inline(always)]
-    pub fn time_ns(self, ticks: u64, start_ticks: u64) -> u64 {
-        match self {
-            Stamps::Ticks(rate) => rate.ns(ticks.saturating_sub(start_ticks)),
-            Stamps::Numbers => ticks >> NUMBER_SHIFT,
-        }
-    }
-}
+use crate::plain_calls::PlainCalls;
+use crate::stamps::{BufferClock, Stamps};
 
 /// An event, and whether it is a realloc that moves its block.
 #[derive(Clone, Copy, Debug)]
@@ -69,34 +45,14 @@ enum Head {
     End,
 }
 
-/// Whether a thread buffer is complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
-    /// It is.
-    Whole,
-    /// It holds all records before this time, in nanoseconds, and some after it.
-    Until(u64),
-}
-
 /// The events of one thread buffer, in program order, with times that never decrease.
 pub struct ThreadEvents {
-    log: Arc<LogReader>,
-    buffer: BufferChunks,
-    extent: Extent,
-    stamps: Stamps,
+    reader: BufferReader,
+    clock: BufferClock,
     names: Arc<MarkNames>,
     pieces: MarkPieces,
-    regions: Regions,
-    /// Index of the chunk being read in `buffer.chunks`.
-    chunk: usize,
-    /// Words of that chunk copied into the window.
-    taken: usize,
-    window: Vec<u64>,
-    /// Words of the window that are decoded.
-    used: usize,
     /// Number of the thread that wrote these records.
     thread: Option<u32>,
-    time_ns: u64,
     head: Head,
     /// Common calls, decoded in a batch.
     plain: PlainCalls,
@@ -105,8 +61,6 @@ pub struct ThreadEvents {
     /// Index of the next event of the batch.
     next: usize,
     ended: bool,
-    /// Whether a fill is missing before the present one.
-    after_gap: bool,
 }
 
 impl ThreadEvents {
@@ -121,27 +75,18 @@ impl ThreadEvents {
         stamps: Stamps,
         names: Arc<MarkNames>,
     ) -> Result<Self, RecordError> {
-        let after_gap = buffer.chunks.first().is_some_and(|chunk| chunk.fill != 0);
+        let clock = BufferClock::new(stamps, log.control.start_ticks);
         let mut events = Self {
-            log,
-            buffer,
-            extent,
-            stamps,
+            reader: BufferReader::new(log, buffer, extent),
+            clock,
             names,
             pieces: MarkPieces::default(),
-            regions: Regions::new(),
-            chunk: 0,
-            taken: 0,
-            window: Vec::new(),
-            used: 0,
             thread: None,
-            time_ns: 0,
             head: Head::End,
             plain: PlainCalls::default(),
             batch: Vec::with_capacity(2 * NESTED_RECORDS),
             next: 0,
             ended: false,
-            after_gap,
         };
         events.head = events.next_head()?;
         Ok(events)
@@ -149,7 +94,7 @@ impl ThreadEvents {
 
     /// Chunk number of the buffer in the log.
     pub fn number(&self) -> u64 {
-        self.buffer.own
+        self.reader.number()
     }
 
     /// Replaces the buffer by its present state.
@@ -157,14 +102,7 @@ impl ThreadEvents {
     /// # Errors
     /// The log cannot be read or is damaged.
     pub fn extend(&mut self, buffer: BufferChunks, extent: Extent) -> Result<(), RecordError> {
-        if let Some(fill) = self.buffer.chunks.get(self.chunk).map(|chunk| chunk.fill) {
-            self.chunk = buffer.chunks.partition_point(|chunk| chunk.fill < fill);
-            if buffer.chunks.get(self.chunk).is_none_or(|chunk| chunk.fill != fill) {
-                self.after_gap = true; // the rest of that fill was lost
-                self.begin_chunk();
-            }
-        }
-        (self.buffer, self.extent) = (buffer, extent);
+        self.reader.extend(buffer, extent);
         if self.head == Head::Awaited {
             self.head = self.next_head()?;
         }
@@ -193,7 +131,7 @@ impl ThreadEvents {
         match self.head {
             Head::Plain => self.plain.rest().first().map_or(u64::MAX, Plain::time_ns),
             Head::Batched => self.batch.get(self.next).map_or(u64::MAX, |event| event.raw.time_ns),
-            Head::Awaited => self.time_ns,
+            Head::Awaited => self.clock.time_ns(),
             Head::End => u64::MAX,
         }
     }
@@ -225,7 +163,7 @@ impl ThreadEvents {
             self.decode_plain();
             if !self.plain.is_full() && is_last(self) {
                 return Ok(match self.decode_batch()? {
-                    Head::Plain | Head::Awaited => self.time_ns,
+                    Head::Plain | Head::Awaited => self.clock.time_ns(),
                     Head::Batched => self.batch.first().map_or(u64::MAX, ThreadEvent::begins_ns),
                     Head::End => u64::MAX,
                 });
@@ -283,15 +221,10 @@ impl ThreadEvents {
     fn decode_plain(&mut self) {
         self.batch.clear();
         self.next = 0;
-        let (Some(thread), Some(words)) = (self.thread, self.window.get(self.used..)) else {
+        let Some(thread) = self.thread else {
             return;
         };
-        let start_ticks = self.log.control.start_ticks;
-        let context = DecodeContext { thread, stamps: self.stamps, start_ticks, time_ns: self.time_ns };
-        let decoded = self.plain.decode(words, &context, &mut self.regions);
-        self.used += decoded.words;
-        self.time_ns = decoded.time_ns;
-        if let Some(record) = decoded.other {
+        if let Some(record) = self.reader.read_plain(&mut self.plain, thread, &mut self.clock) {
             self.add(&record);
         }
     }
@@ -325,14 +258,14 @@ impl ThreadEvents {
             if self.ended {
                 return Ok(Head::End);
             }
-            match (self.next_record()?, self.extent) {
+            match (self.reader.next_record()?, self.reader.extent()) {
                 (Some(record), _) => self.add(&record),
                 (None, Extent::Whole) => self.end()?,
-                (None, Extent::Until(_)) if self.buffer.header.ended_ticks != 0 && self.thread.is_some() => {
-                    self.end_thread(self.buffer.header.ended_ticks);
+                (None, Extent::Until(_)) if self.reader.ended_ticks() != 0 && self.thread.is_some() => {
+                    self.end_thread(self.reader.ended_ticks());
                 }
                 (None, Extent::Until(time_ns)) => {
-                    self.time_ns = self.time_ns.max(time_ns);
+                    self.clock.advance_to(time_ns);
                     return Ok(Head::Awaited);
                 }
             }
@@ -340,74 +273,14 @@ impl ThreadEvents {
         Ok(Head::Batched)
     }
 
-    fn next_record(&mut self) -> Result<Option<Record>, RecordError> {
-        loop {
-            if let Some((record, used)) = self.regions.decode(self.window.get(self.used..).unwrap_or_default()) {
-                self.used += used;
-                return Ok(Some(record));
-            }
-            let Some(&chunk) = self.buffer.chunks.get(self.chunk) else {
-                return Ok(None);
-            };
-            if self.taken < chunk.words {
-                if self.window.len() - self.used >= RECORD_WORDS {
-                    return Err(self.log.damaged(chunk.number, "its records cannot be read"));
-                }
-                self.refill(&chunk)?;
-            } else if self.used < self.window.len() {
-                return Err(self.log.damaged(chunk.number, "its last record is cut off"));
-            } else if self.extent != Extent::Whole && chunk.number == self.buffer.own {
-                return Ok(None); // the process is filling it
-            } else {
-                self.chunk += 1;
-                let next = self.buffer.chunks.get(self.chunk);
-                self.after_gap |= next.is_some_and(|next| next.fill != chunk.fill.wrapping_add(1));
-                self.begin_chunk();
-            }
-        }
-    }
-
-    /// Moves the rest of the window to its front and refills it.
-    fn refill(&mut self, chunk: &FilledChunk) -> Result<(), RecordError> {
-        self.window.drain(..self.used);
-        self.used = 0;
-        let rest = self.window.len();
-        let more = (chunk.words - self.taken).min(WINDOW_WORDS - rest);
-        self.window.resize(rest + more, 0);
-        let from = self.taken;
-        if let Some(empty) = self.window.get_mut(rest..) {
-            let snapshot = self.buffer.snapshot.as_ref().filter(|_| chunk.number == self.buffer.own);
-            match snapshot.and_then(|words| words.get(from..from + more)) {
-                Some(words) => empty.copy_from_slice(words),
-                None => self.log.read_words(chunk.number, from, empty)?,
-            }
-        }
-        self.taken += more;
-        Ok(())
-    }
-
-    fn begin_chunk(&mut self) {
-        self.taken = 0;
-        self.used = 0;
-        self.window.clear();
-        self.regions = Regions::new();
-    }
-
     /// Adds what follows the last record: nested records that the thread did not fetch, and the end of the thread.
     fn end(&mut self) -> Result<(), RecordError> {
         self.ended = true;
-        let header = self.buffer.header;
-        let nested = (header.nested as usize).min(NESTED_RECORDS);
-        let mut words = vec![0; nested * ESCAPE_WORDS];
-        let offset = self.buffer.own * CHUNK_BYTES as u64 + NESTED_OFFSET as u64;
-        self.log.read_u64s(offset, &mut words)?;
-        for escape in words.chunks_exact(ESCAPE_WORDS) {
-            if let Some(record) = read_escape(escape) {
-                self.add(&record);
-            }
+        for record in self.reader.nested_records()? {
+            self.add(&record);
         }
-        if header.ended_ticks != 0 {
-            self.end_thread(header.ended_ticks);
+        if self.reader.ended_ticks() != 0 {
+            self.end_thread(self.reader.ended_ticks());
         }
         Ok(())
     }
@@ -415,19 +288,12 @@ impl ThreadEvents {
     fn end_thread(&mut self, ticks: u64) {
         if let Some(thread) = self.thread.take() {
             // Beginnings and ends of threads are not numbered.
-            let time_ns = match self.stamps {
-                Stamps::Ticks(_) => self.time(ticks),
-                Stamps::Numbers => self.time_ns,
+            let time_ns = match self.clock.stamps() {
+                Stamps::Ticks(_) => self.clock.advance(ticks),
+                Stamps::Numbers => self.clock.time_ns(),
             };
             self.mark(time_ns, thread, RawOp::ThreadExit);
         }
-    }
-
-    /// Nanoseconds since the start of the image, or the number; never before the buffer's previous event.
-    fn time(&mut self, ticks: u64) -> u64 {
-        let time_ns = self.stamps.time_ns(ticks, self.log.control.start_ticks);
-        self.time_ns = self.time_ns.max(time_ns).min(TIME_NS_MAX);
-        self.time_ns
     }
 
     /// Adds the event of a record.
@@ -439,14 +305,14 @@ impl ThreadEvents {
         let Some(thread) = self.thread else {
             return;
         };
-        let begun_ns = self.time(record.ticks);
-        let moves = match (op, self.stamps) {
+        let begun_ns = self.clock.advance(record.ticks);
+        let moves = match (op, self.clock.stamps()) {
             (RawOp::Realloc { old, .. }, Stamps::Numbers) => old != 0,
             (RawOp::Realloc { old, new, .. }, Stamps::Ticks(_)) => new != 0 && old != 0 && new != old,
             _ => false,
         };
         let moving_since_ns = moves.then_some(begun_ns);
-        let time_ns = if moves { self.time(record.ticks.saturating_add(record.duration)) } else { begun_ns };
+        let time_ns = if moves { self.clock.advance(record.ticks.saturating_add(record.duration)) } else { begun_ns };
         let raw = RawEvent { site: SiteId(record.site), ..RawEvent::new(time_ns, thread, op) };
         self.batch.push(ThreadEvent { raw, moving_since_ns });
     }
@@ -463,7 +329,7 @@ impl ThreadEvents {
         } else if record.kind == Kind::Mark
             && let (Some(name), Some(thread)) = (self.pieces.add(record), self.thread)
         {
-            let time_ns = self.time(record.ticks);
+            let time_ns = self.clock.advance(record.ticks);
             self.mark(time_ns, thread, RawOp::Mark { name: self.names.number(&name) });
         }
     }
@@ -471,19 +337,19 @@ impl ThreadEvents {
     /// A chunk begins with the name of its thread. A new name means that the previous thread had ended.
     fn begin_thread(&mut self, record: &Record) {
         let thread = u32::try_from(record.size).unwrap_or(u32::MAX);
-        if std::mem::take(&mut self.after_gap) {
-            let time_ns = self.time(record.ticks);
+        if self.reader.take_gap() {
+            let time_ns = self.clock.advance(record.ticks);
             self.mark(time_ns, thread, RawOp::Gap);
         }
         if self.thread == Some(thread) {
             return;
         }
         self.end_thread(0);
-        self.log.note_thread(u32::try_from(record.address).unwrap_or(u32::MAX), thread);
+        self.reader.log.note_thread(u32::try_from(record.address).unwrap_or(u32::MAX), thread);
         self.thread = Some(thread);
         // Without a number the event would come too early; the thread then begins with its first event.
-        if matches!(self.stamps, Stamps::Ticks(_)) {
-            let time_ns = self.time(record.ticks);
+        if matches!(self.clock.stamps(), Stamps::Ticks(_)) {
+            let time_ns = self.clock.advance(record.ticks);
             self.mark(time_ns, thread, RawOp::ThreadStart);
         }
     }

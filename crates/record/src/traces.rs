@@ -36,7 +36,7 @@ const LEFT_OUT: &str =
 /// Reason if all logs are damaged.
 const DAMAGED: &str = "the logs of its processes are damaged";
 /// Reason if the logs are empty files.
-const NO_LOG: &str = "the recorder was loaded, but could not write its first 4 KiB; free disk space where the trace goes, or \
+const NO_LOG: &str = "the recorder was loaded, but could not write its first 4 KiB; free disk space in the output's directory, or \
      raise the file-size limit (ulimit -f)";
 /// Likely reason if the logs have no events.
 const NO_EVENTS: &str = "the recorder was loaded, but no allocating function was called through it; a program that \
@@ -106,7 +106,7 @@ pub fn why_none(session: &Session, report: &RecordReport) -> Result<&'static str
     })
 }
 
-/// Converts every log of the session that holds events, in parallel. The session is kept. A damaged log does not stop
+/// Converts every log of the session that has events, in parallel. The session is kept. A damaged log does not stop
 /// the others.
 ///
 /// # Errors
@@ -279,7 +279,7 @@ fn end_of(image: &Image, index: usize) -> ImageEnd {
     if image.end == ImageEnd::Process && lasts { ImageEnd::Session } else { image.end }
 }
 
-/// Opens the logs; `has_ended` tells for which the process is known to have ended.
+/// Opens the logs; `has_ended` is true for logs whose process is known to have ended.
 fn open_images(files: &[LogFile], has_ended: impl Fn(&LogFile) -> bool) -> Result<Images, RecordError> {
     let mut found = Images::default();
     for (index, file) in files.iter().enumerate() {

@@ -29,7 +29,7 @@ impl Clocks {
     /// last.
     ///
     /// # Errors
-    /// The file cannot be read or holds no pair.
+    /// The file cannot be read or has no pair.
     pub fn read(path: &Path, rate: TickRate, start_ticks: u64) -> Result<Self, RecordError> {
         let bytes = std::fs::read(path).map_err(RecordError::io(path, "read"))?;
         let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap_or_default());
@@ -37,7 +37,7 @@ impl Clocks {
         let mut pairs: Vec<ClockPair> = bytes.chunks_exact(PAIR_BYTES).map(pair).collect();
         pairs.dedup_by(|later, earlier| later.ns <= earlier.ns || later.ticks <= earlier.ticks);
         if pairs.is_empty() {
-            let why = "it holds no clock readings".to_string();
+            let why = "it has no clock readings".to_string();
             return Err(RecordError::BadSession { path: path.to_path_buf(), why });
         }
         Ok(Self { pairs, rate, start_ticks })

@@ -63,7 +63,7 @@ pub struct Watched {
     bytes_made: u64,
     /// Whether `calloc` allocated it.
     zeroed: bool,
-    /// Its size before its last resize.
+    /// Its size before its last realloc.
     bytes_before: u64,
     /// One entry per page, up to the last that was touched.
     pages: Vec<Page>,
@@ -157,8 +157,8 @@ impl Watched {
         let sides =
             PageTouches::of(self.seen(0).initial_touch(), self.seen(1).initial_touch()).map(InitialTouch::PerPage);
         let was_resized = self.bytes != self.bytes_made || self.bytes != self.bytes_before;
-        // If the second page was touched first, the two pages do not tell the first touch of the whole. If it was
-        // touched late, a neighbour made that page's first access.
+        // If the second page was touched first, the two pages do not show the first touch of the whole. If it was
+        // touched late, that page's first access was a neighbour's.
         let are_lent = self.pages() == 2 && !was_resized && !self.is_second_late;
         let sides = sides.filter(|sides| are_lent && sides.whole() == self.whole.initial_touch());
         sides.unwrap_or(self.whole.initial_touch())
@@ -209,7 +209,7 @@ impl Watched {
         RawOp::Touch { address, offset, bytes: (end - offset) as u32, access }
     }
 
-    /// The write to the bytes that a resize added on a page already written. No fault can show it; what is written once
+    /// The write to the bytes that a realloc added on a page already written. No fault can show it; what is written once
     /// is assumed to be written again.
     pub fn tail_of_written_page(&self, address: u64) -> Option<RawOp> {
         let offset = self.bytes_before;

@@ -51,7 +51,7 @@ pub enum Layout {
 }
 
 /// Opens the rings for all processes that this thread starts from now on, with the best visibility that the system
-/// allows. The last value says why it is not better.
+/// allows. The last value is the reason why it is not better.
 pub fn open_rings() -> (FaultVisibility, Vec<Ring>, Option<String>) {
     let base = SAMPLE_IP | SAMPLE_TID | SAMPLE_TIME | SAMPLE_ADDRESS;
     let mut worse = "the page-fault tracepoints need root".to_string();

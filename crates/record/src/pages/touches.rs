@@ -1,8 +1,8 @@
 //! Inserts the touches of watched objects between the calls of their program.
 //!
-//! An address of a watched object is never reused, so a page belongs to one object for ever. That makes the order
-//! certain although calls and faults have different clocks: a touch is never placed before its object's allocation or
-//! after its free, whatever the stamps say.
+//! An address of a watched object is never reused, so a page belongs to one object until the end. This
+//! makes the order certain although calls and faults have different clocks: a touch is never placed before its object's
+//! allocation or after its free, whatever its stamp.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -315,7 +315,7 @@ impl PageTouches {
         Ok(())
     }
 
-    /// A resize whose old block, new block or both are watched.
+    /// A realloc whose old block, new block or both are watched.
     fn resize(
         &mut self,
         raw: RawEvent,

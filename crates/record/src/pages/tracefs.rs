@@ -38,7 +38,7 @@ fn unmounted() -> Option<OwnedFd> {
     const CREATE: c_long = 6;
     const CLOSE_ON_EXEC: c_long = 1;
     let owned = |fd: c_long| {
-        // SAFETY: a descriptor that the kernel has just made for us.
+        // SAFETY: a descriptor that the kernel has just returned.
         (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as c_int) })
     };
     // SAFETY: the name is a C string; the other calls take numbers and null pointers only.

@@ -28,7 +28,7 @@ pub enum Merging {
     None,
 }
 
-/// Likely reason if a program died of SIGTRAP without a record.
+/// Likely reason if SIGTRAP killed a program without a record.
 pub(crate) const TRAPPED: &str = "SIGTRAP ended it before its first call; in valgrind a kernel probe (bpftrace, perf) on \
      malloc does that: remove the probes and record again";
 

@@ -1,7 +1,7 @@
 //! Reads a stream of accesses written by a tool, in one order for all threads of a process.
 //!
 //! Two tools write such streams. Ours writes 64-bit words (layout in `tools/valgrind-touch/hktouch.c`). lackey, which
-//! comes with valgrind, writes a line of text for each access and each instruction.
+//! is part of valgrind, writes a line of text for each access and each instruction.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read};

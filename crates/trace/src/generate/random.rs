@@ -21,10 +21,10 @@ impl Xorshift32 {
 
 /// splitmix64: every seed is good.
 #[derive(Clone, Debug)]
-pub(super) struct Splitmix64(u64);
+pub(crate) struct Splitmix64(u64);
 
 impl Splitmix64 {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Splitmix64(seed)
     }
 
@@ -37,12 +37,12 @@ impl Splitmix64 {
     }
 
     /// From 0 to `end` - 1; 0 if `end` is 0. The bias of the multiplication is below `end` / 2^64.
-    pub(super) fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         ((self.next() as u128 * end as u128) >> 64) as u64
     }
 
     /// True in `parts` of `whole` cases.
-    pub(super) fn chance(&mut self, parts: u64, whole: u64) -> bool {
+    pub(crate) fn chance(&mut self, parts: u64, whole: u64) -> bool {
         self.below(whole) < parts
     }
 }

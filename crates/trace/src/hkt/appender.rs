@@ -56,21 +56,27 @@ impl Appender {
     }
 
     /// Events that still fit into the chunk, at least one.
-    pub(super) fn room(&self) -> usize {
+    fn room(&self) -> usize {
         CHUNK_EVENTS_MAX - self.columns.len()
     }
 
-    /// Appends events that can follow the previous one, at most [`Appender::room`].
-    pub(super) fn push_all(&mut self, events: &[Resolved]) -> Result<(), TraceError> {
-        let Some(last) = events.last() else { return Ok(()) };
-        self.columns.push_all(self.time_ns, events);
-        for event in events {
-            self.threads = self.threads.max(event.thread + 1);
-            self.objects_peak = self.objects_peak.max(event.object + 1);
+    /// Appends events that can follow the previous one. An error may concern an earlier chunk.
+    pub(super) fn push_all(&mut self, mut events: &[Resolved]) -> Result<(), TraceError> {
+        while !events.is_empty() {
+            let (now, later) = events.split_at(events.len().min(self.room()));
+            self.columns.push_all(self.time_ns, now);
+            for event in now {
+                self.threads = self.threads.max(event.thread + 1);
+                self.objects_peak = self.objects_peak.max(event.object + 1);
+            }
+            self.time_ns = now.last().map_or(self.time_ns, |last| last.time_ns);
+            self.events += now.len() as u64;
+            if self.room() == 0 {
+                self.store_chunk()?;
+            }
+            events = later;
         }
-        self.time_ns = last.time_ns;
-        self.events += events.len() as u64;
-        if self.room() == 0 { self.store_chunk() } else { Ok(()) }
+        Ok(())
     }
 
     /// Waits until all full chunks are written, and ends the thread that writes them. The next full chunk starts a new one.

@@ -7,8 +7,8 @@ use crate::header::{Footer, Header, Quality, Summary};
 use crate::resolve::{EventSink, Plain, RawEvent, Resolved, Resolver, WaitLimits};
 use std::path::Path;
 
-/// A [`Resolver`] and the file that its events are written to. The merge emits events in order with the right objects, so they
-/// are not checked again as [`super::TraceWriter`] does.
+/// A [`Resolver`] and the file that its events are written to. The merge emits events in order with the right objects,
+/// so they are not checked again as [`super::TraceWriter`] does.
 pub struct ResolvingWriter {
     resolver: Resolver,
     sink: FileSink,
@@ -37,8 +37,8 @@ impl ResolvingWriter {
     /// Takes the next event, in order of timestamps.
     ///
     /// # Errors
-    /// Too many objects, a value out of range, or the file cannot be written. A write error may be returned only some ten thousand
-    /// events later.
+    /// Too many objects, a value out of range, or the file cannot be written. A write error may be returned only some
+    /// ten thousand events later.
     pub fn push(&mut self, raw: &RawEvent) -> Result<(), TraceError> {
         self.resolver.take(raw, &mut self.sink)?;
         self.sink.check()
@@ -61,8 +61,8 @@ impl ResolvingWriter {
         self.sink.appender.settle()
     }
 
-    /// Writes the pending events and the footer, which `footer` builds from the merge's quality counts. Returns the size of the
-    /// trace.
+    /// Writes the pending events and the footer, which `footer` builds from the merge's quality counts. Returns the
+    /// size of the trace.
     ///
     /// # Errors
     /// As for [`ResolvingWriter::push`], or the footer is too long.
@@ -109,10 +109,6 @@ impl EventSink for FileSink {
             }
         };
         self.note(result);
-    }
-
-    fn room(&self) -> usize {
-        self.appender.room()
     }
 
     fn take_all(&mut self, resolved: &[Resolved]) {

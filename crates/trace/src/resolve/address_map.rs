@@ -25,8 +25,8 @@ impl AddressMap {
 
     /// A map that does not grow up to this number of addresses.
     ///
-    /// A map that is filled from another in cell order must be created with this: in a smaller array the first addresses all hash
-    /// to the same few cells.
+    /// A map that is filled from another in cell order must be created with this: in a smaller array the first
+    /// addresses all hash to the same few cells.
     pub(super) fn with_room(address_map: usize) -> Self {
         let cells = (address_map * 2).next_power_of_two().max(CELLS_MIN);
         AddressMap { cells: vec![(0, 0); cells], used: 0, of_zero: None }
@@ -105,7 +105,8 @@ impl AddressMap {
         Some(number)
     }
 
-    /// The cell of the address, or the empty one where it would go. At least half of the cells are empty, so the loop ends.
+    /// The cell of the address, or the empty one where it would go. At least half of the cells are empty, so the loop
+    /// ends.
     #[inline(always)]
     fn find(&self, address: u64) -> usize {
         let cells = self.cells.as_slice();

@@ -1,93 +1,75 @@
-//! Delayed frees: at most one per thread.
+//! Delayed frees: at most one per thread, of an ordinary address.
+//!
+//! A delayed free is admitted before any of the following:
+//! 1. an event later than the free by more than the delay ([`super::WaitLimits::free_delay_ns`]);
+//! 2. the next event of its thread;
+//! 3. the allocation of its address, if that address is still live.
 
-use super::plain::{Plain, PlainCall};
-use super::{RawEvent, RawOp};
+use super::Plain;
 use std::collections::VecDeque;
 
-/// A delayed free, stored as plain fields; the event is rebuilt when it is taken. It needs no call site, as it does not request
-/// memory.
-#[derive(Debug)]
-struct Entry {
-    thread: usize,
-    address: u64,
-    time_ns: u64,
-    raw_thread: u32,
-}
-
-impl Entry {
-    #[inline(always)]
-    fn free(&self) -> (usize, RawEvent) {
-        (self.thread, RawEvent::new(self.time_ns, self.raw_thread, RawOp::Free { address: self.address }))
-    }
-}
-
-/// The delayed frees, in order of timestamps.
+/// The delayed frees, in the order in which they arrived.
 #[derive(Debug, Default)]
 pub(super) struct DelayedFrees {
-    entries: VecDeque<Entry>,
+    frees: VecDeque<Plain>,
 }
 
 impl DelayedFrees {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.frees.is_empty()
+    }
+
+    /// Number of delayed frees.
+    pub(super) fn len(&self) -> usize {
+        self.frees.len()
+    }
+
+    /// All delayed frees.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Plain> {
+        self.frees.iter()
     }
 
     #[inline]
-    pub(super) fn add(&mut self, thread: usize, address: u64, free: &RawEvent) {
-        let &RawEvent { time_ns, thread: raw_thread, .. } = free;
-        self.entries.push_back(Entry { thread, address, time_ns, raw_thread });
+    pub(super) fn add(&mut self, free: Plain) {
+        self.frees.push_back(free);
     }
 
-    /// All delayed frees; `None` for a free of an address that is not ordinary.
-    pub(super) fn iter(&self) -> impl Iterator<Item = Option<Plain>> + '_ {
-        let plain = |entry: &Entry| Plain::new(entry.time_ns, entry.raw_thread, PlainCall::Free, entry.address, 0);
-        self.entries.iter().map(plain)
+    /// Replaces all delayed frees by these, latest first.
+    pub(super) fn replace(&mut self, frees: impl Iterator<Item = Plain>) {
+        self.frees.clear();
+        frees.for_each(|free| self.frees.push_front(free));
     }
 
-    /// Replaces all delayed frees by these, each with the index of its thread.
-    pub(super) fn replace(&mut self, frees: impl Iterator<Item = (usize, Plain)>) {
-        let entry = |(thread, free): (usize, Plain)| {
-            let Plain { time_ns, address, thread: raw_thread, .. } = free;
-            Entry { thread, address, time_ns, raw_thread }
-        };
-        self.entries.clear();
-        self.entries.extend(frees.map(entry));
-    }
-
-    /// Takes the oldest free if it was delayed longer than `free_delay_ns`, or is of `thread`, whose next event has come.
+    /// Rule 1: takes the oldest free if it is due.
     #[inline]
-    pub(super) fn take_due(&mut self, now_ns: u64, free_delay_ns: u64, thread: usize) -> Option<(usize, RawEvent)> {
-        let first = self.entries.front()?;
-        if first.time_ns.saturating_add(free_delay_ns) < now_ns || first.thread == thread {
-            let free = first.free();
-            self.entries.pop_front();
-            return Some(free);
-        }
-        None
+    pub(super) fn take_due(&mut self, now_ns: u64, free_delay_ns: u64) -> Option<Plain> {
+        let is_due = due_ns(self.frees.front()?.time_ns, free_delay_ns) < now_ns;
+        if is_due { self.frees.pop_front() } else { None }
     }
 
-    /// Takes the free of `thread`.
+    /// Rule 2: takes the free of the thread with this raw number.
     #[inline]
-    pub(super) fn take_of_thread(&mut self, thread: usize) -> Option<(usize, RawEvent)> {
-        let own = self.entries.iter().position(|entry| entry.thread == thread)?;
-        self.entries.remove(own).map(|entry| entry.free())
+    pub(super) fn take_of_thread(&mut self, thread: u32) -> Option<Plain> {
+        let place = self.frees.iter().position(|free| free.thread == thread)?;
+        self.frees.remove(place)
     }
 
-    /// Whether a free of `address` is delayed.
+    /// Rule 3: takes the oldest free of `address` if that is live.
     #[inline]
-    pub(super) fn contains(&self, address: u64) -> bool {
-        self.entries.iter().any(|entry| entry.address == address)
-    }
-
-    /// Takes the oldest free of `address`.
-    pub(super) fn take_at(&mut self, address: u64) -> Option<(usize, RawEvent)> {
-        let first = self.entries.iter().position(|entry| entry.address == address)?;
-        self.entries.remove(first).map(|entry| entry.free())
+    pub(super) fn take_at(&mut self, address: u64, is_live: impl FnOnce(u64) -> bool) -> Option<Plain> {
+        let place = self.frees.iter().position(|free| free.address == address)?;
+        if is_live(address) { self.frees.remove(place) } else { None }
     }
 
     /// Takes the oldest free.
-    pub(super) fn take_first(&mut self) -> Option<(usize, RawEvent)> {
-        self.entries.pop_front().map(|entry| entry.free())
+    pub(super) fn take_first(&mut self) -> Option<Plain> {
+        self.frees.pop_front()
     }
+}
+
+/// The last time up to which a free is delayed.
+#[inline]
+pub(super) fn due_ns(free_ns: u64, free_delay_ns: u64) -> u64 {
+    free_ns.saturating_add(free_delay_ns)
 }

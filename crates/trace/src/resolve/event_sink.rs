@@ -8,11 +8,6 @@ pub trait EventSink {
     /// Takes the next event.
     fn take(&mut self, event: Event);
 
-    /// Most events that [`EventSink::take_all`] accepts now.
-    fn room(&self) -> usize {
-        usize::MAX
-    }
-
     /// Takes the next events.
     fn take_all(&mut self, resolved: &[Resolved]) {
         resolved.iter().for_each(|resolved| self.take(resolved.event()));

@@ -1,23 +1,23 @@
 //! The table from address to live object.
 //!
-//! A used address is usually used again, so its slot is kept when its object is freed. So nearly every call finds its address in
-//! one cache line, without any other data-dependent branch. A bucket holds the low 32 bits of eight scrambled addresses; the
-//! bucket's index gives the other bits, so equal bits mean equal addresses.
+//! A used address is usually used again, so its slot is kept when its object is freed. So nearly every call finds its
+//! address in one cache line, without any other data-dependent branch. A bucket has the low 32 bits of eight scrambled
+//! addresses; the bucket's index gives the other bits, so equal bits mean equal addresses.
 
 use super::address_map::AddressMap;
 
 /// Instead of an id: no object is live at this address.
 pub(super) const NO_OBJECT: u32 = u32::MAX;
 const SLOTS: usize = 8;
-/// Address bits that tell one block from another: below 2^47, in units of 8 bytes.
+/// Address bits that differ between blocks: below 2^47, in units of 8 bytes.
 const KEY_BITS: u32 = 44;
 /// With at least this many buckets, index and 32 bits give the whole key.
 const BUCKETS_LOG2_MIN: u32 = KEY_BITS - u32::BITS;
 /// The table grows from this average number of live objects per bucket on.
 const LIVE_PER_BUCKET_MAX: usize = 3;
 
-/// Eight addresses and their objects: one cache line. No address occurs twice, except that unused slots look like the address of
-/// bits 0; the first match is used.
+/// Eight addresses and their objects: one cache line. No address occurs twice, except that unused slots look like the
+/// address of bits 0; the first match is used.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 pub(super) struct Bucket {
@@ -34,8 +34,8 @@ pub(super) struct Objects {
     live: usize,
     /// Objects at ordinary addresses whose bucket is full. Few, as the table grows with the number of live objects.
     overflow: AddressMap,
-    /// Objects at other addresses. These can be all objects, if a source has ids instead of addresses or unaligned blocks. They do
-    /// not make the buckets grow.
+    /// Objects at other addresses. These can be all objects, if a source has ids instead of addresses or unaligned
+    /// blocks. They do not make the buckets grow.
     unusual: AddressMap,
 }
 

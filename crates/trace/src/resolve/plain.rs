@@ -5,8 +5,11 @@ use super::{RawEvent, RawOp};
 use crate::event::{AllocCall, Event, InitialTouch, ObjectId, Op, ThreadId};
 
 /// The function called. The numbers are those of the file format's op column.
+///
+/// Eight bytes, so that [`Plain`] has no padding. Compilers copy padding separately; a later load of both parts then
+/// misses store-to-load forwarding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
+#[repr(u64)]
 pub enum PlainCall {
     /// `malloc(size)`.
     Malloc = 0,
@@ -32,12 +35,14 @@ pub struct Plain {
     pub(super) call: PlainCall,
 }
 
+const _: () = assert!(size_of::<Plain>() == 32, "no padding");
+
 impl Plain {
     /// Fills unused entries of a buffer.
     pub(super) const NONE: Plain = Plain { time_ns: 0, address: 0, size: 0, thread: 0, call: PlainCall::Malloc };
 
-    /// A call by `thread` (any unique number) at a time in nanoseconds; the size of a free is 0. `None` if the address is not that
-    /// of an ordinary block: 0, not a multiple of 8, or at least 2^47.
+    /// A call by `thread` (any unique number) at a time in nanoseconds; the size of a free is 0. `None` if the address
+    /// is not that of an ordinary block: 0, not a multiple of 8, or at least 2^47.
     #[inline(always)]
     pub fn new(time_ns: u64, thread: u32, call: PlainCall, address: u64, size: u32) -> Option<Self> {
         is_ordinary(address).then_some(Plain { time_ns, address, size, thread, call })

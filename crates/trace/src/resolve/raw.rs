@@ -90,7 +90,7 @@ pub enum RawOp {
 impl RawOp {
     /// The address that the call frees.
     #[inline]
-    pub(super) fn freed(&self) -> Option<u64> {
+    pub fn freed(&self) -> Option<u64> {
         match *self {
             RawOp::Free { address } if address != 0 => Some(address),
             RawOp::Realloc { old, new, .. } if old != 0 && new != old => Some(old),
@@ -100,7 +100,7 @@ impl RawOp {
 
     /// The address that the call returned, unless the caller already had it.
     #[inline]
-    pub(super) fn allocated(&self) -> Option<u64> {
+    pub fn allocated(&self) -> Option<u64> {
         match *self {
             RawOp::Alloc { address, .. } if address != 0 => Some(address),
             RawOp::Realloc { old, new, .. } if new != 0 && new != old => Some(new),

@@ -9,8 +9,8 @@ const STOCK: usize = 1024;
 /// The ids that are not in use, as a stack.
 #[derive(Debug, Default)]
 pub(super) struct Recycler {
-    /// Up to `top`: unused ids, the lowest last, then freed ids in the order of their frees. The stack always has room for one
-    /// more.
+    /// Up to `top`: unused ids, the lowest last, then freed ids in the order of their frees. The stack always has room
+    /// for one more.
     pub(super) stack: Vec<u32>,
     pub(super) top: usize,
     /// Ids from here on have never been on the stack.

@@ -5,15 +5,15 @@
 pub struct WaitLimits {
     /// Events pushed since the wait began.
     pub events: u64,
-    /// Nanoseconds that an allocation waits for its address to be freed. A realloc has one timestamp, taken before or after the
-    /// call, so as a free or as an allocation it can be off by the duration of the call.
+    /// Nanoseconds that an allocation waits for its address to be freed. A realloc has one timestamp, taken before or
+    /// after the call, so as a free or as an allocation it can be off by the duration of the call.
     pub alloc_wait_ns: u64,
     /// Nanoseconds that a free waits for its address to be allocated. Shorter, as only the clock skew between
     /// two cores matters here, and a free of an unknown block must not wait for the next block at its address.
     pub free_wait_ns: u64,
-    /// Nanoseconds that a free is delayed, unless its thread's next event or a reuse of its address comes first. A free is
-    /// stamped before the call, so with clock skew it could end the previous block at its address.
-    /// 0 if the order of frees is certain.
+    /// Nanoseconds that a free is delayed, unless its thread's next event or a reuse of its address comes first. A free
+    /// is stamped before the call, so with clock skew it could end the previous block at its address. 0 if the order of
+    /// frees is certain.
     pub free_delay_ns: u64,
 }
 

@@ -1,6 +1,8 @@
-//! Threads that wait for an address to be allocated or freed.
+//! Threads that wait for an address to be allocated or freed, and the ends of their waits.
 
-use super::WaitLimits;
+use super::wait_limits::WaitPolicy;
+use super::{EventSink, RawEvent, RawOp, Resolver, WaitLimits};
+use crate::error::TraceError;
 use std::collections::VecDeque;
 
 /// What a waiting thread waits for.
@@ -105,5 +107,81 @@ impl WaitingThreads {
                 entry.address != address
             });
         }
+    }
+}
+
+impl Resolver {
+    #[cold]
+    pub(super) fn give_up_overdue(&mut self, sink: &mut impl EventSink) -> Result<(), TraceError> {
+        while let Some((thread, awaited)) = self.waiting.overdue(self.now, &self.limits) {
+            // The awaited event may be in the queue of another waiting thread: then end that thread's wait.
+            let thread = self.thread_holding(thread, awaited).unwrap_or(thread);
+            self.waiting.remove(thread);
+            self.give_up(thread, sink)?;
+        }
+        Ok(())
+    }
+
+    /// The thread other than `waiting` that has the awaited event in its queue.
+    fn thread_holding(&self, waiting: usize, awaited: Awaited) -> Option<usize> {
+        let is_awaited = |raw: &RawEvent| match awaited {
+            Awaited::Alloc(address) => raw.op.allocated() == Some(address),
+            Awaited::Free(address) => raw.op.freed() == Some(address),
+        };
+        let mut others = self.waiting.threads().filter(|&thread| thread != waiting);
+        others.find(|&thread| self.threads.list[thread].queue.iter().any(is_awaited))
+    }
+
+    /// Ends the waits for an event of this address that `op` cannot satisfy, because it is stamped too late.
+    ///
+    /// A free is stamped before the call and an allocation after it. So the free that an allocation waits for is
+    /// stamped before that allocation, up to the skew between clocks, and likewise the allocation that a free waits
+    /// for. If `op` were accepted in its place, every later block at this address would be mistaken for the one before
+    /// or after it.
+    #[cold]
+    pub(super) fn give_up_stale(
+        &mut self,
+        time_ns: u64,
+        op: &RawOp,
+        sink: &mut impl EventSink,
+    ) -> Result<(), TraceError> {
+        let awaited = match (*op, op.allocated()) {
+            (RawOp::Free { address }, _) => Awaited::Free(address),
+            (RawOp::Alloc { .. }, Some(address)) => Awaited::Alloc(address),
+            _ => return Ok(()),
+        };
+        let skew_ns = self.limits.free_delay_ns;
+        while skew_ns > 0
+            && let Some(thread) = self.waiting.take_stale(awaited, time_ns.saturating_sub(skew_ns))
+        {
+            self.give_up(thread, sink)?;
+        }
+        Ok(())
+    }
+
+    /// Resolves the waiting event of a thread although the event that it waits for has not come.
+    pub(super) fn give_up(&mut self, thread: usize, sink: &mut impl EventSink) -> Result<(), TraceError> {
+        if let Some(raw) = self.threads.list[thread].queue.pop_front() {
+            self.run(thread, &raw, WaitPolicy::GiveUp, sink)?;
+        }
+        self.woken.push_back(thread);
+        self.run_woken(sink)
+    }
+
+    /// Resolves the queued events of woken threads up to the next one that must wait. This may wake other threads.
+    #[cold]
+    pub(super) fn run_woken(&mut self, sink: &mut impl EventSink) -> Result<(), TraceError> {
+        while let Some(thread) = self.woken.pop_front() {
+            while let Some(&raw) = self.threads.list[thread].queue.front() {
+                let overtaken = self.emitted_ns > raw.time_ns;
+                if let Some(awaited) = self.run(thread, &raw, WaitPolicy::Wait, sink)? {
+                    self.waiting.add(thread, awaited, self.now);
+                    break;
+                }
+                self.quality.parked += overtaken as u64;
+                self.threads.list[thread].queue.pop_front();
+            }
+        }
+        Ok(())
     }
 }
