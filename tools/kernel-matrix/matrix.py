@@ -75,7 +75,7 @@ def add(version, package, output):
             counts["reason"] = row["reason"]
     failures = [{"seed": one["seed"], "script": one["script"], "difference": one["difference"]} for one in random["failures"]]
     counts = {name: random[name] for name in ("seed", "scripts", "operations", "skipped", "skipped_by_reason")}
-    counts.update(unsteady=len(random["not_reproduced"]), failures=failures)
+    counts.update(not_reproduced=len(random["not_reproduced"]), failures=failures)
     results = load()
     results[version] = {"release": rules["kernel_release"], "package": package, "rules": by_rule, "random": counts}
     ordered = {name: results[name] for name in VERSIONS if name in results}
