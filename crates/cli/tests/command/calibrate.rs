@@ -203,7 +203,7 @@ fn a_missing_cost_is_reported_with_the_counts() {
 fn an_invalid_profile_is_refused() {
     let bench = Bench::with_trace();
     for (text, needle) in [
-        ("", "no profile"),
+        ("", "not a cost profile"),
         ("version = 1\n", "version 1"),
         (&profile(&["madvise_call"]).replace("version = 5", "version = 4"), "version 4"),
         (&profile(&["madvise_call"]).replace("kernel_share = 0.9\nrounds", "kernel_share = 0\nrounds"), "kernel_share"),
