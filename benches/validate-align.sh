@@ -34,13 +34,13 @@ import collections, json, sys
 name, path, status = sys.argv[1], sys.argv[2], int(sys.argv[3])
 rows = json.load(open(path))["rows"]
 verdicts = collections.Counter(f"{row['class']} {row['verdict']}" for row in rows)
-moved = sum(any(value for key, value in row["layout_residual"].items() if key != "maps" and key != "os_calls")
+moved = sum(any(value for key, value in row["layout_residual"].items() if key != "mmaps" and key != "os_calls")
             for row in rows if row.get("layout_residual"))
 summary = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
 print(f"{name}: {summary}; {moved} rows differ from those at modelled addresses", flush=True)
 for row in rows:
     if row["verdict"] != "ok":
-        print(f"  {row['trace']} {row['policy']['align']} {row['policy']['superslab_bytes'] >> 10}K {row['policy']['huge']} "
+        print(f"  {row['trace_name']} {row['policy']['align']} {row['policy']['superslab_bytes'] >> 10}K {row['policy']['huge']} "
               f"{row['policy']['prefault']} {row['policy']['purge']}: {row['verdict']}: {row['reason']}")
 sys.exit(status)
 PYTHON
@@ -60,7 +60,7 @@ layouts, installs = collections.defaultdict(set), collections.defaultdict(collec
 for path in sys.argv[1:]:
     for row in json.load(open(path))["rows"]:
         policy = row["policy"]
-        design = " ".join([row["trace"].rsplit("/", 1)[-1], policy["align"], f"{policy['superslab_bytes'] >> 10}K", policy["huge"],
+        design = " ".join([row["trace_name"].rsplit("/", 1)[-1], policy["align"], f"{policy['superslab_bytes'] >> 10}K", policy["huge"],
                            policy["prefault"], policy["purge"]])
         layouts[design].add(tuple(row["measured"].get("addresses") or []))
         installs[design][row["measured"]["installs"]["total"] if row["measured"]["installs"] else None] += 1

@@ -51,7 +51,7 @@ check() {
     rm -f "$work/stats"
     got=$("$hksim" run --stats "json:$work/stats" "$@" 2>&1)
     if echo "$got" | grep -q "$wanted"; then
-        echo "ok: $name: $got; arena $(($(stats arena_bytes) >> 20)) MiB, fell back to thp $(stats fell_back_to_thp), to 4K $(stats fell_back_to_4k)"
+        echo "ok: $name: $got; arena $(($(stats arena_bytes) >> 20)) MiB, fell back to thp $(stats fallbacks_to_thp), to 4K $(stats fallbacks_to_4k)"
     else
         echo "FAILED: $name: $got"
         failed=1

@@ -87,7 +87,7 @@ class Bench:
         # Pages shared with children of the program are copied as in the recording.
         predicted = self.hksim_json("sim", trace, *POLICY, "--fork-at", "recorded")
         kinds = predicted["installs"]["by_kind"]
-        return {"faults": predicted["faults"], "again": kinds["cow"] + sum(fork["reuses"] for fork in predicted.get("forks", [])), "report": report["traces"][0]}
+        return {"faults": predicted["faults"], "again": kinds["cow"] + sum(fork["cow_reuses"] for fork in predicted.get("forks", [])), "report": report["traces"][0]}
 
     def measured(self, name):
         data = self.folder / "perf.data"

@@ -60,9 +60,11 @@ pub fn import_as(format: &str, data: &[u8]) {
         let verified = verify(&out).expect("an import is a trace");
         // A program may touch its block up to the rounded size, and a footer may be wrong about the items that it lists.
         let known = ["a touch beyond", "a call site that"];
-        let mut flaws =
-            verified.findings.iter().filter(|finding| !known.iter().any(|start| finding.what.starts_with(start)));
-        assert!(verified.sound && flaws.next().is_none(), "{verified:?}");
+        let mut flaws = verified
+            .findings
+            .iter()
+            .filter(|finding| !known.iter().any(|start| finding.description.starts_with(start)));
+        assert!(verified.valid && flaws.next().is_none(), "{verified:?}");
         read(&out);
         accept();
     }
@@ -73,18 +75,18 @@ pub fn import_any(data: &[u8]) {
     let (source, out) = (file("source"), file("out"));
     fs::write(&source, data).expect("room in /dev/shm");
     if import(&source, &Options::default(), &out).is_ok() {
-        assert!(verify(&out).expect("an import is a trace").sound);
+        assert!(verify(&out).expect("an import is a trace").valid);
         accept();
     }
 }
 
 /// Reads the bytes as a trace, and repairs them as far as possible.
 pub fn read_trace(data: &[u8]) {
-    let (source, out) = (file("trace"), file("mended"));
+    let (source, out) = (file("trace"), file("repaired"));
     fs::write(&source, data).expect("room in /dev/shm");
     let whole = read(&source);
     if repair(&source, &out).is_ok() {
-        assert!(verify(&out).expect("a mended trace is a trace").sound);
+        assert!(verify(&out).expect("a repaired trace is a trace").valid);
     }
     if whole {
         accept();

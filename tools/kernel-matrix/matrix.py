@@ -70,14 +70,14 @@ def add(version, package, output):
         counts = by_rule.setdefault(row["rule"], {"pass": 0, "fail": 0, "skipped": 0})
         counts[row["verdict"]] += 1
         if row["verdict"] == "fail":
-            counts.setdefault("differences", []).append([row["about"], row["reason"]])
+            counts.setdefault("differences", []).append([row["title"], row["reason"]])
         elif row["verdict"] == "skipped":
             counts["reason"] = row["reason"]
     failures = [{"seed": one["seed"], "script": one["script"], "difference": one["difference"]} for one in random["failures"]]
-    counts = {name: random[name] for name in ("seed", "scripts", "operations", "skipped", "skipped_for")}
-    counts.update(unsteady=len(random["unsteady"]), failures=failures)
+    counts = {name: random[name] for name in ("seed", "scripts", "operations", "skipped", "skipped_by_reason")}
+    counts.update(not_reproduced=len(random["not_reproduced"]), failures=failures)
     results = load()
-    results[version] = {"release": rules["kernel"], "package": package, "rules": by_rule, "random": counts}
+    results[version] = {"release": rules["kernel_release"], "package": package, "rules": by_rule, "random": counts}
     ordered = {name: results[name] for name in VERSIONS if name in results}
     RESULTS.write_text(json.dumps(ordered, indent=1) + "\n")
     total = {name: sum(rule[name] for rule in by_rule.values()) for name in ("pass", "fail", "skipped")}

@@ -15,8 +15,8 @@ INFO_GROUPS = {
     "calloc": ["callocs"],
     "realloc": ["reallocs"],
     "free": ["frees"],
-    "free(NULL)": ["free_null"],
-    "aligned": ["aligned"],
+    "free(NULL)": ["frees_null"],
+    "aligned": ["aligned_allocs"],
     "usable_size": ["usable_size_calls"],
 }
 
@@ -53,7 +53,7 @@ def read_traces(hksim, folder):
         for group, names in INFO_GROUPS.items():
             groups[group] += sum(said[name] for name in names)
         # Of unknown pointers; such a call has no event.
-        groups["usable_size"] += said["quality"]["uses_dropped"]
+        groups["usable_size"] += said["quality"]["unknown_uses_dropped"]
     return processes, traces
 
 

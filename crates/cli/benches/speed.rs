@@ -1,8 +1,8 @@
-//! Speed of the simulator beside allocators that really run, on random_mixed (20M cycles, 400 slots), in events per second.
+//! Speed of the simulator and of real allocators on random_mixed (20M cycles, 400 slots), in events per second.
 //!
-//! `sim` and `native` are whole runs from the trace file on: reader, driver, and the simulated kernel with its report
-//! or the mmap world. `read` is the reader alone. `mimalloc` and `glibc` replay the same events decoded beforehand, each
-//! allocation followed by the write of its first byte; their heaps stay warm from one pass to the next.
+//! `sim` and `native` are complete runs from the trace file: reader, driver, and the simulated kernel with its report or
+//! the memory on mmap. `read` is the reader alone. `mimalloc` and `glibc` replay the same events, decoded beforehand; each
+//! allocation is followed by a write of its first byte, and their heaps stay warm between passes.
 
 use std::ffi::c_void;
 use std::hint::black_box;
@@ -25,14 +25,14 @@ use hksim_trace::source::EventSource;
 const CYCLES: u64 = 20_000_000;
 const SLOTS: u32 = 400;
 
-/// One decoded call: `malloc(bytes)`, or `free` where `bytes` is 0, which random_mixed never asks for.
+/// One decoded call: `malloc(bytes)`, or `free` where `bytes` is 0, which random_mixed never requests.
 #[derive(Clone, Copy)]
 struct Call {
     object: u32,
     bytes: u32,
 }
 
-/// An allocator by its two functions.
+/// The two functions of an allocator.
 #[derive(Clone, Copy)]
 struct Malloc {
     name: &'static str,
@@ -55,7 +55,7 @@ fn generate(path: &Path) {
     writer.finish(source.footer()).expect("room on the disk");
 }
 
-/// The trace's calls, at 8 bytes each.
+/// The calls of the trace, 8 bytes each.
 fn decode(reader: &mut TraceReader) -> Vec<Call> {
     let mut calls = Vec::with_capacity(reader.summary().events as usize);
     while let Some(batch) = reader.next_batch().expect("a whole trace") {
@@ -136,7 +136,7 @@ fn speed(criterion: &mut Criterion) {
     let mut reader = TraceReader::open(&path).expect("a trace");
     let mut live = vec![ptr::null_mut(); reader.summary().objects_peak as usize];
     let calls = decode(&mut reader);
-    // SAFETY: asks for a number.
+    // SAFETY: returns a number.
     println!("mimalloc version {}", unsafe { libmimalloc_sys::mi_version() });
     let mut group = criterion.benchmark_group("random_mixed ws=400");
     group.sampling_mode(SamplingMode::Flat).sample_size(15).measurement_time(Duration::from_secs(8));

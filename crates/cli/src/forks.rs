@@ -286,8 +286,8 @@ mod tests {
         let outlives = Op::ForkEnd { child_pid: 8, outlives: true };
         let window = |from_event, until_event| ForkWindow { from_event, until_event };
         // A number that comes again, a child that lives to the end, and an end without a fork.
-        let told = windows(&[fork(7), fork(8), end(7), fork(7), end(9), end(7), outlives]).expect("windows");
-        assert_eq!(told, [window(1, 3), window(2, u64::MAX), window(4, 6)]);
+        let found = windows(&[fork(7), fork(8), end(7), fork(7), end(9), end(7), outlives]).expect("windows");
+        assert_eq!(found, [window(1, 3), window(2, u64::MAX), window(4, 6)]);
         assert_eq!(windows(&[Op::FreeNull]), Ok(Vec::new()), "no forks are none");
         assert!(windows(&[Op::FreeNull, fork(7)]).expect_err("an old trace").contains("--fork-at 2 --fork-for"));
         assert_eq!(windows(&[fork(7), fork(8), end(8)]), Ok(vec![window(1, u64::MAX), window(2, 3)]));

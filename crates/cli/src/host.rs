@@ -53,9 +53,9 @@ pub fn lacks(policy: &Policy, thp: &ThpConfig) -> Option<String> {
             return None;
         }
         let off = larger.iter().map(|&larger| format!("`echo never > {}`", file(larger)));
-        let mends: Vec<String> = [format!("`echo madvise > {}`", file(order))].into_iter().chain(off).collect();
+        let remedies: Vec<String> = [format!("`echo madvise > {}`", file(order))].into_iter().chain(off).collect();
         let size = 4 << order;
-        return Some(format!("{size}K is not the largest size of huge pages that is on; {}", mends.join(" and ")));
+        return Some(format!("{size}K is not the largest size of huge pages that is on; {}", remedies.join(" and ")));
     }
     match policy.huge {
         Huge::System if !serves_all(thp, PMD_ORDER) => {

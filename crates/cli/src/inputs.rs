@@ -54,7 +54,7 @@ impl Trace {
             file: self.input.file.clone(),
             checksum: self.checksum.map(|crc| format!("{crc:08x}")),
             origin: self.header.origin.clone(),
-            knowledge: self.header.touch,
+            touch_source: self.header.touch,
             clock: self.header.clock,
             complete: self.summary.complete,
         }

@@ -14,6 +14,7 @@ mod inputs;
 mod output;
 mod point;
 mod runs;
+mod schema_1;
 mod shrink;
 mod symbols;
 mod system_time;

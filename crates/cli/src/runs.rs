@@ -1,8 +1,7 @@
-//! Choices made into runs of the simulator.
+//! Runs of the simulator for run configurations.
 
 use anyhow::Result;
 use hksim_engine::TouchRule;
-use hksim_sim::report::SCHEMA;
 use hksim_sim::{Addresses, SimConfig, Sweep, sweep};
 use rayon::prelude::*;
 
@@ -40,7 +39,7 @@ pub fn simulate_all(traces: &[(Trace, Vec<SimConfig>)]) -> Result<Sweep> {
         .par_iter()
         .map(|(trace, setups)| sweep(std::slice::from_ref(&trace.input), setups, &advance))
         .collect::<Result<Vec<Sweep>, _>>()?;
-    let mut whole = Sweep { schema: SCHEMA, rows: Vec::new(), pareto: Vec::new() };
+    let mut whole = Sweep { rows: Vec::new(), pareto: Vec::new() };
     for part in parts {
         let first = whole.rows.len();
         whole.pareto.extend(part.pareto.into_iter().map(|row| first + row));

@@ -9,7 +9,7 @@ use hksim_policy::vocabulary::Prefault;
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
 use hksim_replay::{SmallMemory, SystemEffort, SystemRuns, WarmUp};
 use hksim_sim::SimReport;
-use hksim_sim::work::FaultSpacing;
+use hksim_sim::page_operations::FaultSpacing;
 use serde::Serialize;
 
 /// The precision and the time limit of a measurement.
@@ -64,7 +64,7 @@ pub struct SystemTime {
     /// The profile's processor.
     pub machine: String,
     /// The profile's kernel.
-    pub kernel: String,
+    pub kernel_release: String,
     /// The measured time, if it was measured.
     #[serde(flatten)]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -96,7 +96,7 @@ pub fn warm_up(report: &SimReport) -> WarmUp {
     let (huge_bytes, pool_bytes) = (report.huge_pages_peak * HUGE_PAGE_BYTES, report.hugetlb_bytes_peak);
     let small = match folio_bytes(report) {
         Some(bytes) => SmallMemory::Folios(bytes),
-        None if report.kernel_work.populated_pages > report.installs.by_kind.base_4k / 2 => SmallMemory::Populated,
+        None if report.page_operations.populated_pages > report.installs.by_kind.base_4k / 2 => SmallMemory::Populated,
         None => SmallMemory::Pages,
     };
     WarmUp { small_bytes: small_bytes(report), small, huge_bytes, pool_bytes }
@@ -125,7 +125,7 @@ fn warm_up_work(up: WarmUp) -> Work {
 
 /// Bytes of a folio between a page and a huge page; for several sizes, the power of two below their mean.
 fn folio_bytes(report: &SimReport) -> Option<u64> {
-    let pages = report.kernel_work.folio_pages.checked_div(report.installs.by_kind.mthp)?;
+    let pages = report.page_operations.mthp_pages.checked_div(report.installs.by_kind.mthp)?;
     Some(PAGE_BYTES << pages.max(1).ilog2())
 }
 
@@ -138,7 +138,7 @@ impl SystemTime {
             Ok(price) => (Some(price), None),
             Err(why) => (None, Some(why.to_string())),
         };
-        SystemTime { price, machine, kernel, measured: None, inside: None, skipped }
+        SystemTime { price, machine, kernel_release: kernel, measured: None, inside: None, skipped }
     }
 
     /// The median of the range in seconds, as a sort key: infinite without a range.
@@ -300,22 +300,22 @@ fn locality(gaps: &FaultSpacing, by_hand: u64, ends: [u64; 2]) -> Locality {
 /// The kernel's work for a simulated design. Memory that is touched again costs as much as the amount that was returned
 /// with it.
 fn work(report: &SimReport) -> Work {
-    let (kinds, done, calls) = (report.installs.by_kind, &report.kernel_work, report.os_calls);
+    let (kinds, done, calls) = (report.installs.by_kind, &report.page_operations, report.os_calls);
     let footprint = report.rss_bytes_peak;
     let mut work = Work::default();
     let by_hand = if report.policy.prefault == Prefault::Touch { report.installs.by_reason.prefault } else { 0 };
-    let huge_locality = huge_locality(&done.huge_gaps);
-    let locality = locality(&done.gaps, by_hand, FAULT_EVENTS);
+    let huge_locality = huge_locality(&done.huge_fault_spacing);
+    let locality = locality(&done.fault_spacing, by_hand, FAULT_EVENTS);
 
-    let collapsed = done.collapsed_blocks;
+    let collapsed = done.collapsed_pmds;
     let huge = kinds.thp.saturating_sub(collapsed);
     let small = kinds.base_4k.saturating_sub(done.populated_pages);
     let of = &done.refaults;
-    let folios = folio_bytes(report).map(|bytes| (FirstTouch::Folios(bytes, locality), kinds.mthp, &of.folios));
+    let folios = folio_bytes(report).map(|bytes| (FirstTouch::Folios(bytes, locality), kinds.mthp, &of.mthp));
     for (touch, number, refaults) in [
-        (FirstTouch::Huge(huge_locality), huge, &of.huge),
-        (FirstTouch::Populated, done.populated_pages, &of.populated),
-        (FirstTouch::Pool(huge_locality), kinds.hugetlb, &of.pool),
+        (FirstTouch::Huge(huge_locality), huge, &of.thp),
+        (FirstTouch::Populated, done.populated_pages, &of.base_4k_populated),
+        (FirstTouch::Pool(huge_locality), kinds.hugetlb, &of.hugetlb),
     ]
     .into_iter()
     .chain(folios)
@@ -323,26 +323,26 @@ fn work(report: &SimReport) -> Work {
         work.add_first_touches(touch, number.saturating_sub(refaults.total()), footprint);
         refaults.iter().for_each(|(bytes, number)| work.add_first_touches(touch, number, bytes));
     }
-    work.add_first_touches(FirstTouch::Pages(locality), small.saturating_sub(of.pages.total()), footprint);
-    of.pages.iter().for_each(|(bytes, number)| work.add_refaults(number, locality, bytes));
-    work.add_collapses(collapsed, done.collapsed_pages);
+    work.add_first_touches(FirstTouch::Pages(locality), small.saturating_sub(of.base_4k.total()), footprint);
+    of.base_4k.iter().for_each(|(bytes, number)| work.add_refaults(number, locality, bytes));
+    work.add_collapses(collapsed, done.collapsed_present_pages);
 
     for (operation, number) in [
-        (Operation::HugetlbDrop, done.unmapped_hugetlb),
+        (Operation::HugetlbDrop, done.unmapped_hugetlb_pages),
         (Operation::ZeroReadFault, kinds.zero),
-        (Operation::WriteAfterZero, kinds.cow.saturating_sub(report.installs.by_reason.copied_after_fork)),
-        (Operation::PageTable, done.page_tables),
-        (Operation::DontneedPage, done.dontneed_pages),
-        (Operation::DontneedHuge, done.dontneed_huge),
-        (Operation::FreePage, done.freed_pages.saturating_sub(done.freed_again_pages)),
-        (Operation::FreePageAgain, done.freed_again_pages),
-        (Operation::FreeHuge, done.freed_huge.saturating_sub(done.freed_again_huge)),
-        (Operation::FreeHugeAgain, done.freed_again_huge),
+        (Operation::WriteAfterZero, kinds.cow.saturating_sub(report.installs.by_reason.cow_after_fork)),
+        (Operation::PageTable, done.page_tables_allocated),
+        (Operation::DontneedPage, done.madv_dontneed_pages),
+        (Operation::DontneedHuge, done.madv_dontneed_huge_pages),
+        (Operation::FreePage, done.madv_free_pages.saturating_sub(done.madv_free_repeated_pages)),
+        (Operation::FreePageAgain, done.madv_free_repeated_pages),
+        (Operation::FreeHuge, done.madv_free_huge_pages.saturating_sub(done.madv_free_repeated_huge_pages)),
+        (Operation::FreeHugeAgain, done.madv_free_repeated_huge_pages),
         (Operation::MunmapPage, done.unmapped_pages),
-        (Operation::MunmapHuge, done.unmapped_huge),
-        (Operation::MoveTable, done.moved_tables),
-        (Operation::MoveHuge, done.moved_huge),
-        (Operation::SplitHuge, report.splits - report.forks.iter().map(|fork| fork.split_huge).sum::<u64>()),
+        (Operation::MunmapHuge, done.unmapped_huge_pages),
+        (Operation::MoveTable, done.mremap_pte_tables),
+        (Operation::MoveHuge, done.mremap_huge_pages),
+        (Operation::SplitHuge, report.pmd_splits - report.forks.iter().map(|fork| fork.pmd_splits).sum::<u64>()),
         (Operation::MmapCall, calls.mmap),
         (Operation::MunmapCall, calls.munmap),
         (Operation::MadviseCall, calls.madvise),
@@ -352,9 +352,9 @@ fn work(report: &SimReport) -> Work {
     for fork in &report.forks {
         work.add(Operation::ForkCall, 1);
         work.add(Operation::ForkPage, fork.shared_pages);
-        work.add(Operation::SplitAfterFork, fork.split_huge);
-        work.add(Operation::CopyAfterFork, fork.copies - fork.split_huge);
-        work.add(Operation::ReuseAfterFork, fork.reuses);
+        work.add(Operation::SplitAfterFork, fork.pmd_splits);
+        work.add(Operation::CopyAfterFork, fork.cow_copies - fork.pmd_splits);
+        work.add(Operation::ReuseAfterFork, fork.cow_reuses);
     }
     work
 }

@@ -11,7 +11,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// The folder of the clone on the pages.
+/// The directory of the clone on the pages.
 const SHOWN_FOLDER: &str = "/home/me/hksim";
 const LEFT_OUT: &str = "...";
 
@@ -46,7 +46,7 @@ fn shown(page: &str) -> Vec<Shown> {
     found
 }
 
-/// Trailing blank lines do not count, nor do blanks at the end of a line.
+/// Lines without trailing blanks and trailing blank lines.
 fn trimmed(lines: &[&str]) -> Vec<String> {
     let mut lines: Vec<String> = lines.iter().map(|line| line.trim_end().to_string()).collect();
     while lines.last().is_some_and(String::is_empty) {
@@ -55,7 +55,7 @@ fn trimmed(lines: &[&str]) -> Vec<String> {
     lines
 }
 
-/// A line without what varies: figures, their units, the width of columns, marks of the best, sparklines.
+/// A line without the parts that vary: figures, units, column widths, marks of the best, sparklines.
 fn without_figures(line: &str) -> String {
     let words = line.split_whitespace().map(|word| word.trim_matches('*'));
     let mut kept: Vec<String> = Vec::new();
@@ -101,7 +101,7 @@ fn shows(page: &[String], printed: &[String], varies: bool) -> bool {
     }
 }
 
-/// What a page shows of `printed`, as much of it as it showed before.
+/// The part of `printed` that the page shows: as many lines as before.
 fn updated(page: &[String], printed: &[String]) -> Vec<String> {
     let Some(head) = page.iter().position(|line| line == LEFT_OUT) else { return printed.to_vec() };
     let tail = page.len() - head - 1;
@@ -111,7 +111,7 @@ fn updated(page: &[String], printed: &[String]) -> Vec<String> {
     lines
 }
 
-/// Runs a command as a reader would, in `folder`; what it prints, standard error included.
+/// Runs a command in `folder`, as a reader would. Returns its output, including standard error.
 fn printed(command: &str, folder: &Path) -> Vec<String> {
     let hksim = Path::new(env!("CARGO_BIN_EXE_hksim")).parent().expect("a folder");
     let path = format!("{}:{}", hksim.display(), std::env::var("PATH").unwrap_or_default());
@@ -123,7 +123,7 @@ fn printed(command: &str, folder: &Path) -> Vec<String> {
     trimmed(&text.lines().collect::<Vec<_>>())
 }
 
-/// Why a page cannot be checked on this machine: a row that was skipped, where the page shows none.
+/// Why a page cannot be checked on this machine: a row is skipped that is not skipped on the page.
 fn skipped(page: &[String], printed: &[String]) -> Option<String> {
     let reason = |lines: &[String]| lines.iter().find_map(|line| Some(line.split_once("skipped: ")?.1.to_string()));
     reason(printed).filter(|_| reason(page).is_none())
@@ -184,7 +184,7 @@ fn the_tutorial_shows_what_its_commands_print() {
 }
 
 #[test]
-fn a_wrong_page_is_found() {
+fn a_page_that_differs_is_detected() {
     let page = "```console\n$ one\nout\n\n$ two\n```\n```\n$ not this\n```\n```console varying\n$ three\n```\n";
     let found = shown(page);
     assert_eq!(found.iter().map(|shown| shown.command.as_str()).collect::<Vec<_>>(), ["one", "two", "three"]);

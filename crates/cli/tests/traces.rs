@@ -1,4 +1,4 @@
-//! The recordings in traces/ are those of their manifest, and can be read whole.
+//! The recordings in traces/ match their manifest and are readable.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde::Deserialize;
 
-/// Most bytes of all recordings together: they are part of every clone.
+/// Maximum bytes of all recordings: they are part of every clone.
 const BYTES_MAX: u64 = 20_000_000;
 
 #[derive(Deserialize)]
@@ -30,7 +30,7 @@ struct Entry {
     checked: Checked,
 }
 
-/// What `hksim info` says under the same names.
+/// Figures of `hksim info`.
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Holds {
@@ -42,7 +42,7 @@ struct Holds {
     unknown_frees: u64,
 }
 
-/// What make.sh found out when it made the recording; docs/lab/corpus.md says how.
+/// What make.sh measured when it created the recording (docs/lab/corpus.md).
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Checked {
@@ -81,8 +81,8 @@ fn the_manifest_names_every_recording() {
     assert_eq!(named, there);
     assert!(bytes <= BYTES_MAX, "{bytes} bytes of recordings, at most {BYTES_MAX}");
     for entry in manifest() {
-        for said in [&entry.program, &entry.command, &entry.versions, &entry.licence] {
-            assert!(!said.trim().is_empty(), "{}: every field says something", entry.file);
+        for message in [&entry.program, &entry.command, &entry.versions, &entry.licence] {
+            assert!(!message.trim().is_empty(), "{}: every field says something", entry.file);
         }
         assert!(entry.date.date.is_some(), "{}: {} is a date", entry.file, entry.date);
         assert_eq!(fs::metadata(folder().join(&entry.file)).expect("a file").len(), entry.bytes, "{}", entry.file);
@@ -139,10 +139,10 @@ fn info_finds_in_every_recording_what_the_manifest_says() {
             unknown_frees: figure("unknown_frees"),
         };
         assert_eq!(found, entry.holds, "{}", entry.file);
-        // What was born and has not died is still there; a realloc can be a birth, too, or a death.
-        let born = figure("mallocs") + figure("callocs") + figure("aligned");
+        // Allocated and not freed objects are live; a realloc may allocate or free.
+        let born = figure("mallocs") + figure("callocs") + figure("aligned_allocs");
         let left = figure("live_objects_end") + figure("frees") - found.unknown_frees;
-        let either = figure("reallocs") + figure("failed") + found.unknown_frees;
+        let either = figure("reallocs") + figure("requests_failed") + found.unknown_frees;
         assert!(born.abs_diff(left) <= either, "{}: {born} born, {left} left or freed", entry.file);
     }
 }

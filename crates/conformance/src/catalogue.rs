@@ -41,8 +41,8 @@ impl Figure {
         let (did, left) = (&seen.did, &seen.left);
         match self {
             Ret => did.ret,
-            Err => i64::from(did.err),
-            Minflt => did.minflt as i64,
+            Err => i64::from(did.errno),
+            Minflt => did.faults as i64,
             Traps => did.traps as i64,
             RssKb => left.rss_kb as i64,
             AnonHugeKb => left.anon_huge_kb as i64,
@@ -59,7 +59,7 @@ pub struct Case {
     /// `R9a`
     pub rule: &'static str,
     /// What the script shows.
-    pub about: &'static str,
+    pub title: &'static str,
     /// Lines, separated by `; `.
     lines: &'static str,
     /// Expected figures after the last operation.
@@ -77,8 +77,8 @@ impl Case {
     }
 }
 
-const fn case(rule: &'static str, about: &'static str, lines: &'static str, figures: &'static [(Figure, i64)]) -> Case {
-    Case { rule, about, lines, figures }
+const fn case(rule: &'static str, title: &'static str, lines: &'static str, figures: &'static [(Figure, i64)]) -> Case {
+    Case { rule, title, lines, figures }
 }
 
 /// Rules that no script can show, each with the reason.

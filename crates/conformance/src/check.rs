@@ -92,9 +92,9 @@ fn only_extra_splits(predicted: &[Observation], measured: &[Observation]) -> boo
 }
 
 fn agree_but_splits(predicted: &Observation, measured: &Observation) -> bool {
-    let entry_splits = predicted.left.entry_splits;
-    let left = ArenaState { entry_splits, ..measured.left.clone() };
-    predicted.did == measured.did && predicted.left == left && entry_splits <= measured.left.entry_splits
+    let pmd_splits = predicted.left.pmd_splits;
+    let left = ArenaState { pmd_splits, ..measured.left.clone() };
+    predicted.did == measured.did && predicted.left == left && pmd_splits <= measured.left.pmd_splits
 }
 
 /// The model's predictions for a script, on a kernel with `config` and the modes that the script names.
@@ -111,8 +111,8 @@ pub fn predict(config: &KernelConfig, script: &Script) -> Vec<Observation> {
 fn did(result: OpResult) -> CallResult {
     CallResult {
         ret: result.ret,
-        err: result.errno.map_or(0, errno_number),
-        minflt: result.faults,
+        errno: result.errno.map_or(0, errno_number),
+        faults: result.faults,
         traps: result.traps,
     }
 }
@@ -127,7 +127,7 @@ fn left(kernel: &Kernel, first_page: u64) -> ArenaState {
         lazy_free_kb: kernel.lazy_free_pages() * 4,
         vmas: kernel.vma_count(),
         page_table_kb: kernel.page_table_bytes() / 1024,
-        entry_splits: kernel.counters().entry_splits,
+        pmd_splits: kernel.counters().pmd_splits,
     }
 }
 
@@ -150,15 +150,15 @@ impl Checked {
         };
         let (did, left) = ((&predicted.did, &measured.did), (&predicted.left, &measured.left));
         note("ret", did.0.ret, did.1.ret);
-        note("errno", did.0.err.into(), did.1.err.into());
-        note("minflt", did.0.minflt as i64, did.1.minflt as i64);
+        note("errno", did.0.errno.into(), did.1.errno.into());
+        note("faults", did.0.faults as i64, did.1.faults as i64);
         note("traps", did.0.traps as i64, did.1.traps as i64);
         note("Rss kB", left.0.rss_kb as i64, left.1.rss_kb as i64);
         note("AnonHugePages kB", left.0.anon_huge_kb as i64, left.1.anon_huge_kb as i64);
         note("LazyFree kB", left.0.lazy_free_kb as i64, left.1.lazy_free_kb as i64);
         note("mappings", left.0.vmas as i64, left.1.vmas as i64);
         note("page tables kB", left.0.page_table_kb as i64, left.1.page_table_kb as i64);
-        note("entry splits", left.0.entry_splits as i64, left.1.entry_splits as i64);
+        note("entry splits", left.0.pmd_splits as i64, left.1.pmd_splits as i64);
         unlike.extend(first_unlike_page(&left.0.pages, &left.1.pages));
         Some(format!("operation {}: {}", step + 1, unlike.join("; ")))
     }

@@ -64,7 +64,7 @@ pub fn kernel_config() -> Result<KernelConfig, HostError> {
         },
         khugepaged: khugepaged(),
         max_map_count: limit("/proc/sys/vm/max_map_count".into())?,
-        hugetlb_pool: Some(free_hugetlb_pages()),
+        hugetlb_pool_pages: Some(free_hugetlb_pages()),
         rules: Rules::of(version),
         ..KernelConfig::default()
     })

@@ -69,13 +69,14 @@ impl Machine {
     /// The model's configuration to predict a script on this machine in its current state.
     pub(crate) fn config(&self, script: &Script) -> KernelConfig {
         // Only these scripts depend on the pool, which other processes may use too.
-        let hugetlb_pool = if maps_hugetlb(script) { Some(free_hugetlb_pages()) } else { self.config.hugetlb_pool };
-        KernelConfig { hugetlb_pool, ..self.config.clone() }
+        let hugetlb_pool_pages =
+            if maps_hugetlb(script) { Some(free_hugetlb_pages()) } else { self.config.hugetlb_pool_pages };
+        KernelConfig { hugetlb_pool_pages, ..self.config.clone() }
     }
 
     /// Whether the pool differs from what the script needs, after everything of the script was released.
     pub(crate) fn pool_is_disturbed(&self, script: &Script) -> bool {
-        let wanted = script.header.pool.or(self.config.hugetlb_pool);
+        let wanted = script.header.pool.or(self.config.hugetlb_pool_pages);
         maps_hugetlb(script) && wanted != Some(free_hugetlb_pages())
     }
 

@@ -12,9 +12,9 @@ pub struct CallResult {
     pub ret: i64,
     /// The error number, 0 for none; in JSON its name, or null.
     #[serde(serialize_with = "errno_name")]
-    pub err: i32,
+    pub errno: i32,
     /// Added to `ru_minflt`.
-    pub minflt: u64,
+    pub faults: u64,
     /// Page-fault exceptions, as perf counts them.
     pub traps: u64,
 }
@@ -39,7 +39,7 @@ pub struct ArenaState {
     /// `VmPTE`, minus its value before the script.
     pub page_table_kb: u64,
     /// `thp_split_pmd` since the start. The counter is machine-wide, so other processes can add to it.
-    pub entry_splits: u64,
+    pub pmd_splits: u64,
 }
 
 /// The observed effects of one operation.
@@ -72,8 +72,8 @@ pub(crate) fn errno_number(errno: Errno) -> i32 {
     }
 }
 
-fn errno_name<S: Serializer>(err: &i32, to: S) -> Result<S::Ok, S::Error> {
-    match (err, ERRNOS.iter().find(|(number, _)| number == err)) {
+fn errno_name<S: Serializer>(errno: &i32, to: S) -> Result<S::Ok, S::Error> {
+    match (errno, ERRNOS.iter().find(|(number, _)| number == errno)) {
         (0, _) => to.serialize_none(),
         (_, Some((_, name))) => to.serialize_str(name),
         (number, None) => to.serialize_str(&format!("errno {number}")),
@@ -103,8 +103,8 @@ impl Observation {
         let mut op = op.split(' ');
         let did = CallResult {
             ret: op.next()?.parse().ok()?,
-            err: op.next()?.parse().ok()?,
-            minflt: op.next()?.parse().ok()?,
+            errno: op.next()?.parse().ok()?,
+            faults: op.next()?.parse().ok()?,
             traps: op.next()?.parse().ok()?,
         };
         let mut words = state.split(' ');
@@ -115,7 +115,7 @@ impl Observation {
             lazy_free_kb: next()?,
             vmas: next()?,
             page_table_kb: next()?,
-            entry_splits: next()?,
+            pmd_splits: next()?,
             pages: Vec::new(),
         };
         while let Some(letter) = words.next() {

@@ -66,9 +66,9 @@ pub struct Outcome {
     /// Scripts that could not be executed, or were disturbed.
     pub skipped: u64,
     /// Number of skipped scripts by reason.
-    pub skipped_for: BTreeMap<String, u64>,
+    pub skipped_by_reason: BTreeMap<String, u64>,
     /// Scripts that differed once, but not when tried again.
-    pub unsteady: Vec<NotReproduced>,
+    pub not_reproduced: Vec<NotReproduced>,
     /// Scripts that differ. The run stops after 5.
     pub failures: Vec<Failure>,
 }
@@ -127,9 +127,9 @@ pub fn run(
         match runner.run(&script)? {
             ScriptOutcome::Skipped(reason) => {
                 outcome.skipped += 1;
-                *outcome.skipped_for.entry(reason).or_default() += 1;
+                *outcome.skipped_by_reason.entry(reason).or_default() += 1;
             }
-            ScriptOutcome::NotReproduced(difference) => outcome.unsteady.push(NotReproduced { seed, difference }),
+            ScriptOutcome::NotReproduced(difference) => outcome.not_reproduced.push(NotReproduced { seed, difference }),
             ScriptOutcome::Checked(checked) => {
                 outcome.scripts += 1;
                 outcome.operations += script.steps.len() as u64;

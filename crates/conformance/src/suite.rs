@@ -96,7 +96,7 @@ impl Runner {
         }
         let host = self.machine.host();
         let mut wanted = script.header.applied_to(host);
-        wanted.vmas_elsewhere = host.vmas_elsewhere;
+        wanted.vmas_outside_heap = host.vmas_outside_heap;
         if wanted == *host {
             return None;
         }
@@ -138,7 +138,7 @@ pub struct RuleRow {
     /// `R9a`
     pub rule: &'static str,
     /// What the script shows.
-    pub about: &'static str,
+    pub title: &'static str,
     /// The outcome.
     pub verdict: RuleVerdict,
     /// The reason of a failure or skip.
@@ -160,25 +160,25 @@ pub fn rules(runner: &mut Runner, mut each: impl FnMut(&RuleRow)) -> Result<Vec<
     for case in CASES {
         push(rule(runner, case)?);
     }
-    for &(rule, about, reason) in WITHOUT_SCRIPT {
+    for &(rule, title, reason) in WITHOUT_SCRIPT {
         let (verdict, script) = (RuleVerdict::Skipped, String::new());
-        push(RuleRow { rule, about, verdict, reason: Some(reason.into()), script });
+        push(RuleRow { rule, title, verdict, reason: Some(reason.into()), script });
     }
     Ok(rows)
 }
 
 /// Every rule as skipped, for one reason.
 pub fn skipped_rules(reason: &str) -> Vec<RuleRow> {
-    let cases = CASES.iter().map(|case| (case.rule, case.about, reason));
-    let row = |(rule, about, reason): (_, _, &str)| {
+    let cases = CASES.iter().map(|case| (case.rule, case.title, reason));
+    let row = |(rule, title, reason): (_, _, &str)| {
         let (verdict, script) = (RuleVerdict::Skipped, String::new());
-        RuleRow { rule, about, verdict, reason: Some(reason.into()), script }
+        RuleRow { rule, title, verdict, reason: Some(reason.into()), script }
     };
     cases.chain(WITHOUT_SCRIPT.iter().copied()).map(row).collect()
 }
 
 fn rule(runner: &mut Runner, case: &Case) -> Result<RuleRow, ExecuteError> {
-    let row = |verdict, reason, script| RuleRow { rule: case.rule, about: case.about, verdict, reason, script };
+    let row = |verdict, reason, script| RuleRow { rule: case.rule, title: case.title, verdict, reason, script };
     let script = match case.script() {
         Ok(script) => script,
         Err(why) => return Ok(row(RuleVerdict::Fail, Some(why.to_string()), String::new())),

@@ -50,25 +50,25 @@ impl ByKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fallbacks<N = u64> {
     /// Fell back to huge-page advice.
-    pub thp: N,
+    pub to_thp: N,
     /// Fell back to a plain mapping with 4K pages.
-    pub plain: N,
+    pub to_4k: N,
     /// Fell back to a larger mapping whose ends were unmapped.
-    pub trim: N,
+    pub to_trim: N,
 }
 
 impl<N: Copy> Fallbacks<N> {
     /// The counts, in the order of the fields.
     pub fn values(&self) -> [N; 3] {
-        [self.thp, self.plain, self.trim]
+        [self.to_thp, self.to_4k, self.to_trim]
     }
 
     /// Combines two by field.
     pub fn with<T: Copy, U>(self, other: Fallbacks<T>, combine: impl Fn(N, T) -> U) -> Fallbacks<U> {
         Fallbacks {
-            thp: combine(self.thp, other.thp),
-            plain: combine(self.plain, other.plain),
-            trim: combine(self.trim, other.trim),
+            to_thp: combine(self.to_thp, other.to_thp),
+            to_4k: combine(self.to_4k, other.to_4k),
+            to_trim: combine(self.to_trim, other.to_trim),
         }
     }
 }
@@ -77,9 +77,9 @@ impl Fallbacks {
     /// The counters of an allocator's pool.
     pub fn of(pool: &PoolMeta) -> Fallbacks {
         Fallbacks {
-            thp: u64::from(pool.fell_back_thp.get()),
-            plain: u64::from(pool.fell_back_plain.get()),
-            trim: u64::from(pool.fell_back_trim.get()),
+            to_thp: u64::from(pool.fallbacks_to_thp.get()),
+            to_4k: u64::from(pool.fallbacks_to_4k.get()),
+            to_trim: u64::from(pool.fallbacks_to_trim.get()),
         }
     }
 }

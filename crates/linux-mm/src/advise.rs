@@ -9,7 +9,7 @@ use super::entry::Access;
 use super::lock::Locked;
 use super::outcome::{Errno, Outcome};
 use super::populate::POPULATE_WRITE;
-use super::rules::{AdviceAtLimit, Collapse, PopulateHoles};
+use super::rules::{Collapse, MadvPopulateHoles, MadviseMapCountErrno};
 use super::vma::{Vma, VmaFlags};
 
 /// `MADV_*`.
@@ -45,7 +45,7 @@ impl Kernel {
         Outcome::of(match advice {
             Advice::PopulateRead => return self.advise_populate(&range, Access::Read),
             Advice::PopulateWrite => return self.advise_populate(&range, POPULATE_WRITE),
-            Advice::Collapse if self.config.rules.collapse == Collapse::Absent => Err(Errno::Invalid),
+            Advice::Collapse if self.config.rules.collapse == Collapse::Unsupported => Err(Errno::Invalid),
             Advice::Collapse => return self.advise_collapse(&range),
             Advice::HugePage => {
                 self.for_each_mapping(&range, |kernel, vma, part| kernel.advise_thp(vma, part, ThpAdvice::Huge))
@@ -64,7 +64,7 @@ impl Kernel {
     }
 
     fn advise_populate(&mut self, range: &Range<u64>, access: Access) -> Outcome {
-        if self.config.rules.populate_holes == PopulateHoles::Stop {
+        if self.config.rules.madv_populate_holes == MadvPopulateHoles::Stop {
             return self.populate(range, access);
         }
         let mut installs = Vec::new();
@@ -111,7 +111,9 @@ impl Kernel {
         }
         self.change_flags(vma, part, VmaFlags { thp, ..vma.flags }).map_err(|errno| match errno {
             // Newer versions report this as a temporary shortage.
-            Errno::NoMemory if self.config.rules.advice_at_limit == AdviceAtLimit::Again => Errno::Again,
+            Errno::NoMemory if self.config.rules.madvise_map_count_errno == MadviseMapCountErrno::Eagain => {
+                Errno::Again
+            }
             other => other,
         })
     }
@@ -123,7 +125,7 @@ impl Kernel {
         if vma.flags.locked != Locked::No {
             return Err(Errno::Invalid);
         }
-        self.zap(part, self.config.rules.empty_tables);
+        self.zap(part, self.config.rules.empty_pte_tables);
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::Kernel;
 use super::entry::{PmdEntry, PteKind};
-use super::rules::{AgingSharers, AgingSplit};
+use super::rules::{MadvFreeSharedTest, MadvFreeSplit};
 use super::span::{clip, index_of, is_whole_pmd, pmds_touching};
 
 /// Which advice.
@@ -67,11 +67,12 @@ impl Kernel {
             let batch = table.batch(start, start + room as usize);
             let mut memory = self.memory.get();
             let folio = memory.folios.get_mut(folio_page.folio);
-            let by_first = self.config.rules.aging_sharers == AgingSharers::FirstPage && aging == Aging::Free;
+            let by_first = self.config.rules.madv_free_shared_test == MadvFreeSharedTest::FirstPageMapcount
+                && aging == Aging::Free;
             if by_first && !folio.maps_first_page_once() {
                 return room;
             }
-            if batch != folio.len() || self.config.rules.aging_split == AgingSplit::Always {
+            if batch != folio.len() || self.config.rules.madv_free_split == MadvFreeSplit::Always {
                 if folio.is_shared() {
                     return batch as u64;
                 }

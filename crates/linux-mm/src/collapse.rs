@@ -55,7 +55,7 @@ impl Kernel {
     /// Whether this version collapses a range with this table.
     fn may_collapse(&self, vma: &Vma, table: &PteTable) -> bool {
         let is_writable = |pte: &Pte| pte.is_anon() && !pte.protected();
-        self.config.rules.collapse == Collapse::AnyTable
+        self.config.rules.collapse == Collapse::NeedsPteTable
             || vma.flags.protection == Protection::ReadWrite && table.ptes.iter().any(is_writable)
     }
 

@@ -1,9 +1,9 @@
 //! Configuration of a simulated kernel: administrator settings, limits, and the rules of its version.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::khugepaged::Khugepaged;
-use super::rules::{MidSizes, Rules};
+use super::rules::{MthpSupport, Rules};
 
 /// Order (log2 of the number of pages) of a folio that a PMD entry maps: 2 MiB.
 pub const PMD_ORDER: usize = 9;
@@ -68,7 +68,20 @@ pub struct ThpConfig {
     /// The global switch.
     pub global: ThpMode,
     /// One switch per folio order, 0 (unused) to [`PMD_ORDER`]: order 2 is 16 KiB, order 9 is 2 MiB.
+    /// In JSON an object by size: `16K` to `2M`.
+    #[serde(serialize_with = "by_size")]
     pub sizes: [SizeMode; PMD_ORDER + 1],
+}
+
+/// The smallest order of a large anonymous folio: 16 KiB.
+const LARGE_ORDER_MIN: usize = 2;
+
+fn by_size<S: Serializer>(sizes: &[SizeMode; PMD_ORDER + 1], serializer: S) -> Result<S::Ok, S::Error> {
+    let name = |order: usize| match 4 << order {
+        kib @ ..1024 => format!("{kib}K"),
+        kib => format!("{}M", kib / 1024),
+    };
+    serializer.collect_map((LARGE_ORDER_MIN..=PMD_ORDER).map(|order| (name(order), sizes[order])))
 }
 
 impl ThpConfig {
@@ -126,9 +139,9 @@ pub struct KernelConfig {
     /// `vm.max_map_count` (R14).
     pub max_map_count: u64,
     /// Mappings the process has outside the simulated ranges; they count towards `max_map_count`.
-    pub vmas_elsewhere: u64,
+    pub vmas_outside_heap: u64,
     /// Free huge pages in the hugetlb pool; `None` for an unlimited pool (R13).
-    pub hugetlb_pool: Option<u64>,
+    pub hugetlb_pool_pages: Option<u64>,
     /// khugepaged's settings. They determine the bound on its effects and change no prediction.
     pub khugepaged: Khugepaged,
     /// The behaviour of the kernel version.
@@ -138,10 +151,10 @@ pub struct KernelConfig {
 impl KernelConfig {
     /// The folio orders a fault may install, as a bit set, in a mapping with this advice (R1b, R3).
     pub(super) fn orders(&self, advice: ThpAdvice) -> u16 {
-        match self.rules.mid_sizes {
-            MidSizes::Present => self.thp.orders(advice),
+        match self.rules.mthp_support {
+            MthpSupport::PerSize => self.thp.orders(advice),
             // These kernels have only the global mode.
-            MidSizes::Absent => ThpConfig::new(self.thp.global).orders(advice),
+            MthpSupport::Unsupported => ThpConfig::new(self.thp.global).orders(advice),
         }
     }
 }
@@ -156,8 +169,8 @@ impl Default for KernelConfig {
             defrag: Defrag::Madvise,
             overcommit: Overcommit::Allowed,
             max_map_count: 65_530,
-            vmas_elsewhere: 0,
-            hugetlb_pool: None,
+            vmas_outside_heap: 0,
+            hugetlb_pool_pages: None,
             khugepaged: Khugepaged::default(),
             rules: Rules::LINUX_6_18,
         }

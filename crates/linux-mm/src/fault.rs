@@ -151,11 +151,11 @@ impl Kernel {
     /// The first write to a huge zero page. The mapping's current advice has no effect (R4a).
     fn write_huge_zero(&mut self, page: u64, access: Access) -> InstallKind {
         match self.config.rules.huge_zero_write {
-            HugeZeroWrite::Upgrade => {
+            HugeZeroWrite::AllocateHuge => {
                 self.install_huge_page(page, access);
                 InstallKind::Thp
             }
-            HugeZeroWrite::Split => {
+            HugeZeroWrite::SplitPmd => {
                 self.split_entry(pmd_of(page));
                 self.install_base_page(page, access);
                 InstallKind::Cow

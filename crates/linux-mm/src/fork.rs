@@ -31,7 +31,7 @@ impl Kernel {
             reservations_consumed: Default::default(),
             thp_disable: self.thp_disable,
             lock_future: Locked::No,
-            installs_kept_small: 0,
+            installs_thp_denied: 0,
         };
         for vma in self.vmas.all() {
             if vma.anon.is_some() || vma.flags.hugetlb && self.holds_pages(&vma) {

@@ -100,7 +100,7 @@ impl Kernel {
     /// MADV_DONTNEED: the length is silently rounded down to 2 MiB; the start must be aligned.
     pub(super) fn dontneed_hugetlb(&mut self, vma: &Vma, part: &Range<u64>) -> Result<(), Errno> {
         let rule = self.config.rules.hugetlb_dontneed;
-        if rule == HugetlbDontneed::Refused || !is_pmd_aligned(part.start) {
+        if rule == HugetlbDontneed::Einval || !is_pmd_aligned(part.start) {
             return Err(Errno::Invalid);
         }
         let renews = rule == HugetlbDontneed::ToReserve;

@@ -33,9 +33,9 @@ pub struct KhugepagedBound {
     /// Huge pages it can create.
     pub huge_pages_max: u64,
     /// Bytes by which resident memory can exceed the prediction.
-    pub rss_bytes_more_max: u64,
+    pub rss_bytes_extra_max: u64,
     /// Installs that may not happen, because their pages are already present.
-    pub installs_fewer_max: u64,
+    pub installs_avoided_max: u64,
 }
 
 impl Kernel {
@@ -53,7 +53,7 @@ impl Kernel {
         let scans = sleeps.map_or(u64::MAX, |sleeps| sleeps + 1);
         let pmds = scans.saturating_mul(pages_to_scan.div_ceil(PMD_PAGES));
         let counters = self.counters();
-        let finds_any = counters.collapsible_pages + counters.entry_splits > 0;
+        let finds_any = counters.collapsible_pages + counters.pmd_splits > 0;
         let huge_pages = if finds_any { pmds } else { 0 };
         (eligible && pmds > 0).then(|| KhugepagedBound::of(huge_pages, max_ptes_none, counters.collapsible_pages))
     }
@@ -71,8 +71,8 @@ impl KhugepagedBound {
     /// allowed.
     fn of(huge_pages_max: u64, max_ptes_none: u64, small_installs: u64) -> Self {
         let pages = huge_pages_max.saturating_mul(max_ptes_none.min(PMD_PAGES - 1));
-        let installs_fewer_max = pages.min(small_installs);
-        Self { huge_pages_max, rss_bytes_more_max: pages.saturating_mul(PAGE_BYTES), installs_fewer_max }
+        let installs_avoided_max = pages.min(small_installs);
+        Self { huge_pages_max, rss_bytes_extra_max: pages.saturating_mul(PAGE_BYTES), installs_avoided_max }
     }
 }
 
@@ -93,8 +93,8 @@ mod tests {
         kernel.advise(0..1024, Advice::HugePage).result.unwrap();
         for (seconds, huge_pages) in WITHIN {
             let bound = kernel.khugepaged_bound(seconds * 1_000_000_000).unwrap();
-            assert_eq!((bound.huge_pages_max, bound.installs_fewer_max), (huge_pages, 1));
-            assert_eq!(bound.rss_bytes_more_max, huge_pages * 511 * 4096);
+            assert_eq!((bound.huge_pages_max, bound.installs_avoided_max), (huge_pages, 1));
+            assert_eq!(bound.rss_bytes_extra_max, huge_pages * 511 * 4096);
         }
     }
 
@@ -108,7 +108,7 @@ mod tests {
         }
         let figures = |kernel: &Kernel| {
             let bound = kernel.khugepaged_bound(1).unwrap();
-            (bound.huge_pages_max, bound.installs_fewer_max)
+            (bound.huge_pages_max, bound.installs_avoided_max)
         };
         assert_eq!(figures(&kernel), (0, 0));
         // khugepaged can fill the hole of a split page, so it could already be present.

@@ -60,10 +60,11 @@ pub use outcome::{Counters, Errno, Install, InstallKind, InstallRun, Outcome, Si
 pub use process_policy::ThpDisable;
 pub use remap::RemapSource;
 pub use rules::{
-    AdviceAtLimit, AgingSharers, AgingSplit, AnonMerge, ChargeAfterProtect, Collapse, DirtyOnSplit, EmptyTables,
-    ForbiddenHuge, FreshMerge, GrowMerge, HugeZeroWrite, HugetlbDontneed, HugetlbPopulate, KeptSource, LargeReuse,
-    MapAlignment, MidSizes, PopulateHoles, ProtectDirty, ProtectHugeDirty, RefusedReplace, RemapReach, RemapTables,
-    Rules, WriteAfterProtect, ZerosOnSplit,
+    AnonVmaMerge, Collapse, DontunmapSource, EmptyPteTables, HugeZeroWrite, HugetlbDontneed, HugetlbPopulateFaults,
+    LargeFolioReuse, MadvFreeSharedTest, MadvFreeSplit, MadvPopulateHoles, MadviseMapCountErrno, MmapAlignment,
+    MmapFixedHugetlbErrno, MprotectCommitCharge, MprotectPmdDirty, MprotectPteDirty, MremapGrowMerge, MremapPageTables,
+    MremapRange, MthpSupport, NewVmaMerge, PmdSplitDirty, Rules, SmapsProtNoneHuge, WriteAfterMprotect,
+    ZeroFilledOnSplit,
 };
 pub use span::{ADDRESS_SPACE_PAGES, PAGE_BYTES, PMD_PAGES};
 pub use state::{PageState, PmdState, StateRun};
@@ -93,24 +94,24 @@ pub struct Kernel {
     thp_disable: ThpDisable,
     /// How new mappings are locked (`MCL_FUTURE`).
     lock_future: Locked,
-    installs_kept_small: u64,
+    installs_thp_denied: u64,
 }
 
 impl Kernel {
     /// An empty address space.
     pub fn new(config: KernelConfig) -> Self {
-        let memory = SharedMemory::new(HugetlbPool::new(config.hugetlb_pool));
+        let memory = SharedMemory::new(HugetlbPool::new(config.hugetlb_pool_pages));
         Self {
             space: memory.new_space(),
             memory,
             reservations_consumed: BTreeSet::new(),
-            vmas: VmaMap::new(config.rules.anon_merge),
+            vmas: VmaMap::new(config.rules.anon_vma_merge),
             config,
             tables: PageTables::default(),
             counters: Counters::default(),
             thp_disable: ThpDisable::Off,
             lock_future: Locked::No,
-            installs_kept_small: 0,
+            installs_thp_denied: 0,
         }
     }
 

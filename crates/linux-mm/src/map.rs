@@ -6,7 +6,7 @@ use super::Kernel;
 use super::config::{Overcommit, ThpAdvice};
 use super::lock::Locked;
 use super::outcome::{Errno, Outcome};
-use super::rules::{EmptyTables, FreshMerge, RefusedReplace};
+use super::rules::{EmptyPteTables, MmapFixedHugetlbErrno, NewVmaMerge};
 use super::span::{ADDRESS_SPACE_PAGES, PMD_PAGES, is_pmd_aligned};
 use super::vma::{Protection, Vma, VmaFlags};
 
@@ -76,9 +76,9 @@ impl Kernel {
         if range.end > ADDRESS_SPACE_PAGES || self.map_count() > self.config.max_map_count {
             return Err(Errno::NoMemory);
         }
-        self.unmap_range(&range).map_err(|errno| match self.config.rules.refused_replace {
-            RefusedReplace::NoMemory => Errno::NoMemory,
-            RefusedReplace::AsUnmap => errno,
+        self.unmap_range(&range).map_err(|errno| match self.config.rules.mmap_fixed_hugetlb_errno {
+            MmapFixedHugetlbErrno::Enomem => Errno::NoMemory,
+            MmapFixedHugetlbErrno::Einval => errno,
         })?;
         if flags.hugetlb && !flags.noreserve {
             self.memory.get().pool.reserve((range.end - range.start) / PMD_PAGES)?;
@@ -94,9 +94,9 @@ impl Kernel {
             anon: None,
             inherited: false,
         };
-        match self.config.rules.fresh_merge {
-            FreshMerge::AsAny => self.vmas.insert(vma),
-            FreshMerge::NextFirst => self.vmas.insert_next_first(vma),
+        match self.config.rules.new_vma_merge {
+            NewVmaMerge::BothOrPrev => self.vmas.insert(vma),
+            NewVmaMerge::NextFirst => self.vmas.insert_next_first(vma),
         };
         Ok(range)
     }
@@ -121,7 +121,7 @@ impl Kernel {
             if vma.flags.hugetlb {
                 self.release_hugetlb(&vma, &vma.pages());
             } else {
-                self.zap(&vma.pages(), EmptyTables::Keep);
+                self.zap(&vma.pages(), EmptyPteTables::Keep);
             }
             self.vmas.take(vma.start);
         }
@@ -132,7 +132,7 @@ impl Kernel {
 
     /// Mappings of the whole process, as `max_map_count` counts them.
     pub(super) fn map_count(&self) -> u64 {
-        self.vmas.len() + self.config.vmas_elsewhere
+        self.vmas.len() + self.config.vmas_outside_heap
     }
 
     pub(super) fn may_add_vma(&self) -> bool {

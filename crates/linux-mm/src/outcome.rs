@@ -134,7 +134,7 @@ pub struct Counters {
     /// Faults that only restored write permission to a present page.
     pub reuses: u64,
     /// PMD entries split into a PTE table (`thp_split_pmd`), of huge pages and huge zero pages.
-    pub entry_splits: u64,
+    pub pmd_splits: u64,
     /// Large folios split into pages.
     pub folio_splits: u64,
     /// Pages mapped by PTEs where a huge page is allowed, except those of split huge pages: what khugepaged can

@@ -6,7 +6,7 @@ use super::Kernel;
 use super::entry::{Access, Content, PmdEntry, PteKind};
 use super::fault::FaultCause;
 use super::outcome::{Errno, InstallRun, Outcome, append};
-use super::rules::HugetlbPopulate;
+use super::rules::HugetlbPopulateFaults;
 use super::span::{index_of, pages_of, pmd_of};
 
 impl Kernel {
@@ -34,7 +34,9 @@ impl Kernel {
             if !self.mark_present(page, access) {
                 let install = self.fault(&vma, page, access, FaultCause::Populate);
                 if let Some(install) = install.map_err(|_| Errno::Fault)? {
-                    if vma.flags.hugetlb && self.config.rules.hugetlb_populate == HugetlbPopulate::Free {
+                    if vma.flags.hugetlb
+                        && self.config.rules.hugetlb_populate_faults == HugetlbPopulateFaults::NotCharged
+                    {
                         self.counters.faults -= 1;
                     }
                     append(installs, install);

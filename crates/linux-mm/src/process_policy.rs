@@ -27,8 +27,8 @@ impl Kernel {
     }
 
     /// Installs of single pages where the modes allowed larger ones and [`Kernel::disable_thp`] did not.
-    pub fn installs_kept_small(&self) -> u64 {
-        self.installs_kept_small
+    pub fn installs_thp_denied(&self) -> u64 {
+        self.installs_thp_denied
     }
 
     /// The folio orders that a fault may install, as a bit set, in a mapping with this advice.
@@ -47,7 +47,7 @@ impl Kernel {
     /// Counts an install of a single page in a mapping with this advice.
     pub(super) fn note_small(&mut self, advice: ThpAdvice) {
         if self.forbids_huge(advice) && self.config.orders(advice) != 0 {
-            self.installs_kept_small += 1;
+            self.installs_thp_denied += 1;
         }
     }
 }
@@ -83,7 +83,7 @@ mod tests {
             let mut kernel = kernel(mode, disable);
             let kinds = [3, 515].map(|page| kernel.touch(page, WRITE).unwrap().unwrap().kind);
             assert_eq!(kinds, expected, "{mode:?} {disable:?}");
-            assert_eq!(kernel.installs_kept_small(), kept_small, "{mode:?} {disable:?}");
+            assert_eq!(kernel.installs_thp_denied(), kept_small, "{mode:?} {disable:?}");
             assert_eq!(kernel.fork().thp_disable, disable, "a child inherits it");
         }
     }

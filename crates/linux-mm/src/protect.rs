@@ -6,7 +6,7 @@ use super::Kernel;
 use super::entry::{PmdEntry, Pte};
 use super::lock::Locked;
 use super::outcome::Errno;
-use super::rules::{ChargeAfterProtect, ProtectDirty, ProtectHugeDirty, WriteAfterProtect};
+use super::rules::{MprotectCommitCharge, MprotectPmdDirty, MprotectPteDirty, WriteAfterMprotect};
 use super::span::{clip, index_of, pmds_touching};
 use super::vma::{Protection, Vma, VmaFlags};
 
@@ -44,19 +44,19 @@ impl Kernel {
         if vma.flags.protection == protection {
             return Ok(());
         }
-        self.change_flags(vma, part, reprotected(vma, protection, self.config.rules.charge_after_protect))?;
+        self.change_flags(vma, part, reprotected(vma, protection, self.config.rules.mprotect_commit_charge))?;
         if vma.flags.hugetlb {
             self.write_protect_hugetlb(part);
             return Ok(());
         }
         let was_writable = vma.flags.protection == Protection::ReadWrite;
-        if was_writable && self.config.rules.protect_huge_dirty == ProtectHugeDirty::Lost {
+        if was_writable && self.config.rules.mprotect_pmd_dirty == MprotectPmdDirty::Lost {
             self.clear_huge_dirty(part);
         }
-        if self.config.rules.protect_dirty == ProtectDirty::PerRun {
+        if self.config.rules.mprotect_pte_dirty == MprotectPteDirty::PerBatch {
             self.spread_dirty(part, vma.flags.protection);
         }
-        if self.config.rules.write_after_protect != WriteAfterProtect::NoFault {
+        if self.config.rules.write_after_mprotect != WriteAfterMprotect::NoFault {
             self.write_protect(part, protection);
         }
         if vma.flags.locked != Locked::No && !was_writable && protection == Protection::ReadWrite {
@@ -68,7 +68,7 @@ impl Kernel {
 
     /// Write-protects present pages, where this version does not restore write permission itself.
     fn write_protect(&mut self, part: &Range<u64>, now: Protection) {
-        let is_by_entry = self.config.rules.write_after_protect == WriteAfterProtect::CleanFault;
+        let is_by_entry = self.config.rules.write_after_mprotect == WriteAfterMprotect::FaultIfClean;
         let pmds = pmds_touching(part);
         let mut from = pmds.start;
         while let Some(pmd) = self.tables.next_present(from, pmds.end) {
@@ -138,12 +138,12 @@ fn same_protection_run(entries: &[Pte]) -> usize {
 
 /// The flags of a mapping with another protection. Memory that becomes writable is charged. Memory that was never
 /// written is uncharged when it stops being writable (R18).
-fn reprotected(vma: &Vma, protection: Protection, charge: ChargeAfterProtect) -> VmaFlags {
+fn reprotected(vma: &Vma, protection: Protection, charge: MprotectCommitCharge) -> VmaFlags {
     let flags = vma.flags;
     let account = if protection == Protection::ReadWrite {
         flags.account || !(flags.hugetlb || flags.noreserve)
     } else {
-        flags.account && (vma.anon.is_some() || charge == ChargeAfterProtect::Kept)
+        flags.account && (vma.anon.is_some() || charge == MprotectCommitCharge::Kept)
     };
     VmaFlags { protection, account, ..flags }
 }

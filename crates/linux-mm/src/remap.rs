@@ -6,7 +6,7 @@ use super::Kernel;
 use super::entry::{PmdEntry, PteKind};
 use super::lock::Locked;
 use super::outcome::Errno;
-use super::rules::{GrowMerge, KeptSource, RemapReach, RemapTables};
+use super::rules::{DontunmapSource, MremapGrowMerge, MremapPageTables, MremapRange};
 use super::span::{ADDRESS_SPACE_PAGES, PMD_PAGES, index_of, is_pmd_aligned, overlap, pages_of, pmd_of};
 use super::vma::{Vma, VmaFlags};
 
@@ -53,7 +53,7 @@ impl Kernel {
             return Err(Errno::Invalid);
         }
         let (mut end, mut new_end) = (end, new_end);
-        if self.config.rules.remap_reach == RemapReach::One {
+        if self.config.rules.mremap_range == MremapRange::OneVma {
             let vma = self.vmas.covering(old).ok_or(Errno::Fault)?;
             if vma.flags.hugetlb {
                 if !is_pmd_aligned(old) || !is_pmd_aligned(new) {
@@ -84,12 +84,12 @@ impl Kernel {
     /// EFAULT if nothing is mapped at the start of `old`, or if the range leaves its mapping where the version moves
     /// only one. In that case the target is already unmapped (R24).
     fn check_reach(&mut self, old: &Range<u64>, target: &Range<u64>) -> Result<(), Errno> {
-        let moves_one = self.config.rules.remap_reach != RemapReach::Many;
+        let moves_one = self.config.rules.mremap_range != MremapRange::ManyVmas;
         if moves_one {
             self.unmap_range(target)?;
         }
         let first = self.vmas.covering(old.start).ok_or(Errno::Fault)?;
-        if first.flags.hugetlb && !self.config.rules.remap_reach.takes_hugetlb() {
+        if first.flags.hugetlb && !self.config.rules.mremap_range.takes_hugetlb() {
             return Err(Errno::Invalid);
         }
         if moves_one && first.end < old.end { Err(Errno::Fault) } else { Ok(()) }
@@ -104,7 +104,7 @@ impl Kernel {
         if new_length == 0 {
             return Err(Errno::Invalid);
         }
-        if self.config.rules.remap_reach == RemapReach::OneFoundLate && new_length <= old_length {
+        if self.config.rules.mremap_range == MremapRange::OneVmaLateChecks && new_length <= old_length {
             // Shrinking does not check what is mapped.
             let end_of = |length: u64| start.checked_add(length).filter(|&end| end <= ADDRESS_SPACE_PAGES);
             let (Some(new_end), Some(old_end)) = (end_of(new_length), end_of(old_length)) else {
@@ -113,7 +113,7 @@ impl Kernel {
             return self.unmap_range(&(new_end..old_end));
         }
         let vma = self.vmas.covering(start).ok_or(Errno::Fault)?;
-        let is_rounded = vma.flags.hugetlb && self.config.rules.remap_reach.takes_hugetlb();
+        let is_rounded = vma.flags.hugetlb && self.config.rules.mremap_range.takes_hugetlb();
         let granule = if is_rounded { PMD_PAGES } else { 1 };
         if !start.is_multiple_of(granule) {
             return Err(Errno::Invalid);
@@ -141,11 +141,11 @@ impl Kernel {
         if old_end != vma.end || new_end > room_ends {
             return Err(Errno::NoMemory);
         }
-        match self.config.rules.grow_merge {
-            GrowMerge::AsMade => {
+        match self.config.rules.mremap_grow_merge {
+            MremapGrowMerge::AsMmap => {
                 self.vmas.insert(Vma { start: old_end, end: new_end, ..vma });
             }
-            GrowMerge::Never => self.vmas.replace(Vma { end: new_end, ..vma }),
+            MremapGrowMerge::Never => self.vmas.replace(Vma { end: new_end, ..vma }),
         }
         if vma.flags.locked != Locked::No {
             let _ = self.populate_locked(&(old_end..new_end));
@@ -166,7 +166,7 @@ impl Kernel {
         }
         let moved = Vma { start: target, end: target + length, displacement: displacement(&vma, &part, target), ..vma };
         let stays_apart = source == RemapSource::Kept
-            && self.config.rules.kept_source == KeptSource::Fresh
+            && self.config.rules.dontunmap_source == DontunmapSource::AsNew
             && vma.anon.is_none()
             && (vma.end == moved.start || moved.end == vma.start);
         let merged = if stays_apart {
@@ -194,9 +194,9 @@ impl Kernel {
             self.vmas.replace(unlocked);
         }
         if vma.pages() == *part && vma != merged {
-            let displacement = match self.config.rules.kept_source {
-                KeptSource::AsAny => vma.displacement,
-                KeptSource::Fresh => 0,
+            let displacement = match self.config.rules.dontunmap_source {
+                DontunmapSource::Unchanged => vma.displacement,
+                DontunmapSource::AsNew => 0,
             };
             self.vmas.replace(Vma { anon: None, displacement, ..unlocked });
         }
@@ -228,7 +228,7 @@ impl Kernel {
         let offset = tables.old % PMD_PAGES;
         let nothing_below =
             |vma: &Vma, at: u64| vma.start == at && self.vmas.overlapping(&(at - offset..at)).is_empty();
-        self.config.rules.remap_tables == RemapTables::Widened
+        self.config.rules.mremap_page_tables == MremapPageTables::WholeTable
             && offset != 0
             && offset == tables.new % PMD_PAGES
             && tables.end >= pages_of(pmd_of(tables.old)).end

@@ -12,38 +12,37 @@ use super::version::KernelVersion;
 #[serde(rename_all = "snake_case")]
 pub enum HugeZeroWrite {
     /// It installs a full huge page.
-    Upgrade,
+    AllocateHuge,
     /// It splits the entry into 512 zero pages and copies the one written.
-    Split,
+    SplitPmd,
 }
 
 /// Alignment of anonymous mmaps without a hint (R5). `__get_unmapped_area` in mm/mmap.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum MapAlignment {
+pub enum MmapAlignment {
     /// Any page.
     Page,
     /// A 2 MiB boundary if the length is at least 2 MiB.
-    LongMaps,
+    PmdIfLarge,
     /// A 2 MiB boundary if the length is a multiple of 2 MiB.
-    #[serde(rename = "whole_blocks")]
-    WholePmds,
+    PmdIfMultiple,
 }
 
 /// Folio sizes between 4 KiB and 2 MiB (R3). `alloc_anon_folio` in mm/memory.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum MidSizes {
+pub enum MthpSupport {
     /// Not supported; 2 MiB follows the global mode.
-    Absent,
+    Unsupported,
     /// Each size has its own mode.
-    Present,
+    PerSize,
 }
 
 /// A PTE table whose whole range one MADV_DONTNEED drops (R8'). mm/pt_reclaim.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum EmptyTables {
+pub enum EmptyPteTables {
     /// It stays. munmap frees it later, if no mapping is left around it (R21).
     Keep,
     /// It is freed.
@@ -54,21 +53,21 @@ pub enum EmptyTables {
 /// mm/madvise.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum AgingSplit {
+pub enum MadvFreeSplit {
     /// Every one in the range.
     Always,
     /// Those that the range covers only in part.
-    Part,
+    IfPartial,
 }
 
 /// What a folio split does with zero-filled pages (R10). `try_to_map_unused_to_zeropage` in mm/migrate.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ZerosOnSplit {
+pub enum ZeroFilledOnSplit {
     /// They stay mapped.
     Keep,
     /// They are replaced by the zero page.
-    ZeroPage,
+    MapZeroPage,
 }
 
 /// MADV_COLLAPSE (R12'). `madvise_collapse`, `hpage_collapse_scan_pmd` in mm/khugepaged.c.
@@ -76,11 +75,11 @@ pub enum ZerosOnSplit {
 #[serde(rename_all = "snake_case")]
 pub enum Collapse {
     /// Not supported: EINVAL.
-    Absent,
+    Unsupported,
     /// A range needs at least one page that can be written without a fault.
-    WritablePage,
+    NeedsWritablePage,
     /// Any range with a PTE table is collapsed.
-    AnyTable,
+    NeedsPteTable,
 }
 
 /// MADV_DONTNEED on a hugetlb mapping (R13). `madvise_dontneed_free_valid_vma` in mm/madvise.c,
@@ -89,7 +88,7 @@ pub enum Collapse {
 #[serde(rename_all = "snake_case")]
 pub enum HugetlbDontneed {
     /// EINVAL.
-    Refused,
+    Einval,
     /// The pages go back to the pool.
     ToPool,
     /// The pages go back to the pool and stay reserved for the mapping.
@@ -100,9 +99,9 @@ pub enum HugetlbDontneed {
 /// in mm/mmap.c, later mm/vma.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum AnonMerge {
+pub enum AnonVmaMerge {
     /// Only if the existing one has it.
-    IntoTouched,
+    ExistingOnly,
     /// Always.
     Either,
 }
@@ -110,39 +109,38 @@ pub enum AnonMerge {
 /// Which neighbours a new mapping of mmap merges with if not all three can merge (R20). `mmap_region` in mm/mmap.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum FreshMerge {
+pub enum NewVmaMerge {
     /// Both if they can merge, otherwise the previous one.
-    AsAny,
+    BothOrPrev,
     /// The next one; the previous one only if it has the same anon_vma, or if the next has none.
-    #[serde(rename = "behind_first")]
     NextFirst,
 }
 
 /// Whether mprotect uncharges never-written memory that stops being writable (R18). `mprotect_fixup` in mm/mprotect.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ChargeAfterProtect {
+pub enum MprotectCommitCharge {
     /// It stays charged.
     Kept,
     /// It is uncharged.
-    GivenBack,
+    Uncharged,
 }
 
 /// Dirty bits of a large folio's PTEs in mprotect (R26). `change_pte_range` in mm/mprotect.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ProtectDirty {
+pub enum MprotectPteDirty {
     /// Each entry keeps its own.
-    PerPage,
+    PerPte,
     /// One dirty entry makes all entries of its batch dirty.
-    PerRun,
+    PerBatch,
 }
 
 /// The dirty bit of a writable huge PMD entry in mprotect (R26). `pmd_modify` in arch/x86/include/asm/pgtable.h. Lost
 /// from 6.6 on, until commit f7491d7c81db fixed it in 2026.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ProtectHugeDirty {
+pub enum MprotectPmdDirty {
     /// It stays.
     Kept,
     /// It is lost: a page that was freed lazily and written again becomes lazily freed again, and its new content can
@@ -154,11 +152,11 @@ pub enum ProtectHugeDirty {
 /// mm/mprotect.c, `can_change_pmd_writable` in mm/huge_memory.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum WriteAfterProtect {
+pub enum WriteAfterMprotect {
     /// It faults.
     Fault,
     /// It faults in a huge page, and in a page whose PTE is clean.
-    CleanFault,
+    FaultIfClean,
     /// It does not fault.
     NoFault,
 }
@@ -166,21 +164,21 @@ pub enum WriteAfterProtect {
 /// What mremap to a fixed address moves (R24). `mremap_to`, later `remap_move`, in mm/mremap.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RemapReach {
+pub enum MremapRange {
     /// One mapping, which is not hugetlb. Errors about the start of the range (no mapping, hugetlb) are found after the
     /// target was unmapped.
-    OneFoundLate,
+    OneVmaLateChecks,
     /// One mapping. That the range leaves it is found after the target was unmapped.
-    One,
+    OneVma,
     /// Every mapping in the range, with the gaps between them.
-    Many,
+    ManyVmas,
 }
 
-impl RemapReach {
+impl MremapRange {
     /// Whether mremap supports hugetlb mappings. Versions that do not refuse them before they check whether the range
     /// leaves the mapping (`vma_to_resize` in mm/mremap.c).
     pub(super) fn takes_hugetlb(self) -> bool {
-        self != RemapReach::OneFoundLate
+        self != MremapRange::OneVmaLateChecks
     }
 }
 
@@ -188,29 +186,29 @@ impl RemapReach {
 /// 2026, in some stable series only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum KeptSource {
+pub enum DontunmapSource {
     /// A source that was never written merges with its adjacent copy; one moved as a whole keeps its offsets.
-    AsAny,
+    Unchanged,
     /// A source that was never written does not merge with its adjacent copy, which merges with nothing; one moved as a
     /// whole has the offsets of a new mapping.
-    Fresh,
+    AsNew,
 }
 
 /// Which page tables mremap moves (R21). `try_realign_addr` in mm/mremap.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RemapTables {
+pub enum MremapPageTables {
     /// Exactly those of the range.
-    Exact,
+    RangeOnly,
     /// The whole table, if nothing else is mapped in it below the range.
-    Widened,
+    WholeTable,
 }
 
 /// A write to a page of a large folio, mapped page by page, that is no longer shared with another process (R27).
 /// `wp_can_reuse_anon_folio` in mm/memory.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum LargeReuse {
+pub enum LargeFolioReuse {
     /// Copies, except for the last page left of the folio.
     LastPage,
     /// Copies.
@@ -222,9 +220,9 @@ pub enum LargeReuse {
 /// MADV_POPULATE_* at a hole (R24). `madvise_populate` in mm/madvise.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PopulateHoles {
+pub enum MadvPopulateHoles {
     /// It continues after the hole and returns ENOMEM at the end, like other advice.
-    PassedOver,
+    Skip,
     /// It stops at the hole with ENOMEM.
     Stop,
 }
@@ -232,63 +230,63 @@ pub enum PopulateHoles {
 /// The error of madvise where a split would exceed `max_map_count` (R14). `madvise_update_vma` in mm/madvise.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum AdviceAtLimit {
+pub enum MadviseMapCountErrno {
     /// ENOMEM.
-    NoMemory,
+    Enomem,
     /// EAGAIN.
-    Again,
+    Eagain,
 }
 
 /// Whether a mapping that grows in place merges with the next (R24). `mremap` in mm/mremap.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum GrowMerge {
+pub enum MremapGrowMerge {
     /// No.
     Never,
     /// Yes, where adjacent new mappings would merge.
-    AsMade,
+    AsMmap,
 }
 
 /// Which PTEs are dirty after a dirty huge PMD entry is split and the folio stays whole. `__split_huge_pmd_locked` in
 /// mm/huge_memory.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum DirtyOnSplit {
+pub enum PmdSplitDirty {
     /// None: only the folio is dirty.
-    FolioAlone,
+    FolioOnly,
     /// All.
-    Entries,
+    Ptes,
 }
 
 /// Which large folios MADV_FREE considers shared with other processes, and skips (R9a). `madvise_free_pte_range` in
 /// mm/madvise.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum AgingSharers {
+pub enum MadvFreeSharedTest {
     /// Those that other processes map.
-    Known,
+    OtherMappers,
     /// Those whose first page is not mapped exactly once. This includes folios whose first page was dropped. The rest
     /// of the PMD range is skipped too.
-    FirstPage,
+    FirstPageMapcount,
 }
 
 /// The error of mmap over part of a hugetlb page, where the replaced mapping cannot be split (R13). `mmap_region` in
 /// mm/mmap.c, later mm/vma.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RefusedReplace {
+pub enum MmapFixedHugetlbErrno {
     /// ENOMEM, as for every failure there.
-    NoMemory,
+    Enomem,
     /// EINVAL, like munmap.
-    AsUnmap,
+    Einval,
 }
 
 /// Whether a populate of a hugetlb mapping is charged as faults (R13). `follow_hugetlb_page` in mm/hugetlb.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum HugetlbPopulate {
+pub enum HugetlbPopulateFaults {
     /// No.
-    Free,
+    NotCharged,
     /// One fault per hugetlb page.
     Charged,
 }
@@ -296,11 +294,11 @@ pub enum HugetlbPopulate {
 /// Whether smaps counts huge pages in mappings that allow no access. `smaps_pmd_entry` in fs/proc/task_mmu.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ForbiddenHuge {
+pub enum SmapsProtNoneHuge {
     /// In every field.
     Counted,
     /// In no field, although they are resident.
-    LeftOut,
+    Omitted,
 }
 
 /// The behaviour of one kernel version wherever versions differ.
@@ -311,103 +309,103 @@ pub struct Rules {
     /// The first write to a huge zero page.
     pub huge_zero_write: HugeZeroWrite,
     /// Alignment of mmaps without a hint.
-    pub map_alignment: MapAlignment,
+    pub mmap_alignment: MmapAlignment,
     /// Sizes between 4 KiB and 2 MiB.
-    pub mid_sizes: MidSizes,
+    pub mthp_support: MthpSupport,
     /// The PTE table of a range dropped as a whole.
-    pub empty_tables: EmptyTables,
+    pub empty_pte_tables: EmptyPteTables,
     /// Large folios under MADV_FREE and MADV_COLD.
-    pub aging_split: AgingSplit,
+    pub madv_free_split: MadvFreeSplit,
     /// Zero-filled pages of a folio that is split.
-    pub zeros_on_split: ZerosOnSplit,
+    pub zero_filled_on_split: ZeroFilledOnSplit,
     /// MADV_COLLAPSE.
     pub collapse: Collapse,
     /// MADV_DONTNEED on hugetlb.
     pub hugetlb_dontneed: HugetlbDontneed,
     /// Merging where one mapping has no anonymous memory.
-    pub anon_merge: AnonMerge,
+    pub anon_vma_merge: AnonVmaMerge,
     /// Merging of new mappings.
-    pub fresh_merge: FreshMerge,
+    pub new_vma_merge: NewVmaMerge,
     /// The commit charge of memory that stops being writable.
-    pub charge_after_protect: ChargeAfterProtect,
+    pub mprotect_commit_charge: MprotectCommitCharge,
     /// Dirty bits under mprotect.
-    pub protect_dirty: ProtectDirty,
+    pub mprotect_pte_dirty: MprotectPteDirty,
     /// The dirty bit of a huge page under mprotect.
-    pub protect_huge_dirty: ProtectHugeDirty,
+    pub mprotect_pmd_dirty: MprotectPmdDirty,
     /// Writes after mprotect.
-    pub write_after_protect: WriteAfterProtect,
+    pub write_after_mprotect: WriteAfterMprotect,
     /// What mremap moves.
-    pub remap_reach: RemapReach,
+    pub mremap_range: MremapRange,
     /// The source of `MREMAP_DONTUNMAP`.
-    pub kept_source: KeptSource,
+    pub dontunmap_source: DontunmapSource,
     /// Tables that mremap moves.
-    pub remap_tables: RemapTables,
+    pub mremap_page_tables: MremapPageTables,
     /// Writes to pages that were shared.
-    pub large_reuse: LargeReuse,
+    pub large_folio_reuse: LargeFolioReuse,
     /// Populates at a hole.
-    pub populate_holes: PopulateHoles,
+    pub madv_populate_holes: MadvPopulateHoles,
     /// The error of madvise at `max_map_count`.
-    pub advice_at_limit: AdviceAtLimit,
+    pub madvise_map_count_errno: MadviseMapCountErrno,
     /// Merging of mappings that grow.
-    pub grow_merge: GrowMerge,
+    pub mremap_grow_merge: MremapGrowMerge,
     /// Dirty bits after a split of a huge PMD entry.
-    pub dirty_on_split: DirtyOnSplit,
+    pub pmd_split_dirty: PmdSplitDirty,
     /// Which folios MADV_FREE considers shared.
-    pub aging_sharers: AgingSharers,
+    pub madv_free_shared_test: MadvFreeSharedTest,
     /// The error of mmap over part of a reserved huge page.
-    pub refused_replace: RefusedReplace,
+    pub mmap_fixed_hugetlb_errno: MmapFixedHugetlbErrno,
     /// The cost of populating hugetlb.
-    pub hugetlb_populate: HugetlbPopulate,
+    pub hugetlb_populate_faults: HugetlbPopulateFaults,
     /// Huge pages that smaps leaves out.
-    pub forbidden_huge: ForbiddenHuge,
+    pub smaps_prot_none_huge: SmapsProtNoneHuge,
 }
 
 impl Rules {
     /// Linux 5.15. From its source.
     pub const LINUX_5_15: Self = Self {
         version: KernelVersion::V5_15,
-        huge_zero_write: HugeZeroWrite::Split,
-        map_alignment: MapAlignment::Page,
-        mid_sizes: MidSizes::Absent,
-        empty_tables: EmptyTables::Keep,
-        aging_split: AgingSplit::Always,
-        zeros_on_split: ZerosOnSplit::Keep,
-        collapse: Collapse::Absent,
-        hugetlb_dontneed: HugetlbDontneed::Refused,
-        anon_merge: AnonMerge::IntoTouched,
-        fresh_merge: FreshMerge::AsAny,
-        charge_after_protect: ChargeAfterProtect::Kept,
-        protect_dirty: ProtectDirty::PerPage,
-        protect_huge_dirty: ProtectHugeDirty::Kept,
-        write_after_protect: WriteAfterProtect::Fault,
-        remap_reach: RemapReach::OneFoundLate,
-        kept_source: KeptSource::Fresh,
-        remap_tables: RemapTables::Exact,
-        large_reuse: LargeReuse::LastPage,
-        populate_holes: PopulateHoles::PassedOver,
-        advice_at_limit: AdviceAtLimit::NoMemory,
-        grow_merge: GrowMerge::Never,
-        dirty_on_split: DirtyOnSplit::FolioAlone,
-        aging_sharers: AgingSharers::Known,
-        refused_replace: RefusedReplace::NoMemory,
-        hugetlb_populate: HugetlbPopulate::Free,
-        forbidden_huge: ForbiddenHuge::Counted,
+        huge_zero_write: HugeZeroWrite::SplitPmd,
+        mmap_alignment: MmapAlignment::Page,
+        mthp_support: MthpSupport::Unsupported,
+        empty_pte_tables: EmptyPteTables::Keep,
+        madv_free_split: MadvFreeSplit::Always,
+        zero_filled_on_split: ZeroFilledOnSplit::Keep,
+        collapse: Collapse::Unsupported,
+        hugetlb_dontneed: HugetlbDontneed::Einval,
+        anon_vma_merge: AnonVmaMerge::ExistingOnly,
+        new_vma_merge: NewVmaMerge::BothOrPrev,
+        mprotect_commit_charge: MprotectCommitCharge::Kept,
+        mprotect_pte_dirty: MprotectPteDirty::PerPte,
+        mprotect_pmd_dirty: MprotectPmdDirty::Kept,
+        write_after_mprotect: WriteAfterMprotect::Fault,
+        mremap_range: MremapRange::OneVmaLateChecks,
+        dontunmap_source: DontunmapSource::AsNew,
+        mremap_page_tables: MremapPageTables::RangeOnly,
+        large_folio_reuse: LargeFolioReuse::LastPage,
+        madv_populate_holes: MadvPopulateHoles::Skip,
+        madvise_map_count_errno: MadviseMapCountErrno::Enomem,
+        mremap_grow_merge: MremapGrowMerge::Never,
+        pmd_split_dirty: PmdSplitDirty::FolioOnly,
+        madv_free_shared_test: MadvFreeSharedTest::OtherMappers,
+        mmap_fixed_hugetlb_errno: MmapFixedHugetlbErrno::Enomem,
+        hugetlb_populate_faults: HugetlbPopulateFaults::NotCharged,
+        smaps_prot_none_huge: SmapsProtNoneHuge::Counted,
     };
 
     /// Linux 6.1: MADV_COLLAPSE, MADV_DONTNEED of hugetlb, no write fault after mprotect for small pages. From its
     /// source.
     pub const LINUX_6_1: Self = Self {
         version: KernelVersion::V6_1,
-        collapse: Collapse::WritablePage,
+        collapse: Collapse::NeedsWritablePage,
         hugetlb_dontneed: HugetlbDontneed::ToPool,
-        write_after_protect: WriteAfterProtect::CleanFault,
-        remap_reach: RemapReach::One,
-        kept_source: KeptSource::AsAny,
-        fresh_merge: FreshMerge::NextFirst,
-        advice_at_limit: AdviceAtLimit::Again,
-        grow_merge: GrowMerge::AsMade,
-        aging_sharers: AgingSharers::FirstPage,
-        forbidden_huge: ForbiddenHuge::LeftOut,
+        write_after_mprotect: WriteAfterMprotect::FaultIfClean,
+        mremap_range: MremapRange::OneVma,
+        dontunmap_source: DontunmapSource::Unchanged,
+        new_vma_merge: NewVmaMerge::NextFirst,
+        madvise_map_count_errno: MadviseMapCountErrno::Eagain,
+        mremap_grow_merge: MremapGrowMerge::AsMmap,
+        madv_free_shared_test: MadvFreeSharedTest::FirstPageMapcount,
+        smaps_prot_none_huge: SmapsProtNoneHuge::Omitted,
         ..Self::LINUX_5_15
     };
 
@@ -415,16 +413,16 @@ impl Rules {
     /// pages. From its source.
     pub const LINUX_6_8: Self = Self {
         version: KernelVersion::V6_8,
-        map_alignment: MapAlignment::LongMaps,
-        mid_sizes: MidSizes::Present,
-        charge_after_protect: ChargeAfterProtect::GivenBack,
-        write_after_protect: WriteAfterProtect::NoFault,
-        kept_source: KeptSource::Fresh,
-        remap_tables: RemapTables::Widened,
-        dirty_on_split: DirtyOnSplit::Entries,
-        aging_sharers: AgingSharers::Known,
-        hugetlb_populate: HugetlbPopulate::Charged,
-        forbidden_huge: ForbiddenHuge::Counted,
+        mmap_alignment: MmapAlignment::PmdIfLarge,
+        mthp_support: MthpSupport::PerSize,
+        mprotect_commit_charge: MprotectCommitCharge::Uncharged,
+        write_after_mprotect: WriteAfterMprotect::NoFault,
+        dontunmap_source: DontunmapSource::AsNew,
+        mremap_page_tables: MremapPageTables::WholeTable,
+        pmd_split_dirty: PmdSplitDirty::Ptes,
+        madv_free_shared_test: MadvFreeSharedTest::OtherMappers,
+        hugetlb_populate_faults: HugetlbPopulateFaults::Charged,
+        smaps_prot_none_huge: SmapsProtNoneHuge::Counted,
         ..Self::LINUX_6_1
     };
 
@@ -432,36 +430,36 @@ impl Rules {
     /// are aligned. From its source.
     pub const LINUX_6_12: Self = Self {
         version: KernelVersion::V6_12,
-        map_alignment: MapAlignment::WholePmds,
-        aging_split: AgingSplit::Part,
-        zeros_on_split: ZerosOnSplit::ZeroPage,
+        mmap_alignment: MmapAlignment::PmdIfMultiple,
+        madv_free_split: MadvFreeSplit::IfPartial,
+        zero_filled_on_split: ZeroFilledOnSplit::MapZeroPage,
         hugetlb_dontneed: HugetlbDontneed::ToReserve,
-        protect_huge_dirty: ProtectHugeDirty::Lost,
-        kept_source: KeptSource::AsAny,
-        large_reuse: LargeReuse::Never,
-        populate_holes: PopulateHoles::Stop,
-        fresh_merge: FreshMerge::AsAny,
-        refused_replace: RefusedReplace::AsUnmap,
+        mprotect_pmd_dirty: MprotectPmdDirty::Lost,
+        dontunmap_source: DontunmapSource::Unchanged,
+        large_folio_reuse: LargeFolioReuse::Never,
+        madv_populate_holes: MadvPopulateHoles::Stop,
+        new_vma_merge: NewVmaMerge::BothOrPrev,
+        mmap_fixed_hugetlb_errno: MmapFixedHugetlbErrno::Einval,
         ..Self::LINUX_6_8
     };
 
     /// Linux 6.14: empty tables are freed, a write upgrades a huge zero page to a huge page. From its source.
     pub const LINUX_6_14: Self = Self {
         version: KernelVersion::V6_14,
-        huge_zero_write: HugeZeroWrite::Upgrade,
-        empty_tables: EmptyTables::Free,
+        huge_zero_write: HugeZeroWrite::AllocateHuge,
+        empty_pte_tables: EmptyPteTables::Free,
         ..Self::LINUX_6_12
     };
 
     /// Linux 6.18. Everything was measured on this version.
     pub const LINUX_6_18: Self = Self {
         version: KernelVersion::V6_18,
-        collapse: Collapse::AnyTable,
-        anon_merge: AnonMerge::Either,
-        protect_dirty: ProtectDirty::PerRun,
-        protect_huge_dirty: ProtectHugeDirty::Kept,
-        remap_reach: RemapReach::Many,
-        large_reuse: LargeReuse::AllButLastPage,
+        collapse: Collapse::NeedsPteTable,
+        anon_vma_merge: AnonVmaMerge::Either,
+        mprotect_pte_dirty: MprotectPteDirty::PerBatch,
+        mprotect_pmd_dirty: MprotectPmdDirty::Kept,
+        mremap_range: MremapRange::ManyVmas,
+        large_folio_reuse: LargeFolioReuse::AllButLastPage,
         ..Self::LINUX_6_14
     };
 
@@ -480,10 +478,10 @@ impl Rules {
     /// Whether an anonymous mmap of `pages` pages without a hint is placed on a 2 MiB boundary (R5). If false, it is
     /// placed on a page boundary.
     pub fn map_is_pmd_aligned(&self, pages: u64) -> bool {
-        match self.map_alignment {
-            MapAlignment::Page => false,
-            MapAlignment::LongMaps => pages >= PMD_PAGES,
-            MapAlignment::WholePmds => pages > 0 && pages.is_multiple_of(PMD_PAGES),
+        match self.mmap_alignment {
+            MmapAlignment::Page => false,
+            MmapAlignment::PmdIfLarge => pages >= PMD_PAGES,
+            MmapAlignment::PmdIfMultiple => pages > 0 && pages.is_multiple_of(PMD_PAGES),
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::Kernel;
 use super::entry::{FolioPage, PmdEntry, Pte, PteTable};
 use super::lock::Locked;
-use super::rules::{DirtyOnSplit, WriteAfterProtect, ZerosOnSplit};
+use super::rules::{PmdSplitDirty, WriteAfterMprotect, ZeroFilledOnSplit};
 use super::span::{index_of, pages_of, pmd_of};
 
 impl Kernel {
@@ -22,7 +22,7 @@ impl Kernel {
             PmdEntry::HugeZero => None,
             _ => return,
         };
-        self.counters.entry_splits += 1;
+        self.counters.pmd_splits += 1;
         let Some(huge) = huge else {
             self.tables.replace(pmd, PmdEntry::Table(PteTable::filled_with(Pte::ZERO)));
             return;
@@ -40,8 +40,8 @@ impl Kernel {
             None => self.memory.get().folios.add(self.space, pages_of(pmd), huge.dirty || huge.page_dirty, huge.lazy),
         };
         let rules = &self.config.rules;
-        let dirty = huge.dirty && rules.dirty_on_split == DirtyOnSplit::Entries;
-        let is_exclusive = huge.folio.is_none() && rules.write_after_protect != WriteAfterProtect::Fault;
+        let dirty = huge.dirty && rules.pmd_split_dirty == PmdSplitDirty::Ptes;
+        let is_exclusive = huge.folio.is_none() && rules.write_after_mprotect != WriteAfterMprotect::Fault;
         let mut table = PteTable::filled_with(Pte::NONE);
         for index in 0..table.ptes.len() {
             let mut pte = Pte::folio_page(huge.is_nonzero(index), dirty, huge.protected && !is_exclusive);
@@ -64,7 +64,7 @@ impl Kernel {
             let mut pte = Pte::ZERO;
             // Locked pages are kept (R29).
             let is_locked = self.vmas.covering_ref(page).is_some_and(|vma| vma.flags.locked != Locked::No);
-            if folio_page.nonzero() || is_locked || self.config.rules.zeros_on_split == ZerosOnSplit::Keep {
+            if folio_page.nonzero() || is_locked || self.config.rules.zero_filled_on_split == ZeroFilledOnSplit::Keep {
                 pte = Pte::base(folio_page.nonzero(), false, folio.lazy);
                 if dirty {
                     pte.dirty_both(folio_page.dirty());

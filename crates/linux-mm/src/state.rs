@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::Kernel;
 use super::entry::{HugePage, PmdEntry, PteKind, PteTable};
-use super::rules::ForbiddenHuge;
+use super::rules::SmapsProtNoneHuge;
 use super::span::{PAGE_BYTES, PMD_PAGES, clip, index_of, is_whole_pmd, pages_of, pmd_of, pmds_touching};
 use super::vma::{Protection, Vma};
 
@@ -76,7 +76,8 @@ impl Kernel {
 
     fn left_out_of_smaps(&self) -> impl Iterator<Item = &HugePage> {
         let is_left_out = |vma: &Vma| {
-            self.config.rules.forbidden_huge == ForbiddenHuge::LeftOut && vma.flags.protection == Protection::None
+            self.config.rules.smaps_prot_none_huge == SmapsProtNoneHuge::Omitted
+                && vma.flags.protection == Protection::None
         };
         let forbidden = self.vmas.all().into_iter().filter(is_left_out);
         forbidden.flat_map(|vma| pmds_touching(&vma.pages())).filter_map(|pmd| match self.tables.entry(pmd) {

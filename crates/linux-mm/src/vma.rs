@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::config::ThpAdvice;
 use super::lock::Locked;
-use super::rules::AnonMerge;
+use super::rules::AnonVmaMerge;
 use super::span::{pages_of, pmd_of};
 
 /// The protection of a mapping.
@@ -82,10 +82,10 @@ impl Vma {
     }
 
     /// Whether this mapping can merge with an existing neighbour as far as their anon_vmas are concerned (R19).
-    pub fn anon_fits(&self, neighbour: &Vma, rule: AnonMerge) -> bool {
+    pub fn anon_fits(&self, neighbour: &Vma, rule: AnonVmaMerge) -> bool {
         match (neighbour.anon, self.anon) {
             (Some(theirs), Some(ours)) => theirs == ours,
-            (None, Some(_)) => rule == AnonMerge::Either && !self.inherited,
+            (None, Some(_)) => rule == AnonVmaMerge::Either && !self.inherited,
             (Some(_), None) => !neighbour.inherited,
             (None, None) => true,
         }

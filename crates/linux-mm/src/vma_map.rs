@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::lock::Locked;
-use super::rules::AnonMerge;
+use super::rules::AnonVmaMerge;
 use super::vma::{AnonId, Vma, VmaFlags, anon_compatible};
 
 /// The mappings by first page. They never overlap.
 #[derive(Debug)]
 pub(super) struct VmaMap {
-    rule: AnonMerge,
+    rule: AnonVmaMerge,
     by_start: BTreeMap<u64, Vma>,
     /// The mapping found last, because accesses come in runs. Cleared by every change.
     last_found: Option<Vma>,
@@ -18,7 +18,7 @@ pub(super) struct VmaMap {
 }
 
 impl VmaMap {
-    pub fn new(rule: AnonMerge) -> Self {
+    pub fn new(rule: AnonVmaMerge) -> Self {
         Self { rule, by_start: BTreeMap::new(), last_found: None, anon_count: 0 }
     }
 

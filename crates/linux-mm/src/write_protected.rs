@@ -3,7 +3,7 @@
 use super::Kernel;
 use super::entry::{Access, PmdEntry, PteKind};
 use super::outcome::{Install, InstallKind};
-use super::rules::LargeReuse;
+use super::rules::LargeFolioReuse;
 use super::span::{index_of, pmd_of};
 
 impl Kernel {
@@ -46,10 +46,10 @@ impl Kernel {
             (PteKind::FolioPage, ..) if table.ptes[index].is_exclusive() => true,
             (PteKind::FolioPage, Some(folio_page), _) => {
                 let folio = memory.folios.get(folio_page.folio);
-                let is_reused = match self.config.rules.large_reuse {
-                    LargeReuse::LastPage => folio.is_last_page(),
-                    LargeReuse::Never => false,
-                    LargeReuse::AllButLastPage => !folio.is_last_page(),
+                let is_reused = match self.config.rules.large_folio_reuse {
+                    LargeFolioReuse::LastPage => folio.is_last_page(),
+                    LargeFolioReuse::Never => false,
+                    LargeFolioReuse::AllButLastPage => !folio.is_last_page(),
                 };
                 !folio.is_shared() && is_reused
             }

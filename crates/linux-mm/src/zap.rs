@@ -4,12 +4,12 @@ use std::ops::Range;
 
 use super::Kernel;
 use super::entry::{PmdEntry, PteKind};
-use super::rules::EmptyTables;
+use super::rules::EmptyPteTables;
 use super::span::{clip, index_of, is_whole_pmd, pmds_touching};
 
 impl Kernel {
     /// Drops the pages of `part`, which is inside one mapping.
-    pub(super) fn zap(&mut self, part: &Range<u64>, empty_tables: EmptyTables) {
+    pub(super) fn zap(&mut self, part: &Range<u64>, empty_pte_tables: EmptyPteTables) {
         let pmds = pmds_touching(part);
         let mut from = pmds.start;
         while let Some(pmd) = self.tables.next_present(from, pmds.end) {
@@ -21,7 +21,7 @@ impl Kernel {
             } else {
                 self.split_entry(pmd);
                 self.zap_table(pmd, pages);
-                if whole && empty_tables == EmptyTables::Free {
+                if whole && empty_pte_tables == EmptyPteTables::Free {
                     self.tables.take(pmd);
                 }
             }
@@ -44,7 +44,7 @@ impl Kernel {
             if vma.flags.hugetlb {
                 self.release_hugetlb(&vma, &vma.pages());
             } else {
-                self.zap(&vma.pages(), EmptyTables::Keep);
+                self.zap(&vma.pages(), EmptyPteTables::Keep);
             }
         }
     }

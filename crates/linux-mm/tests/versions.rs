@@ -164,7 +164,7 @@ fn reservation_of_dropped_hugetlb_pages_by_version() {
     // A pool of one page: the second mapping gets it only if the first has no reservation left.
     let script: Script = "map 0 512 w H\nw 0 1 1\nadv DONTNEED 0 512\nmap 512 512 w H\n".parse().expect("a script");
     let results = KernelVersion::ALL.map(|version| {
-        let mut kernel = Kernel::with_arena(KernelConfig { hugetlb_pool: Some(1), ..config(version) }, 1 << 20);
+        let mut kernel = Kernel::with_arena(KernelConfig { hugetlb_pool_pages: Some(1), ..config(version) }, 1 << 20);
         let rets: Vec<i64> = script.steps.iter().map(|step| kernel.execute(&step.op, 1 << 20).ret).collect();
         (rets[2], rets[3])
     });

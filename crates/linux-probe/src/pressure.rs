@@ -22,7 +22,7 @@ pub fn fault_fallback_files() -> impl Iterator<Item = PathBuf> {
 }
 
 /// Pages scanned by reclaim and compaction so far.
-pub fn reclaim_scans() -> Option<u64> {
+pub fn reclaim_scanned_pages() -> Option<u64> {
     let vmstat = text("/proc/vmstat")?;
     Some(SCANS.iter().filter_map(|key| counted(&vmstat, key)).sum())
 }

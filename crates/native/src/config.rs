@@ -80,6 +80,10 @@ pub enum WordError {
 impl std::fmt::Display for ConfigError<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            ConfigError::Word(word, WordError::Value(why)) => {
+                let (flag, value) = word.split_once('=').unwrap_or((word, ""));
+                write!(f, "invalid value '{value}' for '{flag}': {why}")
+            }
             ConfigError::Word(word, why) => write!(f, "{word}: {why}"),
             ConfigError::Policy(why) => why.fmt(f),
             ConfigError::Misaligned => f.write_str(

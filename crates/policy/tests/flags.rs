@@ -48,7 +48,7 @@ fn every_flag_refuses_invalid_values() {
     let huge = Flag::find("huge").unwrap();
     assert_eq!(huge.set(&mut Policy::default(), "mthp-2M"), Err(ValueError::HugePageSize));
     let why = huge.set(&mut Policy::default(), "tph").unwrap_err().to_string();
-    assert!(why.starts_with("is not one of never, thp, mthp-16K, "), "{why}");
+    assert!(why.starts_with("expected one of never, thp, mthp-16K, "), "{why}");
 }
 
 #[test]

@@ -300,7 +300,7 @@ fn finish(
     if is_loaded {
         object.keep();
     }
-    Ok(RecordReport { object_left: left, ..report })
+    Ok(RecordReport { preload_object_kept: left, ..report })
 }
 
 /// Converts a session whose recorder was killed; the traces are written where the recorder would have written them.
@@ -327,7 +327,7 @@ fn recover_session(session: Session) -> Result<RecordReport, RecordError> {
     let object = session.info.object.clone();
     let report = collect(session, None, ConversionInputs::default())?;
     let left = object::remove_left_behind(&object).then_some(object);
-    Ok(RecordReport { object_left: left, ..report })
+    Ok(RecordReport { preload_object_kept: left, ..report })
 }
 
 /// Writes the traces and removes the session. The session is kept if a trace cannot be written.
@@ -346,7 +346,7 @@ fn collect(session: Session, exit: Option<Exit>, work: ConversionInputs) -> Resu
         }
         Ok(report) if !report.damaged.is_empty() => {
             session.remove_ahead();
-            Ok(RecordReport { session_left: Some(session.dir), ..report })
+            Ok(RecordReport { session_kept: Some(session.dir), ..report })
         }
         Ok(report) => {
             session.remove()?;

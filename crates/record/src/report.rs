@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use hksim_trace::event::Access;
 use hksim_trace::header::Quality;
+use hksim_trace::result_names::QualityNames;
 use serde::Serialize;
 
 use crate::control::EndReason;
@@ -29,14 +30,9 @@ impl Exit {
     }
 }
 
-/// Version of the report's JSON schema.
-pub(crate) const SCHEMA: u32 = 1;
-
 /// A recording: one trace per process image.
 #[derive(Clone, Debug, Serialize)]
 pub struct RecordReport {
-    /// Version of this report's JSON schema, from 1.
-    pub schema: u32,
     /// How the program ended; `None` for a session recovered without its recorder.
     pub exit: Option<Exit>,
     /// The traces written. The program's own is first, under the output's name; those of other processes follow in the
@@ -45,36 +41,36 @@ pub struct RecordReport {
     /// Processes that started but could not be recorded (no space for their log).
     pub unrecorded_pids: Vec<u32>,
     /// Number of these, including those that could not even create a file (another user's).
-    pub unrecorded: u32,
+    pub unrecorded_processes: u32,
     /// Damaged logs; their processes have no trace. The session is kept.
     pub damaged: Vec<DamagedLog>,
     /// Processes left out because the recording was limited to others.
-    pub left_out: u32,
+    pub excluded_processes: u32,
     /// Processes that installed a system-call filter. Programs that they execute afterwards are not recorded, nor are
     /// forked children if the filter forbids creating files.
-    pub filtered: u32,
+    pub seccomp_processes: u32,
     /// Images whose executable defines `malloc` itself, so that none of their calls was recorded.
-    pub own_malloc: Vec<UnseenImage>,
+    pub static_malloc: Vec<UnseenImage>,
     /// Images whose allocator may have served C++'s operators unseen (see [`crate::Operators`]).
     pub unseen_operators: Vec<UnseenImage>,
     /// Allocators' own functions that the program calls or contains and the recorder does not see; empty for a
     /// recovered session.
     pub unseen_calls: Vec<&'static str>,
     /// Why the recording ended before the program, if it did.
-    pub ended: Option<EndReason>,
+    pub end_reason: Option<EndReason>,
     /// Seconds from the start of the program to the end of its recording; `None` for a recovered session.
     pub recorded_s: Option<f64>,
     /// Events converted while the program ran.
-    pub events_ahead: u64,
+    pub events_converted_live: u64,
     /// Seconds spent on writing the traces at the end.
     pub converted_s: f64,
     /// The preloaded object, kept because processes still run that load it again when they execute another program. A
     /// later recording removes it after they have ended.
-    pub object_left: Option<PathBuf>,
+    pub preload_object_kept: Option<PathBuf>,
     /// The session's directory, kept because a log in it is damaged.
-    pub session_left: Option<PathBuf>,
+    pub session_kept: Option<PathBuf>,
     /// Bytes of log per event, before conversion; 0 without events.
-    pub spool_bytes_per_event: f64,
+    pub log_bytes_per_event: f64,
 }
 
 /// A log that cannot be read.
@@ -127,6 +123,7 @@ pub struct RecordedTrace {
     /// From the start of the image to its last event, in nanoseconds.
     pub duration_ns: u64,
     /// What was lost, guessed or repaired.
+    #[serde(serialize_with = "QualityNames::serialize")]
     pub quality: Quality,
     /// The program's accesses to its blocks, where they were recorded.
     pub touches: Option<Touches>,

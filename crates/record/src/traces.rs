@@ -21,7 +21,7 @@ use crate::event_log::ORIGIN_FORK;
 use crate::in_use;
 use crate::log_reader::{Facts, LogReader};
 use crate::naming;
-use crate::report::{DamagedLog, Exit, RecordReport, RecordedTrace, SCHEMA, UnseenImage};
+use crate::report::{DamagedLog, Exit, RecordReport, RecordedTrace, UnseenImage};
 use crate::session::{LogFile, Session};
 use crate::touch_full::Merging;
 
@@ -93,7 +93,7 @@ pub fn why_none(session: &Session, report: &RecordReport) -> Result<&'static str
     let was_started = !began_stopped || control_log.iter().any(|entry| entry.event == ControlEvent::Start);
     Ok(if !report.damaged.is_empty() {
         DAMAGED
-    } else if session.logs()?.is_empty() && report.left_out > 0 {
+    } else if session.logs()?.is_empty() && report.excluded_processes > 0 {
         LEFT_OUT
     } else if session.logs()?.is_empty() {
         NOT_LOADED
@@ -152,24 +152,23 @@ pub fn write_all(session: &Session, exit: Option<Exit>, work: ConversionInputs) 
     });
     let page = session.control.page()?;
     Ok(RecordReport {
-        schema: SCHEMA,
         exit,
         traces,
-        unrecorded: page.unrecorded.max(unrecorded_pids.len() as u32),
+        unrecorded_processes: page.unrecorded.max(unrecorded_pids.len() as u32),
         unrecorded_pids,
         damaged,
-        left_out: page.left_out,
-        filtered: page.filtered,
-        own_malloc,
+        excluded_processes: page.left_out,
+        seccomp_processes: page.filtered,
+        static_malloc: own_malloc,
         unseen_operators,
         unseen_calls: Vec::new(),
-        ended,
+        end_reason: ended,
         recorded_s: None,
-        events_ahead,
+        events_converted_live: events_ahead,
         converted_s: began.elapsed().as_secs_f64(),
-        object_left: None,
-        session_left: None,
-        spool_bytes_per_event: if events_of_bytes == 0 { 0.0 } else { bytes as f64 / events_of_bytes as f64 },
+        preload_object_kept: None,
+        session_kept: None,
+        log_bytes_per_event: if events_of_bytes == 0 { 0.0 } else { bytes as f64 / events_of_bytes as f64 },
     })
 }
 

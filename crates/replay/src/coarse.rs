@@ -87,10 +87,10 @@ pub(crate) fn measured(
         traps,
         os_calls: Some(coarse.heap.allocator().mem.os().calls()),
         os_calls_failed: Some(coarse.heap.allocator().mem.os().failed()),
-        fell_back: Some(Fallbacks::of(coarse.heap.allocator().mem.pool())),
+        fallbacks: Some(Fallbacks::of(coarse.heap.allocator().mem.pool())),
         events: driven.events,
-        failed: coarse.heap.failed(),
-        placement: Some(format!("{:016x}", coarse.heap.placement())),
+        requests_failed: coarse.heap.failed(),
+        placement_digest: Some(format!("{:016x}", coarse.heap.placement())),
         skipped,
         ..Replayed::default()
     };

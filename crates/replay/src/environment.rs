@@ -5,7 +5,7 @@ use std::fs;
 use serde::{Deserialize, Serialize};
 
 use hksim_linux_probe::damon;
-use hksim_linux_probe::pressure::{reclaim_scans, thp_fallbacks};
+use hksim_linux_probe::pressure::{reclaim_scanned_pages, thp_fallbacks};
 use hksim_linux_probe::sysfs::{THP, choice, khugepaged_collapses, number, text};
 use hksim_linux_probe::traps::TrapCounter;
 
@@ -13,7 +13,7 @@ use hksim_linux_probe::traps::TrapCounter;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
     /// Kernel release.
-    pub kernel: Option<String>,
+    pub kernel_release: Option<String>,
     /// `transparent_hugepage/enabled`.
     pub thp_enabled: Option<String>,
     /// `transparent_hugepage/defrag`.
@@ -34,7 +34,7 @@ pub struct Environment {
     pub thp_fallbacks: Option<u64>,
     /// Pages that reclaim and compaction scanned during the replay, on the whole machine. A fault on a page that is being
     /// moved is taken twice.
-    pub reclaim_scans: Option<u64>,
+    pub reclaim_scanned_pages: Option<u64>,
     /// Processor time of DAMON during the replay in nanoseconds, on the whole machine. It causes faults to be taken twice
     /// ([`damon`]).
     pub damon_ns: Option<u64>,
@@ -62,7 +62,7 @@ impl Environment {
             Some(line.split_once(':')?.1.trim().to_string())
         };
         Environment {
-            kernel: text("/proc/sys/kernel/osrelease"),
+            kernel_release: text("/proc/sys/kernel/osrelease"),
             thp_enabled: choice(&format!("{THP}/enabled")),
             thp_defrag: choice(&format!("{THP}/defrag")),
             mthp_enabled: mthp_enabled(),
@@ -72,7 +72,7 @@ impl Environment {
             memcg_max: memcg_max(),
             khugepaged_collapses: khugepaged_collapses(),
             thp_fallbacks: thp_fallbacks(),
-            reclaim_scans: reclaim_scans(),
+            reclaim_scanned_pages: reclaim_scanned_pages(),
             damon_ns: damon::run_ns(),
             nr_hugepages: number("/proc/sys/vm/nr_hugepages"),
             max_map_count: number("/proc/sys/vm/max_map_count"),
@@ -116,7 +116,7 @@ impl Environment {
         self.modes_changed = now.changed_since(&self);
         self.khugepaged_collapses = since(now.khugepaged_collapses, self.khugepaged_collapses);
         self.thp_fallbacks = since(now.thp_fallbacks, self.thp_fallbacks);
-        self.reclaim_scans = since(now.reclaim_scans, self.reclaim_scans);
+        self.reclaim_scanned_pages = since(now.reclaim_scanned_pages, self.reclaim_scanned_pages);
         self.damon_ns = since(now.damon_ns, self.damon_ns).map(|ns| ns.max(current_slice_ns));
         self
     }

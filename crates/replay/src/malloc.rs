@@ -102,7 +102,7 @@ impl MallocRun<'_> {
             faults: Some(faults),
             traps,
             events: driven.events,
-            failed: driver.failed,
+            requests_failed: driver.failed,
             skipped,
             ..Replayed::default()
         };

@@ -64,15 +64,15 @@ pub(crate) struct Observer {
     modes: ModeFiles,
     modes_before: u64,
     /// Marks at which a mode or limit of the machine differed from the start.
-    modes_moved: u64,
-    vmas_elsewhere: Option<u64>,
+    marks_modes_changed: u64,
+    vmas_outside_heap: Option<u64>,
     status: ProcText,
     folios: Folios,
     /// Populating calls with fewer faults than pages and unknown folios.
     folios_unknown: u64,
     /// 1 for each frame of the reservation in which hugetlb pages are mapped.
     hugetlb: Resident<u8>,
-    page_table_bytes_before: u64,
+    page_table_bytes_start: u64,
     /// The page frames shared at the last fork, if any.
     fork_frames: Option<ForkFrames>,
     split_folios: SplitFolios,
@@ -104,11 +104,11 @@ impl Observer {
             smaps: ProcText::open("/proc/self/smaps")?,
             modes: ModeFiles::open(),
             modes_before: 0,
-            modes_moved: 0,
-            vmas_elsewhere: None,
+            marks_modes_changed: 0,
+            vmas_outside_heap: None,
             status: ProcText::open("/proc/self/status")?,
             hugetlb: Resident::zeroed(frames)?,
-            page_table_bytes_before: 0,
+            page_table_bytes_start: 0,
             fork_frames: None,
             folios: Folios::new(),
             folios_unknown: 0,
@@ -128,17 +128,17 @@ impl Observer {
         let ours = self.note_vmas();
         // The vsyscall page in the kernel's half is listed, but is not a mapping of the process.
         let all = self.maps.maps_where(|map| map.start < 1 << 63);
-        self.vmas_elsewhere = all.map(|all| all.saturating_sub(ours));
+        self.vmas_outside_heap = all.map(|all| all.saturating_sub(ours));
     }
 
     /// Mappings of the process outside the allocator. Their number is constant during the measurement.
-    pub(crate) fn vmas_elsewhere(&self) -> Option<u64> {
-        self.vmas_elsewhere
+    pub(crate) fn vmas_outside_heap(&self) -> Option<u64> {
+        self.vmas_outside_heap
     }
 
     /// Marks at which the machine's modes differed from the start.
-    pub(crate) fn modes_moved(&self) -> u64 {
-        self.modes_moved
+    pub(crate) fn marks_modes_changed(&self) -> u64 {
+        self.marks_modes_changed
     }
 
     /// Notes a mapping at an address that the kernel chose.
@@ -350,8 +350,8 @@ impl Observer {
     }
 
     /// Page tables of the process when the window began.
-    pub(crate) fn page_table_bytes_before(&self) -> u64 {
-        self.page_table_bytes_before
+    pub(crate) fn page_table_bytes_start(&self) -> u64 {
+        self.page_table_bytes_start
     }
 
     fn lazy_free_bytes(&mut self) -> Option<u64> {
@@ -363,7 +363,7 @@ impl Observer {
     }
 
     fn note_page_tables(&mut self) -> u64 {
-        let own = self.page_table_bytes_before + self.own.page_table_bytes;
+        let own = self.page_table_bytes_start + self.own.page_table_bytes;
         let bytes = self.page_tables().saturating_sub(own);
         self.peaks.page_table_bytes = self.peaks.page_table_bytes.max(bytes);
         bytes
@@ -400,14 +400,14 @@ impl Observer {
             }
         }
         let (vmas, page_table_bytes) = (self.note_vmas(), self.note_page_tables());
-        self.modes_moved += u64::from(self.modes.digest() != self.modes_before);
+        self.marks_modes_changed += u64::from(self.modes.digest() != self.modes_before);
         Mark {
-            events,
+            event: events,
             rss_bytes: Some(rss_bytes),
             vmas: Some(vmas),
             page_table_bytes: Some(page_table_bytes),
             lazy_free_bytes: self.lazy_free_bytes(),
-            discrepancies,
+            inconsistent_pages: discrepancies,
             pages: Default::default(),
         }
     }
@@ -485,7 +485,7 @@ impl WindowObserver for Observer {
         // For the kernel, pages of an unfinished batch have another owner, and a batch ends only on its own processor.
         hksim_linux_probe::processor::pin_to_current_processor();
         self.modes_before = self.modes.digest();
-        self.page_table_bytes_before = self.page_tables();
+        self.page_table_bytes_start = self.page_tables();
         self.traps.iter().for_each(|traps| traps.counter().enable());
     }
 

@@ -95,7 +95,7 @@ impl WindowObserver for ProcessMemory {
     fn mark(&mut self, events: u64) -> Mark {
         let growth = self.growth();
         Mark {
-            events,
+            event: events,
             rss_bytes: Some(growth.rss_bytes),
             vmas: Some(growth.vmas),
             page_table_bytes: Some(growth.page_table_bytes),

@@ -43,7 +43,7 @@ impl Control {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Mark {
     /// Events before it.
-    pub events: u64,
+    pub event: u64,
     /// Resident bytes.
     pub rss_bytes: Option<u64>,
     /// VMAs inside the reservation.
@@ -53,7 +53,7 @@ pub struct Mark {
     /// Bytes that the kernel may drop: given up by `MADV_FREE` and not written since (smaps `LazyFree`).
     pub lazy_free_bytes: Option<u64>,
     /// Pages on which a scan of the whole reservation contradicts the observation call by call.
-    pub discrepancies: u64,
+    pub inconsistent_pages: u64,
     /// Every present page of the reservation. Not part of the JSON.
     #[serde(skip)]
     pub pages: PageSet,
@@ -96,23 +96,23 @@ pub struct Replayed {
     /// Peak bytes in hugetlb pages.
     pub hugetlb_bytes_peak: Option<u64>,
     /// Huge pages at the end.
-    pub thp_end: Option<u64>,
+    pub huge_pages_end: Option<u64>,
     /// Peak number of VMAs inside the reservation.
     pub vmas_peak: Option<u64>,
     /// Peak page-table memory beyond that at the start of the window.
     pub page_table_bytes_peak: Option<u64>,
     /// Mappings of the process outside the allocator's memory, which count towards `max_map_count`.
-    pub vmas_elsewhere: Option<u64>,
+    pub vmas_outside_heap: Option<u64>,
     /// Marks at which a huge-page mode or a limit of the machine differed from the start of the run.
-    pub modes_moved: Option<u64>,
+    pub marks_modes_changed: Option<u64>,
     /// Page-table memory of the process before the window. Separate mappings of SuperSlabs may use the same tables.
-    pub page_table_bytes_before: Option<u64>,
+    pub page_table_bytes_start: Option<u64>,
     /// System calls of the allocator.
     pub os_calls: Option<OsCalls>,
     /// System calls of the allocator that the kernel refused.
     pub os_calls_failed: Option<u64>,
     /// SuperSlabs that hugetlb refused, by fallback.
-    pub fell_back: Option<Fallbacks>,
+    pub fallbacks: Option<Fallbacks>,
     /// Allocator calls per second of driving time, without reading the trace.
     pub ops_per_s: Option<f64>,
     /// User seconds of the timed window.
@@ -122,9 +122,9 @@ pub struct Replayed {
     /// Events driven.
     pub events: u64,
     /// Requests that the allocator refused.
-    pub failed: u64,
+    pub requests_failed: u64,
     /// Digest of all placements, in hex.
-    pub placement: Option<String>,
+    pub placement_digest: Option<String>,
     /// The run without a heap.
     pub control: Control,
     /// Page changes that match no rule (0 in a sound measurement).
@@ -148,12 +148,12 @@ impl Replayed {
         self.rss_bytes_peak = Some(observer.peaks.rss_bytes);
         self.rss_bytes_end = Some(counts.resident_bytes());
         self.hugetlb_bytes_peak = Some(observer.peaks.hugetlb_bytes);
-        self.thp_end = Some(counts.pages(PageState::Thp) * PAGE_BYTES / HUGE_PAGE_BYTES);
+        self.huge_pages_end = Some(counts.pages(PageState::Thp) * PAGE_BYTES / HUGE_PAGE_BYTES);
         self.vmas_peak = Some(observer.peaks.vmas);
         self.page_table_bytes_peak = Some(observer.peaks.page_table_bytes);
-        self.vmas_elsewhere = observer.vmas_elsewhere();
-        self.modes_moved = Some(observer.modes_moved());
-        self.page_table_bytes_before = Some(observer.page_table_bytes_before());
+        self.vmas_outside_heap = observer.vmas_outside_heap();
+        self.marks_modes_changed = Some(observer.marks_modes_changed());
+        self.page_table_bytes_start = Some(observer.page_table_bytes_start());
     }
 
     /// Copies the figures of an observed process.

@@ -13,9 +13,9 @@ use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
 use crate::addresses::{AddressLabel, AddressProvider, Addresses};
 use crate::forks::{ForkReport, Forks};
 use crate::observer::{AccountingObserver, Cause, MemoryObserver, Touch};
+use crate::page_operations::{PageOperations, Present};
 use crate::range_set::RangeSet;
 use crate::report::MemoryPolicyLabel;
-use crate::work::{KernelWork, Present};
 pub use by_reason::ByReason;
 use hksim_linux_mm::{
     self as kernel, Access, Content, Install, InstallKind, InstallRun, Kernel, MapFlags, PAGE_BYTES, PMD_PAGES,
@@ -57,7 +57,7 @@ pub struct Accounting {
     os_calls: OsCalls,
     os_calls_failed: u64,
     peaks: Peaks,
-    work: KernelWork,
+    work: PageOperations,
     /// Events since the last install by an access.
     events_since_install: u64,
     forks: Forks,
@@ -80,7 +80,7 @@ impl Accounting {
             os_calls: OsCalls::default(),
             os_calls_failed: 0,
             peaks: Peaks::default(),
-            work: KernelWork::default(),
+            work: PageOperations::default(),
             events_since_install: 0,
             forks: Forks::default(),
             purged: RangeSet::default(),
@@ -103,7 +103,7 @@ impl Accounting {
 
     /// Where the addresses of mmaps without a hint came from; `None` if there were none.
     pub fn addresses(&self) -> Option<AddressLabel> {
-        Some(self.provider.label()).filter(|label| label.maps > 0)
+        Some(self.provider.label()).filter(|label| label.mmaps > 0)
     }
 
     /// The kernel.
@@ -146,7 +146,7 @@ impl Accounting {
     }
 
     /// The kernel's work besides installs.
-    pub fn work(&self) -> KernelWork {
+    pub fn work(&self) -> PageOperations {
         self.work
     }
 
@@ -187,14 +187,14 @@ impl Accounting {
         let after = *self.kernel.counters();
         let may_copy = self.forks.has_child() && after.pages_kept_from_children == before.pages_kept_from_children;
         self.forks.charged(|report| {
-            report.reuses += after.reuses - before.reuses;
+            report.cow_reuses += after.reuses - before.reuses;
             if was_present
                 && may_copy
                 && let Some(install) = installed
             {
-                report.copies += 1;
+                report.cow_copies += 1;
                 report.copied_bytes += install.pages * PAGE_BYTES;
-                report.split_huge += after.entry_splits - before.entry_splits;
+                report.pmd_splits += after.pmd_splits - before.pmd_splits;
             }
         });
     }
@@ -223,10 +223,10 @@ impl Accounting {
         let reason = match by {
             InstalledBy::Populate => &mut reasons.populated,
             InstalledBy::Collapse => &mut reasons.collapsed,
-            InstalledBy::CopyOnWrite => &mut reasons.copied_after_fork,
-            InstalledBy::Touch(_) if upgrades => &mut reasons.zero_then_write,
+            InstalledBy::CopyOnWrite => &mut reasons.cow_after_fork,
+            InstalledBy::Touch(_) if upgrades => &mut reasons.write_after_zero_page,
             InstalledBy::Touch(_) if run.pages < PMD_PAGES && self.once_huge.contains(pmd) => {
-                &mut reasons.hole_after_split
+                &mut reasons.refault_after_split
             }
             InstalledBy::Touch(_) if refaults => &mut reasons.refault_after_purge,
             InstalledBy::Touch(cause) => reasons.of(cause),
@@ -237,7 +237,7 @@ impl Accounting {
         }
         match run.kind {
             InstallKind::Thp => self.once_huge.insert(pmd..pages.end.div_ceil(PMD_PAGES)),
-            InstallKind::Mthp => self.work.folio_pages += run.pages,
+            InstallKind::Mthp => self.work.mthp_pages += run.pages,
             _ => {}
         }
     }
@@ -270,7 +270,8 @@ impl Accounting {
         if let Some(install) = installed {
             self.note_spacing(install.kind, 1);
             if install.pages < PMD_PAGES {
-                self.work.page_tables += self.kernel.page_table_bytes().saturating_sub(tables_bytes) / PAGE_BYTES;
+                self.work.page_tables_allocated +=
+                    self.kernel.page_table_bytes().saturating_sub(tables_bytes) / PAGE_BYTES;
             }
             let run =
                 InstallRun { kind: install.kind, first_page: install.first_page, pages: install.pages, installs: 1 };
@@ -288,8 +289,10 @@ impl Accounting {
     /// Records the spacing to the previous install. Of several simultaneous installs, all but the first have spacing 0.
     fn note_spacing(&mut self, kind: InstallKind, installs: u64) {
         let spacing = match kind {
-            InstallKind::Thp | InstallKind::Hugetlb => &mut self.work.huge_gaps,
-            InstallKind::Base4k | InstallKind::Mthp | InstallKind::Zero | InstallKind::Cow => &mut self.work.gaps,
+            InstallKind::Thp | InstallKind::Hugetlb => &mut self.work.huge_fault_spacing,
+            InstallKind::Base4k | InstallKind::Mthp | InstallKind::Zero | InstallKind::Cow => {
+                &mut self.work.fault_spacing
+            }
         };
         (0..installs).for_each(|_| spacing.add(mem::take(&mut self.events_since_install)));
     }
@@ -320,7 +323,7 @@ impl Accounting {
         }
         for run in installs {
             match (by, run.kind) {
-                (InstalledBy::Collapse, _) => self.work.collapsed_blocks += run.installs,
+                (InstalledBy::Collapse, _) => self.work.collapsed_pmds += run.installs,
                 (InstalledBy::Populate, InstallKind::Base4k) => self.work.populated_pages += run.installs,
                 (InstalledBy::Populate, InstallKind::Thp | InstallKind::Hugetlb) => {
                     self.note_spacing(run.kind, run.installs);
@@ -424,7 +427,7 @@ impl MemoryObserver for Accounting {
     fn trim(&mut self, pages: Range<u64>) -> Result<(), Errno> {
         let populated = self.installed_in(pages.clone());
         self.by_reason.populated -= populated;
-        self.by_reason.trimmed += populated;
+        self.by_reason.alignment_excess += populated;
         self.os_calls.munmap += 1;
         self.work.unmapped(self.present(&pages));
         let result = self.kernel.unmap(pages);
@@ -502,7 +505,7 @@ impl AccountingObserver for Accounting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::work::Refaults;
+    use crate::page_operations::Refaults;
     use hksim_linux_mm::KernelConfig;
 
     const PMD: u64 = 1 << 20;
@@ -535,7 +538,7 @@ mod tests {
         let refaults = accounting.work().refaults;
         let totals = |of: [Refaults; 5]| of.map(|refaults| refaults.total());
         assert_eq!(
-            totals([refaults.pages, refaults.populated, refaults.folios, refaults.huge, refaults.pool]),
+            totals([refaults.base_4k, refaults.base_4k_populated, refaults.mthp, refaults.thp, refaults.hugetlb]),
             [6, 6, 0, 1, 1]
         );
         // A page copied after a fork was never returned to the kernel, and a populating call did not install it.
@@ -548,19 +551,19 @@ mod tests {
     #[test]
     fn a_child_loses_pages_of_an_empty_pool_to_its_parent() {
         let mut accounting =
-            Accounting::new(Kernel::new(KernelConfig { hugetlb_pool: Some(3), ..KernelConfig::default() }));
+            Accounting::new(Kernel::new(KernelConfig { hugetlb_pool_pages: Some(3), ..KernelConfig::default() }));
         let pool = PMD * PMD_PAGES..(PMD + 2) * PMD_PAGES;
         assert_eq!(accounting.map(pool.clone(), Mapping::Hugetlb), Ok(()));
         write(&mut accounting, pool.clone());
         accounting.fork(0, std::slice::from_ref(&pool));
         // One page is free for a copy; the child must release the other one.
         write(&mut accounting, pool.clone());
-        assert_eq!((accounting.forks()[0].copies, accounting.kernel().hugetlb_pages()), (1, 2));
+        assert_eq!((accounting.forks()[0].cow_copies, accounting.kernel().hugetlb_pages()), (1, 2));
         assert_eq!(accounting.kernel().counters().pages_kept_from_children, 1);
         accounting.child_exits(0, 1);
         accounting.fork(1, std::slice::from_ref(&pool));
         write(&mut accounting, pool);
-        assert_eq!(accounting.forks()[1].copies, 1, "the first child's page is back in the pool");
+        assert_eq!(accounting.forks()[1].cow_copies, 1, "the first child's page is back in the pool");
     }
 
     #[test]
@@ -570,8 +573,8 @@ mod tests {
         assert_eq!(accounting.map(pages.clone(), Mapping::Plain), Ok(()));
         write(&mut accounting, pages.clone());
         assert_eq!(accounting.advise(pages.start..pages.start + 3, Advice::Free), Ok(()));
-        assert_eq!(accounting.work().freed_again_pages, 0);
+        assert_eq!(accounting.work().madv_free_repeated_pages, 0);
         assert_eq!(accounting.advise(pages, Advice::Free), Ok(()));
-        assert_eq!((accounting.work().freed_pages, accounting.work().freed_again_pages), (11, 3));
+        assert_eq!((accounting.work().madv_free_pages, accounting.work().madv_free_repeated_pages), (11, 3));
     }
 }

@@ -29,9 +29,9 @@ pub struct AddressLabel {
     /// The source.
     pub source: AddressSource,
     /// Number of mmaps without a hint.
-    pub maps: u64,
+    pub mmaps: u64,
     /// Of those, mmaps without a given address, for which the model was used.
-    pub not_given: u64,
+    pub modelled_mmaps: u64,
 }
 
 /// See [`Addresses`].
@@ -84,6 +84,6 @@ impl AddressProvider {
             Addresses::Modelled { .. } => AddressSource::Modelled,
             Addresses::Given(_) => AddressSource::Given,
         };
-        AddressLabel { source, maps: self.maps, not_given: self.not_given }
+        AddressLabel { source, mmaps: self.maps, modelled_mmaps: self.not_given }
     }
 }

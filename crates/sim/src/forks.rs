@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::accounting::Accounting;
 use crate::observer::{AccountingObserver, Cause, MemoryObserver, Touch};
-use crate::work::Present;
+use crate::page_operations::Present;
 use hksim_linux_mm::{Content, Kernel};
 
 /// One fork.
@@ -22,19 +22,19 @@ pub struct ForkReport {
     /// Shared pages mapped by PTEs.
     pub shared_pages: u64,
     /// Shared huge pages.
-    pub shared_huge: u64,
+    pub shared_huge_pages: u64,
     /// Shared hugetlb pages.
-    pub shared_hugetlb: u64,
+    pub shared_hugetlb_pages: u64,
     /// Bytes of page tables copied for the child.
     pub page_table_bytes: u64,
     /// Writes that copied a page. With several children alive, they are counted for the one forked last.
-    pub copies: u64,
+    pub cow_copies: u64,
     /// Bytes copied: the extra memory used while the child lives.
     pub copied_bytes: u64,
     /// Huge pages split by these writes.
-    pub split_huge: u64,
+    pub pmd_splits: u64,
     /// Faults that copied nothing, because the child had exited.
-    pub reuses: u64,
+    pub cow_reuses: u64,
 }
 
 /// The living children, and all forks so far.
@@ -61,8 +61,8 @@ impl Forks {
         self.reports.push(ForkReport {
             from_event: event,
             shared_pages: shared.pages,
-            shared_huge: shared.huge,
-            shared_hugetlb: shared.hugetlb,
+            shared_huge_pages: shared.huge,
+            shared_hugetlb_pages: shared.hugetlb,
             page_table_bytes: child.page_table_bytes(),
             ..ForkReport::default()
         });

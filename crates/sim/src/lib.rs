@@ -13,6 +13,7 @@ pub mod addresses;
 pub mod forks;
 pub mod memory;
 pub mod observer;
+pub mod page_operations;
 pub mod placement;
 mod range_set;
 pub mod reach;
@@ -20,7 +21,6 @@ pub mod report;
 pub mod simulate;
 pub mod sweep;
 pub mod tlb;
-pub mod work;
 
 pub use addresses::Addresses;
 pub use report::SimReport;

@@ -10,7 +10,7 @@ use hksim_policy::Errno;
 use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
 
 use crate::accounting::Accounting;
-use crate::reach::TlbMisses;
+use crate::reach::TlbLookups;
 use hksim_linux_mm::Content;
 
 /// The cause of a page touch. Installs are attributed to it.
@@ -21,7 +21,7 @@ pub enum Cause {
     /// A block header was read or written.
     Header,
     /// A free-list link was written.
-    Link,
+    FreeList,
     /// SuperSlab, heap or arena metadata was written.
     Metadata,
     /// calloc zeroed a block.
@@ -97,7 +97,7 @@ pub trait AccountingObserver: MemoryObserver {
     fn accounting_mut(&mut self) -> &mut Accounting;
 
     /// TLB hits and misses, if it models a TLB.
-    fn misses(&self) -> Option<TlbMisses> {
+    fn misses(&self) -> Option<TlbLookups> {
         None
     }
 }

@@ -20,10 +20,10 @@ pub struct TlbReport {
     pub reach: Vec<ReachSample>,
     /// Hits and misses; absent unless the trace has every access of the program.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub misses: Option<TlbMisses>,
+    pub lookups: Option<TlbLookups>,
     /// Why misses are absent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub misses_skipped: Option<&'static str>,
+    pub lookups_skipped: Option<&'static str>,
 }
 
 /// The live set at one point, and how much of it the TLB can map.
@@ -43,7 +43,7 @@ pub struct ReachSample {
 
 /// Hits and misses by source. A touch counts one access per page, because immediate repetitions hit anyway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct TlbMisses {
+pub struct TlbLookups {
     /// Accesses by the application.
     pub application: HitCounts,
     /// Accesses by the allocator: links, headers, metadata, zeroing, copying.
@@ -69,7 +69,11 @@ impl TlbObserver {
 }
 
 fn less(all: HitCounts, part: HitCounts) -> HitCounts {
-    HitCounts { l1: all.l1 - part.l1, l2: all.l2 - part.l2, misses: all.misses - part.misses }
+    HitCounts {
+        l1_hits: all.l1_hits - part.l1_hits,
+        l2_hits: all.l2_hits - part.l2_hits,
+        misses: all.misses - part.misses,
+    }
 }
 
 fn page_size(kernel: &Kernel, page: u64) -> PageSize {
@@ -88,9 +92,9 @@ impl AccountingObserver for TlbObserver {
         &mut self.accounting
     }
 
-    fn misses(&self) -> Option<TlbMisses> {
+    fn misses(&self) -> Option<TlbLookups> {
         let allocator = less(self.tlb.counts(), self.application);
-        Some(TlbMisses { application: self.application, allocator })
+        Some(TlbLookups { application: self.application, allocator })
     }
 }
 
@@ -109,8 +113,8 @@ impl MemoryObserver for TlbObserver {
         }
         if cause == Cause::Application {
             let now = less(self.tlb.counts(), before);
-            self.application.l1 += now.l1;
-            self.application.l2 += now.l2;
+            self.application.l1_hits += now.l1_hits;
+            self.application.l2_hits += now.l2_hits;
             self.application.misses += now.misses;
         }
     }

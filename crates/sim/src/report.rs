@@ -11,12 +11,12 @@ use serde::Serialize;
 use crate::accounting::ByReason;
 use crate::addresses::AddressLabel;
 use crate::forks::ForkReport;
+use crate::page_operations::PageOperations;
 use crate::reach::TlbReport;
-use crate::work::KernelWork;
 use hksim_linux_mm::{KernelConfig, KhugepagedBound};
 
 /// Schema version of every JSON result; raised when a field is renamed or removed.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// The version of hksim that produced a result.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -31,7 +31,7 @@ pub struct TraceLabel {
     /// The origin of the events. For a generated trace, everything needed to generate it again.
     pub origin: Origin,
     /// How its touches were obtained.
-    pub knowledge: TouchKnowledge,
+    pub touch_source: TouchKnowledge,
     /// Whether its times were measured.
     pub clock: Clock,
     /// Whether the trace is complete, not truncated.
@@ -43,7 +43,7 @@ impl TraceLabel {
     pub fn of(file: Option<String>, source: &dyn EventSource) -> TraceLabel {
         let Header { origin, touch, clock, .. } = source.header().clone();
         let checksum = source.checksum().map(|crc| format!("{crc:08x}"));
-        TraceLabel { file, checksum, origin, knowledge: touch, clock, complete: source.summary().complete }
+        TraceLabel { file, checksum, origin, touch_source: touch, clock, complete: source.summary().complete }
     }
 }
 
@@ -52,8 +52,8 @@ impl TraceLabel {
 pub struct TouchLabel {
     /// The rule applied.
     pub rule: TouchRule,
-    /// `assumed`, unless the rule was `recorded`; then the knowledge of the trace.
-    pub knowledge: TouchKnowledge,
+    /// `assumed`, unless the rule was `recorded`; then the source of the touches in the trace.
+    pub source: TouchKnowledge,
 }
 
 /// The program's process-wide memory settings, and their effect.
@@ -64,9 +64,9 @@ pub struct MemoryPolicyLabel {
     /// Number of changes, including settings at its start.
     pub changes: u64,
     /// Calls of `mlockall` among the changes.
-    pub locks: u64,
+    pub mlockall_calls: u64,
     /// Installs of single pages where the modes allowed larger ones and the program's settings did not.
-    pub installs_kept_small: u64,
+    pub installs_thp_denied: u64,
 }
 
 /// Page-table installs: in total, by kind and by reason.
@@ -125,7 +125,7 @@ pub struct SimReport {
     /// #PF exceptions of the program.
     pub traps: u64,
     /// Huge PMD entries split.
-    pub splits: u64,
+    pub pmd_splits: u64,
     /// Highest resident bytes, hugetlb included.
     pub rss_bytes_peak: u64,
     /// Resident bytes at the end.
@@ -152,14 +152,14 @@ pub struct SimReport {
     /// OS calls that failed.
     pub os_calls_failed: u64,
     /// The kernel's work besides installs.
-    pub kernel_work: KernelWork,
+    pub page_operations: PageOperations,
     /// The costs of forked children.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub forks: Vec<ForkReport>,
     /// Requests that could not be served.
-    pub failed: u64,
+    pub requests_failed: u64,
     /// Fallbacks: SuperSlabs that hugetlb refused, and mappings that the kernel did not align.
-    pub fell_back: Fallbacks,
+    pub fallbacks: Fallbacks,
     /// Where the addresses of mmaps without a hint came from, if SuperSlabs have separate mappings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub addresses: Option<AddressLabel>,
@@ -167,9 +167,9 @@ pub struct SimReport {
     pub memory_policy: MemoryPolicyLabel,
     /// A bound on khugepaged's effects; `None` if no mapping can have huge pages.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub khugepaged: Option<KhugepagedBound>,
+    pub khugepaged_bound: Option<KhugepagedBound>,
     /// Digest of all placements: equal to a replay's if and (almost surely) only if all placements are equal.
-    pub placement: String,
+    pub placement_digest: String,
     /// Samples evenly spaced over the events, the last at the end.
     pub timeline: Vec<Sample>,
     /// TLB results, if a core was given.
@@ -177,12 +177,12 @@ pub struct SimReport {
     pub tlb: Option<TlbReport>,
     /// If touches were assumed: the main figures under the other assumptions.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub bracket: BTreeMap<String, Bracket>,
+    pub by_touch_rule: BTreeMap<String, MainFigures>,
 }
 
 /// The main figures under another assumption about touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Bracket {
+pub struct MainFigures {
     /// Installs.
     pub installs: u64,
     /// Faults.
@@ -191,8 +191,8 @@ pub struct Bracket {
     pub rss_bytes_peak: u64,
 }
 
-impl From<&SimReport> for Bracket {
-    fn from(report: &SimReport) -> Bracket {
-        Bracket { installs: report.installs.total, faults: report.faults, rss_bytes_peak: report.rss_bytes_peak }
+impl From<&SimReport> for MainFigures {
+    fn from(report: &SimReport) -> MainFigures {
+        MainFigures { installs: report.installs.total, faults: report.faults, rss_bytes_peak: report.rss_bytes_peak }
     }
 }

@@ -333,8 +333,8 @@ impl<H: AccountingObserver> Run<H> {
         self.core.map(|core| TlbReport {
             core,
             reach: self.reach.clone(),
-            misses,
-            misses_skipped: misses.is_none().then_some("the accesses of the program are not all known"),
+            lookups: misses,
+            lookups_skipped: misses.is_none().then_some("the accesses of the program are not all known"),
         })
     }
 
@@ -359,13 +359,13 @@ impl<H: AccountingObserver> Run<H> {
         let accounting = observer.accounting();
         let (kernel, peaks, live) = (accounting.kernel(), accounting.peaks(), self.driver.live());
         let counters = kernel.counters();
-        let knowledge = if config.touch == TouchRule::Recorded { trace.knowledge } else { TouchKnowledge::Assumed };
+        let knowledge = if config.touch == TouchRule::Recorded { trace.touch_source } else { TouchKnowledge::Assumed };
         SimReport {
             schema: SCHEMA,
             hksim_version: VERSION,
             trace,
             policy: config.policy,
-            touch: TouchLabel { rule: config.touch, knowledge },
+            touch: TouchLabel { rule: config.touch, source: knowledge },
             kernel: config.kernel.clone(),
             events: self.done,
             elapsed_s,
@@ -376,7 +376,7 @@ impl<H: AccountingObserver> Run<H> {
             },
             faults: counters.faults,
             traps: counters.traps,
-            splits: counters.entry_splits,
+            pmd_splits: counters.pmd_splits,
             rss_bytes_peak: peaks.rss_bytes,
             rss_bytes_end: kernel.resident_bytes(),
             hugetlb_bytes_peak: peaks.hugetlb_bytes,
@@ -389,17 +389,17 @@ impl<H: AccountingObserver> Run<H> {
             page_table_bytes_peak: peaks.page_table_bytes,
             os_calls: accounting.os_calls(),
             os_calls_failed: accounting.os_calls_failed(),
-            kernel_work: accounting.work(),
+            page_operations: accounting.work(),
             forks: accounting.forks().to_vec(),
-            failed: self.driver.failed(),
-            fell_back: Fallbacks::of(pool),
+            requests_failed: self.driver.failed(),
+            fallbacks: Fallbacks::of(pool),
             addresses: accounting.addresses(),
             memory_policy: accounting.memory_policy(config.memory_policy),
-            khugepaged: kernel.khugepaged_bound(self.time_ns),
-            placement: format!("{:016x}", self.driver.placement()),
+            khugepaged_bound: kernel.khugepaged_bound(self.time_ns),
+            placement_digest: format!("{:016x}", self.driver.placement()),
             timeline: self.timeline.clone(),
             tlb: self.tlb_report(&observer),
-            bracket: BTreeMap::new(),
+            by_touch_rule: BTreeMap::new(),
         }
     }
 }

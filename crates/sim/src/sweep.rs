@@ -5,7 +5,7 @@ use hksim_trace::source::EventSource;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::report::{SCHEMA, SimReport};
+use crate::report::SimReport;
 use crate::simulate::{Marks, SimConfig, SimError, simulate};
 
 /// Opens a source at its start. Every row of a sweep opens its own source.
@@ -22,8 +22,6 @@ pub struct Input {
 /// The result of a sweep. Rows are ordered by trace, then by configuration, regardless of the number of workers.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sweep {
-    /// [`SCHEMA`].
-    pub schema: u32,
     /// One row per simulation.
     pub rows: Vec<SimReport>,
     /// Rows on the Pareto front of installs and peak resident bytes, separately for each trace.
@@ -47,7 +45,7 @@ pub fn sweep(inputs: &[Input], configs: &[SimConfig], progress: &(dyn Fn(u64) + 
         .enumerate()
         .flat_map(|(trace, rows)| pareto(rows).into_iter().map(move |row| trace * per_trace + row))
         .collect();
-    Ok(Sweep { schema: SCHEMA, rows, pareto })
+    Ok(Sweep { rows, pareto })
 }
 
 fn simulate_row(input: &Input, config: &SimConfig, progress: &(dyn Fn(u64) + Sync)) -> Result<SimReport, SimError> {

@@ -11,6 +11,7 @@ mod threads;
 use crate::error::TraceError;
 use crate::header::{Clock, Origin, Quality, TouchKnowledge};
 use crate::memory_policy::MemoryPolicy;
+use crate::result_names::QualityNames;
 use crate::source::EventSource;
 use builder::InfoBuilder;
 use serde::Serialize;
@@ -20,17 +21,12 @@ pub use lifetimes::Lifetimes;
 pub use log_histogram::LogQuantiles;
 pub use sites::{SiteOrder, SiteUse};
 pub use sizes::{SizeBin, SizeCount, SizeQuantiles};
-pub use threads::{Crossing, ThreadUse};
-
-/// Version of [`Info`]'s JSON; incremented when a field changes its meaning or is removed.
-pub const INFO_SCHEMA: u32 = 1;
+pub use threads::{CrossThreadPair, ThreadUse};
 
 /// Statistics of a trace. Calls are counted by function: a realloc that frees or allocates is a realloc,
 /// and failed calls count. Bytes are requested bytes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Info {
-    /// [`INFO_SCHEMA`].
-    pub schema: u32,
     /// All events.
     pub events: u64,
     /// `malloc` and `operator new`.
@@ -40,11 +36,11 @@ pub struct Info {
     /// `realloc` and `reallocarray`, including those of NULL, to size 0, and of unknown pointers.
     pub reallocs: u64,
     /// `posix_memalign`, `aligned_alloc`, `memalign`, `valloc`, `pvalloc`.
-    pub aligned: u64,
+    pub aligned_allocs: u64,
     /// `free`, including unknown pointers, excluding NULL.
     pub frees: u64,
     /// `free(NULL)`.
-    pub free_null: u64,
+    pub frees_null: u64,
     /// Threads.
     pub threads: u32,
     /// Frees, including those by realloc, by another thread than the one that allocated the block.
@@ -58,25 +54,25 @@ pub struct Info {
     /// Frees and reallocs of pointers whose allocation is not in the trace.
     pub unknown_frees: u64,
     /// Requested bytes of the calls that returned memory.
-    pub sizes: SizeQuantiles,
+    pub size_bytes: SizeQuantiles,
     /// The same calls, by powers of two.
     pub size_histogram: Vec<SizeBin>,
     /// The most frequent sizes, at most 10.
-    pub sizes_top: Vec<SizeCount>,
+    pub top_sizes: Vec<SizeCount>,
     /// Lifetimes of objects.
     pub lifetimes: Lifetimes,
     /// Resizes of live objects.
-    pub resizes: Resizes,
+    pub realloc_outcomes: ReallocOutcomes,
     /// Calls by requested alignment in bytes, if they request one.
     pub alignments: BTreeMap<u64, u64>,
     /// Bytes requested from `calloc`.
-    pub zeroed_bytes: u64,
+    pub calloc_bytes: u64,
     /// Bytes requested by all calls that returned memory; for a resize, the bytes added.
     pub allocated_bytes: u64,
     /// The 16 threads with most allocations.
     pub by_thread: Vec<ThreadUse>,
     /// The 16 pairs of threads with the most blocks allocated by one and freed by the other.
-    pub crossings: Vec<Crossing>,
+    pub cross_thread_pairs: Vec<CrossThreadPair>,
     /// Live bytes and objects at evenly spaced events, the last at the end.
     pub timeline: Vec<LivePoint>,
     /// The same over time: the first, lowest, highest and last values of 256 equal spans. For plots; not part of the
@@ -84,11 +80,11 @@ pub struct Info {
     #[serde(skip)]
     pub over_time: Vec<LivePoint>,
     /// Calls that returned no memory.
-    pub failed: u64,
+    pub requests_failed: u64,
     /// `malloc_usable_size`.
     pub usable_size_calls: u64,
     /// Recorded accesses.
-    pub touches: u64,
+    pub touch_events: u64,
     /// Marks.
     pub marks: u64,
     /// Children that the program forked.
@@ -109,16 +105,17 @@ pub struct Info {
     /// Where the trace comes from.
     pub origin: Origin,
     /// What is known about the program's accesses to its blocks.
-    pub touch: TouchKnowledge,
+    pub touch_source: TouchKnowledge,
     /// Whether times were measured.
     pub clock: Clock,
     /// What the producer left out, guessed or repaired.
+    #[serde(serialize_with = "QualityNames::serialize")]
     pub quality: Quality,
 }
 
 /// Successful resizes of live objects. Whether a block moved depends on the allocator and is not in a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Resizes {
+pub struct ReallocOutcomes {
     /// To more bytes.
     pub grown: u64,
     /// To fewer bytes.
@@ -128,7 +125,7 @@ pub struct Resizes {
     /// Bytes copied if every block moves: the sum of the smaller of both sizes.
     pub copied_bytes_max: u64,
     /// Maximum number of resizes of one object.
-    pub of_one_object_max: u32,
+    pub per_object_max: u32,
 }
 
 /// One change of a memory policy.

@@ -19,6 +19,7 @@ pub mod info;
 pub mod memory_policy;
 pub mod profile;
 pub mod resolve;
+pub mod result_names;
 pub mod row;
 pub mod sites;
 pub mod source;

@@ -30,7 +30,7 @@ fn round_trip(events: &[Event], kind: Kind, format: &str) -> (ExportReport, Trac
     let report = write(&trace, kind, &out);
     // The format is recognised, not given.
     let imported = import(&out, &Options::default(), &back).unwrap();
-    assert_eq!(imported.kind, format);
+    assert_eq!(imported.format, format);
     (report, TraceReader::open(&back).unwrap(), folder)
 }
 
@@ -136,7 +136,7 @@ fn rep_reads_back_as_one_thread_of_blocks() {
     write_trace(&trace, &events);
     write(&trace, Kind::Rep, &out);
     let imported = import(&out, &Options::default(), &back).unwrap();
-    assert_eq!(imported.kind, "rep");
+    assert_eq!(imported.format, "rep");
     let expected = events.iter().filter_map(|event| match event.op {
         Op::Alloc { object, size, .. } | Op::ReallocUnknown { object, size, .. } => Some(Op::Alloc {
             object,

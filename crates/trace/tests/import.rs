@@ -154,7 +154,7 @@ fn containers_are_recognised_by_content() {
         ("zip", zip.finish().unwrap().into_inner(), Some("folder/t.rep")),
     ] {
         let (report, mut reader) = folder.import(&folder.file("t.bin", bytes)).unwrap();
-        assert_eq!(report.member.as_deref(), member, "{name}");
+        assert_eq!(report.archive_member.as_deref(), member, "{name}");
         assert_eq!(report.lines, text.lines().count() as u64, "{name}");
         let origin = Origin::Imported { format: "script".into(), file: "t.bin".into() };
         assert_eq!(reader.header().origin, origin);
@@ -214,7 +214,7 @@ fn a_lab_trace_may_free_null() {
     let folder = Folder::new();
     let path = folder.file("t.rep", "20000\n1\n4\n1\na 0 512\nf -1\nr 0 640\nf 0\n");
     let (report, mut reader) = folder.import(&path).unwrap();
-    assert_eq!((report.kind, report.events, report.quality.unknown_frees), ("rep", 4, 0));
+    assert_eq!((report.format, report.events, report.quality.unknown_frees), ("rep", 4, 0));
     let ops: Vec<Op> = read_all(&mut reader).unwrap().iter().map(|event| event.op).collect();
     assert!(matches!(ops[..], [Op::Alloc { .. }, Op::FreeNull, Op::Realloc { .. }, Op::Free { .. }]), "{ops:?}");
 }
@@ -225,7 +225,7 @@ fn a_table_of_three_columns_is_enough() {
     let folder = Folder::new();
     let path = folder.file("t.csv", "op,object,size\nalloc,70,100\nrealloc,70,200\nalloc,9,1\nfree,70,\n");
     let (report, mut reader) = folder.import(&path).unwrap();
-    assert_eq!((report.kind, report.threads, report.objects_peak), ("csv", 1, 2));
+    assert_eq!((report.format, report.threads, report.objects_peak), ("csv", 1, 2));
     assert_eq!(reader.header().clock, Clock::PerEvent);
     let (object, call, initial_touch) = (ObjectId(0), AllocCall::Malloc, InitialTouch::None);
     let expected = [

@@ -94,7 +94,7 @@ fn every_format_becomes_the_events_that_were_encoded() {
         for seed in 0..4 {
             let Some(expected) = encode(encoder, seed, &file) else { return };
             let (report, events) = import_file(&file);
-            assert_eq!(report.kind, name, "{encoder} is recognised");
+            assert_eq!(report.format, name, "{encoder} is recognised");
             let timed = expected.iter().any(|event| !event[6].is_null());
             for (index, (event, expected)) in events.iter().zip(&expected).enumerate() {
                 assert_eq!(as_json(event, timed), *expected, "{encoder}, seed {seed}, event {index}");
@@ -114,7 +114,7 @@ fn a_workload_keeps_each_thread_and_every_sync() {
     for seed in 0..6 {
         let Some(expected) = encode("glibc-wl", seed, &file) else { return };
         let (report, events) = import_file(&file);
-        assert_eq!(report.kind, "glibc-wl");
+        assert_eq!(report.format, "glibc-wl");
         assert_eq!(events.len(), expected.len());
         assert_eq!(report.bytes, std::fs::metadata(&file).unwrap().len(), "every byte was read");
         // Thread numbers depend on the order of turns, so threads are identified by their sequences.
@@ -231,7 +231,7 @@ print(*counts)";
             return eprintln!("skipped: python3 has no memray");
         }
         let (report, events) = import_file(&folder.path().join("p.bin"));
-        assert_eq!((report.kind, report.quality.unfinished_calls), ("memray", 0));
+        assert_eq!((report.format, report.quality.unfinished_calls), ("memray", 0));
         let Totals { allocs, peak, live } = Totals::of(&events);
         let said = python("reader.py p.bin").unwrap().stdout;
         // If a block is allocated twice, a free is inserted.
@@ -284,7 +284,7 @@ fn heaptrack_files_have_the_counts_of_its_own_reader() {
         let folder = tempfile::tempdir().unwrap();
         let Some(file) = heaptrack(folder.path(), arguments) else { return };
         let (report, events) = import_file(&file);
-        assert_eq!((report.kind, report.quality.unknown_frees), ("heaptrack", 0));
+        assert_eq!((report.format, report.quality.unknown_frees), ("heaptrack", 0));
         let initial_touches =
             |bytes| events.iter().filter(|event| matches!(event.op, Op::Alloc { size, .. } if size == bytes)).count();
         assert_eq!((initial_touches(12345), initial_touches(54321), initial_touches(7777)), (1000, 300, 100));
@@ -441,7 +441,7 @@ fn a_table_may_claim_any_counts() {
     let file = folder.path().join("t.csv");
     std::fs::write(&file, table).unwrap();
     let (report, events) = import_file(&file);
-    assert_eq!((report.quality.unknown_frees, report.share, events.len()), (u64::MAX, 0.0, 1));
+    assert_eq!((report.quality.unknown_frees, report.complete_share, events.len()), (u64::MAX, 0.0, 1));
 }
 
 #[test]

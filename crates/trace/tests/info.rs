@@ -24,17 +24,17 @@ fn random_events_are_counted_like_a_naive_count() {
         assert_eq!(info.events, 30_000);
         assert_eq!(info.mallocs, called(&[AllocCall::Malloc]), "seed {seed}");
         assert_eq!(info.callocs, called(&[AllocCall::Calloc]), "seed {seed}");
-        assert_eq!(info.aligned, called(&support::ALLOC_CALLS[4..]), "seed {seed}");
+        assert_eq!(info.aligned_allocs, called(&support::ALLOC_CALLS[4..]), "seed {seed}");
         let resized = count(&|op| {
             use Op::*;
             matches!(op, Realloc { .. } | ReallocFree { .. } | ReallocUnknown { .. } | ReallocFailed { .. })
         });
         assert_eq!(info.reallocs, resized + called(&[AllocCall::Realloc, AllocCall::Reallocarray]), "seed {seed}");
         assert_eq!(info.frees, count(&|op| matches!(op, Op::Free { .. } | Op::FreeUnknown)), "seed {seed}");
-        assert_eq!(info.free_null, count(&|op| *op == Op::FreeNull));
+        assert_eq!(info.frees_null, count(&|op| *op == Op::FreeNull));
         assert_eq!(info.unknown_frees, count(&|op| matches!(op, Op::FreeUnknown | Op::ReallocUnknown { .. })));
-        assert_eq!(info.failed, count(&|op| matches!(op, Op::AllocFailed { .. } | Op::ReallocFailed { .. })));
-        assert_eq!(info.touches, count(&|op| matches!(op, Op::Touch { .. })));
+        assert_eq!(info.requests_failed, count(&|op| matches!(op, Op::AllocFailed { .. } | Op::ReallocFailed { .. })));
+        assert_eq!(info.touch_events, count(&|op| matches!(op, Op::Touch { .. })));
         assert_eq!(info.marks, count(&|op| matches!(op, Op::Mark { .. })));
         assert_eq!(info.usable_size_calls, count(&|op| matches!(op, Op::UsableSize { .. })));
         check_live(&info, &events, seed);
@@ -74,7 +74,7 @@ fn check_live(info: &Info, events: &[Event], seed: u64) {
     sizes.sort_unstable();
     // Nearest rank: the ceil(n * p / 100)-th smallest.
     let quantile = |percent: usize| sizes[(sizes.len() * percent).div_ceil(100) - 1];
-    let q = info.sizes;
+    let q = info.size_bytes;
     assert_eq!([q.p50, q.p90, q.p99, q.max], [50, 90, 99, 100].map(quantile), "seed {seed}");
     assert_eq!(info.threads, events.iter().map(|event| event.thread.0 + 1).max().unwrap());
 }
@@ -127,7 +127,10 @@ fn check_lives(info: &Info, events: &[Event]) {
     let within = |limit| dead.iter().filter(|(life, free)| allocations(life.alloc.0, free.0) < limit).count() as u64;
     let lifetimes = &info.lifetimes;
     assert_eq!(lifetimes.freed, dead.len() as u64);
-    assert_eq!((lifetimes.freed_at_once, lifetimes.freed_within_100), (within(1), within(100)));
+    assert_eq!(
+        (lifetimes.freed_before_next_allocation, lifetimes.freed_within_100_allocations),
+        (within(1), within(100))
+    );
     let close = |quantiles: LogQuantiles, mut values: Vec<u64>| {
         values.sort_unstable();
         let q = [(quantiles.p10, 10), (quantiles.p50, 50), (quantiles.p90, 90), (quantiles.p99, 99)];
@@ -140,17 +143,17 @@ fn check_lives(info: &Info, events: &[Event]) {
     close(lifetimes.time_ns, dead.iter().map(|(life, free)| free.1.time_ns - life.alloc.1.time_ns).collect());
     close(lifetimes.allocated_bytes, dead.iter().map(|(life, free)| free.2 - life.alloc.2).collect());
     let pairs = || lives.iter().flat_map(|life| life.sizes.windows(2).map(|pair| (pair[0], pair[1])));
-    let resizes = info.resizes;
+    let resizes = info.realloc_outcomes;
     assert_eq!(resizes.grown, pairs().filter(|(old, new)| new > old).count() as u64);
     assert_eq!(resizes.shrunk, pairs().filter(|(old, new)| new < old).count() as u64);
     assert_eq!(resizes.copied_bytes_max, pairs().map(|(old, new)| old.min(new)).sum::<u64>());
-    assert_eq!(resizes.of_one_object_max as usize, lives.iter().map(|life| life.sizes.len() - 1).max().unwrap());
+    assert_eq!(resizes.per_object_max as usize, lives.iter().map(|life| life.sizes.len() - 1).max().unwrap());
     let mut crossings: BTreeMap<(u32, u32), u64> = BTreeMap::new();
     for (life, free) in dead.iter().filter(|(life, free)| life.alloc.1.thread != free.1.thread) {
         *crossings.entry((life.alloc.1.thread.0, free.1.thread.0)).or_default() += 1;
     }
-    assert_eq!(info.crossings[0].frees, *crossings.values().max().unwrap());
-    for pair in &info.crossings {
+    assert_eq!(info.cross_thread_pairs[0].frees, *crossings.values().max().unwrap());
+    for pair in &info.cross_thread_pairs {
         assert_eq!(pair.frees, crossings[&(pair.allocated_by, pair.freed_by)]);
     }
     for thread in &info.by_thread {
@@ -179,8 +182,8 @@ fn check_sizes(info: &Info, events: &[Event]) {
         below = bin.bytes_max + 1;
     }
     assert_eq!(info.size_histogram.iter().map(|bin| bin.calls).sum::<u64>(), counts.values().sum::<u64>());
-    assert_eq!(info.sizes_top[0].calls, *counts.values().max().unwrap());
-    assert!(info.sizes_top.iter().all(|size| counts[&size.bytes] == size.calls));
+    assert_eq!(info.top_sizes[0].calls, *counts.values().max().unwrap());
+    assert!(info.top_sizes.iter().all(|size| counts[&size.bytes] == size.calls));
     assert_eq!(info.timeline.len(), 64);
     let end = info.timeline.last().unwrap();
     assert_eq!((end.event, end.live_objects), (events.len() as u64, info.live_objects_end));
@@ -193,16 +196,15 @@ fn the_fields_have_their_published_names() {
     let info = Info::of(workload.source().unwrap().as_mut()).unwrap();
     let json = serde_json::to_value(&info).unwrap();
     for (field, value) in [
-        ("schema", 1u64),
-        ("events", 1_000_000),
+        ("events", 1_000_000u64),
         ("mallocs", 500_061),
         ("frees", 499_939),
         ("live_bytes_peak", 91_602),
         ("live_objects_end", 122),
         ("callocs", 0),
         ("reallocs", 0),
-        ("aligned", 0),
-        ("free_null", 0),
+        ("aligned_allocs", 0),
+        ("frees_null", 0),
         ("threads", 1),
         ("cross_thread_frees", 0),
         ("unknown_frees", 0),
@@ -212,9 +214,9 @@ fn the_fields_have_their_published_names() {
     }
     assert!(json["live_objects_peak"].is_u64());
     for field in ["p50", "p90", "p99", "max"] {
-        assert!(json["sizes"][field].as_u64() >= Some(16), "{field}");
+        assert!(json["size_bytes"][field].as_u64() >= Some(16), "{field}");
     }
-    assert_eq!(json["sizes"]["max"], 1039);
+    assert_eq!(json["size_bytes"]["max"], 1039);
 }
 
 /// Live bytes over time, compared with a pass over all events: the first, lowest, highest and last value of each span.

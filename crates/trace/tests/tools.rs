@@ -338,7 +338,7 @@ fn a_cut_without_its_past_omits_objects_from_it() {
         }
     }
     assert!(unknown > 0 && left_out > 0);
-    assert_eq!((cut.counts.became_unknown, cut.counts.left_out), (unknown, left_out));
+    assert_eq!((cut.counts.unknown_pointer_calls, cut.counts.dropped_events), (unknown, left_out));
     let kept = calls(sample.events[1000..].to_vec()).len() as u64;
     assert_eq!(part.len() as u64, kept - left_out);
     let footer = TraceReader::open(&sample.out()).unwrap().footer().clone();
@@ -358,7 +358,7 @@ fn a_cut_of_threads_frees_objects_that_others_freed() {
         allocations(&events),
         sample.events.iter().filter(by_kept).filter(|e| matches!(e.op, Op::Alloc { .. })).count()
     );
-    assert!(cut.counts.taken_over > 0 && cut.counts.became_unknown > 0);
+    assert!(cut.counts.reassigned_calls > 0 && cut.counts.unknown_pointer_calls > 0);
     let mut threads: Vec<u32> = events.iter().map(|event| event.thread.0).collect();
     threads.sort_unstable();
     threads.dedup();
@@ -558,7 +558,7 @@ fn kept_lifetimes_are_complete() {
 fn all_damage_is_found_and_the_events_before_it_are_kept() {
     let sample = Sample::new(15, 50_000);
     let whole = std::fs::read(&sample.path).unwrap();
-    assert!(verify(&sample.path).unwrap().sound);
+    assert!(verify(&sample.path).unwrap().valid);
     let (damaged, repaired) = (sample.folder.path().join("damaged.hkt"), sample.out());
     let mut random = Random::new(16);
     let header_end = 1000; // the file header; damage after it can be repaired
@@ -572,10 +572,10 @@ fn all_damage_is_found_and_the_events_before_it_are_kept() {
         }
         std::fs::write(&damaged, &bytes).unwrap();
         let verified = verify(&damaged).unwrap();
-        assert!(!verified.sound && verified.damage.is_some());
+        assert!(!verified.valid && verified.damage.is_some());
         let summary = repair(&damaged, &repaired).unwrap();
         assert_eq!(summary.events, verified.events);
-        assert!(verify(&repaired).unwrap().sound);
+        assert!(verify(&repaired).unwrap().valid);
         assert!(read(&repaired) == sample.events[..summary.events as usize]);
     }
 }

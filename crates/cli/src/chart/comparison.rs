@@ -104,8 +104,8 @@ fn draw_bars(area: &Area, figure: &Bars, lines: &[Series]) -> Result<()> {
         area.draw(&Rectangle::new(body, look.colour.filled())).map_err(drawing)?;
         let quartiles = PathElement::new([(at(bar.low), middle), (at(bar.high), middle)], INK.stroke_width(1));
         area.draw(&quartiles).map_err(drawing)?;
-        let behind = at(bar.value.max(bar.high)) + 6;
-        area.draw_text(&bar.label, &text(SMALL_PX, &INK), (behind, top + 3)).map_err(drawing)?;
+        let label_x = at(bar.value.max(bar.high)) + 6;
+        area.draw_text(&bar.label, &text(SMALL_PX, &INK), (label_x, top + 3)).map_err(drawing)?;
     }
     Ok(())
 }

@@ -82,8 +82,8 @@ fn draw(area: &DrawingArea<SVGBackend, plotters::coord::Shift>, panel: &Panel) -
     let (scatter_area, rest) = rest.split_vertically(SCATTER_HEIGHT);
     let (timeline_area, legend_area) = rest.split_vertically(TIMELINE_HEIGHT);
     title.draw_text(&panel.title, &text(20, &INK), (20, 16)).map_err(drawing)?;
-    let told = "filled: Pareto front of installs and peak RSS; line: designs above and right of it are dominated";
-    title.draw_text(told, &text(SMALL_PX, &FRONT), (20, 44)).map_err(drawing)?;
+    let caption = "filled: Pareto front of installs and peak RSS; line: designs above and right of it are dominated";
+    title.draw_text(caption, &text(SMALL_PX, &FRONT), (20, 44)).map_err(drawing)?;
     scatter::draw(&scatter_area, panel)?;
     timeline::draw(&timeline_area, panel)?;
     timeline::legend(&legend_area, panel)

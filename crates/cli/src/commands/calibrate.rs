@@ -8,6 +8,7 @@ use hksim_cost_model::Profile;
 use hksim_cost_model::measure::{Effort, measure};
 use serde::Serialize;
 
+use crate::output::stamp::Stamp;
 use crate::output::table::{Table, text};
 use crate::output::{Format, file, note, print, render};
 
@@ -27,6 +28,15 @@ pub struct Args {
     /// Print the table on standard output in this format
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
+}
+
+/// The profile with the stamp of every JSON result.
+#[derive(Serialize)]
+struct CalibrationReport<'a> {
+    #[serde(flatten)]
+    stamp: Stamp,
+    #[serde(flatten)]
+    profile: &'a Profile,
 }
 
 /// A row of the table.
@@ -64,7 +74,8 @@ pub fn run(args: &Args) -> Result<()> {
         rounds: cost.rounds,
     };
     let lines: Vec<Line> = profile.costs.iter().map(line).collect();
-    print(&render(args.format, &profile, &lines, || table(&profile, &lines))?)
+    let report = CalibrationReport { stamp: Stamp::HERE, profile: &profile };
+    print(&render(args.format, &report, &lines, || table(&profile, &lines))?)
 }
 
 fn table(profile: &Profile, lines: &[Line]) -> String {

@@ -14,7 +14,7 @@ use hksim_engine::TouchRule;
 use hksim_replay::Mode;
 use hksim_sim::report::{TouchLabel, TraceLabel};
 use hksim_trace::header::TouchKnowledge;
-use rounds::{Outcome, Plan, Row, WARM_UP_ROUNDS, rows};
+use rounds::{Outcome, Plan, Row, WARM_UP_RUNS, rows};
 use serde::Serialize;
 use spread::Spread;
 
@@ -72,7 +72,7 @@ pub struct ComparisonReport {
     touch: TouchLabel,
     mode: Mode,
     runs: u32,
-    warm_up_rounds: u32,
+    warm_up_runs: u32,
     environment: Surroundings,
     rows: Vec<Row>,
 }
@@ -97,11 +97,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         events: trace.summary.events,
         touch: TouchLabel {
             rule,
-            knowledge: if rule == TouchRule::Recorded { knowledge } else { TouchKnowledge::Assumed },
+            source: if rule == TouchRule::Recorded { knowledge } else { TouchKnowledge::Assumed },
         },
         mode: args.mode,
         runs: args.runs,
-        warm_up_rounds: WARM_UP_ROUNDS,
+        warm_up_runs: WARM_UP_RUNS,
         environment,
         rows,
     };

@@ -136,9 +136,9 @@ fn is_broken_pipe(why: &anyhow::Error) -> bool {
 
 fn print_notes(path: &Path, report: &ExportReport) {
     let [events, rows] = [report.events, report.rows].map(units::count);
-    note(&format!("{}: {events} events exported as {rows} lines or rows of {}", path.display(), report.kind.name()));
+    note(&format!("{}: {events} events exported as {rows} lines or rows of {}", path.display(), report.format.name()));
     for (what, &events) in &report.losses {
-        note(&format!("not represented in {}: {what}: {}", report.kind.name(), units::count(events)));
+        note(&format!("not represented in {}: {what}: {}", report.format.name(), units::count(events)));
     }
 }
 

@@ -12,6 +12,7 @@ use hksim_trace::source::EventSource;
 use serde::Serialize;
 
 use crate::output::progress::Progress;
+use crate::output::stamp::Stamp;
 use crate::output::trace::TraceOut;
 
 /// A generator with its parameters.
@@ -88,7 +89,8 @@ pub struct ServerArgs {
 /// What was written.
 #[derive(Debug, Serialize)]
 struct Written {
-    schema: u32,
+    #[serde(flatten)]
+    stamp: Stamp,
     file: String,
     workload: Workload,
     #[serde(flatten)]
@@ -98,7 +100,7 @@ struct Written {
 /// Parses the size of a generated block, which is below 4 GiB.
 fn parse_block_size(word: &str) -> Result<u32, String> {
     let bytes = parse_size(word).map_err(|why| why.to_string())?;
-    u32::try_from(bytes).map_err(|_| "is too large; generated blocks are smaller than 4G".to_string())
+    u32::try_from(bytes).map_err(|_| "expected a size below 4G".to_string())
 }
 
 /// Writes the trace.
@@ -120,8 +122,8 @@ pub fn run(generator: &Generator) -> Result<()> {
     let mut source = workload.source()?;
     let summary = out.write(&[], |path| write(source.as_mut(), path))?;
     let file = out.output.display().to_string();
-    let written = Written { schema: hksim_sim::report::SCHEMA, file, workload, summary };
-    out.tell(&written, || out.line(&summary))
+    let written = Written { stamp: Stamp::HERE, file, workload, summary };
+    out.print_report(&written, || out.line(&summary))
 }
 
 fn write(source: &mut dyn EventSource, path: &Path) -> Result<Summary, TraceError> {

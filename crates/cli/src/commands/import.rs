@@ -9,6 +9,7 @@ use hksim_trace::import::faults::FaultOptions;
 use hksim_trace::import::{Format as Source, ImportReport, Options, import};
 use serde::Serialize;
 
+use crate::output::stamp::Stamp;
 use crate::output::trace::{rest_of_totals, write_new};
 use crate::output::{Format, print, render, units};
 
@@ -53,7 +54,8 @@ impl Args {
 
 #[derive(Debug, Serialize)]
 pub(super) struct Imported {
-    pub schema: u32,
+    #[serde(flatten)]
+    pub stamp: Stamp,
     pub file: String,
     #[serde(flatten)]
     pub report: ImportReport,
@@ -75,21 +77,24 @@ pub fn run(args: &Args) -> Result<()> {
     });
     let options = Options { format: source.transpose()?, process: args.pid };
     let report = write_new(output, &[trace], |path| import(trace, &options, path))?;
-    let imported = Imported { schema: hksim_sim::report::SCHEMA, file: output.display().to_string(), report };
+    let imported = Imported { stamp: Stamp::HERE, file: output.display().to_string(), report };
     print(&render(args.format, &imported, &[&imported], || table(&imported))?)
 }
 
 pub(super) fn table(imported: &Imported) -> String {
     let Imported { file, report, .. } = imported;
-    let member = report.member.as_ref().map(|name| format!(" (member {name})")).unwrap_or_default();
+    let member = report.archive_member.as_ref().map(|name| format!(" (member {name})")).unwrap_or_default();
     let (amount, unit) = if report.lines > 0 { (report.lines, "line") } else { (report.bytes, "byte") };
     let (events, read) = (units::of(report.events, "event"), units::of(amount, unit));
     let rest = rest_of_totals(report.threads, report.objects_peak);
-    let mut text = format!("{file}: {events} from {read} of {}{member}, {rest}\n", report.kind);
+    let mut text = format!("{file}: {events} from {read} of {}{member}, {rest}\n", report.format);
     text += &super::info::quality_lines(&report.quality);
-    text += &format!("{:<22}of the calls known to have been made are in the trace unchanged\n", share(report.share));
-    if !report.unknown.is_empty() {
-        text += &format!("{:<22}{}\n", "not in the source", report.unknown.join(", "));
+    text += &format!(
+        "{:<22}of the calls known to have been made are in the trace unchanged\n",
+        share(report.complete_share)
+    );
+    if !report.not_recorded.is_empty() {
+        text += &format!("{:<22}{}\n", "not in the source", report.not_recorded.join(", "));
     }
     report.notes.iter().for_each(|note| text += &format!("{:<22}{note}\n", "note"));
     text

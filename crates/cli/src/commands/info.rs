@@ -15,6 +15,7 @@ use sites::{By, TopSites};
 pub use view::{origin_text, quality_lines, touch_text};
 
 use crate::chart;
+use crate::output::stamp::Stamp;
 use crate::output::{OutputArgs, note};
 
 /// Arguments of `info`.
@@ -58,7 +59,7 @@ pub fn run(args: &Args) -> Result<()> {
     let history = &reader.header().history;
     let list = || top.as_ref().map(TopSites::table).unwrap_or_default();
     let table = || view::table(&info, history, truncated.as_deref()) + &list();
-    let result = WithSites { info: &info, top: top.as_ref() };
+    let result = WithSites { stamp: Stamp::HERE, info: &info, top: top.as_ref() };
     match &top {
         // The requested rows.
         Some(top) => args.output.emit(&result, &top.rows(), table),
@@ -69,6 +70,8 @@ pub fn run(args: &Args) -> Result<()> {
 /// The result with the requested call sites.
 #[derive(Serialize)]
 struct WithSites<'a> {
+    #[serde(flatten)]
+    stamp: Stamp,
     #[serde(flatten)]
     info: &'a Info,
     #[serde(flatten)]

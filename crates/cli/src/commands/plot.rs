@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::chart;
 use crate::output::{file, note};
+use crate::schema_1;
 
 /// Arguments of `plot`.
 #[derive(Debug, clap::Args)]
@@ -29,7 +30,8 @@ pub fn run(args: &Args) -> Result<()> {
     let name = args.result.display();
     let text = fs::read_to_string(&args.result).with_context(|| format!("{name}: cannot read the result"))?;
     let advice = || format!("{name}: cannot draw; give a JSON result: `hksim sweep --format json -o {name}`");
-    let result: Value = serde_json::from_str(&text).with_context(advice)?;
+    let mut result: Value = serde_json::from_str(&text).with_context(advice)?;
+    schema_1::upgrade(&args.result, &mut result);
     let picture = chart::svg(&result).with_context(advice)?;
     file::write(&args.output, picture.as_bytes())?;
     note(&format!("drew {}", args.output.display()));

@@ -15,8 +15,10 @@ use hksim_record::touch_full::TouchFull;
 use hksim_record::{
     ClockReads, Operators, Options, Programs, RecordReport, Touch as Recorded, record_watched, recover, recover_to,
 };
+use serde::Serialize;
 
 use crate::output::progress::Recording;
+use crate::output::stamp::Stamp;
 use crate::output::{Format, file, note, render};
 
 /// How the program is watched.
@@ -115,6 +117,15 @@ impl Args {
     }
 }
 
+/// The report, with the stamp of every JSON result.
+#[derive(Serialize)]
+struct StampedReport<'a> {
+    #[serde(flatten)]
+    stamp: Stamp,
+    #[serde(flatten)]
+    report: &'a RecordReport,
+}
+
 /// Runs the program and writes its trace.
 ///
 /// # Errors
@@ -129,7 +140,8 @@ pub fn run(args: &Args) -> Result<()> {
         (Some(session), Some(output)) => recover_to(session, output)?,
         (None, _) => record(args)?,
     };
-    let text = render(args.format, &report, &report.traces, || summary::text(&report))?;
+    let stamped = StampedReport { stamp: Stamp::HERE, report: &report };
+    let text = render(args.format, &stamped, &report.traces, || summary::text(&report))?;
     match args.format {
         Format::Table => text.lines().for_each(note),
         Format::Json | Format::Csv => eprint_all(&text),

@@ -65,7 +65,7 @@ pub struct ReplayReport {
     #[serde(flatten)]
     stamp: Stamp,
     trace: TraceLabel,
-    on: String,
+    allocator: String,
     /// The preloaded library.
     library: Option<PathBuf>,
     mode: Mode,
@@ -113,11 +113,11 @@ pub fn run(args: &Args) -> Result<()> {
     let report = ReplayReport {
         stamp: Stamp::HERE,
         trace: trace.label(),
-        on: args.on.clone(),
+        allocator: args.on.clone(),
         library,
         mode: args.mode,
         policy: design,
-        touch: TouchLabel { rule, knowledge },
+        touch: TouchLabel { rule, source: knowledge },
         replayed,
     };
     args.output.emit(&report, &[&report], || view::table(&report))

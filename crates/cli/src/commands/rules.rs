@@ -61,7 +61,7 @@ pub struct Report {
     #[serde(flatten)]
     pub stamp: Stamp,
     /// The running kernel.
-    pub kernel: String,
+    pub kernel_release: String,
     /// Scripts that passed.
     pub passed: usize,
     /// Scripts that failed.
@@ -78,7 +78,7 @@ struct RandomReport<'a> {
     #[serde(flatten)]
     stamp: Stamp,
     /// The running kernel.
-    kernel: String,
+    kernel_release: String,
     /// Maximum operations per script.
     ops_max: u64,
     #[serde(flatten)]
@@ -123,7 +123,7 @@ fn run_rules(args: &Args) -> Result<bool> {
     let count = |verdict| rows.iter().filter(|row| row.verdict == verdict).count();
     let report = Report {
         stamp: Stamp::HERE,
-        kernel: hksim_conformance::release()?,
+        kernel_release: hksim_conformance::release()?,
         passed: count(RuleVerdict::Pass),
         failed: count(RuleVerdict::Fail),
         skipped: count(RuleVerdict::Skipped),
@@ -154,7 +154,7 @@ fn run_random(args: &Args, count: u64) -> Result<bool> {
     drop(progress);
     let report = RandomReport {
         stamp: Stamp::HERE,
-        kernel: hksim_conformance::release()?,
+        kernel_release: hksim_conformance::release()?,
         ops_max: args.ops,
         outcome: &outcome,
     };

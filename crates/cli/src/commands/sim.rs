@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
 use hksim_policy::vocabulary::Align;
-use hksim_sim::report::Bracket;
+use hksim_sim::report::MainFigures;
 use hksim_sim::simulate::{Marks, simulate};
 use hksim_sim::tlb::Geometry;
 use hksim_sim::{SimConfig, SimReport};
@@ -124,8 +124,8 @@ fn dump_pages(args: &Args, path: &Path, setup: &SimConfig) -> Result<()> {
 
 /// The first row, with the figures of all rows if there are several.
 fn with_bracket(rows: Vec<SimReport>) -> Option<SimReport> {
-    let words = rows.iter().map(|row| (row.touch.rule.word().to_string(), Bracket::from(row)));
+    let words = rows.iter().map(|row| (row.touch.rule.word().to_string(), MainFigures::from(row)));
     let bracket = if rows.len() > 1 { words.collect() } else { Default::default() };
     let headline = rows.into_iter().next()?;
-    Some(SimReport { bracket, ..headline })
+    Some(SimReport { by_touch_rule: bracket, ..headline })
 }

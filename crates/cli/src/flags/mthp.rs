@@ -23,7 +23,7 @@ pub fn usual() -> Sizes {
 }
 
 /// The mode named by a word, as in the kernel's files.
-pub fn mode_from_word(word: &str) -> Option<SizeMode> {
+fn mode_from_word(word: &str) -> Option<SizeMode> {
     MODES.iter().find(|(known, _)| *known == word).map(|(_, mode)| *mode)
 }
 
@@ -56,7 +56,7 @@ pub fn show(sizes: &Sizes) -> String {
 }
 
 /// Whether any size below 2M is on.
-pub fn has_mid_sizes(sizes: &Sizes) -> bool {
+pub fn has_mthp_sizes(sizes: &Sizes) -> bool {
     sizes[..PMD_ORDER].iter().any(|mode| *mode != SizeMode::Never)
 }
 

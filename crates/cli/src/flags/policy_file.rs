@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::row::Inputs;
 use super::run_config::RunConfig;
+use crate::schema_1;
 
 /// Reads a run configuration. Policy fields replace those of the preset; a row of a result replaces the whole
 /// configuration.
@@ -40,7 +41,8 @@ fn from_toml(path: &Path, text: &str, preset: &Policy) -> Result<RunConfig> {
 fn from_json(path: &Path, text: &str, preset: &Policy) -> Result<RunConfig> {
     let file = path.display();
     let cannot = || format!("{file}: cannot read the policy");
-    let value: Value = serde_json::from_str(text).with_context(cannot)?;
+    let mut value: Value = serde_json::from_str(text).with_context(cannot)?;
+    schema_1::upgrade(path, &mut value);
     if let Some(rows) = value.get("rows").and_then(Value::as_array) {
         bail!("{file}: has {} rows; write one row to a separate file: jq '.rows[0]' {file}", rows.len());
     }

@@ -1,7 +1,9 @@
 //! Reads a row of a JSON result back into its run configuration.
 
+use std::collections::BTreeMap;
+
 use hksim_engine::{MemoryPolicyRule, TouchRule};
-use hksim_linux_mm::{KernelVersion, PMD_ORDER};
+use hksim_linux_mm::KernelVersion;
 use hksim_policy::Policy;
 use serde::Deserialize;
 
@@ -34,7 +36,7 @@ struct MemoryPolicy {
 struct Kernel {
     thp: Thp,
     rules: Rules,
-    hugetlb_pool: Option<u64>,
+    hugetlb_pool_pages: Option<u64>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -46,9 +48,9 @@ struct Rules {
 #[derive(Clone, Debug, Deserialize)]
 struct Thp {
     global: String,
-    /// By folio order.
+    /// Modes by size.
     #[serde(default)]
-    sizes: Vec<String>,
+    sizes: BTreeMap<String, String>,
 }
 
 impl Inputs {
@@ -64,13 +66,13 @@ impl Inputs {
             kernel_version: kernel.and_then(|kernel| KernelVersion::from_word(kernel.rules.version.as_deref()?)),
             thp: kernel.and_then(|kernel| thp_from_word(&kernel.thp.global)),
             mthp: sizes.and_then(|sizes| RunConfig::unexpected_sizes(&policy, sizes)),
-            hugetlb_pool: kernel.and_then(|kernel| kernel.hugetlb_pool),
+            hugetlb_pool_pages: kernel.and_then(|kernel| kernel.hugetlb_pool_pages),
             policy,
         })
     }
 }
 
-fn sizes(words: &[String]) -> Option<Sizes> {
-    let modes: Vec<_> = words.iter().map(|word| mthp::mode_from_word(word)).collect::<Option<_>>()?;
-    <[_; PMD_ORDER + 1]>::try_from(modes).ok()
+fn sizes(words: &BTreeMap<String, String>) -> Option<Sizes> {
+    let words: Vec<String> = words.iter().map(|(size, mode)| format!("{size}={mode}")).collect();
+    mthp::parse(&words.join(",")).ok()
 }

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use hksim_engine::{MemoryPolicyRule, TouchRule};
-use hksim_linux_mm::{KernelConfig, KernelVersion, MidSizes, PMD_ORDER, Rules, SizeMode, ThpMode};
+use hksim_linux_mm::{KernelConfig, KernelVersion, MthpSupport, PMD_ORDER, Rules, SizeMode, ThpMode};
 use hksim_policy::Policy;
 use hksim_policy::vocabulary::Huge;
 use hksim_sim::SimReport;
@@ -31,7 +31,7 @@ pub struct RunConfig {
     /// The simulated kernel's mode of each huge-page size.
     pub mthp: Option<Sizes>,
     /// Huge pages in the simulated kernel's hugetlb pool.
-    pub hugetlb_pool: Option<u64>,
+    pub hugetlb_pool_pages: Option<u64>,
 }
 
 /// Where the THP mode of a prediction comes from.
@@ -81,7 +81,7 @@ impl RunConfig {
             kernel_version: None,
             thp: None,
             mthp: None,
-            hugetlb_pool: None,
+            hugetlb_pool_pages: None,
         }
     }
 
@@ -95,7 +95,7 @@ impl RunConfig {
             kernel_version: Some(report.kernel.rules.version),
             thp: Some(report.kernel.thp.global),
             mthp: RunConfig::unexpected_sizes(&report.policy, report.kernel.thp.sizes),
-            hugetlb_pool: report.kernel.hugetlb_pool,
+            hugetlb_pool_pages: report.kernel.hugetlb_pool_pages,
         }
     }
 
@@ -124,7 +124,7 @@ impl RunConfig {
         kernel.rules = self.kernel_version.map_or(kernel.rules, Rules::of);
         kernel.thp.global = self.thp.unwrap_or(kernel.thp.global);
         kernel.thp.sizes = self.mthp.unwrap_or(kernel.thp.sizes);
-        kernel.hugetlb_pool = self.hugetlb_pool.or(kernel.hugetlb_pool);
+        kernel.hugetlb_pool_pages = self.hugetlb_pool_pages.or(kernel.hugetlb_pool_pages);
         Ok(kernel)
     }
 
@@ -134,8 +134,8 @@ impl RunConfig {
     /// Names the invalid value.
     pub fn check(&self) -> Result<()> {
         let rules = Rules::of(self.kernel_version.unwrap_or(KernelVersion::NEWEST));
-        if let Some(sizes) = self.mthp.filter(mthp::has_mid_sizes)
-            && rules.mid_sizes == MidSizes::Absent
+        if let Some(sizes) = self.mthp.filter(mthp::has_mthp_sizes)
+            && rules.mthp_support == MthpSupport::Unsupported
         {
             let version = rules.version.word();
             bail!(

@@ -117,7 +117,7 @@ const OTHER_KERNELS: &str =
 
 /// The refusal of a value that is not one of the known words.
 fn refuse(word: &str, known: &[&str]) -> String {
-    format!("`{word}` is not one of {}", known.join(", "))
+    format!("`{word}`: expected one of {}", known.join(", "))
 }
 
 /// Flags about the program that uses the allocator.
@@ -209,11 +209,11 @@ fn kernel_flags() -> Vec<Flag> {
             help: "Set the number of huge pages in the simulated kernel's pool",
             access: Access::Beside {
                 set: |config, word| {
-                    let pages = parse_count(word).map_err(|why| format!("`{word}` {why}"))?;
-                    config.hugetlb_pool = Some(pages);
+                    let pages = parse_count(word).map_err(|why| format!("`{word}`: {why}"))?;
+                    config.hugetlb_pool_pages = Some(pages);
                     Ok(())
                 },
-                show: |config| config.hugetlb_pool.map_or("unlimited".to_string(), |pages| pages.to_string()),
+                show: |config| config.hugetlb_pool_pages.map_or("unlimited".to_string(), |pages| pages.to_string()),
             },
         },
     ]
@@ -267,7 +267,7 @@ impl Flag {
         match self.access {
             Access::Policy(flag) => {
                 let word = if flag.name == "huge" && word == OLD_SYSTEM { current_word_of_system() } else { word };
-                flag.set(&mut config.policy, word).map_err(|why| format!("`{word}` {why}"))
+                flag.set(&mut config.policy, word).map_err(|why| format!("`{word}`: {why}"))
             }
             Access::Beside { set, .. } => set(config, word),
         }
@@ -335,7 +335,7 @@ mod tests {
         for (name, value) in [("huge", "mthp-2M"), ("kernel", "6.6")] {
             let Some(flag) = find(name) else { panic!("--{name} is gone") };
             let why = flag.set(&mut RunConfig::of(Policy::default()), value).unwrap_err();
-            assert!(!why.contains("is not one of"), "--{name} {value}: {why}");
+            assert!(!why.contains("expected one of"), "--{name} {value}: {why}");
         }
     }
 

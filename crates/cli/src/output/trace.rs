@@ -44,7 +44,7 @@ impl TraceOut {
     ///
     /// # Errors
     /// Standard output cannot be written.
-    pub fn tell<T: Serialize>(&self, report: &T, table: impl FnOnce() -> String) -> Result<()> {
+    pub fn print_report<T: Serialize>(&self, report: &T, table: impl FnOnce() -> String) -> Result<()> {
         print(&render(self.format, report, &[report], table)?)
     }
 

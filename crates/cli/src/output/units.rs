@@ -1,4 +1,4 @@
-//! Figures for people.
+//! Figures as text.
 
 /// Bytes with at least three digits, in a suitable unit.
 pub fn bytes(bytes: u64) -> String {

@@ -61,7 +61,7 @@ impl<'a, T: Trial> Search<'a, T> {
     pub fn new(reader: &'a mut TraceReader, trial: T, tries: u64) -> Result<Self> {
         let mut search = Search { reader, trial, tries_left: tries, kept: Selection::default() };
         let mut all = LifetimeSet::default();
-        search.births(&mut |number, _| all.insert(number))?;
+        search.allocations(&mut |number, _| all.insert(number))?;
         search.kept.lifetimes = Arc::new(all);
         Ok(search)
     }
@@ -120,7 +120,7 @@ impl<'a, T: Trial> Search<'a, T> {
     fn by_group(&mut self, group: Group) -> Result<()> {
         let mut present = BTreeSet::new();
         let Selection { lifetimes: kept, without } = std::mem::take(&mut self.kept);
-        self.births(&mut |number, event| {
+        self.allocations(&mut |number, event| {
             if kept.contains(number) {
                 present.insert(group.of(event));
             }
@@ -128,7 +128,7 @@ impl<'a, T: Trial> Search<'a, T> {
         let mut tries_left = self.tries_left;
         let members = |search: &mut Self, groups: &[u32]| {
             let mut members = LifetimeSet::default();
-            search.births(&mut |number, event| {
+            search.allocations(&mut |number, event| {
                 if kept.contains(number) && groups.contains(&group.of(event)) {
                     members.insert(number);
                 }
@@ -146,7 +146,7 @@ impl<'a, T: Trial> Search<'a, T> {
     }
 
     /// Calls a function with each allocation and its number.
-    fn births(&mut self, see: &mut dyn FnMut(u64, &Event)) -> Result<()> {
+    fn allocations(&mut self, see: &mut dyn FnMut(u64, &Event)) -> Result<()> {
         self.reader.rewind()?;
         let mut number = 0;
         while let Some(batch) = self.reader.next_batch()? {
@@ -208,13 +208,13 @@ mod tests {
 
     #[test]
     fn trials_are_bounded() {
-        let (mut tries, mut made) = (10, 0);
+        let (mut tries, mut trials) = (10, 0);
         let mut holds = |items: &[u32]| {
-            made += 1;
+            trials += 1;
             Ok(items.contains(&5))
         };
         let kept = minimise((0..1000).collect(), &mut tries, &mut holds).unwrap();
         assert!(kept.contains(&5) && kept.len() < 1000);
-        assert_eq!((tries, made), (0, 10));
+        assert_eq!((tries, trials), (0, 10));
     }
 }

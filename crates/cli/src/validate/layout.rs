@@ -11,19 +11,19 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LayoutResidual {
     /// Mappings at addresses chosen by the kernel.
-    pub maps: u64,
+    pub mmaps: u64,
     /// Installs.
     pub installs: i64,
     /// Faults.
     pub faults: i64,
     /// Huge pages installed.
-    pub thp: i64,
+    pub huge_page_installs: i64,
     /// Peak resident bytes.
-    pub rss_bytes: i64,
+    pub rss_bytes_peak: i64,
     /// Peak number of mappings.
     pub vmas_peak: i64,
     /// Peak bytes of page tables.
-    pub page_table_bytes: i64,
+    pub page_table_bytes_peak: i64,
     /// OS calls.
     pub os_calls: OsCalls<i64>,
 }
@@ -36,20 +36,20 @@ impl LayoutResidual {
     /// Subtracts the prediction at the replay's addresses.
     pub fn new(modelled: &SimReport, given: &SimReport) -> LayoutResidual {
         LayoutResidual {
-            maps: given.addresses.map_or(0, |label| label.maps),
+            mmaps: given.addresses.map_or(0, |label| label.mmaps),
             installs: minus(modelled.installs.total, given.installs.total),
             faults: minus(modelled.faults, given.faults),
-            thp: minus(modelled.installs.by_kind.thp, given.installs.by_kind.thp),
-            rss_bytes: minus(modelled.rss_bytes_peak, given.rss_bytes_peak),
+            huge_page_installs: minus(modelled.installs.by_kind.thp, given.installs.by_kind.thp),
+            rss_bytes_peak: minus(modelled.rss_bytes_peak, given.rss_bytes_peak),
             vmas_peak: minus(modelled.vmas_peak, given.vmas_peak),
-            page_table_bytes: minus(modelled.page_table_bytes_peak, given.page_table_bytes_peak),
+            page_table_bytes_peak: minus(modelled.page_table_bytes_peak, given.page_table_bytes_peak),
             os_calls: modelled.os_calls.with(given.os_calls, minus),
         }
     }
 
     /// Whether the addresses made no difference to these figures.
     pub fn is_zero(&self) -> bool {
-        *self == LayoutResidual { maps: self.maps, ..LayoutResidual::default() }
+        *self == LayoutResidual { mmaps: self.mmaps, ..LayoutResidual::default() }
     }
 
     /// The differences as text.
@@ -58,12 +58,12 @@ impl LayoutResidual {
         format!(
             "{} mappings; difference at sim's modelled addresses: installs {:+}, THP {:+}, RSS peak {:+} bytes, VMAs {:+}, \
              page tables {:+} bytes, OS calls {:+}",
-            self.maps,
+            self.mmaps,
             self.installs,
-            self.thp,
-            self.rss_bytes,
+            self.huge_page_installs,
+            self.rss_bytes_peak,
             self.vmas_peak,
-            self.page_table_bytes,
+            self.page_table_bytes_peak,
             mmap + munmap + madvise + mremap
         )
     }

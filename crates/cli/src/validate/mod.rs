@@ -36,7 +36,7 @@ use crate::system_time::{self, SystemTime};
 #[derive(Debug, Serialize)]
 pub struct Row {
     /// The name of the trace file or the built-in workload.
-    pub trace: String,
+    pub trace_name: String,
     /// The design.
     pub policy: Policy,
     /// The class of the claim.
@@ -117,7 +117,7 @@ pub fn validate(trace: &Path, label: &str, setup: &SimConfig) -> anyhow::Result<
         tries += 1;
     };
     Ok(Row {
-        trace: label.to_string(),
+        trace_name: label.to_string(),
         policy: setup.policy,
         class: judged.class,
         verdict: judged.verdict,
@@ -143,11 +143,11 @@ fn predict_again(
     /// The kernel refuses some calls a few mappings below the limit.
     const NEAR: u64 = 8;
     let mut setup = setup.clone();
-    let elsewhere = replayed.vmas_elsewhere.unwrap_or(0);
+    let elsewhere = replayed.vmas_outside_heap.unwrap_or(0);
     let vmas_max = modelled.report.vmas_peak.max(replayed.vmas_peak.unwrap_or(0)) + elsewhere;
     let is_near = vmas_max + NEAR >= setup.kernel.max_map_count;
     if is_near {
-        setup.kernel.vmas_elsewhere = elsewhere;
+        setup.kernel.vmas_outside_heap = elsewhere;
     }
     match &replayed.addresses {
         None if !is_near => Ok(modelled.clone()),
@@ -183,7 +183,7 @@ pub fn validate_threads(trace: &Path, label: &str, setup: &SimConfig, runs: u32)
     replayed.sort_by_key(|run| run.faults);
     let measured = replayed.swap_remove(replayed.len() / 2);
     Ok(Row {
-        trace: label.to_string(),
+        trace_name: label.to_string(),
         policy: setup.policy,
         class: Class::Statistical,
         verdict,
@@ -250,7 +250,7 @@ pub fn judge_system_time(trace: &Path, setup: &SimConfig, row: &mut Row, profile
 
 /// The same as [`settings_moved`], for changes during the replay.
 fn moved_meanwhile(replayed: &Replayed) -> Option<String> {
-    let marks = replayed.modes_moved.filter(|&marks| marks > 0)?;
+    let marks = replayed.marks_modes_changed.filter(|&marks| marks > 0)?;
     Some(format!(
         "this machine's huge-page modes or limits changed during the replay: they differ from the start at {marks} of {} points",
         replayed.marks.len()
@@ -264,15 +264,15 @@ fn settings_moved(setup: &SimConfig) -> Option<String> {
     // Its activity is counted.
     now.khugepaged = before.khugepaged;
     if !matches!(setup.policy.huge, Huge::Hugetlb | Huge::HugetlbPlain) {
-        now.hugetlb_pool = before.hugetlb_pool;
+        now.hugetlb_pool_pages = before.hugetlb_pool_pages;
     }
     if now == *before {
         return None;
     }
-    let told = |kernel: &KernelConfig| {
-        let pool = kernel.hugetlb_pool.map_or("unlimited".to_string(), |pages| pages.to_string());
+    let described = |kernel: &KernelConfig| {
+        let pool = kernel.hugetlb_pool_pages.map_or("unlimited".to_string(), |pages| pages.to_string());
         format!("THP {}, {pool} free pages in the hugetlb pool", thp_word(kernel.thp.global))
     };
-    let (before, now) = (told(before), told(&now));
+    let (before, now) = (described(before), described(&now));
     Some(format!("this machine's settings changed: {before} at the prediction, {now} afterwards"))
 }

@@ -14,13 +14,13 @@ pub struct Residual {
     /// Installs.
     pub installs: Option<i64>,
     /// Installs by kind.
-    pub by_kind: Option<ByKind<i64>>,
+    pub installs_by_kind: Option<ByKind<i64>>,
     /// Faults.
     pub faults: Option<i64>,
     /// Traps.
     pub traps: Option<i64>,
     /// Peak resident bytes.
-    pub rss_bytes: Option<i64>,
+    pub rss_bytes_peak: Option<i64>,
     /// Resident bytes at the end.
     pub rss_bytes_end: Option<i64>,
     /// Peak number of mappings.
@@ -30,11 +30,11 @@ pub struct Residual {
     /// OS calls that the kernel refused.
     pub os_calls_failed: Option<i64>,
     /// SuperSlabs that hugetlb refused.
-    pub fell_back: Option<Fallbacks<i64>>,
+    pub fallbacks: Option<Fallbacks<i64>>,
     /// The distance of the reservation from a boundary that every alignment divides; 0 is correct.
     pub misaligned_bytes: Option<u64>,
     /// Requests that failed.
-    pub failed: i64,
+    pub requests_failed: i64,
     /// Whether all objects have the same places.
     pub placement_equal: Option<bool>,
     /// Pages present (or in that state) in the prediction only, over all marks.
@@ -67,7 +67,7 @@ impl MarksResidual {
         }
         let nothing = Mark::default();
         let one = |mark: &MarkedPages| {
-            let theirs = measured.marks.iter().find(|theirs| theirs.events == mark.event).unwrap_or(&nothing);
+            let theirs = measured.marks.iter().find(|theirs| theirs.event == mark.event).unwrap_or(&nothing);
             let (only_ours, only_theirs) = mark.pages.symmetric_difference(&theirs.pages);
             MarksResidual {
                 pages_only_predicted: only_ours.pages_total(),
@@ -92,7 +92,7 @@ fn page_tables_unexplained(predicted: &SimReport, measured: &Replayed) -> Option
     let surplus = minus(predicted.page_table_bytes_peak, measured.page_table_bytes_peak?);
     let shared_max = match predicted.policy.align {
         Align::Arena => 0,
-        Align::Trim | Align::Kernel => measured.page_table_bytes_before? as i64,
+        Align::Trim | Align::Kernel => measured.page_table_bytes_start? as i64,
     };
     Some(if (0..=shared_max).contains(&surplus) { 0 } else { surplus.unsigned_abs() })
 }
@@ -103,18 +103,21 @@ impl Residual {
         let less = |predicted: u64, measured: Option<u64>| measured.map(|measured| minus(predicted, measured));
         Residual {
             installs: measured.installs.map(|installs| minus(predicted.installs.total, installs.total)),
-            by_kind: measured.installs.map(|theirs| predicted.installs.by_kind.with(theirs.by_kind, minus)),
+            installs_by_kind: measured.installs.map(|theirs| predicted.installs.by_kind.with(theirs.by_kind, minus)),
             faults: less(predicted.faults, measured.faults),
             traps: less(predicted.traps, measured.traps),
-            rss_bytes: less(predicted.rss_bytes_peak, measured.rss_bytes_peak),
+            rss_bytes_peak: less(predicted.rss_bytes_peak, measured.rss_bytes_peak),
             rss_bytes_end: less(predicted.rss_bytes_end, measured.rss_bytes_end),
             vmas_peak: less(predicted.vmas_peak, measured.vmas_peak),
             os_calls: measured.os_calls.map(|theirs| predicted.os_calls.with(theirs, minus)),
             os_calls_failed: less(predicted.os_calls_failed, measured.os_calls_failed),
-            fell_back: measured.fell_back.map(|theirs| predicted.fell_back.with(theirs, minus)),
+            fallbacks: measured.fallbacks.map(|theirs| predicted.fallbacks.with(theirs, minus)),
             misaligned_bytes: measured.base_address.map(|base| base % ALIGN_BYTES_MAX),
-            failed: minus(predicted.failed, measured.failed),
-            placement_equal: measured.placement.as_ref().map(|placement| *placement == predicted.placement),
+            requests_failed: minus(predicted.requests_failed, measured.requests_failed),
+            placement_equal: measured
+                .placement_digest
+                .as_ref()
+                .map(|placement| *placement == predicted.placement_digest),
             pages_only_predicted: marks.map(|marks| marks.pages_only_predicted),
             pages_only_measured: marks.map(|marks| marks.pages_only_measured),
             lazy_free_bytes: marks.and_then(|marks| marks.lazy_free_bytes),
@@ -133,15 +136,15 @@ impl Residual {
     pub fn layout(&self) -> u64 {
         let placement = u64::from(self.placement_equal == Some(false));
         let misaligned = u64::from(self.misaligned_bytes.is_some_and(|bytes| bytes > 0));
-        placement + misaligned + self.failed.unsigned_abs()
+        placement + misaligned + self.requests_failed.unsigned_abs()
     }
 
     /// Differences in what the kernel did.
     pub fn rules(&self) -> u64 {
-        let figures = [self.installs, self.faults, self.traps, self.rss_bytes, self.rss_bytes_end, self.vmas_peak];
-        let kinds = self.by_kind.unwrap_or_default().values();
+        let figures = [self.installs, self.faults, self.traps, self.rss_bytes_peak, self.rss_bytes_end, self.vmas_peak];
+        let kinds = self.installs_by_kind.unwrap_or_default().values();
         let calls = self.os_calls.unwrap_or_default().values();
-        let refused = self.fell_back.unwrap_or_default().values().into_iter().chain(self.os_calls_failed);
+        let refused = self.fallbacks.unwrap_or_default().values().into_iter().chain(self.os_calls_failed);
         let signed = figures.into_iter().flatten().chain(kinds).chain(calls).chain(refused);
         let pages = [
             self.pages_only_predicted,
@@ -159,12 +162,12 @@ impl Residual {
         let installs_max = huge_pages.saturating_mul(2 * HUGE_PAGE_BYTES / PAGE_BYTES);
         let bytes_max = huge_pages.saturating_mul(HUGE_PAGE_BYTES);
         let within = |figures: &[Option<i64>], most: u64| figures.iter().flatten().all(|n| n.unsigned_abs() <= most);
-        let thp = self.by_kind.map(|kinds| kinds.thp);
+        let thp = self.installs_by_kind.map(|kinds| kinds.thp);
         let calls = self.os_calls.unwrap_or_default().values();
         self.layout() == 0
             && calls == [0; 4]
             && within(&[self.installs, self.faults, self.traps], installs_max)
-            && within(&[self.rss_bytes, self.rss_bytes_end], bytes_max)
+            && within(&[self.rss_bytes_peak, self.rss_bytes_end], bytes_max)
             && within(&[thp], huge_pages)
     }
 
@@ -196,7 +199,8 @@ mod tests {
     #[test]
     fn a_lost_huge_page_explains_512_pages_and_no_other_call() {
         let kinds = ByKind { thp: 1, base_4k: -512, mthp: 0, hugetlb: 0, zero: 0, cow: 0 };
-        let lost = Residual { installs: Some(-511), faults: Some(-511), by_kind: Some(kinds), ..Residual::default() };
+        let lost =
+            Residual { installs: Some(-511), faults: Some(-511), installs_by_kind: Some(kinds), ..Residual::default() };
         assert!(lost.within_huge_pages(1) && !lost.within_huge_pages(0));
         let twice = Residual { faults: Some(-2), traps: Some(-2), ..Residual::default() };
         let elsewhere = Residual { placement_equal: Some(false), ..twice };

@@ -15,30 +15,30 @@ pub struct Spread {
     /// The prediction, for the same events in the trace's order.
     pub predicted: u64,
     /// The minimum of the runs.
-    pub lowest: u64,
+    pub min: u64,
     /// The median of the runs.
     pub median: u64,
     /// The maximum of the runs.
-    pub highest: u64,
+    pub max: u64,
 }
 
 impl Spread {
     fn new(figure: &'static str, predicted: u64, mut runs: Vec<u64>) -> Option<Spread> {
         runs.sort_unstable();
-        let (&lowest, &highest) = (runs.first()?, runs.last()?);
-        Some(Spread { figure, predicted, lowest, median: runs[runs.len() / 2], highest })
+        let (&min, &max) = (runs.first()?, runs.last()?);
+        Some(Spread { figure, predicted, min, median: runs[runs.len() / 2], max })
     }
 
     /// Whether the prediction is inside the range of the runs, or outside by at most the width of the range or 2 %.
     pub fn holds(&self) -> bool {
-        let slack = (self.highest - self.lowest).max((self.predicted as f64 * SLACK) as u64);
-        (self.lowest.saturating_sub(slack)..=self.highest.saturating_add(slack)).contains(&self.predicted)
+        let slack = (self.max - self.min).max((self.predicted as f64 * SLACK) as u64);
+        (self.min.saturating_sub(slack)..=self.max.saturating_add(slack)).contains(&self.predicted)
     }
 
     /// The figure as text.
     pub fn text(&self) -> String {
-        let Spread { figure, predicted, lowest, median, highest } = self;
-        format!("{figure} {predicted} predicted, {lowest} to {highest} measured (median {median})")
+        let Spread { figure, predicted, min, median, max } = self;
+        format!("{figure} {predicted} predicted, {min} to {max} measured (median {median})")
     }
 }
 

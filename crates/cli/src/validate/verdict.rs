@@ -144,7 +144,7 @@ pub(super) fn impossible_here(predicted: &SimReport, measured: &Replayed) -> Opt
 /// Whether DAMON, reclaim or compaction handled pages of the machine while the replay ran.
 fn others_ran(measured: &Replayed) -> bool {
     let environment = &measured.environment;
-    [environment.damon_ns, environment.reclaim_scans].iter().flatten().any(|&count| count > 0)
+    [environment.damon_ns, environment.reclaim_scanned_pages].iter().flatten().any(|&count| count > 0)
 }
 
 fn times(replays: usize) -> String {
@@ -164,13 +164,13 @@ pub(super) fn unsound(measured: &Replayed) -> Option<String> {
     if let Some(pages) = measured.unclassified_pages.filter(|&pages| pages > 0) {
         return Some(format!("{pages} page changes match no kind of install"));
     }
-    let contradictions: u64 = measured.marks.iter().map(|mark| mark.discrepancies).sum();
+    let contradictions: u64 = measured.marks.iter().map(|mark| mark.inconsistent_pages).sum();
     (contradictions > 0).then(|| format!("{contradictions} pages contradict the record of traps and calls"))
 }
 
 /// The rules about zero pages, and about copies after forks.
 fn copy_suspects(forked: bool, residual: &Residual) -> Vec<&'static str> {
-    let kinds = residual.by_kind.unwrap_or_default();
+    let kinds = residual.installs_by_kind.unwrap_or_default();
     // Faults without an install restored write permission.
     let reuses = residual.faults.zip(residual.installs).map_or(0, |(faults, installs)| faults - installs);
     let mut found = Vec::new();
@@ -185,7 +185,7 @@ fn copy_suspects(forked: bool, residual: &Residual) -> Vec<&'static str> {
 
 /// Names the rules (docs/reference/kernel-rules.md) that residuals point at.
 fn suspects(predicted: &SimReport, residual: &Residual) -> String {
-    let kinds = residual.by_kind.unwrap_or_default();
+    let kinds = residual.installs_by_kind.unwrap_or_default();
     let calls = residual.os_calls.unwrap_or_default();
     let mut found: Vec<String> = Vec::new();
     if residual.placement_equal == Some(false) {
@@ -213,7 +213,7 @@ fn suspects(predicted: &SimReport, residual: &Residual) -> String {
         found.push("R13 (hugetlb)".into());
     }
     let policy = &predicted.policy;
-    if policy.purge == Purge::Free && predicted.installs.by_kind.thp > 0 && predicted.splits > 0 {
+    if policy.purge == Purge::Free && predicted.installs.by_kind.thp > 0 && predicted.pmd_splits > 0 {
         found.push("R10 (splitting maps zero-filled pages to the zero page)".into());
     }
     if residual.lazy_free_bytes.unwrap_or(0) > 0 {
@@ -247,7 +247,8 @@ mod tests {
     fn named(forked: bool, cow: i64, zero: i64, faults: i64) -> Vec<&'static str> {
         let kinds = ByKind { cow, zero, base_4k: 0, mthp: 0, thp: 0, hugetlb: 0 };
         let installs = Some(cow + zero);
-        let residual = Residual { by_kind: Some(kinds), installs, faults: Some(faults), ..Residual::default() };
+        let residual =
+            Residual { installs_by_kind: Some(kinds), installs, faults: Some(faults), ..Residual::default() };
         let rule = |text: &'static str| text.split(' ').next().unwrap_or_default();
         copy_suspects(forked, &residual).into_iter().map(rule).collect()
     }
@@ -264,9 +265,10 @@ mod tests {
 
     #[test]
     fn what_failed_beside_damon_or_compaction_is_not_believed_at_once() {
-        let beside = |verdict, damon_ns, reclaim_scans| {
+        let beside = |verdict, damon_ns, reclaim_scanned_pages| {
             let mut measured = Replayed::default();
-            (measured.environment.damon_ns, measured.environment.reclaim_scans) = (damon_ns, reclaim_scans);
+            (measured.environment.damon_ns, measured.environment.reclaim_scanned_pages) =
+                (damon_ns, reclaim_scanned_pages);
             Judged::exact(verdict, None).may_be_disturbed(&measured, &Residual::default())
         };
         assert!(beside(Verdict::Failed, Some(1), None) && beside(Verdict::Failed, Some(0), Some(7)));
@@ -281,12 +283,12 @@ mod tests {
     #[test]
     fn a_failure_that_comes_again_alike_is_not_put_down_to_others() {
         let failed = |reason: &str| Judged::exact(Verdict::Failed, Some(reason.into()));
-        let told = |last: Judged, differed: &[Judged]| last.after(differed).reason.unwrap_or_default();
+        let reason_after = |last: Judged, differed: &[Judged]| last.after(differed).reason.unwrap_or_default();
         let ok = Judged::exact(Verdict::Ok, None);
         assert_eq!(ok.clone().after(&[]).reason, None);
-        let twice = told(ok, &[failed("R1"), failed("R2")]);
+        let twice = reason_after(ok, &[failed("R1"), failed("R2")]);
         assert_eq!(twice, "2 replays before differed while something else handled pages: R1");
-        assert_eq!(told(failed("R1"), &[failed("R1"), failed("R1")]), "R1; the same in 2 replays before");
-        assert!(told(failed("R1"), &[failed("R2")]).contains("handled pages: R2"));
+        assert_eq!(reason_after(failed("R1"), &[failed("R1"), failed("R1")]), "R1; the same in 2 replays before");
+        assert!(reason_after(failed("R1"), &[failed("R2")]).contains("handled pages: R2"));
     }
 }

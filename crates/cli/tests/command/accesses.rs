@@ -1,4 +1,4 @@
-//! `record --touch full` and `--backend ltrace`, as far as the command line goes.
+//! `record --touch full` and `--backend ltrace` through the command line.
 
 use std::process::Command;
 
@@ -20,35 +20,35 @@ fn every_access_reaches_the_tlb_model_and_the_validation() {
     let bench = Bench::new();
     bench.ok("record --touch full -o ls.hkt -- ls /");
     let info = bench.json("info ls.hkt");
-    assert!(number(&info, "touches") > 1000, "{info}");
+    assert!(number(&info, "touch_events") > 1000, "{info}");
     let sim = bench.json("sim ls.hkt --tlb zen4");
-    let misses = &sim["tlb"]["misses"]["application"];
-    assert!(misses["l1"].as_u64().is_some_and(|hits| hits > 100), "{sim}");
+    let misses = &sim["tlb"]["lookups"]["application"];
+    assert!(misses["l1_hits"].as_u64().is_some_and(|hits| hits > 100), "{sim}");
     let validated = bench.ok("validate ls.hkt --superslab 2M --huge never");
     assert!(validated.contains("verdict: ok") || validated.contains("skipped"), "{validated}");
 }
 
 #[test]
-fn what_is_not_installed_is_named() {
+fn a_missing_tool_is_named() {
     let bench = Bench::new();
     for (line, package) in [("--touch full", "valgrind"), ("--backend ltrace", "ltrace")] {
         let mut command = bench.command(&format!("record {line} -o a.hkt -- /bin/ls"));
         let output = command.env("PATH", bench.folder()).output().expect("hksim starts");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains(&format!("apt install {package}")), "{said}");
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(message.contains(&format!("apt install {package}")), "{message}");
         assert!(!bench.path("a.hkt").exists());
     }
 }
 
-/// 7 calls a round, one of them inside libc.
+/// 7 calls per round, one of them inside libc.
 const PROGRAM: &str = "#include <malloc.h>\n#include <stdlib.h>\n#include <string.h>\n\
     int main(void) { void *q; for (int i = 0; i < 20; i++) { void *a = malloc(10), *b = calloc(3, 40), *c = memalign(64, 100); \
     void *d = aligned_alloc(64, 128), *e = realloc(malloc(30), 5000); char *s = strdup(\"hello\"); \
     if (posix_memalign(&q, 256, 1000)) return 1; free(a); free(b); free(c); free(d); free(e); free(q); free(s); } return 0; }\n";
 
 #[test]
-fn ltrace_sees_the_calls_that_the_recorder_sees() {
+fn ltrace_and_the_recorder_see_the_same_calls() {
     if !have("ltrace") {
         return;
     }
@@ -60,7 +60,7 @@ fn ltrace_sees_the_calls_that_the_recorder_sees() {
         assert!(compiler.status().expect("a C compiler").success());
         bench.ok("record --backend ltrace -o l.hkt -- ./calls");
         let info = bench.json("info l.hkt");
-        let seen = ["mallocs", "callocs", "reallocs", "aligned"].map(|call| number(&info, call));
+        let seen = ["mallocs", "callocs", "reallocs", "aligned_allocs"].map(|call| number(&info, call));
         assert_eq!(seen, [60, 20, 20, 60], "{flags}");
     }
 }

@@ -1,4 +1,4 @@
-//! `calibrate`, held against a C program that times the same operations; and the times that are made of it.
+//! `calibrate`, compared with a C program that times the same operations; and times computed from a profile.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::support::Bench;
 
-/// What a machine under load may do to a median.
+/// Tolerance for medians on a loaded machine.
 const FACTOR: f64 = 2.5;
 
 fn median(profile: &Value, operation: &str) -> f64 {
@@ -14,7 +14,7 @@ fn median(profile: &Value, operation: &str) -> f64 {
 }
 
 #[test]
-fn costs_are_what_a_c_program_measures() {
+fn costs_match_a_c_program() {
     let bench = Bench::new();
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oracle/costs.c");
     let built = Command::new("cc").args(["-O1", "-o"]).arg(bench.path("costs")).arg(source).status();
@@ -22,15 +22,15 @@ fn costs_are_what_a_c_program_measures() {
         return eprintln!("skipped: no cc to build the oracle with");
     }
     let profile = bench.json("calibrate --rounds 31 -o p.toml");
-    let told = Command::new(bench.path("costs")).output().expect("the oracle runs");
-    let told = String::from_utf8_lossy(&told.stdout).into_owned();
-    let theirs: Vec<f64> = told.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let figures = Command::new(bench.path("costs")).output().expect("the oracle runs");
+    let figures = String::from_utf8_lossy(&figures.stdout).into_owned();
+    let theirs: Vec<f64> = figures.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     for (operation, theirs) in ["write_fault", "dontneed_page", "zero_read_fault"].into_iter().zip(&theirs) {
         let ours = median(&profile, operation);
         eprintln!("{operation}: {ours:.0} ns, the oracle {theirs:.0} ns");
         assert!(ours < theirs * FACTOR && *theirs < ours * FACTOR, "{operation}: {ours} and {theirs}");
     }
-    // What cannot be otherwise on any machine.
+    // Relations that hold on any machine.
     assert!(median(&profile, "memset_resident") < median(&profile, "write_fault"));
     assert!(median(&profile, "madvise_call") > 0.0);
     // The table printed is the file written.
@@ -50,24 +50,24 @@ fn profile(operations: &[&str]) -> String {
 }
 
 #[test]
-fn a_profile_makes_counts_a_range_of_time() {
+fn a_profile_turns_counts_into_a_range_of_time() {
     let bench = Bench::with_trace();
     std::fs::write(bench.path("p.toml"), profile(&OPERATIONS)).expect("a file");
     let sim = bench.json("sim rm.hkt --huge never --purge none --profile p.toml");
-    // No page is given back, so every install, table and call counts once.
+    // No page is returned, so every install, table and call counts once.
     let calls = ["mmap", "munmap", "madvise"].map(|call| sim["os_calls"][call].as_f64().expect("a count"));
     let number = sim["installs"]["total"].as_f64().expect("a count") + calls.iter().sum::<f64>();
-    let number = number + sim["kernel_work"]["page_tables"].as_f64().expect("a count");
-    // The quartiles, which lie farther apart than what is not counted: 14 % below the median, and 27 % above.
+    let number = number + sim["page_operations"]["page_tables_allocated"].as_f64().expect("a count");
+    // The quartiles are widened for uncounted effects: 14 % below the median, and 27 % above.
     for (field, ns) in [("low_s", 1000.0), ("median_s", 1200.0), ("high_s", 1550.0)] {
-        let told = sim["system_time"][field].as_f64().expect("seconds");
-        assert!((told - number * ns / 1e9).abs() < 1e-12, "{field}: {told} of {number}");
+        let predicted_s = sim["system_time"][field].as_f64().expect("seconds");
+        assert!((predicted_s - number * ns / 1e9).abs() < 1e-12, "{field}: {predicted_s} of {number}");
     }
     assert!(bench.ok("sim rm.hkt --huge never --profile p.toml").contains("system time"));
     assert_eq!(bench.json("sim rm.hkt").get("system_time"), None);
     let validation = bench.json("validate rm.hkt --huge never --profile p.toml");
     let time = &validation["rows"][0]["system_time"];
-    // What is not judged says why; what is judged was measured well enough.
+    // A time that is not judged has a reason; one that is judged is precise enough.
     match time["skipped"].as_str() {
         Some(why) => assert!(why.starts_with("noise: ") && time["inside"].is_null(), "{time}"),
         None => {
@@ -80,7 +80,7 @@ fn a_profile_makes_counts_a_range_of_time() {
     }
 }
 
-/// What random-mixed in single and in huge pages makes the kernel do.
+/// The operations of random-mixed in single and in huge pages.
 const OPERATIONS: [&str; 22] = [
     "write_fault",
     "write_fault_apart",
@@ -107,7 +107,7 @@ const OPERATIONS: [&str; 22] = [
 ];
 
 #[test]
-fn rows_of_a_sweep_have_times_and_a_front_of_them() {
+fn rows_of_a_sweep_have_times_and_a_pareto_front() {
     let bench = Bench::with_trace();
     std::fs::write(bench.path("p.toml"), profile(&OPERATIONS)).expect("a file");
     let flags = "--superslab 256K,2M --huge never,thp --profile p.toml";
@@ -133,9 +133,9 @@ fn rows_of_a_sweep_have_times_and_a_front_of_them() {
     assert!(plain.get("pareto_system_time").is_none() && plain["rows"][0].get("system_time").is_none());
 }
 
-/// Each cost that only some designs meet makes those dearer that do, and no others.
+/// Costs that only some designs have raise the times of exactly these.
 #[test]
-fn what_a_design_does_is_priced_at_its_own_cost() {
+fn each_operation_is_priced_at_its_own_cost() {
     let bench = Bench::new();
     bench.ok("gen random-mixed --cycles 60k --ws 400 --min 100 --max 30k -o rm.hkt");
     let operations = [&OPERATIONS[..], &["free_page", "free_page_again"]].concat();
@@ -144,7 +144,7 @@ fn what_a_design_does_is_priced_at_its_own_cost() {
     let one = "median_ns = 1200.0\nhigh_ns = 1550";
     let median = |design: &str, profile: &str| {
         let sim = bench.json(&format!("sim rm.hkt {design} --purge-delay 1us --profile {profile}"));
-        let again = sim["kernel_work"]["freed_again_pages"].as_f64().expect("a count");
+        let again = sim["page_operations"]["madv_free_repeated_pages"].as_f64().expect("a count");
         (sim["system_time"]["median_s"].as_f64().unwrap_or_else(|| panic!("no time: {sim}")), again)
     };
     let designs = [
@@ -173,9 +173,9 @@ fn what_a_design_does_is_priced_at_its_own_cost() {
     }
 }
 
-/// What cannot be priced or measured costs a design its time, and nothing else.
+/// Without a price or a measurement only the time is missing.
 #[test]
-fn a_missing_cost_is_told_beside_the_counts() {
+fn a_missing_cost_is_reported_with_the_counts() {
     let bench = Bench::with_trace();
     std::fs::write(bench.path("p.toml"), profile(&["madvise_call"])).expect("a file");
     let skipped = |time: &Value| {
@@ -200,10 +200,10 @@ fn a_missing_cost_is_told_beside_the_counts() {
 }
 
 #[test]
-fn what_is_no_profile_is_refused() {
+fn an_invalid_profile_is_refused() {
     let bench = Bench::with_trace();
     for (text, needle) in [
-        ("", "no profile"),
+        ("", "not a cost profile"),
         ("version = 1\n", "version 1"),
         (&profile(&["madvise_call"]).replace("version = 5", "version = 4"), "version 4"),
         (&profile(&["madvise_call"]).replace("kernel_share = 0.9\nrounds", "kernel_share = 0\nrounds"), "kernel_share"),
@@ -211,8 +211,8 @@ fn what_is_no_profile_is_refused() {
         (&profile(&["write_fault"]).replace("low_ns = 1000", "low_ns = 9000"), "not in order"),
     ] {
         std::fs::write(bench.path("p.toml"), text).expect("a file");
-        let told = bench.refused("sim rm.hkt --huge never --profile p.toml");
-        assert!(told.contains(needle), "{text}: {told}");
+        let message = bench.refused("sim rm.hkt --huge never --profile p.toml");
+        assert!(message.contains(needle), "{text}: {message}");
     }
     assert!(bench.refused("sim rm.hkt --profile nowhere.toml").contains("nowhere.toml"));
     bench.refused("calibrate --rounds 0");

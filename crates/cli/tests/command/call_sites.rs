@@ -1,4 +1,4 @@
-//! Call sites through the command: names against the source, and figures against the program's own.
+//! Call sites: names compared with the source, figures with those that the program prints.
 
 use std::process::Command;
 
@@ -35,7 +35,7 @@ fn sites(bench: &Bench, line: &str) -> Vec<serde_json::Value> {
 }
 
 #[test]
-fn top_call_sites_have_the_figures_and_names_of_the_source() {
+fn top_call_sites_match_the_source() {
     let bench = Bench::new();
     compile(&bench, &["-g"]);
     bench.ok("record -q --stacks=4 -o app.hkt -- ./app");
@@ -45,11 +45,12 @@ fn top_call_sites_have_the_figures_and_names_of_the_source() {
     assert_eq!(bytes.len(), 2);
     assert!(frame(&bytes[0], 0).starts_with("few_large  ") && frame(&bytes[0], 0).ends_with("app.c:8"), "{bytes:?}");
     assert!(frame(&bytes[0], 1).starts_with("main  ") && frame(&bytes[0], 1).ends_with("app.c:13"), "{bytes:?}");
-    for (field, expected) in [("calls", 7), ("allocated_bytes", 35_000), ("peak_bytes", 35_000), ("end_bytes", 30_000)]
+    for (field, expected) in
+        [("calls", 7), ("allocated_bytes", 35_000), ("bytes_at_peak", 35_000), ("bytes_at_end", 30_000)]
     {
         assert_eq!(bytes[0][field], expected, "{field}");
     }
-    for (field, expected) in [("calls", 60), ("allocated_bytes", 600), ("peak_bytes", 0), ("end_objects", 0)] {
+    for (field, expected) in [("calls", 60), ("allocated_bytes", 600), ("bytes_at_peak", 0), ("objects_at_end", 0)] {
         assert_eq!(bytes[1][field], expected, "{field}");
     }
     bench.ok("info app.hkt --sites --format csv -o sites.csv");
@@ -68,7 +69,7 @@ fn top_call_sites_have_the_figures_and_names_of_the_source() {
 }
 
 #[test]
-fn a_program_of_another_build_is_not_asked() {
+fn symbols_of_another_build_are_not_used() {
     let bench = Bench::new();
     compile(&bench, &["-g", "-Wl,--build-id"]);
     bench.ok("record -q --stacks -o app.hkt -- ./app");
@@ -78,7 +79,7 @@ fn a_program_of_another_build_is_not_asked() {
     assert!(!ran.stdout.contains("few_large"), "{}", ran.stdout);
 }
 
-/// The names on the stack of the call that asked for so many bytes.
+/// The function names on the stack of the call that requested this many bytes.
 fn names_of(bench: &Bench, bytes: u64) -> Vec<String> {
     let all = sites(bench, "info app.hkt --sites=1000");
     let site = all.iter().find(|site| site["allocated_bytes"] == bytes).expect("a call of that size");
@@ -101,7 +102,7 @@ fn built(bench: &Bench, compiler: &str, words: &[&str], source: &str) -> bool {
 }
 
 #[test]
-fn names_of_cpp_are_written_as_in_the_source() {
+fn cpp_names_are_demangled() {
     let bench = Bench::new();
     let source = "#include <cstdlib>\n\
         namespace shapes { template <class T> struct Circle { \
@@ -118,7 +119,7 @@ fn names_of_cpp_are_written_as_in_the_source() {
 }
 
 #[test]
-fn names_of_rust_are_written_as_in_the_source() {
+fn rust_names_are_demangled() {
     let bench = Bench::new();
     let source = "mod shapes { pub struct Circle<T>(pub Vec<T>); impl<T: Default + Clone> Circle<T> { \
         #[inline(never)] pub fn grow(&mut self, n: usize) { self.0.reserve_exact(n); } } }\n\

@@ -1,4 +1,4 @@
-//! `hksim compare`: its counts are those of single replays, what is missing is skipped, what crashes is told.
+//! `hksim compare`: counts equal those of single replays; missing allocators are skipped, crashes reported.
 
 use std::fs;
 use std::process::Command;
@@ -11,7 +11,7 @@ fn rows(comparison: &Value) -> &[Value] {
     comparison["rows"].as_array().expect("rows")
 }
 
-/// Compiles a malloc library in the bench's folder; `None`, and says so, where there is no C compiler.
+/// Compiles a malloc library in the bench's directory. Prints a note and returns `None` without a C compiler.
 fn library(bench: &Bench, name: &str, source: &str) -> Option<()> {
     fs::write(bench.path("library.c"), source).expect("a source");
     let words = ["-O2", "-fPIC", "-shared", "-fno-builtin", "-o", name, "library.c"];
@@ -28,7 +28,7 @@ fn library(bench: &Bench, name: &str, source: &str) -> Option<()> {
 }
 
 #[test]
-fn a_row_has_the_counts_of_a_single_replay() {
+fn a_row_equals_a_single_replay() {
     let bench = Bench::with_trace();
     let comparison = bench.json("compare rm.hkt --runs 2 --allocators native:default+huge=never,native:+superslab=1M");
     for (row, flags) in rows(&comparison).iter().zip(["--huge never", "--superslab 1M"]) {
@@ -40,7 +40,7 @@ fn a_row_has_the_counts_of_a_single_replay() {
                 println!("skipped: {figure}: {}", replay["skipped"]);
                 continue;
             }
-            // On a busy machine a run has a stray fault now and then, never one too few.
+            // On a busy machine a run may have an extra fault, but never one less.
             let again = || number(&bench.json(&format!("replay rm.hkt {flags}")), figure);
             let least = (0..3).fold(number(&replay, figure), |least, _| {
                 if least == number(row, &format!("{figure}.min")) { least } else { least.min(again()) }
@@ -52,13 +52,13 @@ fn a_row_has_the_counts_of_a_single_replay() {
             let points = points.expect("points").iter();
             points.map(|point| (number(point, event), number(point, "rss_bytes"))).collect()
         };
-        assert_eq!(pick(marks, "events"), pick(timeline, "event"), "{flags}");
+        assert_eq!(pick(marks, "event"), pick(timeline, "event"), "{flags}");
         assert!(row["ops_per_s"]["median"].as_f64().is_some_and(|ops| ops > 0.0));
     }
-    assert_eq!((&comparison["runs"], &comparison["warm_up_rounds"]), (&2.into(), &1.into()));
+    assert_eq!((&comparison["runs"], &comparison["warm_up_runs"]), (&2.into(), &1.into()));
 }
 
-/// A malloc that writes down each of its calls, in a file for each process.
+/// A malloc that logs its calls, in one file per process.
 const WRITES_DOWN: &str = r#"
 #include <fcntl.h>
 #include <stdio.h>
@@ -89,7 +89,7 @@ int posix_memalign(void **p, size_t a, size_t n) { note("posix_memalign", n); *p
 void free(void *p) { if (p) note("free", 0); __libc_free(p); }
 "#;
 
-/// The calls of each process that made any.
+/// The calls of each process that has any.
 fn written_down(bench: &Bench) -> Vec<Vec<String>> {
     let files = fs::read_dir(bench.folder()).expect("the folder").flatten().map(|entry| entry.path());
     let calls: Vec<_> = files.filter(|path| path.to_string_lossy().contains("/calls.")).collect();
@@ -102,7 +102,7 @@ fn written_down(bench: &Bench) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn a_foreign_malloc_gets_the_calls_of_the_trace_and_no_others() {
+fn another_malloc_gets_exactly_the_calls_of_the_trace() {
     let bench = Bench::new();
     let Some(()) = library(&bench, "writes.so", WRITES_DOWN) else { return };
     fs::write(bench.path("t.script"), "a 0 11111\na 1 200000\nf 0\nf 1\na 2 300000\n").expect("a trace");
@@ -114,14 +114,14 @@ fn a_foreign_malloc_gets_the_calls_of_the_trace_and_no_others() {
     bench.ok("gen server --live 1M --events 8k --threads 3 -o server.hkt");
     bench.ok("replay server.hkt --on ./writes.so --mode threaded");
     for calls in written_down(&bench) {
-        // The loader's table of each thread, as in every program with threads.
+        // The loader's table for each thread, as in every threaded program.
         assert!(calls[..3].iter().all(|call| call.starts_with("calloc ")), "{:?}", &calls[..4]);
         assert!(calls[3].starts_with("malloc ") || calls.len() == 6, "{:?}", &calls[..6]);
     }
 }
 
 #[test]
-fn what_shapes_a_comparison_is_in_its_json() {
+fn json_has_the_parameters_of_a_comparison() {
     let bench = Bench::with_trace();
     let mut command = bench.command("compare rm.hkt --runs 1 --allocators glibc --format json");
     command.env("GLIBC_TUNABLES", "glibc.malloc.tcache_count=3").env("MALLOC_CONF", "narenas:1");
@@ -132,11 +132,11 @@ fn what_shapes_a_comparison_is_in_its_json() {
     assert_eq!(environment["variables"]["MALLOC_CONF"], "narenas:1");
     assert_eq!(environment["modes_changed"].as_array().map(Vec::len), Some(0));
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("a release");
-    assert_eq!(environment["kernel"], release.trim());
+    assert_eq!(environment["kernel_release"], release.trim());
 }
 
 #[test]
-fn live_bytes_are_those_of_the_trace() {
+fn live_bytes_match_the_trace() {
     let bench = Bench::new();
     bench.ok("gen random-mixed --cycles 3k --ws 50 -o rm.hkt");
     bench.ok("export rm.hkt --to csv -o rm.csv");
@@ -162,7 +162,7 @@ fn live_bytes_of_csv(csv: &str, at: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let mut found = Vec::new();
     for line in lines {
         let cells: Vec<&str> = line.split(',').collect();
-        // Rows that are no events have no number.
+        // Rows that are not events have no number.
         let Ok(number) = cells[event].parse::<u64>() else { continue };
         match cells[op] {
             "free" => drop(live.remove(cells[object])),
@@ -177,9 +177,9 @@ fn live_bytes_of_csv(csv: &str, at: &[(u64, u64)]) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn any_malloc_library_can_be_compared_and_a_crash_is_told() {
+fn any_malloc_library_can_be_compared_and_a_crash_is_reported() {
     let bench = Bench::with_trace();
-    // Serves the start of a process from a buffer, then nothing: the replay counts refused requests.
+    // Serves the start of the process from a buffer, then fails: the replay counts failed requests.
     let bump = "#include <stddef.h>\nstatic _Alignas(16) char heap[1 << 26]; static size_t at;\n\
         static void *take(size_t n) { n = (n + 31) & ~(size_t)15; if (n > sizeof heap - at) return 0;\n\
         char *p = heap + at; at += n; ((size_t *)p)[0] = n - 16; return p + 16; }\n\
@@ -196,7 +196,7 @@ fn any_malloc_library_can_be_compared_and_a_crash_is_told() {
     }
     let comparison = bench.json("compare rm.hkt --runs 1 --allocators ./libbump.so,glibc");
     let [bump, glibc] = rows(&comparison) else { panic!("{comparison}") };
-    // Nothing is ever reused: it holds every byte that was ever asked for.
+    // Memory is never reused: every requested byte stays resident.
     assert!(number(bump, "rss_bytes_peak.median") > 4 * number(glibc, "rss_bytes_peak.median"), "{bump}");
     assert!(bump["library"].as_str().is_some_and(|path| path.ends_with("/libbump.so")));
     let ran = bench.run("compare rm.hkt --runs 1 --allocators ./libcrash.so,glibc");
@@ -210,7 +210,7 @@ fn any_malloc_library_can_be_compared_and_a_crash_is_told() {
 }
 
 #[test]
-fn what_the_machine_lacks_is_skipped_with_the_package() {
+fn a_missing_allocator_is_skipped_with_its_package() {
     let bench = Bench::with_trace();
     let names = ["mimalloc", "jemalloc", "tcmalloc", "tbbmalloc"];
     let comparison = bench.json(&format!("compare rm.hkt --runs 1 --touch first --allocators {}", names.join(",")));
@@ -250,7 +250,7 @@ fn threads_tables_and_pictures() {
 }
 
 #[test]
-fn bad_usage_is_refused_in_one_line() {
+fn bad_usage_is_refused_with_one_line() {
     let bench = Bench::with_trace();
     let cases = [
         ("--allocators nobody", "name glibc, mimalloc"),
@@ -266,8 +266,8 @@ fn bad_usage_is_refused_in_one_line() {
         ("--plot c.png", ".svg"),
     ];
     for (flags, needle) in cases {
-        let said = bench.refused(&format!("compare rm.hkt {flags}"));
-        assert!(said.contains(needle), "{flags}: expected `{needle}` in: {said}");
+        let message = bench.refused(&format!("compare rm.hkt {flags}"));
+        assert!(message.contains(needle), "{flags}: expected `{needle}` in: {message}");
     }
     assert!(!bench.path("c.png").exists());
 }

@@ -1,4 +1,4 @@
-//! The names of JSON results, which other programs rely on.
+//! The fields of JSON results, on which other programs rely.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ fn has(value: &Value, names: &[&str]) {
 }
 
 #[test]
-fn sim_has_its_names_and_its_sums() {
+fn sim_has_its_fields_and_sums() {
     let bench = Bench::with_trace();
     let sim = bench.json("sim rm.hkt");
     has(&sim, &["schema", "trace", "policy", "touch", "events", "elapsed_s", "faults", "traps", "superslabs_peak"]);
@@ -52,14 +52,14 @@ fn checksum(file: &[u8]) -> String {
 }
 
 #[test]
-fn every_result_says_its_form_its_maker_and_its_trace() {
+fn every_result_has_schema_version_and_trace() {
     let bench = Bench::with_trace();
     let version = bench.ok("--version");
     let version = version.trim().strip_prefix("hksim ").expect("a version");
     let of_file = checksum(&std::fs::read(bench.path("rm.hkt")).expect("the trace"));
     let trace_at = |line: &str, path: &str| {
         let result = bench.json(line);
-        assert_eq!((&result["schema"], &result["hksim_version"]), (&1.into(), &version.into()), "{line}");
+        assert_eq!((&result["schema"], &result["hksim_version"]), (&2.into(), &version.into()), "{line}");
         let label = result.pointer(path).unwrap_or_else(|| panic!("{line}: no {path}"));
         assert_eq!(label["checksum"], of_file.as_str(), "{line}");
     };
@@ -75,7 +75,7 @@ fn every_result_says_its_form_its_maker_and_its_trace() {
             eprintln!("skipped: {line}: {}", rules.stderr);
             continue;
         };
-        assert_eq!((&rules["schema"], &rules["hksim_version"]), (&1.into(), &version.into()), "{line}");
+        assert_eq!((&rules["schema"], &rules["hksim_version"]), (&2.into(), &version.into()), "{line}");
     }
     let workloads = bench.json("sweep --huge never");
     assert_eq!(workloads["rows"][0]["trace"]["checksum"], Value::Null, "no file");
@@ -84,15 +84,18 @@ fn every_result_says_its_form_its_maker_and_its_trace() {
 }
 
 #[test]
-fn info_has_its_names() {
+fn info_has_its_fields() {
     let info = Bench::with_trace().json("info rm.hkt");
-    has(&info, &["schema", "events", "mallocs", "callocs", "reallocs", "aligned", "frees", "free_null", "threads"]);
+    has(
+        &info,
+        &["schema", "events", "mallocs", "callocs", "reallocs", "aligned_allocs", "frees", "frees_null", "threads"],
+    );
     has(&info, &["cross_thread_frees", "live_bytes_peak", "live_objects_peak", "live_objects_end", "unknown_frees"]);
-    has(&info, &["sizes.p50", "sizes.p90", "sizes.p99", "sizes.max"]);
+    has(&info, &["size_bytes.p50", "size_bytes.p90", "size_bytes.p99", "size_bytes.max"]);
 }
 
 #[test]
-fn a_result_holds_what_it_takes_to_make_it_again() {
+fn a_result_has_the_inputs_to_reproduce_it() {
     let bench = Bench::with_trace();
     let sim = bench.json("sim rm.hkt --preset hakmem --superslab 1M --purge-delay 3us");
     let origin = &sim["trace"]["origin"];
@@ -107,20 +110,24 @@ fn a_result_holds_what_it_takes_to_make_it_again() {
     let toml: String = fields.iter().map(|(name, value)| format!("{name} = {value}\n")).collect();
     std::fs::write(bench.path("again.toml"), toml).expect("a policy file");
     let again = bench.json("sim again.hkt --policy again.toml");
-    for part in ["policy", "installs", "placement", "rss_bytes_peak", "os_calls"] {
+    for part in ["policy", "installs", "placement_digest", "rss_bytes_peak", "os_calls"] {
         assert_eq!(again[part], sim[part], "{part}");
     }
 }
 
 #[test]
-fn replay_has_the_names_of_sim() {
+fn replay_has_the_fields_of_sim() {
     let bench = Bench::with_trace();
     let replay = bench.json("replay rm.hkt --huge never");
     has(&replay, &["schema", "trace", "policy", "touch", "events", "installs", "faults", "traps", "rss_bytes_peak"]);
     has(&replay, &["rss_bytes_end", "vmas_peak", "page_table_bytes_peak", "os_calls", "ops_per_s", "user_s", "sys_s"]);
     has(&replay, &["environment", "control", "skipped"]);
     assert_eq!(replay["events"], 20_000);
-    assert_eq!(replay["placement"], bench.json("sim rm.hkt --huge never")["placement"], "both worlds place alike");
+    assert_eq!(
+        replay["placement_digest"],
+        bench.json("sim rm.hkt --huge never")["placement_digest"],
+        "both worlds place alike"
+    );
     assert_eq!(number(&replay, "control.faults"), 0);
     assert!(bench.ok("replay rm.hkt --mode threaded").contains("native, threaded"));
     let glibc = bench.json("replay rm.hkt --on glibc");
@@ -128,13 +135,13 @@ fn replay_has_the_names_of_sim() {
 }
 
 #[test]
-fn tlb_is_told_where_a_core_is_named() {
+fn tlb_figures_need_a_core() {
     let bench = Bench::with_trace();
     assert_eq!(bench.json("sim rm.hkt").get("tlb"), None);
     let sim = bench.json("sim rm.hkt --tlb zen3");
     assert_eq!(sim["tlb"]["core"]["name"], "zen3");
     // random-mixed writes one byte of each block: one access an allocation.
-    let hits = ["l1", "l2", "misses"].map(|name| number(&sim, &format!("tlb.misses.application.{name}")));
+    let hits = ["l1_hits", "l2_hits", "misses"].map(|name| number(&sim, &format!("tlb.lookups.application.{name}")));
     assert_eq!(hits.iter().sum::<u64>(), number(&bench.json("info rm.hkt"), "mallocs"));
     assert!(bench.ok("sim rm.hkt --tlb zen3").contains("TLB of zen3"));
 }

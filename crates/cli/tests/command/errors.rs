@@ -5,7 +5,7 @@ use std::fs;
 use crate::support::Bench;
 
 #[test]
-fn bad_usage_is_named() {
+fn bad_usage_is_reported_by_name() {
     let bench = Bench::with_trace();
     let cases = [
         ("", "no command"),
@@ -16,17 +16,17 @@ fn bad_usage_is_named() {
         ("sim rm.hkt --superslab 3M", "powers of two"),
         ("sim rm.hkt --superslab 1T", "64K to 32M"),
         ("sim rm.hkt --superslab 0", "powers of two"),
-        ("sim rm.hkt --superslab -1", "`-1` is not a size"),
-        ("sim rm.hkt --superslab abc", "`abc` is not a size"),
-        ("sim rm.hkt --superslab 99999999999999999999M", "is not a size"),
-        ("sweep rm.hkt --superslab 1M,", "`` is not a size"),
+        ("sim rm.hkt --superslab -1", "`-1`: expected a size"),
+        ("sim rm.hkt --superslab abc", "`abc`: expected a size"),
+        ("sim rm.hkt --superslab 99999999999999999999M", "expected a size"),
+        ("sweep rm.hkt --superslab 1M,", "``: expected a size"),
         ("sim rm.hkt --slab 4M", "a slab has"),
         ("sim rm.hkt --header-bytes 3", "1 or 16"),
         ("sim rm.hkt --arena 1M", "64M to 16T"),
         ("sim rm.hkt --prewarm 99999999", "quarter of the arena"),
-        ("sim rm.hkt --purge-delay 5", "is not a time"),
-        ("sim rm.hkt --huge=maybe", "is not one of"),
-        ("sim rm.hkt --huge mthp-2M", "is not a size of multi-size THPs"),
+        ("sim rm.hkt --purge-delay 5", "expected a time"),
+        ("sim rm.hkt --huge=maybe", "expected one of"),
+        ("sim rm.hkt --huge mthp-2M", "expected a size of multi-size THPs"),
         ("sim rm.hkt --align sideways", "arena, trim, kernel"),
         ("sim rm.hkt --align trim --huge hugetlb", "align arena"),
         ("sim rm.hkt --align kernel --superslab 64K --arena 16T", "smaller arena"),
@@ -60,37 +60,37 @@ fn bad_usage_is_named() {
         ("plot rm.hkt -o x.svg", "rm.hkt"),
     ];
     for (line, needle) in cases {
-        let said = bench.refused(line);
-        assert!(said.contains(needle), "{line}: expected `{needle}` in: {said}");
+        let message = bench.refused(line);
+        assert!(message.contains(needle), "{line}: expected `{needle}` in: {message}");
     }
     assert!(!bench.path("x.hkt").exists() && !bench.path("x.svg").exists(), "a refused command left a file");
 }
 
 #[test]
-fn words_misspelt_are_refused_as_what_they_were_meant_for() {
+fn misspelt_values_are_refused_as_values() {
     let bench = Bench::with_trace();
     let cases = [
         ("plot rm.hkt -o x.png", "ends in .svg"),
         ("sweep rm.hkt --plot=x.png", "ends in .svg"),
         ("info rm.hkt --plot x.png", "ends in .svg"),
         ("sim rm.hkt --fork-at 7,7", "both event 7"),
-        ("sim rm.hkt --huge tph", "`tph` is not one of never, thp"),
-        ("sweep --huge tph", "`tph` is not one of never, thp"),
-        ("sweep --huge never,tph rm.hkt", "`tph` is not one of never, thp"),
+        ("sim rm.hkt --huge tph", "`tph`: expected one of never, thp"),
+        ("sweep --huge tph", "`tph`: expected one of never, thp"),
+        ("sweep --huge never,tph rm.hkt", "`tph`: expected one of never, thp"),
         ("sweep rm.hkt --plot x.png", "ends in .svg"),
         ("replay rm.hkt --on nobody", "name glibc, mimalloc"),
-        ("replay rm.hkt --on native:huge=tph", "`tph` is not one of never"),
+        ("replay rm.hkt --on native:huge=tph", "`tph`: expected one of never"),
         ("replay rm.hkt --on native:huge=never --superslab 1M", "--superslab"),
     ];
     for (line, needle) in cases {
-        let said = bench.refused(line);
-        assert!(said.contains(needle), "{line}: expected `{needle}` in: {said}");
+        let message = bench.refused(line);
+        assert!(message.contains(needle), "{line}: expected `{needle}` in: {message}");
     }
     assert!(!bench.path("x.png").exists(), "a refused command left a file");
 }
 
 #[test]
-fn unreadable_traces_are_named_by_every_command() {
+fn every_command_names_an_unreadable_trace() {
     let bench = Bench::with_trace();
     fs::write(bench.path("empty.hkt"), "").expect("a file");
     // xorshift64 with a fixed seed: bytes of no format.
@@ -118,14 +118,14 @@ fn unreadable_traces_are_named_by_every_command() {
     ];
     for (name, needle) in traces {
         for command in ["info", "sim", "sweep", "replay", "compare"] {
-            let said = bench.refused(&format!("{command} {name}"));
-            assert!(said.contains(needle) && said.contains(name), "{command} {name}: {said}");
+            let message = bench.refused(&format!("{command} {name}"));
+            assert!(message.contains(needle) && message.contains(name), "{command} {name}: {message}");
         }
     }
 }
 
 #[test]
-fn a_policy_file_is_refused_at_its_line() {
+fn an_invalid_policy_file_is_refused_with_its_line() {
     let bench = Bench::with_trace();
     let cases = [
         ("superslab_bytes = 1048576\nsuperslab = 5\n", "p.toml:2"),
@@ -136,13 +136,13 @@ fn a_policy_file_is_refused_at_its_line() {
     ];
     for (text, needle) in cases {
         fs::write(bench.path("p.toml"), text).expect("a policy file");
-        let said = bench.refused("sim rm.hkt --policy p.toml");
-        assert!(said.contains(needle), "{text:?}: {said}");
+        let message = bench.refused("sim rm.hkt --policy p.toml");
+        assert!(message.contains(needle), "{text:?}: {message}");
     }
 }
 
 #[test]
-fn a_truncated_trace_is_simulated_up_to_its_last_whole_chunk() {
+fn a_truncated_trace_is_simulated_up_to_its_last_complete_chunk() {
     let bench = Bench::new();
     bench.ok("gen random-mixed --cycles 60k -o whole.hkt");
     let bytes = fs::read(bench.path("whole.hkt")).expect("the trace");

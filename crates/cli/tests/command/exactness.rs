@@ -1,10 +1,10 @@
-//! Predictions that once differed from the replay, each by a trace of a few calls: what the allocator itself reads and writes.
+//! Regressions: short traces whose prediction once differed from the replay in accesses of the allocator.
 
 use std::fs;
 
 use crate::support::Bench;
 
-/// What was wrong, the calls (a script, or CSV), and the design.
+/// The former defect, the calls (a script or CSV), and the design.
 const CASES: [(&str, &str, &str); 11] = [
     (
         "handing out a block clears its key: a write",
@@ -79,7 +79,7 @@ fn holds(bench: &Bench, what: &str, calls: &str, policy: &str) {
 }
 
 #[test]
-fn what_once_differed_is_exact() {
+fn former_differences_are_exact() {
     let bench = Bench::new();
     for (what, calls, policy) in CASES {
         holds(&bench, what, calls, policy);
@@ -87,7 +87,7 @@ fn what_once_differed_is_exact() {
 }
 
 #[test]
-fn looking_whether_a_block_is_free_reads_it() {
+fn a_check_for_a_free_block_reads_it() {
     let bench = Bench::new();
     let blocks: Vec<String> = (1..700).map(|number| format!("a {number} 100000")).collect();
     let calls = format!("a 0 8000;{};r 0 300000", blocks.join(";"));
@@ -96,7 +96,7 @@ fn looking_whether_a_block_is_free_reads_it() {
 
 /// A random trace, shrunk. Measured on Linux 6.18 with 512 KiB huge pages in mode always: 1 601 536 bytes.
 #[test]
-fn a_folio_that_was_moved_in_part_is_split_as_a_whole() {
+fn a_partly_moved_folio_is_split_as_a_whole() {
     let bench = Bench::new();
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/moved-folio.hkt");
     let policy = "--superslab 64K --slab 16K --classes linear --header off --huge collapse --cache 1 --purge free \

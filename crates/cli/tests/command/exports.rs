@@ -1,4 +1,4 @@
-//! `export`: round trips through the command, addresses that a design gives, and what is refused.
+//! `export`: round trips, addresses of objects under a design, and refusals.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,7 +6,7 @@ use std::fs;
 use crate::support::Bench;
 
 #[test]
-fn csv_and_android_read_back() {
+fn csv_and_android_round_trip() {
     let bench = Bench::with_trace();
     bench.ok("export rm.hkt --to csv -o rm.csv");
     bench.ok("import rm.csv -o csv.hkt");
@@ -19,7 +19,7 @@ fn csv_and_android_read_back() {
 }
 
 #[test]
-fn what_a_format_cannot_say_is_told() {
+fn losses_of_a_format_are_reported() {
     let bench = Bench::new();
     bench.ok("gen server --events 5000 --live 1M -o s.hkt");
     let ran = bench.run("export s.hkt --to rep -o s.rep");
@@ -50,7 +50,7 @@ fn rows(text: &str) -> Vec<Row> {
 }
 
 #[test]
-fn addresses_are_places_that_no_two_live_blocks_share() {
+fn addresses_of_live_blocks_do_not_overlap() {
     let bench = Bench::with_trace();
     let mut layouts = Vec::new();
     for flags in ["", "--superslab 64K", "--header off"] {
@@ -88,14 +88,14 @@ fn a_result_never_replaces_a_trace() {
     let bench = Bench::with_trace();
     let trace = fs::read(bench.path("rm.hkt")).expect("the trace");
     for line in ["export rm.hkt --to csv", "export rm.hkt --to addresses", "info rm.hkt", "sim rm.hkt --format json"] {
-        let said = bench.refused(&format!("{line} -o rm.hkt"));
-        assert!(said.contains("rm.hkt: is a trace, which a result must not replace"), "{line}: {said}");
+        let message = bench.refused(&format!("{line} -o rm.hkt"));
+        assert!(message.contains("rm.hkt: is a trace, which a result must not replace"), "{line}: {message}");
         assert!(fs::read(bench.path("rm.hkt")).expect("the trace") == trace, "{line}");
     }
 }
 
 #[test]
-fn flags_that_change_nothing_are_refused() {
+fn flags_without_effect_are_refused() {
     let bench = Bench::with_trace();
     for (line, word) in [
         ("export rm.hkt --to csv --superslab 1M", "--superslab"),
@@ -108,7 +108,7 @@ fn flags_that_change_nothing_are_refused() {
         ("export rm.hkt --to addresses -o /dev/full", "No space left"),
         ("export nothing.hkt --to csv", "nothing.hkt"),
     ] {
-        let said = bench.refused(line);
-        assert!(said.contains(word), "{line}: {said}");
+        let message = bench.refused(line);
+        assert!(message.contains(word), "{line}: {message}");
     }
 }

@@ -1,4 +1,4 @@
-//! `import --faults`: a C program that touches known pages, recorded by perf here, and counted again by a Python script.
+//! `import --faults` on a C program that touches known pages, recorded by perf and counted independently by a Python script.
 
 use std::process::Command;
 
@@ -6,28 +6,28 @@ use serde_json::Value;
 
 use crate::support::{Bench, number};
 
-/// Runs a program, and says why it could not be run.
+/// Runs a program, and prints why it could not be run.
 fn run(bench: &Bench, program: &str, line: &str) -> Result<String, String> {
     let output = Command::new(program).args(line.split_whitespace()).current_dir(bench.folder()).output();
     let output = output.map_err(|why| format!("{program}: {why}"))?;
-    let told = String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or_default().to_string();
+    let printed = String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or_default().to_string();
     if output.status.success() {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     } else {
-        Err(format!("{program}: {told}"))
+        Err(format!("{program}: {printed}"))
     }
 }
 
 const FIELDS: &str = "-F +pid,+addr --show-mmap-events --show-task-events";
 
-/// Records the program under some events and prints it; the first addresses of its mapping, heap and zeroed data.
+/// Records the program with these events. Returns the first addresses of its mapping, heap and zeroed data.
 fn record(bench: &Bench, events: &str) -> Result<Vec<u64>, String> {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oracle/faults.c");
     run(bench, "cc", &format!("-O1 -o known {source}"))?;
-    let told = run(bench, "perf", &format!("record -q {events} -c1 -d -o k.data ./known"))?;
+    let printed = run(bench, "perf", &format!("record -q {events} -c1 -d -o k.data ./known"))?;
     let script = run(bench, "perf", &format!("script -i k.data {FIELDS}"))?;
     std::fs::write(bench.path("k.txt"), script).map_err(|why| why.to_string())?;
-    Ok(told.split_whitespace().filter_map(|word| u64::from_str_radix(word, 16).ok()).collect())
+    Ok(printed.split_whitespace().filter_map(|word| u64::from_str_radix(word, 16).ok()).collect())
 }
 
 fn region<'a>(report: &'a Value, name: &str) -> &'a Value {
@@ -42,7 +42,7 @@ fn mapping(report: &Value, address: u64) -> &Value {
 }
 
 #[test]
-fn known_touches_are_found_where_they_were_made() {
+fn known_touches_are_found_at_their_addresses() {
     let bench = Bench::new();
     let places = match record(&bench, "-e page-faults") {
         Ok(places) => places,
@@ -64,12 +64,12 @@ fn known_touches_are_found_where_they_were_made() {
     let ranges: String = ranges.iter().map(|(start, end)| format!("{start:x}-{end:x} ")).collect();
     let oracle = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oracle/faults.py");
     match run(&bench, "python3", &format!("{oracle} k.txt {process} {ranges}")) {
-        Ok(told) => counted.extend(told.split_whitespace().filter_map(|word| word.parse::<u64>().ok())),
+        Ok(printed) => counted.extend(printed.split_whitespace().filter_map(|word| word.parse::<u64>().ok())),
         Err(why) => return eprintln!("skipped: {why}"),
     }
     let reasons = &report["reasons"];
     assert_eq!((number(&report, "faults"), number(reasons, "first_touch")), (counted[0], counted[1]));
-    assert_eq!(counted[0], number(reasons, "first_touch") + number(reasons, "again"));
+    assert_eq!(counted[0], number(reasons, "first_touch") + number(reasons, "repeated"));
     assert_eq!(counted[2..8], [64, 47, 30, 30, 20, 20], "the program's own plan");
     let own = mapping(&report, map);
     assert!(number(own, "faults") >= 64 && number(own, "faults") - number(own, "first_touch") == 17, "{own}");
@@ -79,9 +79,10 @@ fn known_touches_are_found_where_they_were_made() {
     let all = report["regions"].as_array().expect("regions").iter().map(|row| number(row, "faults"));
     assert_eq!(all.sum::<u64>(), counted[0], "nothing beside the regions");
     let moments = report["timeline"].as_array().expect("a timeline").iter();
-    let over_time = moments.flat_map(|moment| moment["faults"].as_array().expect("figures")).filter_map(Value::as_u64);
+    let over_time = moments.flat_map(|moment| moment["faults"].as_object().expect("regions").values());
+    let over_time = over_time.filter_map(Value::as_u64);
     assert_eq!(over_time.sum::<u64>(), counted[0]);
-    // Packed it is the same, with a picture beside it; the maps of another process explain nothing.
+    // The compressed script gives the same result, with a picture; the maps of another process explain nothing.
     run(&bench, "gzip", "-k k.txt").expect("gzip runs");
     bench.ok("import --faults k.txt.gz --plot k.svg -o k.json --format json");
     let packed: Value =
@@ -91,7 +92,7 @@ fn known_touches_are_found_where_they_were_made() {
 }
 
 #[test]
-fn other_events_say_why_pages_fault_again() {
+fn other_events_explain_repeated_faults() {
     let bench = Bench::new();
     match record(&bench, "-e page-faults -e syscalls:sys_enter_madvise") {
         Ok(_) => assert_eq!(number(&bench.json("import --faults k.txt"), "reasons.after_drop"), 10),
@@ -102,8 +103,8 @@ fn other_events_say_why_pages_fault_again() {
             let report = bench.json("import --faults k.txt");
             let (own, reasons) = (mapping(&report, places[0]), &report["reasons"]);
             assert_eq!(number(own, "faults") - number(own, "first_touch"), 17, "{own}");
-            // Ten come back from the purge. Zero pages are written in the mapping; private data of files is too.
-            assert_eq!(number(reasons, "page_gone"), 10);
+            // Ten pages refault after the purge. Zero pages in the mapping and private file pages are written.
+            assert_eq!(number(reasons, "page_not_present"), 10);
             assert!(number(reasons, "page_present") >= 7);
         }
         Err(why) => eprintln!("skipped: {why}"),
@@ -111,7 +112,7 @@ fn other_events_say_why_pages_fault_again() {
 }
 
 #[test]
-fn what_cannot_be_used_is_refused_in_one_line() {
+fn unusable_input_is_refused_with_one_line() {
     let bench = Bench::new();
     let place = "7f0000001000 [unknown] (//anon) 5500 main+0x1 (/t)";
     for (text, needle) in [
@@ -127,8 +128,8 @@ fn what_cannot_be_used_is_refused_in_one_line() {
         ("\u{1f}\u{8b}\u{8}", "k.txt"),
     ] {
         std::fs::write(bench.path("k.txt"), text).expect("a file");
-        let told = bench.refused("import --faults k.txt");
-        assert!(told.contains(needle), "{text}: {told}");
+        let printed = bench.refused("import --faults k.txt");
+        assert!(printed.contains(needle), "{text}: {printed}");
     }
     std::fs::write(bench.path("k.txt"), format!("t 1/1 1.5: page-faults: {place}\n")).expect("a file");
     assert!(bench.refused("import --faults k.txt --pid 7").contains("processes are 1"));

@@ -1,4 +1,4 @@
-//! Files and pipes: whole or not at all, and quiet when the reader has seen enough.
+//! Files and pipes: outputs are complete or absent, and a closed pipe is no error.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -8,20 +8,20 @@ use std::process::Stdio;
 use crate::support::Bench;
 
 #[test]
-fn what_cannot_be_written_is_named_and_nothing_is_lost() {
+fn unwritable_outputs_are_named_and_nothing_is_lost() {
     let bench = Bench::with_trace();
     fs::create_dir(bench.path("folder")).expect("a folder");
     for output in ["folder", "nowhere/x", "/proc/hksim-x"] {
         for line in ["gen tiny-hot --cycles 10", "info rm.hkt", "sim rm.hkt", "sweep rm.hkt", "import t.script"] {
             fs::write(bench.path("t.script"), "a 0 16\nf 0\n").expect("a script trace");
-            let said = bench.refused(&format!("{line} -o {output}"));
-            assert!(said.contains(output), "{line} -o {output}: {said}");
+            let message = bench.refused(&format!("{line} -o {output}"));
+            assert!(message.contains(output), "{line} -o {output}: {message}");
         }
     }
     fs::write(bench.path("kept.hkt"), "kept").expect("a file");
     fs::write(bench.path("bad.script"), "a 0 16\nf 0\nwhat\n").expect("a script trace");
-    let said = bench.refused("import bad.script -o kept.hkt");
-    assert!(said.contains("bad.script:3"), "{said}");
+    let message = bench.refused("import bad.script -o kept.hkt");
+    assert!(message.contains("bad.script:3"), "{message}");
     bench.refused("import kept.hkt -o kept.hkt");
     assert_eq!(fs::read(bench.path("kept.hkt")).expect("the file"), b"kept");
     let left: Vec<_> =
@@ -33,18 +33,18 @@ fn what_cannot_be_written_is_named_and_nothing_is_lost() {
 fn a_full_disk_is_an_error() {
     let bench = Bench::with_trace();
     for line in ["gen tiny-hot --cycles 10 -o /dev/full", "info rm.hkt -o /dev/full", "sim rm.hkt -o /dev/full"] {
-        let said = bench.refused(line);
-        assert!(said.contains("/dev/full") && said.contains("No space left"), "{line}: {said}");
+        let message = bench.refused(line);
+        assert!(message.contains("/dev/full") && message.contains("No space left"), "{line}: {message}");
     }
     let full = File::options().write(true).open("/dev/full").expect("/dev/full");
     let ran = bench.command("sim rm.hkt").stdout(full).output().expect("hksim starts");
-    let said = String::from_utf8_lossy(&ran.stderr);
-    assert_eq!(ran.status.code(), Some(2), "{said}");
-    assert!(said.contains("standard output"), "{said}");
+    let message = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!(ran.status.code(), Some(2), "{message}");
+    assert!(message.contains("standard output"), "{message}");
 }
 
 #[test]
-fn a_link_stays_a_link() {
+fn a_symbolic_link_is_kept() {
     let bench = Bench::new();
     fs::write(bench.path("real.hkt"), "old").expect("a file");
     std::os::unix::fs::symlink("real.hkt", bench.path("link.hkt")).expect("a link");
@@ -54,9 +54,9 @@ fn a_link_stays_a_link() {
 }
 
 #[test]
-fn a_reader_that_leaves_ends_the_command_quietly() {
+fn a_closed_pipe_ends_the_command_quietly() {
     let bench = Bench::with_trace();
-    // Far more than a pipe holds, so that writing meets the closed end.
+    // More than the capacity of a pipe, so that the write fails.
     let line = "sweep rm.hkt --superslab 1M,2M,4M,8M --huge --cache 1,2,3 --format json";
     let mut child = bench.command(line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("hksim starts");
     let mut first = [0; 1];
@@ -68,7 +68,7 @@ fn a_reader_that_leaves_ends_the_command_quietly() {
 }
 
 #[test]
-fn an_output_file_holds_what_would_be_printed() {
+fn an_output_file_has_what_would_be_printed() {
     let bench = Bench::with_trace();
     for format in ["table", "json", "csv"] {
         let printed = bench.ok(&format!("info rm.hkt --format {format}"));
@@ -82,7 +82,7 @@ fn an_output_that_cannot_be_written_is_named_before_the_work() {
     let bench = Bench::with_trace();
     fs::write(bench.path("ran-once"), "#!/bin/sh\nmkdir ran\n").expect("a program");
     fs::set_permissions(bench.path("ran-once"), fs::Permissions::from_mode(0o755)).expect("it can be run");
-    // Each would say something else, or take an hour, if it began with its work.
+    // Each would print another error, or take an hour, if the check came after the work.
     for line in [
         "calibrate --rounds 10000 --seconds 3600",
         "sim none.hkt",
@@ -101,17 +101,17 @@ fn an_output_that_cannot_be_written_is_named_before_the_work() {
             Some(("record", _)) | None => format!("{line} -o nowhere/x -- ./ran-once"),
             Some(_) => format!("{line} -o nowhere/x"),
         };
-        let said = bench.refused(&line);
-        assert!(said.contains("nowhere/x"), "{line}: {said}");
+        let message = bench.refused(&line);
+        assert!(message.contains("nowhere/x"), "{line}: {message}");
         assert!(!bench.path("ran").exists(), "{line}: ran");
     }
     for line in
         ["sim none.hkt --dump-pages", "sweep none.hkt --plot", "info none.hkt --plot", "compare none.hkt --plot"]
     {
-        let said = bench.refused(&format!("{line}=nowhere/x.svg"));
-        assert!(said.contains("nowhere/x.svg"), "{line}: {said}");
+        let message = bench.refused(&format!("{line}=nowhere/x.svg"));
+        assert!(message.contains("nowhere/x.svg"), "{line}: {message}");
     }
-    // What was there stays where the work fails later.
+    // The existing file stays if the work fails later.
     fs::write(bench.path("kept"), "kept").expect("a file");
     bench.refused("validate none.hkt -o kept");
     assert_eq!(fs::read(bench.path("kept")).expect("the file"), b"kept");
@@ -119,7 +119,7 @@ fn an_output_that_cannot_be_written_is_named_before_the_work() {
 }
 
 #[test]
-fn a_dash_is_standard_output_for_results_and_refused_for_files() {
+fn a_dash_is_standard_output_for_results_only() {
     let bench = Bench::with_trace();
     for line in ["info rm.hkt --format csv", "export rm.hkt --to rep"] {
         assert_eq!(bench.ok(&format!("{line} -o -")), bench.ok(line), "{line}");
@@ -135,8 +135,8 @@ fn a_dash_is_standard_output_for_results_and_refused_for_files() {
         "sim rm.hkt --dump-pages -",
     ] {
         fs::write(bench.path("t.script"), "a 0 16\nf 0\n").expect("a script trace");
-        let said = bench.refused(line);
-        assert!(said.contains("not standard output"), "{line}: {said}");
+        let message = bench.refused(line);
+        assert!(message.contains("not standard output"), "{line}: {message}");
     }
     assert!(!bench.path("-").exists());
     bench.ok("gen tiny-hot --cycles 10 -o ./-");
@@ -144,13 +144,13 @@ fn a_dash_is_standard_output_for_results_and_refused_for_files() {
 }
 
 #[test]
-fn a_dash_is_standard_input_for_what_is_read_once() {
+fn a_dash_is_standard_input_for_single_pass_inputs() {
     let bench = Bench::new();
     let from_input = |line: &str, bytes: &[u8]| {
         let mut command = bench.command(line);
         let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = piped.spawn().expect("hksim starts");
-        // What refuses it at once may not read it all.
+        // A command that refuses its input may not read all of it.
         let _ = child.stdin.take().expect("stdin is piped").write_all(bytes);
         let ended = child.wait_with_output().expect("hksim ends");
         (ended.status.code(), String::from_utf8_lossy(&ended.stderr).into_owned(), ended.stdout)
@@ -158,16 +158,16 @@ fn a_dash_is_standard_input_for_what_is_read_once() {
     let script = b"a 0 16\na 1 100\nf 0\nf 1\n";
     assert_eq!(from_input("import - -o t.hkt", script).0, Some(0));
     assert_eq!(bench.json("info t.hkt")["events"], 4);
-    let (code, said, _) = from_input("import - -o t.hkt", b"a 0 16\nf 0\nwhat\n");
-    assert!(code == Some(2) && said.contains("-:3"), "{said}");
-    let (code, said, _) = from_input("import - -o t.hkt", b"PK\x03\x04 and more of it");
-    assert!(code == Some(2) && said.contains("from a file"), "{said}");
+    let (code, message, _) = from_input("import - -o t.hkt", b"a 0 16\nf 0\nwhat\n");
+    assert!(code == Some(2) && message.contains("-:3"), "{message}");
+    let (code, message, _) = from_input("import - -o t.hkt", b"PK\x03\x04 and more of it");
+    assert!(code == Some(2) && message.contains("from a file"), "{message}");
 
     let faults: String = (0..9).map(|page| format!("t 1 1.{page}: 1 page-faults: 7f0000{page}000\n")).collect();
     fs::write(bench.path("k.txt"), &faults).expect("a script of perf's");
     let named = bench.ok("import --faults k.txt --format csv");
-    let (code, said, told) = from_input("import --faults - --format csv", faults.as_bytes());
-    assert_eq!((code, String::from_utf8_lossy(&told).into_owned()), (Some(0), named), "{said}");
+    let (code, message, stdout) = from_input("import --faults - --format csv", faults.as_bytes());
+    assert_eq!((code, String::from_utf8_lossy(&stdout).into_owned()), (Some(0), named), "{message}");
     assert!(bench.refused("import --faults - --maps -").contains("--maps"));
 
     // Traces are read twice.
@@ -177,17 +177,17 @@ fn a_dash_is_standard_input_for_what_is_read_once() {
 }
 
 #[test]
-fn a_trace_of_ones_own_is_validated_without_a_temporary_folder() {
+fn a_trace_is_validated_without_a_temporary_directory() {
     let bench = Bench::with_trace();
     let validated = |line: &str| {
         let ran = bench.command(line).env("TMPDIR", bench.path("nowhere")).output().expect("hksim starts");
         (ran.status.code(), String::from_utf8_lossy(&ran.stderr).into_owned())
     };
-    let (code, said) = validated("validate rm.hkt --huge never");
-    assert_eq!(code, Some(0), "{said}");
-    let (code, said) = validated("validate --huge never");
-    assert!(code == Some(2) && said.contains("set TMPDIR") && said.contains("nowhere"), "{said}");
-    assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+    let (code, message) = validated("validate rm.hkt --huge never");
+    assert_eq!(code, Some(0), "{message}");
+    let (code, message) = validated("validate --huge never");
+    assert!(code == Some(2) && message.contains("set TMPDIR") && message.contains("nowhere"), "{message}");
+    assert_eq!(message.trim_end().lines().count(), 1, "{message}");
 }
 
 #[test]
@@ -212,8 +212,8 @@ fn an_output_replaces_no_input_and_no_other_output() {
         ("sweep rm.hkt --profile p.svg --plot=p.svg", "p.svg"),
         ("validate rm.hkt --profile p.toml -o p.toml", "p.toml"),
     ] {
-        let told = bench.refused(line);
-        assert!(told.contains(named) && told.contains("would be lost"), "{line}: {told}");
+        let message = bench.refused(line);
+        assert!(message.contains(named) && message.contains("would be lost"), "{line}: {message}");
     }
     assert_eq!(fs::read_to_string(bench.path("f.txt")).expect("it stays"), faults);
     assert_eq!(fs::read_to_string(bench.path("f.svg")).expect("it stays"), faults);

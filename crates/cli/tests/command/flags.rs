@@ -1,4 +1,4 @@
-//! Flags: what each word becomes, and what goes before what.
+//! Flags: their effect on the policy, and their precedence.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ fn huge_words(sweep: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn huge_takes_a_word_only_if_it_can_be_nothing_else() {
+fn huge_takes_the_next_word_only_if_it_is_a_value() {
     let bench = Bench::with_trace();
     let all = ["never", "thp", "hugetlb"];
     let cases: [(&str, &[&str]); 6] = [
@@ -59,15 +59,15 @@ fn every_flag_reaches_the_policy() {
     let sim = bench.json("sim rm.hkt --touch all --thp never --hugetlb-pool 5 --kernel 6.18 --align arena");
     assert_eq!(sim["touch"]["rule"], "all");
     assert_eq!(sim["kernel"]["thp"]["global"], "never");
-    assert_eq!(sim["kernel"]["hugetlb_pool"], 5);
+    assert_eq!(sim["kernel"]["hugetlb_pool_pages"], 5);
     assert_eq!(sim["kernel"]["rules"]["version"], "6.18");
     let old = bench.json("sim rm.hkt --kernel 6.1");
     assert_eq!(old["kernel"]["rules"]["version"], "6.1");
-    assert_eq!(old["kernel"]["rules"]["mid_sizes"], "absent");
+    assert_eq!(old["kernel"]["rules"]["mthp_support"], "unsupported");
 }
 
 #[test]
-fn a_flag_goes_before_the_file_and_the_file_before_the_preset() {
+fn a_flag_overrides_the_file_and_the_file_the_preset() {
     let bench = Bench::with_trace();
     std::fs::write(bench.path("p.toml"), "superslab_bytes = 1048576\nheader = \"light\"\n").expect("a policy file");
     let policy = bench.json("sim rm.hkt --preset hakmem --policy p.toml --header off")["policy"].clone();
@@ -77,7 +77,7 @@ fn a_flag_goes_before_the_file_and_the_file_before_the_preset() {
     assert_eq!(policy["slab_bytes"], 64 << 10, "default of the preset");
 }
 
-/// The mode of a size of huge pages as this machine's kernel has it; a kernel without the size never uses it.
+/// This machine's mode of a huge-page size; `never` if the kernel does not support the size.
 fn host_mode(order: usize) -> String {
     let file = format!("/sys/kernel/mm/transparent_hugepage/hugepages-{}kB/enabled", 4 << order);
     let text = std::fs::read_to_string(file).unwrap_or_default();
@@ -86,11 +86,14 @@ fn host_mode(order: usize) -> String {
 }
 
 #[test]
-fn sizes_of_huge_pages_are_obeyed_and_told() {
+fn huge_page_sizes_are_applied_and_reported() {
     let bench = Bench::with_trace();
     let sim = bench.json("sim rm.hkt --huge never --mthp 64K=always,256K=madvise");
-    let modes = ["never", "never", "never", "never", "always", "never", "madvise", "never", "never", "inherit"];
-    assert_eq!(sim["kernel"]["thp"]["sizes"], json!(modes));
+    let modes = json!({
+        "16K": "never", "32K": "never", "64K": "always", "128K": "never", "256K": "madvise", "512K": "never",
+        "1M": "never", "2M": "inherit",
+    });
+    assert_eq!(sim["kernel"]["thp"]["sizes"], modes);
     let mthp = |value: &Value| value["installs"]["by_kind"]["mthp"].as_u64().expect("a count");
     assert!(mthp(&sim) > 0, "what is not advised gets 64K");
     assert_eq!(mthp(&bench.json("sim rm.hkt --huge never --mthp 256K=madvise")), 0, "nothing is advised");
@@ -115,20 +118,19 @@ fn sizes_of_huge_pages_are_obeyed_and_told() {
         ("--mthp 64K=always --kernel 6.1", "no huge pages below 2M"),
         ("--mthp default/64K=always", "hksim sweep"),
     ] {
-        let said = bench.refused(&format!("sim rm.hkt {flags}"));
-        assert!(said.contains(needle), "{flags}: {said}");
+        let message = bench.refused(&format!("sim rm.hkt {flags}"));
+        assert!(message.contains(needle), "{flags}: {message}");
     }
     assert!(bench.refused("validate rm.hkt --mthp 64K=always").contains("--mthp is about a simulated kernel"));
 }
 
 #[test]
-fn the_hosts_kernel_is_the_one_that_validate_predicts_for() {
+fn validate_predicts_for_the_kernel_of_the_host() {
     let bench = Bench::with_trace();
     let host = bench.json("sim rm.hkt --huge never --kernel host")["kernel"].clone();
-    assert_eq!(
-        host["thp"]["sizes"].as_array().expect("sizes")[2..],
-        std::array::from_fn::<Value, 8, _>(|at| host_mode(at + 2).into())
-    );
+    for (order, size) in (2..).zip(["16K", "32K", "64K", "128K", "256K", "512K", "1M", "2M"]) {
+        assert_eq!(host["thp"]["sizes"][size], host_mode(order), "{size}");
+    }
     let number = |file: &str| {
         let text = std::fs::read_to_string(file).expect("a limit");
         text.trim().parse::<u64>().expect("a number")
@@ -138,7 +140,11 @@ fn the_hosts_kernel_is_the_one_that_validate_predicts_for() {
     assert_eq!(host, validation["rows"][0]["predicted"]["kernel"]);
     let other =
         bench.json("sim rm.hkt --huge never --kernel host --mthp 32K=always --thp always")["kernel"]["thp"].clone();
-    assert_eq!((&other["global"], &other["sizes"][3]), (&json!("always"), &json!("always")), "flags count before it");
+    assert_eq!(
+        (&other["global"], &other["sizes"]["32K"]),
+        (&json!("always"), &json!("always")),
+        "flags count before it"
+    );
 }
 
 #[test]
@@ -150,7 +156,7 @@ fn a_row_of_a_result_is_a_policy() {
     let row: Value =
         serde_json::from_str(&std::fs::read_to_string(bench.path("row.json")).expect("a row")).expect("JSON");
     let again = bench.json("sim rm.hkt --policy row.json");
-    for part in ["policy", "touch", "kernel", "installs", "placement", "rss_bytes_peak", "os_calls"] {
+    for part in ["policy", "touch", "kernel", "installs", "placement_digest", "rss_bytes_peak", "os_calls"] {
         assert_eq!(again[part], row[part], "{part}");
     }
     assert_eq!(
@@ -169,13 +175,13 @@ fn a_row_of_a_result_is_a_policy() {
     std::fs::write(bench.path("row.json"), validation["rows"][0].to_string()).expect("a row");
     assert_eq!(bench.json("sim rm.hkt --policy row.json")["policy"]["superslab_bytes"], 512 << 10);
     std::fs::write(bench.path("fields.json"), "{\"superslab_bytes\": 1048576, \"headers\": 1}").expect("fields");
-    let said = bench.refused("sim rm.hkt --policy fields.json");
-    assert!(said.contains("fields.json") && said.contains("headers"), "{said}");
+    let message = bench.refused("sim rm.hkt --policy fields.json");
+    assert!(message.contains("fields.json") && message.contains("headers"), "{message}");
     assert!(bench.refused("sim rm.hkt --policy rm.hkt").contains("rm.hkt"));
 }
 
 #[test]
-fn lists_span_every_combination_the_first_flag_slowest() {
+fn lists_span_all_combinations_with_the_first_flag_slowest() {
     let bench = Bench::with_trace();
     let sweep = bench.json("sweep rm.hkt --superslab 1M,2M --huge never,thp --preset default,hakmem");
     let rows = sweep["rows"].as_array().expect("rows");
@@ -195,24 +201,24 @@ fn lists_span_every_combination_the_first_flag_slowest() {
 }
 
 #[test]
-fn touches_are_recorded_where_the_trace_has_them_and_bracketed_where_not() {
+fn recorded_touches_are_used_and_missing_ones_assumed() {
     let bench = Bench::with_trace();
     let recorded = bench.json("sim rm.hkt");
-    assert_eq!((&recorded["touch"]["rule"], recorded.get("bracket")), (&json!("recorded"), None));
+    assert_eq!((&recorded["touch"]["rule"], recorded.get("by_touch_rule")), (&json!("recorded"), None));
     let lines: String = (0..300).map(|id| format!("a {id} 5000\n")).collect();
     std::fs::write(bench.path("t.script"), lines).expect("a script trace");
     bench.ok("import t.script -o t.hkt");
     let assumed = bench.json("sim t.hkt --huge never");
-    assert_eq!(assumed["touch"], json!({"rule": "all", "knowledge": "assumed"}));
-    let bracket = assumed["bracket"].as_object().expect("a bracket");
+    assert_eq!(assumed["touch"], json!({"rule": "all", "source": "assumed"}));
+    let bracket = assumed["by_touch_rule"].as_object().expect("a bracket");
     assert_eq!(bracket.len(), 5);
     for (rule, figures) in bracket {
         let alone = bench.json(&format!("sim t.hkt --huge never --touch {rule}"));
         assert_eq!(figures["installs"], alone["installs"]["total"], "{rule}");
         assert_eq!(figures["rss_bytes_peak"], alone["rss_bytes_peak"], "{rule}");
-        assert_eq!(alone.get("bracket"), None, "{rule}");
+        assert_eq!(alone.get("by_touch_rule"), None, "{rule}");
     }
-    // 300 blocks of more than a page each: touching one byte or all of them cannot cost the same.
+    // 300 blocks larger than a page: touching one byte and all bytes have different costs.
     assert!(bracket["none"]["installs"].as_u64() < bracket["first"]["installs"].as_u64());
     assert!(bracket["first"]["installs"].as_u64() < bracket["all"]["installs"].as_u64());
 }

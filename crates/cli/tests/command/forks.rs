@@ -1,4 +1,4 @@
-//! Forks in the middle of a trace: the model beside the kernel, page by page, and what is refused.
+//! Forks within a trace: model and kernel compared page by page, and invalid forks.
 
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -9,19 +9,19 @@ use serde_json::Value;
 
 use crate::support::{Bench, number};
 
-/// A row must be exact, unless the machine cannot do it.
+/// The row must be exact unless the machine cannot measure it.
 fn exact(row: &Value) -> bool {
-    let told = || format!("{} {}: {}", row["policy"]["huge"], row["policy"]["purge"], row["reason"]);
+    let output = || format!("{} {}: {}", row["policy"]["huge"], row["policy"]["purge"], row["reason"]);
     if row["verdict"] == "skipped" {
-        eprintln!("skipped: {}", told());
+        eprintln!("skipped: {}", output());
         return false;
     }
-    assert_eq!((&row["verdict"], &row["class"]), (&Value::from("ok"), &Value::from("exact")), "{}", told());
+    assert_eq!((&row["verdict"], &row["class"]), (&Value::from("ok"), &Value::from("exact")), "{}", output());
     true
 }
 
 #[test]
-fn copies_are_those_of_the_kernel() {
+fn copies_match_the_kernel() {
     let bench = Bench::new();
     bench.ok("gen random-mixed --cycles 40k --ws 2000 --min 100 --max 6k -o rm.hkt");
     bench.ok("gen server --live 9M --threads 2 --events 60k -o server.hkt");
@@ -30,52 +30,52 @@ fn copies_are_those_of_the_kernel() {
         ("--superslab 2M --huge never --purge dontneed --meta sidecar --header full", "--fork-at 9k"),
         ("--superslab 2M --huge never --prefault populate-write", "--fork-at 5k --fork-for 2k"),
         ("--superslab 256K --huge never,thp --prefault populate-write,populate-read --purge none", "--fork-at 9k"),
-        // Three children, two of them at once.
+        // Three children, two of them alive at once.
         ("--superslab 256K --huge never,thp --purge dontneed", "--fork-at 5k,8k,12k --fork-for 5k"),
-        // What was given up is written again when the child is gone.
+        // Purged memory is written again after the child exited.
         ("--superslab 256K --huge never,thp --purge free --purge-delay 100us", "--fork-at 30k --fork-for 6001"),
     ] {
         let validation = bench.json(&format!("validate rm.hkt server.hkt {design} {forks}"));
         for row in validation["rows"].as_array().expect("rows").iter().filter(|row| exact(row)) {
             let forks = row["predicted"]["forks"].as_array().expect("forks");
-            let copies: u64 = forks.iter().map(|fork| number(fork, "copies")).sum();
+            let copies: u64 = forks.iter().map(|fork| number(fork, "cow_copies")).sum();
             assert!(copies > 0, "{design}: {forks:?}");
-            let reasons = number(&row["predicted"], "installs.by_reason.copied_after_fork");
+            let reasons = number(&row["predicted"], "installs.by_reason.cow_after_fork");
             assert!(reasons <= number(&row["measured"], "installs.by_kind.cow") && reasons > 0, "{design}");
         }
     }
 }
 
 #[test]
-fn a_child_that_exits_at_once_is_seen_in_permissions_alone() {
+fn a_child_that_exits_at_once_only_costs_permission_faults() {
     let bench = Bench::with_trace();
     for nothing in ["0", "0s"] {
         let line = format!("rm.hkt --huge never --fork-at 10k --fork-for {nothing}");
         let fork = bench.json(&format!("sim {line}"))["forks"][0].clone();
         assert_eq!((number(&fork, "from_event"), number(&fork, "until_event")), (10_000, 10_000));
-        assert_eq!(number(&fork, "copies"), 0);
-        assert!(number(&fork, "reuses") > 0, "writes take the permission back: {fork}");
+        assert_eq!(number(&fork, "cow_copies"), 0);
+        assert!(number(&fork, "cow_reuses") > 0, "writes take the permission back: {fork}");
         exact(&bench.json(&format!("validate {line}"))["rows"][0]);
     }
 }
 
 #[test]
-fn a_child_costs_copies_and_nothing_else() {
+fn a_child_only_costs_copies() {
     let bench = Bench::with_trace();
     let plain = bench.json("sim rm.hkt --huge never");
     let forked = bench.json("sim rm.hkt --huge never --fork-at 10k --fork-for 5k");
     let fork = &forked["forks"][0];
     assert_eq!((number(fork, "from_event"), number(fork, "until_event")), (10_000, 15_000));
-    assert_eq!(number(fork, "copied_bytes"), number(fork, "copies") * 4096);
+    assert_eq!(number(fork, "copied_bytes"), number(fork, "cow_copies") * 4096);
     let more = |name: &str| number(&forked, name) - number(&plain, name);
-    assert_eq!(more("installs.total"), number(fork, "copies"));
-    assert_eq!(more("faults"), number(fork, "copies") + number(fork, "reuses"));
-    assert_eq!(more("installs.by_reason.copied_after_fork"), number(fork, "copies"));
+    assert_eq!(more("installs.total"), number(fork, "cow_copies"));
+    assert_eq!(more("faults"), number(fork, "cow_copies") + number(fork, "cow_reuses"));
+    assert_eq!(more("installs.by_reason.cow_after_fork"), number(fork, "cow_copies"));
     for same in ["rss_bytes_peak", "rss_bytes_end", "os_calls.madvise"] {
         assert_eq!(more(same), 0, "{same}");
     }
     assert!(plain.get("forks").is_none());
-    // A sweep says the same, and a column of it.
+    // A sweep has the same figures, with a column for them.
     let sweep = bench.json("sweep rm.hkt --huge never --fork-at 10k --fork-for 5k");
     assert_eq!(sweep["rows"][0]["forks"], forked["forks"]);
     assert!(bench.ok("sweep rm.hkt --huge never,thp --fork-at 10k").contains("copied"));
@@ -83,7 +83,7 @@ fn a_child_costs_copies_and_nothing_else() {
 }
 
 #[test]
-fn forks_that_cannot_be_are_refused() {
+fn invalid_forks_are_refused() {
     let bench = Bench::with_trace();
     for (flags, needle) in [
         ("--fork-at 99M", "has no event 99000000"),
@@ -94,8 +94,8 @@ fn forks_that_cannot_be_are_refused() {
         ("--fork-at 5k --fork-for 3x", "neither a time nor a count"),
         ("--fork-for 3k", "--fork-at"),
     ] {
-        let told = bench.refused(&format!("sim rm.hkt {flags}"));
-        assert!(told.contains(needle), "{flags}: {told}");
+        let output = bench.refused(&format!("sim rm.hkt {flags}"));
+        assert!(output.contains(needle), "{flags}: {output}");
     }
 }
 
@@ -111,8 +111,8 @@ fn running(session: u32) -> Vec<String> {
     processes.filter(is_running).collect()
 }
 
-/// Runs a command in a session of its own, and kills it, or the process that replays for it, after a while. Then standard
-/// error must come to its end, and no process be left.
+/// Runs a command in its own session and kills it, or its replaying child, after a delay. Standard
+/// error must then end, and no process may remain.
 fn leaves_nothing(bench: &Bench, words: &str, kill: Option<(Duration, bool)>) {
     let mut command = bench.command(words);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -127,7 +127,7 @@ fn leaves_nothing(bench: &Bench, words: &str, kill: Option<(Duration, bool)>) {
         let replays =
             running(session).into_iter().find(|stat| stat.split_once(") ").unwrap().1[1..].starts_with(&parent));
         let victim = replays.filter(|_| its_child).as_ref().and_then(pid_of).unwrap_or(session as i32);
-        // SAFETY: touches no memory. The number is hksim's, which is not waited for, or its child's a moment ago.
+        // SAFETY: touches no memory. The pid is that of hksim, which is not reaped yet, or of its child.
         unsafe { libc::kill(victim, libc::SIGKILL) };
     }
     let (sender, receiver) = std::sync::mpsc::channel();
@@ -137,15 +137,15 @@ fn leaves_nothing(bench: &Bench, words: &str, kill: Option<(Duration, bool)>) {
         sender.send(stderr.read_to_string(&mut text).map(|_| text))
     });
     child.wait().expect("it ends");
-    let told = receiver.recv_timeout(Duration::from_secs(20)).expect("standard error is held open");
+    let output = receiver.recv_timeout(Duration::from_secs(20)).expect("standard error is held open");
     let begin = Instant::now();
     while !running(session).is_empty() {
-        assert!(begin.elapsed() < Duration::from_secs(20), "{words}: left {:?} ({told:?})", running(session));
+        assert!(begin.elapsed() < Duration::from_secs(20), "{words}: left {:?} ({output:?})", running(session));
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// A child forked at the very end is hardly started when its parent ends.
+/// A child that is forked at the end of the trace may start after its parent exits.
 #[test]
 fn forked_children_end_with_the_replay() {
     let bench = Bench::new();

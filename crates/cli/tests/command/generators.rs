@@ -1,8 +1,8 @@
-//! Generators through `gen` and `info`, against the workload's definition written down once more.
+//! Generators through `gen` and `info`, compared with an independent definition of the workload.
 
 use crate::support::{Bench, number};
 
-/// What `random_mixed` does, counted straight from its definition.
+/// The counts of `random_mixed`, from its definition.
 fn random_mixed(cycles: u64, ws: u32, seed: u32, min: u64, max: u64) -> [u64; 3] {
     let mut slots: Vec<Option<u64>> = vec![None; ws as usize];
     let (mut x, mut live, mut peak, mut allocations, mut frees) = (seed, 0, 0, 0, 0);
@@ -58,7 +58,7 @@ fn a_warm_up_ends_with_a_mark() {
 }
 
 #[test]
-fn tiny_hot_and_server_are_as_asked() {
+fn tiny_hot_and_server_follow_their_parameters() {
     let bench = Bench::new();
     bench.ok("gen tiny-hot --cycles 5k --size 1K -o hot.hkt");
     let hot = bench.json("info hot.hkt");
@@ -72,9 +72,9 @@ fn tiny_hot_and_server_are_as_asked() {
 }
 
 #[test]
-fn bars_and_pictures_follow_time_and_made_up_times_say_so() {
+fn bars_and_pictures_follow_time_and_mark_artificial_times() {
     let bench = Bench::new();
-    // Ten bursts of a microsecond, and between them 99 times as long in which 1 MB lies there: level, not a ramp.
+    // Ten bursts of a microsecond, and pauses 99 times as long with 1 MB live: level, not a ramp.
     let mut csv = String::from("event,time_ns,thread,op,object,size,align_log2,call,birth\n");
     let mut number = 0;
     let mut push = |time_ns: u64, cells: &str| {

@@ -1,4 +1,4 @@
-//! Signals to `hksim record`, as a terminal, a service manager or a user sends them.
+//! Signals to `hksim record` from a terminal, a service manager or a user.
 
 use std::fs;
 use std::io::Write;
@@ -15,10 +15,10 @@ use crate::support::{Bench, number};
 const INTERVAL: Duration = Duration::from_millis(1);
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A shell's work, which makes events until it is told to end; its status is the number of interrupts that it got.
+/// A shell script that allocates until it must end. Its status is the number of interrupts that it got.
 const COUNTS_INTERRUPTS: &str = "n=0; trap 'n=$((n+1)); touch got' INT; touch ready; \
      while [ ! -e end ]; do sleep 0.02; done; exit $n";
-/// The same without an end, and without a process that would outlive the shell.
+/// The same without an end, and without processes that outlive the shell.
 const RUNS_ON: &str = "touch ready; while :; do :; done";
 
 fn wait_for<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
@@ -33,7 +33,7 @@ fn wait_for<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
 }
 
 fn send(pid: u32, signal: i32) {
-    // SAFETY: touches no memory; the process is a child of ours that is not waited for yet.
+    // SAFETY: touches no memory; the process is a child that is not reaped yet.
     assert_eq!(unsafe { libc::kill(pid as i32, signal) }, 0);
 }
 
@@ -42,7 +42,7 @@ fn recorder(bench: &Bench, script: &str) -> Command {
     fs::write(bench.path("job.sh"), script).expect("a script");
     let mut command = bench.command("record -o app.hkt -- sh job.sh");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    // What is started in a shell's background ignores interrupts, and so do its children: a shell could not trap them.
+    // Background jobs of a shell ignore interrupts, as do their children, which cannot trap them.
     // SAFETY: system calls alone.
     unsafe {
         command.pre_exec(|| {
@@ -59,8 +59,8 @@ fn wait_until_ready(bench: &Bench) {
     wait_for(|| bench.path("ready").exists().then_some(()));
 }
 
-/// What `hksim` says, its trace being complete up to the signal and nothing else left.
-fn told(bench: &Bench, output: Output) -> String {
+/// Standard error of `hksim`, whose trace must be complete up to the signal, with no other file left.
+fn printed(bench: &Bench, output: Output) -> String {
     let text = String::from_utf8(output.stderr).expect("UTF-8");
     assert_eq!(output.status.code(), Some(0), "{text}");
     assert!(text.contains("app.hkt: ") && text.contains("; 0 lost, 0 frees inserted"), "a summary: {text}");
@@ -71,7 +71,7 @@ fn told(bench: &Bench, output: Output) -> String {
     text
 }
 
-/// Hidden files and folders beside the trace.
+/// Hidden files and directories next to the trace.
 fn hidden(bench: &Bench) -> Vec<PathBuf> {
     let entries = fs::read_dir(bench.folder()).expect("the folder").flatten();
     let is_hidden = |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
@@ -85,7 +85,7 @@ fn a_signal_to_the_recorder_alone_ends_the_program_and_the_trace_is_written() {
         let recorder = recorder(&bench, RUNS_ON).spawn().expect("hksim starts");
         wait_until_ready(&bench);
         send(recorder.id(), signal);
-        let text = told(&bench, recorder.wait_with_output().expect("it ends"));
+        let text = printed(&bench, recorder.wait_with_output().expect("it ends"));
         assert!(text.contains(&format!("hksim: signal {signal} ended the program\n")), "{text}");
     }
 }
@@ -98,14 +98,14 @@ fn a_program_that_survives_a_signal_is_recorded_to_its_end() {
     send(recorder.id(), libc::SIGINT);
     wait_for(|| bench.path("got").exists().then_some(()));
     fs::write(bench.path("end"), "").expect("a file");
-    let text = told(&bench, recorder.wait_with_output().expect("it ends"));
+    let text = printed(&bench, recorder.wait_with_output().expect("it ends"));
     assert!(text.contains("hksim: the program exited with 1\n"), "{text}");
 }
 
 /// A terminal: the side on which keys are pressed, and the programs' side.
 fn terminal() -> (OwnedFd, OwnedFd) {
     let (mut keys, mut programs) = (-1, -1);
-    // SAFETY: two valid places for descriptors, which are ours then; no name, settings and size.
+    // SAFETY: two valid pointers to descriptors, which this process then owns; no name, settings or size.
     unsafe {
         let made = libc::openpty(&raw mut keys, &raw mut programs, null_mut(), null_mut(), null_mut());
         assert_eq!(made, 0, "a terminal");
@@ -113,7 +113,7 @@ fn terminal() -> (OwnedFd, OwnedFd) {
     }
 }
 
-/// Starts a command as the foreground of a terminal of its own.
+/// Starts a command as the foreground process of its own terminal.
 fn start_in(terminal: OwnedFd, mut command: Command) -> Child {
     command.stdin(Stdio::from(terminal));
     // SAFETY: two system calls.
@@ -132,25 +132,25 @@ fn an_interrupt_from_the_terminal_reaches_the_program_once() {
     let (keys, programs) = terminal();
     let recorder = start_in(programs, recorder(&bench, COUNTS_INTERRUPTS));
     wait_until_ready(&bench);
-    // Passed on at once, a second interrupt would be one with the first.
+    // If sent at once, the second interrupt would merge with the first.
     send(recorder.id(), libc::SIGSTOP);
     fs::File::from(keys).write_all(&[3]).expect("Ctrl-C");
     wait_for(|| bench.path("got").exists().then_some(()));
     send(recorder.id(), libc::SIGCONT);
     sleep(Duration::from_millis(100));
     fs::write(bench.path("end"), "").expect("a file");
-    let text = told(&bench, recorder.wait_with_output().expect("it ends"));
+    let text = printed(&bench, recorder.wait_with_output().expect("it ends"));
     assert!(text.contains("hksim: the program exited with 1\n"), "neither lost nor doubled: {text}");
     let bench = Bench::new();
     let (keys, programs) = terminal();
     let recorder = start_in(programs, self::recorder(&bench, RUNS_ON));
     wait_until_ready(&bench);
     fs::File::from(keys).write_all(&[3]).expect("Ctrl-C");
-    let text = told(&bench, recorder.wait_with_output().expect("it ends"));
+    let text = printed(&bench, recorder.wait_with_output().expect("it ends"));
     assert!(text.contains("hksim: signal 2 ended the program\n"), "{text}");
 }
 
-/// Records a program with that many rounds of work, and sends `signal` when it has ended and its trace is being written.
+/// Records a program with this many rounds, and sends `signal` while its trace is written.
 fn record_and_send(bench: &Bench, rounds: u32, signal: i32) -> Output {
     let script = format!("i=0; while [ $i -lt {rounds} ]; do i=$((i+1)); done");
     let recorder = recorder(bench, &script).spawn().expect("hksim starts");
@@ -165,9 +165,9 @@ fn record_and_send(bench: &Bench, rounds: u32, signal: i32) -> Output {
 }
 
 #[test]
-fn an_interrupt_while_the_trace_is_written_leaves_a_session_to_recover_and_nothing_else() {
+fn an_interrupt_while_the_trace_is_written_leaves_only_a_session_to_recover() {
     let bench = Bench::new();
-    // A fast machine has the trace written before the signal comes.
+    // On a fast machine the trace is written before the signal.
     let (output, session) = (0..7)
         .find_map(|doubled| {
             let output = record_and_send(&bench, 100_000 << doubled, libc::SIGINT);
@@ -177,9 +177,9 @@ fn an_interrupt_while_the_trace_is_written_leaves_a_session_to_recover_and_nothi
     let text = String::from_utf8(output.stderr).expect("UTF-8");
     assert_eq!(output.status.signal(), Some(libc::SIGINT), "a shell must see the interrupt: {text}");
     assert_eq!(text.lines().count(), 1, "{text}");
-    let mend =
+    let remedy =
         format!("interrupted by signal 2; the recording is kept: `hksim record --recover {}`", session.display());
-    assert!(text.contains(&mend), "{text}");
+    assert!(text.contains(&remedy), "{text}");
     let names = |folder: PathBuf| {
         let entries = fs::read_dir(folder).expect("a folder").flatten();
         let mut names: Vec<String> = entries
@@ -192,7 +192,7 @@ fn an_interrupt_while_the_trace_is_written_leaves_a_session_to_recover_and_nothi
     assert_eq!(names(bench.folder().to_path_buf()).len(), 1, "the session alone");
     let inside = names(session.clone());
     assert!(inside.len() == 3 && inside[0].ends_with(".spool"), "what was recorded alone: {inside:?}");
-    // One that was ended harder leaves what it had begun.
+    // SIGKILL leaves the incomplete file.
     fs::write(session.join("7-0.partial-7"), "half").expect("a file");
     bench.ok(&format!("record --recover {}", session.display()));
     assert_eq!(names(bench.folder().to_path_buf()), ["app.hkt"]);
@@ -201,8 +201,8 @@ fn an_interrupt_while_the_trace_is_written_leaves_a_session_to_recover_and_nothi
 }
 
 #[test]
-fn a_mark_asked_for_while_the_trace_is_written_comes_too_late_and_does_no_harm() {
+fn a_mark_requested_while_the_trace_is_written_is_too_late_and_harmless() {
     let bench = Bench::new();
     let output = record_and_send(&bench, 100_000, libc::SIGUSR1);
-    told(&bench, output);
+    printed(&bench, output);
 }

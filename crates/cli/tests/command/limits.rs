@@ -1,4 +1,4 @@
-//! The command where the system gives it little.
+//! The command under resource limits.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use crate::support::Bench;
 
-/// Runs `hksim`, with words apart by spaces and `script` as the last, under a shell's `ulimit`.
+/// Runs `hksim` under a shell's `ulimit`, with `script` as the last word. Spaces separate the other words.
 fn limited(bench: &Bench, limit: &str, line: &str, script: &[&str]) -> Output {
     Command::new("sh")
         .arg("-c")
@@ -25,7 +25,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn more_processes_are_recorded_than_files_can_be_open() {
+fn more_processes_are_recorded_than_file_descriptors_allow() {
     let bench = Bench::new();
     let script = "for i in $(seq 120); do /bin/echo; done; /bin/sleep 1";
     let ran = limited(&bench, "-n 48", "record -o many.hkt -- sh -c", &[script]);
@@ -36,11 +36,11 @@ fn more_processes_are_recorded_than_files_can_be_open() {
 }
 
 #[test]
-fn a_file_size_limit_is_told_and_leaves_no_file() {
+fn a_file_size_limit_is_reported_and_leaves_no_file() {
     let bench = Bench::new();
     let ran = limited(&bench, "-f 100", "gen random-mixed --cycles 300k -o rm.hkt", &[]);
-    let told = String::from_utf8_lossy(&ran.stderr).into_owned();
-    assert_eq!(ran.status.code(), Some(2), "{told}");
-    assert!(told.contains("File too large") && told.trim_end().lines().count() == 1, "{told}");
+    let printed = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert_eq!(ran.status.code(), Some(2), "{printed}");
+    assert!(printed.contains("File too large") && printed.trim_end().lines().count() == 1, "{printed}");
     assert!(names(bench.folder()).is_empty(), "{:?}", names(bench.folder()));
 }

@@ -1,4 +1,4 @@
-//! The real binary on real commands.
+//! Tests of the `hksim` binary.
 
 mod accesses;
 mod alignment;
@@ -25,6 +25,7 @@ mod recorded_forks;
 mod rules;
 mod run;
 mod sabotage;
+mod schema;
 mod support;
 mod sweeps;
 mod touch_pages;

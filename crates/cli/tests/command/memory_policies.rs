@@ -1,4 +1,4 @@
-//! What a program did to its own memory policy: carried through every tool, obeyed by the model and by the kernel.
+//! Process-wide memory settings of the program: kept by every tool, applied by the model and by the kernel.
 
 use std::fs;
 use std::process::Command;
@@ -50,10 +50,10 @@ const CURRENT: u32 = 1;
 const FUTURE: u32 = 2;
 const ON_FAULT: u32 = 4;
 
-/// Without a delay and without anything kept, so that locked memory is purged again and again.
+/// Purges without delay and without caches, so that locked memory is purged often.
 const PURGING: &str = "--superslab 1M --arena 1G --purge-delay 0 --purge-spans yes --cache 0 --huge-cache 0";
 
-/// All rows of a validation that was not skipped are exact.
+/// All rows of the validation are exact or skipped.
 fn is_exact(bench: &Bench, flags: &str) {
     for row in bench.json(&format!("validate with.hkt {PURGING} {flags}"))["rows"].as_array().expect("rows") {
         match row["verdict"].as_str() {
@@ -64,7 +64,7 @@ fn is_exact(bench: &Bench, flags: &str) {
 }
 
 #[test]
-fn the_model_and_the_kernel_lock_alike() {
+fn model_and_kernel_lock_the_same_memory() {
     let all = [("9000", CURRENT | FUTURE), ("40000", 0)];
     let in_turn =
         [("5000", FUTURE), ("15000", CURRENT), ("30000", CURRENT | ON_FAULT), ("45000", FUTURE | ON_FAULT | CURRENT)];
@@ -77,14 +77,14 @@ fn the_model_and_the_kernel_lock_alike() {
         is_exact(&bench, "--huge never --memory-policy ignored");
         bench.ok("replay with.hkt --mode threaded");
         let elsewhere = bench.json("replay with.hkt --on glibc").to_string();
-        assert!(elsewhere.contains("mlockall would lock the memory of the replay itself"), "{elsewhere}");
+        assert!(elsewhere.contains("mlockall is omitted for a foreign allocator"), "{elsewhere}");
     }
 }
 
-/// Without the capability to lock as much as it likes, and with a limit that is soon reached.
+/// Drops the capability to lock without limit, and sets a low limit.
 #[test]
-fn memory_that_may_not_be_locked_is_a_reason_to_skip() {
-    // At once, and with a SuperSlab that is taken later. (perf's buffer needs some of it, too.)
+fn a_row_is_skipped_if_memory_cannot_be_locked() {
+    // At once, and with a later SuperSlab. (perf's buffer counts too.)
     for flags in [CURRENT | FUTURE, FUTURE] {
         let bench = locking_trace(&[("9000", flags)]);
         let limited = "prlimit --memlock=1048576:1048576";
@@ -95,43 +95,43 @@ fn memory_that_may_not_be_locked_is_a_reason_to_skip() {
             command.args(words).arg(env!("CARGO_BIN_EXE_hksim")).args(["validate", "with.hkt", "--huge", "never"]);
             command.current_dir(bench.folder()).output().ok()
         };
-        // Only root can give up a right that only root has.
+        // Only root can drop this capability.
         let ran = under(&few_rights).filter(|ran| !ran.stdout.is_empty()).or_else(|| under(limited));
         let Some(ran) = ran else { return eprintln!("skipped: no setpriv or prlimit is installed") };
-        let told = String::from_utf8_lossy(&ran.stdout);
+        let printed = String::from_utf8_lossy(&ran.stdout);
         let skipped = "skipped: installs, marks not measured: the program's memory cannot be locked here";
-        assert!(told.contains(skipped), "flags {flags}: {ran:?}");
-        assert!(told.contains("verdict: skipped") && ran.status.success(), "{told}");
+        assert!(printed.contains(skipped), "flags {flags}: {ran:?}");
+        assert!(printed.contains("verdict: skipped") && ran.status.success(), "{printed}");
     }
 }
 
 #[test]
-fn locked_memory_is_present_at_once_and_stays() {
+fn locked_memory_is_populated_and_stays() {
     let bench = locking_trace(&[("9000", CURRENT | FUTURE)]);
     let report = |flags: &str| bench.json(&format!("sim with.hkt {PURGING} --huge never {flags}"));
     let (locked, free) = (report(""), report("--memory-policy ignored"));
-    assert_eq!(number(&locked["memory_policy"], "locks"), 1);
+    assert_eq!(number(&locked["memory_policy"], "mlockall_calls"), 1);
     let populated = |report: &Value| number(&report["installs"]["by_reason"], "populated");
     assert!(populated(&locked) > 1000 && populated(&free) == 0, "{}", locked["installs"]);
-    let purged = |report: &Value| number(&report["kernel_work"], "dontneed_pages");
-    assert!(purged(&locked) < purged(&free), "{} {}", locked["kernel_work"], free["kernel_work"]);
+    let purged = |report: &Value| number(&report["page_operations"], "madv_dontneed_pages");
+    assert!(purged(&locked) < purged(&free), "{} {}", locked["page_operations"], free["page_operations"]);
     assert!(number(&locked, "rss_bytes_end") > number(&free, "rss_bytes_end"), "nothing is given back");
-    // Every SuperSlab whole, and a few pages of tables.
+    // All of every SuperSlab, and a few pages of tables.
     let superslabs_bytes = number(&locked, "superslabs_peak") << 20;
     assert!(number(&locked, "rss_bytes_peak") >= superslabs_bytes, "{}", locked["rss_bytes_peak"]);
-    let told = bench.ok("sim with.hkt");
-    assert!(told.contains("locks all its memory (mlockall, 1 call)"), "{told}");
+    let printed = bench.ok("sim with.hkt");
+    assert!(printed.contains("locks all its memory (mlockall, 1 call)"), "{printed}");
 }
 
 /// The figures of a simulation that a policy can change.
 fn figures(bench: &Bench, line: &str) -> [u64; 3] {
     let report = bench.json(line);
-    let kept_small = number(&report["memory_policy"], "installs_kept_small");
+    let kept_small = number(&report["memory_policy"], "installs_thp_denied");
     [number(&report["installs"], "total"), number(&report["installs"]["by_kind"], "thp"), kept_small]
 }
 
 #[test]
-fn the_model_and_the_kernel_obey_alike() {
+fn model_and_kernel_obey_thp_disable() {
     for (value, is_none) in [(1, true), (3, false)] {
         let bench = trace(value);
         let [recorded, ignored] = ["recorded", "ignored"]
@@ -148,21 +148,21 @@ fn the_model_and_the_kernel_obey_alike() {
                 verdict => assert_eq!(verdict, Some("ok"), "{value}: {}: {}", row["policy"]["huge"], row["reason"]),
             }
         }
-        // Other allocators and real threads do it, too.
+        // The same with other allocators and real threads.
         bench.ok("replay with.hkt --on glibc");
         bench.ok("replay with.hkt --mode threaded");
     }
 }
 
 #[test]
-fn tables_say_what_it_changes() {
+fn tables_report_the_effect_of_a_memory_policy() {
     let bench = trace(1);
-    let told = "switched huge pages off for itself (PR_SET_THP_DISABLE)";
-    assert!(bench.ok("sim with.hkt --huge thp").contains(told));
-    assert!(bench.ok("sweep with.hkt --huge never,thp").contains(told));
-    assert!(!bench.ok("sim with.hkt --huge never").contains(told), "nothing is changed");
+    let printed = "switched huge pages off for itself (PR_SET_THP_DISABLE)";
+    assert!(bench.ok("sim with.hkt --huge thp").contains(printed));
+    assert!(bench.ok("sweep with.hkt --huge never,thp").contains(printed));
+    assert!(!bench.ok("sim with.hkt --huge never").contains(printed), "nothing is changed");
     let ignored = bench.ok("sim with.hkt --huge thp --memory-policy ignored");
-    assert!(ignored.contains("(2 calls) are ignored") && !ignored.contains(told), "{ignored}");
+    assert!(ignored.contains("(2 calls) are ignored") && !ignored.contains(printed), "{ignored}");
     let refused = bench.refused("sim with.hkt --memory-policy never");
     assert!(refused.contains("recorded, ignored"), "{refused}");
 }
@@ -179,7 +179,7 @@ fn listed(bench: &Bench, trace: &str) -> Vec<(u64, Value, Value, Value)> {
 }
 
 #[test]
-fn every_tool_keeps_them() {
+fn every_tool_keeps_memory_policies() {
     let bench = trace(1);
     let of = |event, value: &str, inherited: bool| {
         (event, Value::from("thp-disable"), Value::from(value), Value::from(inherited))

@@ -1,11 +1,11 @@
-//! A replay stopped at a point has the pages that `sim --dump-pages` says: compared by a Python script that reads /proc.
+//! A replay stopped at a point has the pages of `sim --dump-pages`. A Python script that reads /proc compares them.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use crate::support::Bench;
 
-/// A replay that has stopped itself; it goes on and ends, or is killed, when dropped.
+/// A replay that has stopped itself. When dropped, it continues to its end or is killed.
 struct Stopped {
     replay: Child,
     pid: String,
@@ -16,11 +16,11 @@ impl Stopped {
     fn at(bench: &Bench, line: &str) -> Stopped {
         let mut replay =
             bench.command(line).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("hksim starts");
-        let mut told = String::new();
+        let mut printed = String::new();
         let mut stderr = BufReader::new(replay.stderr.take().expect("a pipe"));
-        stderr.read_line(&mut told).expect("a line");
+        stderr.read_line(&mut printed).expect("a line");
         let word_after = |name: &str| {
-            let rest = told.split_once(name).unwrap_or_else(|| panic!("{line}: no `{name}` in {told}")).1;
+            let rest = printed.split_once(name).unwrap_or_else(|| panic!("{line}: no `{name}` in {printed}")).1;
             rest.split([',', ';']).next().unwrap_or_default().trim().to_string()
         };
         let (pid, base) = (word_after("pid "), word_after("base "));
@@ -57,7 +57,7 @@ impl Drop for Stopped {
 }
 
 #[test]
-fn an_outsider_finds_the_predicted_pages_in_a_stopped_replay() {
+fn an_independent_reader_finds_the_predicted_pages() {
     if Command::new("python3").arg("--version").output().is_err() {
         eprintln!("skipped: no python3 to read the page tables with");
         return;
@@ -70,7 +70,7 @@ fn an_outsider_finds_the_predicted_pages_in_a_stopped_replay() {
         ("--huge never --header light --carve bump --arena 256M", "12345"),
         ("--huge collapse --superslab 1M --arena 256M", "20k"),
     ] {
-        // The simulated kernel is told this machine's mode.
+        // The simulated kernel gets this machine's mode.
         let mode = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
         let mode = mode.split(['[', ']']).nth(1).unwrap_or("never").to_string();
         bench.ok(&format!("sim rm.hkt {policy} --thp {mode} --dump-pages pages.txt --at {at}"));
@@ -82,15 +82,16 @@ fn an_outsider_finds_the_predicted_pages_in_a_stopped_replay() {
             .args([event, &stopped.pid, &stopped.base])
             .output()
             .expect("python3 starts");
-        let told = String::from_utf8_lossy(&compared.stdout).into_owned() + &String::from_utf8_lossy(&compared.stderr);
-        assert!(compared.status.success(), "{policy} at {at}: {told}");
-        eprintln!("{policy} at {at}: {}", told.trim());
+        let printed =
+            String::from_utf8_lossy(&compared.stdout).into_owned() + &String::from_utf8_lossy(&compared.stderr);
+        assert!(compared.status.success(), "{policy} at {at}: {printed}");
+        eprintln!("{policy} at {at}: {}", printed.trim());
         stopped.go_on();
     }
 }
 
 #[test]
-fn points_that_are_not_there_are_refused() {
+fn missing_points_are_refused() {
     let bench = Bench::with_trace();
     for (line, needle) in [
         ("sim rm.hkt --dump-pages pages.txt --at 20001", "no event 20001"),
@@ -102,8 +103,8 @@ fn points_that_are_not_there_are_refused() {
         ("replay rm.hkt --stop-at end --mode threaded", "ordered"),
         ("replay rm.hkt --stop-at end --on glibc", "native"),
     ] {
-        let told = bench.refused(line);
-        assert!(told.contains(needle), "{line}: {told}");
+        let printed = bench.refused(line);
+        assert!(printed.contains(needle), "{line}: {printed}");
     }
     // Every mark: 16 even points and the end.
     bench.ok("sim rm.hkt --dump-pages pages.txt");

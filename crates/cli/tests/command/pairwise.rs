@@ -1,9 +1,9 @@
-//! Designs of which each pair of values occurs in one at least, validated page by page. The whole grid is
+//! Pairwise coverage: each pair of flag values occurs in at least one validated design. The full grid is
 //! benches/validate-grid.sh.
 
 use crate::support::Bench;
 
-/// What is varied, and its values.
+/// The factors and their values.
 const FACTORS: [(&str, &[&str]); 9] = [
     ("--prefault", &["off", "populate", "populate-write", "populate-read", "touch", "memset"]),
     ("--superslab", &["256K", "1M", "2M", "4M", "32M"]),
@@ -24,8 +24,8 @@ fn pairs(case: &Case) -> impl Iterator<Item = (usize, usize, usize, usize)> + '_
     (0..case.len()).flat_map(move |one| (one + 1..case.len()).map(move |two| (one, case[one], two, case[two])))
 }
 
-/// Cases that cover all pairs: each begins with a pair not met so far, and takes for every other factor the value that
-/// meets most new ones.
+/// Cases that cover all pairs. Each starts with an uncovered pair and takes for every other factor the value that
+/// covers most new pairs.
 fn cover() -> Vec<Case> {
     let values = |factor: usize| FACTORS[factor].1.len();
     let factors = || (0..FACTORS.len()).flat_map(|one| (one + 1..FACTORS.len()).map(move |two| (one, two)));
@@ -59,7 +59,7 @@ fn cover() -> Vec<Case> {
 }
 
 #[test]
-fn every_pair_of_choices_is_predicted_exactly() {
+fn every_pair_of_values_is_predicted_exactly() {
     let bench = Bench::new();
     bench.ok("gen random-mixed --cycles 6k --ws 900 --min 100 --max 6k -o mixed.hkt");
     bench.ok("gen server --live 4M --events 17k --threads 3 -o server.hkt");

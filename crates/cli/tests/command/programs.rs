@@ -18,7 +18,7 @@ fn a_recorded_program_can_be_simulated() {
 }
 
 #[test]
-fn a_program_that_fails_is_recorded_and_said_so() {
+fn a_failing_program_is_recorded_and_reported() {
     let bench = Bench::new();
     let ran = bench.run("record -o ls.hkt -- ls /no-such-folder");
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
@@ -27,7 +27,7 @@ fn a_program_that_fails_is_recorded_and_said_so() {
 }
 
 #[test]
-fn other_processes_and_images_are_named() {
+fn child_processes_and_images_are_reported() {
     let bench = Bench::new();
     let ran = bench.run("record -o sh.hkt -- env env sh -c /bin/echo;/bin/echo");
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
@@ -44,7 +44,7 @@ fn other_processes_and_images_are_named() {
 }
 
 #[test]
-fn a_command_needs_no_dashes_before_it() {
+fn a_command_needs_no_double_dash() {
     let bench = Bench::new();
     for line in ["record -o a.hkt ls -la /", "record -o a.hkt -- ls -la /", "record -q -o a.hkt ls --color=never -la /"]
     {
@@ -57,10 +57,10 @@ fn a_command_needs_no_dashes_before_it() {
 }
 
 #[test]
-fn the_environment_is_that_of_the_caller() {
+fn the_environment_is_unchanged() {
     let bench = Bench::new();
     let entries = ["ZED=1", "ABLE=2", "ZED=3", "LD_PRELOAD=", "no equals sign", "MIDDLE=x y"];
-    // Python lets a process begin with any environment; what it begins with stands in a file of the kernel's.
+    // Python can start a process with any environment, which /proc shows.
     std::fs::write(
         bench.path("run.py"),
         format!(
@@ -88,7 +88,7 @@ fn the_environment_is_that_of_the_caller() {
 }
 
 #[test]
-fn a_signal_that_ended_a_program_of_which_nothing_was_recorded_is_told() {
+fn a_fatal_signal_is_reported_without_any_event() {
     let bench = Bench::new();
     std::fs::write(bench.path("dies.c"), "#include <signal.h>\nint main(void) { raise(SIGSEGV); }\n").expect("a file");
     let compiled = std::process::Command::new("cc").args(["-o", "dies", "dies.c"]).current_dir(bench.folder()).status();
@@ -100,32 +100,32 @@ fn a_signal_that_ended_a_program_of_which_nothing_was_recorded_is_told() {
 }
 
 #[test]
-fn the_report_as_json_says_its_form_and_what_was_left_out() {
+fn the_json_report_has_a_schema_and_excluded_processes() {
     let bench = Bench::new();
     let ran = bench.run("record --format json --only ls --only cat -o a.hkt sh -c ls;ls;echo");
     let report: serde_json::Value = serde_json::from_str(&ran.stderr).expect("JSON");
-    assert_eq!(report["schema"], 1);
+    assert_eq!(report["schema"], 2);
     assert_eq!(report["traces"].as_array().map(Vec::len), Some(2), "{report}");
-    assert_eq!(report["left_out"], 1, "the shell: {report}");
+    assert_eq!(report["excluded_processes"], 1, "the shell: {report}");
     let refused = bench.run("record --only bin/ls -o a.hkt ls");
     assert_eq!(refused.code, Some(2));
     assert!(refused.stderr.contains("without its directory"), "{}", refused.stderr);
 }
 
 #[test]
-fn a_process_that_still_runs_is_told() {
+fn a_running_process_is_reported() {
     let bench = Bench::new();
     let script = "(while :; do echo x; done >/dev/null 2>&1 & echo $! >pid)\nls >/dev/null\n";
     std::fs::write(bench.path("daemon.sh"), script).expect("a script");
     let ran = bench.run("record -q -o a.hkt sh daemon.sh");
     let pid: i32 = std::fs::read_to_string(bench.path("pid")).expect("its id").trim().parse().expect("a number");
-    // SAFETY: a process that this test has begun.
+    // SAFETY: a process started by this test.
     unsafe { libc::kill(pid, libc::SIGKILL) };
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(ran.stderr.contains("is kept for processes that still run"), "{}", ran.stderr);
 }
 
-/// Events of a recording of `ls` that have no time of their own, for each that has one; and what its header says of the clock.
+/// The events per clock read in a recording of `ls`, and the clock in its header.
 fn events_for_each_time(clock: &str) -> (f64, serde_json::Value) {
     let bench = Bench::new();
     let ran = bench.run(&format!("record {clock} -o ls.hkt -- ls -lR /usr/share/doc"));
@@ -142,7 +142,7 @@ fn events_for_each_time(clock: &str) -> (f64, serde_json::Value) {
 }
 
 #[test]
-fn the_clock_is_read_as_often_as_asked() {
+fn the_clock_is_read_at_the_requested_rate() {
     let (every, header) = events_for_each_time("--clock every");
     assert!(every < 1.5 && header.is_null(), "{every} {header}");
     let (sixteenth, header) = events_for_each_time("--clock 16");
@@ -150,7 +150,7 @@ fn the_clock_is_read_as_often_as_asked() {
 }
 
 #[test]
-fn a_coarse_clock_goes_with_calls_alone() {
+fn a_coarse_clock_excludes_touches() {
     let bench = Bench::new();
     for touch in ["pages", "full"] {
         let line = bench.refused(&format!("record --clock 16 --touch {touch} -o x.hkt -- true"));
@@ -165,7 +165,7 @@ fn a_coarse_clock_goes_with_calls_alone() {
 }
 
 #[test]
-fn a_killed_recorder_leaves_what_recover_reads() {
+fn a_killed_recorder_leaves_a_recoverable_session() {
     let bench = Bench::new();
     let mut recorder = bench.command("record -o dd.hkt -- sleep 60").spawn().expect("hksim starts");
     let found = |end: &str| {
@@ -192,7 +192,7 @@ fn a_killed_recorder_leaves_what_recover_reads() {
     recorder.wait().expect("it ends");
     let session = session.display();
     bench.ok(&format!("mark {program} --stop"));
-    // SAFETY: a process that this test had started.
+    // SAFETY: a process started by this test.
     unsafe { libc::kill(program, libc::SIGKILL) };
     let ran = bench.run(&format!("record --recover {session} -o elsewhere.hkt"));
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
@@ -202,7 +202,7 @@ fn a_killed_recorder_leaves_what_recover_reads() {
 }
 
 #[test]
-fn a_program_that_removes_its_session_is_waited_for() {
+fn a_program_that_removes_its_session_is_awaited() {
     let bench = Bench::new();
     let job = "rm -r .app.hkt.recording-*; sleep 1; touch done; exit 0";
     std::fs::write(bench.path("job.sh"), job).expect("a script");
@@ -212,22 +212,22 @@ fn a_program_that_removes_its_session_is_waited_for() {
 }
 
 #[test]
-fn names_with_control_characters_stay_in_their_line() {
+fn control_characters_in_names_are_escaped() {
     let bench = Bench::new();
     let record = |name: &str, program: &str| {
         let mut command = bench.command("record -o");
         let output = command.arg(name).args(["--", program]).output().expect("hksim starts");
         (output.status.code(), String::from_utf8(output.stderr).expect("UTF-8"))
     };
-    let (code, told) = record("a\nb.hkt", "ls");
-    assert_eq!(code, Some(0), "{told}");
-    assert!(told.contains("/a\\nb.hkt: ") && told.lines().count() == 2, "{told}");
-    let (code, told) = record("no\nfolder/b.hkt", "ls");
-    assert_eq!((code, told.lines().count()), (Some(2), 1), "{told}");
+    let (code, printed) = record("a\nb.hkt", "ls");
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(printed.contains("/a\\nb.hkt: ") && printed.lines().count() == 2, "{printed}");
+    let (code, printed) = record("no\nfolder/b.hkt", "ls");
+    assert_eq!((code, printed.lines().count()), (Some(2), 1), "{printed}");
 }
 
 #[test]
-fn an_imported_script_has_its_calls() {
+fn an_imported_script_has_all_calls() {
     let bench = Bench::new();
     std::fs::write(bench.path("t.script"), "a 0 100\na 1 200\nr 0 5000\nf 1\nf 7\n").expect("a script trace");
     bench.ok("import t.script -o t.hkt");

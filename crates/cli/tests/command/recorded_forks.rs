@@ -1,11 +1,11 @@
-//! `--fork-at recorded` against a program that counts what its children make it copy.
+//! `--fork-at recorded`, compared with a program that counts its copies on write.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::support::{Bench, number};
 
-/// Compiles the program into the bench's folder.
+/// Compiles the program into the bench's directory.
 fn compile(bench: &Bench) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../record/tests/c/fork_writes.c");
     let mut compiler = Command::new("cc");
@@ -13,18 +13,18 @@ fn compile(bench: &Bench) {
     assert!(compiler.status().expect("a C compiler").success());
 }
 
-/// Records the program: its copies, faults that took a permission back, and faults that the kernel counted.
+/// Records the program. Returns its copies, its faults that only restored write permission, and the faults charged to it.
 fn record(bench: &Bench, seed: u64) -> [u64; 3] {
     let mut command = bench.command(&format!("record --quiet --touch pages -o f{seed}.hkt -- ./fork_writes {seed}"));
     let run = command.stdin(Stdio::null()).output().expect("hksim starts");
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-    let told = String::from_utf8(run.stdout).expect("text");
-    let numbers: Vec<u64> = told.split_whitespace().map(|word| word.parse().expect("a number")).collect();
+    let printed = String::from_utf8(run.stdout).expect("text");
+    let numbers: Vec<u64> = printed.split_whitespace().map(|word| word.parse().expect("a number")).collect();
     numbers.try_into().expect("three numbers")
 }
 
 #[test]
-fn what_a_program_copies_for_its_children_is_predicted() {
+fn copies_for_recorded_children_are_predicted() {
     // SAFETY: no arguments.
     if unsafe { libc::geteuid() } != 0 {
         return eprintln!("skipped: only root sees each write to a page");
@@ -39,9 +39,9 @@ fn what_a_program_copies_for_its_children_is_predicted() {
         let report = bench.json(&format!("sim {line}"));
         let forks = report["forks"].as_array().map(Vec::as_slice).unwrap_or_default();
         let sum = |name: &str| forks.iter().map(|fork| number(fork, name)).sum::<u64>();
-        assert_eq!((sum("copies"), sum("reuses")), (copies, reuses), "seed {seed}: {forks:?}");
+        assert_eq!((sum("cow_copies"), sum("cow_reuses")), (copies, reuses), "seed {seed}: {forks:?}");
         if copies > 0 {
-            assert_eq!(number(&report, "installs.by_reason.copied_after_fork"), copies, "seed {seed}");
+            assert_eq!(number(&report, "installs.by_reason.cow_after_fork"), copies, "seed {seed}");
         }
         let overlap = |pair: &[serde_json::Value]| pair[0]["until_event"].as_u64() > pair[1]["from_event"].as_u64();
         at_once += forks.windows(2).filter(|pair| overlap(pair)).count();
@@ -63,7 +63,7 @@ fn what_a_program_copies_for_its_children_is_predicted() {
 }
 
 #[test]
-fn a_trace_without_ends_is_refused_and_one_without_forks_is_not() {
+fn a_trace_without_child_exits_is_refused_but_not_one_without_forks() {
     let bench = Bench::with_trace();
     let plain = bench.json("sim rm.hkt --huge never");
     let none = bench.json("sim rm.hkt --huge never --fork-at recorded");
@@ -71,8 +71,8 @@ fn a_trace_without_ends_is_refused_and_one_without_forks_is_not() {
     std::fs::write(bench.path("old.csv"), "op,object,size,number\nalloc,0,100,\nfork,,,7\nfork,,,8\nfree,0,,\n")
         .expect("a table");
     bench.ok("import --from csv old.csv -o old.hkt");
-    let told = bench.refused("sim old.hkt --fork-at recorded");
-    assert!(told.contains("not when the children ended") && told.contains("--fork-at 2 --fork-for"), "{told}");
+    let printed = bench.refused("sim old.hkt --fork-at recorded");
+    assert!(printed.contains("not when the children ended") && printed.contains("--fork-at 2 --fork-for"), "{printed}");
     let ends = "op,object,size,number\nalloc,0,100,\nfork,,,7\nfork,,,8\nfree,0,,\nfork-end,,,7\nfork-outlives,,,8\n";
     std::fs::write(bench.path("new.csv"), ends).expect("a table");
     bench.ok("import --from csv new.csv -o new.hkt");

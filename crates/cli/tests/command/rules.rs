@@ -1,4 +1,4 @@
-//! `hksim rules`: scripts predicted and executed; the figures are those of the kernel rules' specification.
+//! `hksim rules`: scripts predicted and executed. The figures come from the specification of the kernel rules.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -19,10 +19,10 @@ fn with_script(text: &str) -> Bench {
 }
 
 #[test]
-fn a_script_is_predicted_without_being_run() {
+fn a_script_is_predicted_without_execution() {
     let bench = with_script(SCRIPT);
     let result = bench.json("rules --script s.txt --predict-only");
-    let did = |ret, minflt, traps| json!({"ret": ret, "err": null, "minflt": minflt, "traps": traps});
+    let did = |ret, minflt, traps| json!({"ret": ret, "errno": null, "faults": minflt, "traps": traps});
     let ops: Vec<&Value> = result["ops"].as_array().expect("operations").iter().map(|op| &op["predicted"]).collect();
     assert_eq!(ops, [&did(0, 0, 0), &did(0, 1, 1), &did(0, 0, 0), &did(0, 16, 16)]);
     assert_eq!(result["ops"][2]["op"], "adv DONTNEED 0 16");
@@ -34,23 +34,23 @@ fn a_script_is_predicted_without_being_run() {
 }
 
 #[test]
-fn the_version_named_decides() {
-    // R8': before 6.14 an emptied table stays, and no huge page comes back.
+fn the_kernel_version_determines_the_prediction() {
+    // R8': before 6.14 an empty table stays, so no huge page is installed.
     let bench = with_script("w 512 1 1\nadv HUGEPAGE 512 512\nadv DONTNEED 512 512\nw 512 512 1\n");
     let faults = |kernel: &str| {
         let result = bench.json(&format!("rules --script s.txt --predict-only --kernel {kernel}"));
-        result["ops"][3]["predicted"]["minflt"].clone()
+        result["ops"][3]["predicted"]["faults"].clone()
     };
     assert_eq!((faults("6.12"), faults("6.18")), (json!(512), json!(1)));
     assert!(bench.refused("rules --script s.txt --predict-only --kernel 2.6").contains("choose from 5.15"));
 }
 
 #[test]
-fn a_script_is_executed_where_that_can_be() {
+fn a_script_is_executed_if_possible() {
     let bench = with_script(SCRIPT);
     let mut command = bench.command("rules --script - --format json");
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("hksim starts");
-    // Larger folios would fill the hole by fewer faults.
+    // Larger folios would fill the hole with fewer faults.
     let modes: String = (2..9).map(|order| format!("mthp {} never\n", 4 << order)).collect();
     let script = modes + SCRIPT;
     child.stdin.take().expect("stdin is piped").write_all(script.as_bytes()).expect("hksim reads");
@@ -62,12 +62,12 @@ fn a_script_is_executed_where_that_can_be() {
     }
     assert_eq!(result["verdict"], "equal");
     // The kernel's own figures, not the model's.
-    assert_eq!(result["ops"][3]["measured"], json!({"ret": 0, "err": null, "minflt": 16, "traps": 16}));
+    assert_eq!(result["ops"][3]["measured"], json!({"ret": 0, "errno": null, "faults": 16, "traps": 16}));
     assert_eq!(result["measured"]["rss_kb"], 2048);
 }
 
 #[test]
-fn what_needs_other_modes_is_skipped_with_the_reason() {
+fn scripts_that_need_other_modes_are_skipped_with_a_reason() {
     let bench = with_script("pool 123456\nw 0 1 1\n");
     let result = bench.json("rules --script s.txt");
     assert_eq!(result["verdict"], "skipped");
@@ -75,8 +75,8 @@ fn what_needs_other_modes_is_skipped_with_the_reason() {
 }
 
 #[test]
-fn bad_scripts_are_refused_by_line() {
-    for (text, said) in [
+fn bad_scripts_are_refused_with_their_line() {
+    for (text, message) in [
         ("w 0 1 1\nfrob 1", "line 2"),
         ("w 0 5000 1", "outside the arena"),
         ("w 0 1 1\nthp always", "before the first operation"),
@@ -85,7 +85,7 @@ fn bad_scripts_are_refused_by_line() {
     ] {
         let bench = with_script(text);
         let line = bench.refused("rules --script s.txt");
-        assert!(line.contains(said) && line.contains("s.txt"), "{text}: {line}");
+        assert!(line.contains(message) && line.contains("s.txt"), "{text}: {line}");
     }
     let bench = with_script(&"w 0 1 1\n".repeat(4001));
     assert!(bench.refused("rules --script s.txt").contains("split it"));
@@ -95,7 +95,7 @@ fn bad_scripts_are_refused_by_line() {
 }
 
 #[test]
-fn random_scripts_are_counted_with_their_seed() {
+fn random_scripts_are_reported_with_their_seed() {
     let bench = Bench::new();
     let ran = bench.run("rules --random 3 --seed 7 --ops 2 --format json");
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
@@ -107,7 +107,7 @@ fn random_scripts_are_counted_with_their_seed() {
     assert!(result["operations"].as_u64() <= Some(6));
 }
 
-/// Who changes modes holds this lock until they are put back.
+/// Locked while the modes are changed.
 #[test]
 fn a_run_that_sets_modes_waits_for_another() {
     let Ok(lock) = File::open(hksim_conformance::LOCKED) else {
@@ -120,9 +120,9 @@ fn a_run_that_sets_modes_waits_for_another() {
     let bench = with_script("w 0 1 1\n");
     let mut command = bench.command("rules --script s.txt --set-modes");
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("hksim starts");
-    let mut said = String::new();
-    BufReader::new(child.stderr.take().expect("stderr is piped")).read_line(&mut said).expect("text");
-    assert!(said.contains("another process has changed this machine's modes"), "{said}");
+    let mut message = String::new();
+    BufReader::new(child.stderr.take().expect("stderr is piped")).read_line(&mut message).expect("text");
+    assert!(message.contains("another process has changed this machine's modes"), "{message}");
     assert!(child.try_wait().expect("a child").is_none(), "it did not wait");
     drop(lock);
     assert!(child.wait().expect("it ends").success());

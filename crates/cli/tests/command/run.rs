@@ -1,4 +1,4 @@
-//! `hksim run`: other programs, and the kernel's own view of them, say what it did.
+//! `hksim run`, checked by other programs and /proc.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::support::Bench;
 
-/// The arena's first address, where nothing else lies (the layout's base, far from what the kernel picks).
+/// The arena's first address: the layout's base, far from addresses that the kernel chooses.
 const ARENA: &str = "20000";
 
 fn run(bench: &Bench, line: &str, script: &str) -> Output {
@@ -27,16 +27,16 @@ fn arena_flags(bench: &Bench, line: &str) -> String {
 }
 
 #[test]
-fn the_program_is_its_own_master() {
+fn the_program_keeps_its_pid_and_exit_status() {
     let bench = Bench::new();
     assert_eq!(run(&bench, "", "exit 7").status.code(), Some(7));
     assert_eq!(run(&bench, "", "kill -9 $$").status.signal(), Some(9));
-    let ran = run(&bench, "--superslab 1M", "cat; echo told >&2");
-    assert_eq!((ran.status.code(), &ran.stderr[..]), (Some(0), &b"told\n"[..]));
+    let ran = run(&bench, "--superslab 1M", "cat; echo printed >&2");
+    assert_eq!((ran.status.code(), &ran.stderr[..]), (Some(0), &b"printed\n"[..]));
 
     let mut sleeper = bench.command("run -- sleep 60");
     let mut child = sleeper.env("XDG_CACHE_HOME", bench.folder()).stdin(Stdio::null()).spawn().expect("hksim starts");
-    // SAFETY: our own child, not waited for yet.
+    // SAFETY: a child of this process that is not reaped yet.
     unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) };
     assert_eq!(child.wait().expect("it ends").signal(), Some(libc::SIGTERM));
 }
@@ -52,7 +52,7 @@ fn programs_and_their_children_run_in_the_arena() {
 }
 
 #[test]
-fn the_kernel_sees_the_policy() {
+fn the_kernel_shows_the_policy() {
     let bench = Bench::new();
     assert!(arena_flags(&bench, "").contains(" hg"), "advised");
     assert!(arena_flags(&bench, "--superslab 1M --huge thp").contains(" hg"), "advised");
@@ -62,7 +62,7 @@ fn the_kernel_sees_the_policy() {
 }
 
 #[test]
-fn the_object_works_by_itself() {
+fn the_shared_object_works_without_hksim() {
     let bench = Bench::new();
     text(&run(&bench, "", "true"));
     let found = Command::new("find").arg(bench.folder()).args(["-name", "native.so"]).output().expect("find runs");
@@ -80,10 +80,15 @@ fn the_object_works_by_itself() {
     assert_eq!(refused.status.code(), Some(2));
     let why = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(why.starts_with("hksim: HKSIM_NATIVE_POLICY: ") && why.contains("header-bytes=16"), "{why}");
+    let why = String::from_utf8_lossy(&alone(Some("huge=blah")).stderr).into_owned();
+    assert!(
+        why.starts_with("hksim: HKSIM_NATIVE_POLICY: invalid value 'blah' for 'huge': expected one of never, "),
+        "{why}"
+    );
 }
 
 #[test]
-fn what_cannot_run_is_refused() {
+fn policies_that_cannot_run_are_refused() {
     let bench = Bench::new();
     assert!(bench.refused("run --preset hakmem -- true").contains("header-bytes=16"));
     assert!(bench.refused("run --touch all -- true").contains("leave it out"));
@@ -95,16 +100,16 @@ fn what_cannot_run_is_refused() {
     assert_eq!(ran.status.code(), Some(2));
 }
 
-/// Which programs the dynamic linker preloads nothing into.
+/// Programs that the dynamic linker preloads nothing into.
 #[test]
-fn a_program_that_cannot_be_served_is_named() {
+fn a_program_that_cannot_be_preloaded_is_named() {
     let bench = Bench::new();
     std::fs::write(bench.path("p.c"), "int main(void) { return 3; }").expect("a source");
     let built = |options: &[&str], out: &str| {
         let cc = Command::new("cc").args(options).arg(bench.path("p.c")).arg("-o").arg(bench.path(out)).status();
         cc.is_ok_and(|status| status.success())
     };
-    let said = |program: &str| {
+    let message = |program: &str| {
         let mut command = bench.command(&format!("run -- {program}"));
         let ran = command.env("XDG_CACHE_HOME", bench.folder()).output().expect("hksim starts");
         assert_eq!(ran.status.code(), Some(3), "{ran:?}");
@@ -113,25 +118,25 @@ fn a_program_that_cannot_be_served_is_named() {
     if !built(&[], "dynamic") || !built(&["-static"], "static") {
         return eprintln!("skipped: no C compiler, or no static C library");
     }
-    assert_eq!(said("./dynamic"), "");
-    let told = said("./static");
-    assert!(told.starts_with("hksim: ./static is statically linked, so it runs on its own allocator"), "{told}");
+    assert_eq!(message("./dynamic"), "");
+    let printed = message("./static");
+    assert!(printed.starts_with("hksim: ./static is statically linked, so it runs on its own allocator"), "{printed}");
     std::fs::write(bench.path("script"), format!("#!{}\n", bench.path("static").display())).expect("a script");
     std::fs::set_permissions(bench.path("script"), PermissionsExt::from_mode(0o755)).expect("a mode");
-    assert!(said("./script").contains("/static is statically linked"));
+    assert!(message("./script").contains("/static is statically linked"));
     let other_user = Command::new("chown").arg("65534").arg(bench.path("dynamic")).status();
     if !other_user.is_ok_and(|status| status.success()) {
         return eprintln!("skipped: only root makes a program that is setuid for another user");
     }
     std::fs::set_permissions(bench.path("dynamic"), PermissionsExt::from_mode(0o4755)).expect("a mode");
-    let told = said("./dynamic");
-    assert!(told.starts_with("hksim: ./dynamic has more rights than its caller (it is setuid)"), "{told}");
+    let printed = message("./dynamic");
+    assert!(printed.starts_with("hksim: ./dynamic has more rights than its caller (it is setuid)"), "{printed}");
 }
 
 #[test]
 fn statistics_that_cannot_be_written_are_refused_before_the_program_runs() {
     let bench = Bench::new();
-    let told = bench.refused("run --stats json:/no/such/x -- touch ran");
-    assert!(told.contains("--stats: /no/such/x: cannot write"), "{told}");
+    let printed = bench.refused("run --stats json:/no/such/x -- touch ran");
+    assert!(printed.contains("--stats: /no/such/x: cannot write"), "{printed}");
     assert!(!bench.path("ran").exists());
 }

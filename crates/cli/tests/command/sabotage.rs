@@ -1,5 +1,5 @@
-//! A kernel that does not do what the rules say must be caught, and the rule named. The kernel is sabotaged from outside:
-//! settings and seccomp filters that `hksim` inherits and that /sys does not show. No part of hksim knows of this.
+//! A kernel that deviates from the rules must be detected, and the rule named. The kernel is changed from outside:
+//! settings and seccomp filters that `hksim` inherits and that /sys does not show.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::support::Bench;
 
-/// The upper halves of addresses in a replay's reservation: it lies at 2^45, and nothing else does.
+/// The upper halves of addresses in a replay's reservation: it is at 2^45, and nothing else is.
 const RESERVATION: u32 = 0x2000;
 const MADV_HUGEPAGE: u32 = 14;
 const MADV_DONTNEED: u32 = 4;
@@ -16,7 +16,7 @@ const MADV_FREE: u32 = 8;
 const MADV_POPULATE_WRITE: u32 = 23;
 const MADV_COLLAPSE: u32 = 25;
 
-/// What is done to the kernel that `hksim` sees.
+/// The change to the kernel that `hksim` sees.
 #[derive(Clone, Copy)]
 enum Sabotage {
     /// No transparent huge pages, by prctl.
@@ -76,7 +76,7 @@ fn validated(bench: &Bench, policy: &str, sabotage: Option<Sabotage>) -> (Option
 }
 
 #[test]
-fn sabotage_is_caught_and_the_rule_named() {
+fn sabotage_is_detected_and_the_rule_named() {
     let bench = Bench::new();
     bench.ok("gen server --live 8M --events 40k --threads 2 -o server.hkt");
     let einval = libc::EINVAL as u32;

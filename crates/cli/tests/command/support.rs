@@ -6,35 +6,35 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A folder of its own, in which commands run.
+/// A temporary directory in which commands run.
 pub struct Bench {
     folder: TempDir,
 }
 
 impl Bench {
-    /// An empty folder.
+    /// An empty directory.
     pub fn new() -> Bench {
         Bench { folder: TempDir::with_prefix("hksim-command-").expect("a temporary folder") }
     }
 
-    /// A folder with a short `rm.hkt` (random-mixed) in it.
+    /// A directory with a short `rm.hkt` (random-mixed) in it.
     pub fn with_trace() -> Bench {
         let bench = Bench::new();
         bench.ok("gen random-mixed --cycles 20k --ws 400 --min 100 --max 3k -o rm.hkt");
         bench
     }
 
-    /// A path in the folder.
+    /// A path in the directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// The folder.
+    /// The directory.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// A command, not started; words are apart by spaces.
+    /// A command that is not started yet. Spaces separate its words.
     pub fn command(&self, line: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hksim"));
         command.args(line.split_whitespace()).current_dir(self.folder());
@@ -46,7 +46,7 @@ impl Bench {
         Ran::of(line, self.command(line).output().expect("hksim starts"))
     }
 
-    /// Runs a command that must succeed, and returns what it printed.
+    /// Runs a command that must succeed. Returns its standard output.
     pub fn ok(&self, line: &str) -> String {
         let ran = self.run(line);
         assert_eq!(ran.code, Some(0), "{line}: {}", ran.stderr);
@@ -59,7 +59,7 @@ impl Bench {
         serde_json::from_str(&text).unwrap_or_else(|why| panic!("{line}: {why}: {text}"))
     }
 
-    /// Runs a command that must be refused with one line, and returns the line.
+    /// Runs a command that must be refused with one line. Returns the line.
     pub fn refused(&self, line: &str) -> String {
         let ran = self.run(line);
         assert_eq!(ran.code, Some(2), "{line}: {}{}", ran.stdout, ran.stderr);
@@ -92,7 +92,7 @@ pub fn number(value: &Value, path: &str) -> u64 {
     found.as_u64().unwrap_or_else(|| panic!("{path}: {found} is no count"))
 }
 
-/// Removes what may differ from run to run, at every depth.
+/// Removes the fields that may differ between runs, at every depth.
 pub fn without_times(mut value: Value) -> Value {
     fn strip(value: &mut Value) {
         match value {

@@ -1,11 +1,11 @@
-//! Sweeps: rows are single simulations, whatever the number of workers.
+//! Sweeps: each row equals a single simulation, for any number of workers.
 
 use serde_json::Value;
 
 use crate::support::{Bench, number, without_times};
 
 #[test]
-fn a_row_is_what_sim_says() {
+fn a_row_equals_a_simulation() {
     let bench = Bench::with_trace();
     bench.ok("gen server --live 2M --threads 2 --events 20k -o server.hkt");
     let sweep = without_times(bench.json("sweep rm.hkt server.hkt --superslab 256K,2M --huge --purge-delay 10us"));
@@ -23,7 +23,7 @@ fn a_row_is_what_sim_says() {
 }
 
 #[test]
-fn the_number_of_workers_changes_nothing() {
+fn the_number_of_workers_does_not_change_results() {
     let bench = Bench::with_trace();
     let line = "sweep rm.hkt --superslab 1M,2M,4M --huge --header none,full";
     let one = without_times(bench.json(&format!("{line} --jobs 1")));
@@ -34,7 +34,7 @@ fn the_number_of_workers_changes_nothing() {
 }
 
 #[test]
-fn the_front_is_what_no_other_row_beats() {
+fn the_pareto_front_is_not_dominated() {
     let bench = Bench::with_trace();
     bench.ok("gen server --live 2M --threads 2 --events 20k -o server.hkt");
     let sweep = bench.json("sweep rm.hkt server.hkt --superslab 256K,1M,4M --huge --carve page,eager");
@@ -53,7 +53,7 @@ fn the_front_is_what_no_other_row_beats() {
 }
 
 #[test]
-fn the_table_marks_the_best_the_front_and_twins() {
+fn the_table_marks_the_best_the_front_and_equal_rows() {
     let bench = Bench::with_trace();
     let table = bench.ok("sweep rm.hkt --huge never,thp --purge none,free");
     assert!(table.contains("equal in all figures: "), "{table}");
@@ -66,7 +66,7 @@ fn the_table_marks_the_best_the_front_and_twins() {
 }
 
 #[test]
-fn csv_has_a_line_for_each_row_with_the_same_figures() {
+fn csv_has_the_figures_of_json() {
     let bench = Bench::with_trace();
     let line = "sweep rm.hkt --superslab 1M,2M --huge";
     let json = bench.json(line);
@@ -87,7 +87,7 @@ fn csv_has_a_line_for_each_row_with_the_same_figures() {
 }
 
 #[test]
-fn csv_has_the_same_columns_whatever_is_swept() {
+fn csv_columns_do_not_depend_on_the_sweep() {
     let bench = Bench::with_trace();
     std::fs::write(bench.path("t.script"), "a 0 5000\nf 0\n").expect("a trace");
     bench.ok("import t.script -o t.hkt");
@@ -121,7 +121,7 @@ fn csv_has_the_same_columns_whatever_is_swept() {
     assert_eq!(json["pareto"], Value::from(front));
 }
 
-/// Cells of a line of CSV, quotes taken off.
+/// The cells of a line of CSV, without quotes.
 fn cells(line: &str) -> Vec<String> {
     let (mut cells, mut quoted) = (vec![String::new()], false);
     for character in line.chars() {
@@ -135,7 +135,7 @@ fn cells(line: &str) -> Vec<String> {
 }
 
 #[test]
-fn without_a_trace_two_workloads_are_swept() {
+fn without_a_trace_two_built_in_workloads_are_swept() {
     let bench = Bench::new();
     let sweep = bench.json("sweep --jobs 2");
     let names: Vec<&Value> =
@@ -157,7 +157,7 @@ fn pictures_name_the_trace_and_every_design() {
     }
     bench.ok("sim rm.hkt --format json -o one.json");
     bench.ok("plot one.json -o one.svg");
-    // A word behind --plot that is no picture is a trace, and is not written over.
+    // A word after --plot that is not a picture is a trace, which must not be overwritten.
     let before = std::fs::read(bench.path("rm.hkt")).expect("the trace");
     bench.ok("sweep --plot rm.hkt");
     assert_eq!(std::fs::read(bench.path("rm.hkt")).expect("the trace"), before);

@@ -1,4 +1,4 @@
-//! `record --touch pages` against programs that print what they touched.
+//! `record --touch pages`, compared with programs that print their touches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,13 +11,13 @@ use hksim_trace::source::EventSource;
 use tempfile::TempDir;
 
 const PAGE_BYTES: u64 = 4096;
-/// Blocks of its own are at least so large; the C library's and the loader's are not looked at.
+/// Minimum size of the program's blocks; smaller ones belong to the C library and the loader.
 const OWN_BYTES_MIN: u64 = 100;
 
-/// Page and access of each touch, by the size that a block was made with.
+/// Page and access of each touch, by requested size of the block.
 type Touches = BTreeMap<u64, BTreeSet<(u64, char)>>;
 
-/// A program of this name, in a folder that any user may write to.
+/// A program of this name, in a directory that any user may write to.
 fn compiled_from(name: &str) -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
@@ -34,7 +34,7 @@ fn compiled() -> TempDir {
     compiled_from("touched")
 }
 
-/// Records the program through `wrapper`; what it printed, or `None` if the wrapper cannot be run.
+/// Records the program through `wrapper`. Returns its output, or `None` if the wrapper cannot run.
 fn record(folder: &Path, wrapper: &[&str], program: &[&str]) -> Option<Touches> {
     let hksim = env!("CARGO_BIN_EXE_hksim");
     let own = [hksim, "record", "--quiet", "--touch", "pages", "--sample", "1", "-o", "t.hkt", "--", "./touched"];
@@ -56,7 +56,7 @@ fn record(folder: &Path, wrapper: &[&str], program: &[&str]) -> Option<Touches> 
     Some(touches)
 }
 
-/// The recorded touches of blocks whose sizes nobody else uses, and the threads that made and touched each.
+/// The recorded touches of blocks with sizes of the program, and the threads that allocated and touched each.
 fn recorded(folder: &Path, known: impl Fn(u64) -> bool) -> (Touches, BTreeMap<u64, BTreeSet<ThreadId>>) {
     let mut reader = TraceReader::open(&folder.join("t.hkt")).expect("a trace");
     assert_eq!(reader.header().touch, TouchKnowledge::Sampled);
@@ -85,7 +85,7 @@ fn recorded(folder: &Path, known: impl Fn(u64) -> bool) -> (Touches, BTreeMap<u6
     (touches, threads)
 }
 
-/// Sizes the program uses: the ones it prints, and those it leaves untouched, whose sizes have the same remainders.
+/// Sizes that the program uses: those that it prints, and untouched ones with the same remainders.
 fn is_own(threads: u64) -> impl Fn(u64) -> bool {
     move |size| {
         let bases = [100, 700, 2500, 4096, 9000, 70_000, 1 << 20];
@@ -97,7 +97,7 @@ fn check(wrapper: &[&str], threads: u64, end: &str) {
     check_as(wrapper, threads, end, |touches| touches);
 }
 
-/// Records the program, and compares with what it printed, as far as `visible` leaves of it.
+/// Records the program and compares the touches with its output, filtered by `visible`.
 fn check_as(wrapper: &[&str], threads: u64, end: &str, visible: impl Fn(Touches) -> Touches) {
     let folder = compiled();
     let Some(printed) = record(folder.path(), wrapper, &[&threads.to_string(), end]).map(visible) else { return };
@@ -116,13 +116,13 @@ fn is_root() -> bool {
 }
 
 #[test]
-fn touches_are_those_of_the_program() {
+fn touches_match_the_program() {
     check(&[], 1, "exit");
     check(&[], 4, "exit");
 }
 
 #[test]
-fn faults_of_forked_children_and_after_a_kill_change_nothing() {
+fn faults_of_children_and_after_a_kill_are_not_recorded() {
     if !is_root() {
         println!("skipped: only root sees whether a fault is a read or a write");
         return;
@@ -132,7 +132,7 @@ fn faults_of_forked_children_and_after_a_kill_change_nothing() {
 }
 
 #[test]
-fn an_ordinary_user_sees_the_same() {
+fn an_unprivileged_user_records_the_same_touches() {
     if !is_root() {
         println!("skipped: the other tests run as an ordinary user already");
         return;
@@ -140,7 +140,7 @@ fn an_ordinary_user_sees_the_same() {
     check(&["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"], 2, "exit");
 }
 
-/// What a look at a page afterwards can show: a page that was written may have been read before.
+/// What a later scan of a page can show: a written page may have been read before.
 fn without_reads_of_written_pages(mut touches: Touches) -> Touches {
     for of_block in touches.values_mut() {
         let written: Vec<u64> = of_block.iter().filter(|(_, access)| *access == 'w').map(|&(page, _)| page).collect();
@@ -150,16 +150,16 @@ fn without_reads_of_written_pages(mut touches: Touches) -> Touches {
 }
 
 #[test]
-fn without_fault_events_the_pages_tell() {
+fn without_fault_events_pages_are_scanned() {
     let refuse = "inject=perf_event_open:error=EACCES";
     let wrapper = ["strace", "-o", "/dev/null", "-e", "trace=perf_event_open", "-e", refuse];
     check_as(&wrapper, 2, "exit", without_reads_of_written_pages);
 }
 
-/// A block that lies across two pages and whose end is read first takes two faults there. The trace knows how many did, and simulation
-/// and replay do as many.
+/// A block across two pages whose end is read first takes two faults there. The trace has their number, and simulation
+/// and replay repeat it.
 #[test]
-fn of_a_block_across_two_pages_each_side_has_its_own_first_access() {
+fn each_page_of_a_block_has_its_own_first_access() {
     if !is_root() {
         println!("skipped: only root sees whether a fault is a read or a write");
         return;
@@ -182,14 +182,14 @@ fn of_a_block_across_two_pages_each_side_has_its_own_first_access() {
     };
     let (soon, late) = (of_class(144), of_class(80));
     assert!(soon.written > 100 && late.written > 100, "{soon:?} {late:?}");
-    // Wherever the boundary was, the last byte was behind it.
+    // The last byte is after the page boundary, wherever that was.
     assert_eq!(soon.apart[PageTouches::WriteReadWrite as usize], soon.written, "{soon:?}");
-    // The last block's neighbours may never have come.
+    // The last block may have no neighbours.
     assert!(late.apart.iter().sum::<u64>() <= 1, "{late:?}");
-    let told: serde_json::Value =
+    let report: serde_json::Value =
         serde_json::from_slice(&hksim("sim t.hkt --huge never --purge none --format json")).expect("JSON");
-    let read_first = told["installs"]["by_kind"]["cow"].as_u64().expect("a count");
-    // Blocks of 144 bytes lie 160 apart: four of five page boundaries cut one. The C library adds some pages.
+    let read_first = report["installs"]["by_kind"]["cow"].as_u64().expect("a count");
+    // Blocks of 144 bytes are 160 bytes apart: four of five page boundaries cut one. The C library adds a few pages.
     let pages = 4000 * 160 / 4096;
     assert!((pages * 7 / 10..pages + 8).contains(&read_first), "{read_first} of {pages} pages");
     let validated: serde_json::Value = serde_json::from_slice(&hksim(

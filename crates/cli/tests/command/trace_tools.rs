@@ -1,11 +1,11 @@
-//! `hksim trace`: what each tool makes can be read, simulated and traced back; what cannot be is refused.
+//! `hksim trace`: the traces that the tools write can be read and simulated and have a history; invalid requests are refused.
 
 use std::fs;
 
 use crate::support::Bench;
 
 #[test]
-fn a_damaged_header_is_damage_and_another_file_is_bad_input() {
+fn a_damaged_header_is_damage_but_another_format_is_bad_input() {
     let bench = Bench::with_trace();
     let sound = std::fs::read(bench.path("rm.hkt")).expect("the trace");
     let mut damaged = sound.clone();
@@ -22,7 +22,7 @@ fn a_damaged_header_is_damage_and_another_file_is_bad_input() {
 }
 
 #[test]
-fn every_tool_makes_a_sound_trace_that_says_what_was_done() {
+fn every_tool_writes_a_valid_trace_with_its_history() {
     let bench = Bench::new();
     bench.ok("gen server --live 2M --events 30k --threads 3 -o s.hkt");
     for (line, tool) in [
@@ -38,7 +38,7 @@ fn every_tool_makes_a_sound_trace_that_says_what_was_done() {
     ] {
         let made = bench.json(&format!("trace {line} -o out.hkt"));
         let verified = bench.json("trace verify out.hkt");
-        assert_eq!((&verified["sound"], &verified["events"]), (&true.into(), &made["events"]), "{line}");
+        assert_eq!((&verified["valid"], &verified["events"]), (&true.into(), &made["events"]), "{line}");
         let simulated = bench.json("sim out.hkt --huge never");
         assert_eq!(simulated["events"], made["events"], "{line}");
         let header = fs::read(bench.path("out.hkt")).expect("the trace");
@@ -48,7 +48,7 @@ fn every_tool_makes_a_sound_trace_that_says_what_was_done() {
 }
 
 #[test]
-fn a_shrunk_trace_keeps_its_property_and_shrinking_is_deterministic() {
+fn shrinking_keeps_the_property_and_is_deterministic() {
     let bench = Bench::new();
     bench.ok("gen server --live 4M --events 60k --seed 3 -o s.hkt");
     let line = "trace shrink s.hkt --huge never --keep installs.total>=300 --tries 200 -o";
@@ -67,7 +67,7 @@ fn a_shrunk_trace_keeps_its_property_and_shrinking_is_deterministic() {
 }
 
 #[test]
-fn a_command_finds_the_trace_tried_in_any_folder() {
+fn a_shrink_command_works_in_any_directory() {
     let bench = Bench::new();
     bench.ok("gen server --live 1M --events 5000 -o s.hkt");
     for folder in ["plain", "with space", "it's $HOME; `x` \"y\"", "line\nend"] {
@@ -82,21 +82,21 @@ fn a_command_finds_the_trace_tried_in_any_folder() {
 }
 
 #[test]
-fn damage_is_told_and_mended() {
+fn damage_is_reported_and_repaired() {
     let bench = Bench::new();
     bench.ok("gen server --live 2M --events 40k -o s.hkt");
     let whole = fs::read(bench.path("s.hkt")).expect("the trace");
     fs::write(bench.path("cut.hkt"), &whole[..whole.len() * 2 / 3]).expect("a file");
-    let ran = bench.run("trace verify cut.hkt --repair mended.hkt");
+    let ran = bench.run("trace verify cut.hkt --repair repaired.hkt");
     assert_eq!(ran.code, Some(1));
     assert!(ran.stdout.contains("NOT sound") && ran.stdout.contains("16 384 events"), "{}", ran.stdout);
-    assert_eq!(bench.json("trace verify mended.hkt")["events"], 16_384);
+    assert_eq!(bench.json("trace verify repaired.hkt")["events"], 16_384);
     let again = bench.refused("trace verify cut.hkt --repair cut.hkt");
     assert!(again.contains("both input and output"), "{again}");
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_the_mend() {
+fn invalid_requests_are_refused_with_a_remedy() {
     let bench = Bench::with_trace();
     for (line, part) in [
         ("trace cut rm.hkt -o rm.hkt", "both input and output"),
@@ -119,8 +119,8 @@ fn what_cannot_be_is_refused_with_the_mend() {
         ("trace shrink rm.hkt --keep faults>1e15 -o x.hkt", "does not have the property"),
         ("trace verify /dev/null", "not a regular file"),
     ] {
-        let said = bench.refused(line);
-        assert!(said.contains(part), "{line}: {said}");
+        let message = bench.refused(line);
+        assert!(message.contains(part), "{line}: {message}");
         assert!(!bench.path("x.hkt").exists(), "{line}");
     }
 }

@@ -1,10 +1,10 @@
-//! `hksim validate` and the policies it checks: equal where the machine can do it, skipped with the reason where not.
+//! `hksim validate`: rows are equal, or skipped with a reason if the machine cannot measure them.
 
 use serde_json::Value;
 
 use crate::support::{Bench, number};
 
-/// Rows of a validation, each of which must be ok or have a reason for being skipped.
+/// The rows of a validation. Each must be ok, or skipped with a reason.
 fn rows(bench: &Bench, line: &str) -> Vec<Value> {
     let validation = bench.json(line);
     let rows = validation["rows"].as_array().unwrap_or_else(|| panic!("{line}: no rows")).clone();
@@ -29,28 +29,28 @@ fn collapses_are_predicted_exactly() {
         let predicted = &row["predicted"]["installs"];
         let collapsed = number(predicted, "by_reason.collapsed");
         assert!(collapsed > 0, "nothing was collapsed: {}", row["policy"]);
-        // On a machine whose mode is `always` a fault can make one, too.
+        // With mode `always` a fault can also install one.
         assert!(number(predicted, "by_kind.thp") >= collapsed);
         assert_eq!(number(&row["measured"]["installs"], "by_kind.thp"), number(predicted, "by_kind.thp"));
     }
 }
 
 #[test]
-fn sizes_and_modes_that_the_machine_lacks_are_skipped_with_the_mend() {
+fn unsupported_sizes_and_modes_are_skipped_with_a_remedy() {
     let bench = Bench::with_trace();
     for huge in ["mthp-16K", "mthp-64K", "mthp-1M", "system"] {
         let rows = rows(&bench, &format!("validate rm.hkt --arena 1G --huge {huge}"));
         let [row] = rows.as_slice() else { panic!("{huge}: {} rows", rows.len()) };
         if row["verdict"] == "skipped" {
             let reason = row["reason"].as_str().unwrap_or_default();
-            assert!(reason.contains("`echo "), "{huge}: no mend: {reason}");
+            assert!(reason.contains("`echo "), "{huge}: no remedy: {reason}");
             assert!(bench.refused(&format!("replay rm.hkt --huge {huge}")).contains("`echo "), "{huge}");
         }
     }
 }
 
 #[test]
-fn a_prediction_sets_the_modes_that_the_design_is_about() {
+fn a_prediction_assumes_the_modes_that_its_design_needs() {
     let bench = Bench::with_trace();
     let installs = |flags: &str| bench.json(&format!("sim rm.hkt {flags}"))["installs"]["by_kind"].clone();
     let never = installs("--huge never");
@@ -67,7 +67,7 @@ fn a_prediction_sets_the_modes_that_the_design_is_about() {
 }
 
 #[test]
-fn help_shows_what_a_command_takes() {
+fn help_shows_the_arguments_of_a_command() {
     let bench = Bench::new();
     for command in ["replay", "validate"] {
         let help = bench.ok(&format!("{command} --help"));
@@ -80,7 +80,7 @@ fn help_shows_what_a_command_takes() {
 }
 
 #[test]
-fn real_threads_are_judged_by_many_runs() {
+fn threaded_validation_compares_with_many_runs() {
     let bench = Bench::new();
     bench.ok("gen server --live 2M --threads 2 --events 20k -o server.hkt");
     let row = bench.json("validate server.hkt --huge never --threaded=3")["rows"][0].clone();
@@ -88,7 +88,7 @@ fn real_threads_are_judged_by_many_runs() {
     let spreads = row["spreads"].as_array().expect("spreads");
     assert!(!spreads.is_empty());
     for spread in spreads {
-        let [predicted, low, high] = ["predicted", "lowest", "highest"].map(|name| number(spread, name));
+        let [predicted, low, high] = ["predicted", "min", "max"].map(|name| number(spread, name));
         assert!(low <= high && number(spread, "median") >= low, "{spread}");
         let slack = (high - low).max(predicted / 50);
         let holds = (low.saturating_sub(slack)..=high + slack).contains(&predicted);

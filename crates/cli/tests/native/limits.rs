@@ -1,4 +1,4 @@
-//! Programs where something is scarce: address space, heaps, maps.
+//! Programs under limits of address space, heaps and mappings.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use crate::{POLICIES, Programs};
 
-/// What a program told, on an allocator that was preloaded by itself under a limit of the shell's. hksim needs more
+/// The output of a program with the allocator preloaded directly, under a limit set by the shell. hksim needs more
 /// address space than the program.
 fn limited(
     programs: &Programs,
@@ -15,15 +15,15 @@ fn limited(
     program: &Path,
     words: &[&str],
 ) -> (Output, serde_json::Value) {
-    let (object, told) = (programs.path("native.so"), programs.path("told.json"));
+    let (object, printed) = (programs.path("native.so"), programs.path("printed.json"));
     std::fs::write(&object, hksim_embedded::ALLOCATOR).expect("written");
     let mut sh = Command::new("sh");
     sh.args(["-c", &format!("{limit}; LD_PRELOAD={} exec \"$@\"", object.display()), "sh"]);
     sh.arg(program).args(words).env("HKSIM_NATIVE_POLICY", policy);
-    sh.env("HKSIM_NATIVE_STATS", format!("json:{}", told.display()));
+    sh.env("HKSIM_NATIVE_STATS", format!("json:{}", printed.display()));
     let ran = sh.output().expect("sh starts");
-    let line = std::fs::read_to_string(&told).unwrap_or_default();
-    let _ = std::fs::remove_file(&told);
+    let line = std::fs::read_to_string(&printed).unwrap_or_default();
+    let _ = std::fs::remove_file(&printed);
     (ran, serde_json::from_str(&line).unwrap_or_default())
 }
 
@@ -43,14 +43,14 @@ fn the_arena_shrinks_with_the_address_space() {
         let mut arenas = Vec::new();
         for limit_mib in [16, 30, 100, 200, 1000, 100_000] {
             let limit = format!("ulimit -v {}", limit_mib << 10);
-            let (ran, told) = limited(&programs, &limit, policy, &program, &[]);
+            let (ran, printed) = limited(&programs, &limit, policy, &program, &[]);
             let words = stdout(&ran);
             let served = words.strip_suffix(" kept").and_then(|bytes| bytes.parse::<u64>().ok());
             let served = served.unwrap_or_else(|| panic!("{limit_mib} MiB, {policy}: {ran:?}"));
-            let arena = told["arena_bytes"].as_u64().expect("told");
+            let arena = printed["arena_bytes"].as_u64().expect("printed");
             eprintln!("{limit_mib} MiB, {policy:?}: arena {} MiB, served {} KiB", arena >> 20, served >> 10);
-            // What is touched at start stays taken, a quarter at most; every class has a slab of its own.
-            assert!(served >= (arena / 3).min(32 << 20), "of {arena} bytes {served} were served: {told}");
+            // Memory touched at startup stays in use, at most a quarter; every class has its own slab.
+            assert!(served >= (arena / 3).min(32 << 20), "of {arena} bytes {served} were served: {printed}");
             arenas.push(arena);
         }
         assert!(arenas.is_sorted() && arenas[0] < 16 << 20, "{arenas:?}");
@@ -62,7 +62,7 @@ fn the_arena_shrinks_with_the_address_space() {
 fn with_no_address_space_at_all_every_request_is_refused() {
     let Some(programs) = Programs::new() else { return };
     let program = programs.build("scarce.c", &["-static-pie"]);
-    // A static program does not load the object; it shows that the limit lets a program run at all.
+    // A static program does not load the object; it shows that programs can run under the limit.
     let (alone, _) = limited(&programs, "ulimit -v 9000", "superslab=32M", &program, &[]);
     if !alone.status.success() {
         eprintln!("skipped: no program runs in so little address space here");
@@ -82,19 +82,19 @@ fn more_threads_than_heaps_share_one() {
         (":", "huge=never meta=sidecar superslab=64K slab=16K", "4500", 4096),
         ("ulimit -v 300000", "huge=never superslab=64K slab=16K", "200", 64),
     ] {
-        let (ran, told) = limited(&programs, limit, policy, &program, &[threads]);
+        let (ran, printed) = limited(&programs, limit, policy, &program, &[threads]);
         if ran.status.code() == Some(3) {
             eprintln!("skipped: {}", stdout(&ran));
             continue;
         }
         assert_eq!(stdout(&ran), format!("{threads} threads"), "{policy}: {ran:?}");
-        assert_eq!(told["heaps_max"], heaps_max, "{told}");
-        let shared = told["common_heap_calls"].as_u64().expect("told");
-        assert!(shared > 0, "threads without a heap of their own: {told}");
+        assert_eq!(printed["heaps_max"], heaps_max, "{printed}");
+        let shared = printed["shared_heap_calls"].as_u64().expect("printed");
+        assert!(shared > 0, "threads without a heap of their own: {printed}");
     }
 }
 
-/// By what the kernel tells the program itself.
+/// As the kernel reports it to the program.
 #[test]
 fn threads_with_little_memory_do_not_make_huge_pages_of_it() {
     let Some(programs) = Programs::new() else { return };
@@ -110,7 +110,7 @@ fn threads_with_little_memory_do_not_make_huge_pages_of_it() {
     };
     let (few, all, default) = (resident_kib("1"), resident_kib("4096"), resident_kib("8"));
     eprintln!("100 threads: {few} KiB resident with one huge heap, {default} with 8, {all} with all");
-    // A small heap: a page for each of its metadata, its two slabs and the heap itself, and a stack's.
+    // A small heap: one page each for metadata, two slabs, the heap itself and the stack.
     assert!(few < 8 << 10 && default < 8 * 2048 + (8 << 10), "{few}, {default}");
     if all < 100 * 2048 {
         eprintln!("skipped: no huge pages were to be had ({all} KiB), so that nothing was saved");
@@ -131,8 +131,11 @@ fn a_foreign_pointer_ends_in_one_line() {
         for (what, call) in [("fixed", "free"), ("local", "free"), ("mapped", "free"), ("local", "realloc")] {
             let ran = programs.on_native(policy, &program, &[Path::new(what), Path::new(call)]);
             assert_eq!(ran.status.signal(), Some(6), "SIGABRT, {what}: {ran:?}");
-            let told = String::from_utf8_lossy(&ran.stderr);
-            assert!(told.starts_with("hksim: ") && told.lines().count() == 1 && told.contains("0x"), "{what}: {told}");
+            let printed = String::from_utf8_lossy(&ran.stderr);
+            assert!(
+                printed.starts_with("hksim: ") && printed.lines().count() == 1 && printed.contains("0x"),
+                "{what}: {printed}"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! C programs on the native allocator: each prints what it saw, and glibc's own output is what it must be.
+//! C programs on the native allocator: their output must equal that on glibc's allocator.
 
 mod limits;
 mod memory_locks;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 mod misuse;
 
-/// Policies that differ in what programs meet: constant and run-time geometry, headers, metadata, purges, huge pages.
+/// Policies with different code paths: constant and run-time geometry, headers, metadata, purges, huge pages.
 const POLICIES: [&[&str]; 5] = [
     &[],
     &["--huge", "never", "--purge-delay", "0"],
@@ -20,13 +20,13 @@ const POLICIES: [&[&str]; 5] = [
     &["--huge", "hugetlb", "--superslab", "4M", "--cache", "0"],
 ];
 
-/// Compiled programs, in a folder of their own.
+/// Compiled programs, in their own directory.
 struct Programs {
     folder: TempDir,
 }
 
 impl Programs {
-    /// `None` with a word on standard error where there is no C compiler.
+    /// Prints a note and returns `None` without a C compiler.
     fn new() -> Option<Programs> {
         if Command::new("cc").arg("--version").output().is_err() {
             eprintln!("skipped: no C compiler (cc) is installed");
@@ -43,7 +43,7 @@ impl Programs {
         let out = self.path(source.trim_end_matches(".c"));
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/native/c").join(source);
         let mut cc = Command::new("cc");
-        // No built-in malloc: a compiler may otherwise drop pairs of calls, and know what they return.
+        // No built-in malloc: otherwise the compiler may remove pairs of calls or assume their results.
         cc.args(["-O1", "-g", "-w", "-fno-builtin", "-pthread"]).arg(&source).arg("-o").arg(&out).args(options);
         let built = cc.output().expect("cc runs");
         assert!(built.status.success(), "{}: {}", source.display(), String::from_utf8_lossy(&built.stderr));
@@ -80,11 +80,11 @@ fn the_c_interface_is_glibcs() {
 fn questions_about_the_heap_are_about_this_one() {
     let Some(programs) = Programs::new() else { return };
     programs.compare(&programs.build("questions.c", &[]), &[]);
-    // The statistics, as the program asks for them.
+    // The statistics, requested by the program.
     let program = programs.build("asks.c", &[]);
-    let told = programs.on_native(&[], &program, &[]);
-    let text = String::from_utf8_lossy(&told.stderr);
-    assert!(text.starts_with("hksim: statistics of process ") && text.contains(" 500 live "), "{told:?}");
+    let printed = programs.on_native(&[], &program, &[]);
+    let text = String::from_utf8_lossy(&printed.stderr);
+    assert!(text.starts_with("hksim: statistics of process ") && text.contains(" 500 live "), "{printed:?}");
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn libraries_can_be_opened_late() {
     programs.compare(&programs.build("opens.c", &["-ldl"]), &[&library]);
 }
 
-/// Where thread-local storage needs a call into the C library, that call may allocate. (The standard library has one of
+/// If thread-local storage needs a call into the C library, that call may allocate. (The standard library has one of
 /// that kind, for panics.)
 #[test]
 fn the_object_reaches_its_thread_local_storage_without_a_call() {
@@ -134,16 +134,16 @@ fn the_object_reaches_its_thread_local_storage_without_a_call() {
     assert_eq!(heaps, 2, "a pointer for each of the two allocators: {relocations}");
 }
 
-/// The quicker part of the script; all of it takes some ten minutes.
+/// The faster part of the script; all of it takes about ten minutes.
 #[test]
 fn real_programs_do_what_they_do_without() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/native-programs.sh");
     let mut run = Command::new("sh");
     run.arg(script).arg(env!("CARGO_BIN_EXE_hksim")).args(["sqlite", "ruby"]);
     let ran = run.output().expect("sh runs");
-    let told = String::from_utf8_lossy(&ran.stdout);
-    eprint!("{told}");
-    assert!(ran.status.success(), "{told}");
+    let printed = String::from_utf8_lossy(&ran.stdout);
+    eprint!("{printed}");
+    assert!(ran.status.success(), "{printed}");
 }
 
 fn statistics(programs: &Programs, words: &[&str], program: &Path) -> serde_json::Value {
@@ -157,23 +157,23 @@ fn statistics_tell_what_a_program_holds() {
     let Some(programs) = Programs::new() else { return };
     let program = programs.build("holds.c", &[]);
     for policy in [&["--stats", "json"][..], &["--stats", "json", "--meta", "sidecar", "--superslab", "4M"]] {
-        let told = statistics(&programs, policy, &program);
-        let classes = told["classes"].as_array().expect("classes");
-        let class = classes.iter().find(|class| class["stride_bytes"] == 112).expect("the class of 100 bytes");
-        assert_eq!(class["live"], 500, "{told}");
-        assert_eq!((&told["large_blocks"], &told["huge_blocks_new"]), (&1.into(), &1.into()), "{told}");
-        assert_eq!((&told["heaps_open"], &told["heaps_not_counted"]), (&1.into(), &0.into()), "{told}");
+        let printed = statistics(&programs, policy, &program);
+        let classes = printed["classes"].as_array().expect("classes");
+        let class = classes.iter().find(|class| class["block_bytes"] == 112).expect("the class of 100 bytes");
+        assert_eq!(class["live_blocks"], 500, "{printed}");
+        assert_eq!((&printed["large_blocks"], &printed["huge_blocks_new"]), (&1.into(), &1.into()), "{printed}");
+        assert_eq!((&printed["heaps_open"], &printed["heaps_not_counted"]), (&1.into(), &0.into()), "{printed}");
     }
 }
 
-/// As in the simulator, where `a_thread_that_has_no_block_has_no_heap` holds it.
+/// As in the simulator (`a_thread_that_has_no_block_has_no_heap`).
 #[test]
 fn threads_that_have_no_block_have_no_heap() {
     let Some(programs) = Programs::new() else { return };
     let program = programs.build("idle.c", &[]);
     for policy in [&["--stats", "json"][..], &["--stats", "json", "--meta", "sidecar"]] {
-        let told = statistics(&programs, policy, &program);
-        assert_eq!(told["heaps_open"], 1, "{told}");
+        let printed = statistics(&programs, policy, &program);
+        assert_eq!(printed["heaps_open"], 1, "{printed}");
     }
 }
 
@@ -181,22 +181,25 @@ fn threads_that_have_no_block_have_no_heap() {
 fn statistics_are_appended_to_a_file_by_every_process() {
     let Some(programs) = Programs::new() else { return };
     let program = programs.build("holds.c", &[]);
-    let file = programs.path("told.txt");
+    let file = programs.path("printed.txt");
     for form in ["text", "json"] {
         let request = format!("{form}:{}", file.display());
         let ran = programs.on_native(&["--stats", &request], &program, &[]);
         assert!(ran.status.success() && ran.stderr.is_empty(), "{ran:?}");
     }
-    let told = std::fs::read_to_string(&file).expect("the file");
-    assert!(told.starts_with("hksim: statistics of process "), "{told}");
-    assert!(told.lines().any(|line| line.contains("class of    112 bytes") && line.contains(" 500 live ")), "{told}");
-    let last = told.lines().last().expect("a line");
+    let printed = std::fs::read_to_string(&file).expect("the file");
+    assert!(printed.starts_with("hksim: statistics of process "), "{printed}");
+    assert!(
+        printed.lines().any(|line| line.contains("class of    112 bytes") && line.contains(" 500 live ")),
+        "{printed}"
+    );
+    let last = printed.lines().last().expect("a line");
     assert!(serde_json::from_str::<serde_json::Value>(last).is_ok(), "{last}");
     let refused = programs.on_native(&["--stats", "xml"], &program, &[]);
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
 }
 
-/// The kernel's own pool says whether reserved huge pages can be had.
+/// Whether the hugetlb pool has free pages.
 #[test]
 fn an_empty_pool_of_huge_pages_is_counted() {
     let Some(programs) = Programs::new() else { return };
@@ -206,10 +209,10 @@ fn an_empty_pool_of_huge_pages_is_counted() {
         return;
     }
     let program = programs.build("holds.c", &[]);
-    let told = statistics(&programs, &["--stats", "json", "--huge", "hugetlb"], &program);
-    assert_eq!(told["os_calls"]["mmap_hugetlb"]["ok"], 0, "{told}");
-    // One SuperSlab of slabs, three under the huge block.
-    assert_eq!((&told["fell_back_to_thp"], &told["fell_back_to_4k"]), (&4.into(), &0.into()), "{told}");
-    let told = statistics(&programs, &["--stats", "json", "--huge", "hugetlb-plain"], &program);
-    assert_eq!((&told["fell_back_to_thp"], &told["fell_back_to_4k"]), (&0.into(), &4.into()), "{told}");
+    let printed = statistics(&programs, &["--stats", "json", "--huge", "hugetlb"], &program);
+    assert_eq!(printed["os_calls"]["mmap_hugetlb"]["ok"], 0, "{printed}");
+    // One SuperSlab of slabs, three of the huge block.
+    assert_eq!((&printed["fallbacks_to_thp"], &printed["fallbacks_to_4k"]), (&4.into(), &0.into()), "{printed}");
+    let printed = statistics(&programs, &["--stats", "json", "--huge", "hugetlb-plain"], &program);
+    assert_eq!((&printed["fallbacks_to_thp"], &printed["fallbacks_to_4k"]), (&0.into(), &4.into()), "{printed}");
 }

@@ -1,11 +1,11 @@
-//! A program that locks all its memory: its blocks are present and locked as under another allocator, and the arena is not.
+//! A program that locks all its memory: its blocks are present and locked as with another allocator, but the arena is not.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use super::Programs;
 
-/// Address space of the first run. An arena that fits into it can be made present without harm, if it is by mistake.
+/// Address space of the first run: small enough that populating a whole arena by mistake does no harm.
 const ADDRESS_SPACE_BYTES: libc::rlim_t = 4 << 30;
 
 #[test]
@@ -33,7 +33,7 @@ fn a_program_that_locks_its_memory_locks_what_it_has() {
     programs.compare(&program, &[]);
 }
 
-/// A purge that unmaps leaves a hole for a moment; `mlockall` of another thread locks around it.
+/// A purge that unmaps leaves a temporary hole, around which `mlockall` of another thread locks.
 #[test]
 fn a_program_locks_its_memory_while_other_threads_purge() {
     let Some(programs) = Programs::new() else { return };

@@ -1,4 +1,4 @@
-//! What a program did to its own memory policy is told with the statistics.
+//! The statistics report the program's process-wide memory settings.
 
 use serde_json::Value;
 
@@ -12,8 +12,12 @@ fn statistics_tell_what_the_program_asked_of_the_kernel() {
     if ran.status.code() == Some(77) {
         return eprintln!("skipped: PR_SET_THP_DISABLE or mlock is not allowed (ulimit -l)");
     }
-    let told: Value = serde_json::from_slice(&ran.stderr).expect("a line of JSON");
-    assert_eq!((&told["thp_disable"], &told["locked_bytes"]), (&Value::from(1), &Value::from(32 << 10)), "{told}");
+    let output: Value = serde_json::from_slice(&ran.stderr).expect("a line of JSON");
+    assert_eq!(
+        (&output["thp_disable"], &output["locked_bytes"]),
+        (&Value::from(1), &Value::from(32 << 10)),
+        "{output}"
+    );
     let ran = programs.on_native(&["--stats", "text"], &program, &[]);
     let text = String::from_utf8_lossy(&ran.stderr);
     assert!(text.contains("switched huge pages off for itself (PR_SET_THP_DISABLE)"), "{text}");

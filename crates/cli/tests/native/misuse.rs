@@ -1,4 +1,4 @@
-//! C programs that free what they must not: each ends with one line, or goes on where the user asked for that.
+//! C programs with invalid frees: each aborts with one line, or continues if the user requested it.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use crate::Programs;
 
-/// What a program does wrong, what the line begins with, and whether the quick checks see it.
+/// The error of a program, the start of its message, and whether the fast checks detect it.
 const MISUSES: &[(&str, &str, bool)] = &[
     ("right-away", "hksim: double free of 0x", true),
     ("later", "hksim: double free of 0x", true),
@@ -19,7 +19,7 @@ const MISUSES: &[(&str, &str, bool)] = &[
     ("large-elsewhere", "hksim: double free of 0x", true),
     ("huge", "hksim: double free", true),
     ("idle-span", "hksim: double free", true),
-    // Carved and uncarved slots; a thread that does not own them sees a carved one's key.
+    // Carved and uncarved slots; a thread that does not own them sees the key of a carved one.
     ("never-near", "hksim: free or realloc of a block that was never allocated, 0x", false),
     ("never-far", "hksim: free or realloc of a block that was never allocated, 0x", false),
     ("never-near-elsewhere", "hksim: ", false),
@@ -57,11 +57,11 @@ fn run(programs: &Programs, program: &Path, policy: &str, how: &str) -> Output {
 }
 
 fn assert_ends(ran: &Output, how: &str, begins: &str, policy: &str) {
-    let told = String::from_utf8_lossy(&ran.stderr);
+    let printed = String::from_utf8_lossy(&ran.stderr);
     assert_eq!(ran.status.signal(), Some(6), "{policy} {how}: {ran:?}");
-    assert_eq!((told.lines().count(), told.starts_with(begins)), (1, true), "{policy} {how}: {told}");
-    let names_superslab = told.contains("SuperSlab") || how.starts_with("foreign");
-    assert!(names_superslab, "{policy} {how}: {told}");
+    assert_eq!((printed.lines().count(), printed.starts_with(begins)), (1, true), "{policy} {how}: {printed}");
+    let names_superslab = printed.contains("SuperSlab") || how.starts_with("foreign");
+    assert!(names_superslab, "{policy} {how}: {printed}");
 }
 
 const POLICIES: [&str; 3] = ["", "superslab=1M huge=never purge-delay=0", "meta=sidecar carve=bump"];
@@ -88,10 +88,10 @@ fn misuse_is_counted_where_asked_for() {
     for policy in POLICIES {
         for &(how, _, _) in MISUSES {
             let ran = run(&programs, &program, &format!("{policy} misuse=count"), how);
-            let told = String::from_utf8_lossy(&ran.stderr);
+            let printed = String::from_utf8_lossy(&ran.stderr);
             assert_eq!((ran.status.code(), &ran.stdout[..]), (Some(0), &b"went on\n"[..]), "{policy} {how}: {ran:?}");
-            let count = told.lines().find_map(|line| line.trim().strip_prefix("misuses_ignored"));
-            assert_eq!(count.map(str::trim), Some("1"), "{policy} {how}: {told}");
+            let count = printed.lines().find_map(|line| line.trim().strip_prefix("invalid_frees_ignored"));
+            assert_eq!(count.map(str::trim), Some("1"), "{policy} {how}: {printed}");
         }
     }
 }
@@ -108,12 +108,12 @@ fn what_only_looks_like_misuse_is_none() {
                 (Some(0), &b"went on\n"[..]),
                 "{policy} {misuse}: {ran:?}"
             );
-            assert!(String::from_utf8_lossy(&ran.stderr).contains("misuses_ignored"), "{ran:?}");
+            assert!(String::from_utf8_lossy(&ran.stderr).contains("invalid_frees_ignored"), "{ran:?}");
         }
     }
 }
 
-/// The flag of `hksim run` does what the word of the environment does; the program does the same in both.
+/// The flag of `hksim run` and the environment variable have the same effect.
 #[test]
 fn hksim_run_has_a_flag_for_it() {
     let Some(programs) = Programs::new() else { return };
@@ -123,8 +123,12 @@ fn hksim_run_has_a_flag_for_it() {
     assert_ends(&inside(&["--invalid-free", "check"]), "inside", begins, "--invalid-free check");
     let counted = inside(&["--superslab", "1M", "--invalid-free", "count", "--stats", "json"]);
     assert_eq!((counted.status.code(), &counted.stdout[..]), (Some(0), &b"went on\n"[..]), "{counted:?}");
-    let told: serde_json::Value = serde_json::from_slice(&counted.stderr).expect("statistics");
-    assert_eq!((&told["misuses_ignored"], &told["superslab_bytes"]), (&1.into(), &(1 << 20).into()), "{told}");
+    let printed: serde_json::Value = serde_json::from_slice(&counted.stderr).expect("statistics");
+    assert_eq!(
+        (&printed["invalid_frees_ignored"], &printed["superslab_bytes"]),
+        (&1.into(), &(1 << 20).into()),
+        "{printed}"
+    );
     for flags in [&[][..], &["--invalid-free", "abort"]] {
         let twice = programs.on_native(flags, &program, &["right-away".as_ref()]);
         assert_ends(&twice, "right-away", "hksim: double free of 0x", "--invalid-free abort");
@@ -138,6 +142,6 @@ fn hksim_run_has_a_flag_for_it() {
         "{lines:?}"
     );
     let refused = inside(&["--invalid-free", "ignore"]);
-    let told = String::from_utf8_lossy(&refused.stderr);
-    assert_eq!((refused.status.code(), told.contains("abort, check, count")), (Some(2), true), "{told}");
+    let printed = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!((refused.status.code(), printed.contains("abort, check, count")), (Some(2), true), "{printed}");
 }

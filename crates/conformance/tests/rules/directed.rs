@@ -7,11 +7,11 @@ use hksim_linux_mm::{KernelConfig, Rules};
 
 pub fn each_rule_gives_its_figures() -> Result<(), String> {
     for case in CASES {
-        let script = case.script().unwrap_or_else(|why| panic!("{}: {why}", case.about));
+        let script = case.script().unwrap_or_else(|why| panic!("{}: {why}", case.title));
         let steps = predict(&KernelConfig::default(), &script);
         let last = steps.last().expect("no script is empty");
         for &(figure, expected) in case.figures {
-            assert_eq!(figure.of(last), expected, "{} {}: {figure:?} of\n{script}{last:?}", case.rule, case.about);
+            assert_eq!(figure.of(last), expected, "{} {}: {figure:?} of\n{script}{last:?}", case.rule, case.title);
         }
     }
     Ok(())

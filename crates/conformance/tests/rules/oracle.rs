@@ -45,7 +45,7 @@ fn seen_by(program: &CProgram, scripts: &[Script]) -> Vec<Vec<Observation>> {
 /// Machine-wide events so far that disturb a measurement: signs of memory shortage, and pages collapsed by khugepaged.
 fn disturbances() -> u64 {
     let collapsed = sysfs::number(&format!("{}/khugepaged/pages_collapsed", sysfs::THP));
-    [pressure::reclaim_scans(), pressure::thp_fallbacks(), collapsed].into_iter().flatten().sum()
+    [pressure::reclaim_scanned_pages(), pressure::thp_fallbacks(), collapsed].into_iter().flatten().sum()
 }
 
 /// Where the executor and the C program differ.
@@ -55,8 +55,8 @@ fn difference(script: &Script, ours: &Checked, in_c: &[Observation]) -> Option<S
     }
     let differs = |(ours, in_c): (&Observation, &Observation)| {
         // The counter of splits is machine-wide.
-        let entry_splits = in_c.left.entry_splits;
-        let left = hksim_conformance::ArenaState { entry_splits, ..ours.left.clone() };
+        let pmd_splits = in_c.left.pmd_splits;
+        let left = hksim_conformance::ArenaState { pmd_splits, ..ours.left.clone() };
         ours.did != in_c.did || left != in_c.left
     };
     let at = ours.measured.iter().zip(in_c).position(differs)?;

@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 
 use hksim_conformance::{Generator, Runner, ScriptOutcome, Unobservable, predict, shrunk};
 use hksim_linux_mm::script::Script;
-use hksim_linux_mm::{EmptyTables, KernelConfig, Rules};
+use hksim_linux_mm::{EmptyPteTables, KernelConfig, Rules};
 
 const SCRIPTS_DEFAULT: u64 = 300;
 const SEED_DEFAULT: u64 = 0x5EED_0001;
@@ -96,7 +96,8 @@ pub fn an_unprivileged_user_observes_less_and_finds_no_difference() -> Result<()
 /// A model with one rule of an older kernel must be detected, by a script that shrinks to the essence of the rule.
 pub fn a_wrong_model_is_found_and_shrunk() -> Result<(), String> {
     let right = KernelConfig::default();
-    let wrong = KernelConfig { rules: Rules { empty_tables: EmptyTables::Keep, ..right.rules }, ..right.clone() };
+    let wrong =
+        KernelConfig { rules: Rules { empty_pte_tables: EmptyPteTables::Keep, ..right.rules }, ..right.clone() };
     let differs = |script: &Script| predict(&right, script) != predict(&wrong, script);
     let script = (1..).map(|seed| Generator::new(seed).script()).find(|script| differs(script)).expect("endless");
     let small = shrunk(&script, |script| Ok::<_, std::convert::Infallible>(differs(script))).expect("infallible");

@@ -73,7 +73,7 @@ impl Kernel {
         }
         let faults = writing.counters.faults - faults_before;
         // The counter is machine-wide.
-        self.counters.entry_splits += child.counters.entry_splits;
+        self.counters.pmd_splits += child.counters.pmd_splits;
         drop(child);
         self.op_result(before, faults as i64, None)
     }

@@ -110,11 +110,11 @@ impl Header {
         config.defrag = self.defrag.unwrap_or(config.defrag);
         config.khugepaged.max_ptes_none = self.max_ptes_none.unwrap_or(config.khugepaged.max_ptes_none);
         config.overcommit = self.overcommit.unwrap_or(config.overcommit);
-        config.hugetlb_pool = self.pool.or(config.hugetlb_pool);
+        config.hugetlb_pool_pages = self.pool.or(config.hugetlb_pool_pages);
         config.max_map_count = self.max_map_count.unwrap_or(config.max_map_count);
         if let Some(room) = self.room {
             // The arena itself is one mapping.
-            config.vmas_elsewhere = config.max_map_count.saturating_sub(room.saturating_add(1));
+            config.vmas_outside_heap = config.max_map_count.saturating_sub(room.saturating_add(1));
         }
         config
     }

@@ -133,7 +133,7 @@ fn machine_config() -> Option<KernelConfig> {
     }
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
     let (version, _) = KernelVersion::nearest(&release)?;
-    Some(KernelConfig { thp, rules: Rules::of(version), hugetlb_pool: Some(0), ..KernelConfig::default() })
+    Some(KernelConfig { thp, rules: Rules::of(version), hugetlb_pool_pages: Some(0), ..KernelConfig::default() })
 }
 
 /// R16', R27: faults of the last operation, measured on 6.18 before this model was written.

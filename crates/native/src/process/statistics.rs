@@ -19,6 +19,8 @@ pub const STATISTICS_VARIABLE: &CStr = c"HKSIM_NATIVE_STATS";
 
 /// Most programs do not use descriptors from here on.
 const DESCRIPTOR_MIN: libc::c_int = 900;
+/// Schema version of the JSON form, that of every JSON result of hksim.
+const SCHEMA: u32 = 2;
 const STANDARD_ERROR: libc::c_int = 2;
 /// Bytes of the longest output.
 const BLOCK_BYTES: usize = 16 << 10;
@@ -168,7 +170,7 @@ impl Report {
         let numbers = [
             ("arena_bytes", allocator.mem.arena_bytes() as u64),
             ("superslabs", u64::from(pool.superslabs.get())),
-            ("superslabs_huge_blocks", u64::from(pool.huge_superslabs.get())),
+            ("superslabs_of_huge_blocks", u64::from(pool.huge_superslabs.get())),
             ("superslabs_peak", u64::from(pool.superslabs_peak.get())),
             ("superslabs_idle", u64::from(pool.idle.count.get())),
             ("superslabs_abandoned", u64::from(pool.abandoned.count.get())),
@@ -178,15 +180,15 @@ impl Report {
             ("huge_blocks_new", pool.huge_taken_free.get()),
             ("huge_cache_runs", u64::from(pool.huge_idle.count.get())),
             ("huge_cache_bytes", pool.huge_idle_bytes.get()),
-            ("fell_back_to_thp", u64::from(pool.fell_back_thp.get())),
-            ("fell_back_to_4k", u64::from(pool.fell_back_plain.get())),
+            ("fallbacks_to_thp", u64::from(pool.fallbacks_to_thp.get())),
+            ("fallbacks_to_4k", u64::from(pool.fallbacks_to_4k.get())),
             ("superslabs_lost", u64::from(pool.lost_superslabs.get())),
             ("heaps_max", u64::from(allocator.mem.heaps())),
             ("heaps_open", heaps as u64),
-            ("common_heap_calls", common_calls),
+            ("shared_heap_calls", common_calls),
             ("heaps_not_counted", (heaps - usize::from(own.is_some())) as u64),
             ("heaps_lost_in_fork", u64::from(HEAPS_LOST.load(Ordering::Relaxed))),
-            ("misuses_ignored", IGNORED.load(Ordering::Relaxed)),
+            ("invalid_frees_ignored", IGNORED.load(Ordering::Relaxed)),
             ("thp_disable", thp_disable()),
             ("locked_bytes", locked_bytes()),
         ];
@@ -241,8 +243,9 @@ impl Report {
     }
 
     fn json(&self, out: &mut impl Write) -> fmt::Result {
+        write!(out, "{{\"schema\":{SCHEMA},\"hksim_version\":\"{}\"", env!("CARGO_PKG_VERSION"))?;
         // SAFETY: has no precondition.
-        write!(out, "{{\"schema\":1,\"pid\":{},\"geometry\":\"{}\"", unsafe { libc::getpid() }, self.geometry)?;
+        write!(out, ",\"pid\":{},\"geometry\":\"{}\"", unsafe { libc::getpid() }, self.geometry)?;
         write!(out, ",\"superslab_bytes\":{},\"slab_bytes\":{}", self.superslab_bytes, self.slab_bytes)?;
         for (index, (name, count)) in KINDS.iter().zip(&CALLS).enumerate() {
             let comma = if index == 0 { ",\"os_calls\":{" } else { "," };
@@ -256,8 +259,8 @@ impl Report {
         write!(out, ",\"large_blocks\":{},\"classes\":[", self.stats.large.slabs)?;
         for (index, (stride, ClassStats { slabs, carved, live, .. })) in self.classes().enumerate() {
             let comma = if index == 0 { "" } else { "," };
-            write!(out, "{comma}{{\"stride_bytes\":{stride},\"slabs\":{slabs}")?;
-            write!(out, ",\"carved\":{carved},\"live\":{live}}}")?;
+            write!(out, "{comma}{{\"block_bytes\":{stride},\"slabs\":{slabs}")?;
+            write!(out, ",\"carved_blocks\":{carved},\"live_blocks\":{live}}}")?;
         }
         writeln!(out, "]}}")
     }

@@ -85,7 +85,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                 return Some(address);
             }
             let pool = self.mem.pool();
-            pool.fell_back_trim.set(pool.fell_back_trim.get() + 1);
+            pool.fallbacks_to_trim.set(pool.fallbacks_to_trim.get() + 1);
             self.trim(address, bytes);
         }
         let address = self.mem.map_anywhere(bytes.checked_add(align)?, mapping).ok()?;

@@ -172,9 +172,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let pool = self.mem.pool();
         match self.policy.huge {
             Huge::Hugetlb if self.mem.advise(range, Advice::HugePage).is_ok() => {
-                pool.fell_back_thp.set(pool.fell_back_thp.get() + count);
+                pool.fallbacks_to_thp.set(pool.fallbacks_to_thp.get() + count);
             }
-            _ => pool.fell_back_plain.set(pool.fell_back_plain.get() + count),
+            _ => pool.fallbacks_to_4k.set(pool.fallbacks_to_4k.get() + count),
         }
         true
     }

@@ -428,9 +428,9 @@ pub struct PoolMeta {
     /// VMAs that moved huge blocks may have added.
     pub moved_vmas: Field<u32>,
     /// SuperSlabs that fell back from hugetlb to transparent huge pages.
-    pub fell_back_thp: Field<u32>,
+    pub fallbacks_to_thp: Field<u32>,
     /// SuperSlabs that fell back from hugetlb to 4 KiB pages.
-    pub fell_back_plain: Field<u32>,
+    pub fallbacks_to_4k: Field<u32>,
     /// SuperSlabs in use by heaps, abandoned ones included.
     pub superslabs: Field<u32>,
     /// Highest value of `superslabs` plus huge runs' SuperSlabs.
@@ -440,7 +440,7 @@ pub struct PoolMeta {
     /// SuperSlabs in holes of the arena: see [`Use::Lost`].
     pub lost_superslabs: Field<u32>,
     /// Mappings that the kernel did not align and that were replaced by a trimmed one.
-    pub fell_back_trim: Field<u32>,
+    pub fallbacks_to_trim: Field<u32>,
     /// Number of times the kernel refused to lock newly taken SuperSlabs.
     pub locks_refused: Field<u32>,
     /// SuperSlabs that heaps took from `idle` or split off a run in `huge_idle`.
@@ -468,13 +468,13 @@ impl PoolMeta {
             huge_idle: EntryList::default(),
             huge_idle_bytes: Field::new(0),
             moved_vmas: Field::new(0),
-            fell_back_thp: Field::new(0),
-            fell_back_plain: Field::new(0),
+            fallbacks_to_thp: Field::new(0),
+            fallbacks_to_4k: Field::new(0),
             superslabs: Field::new(0),
             superslabs_peak: Field::new(0),
             huge_superslabs: Field::new(0),
             lost_superslabs: Field::new(0),
-            fell_back_trim: Field::new(0),
+            fallbacks_to_trim: Field::new(0),
             locks_refused: Field::new(0),
             taken_idle: Field::new(0),
             taken_free: Field::new(0),

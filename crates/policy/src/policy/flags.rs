@@ -55,18 +55,18 @@ impl fmt::Display for ValueError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ValueError::Word(words) => {
-                f.write_str("is not one of ")?;
+                f.write_str("expected one of ")?;
                 words.iter().enumerate().try_for_each(|(index, word)| {
                     f.write_str(if index == 0 { "" } else { ", " })?;
                     f.write_str(word)
                 })
             }
-            ValueError::Size => f.write_str("is not a size; write bytes, or a number with K, M, G or T: 64K, 2M"),
-            ValueError::Count => f.write_str("is not a count; write a number, optionally with k, M or G: 8, 100k"),
-            ValueError::CountTooLarge => write!(f, "is too large; the maximum is {}", u32::MAX),
-            ValueError::Time => f.write_str("is not a time; write a number with its unit, ns, us, ms or s: 100ms"),
+            ValueError::Size => f.write_str("expected a size: bytes, or a number with K, M, G or T (64K, 2M)"),
+            ValueError::Count => f.write_str("expected a count: a number, optionally with k, M or G (8, 100k)"),
+            ValueError::CountTooLarge => write!(f, "expected at most {}", u32::MAX),
+            ValueError::Time => f.write_str("expected a time: a number with its unit, ns, us, ms or s (100ms)"),
             ValueError::HugePageSize => {
-                f.write_str("is not a size of multi-size THPs; use mthp-16K, doubling up to mthp-1M, or thp for 2M")
+                f.write_str("expected a size of multi-size THPs: mthp-16K, doubling up to mthp-1M; thp is 2M")
             }
         }
     }

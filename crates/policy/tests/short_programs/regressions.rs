@@ -87,7 +87,7 @@ fn every_fallback_from_reserved_huge_pages_is_counted() {
             allocator.mem.app_write(block, 0, 2 * MIB);
         }
         let pool = allocator.mem.pool();
-        assert_eq!((pool.fell_back_thp.get(), pool.fell_back_plain.get()), expected, "{huge:?}");
+        assert_eq!((pool.fallbacks_to_thp.get(), pool.fallbacks_to_4k.get()), expected, "{huge:?}");
     }
 }
 

@@ -170,7 +170,7 @@ fn a_recording_ends_after_its_time_and_the_program_continues() {
     let report = phases.finish();
     assert_eq!(counts(&events(&report.traces[0])), [(5, CHURNED), (0, 0), (0, 0), (0, 0)]);
     assert!(report.traces[0].still_running, "its trace was written before its end");
-    assert_eq!(report.object_left, None);
+    assert_eq!(report.preload_object_kept, None);
 }
 
 #[test]

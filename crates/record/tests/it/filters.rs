@@ -15,7 +15,7 @@ fn run(dir: &Path, words: [&str; 3]) -> RecordReport {
     let command = [program.to_str().expect("UTF-8")].into_iter().chain(words);
     let report = record_words(dir, command);
     assert_eq!(report.exit, Some(Exit::Code(0)), "{words:?}: the program runs as without the recorder");
-    assert_eq!(report.filtered, 1, "{words:?}: the report has the filter");
+    assert_eq!(report.seccomp_processes, 1, "{words:?}: the report has the filter");
     assert_eq!(mallocs_of(&events(&report.traces[0]), 404), 10, "{words:?}");
     report
 }
@@ -70,7 +70,7 @@ fn a_child_forked_under_a_filter_continues_and_is_counted() {
     for action in ["kill", "errno", "trap"] {
         let dir = scratch();
         let report = run(dir.path(), [action, "seccomp", "fork"]);
-        assert_eq!((report.traces.len(), report.unrecorded), (1, 1), "{action}");
+        assert_eq!((report.traces.len(), report.unrecorded_processes), (1, 1), "{action}");
         assert_eq!(mallocs_of(&events(&report.traces[0]), 505), PAIRS, "{action}");
     }
 }
@@ -84,6 +84,6 @@ fn a_program_executed_under_a_filter_continues_unrecorded() {
         let words = [program.to_str().expect("UTF-8"), action, "seccomp", "exec"];
         let report = record_words(dir.path(), words);
         assert_eq!(report.exit, Some(Exit::Code(2)), "{action}: it runs to its end");
-        assert_eq!((report.traces.len(), report.filtered), (1, 1), "{action}");
+        assert_eq!((report.traces.len(), report.seccomp_processes), (1, 1), "{action}");
     }
 }

@@ -69,7 +69,7 @@ fn only_programs_of_that_name_are_recorded() {
     let report = recorded(dir.path(), only(&["ls"]), &words).expect("a recording");
     assert_eq!(programs_of(&report), ["ls", "ls"]);
     assert_eq!(report.traces[0].path, dir.path().join("app.hkt"), "the first has the output's name");
-    assert!(report.left_out >= 3, "{}: the shell, cat, env", report.left_out);
+    assert!(report.excluded_processes >= 3, "{}: the shell, cat, env", report.excluded_processes);
     let report = recorded(dir.path(), only(&["cat", "sh"]), &words).expect("a recording");
     let mut programs = programs_of(&report);
     programs.retain(|program| program != "sh");
@@ -91,7 +91,7 @@ fn children_are_omitted_on_request() {
     let own = report.traces[0].pid;
     assert!(report.traces.iter().all(|trace| trace.pid == own && !trace.forked), "{:?}", programs_of(&report));
     assert_eq!(mallocs_of(&events(&report.traces[0]), 102), 50_000);
-    assert_eq!(report.left_out, 1, "the child");
+    assert_eq!(report.excluded_processes, 1, "the child");
     let report = recorded(dir.path(), programs, &["sh", "-c", "ls / >/dev/null; true"]).expect("a recording");
     assert_eq!(programs_of(&report), ["sh"]);
 }
@@ -157,7 +157,7 @@ fn a_damaged_log_does_not_stop_the_others() {
         assert_eq!(of_program(&report).len(), 1, "{what}");
         assert_eq!(report.damaged.len(), 1, "{what}");
         assert_eq!(report.damaged[0].path.file_name(), log.file_name(), "{what}");
-        assert_eq!(report.session_left.as_deref(), Some(kept.canonicalize().expect("it stays").as_path()), "{what}");
+        assert_eq!(report.session_kept.as_deref(), Some(kept.canonicalize().expect("it stays").as_path()), "{what}");
         assert!(log.exists(), "{what}: nothing is lost");
         report.traces.iter().for_each(|trace| assert!(!read(&trace.path).is_empty(), "{what}"));
     }
@@ -177,7 +177,7 @@ fn processes_of_another_namespace_leave_nothing_behind() {
     let trace = report.traces.iter().find(|trace| trace.command[0] == program.to_string_lossy()).expect("its trace");
     assert!(trace.pid < 100, "{} in its namespace", trace.pid);
     assert!(report.traces.iter().all(|trace| !trace.still_running), "all have ended");
-    assert_eq!(report.object_left, None);
+    assert_eq!(report.preload_object_kept, None);
     assert_eq!(trace.quality.unknown_frees, 0);
 }
 
@@ -188,7 +188,7 @@ fn files_of_a_remaining_process_are_removed_by_a_later_recording() {
     // A child that makes no call after the fork has no log, but it may execute another program later.
     let script = format!("(sleep 600 </dev/null >/dev/null 2>&1 & echo $! > {})", child.display());
     let report = record_words(dir.path(), ["sh", "-c", &script]);
-    let object = report.object_left.clone().expect("it stays for the sleeping process");
+    let object = report.preload_object_kept.clone().expect("it stays for the sleeping process");
     assert!(object.exists());
     let long_ago = SystemTime::now() - Duration::from_secs(3600);
     let folder = object.parent().expect("its folder").to_path_buf();

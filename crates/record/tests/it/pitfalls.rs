@@ -103,7 +103,7 @@ fn a_worker_with_another_root_and_user_has_a_trace() {
     fs::create_dir(&root).expect("a root");
     let report = run(dir.path(), &["privileges", root.to_str().expect("UTF-8")]);
     nothing_lost(&report);
-    assert_eq!(report.unrecorded, 0);
+    assert_eq!(report.unrecorded_processes, 0);
     let [server, worker] = &report.traces[..] else {
         panic!("{} traces", report.traces.len());
     };

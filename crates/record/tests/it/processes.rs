@@ -155,7 +155,7 @@ fn a_process_left_behind_is_recorded_up_to_now_and_then_stops_recording() {
     };
     let _killed = Killed(daemon.pid);
     assert!(daemon.still_running && daemon.forked);
-    let object = report.object_left.as_ref().expect("it may execute another program");
+    let object = report.preload_object_kept.as_ref().expect("it may execute another program");
     fs::remove_dir_all(object.parent().expect("its directory")).expect("the object was left");
     let events = events(daemon);
     let mallocs = mallocs_of(&events, 909);

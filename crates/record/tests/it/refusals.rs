@@ -136,8 +136,8 @@ fn an_executable_with_its_own_malloc() {
     assert!(direct.to_string().contains("defines malloc itself"), "{direct}");
     // If a shell starts the program, the reason is only found afterwards.
     let report = record_words(dir.path(), ["sh", "-c", &format!("{own} 5; true")]);
-    assert_eq!(report.own_malloc.len(), 1, "{report:?}");
-    assert_eq!(report.own_malloc[0].command, [own, "5"]);
+    assert_eq!(report.static_malloc.len(), 1, "{report:?}");
+    assert_eq!(report.static_malloc[0].command, [own, "5"]);
 }
 
 #[test]

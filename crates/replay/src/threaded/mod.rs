@@ -56,7 +56,7 @@ impl WindowObserver for Unwatched {
     fn begin(&mut self) {}
 
     fn mark(&mut self, events: u64) -> Mark {
-        Mark { events, ..Mark::default() }
+        Mark { event: events, ..Mark::default() }
     }
 
     fn end(&mut self) -> Option<u64> {
@@ -78,7 +78,7 @@ impl WindowObserver for Sampled {
 
     fn mark(&mut self, events: u64) -> Mark {
         // The same scan fills the snapshot, so any difference was caused by threads during the scan.
-        Mark { discrepancies: 0, ..self.observer.mark(events) }
+        Mark { inconsistent_pages: 0, ..self.observer.mark(events) }
     }
 
     fn end(&mut self) -> Option<u64> {
@@ -117,7 +117,7 @@ impl Threaded<'_> {
                 let allocator: Option<&NativeAllocator> = shared.get();
                 replayed.os_calls = allocator.map(|allocator| allocator.mem.os().calls());
                 replayed.os_calls_failed = allocator.map(|allocator| allocator.mem.os().failed());
-                replayed.fell_back = allocator.map(|allocator| Fallbacks::of(allocator.mem.pool()));
+                replayed.fallbacks = allocator.map(|allocator| Fallbacks::of(allocator.mem.pool()));
                 replayed.note_observer(&sampled.observer);
                 replayed.skipped.append(&mut skipped);
                 replayed
@@ -202,8 +202,11 @@ impl WindowResult {
             faults: Some(self.spent.faults),
             traps: self.traps,
             events: self.done.events,
-            failed: self.done.failed,
-            skipped: vec![Skipped::new("installs", reason), Skipped::new("placement", "differs from run to run")],
+            requests_failed: self.done.failed,
+            skipped: vec![
+                Skipped::new("installs", reason),
+                Skipped::new("placement_digest", "differs from run to run"),
+            ],
             ..Replayed::default()
         }
     }

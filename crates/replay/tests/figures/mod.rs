@@ -21,10 +21,10 @@ fn assert_sound(replayed: &Replayed, of: &str) {
     assert_eq!(Some(installs.total), replayed.faults, "{of}: {:?}", replayed.unclassified);
     assert_eq!(replayed.unclassified_pages, Some(0), "{of}: {:?}", replayed.unclassified);
     assert_eq!(replayed.traps_lost, Some(0), "{of}");
-    let discrepancies: Vec<u64> = replayed.marks.iter().map(|mark| mark.discrepancies).collect();
+    let discrepancies: Vec<u64> = replayed.marks.iter().map(|mark| mark.inconsistent_pages).collect();
     assert!(discrepancies.iter().all(|&pages| pages == 0), "{of}: {discrepancies:?}");
     for mark in &replayed.marks {
-        assert_eq!(mark.rss_bytes, Some(mark.pages.resident_bytes()), "{of}, after {} events", mark.events);
+        assert_eq!(mark.rss_bytes, Some(mark.pages.resident_bytes()), "{of}, after {} events", mark.event);
         assert!(mark.rss_bytes <= replayed.rss_bytes_peak, "{of}");
     }
 }
@@ -57,7 +57,7 @@ pub fn a_huge_block_has_as_many_installs_as_pages() -> Result<(), String> {
     let huge = trace.replay(&design(r#"{"huge":"thp"}"#), TouchRule::All);
     assert_sound(&huge, "10 MiB, thp");
     assert_eq!(huge.installs.unwrap().by_kind, ByKind { base_4k: OWN_PAGES, thp: 5, ..ByKind::default() });
-    assert_eq!(huge.thp_end, Some(5));
+    assert_eq!(huge.huge_pages_end, Some(5));
     let block = PageRun { first_page: arena_page, pages: 2560, state: PageState::Thp };
     assert_eq!(huge.marks.last().unwrap().pages.runs().last(), Some(&block));
     Ok(())
@@ -78,7 +78,7 @@ pub fn a_full_superslab_is_collapsed_once() -> Result<(), String> {
     let (with, without) = (collapse.installs.unwrap(), never.installs.unwrap());
     assert_eq!(with.by_kind, ByKind { thp: 1, ..without.by_kind });
     assert_eq!((collapse.faults, collapse.traps), (never.faults, never.traps), "a collapse is no fault");
-    assert_eq!(collapse.thp_end, Some(1));
+    assert_eq!(collapse.huge_pages_end, Some(1));
     let metadata_page = 4096;
     assert_eq!(collapse.rss_bytes_end, never.rss_bytes_end.map(|bytes| bytes + (2 << 20) - metadata_page));
     Ok(())
@@ -101,9 +101,9 @@ pub fn every_design_adds_up() -> Result<(), String> {
         let replayed = trace.replay(&design(json), TouchRule::All);
         needs_kinds(&replayed)?;
         assert_sound(&replayed, json);
-        assert_eq!((replayed.events >= 200_000, replayed.failed), (true, 0), "{json}");
+        assert_eq!((replayed.events >= 200_000, replayed.requests_failed), (true, 0), "{json}");
         let again = trace.replay(&design(json), TouchRule::All);
-        assert_eq!(replayed.placement, again.placement, "{json}");
+        assert_eq!(replayed.placement_digest, again.placement_digest, "{json}");
     }
     Ok(())
 }
@@ -216,7 +216,7 @@ pub fn threads_perform_every_event() -> Result<(), String> {
         let ordered = replay(&spec).unwrap();
         spec.mode = Mode::Threaded;
         let threaded = replay(&spec).unwrap();
-        assert_eq!((threaded.events, threaded.failed), (ordered.events, 0));
+        assert_eq!((threaded.events, threaded.requests_failed), (ordered.events, 0));
         assert!(threaded.ops_per_s.unwrap() > 0.0 && threaded.installs.is_none());
         // Both runs write the same bytes. Far more faults would mean leaked objects.
         let (most, least) = (ordered.faults.unwrap() * 3, ordered.faults.unwrap() / 3);
@@ -238,6 +238,6 @@ pub fn objects_may_cross_threads_in_a_circle() -> Result<(), String> {
     let mut spec = trace.spec(Target::Native(design("{}")), TouchRule::All);
     spec.mode = Mode::Threaded;
     let replayed = replay(&spec).unwrap();
-    assert_eq!((replayed.events, replayed.failed), (u64::from(THREADS) * 121, 0));
+    assert_eq!((replayed.events, replayed.requests_failed), (u64::from(THREADS) * 121, 0));
     Ok(())
 }

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use crate::observer::Cause;
 
-/// The reason for an install: the first that applies, in this order: populated (trimmed if the pages were unmapped
-/// again) or collapsed; copied_after_fork; zero_then_write; hole_after_split; refault_after_purge; otherwise the cause
+/// The reason for an install: the first that applies, in this order: populated (alignment_excess if the pages were unmapped
+/// again) or collapsed; cow_after_fork; write_after_zero_page; refault_after_split; refault_after_purge; otherwise the cause
 /// of the touch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ByReason {
@@ -14,7 +14,7 @@ pub struct ByReason {
     /// A header was read or written.
     pub header: u64,
     /// A free-list link was written.
-    pub link: u64,
+    pub free_list: u64,
     /// Metadata was written.
     pub metadata: u64,
     /// calloc zeroed a block.
@@ -26,17 +26,17 @@ pub struct ByReason {
     /// `MAP_POPULATE`, `MADV_POPULATE_*`, or locking by the program.
     pub populated: u64,
     /// `MAP_POPULATE`, in the excess pages of an aligned mapping, which were unmapped immediately.
-    pub trimmed: u64,
+    pub alignment_excess: u64,
     /// `MADV_COLLAPSE`.
     pub collapsed: u64,
     /// The page had been written before and was purged.
     pub refault_after_purge: u64,
     /// A 4K page in a hole of a split huge page.
-    pub hole_after_split: u64,
+    pub refault_after_split: u64,
     /// A write to a zero page that a read had installed.
-    pub zero_then_write: u64,
+    pub write_after_zero_page: u64,
     /// A write to a page shared with a forked child.
-    pub copied_after_fork: u64,
+    pub cow_after_fork: u64,
 }
 
 impl ByReason {
@@ -44,7 +44,7 @@ impl ByReason {
         match cause {
             Cause::Application => &mut self.application,
             Cause::Header => &mut self.header,
-            Cause::Link => &mut self.link,
+            Cause::FreeList => &mut self.free_list,
             Cause::Metadata => &mut self.metadata,
             Cause::Zeroing => &mut self.zeroing,
             Cause::Copy => &mut self.copy,
@@ -54,11 +54,18 @@ impl ByReason {
 
     /// The sum of all reasons.
     pub fn total(&self) -> u64 {
-        let ByReason { application, header, link, metadata, zeroing, copy, prefault, populated, .. } = *self;
-        let ByReason { trimmed, collapsed, refault_after_purge, hole_after_split, zero_then_write, .. } = *self;
-        let copied = self.copied_after_fork;
-        let touched = application + header + link + metadata + zeroing + copy + prefault;
-        let called = populated + trimmed + collapsed;
-        touched + called + refault_after_purge + hole_after_split + zero_then_write + copied
+        let ByReason { application, header, free_list, metadata, zeroing, copy, prefault, populated, .. } = *self;
+        let ByReason {
+            alignment_excess,
+            collapsed,
+            refault_after_purge,
+            refault_after_split,
+            write_after_zero_page,
+            ..
+        } = *self;
+        let copied = self.cow_after_fork;
+        let touched = application + header + free_list + metadata + zeroing + copy + prefault;
+        let called = populated + alignment_excess + collapsed;
+        touched + called + refault_after_purge + refault_after_split + write_after_zero_page + copied
     }
 }

@@ -23,7 +23,7 @@ impl Accounting {
                 ThpDisable::ExceptAdvised => kernel::ThpDisable::ExceptAdvised,
             }),
             // The allocator decides which ranges to lock.
-            MemoryPolicy::LockAll(lock) => self.memory_policy.locks += u64::from(lock != LockAll::NONE),
+            MemoryPolicy::LockAll(lock) => self.memory_policy.mlockall_calls += u64::from(lock != LockAll::NONE),
             // No effect in the model.
             MemoryPolicy::Personality(_) => {}
         }
@@ -52,6 +52,6 @@ impl Accounting {
 
     /// The effect of the changes, under `rule`.
     pub(crate) fn memory_policy(&self, rule: MemoryPolicyRule) -> MemoryPolicyLabel {
-        MemoryPolicyLabel { rule, installs_kept_small: self.kernel.installs_kept_small(), ..self.memory_policy }
+        MemoryPolicyLabel { rule, installs_thp_denied: self.kernel.installs_thp_denied(), ..self.memory_policy }
     }
 }

@@ -119,8 +119,8 @@ pub(super) fn of_entry(entry: &Entry) -> u64 {
 
 pub(super) fn of_pool(pool: &PoolMeta) -> u64 {
     let PoolMeta { heaps, high_water, free_hint, idle, abandoned, huge_idle, huge_idle_bytes, .. } = pool;
-    let PoolMeta { moved_vmas, fell_back_thp, fell_back_plain, superslabs, superslabs_peak, .. } = pool;
-    let PoolMeta { huge_superslabs, lost_superslabs, fell_back_trim, taken_idle, taken_free, .. } = pool;
+    let PoolMeta { moved_vmas, fallbacks_to_thp, fallbacks_to_4k, superslabs, superslabs_peak, .. } = pool;
+    let PoolMeta { huge_superslabs, lost_superslabs, fallbacks_to_trim, taken_idle, taken_free, .. } = pool;
     let PoolMeta { abandoned_hint, locks_refused, huge_taken_idle, huge_taken_free, .. } = pool;
     let list = |list: &EntryList| [&list.head, &list.tail, &list.count].map(|number| u64::from(number.get()));
     let counts = [
@@ -128,14 +128,14 @@ pub(super) fn of_pool(pool: &PoolMeta) -> u64 {
         free_hint,
         abandoned_hint,
         moved_vmas,
-        fell_back_thp,
-        fell_back_plain,
+        fallbacks_to_thp,
+        fallbacks_to_4k,
         superslabs,
         superslabs_peak,
     ];
     let counts = counts
         .into_iter()
-        .chain([huge_superslabs, lost_superslabs, fell_back_trim, locks_refused])
+        .chain([huge_superslabs, lost_superslabs, fallbacks_to_trim, locks_refused])
         .map(|number| u64::from(number.get()));
     let wide = [huge_idle_bytes, taken_idle, taken_free, huge_taken_idle, huge_taken_free];
     let lists = [idle, abandoned, huge_idle].into_iter().flat_map(list);

@@ -362,7 +362,7 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
     fn read_link(&self, superslab: u32, at: u32) -> Link {
         if H::EVERY_ACCESS {
             let page = (self.layout.superslab_of(superslab) + u64::from(at)) / PAGE_BYTES;
-            self.observer.borrow_mut().access(self.pages_at(&(page..page + 1)), Cause::Link);
+            self.observer.borrow_mut().access(self.pages_at(&(page..page + 1)), Cause::FreeList);
         }
         self.superslab_at(superslab).read_link(at)
     }
@@ -370,7 +370,7 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
     #[inline(always)]
     fn write_link(&self, superslab: u32, at: u32, link: Link) {
         let touch = if link == Link::NONE { Touch::WriteZero } else { Touch::Write };
-        self.touch(self.layout.superslab_of(superslab) + u64::from(at), LINK_BYTES, touch, Cause::Link);
+        self.touch(self.layout.superslab_of(superslab) + u64::from(at), LINK_BYTES, touch, Cause::FreeList);
         self.superslab_at(superslab).write_link(at, link);
         if self.contents.is_some() {
             let first = self.layout.superslab_of(superslab) + u64::from(at);
@@ -381,14 +381,14 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
     /// Only a touch: the key is not stored, because no program of a trace frees twice.
     #[inline(always)]
     fn read_key(&self, superslab: u32, at: u32) -> u32 {
-        self.touch(self.key_at(superslab, at), KEY_BYTES, Touch::Read, Cause::Link);
+        self.touch(self.key_at(superslab, at), KEY_BYTES, Touch::Read, Cause::FreeList);
         0
     }
 
     #[inline(always)]
     fn write_key(&self, superslab: u32, at: u32, key: u32) {
         let touch = if key == 0 { Touch::WriteZero } else { Touch::Write };
-        self.touch(self.key_at(superslab, at), KEY_BYTES, touch, Cause::Link);
+        self.touch(self.key_at(superslab, at), KEY_BYTES, touch, Cause::FreeList);
         if self.contents.is_some() {
             self.written_number(self.key_at(superslab, at), key);
         }

@@ -31,7 +31,7 @@ pub struct Reach {
     /// Maximum bytes of the live set that the entries can map at once, ignoring conflicts within sets.
     pub live_bytes_covered: u64,
     /// The same as a share of the live set, 0 to 1; 1 for an empty one.
-    pub live_fraction_covered: f64,
+    pub live_share_covered: f64,
 }
 
 impl Level {
@@ -48,7 +48,7 @@ impl Level {
             base_bytes: capacity(PageSize::Base) * PageSize::Base.bytes(),
             huge_bytes: capacity(PageSize::Huge) * PageSize::Huge.bytes(),
             live_bytes_covered: covered,
-            live_fraction_covered: if live.bytes() == 0 { 1.0 } else { covered as f64 / live.bytes() as f64 },
+            live_share_covered: if live.bytes() == 0 { 1.0 } else { covered as f64 / live.bytes() as f64 },
         }
     }
 }

@@ -23,9 +23,9 @@ pub enum Hit {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HitCounts {
     /// In the first level.
-    pub l1: u64,
+    pub l1_hits: u64,
     /// In the second level.
-    pub l2: u64,
+    pub l2_hits: u64,
     /// In no level.
     pub misses: u64,
 }
@@ -33,7 +33,7 @@ pub struct HitCounts {
 impl HitCounts {
     /// The total.
     pub fn accesses(&self) -> u64 {
-        self.l1 + self.l2 + self.misses
+        self.l1_hits + self.l2_hits + self.misses
     }
 }
 
@@ -102,17 +102,17 @@ impl TwoLevel {
         let key = key(number, size);
         // Accessing the same page again does not change the LRU order.
         if self.last == Some(key) {
-            self.counts.l1 += 1;
+            self.counts.l1_hits += 1;
             return Hit::L1;
         }
         self.last = Some(key);
         if self.l1.array(size).hit(number, key) {
-            self.counts.l1 += 1;
+            self.counts.l1_hits += 1;
             return Hit::L1;
         }
         self.l1.array(size).fill(number, key);
         if self.l2.array(size).hit(number, key) {
-            self.counts.l2 += 1;
+            self.counts.l2_hits += 1;
             return Hit::L2;
         }
         self.l2.array(size).fill(number, key);

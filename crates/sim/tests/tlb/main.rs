@@ -71,7 +71,7 @@ fn simulate(geometry: &Geometry, steps: &[Step]) -> String {
     }
     let count = |letter| hits.matches(letter).count() as u64;
     let counts = tlb.counts();
-    assert_eq!((counts.l1, counts.l2, counts.misses), (count('1'), count('2'), count('m')));
+    assert_eq!((counts.l1_hits, counts.l2_hits, counts.misses), (count('1'), count('2'), count('m')));
     assert_eq!(counts.accesses(), hits.len() as u64);
     hits
 }
@@ -132,12 +132,12 @@ fn reach_is_entries_times_page_size() {
     assert_eq!((l1.base_bytes, l1.huge_bytes), (96 * 4096, 96 << 21));
     assert_eq!(l1.live_bytes_covered, (40 << 21) + 56 * 4096);
     let l2 = zen5.l2.reach(live);
-    assert_eq!((l2.live_bytes_covered, l2.live_fraction_covered), (live.bytes(), 1.0));
+    assert_eq!((l2.live_bytes_covered, l2.live_share_covered), (live.bytes(), 1.0));
     let skylake = Geometry::named("skylake-sp").expect("known").l1.reach(live);
     assert_eq!(skylake.live_bytes_covered, (32 << 21) + 64 * 4096);
-    let fraction = skylake.live_fraction_covered;
+    let fraction = skylake.live_share_covered;
     assert!((fraction - 67_371_008.0 / 87_982_080.0).abs() < 1e-12, "{fraction}");
-    assert_eq!(zen5.l1.reach(LiveMix::default()).live_fraction_covered, 1.0);
+    assert_eq!(zen5.l1.reach(LiveMix::default()).live_share_covered, 1.0);
 }
 
 #[test]

@@ -65,7 +65,7 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ExportReport {
     /// The format.
-    pub kind: Kind,
+    pub format: Kind,
     /// Events of the trace.
     pub events: u64,
     /// Lines or rows written.
@@ -95,7 +95,7 @@ pub fn export(
         Kind::Rep => rep::write(source, &mut to)?,
     }
     to.out.flush().map_err(|why| to.error(why))?;
-    Ok(ExportReport { kind, events, rows: to.rows, losses: to.losses })
+    Ok(ExportReport { format: kind, events, rows: to.rows, losses: to.losses })
 }
 
 /// The output of an export, and the losses so far.

@@ -45,6 +45,7 @@ use crate::error::TraceError;
 use crate::header::{Clock, Header, Origin, Quality, TouchKnowledge};
 use crate::hkt::TraceWriter;
 use crate::resolve::WaitLimits;
+use crate::result_names::QualityNames;
 use failure::Failure;
 use input::{Head, Input};
 use open::Container;
@@ -132,9 +133,9 @@ pub struct Options {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ImportReport {
     /// The format's name, given or recognised.
-    pub kind: &'static str,
+    pub format: &'static str,
     /// The member read, if the file is an archive.
-    pub member: Option<String>,
+    pub archive_member: Option<String>,
     /// Lines read, including comments and blank ones; 0 for binary formats.
     pub lines: u64,
     /// Bytes read, after decompression.
@@ -146,11 +147,12 @@ pub struct ImportReport {
     /// Peak number of live objects.
     pub objects_peak: u32,
     /// What was left out, guessed or repaired.
+    #[serde(serialize_with = "QualityNames::serialize")]
     pub quality: Quality,
     /// [`Quality::share`]: the share of all known calls that the trace contains unaltered, from 0 to 1.
-    pub share: f64,
+    pub complete_share: f64,
     /// What the format does not record.
-    pub unknown: &'static [&'static str],
+    pub not_recorded: &'static [&'static str],
     /// Further notes for the user.
     pub notes: Vec<String>,
 }
@@ -207,16 +209,16 @@ fn convert(
     (format.convert)(&mut input, &mut sink).map_err(|why| input.place_error(why))?;
     let (summary, quality, notes) = sink.finish()?;
     Ok(ImportReport {
-        kind: format.name,
-        member: input.member().map(str::to_string),
+        format: format.name,
+        archive_member: input.member().map(str::to_string),
         lines: input.lines_read(),
         bytes: input.bytes_read(),
         events: summary.events,
         threads: summary.threads,
         objects_peak: summary.objects_peak,
         quality,
-        share: quality.share(summary.events),
-        unknown: format.unknown,
+        complete_share: quality.share(summary.events),
+        not_recorded: format.unknown,
         notes,
     })
 }

@@ -4,7 +4,7 @@ use super::lifetimes::LifetimeTally;
 use super::over_time::OverTime;
 use super::sizes::Sizes;
 use super::threads::ThreadTally;
-use super::{INFO_SCHEMA, Info, Lifetimes, LivePoint, PolicyChange, Resizes, SizeQuantiles};
+use super::{Info, Lifetimes, LivePoint, PolicyChange, ReallocOutcomes, SizeQuantiles};
 use crate::event::{AllocCall, Event, ObjectId, Op, ThreadId};
 use crate::source::EventSource;
 use std::cmp::Ordering;
@@ -43,35 +43,34 @@ impl InfoBuilder {
     pub(super) fn new(source: &dyn EventSource) -> Self {
         let summary = source.summary();
         let info = Info {
-            schema: INFO_SCHEMA,
             events: 0,
             mallocs: 0,
             callocs: 0,
             reallocs: 0,
-            aligned: 0,
+            aligned_allocs: 0,
             frees: 0,
-            free_null: 0,
+            frees_null: 0,
             threads: summary.threads,
             cross_thread_frees: 0,
             live_bytes_peak: 0,
             live_objects_peak: 0,
             live_objects_end: 0,
             unknown_frees: 0,
-            sizes: SizeQuantiles::default(),
+            size_bytes: SizeQuantiles::default(),
             size_histogram: Vec::new(),
-            sizes_top: Vec::new(),
+            top_sizes: Vec::new(),
             lifetimes: Lifetimes::default(),
-            resizes: Resizes::default(),
+            realloc_outcomes: ReallocOutcomes::default(),
             alignments: BTreeMap::new(),
-            zeroed_bytes: 0,
+            calloc_bytes: 0,
             allocated_bytes: 0,
             by_thread: Vec::new(),
-            crossings: Vec::new(),
+            cross_thread_pairs: Vec::new(),
             timeline: Vec::new(),
             over_time: Vec::new(),
-            failed: 0,
+            requests_failed: 0,
             usable_size_calls: 0,
-            touches: 0,
+            touch_events: 0,
             marks: 0,
             forks: 0,
             forks_ended: 0,
@@ -81,7 +80,7 @@ impl InfoBuilder {
             duration_ns: summary.duration_ns,
             complete: summary.complete,
             origin: source.header().origin.clone(),
-            touch: source.header().touch,
+            touch_source: source.header().touch,
             clock: source.header().clock,
             quality: source.footer().quality,
         };
@@ -127,21 +126,21 @@ impl InfoBuilder {
                 self.info.unknown_frees += 1;
                 self.allocate(object, size, event);
             }
-            Op::FreeNull => self.info.free_null += 1,
+            Op::FreeNull => self.info.frees_null += 1,
             Op::FreeUnknown => {
                 self.info.frees += 1;
                 self.info.unknown_frees += 1;
             }
             Op::AllocFailed { call, .. } => {
                 self.count_alloc(call);
-                self.info.failed += 1;
+                self.info.requests_failed += 1;
             }
             Op::ReallocFailed { .. } => {
                 self.info.reallocs += 1;
-                self.info.failed += 1;
+                self.info.requests_failed += 1;
             }
             Op::UsableSize { .. } => self.info.usable_size_calls += 1,
-            Op::Touch { .. } => self.info.touches += 1,
+            Op::Touch { .. } => self.info.touch_events += 1,
             Op::Mark { .. } => self.info.marks += 1,
             Op::MemoryPolicy { policy, inherited } => {
                 self.info.memory_policy_changes += 1;
@@ -173,7 +172,7 @@ impl InfoBuilder {
             *self.info.alignments.entry(1 << align_log2.min(63)).or_default() += 1;
         }
         if call == AllocCall::Calloc {
-            self.info.zeroed_bytes = self.info.zeroed_bytes.saturating_add(size);
+            self.info.calloc_bytes = self.info.calloc_bytes.saturating_add(size);
         }
     }
 
@@ -186,7 +185,7 @@ impl InfoBuilder {
             | AllocCall::AlignedAlloc
             | AllocCall::Memalign
             | AllocCall::Valloc
-            | AllocCall::Pvalloc => &mut self.info.aligned,
+            | AllocCall::Pvalloc => &mut self.info.aligned_allocs,
         };
         *count += 1;
     }
@@ -211,7 +210,7 @@ impl InfoBuilder {
     fn resize(&mut self, object: ObjectId, size: u64, thread: ThreadId) {
         self.sizes.add(size);
         if let Some(live) = self.live.get_mut(object.0 as usize) {
-            let resizes = &mut self.info.resizes;
+            let resizes = &mut self.info.realloc_outcomes;
             let count = match size.cmp(&live.size) {
                 Ordering::Greater => &mut resizes.grown,
                 Ordering::Less => &mut resizes.shrunk,
@@ -220,7 +219,7 @@ impl InfoBuilder {
             *count += 1;
             resizes.copied_bytes_max = resizes.copied_bytes_max.saturating_add(size.min(live.size));
             live.resizes = live.resizes.saturating_add(1);
-            resizes.of_one_object_max = resizes.of_one_object_max.max(live.resizes);
+            resizes.per_object_max = resizes.per_object_max.max(live.resizes);
             let added = size.saturating_sub(live.size);
             self.lifetimes.bytes = self.lifetimes.bytes.saturating_add(added);
             self.threads.add(thread, added);
@@ -247,13 +246,13 @@ impl InfoBuilder {
 
     pub(super) fn finish(mut self) -> Info {
         self.info.live_objects_end = self.live_objects;
-        self.info.sizes = self.sizes.quantiles();
+        self.info.size_bytes = self.sizes.quantiles();
         self.info.size_histogram = self.sizes.histogram();
-        self.info.sizes_top = self.sizes.top();
+        self.info.top_sizes = self.sizes.top();
         self.info.lifetimes = self.lifetimes.finish();
         self.info.allocated_bytes = self.lifetimes.bytes;
         self.info.over_time = self.over_time.finish();
-        (self.info.by_thread, self.info.crossings) = self.threads.finish();
+        (self.info.by_thread, self.info.cross_thread_pairs) = self.threads.finish();
         self.info
     }
 }

@@ -14,9 +14,9 @@ pub struct Lifetimes {
     /// Requested bytes that the whole program allocated between allocation and free: time as an allocator sees it.
     pub allocated_bytes: LogQuantiles,
     /// Objects freed before any other was allocated.
-    pub freed_at_once: u64,
+    pub freed_before_next_allocation: u64,
     /// Objects freed before 100 more were allocated.
-    pub freed_within_100: u64,
+    pub freed_within_100_allocations: u64,
 }
 
 #[derive(Default)]
@@ -24,8 +24,8 @@ pub(super) struct LifetimeTally {
     freed: u64,
     time_ns: LogHistogram,
     allocated_bytes: LogHistogram,
-    freed_at_once: u64,
-    freed_within_100: u64,
+    freed_before_next_allocation: u64,
+    freed_within_100_allocations: u64,
     /// Objects and bytes allocated so far.
     pub(super) allocations: u64,
     pub(super) bytes: u64,
@@ -40,8 +40,8 @@ impl LifetimeTally {
     pub(super) fn free(&mut self, live: &Live, now_ns: u64) {
         let allocations = self.allocations - live.allocations;
         self.freed += 1;
-        self.freed_at_once += u64::from(allocations == 0);
-        self.freed_within_100 += u64::from(allocations < 100);
+        self.freed_before_next_allocation += u64::from(allocations == 0);
+        self.freed_within_100_allocations += u64::from(allocations < 100);
         self.time_ns.add(now_ns - live.allocated_ns);
         self.allocated_bytes.add(self.bytes - live.bytes_before);
     }
@@ -51,8 +51,8 @@ impl LifetimeTally {
             freed: self.freed,
             time_ns: self.time_ns.quantiles(),
             allocated_bytes: self.allocated_bytes.quantiles(),
-            freed_at_once: self.freed_at_once,
-            freed_within_100: self.freed_within_100,
+            freed_before_next_allocation: self.freed_before_next_allocation,
+            freed_within_100_allocations: self.freed_within_100_allocations,
         }
     }
 }

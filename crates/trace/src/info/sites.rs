@@ -16,13 +16,13 @@ pub struct SiteUse {
     /// Bytes requested; for a resize, the bytes added.
     pub allocated_bytes: u64,
     /// Objects live at the trace's first peak of live bytes.
-    pub peak_objects: u64,
+    pub objects_at_peak: u64,
     /// Bytes live at that peak.
-    pub peak_bytes: u64,
+    pub bytes_at_peak: u64,
     /// Objects never freed.
-    pub end_objects: u64,
+    pub objects_at_end: u64,
     /// Bytes never freed.
-    pub end_bytes: u64,
+    pub bytes_at_end: u64,
 }
 
 /// The value by which call sites are sorted.
@@ -53,8 +53,8 @@ impl SiteUse {
             std::cmp::Reverse(match order {
                 SiteOrder::Bytes => site.allocated_bytes,
                 SiteOrder::Calls => site.calls,
-                SiteOrder::Peak => site.peak_bytes,
-                SiteOrder::End => site.end_bytes,
+                SiteOrder::Peak => site.bytes_at_peak,
+                SiteOrder::End => site.bytes_at_end,
             })
         });
         Ok(uses)
@@ -102,7 +102,7 @@ impl Pass {
 
     fn note_peak(&mut self) {
         for site in &mut self.uses {
-            (site.peak_objects, site.peak_bytes) = (site.end_objects, site.end_bytes);
+            (site.objects_at_peak, site.bytes_at_peak) = (site.objects_at_end, site.bytes_at_end);
         }
     }
 
@@ -133,8 +133,8 @@ impl Pass {
         let site = self.site(live.site);
         site.calls += 1;
         site.allocated_bytes = site.allocated_bytes.saturating_add(added);
-        site.end_objects += 1;
-        site.end_bytes = site.end_bytes.saturating_add(live.size);
+        site.objects_at_end += 1;
+        site.bytes_at_end = site.bytes_at_end.saturating_add(live.size);
         self.live_bytes = self.live_bytes.saturating_add(live.size);
         if let Some(place) = self.live.get_mut(object.0 as usize) {
             *place = live;
@@ -144,8 +144,8 @@ impl Pass {
     fn free(&mut self, object: ObjectId) -> Live {
         let live = self.live.get(object.0 as usize).copied().unwrap_or_default();
         let site = self.site(live.site);
-        site.end_objects = site.end_objects.saturating_sub(1);
-        site.end_bytes = site.end_bytes.saturating_sub(live.size);
+        site.objects_at_end = site.objects_at_end.saturating_sub(1);
+        site.bytes_at_end = site.bytes_at_end.saturating_sub(live.size);
         self.live_bytes = self.live_bytes.saturating_sub(live.size);
         live
     }

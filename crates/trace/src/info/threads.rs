@@ -30,7 +30,7 @@ pub struct ThreadUse {
 
 /// Blocks allocated by one thread and freed by another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Crossing {
+pub struct CrossThreadPair {
     /// The thread that allocated them.
     pub allocated_by: u32,
     /// The thread that freed them.
@@ -81,12 +81,13 @@ impl ThreadTally {
     }
 
     /// The threads with the most allocations, and the pairs with the most frees across threads.
-    pub(super) fn finish(mut self) -> (Vec<ThreadUse>, Vec<Crossing>) {
+    pub(super) fn finish(mut self) -> (Vec<ThreadUse>, Vec<CrossThreadPair>) {
         self.uses.sort_by_key(|thread| (std::cmp::Reverse(thread.allocations), thread.thread));
         self.uses.truncate(ROWS_MAX);
         let crossings = self.crossings.into_iter();
-        let mut crossings: Vec<Crossing> =
-            crossings.map(|((allocated_by, freed_by), frees)| Crossing { allocated_by, freed_by, frees }).collect();
+        let mut crossings: Vec<CrossThreadPair> = crossings
+            .map(|((allocated_by, freed_by), frees)| CrossThreadPair { allocated_by, freed_by, frees })
+            .collect();
         crossings.sort_by_key(|pair| (std::cmp::Reverse(pair.frees), pair.allocated_by, pair.freed_by));
         crossings.truncate(ROWS_MAX);
         (self.uses, crossings)

@@ -43,11 +43,11 @@ pub struct CutCounts {
     /// Objects allocated at the start because they were live there.
     pub live_at_start: u64,
     /// Frees and resizes of objects that are not in the part; now calls on unknown pointers.
-    pub became_unknown: u64,
+    pub unknown_pointer_calls: u64,
     /// Frees and resizes by threads that are left out; now by the thread that allocated the object.
-    pub taken_over: u64,
+    pub reassigned_calls: u64,
     /// Touches, failed resizes and usable-size calls left out with their object or thread.
-    pub left_out: u64,
+    pub dropped_events: u64,
 }
 
 /// The edit.
@@ -229,11 +229,11 @@ impl Cut {
             Op::Free { .. } | Op::ReallocFree { .. } => (Op::FreeUnknown, false),
             Op::Realloc { object, size, call, .. } => (Op::ReallocUnknown { object, size, call }, true),
             _ => {
-                self.counts.left_out += 1;
+                self.counts.dropped_events += 1;
                 return;
             }
         };
-        self.counts.became_unknown += 1;
+        self.counts.unknown_pointer_calls += 1;
         if let (true, Some(object)) = (is_now_in_part, event.op.object())
             && let Some(live) = self.live(object)
         {
@@ -302,10 +302,10 @@ impl Edit for Cut {
             (true, Some(_), None) if !event.op.creates_object() => self.event_of_other_object(event, emit),
             (true, ..) => emit(Event { time_ns, ..*event }),
             (false, Some(_), Some(owner)) if event.op.frees_object() || matches!(event.op, Op::Realloc { .. }) => {
-                self.counts.taken_over += 1;
+                self.counts.reassigned_calls += 1;
                 emit(Event { time_ns, thread: owner, ..*event });
             }
-            (false, Some(_), Some(_)) => self.counts.left_out += 1,
+            (false, Some(_), Some(_)) => self.counts.dropped_events += 1,
             (false, None, _) if policy_of(event).is_some() => {
                 emit(Event { time_ns, thread: self.thread_in_part(event.thread), ..*event });
             }
@@ -321,7 +321,7 @@ impl Edit for Cut {
 
     fn footer(&self, source: &Footer) -> Footer {
         let mut footer = source.clone();
-        footer.quality.unknown_frees += self.counts.became_unknown;
+        footer.quality.unknown_frees += self.counts.unknown_pointer_calls;
         footer
     }
 }

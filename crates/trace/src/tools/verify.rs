@@ -12,7 +12,7 @@ use std::path::Path;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verified {
     /// Whether all checksums match and every event can follow the previous ones.
-    pub sound: bool,
+    pub valid: bool,
     /// Usable events: all before the first damage.
     pub events: u64,
     /// Time of the last of them, in nanoseconds.
@@ -26,7 +26,7 @@ pub struct Verified {
 impl Verified {
     /// The result for a trace without usable events.
     fn nothing(damage: String) -> Verified {
-        Verified { sound: false, events: 0, duration_ns: 0, damage: Some(damage), findings: Vec::new() }
+        Verified { valid: false, events: 0, duration_ns: 0, damage: Some(damage), findings: Vec::new() }
     }
 }
 
@@ -34,7 +34,7 @@ impl Verified {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
     /// A description.
-    pub what: &'static str,
+    pub description: &'static str,
     /// Number of events that have it.
     pub events: u64,
     /// The first of them, from 0.
@@ -68,7 +68,7 @@ pub fn verify(path: &Path) -> Result<Verified, TraceError> {
         }
     }
     let findings = checker.findings.into_iter().flatten().collect();
-    Ok(Verified { sound: damage.is_none(), events: checker.number, duration_ns: checker.time_ns, damage, findings })
+    Ok(Verified { valid: damage.is_none(), events: checker.number, duration_ns: checker.time_ns, damage, findings })
 }
 
 /// Writes the events before the first damage, with the footer if it was not lost.
@@ -139,7 +139,7 @@ impl Checker {
     }
 
     fn count_finding(&mut self, at: usize, what: &'static str) {
-        let fresh = Finding { what, events: 0, first_event: self.number };
+        let fresh = Finding { description: what, events: 0, first_event: self.number };
         self.findings[at].get_or_insert(fresh).events += 1;
     }
 }

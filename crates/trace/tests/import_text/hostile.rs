@@ -136,7 +136,7 @@ fn memory_does_not_depend_on_the_length_of_lines_or_of_the_trace() {
     std::fs::OpenOptions::new().write(true).open(&sparse).unwrap().set_len(1 << 30).unwrap();
     let grown = peak_grown_by(|| {
         let (report, _) = folder.import(&path).unwrap();
-        assert_eq!((report.kind, report.quality.foreign_lines), ("ltrace", 1));
+        assert_eq!((report.format, report.quality.foreign_lines), ("ltrace", 1));
         let said = folder.import(&sparse).err().expect("an error").to_string();
         assert!(said.contains("sparse.txt:2: the line is longer than 4095 bytes"), "{said}");
         // An unrecognised line of 1 GiB is skipped.

@@ -55,7 +55,7 @@ fn valgrind_records_the_program() {
     let Some(said) = program(&folder).and_then(|()| run(&mut valgrind, &folder, "valgrind")) else { return };
     let path = folder.file("out.txt", &said);
     let info = compare(&folder, "valgrind", &path);
-    assert_eq!((info.aligned, info.reallocs, info.failed), (6, 4, 1));
+    assert_eq!((info.aligned_allocs, info.reallocs, info.requests_failed), (6, 4, 1));
     check_valgrind_summary(&folder, &path, &said);
 }
 
@@ -73,7 +73,7 @@ fn mtrace_records_the_program() {
         return;
     }
     let info = compare(&folder, "mtrace", &path);
-    assert_eq!((info.failed, info.unknown_frees, info.live_objects_end), (1, 0, 1));
+    assert_eq!((info.requests_failed, info.unknown_frees, info.live_objects_end), (1, 0, 1));
     // The requests that mtrace distinguishes: resizes of live blocks to more than nothing.
     assert_eq!(info.reallocs, 2);
 }
@@ -93,5 +93,5 @@ fn bpftrace_records_the_program() {
         return;
     }
     let info = compare(&folder, "bpftrace", &path);
-    assert_eq!((info.threads, info.reallocs, info.aligned, info.failed), (3, 4, 6, 1));
+    assert_eq!((info.threads, info.reallocs, info.aligned_allocs, info.requests_failed), (3, 4, 6, 1));
 }

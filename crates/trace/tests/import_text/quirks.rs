@@ -10,7 +10,7 @@ use hksim_trace::import::{ImportReport, Options};
 fn events(format: &str, text: &str) -> (Vec<(u32, Op)>, ImportReport) {
     let folder = Folder::new();
     let (report, mut reader) = folder.import(&folder.file("t.txt", text)).unwrap();
-    assert_eq!(report.kind, format, "{text}");
+    assert_eq!(report.format, format, "{text}");
     (read_all(&mut reader).unwrap().iter().map(|event| (event.thread.0, event.op)).collect(), report)
 }
 
@@ -76,12 +76,12 @@ fn ltrace_calls_of_glibc_have_wrong_names() {
     assert_eq!(found, [(0, alloc(0, 1600, 0, AllocCall::Realloc)), (0, free(0))]);
     // Three complete ones, and two in halves.
     assert_eq!(report.quality, Quality { misnamed_calls: 5, ..Quality::default() });
-    assert_eq!(report.share, 2.0 / 7.0, "of seven calls two are in the trace");
+    assert_eq!(report.complete_share, 2.0 / 7.0, "of seven calls two are in the trace");
     assert!(report.notes[0].starts_with("5 calls"), "{:?}", report.notes);
     // A free of a block from such a call counts as the same flawed call: one flawed and one missing call each.
     let (_, report) = events("ltrace", &format!("{text}7 ls->free(0x10) = <void>\n7 ls->free(0x20) = <void>\n"));
     assert_eq!((report.quality.misnamed_calls, report.quality.unknown_frees), (5, 2));
-    assert_eq!(report.share, 2.0 / 9.0, "{:?}", report.quality);
+    assert_eq!(report.complete_share, 2.0 / 9.0, "{:?}", report.quality);
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn mtrace_names_may_be_any_bytes() {
     let text = b"= Start\n@ ./caf\xe9 + 0x1 (f+0x10)[0x1] + 0x10 0x20\n@ a < 0x10\n@ a > 0x40 0x30\n@ a ! 0x40 0xffffffffffffffff\n\
                  + (nil) 0x7fffffffffffffff\n- 0x40\n= End\n";
     let (report, mut reader) = folder.import(&folder.file("t.txt", text)).unwrap();
-    assert_eq!((report.kind, report.quality), ("mtrace", Quality::default()));
+    assert_eq!((report.format, report.quality), ("mtrace", Quality::default()));
     let found: Vec<Op> = read_all(&mut reader).unwrap().iter().map(|event| event.op).collect();
     let call = ReallocCall::Realloc;
     let expected = [
@@ -199,7 +199,7 @@ fn bpftrace_lines_are_sorted_and_losses_counted() {
         [(0, malloc(0, 5)), (1, alloc(1, 63, 0, AllocCall::Reallocarray)), (0, free(0)), (1, Op::ThreadExit)]
     );
     assert_eq!(report.quality, Quality { events_lost: 12, nested_calls: 3, foreign_lines: 2, ..Quality::default() });
-    assert!(report.share < 0.3, "12 of 16 calls are missing: {}", report.share);
+    assert!(report.complete_share < 0.3, "12 of 16 calls are missing: {}", report.complete_share);
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn a_folder_of_lttng_is_what_babeltrace_prints() {
     compare_counts(&folder, "lttng", &text, None, "babeltrace2's text");
     let mut events = [&trace, &text].map(|path| {
         let (report, mut reader) = folder.import(path).unwrap();
-        assert_eq!((report.kind, report.threads, report.events), ("lttng", 3, 92));
+        assert_eq!((report.format, report.threads, report.events), ("lttng", 3, 92));
         crate::support::read_all(&mut reader).unwrap()
     });
     let [from_folder, from_text] = &mut events;
@@ -87,8 +87,8 @@ fn ltrace_shows_the_calls_of_the_program() {
     let (_, mut reader) = Folder::new().import(&data("ltrace.txt")).unwrap();
     let info = Info::of(&mut reader).unwrap();
     // main 5, of which one fails, and two threads of 9; free(NULL), and of what realloc(p, 0) and the failure returned.
-    assert_eq!((info.mallocs, info.callocs, info.reallocs, info.aligned), (5 + 2 * 9, 1, 4, 6));
-    assert_eq!((info.frees, info.free_null, info.failed, info.unknown_frees), (10 + 2 * 9, 3, 1, 0));
+    assert_eq!((info.mallocs, info.callocs, info.reallocs, info.aligned_allocs), (5 + 2 * 9, 1, 4, 6));
+    assert_eq!((info.frees, info.frees_null, info.requests_failed, info.unknown_frees), (10 + 2 * 9, 3, 1, 0));
     assert_eq!((info.threads, info.cross_thread_frees, info.live_objects_end), (3, 2, 1));
     assert_eq!((info.quality.nested_calls, info.quality.addresses_guessed), (2, 1));
 }
@@ -99,8 +99,8 @@ fn ltrace_shows_the_calls_of_the_program() {
 fn perf_shows_the_calls_of_the_program() {
     let (_, mut reader) = Folder::new().import(&data("perf.txt")).unwrap();
     let info = Info::of(&mut reader).unwrap();
-    assert_eq!((info.mallocs, info.callocs, info.reallocs, info.aligned), (1 + 5 + 2 * 9, 1 + 1, 4, 6));
-    assert_eq!((info.threads, info.failed, info.quality.addresses_guessed), (3, 1, 1));
+    assert_eq!((info.mallocs, info.callocs, info.reallocs, info.aligned_allocs), (1 + 5 + 2 * 9, 1 + 1, 4, 6));
+    assert_eq!((info.threads, info.requests_failed, info.quality.addresses_guessed), (3, 1, 1));
     assert_eq!((info.quality.unfinished_calls, info.quality.foreign_lines), (0, 0));
 }
 
@@ -110,12 +110,12 @@ fn perf_shows_the_calls_of_the_program() {
 fn bytehound_shows_the_calls_of_the_program() {
     let folder = Folder::new();
     let (report, mut reader) = folder.import(&data("bytehound.dat")).unwrap();
-    assert_eq!((report.kind, &report.notes[..]), ("bytehound-data", &[][..]));
+    assert_eq!((report.format, &report.notes[..]), ("bytehound-data", &[][..]));
     let info = Info::of(&mut reader).unwrap();
     // main: 4, two in place of valloc and pvalloc, 3 aligned, the first reallocarray, two operators. The loader: one
     // calloc.
     assert_eq!((info.mallocs, info.callocs, info.reallocs), (4 - 1 + 2 + 3 + 1 + 2 + 2 * 9, 1 + 1, 2));
-    assert_eq!((info.frees, info.unknown_frees, info.failed), (8 + 1 + 2 + 2 * 9, 0, 0));
+    assert_eq!((info.frees, info.unknown_frees, info.requests_failed), (8 + 1 + 2 + 2 * 9, 0, 0));
     assert_eq!((info.threads, info.cross_thread_frees, info.live_objects_end), (3, 2, 1 + 1));
     // A program that was killed.
     let whole = std::fs::read(data("bytehound.dat")).unwrap();

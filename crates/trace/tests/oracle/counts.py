@@ -42,7 +42,7 @@ class Heap:
 
     def put(self, key, size, maker):
         if key in self.live:
-            self.quality["reuse_repaired"] += 1
+            self.quality["frees_inserted"] += 1
             self.counts["frees"] += 1
             self.counts["events"] += 1
             self.drop(key)
@@ -65,11 +65,11 @@ class Heap:
         if address:
             self.put(address, size, tid)
         else:
-            self.counts["failed"] += 1
+            self.counts["requests_failed"] += 1
 
     def free(self, tid, address):
         self.event(tid)
-        self.counts["frees" if address else "free_null"] += 1
+        self.counts["frees" if address else "frees_null"] += 1
         if address in self.live:
             self.drop(address, tid)
         elif address:
@@ -89,7 +89,7 @@ class Heap:
         if new == 0 and size == 0:
             self.drop(old, tid)
         elif new == 0:
-            self.counts["failed"] += 1
+            self.counts["requests_failed"] += 1
         else:
             self.put(new, max(size, 1), self.drop(old))
 
@@ -98,7 +98,7 @@ class Heap:
             self.event(tid)
             self.counts["usable_size_calls"] += 1
         elif address:
-            self.quality["uses_dropped"] += 1
+            self.quality["unknown_uses_dropped"] += 1
 
     def event(self, tid):
         self.threads.add(tid)
@@ -117,11 +117,11 @@ class Heap:
         elif name == "reallocarray":
             self.realloc(tid, numbers[0], numbers[1] * numbers[2], result)
         elif name in ("valloc", "pvalloc"):
-            self.alloc("aligned", tid, numbers[0], result)
+            self.alloc("aligned_allocs", tid, numbers[0], result)
         elif name in ("posix_memalign", "aligned_alloc", "memalign"):
-            self.alloc("aligned", tid, numbers[1], result)
+            self.alloc("aligned_allocs", tid, numbers[1], result)
         elif "St11align_val_t" in name:
-            self.alloc("aligned", tid, numbers[0], result)
+            self.alloc("aligned_allocs", tid, numbers[0], result)
         elif name == "malloc_usable_size":
             self.usable_size(tid, numbers[0])
         else:
@@ -130,14 +130,14 @@ class Heap:
     def report(self):
         ordered = sorted(self.sizes)
         rank = lambda percent: ordered[-(-len(ordered) * percent // 100) - 1] if ordered else 0
-        names = "events mallocs callocs reallocs aligned frees free_null cross_thread_frees unknown_frees failed"
+        names = "events mallocs callocs reallocs aligned_allocs frees frees_null cross_thread_frees unknown_frees requests_failed"
         result = {name: self.counts[name] for name in names.split() + ["usable_size_calls"]}
         result.update(
             threads=len(self.threads),
             live_bytes_peak=self.bytes_peak,
             live_objects_peak=self.objects_peak,
             live_objects_end=len(self.live),
-            sizes={"p50": rank(50), "p90": rank(90), "p99": rank(99), "max": rank(100)},
+            size_bytes={"p50": rank(50), "p90": rank(90), "p99": rank(99), "max": rank(100)},
             quality=dict(self.quality),
         )
         return result
@@ -203,7 +203,7 @@ def logalloc(heap, lines, pid):
     for line in lines:
         process, tid, name, numbers, result = re.fullmatch(r"(\d+) (\d+) (\w+)\((.*?)\)(?:=(.*))?", line).groups()
         if name == "jemalloc_stats":
-            heap.quality["foreign_lines"] += 1
+            heap.quality["unrecognised_lines"] += 1
             continue
         taken = taken or process
         if process != taken:
@@ -239,7 +239,7 @@ def valgrind(heap, lines, pid):
     for line in lines:
         found = re.search(r"--(?:[\d:.]+ )?(\d+)-- +(.*)", line)
         if not found:
-            heap.quality["foreign_lines"] += 1
+            heap.quality["unrecognised_lines"] += 1
             continue
         process, text = found.groups()
         if text.startswith("="):
@@ -247,7 +247,7 @@ def valgrind(heap, lines, pid):
                 texts[-1] = re.sub(r"Argument '.*", "", texts[-1]) + " " + text
             continue
         if not re.match(rf"({FUNCTIONS})\(", text):
-            heap.quality["foreign_lines"] += 1
+            heap.quality["unrecognised_lines"] += 1
             continue
         taken = taken or process
         if process == taken:
@@ -276,7 +276,7 @@ def lttng(heap, lines, pid):
             continue
         found = re.search(r" lttng_ust_libc:(\w+): (.*)", line)
         if not found:
-            heap.quality["foreign_lines"] += 1
+            heap.quality["unrecognised_lines"] += 1
             continue
         name = found[1]
         fields = {key: integer(value) for key, value in re.findall(r"(\w+) = (\w+)", found[2])}
@@ -329,7 +329,7 @@ def perf(heap, lines, pid):
     for line in lines:
         found = PERF.search(line)
         if not found:
-            heap.quality["foreign_lines"] += 1
+            heap.quality["unrecognised_lines"] += 1
             continue
         process, tid, name, returns, fields = found.groups()
         pid = pid or process
@@ -396,7 +396,7 @@ class Ltrace:
             self.unfinished(stack)
             stack.clear()
         else:
-            self.heap.quality["foreign_lines"] += 1
+            self.heap.quality["unrecognised_lines"] += 1
 
     def unfinished(self, stack):
         taken = bool(stack) and stack[0][0] == "free"
@@ -415,7 +415,7 @@ class Ltrace:
             self.made += 1
             if result == 0:
                 self.unseen.append((align, f"unseen {self.made}"))
-            self.heap.alloc("aligned", tid, size, 0 if result else f"unseen {self.made}")
+            self.heap.alloc("aligned_allocs", tid, size, 0 if result else f"unseen {self.made}")
             return
         numbers = [integer(word) for word in words[: TAKES.get(name, 2 if "align_val" in name else 1)]]
         if name in ("free", "realloc", "reallocarray") or name.startswith("_Zd"):

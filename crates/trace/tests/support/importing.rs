@@ -65,7 +65,7 @@ fn counted(format: &str, path: &Path, process: Option<u64>) -> Option<serde_json
 /// Imports a trace, whose format must be recognised, and compares all figures that the independent program reports.
 pub fn compare_counts(folder: &Folder, format: &str, path: &Path, process: Option<u64>, place: &str) -> Info {
     let (report, mut reader) = folder.import_with(path, &Options { format: None, process }).unwrap();
-    assert_eq!(report.kind, format, "{place}");
+    assert_eq!(report.format, format, "{place}");
     assert_eq!(reader.header().touch, TouchKnowledge::Assumed);
     let info = Info::of(&mut reader).unwrap();
     let Some(expected) = counted(format, path, process) else { return info };

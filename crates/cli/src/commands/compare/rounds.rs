@@ -17,7 +17,7 @@ use crate::commands::allocators::{Allocator, Found};
 use crate::output::progress::Progress;
 
 /// Rounds before the first counted one. They warm the file cache and the kernel's free memory.
-pub const WARM_UP_ROUNDS: u32 = 1;
+pub const WARM_UP_RUNS: u32 = 1;
 
 /// How a comparison is run.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +75,7 @@ pub struct Figures {
     /// System seconds.
     pub sys_s: Option<Spread<f64>>,
     /// Requests that the allocator refused.
-    pub failed: Option<Spread<u64>>,
+    pub requests_failed: Option<Spread<u64>>,
 }
 
 /// One allocator.
@@ -113,15 +113,15 @@ struct Contestant<'a> {
 /// A run cannot start: the trace is damaged, or a library has no allocator.
 pub fn rows(allocators: &[Allocator], plan: &Plan<'_>) -> Result<(Vec<Row>, Surroundings)> {
     let mut contestants: Vec<Contestant<'_>> = allocators.iter().map(Contestant::new).collect();
-    let progress = Progress::of(allocators.len() as u64 * u64::from(WARM_UP_ROUNDS + plan.runs), "runs");
-    for round in 0..WARM_UP_ROUNDS + plan.runs {
+    let progress = Progress::of(allocators.len() as u64 * u64::from(WARM_UP_RUNS + plan.runs), "runs");
+    for round in 0..WARM_UP_RUNS + plan.runs {
         for contestant in &mut contestants {
-            contestant.run(plan, round >= WARM_UP_ROUNDS)?;
+            contestant.run(plan, round >= WARM_UP_RUNS)?;
             progress.advance(1);
         }
     }
     let events = contestants.iter().find_map(|contestant| contestant.runs.first());
-    let events: Vec<u64> = events.map_or(Vec::new(), |run| run.marks.iter().map(|mark| mark.events).collect());
+    let events: Vec<u64> = events.map_or(Vec::new(), |run| run.marks.iter().map(|mark| mark.event).collect());
     let live = live_bytes(plan.trace, &events)?;
     let surroundings = Surroundings::of(&counted(&contestants, plan.runs as usize));
     Ok((contestants.into_iter().map(|contestant| contestant.row(&live)).collect(), surroundings))
@@ -195,7 +195,7 @@ impl Figures {
             ops_per_s: rates(|run| run.ops_per_s),
             user_s: rates(|run| run.user_s),
             sys_s: rates(|run| run.sys_s),
-            failed: counts(|run| Some(run.failed)),
+            requests_failed: counts(|run| Some(run.requests_failed)),
         }
     }
 }

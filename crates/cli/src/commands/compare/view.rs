@@ -19,7 +19,7 @@ pub fn table(report: &ComparisonReport) -> String {
     let mut lines = vec![
         format!("trace    {file}, {}; {} events", origin_text(&report.trace.origin), count(report.events)),
         format!("touches  {}", report.touch.rule.word()),
-        format!("runs     {rounds} of all allocators in turn, {mode}, after {} warm-up round", report.warm_up_rounds),
+        format!("runs     {rounds} of all allocators in turn, {mode}, after {} warm-up round", report.warm_up_runs),
     ];
     let variables = &report.environment.variables;
     lines.extend(variables.iter().map(|(name, value)| format!("{:<9}{name}={}", "variable", plain(value))));
@@ -46,7 +46,7 @@ pub fn table(report: &ComparisonReport) -> String {
 }
 
 fn figures(rows: &[Row]) -> Vec<String> {
-    let head = ["allocator", "faults", "traps", "RSS peak", "RSS end", "M calls/s", "user", "system", "refused"];
+    let head = ["allocator", "faults", "traps", "RSS peak", "RSS end", "M calls/s", "user", "system", "failed"];
     let mut table = Table::new(head, &[0]);
     for row in rows.iter().filter(|row| row.outcome == Outcome::Measured) {
         let figures = &row.figures;
@@ -59,7 +59,7 @@ fn figures(rows: &[Row]) -> Vec<String> {
             rates(&figures.ops_per_s, |ops| format!("{:.2}", ops / 1e6)),
             rates(&figures.user_s, |seconds| format!("{seconds:.3} s")),
             rates(&figures.sys_s, |seconds| format!("{seconds:.3} s")),
-            counts(&figures.failed, count),
+            counts(&figures.requests_failed, count),
         ]);
     }
     table.lines()

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::Args;
 use crate::chart;
+use crate::output::stamp::Stamp;
 use crate::output::table::{Table, text};
 use crate::output::units::{bytes, count, of, percent, time};
 use crate::output::{OutputArgs, file, note};
@@ -17,7 +18,8 @@ const ROWS_SHOWN: usize = 12;
 
 #[derive(Debug, Serialize)]
 struct Explained {
-    schema: u32,
+    #[serde(flatten)]
+    stamp: Stamp,
     file: String,
     #[serde(flatten)]
     report: FaultReport,
@@ -41,7 +43,7 @@ pub fn run(args: &Args, script: &Path) -> Result<()> {
         chart::faults::write(path, &script.display().to_string(), &report)?;
         note(&format!("drew {}", path.display()));
     }
-    let explained = Explained { schema: hksim_sim::report::SCHEMA, file: script.display().to_string(), report };
+    let explained = Explained { stamp: Stamp::HERE, file: script.display().to_string(), report };
     output.emit(&explained, &explained.report.regions, || table(&explained))
 }
 
@@ -60,14 +62,14 @@ fn table(explained: &Explained) -> String {
     all.extend(reasons(&report.reasons, report.faults));
     all.push(format!(
         "taken in system calls: {} ({})",
-        count(report.in_kernel),
-        percent(report.in_kernel, report.faults)
+        count(report.kernel_faults),
+        percent(report.kernel_faults, report.faults)
     ));
     all.push(String::new());
     all.extend(regions(report));
     all.push(String::new());
     all.extend(mappings(report));
-    if !report.code.is_empty() {
+    if !report.functions.is_empty() {
         all.push(String::new());
         all.extend(code(report));
     }
@@ -100,8 +102,8 @@ fn reasons(reasons: &Reasons, faults: u64) -> Vec<String> {
         ("first touch of a page", reasons.first_touch),
         ("page was returned to the kernel (madvise)", reasons.after_drop),
         ("page is present: write to the zero page, copy, protection", reasons.page_present),
-        ("page was present before and is gone", reasons.page_gone),
-        ("same page again, cause not in the script", reasons.again),
+        ("page was present before and is gone", reasons.page_not_present),
+        ("same page again, cause not in the script", reasons.repeated),
     ] {
         if number > 0 {
             table.push([name.to_string(), count(number), percent(number, faults)]);
@@ -155,8 +157,8 @@ fn mappings(report: &FaultReport) -> Vec<String> {
 
 fn code(report: &FaultReport) -> Vec<String> {
     let mut table = Table::new(["function", "faults", ""], &[0]);
-    for row in report.code.iter().take(ROWS_SHOWN) {
-        table.push([row.code.clone(), count(row.faults), percent(row.faults, report.faults)]);
+    for row in report.functions.iter().take(ROWS_SHOWN) {
+        table.push([row.function.clone(), count(row.faults), percent(row.faults, report.faults)]);
     }
     table.lines()
 }

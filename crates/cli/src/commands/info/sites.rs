@@ -82,12 +82,12 @@ impl TopSites {
         &self.notes
     }
 
-    /// The list for people.
+    /// The list as text.
     pub fn table(&self) -> String {
         let mut text = format!("\ncall sites: {} of {}\n", self.sites.len(), units::count(self.sites_total as u64));
         for top in &self.sites {
             let [calls, bytes] = [units::count(top.used.calls), units::bytes(top.used.allocated_bytes)];
-            let [peak, end] = [units::bytes(top.used.peak_bytes), units::bytes(top.used.end_bytes)];
+            let [peak, end] = [units::bytes(top.used.bytes_at_peak), units::bytes(top.used.bytes_at_end)];
             text += &format!("\n{bytes} in {calls} calls; {peak} live at the peak, {end} at the end\n");
             for frame in &top.stack {
                 text += &format!("    {frame}\n");

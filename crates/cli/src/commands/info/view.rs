@@ -1,4 +1,4 @@
-//! `info` for people.
+//! The text form of `info`.
 
 use hksim_trace::header::{Clock, HistoryStep, Origin, Quality, TouchKnowledge};
 use hksim_trace::info::{Info, LogQuantiles};
@@ -29,7 +29,7 @@ fn summary(info: &Info, history: &[HistoryStep], truncated: Option<&str>) -> Str
     if !history.is_empty() {
         line("edited by", history.iter().map(|step| step.tool.as_str()).collect::<Vec<_>>().join(", "));
     }
-    line("touches", touch_text(info.touch).to_string());
+    line("touches", touch_text(info.touch_source).to_string());
     line("complete", truncated.map_or("yes".to_string(), |tail| format!("truncated: {tail}")));
     line("duration", duration(info));
     let counts = [
@@ -37,13 +37,13 @@ fn summary(info: &Info, history: &[HistoryStep], truncated: Option<&str>) -> Str
         ("  malloc", info.mallocs),
         ("  calloc", info.callocs),
         ("  realloc", info.reallocs),
-        ("  memalign family", info.aligned),
+        ("  memalign family", info.aligned_allocs),
         ("  free", info.frees),
-        ("  free(NULL)", info.free_null),
+        ("  free(NULL)", info.frees_null),
         ("  usable size", info.usable_size_calls),
-        ("  touches", info.touches),
+        ("  touches", info.touch_events),
         ("  marks", info.marks),
-        ("failed calls", info.failed),
+        ("failed calls", info.requests_failed),
         ("threads", u64::from(info.threads)),
         ("unknown frees", info.unknown_frees),
         ("live objects, peak", info.live_objects_peak),
@@ -70,7 +70,7 @@ fn summary(info: &Info, history: &[HistoryStep], truncated: Option<&str>) -> Str
         format!("{} ({})", units::count(info.live_bytes_peak), units::bytes(info.live_bytes_peak)),
     );
     line("live bytes, over time", sparkline(info));
-    let zeroed = units::percent(info.zeroed_bytes, info.allocated_bytes);
+    let zeroed = units::percent(info.calloc_bytes, info.allocated_bytes);
     let allocated = units::bytes(info.allocated_bytes);
     line("bytes allocated", format!("{allocated} (for a realloc, the bytes it added), {zeroed} of them by calloc"));
     text
@@ -134,7 +134,7 @@ fn sizes(info: &Info) -> String {
     if info.size_histogram.is_empty() {
         return String::new();
     }
-    let q = info.sizes;
+    let q = info.size_bytes;
     let [p50, p90, p99, max] = [q.p50, q.p90, q.p99, q.max].map(units::count);
     let mut lines = format!("sizes                 50 % up to {p50}, 90 % {p90}, 99 % {p99}, largest {max}\n");
     let total = info.size_histogram.iter().map(|bin| bin.calls).sum();
@@ -146,7 +146,7 @@ fn sizes(info: &Info) -> String {
         table.push(cells.into_iter().chain([bar(bin.calls, most)]));
     }
     lines += &text(&table.lines());
-    let top = info.sizes_top.iter().take(ROWS);
+    let top = info.top_sizes.iter().take(ROWS);
     let top = top.map(|size| format!("{} ({})", units::count(size.bytes), units::percent(size.calls, total)));
     lines += &wrapped("most frequent", &top.collect::<Vec<_>>());
     let aligned = info.alignments.iter();
@@ -185,15 +185,15 @@ fn life(info: &Info) -> String {
     let share = |count| units::percent(count, lifetimes.freed);
     lines += &format!(
         "{} freed before the next allocation, {} within the next 100\n",
-        share(lifetimes.freed_at_once),
-        share(lifetimes.freed_within_100)
+        share(lifetimes.freed_before_next_allocation),
+        share(lifetimes.freed_within_100_allocations)
     );
-    let resizes = &info.resizes;
+    let resizes = &info.realloc_outcomes;
     if resizes.grown + resizes.shrunk + resizes.unchanged > 0 {
         let [grown, shrunk, same] = [resizes.grown, resizes.shrunk, resizes.unchanged].map(units::count);
         let copied = units::bytes(resizes.copied_bytes_max);
         lines += &format!("reallocs: {grown} grew, {shrunk} shrank, {same} kept the size; up to {copied} copied, ");
-        lines += &format!("up to {} reallocs of one object\n", units::count(u64::from(resizes.of_one_object_max)));
+        lines += &format!("up to {} reallocs of one object\n", units::count(u64::from(resizes.per_object_max)));
     }
     lines
 }
@@ -217,7 +217,7 @@ fn threads(info: &Info) -> String {
     if more > 0 {
         lines += &format!("and {} with fewer allocations\n", units::of(more as u64, "thread"));
     }
-    let pairs = info.crossings.iter().take(ROWS);
+    let pairs = info.cross_thread_pairs.iter().take(ROWS);
     let pairs = pairs.map(|pair| format!("{} by {}: {}", pair.allocated_by, pair.freed_by, units::count(pair.frees)));
     lines + &wrapped("blocks freed across", &pairs.collect::<Vec<_>>())
 }

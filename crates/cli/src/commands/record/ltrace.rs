@@ -9,6 +9,7 @@ use hksim_trace::import::{Format, Options, import};
 
 use crate::commands::import::{Imported, table};
 use crate::output::file::{self, Staged};
+use crate::output::stamp::Stamp;
 use crate::output::{Format as Form, note, render};
 
 /// Breakpoints at the functions (-x) instead of at calls through the PLT (-e), because programs built with `-fno-plt` and
@@ -40,7 +41,7 @@ pub fn record<S: AsRef<OsStr>>(output: &Path, form: Form, command: &[S]) -> Resu
     let options = Options { format: Format::from_name("ltrace"), process: None };
     let report = import(&text, &options, staged.path())?;
     staged.keep()?;
-    let imported = Imported { schema: hksim_sim::report::SCHEMA, file: output.display().to_string(), report };
+    let imported = Imported { stamp: Stamp::HERE, file: output.display().to_string(), report };
     let text = render(form, &imported, &[&imported], || table(&imported))?;
     text.lines().for_each(note);
     Ok(())

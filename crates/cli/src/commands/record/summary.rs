@@ -24,7 +24,7 @@ pub fn text(report: &RecordReport) -> String {
         Some(Exit::Code(code)) => text += &format!("the program exited with {code}\n"),
         Some(Exit::Signal(signal)) => text += &format!("signal {signal} ended the program\n"),
     }
-    match report.ended {
+    match report.end_reason {
         Some(EndReason::Duration) => text += "the recording ended at --duration, before the program\n",
         Some(EndReason::Size) => text += "the recording ended at --max-size, before the program\n",
         Some(EndReason::Recorder) | None => (),
@@ -97,7 +97,7 @@ fn totals(report: &RecordReport) -> String {
     let mut pids: Vec<u32> = report.traces.iter().map(|trace| trace.pid).collect();
     pids.sort_unstable();
     pids.dedup();
-    let ahead = match report.events_ahead {
+    let ahead = match report.events_converted_live {
         0 => String::new(),
         ahead => format!(" plus {} while the program ran", units::count(ahead)),
     };
@@ -130,7 +130,7 @@ fn left_running(report: &RecordReport) -> String {
     if let Some(more) = running.len().checked_sub(TRACES_SHOWN).filter(|&more| more > 0) {
         text += &format!("and {more} more still run\n");
     }
-    if let Some(object) = &report.object_left {
+    if let Some(object) = &report.preload_object_kept {
         let object = object.to_string_lossy();
         text += &format!("{} is kept for processes that still run; a later hksim record removes it\n", plain(&object));
     }
@@ -144,7 +144,7 @@ fn damaged(report: &RecordReport) -> String {
         format!("no trace of {}: damaged at byte {}: {}\n", plain(&path), spool.offset, spool.why)
     });
     let text: String = lines.collect();
-    match &report.session_left {
+    match &report.session_kept {
         Some(session) => text + &format!("the recording is kept in {}\n", plain(&session.to_string_lossy())),
         None => text,
     }
@@ -153,30 +153,30 @@ fn damaged(report: &RecordReport) -> String {
 /// Known gaps of the recording.
 fn unseen(report: &RecordReport) -> String {
     let mut text = damaged(report);
-    if report.left_out > 0 {
-        let count = report.left_out as usize;
+    if report.excluded_processes > 0 {
+        let count = report.excluded_processes as usize;
         text += &format!(
             "{count} {} not recorded because of --only or --no-children\n",
             plural(count, "process", "processes")
         );
     }
-    if report.unrecorded > 0 {
-        let count = report.unrecorded as usize;
+    if report.unrecorded_processes > 0 {
+        let count = report.unrecorded_processes as usize;
         text += &format!(
             "{count} {} could not be recorded: the trace's file system is full, a user or system-call filter must not write there, or no file can be opened{}\n",
             plural(count, "process", "processes"),
             listed(&report.unrecorded_pids)
         );
     }
-    if report.filtered > 0 {
-        let count = report.filtered as usize;
+    if report.seccomp_processes > 0 {
+        let count = report.seccomp_processes as usize;
         text += &format!(
-            "{count} {} installed a system-call filter: programs executed behind it are not recorded, nor are children forked \
-             behind it that may not write files\n",
+            "{count} {} installed a system-call filter: programs executed afterwards are not recorded, nor are children \
+             that the filter forbids to create files\n",
             plural(count, "process", "processes")
         );
     }
-    for image in report.own_malloc.iter().take(TRACES_SHOWN) {
+    for image in report.static_malloc.iter().take(TRACES_SHOWN) {
         let command = shortened(&image.command.join(" "));
         text +=
             &format!("not recorded: process {}, `{command}`: its executable has an allocator of its own\n", image.pid);

@@ -25,7 +25,7 @@ fn head(report: &ReplayReport) -> Vec<String> {
     let events = count(report.replayed.events);
     let mut lines = vec![format!("trace    {file}, {}; {events} events", origin_text(&report.trace.origin))];
     let mode = format!("{:?}", report.mode).to_lowercase();
-    lines.push(format!("on       {}, {mode}", report.on));
+    lines.push(format!("on       {}, {mode}", report.allocator));
     if let Some(design) = &report.policy {
         lines.extend(RunConfig::of(*design).policy_lines());
     }
@@ -88,13 +88,13 @@ fn run(report: &ReplayReport) -> Vec<String> {
             [("mmap", calls.mmap), ("munmap", calls.munmap), ("madvise", calls.madvise), ("mremap", calls.mremap)];
         calls.into_iter().for_each(|(name, calls)| push(name, count(calls)));
     }
-    push("OS calls refused", replayed.os_calls_failed.map_or("-".to_string(), count));
-    if let Some(fell_back) = &replayed.fell_back.filter(|fell_back| fell_back.values() != [0; 3]) {
-        push("fell back to thp", count(fell_back.thp));
-        push("fell back to 4K pages", count(fell_back.plain));
-        push("fell back to trimming", count(fell_back.trim));
+    push("OS calls failed", replayed.os_calls_failed.map_or("-".to_string(), count));
+    if let Some(fallbacks) = &replayed.fallbacks.filter(|fallbacks| fallbacks.values() != [0; 3]) {
+        push("fallbacks to THP", count(fallbacks.to_thp));
+        push("fallbacks to 4K pages", count(fallbacks.to_4k));
+        push("fallbacks to trimming", count(fallbacks.to_trim));
     }
-    push("requests refused", count(replayed.failed));
+    push("requests failed", count(replayed.requests_failed));
     push("control: faults without a heap", count(replayed.control.faults));
     push("control: traps without a heap", replayed.control.traps.map_or("-".to_string(), count));
     if let Some(pages) = replayed.unclassified_pages.filter(|&pages| pages > 0) {

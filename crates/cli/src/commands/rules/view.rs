@@ -16,16 +16,16 @@ pub fn rules(report: &Report) -> String {
             (RuleVerdict::Fail, _) => "FAILED".to_string(),
             (RuleVerdict::Skipped, reason) => format!("skipped: {}", reason.as_deref().unwrap_or("no reason")),
         };
-        table.push([row.rule.to_string(), row.about.to_string(), verdict]);
+        table.push([row.rule.to_string(), row.title.to_string(), verdict]);
     }
     let mut lines = table.lines();
     for row in report.rules.iter().filter(|row| row.verdict == RuleVerdict::Fail) {
         lines.push(String::new());
-        lines.push(format!("{} {}: {}", row.rule, row.about, row.reason.as_deref().unwrap_or_default()));
+        lines.push(format!("{} {}: {}", row.rule, row.title, row.reason.as_deref().unwrap_or_default()));
         lines.extend(indented(&row.script));
     }
     lines.push(String::new());
-    let Report { kernel, passed, failed, skipped, .. } = report;
+    let Report { kernel_release: kernel, passed, failed, skipped, .. } = report;
     lines.push(format!("kernel {kernel}: {passed} scripts pass, {failed} fail, {skipped} skipped"));
     text(&lines)
 }
@@ -41,7 +41,7 @@ pub fn script(report: &ScriptReport) -> String {
     let columns = if is_measured { 9 } else { 5 };
     let mut table = Table::new(head.into_iter().take(columns), &[0]);
     for line in &report.ops {
-        let figures = |did: &CallResult| [did.ret, i64::from(did.err), did.minflt as i64, did.traps as i64];
+        let figures = |did: &CallResult| [did.ret, i64::from(did.errno), did.faults as i64, did.traps as i64];
         let numbers = figures(&line.predicted).into_iter().chain(line.measured.iter().flat_map(figures));
         table.push([line.op.clone()].into_iter().chain(numbers.map(|number| number.to_string())));
     }
@@ -72,15 +72,15 @@ pub fn random(outcome: &Outcome) -> String {
         lines.extend(failure.script.lines().map(str::to_string));
         lines.extend(["end".to_string(), String::new()]);
     }
-    let Outcome { seed, scripts, operations, skipped, skipped_for, unsteady, failures } = outcome;
-    for once in unsteady {
+    let Outcome { seed, scripts, operations, skipped, skipped_by_reason, not_reproduced, failures } = outcome;
+    for once in not_reproduced {
         lines.push(format!("seed {}: differed once, and not when tried again: {}", once.seed, once.difference));
     }
     lines.push(format!(
-        "seed {seed}: {scripts} scripts, {operations} operations, {} differ, {} unsteady, {skipped} skipped",
+        "seed {seed}: {scripts} scripts, {operations} operations, {} differ, {} not_reproduced, {skipped} skipped",
         failures.len(),
-        unsteady.len()
+        not_reproduced.len()
     ));
-    lines.extend(skipped_for.iter().map(|(reason, scripts)| format!("skipped {scripts}: {reason}")));
+    lines.extend(skipped_by_reason.iter().map(|(reason, scripts)| format!("skipped {scripts}: {reason}")));
     text(&lines)
 }

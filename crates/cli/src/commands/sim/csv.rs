@@ -10,9 +10,9 @@ use crate::system_time::Priced;
 
 /// Parts that only some results have; their figures are columns of every row.
 const OPTIONAL: [(&str, &[&str]); 3] = [
-    ("addresses", &["source", "maps", "not_given"]),
-    ("khugepaged", &["huge_pages_max", "rss_bytes_more_max", "installs_fewer_max"]),
-    ("system_time", &["low_s", "median_s", "high_s", "machine", "kernel"]),
+    ("addresses", &["source", "mmaps", "modelled_mmaps"]),
+    ("khugepaged_bound", &["huge_pages_max", "rss_bytes_extra_max", "installs_avoided_max"]),
+    ("system_time", &["low_s", "median_s", "high_s", "machine", "kernel_release"]),
 ];
 
 /// The row. Lists become sums, and the trace's origin is one column. Of the kernel, only the settings of flags have
@@ -26,7 +26,7 @@ pub fn row(priced: &Priced) -> Map<String, Value> {
         "trace".into(),
         json!({
             "file": trace.file, "checksum": trace.checksum, "origin": origin_text(&trace.origin),
-            "knowledge": word(&trace.knowledge), "clock": word(&trace.clock), "complete": trace.complete,
+            "touch_source": word(&trace.touch_source), "clock": word(&trace.clock), "complete": trace.complete,
         }),
     );
     let kernel = &report.kernel;
@@ -34,7 +34,7 @@ pub fn row(priced: &Priced) -> Map<String, Value> {
         "kernel".into(),
         json!({
             "version": kernel.rules.version.word(), "thp": thp_word(kernel.thp.global), "mthp": mthp::show(&kernel.thp.sizes),
-            "hugetlb_pool": kernel.hugetlb_pool, "max_map_count": kernel.max_map_count,
+            "hugetlb_pool_pages": kernel.hugetlb_pool_pages, "max_map_count": kernel.max_map_count,
         }),
     );
     for (name, fields) in OPTIONAL {
@@ -45,7 +45,7 @@ pub fn row(priced: &Priced) -> Map<String, Value> {
     let copied: u64 = report.forks.iter().map(|fork| fork.copied_bytes).sum();
     row.insert("forks".into(), json!({"count": report.forks.len(), "copied_bytes": copied}));
     // Neither fits in a row; JSON has both.
-    row.remove("bracket");
+    row.remove("by_touch_rule");
     row.remove("tlb");
     row
 }

@@ -24,7 +24,7 @@ pub struct Range {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Layouts {
     /// Address spaces, the headline's included.
-    spaces: u64,
+    address_spaces: u64,
     /// Installs.
     installs: Range,
     /// Faults.
@@ -53,7 +53,7 @@ impl Layouts {
             Range { min: figures().min().unwrap_or(0), max: figures().max().unwrap_or(0) }
         };
         Layouts {
-            spaces: others.len() as u64 + 1,
+            address_spaces: others.len() as u64 + 1,
             installs: range(|row| row.installs.total),
             faults: range(|row| row.faults),
             rss_bytes_peak: range(|row| row.rss_bytes_peak),
@@ -70,7 +70,7 @@ impl Layouts {
         };
         format!(
             "in {} address spaces: installs {}, faults {}, RSS peak {}, VMAs {}, OS calls {}",
-            self.spaces,
+            self.address_spaces,
             shown(self.installs, count),
             shown(self.faults, count),
             shown(self.rss_bytes_peak, bytes),

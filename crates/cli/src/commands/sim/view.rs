@@ -28,7 +28,7 @@ pub fn table(report: &SimReport, config: &RunConfig) -> String {
     lines.extend(beside(&reasons(report), &calls(report)));
     lines.extend(khugepaged(report));
     lines.extend(forks(&report.forks));
-    if !report.bracket.is_empty() {
+    if !report.by_touch_rule.is_empty() {
         lines.push(String::new());
         lines.extend(bracket(report));
     }
@@ -50,14 +50,14 @@ fn head(report: &SimReport, config: &RunConfig) -> Vec<String> {
     lines.extend(config.policy_lines());
 
     let rule = report.touch.rule.word();
-    lines.push(format!("touches  {}", touch_rule_text(rule, trace.knowledge)));
+    lines.push(format!("touches  {}", touch_rule_text(rule, trace.touch_source)));
     lines.extend(made_up_times(report).map(|text| format!("times    {text}")));
     lines.push(format!("kernel   {}", kernel_text(report, ModesFrom::of(std::slice::from_ref(config)))));
     lines.extend(memory_policy_text(report));
     lines.extend(report.addresses.map(|label| {
         format!(
             "mappings {} at modelled addresses, in an otherwise empty address space; validate uses real addresses",
-            count(label.maps)
+            count(label.mmaps)
         )
     }));
     lines
@@ -74,7 +74,7 @@ pub fn touch_rule_text(rule: &str, knowledge: TouchKnowledge) -> String {
 
 /// The program's memory policy, if it matters.
 pub fn memory_policy_text(report: &SimReport) -> Option<String> {
-    let MemoryPolicyLabel { rule, changes, locks, installs_kept_small } = report.memory_policy;
+    let MemoryPolicyLabel { rule, changes, mlockall_calls: locks, installs_thp_denied } = report.memory_policy;
     match rule {
         MemoryPolicyRule::Recorded if locks > 0 => Some(format!(
             "program  locks all its memory (mlockall, {}): what is mapped is present, and cannot be purged (without: \
@@ -84,10 +84,10 @@ pub fn memory_policy_text(report: &SimReport) -> Option<String> {
         MemoryPolicyRule::Ignored if changes > 0 => {
             Some(format!("program  memory policies ({}) are ignored", units::of(changes, "call")))
         }
-        MemoryPolicyRule::Recorded if installs_kept_small > 0 => Some(format!(
+        MemoryPolicyRule::Recorded if installs_thp_denied > 0 => Some(format!(
             "program  switched huge pages off for itself (PR_SET_THP_DISABLE): {} are single pages for that \
              (without: --memory-policy ignored)",
-            units::of(installs_kept_small, "install")
+            units::of(installs_thp_denied, "install")
         )),
         _ => None,
     }
@@ -119,7 +119,7 @@ pub fn kernel_text(report: &SimReport, modes: ModesFrom) -> String {
         (None, Some(order)) => format!("{given}, largest size {}K (assumed)", 4 << order),
         (None, None) => given.to_string(),
     };
-    let pool = match report.kernel.hugetlb_pool {
+    let pool = match report.kernel.hugetlb_pool_pages {
         Some(pages) => format!("hugetlb pool of {} pages", count(pages)),
         None if RunConfig::of_report(report).word("huge").starts_with("hugetlb") => {
             "unlimited hugetlb pool assumed (--hugetlb-pool)".to_string()
@@ -166,7 +166,7 @@ fn memory(report: &SimReport) -> Vec<String> {
         ("in huge pages, of RSS peak", percent(huge_bytes_peak(report), report.rss_bytes_peak)),
         ("THP peak", count(report.huge_pages_peak)),
         ("hugetlb peak", bytes(report.hugetlb_bytes_peak)),
-        ("splits", count(report.splits)),
+        ("PMD splits", count(report.pmd_splits)),
         ("SuperSlabs peak", count(report.superslabs_peak)),
         ("VMAs peak", count(report.vmas_peak)),
         ("page tables peak", bytes(report.page_table_bytes_peak)),
@@ -181,23 +181,23 @@ fn calls(report: &SimReport) -> Vec<String> {
     for (name, calls) in counts(&report.os_calls) {
         table.push([name, count(calls)]);
     }
-    table.push(["requests refused".to_string(), count(report.failed)]);
-    table.push(["fell back to thp".to_string(), count(report.fell_back.thp)]);
-    table.push(["fell back to 4K pages".to_string(), count(report.fell_back.plain)]);
+    table.push(["requests failed".to_string(), count(report.requests_failed)]);
+    table.push(["fallbacks to THP".to_string(), count(report.fallbacks.to_thp)]);
+    table.push(["fallbacks to 4K pages".to_string(), count(report.fallbacks.to_4k)]);
     if report.addresses.is_some() {
-        table.push(["fell back to trimming".to_string(), count(report.fell_back.trim)]);
+        table.push(["fallbacks to trimming".to_string(), count(report.fallbacks.to_trim)]);
     }
     table.lines()
 }
 
 /// What may differ if khugepaged is active.
 fn khugepaged(report: &SimReport) -> Option<String> {
-    let bound = report.khugepaged.filter(|bound| bound.huge_pages_max > 0)?;
+    let bound = report.khugepaged_bound.filter(|bound| bound.huge_pages_max > 0)?;
     Some(format!(
         "khugepaged, not in these figures, could make {} huge pages: RSS up to {} more, installs up to {} fewer",
         count(bound.huge_pages_max),
-        bytes(bound.rss_bytes_more_max),
-        count(bound.installs_fewer_max)
+        bytes(bound.rss_bytes_extra_max),
+        count(bound.installs_avoided_max)
     ))
 }
 
@@ -211,9 +211,9 @@ fn forks(forks: &[ForkReport]) -> Vec<String> {
             "all {} forks: {} copied by {} writes, {} huge pages split, {} faults that only restored write permission",
             count(forks.len() as u64),
             bytes(sum(|fork| fork.copied_bytes)),
-            count(sum(|fork| fork.copies)),
-            count(sum(|fork| fork.split_huge)),
-            count(sum(|fork| fork.reuses))
+            count(sum(|fork| fork.cow_copies)),
+            count(sum(|fork| fork.pmd_splits)),
+            count(sum(|fork| fork.cow_reuses))
         ));
     }
     lines
@@ -222,7 +222,7 @@ fn forks(forks: &[ForkReport]) -> Vec<String> {
 /// The cost of a child.
 fn fork(fork: &ForkReport) -> String {
     let until = fork.until_event.map_or("to the end".into(), |event| format!("to event {}", count(event)));
-    let huge = match fork.shared_huge + fork.shared_hugetlb {
+    let huge = match fork.shared_huge_pages + fork.shared_hugetlb_pages {
         0 => String::new(),
         huge => format!(" and {} huge ones", count(huge)),
     };
@@ -233,9 +233,9 @@ fn fork(fork: &ForkReport) -> String {
         count(fork.shared_pages),
         bytes(fork.page_table_bytes),
         bytes(fork.copied_bytes),
-        count(fork.copies),
-        count(fork.split_huge),
-        count(fork.reuses)
+        count(fork.cow_copies),
+        count(fork.pmd_splits),
+        count(fork.cow_reuses)
     )
 }
 
@@ -243,7 +243,7 @@ fn fork(fork: &ForkReport) -> String {
 fn bracket(report: &SimReport) -> Vec<String> {
     let mut table = Table::new(["if the program touches", "installs", "faults", "RSS peak"], &[0]);
     for rule in BRACKET {
-        let Some(figures) = report.bracket.get(rule.word()) else { continue };
+        let Some(figures) = report.by_touch_rule.get(rule.word()) else { continue };
         let mark = if rule == report.touch.rule { " (above)" } else { "" };
         let name = format!("{}{mark}", rule.word());
         table.push([name, count(figures.installs), count(figures.faults), bytes(figures.rss_bytes_peak)]);
@@ -267,8 +267,8 @@ fn reach(tlb: &TlbReport) -> Vec<String> {
             count(sample.live.base_pages),
             count(sample.live.huge_pages),
             share(sample.huge_coverage),
-            share(sample.l1.live_fraction_covered),
-            share(sample.l2.live_fraction_covered),
+            share(sample.l1.live_share_covered),
+            share(sample.l2.live_share_covered),
         ]);
     }
     let mut lines = vec![format!("TLB of {} ({})", tlb.core.name, tlb.core.source)];
@@ -278,13 +278,13 @@ fn reach(tlb: &TlbReport) -> Vec<String> {
 
 /// TLB misses, or why they are unknown.
 fn misses(tlb: &TlbReport) -> Vec<String> {
-    let Some(misses) = &tlb.misses else {
-        return vec![format!("TLB misses: skipped: {}", tlb.misses_skipped.unwrap_or_default())];
+    let Some(misses) = &tlb.lookups else {
+        return vec![format!("TLB misses: skipped: {}", tlb.lookups_skipped.unwrap_or_default())];
     };
     let mut table = Table::new(["TLB, accesses by", "L1 hits", "L2 hits", "misses", ""], &[0]);
     for (name, counts) in [("application", misses.application), ("allocator", misses.allocator)] {
-        let all = counts.l1 + counts.l2 + counts.misses;
-        let figures = [counts.l1, counts.l2, counts.misses].map(count);
+        let all = counts.l1_hits + counts.l2_hits + counts.misses;
+        let figures = [counts.l1_hits, counts.l2_hits, counts.misses].map(count);
         table.push([name.to_string()].into_iter().chain(figures).chain([percent(counts.misses, all)]));
     }
     [vec![String::new()], table.lines()].concat()

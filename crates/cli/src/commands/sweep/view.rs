@@ -116,7 +116,7 @@ const COLUMNS: [Column; 18] = [
         best: Best::Lowest,
         is_optional: true,
     },
-    count_of!(kind, "refused", failed),
+    count_of!(kind, "failed", requests_failed),
 ];
 
 /// The range, in milliseconds.
@@ -163,7 +163,7 @@ pub fn table(sweep: &PricedSweep, configs: &[RunConfig]) -> String {
     );
     if let Some(time) = sweep.rows.first().and_then(|row| row.system_time.as_ref()) {
         lines.push("T  Pareto front of system time (its median) and peak RSS".into());
-        lines.push(format!("system time: from costs measured on {}, Linux {}", time.machine, time.kernel));
+        lines.push(format!("system time: from costs measured on {}, Linux {}", time.machine, time.kernel_release));
     }
     let asks_pool = |row: &&Priced| RunConfig::of_report(&row.report).word("huge").starts_with("hugetlb");
     if let Some(row) = sweep.rows.iter().find(asks_pool).or(sweep.rows.first()) {
@@ -184,12 +184,12 @@ fn head(rows: &[Priced]) -> Vec<String> {
         format!("{file}{}", origin_text(&trace.origin)),
         format!(
             "{events} events{truncated}, {live} live at the peak (floor {floor} pages); touches: {}",
-            touch_rule_text(rules, trace.knowledge)
+            touch_rule_text(rules, trace.touch_source)
         ),
     ];
     // Of several rows, the one with the most information.
-    let told = rows.iter().max_by_key(|row| row.report.memory_policy.installs_kept_small);
-    lines.extend(told.and_then(|row| memory_policy_text(&row.report)));
+    let most_changed = rows.iter().max_by_key(|row| row.report.memory_policy.installs_thp_denied);
+    lines.extend(most_changed.and_then(|row| memory_policy_text(&row.report)));
     // Purge delays differ by row: the first one that depends on times explains the others.
     lines.extend(rows.iter().find_map(|row| made_up_times(&row.report)).map(|text| format!("times {text}")));
     lines
@@ -249,8 +249,8 @@ fn twins(rows: &[Priced], first: usize) -> Vec<String> {
 fn figures(row: &SimReport) -> String {
     let mut value = serde_json::to_value(row).unwrap_or_default();
     if let Some(fields) = value.as_object_mut() {
-        for told in ["policy", "touch", "memory_policy", "kernel", "elapsed_s", "placement"] {
-            fields.remove(told);
+        for input in ["policy", "touch", "memory_policy", "kernel", "elapsed_s", "placement_digest"] {
+            fields.remove(input);
         }
     }
     value.to_string()

@@ -6,7 +6,7 @@ use anyhow::Result;
 use hksim_trace::tools::{Anonymise, SizeDetail, rewrite};
 use serde::Serialize;
 
-use super::{Made, open};
+use super::{ToolReport, open};
 use crate::output::trace::TraceOut;
 
 /// Arguments of `trace anonymise`.
@@ -51,5 +51,5 @@ pub fn run(args: &Args) -> Result<()> {
         Sizes::Classes => SizeDetail::Classes,
     });
     let summary = args.out.write(&[&args.trace], |path| rewrite(&mut reader, &mut edit, path))?;
-    Made::tell("anonymise", &args.out, summary, Kept { sizes: args.sizes }, "")
+    ToolReport::print("anonymise", &args.out, summary, Kept { sizes: args.sizes }, "")
 }

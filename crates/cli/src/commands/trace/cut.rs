@@ -9,7 +9,7 @@ use hksim_trace::error::TraceError;
 use hksim_trace::source::EventSource;
 use hksim_trace::tools::{Cut, LiveAtStart, Part, named_part, rewrite};
 
-use super::{Made, count_lines, open};
+use super::{ToolReport, count_lines, open};
 use crate::output::trace::TraceOut;
 
 /// Arguments of `trace cut`.
@@ -82,9 +82,9 @@ pub fn run(args: &Args) -> Result<()> {
     let counts = cut.counts;
     let lines = count_lines([
         (counts.live_at_start, "objects allocated first, because they were live at the start"),
-        (counts.became_unknown, "frees and reallocs of removed objects, now of unknown pointers"),
-        (counts.taken_over, "frees and reallocs by removed threads, now by the object's own thread"),
-        (counts.left_out, "touches and other calls removed with their object or thread"),
+        (counts.unknown_pointer_calls, "frees and reallocs of removed objects, now of unknown pointers"),
+        (counts.reassigned_calls, "frees and reallocs by removed threads, now by the object's own thread"),
+        (counts.dropped_events, "touches and other calls removed with their object or thread"),
     ]);
-    Made::tell("cut", &args.out, summary, counts, &lines)
+    ToolReport::print("cut", &args.out, summary, counts, &lines)
 }

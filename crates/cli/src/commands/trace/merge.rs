@@ -8,7 +8,7 @@ use hksim_trace::source::EventSource;
 use hksim_trace::tools::{MergeInput, child_offset_ns, merge};
 use serde::Serialize;
 
-use super::{Made, open};
+use super::{ToolReport, open};
 use crate::output::trace::TraceOut;
 use crate::output::units;
 
@@ -57,7 +57,7 @@ pub fn run(args: &Args) -> Result<()> {
     let begins = args.traces.iter().zip(&offsets_ns).filter(|(_, offset_ns)| **offset_ns > 0);
     let lines = begins.map(|(path, &offset_ns)| format!("{} begins at {}\n", path.display(), units::time(offset_ns)));
     let lines: String = lines.collect();
-    Made::tell("merge", &args.out, summary, Offsets { offsets_ns }, &lines)
+    ToolReport::print("merge", &args.out, summary, Offsets { offsets_ns }, &lines)
 }
 
 /// The time at which each trace's process was forked by the process of an earlier trace; 0 for the others.

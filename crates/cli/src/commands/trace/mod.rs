@@ -17,6 +17,7 @@ use hksim_trace::hkt::TraceReader;
 use serde::Serialize;
 
 use crate::output::note;
+use crate::output::stamp::Stamp;
 use crate::output::trace::TraceOut;
 
 /// A tool with its arguments.
@@ -68,8 +69,9 @@ fn open(path: &Path) -> Result<TraceReader> {
 
 /// The result of a tool.
 #[derive(Debug, Serialize)]
-struct Made<T> {
-    schema: u32,
+struct ToolReport<T> {
+    #[serde(flatten)]
+    stamp: Stamp,
     tool: &'static str,
     file: String,
     #[serde(flatten)]
@@ -78,11 +80,11 @@ struct Made<T> {
     counts: T,
 }
 
-impl<T: Serialize> Made<T> {
-    fn tell(tool: &'static str, out: &TraceOut, summary: Summary, counts: T, table: &str) -> Result<()> {
+impl<T: Serialize> ToolReport<T> {
+    fn print(tool: &'static str, out: &TraceOut, summary: Summary, counts: T, table: &str) -> Result<()> {
         let file = out.output.display().to_string();
-        let made = Made { schema: hksim_sim::report::SCHEMA, tool, file, summary, counts };
-        out.tell(&made, || out.line(&summary) + table)
+        let report = ToolReport { stamp: Stamp::HERE, tool, file, summary, counts };
+        out.print_report(&report, || out.line(&summary) + table)
     }
 }
 

@@ -9,7 +9,7 @@ use hksim_trace::source::EventSource;
 use hksim_trace::tools::{Factor, MergeInput, ScaleSizes, ScaleTime, merge, rewrite};
 use serde::Serialize;
 
-use super::{Made, open};
+use super::{ToolReport, open};
 use crate::output::trace::TraceOut;
 
 /// Maximum number of copies: each copy reads the trace separately.
@@ -64,7 +64,7 @@ pub fn run(args: &Args) -> Result<()> {
         }
         _ => bail!("say what to scale: --time X, --size X or --copies N"),
     };
-    Made::tell("scale", &args.out, summary, Nothing {}, "")
+    ToolReport::print("scale", &args.out, summary, Nothing {}, "")
 }
 
 fn copies_of(args: &Args, copies: u32) -> Result<Vec<MergeInput>> {

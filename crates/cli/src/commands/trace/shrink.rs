@@ -17,7 +17,7 @@ use hksim_trace::tools::{Edited, Keep, Selection, copy};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Made, open};
+use super::{ToolReport, open};
 use crate::flags::{BaseKernel, PolicyArgs};
 use crate::inputs::Trace;
 use crate::output::note;
@@ -62,7 +62,7 @@ fn parse_command(text: &str) -> Result<String, String> {
 struct Shrunk {
     events_before: u64,
     tries: u64,
-    tries_used_up: bool,
+    tries_exhausted: bool,
 }
 
 /// Shrinks the trace.
@@ -93,11 +93,11 @@ pub fn run(args: &Args) -> Result<()> {
         _ => bail!("say what to keep: --keep 'faults > 1000', or --while 'CMD {{}}'"),
     };
     let summary = args.out.write(&[&args.trace], |path| copy(&mut kept(&args.trace, selection, parameters)?, path))?;
-    let shrunk = Shrunk { events_before, tries: args.tries - tries_left, tries_used_up: tries_left == 0 };
+    let shrunk = Shrunk { events_before, tries: args.tries - tries_left, tries_exhausted: tries_left == 0 };
     let share = units::percent(summary.events, events_before);
-    let more = if shrunk.tries_used_up { "; more --tries may find a smaller one" } else { "" };
+    let more = if shrunk.tries_exhausted { "; more --tries may find a smaller one" } else { "" };
     let line = format!("{share} of {} events, after {} tries{more}\n", units::count(events_before), shrunk.tries);
-    Made::tell("shrink", &args.out, summary, shrunk, &line)
+    ToolReport::print("shrink", &args.out, summary, shrunk, &line)
 }
 
 fn search<T: Trial>(reader: &mut TraceReader, trial: T, args: &Args) -> Result<(Selection, u64)> {

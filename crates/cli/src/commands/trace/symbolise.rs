@@ -10,7 +10,7 @@ use hksim_trace::source::EventSource;
 use hksim_trace::tools::{Edit, rewrite};
 use serde::Serialize;
 
-use super::{Made, count_lines, open};
+use super::{ToolReport, count_lines, open};
 use crate::output::note;
 use crate::output::trace::TraceOut;
 use crate::symbols::Symbols;
@@ -72,5 +72,5 @@ pub fn run(args: &Args) -> Result<()> {
         count_lines([(counts.sites, "call sites"), (counts.frames, "frames"), (counts.frames_named, "of them named")]);
     let mut edit = WithSites(sites);
     let summary = args.out.write(&[&args.trace], |path| rewrite(&mut reader, &mut edit, path))?;
-    Made::tell("symbolise", &args.out, summary, counts, &lines)
+    ToolReport::print("symbolise", &args.out, summary, counts, &lines)
 }

@@ -7,6 +7,7 @@ use anyhow::Result;
 use hksim_trace::tools::{Verified, repair, verify};
 use serde::Serialize;
 
+use crate::output::stamp::Stamp;
 use crate::output::trace::write_new;
 use crate::output::{Format, print, render, units};
 
@@ -29,7 +30,8 @@ pub struct Args {
 
 #[derive(Debug, Serialize)]
 struct Report {
-    schema: u32,
+    #[serde(flatten)]
+    stamp: Stamp,
     file: String,
     #[serde(flatten)]
     verified: Verified,
@@ -43,14 +45,14 @@ struct Report {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let verified = verify(&args.trace)?;
     // With a damaged header there is nothing to write.
-    let repaired = args.repair.as_ref().filter(|_| verified.sound || verified.events > 0);
+    let repaired = args.repair.as_ref().filter(|_| verified.valid || verified.events > 0);
     if let Some(wanted) = repaired {
         write_new(wanted, &[&args.trace], |path| repair(&args.trace, path))?;
     }
-    let sound = verified.sound;
+    let sound = verified.valid;
     let file = args.trace.display().to_string();
     let repaired = repaired.map(|path| path.display().to_string());
-    let report = Report { schema: hksim_sim::report::SCHEMA, file, verified, repaired };
+    let report = Report { stamp: Stamp::HERE, file, verified, repaired };
     print(&render(args.format, &report, &[&report], || table(&report))?)?;
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -67,9 +69,9 @@ fn table(report: &Report) -> String {
     };
     for finding in &verified.findings {
         let (count, first) = (units::count(finding.events), units::count(finding.first_event));
-        text += &format!("{count:<14}{}, first at event {first}\n", finding.what);
+        text += &format!("{count:<14}{}, first at event {first}\n", finding.description);
     }
-    match (repaired, verified.sound) {
+    match (repaired, verified.valid) {
         (Some(repaired), _) => text += &format!("{repaired}: written with these {events} events\n"),
         (None, false) if verified.events == 0 => (),
         (None, false) => text += "--repair FILE.hkt writes them to a new trace\n",

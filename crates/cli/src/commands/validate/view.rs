@@ -24,7 +24,7 @@ pub fn table(validation: &Validation) -> String {
     let words: Vec<usize> = (0..=flags.len()).chain([columns - 2, columns - 1]).collect();
     let mut table = Table::new(head, &words);
     for (row, config) in validation.rows.iter().zip(&points) {
-        let mut cells = vec![row.trace.clone()];
+        let mut cells = vec![row.trace_name.clone()];
         cells.extend(flags.iter().map(|flag| config.word(flag)));
         cells.extend(figure_cells(row));
         cells.extend([row.class.word().to_string(), word(row.verdict).to_string()]);
@@ -74,7 +74,7 @@ fn system_times(rows: &[Row]) -> Vec<String> {
     let judged: Vec<bool> = times.filter_map(|(_, time)| time.inside).collect();
     if !judged.is_empty() {
         let inside = judged.iter().filter(|&&inside| inside).count();
-        lines.push(format!("system time inside the range in {inside} of {} rows long enough to tell", judged.len()));
+        lines.push(format!("system time inside the range in {inside} of {} judged rows", judged.len()));
     }
     lines
 }
@@ -105,7 +105,7 @@ fn environment(row: &Row) -> Vec<String> {
     vec![format!(
         "environment: Linux {}, {}, THP {} (defrag {}; sizes below 2M: {}), hugetlb pool {}, swap {} bytes, numa_balancing {}, \
          perf {}, khugepaged collapses {}, failed allocations of huge pages {}, DAMON {}",
-        or_unknown(&environment.kernel),
+        or_unknown(&environment.kernel_release),
         or_unknown(&environment.cpu_model),
         or_unknown(&environment.thp_enabled),
         or_unknown(&environment.thp_defrag),

@@ -49,13 +49,13 @@ pub(super) struct FaultCounter {
 impl FaultCounter {
     pub(super) fn new(process: Option<u64>) -> FaultCounter {
         let report = FaultReport {
-            member: None,
+            archive_member: None,
             lines: 0,
             process: 0,
             command: String::new(),
             faults: 0,
             reasons: Reasons::default(),
-            in_kernel: 0,
+            kernel_faults: 0,
             duration_ns: 0,
             other_process_faults: 0,
             other_processes: Vec::new(),
@@ -65,7 +65,7 @@ impl FaultCounter {
             has_error_codes: false,
             regions: Vec::new(),
             mappings: Vec::new(),
-            code: Vec::new(),
+            functions: Vec::new(),
             timeline: Vec::new(),
         };
         FaultCounter {
@@ -220,8 +220,8 @@ impl FaultCounter {
             (_, Some(code)) if code & PRESENT != 0 => &mut reason.page_present,
             (Past::New, _) => &mut reason.first_touch,
             (Past::Dropped, _) => &mut reason.after_drop,
-            (Past::Faulted, Some(_)) => &mut reason.page_gone,
-            (Past::Faulted, None) => &mut reason.again,
+            (Past::Faulted, Some(_)) => &mut reason.page_not_present,
+            (Past::Faulted, None) => &mut reason.repeated,
         } += 1;
         self.report.has_error_codes |= fault.error_code.is_some();
         if self.report.command != stamp.command {
@@ -266,7 +266,7 @@ impl FaultCounter {
 
     /// Counts the function that faulted: its symbol without the offset, and its object.
     fn count_code(&mut self, ip: Option<u64>, code: Option<&str>) {
-        self.report.in_kernel += u64::from(ip.is_some_and(|ip| ip >= KERNEL));
+        self.report.kernel_faults += u64::from(ip.is_some_and(|ip| ip >= KERNEL));
         let Some(code) = code else { return };
         let (symbol, object) = code.rsplit_once(" (").unwrap_or((code, ""));
         let symbol = symbol.rsplit_once("+0x").map_or(symbol, |(symbol, _)| symbol);
@@ -310,8 +310,9 @@ impl FaultCounter {
         let live = self.mappings.get(&process).into_iter().flat_map(Mappings::regions);
         mappings.extend(live.filter(|region| region.faults > 0).cloned());
         keep_most(&mut mappings, |region| region.faults);
-        let mut code: Vec<CodeRow> = self.code.into_iter().map(|(code, faults)| CodeRow { code, faults }).collect();
-        code.sort_by(|one, other| one.code.cmp(&other.code));
+        let mut code: Vec<CodeRow> =
+            self.code.into_iter().map(|(code, faults)| CodeRow { function: code, faults }).collect();
+        code.sort_by(|one, other| one.function.cmp(&other.function));
         keep_most(&mut code, |row| row.faults);
         let mut regions: Vec<RegionRow> = self.regions.into_values().collect();
         regions.sort_by(|one, other| other.faults.cmp(&one.faults).then_with(|| one.name.cmp(&other.name)));
@@ -328,7 +329,7 @@ impl FaultCounter {
             other_processes: self.other_processes.into_iter().collect(),
             regions,
             mappings: mappings.into_iter().map(row).collect(),
-            code,
+            functions: code,
             timeline: self.timeline.moments(),
             ..self.report
         }
@@ -345,8 +346,8 @@ fn add(sum: &mut Reasons, reason: &Reasons) {
     sum.first_touch += reason.first_touch;
     sum.after_drop += reason.after_drop;
     sum.page_present += reason.page_present;
-    sum.page_gone += reason.page_gone;
-    sum.again += reason.again;
+    sum.page_not_present += reason.page_not_present;
+    sum.repeated += reason.repeated;
 }
 
 /// Faults over time, in spans whose length doubles when there are too many.

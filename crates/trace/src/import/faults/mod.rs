@@ -52,7 +52,7 @@ pub fn read(path: &Path, options: &FaultOptions) -> Result<FaultReport, TraceErr
         fault_counter.check_usable()
     })?;
     let mut report = fault_counter.report();
-    (report.lines, report.member) = (lines, member);
+    (report.lines, report.archive_member) = (lines, member);
     Ok(report)
 }
 

@@ -1,6 +1,6 @@
 //! The report on page faults.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// Kind of memory that an address belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -55,15 +55,15 @@ pub struct Reasons {
     /// Known only from `exceptions:page_fault_user`.
     pub page_present: u64,
     /// The page faulted before, and the processor reported it as not present: it was released.
-    pub page_gone: u64,
+    pub page_not_present: u64,
     /// The page faulted before, and the script has no more information: released, or one of `page_present`.
-    pub again: u64,
+    pub repeated: u64,
 }
 
 impl Reasons {
     /// All faults.
     pub fn total(&self) -> u64 {
-        self.first_touch + self.after_drop + self.page_present + self.page_gone + self.again
+        self.first_touch + self.after_drop + self.page_present + self.page_not_present + self.repeated
     }
 }
 
@@ -105,7 +105,7 @@ pub struct MappingRow {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CodeRow {
     /// Symbol and object, as perf prints them.
-    pub code: String,
+    pub function: String,
     /// Its faults.
     pub faults: u64,
 }
@@ -115,15 +115,20 @@ pub struct CodeRow {
 pub struct Moment {
     /// Its start, in ns from the first fault.
     pub from_ns: u64,
-    /// Faults by region, in the order of [`RegionKind::ALL`].
+    /// Faults by region, in the order of [`RegionKind::ALL`]. In JSON an object by region.
+    #[serde(serialize_with = "by_region")]
     pub faults: [u64; RegionKind::ALL.len()],
+}
+
+fn by_region<S: Serializer>(faults: &[u64; RegionKind::ALL.len()], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(RegionKind::ALL.iter().zip(faults))
 }
 
 /// Page faults of a process by region, mapping, function, time and reason.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FaultReport {
     /// The member read, if the script is in an archive.
-    pub member: Option<String>,
+    pub archive_member: Option<String>,
     /// Lines read.
     pub lines: u64,
     /// The process, or the thread if the script has no process ids.
@@ -135,7 +140,7 @@ pub struct FaultReport {
     /// Faults by reason.
     pub reasons: Reasons,
     /// Faults taken inside the kernel, in a system call.
-    pub in_kernel: u64,
+    pub kernel_faults: u64,
     /// Time from the first fault to the last.
     pub duration_ns: u64,
     /// Faults of other processes; left out.
@@ -155,7 +160,7 @@ pub struct FaultReport {
     /// The mappings with most faults, up to 64.
     pub mappings: Vec<MappingRow>,
     /// The functions with most faults, up to 64.
-    pub code: Vec<CodeRow>,
+    pub functions: Vec<CodeRow>,
     /// Over time, in 32 to 64 spans of equal length (fewer if all faults are within a few ns).
     pub timeline: Vec<Moment>,
 }

@@ -1,7 +1,7 @@
 //! The kernel's work besides making pages present: pages freed, collapsed and moved.
 
 use hksim_policy::memory::Advice;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use hksim_linux_mm::{InstallKind, InstallRun, PAGE_BYTES, PMD_PAGES, PageState, StateRun};
 
@@ -43,9 +43,24 @@ impl Present {
 /// Histogram (log2) of the events since the previous install. The first number counts installs in the same event as the
 /// previous one; the n-th number after it counts installs 2^(n-1) to 2^n - 1 events later; the last one includes all
 /// longer distances. The kernel's fault path leaves the caches while the program does other work.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultSpacing([u64; FaultSpacing::NUMBER]);
+
+/// One bucket of [`FaultSpacing`] in JSON. Empty buckets are omitted.
+#[derive(Serialize)]
+struct SpacingBucket {
+    /// Lower bound of the events since the previous install.
+    events_min: u64,
+    /// Number of installs.
+    installs: u64,
+}
+
+impl Serialize for FaultSpacing {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let filled = self.iter().filter(|&(_, installs)| installs > 0);
+        serializer.collect_seq(filled.map(|(events_min, installs)| SpacingBucket { events_min, installs }))
+    }
+}
 
 impl FaultSpacing {
     const NUMBER: usize = 19;
@@ -66,9 +81,25 @@ impl FaultSpacing {
 /// Histogram of refaults (installs of memory that the process had before) by the amount of memory that was returned to
 /// the kernel and not refaulted since: less than 8 MiB, 8 to 16, and so on by doubling, 128 MiB and more. Memory that
 /// was returned last is refaulted first, so this amount is a lower bound for the memory that passed through the caches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refaults([u64; Refaults::NUMBER]);
+
+/// One bucket of [`Refaults`] in JSON. Empty buckets are omitted.
+#[derive(Serialize)]
+struct RefaultBucket {
+    /// Lower bound of the returned memory.
+    returned_bytes_min: u64,
+    /// Number of refaults.
+    installs: u64,
+}
+
+impl Serialize for Refaults {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let filled = self.0.iter().enumerate().filter(|&(_, &installs)| installs > 0);
+        let bucket = |(class, &installs)| RefaultBucket { returned_bytes_min: Refaults::bytes_min(class), installs };
+        serializer.collect_seq(filled.map(bucket))
+    }
+}
 
 impl Refaults {
     const NUMBER: usize = 6;
@@ -82,13 +113,16 @@ impl Refaults {
         }
     }
 
+    /// Lower bound of a class.
+    fn bytes_min(class: usize) -> u64 {
+        if class == 0 { 0 } else { Refaults::FIRST_BYTES << (class - 1) }
+    }
+
     /// For each class, the middle of its range of returned bytes (for the last class, as if it ended at double its
     /// start), and the number of installs.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.0.iter().enumerate().map(|(class, &installs)| {
-            let least_bytes = if class == 0 { 0 } else { Refaults::FIRST_BYTES << (class - 1) };
-            ((least_bytes + (Refaults::FIRST_BYTES << class)) / 2, installs)
-        })
+        let middle = |class| (Refaults::bytes_min(class) + (Refaults::FIRST_BYTES << class)) / 2;
+        self.0.iter().enumerate().map(move |(class, &installs)| (middle(class), installs))
     }
 
     /// The number of refaults.
@@ -101,26 +135,26 @@ impl Refaults {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RefaultsByKind {
     /// Single pages, by accesses.
-    pub pages: Refaults,
+    pub base_4k: Refaults,
     /// Single pages, by populating calls.
-    pub populated: Refaults,
+    pub base_4k_populated: Refaults,
     /// Folios larger than a page and smaller than a huge page.
-    pub folios: Refaults,
+    pub mthp: Refaults,
     /// Huge pages.
-    pub huge: Refaults,
+    pub thp: Refaults,
     /// Pages of the hugetlb pool.
-    pub pool: Refaults,
+    pub hugetlb: Refaults,
 }
 
 impl RefaultsByKind {
     /// Records installs. `resident_bytes` are resident before the first of them; `peak_bytes` is the peak so far.
     pub(crate) fn add(&mut self, run: InstallRun, by_call: bool, resident_bytes: u64, peak_bytes: u64) {
         let refaults = match run.kind {
-            InstallKind::Base4k if by_call => &mut self.populated,
-            InstallKind::Base4k => &mut self.pages,
-            InstallKind::Mthp => &mut self.folios,
-            InstallKind::Thp => &mut self.huge,
-            InstallKind::Hugetlb => &mut self.pool,
+            InstallKind::Base4k if by_call => &mut self.base_4k_populated,
+            InstallKind::Base4k => &mut self.base_4k,
+            InstallKind::Mthp => &mut self.mthp,
+            InstallKind::Thp => &mut self.thp,
+            InstallKind::Hugetlb => &mut self.hugetlb,
             InstallKind::Zero | InstallKind::Cow => return,
         };
         let each_bytes = run.pages * PAGE_BYTES / run.installs.max(1);
@@ -135,64 +169,64 @@ impl RefaultsByKind {
 
 /// Counters of kernel work. Pages are 4 KiB unless called huge (2 MiB).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct KernelWork {
+pub struct PageOperations {
     /// Single pages installed by populating calls.
     pub populated_pages: u64,
     /// Pages in folios larger than a page and smaller than a huge page, however they were installed.
-    pub folio_pages: u64,
+    pub mthp_pages: u64,
     /// PMD ranges that `MADV_COLLAPSE` made huge.
-    pub collapsed_blocks: u64,
+    pub collapsed_pmds: u64,
     /// Pages that were present in those ranges.
-    pub collapsed_pages: u64,
+    pub collapsed_present_pages: u64,
     /// Pages dropped by `MADV_DONTNEED`.
-    pub dontneed_pages: u64,
+    pub madv_dontneed_pages: u64,
     /// Huge pages dropped whole by `MADV_DONTNEED`.
-    pub dontneed_huge: u64,
+    pub madv_dontneed_huge_pages: u64,
     /// Pages marked by `MADV_FREE`.
-    pub freed_pages: u64,
+    pub madv_free_pages: u64,
     /// Of those, pages that were already marked: the kernel moves a page to another list only once.
-    pub freed_again_pages: u64,
+    pub madv_free_repeated_pages: u64,
     /// Huge pages marked whole by `MADV_FREE`.
-    pub freed_huge: u64,
+    pub madv_free_huge_pages: u64,
     /// Of those, huge pages that were already marked.
-    pub freed_again_huge: u64,
+    pub madv_free_repeated_huge_pages: u64,
     /// Pages removed by `munmap`, or by a mapping over them.
     pub unmapped_pages: u64,
     /// Huge pages removed that way.
-    pub unmapped_huge: u64,
+    pub unmapped_huge_pages: u64,
     /// hugetlb pages removed that way, or by `MADV_DONTNEED`.
-    pub unmapped_hugetlb: u64,
+    pub unmapped_hugetlb_pages: u64,
     /// PTE tables' worth of single pages that `mremap` moved.
-    pub moved_tables: u64,
+    pub mremap_pte_tables: u64,
     /// Huge pages that `mremap` moved.
-    pub moved_huge: u64,
+    pub mremap_huge_pages: u64,
     /// Page tables allocated, except those deposited with a huge page.
-    pub page_tables: u64,
+    pub page_tables_allocated: u64,
     /// Installs by accesses, except huge pages.
-    pub gaps: FaultSpacing,
+    pub fault_spacing: FaultSpacing,
     /// Installs of huge pages and hugetlb pages, by accesses and calls.
-    pub huge_gaps: FaultSpacing,
+    pub huge_fault_spacing: FaultSpacing,
     /// Installs of memory that the process had before.
     pub refaults: RefaultsByKind,
 }
 
-impl KernelWork {
+impl PageOperations {
     /// A range is advised; `marked` returns its pages and huge pages already marked free.
     pub(crate) fn advised(&mut self, advice: Advice, present: Present, marked: impl FnOnce() -> (u64, u64)) {
         match advice {
             Advice::DontNeed => {
-                self.dontneed_pages += present.pages;
-                self.dontneed_huge += present.huge;
-                self.unmapped_hugetlb += present.hugetlb;
+                self.madv_dontneed_pages += present.pages;
+                self.madv_dontneed_huge_pages += present.huge;
+                self.unmapped_hugetlb_pages += present.hugetlb;
             }
             Advice::Free => {
-                self.freed_pages += present.pages;
-                self.freed_huge += present.huge;
+                self.madv_free_pages += present.pages;
+                self.madv_free_huge_pages += present.huge;
                 let (pages, huge) = marked();
-                self.freed_again_pages += pages;
-                self.freed_again_huge += huge;
+                self.madv_free_repeated_pages += pages;
+                self.madv_free_repeated_huge_pages += huge;
             }
-            Advice::Collapse => self.collapsed_pages += present.pages,
+            Advice::Collapse => self.collapsed_present_pages += present.pages,
             Advice::HugePage | Advice::NoHugePage | Advice::PopulateRead | Advice::PopulateWrite => {}
         }
     }
@@ -200,14 +234,14 @@ impl KernelWork {
     /// A range is unmapped, or mapped over.
     pub(crate) fn unmapped(&mut self, present: Present) {
         self.unmapped_pages += present.pages;
-        self.unmapped_huge += present.huge;
-        self.unmapped_hugetlb += present.hugetlb;
+        self.unmapped_huge_pages += present.huge;
+        self.unmapped_hugetlb_pages += present.hugetlb;
     }
 
     /// A range is moved.
     pub(crate) fn moved(&mut self, present: Present) {
-        self.moved_tables += present.pages.div_ceil(PMD_PAGES);
-        self.moved_huge += present.huge;
+        self.mremap_pte_tables += present.pages.div_ceil(PMD_PAGES);
+        self.mremap_huge_pages += present.huge;
     }
 }
 
@@ -237,14 +271,17 @@ mod tests {
         let mut refaults = RefaultsByKind::default();
         // Four huge pages where three of ten were given back: three refaults, with 6, 4 and 2 MiB available.
         refaults.add(run(InstallKind::Thp, 4 * PMD_PAGES, 4), true, 14 * MIB, 20 * MIB);
-        assert_eq!(refaults.huge.total(), 3);
+        assert_eq!(refaults.thp.total(), 3);
         refaults.add(run(InstallKind::Base4k, 2, 2), false, 20 * MIB - PAGE_BYTES, 20 * MIB);
         refaults.add(run(InstallKind::Base4k, 2, 2), true, 3 * MIB, 20 * MIB);
         refaults.add(run(InstallKind::Zero, 1, 1), false, 0, 20 * MIB);
-        assert_eq!([refaults.pages.total(), refaults.populated.total(), refaults.folios.total()], [1, 2, 0]);
-        assert!(refaults.populated.iter().any(|class| class == (24 * MIB, 2)), "17 MiB were given back: {refaults:?}");
+        assert_eq!([refaults.base_4k.total(), refaults.base_4k_populated.total(), refaults.mthp.total()], [1, 2, 0]);
+        assert!(
+            refaults.base_4k_populated.iter().any(|class| class == (24 * MIB, 2)),
+            "17 MiB were given back: {refaults:?}"
+        );
         refaults.add(run(InstallKind::Hugetlb, PMD_PAGES, 1), false, 19 * MIB, 20 * MIB);
-        assert_eq!(refaults.pool.total(), 0, "half of it is new");
+        assert_eq!(refaults.hugetlb.total(), 0, "half of it is new");
     }
 
     #[test]

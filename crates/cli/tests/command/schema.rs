@@ -1,0 +1,241 @@
+//! Schema 2: every field of every result is documented, and results of schema 1 are still read.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::support::Bench;
+
+const PAGES: [&str; 2] = ["result-fields.md", "result-fields-tools.md"];
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn reference(page: &str) -> String {
+    fs::read_to_string(repository().join("docs/reference").join(page)).expect("a page")
+}
+
+/// The documented paths, by heading.
+fn documented() -> BTreeMap<String, Vec<String>> {
+    let mut fields: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut section = String::new();
+    for line in PAGES.map(reference).join("\n").lines() {
+        if let Some(heading) = line.strip_prefix("## ") {
+            section = heading.replace('`', "");
+        } else if let Some((path, _)) = line.strip_prefix("| `").and_then(|rest| rest.split_once("` |")) {
+            fields.entry(section.clone()).or_default().push(path.to_string());
+        }
+    }
+    fields
+}
+
+/// Whether a path is a documented one: `*` is one name, and any further names at the end. A path to an object is documented
+/// by those of its fields.
+fn matches(pattern: &str, path: &str) -> bool {
+    let (pattern, path): (Vec<_>, Vec<_>) = (pattern.split('.').collect(), path.split('.').collect());
+    let is_open = pattern.last() == Some(&"*");
+    let same = pattern.iter().zip(&path).all(|(wanted, name)| *wanted == "*" || wanted == name);
+    same && (path.len() <= pattern.len() || is_open)
+}
+
+/// The paths of all fields, without list indices.
+fn paths(value: &Value, path: &str, found: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                paths(field, &path, found);
+                found.push(path);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| paths(item, path, found)),
+        _ => (),
+    }
+}
+
+/// Checks the fields of a result. Each part is a prefix of paths and the sections that document what follows it; the first
+/// prefix that fits counts.
+fn check(line: &str, result: &Value, parts: &[(&str, &[&str])]) {
+    let documented = documented();
+    let mut found = Vec::new();
+    paths(result, "", &mut found);
+    found.sort();
+    found.dedup();
+    found.retain(|path| {
+        let known = parts.iter().any(|(prefix, sections)| {
+            let fields = sections.iter().flat_map(|section| documented.get(*section).expect(section));
+            path.strip_prefix(prefix).is_some_and(|rest| fields.into_iter().any(|field| matches(field, rest)))
+        });
+        !known && !parts.iter().any(|(prefix, _)| prefix.starts_with(&format!("{path}.")))
+    });
+    assert!(found.is_empty(), "{line}: not in docs/reference/{}: {found:?}", PAGES.join(" or "));
+    assert_eq!(result["schema"], 2, "{line}");
+    assert!(result["hksim_version"].is_string(), "{line}");
+}
+
+const ALL: &str = "Every result";
+const PREDICTION: &[&str] = &[ALL, "Inputs", "Kernel", "Installs, calls and fallbacks", "Predictions"];
+const MEASUREMENT: &[&str] = &[ALL, "Inputs", "Installs, calls and fallbacks", "Measurements"];
+
+#[test]
+fn every_field_of_predictions_and_measurements_is_documented() {
+    let bench = Bench::with_trace();
+    fs::copy(schema_1("costs.toml"), bench.path("costs.toml")).expect("a profile");
+    for line in [
+        "sim rm.hkt --tlb zen4 --touch all --purge free --prefault populate",
+        "sim rm.hkt --fork-at 5000 --profile costs.toml --header light",
+        "sim rm.hkt --align kernel --kernel host",
+    ] {
+        check(line, &bench.json(line), &[("", PREDICTION)]);
+    }
+    let line = "sweep rm.hkt --huge never,thp --profile costs.toml";
+    check(line, &bench.json(line), &[("", PREDICTION), ("rows.", PREDICTION)]);
+    for on in ["native", "glibc"] {
+        let line = format!("replay rm.hkt --on {on}");
+        check(&line, &bench.json(&line), &[("", MEASUREMENT)]);
+    }
+    let rows = ["rows.predicted.", "rows.measured.", "rows."];
+    let validation: &[&str] = &[ALL, "Inputs", "Predictions", "Measurements", "Validation"];
+    for line in [
+        "validate rm.hkt --huge never",
+        "validate rm.hkt --threaded=2",
+        "validate rm.hkt --align trim --profile costs.toml",
+    ] {
+        let parts = [(rows[0], PREDICTION), (rows[1], MEASUREMENT), (rows[2], validation), ("", validation)];
+        // A failed row has the same fields: the exit status does not matter.
+        let text = bench.run(&format!("{line} --format json")).stdout;
+        check(line, &serde_json::from_str(&text).expect("JSON"), &parts);
+    }
+    let line = "compare rm.hkt --allocators native,glibc --runs 1";
+    check(line, &bench.json(line), &[("", &[ALL, "Inputs", "Comparison"]), ("rows.", &["Inputs"])]);
+}
+
+#[test]
+fn every_field_of_other_results_is_documented() {
+    let bench = Bench::with_trace();
+    let tools: &[&str] = &[ALL, "gen and trace"];
+    for (line, sections) in [
+        ("gen tiny-hot --cycles 100 -o th.hkt", tools),
+        ("info rm.hkt --sites", &[ALL, "info", "Quality of a trace"]),
+        ("trace cut rm.hkt --events 0..100 -o cut.hkt", tools),
+        ("trace merge rm.hkt th.hkt -o merged.hkt", tools),
+        ("trace scale rm.hkt --size 2 -o scaled.hkt", tools),
+        ("trace scale rm.hkt --copies 2 -o scaled.hkt", tools),
+        ("trace anonymise rm.hkt -o anonymous.hkt", tools),
+        ("trace verify rm.hkt", tools),
+        ("trace shrink rm.hkt --keep faults>=1 --tries 2 -o shrunk.hkt", tools),
+        ("calibrate --seconds 1 --rounds 1 -o new.toml", &[ALL, "calibrate"]),
+        ("rules --random 1", &[ALL, "rules"]),
+    ] {
+        check(line, &bench.json(line), &[("", sections)]);
+    }
+    bench.ok("export cut.hkt --to csv -o cut.csv");
+    let line = "import cut.csv -o again.hkt";
+    check(line, &bench.json(line), &[("", &[ALL, "import and import --faults", "Quality of a trace"])]);
+    fs::write(bench.path("faults.txt"), "t 1/1 1.5: page-faults: 7f0000001000 [unknown] (//anon) 5500 main+0x1 (/t)\n")
+        .expect("a script");
+    let line = "import --faults faults.txt";
+    check(line, &bench.json(line), &[("", &[ALL, "import and import --faults"])]);
+    fs::write(bench.path("ops.txt"), "adv HUGEPAGE 0 512\nw 0 1 1\n").expect("a script");
+    let line = "rules --script ops.txt --predict-only";
+    check(line, &bench.json(line), &[("", &[ALL, "rules"])]);
+}
+
+#[test]
+fn every_field_of_what_a_program_reports_is_documented() {
+    let bench = Bench::new();
+    for (line, sections) in [
+        ("record -o ls.hkt --format json -- ls /", [ALL, "record", "Quality of a trace"].as_slice()),
+        ("run --stats json -- ls /", &[ALL, "run --stats json"]),
+    ] {
+        let text = bench.run(line).stderr;
+        let json = text.find('{').map(|at| &text[at..]).expect("JSON");
+        check(line, &serde_json::from_str(json).expect("JSON"), &[("", sections), ("traces.", sections)]);
+    }
+}
+
+/// A field that was renamed or removed must leave the pages.
+#[test]
+fn every_documented_field_is_named_in_the_source() {
+    fn read(folder: &Path, text: &mut String) {
+        for entry in fs::read_dir(folder).expect("a folder").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                read(&path, text);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                *text += &fs::read_to_string(&path).expect("a source file");
+            }
+        }
+    }
+    let mut source = String::new();
+    for entry in fs::read_dir(repository().join("crates")).expect("the crates").flatten() {
+        read(&entry.path().join("src"), &mut source);
+    }
+    let words: std::collections::HashSet<&str> =
+        source.split(|character: char| !character.is_ascii_alphanumeric() && character != '_').collect();
+    for path in documented().values().flatten() {
+        let gone = path.split('.').find(|name| *name != "*" && !words.contains(name));
+        assert_eq!(gone, None, "{path}");
+    }
+}
+
+#[test]
+fn every_old_name_is_documented() {
+    let page = reference("schema-1.md");
+    let names = fs::read_to_string(repository().join("crates/cli/src/schema_1.tsv")).expect("the names");
+    for line in names.lines().skip(1) {
+        let [result, old, new] = line.split('\t').collect::<Vec<_>>().try_into().expect("three fields");
+        assert!(page.contains(&format!("| {result} | `{old}` | `{new}` |")), "{line}");
+    }
+}
+
+/// A file written by hksim 0.1.0.
+fn schema_1(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/schema-1").join(name)
+}
+
+#[test]
+fn plot_reads_schema_1() {
+    let bench = Bench::new();
+    for name in ["sim", "sweep"] {
+        let old = schema_1(&format!("{name}.json"));
+        let ran = bench.run(&format!("plot {} -o {name}.svg", old.display()));
+        assert_eq!(ran.code, Some(0), "{name}: {}", ran.stderr);
+        let note = format!("hksim: {}: schema 1 (hksim 0.1.0): read with old names", old.display());
+        assert!(ran.stderr.lines().any(|line| line == note), "{}", ran.stderr);
+    }
+    let picture = fs::read_to_string(bench.path("sweep.svg")).expect("a picture");
+    assert!(picture.contains("never") && picture.contains("thp"), "the designs are named");
+}
+
+#[test]
+fn a_policy_is_read_from_schema_1() {
+    let bench = Bench::with_trace();
+    for (name, row) in [("sim", ""), ("sweep", "/rows/1"), ("validate", "/rows/0")] {
+        let result: Value =
+            serde_json::from_str(&fs::read_to_string(schema_1(&format!("{name}.json"))).expect("a result"))
+                .expect("JSON");
+        let row = result.pointer(row).expect("a row");
+        fs::write(bench.path("row.json"), row.to_string()).expect("a row");
+        let again = bench.json("sim rm.hkt --policy row.json");
+        let old = row.get("predicted").unwrap_or(row);
+        assert_eq!(again["policy"], old["policy"], "{name}");
+        let kernel = |kernel: &Value| [&kernel["thp"]["global"], &kernel["rules"]["version"]].map(Value::clone);
+        assert_eq!(kernel(&again["kernel"]), kernel(&old["kernel"]), "{name}");
+        let sizes = again["kernel"]["thp"]["sizes"].as_object().expect("sizes").len();
+        assert_eq!(sizes, 8);
+        for (size, order) in [("16K", 2), ("64K", 4), ("2M", 9)] {
+            assert_eq!(again["kernel"]["thp"]["sizes"][size], old["kernel"]["thp"]["sizes"][order], "{name}: {size}");
+        }
+    }
+}
+
+#[test]
+fn a_cost_profile_of_schema_1_is_read() {
+    let bench = Bench::with_trace();
+    let sim = bench.json(&format!("sim rm.hkt --profile {}", schema_1("costs.toml").display()));
+    assert!(sim["system_time"]["median_s"].is_f64(), "{}", sim["system_time"]);
+}
