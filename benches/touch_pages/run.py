@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares `record --touch pages` with the kernel on real programs: the page faults that `sim` predicts from a recording, and those that perf
+"""Compares `record --accesses pages` with the kernel on real programs: the page faults that `sim` predicts from a recording, and those that perf
 counts in the heap of the same design (`hksim run`). Prints one table row for each program.
 
     benches/touch_pages/run.py HKSIM [NAME...]        # as root, or with kernel.perf_event_paranoid 1
@@ -79,7 +79,7 @@ class Bench:
 
     def predicted(self, name):
         trace = self.folder / "job.hkt"
-        errors = self.play(name, self.hksim, "record", "--touch", "pages", "--no-children", "--format", "json", "-o", trace, "--")
+        errors = self.play(name, self.hksim, "record", "--accesses", "pages", "--no-children", "--format", "json", "-o", trace, "--")
         # The report follows the program's own standard error.
         report = json.loads(errors[errors.rindex('{\n  "schema"') :])
         if report["exit"] != {"code": 0}:

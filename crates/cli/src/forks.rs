@@ -23,6 +23,13 @@ pub struct ForkArgs {
     fork_for: Option<Life>,
 }
 
+impl ForkArgs {
+    /// Whether the command line names forks.
+    pub fn are_asked(&self) -> bool {
+        !self.fork_at.is_empty()
+    }
+}
+
 /// Where to fork.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ForkPoint {
@@ -150,7 +157,7 @@ impl Recorded {
         let (forks, unknown) = (self.windows.len(), self.alive.len());
         if unknown > 0 && unknown == forks {
             bail!(
-                "{trace}: records forks, but not when the children ended (a recording by an older version, with --touch full, or on \
+                "{trace}: records forks, but not when the children ended (a recording by an older version, with --accesses full, or on \
                  overlayfs); record it again, or name the forks: --fork-at {} --fork-for TIME",
                 self.windows[0].from_event
             );

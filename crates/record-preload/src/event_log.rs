@@ -89,7 +89,7 @@ pub struct SessionPage {
     pub bytes: u64,
     /// Frames of a call's stack to record; 0 for no call sites.
     pub stack_depth: u32,
-    /// Not 0 if events are numbered instead of time-stamped, for a stream of accesses (`--touch full`).
+    /// Not 0 if events are numbered instead of time-stamped, for a stream of accesses (`--accesses full`).
     pub numbered: u32,
     /// Events that may reuse the last reading of the time stamp counter, within one `epoch` and while the process has
     /// one thread; 0 to read it at every event.

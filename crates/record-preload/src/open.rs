@@ -2,7 +2,7 @@
 //!
 //! A library that is opened with this flag resolves `free` in its own dependencies, that is to glibc's. (Debian's PHP
 //! opens all its modules this way.) glibc aborts if it frees a watched object. So the flag is cleared, and the
-//! library's calls are recorded. Without `--touch pages` the flag is kept.
+//! library's calls are recorded. Without `--accesses pages` the flag is kept.
 //!
 //! The C library uses the caller's address to find the caller's search path. So this function jumps to it, without a
 //! stack frame of its own. `native-ffi/src/open.rs` has the same function with a constant mask. Each must be in the

@@ -1,4 +1,4 @@
-//! The order of events under `--touch full`, where the program runs in valgrind and our tool writes down every access
+//! The order of events under `--accesses full`, where the program runs in valgrind and our tool writes down every access
 //! to the heap.
 //!
 //! Each event takes a number from one counter. The increment is an access like any other and is in the tool's stream:

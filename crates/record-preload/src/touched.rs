@@ -1,4 +1,4 @@
-//! The recorder's file about watched pages, next to the log: `--touch pages`.
+//! The recorder's file about watched pages, next to the log: `--accesses pages`.
 //!
 //! Each watched object is alone on fresh pages of one region, at addresses that are never reused. So a page of the
 //! region belongs to one object forever, and one byte per page holds its final state ([`PAGE_UNKNOWN`] and following).

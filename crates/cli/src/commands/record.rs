@@ -32,7 +32,7 @@ enum Backend {
 
 /// Which accesses are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Touch {
+enum Accesses {
     None,
     Pages,
     Full,
@@ -51,7 +51,7 @@ enum Reads {
 /// Arguments of `record`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_long_help = "Examples:\n  hksim record -o app.hkt ./app --verbose\n  hksim record --touch pages --stacks -o app.hkt ./app\n  hksim record --recover app.hkt.session"
+    after_long_help = "Examples:\n  hksim record -o app.hkt ./app --verbose\n  hksim record --accesses pages --stacks -o app.hkt ./app\n  hksim record --recover app.hkt.session"
 )]
 pub struct Args {
     /// Write the trace to this file, and those of child processes next to it [default: hksim.hkt]
@@ -60,8 +60,11 @@ pub struct Args {
     /// Record accesses to blocks: pages: the first touch of each page of sampled objects; full: every access, in
     /// valgrind, about 10 times slower
     #[arg(long, value_enum, default_value = "none")]
-    touch: Touch,
-    /// With --touch pages: watch one object in N, and every object of 4 KiB or more
+    accesses: Accesses,
+    /// Old name of --accesses
+    #[arg(long, value_enum, hide = true, conflicts_with = "accesses")]
+    touch: Option<Accesses>,
+    /// With --accesses pages: watch one object in N, and every object of 4 KiB or more
     #[arg(long, value_name = "N", default_value = "100")]
     sample: NonZeroU32,
     /// Select how the program is watched
@@ -89,7 +92,7 @@ pub struct Args {
     /// Record only the started process, not its children
     #[arg(long)]
     no_children: bool,
-    /// Select how often the clock is read [default: 16; every with --touch and --stacks]
+    /// Select how often the clock is read [default: 16; every with --accesses and --stacks]
     #[arg(long, value_enum, conflicts_with = "stacks")]
     clock: Option<Reads>,
     /// Print the report on standard error in this format (standard output is the program's)
@@ -115,6 +118,10 @@ impl Args {
     fn output(&self) -> &Path {
         self.output.as_deref().unwrap_or(Path::new("hksim.hkt"))
     }
+
+    fn accesses(&self) -> Accesses {
+        self.touch.unwrap_or(self.accesses)
+    }
 }
 
 /// The report, with the stamp of every JSON result.
@@ -132,6 +139,9 @@ struct StampedReport<'a> {
 /// The program cannot be recorded.
 pub fn run(args: &Args) -> Result<()> {
     args.output.as_deref().map_or(Ok(()), file::refuse_standard_output)?;
+    if args.touch.is_some() {
+        note("--touch of record is now called --accesses; the next version removes the old name");
+    }
     if args.backend == Backend::Ltrace && args.recover.is_none() {
         return record_with_ltrace(args);
     }
@@ -154,8 +164,8 @@ fn record(args: &Args) -> Result<RecordReport> {
     if output.is_dir() {
         bail!("{}: is a directory; name a file for the trace", output.display());
     }
-    if args.clock == Some(Reads::Sixteenth) && args.touch != Touch::None {
-        bail!("--clock 16 is too coarse to order accesses; leave out --touch or --clock");
+    if args.clock == Some(Reads::Sixteenth) && args.accesses() != Accesses::None {
+        bail!("--clock 16 is too coarse to order accesses; leave out --accesses or --clock");
     }
     let options = Options {
         output: output.to_path_buf(),
@@ -163,10 +173,10 @@ fn record(args: &Args) -> Result<RecordReport> {
         duration: args.duration.map(Duration::from_nanos),
         bytes_max: args.max_size,
         stack_depth: args.stacks,
-        touch: match args.touch {
-            Touch::None => Recorded::None,
-            Touch::Pages => Recorded::Pages { sample: args.sample },
-            Touch::Full => Recorded::Full(find_touch_full()?),
+        touch: match args.accesses() {
+            Accesses::None => Recorded::None,
+            Accesses::Pages => Recorded::Pages { sample: args.sample },
+            Accesses::Full => Recorded::Full(find_touch_full()?),
         },
         programs: Programs { only: args.only.clone(), no_children: args.no_children },
         operators: if args.operators { Operators::Always } else { Operators::Auto },
@@ -181,13 +191,13 @@ fn record(args: &Args) -> Result<RecordReport> {
 }
 
 fn record_with_ltrace(args: &Args) -> Result<()> {
-    let is_plain = args.clock.is_none() && args.touch == Touch::None && !args.paused && args.stacks.is_none();
+    let is_plain = args.clock.is_none() && args.accesses() == Accesses::None && !args.paused && args.stacks.is_none();
     if !args.only.is_empty() || args.no_children {
         bail!("--backend ltrace records the started process only; leave out --only and --no-children");
     }
     if !is_plain || args.duration.is_some() || args.max_size.is_some() {
         bail!(
-            "--backend ltrace records calls only; leave out --touch, --stacks, --clock, --paused, --duration and --max-size"
+            "--backend ltrace records calls only; leave out --accesses, --stacks, --clock, --paused, --duration and --max-size"
         );
     }
     ltrace::record(args.output(), args.format, &args.command)

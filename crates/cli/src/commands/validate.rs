@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use hksim_policy::vocabulary::Align;
+use hksim_replay::Mode;
 use hksim_sim::SimConfig;
 use hksim_trace::header::Origin;
 use hksim_trace::hkt::TraceWriter;
@@ -15,8 +16,8 @@ use tempfile::TempDir;
 use crate::flags::{BaseKernel, HostPolicyArgs, HugeList, RunConfig};
 use crate::forks::ForkArgs;
 use crate::inputs::Trace;
-use crate::output::OutputArgs;
 use crate::output::progress::Progress;
+use crate::output::{OutputArgs, note};
 use crate::runs::setup;
 use crate::system_time::ProfileArgs;
 use crate::validate::{Row, Validation, Verdict, judge_system_time, validate, validate_threads};
@@ -27,7 +28,7 @@ const CHECK_FAILED: u8 = 1;
 /// Arguments of `validate`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_long_help = "Examples:\n  hksim validate app.hkt\n  hksim validate app.hkt --huge=never,thp --threaded"
+    after_long_help = "Examples:\n  hksim validate app.hkt\n  hksim validate app.hkt --huge=never,thp --mode threaded"
 )]
 pub struct Args {
     /// Replay these traces [default: two built-in workloads, random-mixed and server]
@@ -36,8 +37,15 @@ pub struct Args {
     /// Policies to check
     #[command(flatten)]
     pub policy: HostPolicyArgs,
-    /// Replay on the trace's own threads this many times and judge the prediction by all runs [RUNS if omitted: 9]
-    #[arg(long, value_name = "RUNS", num_args = 0..=1, require_equals = true, default_missing_value = "9", conflicts_with_all = ["fork_at", "profile"], value_parser = clap::value_parser!(u32).range(2..=1000))]
+    /// Replay on one thread in trace order (ordered), or on the trace's own threads and judge the prediction by several
+    /// runs (threaded)
+    #[arg(long, value_name = "MODE", default_value = "ordered", value_parser = super::replay::parse_mode)]
+    mode: Mode,
+    /// With --mode threaded: replay this many times [default: 9]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1000))]
+    runs: Option<u32>,
+    /// Old form of --mode threaded --runs N
+    #[arg(long, value_name = "N", hide = true, conflicts_with_all = ["mode", "runs"], num_args = 0..=1, require_equals = true, default_missing_value = "9", value_parser = clap::value_parser!(u32).range(2..=1000))]
     threaded: Option<u32>,
     #[command(flatten)]
     forks: ForkArgs,
@@ -46,6 +54,28 @@ pub struct Args {
     /// Destination of the result
     #[command(flatten)]
     pub output: OutputArgs,
+}
+
+impl Args {
+    /// Replays on the trace's own threads; `None` for one replay in trace order.
+    fn threaded_runs(&self) -> Result<Option<u32>> {
+        const RUNS: u32 = 9;
+        let runs = match (self.mode, self.threaded) {
+            (_, Some(runs)) => runs,
+            (Mode::Threaded, None) => self.runs.unwrap_or(RUNS),
+            (Mode::Ordered, None) if self.runs.is_some() => {
+                bail!("--runs: a replay in trace order is exact and runs once; add --mode threaded")
+            }
+            (Mode::Ordered, None) => return Ok(None),
+        };
+        if self.forks.are_asked() {
+            bail!("--fork-at: only an ordered replay can fork; use --mode ordered");
+        }
+        if self.profile.path().is_some() {
+            bail!("--profile: times are compared for ordered replays only; use --mode ordered");
+        }
+        Ok(Some(runs))
+    }
 }
 
 /// A trace in a file, because replays read files.
@@ -61,6 +91,9 @@ struct Replayable {
 /// Bad input, or a replay cannot start.
 pub fn run(args: &Args) -> Result<ExitCode> {
     args.output.check(&[], &[args.profile.path()])?;
+    if args.threaded.is_some() {
+        note("--threaded is now --mode threaded, with --runs N; the next version removes the old form");
+    }
     let configs = args.policy.checked()?.configs(HugeList::All)?;
     // Replays read files: the built-in traces are written to a directory that lives until the end of this function.
     let folder = if args.traces.is_empty() { Some(temporary_folder()?) } else { None };
@@ -77,6 +110,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 }
 
 fn rows(args: &Args, traces: &[Replayable], configs: &[RunConfig]) -> Result<Vec<Row>> {
+    let runs = args.threaded_runs()?;
     let profile = args.profile.read()?;
     let progress = Progress::of((traces.len() * configs.len()) as u64, "rows");
     let mut rows = Vec::new();
@@ -88,7 +122,7 @@ fn rows(args: &Args, traces: &[Replayable], configs: &[RunConfig]) -> Result<Vec
                 bail!("--fork-at: needs all SuperSlabs in one reservation; use --align arena");
             }
             let setup = SimConfig { forks: forks.clone(), ..setup };
-            let mut row = match args.threaded {
+            let mut row = match runs {
                 Some(runs) => validate_threads(&replayable.path, &replayable.label, &setup, runs)?,
                 None => validate(&replayable.path, &replayable.label, &setup)?,
             };

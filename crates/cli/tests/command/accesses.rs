@@ -1,4 +1,4 @@
-//! `record --touch full` and `--backend ltrace` through the command line.
+//! `record --accesses full` and `--backend ltrace` through the command line.
 
 use std::process::Command;
 
@@ -18,7 +18,7 @@ fn every_access_reaches_the_tlb_model_and_the_validation() {
         return;
     }
     let bench = Bench::new();
-    bench.ok("record --touch full -o ls.hkt -- ls /");
+    bench.ok("record --accesses full -o ls.hkt -- ls /");
     let info = bench.json("info ls.hkt");
     assert!(number(&info, "touch_events") > 1000, "{info}");
     let sim = bench.json("sim ls.hkt --tlb zen4");
@@ -31,7 +31,7 @@ fn every_access_reaches_the_tlb_model_and_the_validation() {
 #[test]
 fn a_missing_tool_is_named() {
     let bench = Bench::new();
-    for (line, package) in [("--touch full", "valgrind"), ("--backend ltrace", "ltrace")] {
+    for (line, package) in [("--accesses full", "valgrind"), ("--backend ltrace", "ltrace")] {
         let mut command = bench.command(&format!("record {line} -o a.hkt -- /bin/ls"));
         let output = command.env("PATH", bench.folder()).output().expect("hksim starts");
         let message = String::from_utf8_lossy(&output.stderr).into_owned();

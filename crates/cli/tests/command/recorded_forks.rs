@@ -15,7 +15,7 @@ fn compile(bench: &Bench) {
 
 /// Records the program. Returns its copies, its faults that only restored write permission, and the faults charged to it.
 fn record(bench: &Bench, seed: u64) -> [u64; 3] {
-    let mut command = bench.command(&format!("record --quiet --touch pages -o f{seed}.hkt -- ./fork_writes {seed}"));
+    let mut command = bench.command(&format!("record --quiet --accesses pages -o f{seed}.hkt -- ./fork_writes {seed}"));
     let run = command.stdin(Stdio::null()).output().expect("hksim starts");
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     let printed = String::from_utf8(run.stdout).expect("text");

@@ -1,4 +1,4 @@
-//! `record --touch pages`, compared with programs that print their touches.
+//! `record --accesses pages`, compared with programs that print their touches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -37,7 +37,7 @@ fn compiled() -> TempDir {
 /// Records the program through `wrapper`. Returns its output, or `None` if the wrapper cannot run.
 fn record(folder: &Path, wrapper: &[&str], program: &[&str]) -> Option<Touches> {
     let hksim = env!("CARGO_BIN_EXE_hksim");
-    let own = [hksim, "record", "--quiet", "--touch", "pages", "--sample", "1", "-o", "t.hkt", "--", "./touched"];
+    let own = [hksim, "record", "--quiet", "--accesses", "pages", "--sample", "1", "-o", "t.hkt", "--", "./touched"];
     let words: Vec<&str> = wrapper.iter().copied().chain(own).chain(program.iter().copied()).collect();
     let run = Command::new(words[0]).args(&words[1..]).current_dir(folder).stdin(Stdio::null()).output();
     let run = run.ok().filter(|run| run.status.success());
@@ -171,7 +171,7 @@ fn each_page_of_a_block_has_its_own_first_access() {
         assert!(run.status.success(), "{words}: {run:?}");
         run.stdout
     };
-    hksim("record --quiet --touch pages --sample 20 -o t.hkt -- ./straddle");
+    hksim("record --quiet --accesses pages --sample 20 -o t.hkt -- ./straddle");
     let reader = TraceReader::open(&folder.path().join("t.hkt")).expect("a trace");
     let of_class = |bytes| {
         let profiles = reader.footer().profiles.iter();

@@ -83,7 +83,7 @@ fn help_shows_the_arguments_of_a_command() {
 fn threaded_validation_compares_with_many_runs() {
     let bench = Bench::new();
     bench.ok("gen server --live 2M --threads 2 --events 20k -o server.hkt");
-    let row = bench.json("validate server.hkt --huge never --threaded=3")["rows"][0].clone();
+    let row = bench.json("validate server.hkt --huge never --mode threaded --runs 3")["rows"][0].clone();
     assert_eq!(row["class"], "statistical");
     let spreads = row["spreads"].as_array().expect("spreads");
     assert!(!spreads.is_empty());
@@ -95,5 +95,19 @@ fn threaded_validation_compares_with_many_runs() {
         assert!(holds || row["verdict"] == "failed", "{row}");
     }
     assert_eq!(row["verdict"], "ok", "{}", row["reason"]);
-    bench.refused("validate server.hkt --threaded=1");
+    bench.refused("validate server.hkt --mode threaded --runs 1");
+    let why = bench.refused("validate server.hkt --runs 3");
+    assert!(why.contains("add --mode threaded"), "{why}");
+    let why = bench.refused("validate server.hkt --mode threaded --fork-at 5");
+    assert!(why.contains("only an ordered replay can fork"), "{why}");
+}
+
+#[test]
+fn former_names_of_flags_work_with_a_note() {
+    let bench = Bench::new();
+    bench.ok("gen server --live 2M --threads 2 --events 2k -o server.hkt");
+    let ran = bench.run("validate server.hkt --huge never --threaded=2");
+    assert!(ran.stderr.contains("--threaded is now --mode threaded"), "{}", ran.stderr);
+    let ran = bench.run("record --quiet --touch none -o true.hkt true");
+    assert!(ran.stderr.contains("--touch of record is now called --accesses"), "{}", ran.stderr);
 }

@@ -1,7 +1,7 @@
-//! `--touch pages`: some objects are placed on separate pages, so that their first touches are page faults.
+//! `--accesses pages`: some objects are placed on separate pages, so that their first touches are page faults.
 //!
 //! The functions here are a layer between the recorder and the real allocator. The recorder calls them in place of the
-//! allocator's and is otherwise unaware of them. Without `--touch pages` they are never called.
+//! allocator's and is otherwise unaware of them. Without `--accesses pages` they are never called.
 //!
 //! [`sampler`] picks the watched objects. They come from a [`region`] whose addresses are used once. When one is freed,
 //! the states of its pages are read from the kernel ([`states`]), and the pages are returned to it.

@@ -1,4 +1,4 @@
-//! `--touch pages`: the page faults of watched objects, and the touches that caused them.
+//! `--accesses pages`: the page faults of watched objects, and the touches that caused them.
 //!
 //! The preloaded object puts some objects on pages of their own and stores the final state of each page (`touched.rs`).
 //! While the program runs, [`collector`] collects the page faults on those pages. Afterwards [`touches`] turns both

@@ -1,4 +1,4 @@
-//! `--touch full`: every access of a program to its heap blocks, in program order.
+//! `--accesses full`: every access of a program to its heap blocks, in program order.
 //!
 //! The program runs in valgrind with the recorder preloaded. A tool writes the accesses (`stream.rs`). The recorder
 //! numbers its events, so that each has a position among the accesses (`interleave.rs`), and addresses are mapped to

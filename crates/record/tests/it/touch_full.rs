@@ -1,4 +1,4 @@
-//! `--touch full` on C programs whose accesses can be counted by hand, and our tool compared with lackey.
+//! `--accesses full` on C programs whose accesses can be counted by hand, and our tool compared with lackey.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
