@@ -24,10 +24,11 @@ fn is_no_file(word: &str) -> bool {
     !word.starts_with('-') && !word.contains(['.', '/']) && !Path::new(word).exists()
 }
 
-/// Whether a word names a picture. Unsupported picture formats count, so that they are refused by name.
+/// Whether a word names a picture. Unsupported picture formats and standard output count, so that they are refused by
+/// name.
 fn is_picture(word: &str) -> bool {
     let word = word.to_ascii_lowercase();
-    [".svg", ".png", ".pdf", ".jpg", ".jpeg", ".gif", ".webp"].iter().any(|kind| word.ends_with(kind))
+    word == "-" || [".svg", ".png", ".pdf", ".jpg", ".jpeg", ".gif", ".webp"].iter().any(|kind| word.ends_with(kind))
 }
 
 /// Joins these options with their values: `--huge thp` becomes `--huge=thp`; `--huge app.hkt` stays. Words after `--` are

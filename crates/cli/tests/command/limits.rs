@@ -44,3 +44,15 @@ fn a_file_size_limit_is_reported_and_leaves_no_file() {
     assert!(printed.contains("File too large") && printed.trim_end().lines().count() == 1, "{printed}");
     assert!(names(bench.folder()).is_empty(), "{:?}", names(bench.folder()));
 }
+
+/// A purge gives the shared page up, and the next write needs a page that the pool no longer has.
+#[test]
+fn a_hugetlb_pool_too_small_for_copies_after_a_fork_is_an_error() {
+    let bench = Bench::new();
+    std::fs::write(bench.path("calls.txt"), "a 0 200000\nf 0\na 1 200000\n").expect("the calls");
+    bench.ok("import calls.txt --from script -o calls.hkt");
+    let policy = "--huge hugetlb --superslab 2M --purge dontneed --purge-delay 0ns --purge-spans yes --meta sidecar";
+    let why = bench.refused(&format!("sim calls.hkt {policy} --hugetlb-pool 1 --fork-at 1"));
+    assert!(why.contains("event 3: the hugetlb pool has no page for a write"), "{why}");
+    bench.ok(&format!("sim calls.hkt {policy} --hugetlb-pool 2 --fork-at 1"));
+}

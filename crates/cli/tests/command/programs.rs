@@ -152,9 +152,9 @@ fn the_clock_is_read_at_the_requested_rate() {
 #[test]
 fn a_coarse_clock_excludes_touches() {
     let bench = Bench::new();
-    for touch in ["pages", "full"] {
-        let line = bench.refused(&format!("record --clock 16 --touch {touch} -o x.hkt -- true"));
-        assert!(line.contains("leave out --touch or --clock"), "{line}");
+    for accesses in ["pages", "full"] {
+        let line = bench.refused(&format!("record --clock 16 --accesses {accesses} -o x.hkt -- true"));
+        assert!(line.contains("leave out --accesses or --clock"), "{line}");
     }
     for wrong in ["--clock 16 --stacks", "--clock 8", "--clock 16 --backend ltrace"] {
         let ran = bench.run(&format!("record {wrong} -o x.hkt -- true"));
