@@ -1,14 +1,14 @@
 //! Builds the shared objects with a separate cargo process, so that the library can embed them.
 //!
-//! They need a separate profile (`panic=abort`; the recorder has no std), and must not inherit flags or wrappers
-//! meant for the rest of the workspace. `--locked --offline`: the outer cargo has already resolved and fetched
-//! everything.
+//! The objects need a separate profile (`panic=abort`; the recorder has no std), and must not inherit flags or wrappers
+//! meant for the rest of the workspace. The flags `--locked --offline` are possible because the outer cargo has already
+//! resolved and fetched everything.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Always glibc, whatever target hksim is built for: programs load glibc.
+/// The objects' target. It is always glibc, whatever hksim is built for, because the recorded programs use glibc.
 const OBJECT_TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// A shared object: its sources, and the variable that names its file.
@@ -18,8 +18,9 @@ struct Object {
     /// The crate's directory.
     krate: &'static str,
     features: &'static str,
-    /// The directory it is built in. Objects whose dependencies have the same features share one.
+    /// The object's target directory, below `OUT_DIR`.
     folder: &'static str,
+    /// The file that cargo builds.
     file: &'static str,
 }
 
@@ -64,7 +65,7 @@ const NOT_INHERITED: [&str; 10] = [
     "__CARGO_DEFAULT_LIB_METADATA",
 ];
 
-/// The profile, in cargo's environment variables.
+/// The nested build's profile, as cargo's environment variables.
 const PROFILE: [(&str, &str); 6] = [
     ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1"),
     ("CARGO_PROFILE_RELEASE_DEBUG", "none"),

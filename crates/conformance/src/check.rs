@@ -1,4 +1,4 @@
-//! Runs a script on the model and on the kernel, and compares the two.
+//! Runs a script on the model and on the kernel, and compares the results.
 
 use hksim_linux_mm::script::{ARENA_PAGES, OpResult, Script, Step};
 use hksim_linux_mm::{Kernel, KernelConfig, PMD_PAGES};
@@ -10,12 +10,12 @@ use crate::session::{ExecuteError, Measured};
 /// Whether kernel and model agree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Equal in everything, after every operation.
+    /// They agree in everything, after every operation.
     Equal,
-    /// Equal in everything but entry splits. That counter is machine-wide, and other processes added to it at every
-    /// try.
+    /// They agree in everything but entry splits. That counter is machine-wide, and other processes added to it in
+    /// every attempt.
     EqualButSplits,
-    /// Something else on the machine disturbed the measurement, for this reason.
+    /// Something else on the machine disturbed the measurement. The text is the reason.
     Disturbed(&'static str),
     /// They differ.
     Differs(Difference),
@@ -24,7 +24,7 @@ pub enum Verdict {
 /// The first operation whose effect differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Its number in the script, from 0.
+    /// The operation's number in the script, from 0.
     pub step: usize,
 }
 
@@ -39,7 +39,7 @@ pub struct Checked {
     pub verdict: Verdict,
 }
 
-/// How often a disturbed script is tried.
+/// Maximum number of attempts for a disturbed script.
 const TRIES: usize = 6;
 
 /// Executes a script and compares it with the model. The machine must already be in the modes that the script names.
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn differences_while_memory_is_short_do_not_count() {
         let config = KernelConfig::default();
-        let [one, two] = ["w 0 1 1", "w 0 2 1"].map(|line| predict(&config, &line.parse().expect("a script")));
+        let [one, two] = ["w 0 1 1", "w 0 2 1"].map(|line| predict(&config, &line.parse().expect("a valid script")));
         let measured = |shortage| Measured { observations: two.clone(), collapsed: 0, shortage };
         assert_eq!(compare(&one, &measured(0)), Verdict::Differs(Difference { step: 0 }));
         assert!(matches!(compare(&one, &measured(1)), Verdict::Disturbed(why) if why.contains("memory was short")));

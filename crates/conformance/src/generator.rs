@@ -8,8 +8,8 @@ use hksim_linux_mm::{Advice, LockFlags, MapFlags, PMD_PAGES, Protection, RemapSo
 enum Kind {
     Plain,
     TwoThreads,
-    /// Reserved pages. Nothing is moved, because mremap of part of such a mapping loses the reservations of the rest
-    /// for good.
+    /// hugetlb with reservations. Nothing is moved, because mremap of part of such a mapping permanently loses the
+    /// reservations of the rest.
     HugetlbReserved,
     HugetlbUnreserved,
     NearlyFull,
@@ -21,8 +21,8 @@ enum Kind {
 }
 
 impl Kind {
-    /// On average one operation in this many is a fork. With reserved pages there are no forks: where the pool is empty
-    /// the kernel takes the children's pages for the parent, which is not modelled.
+    /// The average number of operations per fork. Scripts with reserved pages do not fork: if the pool is empty, the
+    /// kernel unmaps the children's pages in favour of the parent, which is not modelled.
     fn ops_to_a_fork(self) -> Option<u64> {
         match self {
             Kind::Forks => Some(4),
@@ -36,7 +36,7 @@ impl Kind {
     }
 }
 
-/// Weighted. NearlyFull is rare, because filling the list of mappings takes long.
+/// The kinds, repeated by weight. NearlyFull is rare, because filling the list of mappings takes long.
 const KINDS: [Kind; 20] = {
     let mut kinds = [Kind::Plain; 20];
     (kinds[0], kinds[1], kinds[2]) = (Kind::TwoThreads, Kind::TwoThreads, Kind::TwoThreads);
@@ -65,7 +65,7 @@ const fn lock_flags(current: bool, future: bool, on_fault: bool) -> LockFlags {
     LockFlags { current, future, on_fault }
 }
 
-/// Pages that a narrow script mostly uses: four folios of 64 kB.
+/// The number of pages that a narrow script mostly uses: four folios of 64 kB.
 const WINDOW_PAGES: u64 = 64;
 
 /// Generates scripts from a seed.
@@ -80,7 +80,7 @@ pub struct Generator {
 impl Generator {
     /// A generator for this seed.
     pub fn new(seed: u64) -> Self {
-        // Nearby seeds must not give similar scripts.
+        // Mix the seed, so that nearby seeds do not give similar scripts.
         Self {
             state: (seed ^ 0x9E37_79B9_7F4A_7C15).wrapping_mul(0xD129_0D3F_1CE5_5A6B) | 1,
             kind: Kind::Plain,
@@ -139,7 +139,7 @@ impl Generator {
         choices[self.below(choices.len() as u64) as usize]
     }
 
-    /// The first operation of most scripts: huge pages of one kind or the other.
+    /// The first operation of most scripts: a hugetlb mapping or MADV_HUGEPAGE.
     fn first(&mut self) -> Op {
         let (start, length) = self.large_range();
         if self.kind.is_hugetlb() {
@@ -220,10 +220,10 @@ impl Generator {
     fn remap(&mut self) -> Op {
         let (old, length) = self.range();
         let shift = self.pick(&[0, 0, 0, 1, 256]);
-        // Equal offsets in two PMD ranges move whole tables; other distances move single entries.
+        // Equal offsets inside the PMD ranges move whole tables; other offsets move single entries.
         let new = (self.below(8) * PMD_PAGES + old % PMD_PAGES + shift).min(ARENA_PAGES - length);
         let source = self.pick(&[RemapSource::Unmapped, RemapSource::Unmapped, RemapSource::Kept]);
-        // Large folios that `MREMAP_DONTUNMAP` unlocks stay marked as locked in the kernel, which is not modelled.
+        // The kernel leaves large folios marked as locked when `MREMAP_DONTUNMAP` unlocks them. This is not modelled.
         let source = if self.kind == Kind::Locks { RemapSource::Unmapped } else { source };
         Op::Remap(old, length, new, source)
     }
@@ -289,7 +289,7 @@ impl Generator {
             0 => 1,
             1 => self.pick(&[4, 8, 16, 32, 64]),
             2 => 1 + self.below(WINDOW_PAGES),
-            // To the end of the window.
+            // Up to the end of the window.
             _ => WINDOW_PAGES - (start - self.window),
         };
         (start, length.min(ARENA_PAGES - start))

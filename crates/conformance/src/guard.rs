@@ -1,7 +1,7 @@
-//! The guard process: restores modes, and prevents other runs from changing them meanwhile.
+//! The guard process of a run: restores the machine's modes, and keeps other runs from changing them until then.
 //!
-//! Modes are machine-wide, so a process that changes them locks [`LOCKED`] (`flock`, advisory) until they are restored.
-//! The guard holds the lock, because only it outlives a killed run.
+//! Modes are machine-wide, so a run that changes them locks [`LOCKED`] (`flock`, advisory) until they are restored. The
+//! guard holds the lock, because it outlives a killed run.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, Write};
@@ -11,12 +11,14 @@ use std::process::ExitCode;
 /// First argument of a guard process.
 pub const GUARD_ARGUMENT: &str = "__hksim-rules-guard";
 
-/// The locked directory. It exists on every Linux, is in memory, and cannot be removed.
+/// The directory that is locked. It exists on every Linux, is in memory, and cannot be removed.
 pub const LOCKED: &str = "/sys/kernel/mm";
 
-/// Messages of the guard: another process holds the lock; the lock is held; a value is stored.
+/// Message of the guard: another process holds the lock.
 pub(crate) const WAITING: &str = "waiting";
+/// Message of the guard: it holds the lock.
 pub(crate) const MINE: &str = "mine";
+/// Message of the guard: it has stored a value to restore.
 pub(crate) const KNOWN: &str = "known";
 
 /// Interval between attempts to take the lock, in milliseconds. A blocking call could not notice the end of the input.
@@ -37,7 +39,7 @@ pub fn guard_main() -> ExitCode {
     let mut kept: Vec<(String, String)> = Vec::new();
     for line in io::stdin().lock().lines().map_while(Result::ok) {
         if let Some((path, value)) = line.split_once(' ') {
-            // The oldest value is the one to restore.
+            // The first value stored for a file is the one to restore.
             if !kept.iter().any(|(known, _)| known == path) {
                 kept.push((path.into(), value.into()));
             }
@@ -56,14 +58,14 @@ pub fn guard_main() -> ExitCode {
 
 fn answer(word: &str) {
     let mut out = io::stdout().lock();
-    // The other end may be closed; then the input ends too.
+    // If the other end is closed, the input ends too, and the guard finishes.
     let _ = writeln!(out, "{word}").and_then(|()| out.flush());
 }
 
-/// Waits for the lock, which is held as long as the file is open. `None` if the input ended first.
+/// Waits for the lock, which is held while the returned file is open. `None` if the input ends first.
 fn lock() -> io::Result<Option<File>> {
     let folder = File::open(LOCKED)?;
-    let mut is_told = false;
+    let mut has_reported = false;
     loop {
         // SAFETY: an open descriptor.
         if unsafe { libc::flock(folder.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
@@ -71,12 +73,12 @@ fn lock() -> io::Result<Option<File>> {
         }
         let why = io::Error::last_os_error();
         match why.kind() {
-            io::ErrorKind::WouldBlock if is_told => {}
+            io::ErrorKind::WouldBlock if has_reported => {}
             io::ErrorKind::WouldBlock => answer(WAITING),
             io::ErrorKind::Interrupted => continue,
             _ => return Err(why),
         }
-        is_told = true;
+        has_reported = true;
         if has_input_ended() {
             return Ok(None);
         }

@@ -1,4 +1,4 @@
-//! The configuration of this machine's kernel, as far as the model needs it.
+//! The settings of this machine's kernel that the model needs.
 
 use hksim_linux_mm::{
     Defrag, KernelConfig, KernelVersion, Khugepaged, Overcommit, PMD_ORDER, Rules, SizeMode, ThpConfig, ThpMode,
@@ -6,7 +6,7 @@ use hksim_linux_mm::{
 use hksim_linux_probe::sysfs::{HUGETLB, THP, choice, number, text};
 use thiserror::Error;
 
-/// The kernel's configuration is unreadable or unknown.
+/// The kernel's configuration cannot be read, or hksim does not know it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum HostError {
     /// A file is missing or has unexpected content.
@@ -33,15 +33,17 @@ pub enum HostError {
 
 /// The running kernel's release: `6.18.44`.
 ///
+/// # Errors
 /// /proc is not mounted.
 pub fn release() -> Result<String, HostError> {
     let path = "/proc/sys/kernel/osrelease";
     text(path).ok_or(HostError::Unreadable { path: path.into() })
 }
 
-/// This machine's modes, limits and hugetlb pool, with the rules of the nearest version known.
+/// This machine's modes, limits and hugetlb pool, with the rules of the nearest known version.
 ///
-/// The configuration cannot be read (no /sys or /proc), is unknown, or the kernel is older than every known version.
+/// # Errors
+/// The configuration cannot be read (no /sys or /proc) or is unknown, or the kernel is older than every known version.
 pub fn kernel_config() -> Result<KernelConfig, HostError> {
     let path = format!("{THP}/enabled");
     let mode = match choice(&path).ok_or(HostError::Unreadable { path: path.clone() })?.as_str() {
@@ -82,7 +84,7 @@ fn defrag() -> Result<Defrag, HostError> {
     })
 }
 
-/// khugepaged's settings; the kernel's defaults for those that cannot be read.
+/// khugepaged's settings. Those that cannot be read get the kernel's defaults.
 fn khugepaged() -> Khugepaged {
     let usual = Khugepaged::default();
     let setting = |name: &str, usual: u64| number(&format!("{THP}/khugepaged/{name}")).unwrap_or(usual);
@@ -93,7 +95,7 @@ fn khugepaged() -> Khugepaged {
     }
 }
 
-/// Modes of every folio size. Kernels without such a file do not use the size (2 MiB follows the global mode).
+/// The mode of every folio size. A size without a mode file is not used, except 2 MiB, which follows the global mode.
 fn size_modes() -> [SizeMode; PMD_ORDER + 1] {
     let mut sizes = ThpConfig::new(ThpMode::Madvise).sizes;
     for (order, mode) in sizes.iter_mut().enumerate() {
@@ -130,7 +132,7 @@ pub(crate) fn may_lock_memory() -> bool {
     let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let capabilities = capabilities.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0);
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the kernel writes to `limit` only.
+    // SAFETY: the kernel writes only to `limit`.
     let is_known = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) == 0 };
     capabilities & MAY_LOCK != 0 || is_known && limit.rlim_cur == libc::RLIM_INFINITY
 }

@@ -1,10 +1,11 @@
-//! Conformance tests of the kernel rules: page-op scripts ([`hksim_linux_mm::script`]) are executed in a separate
-//! process on the running kernel, and compared with the model after every operation.
+//! Conformance tests of the kernel rules. A separate process executes page-op scripts ([`hksim_linux_mm::script`]) on
+//! the running kernel. After every operation the kernel's state is compared with the model.
 //!
 //! - [`Machine`] executes a script; [`check`] compares; [`predict`] runs only the model.
 //! - [`catalogue`] has one or more scripts for every rule, with expected figures; [`random`] generates scripts and
 //!   shrinks failing ones.
-//! - [`SetModes`] changes the machine's modes, for one process at a time ([`LOCKED`]), and always restores them.
+//! - [`SetModes`] changes the machine's modes (kernel settings, mostly of THP), for one process at a time ([`LOCKED`]),
+//!   and always restores them.
 //!
 //! Scripts are executed by child processes of the same program. Its `main` must call [`child_main`] and [`guard_main`]
 //! if its first argument is [`CHILD_ARGUMENT`] or [`GUARD_ARGUMENT`].

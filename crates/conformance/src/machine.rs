@@ -25,7 +25,7 @@ pub enum MachineError {
     Host(#[from] HostError),
 }
 
-/// Executes scripts in a child process, which is restarted after it was lost.
+/// Executes scripts in a child process, and restarts that process if it died.
 pub struct Machine {
     session: Option<Session>,
     config: KernelConfig,
@@ -36,6 +36,7 @@ pub struct Machine {
 impl Machine {
     /// Starts the child process.
     ///
+    /// # Errors
     /// Scripts cannot be executed on this machine or by this user.
     pub fn open() -> Result<Machine, MachineError> {
         let config = kernel_config()?;
@@ -50,13 +51,14 @@ impl Machine {
 
     /// Reads the machine's modes again, after a change.
     ///
+    /// # Errors
     /// The modes cannot be read.
     pub fn reread_modes(&mut self) -> Result<(), HostError> {
         self.config = kernel_config()?;
         Ok(())
     }
 
-    /// What cannot be observed and is not compared here.
+    /// The facts that cannot be observed here, and so are not compared.
     pub fn unobservable(&self) -> &[Unobservable] {
         &self.unobservable
     }
@@ -68,13 +70,14 @@ impl Machine {
 
     /// The model's configuration to predict a script on this machine in its current state.
     pub(crate) fn config(&self, script: &Script) -> KernelConfig {
-        // Only these scripts depend on the pool, which other processes may use too.
+        // Other processes may use the pool too, so read its state for the scripts that depend on it.
         let hugetlb_pool_pages =
             if maps_hugetlb(script) { Some(free_hugetlb_pages()) } else { self.config.hugetlb_pool_pages };
         KernelConfig { hugetlb_pool_pages, ..self.config.clone() }
     }
 
-    /// Whether the pool differs from what the script needs, after everything of the script was released.
+    /// Whether the number of free pool pages differs from what the script needs. Call this after the script's memory
+    /// has been released.
     pub(crate) fn pool_is_disturbed(&self, script: &Script) -> bool {
         let wanted = script.header.pool.or(self.config.hugetlb_pool_pages);
         maps_hugetlb(script) && wanted != Some(free_hugetlb_pages())
@@ -99,8 +102,8 @@ pub(crate) fn maps_hugetlb(script: &Script) -> bool {
     script.steps.iter().any(|step| matches!(step.op, Op::Map(_, _, flags) if flags.hugetlb))
 }
 
-/// An empty mapping with MADV_HUGEPAGE. khugepaged wakes up at the first one on an idle machine, which must not be a
-/// script's.
+/// An untouched mapping with MADV_HUGEPAGE. On an idle machine the first such mapping wakes up khugepaged; it must not
+/// be a script's mapping.
 struct AdvisedMap(*mut libc::c_void);
 
 const ADVISED_BYTES: usize = 4 << 20;
@@ -116,7 +119,7 @@ impl AdvisedMap {
             }
             map
         };
-        // khugepaged scans as soon as it wakes up.
+        // khugepaged scans as soon as it wakes up. Let that scan finish first.
         std::thread::sleep(std::time::Duration::from_millis(100));
         Some(AdvisedMap(map))
     }
@@ -124,7 +127,7 @@ impl AdvisedMap {
 
 impl Drop for AdvisedMap {
     fn drop(&mut self) {
-        // SAFETY: a mapping of our own that nothing else uses.
+        // SAFETY: our own mapping, which nothing else uses.
         unsafe { libc::munmap(self.0, ADVISED_BYTES) };
     }
 }

@@ -1,8 +1,9 @@
-//! Changes the machine's modes, and restores them on every exit.
+//! Changes the machine's modes, and restores them even if this process is killed.
 //!
-//! A guard process gets every old value before it is changed. It runs in a separate session, so that Ctrl-C does not
-//! reach it. When its input ends, however this process ended, it writes the old values back. There is one guard at a
-//! time: a second run would take the modes of the first for the machine's ([`crate::guard`]).
+//! Before a mode is changed, a guard process gets its old value. The guard runs in a separate session, so Ctrl-C does
+//! not reach it. Its input ends when this process ends, for whatever reason. The guard then writes the old values back.
+//! Only one guard is active at a time: otherwise a second run would record the first run's modes as the machine's own
+//! ([`crate::guard`]).
 
 use std::fmt;
 use std::fs;
@@ -60,8 +61,9 @@ pub struct SetModes {
 
 impl SetModes {
     /// Starts the guard; changes nothing yet. If another process holds the lock on the machine's modes, calls
-    /// `waiting`, and returns once that process has restored them.
+    /// `waiting`, and returns once that process has restored the modes.
     ///
+    /// # Errors
     /// The guard does not start, or has no file to lock (no /sys).
     pub fn new(waiting: impl FnOnce()) -> Result<SetModes, ModeError> {
         let failed = |source| ModeError::Guard { source };
@@ -84,7 +86,8 @@ impl SetModes {
 
     /// Sets all modes that a script's header names.
     ///
-    /// A file cannot be written, usually for lack of rights. Modes set before stay until this is dropped.
+    /// # Errors
+    /// A file cannot be written, usually for lack of rights. Modes that were already set stay until `self` is dropped.
     pub fn apply(&mut self, header: &Header) -> Result<(), ModeError> {
         if header.overcommit == Some(Overcommit::Never) {
             self.raise_commit_limit()?;
@@ -95,7 +98,7 @@ impl SetModes {
             }
         }
         match header.pool {
-            // Pages in use or reserved by any process come on top of the free ones.
+            // Add the pages that processes use or have reserved, so that `pages` are free.
             Some(pages) => self.set(&pool_file(), &(pages + taken_hugetlb_pages()).to_string()),
             None => Ok(()),
         }
@@ -103,7 +106,7 @@ impl SetModes {
 
     /// Raises the commit limit for mode 2 of overcommit, so that no process on the machine reaches it.
     fn raise_commit_limit(&mut self) -> Result<(), ModeError> {
-        // The limit in kilobytes applies if it is not 0; otherwise the ratio in percent of memory does.
+        // If overcommit_kbytes is 0, the kernel uses overcommit_ratio, in percent of memory.
         let kilobytes = "/proc/sys/vm/overcommit_kbytes";
         match current(kilobytes).as_deref() {
             None | Some("0") => self.set("/proc/sys/vm/overcommit_ratio", "1000000"),
@@ -111,7 +114,7 @@ impl SetModes {
         }
     }
 
-    /// Pauses khugepaged, as far as its settings allow.
+    /// Pauses khugepaged by setting its sleep between scans to one hour.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -142,7 +145,7 @@ impl SetModes {
         if self.answer()? == KNOWN { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
     }
 
-    /// A line from the guard; empty if it has ended.
+    /// A line from the guard. Empty if the guard has ended.
     fn answer(&mut self) -> io::Result<String> {
         let mut answer = String::new();
         self.guard_output.read_line(&mut answer)?;
@@ -164,7 +167,8 @@ impl fmt::Debug for SetModes {
     }
 }
 
-/// The behaviour of a kernel without the mode's file: 2 MiB follows the global mode, and other sizes are not used.
+/// The mode that a kernel without the mode's file behaves like: 2 MiB follows the global mode, and other sizes are not
+/// used.
 fn without_file(path: &str) -> &'static str {
     if path == format!("{THP}/hugepages-2048kB/enabled") { "inherit" } else { "never" }
 }
@@ -183,8 +187,8 @@ fn pool_file() -> String {
     format!("{HUGETLB}/nr_hugepages")
 }
 
-/// The pool size as configured. The kernel's file also counts surplus pages that are still in use or reserved after the
-/// pool was shrunk. Writing that number back would keep them for good.
+/// The configured pool size. The kernel's file also counts surplus pages, which are still in use or reserved after the
+/// pool was shrunk. Writing that number back would make them permanent.
 fn pool_pages() -> Option<u64> {
     let surplus = number(&format!("{HUGETLB}/surplus_hugepages")).unwrap_or(0);
     Some(number(&pool_file())?.saturating_sub(surplus))
@@ -200,7 +204,7 @@ fn file_of(line: &str) -> Option<(String, String)> {
         ["defrag", mode] => (format!("{THP}/defrag"), mode.to_string()),
         ["max_ptes_none", count] => (format!("{THP}/khugepaged/max_ptes_none"), count.to_string()),
         ["overcommit", "never"] => (OVERCOMMIT.to_string(), "2".to_string()),
-        // 1 is equivalent to 0 in the model.
+        // The model does not distinguish 0 and 1, so leave 1 unchanged.
         ["overcommit", _] if current(OVERCOMMIT).as_deref() == Some("2") => (OVERCOMMIT.to_string(), "0".to_string()),
         ["max_map_count", count] => ("/proc/sys/vm/max_map_count".to_string(), count.to_string()),
         _ => return None,
@@ -211,7 +215,8 @@ fn file_of(line: &str) -> Option<(String, String)> {
 mod tests {
     use super::*;
 
-    /// The restored value is the configured one. `/proc/sys/vm` shows it if the default huge page size is 2 MiB.
+    /// The value to restore is the configured pool size. If the default huge page size is 2 MiB,
+    /// `/proc/sys/vm/nr_hugepages` shows it too.
     #[test]
     fn the_configured_pool_size_is_read() {
         let huge_page = text("/proc/meminfo").unwrap_or_default();

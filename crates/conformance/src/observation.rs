@@ -10,10 +10,10 @@ use serde::{Serialize, Serializer};
 pub struct CallResult {
     /// The return value of the system call; for a touch, the number of pages that failed.
     pub ret: i64,
-    /// The error number, 0 for none; in JSON its name, or null.
+    /// The error number, or 0 if there was no error. JSON has the error's name or null.
     #[serde(serialize_with = "errno_name")]
     pub errno: i32,
-    /// Added to `ru_minflt`.
+    /// The increase of `ru_minflt`.
     pub faults: u64,
     /// Page-fault exceptions, as perf counts them.
     pub traps: u64,
@@ -38,7 +38,7 @@ pub struct ArenaState {
     pub vmas: u64,
     /// `VmPTE`, minus its value before the script.
     pub page_table_kb: u64,
-    /// `thp_split_pmd` since the start. The counter is machine-wide, so other processes can add to it.
+    /// `thp_split_pmd` since the start of the script. The counter is machine-wide, so other processes can add to it.
     pub pmd_splits: u64,
 }
 

@@ -16,17 +16,17 @@ use crate::suite::{Runner, ScriptOutcome};
 /// Configuration of a run of random scripts.
 #[derive(Clone, Debug)]
 pub struct RandomConfig {
-    /// The first seed. Each script has the next one.
+    /// The seed of the first script. Each further script uses the next seed.
     pub seed: u64,
     /// Number of scripts.
     pub scripts: u64,
     /// Maximum number of operations per script.
     pub ops_max: u64,
-    /// Sets of modes used in turn; if empty, the current modes.
+    /// Sets of modes to use in turn. If empty, the current modes are used.
     pub modes: Vec<Header>,
 }
 
-/// Consecutive scripts under one set of modes, because changing modes takes longer than a script.
+/// The number of consecutive scripts under one set of modes. Changing modes takes longer than a script.
 const SCRIPTS_PER_MODES: u64 = 25;
 
 /// Maximum number of failures before a run stops.
@@ -35,7 +35,7 @@ const FAILURES_MAX: usize = 5;
 /// A script on which model and kernel differ.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Failure {
-    /// Its seed.
+    /// The script's seed.
     pub seed: u64,
     /// The difference in the shrunk script.
     pub difference: String,
@@ -45,10 +45,10 @@ pub struct Failure {
     pub original: String,
 }
 
-/// A script that differed once, but not when tried again.
+/// A script for which kernel and model differed once, but not when tried again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NotReproduced {
-    /// Its seed.
+    /// The script's seed.
     pub seed: u64,
     /// What differed.
     pub difference: String,
@@ -63,7 +63,7 @@ pub struct Outcome {
     pub scripts: u64,
     /// Operations of those scripts.
     pub operations: u64,
-    /// Scripts that could not be executed, or were disturbed.
+    /// Scripts that could not be executed or were disturbed.
     pub skipped: u64,
     /// Number of skipped scripts by reason.
     pub skipped_by_reason: BTreeMap<String, u64>,
@@ -73,8 +73,8 @@ pub struct Outcome {
     pub failures: Vec<Failure>,
 }
 
-/// Sets of modes that determine what a fault installs: each global mode, sizes below 2 MiB, each override, no huge zero
-/// page, a hugetlb pool, and no overcommit.
+/// Sets of modes that determine what a fault installs. They cover each global mode, sizes below 2 MiB, sizes that
+/// override the global mode, a disabled huge zero page, a hugetlb pool, and overcommit mode 2.
 pub fn all_modes() -> Vec<Header> {
     const SETS: [&str; 15] = [
         "thp madvise",
@@ -95,7 +95,7 @@ pub fn all_modes() -> Vec<Header> {
     ];
     let parsed = SETS.iter().filter_map(|lines| lines.parse::<Script>().ok());
     let named = parsed.map(|script| script.header.with_all_modes());
-    // Settings without an effect in the model take different values in turn.
+    // Settings without an effect in the model vary from set to set.
     let harmless = MAX_PTES_NONE.iter().cycle().zip(DEFRAG.iter().cycle());
     let with_harmless = |(header, (&max_ptes_none, &defrag)): (Header, _)| Header {
         max_ptes_none: Some(max_ptes_none),
@@ -112,8 +112,10 @@ const DEFRAG: [Defrag; 5] = [Defrag::Madvise, Defrag::Always, Defrag::DeferMadvi
 /// Maximum pool size for a script with hugetlb whose modes have no pool.
 const POOL_MAX: u64 = 7;
 
-/// Runs scripts until all are done, `each` returns `Break`, or five failed. `each` is called with the result so far.
+/// Runs scripts until all are done, `each` returns `Break`, or five have failed. After each script, `each` is called
+/// with the result so far.
 ///
+/// # Errors
 /// The executing process died, hung or failed.
 pub fn run(
     runner: &mut Runner,
@@ -173,7 +175,7 @@ fn failure(runner: &mut Runner, seed: u64, script: &Script) -> Result<Failure, E
     })?;
     Ok(Failure {
         seed,
-        difference: difference.unwrap_or_else(|| "it differed once, but not again".into()),
+        difference: difference.unwrap_or_else(|| "the script differed once, but not when tried again".into()),
         script: small.to_string(),
         original: script.to_string(),
     })

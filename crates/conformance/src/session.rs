@@ -12,7 +12,7 @@ use crate::child::CHILD_ARGUMENT;
 use crate::observation::Observation;
 use crate::unobservable::Unobservable;
 
-/// Timeout of an operation.
+/// Maximum duration of an operation.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A script that could not be executed to its end.
@@ -53,9 +53,9 @@ pub enum ExecuteError {
 #[derive(Debug)]
 pub(crate) struct Measured {
     pub(crate) observations: Vec<Observation>,
-    /// Pages that khugepaged collapsed meanwhile, machine-wide.
+    /// Pages that khugepaged collapsed during the script, machine-wide.
     pub(crate) collapsed: u64,
-    /// Signs of memory shortage meanwhile, machine-wide; 0 if there were none.
+    /// Signs of memory shortage during the script, machine-wide; 0 if there were none.
     pub(crate) shortage: u64,
 }
 
@@ -67,7 +67,7 @@ pub(crate) enum Start {
     Unsupported(String),
 }
 
-/// One process.
+/// A running process that executes scripts.
 pub(crate) struct Session {
     child: Child,
     stdin: ChildStdin,
@@ -98,7 +98,7 @@ impl Session {
 
     /// Executes a script on a new arena. After an error the session is unusable.
     pub(crate) fn execute(&mut self, script: &Script) -> Result<Measured, ExecuteError> {
-        // If this fails the process has died, and its status is reported below.
+        // If this fails, the process has died. Its status is reported below.
         let sent = writeln!(self.stdin, "{script}end").and_then(|()| self.stdin.flush());
         let mut observations = Vec::with_capacity(script.steps.len());
         loop {
@@ -142,7 +142,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

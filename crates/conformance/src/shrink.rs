@@ -2,8 +2,8 @@
 
 use hksim_linux_mm::script::{Op, Script, Step};
 
-/// Returns the smallest script found that still fails. Operations are removed in ever smaller groups, then numbers are
-/// made small and round, until nothing more can be simplified. `fails` decides whether a script still fails.
+/// Returns the smallest script found that still fails. Operations are removed in ever smaller groups, then the
+/// remaining operations are simplified, until neither changes anything. `fails` decides whether a script still fails.
 ///
 /// # Errors
 /// The errors of `fails`.
@@ -22,7 +22,7 @@ pub fn shrunk<E>(script: &Script, mut fails: impl FnMut(&Script) -> Result<bool,
 fn without_steps<E>(best: &mut Script, fails: &mut impl FnMut(&Script) -> Result<bool, E>) -> Result<(), E> {
     let mut group = best.steps.len().div_ceil(2).max(1);
     loop {
-        // From the end, because later operations affect fewer others.
+        // Start at the end, because later operations affect fewer others.
         let mut end = best.steps.len();
         while end > 0 {
             let start = end.saturating_sub(group);
@@ -54,7 +54,7 @@ fn simpler_steps<E>(best: &mut Script, fails: &mut impl FnMut(&Script) -> Result
     Ok(())
 }
 
-/// Simpler variants of an operation: by the first thread, or with a shorter length.
+/// Simpler variants of a step: performed by the first thread, or with a shorter length.
 fn simpler_than(step: Step) -> Vec<Step> {
     let lengths =
         |length: u64| [1, 16, 512, length / 2].into_iter().filter(move |&shorter| 0 < shorter && shorter < length);

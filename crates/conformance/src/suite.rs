@@ -11,10 +11,10 @@ use crate::modes::{ModeError, SetModes};
 use crate::session::ExecuteError;
 use crate::unobservable::Unobservable;
 
-/// How often a differing script is tried: another process may change the machine's modes.
+/// Maximum number of attempts for a differing script, because another process may change the machine's modes.
 const TRIES: usize = 3;
 
-/// Checks scripts, each under the modes it names.
+/// Checks scripts, each under the modes that its header names.
 pub struct Runner {
     machine: Machine,
     modes: Option<SetModes>,
@@ -22,34 +22,35 @@ pub struct Runner {
 
 /// The outcome of a script.
 pub enum ScriptOutcome {
-    /// It was executed and compared.
+    /// The script was executed and compared.
     Checked(Checked),
-    /// Model and kernel differed once (with this difference), but not when tried again: something else interfered.
+    /// Model and kernel differed once, but not when tried again: something else interfered. The text is the difference.
     NotReproduced(String),
-    /// It could not be executed here, for this reason.
+    /// The script could not be executed here. The text is the reason.
     Skipped(String),
 }
 
 impl Runner {
-    /// A runner that may change the machine's modes if it is given `modes`. It then also pauses khugepaged.
+    /// A runner for this machine. With `modes` it sets the modes that a script needs, and it pauses khugepaged.
     ///
+    /// # Errors
     /// Scripts cannot be executed on this machine or by this user.
     pub fn new(mut modes: Option<SetModes>) -> Result<Runner, MachineError> {
         let mut machine = Machine::open()?;
         if let Some(modes) = &mut modes {
-            // If it cannot be paused, its effects are detected.
+            // If khugepaged cannot be paused, its effects are detected.
             let _ = modes.pause_khugepaged();
             machine.reread_modes()?;
         }
         Ok(Runner { machine, modes })
     }
 
-    /// What cannot be observed and is not compared here.
+    /// The facts that cannot be observed here, and so are not compared.
     pub fn unobservable(&self) -> &[Unobservable] {
         self.machine.unobservable()
     }
 
-    /// Executes a script and compares.
+    /// Executes a script and compares the kernel with the model.
     ///
     /// # Errors
     /// The executing process died, hung or failed.
@@ -83,7 +84,7 @@ impl Runner {
         })
     }
 
-    /// Whether another process changed the machine's modes since they were read. They are read again then.
+    /// Reads the machine's modes again. Returns whether another process has changed them.
     fn modes_changed(&mut self) -> bool {
         let before = self.machine.host().clone();
         self.machine.reread_modes().is_ok() && *self.machine.host() != before
@@ -124,11 +125,11 @@ fn differing(script: &Script, machine: &Machine) -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RuleVerdict {
-    /// The kernel matches the model, and the figures are those expected by the rule.
+    /// The kernel matches the model, and the figures are those that the rule expects.
     Pass,
     /// The kernel or the figures differ.
     Fail,
-    /// It could not be executed here.
+    /// The script could not be executed here.
     Skipped,
 }
 
@@ -167,7 +168,7 @@ pub fn rules(runner: &mut Runner, mut each: impl FnMut(&RuleRow)) -> Result<Vec<
     Ok(rows)
 }
 
-/// Every rule as skipped, for one reason.
+/// A skipped row for every script, with the same reason. Rules without a script keep their own reason.
 pub fn skipped_rules(reason: &str) -> Vec<RuleRow> {
     let cases = CASES.iter().map(|case| (case.rule, case.title, reason));
     let row = |(rule, title, reason): (_, _, &str)| {
@@ -197,7 +198,7 @@ fn rule(runner: &mut Runner, case: &Case) -> Result<RuleRow, ExecuteError> {
 }
 
 /// How the kernel differs from the rule's figures or from the model, if it does. The figures are compared only on the
-/// version they were measured on; on others only the model is.
+/// kernel version they were measured on; other versions are compared only with the model.
 fn failure_of(case: &Case, checked: &Checked, runner: &Runner) -> Option<String> {
     let last = checked.measured.last()?;
     let sees = |figure| figure != Figure::Traps || !runner.unobservable().contains(&Unobservable::KernelTraps);

@@ -1,4 +1,4 @@
-//! Facts that this kernel or this user's rights do not show, and comparisons without them.
+//! Facts that this kernel or this user's rights do not show. They are left out of comparisons.
 
 use hksim_linux_mm::PageState;
 use hksim_linux_mm::script::{Op, Step, Touch};
@@ -10,7 +10,7 @@ use crate::observation::{Observation, PageRun};
 pub enum Unobservable {
     /// Which pages belong to larger folios or to the hugetlb pool: frame numbers need root.
     Folios,
-    /// Which pages are mapped by PMD entries: page-table scans need Linux 6.7. Their sum is still compared.
+    /// Which pages are mapped by PMD entries: page-table scans need Linux 6.7. The total is still compared.
     Entries,
     /// Page-fault exceptions inside system calls: they need root, or `kernel.perf_event_paranoid` below 2.
     KernelTraps,
@@ -28,7 +28,7 @@ impl Unobservable {
         }
     }
 
-    /// The word in the output of a child.
+    /// The name of this fact in the output of a child process.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Folios => "folios",
@@ -51,7 +51,7 @@ impl Unobservable {
         }
     }
 
-    /// Removes from an observation what cannot be observed.
+    /// Removes this fact from an observation.
     pub(crate) fn hide(self, step: &Step, observation: &mut Observation) {
         if self == Self::KernelTraps && matches!(step.op, Op::Touch(Touch::SystemCall, ..)) {
             observation.did.traps = 0;

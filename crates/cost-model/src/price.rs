@@ -9,18 +9,18 @@ use serde::Serialize;
 use crate::profile::{Cost, CostError, FOOTPRINTS, Footprint, Operation, Profile};
 
 /// Allowance for effects that are not counted: the state of the caches and the placement of pages. The dispersion of
-/// rounds has the same causes, so a price has the wider of the two ranges. Calibration loops have the caches to
-/// themselves: real costs are seldom much lower, and more often higher.
+/// rounds has the same causes, so a price takes the wider of the two ranges: allowance or dispersion. Calibration loops
+/// have the caches to themselves, so real costs are seldom much lower, but more often higher.
 const UNCOUNTED_BELOW: f64 = 0.14;
 const UNCOUNTED_ABOVE: f64 = 0.27;
 
-/// Memory that is touched after much other work is as cold as a footprint of this size.
+/// Memory that is touched after much other work is as cold in the caches as a footprint of this size.
 const APART_BYTES: u64 = 32 << 20;
 
 /// Pages in a huge page.
 const PAGES_PER_HUGE: u64 = HUGE_BYTES / PAGE_BYTES;
 
-/// The locality of first touches: shares from 0 to 1, with a sum of at most 1.
+/// The locality of first touches: shares of all touches from 0 to 1, with a sum of at most 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Locality {
     /// Share of touches while one object is written from its first byte to its last.
@@ -32,8 +32,8 @@ pub struct Locality {
 }
 
 impl Locality {
-    /// The footprints around an amount of memory, as [`around`]. For touches after much other work, a small amount
-    /// counts as 32 MiB.
+    /// The measured footprints around an amount of memory, with shares as from [`around`]. For touches after much other
+    /// work, an amount below 32 MiB counts as 32 MiB.
     fn around(self, bytes: u64) -> impl Iterator<Item = (&'static Footprint, f64)> {
         let part =
             |bytes: u64, part: f64| around(bytes).into_iter().map(move |(footprint, share)| (footprint, share * part));
@@ -48,7 +48,7 @@ pub enum FirstTouch {
     Pages(Locality),
     /// Single pages, by a populating call.
     Populated,
-    /// Folios of this many bytes, between a page and a huge page.
+    /// Folios of this many bytes: larger than a page, smaller than a huge page.
     Folios(u64, Locality),
     /// Huge pages.
     Huge(Locality),
@@ -56,17 +56,17 @@ pub enum FirstTouch {
     Pool(Locality),
 }
 
-/// The amount of hugetlb memory that is measured at once.
+/// The amount of hugetlb memory in one measurement.
 pub(crate) const POOL_BYTES: u64 = 8 << 20;
 
-/// The count of each operation. A count is a fraction if the operation is between two measured ones, and negative if a
-/// difference counts.
+/// The count of each operation. A count is a fraction if the cost is interpolated between two measured operations, and
+/// negative if the cost of an operation is subtracted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Work {
     counts: BTreeMap<Operation, f64>,
-    /// Number of folios between a page and a huge page, by size in bytes.
+    /// Number of folios larger than a page and smaller than a huge page, by size in bytes.
     folios: BTreeMap<u64, f64>,
-    /// Bytes in these folios, by the footprint that passes through the caches.
+    /// Bytes in these folios, by the size of the footprint that passes through the caches.
     folio_bytes: BTreeMap<u64, f64>,
 }
 
@@ -122,8 +122,8 @@ impl Work {
         }
     }
 
-    /// Counts first touches with this much memory passing through the caches: the peak, or the amount that was
-    /// returned.
+    /// Counts first touches. `footprint_bytes` is the memory that passes through the caches: the peak, or the amount
+    /// that was returned.
     pub fn add_first_touches(&mut self, touch: FirstTouch, number: u64, footprint_bytes: u64) {
         if number == 0 {
             return;
@@ -157,7 +157,8 @@ impl Work {
         }
     }
 
-    /// Counts the extra cost of zeroing these pages for a footprint of this size, compared with a small one.
+    /// Counts the extra cost of zeroing pages with these footprints, compared with the smallest one. `footprints` has
+    /// the share of each.
     fn add_distance(&mut self, pages: f64, footprints: impl IntoIterator<Item = (&'static Footprint, f64)>) {
         self.add_part(Operation::WriteFault, -pages);
         for (footprint, share) in footprints {
@@ -165,7 +166,7 @@ impl Work {
         }
     }
 
-    /// Counts installs of huge pages with this much memory passing through the caches.
+    /// Counts installs of huge pages while `footprint_bytes` of memory pass through the caches.
     fn add_huge(&mut self, number: f64, locality: Locality, footprint_bytes: u64) {
         self.add_part(Operation::HugeFaultFar, number * locality.far);
         for (footprint, share) in locality.around(footprint_bytes) {
@@ -173,21 +174,22 @@ impl Work {
         }
     }
 
-    /// Counts writes to single pages that were returned to the kernel together with this much memory.
+    /// Counts writes to single pages that were returned to the kernel before. `returned_bytes` is all memory that was
+    /// returned with them.
     pub fn add_refaults(&mut self, number: u64, locality: Locality, returned_bytes: u64) {
         let number = number as f64;
         self.add_with_locality(Operation::Refault, number, locality);
         self.add_distance(number * (1.0 - locality.apart), around(returned_bytes));
     }
 
-    /// Counts faults of single pages. Those that are neither filling nor apart count as `operation`.
+    /// Counts faults of single pages. Touches that are neither filling nor apart count as `operation`.
     fn add_with_locality(&mut self, operation: Operation, number: f64, Locality { filling, apart, .. }: Locality) {
         self.add_part(Operation::MemsetUntouched, number * filling);
         self.add_part(Operation::WriteFaultApart, number * apart);
         self.add_part(operation, number * (1.0 - filling - apart));
     }
 
-    /// Counts PMD ranges (2 MiB) that `MADV_COLLAPSE` collapsed, with this many present pages.
+    /// Counts PMD ranges (2 MiB) that `MADV_COLLAPSE` collapsed, which contained this many present pages in total.
     pub fn add_collapses(&mut self, blocks: u64, present_pages: u64) {
         let full = (present_pages as f64 / PAGES_PER_HUGE as f64).min(blocks as f64);
         self.add_part(Operation::CollapseFull, full);
@@ -238,8 +240,8 @@ fn cost_of(profile: &Profile, operation: Operation) -> Result<Cost, CostError> {
     profile.costs.get(&operation).copied().ok_or_else(|| CostError::Lacks { operation: operation.word() })
 }
 
-/// The extra cost of zeroing a byte for a footprint, compared with a small one. It is taken from huge pages, which are
-/// zeroed like folios, or from single pages if there are no huge ones.
+/// The extra cost of zeroing a byte with a footprint of this size, compared with the smallest footprint. It is derived
+/// from huge pages, which are zeroed like folios, or from single pages if the profile has no costs of huge pages.
 fn distance_cost(profile: &Profile, footprint_bytes: u64) -> Result<Cost, CostError> {
     let [least, ..] = &FOOTPRINTS;
     let footprint = FOOTPRINTS.iter().find(|footprint| footprint.bytes == footprint_bytes).unwrap_or(least);
@@ -307,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_price_is_the_sum_of_counts_by_costs() {
+    fn a_price_is_the_sum_of_counts_times_costs() {
         let profile = profile(&[
             (Operation::WriteFault, 1000.0),
             (Operation::MadviseCall, 300.0),

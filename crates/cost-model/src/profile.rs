@@ -21,31 +21,31 @@ const SHARE_MIN: f64 = 0.01;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
-    /// First write to a 4 KiB page, of 4 MiB.
+    /// First write to a 4 KiB page, with a footprint of 4 MiB.
     WriteFault,
-    /// The same, of 8 MiB.
+    /// First write to a 4 KiB page, with a footprint of 8 MiB.
     #[serde(rename = "write_fault_8m")]
     WriteFault8m,
-    /// The same, of 16 MiB.
+    /// First write to a 4 KiB page, with a footprint of 16 MiB.
     #[serde(rename = "write_fault_16m")]
     WriteFault16m,
-    /// The same, of 32 MiB.
+    /// First write to a 4 KiB page, with a footprint of 32 MiB.
     #[serde(rename = "write_fault_32m")]
     WriteFault32m,
-    /// The same, of 128 MiB.
+    /// First write to a 4 KiB page, with a footprint of 128 MiB.
     #[serde(rename = "write_fault_128m")]
     WriteFault128m,
     /// First write to a 4 KiB page after much other work, with the kernel's fault path out of the cache.
     WriteFaultApart,
     /// Extra cost of the first write in 2 MiB, which allocates a page table.
     PageTable,
-    /// Write to a page that was purged.
+    /// Write to a page that was dropped by `MADV_DONTNEED`.
     Refault,
-    /// First read: the zero page.
+    /// First read of a page, which maps the zero page.
     ZeroReadFault,
     /// Write to a zero page.
     WriteAfterZero,
-    /// Write to a page shared after fork: a copy.
+    /// Write to a page shared after fork, which copies it.
     CopyAfterFork,
     /// `MAP_POPULATE`, per page.
     MapPopulate,
@@ -55,32 +55,32 @@ pub enum Operation {
     MemsetUntouched,
     /// `memset` of resident memory, per page: user time.
     MemsetResident,
-    /// First write to a huge page, of 4 MiB.
+    /// First write to a huge page, with a footprint of 4 MiB.
     HugeFault,
-    /// The same, of 8 MiB.
+    /// First write to a huge page, with a footprint of 8 MiB.
     #[serde(rename = "huge_fault_8m")]
     HugeFault8m,
-    /// The same, of 16 MiB.
+    /// First write to a huge page, with a footprint of 16 MiB.
     #[serde(rename = "huge_fault_16m")]
     HugeFault16m,
-    /// The same, of 32 MiB.
+    /// First write to a huge page, with a footprint of 32 MiB.
     #[serde(rename = "huge_fault_32m")]
     HugeFault32m,
-    /// The same, of 128 MiB.
+    /// First write to a huge page, with a footprint of 128 MiB.
     #[serde(rename = "huge_fault_128m")]
     HugeFault128m,
-    /// First write to a huge page after very much other work, with all data of the fault path out of the caches.
+    /// First write to a huge page after so much other work that all data of the fault path has left the caches.
     HugeFaultFar,
-    /// First write to 16 KiB, with this the largest size that is on.
+    /// First write to a 16 KiB folio, while that is the largest enabled size.
     #[serde(rename = "mthp_fault_16k")]
     MthpFault16k,
-    /// The same of 64 KiB.
+    /// First write to a 64 KiB folio, while that is the largest enabled size.
     #[serde(rename = "mthp_fault_64k")]
     MthpFault64k,
-    /// The same of 256 KiB.
+    /// First write to a 256 KiB folio, while that is the largest enabled size.
     #[serde(rename = "mthp_fault_256k")]
     MthpFault256k,
-    /// The same of 1 MiB.
+    /// First write to a 1 MiB folio, while that is the largest enabled size.
     #[serde(rename = "mthp_fault_1m")]
     MthpFault1m,
     /// First write to a page of the hugetlb pool.
@@ -107,9 +107,9 @@ pub enum Operation {
     MunmapHuge,
     /// `MADV_DONTNEED` of one page of a huge page, which splits it.
     SplitHuge,
-    /// `MADV_COLLAPSE` of 2 MiB with one page.
+    /// `MADV_COLLAPSE` of 2 MiB with one present page.
     CollapseSparse,
-    /// The same with 512.
+    /// `MADV_COLLAPSE` of 2 MiB with all 512 pages present.
     CollapseFull,
     /// `mremap` of 2 MiB in single pages.
     MoveTable,
@@ -119,7 +119,7 @@ pub enum Operation {
     MmapCall,
     /// `munmap` of 2 MiB of untouched memory.
     MunmapCall,
-    /// `madvise` without effect.
+    /// `madvise` that has no effect.
     MadviseCall,
     /// `fork` of a process with almost no memory.
     ForkCall,
@@ -131,19 +131,19 @@ pub enum Operation {
     ReuseAfterFork,
 }
 
-/// First touches of an amount of memory.
+/// An amount of memory, and the operations that time first touches of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Footprint {
     /// The amount.
     pub bytes: u64,
-    /// In single pages.
+    /// First touches in single pages.
     pub write_fault: Operation,
-    /// In huge pages.
+    /// First touches in huge pages.
     pub huge_fault: Operation,
 }
 
-/// The measured amounts, ascending. The first fits the caches, and the last does not. The transition spans about one
-/// doubling.
+/// The measured footprints, in ascending order. The first fits into the caches, and the last does not. The transition
+/// spans about one doubling.
 pub const FOOTPRINTS: [Footprint; 5] = [
     Footprint { bytes: 4 << 20, write_fault: Operation::WriteFault, huge_fault: Operation::HugeFault },
     Footprint { bytes: 8 << 20, write_fault: Operation::WriteFault8m, huge_fault: Operation::HugeFault8m },
@@ -153,7 +153,7 @@ pub const FOOTPRINTS: [Footprint; 5] = [
 ];
 
 impl Operation {
-    /// Its name, as in a profile.
+    /// The operation's name, as in a profile.
     pub fn word(self) -> String {
         toml::Value::try_from(self).ok().and_then(|value| value.as_str().map(str::to_string)).unwrap_or_default()
     }
@@ -169,10 +169,10 @@ pub struct Cost {
     pub median_ns: f64,
     /// The upper quartile.
     pub high_ns: f64,
-    /// The part of the measured processor time that these figures contain: the kernel's share, or all of it if sampling
-    /// was not permitted or the operation runs in user mode only (`memset_resident`).
+    /// The part of the measured processor time that these figures contain: the kernel's share. It is 1 if sampling was
+    /// not permitted or the operation runs in user mode only (`memset_resident`).
     pub kernel_share: f64,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: u32,
 }
 
@@ -251,7 +251,7 @@ pub enum CostError {
         /// What is wrong.
         why: String,
     },
-    /// A cost is needed that the profile lacks.
+    /// The profile lacks a cost that is needed.
     #[error("the profile has no cost of {operation}; calibrate on a machine that supports it")]
     Lacks {
         /// The operation's name.

@@ -1,4 +1,5 @@
-//! Unpacks an object once and keeps it. The program that loads it replaces hksim, so no process is left to remove it.
+//! Unpacks an object once and keeps the file. The program that loads the object replaces hksim, so no process remains
+//! to remove the file.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::Read;
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::place::{allows_execution, can_be_named, user_cache, write_in};
 
-/// No directory allows the object to be unpacked and loaded from it.
+/// There is no directory to which the object can be unpacked and from which it can be loaded.
 #[derive(Debug)]
 pub struct NoUsableDirectory {
     /// The directories tried.
@@ -54,7 +55,7 @@ fn cached_in(place: &Path, user: u32, name: &str, object: &[u8]) -> Option<PathB
     if holds(&path, user, object) {
         return (can_be_named(&path) && allows_execution(&File::open(&path).ok()?)).then_some(path);
     }
-    // Written to a temporary file and renamed, so that no process can load an incomplete object.
+    // Write to a temporary file and rename it, so that no process can load an incomplete object.
     let new = write_in(&folder, &format!("{name}.{}", std::process::id()), object)?;
     match fs::rename(&new, &path) {
         Ok(()) => Some(path),
@@ -65,7 +66,7 @@ fn cached_in(place: &Path, user: u32, name: &str, object: &[u8]) -> Option<PathB
     }
 }
 
-/// Whether only this user could have written there: in /tmp another user may have been first.
+/// Whether only this user can write to `path`. In /tmp, another user may have created it first.
 fn belongs_to(path: &Path, user: u32) -> bool {
     fs::symlink_metadata(path)
         .is_ok_and(|found| found.uid() == user && !found.is_symlink() && found.mode() & 0o022 == 0)
@@ -77,7 +78,7 @@ fn holds(path: &Path, user: u32, object: &[u8]) -> bool {
     belongs_to(path, user) && { read }().is_ok() && found == object
 }
 
-/// FNV-1a: distinguishes versions. The bytes themselves are compared before a file is used.
+/// FNV-1a hash, which distinguishes versions. The bytes themselves are compared before a file is used.
 fn fingerprint(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xCBF2_9CE4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3))
 }
@@ -94,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_written_once_and_again_where_it_was_changed() {
+    fn a_file_is_written_once_and_rewritten_after_a_change() {
         let folder = tempfile::tempdir().expect("a folder");
         let place = folder.path().join("cache/hksim");
         let first = cached_in(&place, user(), "object", b"bytes").expect("a place");
@@ -104,15 +105,15 @@ mod tests {
         fs::write(&first, b"bytes!").expect("written");
         assert_eq!(cached_in(&place, user(), "object", b"bytes"), Some(first.clone()));
         assert_eq!(fs::read(&first).expect("read"), b"bytes");
-        assert_ne!(cached_in(&place, user(), "object", b"others"), Some(first), "another object has another folder");
+        assert_ne!(cached_in(&place, user(), "object", b"others"), Some(first), "each object has its own folder");
     }
 
     #[test]
     fn folders_that_others_could_write_to_are_not_used() {
         let folder = tempfile::tempdir().expect("a folder");
         let open = folder.path().join("open");
-        fs::create_dir(&open).expect("made");
-        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).expect("set");
+        fs::create_dir(&open).expect("a folder");
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).expect("our own folder");
         assert_eq!(cached_in(&open, user(), "object", b"bytes"), None);
         let link = folder.path().join("link");
         symlink(folder.path(), &link).expect("linked");

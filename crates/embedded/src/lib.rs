@@ -24,7 +24,7 @@ pub static ALLOCATOR: &[u8] = include_bytes!(env!("HKSIM_ALLOCATOR_OBJECT"));
 /// The environment variable that names objects to preload.
 pub const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
 
-/// The value of [`PRELOAD_VARIABLE`] that loads an object before those that the caller preloads already.
+/// The value of [`PRELOAD_VARIABLE`] that loads `object` before the objects that the caller already preloads.
 pub fn preload_with(object: &Path) -> OsString {
     let mut value = object.as_os_str().to_owned();
     if let Some(others) = env::var_os(PRELOAD_VARIABLE).filter(|others| !others.is_empty()) {

@@ -1,4 +1,5 @@
-//! Directories that an object can be unpacked to: every user can read the file, and the kernel can map it executable.
+//! Directories to which an object can be unpacked, so that every user can read the file and the kernel can map it
+//! executable.
 
 use std::env;
 use std::fs::{File, Permissions};
@@ -22,8 +23,8 @@ pub fn temporary_directories() -> Vec<PathBuf> {
     places
 }
 
-/// Writes an object to a new file in a directory, readable for every user, since the program may change its user.
-/// `None` if the file cannot be written, named in `LD_PRELOAD`, or mapped executable.
+/// Writes an object to a new file in a directory. Every user can read the file, since the program may change its user.
+/// `None` if the file cannot be written, or if it could not be named in `LD_PRELOAD` or mapped executable.
 pub fn write_in(folder: &Path, name: &str, object: &[u8]) -> Option<PathBuf> {
     let path = folder.canonicalize().ok()?.join(name);
     if !can_be_named(&path) {
@@ -36,7 +37,7 @@ pub fn write_in(folder: &Path, name: &str, object: &[u8]) -> Option<PathBuf> {
     allows_execution(&File::open(&path).ok()?).then_some(path)
 }
 
-/// Whether LD_PRELOAD can name a file: spaces and colons separate its words.
+/// Whether LD_PRELOAD can name a file. Spaces and colons separate the names there.
 pub(crate) fn can_be_named(path: &Path) -> bool {
     path.to_str().is_some_and(|path| !path.contains([' ', ':']))
 }

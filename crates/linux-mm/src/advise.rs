@@ -1,4 +1,4 @@
-//! madvise: applied mapping by mapping (R24).
+//! madvise, which applies its advice mapping by mapping (R24).
 
 use std::ops::Range;
 
@@ -34,10 +34,11 @@ pub enum Advice {
 }
 
 impl Kernel {
-    /// madvise. Holes in the range give ENOMEM after everything else is done. A populate stops at the hole (R24).
+    /// madvise. A hole in the range gives ENOMEM, but only after the advice has been applied to every mapping in the
+    /// range. From Linux 6.12 on, a populate stops at the hole (R24).
     ///
-    /// Other errors: EINVAL for a reversed range, or for advice that a hugetlb mapping (R13) or a locked one (R29) does
-    /// not support. EAGAIN where a split would exceed `max_map_count` (R14).
+    /// Other errors: EINVAL for a reversed range, or for advice that a hugetlb mapping (R13) or a locked mapping (R29)
+    /// does not support. EAGAIN (ENOMEM before Linux 6.1) if a split would exceed `max_map_count` (R14).
     pub fn advise(&mut self, range: Range<u64>, advice: Advice) -> Outcome {
         if range.start > range.end {
             return Outcome::of(Err(Errno::Invalid));

@@ -7,7 +7,7 @@ use super::entry::{PmdEntry, PteKind};
 use super::rules::{MadvFreeSharedTest, MadvFreeSplit};
 use super::span::{clip, index_of, is_whole_pmd, pmds_touching};
 
-/// Which advice.
+/// The advice that ages pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Aging {
     /// Pages become clean and may be dropped under memory pressure.
@@ -31,7 +31,7 @@ impl Kernel {
         if let Some(PmdEntry::Huge(huge)) = self.tables.entry_mut(pmd) {
             let mut memory = self.memory.get();
             let mut folio = huge.folio.map(|folio| memory.folios.get_mut(folio));
-            // Pages that other processes map too are skipped.
+            // A huge page that other processes map too is skipped.
             if folio.as_ref().is_some_and(|folio| folio.is_shared()) {
                 return;
             }
@@ -39,13 +39,13 @@ impl Kernel {
                 if aging == Aging::Free {
                     (huge.dirty, huge.page_dirty) = (false, false);
                     huge.lazy = true;
-                    // A process that has exited may have left it dirty.
+                    // A process that has exited may have left the folio dirty.
                     folio.iter_mut().for_each(|folio| folio.dirty = false);
                 }
                 return;
             }
             drop(memory);
-            // Page and entry are split together here, which keeps the entry's dirty bit.
+            // The kernel splits the page together with its entry here, so every PTE gets the entry's dirty bit.
             let is_dirty = huge.dirty;
             self.split_entry(pmd);
             if let Some(table) = self.tables.table_mut(pmd).filter(|_| is_dirty) {
@@ -58,8 +58,9 @@ impl Kernel {
         }
     }
 
-    /// Ages what is mapped at `page`. A folio is aged only if it fits whole into the next `room` pages; otherwise it is
-    /// split first. Returns the number of pages done.
+    /// Ages the page or folio mapped at `page`. A folio is aged as a whole only if the next `room` pages contain all of
+    /// it. Otherwise the folio is split and 0 is returned, so that the caller ages its pages one by one. Returns the
+    /// number of pages done.
     fn age_at(&mut self, pmd: u64, page: u64, room: u64, aging: Aging) -> u64 {
         let start = index_of(page);
         let Some(table) = self.tables.table_mut(pmd) else { return room };

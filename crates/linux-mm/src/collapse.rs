@@ -1,4 +1,4 @@
-//! MADV_COLLAPSE: replaces PTE tables by huge pages immediately (R12').
+//! MADV_COLLAPSE, which immediately replaces PTE tables by huge pages (R12').
 
 use std::ops::Range;
 
@@ -12,12 +12,12 @@ use super::span::{PMD_PAGES, pages_of};
 use super::vma::{Protection, Vma};
 
 impl Kernel {
-    /// Collapses the whole PMD ranges of `part`, which is inside one mapping. It ignores modes and the mapping's
-    /// protection, but not NOHUGEPAGE or a process-wide THP disable, and charges no fault. A range without a page table
-    /// stops it.
+    /// Collapses the whole PMD ranges of `part`, which is inside one mapping. It ignores the THP modes and (from Linux
+    /// 6.18 on) the mapping's protection, but not NOHUGEPAGE or a process-wide THP disable. It charges no fault. It
+    /// stops at a PMD range without a PTE table.
     ///
-    /// EINVAL if any range is not huge afterwards, if the mapping covers no whole range or was never written, or if
-    /// both ends of the part are inside one range.
+    /// EINVAL if any PMD range of `part` is not huge afterwards, if the mapping was never written or covers no whole
+    /// PMD range, or if `part` starts and ends inside the same PMD range.
     pub(super) fn collapse(
         &mut self,
         vma: &Vma,
@@ -41,8 +41,7 @@ impl Kernel {
                     }
                     append(installs, self.collapse_pmd(pmd));
                 }
-                // Without a page table there is nothing to collapse. Without a PMD table the range is skipped;
-                // otherwise the call ends.
+                // There is nothing to collapse. The call ends here if a PMD table exists; otherwise it skips the range.
                 PmdEntry::None if self.tables.has_pmd_table(pmd) => break,
                 PmdEntry::None => continue,
                 PmdEntry::Huge(_) | PmdEntry::HugeZero | PmdEntry::Hugetlb { .. } => {}
@@ -52,14 +51,14 @@ impl Kernel {
         if end.checked_sub(first) == Some(huge) { Ok(()) } else { Err(Errno::Invalid) }
     }
 
-    /// Whether this version collapses a range with this table.
+    /// Whether this kernel version collapses the PMD range of this table.
     fn may_collapse(&self, vma: &Vma, table: &PteTable) -> bool {
         let is_writable = |pte: &Pte| pte.is_anon() && !pte.protected();
         self.config.rules.collapse == Collapse::NeedsPteTable
             || vma.flags.protection == Protection::ReadWrite && table.ptes.iter().any(is_writable)
     }
 
-    /// Copies the pages that a table maps into a fresh huge page. The table stays as the deposit.
+    /// Copies the pages that a PTE table maps into a fresh huge page. The table stays deposited under the huge page.
     fn collapse_pmd(&mut self, pmd: u64) -> Install {
         let mut huge = HugePage::new();
         if let PmdEntry::Table(table) = self.tables.entry(pmd) {

@@ -14,9 +14,9 @@ pub const PMD_ORDER: usize = 9;
 pub enum ThpMode {
     /// Every anonymous mapping may get huge pages.
     Always,
-    /// Only mappings advised with [`Advice::HugePage`](super::Advice::HugePage).
+    /// Only mappings advised with [`Advice::HugePage`](super::Advice::HugePage) may get huge pages.
     Madvise,
-    /// None.
+    /// No mapping gets huge pages.
     Never,
 }
 
@@ -29,22 +29,22 @@ pub enum Defrag {
     Always,
     /// Wake kswapd and kcompactd.
     Defer,
-    /// Directly for advised mappings, in the background for others.
+    /// Reclaim and compact directly for advised mappings, and in the background for others.
     DeferMadvise,
-    /// Directly for advised mappings only.
+    /// Reclaim and compact directly, for advised mappings only.
     Madvise,
     /// Do not try.
     Never,
 }
 
-/// `vm.overcommit_memory`, as far as it has effects below its limit (R18).
+/// `vm.overcommit_memory`. Only its effect on `MAP_NORESERVE` is modelled (R18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Overcommit {
-    /// 0 or 1: `MAP_NORESERVE` is heeded.
+    /// 0 or 1: the kernel honours `MAP_NORESERVE`.
     Allowed,
-    /// 2: `MAP_NORESERVE` is ignored, except for hugetlb. The commit limit itself is not modelled, because it depends
-    /// on the whole machine.
+    /// 2: the kernel ignores `MAP_NORESERVE`, except for hugetlb. The commit limit itself is not modelled, because it
+    /// depends on the whole machine.
     Never,
 }
 
@@ -54,11 +54,11 @@ pub enum Overcommit {
 pub enum SizeMode {
     /// Follow the global [`ThpMode`].
     Inherit,
-    /// Every mapping, regardless of the global mode.
+    /// Use this size in every mapping, regardless of the global mode.
     Always,
-    /// Advised mappings, regardless of the global mode.
+    /// Use this size in advised mappings, regardless of the global mode.
     Madvise,
-    /// Never this size.
+    /// Never use this size.
     Never,
 }
 
@@ -85,14 +85,14 @@ fn by_size<S: Serializer>(sizes: &[SizeMode; PMD_ORDER + 1], serializer: S) -> R
 }
 
 impl ThpConfig {
-    /// The kernel's defaults under `global`: 2 MiB inherits, every smaller size is never used (R3).
+    /// The kernel's defaults for the sizes: 2 MiB inherits `global`, and no smaller size is used (R3).
     pub fn new(global: ThpMode) -> Self {
         let mut sizes = [SizeMode::Never; PMD_ORDER + 1];
         sizes[PMD_ORDER] = SizeMode::Inherit;
         Self { global, sizes }
     }
 
-    /// The folio orders a fault may install, as a bit set, in a mapping with this advice (R1b, R3).
+    /// The folio orders that a fault may install in a mapping with this advice, as a bit set (R1b, R3).
     fn orders(&self, advice: ThpAdvice) -> u16 {
         if advice == ThpAdvice::NoHuge {
             return 0;
@@ -116,7 +116,7 @@ impl ThpConfig {
 /// The huge-page advice on a mapping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum ThpAdvice {
-    /// Nothing.
+    /// No advice.
     #[default]
     None,
     /// `MADV_HUGEPAGE`.
@@ -142,18 +142,18 @@ pub struct KernelConfig {
     pub vmas_outside_heap: u64,
     /// Free huge pages in the hugetlb pool; `None` for an unlimited pool (R13).
     pub hugetlb_pool_pages: Option<u64>,
-    /// khugepaged's settings. They determine the bound on its effects and change no prediction.
+    /// khugepaged's settings. They affect [`Kernel::khugepaged_bound`](super::Kernel::khugepaged_bound) only.
     pub khugepaged: Khugepaged,
     /// The behaviour of the kernel version.
     pub rules: Rules,
 }
 
 impl KernelConfig {
-    /// The folio orders a fault may install, as a bit set, in a mapping with this advice (R1b, R3).
+    /// The folio orders that a fault may install in a mapping with this advice, as a bit set (R1b, R3).
     pub(super) fn orders(&self, advice: ThpAdvice) -> u16 {
         match self.rules.mthp_support {
             MthpSupport::PerSize => self.thp.orders(advice),
-            // These kernels have only the global mode.
+            // Kernels without sizes between 4 KiB and 2 MiB have only the global mode.
             MthpSupport::Unsupported => ThpConfig::new(self.thp.global).orders(advice),
         }
     }

@@ -35,7 +35,7 @@ pub enum Content {
     NonZero,
 }
 
-/// What a 4 KiB entry maps.
+/// What a PTE maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PteKind {
     None,
@@ -47,21 +47,21 @@ pub(super) enum PteKind {
     FolioPage,
 }
 
-/// One 4 KiB entry with the facts about its page.
+/// One PTE and the state of the page it maps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Pte(u8);
 
 impl Pte {
     const KIND: u8 = 0b11;
     const NONZERO: u8 = 1 << 2;
-    /// For a page of a large folio: the entry is dirty (the folio has its own dirty bit). For a single page: exactly
-    /// one of entry and page is dirty; together with [`Self::PAGE_DIRTY`], the page but not the entry.
+    /// For a page of a large folio: the entry is dirty (the folio has its own dirty bit). For a single page: either the
+    /// entry or the page is dirty, but not both. It is the page if [`Self::PAGE_DIRTY`] is set, otherwise the entry.
     const DIRTY: u8 = 1 << 3;
-    /// MADV_FREE was called on the page. For a page of a large folio, the folio holds this bit.
+    /// MADV_FREE was called on this single page. A large folio has its own such bit.
     const LAZY: u8 = 1 << 4;
-    /// A write takes a fault although the mapping allows it.
+    /// A write faults although the mapping allows it.
     const PROTECTED: u8 = 1 << 5;
-    /// For a single page: its frame has a number, because another process mapped it at some time.
+    /// For a single page: its frame has a number, because another process maps it or once mapped it.
     const NUMBERED: u8 = 1 << 6;
     /// For a single page: the page is dirty. The entry is dirty too, unless [`Self::DIRTY`] is set.
     const PAGE_DIRTY: u8 = 1 << 7;
@@ -128,7 +128,7 @@ impl Pte {
         self.0 & Self::PROTECTED != 0
     }
 
-    /// No effect on entries without anonymous memory.
+    /// Records whether the page holds a non-zero byte. No effect on entries that map no anonymous memory.
     pub fn set_nonzero(&mut self, nonzero: bool) {
         if self.is_anon() {
             *self = self.with(Self::NONZERO, nonzero);
@@ -142,7 +142,8 @@ impl Pte {
         }
     }
 
-    /// The next write takes a fault that reuses the page, unless the entry is already protected.
+    /// Write-protects the entry so that the next write faults and reuses the page. No effect if the entry is already
+    /// write-protected.
     pub fn protect_exclusive(&mut self) {
         if !self.protected() {
             *self = self.with(Self::PROTECTED, true);
@@ -188,7 +189,7 @@ impl Pte {
             _ if self.protected() => false,
             (_, Access::Write(content)) => {
                 let nonzero = content == Content::NonZero;
-                // A dirty page stays dirty; then both page and entry are.
+                // The entry becomes dirty. A page that was dirty stays dirty, so both may be dirty now.
                 *self = self.with(Self::NONZERO, nonzero).with(Self::DIRTY, !self.page_dirty());
                 true
             }
@@ -201,7 +202,7 @@ impl Pte {
     }
 }
 
-/// Which page of which folio a [`PteKind::FolioPage`] is.
+/// The folio, and the page within it, that a [`PteKind::FolioPage`] entry maps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FolioPage {
     pub folio: u32,
@@ -212,8 +213,8 @@ pub(super) struct FolioPage {
 #[derive(Debug)]
 pub(super) struct PteTable {
     pub ptes: [Pte; LEN],
-    /// Valid where the entry is a page of a large folio, or numbered (`folio` is then a frame number). Allocated on
-    /// first use.
+    /// Valid for entries that map a page of a large folio, and for numbered entries (there `folio` is a frame number).
+    /// Allocated on first use.
     folio_pages: Option<Box<[FolioPage; LEN]>>,
 }
 
@@ -233,7 +234,7 @@ impl PteTable {
         self.number(index, FolioPage { folio: frame, index: 0 });
     }
 
-    /// The frame belongs to this process alone and needs no number any more.
+    /// Removes the frame's number, because the frame now belongs to this process alone.
     pub fn clear_frame(&mut self, index: usize) {
         self.ptes[index] = self.ptes[index].with(Pte::NUMBERED, false);
     }
@@ -254,8 +255,8 @@ impl PteTable {
         (self.ptes[index].kind() == PteKind::FolioPage).then(|| folio_pages[index])
     }
 
-    /// Number of entries from `index` on, below `end`, that map consecutive pages of one folio (the kernel's PTE
-    /// batch). 0 where no large folio is mapped.
+    /// Number of entries in `index..end`, counted from `index`, that map consecutive pages of one folio (the kernel's
+    /// PTE batch). 0 if the entry at `index` maps no large folio.
     pub fn batch(&self, index: usize, end: usize) -> usize {
         let Some(first) = self.folio_page(index) else { return 0 };
         let continues = |at: usize| {
@@ -273,13 +274,13 @@ pub(super) struct HugePage {
     nonzero: [u64; LEN / 64],
     /// The entry is dirty.
     pub dirty: bool,
-    /// The page itself is dirty, regardless of its entry. For a numbered page the folio store holds this bit.
+    /// The page itself is dirty, regardless of its entry. A page in the folio store has this bit there instead.
     pub page_dirty: bool,
     /// MADV_FREE was called on the page.
     pub lazy: bool,
-    /// A write takes a fault although the mapping allows it.
+    /// A write faults although the mapping allows it.
     pub protected: bool,
-    /// Its number in the folio store. `None` if no other process ever mapped the page.
+    /// The page's number in the folio store. `None` if no other process ever mapped the page.
     pub folio: Option<u32>,
 }
 
@@ -322,7 +323,7 @@ pub(super) enum PmdEntry {
     HugeZero,
     Hugetlb {
         writable: bool,
-        /// Its frame number. `None` if no other process ever mapped the page.
+        /// The page's frame number. `None` if no other process ever mapped the page.
         frame: Option<u32>,
     },
 }

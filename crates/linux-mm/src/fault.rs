@@ -34,8 +34,9 @@ impl Kernel {
     /// Returns the install it caused, or `None` if the page was present. [`Content`] is the content of the whole page
     /// after the access: a write that leaves other non-zero bytes in place is not `Content::Zero`.
     ///
-    /// The signal raised (EFAULT in a system call): no mapping, a protection that forbids the access (R22), or an empty
-    /// hugetlb pool (R13). Costs an exception and charges no fault.
+    /// # Errors
+    /// The signal raised (in a system call: EFAULT) if there is no mapping, the protection forbids the access (R22), or
+    /// the hugetlb pool is empty (R13). A failing access costs an exception and charges no fault.
     #[inline]
     pub fn touch(&mut self, page: u64, access: Access) -> Result<Option<Install>, Signal> {
         let allowed = self.vmas.covering_ref(page).is_some_and(|vma| vma.allows(access));
@@ -62,7 +63,7 @@ impl Kernel {
 
     /// Handles the fault of an access that `vma` allows.
     ///
-    /// Returns `None` if the page is present and only lacked write permission.
+    /// Returns `None` if the page was present and only lacked write permission.
     pub(super) fn fault(
         &mut self,
         vma: &Vma,
@@ -99,7 +100,7 @@ impl Kernel {
         }))
     }
 
-    /// Sets the content of a page, for callers that know it better than from the accesses so far. No effect on unmapped
+    /// Sets the content of a page, for callers that know more about it than its accesses show. No effect on unmapped
     /// pages and zero pages.
     pub fn set_content(&mut self, page: u64, content: Content) {
         let holds_bytes = content == Content::NonZero;
@@ -201,7 +202,8 @@ impl Kernel {
         })
     }
 
-    /// The largest enabled, aligned folio around `page` that is inside the mapping and has no entry yet (R3).
+    /// The pages of the largest enabled, aligned folio around `page` that is inside the mapping and has no page mapped
+    /// yet (R3).
     fn mthp_pages(&self, vma: &Vma, page: u64) -> Option<std::ops::Range<u64>> {
         let orders = self.orders(vma.flags.thp);
         (1..PMD_ORDER).rev().filter(|order| orders & (1 << order) != 0).find_map(|order| {

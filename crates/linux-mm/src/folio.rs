@@ -1,10 +1,12 @@
-//! Large folios mapped page by page, or by more than one process: mTHPs, and huge pages that were split or forked.
+//! Large folios that are mapped page by page or by more than one process: mTHPs, and huge pages that were split or
+//! shared by fork.
 //!
-//! A huge page mapped by one 2 MiB entry of one process is a [`HugePage`](super::entry::HugePage) and not in this store.
+//! A huge page mapped by one 2 MiB entry of one process is a [`HugePage`](super::entry::HugePage) and not in this
+//! store.
 
 use std::ops::Range;
 
-/// Marks a page of the folio that an owner does not map.
+/// Stands for the address of a folio page that an owner does not map.
 const UNMAPPED: u64 = u64::MAX;
 
 /// Identifies an address space in a fork family.
@@ -16,7 +18,7 @@ pub(super) struct SpaceId(pub u32);
 enum Mapped {
     /// By one PMD entry.
     Whole,
-    /// Page by page: the page number of each, and how many are mapped.
+    /// Page by page: where each page of the folio is mapped, and how many of them are mapped.
     Pages { at: Box<[u64]>, count: usize },
 }
 
@@ -45,17 +47,17 @@ impl Folio {
         self.len
     }
 
-    /// Whether more than one process maps any page of it.
+    /// Whether more than one process maps pages of the folio.
     pub fn is_shared(&self) -> bool {
         self.owners.len() > 1
     }
 
-    /// Whether only one page of it is still mapped, and only once.
+    /// Whether a single page of the folio is still mapped, by a single process.
     pub fn is_last_page(&self) -> bool {
         matches!(&self.owners[..], [Owner { mapped: Mapped::Pages { count: 1, .. }, .. }])
     }
 
-    /// Whether exactly one process maps its first page.
+    /// Whether exactly one process maps the folio's first page.
     pub fn maps_first_page_once(&self) -> bool {
         let maps_first = |owner: &&Owner| match &owner.mapped {
             Mapped::Whole => true,
@@ -64,7 +66,7 @@ impl Folio {
         self.owners.iter().filter(maps_first).count() == 1
     }
 
-    /// The page numbers at which a process maps it, if it maps it page by page.
+    /// The page numbers at which a process maps the folio page by page. Empty if it maps the folio by one PMD entry.
     pub fn mapped_pages(&self, space: SpaceId) -> impl Iterator<Item = u64> + '_ {
         let pages = self.owners.iter().find(|owner| owner.space == space).map(|owner| &owner.mapped);
         let at: &[u64] = match pages {
@@ -132,7 +134,7 @@ impl Folios {
         self.get_mut(id).owners.push(Owner { space, mapped: Mapped::Whole });
     }
 
-    /// Records that a process maps page `index` of the folio at `page`, newly or at another place than before.
+    /// Records that a process maps page `index` of the folio at `page`. The page may have been mapped elsewhere before.
     pub fn map(&mut self, id: u32, space: SpaceId, index: u32, page: u64) {
         let folio = self.get_mut(id);
         if folio.mapped(space).is_none() {
@@ -153,7 +155,7 @@ impl Folios {
         }
     }
 
-    /// Records that a process no longer maps page `index` of the folio. The folio is freed with its last page.
+    /// Records that a process no longer maps page `index` of the folio. A folio without mapped pages is freed.
     pub fn unmap(&mut self, id: u32, space: SpaceId, index: u32) {
         let Some(Mapped::Pages { at, count }) = self.get_mut(id).mapped(space) else { return };
         at[index as usize] = UNMAPPED;

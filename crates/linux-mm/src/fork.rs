@@ -1,4 +1,4 @@
-//! fork: a second address space that shares its pages with the parent until either writes (R16', R27).
+//! fork, which creates an address space that shares its pages with the parent until one of them writes (R16', R27).
 
 use std::ops::Range;
 
@@ -13,13 +13,14 @@ use super::vma::Vma;
 impl Kernel {
     /// fork: returns the child's address space. Every page is shared from now on. The first write to a page that is
     /// still shared is a fault that copies 4 KiB; the first write to a page that is no longer shared is a fault that
-    /// copies nothing ([`Counters::reuses`]). The child gets no page tables for mappings that were never written: its
-    /// own first touches fault.
+    /// copies nothing ([`Counters::reuses`]). The child gets no page tables for mappings that were never written, so
+    /// its first touches there fault.
     ///
     /// The child's counters start at zero. Dropping the child is its exit. The fork itself charges the parent no fault.
-    /// Reserved hugetlb pages stay reserved for the parent alone. Where the pool is empty, a write to a shared hugetlb
-    /// page is a SIGBUS in the child. A write by the reserving parent then keeps the page: the kernel unmaps it from
-    /// the children. The model only counts that ([`Counters::pages_kept_from_children`]).
+    ///
+    /// hugetlb reservations stay with the parent. If the pool is empty, a child that writes to a shared hugetlb page
+    /// gets a SIGBUS. A parent with a reservation keeps the page when it writes, and the kernel unmaps the page from
+    /// the children. The model only counts such pages ([`Counters::pages_kept_from_children`]).
     pub fn fork(&mut self) -> Kernel {
         let mut child = Kernel {
             config: self.config.clone(),

@@ -30,7 +30,7 @@ impl HugetlbPool {
         self.total.is_none_or(|total| total - self.used - self.reserved >= pages)
     }
 
-    /// Reserves `pages` for a mapping; ENOMEM if the pool is short.
+    /// Reserves `pages` for a mapping. ENOMEM if the pool has too few free pages.
     pub fn reserve(&mut self, pages: u64) -> Result<(), Errno> {
         if !self.has_unreserved(pages) {
             return Err(Errno::NoMemory);
@@ -58,7 +58,7 @@ impl HugetlbPool {
 }
 
 impl Vma {
-    /// Whether this hugetlb mapping reserves pool pages for what it has not touched.
+    /// Whether this hugetlb mapping reserves pool pages for the ranges that it has not touched.
     fn reserves(&self) -> bool {
         !self.flags.noreserve
     }
@@ -70,8 +70,8 @@ impl Vma {
 }
 
 impl Kernel {
-    /// Handles a fault in a hugetlb mapping: allocates a page from the pool, or grants write permission for a page that
-    /// was read first or reprotected since.
+    /// Handles a fault in a hugetlb mapping: allocates a page from the pool, or grants write permission for a present
+    /// page, which was installed by a read or write-protected later.
     pub(super) fn hugetlb_fault(&mut self, vma: &Vma, page: u64, access: Access) -> Result<InstallKind, Signal> {
         let pmd = pmd_of(page);
         // The upper levels are allocated first, and stay even if the pool is empty.
@@ -83,8 +83,8 @@ impl Kernel {
                 let copied = if memory.frames.is_shared(*frame) { memory.pool.take(false) } else { Ok(()) };
                 match copied {
                     Ok(()) => _ = memory.frames.release(*frame),
-                    // The reserving process keeps this page, and the kernel unmaps it from the children
-                    // (`unmap_ref_private`): when they exit, it does not return to the pool.
+                    // The process with the reservation keeps this page, and the kernel unmaps it from the children
+                    // (`unmap_ref_private`). Their exit does not return it to the pool.
                     Err(_) if vma.reserves() => self.counters.pages_kept_from_children += 1,
                     Err(signal) => return Err(signal),
                 }
@@ -116,7 +116,8 @@ impl Kernel {
         Ok(())
     }
 
-    /// Unmaps a pool page here. Returns whether it went back to the pool because no other process maps it.
+    /// Unmaps a pool page from this process. Returns whether the page went back to the pool because no other process
+    /// maps it.
     fn release_hugetlb_page(&mut self, frame: Option<u32>, stays_reserved: bool) -> bool {
         let mut memory = self.memory.get();
         let was_last = frame.is_none_or(|frame| memory.frames.release(frame));
@@ -138,7 +139,7 @@ impl Kernel {
         }
     }
 
-    /// mremap of part of a hugetlb mapping: the length is rounded up to 2 MiB. Errors are found before the target is
+    /// mremap of part of a hugetlb mapping: the length is rounded up to 2 MiB. EINVAL is detected before the target is
     /// unmapped.
     pub(super) fn move_hugetlb(&mut self, part: Range<u64>, target: u64, source: RemapSource) -> Result<(), Errno> {
         if source == RemapSource::Kept || !is_pmd_aligned(part.start) || !is_pmd_aligned(target) {
@@ -171,7 +172,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// mprotect removes write permission from every entry; the next write faults to get it back.
+    /// mprotect removes write permission from every entry. The next write faults and restores it.
     pub(super) fn write_protect_hugetlb(&mut self, part: &Range<u64>) {
         for pmd in pmds_touching(part) {
             if let Some(PmdEntry::Hugetlb { writable, .. }) = self.tables.entry_mut(pmd) {

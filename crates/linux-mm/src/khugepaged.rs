@@ -1,5 +1,5 @@
-//! A bound on what khugepaged can do. It collapses touched ranges at times of its own choice, so the model states a
-//! bound instead of a prediction (R11).
+//! An upper bound on the effects of khugepaged. khugepaged collapses touched ranges at unpredictable times, so the
+//! model computes a bound instead of a prediction (R11).
 
 use serde::Serialize;
 
@@ -16,12 +16,12 @@ pub struct Khugepaged {
     pub pages_to_scan: u64,
     /// `scan_sleep_millisecs`: milliseconds between two scans.
     pub scan_sleep_ms: u64,
-    /// `max_ptes_none`: PTEs of a range that may be absent.
+    /// `max_ptes_none`: a PMD range with more absent PTEs is not collapsed.
     pub max_ptes_none: u64,
 }
 
 impl Default for Khugepaged {
-    /// The kernel's defaults: 8 PMD ranges every 10 seconds, each with at least one page present.
+    /// The kernel's defaults: scan 8 PMD ranges every 10 seconds, and collapse those with at least one page present.
     fn default() -> Self {
         Self { pages_to_scan: 4096, scan_sleep_ms: 10_000, max_ptes_none: 511 }
     }
@@ -30,25 +30,25 @@ impl Default for Khugepaged {
 /// An upper bound on khugepaged's effects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct KhugepagedBound {
-    /// Huge pages it can create.
+    /// Huge pages that khugepaged can create.
     pub huge_pages_max: u64,
     /// Bytes by which resident memory can exceed the prediction.
     pub rss_bytes_extra_max: u64,
-    /// Installs that may not happen, because their pages are already present.
+    /// Predicted installs that may not happen, because a collapse has already made their pages present.
     pub installs_avoided_max: u64,
 }
 
 impl Kernel {
-    /// A bound on what khugepaged can do to this address space within `time_ns` from its first page on. `None` if no
-    /// mapping can have huge pages.
+    /// An upper bound on the effects of khugepaged on this address space within `time_ns` nanoseconds after its first
+    /// page. `None` if no mapping can have huge pages, or if khugepaged scans no pages.
     ///
-    /// A scan covers whole PMD ranges, starts at once on an idle machine, and repeats after each sleep. Scans of other
-    /// processes and the time of a collapse only reduce the effect. Only ranges with pages mapped by PTEs are
-    /// collapsed, so without such pages the bound is zero.
+    /// A scan covers whole PMD ranges, starts immediately on an idle machine, and repeats after each sleep. The bound
+    /// ignores scans of other processes and the duration of a collapse, which only reduce the effect. Only ranges with
+    /// pages mapped by PTEs are collapsed, so the bound is zero without such pages.
     pub fn khugepaged_bound(&self, time_ns: u64) -> Option<KhugepagedBound> {
         let Khugepaged { pages_to_scan, scan_sleep_ms, max_ptes_none } = self.config().khugepaged;
         let eligible = self.vmas.all().iter().any(|vma| self.may_be_huge(vma));
-        // Without a sleep it scans continuously.
+        // With a sleep of 0 khugepaged scans continuously.
         let sleeps = time_ns.checked_div(scan_sleep_ms.saturating_mul(1_000_000));
         let scans = sleeps.map_or(u64::MAX, |sleeps| sleeps + 1);
         let pmds = scans.saturating_mul(pages_to_scan.div_ceil(PMD_PAGES));
@@ -67,8 +67,8 @@ impl Kernel {
 }
 
 impl KhugepagedBound {
-    /// `small_installs` limits the installs that may not happen: pages installed one by one where a huge page is
-    /// allowed.
+    /// `small_installs` is the number of pages mapped by PTEs where a huge page is allowed. At most that many installs
+    /// may not happen.
     fn of(huge_pages_max: u64, max_ptes_none: u64, small_installs: u64) -> Self {
         let pages = huge_pages_max.saturating_mul(max_ptes_none.min(PMD_PAGES - 1));
         let installs_avoided_max = pages.min(small_installs);
@@ -80,7 +80,8 @@ impl KhugepagedBound {
 mod tests {
     use crate::{Access, Advice, Content, Kernel, KernelConfig, MapFlags, ThpConfig, ThpMode};
 
-    /// Seconds, and the PMD ranges that khugepaged's documentation gives for them: 4096 pages at once and every 10 s.
+    /// (seconds, PMD ranges scanned by then). By its documentation khugepaged scans 4096 pages immediately and then
+    /// every 10 s.
     const WITHIN: [(u64, u64); 4] = [(0, 8), (9, 8), (10, 16), (25, 24)];
 
     #[test]
@@ -111,7 +112,7 @@ mod tests {
             (bound.huge_pages_max, bound.installs_avoided_max)
         };
         assert_eq!(figures(&kernel), (0, 0));
-        // khugepaged can fill the hole of a split page, so it could already be present.
+        // khugepaged can fill the gap in a split huge page, so page 10 could already be present.
         kernel.advise(10..11, Advice::DontNeed).result.unwrap();
         assert_eq!(figures(&kernel), (8, 0));
         kernel.touch(10, Access::Write(Content::NonZero)).unwrap();

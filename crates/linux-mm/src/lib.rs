@@ -1,9 +1,10 @@
-//! A model of Linux anonymous memory: page operations in, faults, residency, huge pages and page tables out.
+//! A model of Linux anonymous memory. It executes page operations and reports faults, resident pages, huge pages and
+//! page tables.
 //!
-//! The model follows the kernel's rules exactly. The comments name them R1 to R29; the project's documentation has the
-//! table of rules. `hksim rules` (crate `hksim-conformance`) compares the model with the running kernel after every
-//! operation. The model leaves out what is not deterministic: memory pressure, allocation failure and khugepaged. It
-//! covers private anonymous memory of a process and of its forked children.
+//! The model follows the kernel's rules exactly. Comments refer to them as R1 to R29; the project's documentation has
+//! the table of rules. `hksim rules` (crate `hksim-conformance`) compares the model with the running kernel after every
+//! operation. The model covers private anonymous memory of a process and of its forked children. It leaves out what is
+//! not deterministic: memory pressure, allocation failure and khugepaged.
 //!
 //! Addresses are given as numbers of 4 KiB pages. One [`Kernel`] is one address space:
 //!
@@ -87,8 +88,8 @@ pub struct Kernel {
     tables: PageTables,
     memory: SharedMemory,
     space: SpaceId,
-    /// PMD ranges of reserving hugetlb mappings whose reservation was consumed by a page that is gone. It is not
-    /// restored (R13).
+    /// PMD ranges of hugetlb mappings whose reservation was consumed by a page that was dropped later. The reservation
+    /// is not restored (R13).
     reservations_consumed: BTreeSet<u64>,
     counters: Counters,
     thp_disable: ThpDisable,

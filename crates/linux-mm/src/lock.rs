@@ -41,9 +41,9 @@ impl LockFlags {
 }
 
 impl Kernel {
-    /// mlockall. Limits are not modelled, as for root. Writable mappings are populated for writing, readable ones for
-    /// reading, and mappings without access not at all. Errors while populating are not reported. hugetlb mappings are
-    /// populated but never locked.
+    /// mlockall. `RLIMIT_MEMLOCK` is not modelled: the process counts as root. Writable mappings are populated for
+    /// writing, readable mappings for reading, and mappings without access not at all. Errors while populating are not
+    /// reported. hugetlb mappings are populated but never locked.
     ///
     /// Errors: EINVAL without flags, or with on-fault alone.
     pub fn lock_all(&mut self, flags: LockFlags) -> Outcome {
@@ -70,8 +70,8 @@ impl Kernel {
 
     /// mlock, or mlock2 with `MLOCK_ONFAULT`.
     ///
-    /// Errors: ENOMEM at a hole (mappings before it are locked, nothing is populated), where a split would exceed
-    /// `max_map_count`, or where a page cannot be populated (the whole range is locked).
+    /// Errors: ENOMEM at a hole (mappings before it are locked, nothing is populated), if a split would exceed
+    /// `max_map_count`, or if a page cannot be populated (the whole range is locked).
     pub fn lock(&mut self, range: Range<u64>, on_fault: bool) -> Outcome {
         let locked = if on_fault { Locked::OnFault } else { Locked::Present };
         if let Err(errno) = self.lock_range(&range, locked) {
@@ -91,7 +91,7 @@ impl Kernel {
 
     /// munlock.
     ///
-    /// ENOMEM at a hole (the part before it is unlocked), or where a split would exceed `max_map_count`.
+    /// ENOMEM at a hole (the part before it is unlocked), or if a split would exceed `max_map_count`.
     pub fn unlock(&mut self, range: Range<u64>) -> Result<(), Errno> {
         self.lock_range(&range, Locked::No)
     }
@@ -108,7 +108,7 @@ impl Kernel {
         locked.map_or(range.end, |vma| vma.start.max(range.start))
     }
 
-    /// Populates part of a mapping as locking does: nothing if the mapping is locked on fault.
+    /// Populates part of a mapping as mlock does. A mapping that is locked on fault is not populated.
     pub(super) fn populate_locked(&mut self, part: &Range<u64>) -> Outcome {
         let Some(vma) = self.vmas.covering(part.start) else { return Outcome::of(Ok(())) };
         if vma.flags.locked == Locked::OnFault {
@@ -120,7 +120,7 @@ impl Kernel {
 
     fn lock_mappings(&mut self, locked: Locked) {
         for vma in self.vmas.all() {
-            // A neighbour may have been merged with it meanwhile.
+            // Earlier changes may have merged this mapping with a neighbour, so look it up again.
             if let Some(vma) = self.vmas.covering(vma.start) {
                 let _ = self.lock_part(&vma, &vma.pages(), locked);
             }
@@ -147,7 +147,7 @@ mod tests {
     const WRITE: Access = Access::Write(Content::NonZero);
 
     #[test]
-    fn locks_are_counted_and_a_child_has_none() {
+    fn locks_are_counted_and_a_child_does_not_inherit_them() {
         let mut kernel = Kernel::new(KernelConfig::default());
         kernel.map(0..64, MapFlags::READ_WRITE).result.unwrap();
         assert_eq!(kernel.lock(16..32, true).result, Ok(()));
@@ -160,7 +160,7 @@ mod tests {
         let mut child = kernel.fork();
         assert_eq!((child.locked_pages(), child.rss_pages()), (0, 64));
         child.map(128..192, MapFlags::READ_WRITE).result.unwrap();
-        assert_eq!((child.locked_pages(), child.rss_pages()), (0, 64), "nor is the future locked");
+        assert_eq!((child.locked_pages(), child.rss_pages()), (0, 64), "a child does not inherit MCL_FUTURE");
         assert_eq!(child.advise(0..8, Advice::DontNeed).result, Ok(()));
         assert_eq!(kernel.advise(0..8, Advice::DontNeed).result, Err(Errno::Invalid));
         kernel.map(128..192, MapFlags::READ_WRITE).result.unwrap();

@@ -41,8 +41,9 @@ impl Kernel {
     /// mmap at a fixed address (`MAP_FIXED`): replaces existing mappings. For hugetlb the start must be 2 MiB-aligned,
     /// and the length is rounded up to 2 MiB.
     ///
-    /// Errors: EINVAL for an empty range, or where it would split a hugetlb mapping inside a page. ENOMEM beyond the
-    /// address space or `max_map_count` (R14), or if the hugetlb pool is short (R13).
+    /// Errors: EINVAL for an empty range, or (ENOMEM before Linux 6.12) if the range would split a hugetlb mapping
+    /// inside a 2 MiB page. ENOMEM beyond the address space or `max_map_count` (R14), or if the hugetlb pool has too
+    /// few free pages (R13).
     pub fn map(&mut self, range: Range<u64>, flags: MapFlags) -> Outcome {
         let range = match self.make_mapping(range, flags) {
             Ok(range) if flags.populate || self.lock_future != Locked::No => range,
@@ -51,10 +52,11 @@ impl Kernel {
         Outcome { result: Ok(()), ..self.populate_locked(&range) }
     }
 
-    /// munmap: removes pages, mappings, and page tables that no mapping needs any more (R21). Holes are no error.
+    /// munmap: removes pages, mappings, and page tables that no mapping needs any more (R21). Unmapped parts of the
+    /// range are no error.
     ///
-    /// EINVAL for an empty or invalid range, or a boundary inside a hugetlb page. ENOMEM if the split in three would
-    /// exceed `max_map_count` (R14).
+    /// EINVAL for an empty or invalid range, or a boundary inside a hugetlb page. ENOMEM if splitting one mapping into
+    /// three would exceed `max_map_count` (R14).
     pub fn unmap(&mut self, range: Range<u64>) -> Result<(), Errno> {
         if range.is_empty() || range.end > ADDRESS_SPACE_PAGES {
             return Err(Errno::Invalid);
@@ -112,7 +114,7 @@ impl Kernel {
             return Err(Errno::Invalid);
         }
         self.split_at(first, range.start);
-        // The split at the start stays.
+        // After this error the split at the start remains.
         if !last.may_split_at(range.end) {
             return Err(Errno::Invalid);
         }
@@ -173,7 +175,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// Splits a mapping at `at` if that is inside it, and any huge PMD entry across it (R23).
+    /// Splits a mapping at page `at` if that page is inside it, and any huge PMD entry that spans `at` (R23).
     fn split_at(&mut self, vma: &Vma, at: u64) {
         if vma.has_inside(at) {
             self.vmas.split(at);

@@ -15,7 +15,7 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    /// Adds an owner to a page, which need not be in the store yet.
+    /// Adds an owner to a page and returns its id. A page without an id is stored with two owners.
     pub fn share(&mut self, frame: Option<u32>) -> u32 {
         if let Some(id) = frame {
             self.owners[id as usize] += 1;
@@ -37,7 +37,7 @@ impl Frames {
         self.owners[id as usize] > 1
     }
 
-    /// Removes an owner. Returns whether it was the last.
+    /// Removes an owner. Returns whether it was the last owner.
     pub fn release(&mut self, id: u32) -> bool {
         self.owners[id as usize] -= 1;
         let was_last = self.owners[id as usize] == 0;

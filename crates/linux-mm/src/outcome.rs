@@ -3,7 +3,7 @@
 use serde::Serialize;
 use thiserror::Error;
 
-/// What an install maps: a page-table entry that became present, or was upgraded.
+/// The kind of an install, which makes a page-table entry present or upgrades it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub enum InstallKind {
     /// A fresh 4 KiB page.
@@ -21,7 +21,7 @@ pub enum InstallKind {
     /// The shared zero page, 4 KiB or 2 MiB.
     #[serde(rename = "zero")]
     Zero,
-    /// A 4 KiB page that replaces, on a write, a zero page or a page that may not be written in place.
+    /// A 4 KiB page that a write installs in place of a zero page or of a page that may not be written in place.
     #[serde(rename = "cow")]
     Cow,
 }
@@ -36,7 +36,7 @@ impl InstallKind {
 pub struct Install {
     /// What was installed.
     pub kind: InstallKind,
-    /// The first page covered. For anything larger than a page it is at or below the touched page.
+    /// The first page covered. If the install covers more than one page, this is at or below the touched page.
     pub first_page: u64,
     /// Pages covered: 1, 512 for a 2 MiB entry, or the size of an mTHP.
     pub pages: u64,
@@ -88,7 +88,7 @@ pub(super) fn append(runs: &mut Vec<InstallRun>, install: Install) {
 /// The error of a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error, Serialize)]
 pub enum Errno {
-    /// Temporarily out of resources: returned by madvise where a split would exceed `max_map_count`.
+    /// Temporarily out of resources: returned by madvise if a split would exceed `max_map_count`.
     #[error("EAGAIN")]
     #[serde(rename = "EAGAIN")]
     Again,
@@ -122,23 +122,23 @@ pub enum Signal {
 /// Running totals since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
-    /// hugetlb pages that were not copied on a write after a fork because the pool was empty: the child loses them
-    /// (R13).
+    /// hugetlb pages that a parent wrote after a fork while the pool was empty: they are not copied, and the children
+    /// lose them (R13).
     pub pages_kept_from_children: u64,
     /// Installs by kind, in the order of [`InstallKind::ALL`].
     pub installs: [u64; InstallKind::ALL.len()],
     /// Faults charged to `ru_minflt`, by accesses and by populate.
     pub faults: u64,
-    /// #PF exceptions of the program: perf `page-faults`. Populate takes none; a failing access takes one.
+    /// #PF exceptions of the program: perf `page-faults`. A populate takes no exception; a failing access takes one.
     pub traps: u64,
     /// Faults that only restored write permission to a present page.
     pub reuses: u64,
-    /// PMD entries split into a PTE table (`thp_split_pmd`), of huge pages and huge zero pages.
+    /// PMD entries of huge pages and huge zero pages that were split into a PTE table (`thp_split_pmd`).
     pub pmd_splits: u64,
     /// Large folios split into pages.
     pub folio_splits: u64,
-    /// Pages mapped by PTEs where a huge page is allowed, except those of split huge pages: what khugepaged can
-    /// collapse.
+    /// Pages that khugepaged can collapse: mapped by PTEs where a huge page is allowed. Excludes pages of split huge
+    /// pages.
     pub collapsible_pages: u64,
 }
 

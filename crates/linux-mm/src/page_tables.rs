@@ -32,7 +32,7 @@ pub(super) struct PageTables {
     pmd_tables: Vec<PmdTable>,
     /// First page divided by [`PUD_TABLE_REACH`].
     pud_tables: BTreeSet<u64>,
-    /// The index in `pmd_tables` used last.
+    /// The index in `pmd_tables` that was used last.
     hint: usize,
     pte_tables: u64,
     pub rss_pages: u64,
@@ -63,8 +63,8 @@ impl PageTables {
         Some(&mut self.pmd_tables[self.hint].entries[(pmd % FANOUT) as usize])
     }
 
-    /// Stores a PMD entry, allocating the levels above it, and returns the old one. Counts pages, not folios: a PTE
-    /// table that is replaced must be empty, or be stored again.
+    /// Stores a PMD entry, allocating the levels above it, and returns the old entry. Updates page totals but not the
+    /// folio store, so a replaced PTE table must be empty or be stored again.
     pub fn replace(&mut self, pmd: u64, new: PmdEntry) -> PmdEntry {
         self.make_upper_levels(pmd);
         self.count(&new, true);
@@ -74,7 +74,7 @@ impl PageTables {
         old
     }
 
-    /// Takes a PMD entry out. No level is allocated or freed.
+    /// Removes and returns a PMD entry. No level is allocated or freed.
     pub fn take(&mut self, pmd: u64) -> PmdEntry {
         let old = self.entry_mut(pmd).map(std::mem::take).unwrap_or_default();
         self.count(&old, false);
@@ -88,7 +88,7 @@ impl PageTables {
         }
         match self.entry_mut(pmd) {
             Some(PmdEntry::Table(table)) => table,
-            _ => unreachable!("a PMD entry without a huge page has a table by now"),
+            _ => unreachable!("the PMD entry holds a huge page, not a PTE table"),
         }
     }
 
@@ -108,7 +108,7 @@ impl PageTables {
         }
     }
 
-    /// Sets the PTE of a page to anything but a page of a large folio. Its PMD entry holds no huge page.
+    /// Sets the PTE of a page to anything but a page of a large folio. The PMD entry must not hold a huge page.
     pub fn set_pte(&mut self, page: u64, pte: Pte) {
         debug_assert_ne!(pte.kind(), PteKind::FolioPage);
         let old = std::mem::replace(&mut self.table_for(pmd_of(page)).ptes[index_of(page)], pte);
@@ -116,13 +116,13 @@ impl PageTables {
         self.rss_pages -= u64::from(old.is_anon());
     }
 
-    /// Maps a page whose frame has a number. Its PMD entry holds no huge page.
+    /// Maps a page whose frame has a number. The PMD entry must not hold a huge page.
     pub fn set_numbered(&mut self, page: u64, pte: Pte, frame: u32) {
         self.set_pte(page, pte);
         self.table_for(pmd_of(page)).set_frame(index_of(page), frame);
     }
 
-    /// Maps one page of a large folio. Its PMD entry holds no huge page.
+    /// Maps one page of a large folio. The PMD entry must not hold a huge page.
     pub fn set_folio_page(&mut self, page: u64, pte: Pte, folio_page: FolioPage) {
         let table = self.table_for(pmd_of(page));
         let old = table.ptes[index_of(page)];
@@ -154,7 +154,7 @@ impl PageTables {
         self.position_of(pmd / FANOUT).is_ok()
     }
 
-    /// Allocates the levels above the entries of `pages` where `parent` has them.
+    /// Allocates those PMD and PUD tables for `pages` that `parent` has.
     pub fn copy_upper_levels(&mut self, parent: &Self, pages: &Range<u64>) {
         let reaches = |index: u64, reach: u64| index * reach < pages.end && pages.start < (index + 1) * reach;
         self.pud_tables.extend(parent.pud_tables.iter().filter(|&&index| reaches(index, PUD_TABLE_REACH)));
@@ -179,7 +179,7 @@ impl PageTables {
     }
 
     /// Frees the tables of every level around `unmapped` that map only pages inside `gap`, which holds no mapping
-    /// (R21). These tables are already empty.
+    /// (R21). The caller has already emptied these tables.
     pub fn free_tables_in(&mut self, unmapped: &Range<u64>, gap: &Range<u64>) {
         let pmds = pmds_touching(unmapped);
         let mut from = pmds.start;

@@ -6,9 +6,10 @@ use super::span::{PMD_PAGES, is_pmd_aligned};
 impl Kernel {
     /// The first page that mmap chooses for an anonymous mapping of `pages` pages without a hint: the end of the
     /// highest gap below page `top` that is large enough. For lengths that get 2 MiB alignment (R5), mmap searches for
-    /// a gap 2 MiB larger and returns the first 2 MiB boundary in it. `None` if there is no such gap.
+    /// a gap that is 2 MiB larger and returns the first 2 MiB boundary after its start. If no gap is that large, the
+    /// mapping is not aligned. `None` if no gap is large enough.
     ///
-    /// Mappings outside the model (libraries, stacks) are not avoided, so `top` must be below them.
+    /// The model does not know the process's other mappings (libraries, stacks), so `top` must be below them.
     pub fn unmapped_area(&self, pages: u64, top: u64) -> Option<u64> {
         let aligned = || {
             let start = self.vmas.highest_gap(pages.checked_add(PMD_PAGES)?, top)?;
@@ -37,8 +38,8 @@ mod tests {
         assert_eq!(mapped(&mut kernel, 256), TOP - 256);
         // The highest 2 MiB boundary followed by 512 pages, in a gap of twice the size.
         assert_eq!(mapped(&mut kernel, 512), 98 * 512);
-        assert_eq!(mapped(&mut kernel, 512), 97 * 512, "right below: the larger gap starts on a boundary");
-        assert_eq!(mapped(&mut kernel, 100), TOP - 356, "in the gap above");
+        assert_eq!(mapped(&mut kernel, 512), 97 * 512, "directly below: the larger gap starts on a boundary");
+        assert_eq!(mapped(&mut kernel, 100), TOP - 356, "in the gap above the aligned mappings");
         assert_eq!(mapped(&mut kernel, 1), TOP - 357);
         assert!(kernel.unmapped_area(TOP + 1, TOP).is_none());
     }

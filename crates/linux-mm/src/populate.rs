@@ -74,7 +74,7 @@ impl Kernel {
                     PteKind::Zero => return !writes,
                     PteKind::Base if writes => pte.dirty_page(),
                     PteKind::Base => {}
-                    // A clean entry makes its folio dirty; a dirty one changes nothing.
+                    // If the entry is clean, the folio becomes dirty. If it is dirty, nothing changes.
                     PteKind::FolioPage => {
                         if let Some(folio_page) = folio_page
                             && writes
@@ -90,5 +90,5 @@ impl Kernel {
     }
 }
 
-/// The access of a populate for writing: what it installs holds zeros.
+/// The access that a populate for writing performs: the pages it installs contain zeros.
 pub(super) const POPULATE_WRITE: Access = Access::Write(Content::Zero);

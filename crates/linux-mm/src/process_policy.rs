@@ -9,7 +9,7 @@ use super::config::ThpAdvice;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ThpDisable {
-    /// Not set: the modes decide.
+    /// Not set: the THP modes decide.
     #[default]
     Off,
     /// Faults and collapses create no large folios.
@@ -26,12 +26,12 @@ impl Kernel {
         self.thp_disable = disable;
     }
 
-    /// Installs of single pages where the modes allowed larger ones and [`Kernel::disable_thp`] did not.
+    /// Installs of single pages that only [`Kernel::disable_thp`] kept small: the THP modes allowed larger folios.
     pub fn installs_thp_denied(&self) -> u64 {
         self.installs_thp_denied
     }
 
-    /// The folio orders that a fault may install, as a bit set, in a mapping with this advice.
+    /// The folio orders that a fault may install in a mapping with this advice, as a bit set.
     pub(super) fn orders(&self, advice: ThpAdvice) -> u16 {
         if self.forbids_huge(advice) { 0 } else { self.config.orders(advice) }
     }
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_check_the_process_setting_after_the_modes() {
+    fn the_process_setting_restricts_the_thp_modes() {
         use InstallKind::{Base4k, Thp};
         for (mode, disable, expected, kept_small) in [
             (ThpMode::Always, ThpDisable::Off, [Thp, Thp], 0),
@@ -93,7 +93,7 @@ mod tests {
         let mut kernel = kernel(ThpMode::Madvise, ThpDisable::Off);
         assert_eq!(kernel.touch(515, Access::Read).unwrap().unwrap().kind, InstallKind::Zero);
         kernel.disable_thp(ThpDisable::All);
-        assert_eq!(kernel.touch(515, WRITE).unwrap().unwrap().kind, InstallKind::Thp, "of a huge zero page");
+        assert_eq!(kernel.touch(515, WRITE).unwrap().unwrap().kind, InstallKind::Thp, "replaces the huge zero page");
         kernel.disable_thp(ThpDisable::Off);
         kernel.advise(512..1024, Advice::DontNeed).result.unwrap();
         assert_eq!(kernel.touch(515, WRITE).unwrap().unwrap().kind, InstallKind::Thp, "allowed again");

@@ -11,9 +11,10 @@ use super::span::{clip, index_of, pmds_touching};
 use super::vma::{Protection, Vma, VmaFlags};
 
 impl Kernel {
-    /// mprotect. Pages stay. A huge page is split only where a mapping now ends inside it (R23).
+    /// mprotect. Pages stay mapped. A huge page is split only if a mapping now ends inside it (R23).
     ///
-    /// ENOMEM at the first hole, with the part before it done (R24), or beyond `max_map_count` (R14).
+    /// ENOMEM at the first hole, after the part before it has been changed (R24), or if a split would exceed
+    /// `max_map_count` (R14).
     pub fn protect(&mut self, range: Range<u64>, protection: Protection) -> Result<(), Errno> {
         if range.start > range.end {
             return Err(Errno::NoMemory);
@@ -21,7 +22,7 @@ impl Kernel {
         self.for_each_mapping_until_hole(&range, |kernel, vma, part| kernel.protect_part(vma, part, protection))
     }
 
-    /// Calls `each` for each mapping of a range, up to the first hole or error.
+    /// Calls `each` for the part of `range` in each mapping, up to the first hole or error.
     ///
     /// # Errors
     /// ENOMEM at a hole, or the first error.
@@ -60,13 +61,13 @@ impl Kernel {
             self.write_protect(part, protection);
         }
         if vma.flags.locked != Locked::No && !was_writable && protection == Protection::ReadWrite {
-            // Pages that the first write would copy are copied now (R29).
+            // mprotect of locked memory populates it. This copies pages that the first write would copy (R29).
             let _ = self.populate_locked(part);
         }
         Ok(())
     }
 
-    /// Write-protects present pages, where this version does not restore write permission itself.
+    /// Write-protects present pages, for kernel versions whose mprotect does not restore write permission.
     fn write_protect(&mut self, part: &Range<u64>, now: Protection) {
         let is_by_entry = self.config.rules.write_after_mprotect == WriteAfterMprotect::FaultIfClean;
         let pmds = pmds_touching(part);
@@ -98,15 +99,15 @@ impl Kernel {
         while let Some(pmd) = self.tables.next_present(from, pmds.end) {
             from = pmd + 1;
             if let Some(PmdEntry::Huge(huge)) = self.tables.entry_mut(pmd) {
-                // A write-protected entry keeps the bit in another place.
+                // A write-protected entry stores its dirty state in another bit, which is not lost.
                 huge.dirty &= huge.protected;
             }
         }
     }
 
-    /// R26: entries are changed in batches per large folio, and one dirty entry makes its whole batch dirty. A batch
-    /// ends where write protection of the entries changes. That happens in a mapping that was writable `before`, at
-    /// entries that a fork left protected.
+    /// R26: mprotect changes the entries of a large folio in batches, and one dirty entry makes its whole batch dirty.
+    /// In a mapping that was writable `before`, a fork may have left some entries write-protected. There a batch also
+    /// ends where write protection changes.
     fn spread_dirty(&mut self, part: &Range<u64>, before: Protection) {
         let pmds = pmds_touching(part);
         let mut from = pmds.start;
@@ -131,13 +132,13 @@ impl Kernel {
     }
 }
 
-/// Number of entries from the first on with the same protection.
+/// Number of leading entries with the same write protection.
 fn same_protection_run(entries: &[Pte]) -> usize {
     entries.iter().take_while(|pte| pte.protected() == entries[0].protected()).count()
 }
 
-/// The flags of a mapping with another protection. Memory that becomes writable is charged. Memory that was never
-/// written is uncharged when it stops being writable (R18).
+/// The flags of a mapping after a change of protection. Memory that becomes writable is charged. From Linux 6.8 on,
+/// memory that was never written is uncharged when it stops being writable (R18).
 fn reprotected(vma: &Vma, protection: Protection, charge: MprotectCommitCharge) -> VmaFlags {
     let flags = vma.flags;
     let account = if protection == Protection::ReadWrite {

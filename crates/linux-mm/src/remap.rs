@@ -1,4 +1,4 @@
-//! mremap: moves pages by moving page tables (R16', R18, R20, R21, R24).
+//! mremap, which moves pages by moving page-table entries (R16', R18, R20, R21, R24).
 
 use std::ops::Range;
 
@@ -28,7 +28,7 @@ struct TableMove {
 }
 
 impl TableMove {
-    /// Pages to the next multiple of `reach` at source or target, or to the end.
+    /// Pages up to the next multiple of `reach` at the source or the target, or up to the end, whichever is first.
     fn extent(&self, reach: u64) -> u64 {
         let to_boundary = |page: u64| reach - page % reach;
         to_boundary(self.old).min(to_boundary(self.new)).min(self.end - self.old)
@@ -36,16 +36,16 @@ impl TableMove {
 }
 
 impl Kernel {
-    /// mremap of `length` pages to a fixed address (`MREMAP_FIXED | MREMAP_MAYMOVE`), which is unmapped first. A range
-    /// over several mappings is moved mapping by mapping, with the gaps, where the version supports it (R24). A mapping
-    /// moved before an error stays moved.
+    /// mremap of `length` pages to a fixed address (`MREMAP_FIXED | MREMAP_MAYMOVE`). The target range is unmapped
+    /// first. From Linux 6.18 on, a range may span several mappings: they move one by one, and gaps between them stay
+    /// gaps (R24). A mapping moved before an error stays moved.
     ///
     /// A hugetlb mapping moves in units of 2 MiB, to a 2 MiB boundary, and `MREMAP_DONTUNMAP` is refused. Moves of
     /// whole PMD tables (1 GiB) are counted like moves of their parts.
     ///
-    /// EINVAL for an empty, invalid or overlapping range, or for hugetlb where the version cannot move it. EFAULT if
-    /// nothing is mapped at `old`, or if the range leaves its mapping where the version moves only one. ENOMEM near
-    /// `max_map_count`.
+    /// EINVAL for an empty, invalid or overlapping range, or for hugetlb if the version cannot move it. EFAULT if
+    /// nothing is mapped at `old`, or if the range ends beyond its mapping and the version moves only one mapping.
+    /// ENOMEM near `max_map_count`.
     pub fn remap(&mut self, old: u64, length: u64, new: u64, source: RemapSource) -> Result<(), Errno> {
         let fits = |start: u64| start.checked_add(length).filter(|&end| end <= ADDRESS_SPACE_PAGES);
         let (Some(end), Some(new_end)) = (fits(old), fits(new)) else { return Err(Errno::Invalid) };
@@ -81,8 +81,8 @@ impl Kernel {
         Ok(())
     }
 
-    /// EFAULT if nothing is mapped at the start of `old`, or if the range leaves its mapping where the version moves
-    /// only one. In that case the target is already unmapped (R24).
+    /// EFAULT if nothing is mapped at the start of `old`, or if the range ends beyond its mapping and the version moves
+    /// only one mapping. Such a version has already unmapped the target (R24).
     fn check_reach(&mut self, old: &Range<u64>, target: &Range<u64>) -> Result<(), Errno> {
         let moves_one = self.config.rules.mremap_range != MremapRange::ManyVmas;
         if moves_one {
@@ -96,16 +96,17 @@ impl Kernel {
     }
 
     /// mremap in place, without `MREMAP_MAYMOVE`: shrinks like munmap, or grows into free space after the mapping.
-    /// hugetlb mappings cannot grow. Their lengths are rounded up to 2 MiB where the version supports mremap of them.
+    /// hugetlb mappings cannot grow. Versions that support mremap of hugetlb round its lengths up to 2 MiB.
     ///
-    /// EFAULT if nothing is mapped at `start` or a growing range leaves its mapping. EINVAL for an empty range. ENOMEM
-    /// if the range does not end with its mapping or there is no room (R24).
+    /// EFAULT if nothing is mapped at `start`, or if a range that is to grow ends beyond its mapping. EINVAL if
+    /// `new_length` is 0. ENOMEM if a range that is to grow ends before its mapping does, or if there is not enough
+    /// free space (R24).
     pub fn resize(&mut self, start: u64, old_length: u64, new_length: u64) -> Result<(), Errno> {
         if new_length == 0 {
             return Err(Errno::Invalid);
         }
         if self.config.rules.mremap_range == MremapRange::OneVmaLateChecks && new_length <= old_length {
-            // Shrinking does not check what is mapped.
+            // These versions shrink without checking what is mapped.
             let end_of = |length: u64| start.checked_add(length).filter(|&end| end <= ADDRESS_SPACE_PAGES);
             let (Some(new_end), Some(old_end)) = (end_of(new_length), end_of(old_length)) else {
                 return Err(Errno::Invalid);
@@ -185,8 +186,8 @@ impl Kernel {
         Ok(())
     }
 
-    /// DONTUNMAP: a source mapping that was moved as a whole loses its anon_vma; one moved in part keeps it (R20). Both
-    /// stay charged.
+    /// DONTUNMAP: a source mapping that was moved as a whole loses its anon_vma; a mapping moved in part keeps it
+    /// (R20). The source stays charged in both cases.
     fn keep_source(&mut self, vma: &Vma, merged: &Vma, part: &Range<u64>) {
         // The whole mapping is unlocked, even if only part of it was moved (R29).
         let unlocked = Vma { flags: VmaFlags { locked: Locked::No, ..vma.flags }, ..*vma };
@@ -222,8 +223,9 @@ impl Kernel {
         }
     }
 
-    /// R21: a move takes the whole table along if it starts at equal offsets inside two PMD ranges with nothing mapped
-    /// below in either, and reaches the end of the first range.
+    /// R21: a move takes a whole PTE table along under three conditions. Source and target start at the same offset
+    /// inside their PMD ranges. Nothing is mapped below that offset in either range. The move reaches the end of the
+    /// source's PMD range.
     fn may_widen(&self, source: &Vma, target: &Vma, tables: &TableMove) -> bool {
         let offset = tables.old % PMD_PAGES;
         let nothing_below =
@@ -236,9 +238,9 @@ impl Kernel {
             && nothing_below(target, tables.new)
     }
 
-    /// Moves the entries of at most one PMD range. If the whole range moves to a whole range, the PMD entry moves.
-    /// Otherwise pages move one by one, which splits a huge entry (R16') and gives the target a table even for an empty
-    /// one (R21).
+    /// Moves the entries of at most one PMD range. If a whole PMD range moves to a whole PMD range, its PMD entry
+    /// moves. Otherwise pages move one by one. That splits a huge entry (R16'), and the target gets a PTE table even
+    /// if the source's table is empty (R21).
     fn move_entries(&mut self, tables: &TableMove, extent: u64) {
         let (from, to) = (pmd_of(tables.old), pmd_of(tables.new));
         self.tables.make_pud_table(to);
@@ -259,7 +261,7 @@ impl Kernel {
         }
     }
 
-    /// Updates the folios mapped by a table that is now at `pmd`.
+    /// Updates the addresses of the folios that a PTE table maps after its move to `pmd`.
     fn update_folio_maps(&mut self, entry: &PmdEntry, pmd: u64) {
         let PmdEntry::Table(table) = entry else { return };
         for (index, page) in pages_of(pmd).enumerate() {
@@ -288,7 +290,8 @@ impl Kernel {
     }
 }
 
-/// The displacement of a moved part: pgoff is kept if it has an anon_vma, otherwise it follows the new address (R18).
+/// The displacement of a moved part. A mapping with an anon_vma keeps its pgoff; otherwise pgoff follows the new
+/// address (R18).
 fn displacement(vma: &Vma, part: &Range<u64>, target: u64) -> i64 {
     match vma.anon {
         Some(_) => vma.displacement + part.start.wrapping_sub(target) as i64,

@@ -53,8 +53,9 @@ impl Kernel {
         self.tables.replace(pmd, PmdEntry::Table(table));
     }
 
-    /// Splits a folio that no other process maps into pages, wherever they are mapped. Pages of zeros are replaced by
-    /// the zero page (R10). One dirty entry or a dirty folio makes every other page dirty (R9b).
+    /// Splits a folio that no other process maps into single pages, wherever they are mapped. From Linux 6.12 on,
+    /// zero-filled pages are replaced by the zero page (R10). If the folio or any of its entries is dirty, every
+    /// remaining page becomes dirty (R9b).
     pub(super) fn split_folio(&mut self, id: u32) {
         self.counters.folio_splits += 1;
         let folio = self.memory.get().folios.take(id);

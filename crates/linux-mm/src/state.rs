@@ -68,7 +68,7 @@ impl Kernel {
         self.tables.huge_pages
     }
 
-    /// Huge pages that smaps counts in `Rss` and `AnonHugePages`, in units of 2 MiB. One version leaves out those in
+    /// Huge pages that smaps counts in `Rss` and `AnonHugePages`, in units of 2 MiB. Linux 6.1 leaves out huge pages in
     /// mappings without access.
     pub fn huge_pages_in_smaps(&self) -> u64 {
         self.huge_pages() - self.left_out_of_smaps().count() as u64
@@ -106,8 +106,8 @@ impl Kernel {
         self.vmas.overlapping(&range).iter().map(|vma| vma.pages()).collect()
     }
 
-    /// Pages of 4 KiB that were freed lazily and not written since: smaps `LazyFree` (R9). Recounted at every call, in
-    /// time proportional to the number of page tables.
+    /// Pages of 4 KiB that were freed lazily and not written since: smaps `LazyFree` (R9). Each call counts them again,
+    /// in time proportional to the number of page tables.
     pub fn lazy_free_pages(&self) -> u64 {
         let mut pages = 0;
         let mut from = 0;
@@ -122,8 +122,8 @@ impl Kernel {
         pages - PMD_PAGES * self.left_out_of_smaps().filter(|huge| self.is_lazily_freed(huge)).count() as u64
     }
 
-    /// Pages of `range` on which `MADV_FREE` was called since they were installed, whether or not they were written
-    /// since: (single pages, whole huge pages).
+    /// Pages of `range` on which `MADV_FREE` was called after their install, even if they were written later. Returns
+    /// (single pages, whole huge pages).
     pub fn marked_free(&self, range: &Range<u64>) -> (u64, u64) {
         let (mut pages, mut huge_pages) = (0, 0);
         let pmds = pmds_touching(range);
@@ -143,8 +143,8 @@ impl Kernel {
         (pages, huge_pages)
     }
 
-    /// Pages outside `range` that map parts of large folios of which other parts are mapped in it: a move of part of a
-    /// folio (mremap) leaves its pages at two places. Splitting the folio changes all of them.
+    /// Pages outside `range` that map large folios which are also mapped inside `range`. Such folios exist after mremap
+    /// moved part of a folio. Splitting the folio changes all its pages.
     pub fn folio_pages_outside(&self, range: &Range<u64>) -> Vec<u64> {
         let mut pages = Vec::new();
         let pmds = pmds_touching(range);
@@ -179,8 +179,8 @@ impl Kernel {
         }
     }
 
-    /// The states of `range` as runs, in order and without gaps. The time depends on the touched part of the range
-    /// only.
+    /// The states of `range` as runs, in order and without gaps. Takes time proportional to the touched part of the
+    /// range.
     pub fn page_states(&self, range: Range<u64>) -> Vec<StateRun> {
         let mut runs = Vec::new();
         let mut at = range.start;
@@ -246,7 +246,8 @@ impl Kernel {
         lazy && !dirty
     }
 
-    /// A page of a large folio counts if the whole folio was freed lazily and neither the folio nor the entry is dirty.
+    /// Number of lazily freed pages in a PTE table. A page of a large folio counts if the whole folio was freed lazily
+    /// and neither the folio nor the entry is dirty.
     fn lazy_in_table(&self, table: &PteTable) -> u64 {
         let is_lazy = |index: usize| {
             let pte = table.ptes[index];
@@ -283,7 +284,7 @@ mod tests {
         let mapped = 4 * PMD_PAGES..6 * PMD_PAGES;
         assert!(kernel.map(mapped.clone(), MapFlags::READ_WRITE).result.is_ok());
         assert!(kernel.advise(mapped.clone(), Advice::HugePage).result.is_ok());
-        kernel.touch(mapped.start, Access::Write(Content::NonZero)).expect("an access");
+        kernel.touch(mapped.start, Access::Write(Content::NonZero)).expect("the access succeeds");
         assert_eq!(kernel.folio_pages_outside(&mapped), []);
         let (half, elsewhere) = (PMD_PAGES / 2, 9 * PMD_PAGES);
         assert_eq!(kernel.remap(mapped.start, half, elsewhere, crate::RemapSource::Unmapped), Ok(()));
@@ -300,7 +301,7 @@ mod tests {
         assert!(kernel.map(mapped.clone(), MapFlags::READ_WRITE).result.is_ok());
         assert!(kernel.advise(4 * PMD_PAGES..6 * PMD_PAGES, Advice::HugePage).result.is_ok());
         let write = |kernel: &mut Kernel, page| {
-            kernel.touch(page, Access::Write(Content::NonZero)).expect("an access");
+            kernel.touch(page, Access::Write(Content::NonZero)).expect("the access succeeds");
         };
         let small = 6 * PMD_PAGES;
         [4 * PMD_PAGES, small, small + 1, small + 2].into_iter().for_each(|page| write(&mut kernel, page));

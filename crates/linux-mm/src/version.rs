@@ -26,10 +26,10 @@ pub enum KernelVersion {
 }
 
 impl KernelVersion {
-    /// Oldest first.
+    /// All known versions, oldest first.
     pub const ALL: [Self; 6] = [Self::V5_15, Self::V6_1, Self::V6_8, Self::V6_12, Self::V6_14, Self::V6_18];
 
-    /// The newest one.
+    /// The newest known version.
     pub const NEWEST: Self = Self::V6_18;
 
     /// Major and minor number.
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn releases_have_their_nearest_known_version() {
+    fn a_release_gets_the_nearest_known_version_that_is_not_newer() {
         let nearest = |release| KernelVersion::nearest(release).map(|(version, fit)| (version.word(), fit));
         assert_eq!(nearest("6.18.44-fc-v669"), Some(("6.18", Fit::Same)));
         assert_eq!(nearest("5.15.0-91-generic"), Some(("5.15", Fit::Same)));

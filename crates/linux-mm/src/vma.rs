@@ -34,7 +34,7 @@ pub(super) struct VmaFlags {
     pub locked: Locked,
 }
 
-/// Identifies the kernel's anon_vma. Mappings with the same one may merge (R19).
+/// Identifies an anon_vma of the kernel. Mappings with the same anon_vma may merge (R19).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AnonId(pub u64);
 
@@ -72,7 +72,7 @@ impl Vma {
         self.start <= pmd.start && pmd.end <= self.end
     }
 
-    /// Whether `next` continues this mapping with the same flags and numbering (R6, R18).
+    /// Whether `next` continues this mapping with the same flags and contiguous pgoff (R6, R18).
     pub fn continues_in(&self, next: &Vma) -> bool {
         // Each hugetlb mapping has its own file and never merges.
         self.end == next.start
@@ -81,7 +81,7 @@ impl Vma {
             && self.displacement == next.displacement
     }
 
-    /// Whether this mapping can merge with an existing neighbour as far as their anon_vmas are concerned (R19).
+    /// Whether the anon_vmas allow this mapping to merge with an existing neighbour (R19).
     pub fn anon_fits(&self, neighbour: &Vma, rule: AnonVmaMerge) -> bool {
         match (neighbour.anon, self.anon) {
             (Some(theirs), Some(ours)) => theirs == ours,
@@ -91,7 +91,7 @@ impl Vma {
         }
     }
 
-    /// Whether `other` can share the anon_vma of this adjacent mapping: only their protections may differ (R19).
+    /// Whether the adjacent mapping `other` can share this mapping's anon_vma: only their protections may differ (R19).
     pub fn can_share_anon_with(&self, other: &Vma) -> bool {
         let flags = VmaFlags { protection: other.flags.protection, ..self.flags };
         flags == other.flags && !self.inherited && self.displacement == other.displacement && !self.flags.hugetlb

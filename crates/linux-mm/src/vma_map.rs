@@ -7,12 +7,12 @@ use super::lock::Locked;
 use super::rules::AnonVmaMerge;
 use super::vma::{AnonId, Vma, VmaFlags, anon_compatible};
 
-/// The mappings by first page. They never overlap.
+/// The mappings, keyed by first page. They never overlap.
 #[derive(Debug)]
 pub(super) struct VmaMap {
     rule: AnonVmaMerge,
     by_start: BTreeMap<u64, Vma>,
-    /// The mapping found last, because accesses come in runs. Cleared by every change.
+    /// Caches the mapping found last, because consecutive accesses often hit the same mapping. Cleared by every change.
     last_found: Option<Vma>,
     anon_count: u64,
 }
@@ -61,8 +61,8 @@ impl VmaMap {
         below..above
     }
 
-    /// First page of a range of `pages` pages at the end of the highest gap that is large enough and ends at or below
-    /// `top`.
+    /// First page of a range of `pages` pages at the end of the highest gap that is large enough. Gaps are considered
+    /// only below page `top`.
     pub fn highest_gap(&self, pages: u64, top: u64) -> Option<u64> {
         let mut end = top;
         for vma in self.by_start.range(..top).rev().map(|(_, vma)| vma) {
@@ -74,8 +74,8 @@ impl VmaMap {
         end.checked_sub(pages)
     }
 
-    /// Inserts a mapping into free space, merged with its neighbours where possible, and returns the result. Where
-    /// previous and next could each merge with it but not with each other, only the previous one does (R20).
+    /// Inserts a mapping into free space, merges it with its neighbours where possible, and returns the result. If both
+    /// neighbours could merge with it but not with each other, only the previous one does (R20).
     pub fn insert(&mut self, vma: Vma) -> Vma {
         let left = self.mergeable_prev(&vma);
         let right =
@@ -83,8 +83,8 @@ impl VmaMap {
         self.join(vma, left, right)
     }
 
-    /// Inserts a mapping without anonymous memory, trying the next neighbour first. The previous one joins only if it
-    /// has the same anon_vma as the next, or if the next has none.
+    /// Inserts a mapping without anonymous memory, trying the next neighbour first. The previous neighbour joins only
+    /// if it has the same anon_vma as the next one, or if the next one has none.
     pub fn insert_next_first(&mut self, vma: Vma) -> Vma {
         let right = self.mergeable_next(&vma);
         let joins =
@@ -112,12 +112,12 @@ impl VmaMap {
         self.mergeable_prev(&part).is_some() || self.mergeable_next(&part).is_some()
     }
 
-    /// The previous mapping, if both can merge.
+    /// The previous mapping, if `vma` can merge with it.
     fn mergeable_prev(&self, vma: &Vma) -> Option<Vma> {
         self.ending_at(vma.start).filter(|left| left.continues_in(vma) && vma.anon_fits(left, self.rule))
     }
 
-    /// The next mapping, if both can merge.
+    /// The next mapping, if `vma` can merge with it.
     fn mergeable_next(&self, vma: &Vma) -> Option<Vma> {
         let right = self.by_start.get(&vma.end).copied();
         right.filter(|right| vma.continues_in(right) && vma.anon_fits(right, self.rule))
@@ -143,13 +143,13 @@ impl VmaMap {
         self.by_start.remove(&start);
     }
 
-    /// Changes a mapping in place, without merging, as the kernel does where this is used.
+    /// Replaces the mapping with the same start, without merging.
     pub fn replace(&mut self, vma: Vma) {
         self.put(vma);
     }
 
-    /// Gives `vma` an anon_vma if it has none: that of a neighbour where it can be shared (the next mapping first, then
-    /// the previous one), otherwise a new one (R19).
+    /// Gives `vma` an anon_vma if it has none. It shares that of the next mapping or else of the previous mapping if
+    /// possible; otherwise it gets a new one (R19).
     pub fn prepare_anon(&mut self, vma: &Vma) {
         if vma.anon.is_some() {
             return;
@@ -171,8 +171,8 @@ impl VmaMap {
         self.by_start.values().copied().collect()
     }
 
-    /// The child's copy at a fork. Each mapping gets a new anon_vma where the parent has one, and no hugetlb
-    /// reservation.
+    /// The child's copy at a fork. A mapping with an anon_vma gets a new one. hugetlb reservations and locks are not
+    /// inherited.
     pub fn forked(&self) -> Self {
         let mut child = Self { anon_count: self.anon_count, ..Self::new(self.rule) };
         for mut vma in self.all() {

@@ -1,4 +1,4 @@
-//! Writes to present pages that the mapping allows and the entry does not (R27).
+//! Writes to present pages that the mapping allows but the page-table entry does not (R27).
 
 use super::Kernel;
 use super::entry::{Access, PmdEntry, PteKind};
@@ -7,7 +7,8 @@ use super::rules::LargeFolioReuse;
 use super::span::{index_of, pmd_of};
 
 impl Kernel {
-    /// A write to a write-protected huge page. If another process maps it too, this entry is split and the page copied.
+    /// A write to a write-protected huge page. If another process maps the huge page too, this process's entry is split
+    /// and the written page is copied.
     pub(super) fn write_protected_huge(&mut self, page: u64, access: Access) -> Option<Install> {
         let Some(PmdEntry::Huge(huge)) = self.tables.entry_mut(pmd_of(page)) else { return None };
         if let Some(folio) = huge.folio {

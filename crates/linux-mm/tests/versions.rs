@@ -1,11 +1,11 @@
 //! Differences between kernel versions, shown by small scripts. The figures come from each version's source, or from
-//! measurements under emulation (`docs/lab/kernel-matrix.md`), not from the model. Those of 6.18 are also measured by other
-//! tests.
+//! measurements under emulation (`docs/lab/kernel-matrix.md`), not from the model. Other tests also measure those of
+//! 6.18.
 
 use hksim_linux_mm::script::{ARENA_PAGES, Script};
 use hksim_linux_mm::{Errno, Kernel, KernelConfig, KernelVersion, PageState, Rules, SizeMode};
 
-/// Name, script with `;` between lines, the figure compared, its value by version from 5.15 to 6.18.
+/// Name, script with `;` between lines, the figure to compare, and its values for 5.15 to 6.18, oldest first.
 type Case = (&'static str, &'static str, Figure, [i64; 6]);
 
 #[derive(Clone, Copy, Debug)]
@@ -31,13 +31,13 @@ use Figure::{ErrnoNumber, Faults, FolioPages, HugePages, LazyPages, Mappings, Pa
 #[rustfmt::skip]
 const CASES: &[Case] = &[
     ("first write to the huge zero page", "adv HUGEPAGE 0 512; r 0 1 1; w 0 1 1", RssPages, [1, 1, 1, 1, 512, 512]),
-    ("all of it written", "adv HUGEPAGE 0 512; r 0 1 1; w 0 512 1", Faults, [512, 512, 512, 512, 1, 1]),
+    ("the whole huge zero page written", "adv HUGEPAGE 0 512; r 0 1 1; w 0 512 1", Faults, [512, 512, 512, 512, 1, 1]),
     ("a whole PMD range dropped", "w 0 1 1; adv HUGEPAGE 0 512; adv DONTNEED 0 512; w 0 512 1", Faults,
         [512, 512, 512, 512, 1, 1]),
     ("zeros at a split", "adv HUGEPAGE 0 512; w 0 64 1; adv FREE 0 1", RssPages, [512, 512, 512, 64, 64, 64]),
-    ("16 pages of 64 KiB", "w 0 16 1", Faults, [16, 16, 1, 1, 1, 1]),
+    ("a write to 16 pages, with 64 KiB folios", "w 0 16 1", Faults, [16, 16, 1, 1, 1, 1]),
     ("a freed folio of 64 KiB", "w 0 1 1; adv FREE 0 16", RssPages, [1, 1, 16, 16, 16, 16]),
-    ("collapse of a page", "w 0 1 1; adv COLLAPSE 0 512", HugePages, [0, 1, 1, 1, 1, 1]),
+    ("collapse of a range with one page", "w 0 1 1; adv COLLAPSE 0 512", HugePages, [0, 1, 1, 1, 1, 1]),
     ("collapse of an empty table", "w 0 1 1; adv DONTNEED 0 1; adv COLLAPSE 0 512", HugePages, [0, 0, 0, 0, 0, 1]),
     ("collapse of read-only memory", "w 0 16 1; prot 0 4096 r; adv COLLAPSE 0 512", Ret, [-1, -1, -1, -1, -1, 0]),
     ("pages writable again", "w 0 8 1; prot 0 8 r; prot 0 8 w; w 0 8 1", Faults, [8, 0, 0, 0, 0, 0]),
@@ -49,16 +49,16 @@ const CASES: &[Case] = &[
         [3, 3, 3, 3, 3, 2]),
     ("mmap between an untouched mapping and a touched one", "prot 1968 1 r; map 3312 1 w pN; map 1024 1024 w N", Mappings,
         [1, 2, 2, 1, 1, 1]),
-    ("several mappings moved", "w 0 1 1; prot 8 8 r; remap 0 16 1024 0", Ret, [-1, -1, -1, -1, -1, 0]),
-    ("a range that leaves its mapping", "w 1024 1 1; prot 8 8 r; remap 0 16 1024 0", RssPages, [0, 0, 0, 0, 0, 0]),
-    ("nothing to move", "w 1024 1 1; unmap 0 16; remap 0 16 1024 0", RssPages, [0, 1, 1, 1, 1, 1]),
+    ("a move of several mappings", "w 0 1 1; prot 8 8 r; remap 0 16 1024 0", Ret, [-1, -1, -1, -1, -1, 0]),
+    ("a move of a range that ends beyond its mapping", "w 1024 1 1; prot 8 8 r; remap 0 16 1024 0", RssPages, [0, 0, 0, 0, 0, 0]),
+    ("a move of an unmapped range", "w 1024 1 1; unmap 0 16; remap 0 16 1024 0", RssPages, [0, 1, 1, 1, 1, 1]),
     ("a hole in a populate", "unmap 16 16; adv POPULATE_WRITE 0 48", RssPages, [32, 32, 32, 16, 16, 16]),
-    ("pages that were shared", "adv HUGEPAGE 0 512; w 0 1 1; forkw 0 10 1; w 0 512 1", FolioPages, [1, 1, 1, 0, 0, 502]),
+    ("writes to pages that were shared", "adv HUGEPAGE 0 512; w 0 1 1; forkw 0 10 1; w 0 512 1", FolioPages, [1, 1, 1, 0, 0, 502]),
     ("growing up to a neighbour", "w 0 16 1; unmap 16 16; resize 0 16 32", Mappings, [2, 1, 1, 1, 1, 1]),
     ("shrinking an unmapped range", "resize 0 4096 193; resize 456 256 136", Ret, [0, -1, -1, -1, -1, -1]),
     ("hugetlb pages moved", "map 1536 2048 w NH; remap 2560 1 3072 0", Ret, [-1, 0, 0, 0, 0, 0]),
     ("hugetlb pages resized within one", "map 2048 1024 w NH; resize 2560 105 365", Ret, [-1, 0, 0, 0, 0, 0]),
-    ("huge pages and more moved", "map 1024 1024 w NH; remap 1536 1024 3072 0", ErrnoNumber, [22, 14, 14, 14, 14, 0]),
+    ("a move of hugetlb pages and the next mapping", "map 1024 1024 w NH; remap 1536 1024 3072 0", ErrnoNumber, [22, 14, 14, 14, 14, 0]),
     ("a refused move unmaps nothing", "map 1536 2048 w NH; remap 2561 1 512 0", Mappings, [4, 3, 3, 3, 3, 3]),
     ("clean entries of a split huge page", "adv HUGEPAGE 0 512; w 0 512 1; prot 8 1 r; w 0 4 1; prot 0 512 r; prot 0 512 w; w 0 512 1",
         Faults, [512, 508, 0, 0, 0, 0]),
@@ -138,7 +138,7 @@ fn folio_pages(kernel: &Kernel) -> i64 {
 
 /// A huge page without access is resident, but 6.1 leaves it out of smaps.
 #[test]
-fn huge_pages_left_out_of_smaps_by_version() {
+fn only_6_1_leaves_huge_pages_out_of_smaps() {
     let script: Script = "adv HUGEPAGE 0 512\nw 0 1 1\nprot 0 512 n\n".parse().expect("a script");
     let seen = KernelVersion::ALL.map(|version| {
         let mut kernel = Kernel::with_arena(config(version), 1 << 20);
@@ -151,7 +151,7 @@ fn huge_pages_left_out_of_smaps_by_version() {
 }
 
 #[test]
-fn mappings_are_aligned_by_version() {
+fn the_version_decides_which_mappings_are_aligned() {
     let aligned = |pages: u64| KernelVersion::ALL.map(|version| Rules::of(version).map_is_pmd_aligned(pages));
     assert_eq!(aligned(512), [false, false, true, true, true, true]);
     assert_eq!(aligned(513), [false, false, true, false, false, false]);
@@ -160,7 +160,7 @@ fn mappings_are_aligned_by_version() {
 
 /// R13: from 6.12 on, a page dropped by MADV_DONTNEED stays reserved for its mapping. Before 6.1 the call is refused.
 #[test]
-fn reservation_of_dropped_hugetlb_pages_by_version() {
+fn dropped_hugetlb_pages_stay_reserved_from_6_12_on() {
     // A pool of one page: the second mapping gets it only if the first has no reservation left.
     let script: Script = "map 0 512 w H\nw 0 1 1\nadv DONTNEED 0 512\nmap 512 512 w H\n".parse().expect("a script");
     let results = KernelVersion::ALL.map(|version| {

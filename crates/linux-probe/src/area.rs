@@ -1,4 +1,4 @@
-//! Memory to measure page operations on, and the clock for that.
+//! Memory on which page operations are measured, and the clock for the measurements.
 
 use std::io;
 use std::ptr::{NonNull, null_mut};
@@ -9,14 +9,14 @@ use crate::PAGE_BYTES;
 /// Bytes of a huge page.
 pub const HUGE_BYTES: u64 = 2 << 20;
 
-/// The page size to ask for.
+/// The page size to request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Granule {
     /// 4 KiB.
     Page,
-    /// A size between the two, in bytes: the largest one enabled.
+    /// A folio size between 4 KiB and 2 MiB, in bytes: the largest enabled one.
     Between(u64),
-    /// 2 MiB, if the machine has them.
+    /// 2 MiB, if huge pages are enabled.
     Huge,
 }
 
@@ -36,7 +36,7 @@ pub struct Area {
     /// First byte of the mapping.
     map: NonNull<u8>,
     map_bytes: u64,
-    /// First byte used: the start of a huge page, if the area is for huge pages.
+    /// Offset of the first byte used in the mapping. Areas that may use huge pages start on a 2 MiB boundary.
     start: u64,
     bytes: u64,
 }
@@ -50,7 +50,7 @@ impl Area {
         Area::with_flags(bytes, libc::MAP_NORESERVE, HUGE_BYTES)?.ok_or_else(io::Error::last_os_error)
     }
 
-    /// As [`Area::new`], advised to use pages of this size.
+    /// Like [`Area::new`], with advice to use pages of this size.
     ///
     /// # Errors
     /// The address space is exhausted.
@@ -63,10 +63,10 @@ impl Area {
         Ok(area)
     }
 
-    /// Maps pages of the hugetlb pool; `None` if the pool has none.
+    /// Maps pages of the hugetlb pool. `None` if the pool has too few free pages.
     ///
     /// # Errors
-    /// The kernel mapped it at address 0.
+    /// The kernel placed the mapping at address 0.
     pub fn of_pool(bytes: u64) -> io::Result<Option<Area>> {
         Area::with_flags(bytes, libc::MAP_HUGETLB, 0)
     }
@@ -82,7 +82,7 @@ impl Area {
     fn with_flags(bytes: u64, flags: i32, slack: u64) -> io::Result<Option<Area>> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
         let map_bytes = bytes + slack;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+        // SAFETY: a new mapping at an address chosen by the kernel overlaps no memory of ours.
         let map =
             unsafe { libc::mmap(null_mut(), map_bytes as usize, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
         if map == libc::MAP_FAILED {
@@ -169,14 +169,14 @@ pub fn timed<T>(run: impl FnOnce() -> T) -> (T, Duration) {
     (result, thread_time().saturating_sub(before))
 }
 
-/// Larger memory is out of the caches again at its next touch.
+/// Memory larger than this has left the caches by its next touch.
 const CACHED_BYTES_MAX: u64 = 32 << 20;
 
 /// Touches and releases `bytes` of memory several times, and returns the processor time of the last touch.
 ///
-/// In a virtual machine, free memory may have gone back to the host. Afterwards that much memory is present, and as
-/// warm in the caches as its size allows. Memory larger than the caches takes a second touch, smaller memory a fourth:
-/// huge pages of 6 MiB took 160, 90, 50, 42 and again 42 us each (Zen 4, 32 MiB of third-level cache).
+/// In a virtual machine, free memory may have gone back to the host. After this call, that much memory is present, and
+/// as warm in the caches as its size allows. Memory larger than the caches is touched twice, smaller memory four times:
+/// with 6 MiB, a huge page took 160, 90, 50, 42 and 42 us in successive touches (Zen 4, 32 MiB of third-level cache).
 ///
 /// # Errors
 /// The address space is exhausted.
@@ -187,7 +187,7 @@ pub fn warm_up(granule: Granule, bytes: u64) -> io::Result<Duration> {
     })
 }
 
-/// As [`warm_up`], for any kind of memory: `touch` maps `bytes`, touches and releases them, and returns the time of the
+/// Like [`warm_up`], for any kind of memory: `touch` maps, touches and releases `bytes`, and returns the time of the
 /// touch.
 ///
 /// # Errors
@@ -200,7 +200,7 @@ pub fn warm_up_by(bytes: u64, mut touch: impl FnMut() -> io::Result<Duration>) -
     touch()
 }
 
-/// As [`warm_up`], for pages of the hugetlb pool; no time at all if the pool has fewer free pages.
+/// Like [`warm_up`], for pages of the hugetlb pool. Returns zero if the pool has too few free pages.
 ///
 /// # Errors
 /// The address space is exhausted.
@@ -208,13 +208,13 @@ pub fn warm_up_pool(bytes: u64) -> io::Result<Duration> {
     warm_up_by(bytes, || Ok(Area::of_pool(bytes)?.map_or(Duration::ZERO, |area| timed(|| area.write(HUGE_BYTES)).1)))
 }
 
-/// Memory touched to measure the machine's present speed.
+/// Memory that is touched to measure the machine's current speed.
 const YARDSTICK_BYTES: u64 = 4 << 20;
 
-/// Number of measurements, of which the median counts: a single one is off by a tenth.
+/// Number of measurements. Their median is used, because a single measurement is off by 10 %.
 const YARDSTICK_TIMES: usize = 5;
 
-/// The machine's present speed: processor time of the first touch of 4 MiB of warm memory in single pages.
+/// The machine's current speed: processor time of the first touch of 4 MiB of warm memory in single pages.
 ///
 /// # Errors
 /// The address space is exhausted.
@@ -230,14 +230,14 @@ pub fn yardstick() -> io::Result<Duration> {
 /// Processor time of this thread so far, in user mode and in the kernel.
 pub fn thread_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes to `time` only. The clock of the calling thread always exists.
+    // SAFETY: the kernel writes only to `time`. The clock of the calling thread always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Page faults of this thread so far.
 pub fn faults() -> u64 {
-    // SAFETY: `rusage` is valid when zeroed, and the kernel writes to it only.
+    // SAFETY: a zeroed `rusage` is valid, and the kernel writes only to `usage`.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_THREAD, &mut usage);

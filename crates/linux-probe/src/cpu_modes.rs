@@ -1,8 +1,8 @@
-//! Samples whether a thread runs in user mode or in the kernel, 4 000 times a second of its processor time.
+//! Samples whether a thread runs in user mode or in the kernel, 4 000 times per second of its processor time.
 //!
-//! The kernel's own accounting (`ru_stime`) samples at each tick, 100 to 1 000 times a second, which says nothing about
-//! a run of a few milliseconds. This samples in the same way (at timer interrupts), but more often. A sample is not
-//! free: each took 12 us in a virtual machine. So measure times in runs without sampling.
+//! The kernel's own accounting (`ru_stime`) samples at each tick, 100 to 1 000 times per second. That is too few
+//! samples for a run of a few milliseconds. This module also samples at timer interrupts, but more often. Each sample
+//! took 12 us in a virtual machine, so measure times in runs without sampling.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,7 +14,7 @@ use crate::ring::{HEADER_BYTES, RECORD_SAMPLE, Ring};
 
 /// Processor time between two samples.
 pub const SAMPLE_PERIOD: Duration = Duration::from_micros(250);
-/// Bytes of the ring: records have only a header, so it holds sixteen seconds of one thread.
+/// Bytes of the ring. Records have only a header, so it can store the samples of 16 seconds of one thread.
 const RING_BYTES: usize = 512 << 10;
 /// `PERF_RECORD_MISC_CPUMODE_MASK`, and two of its values.
 const MODE_MASK: u16 = 7;
@@ -53,7 +53,7 @@ impl ModeSamples {
     }
 }
 
-/// Samples the thread that opened it, while it is enabled.
+/// Samples the thread that opened it, between [`CpuModes::enable`] and [`CpuModes::disable`].
 #[derive(Debug)]
 pub struct CpuModes {
     event: OwnedFd,
@@ -110,7 +110,7 @@ impl CpuModes {
 /// Spends this much processor time, almost all of it in user mode.
 pub fn spin(spent: Duration) {
     let start = thread_time();
-    // Some milliseconds between two readings, because each is a system call.
+    // Read the clock only every few milliseconds, because each reading is a system call.
     while thread_time().saturating_sub(start) < spent {
         std::hint::black_box((0..4_000_000u64).fold(1u64, |sum, n| sum.wrapping_mul(31) ^ std::hint::black_box(n)));
     }
@@ -122,7 +122,7 @@ mod tests {
     use std::time::Instant;
 
     #[test]
-    fn a_loop_is_user_time_and_zeroed_pages_are_the_kernels() {
+    fn a_loop_counts_as_user_time_and_zeroing_pages_as_kernel_time() {
         let mut modes = match CpuModes::open() {
             Ok(modes) => modes,
             Err(why) => return eprintln!("skipped: {why}"),

@@ -1,9 +1,9 @@
-//! Queries Linux about a process's memory. Independent of allocators, traces and models.
+//! Queries Linux about a process's memory. This crate knows nothing of allocators, traces and models.
 //!
 //! - [`scan`]: the request of `PAGEMAP_SCAN`, for callers that make their own system calls; [`pagemap`]: scans of this
 //!   process; [`page_flags`]: which page frames form a folio.
 //! - [`perf`]: kernel events; [`ring`]: their records; [`traps`]: page-fault exceptions, counted and with addresses.
-//! - [`cpu_modes`]: the kernel's share of a thread's time; [`area`]: memory for measurements.
+//! - [`cpu_modes`]: the kernel's share of a thread's time; [`processor`]: pinning; [`area`]: memory for measurements.
 //! - [`procfs`]: figures of `/proc`; [`sysfs`]: modes and limits of the machine; [`modes`]: whether they change;
 //!   [`pressure`]: whether memory is short; [`damon`]: the kernel's access monitor; [`file_size`]: this process's
 //!   file-size limit; [`lifetime`]: processes that end with their parent.

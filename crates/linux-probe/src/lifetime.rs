@@ -1,9 +1,9 @@
 //! Processes that must not outlive their parent.
 
-/// Makes the kernel kill the calling process when the thread that started it ends. If that thread's process, `parent`,
-/// has already ended, exits at once: the kernel reports no end from before the request.
+/// Makes the kernel kill the calling process when the thread that started it ends. Exits immediately if that thread's
+/// process, `parent`, has already ended: the kernel does not report an end that precedes the request.
 ///
-/// Only makes system calls, so it may run between fork and exec, and in the child of a program with threads.
+/// This function only makes system calls. It may run between fork and exec, even in a child of a multithreaded program.
 pub fn die_with_parent(parent: libc::pid_t) {
     // SAFETY: system calls that touch no memory.
     unsafe {

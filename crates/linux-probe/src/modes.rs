@@ -1,12 +1,11 @@
-//! Detects changes of the machine's huge-page modes and limits, by a digest of small files that can be taken
-//! repeatedly.
+//! Detects changes of the machine's huge-page modes and limits, by comparing digests of their files.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
 use crate::sysfs::{HUGETLB, THP};
 
-/// Bytes of a file that are read; the files are shorter.
+/// Bytes that are read of each file. The files are shorter.
 const FILE_BYTES: usize = 128;
 
 /// The open files. Reading them allocates nothing.
@@ -33,7 +32,7 @@ impl ModeFiles {
         ModeFiles { files: paths.filter_map(|path| File::open(path).ok()).collect() }
     }
 
-    /// A digest of their present contents, which changes if any mode or limit does.
+    /// A digest of the files' current contents, which changes if any mode or limit does.
     pub fn digest(&self) -> u64 {
         let mut digest = 0xcbf2_9ce4_8422_2325_u64;
         for file in &self.files {
@@ -52,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_changes_changes_the_digest() {
+    fn a_changed_file_changes_the_digest() {
         let path = std::env::temp_dir().join(format!("hksim-modes-{}", std::process::id()));
         fs::write(&path, "always [madvise] never").expect("a temporary file");
         let files = ModeFiles { files: vec![File::open(&path).expect("the file")] };

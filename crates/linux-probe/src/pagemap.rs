@@ -10,7 +10,7 @@ use crate::PAGE_BYTES;
 use crate::resident::{Resident, Zeroable};
 use crate::scan::{Categories, IS_HUGE, IS_PRESENT, IS_ZERO, PAGEMAP_SCAN, Region, Scan};
 
-// SAFETY: three integers.
+// SAFETY: a region is three integers.
 unsafe impl Zeroable for Region {}
 
 const REGIONS: usize = 4096;
@@ -22,7 +22,7 @@ pub struct PresentPages {
     pub first_page: u64,
     /// The page after the last.
     pub end_page: u64,
-    /// Mapped by 2 MiB entries. Transparent and hugetlb pages look the same here; only the owner of the mapping knows.
+    /// Mapped by 2 MiB entries. A scan does not distinguish transparent huge pages from hugetlb pages.
     pub is_huge: bool,
     /// The shared zero page, small or huge.
     pub is_zero: bool,
@@ -65,24 +65,23 @@ impl PageMap {
         const NUMBER: u64 = (1 << 55) - 1;
         into.fill(0);
         let (bytes, at) = (size_of_val(into), (first_page * 8) as libc::off_t);
-        // SAFETY: the kernel writes at most that many bytes into the slice, of which every value is valid.
+        // SAFETY: the kernel writes at most `bytes` bytes into the slice, and every `u64` is valid.
         unsafe { libc::pread(self.file.as_raw_fd(), into.as_mut_ptr().cast(), bytes, at) };
         into.iter_mut().for_each(|entry| *entry = if *entry & PRESENT != 0 { *entry & NUMBER } else { 0 });
     }
 
-    /// Scans that the kernel aborted; their pages are missing.
+    /// The number of scans that the kernel aborted. Their pages are missing.
     pub fn failures(&self) -> u64 {
         self.failures
     }
 
-    /// Fills the regions; returns their number.
+    /// Scans a range into `regions`. Returns the number of regions found.
     fn fill(&mut self, first_page: u64, end_page: u64) -> io::Result<usize> {
         let categories =
             Categories { all_of: IS_PRESENT, returned: IS_PRESENT | IS_ZERO | IS_HUGE, ..Categories::default() };
         let (start, end) = (first_page * PAGE_BYTES, end_page * PAGE_BYTES);
         let mut request = Scan::new(start, end, categories, &mut self.regions);
-        // SAFETY: the kernel writes at most the requested number of regions into our own array, and updates the
-        // request.
+        // SAFETY: the kernel writes at most the requested number of regions into our array, and updates the request.
         let got = unsafe { libc::ioctl(self.file.as_raw_fd(), PAGEMAP_SCAN as _, &raw mut request) };
         if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got as usize) }
     }

@@ -1,4 +1,4 @@
-//! The kernel's performance events, as needed for page faults (`include/uapi/linux/perf_event.h`).
+//! The kernel's performance events that count page faults and sample threads (`include/uapi/linux/perf_event.h`).
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -56,27 +56,27 @@ pub const TYPE_TRACEPOINT: u32 = 2;
 pub const SOFTWARE_CPU_CLOCK: u64 = 0;
 /// `PERF_COUNT_SW_PAGE_FAULTS`.
 pub const SOFTWARE_PAGE_FAULTS: u64 = 2;
-/// The instruction.
+/// Sample the instruction pointer.
 pub const SAMPLE_IP: u64 = 1;
-/// Process and thread.
+/// Sample the process and thread ids.
 pub const SAMPLE_TID: u64 = 1 << 1;
-/// The time.
+/// Sample the time.
 pub const SAMPLE_TIME: u64 = 1 << 2;
-/// The address accessed.
+/// Sample the address accessed.
 pub const SAMPLE_ADDRESS: u64 = 1 << 3;
-/// A tracepoint's data.
+/// Sample a tracepoint's data.
 pub const SAMPLE_RAW: u64 = 1 << 10;
-/// Disabled until it is enabled.
+/// The event is disabled until [`enable`] is called.
 pub const FLAG_DISABLED: u64 = 1;
-/// Includes threads and processes started later.
+/// Include threads and processes started later.
 pub const FLAG_INHERIT: u64 = 1 << 1;
-/// User mode only.
+/// Count in user mode only.
 pub const FLAG_EXCLUDE_KERNEL: u64 = 1 << 5;
-/// Not in a hypervisor.
+/// Do not count in a hypervisor.
 pub const FLAG_EXCLUDE_HV: u64 = 1 << 6;
-/// Wake the reader by bytes, not by records.
+/// Wake the reader after a number of bytes, not of records.
 pub const FLAG_WATERMARK: u64 = 1 << 14;
-/// Sample times are of [`Request::clockid`].
+/// Take sample times from the clock [`Request::clockid`].
 pub const FLAG_USE_CLOCKID: u64 = 1 << 25;
 
 const FLAG_FD_CLOEXEC: c_ulong = 8;
@@ -84,7 +84,7 @@ const IOCTL_ENABLE: c_ulong = 0x2400;
 const IOCTL_DISABLE: c_ulong = 0x2401;
 const IOCTL_SET_OUTPUT: c_ulong = 0x2405;
 
-/// Opens an event of the calling thread, on one processor or (`None`) on all.
+/// Opens an event of the calling thread, on one processor or, with `None`, on all.
 ///
 /// # Errors
 /// The kernel's error: usually that `kernel.perf_event_paranoid` forbids it.
@@ -121,7 +121,7 @@ pub fn open(request: &Request, processor: Option<c_int>) -> io::Result<OwnedFd> 
 
 /// Starts an event.
 pub fn enable(event: &OwnedFd) {
-    // SAFETY: a request without argument, on an open event.
+    // SAFETY: a request without an argument, on an open event.
     unsafe { libc::ioctl(event.as_raw_fd(), IOCTL_ENABLE as _, 0) };
 }
 
@@ -134,7 +134,7 @@ pub fn disable(event: &OwnedFd) {
 /// How often the event has happened.
 pub fn count(event: &OwnedFd) -> u64 {
     let mut count = 0u64;
-    // SAFETY: eight bytes are read into eight bytes.
+    // SAFETY: the kernel writes at most 8 bytes, which is the size of `count`.
     unsafe { libc::read(event.as_raw_fd(), (&raw mut count).cast(), 8) };
     count
 }

@@ -1,5 +1,5 @@
-//! Counters of the whole machine that do not change while memory is plentiful: faults that got no huge page, and pages
-//! scanned by reclaim and compaction.
+//! Machine-wide counters that do not change while memory is plentiful: faults that got no huge page, and pages that
+//! reclaim and compaction scanned.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,8 +13,8 @@ pub const FAULT_FALLBACKS: &str = "thp_fault_fallback ";
 /// Line of `/proc/vmstat` that counts collapses for which no 2 MiB page could be allocated.
 const COLLAPSE_FAILURES: &str = "thp_collapse_alloc_failed ";
 
-/// For each size of huge page, the file that counts faults that did not get a page of that size. None before Linux
-/// 6.10.
+/// For each size of huge page, the file that counts faults that could not get a page of that size. There are no such
+/// files before Linux 6.10.
 pub fn fault_fallback_files() -> impl Iterator<Item = PathBuf> {
     let sizes =
         fs::read_dir(THP).into_iter().flatten().flatten().map(|size| size.path().join("stats/anon_fault_fallback"));
@@ -56,9 +56,9 @@ mod tests {
     #[test]
     fn this_kernel_has_the_counters() {
         if !fs::exists(THP).is_ok_and(|exists| exists) {
-            return eprintln!("skipped: a kernel without huge pages may do without compaction");
+            return eprintln!("skipped: a kernel without huge pages may have no compaction");
         }
-        let vmstat = text("/proc/vmstat").expect("every Linux has it");
+        let vmstat = text("/proc/vmstat").expect("every Linux has /proc/vmstat");
         let missing: Vec<&str> = SCANS.into_iter().filter(|key| counted(&vmstat, key).is_none()).collect();
         assert!(missing.is_empty(), "not in /proc/vmstat: {missing:?}");
     }

@@ -1,9 +1,9 @@
 //! Pins the calling thread to its processor.
 
-/// Pins the calling thread, and the processes that it forks later, to its present processor: the kernel's per-CPU
-/// batches (pages on their way to its lists) are then in one place. False if the system does not allow it.
+/// Pins the calling thread, and the processes that it forks later, to its current processor. They then use only that
+/// processor's per-CPU batches (pages on their way to the kernel's lists). False if the system does not allow it.
 pub fn pin_to_current_processor() -> bool {
-    // SAFETY: it has no arguments.
+    // SAFETY: the call has no arguments.
     let here = unsafe { libc::sched_getcpu() };
     let Ok(here) = usize::try_from(here) else { return false };
     // SAFETY: a set is plain bits, and empty when zeroed.
@@ -13,7 +13,7 @@ pub fn pin_to_current_processor() -> bool {
     }
     // SAFETY: the set has a bit for each number below CPU_SETSIZE.
     unsafe { libc::CPU_SET(here, &mut set) };
-    // SAFETY: the set is whole, and lives until the call returns.
+    // SAFETY: the set is initialised and outlives the call.
     unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) == 0 }
 }
 

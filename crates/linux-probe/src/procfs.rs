@@ -7,7 +7,7 @@ use std::ops::Range;
 use crate::resident::Resident;
 
 const BUFFER_BYTES: usize = 64 << 10;
-/// Bytes kept of a line of maps or smaps: its addresses or its figure come first.
+/// Bytes kept of each line of maps or smaps. The addresses or the figure are at its start.
 const LINE_BYTES: usize = 64;
 
 /// The first decimal number in a line.
@@ -31,7 +31,7 @@ pub struct ProcText {
 }
 
 impl ProcText {
-    /// Opens a file and reads it once, so that later reads allocate and fault nothing.
+    /// Opens a file and reads it once, so that later reads cause no allocation and no fault.
     pub fn open(path: &str) -> io::Result<ProcText> {
         let mut text = ProcText { file: File::open(path)?, buffer: Resident::zeroed(BUFFER_BYTES)? };
         text.each_piece(|_| {})?;
@@ -48,7 +48,7 @@ impl ProcText {
         }
     }
 
-    /// The number after `key` at the start of a line, in the file's unit (of memory: kB).
+    /// The number after `key` at the start of a line, in the file's unit (kB for memory).
     pub fn number(&mut self, key: &str) -> Option<u64> {
         self.file.seek(SeekFrom::Start(0)).ok()?;
         let mut filled = 0;
@@ -63,7 +63,7 @@ impl ProcText {
         first_number(line)
     }
 
-    /// Passes the first [`LINE_BYTES`] bytes of each line to `each`, wherever reads split it. Allocates nothing.
+    /// Passes the first [`LINE_BYTES`] bytes of each line to `each`, even if the line spans reads. Allocates nothing.
     fn each_line(&mut self, mut each: impl FnMut(&[u8])) -> io::Result<()> {
         let (mut line, mut filled) = ([0u8; LINE_BYTES], 0);
         self.each_piece(|piece| {
@@ -115,7 +115,7 @@ impl ProcText {
 mod tests {
     use super::*;
 
-    /// A file with this text, of which each read returns at most `buffer_bytes`.
+    /// A file with this text. Each read returns at most `buffer_bytes`.
     fn text_of(text: &str, buffer_bytes: usize) -> ProcText {
         let path = std::env::temp_dir().join(format!("hksim-procfs-{}-{buffer_bytes}", std::process::id()));
         std::fs::write(&path, text).expect("a temporary file");

@@ -1,5 +1,5 @@
-//! Memory for the replay's own tables that takes no page fault while faults are counted. (The replay's `prefault.rs`
-//! does the same for code, data and stack.)
+//! Arrays that cause no page faults while faults are counted, such as the replay's own tables. (The replay's
+//! `prefault.rs` does the same for code, data and stack.)
 
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -7,10 +7,10 @@ use std::ptr::NonNull;
 
 use crate::PAGE_BYTES;
 
-/// Values for which all bytes zero is a valid value, and which need no drop.
+/// Types of which all-zero bytes are a valid value, and that need no drop.
 ///
 /// # Safety
-/// This must hold for the type.
+/// All-zero bytes must be a valid value of the type.
 pub unsafe trait Zeroable: Copy {}
 
 // SAFETY: integers are valid whatever their bytes.
@@ -27,7 +27,7 @@ pub struct Resident<T: Zeroable> {
     len: usize,
 }
 
-// SAFETY: it owns its memory as a `Vec` does.
+// SAFETY: the array owns its memory, as a `Vec` does.
 unsafe impl<T: Zeroable + Send> Send for Resident<T> {}
 
 impl<T: Zeroable> Resident<T> {
@@ -35,7 +35,7 @@ impl<T: Zeroable> Resident<T> {
     pub fn zeroed(len: usize) -> io::Result<Resident<T>> {
         let bytes = len.max(1).checked_mul(size_of::<T>()).ok_or(io::ErrorKind::OutOfMemory)?;
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new mapping, at an address of the kernel's choice.
+        // SAFETY: a new mapping at an address chosen by the kernel.
         let got = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
         if got == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -50,7 +50,7 @@ impl<T: Zeroable> Resident<T> {
 impl<T: Zeroable> Deref for Resident<T> {
     type Target = [T];
     fn deref(&self) -> &[T] {
-        // SAFETY: the mapping holds `len` values, valid since zeroed, aligned to a page.
+        // SAFETY: the mapping has room for `len` values, is page-aligned, and started as zeros, which are valid.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -71,7 +71,7 @@ impl<T: Zeroable> Drop for Resident<T> {
 
 /// Makes every page of a range present and writable, keeping its contents.
 ///
-/// It works on whole pages, so neighbours on the first and last page are included. If the kernel lacks
+/// It works on whole pages, which includes other data on the first and last page. If the kernel lacks
 /// `MADV_POPULATE_WRITE` (before 5.14), each page is written individually.
 pub fn make_resident(start: *const u8, bytes: usize) {
     if bytes == 0 {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::PAGE_BYTES;
 
-/// Offsets in the control page.
+/// Offsets of `data_head` and `data_tail` in the control page.
 const HEAD_AT: usize = 1024;
 const TAIL_AT: usize = 1032;
 /// Bytes of a record's header.
@@ -34,7 +34,7 @@ pub struct Ring {
     data_bytes: usize,
 }
 
-// SAFETY: only this value uses the mapping. Data that the kernel writes is read by atomics, or is below the head.
+// SAFETY: only this value uses the mapping. What the kernel writes is read by atomics, or is before the head.
 unsafe impl Send for Ring {}
 
 impl Ring {
@@ -50,13 +50,13 @@ impl Ring {
         if got == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Ring { map: got.cast(), data_bytes }) }
     }
 
-    /// Takes all page faults of the ring now, before the kernel writes to it.
+    /// Makes the ring's pages present, so that later accesses cause no page fault.
     pub fn touch(&self) {
         for at in (0..PAGE_BYTES as usize + self.data_bytes).step_by(PAGE_BYTES as usize) {
             // SAFETY: a byte of the mapping.
             unsafe { self.map.add(at).read_volatile() };
         }
-        // Storing the present value makes the control page writable.
+        // Storing the current value makes the control page writable.
         self.word(TAIL_AT).store(self.tail(), Ordering::Relaxed);
     }
 
@@ -80,7 +80,7 @@ impl Ring {
         self.word(TAIL_AT).load(Ordering::Relaxed)
     }
 
-    /// Returns everything before a position to the kernel.
+    /// Lets the kernel overwrite everything before a position.
     pub fn release(&self, tail: u64) {
         self.word(TAIL_AT).store(tail, Ordering::Release);
     }
@@ -93,7 +93,7 @@ impl Ring {
         RecordHeader { kind: word as u32, misc: (word >> 32) as u16, bytes: (word >> 48).max(HEADER_BYTES as u64) }
     }
 
-    /// Copies bytes from a position on, wrapping around at the ring's end; at most as many as the ring holds.
+    /// Fills `into` with the bytes from a position on, wrapping around at the ring's end.
     pub fn copy(&self, position: u64, into: &mut [u8]) {
         assert!(into.len() <= self.data_bytes, "no record is longer than its ring");
         let start = position as usize & (self.data_bytes - 1);

@@ -45,11 +45,11 @@ pub struct Scan {
 /// Which pages a scan lists, and what it reports about them: `IS_*`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Categories {
-    /// All of these must hold.
+    /// All of these categories must apply.
     pub all_of: u64,
-    /// At least one of these must hold, if any are given.
+    /// If any are given, at least one of these categories must apply.
     pub any_of: u64,
-    /// These are reported.
+    /// The categories that are reported.
     pub returned: u64,
 }
 
@@ -69,10 +69,11 @@ impl Scan {
         }
     }
 
-    /// Where to continue after a scan that wrote `filled`; `end` if the scan was complete.
+    /// The address at which to continue after a scan that wrote `filled` to an array of `room` elements. This is `end`
+    /// if the scan was complete.
     ///
-    /// The end of the walk reported by the kernel is stale if its own buffer overflowed on the way to a complete walk
-    /// (seen on 6.18). So if the array is full, the last answer says how far the scan came.
+    /// The kernel's `walk_end` is not used: it is stale if the kernel's own buffer overflowed during a complete walk
+    /// (seen on 6.18). Instead, if the array is full, the scan continues after its last region.
     pub fn resume_at(filled: &[Region], room: usize, end: u64) -> u64 {
         match filled.last() {
             Some(last) if filled.len() == room => last.end,

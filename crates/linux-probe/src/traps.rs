@@ -1,6 +1,6 @@
 //! The page-fault exceptions of this process: the kernel's software event, counted and optionally with addresses.
 //!
-//! The counter counts every exception. The ring stores their addresses; the difference of the two is what it lost.
+//! The counter counts every exception. The ring stores their addresses. The difference is the number of lost addresses.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,9 +11,9 @@ use crate::ring::{HEADER_BYTES, RECORD_SAMPLE, Ring};
 /// Which exceptions are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Those in user mode; needs no privilege (`perf_event_paranoid` up to 2).
+    /// Exceptions in user mode. Needs no privilege (`perf_event_paranoid` up to 2).
     User,
-    /// Also those in system calls (`perf_event_paranoid` up to 1, or root).
+    /// Also exceptions in system calls (`perf_event_paranoid` up to 1, or root).
     All,
 }
 
@@ -33,7 +33,7 @@ pub struct TrapCounter {
 }
 
 impl TrapCounter {
-    /// Counts this thread and everything that it starts from now on, in user mode.
+    /// Counts this thread, and the threads and processes that it starts from now on, in user mode.
     ///
     /// # Errors
     /// The kernel refuses the event.
@@ -77,10 +77,10 @@ impl TrapCounter {
     }
 }
 
-/// Maximum and minimum size of the ring's data; each attempt requests half of the previous size.
+/// Maximum and minimum size of the ring's data. Each attempt requests half of the previous size.
 const RING_BYTES_MAX: usize = 16 << 20;
 const RING_BYTES_MIN: usize = 64 << 10;
-/// A record: header, address.
+/// Bytes of a record: a header and an address.
 const RECORD_BYTES: usize = HEADER_BYTES + 8;
 
 /// Traps of this thread with their addresses, in user mode.

@@ -9,15 +9,15 @@ use hksim_linux_probe::traps::TrapStream;
 
 const PAGES: usize = 64;
 
-/// A fresh private mapping of 64 small pages, between two inaccessible ones: otherwise a mapping of another thread next
-/// to it would sometimes merge with it.
+/// A fresh private mapping of 64 small pages, between two inaccessible pages. Without them, an adjacent mapping of
+/// another thread would sometimes merge with it.
 struct Map(*mut u8);
 
 impl Map {
     fn new() -> Map {
         let (bytes, guard_bytes) = (PAGES * PAGE_BYTES as usize, PAGE_BYTES as usize);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new mapping, at an address of the kernel's choice; what follows changes its middle alone.
+        // SAFETY: a new mapping at an address chosen by the kernel. The calls below change only its middle.
         let at = unsafe {
             let around = libc::mmap(ptr::null_mut(), bytes + 2 * guard_bytes, libc::PROT_NONE, flags, -1, 0);
             assert_ne!(around, libc::MAP_FAILED);
@@ -69,14 +69,14 @@ fn a_scan_distinguishes_read_and_written_pages() {
     (10..12).for_each(|page| map.read(page));
     let first = map.first_page();
     let seen: Vec<_> = scans.scan(first, first + PAGES as u64).collect();
-    let told: Vec<_> = seen.iter().map(|run| (run.first_page - first, run.end_page - first, run.is_zero)).collect();
-    assert_eq!(told, [(3, 7, false), (10, 12, true)]);
+    let reported: Vec<_> = seen.iter().map(|run| (run.first_page - first, run.end_page - first, run.is_zero)).collect();
+    assert_eq!(reported, [(3, 7, false), (10, 12, true)]);
     assert!(seen.iter().all(|run| !run.is_huge));
     assert_eq!(scans.failures(), 0);
 }
 
 #[test]
-fn traps_come_with_their_addresses() {
+fn traps_are_reported_with_their_addresses() {
     let mut stream = match TrapStream::open() {
         Ok(stream) => stream,
         Err(why) => return eprintln!("skipped: no page-fault event: {why}"),
@@ -99,7 +99,7 @@ fn mappings_are_counted_by_start_address() {
     let mut maps = ProcText::open("/proc/self/maps").expect("every process has maps");
     let map = Map::new();
     let start = map.0 as u64;
-    // SAFETY: a page in the middle of a mapping of our own.
+    // SAFETY: a page in the middle of our own mapping.
     let cut = unsafe { libc::mprotect(map.at(5).cast(), PAGE_BYTES as usize, libc::PROT_NONE) };
     assert_eq!(cut, 0);
     assert_eq!(maps.maps_within(start, start + PAGES as u64 * PAGE_BYTES), Some(3));

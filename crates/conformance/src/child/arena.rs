@@ -11,9 +11,9 @@ use libc::c_int;
 
 use super::touch;
 
-/// Alone in its 512 GiB, so that the page tables above it map nothing else.
+/// The arena's address. Nothing else is mapped in its 512 GiB, so the upper page tables there map only the arena.
 const PLACE: u64 = 0x1000_0000_0000;
-/// Mappings that only fill the process's list. After the arena, so that smaps lists them later.
+/// The address of filler mappings, which only use up `max_map_count`. It is above the arena, so smaps lists them later.
 const FILLER: u64 = 0x2000_0000_0000;
 const FILLER_BYTES: u64 = 1 << 32;
 
@@ -49,7 +49,7 @@ impl Arena {
 
     /// Unmaps everything that scripts left, in the arena and in the filler.
     pub(super) fn clear() {
-        // SAFETY: nothing but arenas and fillers lies there.
+        // SAFETY: only arenas and fillers are mapped there.
         unsafe {
             libc::munmap(PLACE as *mut libc::c_void, ((ARENA_PAGES + PMD_PAGES) * PAGE_BYTES) as usize);
             libc::munmap(FILLER as *mut libc::c_void, FILLER_BYTES as usize);
@@ -60,7 +60,7 @@ impl Arena {
     pub(super) fn map_whole(&self) -> io::Result<()> {
         let flags = MapFlags { noreserve: true, ..MapFlags::READ_WRITE };
         let start = self.at(0);
-        // SAFETY: fixed, but replaces nothing.
+        // SAFETY: MAP_FIXED_NOREPLACE replaces no mapping.
         let got = unsafe {
             let flags = (map_flags(flags) & !libc::MAP_FIXED) | libc::MAP_FIXED_NOREPLACE;
             libc::mmap(start, bytes(ARENA_PAGES), protection(Protection::ReadWrite), flags, -1, 0)
@@ -71,7 +71,7 @@ impl Arena {
     /// Executes one operation, except forks, which [`super::fork`] executes.
     #[inline(never)]
     pub(super) fn perform(&self, op: &Op) -> Returned {
-        // SAFETY: scripts stay inside the arena, which holds nothing of ours.
+        // SAFETY: scripts stay inside the arena, which contains no data of this program.
         let ret = unsafe {
             match *op {
                 Op::Map(start, length, flags) => {
@@ -110,7 +110,7 @@ impl Arena {
         let mut page = 0;
         while page < length {
             let address = self.at(start + page).cast::<u8>();
-            // SAFETY: pages of the arena, which holds nothing of ours.
+            // SAFETY: the page is in the arena, which contains no data of this program.
             let done = unsafe {
                 match how {
                     Touch::Read => touch::read(address),
@@ -126,8 +126,8 @@ impl Arena {
     }
 }
 
-/// Creates mappings elsewhere until `max_map_count` leaves room for `room` more. `own` is the number of the process's
-/// other mappings.
+/// Creates filler mappings until `max_map_count` permits exactly `room` more mappings. `own` is the number of mappings
+/// that the process already has.
 pub(super) fn fill(room: u64, own: u64) -> io::Result<()> {
     let limit = hksim_linux_probe::sysfs::number("/proc/sys/vm/max_map_count").ok_or(io::ErrorKind::NotFound)?;
     for page in own..limit.saturating_sub(room) {
@@ -135,7 +135,7 @@ pub(super) fn fill(room: u64, own: u64) -> io::Result<()> {
         let protection = if page % 2 == 0 { libc::PROT_NONE } else { libc::PROT_READ };
         let place = (FILLER + page * PAGE_BYTES) as *mut libc::c_void;
         let flags = map_flags(MapFlags { noreserve: true, ..MapFlags::READ_WRITE });
-        // SAFETY: nothing but fillers lies there: the limit is far below the filler's pages, or mmap fails first.
+        // SAFETY: only fillers are mapped there. The limit is far below the filler's pages, or mmap fails first.
         if unsafe { libc::mmap(place, PAGE_BYTES as usize, protection, flags, -1, 0) } == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }

@@ -21,7 +21,7 @@ pub(super) struct Forked {
 impl Forked {
     pub(super) fn new() -> io::Result<Forked> {
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
-        // SAFETY: a new map at a place of the kernel's choice.
+        // SAFETY: a new mapping at an address chosen by the kernel.
         let got = unsafe { libc::mmap(std::ptr::null_mut(), PAGE_BYTES as usize, protection, flags, -1, 0) };
         if got == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -31,7 +31,7 @@ impl Forked {
     }
 
     fn word(&self) -> &AtomicU64 {
-        // SAFETY: the page lives as long as the process, and is zeroed at first.
+        // SAFETY: the page is never unmapped, and the kernel zeroes it initially.
         unsafe { self.shared.as_ref() }
     }
 
@@ -45,7 +45,7 @@ impl Forked {
     ) -> io::Result<Running> {
         self.word().store(0, Ordering::Relaxed);
         let parent = std::process::id() as pid_t;
-        // SAFETY: the other thread waits for its next job and holds no lock. Not by libc, whose handlers would run.
+        // SAFETY: the other thread waits for its next job and holds no lock. libc's fork would run its handlers.
         let got = unsafe { libc::syscall(libc::SYS_fork) };
         match got {
             0 => {}
@@ -64,7 +64,7 @@ impl Forked {
         let before = minflt();
         arena.touch(Touch::WriteOne, start, length, stride);
         self.word().store(minflt() - before, Ordering::Relaxed);
-        // SAFETY: ends the child without anything of the parent's being run.
+        // SAFETY: ends the child without running the parent's exit handlers.
         unsafe { libc::_exit(0) }
     }
 
@@ -74,7 +74,7 @@ impl Forked {
     }
 }
 
-/// A child that was not reaped yet.
+/// A child that has not been reaped yet.
 pub(super) struct Running {
     pid: pid_t,
 }
@@ -82,14 +82,14 @@ pub(super) struct Running {
 impl Running {
     /// Waits until the child exits, without reaping it.
     pub(super) fn wait(&self) -> io::Result<()> {
-        // SAFETY: zeroed is valid; the kernel writes to it only.
+        // SAFETY: a zeroed `siginfo_t` is valid.
         let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
         let flags = libc::WEXITED | libc::WNOWAIT;
-        // SAFETY: a child of our own; the kernel writes to `info` only.
+        // SAFETY: our own child; the kernel writes only to `info`.
         if unsafe { libc::waitid(libc::P_PID, self.pid as libc::id_t, &raw mut info, flags) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a signal about a child has a status.
+        // SAFETY: `waitid` filled in `info`, so the status field is valid.
         match (info.si_code, unsafe { info.si_status() }) {
             (libc::CLD_EXITED, 0) => Ok(()),
             (_, status) => Err(io::Error::other(format!("the forked child ended with {status}"))),
@@ -98,7 +98,7 @@ impl Running {
 
     /// Kills the child if it is still running, and reaps it.
     pub(super) fn end(self) {
-        // SAFETY: our own child, which was not reaped yet.
+        // SAFETY: our own child, which has not been reaped yet.
         unsafe {
             libc::kill(self.pid, libc::SIGKILL);
             libc::waitpid(self.pid, std::ptr::null_mut(), 0);

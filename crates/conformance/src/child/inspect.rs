@@ -1,4 +1,4 @@
-//! Reads the kernel's view of the arena: totals, page tables, the state of every page.
+//! Reads the kernel's view of the arena: totals, page tables, and the state of every page.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -24,9 +24,9 @@ const COMPOUND_HEAD: u64 = 1 << 15;
 const COMPOUND_TAIL: u64 = 1 << 16;
 const HUGETLB: u64 = 1 << 17;
 const ZERO_PAGE: u64 = 1 << 24;
-/// Flag of a present page in a `pagemap` entry.
+/// The bit of a `pagemap` entry that marks a present page.
 const PRESENT: u64 = 1 << 63;
-/// Frame number of a `pagemap` entry.
+/// The bits of a `pagemap` entry that contain the frame number.
 const FRAME: u64 = (1 << 55) - 1;
 
 const SMAPS_BYTES: usize = 1 << 14;
@@ -40,12 +40,12 @@ const STATES: [PageState; 7] = [
     PageState::Hugetlb,
 ];
 
-/// All files, opened, and resident buffers.
+/// The open files of `/proc` and `/sys`, and resident buffers for reading them.
 pub(super) struct Inspector {
     /// `None` if the kernel does not support page-table scans.
     scans: Option<PageMap>,
     pagemap: File,
-    /// `None` if this user may not read it, or may not see frame numbers.
+    /// `None` if this user may not read the file or may not see frame numbers.
     kpageflags: Option<File>,
     smaps: File,
     status: ProcText,
@@ -113,7 +113,7 @@ impl Inspector {
         Ok(u64::from_ne_bytes(entry) & FRAME)
     }
 
-    /// What cannot be observed with this kernel or this user's rights.
+    /// The facts that this kernel or this user's rights do not show.
     pub(super) fn unobservable(&self) -> Vec<Unobservable> {
         let entries = self.scans.is_none().then_some(Unobservable::Entries);
         entries.into_iter().chain(self.kpageflags.is_none().then_some(Unobservable::Folios)).collect()
@@ -155,10 +155,10 @@ impl Inspector {
     /// Drains the CPU's batch of lazily freed pages: any MADV_FREE on this CPU flushes the batch.
     fn drain(&mut self) {
         let spare = self.spare.as_mut_ptr().cast();
-        // SAFETY: a page of our own whose contents are not needed.
+        // SAFETY: our own page, whose contents are not needed.
         unsafe {
             if libc::madvise(spare, PAGE_BYTES as usize, libc::MADV_FREE) != 0 {
-                // A script has locked it.
+                // A script has locked the spare page.
                 libc::munlock(spare, PAGE_BYTES as usize);
                 libc::madvise(spare, PAGE_BYTES as usize, libc::MADV_FREE);
             }
@@ -216,13 +216,13 @@ impl Inspector {
             }
         }
         if scans.failures() > 0 {
-            return Err(io::Error::other("the kernel broke off a page-table scan"));
+            return Err(io::Error::other("the kernel did not complete a page-table scan"));
         }
         Ok(())
     }
 
-    /// Without scans, uses only the flags of the frames: huge entries cannot be distinguished from other pages of large
-    /// folios.
+    /// Reads the states without page-table scans, from the flags of the frames only. Pages mapped by huge entries look
+    /// like other pages of large folios.
     fn read_states_by_frame(&mut self, first_page: u64) -> io::Result<()> {
         let Some(kpageflags) = &self.kpageflags else { return Err(io::ErrorKind::Unsupported.into()) };
         read_words(&self.pagemap, first_page, &mut self.frames)?;
@@ -253,7 +253,7 @@ fn state_of(flags: u64, is_huge: bool) -> u8 {
     }
 }
 
-/// Reads the flags of the frames of a run of present pages.
+/// Reads the frame flags of a run of present pages.
 fn read_flags(kpageflags: &File, frames: &[u64], flags: &mut [u64]) -> io::Result<()> {
     let mut at = 0;
     while at < frames.len() {

@@ -1,13 +1,14 @@
-//! The child process: reads scripts, executes their operations, and reports the state of the kernel after each.
+//! The child process: reads scripts, executes their operations, and reports the kernel's view after each operation.
 //!
-//! Everything it uses while it measures is resident and was used before, so that it causes no faults of its own.
+//! The code and memory that the process uses while it measures are resident and were used before, so it causes no
+//! faults of its own.
 //!
 //! Input: scripts, each ended by `end`. Output:
-//! - at the start `ready`, followed by the words of what cannot be observed, or `skipped: REASON`;
+//! - at the start `ready`, followed by the names of the facts that cannot be observed, or `skipped: REASON`;
 //! - after every operation `op RET ERRNO MINFLT TRAPS` and `st RSS HUGE LAZY VMAS PTE SPLITS [STATE COUNT]...` (kB, kB,
 //!   kB, count, kB, count, page states);
-//! - after every script `end COLLAPSED SHORTAGE` (pages collapsed by khugepaged meanwhile, signs of memory shortage),
-//!   or `failed: REASON`.
+//! - after every script `end COLLAPSED SHORTAGE` (pages that khugepaged collapsed during the script, signs of memory
+//!   shortage), or `failed: REASON`.
 
 mod arena;
 mod fork;
@@ -84,7 +85,7 @@ fn serve() -> io::Result<()> {
             Ok(script) => child.run(&script),
             Err(why) => Err(io::Error::other(why)),
         };
-        // Pages go back to the pool before modes change again.
+        // hugetlb pages must be back in the pool before the parent changes modes again.
         Arena::clear();
         match executed {
             Ok(()) => {
@@ -98,7 +99,7 @@ fn serve() -> io::Result<()> {
     Ok(())
 }
 
-/// Reads a script up to `end`; false if the input ends before.
+/// Reads a script up to `end`. False if the input ends first.
 fn read_script(input: &mut impl BufRead, text: &mut String) -> io::Result<bool> {
     text.clear();
     loop {
@@ -112,9 +113,9 @@ fn read_script(input: &mut impl BufRead, text: &mut String) -> io::Result<bool> 
     }
 }
 
-/// Pins the process to its CPU: per-CPU lists of the kernel are drained only on the CPU that drains.
+/// Pins the process to its current CPU, because it can drain the kernel's per-CPU lists only of the CPU it runs on.
 fn stay_on_this_cpu() {
-    // SAFETY: a zeroed set is empty and valid; the kernel reads it. If it refuses, lazily freed pages may lag.
+    // SAFETY: a zeroed set is empty and valid; the kernel only reads it. If the call fails, LazyFree may lag.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         if let Ok(cpu) = usize::try_from(libc::sched_getcpu()) {
@@ -125,7 +126,7 @@ fn stay_on_this_cpu() {
 }
 
 fn minflt() -> u64 {
-    // SAFETY: `rusage` is valid when zeroed, and the kernel writes to it only.
+    // SAFETY: a zeroed `rusage` is valid, and the kernel writes only to `usage`.
     unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
@@ -168,7 +169,7 @@ impl Child {
         })
     }
 
-    /// The words of what cannot be observed, each preceded by a space.
+    /// The names of the facts that cannot be observed, each preceded by a space.
     fn unobservable(&self) -> String {
         let mut unobservable = self.inspector.unobservable();
         unobservable.extend(Some(Unobservable::KernelTraps).filter(|_| self.mode == Mode::User));
@@ -199,7 +200,7 @@ impl Child {
             self.step(arena, step)?;
             self.inspector.report(arena.addresses(), &mut self.out)
         });
-        // SAFETY: touches no memory. Without locked memory it has no effect.
+        // SAFETY: touches no memory.
         unsafe { libc::munlockall() };
         steps
     }
@@ -230,7 +231,7 @@ impl Child {
         self.out.line(format_args!("op {ret} {errno} {faults} {traps}"))
     }
 
-    /// Forks, and starts measuring once both processes have made their own memory present.
+    /// Forks. Measuring starts once both processes have made their own memory present.
     fn fork_step(&mut self, arena: Arena, writer: ForkWriter, pages: [u64; 3]) -> io::Result<()> {
         let child = self.forked.start(arena, &self.own, writer, pages)?;
         self.own.make_resident();
@@ -251,7 +252,7 @@ impl Child {
         self.out.line(format_args!("op {ret} 0 {faults} {traps}"))
     }
 
-    /// Exceptions of both threads.
+    /// Page-fault exceptions of both threads.
     fn traps_taken(&self) -> u64 {
         self.traps.count() + self.second.traps()
     }
@@ -294,7 +295,7 @@ impl Write for Output {
     fn flush(&mut self) -> io::Result<()> {
         let mut done = 0;
         while done < self.filled {
-            // SAFETY: the bytes are initialised, and inside the buffer.
+            // SAFETY: the bytes are initialised and inside the buffer.
             let wrote = unsafe { libc::write(1, self.buffer[done..].as_ptr().cast(), self.filled - done) };
             match usize::try_from(wrote) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),

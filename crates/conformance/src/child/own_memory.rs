@@ -4,7 +4,7 @@ use std::io;
 
 use hksim_linux_probe::resident::make_resident;
 
-/// A page that the kernel lists but that is not a mapping of the process.
+/// A page that the kernel lists although it is not a mapping of the process.
 const VSYSCALL: &str = "[vsyscall]";
 
 /// One of the process's own mappings.
@@ -15,10 +15,10 @@ struct Own {
     is_writable: bool,
 }
 
-/// The process's own mappings: all except arena and filler.
+/// The process's own mappings: all except the arena and the fillers.
 ///
-/// The list is read before a script begins. After a fork the list of mappings may be full, which leaves no mapping for
-/// the text of the list, and an extra mapping would change what is compared.
+/// The list is read before a script begins. Reading it later could need a new mapping for its text. The script may have
+/// reached `max_map_count` by then, and an additional mapping would change the compared figures.
 #[derive(Debug, Default)]
 pub(super) struct OwnMemory {
     readable: Vec<Own>,

@@ -29,7 +29,7 @@ impl SecondThread {
         let shared = Arc::clone(&mailbox);
         let thread = move || {
             let traps = TrapCounter::of_thread(mode);
-            // The receiver exists, because it waits for this message.
+            // The receiver still exists, because it waits for this message.
             let _ = sender.send(traps);
             serve(&shared);
         };

@@ -1,10 +1,10 @@
-//! Touches that may fail: a fault that raises a signal ends the touch, not the process.
+//! Touches that may fail: if the touch raises a signal, it returns an error and the process continues.
 
 use std::arch::global_asm;
 use std::ffi::{c_int, c_void};
 use std::io;
 
-// Nothing here uses the stack, so jumping to another exit is a valid return.
+// These functions do not use the stack, so the signal handler can continue at `touch_failed`, which returns 1.
 global_asm!(
     ".globl hksim_rules_touch_begin",
     "hksim_rules_touch_begin:",
@@ -34,25 +34,25 @@ unsafe extern "C" {
 /// Reads a byte; false if that raises a signal. [`install`] must have been called.
 ///
 /// # Safety
-/// A read of the address has no effect but a fault.
+/// A read of the address must have no effect other than a fault.
 pub(super) unsafe fn read(address: *const u8) -> bool {
-    // SAFETY: by the caller's promise; a fault comes back as 1.
+    // SAFETY: guaranteed by the caller. A failing access returns 1.
     unsafe { hksim_rules_read(address) == 0 }
 }
 
 /// Writes a byte; false if that raises a signal. [`install`] must have been called.
 ///
 /// # Safety
-/// If the address can be written, the byte there is the caller's.
+/// If the address can be written, the caller must own the byte.
 pub(super) unsafe fn write(address: *mut u8, value: u8) -> bool {
-    // SAFETY: by the caller's promise; a fault comes back as 1.
+    // SAFETY: guaranteed by the caller. A failing access returns 1.
     unsafe { hksim_rules_write(address, value) == 0 }
 }
 
 /// Installs handlers for SIGSEGV and SIGBUS, for every thread.
 pub(super) fn install() -> io::Result<()> {
-    // SAFETY: zeroed is a valid `sigaction`; the handler is async-signal-safe: it changes its own context, or the
-    // action of the signal.
+    // SAFETY: a zeroed `sigaction` is valid. The handler is async-signal-safe: it changes only its own context or the
+    // signal's action.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_fault as *const () as usize;
@@ -68,12 +68,12 @@ pub(super) fn install() -> io::Result<()> {
 
 extern "C" fn on_fault(signal: c_int, _: *const libc::siginfo_t, context: *mut c_void) {
     let touches = hksim_rules_touch_begin as *const () as i64..hksim_rules_touch_failed as *const () as i64;
-    // SAFETY: the kernel hands a handler with SA_SIGINFO a context that it may change.
+    // SAFETY: with SA_SIGINFO the kernel passes a context that the handler may change.
     let instruction = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_RIP as usize] };
     if touches.contains(instruction) {
         *instruction = touches.end;
     } else {
-        // A fault elsewhere in this process. With the default action it repeats on return and kills the process.
+        // The fault is elsewhere in this process. With the default action it repeats on return and kills the process.
         // SAFETY: touches no memory.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }

@@ -27,7 +27,7 @@ pub fn each_rule_holds_on_the_running_kernel() -> Result<(), String> {
     Ok(())
 }
 
-/// R14: operations with room for a given number of mappings.
+/// R14: operations when `max_map_count` permits only a few more mappings.
 const AT_THE_LIMIT: &[&str] = &[
     "room 0; adv HUGEPAGE 0 16; unmap 100 1; unmap 0 1; prot 10 1 r; adv DONTNEED 200 1; map 300 1 w N; map 300 1 r N",
     "room 1; adv HUGEPAGE 10 1; unmap 100 1; map 0 1 w -; remap 50 1 60 0; w 11 1 1",
@@ -38,7 +38,7 @@ const AT_THE_LIMIT: &[&str] = &[
     "room 9; remap 0 1 100 0; w 1 1 1; remap 1 1 4000 0; remap 200 1 300 1",
 ];
 
-pub fn max_map_count_is_enforced_as_by_the_kernel() -> Result<(), String> {
+pub fn the_model_enforces_max_map_count_as_the_kernel_does() -> Result<(), String> {
     let mut machine = Machine::open().map_err(|why| why.to_string())?;
     for lines in AT_THE_LIMIT {
         let script: Script = lines.replace("; ", "\n").parse().expect("a well-formed script");

@@ -1,14 +1,14 @@
 /* Executes page-op scripts on the running kernel, and prints the kernel's view of the arena after every operation.
  *
- * Input: operations as in the scripts' form, one per line, each script ended by `end`.
+ * Input: scripts with one operation per line, each ended by `end`.
  * Output, after every operation:
  *   op RET ERRNO MINFLT TRAPS                        the result and the cost of the call
  *   st RSS HUGE LAZY VMAS PTE SPLITS [STATE COUNT]...   kB, kB, kB, count, kB, count, runs of page states
- * and after every script: `end COLLAPSED`, pages collapsed by khugepaged meanwhile.
- * Two other commands: `fill N` creates mappings elsewhere until max_map_count leaves room for N more (no output), and
- * `aligned PAGES` prints `aligned COUNT`: how many of 20 mmaps of that length, without a hint, start on a 2 MiB boundary.
- * First line: `ready`, or `skipped: REASON`. Everything below is static and touched beforehand, so that
- * the process causes no faults of its own while it measures. */
+ * and after every script: `end COLLAPSED`, the pages that khugepaged collapsed during the script.
+ * Two other commands: `fill N` creates mappings elsewhere until max_map_count permits exactly N more (no output), and
+ * `aligned PAGES` prints `aligned COUNT`: how many of 20 mmaps of that length without a hint start on a 2 MiB boundary.
+ * The first output line is `ready` or `skipped: REASON`. All data below is static and touched beforehand, so that the
+ * process causes no faults of its own while it measures. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -43,9 +43,9 @@
 
 #define PAGE 4096ul
 #define ARENA_PAGES 4096ul
-/* Alone in its 512 GiB, so that the page tables above it map nothing else. */
+/* Nothing else is mapped in the arena's 512 GiB, so the upper page tables there map only the arena. */
 #define ARENA ((char *)0x100000000000ul)
-/* After the arena, so that smaps lists it later. */
+/* Above the arena, so that smaps lists the fillers later. */
 #define FILLER ((char *)0x200000000000ul)
 
 struct scan_region { uint64_t start, end, categories; };
@@ -124,10 +124,10 @@ static long traps(void) {
     return count;
 }
 
-/* Pages freed lazily are marked in batches; any MADV_FREE on this CPU flushes the batch. */
+/* The kernel marks lazily freed pages in per-CPU batches; any MADV_FREE on this CPU flushes the batch. */
 static void drain(void) {
     if (!madvise(spare, PAGE, MADV_FREE)) return;
-    /* A script has locked it. */
+    /* A script has locked the spare page. */
     munlock(spare, PAGE);
     madvise(spare, PAGE, MADV_FREE);
 }
@@ -154,7 +154,7 @@ static struct totals read_smaps(void) {
     return sum;
 }
 
-/* Reads the flags of the frames of a run of present pages. */
+/* Reads the frame flags of a run of present pages. */
 static void read_flags(unsigned long first, unsigned long count) {
     off_t at = ((unsigned long)ARENA / PAGE + first) * 8;
     if (pread(pagemap_fd, frames + first, count * 8, at) != (ssize_t)(count * 8)) exit(5);
@@ -301,7 +301,7 @@ static void execute(void) {
 static void start_script(void) {
     munmap(ARENA, ARENA_PAGES * PAGE);
     munmap(FILLER, 1ul << 32);
-    /* Makes the process's own memory present, so that no lock of a script populates it. */
+    /* Make this process's own memory present, so that no lock in a script has to populate it. */
     mlockall(MCL_CURRENT);
     munlockall();
     pte_before = field(status_fd, "VmPTE:");
@@ -328,7 +328,7 @@ static void fill(long room) {
 static void report_alignment(unsigned long pages) {
     int aligned = 0;
     for (int i = 0; i < 20; i++) {
-        /* Each has a small mapping below it; otherwise all would be placed relative to the first one. */
+        /* A small mapping of varying length shifts each large one; otherwise all would get the same address. */
         char *small = mmap(NULL, (1 + i % 7) * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         char *map = mmap(NULL, pages * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         aligned += (uintptr_t)map % (512 * PAGE) == 0;
@@ -364,7 +364,7 @@ static void open_all(void) {
     if (!(probe << 9)) { errno = EPERM; skip("frame numbers in pagemap"); }
 }
 
-/* A process with an advised mapping prevents khugepaged from waking up at the arena's first one. */
+/* On an idle machine the first advised mapping wakes up khugepaged. This process creates one before any script does. */
 static void start_guard(void) {
     if (fork() == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);

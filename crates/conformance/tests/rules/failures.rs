@@ -11,7 +11,7 @@ use hksim_linux_mm::script::Script;
 pub const SETS_MODES_ARGUMENT: &str = "sets-modes";
 /// A mode that affects no other measurement.
 const HARMLESS: &str = "/sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs";
-/// What [`SetModes::pause_khugepaged`] sets it to.
+/// The value that [`SetModes::pause_khugepaged`] sets.
 const ASLEEP: &str = "3600000";
 /// The output of a process that has set the mode, or is waiting for the lock.
 const SET: &str = "set";
@@ -32,8 +32,8 @@ pub fn a_killed_child_is_an_error() -> Result<(), String> {
     let mut machine = Machine::open().map_err(|why| why.to_string())?;
     let script: Script = "w 0 16 1".parse().expect("a well-formed script");
     let children = children_of(std::process::id());
-    assert_eq!(children.len(), 1, "the process that executes, and no other");
-    // SAFETY: a child of our own that was not reaped yet.
+    assert_eq!(children.len(), 1, "only the process that executes scripts");
+    // SAFETY: our own child, which has not been reaped yet.
     unsafe { libc::kill(children[0] as i32, libc::SIGKILL) };
     match check(&mut machine, &script) {
         Err(ExecuteError::Died { script: named, .. }) => assert_eq!(named, script.to_string()),
@@ -73,7 +73,7 @@ impl Setter {
         Setter { process, lines }
     }
 
-    /// Its next line; empty when it has ended.
+    /// The process's next output line. Empty if the process has ended.
     fn said(&mut self) -> String {
         self.lines.next().map_or(String::new(), |line| line.expect("text"))
     }
@@ -81,7 +81,7 @@ impl Setter {
 
 impl Drop for Setter {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -91,7 +91,7 @@ fn value() -> Result<String, String> {
     std::fs::read_to_string(HARMLESS).map_err(|why| format!("{HARMLESS}: {why}"))
 }
 
-/// The mode before any run changed it, and a process that has set it since.
+/// Starts a process that sets the mode. Returns the mode's previous value and the process.
 fn first_setter() -> Result<(String, Setter), String> {
     let before = value()?;
     let mut setter = Setter::start();
@@ -117,7 +117,7 @@ fn soon(mut holds: impl FnMut() -> bool) -> bool {
 
 fn assert_restored(before: &str) -> Result<(), String> {
     let is_back = soon(|| value().is_ok_and(|now| now == before));
-    assert!(is_back, "{HARMLESS} is still {}, and was {before}", value()?);
+    assert!(is_back, "{HARMLESS} is still {}, not {before}", value()?);
     Ok(())
 }
 
@@ -128,28 +128,28 @@ pub fn modes_are_restored_after_a_kill() -> Result<(), String> {
     assert_restored(&before)
 }
 
-/// Without the lock, the second run would take the first one's modes for the machine's, and restore those.
-pub fn two_at_once_set_modes_in_turn() -> Result<(), String> {
+/// Without the lock, the second run would record the first run's modes as the machine's own and restore those.
+pub fn concurrent_runs_set_modes_one_after_the_other() -> Result<(), String> {
     let (before, first) = first_setter()?;
     let mut second = Setter::start();
     assert_eq!(second.said(), WAITS);
     drop(first);
     assert_eq!(second.said(), SET);
-    assert_eq!(value()?.trim(), ASLEEP, "the first run's guard is done before the second begins");
+    assert_eq!(value()?.trim(), ASLEEP, "the second run starts only after the first run's guard has finished");
     drop(second);
     assert_restored(&before)
 }
 
-/// A run that is killed while it waits must not leave a guard that takes the lock later.
+/// If a run is killed while it waits, its guard must not survive and take the lock later.
 pub fn a_run_killed_while_waiting_leaves_no_guard() -> Result<(), String> {
     let (before, first) = first_setter()?;
     let mut waiting = Setter::start();
     assert_eq!(waiting.said(), WAITS);
     let guards = children_of(waiting.process.id());
-    assert_eq!(guards.len(), 1, "the guard that waits");
+    assert_eq!(guards.len(), 1, "only the waiting guard");
     drop(waiting);
     let is_there = |pid: &u32| std::path::Path::new("/proc").join(pid.to_string()).exists();
-    assert!(soon(|| !guards.iter().any(is_there)), "the guard of a run that was killed still waits");
+    assert!(soon(|| !guards.iter().any(is_there)), "the guard of the killed run still waits");
     assert_eq!(value()?.trim(), ASLEEP, "the first run continues");
     drop(first);
     assert_restored(&before)

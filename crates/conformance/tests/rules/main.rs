@@ -1,9 +1,9 @@
-//! The model and the executor compared with the running kernel.
+//! Compares the model and the executor with the running kernel.
 //!
-//! The oracle for the executor is an independent C program that executes the same scripts. All of it needs root, perf
-//! events and frame numbers in pagemap; without them tests are skipped with the reason. The test harness is custom,
-//! because the executing processes are this program. Tests run one at a time, because machine-wide counters are
-//! compared.
+//! The oracle for the executor is an independent C program that executes the same scripts. The tests need root, perf
+//! events and frame numbers in pagemap; without them a test is skipped and prints the reason. The test harness is
+//! custom, because this program also runs as the child process that executes scripts. Tests run one at a time, because
+//! they compare machine-wide counters.
 
 mod directed;
 mod failures;
@@ -17,12 +17,15 @@ use hksim_testkit::cases::{self, Case};
 
 const CASES: &[(&str, Case)] = &[
     ("printed_scripts_parse_to_the_same_script", text::printed_scripts_parse_to_the_same_script),
-    ("bad_lines_are_reported_by_number", text::bad_lines_are_reported_by_number),
+    ("invalid_lines_are_reported_with_their_numbers", text::invalid_lines_are_reported_with_their_numbers),
     ("each_rule_gives_its_figures", directed::each_rule_gives_its_figures),
     ("each_rule_holds_on_the_running_kernel", directed::each_rule_holds_on_the_running_kernel),
-    ("max_map_count_is_enforced_as_by_the_kernel", directed::max_map_count_is_enforced_as_by_the_kernel),
+    (
+        "the_model_enforces_max_map_count_as_the_kernel_does",
+        directed::the_model_enforces_max_map_count_as_the_kernel_does,
+    ),
     ("multiples_of_2_mib_are_placed_on_2_mib_boundaries", directed::multiples_of_2_mib_are_placed_on_2_mib_boundaries),
-    ("a_c_program_observes_the_same", oracle::a_c_program_observes_the_same),
+    ("a_c_program_makes_the_same_observations", oracle::a_c_program_makes_the_same_observations),
     ("random_scripts_match_the_running_kernel", random::random_scripts_match_the_running_kernel),
     (
         "an_unprivileged_user_observes_less_and_finds_no_difference",
@@ -31,7 +34,7 @@ const CASES: &[(&str, Case)] = &[
     ("a_wrong_model_is_found_and_shrunk", random::a_wrong_model_is_found_and_shrunk),
     ("a_killed_child_is_an_error", failures::a_killed_child_is_an_error),
     ("modes_are_restored_after_a_kill", failures::modes_are_restored_after_a_kill),
-    ("two_at_once_set_modes_in_turn", failures::two_at_once_set_modes_in_turn),
+    ("concurrent_runs_set_modes_one_after_the_other", failures::concurrent_runs_set_modes_one_after_the_other),
     ("a_run_killed_while_waiting_leaves_no_guard", failures::a_run_killed_while_waiting_leaves_no_guard),
 ];
 

@@ -1,4 +1,4 @@
-//! The executor compared with a C program that executes the same scripts.
+//! Compares the executor with a C program that executes the same scripts.
 
 use hksim_conformance::{Checked, Generator, Machine, Observation, Verdict, check};
 use hksim_linux_mm::script::{Op, Script, Thread};
@@ -8,10 +8,10 @@ use hksim_testkit::CProgram;
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rules/executor.c");
 const SCRIPTS: u64 = 150;
 const FIRST_SEED: u64 = 4_000_000;
-/// How often a disturbed script is tried.
+/// Maximum number of attempts for a disturbed script.
 const TRIES: usize = 6;
 
-/// The C program; `Err` has the reason why it does not run here.
+/// Compiles the C program. `Err` has the reason why it cannot run here.
 pub fn compile() -> Result<CProgram, String> {
     let program = CProgram::compile(SOURCE, env!("CARGO_TARGET_TMPDIR"))?;
     let output = program.output(&[], "");
@@ -48,13 +48,13 @@ fn disturbances() -> u64 {
     [pressure::reclaim_scanned_pages(), pressure::thp_fallbacks(), collapsed].into_iter().flatten().sum()
 }
 
-/// Where the executor and the C program differ.
+/// Describes the first difference between the executor and the C program, if there is one.
 fn difference(script: &Script, ours: &Checked, in_c: &[Observation]) -> Option<String> {
     if ours.measured.len() != in_c.len() {
         return Some(format!("{} and {} operations of\n{script}", ours.measured.len(), in_c.len()));
     }
     let differs = |(ours, in_c): (&Observation, &Observation)| {
-        // The counter of splits is machine-wide.
+        // The counter of splits is machine-wide, so it is not compared.
         let pmd_splits = in_c.left.pmd_splits;
         let left = hksim_conformance::ArenaState { pmd_splits, ..ours.left.clone() };
         ours.did != in_c.did || left != in_c.left
@@ -67,7 +67,7 @@ fn is_disturbed(ours: &Checked) -> bool {
     matches!(ours.verdict, Verdict::Disturbed(_))
 }
 
-/// Compares both on one script. Returns the number of operations compared, or `None` if every try was disturbed.
+/// Compares both on one script. Returns the number of operations compared, or `None` if every attempt was disturbed.
 fn compare(program: &CProgram, machine: &mut Machine, script: &Script) -> Option<usize> {
     for _ in 0..TRIES {
         let before = disturbances();
@@ -82,10 +82,10 @@ fn compare(program: &CProgram, machine: &mut Machine, script: &Script) -> Option
     None
 }
 
-pub fn a_c_program_observes_the_same() -> Result<(), String> {
+pub fn a_c_program_makes_the_same_observations() -> Result<(), String> {
     let program = compile()?;
     let mut machine = Machine::open().map_err(|why| why.to_string())?;
-    // It supports no second thread, no forks and no modes.
+    // The C program supports no second thread, no forks and no modes.
     let of_one_thread = |script: &Script| {
         script.steps.iter().all(|step| step.thread == Thread::First && !matches!(step.op, Op::Fork(..)))
     };

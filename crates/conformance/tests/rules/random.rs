@@ -1,5 +1,5 @@
-//! Random scripts, compared after every operation. `HKSIM_KERNEL_SCRIPTS` and `HKSIM_KERNEL_SEED` set the number of
-//! scripts and the first seed.
+//! Random scripts: model and kernel are compared after every operation. `HKSIM_KERNEL_SCRIPTS` and `HKSIM_KERNEL_SEED`
+//! set the number of scripts and the first seed.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -43,17 +43,17 @@ pub fn random_scripts_match_the_running_kernel() -> Result<(), String> {
     }
     eprintln!("{count} scripts from seed {first}, {operations} operations, {skipped} skipped");
     assert!(differing.is_empty(), "seeds that differ: {differing:?}");
-    assert!(skipped * 10 <= count, "too many were skipped for a conclusion");
+    assert!(skipped * 10 <= count, "too many scripts were skipped to draw a conclusion");
     Ok(())
 }
 
 /// First argument of a process that runs scripts as an ordinary user.
 pub const AS_NOBODY_ARGUMENT: &str = "as-nobody";
 const NOBODY: u32 = 65_534;
-/// Exit status of that process if it cannot run scripts.
+/// Exit status of the unprivileged process if it cannot run scripts.
 const CANNOT: u8 = 77;
 
-/// The `main` of that process.
+/// The `main` of the unprivileged process.
 pub fn as_nobody() -> ExitCode {
     let mut runner = match Runner::new(None) {
         Ok(runner) => runner,
@@ -78,7 +78,7 @@ pub fn an_unprivileged_user_observes_less_and_finds_no_difference() -> Result<()
     if unsafe { libc::geteuid() } != 0 {
         return Err("needs root, to run as another user".into());
     }
-    // Other users may not read the build directory.
+    // Other users may have no access to the build directory.
     let folder = tempfile::TempDir::with_prefix("hksim-conformance-").expect("a temporary folder");
     let readable = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(folder.path(), readable).expect("our own folder");
@@ -93,15 +93,17 @@ pub fn an_unprivileged_user_observes_less_and_finds_no_difference() -> Result<()
     }
 }
 
-/// A model with one rule of an older kernel must be detected, by a script that shrinks to the essence of the rule.
+/// A random script must detect a model with one rule of an older kernel. It must shrink to the two operations that show
+/// the rule.
 pub fn a_wrong_model_is_found_and_shrunk() -> Result<(), String> {
     let right = KernelConfig::default();
     let wrong =
         KernelConfig { rules: Rules { empty_pte_tables: EmptyPteTables::Keep, ..right.rules }, ..right.clone() };
     let differs = |script: &Script| predict(&right, script) != predict(&wrong, script);
-    let script = (1..).map(|seed| Generator::new(seed).script()).find(|script| differs(script)).expect("endless");
+    let script =
+        (1..).map(|seed| Generator::new(seed).script()).find(|script| differs(script)).expect("seeds do not run out");
     let small = shrunk(&script, |script| Ok::<_, std::convert::Infallible>(differs(script))).expect("infallible");
     assert!(differs(&small));
-    assert_eq!(small.steps.len(), 2, "a table is made, and the whole block dropped:\n{small}");
+    assert_eq!(small.steps.len(), 2, "one operation creates a table, the other drops its 2 MiB range:\n{small}");
     Ok(())
 }

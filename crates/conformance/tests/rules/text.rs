@@ -16,7 +16,7 @@ pub fn printed_scripts_parse_to_the_same_script() -> Result<(), String> {
     Ok(())
 }
 
-pub fn bad_lines_are_reported_by_number() -> Result<(), String> {
+pub fn invalid_lines_are_reported_with_their_numbers() -> Result<(), String> {
     let cases = [
         ("w 0 1 1\n\nfrob 1 2", 3, OpError::UnknownOperation),
         ("adv SOON 0 1", 1, OpError::UnknownAdvice),

@@ -1,4 +1,4 @@
-//! Times calls that do no page work, and moves.
+//! Times calls that touch no pages, and moves by mremap.
 
 use hksim_linux_probe::PAGE_BYTES;
 use hksim_linux_probe::area::{Area, Granule, HUGE_BYTES, faults};
@@ -13,7 +13,7 @@ const CALLS: u64 = 200;
 /// Mappings of 2 MiB that are moved per round.
 const MOVES: u64 = 8;
 
-/// Times `mmap` and `munmap` of 2 MiB of untouched memory, and `madvise` without effect.
+/// Times `mmap` and `munmap` of 2 MiB of untouched memory, and `madvise` calls that have no effect.
 pub(super) fn empty(samples: &mut Samples) -> Result<(), MeasureError> {
     let mut areas = Vec::with_capacity(CALLS as usize);
     samples.time(Operation::MmapCall, CALLS, || {

@@ -1,8 +1,8 @@
 //! Times first touches of several amounts of memory.
 //!
-//! The cost of a fault depends on the footprint: a few pages are reused while they are still cached, many must be
-//! fetched from memory for zeroing. Before each measurement the same amount is touched and returned, as in the runs
-//! that are compared with it.
+//! The cost of a fault depends on the footprint. The pages of a small footprint are still cached when they are reused;
+//! those of a large one must be fetched from memory to be zeroed. Before each measurement the same amount of memory is
+//! touched and returned, as in the runs that the costs are applied to.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ use crate::profile::{FOOTPRINTS, Operation};
 
 const CACHE_LINE_BYTES: u64 = 64;
 
-/// Memory that the program accesses between two distant faults.
+/// Memory that the program accesses between two faults, as the other work.
 const BETWEEN_BYTES: u64 = 1 << 20;
-/// Pages touched in this way.
+/// Pages touched with other work between them.
 const APART_PAGES: u64 = 128;
 
-/// Times first touches with much other work between them: their cost beyond that of the same work alone.
+/// Times first touches with much other work between them, and subtracts the time of the same work alone.
 pub(super) fn touches_apart(samples: &mut Samples) -> Result<(), MeasureError> {
     let bytes = APART_PAGES * PAGE_BYTES;
     let work = Area::of(Granule::Page, BETWEEN_BYTES)?;
@@ -44,10 +44,10 @@ pub(super) fn touches_apart(samples: &mut Samples) -> Result<(), MeasureError> {
     Ok(())
 }
 
-/// Memory that the program accesses between two distant faults of huge pages, so that no cache holds anything that the
-/// fault needs, including the host's page tables.
+/// Memory that the program accesses between two faults of huge pages. It is large enough that no cache contains
+/// anything that the fault needs, including the host's page tables.
 const FAR_BYTES: u64 = 64 << 20;
-/// Huge pages touched in this way.
+/// Huge pages touched with that much other work between them.
 const FAR_PAGES: u64 = 4;
 
 /// Times first touches of huge pages with very much other work between them.
@@ -83,7 +83,7 @@ pub(super) fn first_touches(samples: &mut Samples) -> Result<(), MeasureError> {
             let area = Area::of(granule, footprint.bytes)?;
             let before = faults();
             let touch = || area.write(granule.bytes());
-            // The last page of each granule must also be present.
+            // The last page of each granule must be present too, so writing to it must not fault.
             let is_whole = |()| {
                 let last = granule.bytes() - PAGE_BYTES;
                 area.write_part(last, footprint.bytes - last, granule.bytes());

@@ -9,11 +9,11 @@ use super::pages::{NO_HUGE_PAGES, huge_pages};
 use super::samples::Samples;
 use crate::profile::Operation;
 
-/// Pages that are forked: 32 MiB, far more than the process's other memory.
+/// Resident pages at the fork that is timed: 32 MiB, far more than the process's other memory.
 const FORKED_PAGES: u64 = 8192;
-/// Pages that are copied.
+/// Pages for the writes after a fork: half are copied, half are reused.
 const COPIED_PAGES: u64 = 2048;
-/// Huge pages that are forked.
+/// Resident huge pages at the fork whose splits are timed.
 const FORKED_HUGE: u64 = 16;
 
 /// An idle child, which is killed and reaped when dropped.
@@ -22,7 +22,7 @@ struct Child(libc::pid_t);
 impl Child {
     fn new() -> Result<Child, MeasureError> {
         let parent = std::process::id() as libc::pid_t;
-        // SAFETY: the child makes system calls that are safe whatever other threads held, and touches no memory.
+        // SAFETY: the child only makes system calls, which are safe whatever locks other threads held at the fork.
         match unsafe { libc::fork() } {
             -1 => Err(MeasureError::last("fork")),
             0 => {
@@ -39,7 +39,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // SAFETY: the child is ours and was not waited for, so its number is still its own.
+        // SAFETY: our own child, which has not been reaped, so its pid has not been reused.
         unsafe {
             libc::kill(self.0, libc::SIGKILL);
             libc::waitpid(self.0, std::ptr::null_mut(), 0);
@@ -47,7 +47,7 @@ impl Drop for Child {
     }
 }
 
-/// Times forks with and without these pages; the difference is the cost of the pages.
+/// Times forks with and without resident pages. The difference is the cost of the pages.
 pub(super) fn costs(samples: &mut Samples) -> Result<(), MeasureError> {
     let (child, without) = timed(Child::new);
     drop(child?);

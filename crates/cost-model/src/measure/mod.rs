@@ -2,8 +2,8 @@
 //!
 //! Each round performs every operation once on fresh memory and reads the processor time of this thread, so preemption
 //! does not count. The effects of other load on caches and clocks remain in the figures and appear as dispersion. Only
-//! the kernel's part of the time counts, measured with [`hksim_linux_probe::cpu_modes`] as in the runs that are
-//! compared.
+//! the kernel's part of the time counts. It is measured with [`hksim_linux_probe::cpu_modes`], as in the runs that the
+//! costs are applied to.
 
 mod calls;
 mod footprint;
@@ -39,10 +39,10 @@ impl From<std::io::Error> for MeasureError {
     }
 }
 
-/// Clocked rounds per sampled round.
+/// Rounds that are timed by the clock, per round with sampling.
 const ROUNDS_PER_SAMPLED_ROUND: u32 = 2;
 
-/// The limits of a measurement; both apply.
+/// The limits of a measurement. It ends at the first one reached.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     /// Rounds, after one for warm-up.

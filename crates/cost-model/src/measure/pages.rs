@@ -17,7 +17,7 @@ const PAGES: u64 = 2048;
 const HUGE_PAGES: u64 = 16;
 /// Pages of the hugetlb pool.
 const POOL_PAGES: u64 = POOL_BYTES / HUGE_BYTES;
-/// Why operations on huge pages were not timed.
+/// The reason why operations on huge pages were not timed.
 pub(super) const NO_HUGE_PAGES: &str = "the kernel installed no huge pages (they are off, or memory is fragmented)";
 /// Operations that are timed on present huge pages.
 const OF_HUGE_PAGES: [Operation; 5] = [
@@ -27,7 +27,7 @@ const OF_HUGE_PAGES: [Operation; 5] = [
     Operation::SplitHuge,
     Operation::MunmapHuge,
 ];
-/// Linux 6.1.
+/// Supported since Linux 6.1.
 const MADV_COLLAPSE: i32 = 25;
 
 /// Times rewriting and returning single pages.
@@ -48,7 +48,8 @@ pub(super) fn base(samples: &mut Samples) -> Result<(), MeasureError> {
     page_tables(samples)
 }
 
-/// Times two writes into each of several empty PMD ranges: only the first needs a page table.
+/// Times two writes into each of several empty PMD ranges. Only the first write allocates a page table, so the
+/// difference is its cost.
 fn page_tables(samples: &mut Samples) -> Result<(), MeasureError> {
     let bytes = HUGE_PAGES * HUGE_BYTES;
     let area = Area::of(Granule::Page, bytes)?;
@@ -71,7 +72,7 @@ pub(super) fn populated(samples: &mut Samples) -> Result<(), MeasureError> {
     Ok(())
 }
 
-/// Present huge pages, or `None` if the kernel installs none. They are huge if there is one fault for each.
+/// Present huge pages, or `None` if the kernel installs none. The pages are huge if each takes exactly one fault.
 pub(super) fn huge_pages(number: u64) -> Result<Option<Area>, MeasureError> {
     let area = Area::of(Granule::Huge, number * HUGE_BYTES)?;
     let before = faults();
@@ -104,7 +105,7 @@ pub(super) fn huge(samples: &mut Samples) -> Result<(), MeasureError> {
     Ok(())
 }
 
-/// Times `MADV_COLLAPSE` of a PMD range with one page, and of a full one.
+/// Times `MADV_COLLAPSE` of a PMD range with one page, and of a full PMD range.
 pub(super) fn collapse(samples: &mut Samples) -> Result<(), MeasureError> {
     for (operation, stride) in [(Operation::CollapseSparse, HUGE_BYTES), (Operation::CollapseFull, PAGE_BYTES)] {
         let area = Area::of(Granule::Page, POOL_PAGES * HUGE_BYTES)?;
@@ -126,7 +127,7 @@ pub(super) fn mid_sizes(samples: &mut Samples) -> Result<(), MeasureError> {
         (Operation::MthpFault64k, 64 << 10),
         (Operation::MthpFault16k, 16 << 10),
     ];
-    /// Holds folios of any of the sizes, and no huge page.
+    /// Room for folios of any of these sizes, but not for a huge page.
     const BYTES: u64 = 1 << 20;
     /// Number of areas with the total size of the smallest footprint.
     const AREAS: u64 = FOOTPRINTS[0].bytes / BYTES;

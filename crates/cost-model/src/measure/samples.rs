@@ -8,8 +8,8 @@ use hksim_linux_probe::cpu_modes::{CpuModes, ModeSamples};
 
 use crate::profile::{Cost, Operation};
 
-/// Minimum number of samples for an operation's own share of kernel time. Below it, the share of all operations
-/// together is as good an estimate.
+/// Minimum number of samples for an operation's own share of kernel time. With fewer samples, the share of all
+/// operations together is as good an estimate.
 const SAMPLES_MIN: u64 = 100;
 
 /// The times of operations, split into kernel and user time.
@@ -37,7 +37,7 @@ struct Timings {
 }
 
 impl Samples {
-    /// Without samples: all times come from the clock alone.
+    /// Times operations by the clock alone, without sampling.
     pub(super) fn by_clock() -> Samples {
         Samples {
             modes: None,
@@ -48,14 +48,14 @@ impl Samples {
         }
     }
 
-    /// With samples of the mode; `None` if the kernel does not permit sampling.
+    /// Times operations and samples the processor mode. `None` if the kernel does not permit sampling.
     pub(super) fn by_sampling() -> Option<Samples> {
         let modes = CpuModes::open().ok()?;
         Some(Samples { modes: Some(modes), ..Samples::by_clock() })
     }
 
-    /// Begins a round, with the time that the yardstick takes now. All times of the round are relative to it, because
-    /// the speed of a processor changes, and with it that of all operations.
+    /// Begins a round. `yardstick` is the time that the yardstick takes now. All times of the round are relative to it,
+    /// because the processor's speed changes over time and affects all operations alike.
     pub(super) fn begin_round(&mut self, yardstick: Duration) {
         self.rounds_ns.push(yardstick.as_nanos() as f64);
     }
@@ -74,14 +74,15 @@ impl Samples {
         }
     }
 
-    /// Times this number of operations, which `run` performs.
+    /// Times `run`, which performs `number` operations.
     pub(super) fn time<T>(&mut self, operation: Operation, number: u64, run: impl FnOnce() -> T) -> T {
         let (result, spent, samples) = self.timed(run);
         self.note(operation, number, spent, samples);
         result
     }
 
-    /// The same, but discards the time unless `is_valid` confirms the result of `run`. The check is not timed.
+    /// Like [`Samples::time`], but discards the time unless `is_valid` confirms the result of `run`. The check is not
+    /// timed.
     pub(super) fn time_if<T>(
         &mut self,
         operation: Operation,
@@ -97,14 +98,14 @@ impl Samples {
         is_valid
     }
 
-    /// The time of `run` and the samples of its mode. Neither is recorded.
+    /// Calls `run`. Returns its result, its time and the samples of its mode, and records nothing.
     pub(super) fn timed<T>(&mut self, run: impl FnOnce() -> T) -> (T, Duration, ModeSamples) {
         self.modes.as_mut().map(CpuModes::take);
         let (result, spent) = timed(run);
         (result, spent, self.modes.as_mut().map(CpuModes::take).unwrap_or_default())
     }
 
-    /// Records the time of this number of operations.
+    /// Records the time of `number` operations.
     pub(super) fn note(&mut self, operation: Operation, number: u64, spent: Duration, samples: ModeSamples) {
         let timings = self.of.entry(operation).or_default();
         let round_ns = self.rounds_ns.last().copied().unwrap_or(f64::NAN);
@@ -117,13 +118,13 @@ impl Samples {
         self.skipped.entry(operation).or_insert_with(|| reason.into());
     }
 
-    /// The kernel's share of all times.
+    /// The kernel's share of the time of all operations.
     pub(super) fn kernel_share(&self) -> Option<f64> {
         self.all.kernel_share()
     }
 
-    /// The kernel time of each operation, and the operations that were not timed. The shares of kernel time are those
-    /// of `sampled`; without it, all time counts as the kernel's.
+    /// The kernel time of each operation, and the operations that were not timed. The shares of kernel time come from
+    /// `sampled`; without it, all time counts as the kernel's.
     pub(super) fn finish(self, sampled: Option<&Samples>) -> (BTreeMap<Operation, Cost>, BTreeMap<Operation, String>) {
         let share_of = |operation: &Operation| {
             let sampled = sampled.filter(|_| *operation != Operation::MemsetResident)?;

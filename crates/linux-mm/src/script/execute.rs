@@ -3,7 +3,7 @@
 use super::{ARENA_PAGES, ForkWriter, Op, OpResult, Script, Touch};
 use crate::{Access, Content, Counters, Errno, Kernel, KernelConfig, MapFlags};
 
-/// 2 MiB-aligned, and alone in its 512 GiB.
+/// Where the model places an arena: 2 MiB-aligned, with nothing else mapped in the same 512 GiB.
 const BASE: u64 = 1 << 20;
 
 impl Script {
@@ -12,15 +12,15 @@ impl Script {
         BASE + self.header.base
     }
 
-    /// The model at the start of this script, on a kernel that otherwise has `config`.
+    /// The model before the first step of this script: `config`, changed by the script's header.
     pub fn kernel(&self, config: &KernelConfig) -> Kernel {
         Kernel::with_arena(self.header.applied_to(config), self.first_page())
     }
 }
 
 impl Kernel {
-    /// A kernel with only a script's arena in its address space: one writable NORESERVE mapping from page `base` on. If
-    /// the arena would end beyond the address space, there is none.
+    /// A kernel with only a script's arena in its address space: one writable NORESERVE mapping from page `base` on.
+    /// The address space stays empty if the arena would end beyond it.
     pub fn with_arena(config: KernelConfig, base: u64) -> Self {
         let mut kernel = Self::new(config);
         let flags = MapFlags { noreserve: true, ..MapFlags::READ_WRITE };
@@ -68,11 +68,11 @@ impl Kernel {
         };
         let faults_before = writing.counters.faults;
         for page in pages {
-            // A failing access is an exception of the writing process and charged to neither process.
+            // A failing access costs the writing process an exception. No process is charged a fault.
             let _ = writing.touch(page, Touch::WriteOne.access());
         }
         let faults = writing.counters.faults - faults_before;
-        // The counter is machine-wide.
+        // The kernel's counter is machine-wide.
         self.counters.pmd_splits += child.counters.pmd_splits;
         drop(child);
         self.op_result(before, faults as i64, None)

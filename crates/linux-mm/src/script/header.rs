@@ -1,4 +1,4 @@
-//! A script's header: the modes it needs, and the position of its arena.
+//! A script's header: the modes (kernel settings) it needs, and the position of its arena.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::OpError;
 use super::text::{name_of, named};
 use crate::{Defrag, KernelConfig, Overcommit, PMD_ORDER, PMD_PAGES, SizeMode, ThpMode};
 
-/// Modes of the machine that a script needs. Modes not named stay unchanged.
+/// Modes of the machine that a script needs. Modes that the header does not set stay unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header {
     /// `thp always|madvise|never`
@@ -17,7 +17,7 @@ pub struct Header {
     pub use_zero_page: Option<bool>,
     /// `defrag always|defer|defer+madvise|madvise|never`
     pub defrag: Option<Defrag>,
-    /// `max_ptes_none N`: khugepaged's.
+    /// `max_ptes_none N`: khugepaged's setting of this name.
     pub max_ptes_none: Option<u64>,
     /// `overcommit allowed|never`: whether `vm.overcommit_memory` is 2.
     pub overcommit: Option<Overcommit>,
@@ -25,8 +25,7 @@ pub struct Header {
     pub pool: Option<u64>,
     /// `max_map_count N`
     pub max_map_count: Option<u64>,
-    /// `room N`: the process first creates other mappings until `max_map_count` permits exactly N more. Not a
-    /// mode.
+    /// `room N`: the process first creates other mappings until `max_map_count` permits exactly N more. Not a mode.
     pub room: Option<u64>,
     /// `base N`: the arena begins N pages (below 512) after a 2 MiB boundary.
     pub base: u64,
@@ -55,7 +54,7 @@ const OVERCOMMIT: [(&str, Overcommit); 2] = [("allowed", Overcommit::Allowed), (
 const SWITCH: [(&str, bool); 2] = [("on", true), ("off", false)];
 
 impl Header {
-    /// Parses a header line; `Ok(false)` if the line is not one.
+    /// Parses a header line. `Ok(false)` if the line is not a header line.
     pub(super) fn take(&mut self, line: &str) -> Result<bool, OpError> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let number = |word: &str| word.parse::<u64>().map_err(|_| OpError::Operands);
@@ -86,8 +85,8 @@ impl Header {
         Ok(true)
     }
 
-    /// Names every mode that faults and mappings depend on. Modes not named before get the kernel's defaults after
-    /// boot, with THP in mode madvise.
+    /// Sets every mode that faults and mappings depend on. Modes that the header does not set yet get the kernel's boot
+    /// defaults, with THP in mode madvise.
     pub fn with_all_modes(mut self) -> Self {
         let usual = KernelConfig::default();
         self.thp = self.thp.or(Some(usual.thp.global));
@@ -99,7 +98,7 @@ impl Header {
         self
     }
 
-    /// `config` with everything that the header names.
+    /// `config`, overridden by everything that the header sets.
     pub fn applied_to(&self, config: &KernelConfig) -> KernelConfig {
         let mut config = config.clone();
         config.thp.global = self.thp.unwrap_or(config.thp.global);

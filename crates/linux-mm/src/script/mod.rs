@@ -1,7 +1,8 @@
-//! Page-op scripts: operations on a small arena in text form, so that the model can predict them and a real kernel can
+//! Page-op scripts: operations on a small arena, in text form. The model predicts their results, and a real kernel can
 //! execute them.
 //!
-//! One operation per line, ended by `end`. Numbers are 4 KiB pages in a 2 MiB-aligned arena of [`ARENA_PAGES`].
+//! A script has one operation per line, up to a line `end` or the end of the text. Offsets and lengths count 4 KiB
+//! pages of the arena, which has [`ARENA_PAGES`] and usually starts on a 2 MiB boundary.
 //! ```text
 //! map OFF LEN n|r|w FLAGS     FLAGS: - or letters p (populate), N (noreserve), H (hugetlb)
 //! unmap OFF LEN
@@ -11,12 +12,13 @@
 //! resize OFF LEN NEWLEN
 //! r|w|z|k OFF LEN STRIDE      read / write 1 / write 0 / read(2) zeros into every STRIDE-th page
 //! fork OFF LEN STRIDE         a child writes every STRIDE-th page and exits; ret: its faults
-//! forkw OFF LEN STRIDE        the process writes while an idle child lives; ret: its faults
+//! forkw OFF LEN STRIDE        the process writes while an idle child exists; ret: its faults
 //! mlockall FLAGS              FLAGS: letters c (current), f (future), o (on fault)
 //! munlockall
 //! mlock OFF LEN -|o           o: mlock2, on fault
 //! munlock OFF LEN
-//! t OPERATION                 a second thread of the process does it
+//! t OPERATION                 a second thread of the process performs the operation
+//! ```
 //! Lines before the first operation may set modes of the machine: [`Header`].
 
 mod execute;
@@ -64,13 +66,13 @@ pub enum Op {
     Advise(Advice, u64, u64),
     /// mprotect.
     Protect(u64, u64, Protection),
-    /// mremap, fixed: old place, length, new place.
+    /// mremap to a fixed address: old start, length, new start.
     Remap(u64, u64, u64, RemapSource),
     /// mremap in place: start, old length, new length.
     Resize(u64, u64, u64),
     /// Touch: start, length, stride. Touches the pages at multiples of the stride from the start.
     Touch(Touch, u64, u64, u64),
-    /// fork: the named process writes a 1 to pages, as [`Op::Touch`] does; then the child exits.
+    /// fork: the named process writes a 1 to pages, selected as in [`Op::Touch`]. Then the child exits.
     Fork(ForkWriter, u64, u64, u64),
     /// mlockall.
     LockAll(LockFlags),
@@ -83,7 +85,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// Whether it locks memory, which may need privileges.
+    /// Whether the operation locks memory, which may need privileges.
     pub fn locks(&self) -> bool {
         matches!(self, Op::LockAll(_) | Op::Lock(..))
     }
@@ -170,18 +172,18 @@ pub enum OpError {
         "unknown advice; expected HUGEPAGE, NOHUGEPAGE, DONTNEED, FREE, COLD, POPULATE_READ, POPULATE_WRITE or COLLAPSE"
     )]
     UnknownAdvice,
-    /// Not a value of this mode.
+    /// The word is not a value of this mode.
     #[error(
         "unknown mode; expected always, madvise or never (mthp also: inherit; defrag also: defer, defer+madvise), on or off for zero_page, allowed or never for overcommit"
     )]
     UnknownMode,
-    /// Not a folio size.
+    /// The number is not a folio size.
     #[error("unknown size; expected a power of two from 16 to 2048 (kilobytes)")]
     UnknownSize,
-    /// A mode after an operation.
+    /// A mode line after the first operation.
     #[error("modes must come before the first operation")]
     LateHeader,
-    /// Not a protection.
+    /// The word is not a protection.
     #[error("unknown protection; expected n, r or w")]
     UnknownProtection,
     /// Unknown mmap flags.
@@ -193,10 +195,10 @@ pub enum OpError {
     /// Too few or too many words, or a word that is not a number.
     #[error("wrong number of operands, or an operand that is not a number")]
     Operands,
-    /// A fork by the second thread: the child would lack the first one.
+    /// A fork by the second thread: the child would not have the first thread.
     #[error("fork and forkw must be performed by the first thread")]
     ForkBySecond,
-    /// Pages outside the arena, a stride of 0.
+    /// Pages outside the arena, a stride of 0, or a base above 511.
     #[error("pages outside the arena of 4096, a stride of 0, or a base above 511")]
     OutOfArena,
 }
@@ -236,7 +238,7 @@ impl Script {
 }
 
 impl fmt::Display for Script {
-    /// Prints the form that is parsed, without `end`.
+    /// Prints the text that [`Script::from_str`] parses, without `end`.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.header.fmt(out)?;
         self.steps.iter().try_for_each(|step| writeln!(out, "{step}"))

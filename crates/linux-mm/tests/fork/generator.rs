@@ -9,7 +9,8 @@ use super::Step;
 struct Generator(Random);
 
 impl Generator {
-    /// Pages within the first four PMD ranges, so that both processes touch the same ones.
+    /// First page and length of a range that starts in the first four PMD ranges, so that both processes touch the same
+    /// pages.
     fn range(&mut self) -> (u64, u64) {
         let start = self.0.below(4) * PMD_PAGES + self.0.pick(&[0, 0, 0, 1, 16, 100, 256, 511]);
         let length = self.0.pick(&[1, 2, 16, 64, 256, 512, 512, 513, 1024, 1536]);
@@ -56,7 +57,7 @@ impl Generator {
     }
 }
 
-/// A script: some operations, then some with a child, once or twice.
+/// A random script. Once or twice, the parent operates alone, then together with a child, then alone again.
 pub fn script(seed: u64) -> Vec<Step> {
     let mut random = Generator(Random::new(seed));
     let mut steps = Vec::new();

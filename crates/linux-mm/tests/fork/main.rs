@@ -1,7 +1,7 @@
-//! fork in the model against fork on the running kernel: random operations in a process and its child. After each
-//! operation, results, costs and every page of both processes are compared.
+//! Compares fork in the model with fork on the running kernel. A process and its child perform random operations. After
+//! each operation the tests compare results, costs and every page of both processes.
 //!
-//! The oracle is a C program that needs root to read frame flags; without root the test is skipped with the reason.
+//! The oracle is a C program that needs root to read frame flags. Without root the test is skipped and prints why.
 //! `HKSIM_FORK_SCRIPTS` and `HKSIM_FORK_SEED` set the number of scripts and the first seed.
 
 use hksim_linux_mm::script::{ARENA_PAGES, Op};
@@ -36,7 +36,7 @@ impl std::fmt::Display for Step {
     }
 }
 
-/// One line as the oracle prints it.
+/// One line in the format that the oracle prints.
 fn line(ret: i64, errno: Option<Errno>, faults: u64, kernels: &[&Kernel]) -> String {
     let errno = match errno {
         None => 0,
@@ -88,7 +88,7 @@ fn predict(config: &KernelConfig, script: &[Step]) -> Vec<String> {
     lines
 }
 
-/// The oracle's output lines for each script, or `None` with the reason on stderr.
+/// The oracle's output lines for each script. `None` if the oracle cannot run; the reason goes to stderr.
 fn measure(program: &CProgram, scripts: &[Vec<Step>]) -> Option<Vec<Vec<String>>> {
     let mut input = String::new();
     for script in scripts {
@@ -186,7 +186,7 @@ fn random_fork_families_match_the_running_kernel() {
         steps += script.len();
         let predicted = predict(&config, &script);
         let mut difference = None;
-        // khugepaged and the fork itself may disturb a run; an error of the model is wrong in every run.
+        // khugepaged and the fork itself may disturb a single run. A model error shows in every run.
         for _ in 0..3 {
             let Some(mut measured) = measure(&program, std::slice::from_ref(&script)) else { return };
             let measured = measured.remove(0);

@@ -1,9 +1,10 @@
 /* Executes page operations in a process and its child on the running kernel, and prints the state of both.
  *
- * Input lines: `fork`; `exit` (of the child); `p OP` or `c OP`, an operation of a page-op script, executed by the parent or the child;
- * `end` (of a script, child gone). Output after each line but `end`: `RET ERRNO MINFLT` of the executing process, then for the
- * parent and, if there is one, the child: ` | RSS_KB MAPPINGS [STATE COUNT]...`. First line: `ready` or `skipped: REASON`.
- * One operation is in progress at a time. Below main only system calls are used, because stdio would cause extra faults. */
+ * Input lines: `fork`; `exit` (of the child); `p OP` or `c OP`, an operation of a page-op script that the parent or the
+ * child executes; `end`, which ends a script and its child. The first output line is `ready` or `skipped: REASON`. Each
+ * input line except `end` gets one output line: `RET ERRNO MINFLT` of the executing process, then
+ * ` | RSS_KB MAPPINGS [STATE COUNT]...` for the parent and, if it exists, for the child.
+ * One operation runs at a time. Measured code uses system calls only, because stdio would cause extra faults. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -108,7 +109,7 @@ static struct result execute(const char *op) {
     return result;
 }
 
-/* Executes every path once, far from the arena, so that code, stack and data are present before anything is measured. */
+/* Executes every path once, far from the arena, so that code, stack and data are present before measuring starts. */
 static void warm_up(void) {
     static const char *const ops[] = {"w 0 8 1", "r 0 8 1", "k 0 8 1", "prot 1 1 r", "w 1 1 1", "k 1 1 1", "unmap 4 1",
         "map 4 1 w N", "adv FREE 0 8", "remap 0 2 8 0", "adv DONTNEED 0 16", "adv COLD 0 16"};
