@@ -1,4 +1,4 @@
-//! The system calls of a replay, counted and on the trace's clock.
+//! Counts the system calls of a replay, and gives the allocator the trace's clock.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,7 +20,7 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// Calls so far, including the one for the reservation.
+    /// Calls so far, including the `mmap` of the reservation.
     pub(crate) fn calls(&self) -> OsCalls {
         OsCalls {
             mmap: self.mmap.load(Relaxed) + 1,

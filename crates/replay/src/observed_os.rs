@@ -13,7 +13,7 @@ use crate::fork_frames::BatchDrain;
 use crate::observer::Observer;
 use crate::usage::Usage;
 
-/// [`Counted`] calls that an [`Observer`] follows. Single-threaded.
+/// [`Counted`], with an [`Observer`] that is notified of every call. Single-threaded.
 pub(crate) struct ObservedOs {
     counted: Counted,
     observer: RefCell<Observer>,
@@ -116,7 +116,7 @@ impl Os for ObservedOs {
             }
             Advice::Collapse => observer.after_collapse(address(at), bytes as u64),
             Advice::DontNeed => observer.after_call(address(at), bytes as u64),
-            // Locked memory is not freed.
+            // The kernel refuses to free locked memory.
             Advice::Free if result.is_err() => observer.after_call(address(at), bytes as u64),
             Advice::Free => {
                 self.batch_drain.drain();

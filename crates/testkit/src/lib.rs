@@ -1,7 +1,7 @@
 //! For development only: a third implementation of memory and an independent model, for tests of the allocator.
 //!
-//! - [`PlainMemory`]: the policy's [`Memory`](hksim_policy::Memory) on plain vectors with real bytes. It panics on every
-//!   violation of the trait's contract.
+//! - [`PlainMemory`]: the policy's [`Memory`](hksim_policy::Memory) on plain vectors with real bytes. It panics on
+//!   every violation of the trait's contract.
 //! - [`NaiveModel`]: the guarantees of an allocator, checked from requests and addresses alone.
 //! - [`Player`]: seeded random programs on a `PlainMemory`; the model checks every result.
 //! - [`CProgram`]: an oracle in C; [`cases`]: a runner for tests that execute themselves.
