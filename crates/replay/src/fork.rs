@@ -93,7 +93,8 @@ impl Children {
     /// Forks the child with this number. Call [`keep_apart`] first.
     pub(crate) fn fork(&mut self, number: u32) {
         if self.alive.len() == Children::MAX {
-            self.refused.get_or_insert_with(|| format!("more than {} children are alive at the same time", Children::MAX));
+            self.refused
+                .get_or_insert_with(|| format!("more than {} children are alive at the same time", Children::MAX));
             return;
         }
         match IdleChild::fork() {
