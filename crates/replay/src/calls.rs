@@ -48,7 +48,7 @@ impl Counted {
 impl Os for Counted {
     unsafe fn map(&self, at: NonNull<u8>, bytes: usize, mapping: Mapping) -> Result<(), Errno> {
         self.mmap.fetch_add(1, Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         self.noted(unsafe { Syscalls.map(at, bytes, mapping) })
     }
 
@@ -59,19 +59,19 @@ impl Os for Counted {
 
     unsafe fn unmap(&self, at: NonNull<u8>, bytes: usize) -> Result<(), Errno> {
         self.munmap.fetch_add(1, Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         self.noted(unsafe { Syscalls.unmap(at, bytes) })
     }
 
     unsafe fn advise(&self, at: NonNull<u8>, bytes: usize, advice: Advice) -> Result<(), Errno> {
         self.madvise.fetch_add(1, Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         self.noted(unsafe { Syscalls.advise(at, bytes, advice) })
     }
 
     unsafe fn remap(&self, from: NonNull<u8>, bytes: usize, to: NonNull<u8>) -> Result<(), Errno> {
         self.mremap.fetch_add(1, Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         self.noted(unsafe { Syscalls.remap(from, bytes, to) })
     }
 

@@ -18,7 +18,7 @@ pub struct Environment {
     pub thp_enabled: Option<String>,
     /// `transparent_hugepage/defrag`.
     pub thp_defrag: Option<String>,
-    /// Huge-page sizes below 2 MiB that are not off, as `64kB=always`.
+    /// Huge-page sizes below 2 MiB that are not off, in the form `64kB=always`.
     pub mthp_enabled: Vec<String>,
     /// Whether read faults may map the huge zero page.
     pub use_zero_page: Option<u64>,
@@ -48,7 +48,7 @@ pub struct Environment {
     pub cpu_model: Option<String>,
     /// Whether a hypervisor runs this machine.
     pub virtualised: Option<bool>,
-    /// Modes and limits of the kernel that changed during the replay, as `thp_enabled: madvise, then always`.
+    /// Modes and limits of the kernel that changed during the replay, in the form `thp_enabled: madvise, then always`.
     #[serde(default)]
     pub modes_changed: Vec<String>,
 }

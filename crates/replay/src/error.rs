@@ -19,7 +19,7 @@ pub enum ReplayError {
     #[error("a threaded replay can observe SuperSlabs only in an arena; use --mode ordered or --align arena")]
     MapsOfThreads,
     /// The library to preload does not exist.
-    #[error("{}: cannot preload it: {source}; give the path of a shared object", path.display())]
+    #[error("{}: cannot preload this library: {source}; give the path of a shared object", path.display())]
     NoLibrary {
         /// Its path.
         path: PathBuf,

@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use hksim_linux_probe::resident::Resident;
 
-/// Ranges of pages, ascending and not adjacent. The memory is allocated once, so growing takes no page fault.
+/// Ranges of pages, ascending and not adjacent. The memory is allocated and made present once, so adding ranges takes
+/// no page faults.
 pub(crate) struct Extents {
     starts: Resident<u64>,
     ends: Resident<u64>,

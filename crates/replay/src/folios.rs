@@ -1,4 +1,4 @@
-//! Finds the folios of pages that a populating call installed, which takes no trap.
+//! Finds the folios that a populating call installed. Such a call takes no traps from which they could be derived.
 
 use std::io;
 

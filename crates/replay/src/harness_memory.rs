@@ -55,14 +55,14 @@ unsafe impl GlobalAlloc for HarnessMemory {
         if IS_CHILD.load(Ordering::Relaxed) {
             return POOL.allocate(layout);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.alloc(layout) }
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         if !IS_CHILD.load(Ordering::Relaxed) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             return unsafe { System.alloc_zeroed(layout) };
         }
         let block = POOL.allocate(layout);
@@ -76,17 +76,17 @@ unsafe impl GlobalAlloc for HarnessMemory {
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         if IS_CHILD.load(Ordering::Relaxed) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             return unsafe { POOL.free(block, layout) };
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.dealloc(block, layout) }
     }
 
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         if !IS_CHILD.load(Ordering::Relaxed) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             return unsafe { System.realloc(block, layout, bytes) };
         }
         // SAFETY: the caller promises that the new size, rounded up to the alignment, fits.
@@ -127,7 +127,7 @@ struct Pool {
 unsafe impl Sync for Pool {}
 
 struct Lists {
-    /// Free blocks of each class; each holds the address of the next.
+    /// The first free block of each class. Every free block contains the address of the next one.
     free: [*mut u8; CLASSES],
     /// The unused rest of the newest chunk.
     next: usize,

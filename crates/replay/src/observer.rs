@@ -44,7 +44,7 @@ pub(crate) struct OwnCost {
 
 /// Maximum number of observed frames outside the reservation: 256 GiB.
 const OTHER_FRAMES_MAX: usize = 128 << 10;
-/// Maximum number of addresses, chosen by the kernel for mappings, that are kept.
+/// Maximum number of kernel-chosen mapping addresses to keep.
 const KERNEL_CHOSEN_MAX: usize = 256 << 10;
 
 /// Observes the pages of one allocator.

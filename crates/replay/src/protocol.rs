@@ -63,7 +63,7 @@ impl Timing {
     }
 }
 
-/// A run of pages in a frame: first page, count, state.
+/// A run of pages in a message: first page, count, state.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct WireRun {

@@ -129,7 +129,7 @@ pub struct Replayed {
     pub control: Control,
     /// Page changes that match no rule (0 in a sound measurement).
     pub unclassified_pages: Option<u64>,
-    /// The first of them.
+    /// The first unclassified changes, as examples.
     pub unclassified: Vec<Unclassified>,
     /// Traps whose addresses were lost: installs are incomplete unless this is 0.
     pub traps_lost: Option<u64>,

@@ -1,6 +1,6 @@
 //! Frames that may hold only part of a huge page, because `mremap` moved the other part to another frame.
 //!
-//! When such a folio is split, pages change in all its frames, not only in the frame of the call.
+//! When such a huge page is split, pages change in all its frames, not only in the frame of the system call.
 
 use std::io;
 use std::ops::Range;

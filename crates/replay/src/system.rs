@@ -59,8 +59,8 @@ pub struct SystemEffort {
 const SPIN_MIN: Duration = Duration::from_millis(20);
 
 /// A run is excluded if its kernel samples exceed the median times this factor plus [`STALL_SAMPLES`]. If the host has
-/// reclaimed memory, single faults cost a hundred times as much, which no cost model predicts. Chance alone does not
-/// exceed this limit.
+/// reclaimed memory, a single fault can cost a hundred times as much, which no cost model predicts. Chance alone does
+/// not exceed this limit.
 const STALL_TIMES: f64 = 2.0;
 const STALL_SAMPLES: f64 = 10.0;
 
@@ -77,7 +77,7 @@ impl SystemRuns {
         self.unstalled().map(of).sum::<u64>() as f64
     }
 
-    /// All runs except those with far more kernel samples than most.
+    /// All runs except those with far more kernel samples than the median.
     fn unstalled(&self) -> impl Iterator<Item = &SystemRun> {
         let sampled = self.0.iter().filter(|run| run.kernel_samples + run.user_samples > 0);
         let most = median(sampled.map(|run| run.kernel_samples as f64));

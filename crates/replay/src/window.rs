@@ -18,7 +18,7 @@ use crate::spec::ReplaySpec;
 /// A trace that was read once, so that reading it again takes no page fault.
 pub(crate) struct PreparedTrace {
     pub(crate) reader: WithProfiles<TraceReader>,
-    /// See [`PointFinder::finish`].
+    /// Event counts at which the run stops to record a mark: see [`PointFinder::finish`].
     pub(crate) stops: Vec<u64>,
     /// Number of events after which the process stops itself; one of the stops.
     pause_after: Option<u64>,

@@ -1,4 +1,4 @@
-//! The cost of a forked child for its parent: pages copied because both share them.
+//! The cost of a forked child for its parent: pages that a write copies because parent and child share them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -100,7 +100,7 @@ impl Mappings {
         }
     }
 
-    /// Number of mapped bytes that belong to no SuperSlab.
+    /// Number of mapped bytes that contain no SuperSlab.
     pub(crate) fn unbound_bytes(&self) -> u64 {
         let mapped: u64 = self.mapped.borrow().iter().map(|(first, last)| last - first).sum();
         let bound = self.by_ordinal.iter().filter(|address| address.get().is_some()).count() as u64;

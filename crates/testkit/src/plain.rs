@@ -108,7 +108,7 @@ impl<W: Word + Default> PlainMemory<W> {
         }
     }
 
-    /// Number of bytes that were mapped for SuperSlabs but contain none, because unmapping them failed.
+    /// Number of mapped bytes that contain no SuperSlab, because unmapping them failed.
     pub fn unbound_bytes(&self) -> u64 {
         self.mappings.as_ref().map_or(0, Mappings::unbound_bytes)
     }

@@ -200,7 +200,7 @@ pub fn blocks_written_before_their_free_fault_as_often_as_blocks_written_at_allo
         spec.mode = mode;
         let replayed = replay(&spec).unwrap();
         if replayed.environment.thp_enabled.as_deref() != Some("always") {
-            // The block that is never freed is not written. An allocator touches a few pages of its own.
+            // The last block is never freed, so it is not written. An allocator touches a few pages of its own.
             let (faults, pages) = (replayed.faults.unwrap(), BYTES / 4096);
             assert!((pages..pages + 64).contains(&faults), "{faults} faults for {pages} pages, {mode:?}");
         }

@@ -69,7 +69,7 @@ impl TouchFilter {
         }
     }
 
-    /// Resets pages whose state changed. Calls `lost` for those that had been written.
+    /// Resets pages whose state changed. Calls `lost` for each page that had been written.
     pub(crate) fn forget(&self, pages: Range<u64>, mut lost: impl FnMut(u64)) {
         for page in pages {
             let seen = &self.pages[page as usize];

@@ -70,7 +70,8 @@ impl<H: MemoryObserver> SimMemory<H> {
         }
     }
 
-    /// The native position of an item, from the start of the reservation, and its size. No item crosses a page.
+    /// The position of an item in native memory, from the start of the reservation, and its size. No item crosses a
+    /// page.
     fn extent(&self, item: MetaItem) -> (u64, u64) {
         let layout = &self.layout;
         let word = |superslab: u32, words: u32, slice: u32| {

@@ -91,8 +91,8 @@ impl TwoLevel {
         }
     }
 
-    /// Accesses the 4 KiB page `page_4k`, which is currently mapped by an entry of `size`. An entry's set is selected
-    /// by the page number in units of its own size.
+    /// Accesses the 4 KiB page `page_4k`, which is currently mapped by an entry of `size`. The page number in units of
+    /// `size` selects the entry's set.
     #[inline]
     pub fn access(&mut self, page_4k: u64, size: PageSize) -> Hit {
         let number = match size {

@@ -121,7 +121,7 @@ impl Os for Traced {
         if matches!(mapping, Mapping::Hugetlb | Mapping::HugetlbPopulated) {
             return Err(Errno(libc::ENOMEM));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { Syscalls.map(at, bytes, Mapping::Plain) }?;
         self.hide(at, bytes);
         Ok(())
@@ -132,13 +132,13 @@ impl Os for Traced {
     }
 
     unsafe fn unmap(&self, at: NonNull<u8>, bytes: usize) -> Result<(), Errno> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { Syscalls.unmap(at, bytes) }
     }
 
     unsafe fn advise(&self, at: NonNull<u8>, bytes: usize, advice: Advice) -> Result<(), Errno> {
         match advice {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             Advice::DontNeed | Advice::Free => unsafe { Syscalls.advise(at, bytes, advice) },
             Advice::HugePage | Advice::NoHugePage | Advice::PopulateRead | Advice::PopulateWrite | Advice::Collapse => {
                 Ok(())
@@ -149,7 +149,7 @@ impl Os for Traced {
     unsafe fn remap(&self, from: NonNull<u8>, bytes: usize, to: NonNull<u8>) -> Result<(), Errno> {
         // Makes the range one mapping again, which mremap requires: accessed pages have different rights.
         self.hide(from, bytes);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { Syscalls.remap(from, bytes, to) }
     }
 
