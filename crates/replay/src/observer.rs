@@ -287,7 +287,8 @@ impl Observer {
         self.rescan(pages_at(start, bytes), Cause::Populated(None));
         let mut installed = self.classifier.installs.total() - before.total();
         if is_hugetlb(&self.snapshot, &self.hugetlb, frames_of(&pages_at(start, bytes)).start) {
-            // Every fault of a hugetlb page counts as an install: the first, the first write after reads, a copy.
+            // Every fault on a hugetlb page counts as an install: the first fault, the first write after reads, and a
+            // copy.
             self.classifier.installs.hugetlb += faults.saturating_sub(installed);
             installed = installed.max(faults);
         }

@@ -68,7 +68,7 @@ pub struct Accounting {
     once_huge: RangeSet,
     provider: AddressProvider,
     memory_policy: MemoryPolicyLabel,
-    /// An access raised SIGBUS.
+    /// Whether an access raised SIGBUS.
     killed: bool,
 }
 
@@ -92,7 +92,8 @@ impl Accounting {
         }
     }
 
-    /// Whether an access raised SIGBUS, because the hugetlb pool had no page for it. Later figures are meaningless.
+    /// Whether an access raised SIGBUS, because the hugetlb pool had no page for it. All later figures are then
+    /// meaningless.
     pub fn is_killed(&self) -> bool {
         self.killed
     }
@@ -260,7 +261,7 @@ impl Accounting {
         let tables_bytes = self.kernel.page_table_bytes();
         let installed = match self.kernel.touch(page, access) {
             Ok(installed) => installed,
-            // After a fork the hugetlb pool may be too small for copies (R13).
+            // After a fork, the hugetlb pool may have no free page for a copy (R13).
             Err(Signal::Bus) => {
                 self.killed = true;
                 return None;

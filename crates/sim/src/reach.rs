@@ -29,7 +29,7 @@ pub struct TlbReport {
 /// The live set at one point, and how much of it the TLB can map.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ReachSample {
-    /// Events done.
+    /// Number of events performed so far.
     pub event: u64,
     /// Pages of live objects, by the size of the entry that maps them.
     pub live: LiveMix,

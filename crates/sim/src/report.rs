@@ -83,7 +83,7 @@ pub struct Installs {
 /// A sample of the timeline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Sample {
-    /// Events done.
+    /// Number of events performed so far.
     pub event: u64,
     /// Trace time in nanoseconds.
     pub time_ns: u64,

@@ -67,13 +67,13 @@ pub enum SimError {
         /// What went wrong.
         source: DriveError,
     },
-    /// An access raised SIGBUS.
+    /// An access raised SIGBUS, because the hugetlb pool had no free page.
     #[error(
-        "event {event}: the hugetlb pool has no page for a write (SIGBUS: a copy after a fork needs a page of its own); \
+        "event {event}: the hugetlb pool has no page for a write (SIGBUS: a copy after a fork needs another page); \
          enlarge the pool (vm.nr_hugepages, --hugetlb-pool) or choose another --huge"
     )]
     Killed {
-        /// Number of the event, from 1; 0 before the first.
+        /// Number of the event, from 1; 0 if no event was performed yet.
         event: u64,
     },
 }
@@ -81,7 +81,7 @@ pub enum SimError {
 /// The present pages after an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MarkedPages {
-    /// Events done.
+    /// Number of events performed.
     pub event: u64,
     /// Present pages.
     pub pages: PageSet,
