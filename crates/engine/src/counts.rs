@@ -1,4 +1,4 @@
-//! Counters of predictions and measurements in one form, so that they can be subtracted.
+//! Counters in the form that simulation and replay share, so that predictions and measurements can be compared.
 
 use hksim_policy::meta::PoolMeta;
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ impl<N: Copy> ByKind<N> {
         [self.base_4k, self.mthp, self.thp, self.hugetlb, self.zero, self.cow]
     }
 
-    /// Combines two by field.
+    /// Combines each counter with that of `other`, field by field.
     pub fn with<T: Copy, U>(self, other: ByKind<T>, combine: impl Fn(N, T) -> U) -> ByKind<U> {
         ByKind {
             base_4k: combine(self.base_4k, other.base_4k),
@@ -40,7 +40,7 @@ impl<N: Copy> ByKind<N> {
 }
 
 impl ByKind {
-    /// All kinds together.
+    /// The sum of all kinds.
     pub fn total(&self) -> u64 {
         self.values().iter().sum()
     }
@@ -63,7 +63,7 @@ impl<N: Copy> Fallbacks<N> {
         [self.to_thp, self.to_4k, self.to_trim]
     }
 
-    /// Combines two by field.
+    /// Combines each counter with that of `other`, field by field.
     pub fn with<T: Copy, U>(self, other: Fallbacks<T>, combine: impl Fn(N, T) -> U) -> Fallbacks<U> {
         Fallbacks {
             to_thp: combine(self.to_thp, other.to_thp),
@@ -103,7 +103,7 @@ impl<N: Copy> OsCalls<N> {
         [self.mmap, self.munmap, self.madvise, self.mremap]
     }
 
-    /// Combines two by field.
+    /// Combines each counter with that of `other`, field by field.
     pub fn with<T: Copy, U>(self, other: OsCalls<T>, combine: impl Fn(N, T) -> U) -> OsCalls<U> {
         OsCalls {
             mmap: combine(self.mmap, other.mmap),

@@ -13,13 +13,13 @@ use crate::{Live, TouchRule};
 /// Why a trace cannot be executed further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriveError {
-    /// More threads live at once than there are heap slots.
+    /// More threads are alive at the same time than there are heap slots.
     TooManyThreads,
 }
 
 impl std::fmt::Display for DriveError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "more than {} threads are alive at once", hksim_policy::layout::HEAPS_MAX)
+        write!(f, "more than {} threads are alive at the same time", hksim_policy::layout::HEAPS_MAX)
     }
 }
 
@@ -38,7 +38,7 @@ pub struct Driver<W: World, G: Geometry> {
     failed: u64,
 }
 
-/// A block with the memory that it is in.
+/// A block, and the memory that contains it.
 struct AppBlock<'a, W: World> {
     mem: &'a W,
     block: Block<W::SuperSlab>,
@@ -91,7 +91,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
         }
     }
 
-    /// Makes [`Driver::live`] count every touched byte. This costs memory for the bytes touched out of order.
+    /// Makes [`Driver::live`] count every touched byte. Bytes touched out of order cost additional memory.
     pub fn counting_scattered(self) -> Driver<W, G> {
         Driver { scattered: Some(Scattered::default()), ..self }
     }
@@ -117,7 +117,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
         self.failed
     }
 
-    /// The live objects: block, requested bytes.
+    /// The block and the requested bytes of every live object.
     pub fn live_objects(&self) -> impl Iterator<Item = (Block<W::SuperSlab>, u64)> + '_ {
         self.tables.objects.iter().filter_map(|object| object.block.map(|block| (block, object.bytes)))
     }
@@ -135,7 +135,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
     /// Performs one event.
     ///
     /// # Errors
-    /// When no heap can be opened for a new thread.
+    /// No heap can be opened for a new thread.
     #[inline(always)]
     pub fn step(&mut self, event: &Event) -> Result<(), DriveError> {
         self.allocator.mem.set_now(event.time_ns);
@@ -177,7 +177,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
             | Op::ForkEnd { .. }
             | Op::Exec
             | Op::Mark { .. }
-            // Not a call of the allocator; the caller of the driver handles it.
+            // Not an allocator call. The caller of the driver handles it.
             | Op::MemoryPolicy { .. } => Ok(()),
         }
     }
@@ -204,7 +204,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
         Ok(())
     }
 
-    /// The same for everything but plain malloc. Out of line, because most events are plain mallocs.
+    /// `allocate` for every call except a plain malloc. Not inlined, because most events are plain mallocs.
     #[inline(never)]
     fn allocate_as(
         &mut self,
@@ -217,7 +217,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
         self.allocate(thread, object, request, bytes, initial_touch)
     }
 
-    /// Touches `from..bytes` of a block. Returns the end of the touched range, 0 if nothing was touched.
+    /// Touches `from..bytes` of a block. Returns the end of the touched range, or 0 if nothing was touched.
     #[inline(always)]
     fn initial_touch(&self, block: Block<W::SuperSlab>, from: u64, bytes: u64, initial_touch: InitialTouch) -> u64 {
         touch_new_bytes(&AppBlock { mem: &self.allocator.mem, block }, from..bytes, initial_touch)
@@ -280,7 +280,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
         }
         let &Object { block, bytes: size, .. } = &self.tables.objects[object.0 as usize];
         let (Some(block), Some(end)) = (block, offset.checked_add(bytes)) else { return };
-        // A trace may contain touches beyond the object's end. They are cut off.
+        // A trace may contain touches beyond the object's end. Such touches are truncated.
         let end = end.min(size);
         if offset >= end {
             return;
@@ -309,8 +309,8 @@ impl<W: World, G: Geometry> Driver<W, G> {
     }
 }
 
-/// The heap of a thread, opened at its first allocation or free of a block, as the native allocator does. A thread that
-/// only starts, ends, or frees null (as glibc does at thread exit) has no heap.
+/// Returns the heap of a thread. As in the native allocator, a thread's first allocation or free of a block opens its
+/// heap. A thread that only starts, ends or frees null has no heap. (glibc frees null at thread exit.)
 #[inline(always)]
 fn heap_of<'a, W: World, G: Geometry>(
     allocator: &Allocator<W, G>,

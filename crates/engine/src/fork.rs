@@ -1,13 +1,13 @@
-//! Forked children of the program, at the same points of simulation and replay.
+//! The points at which the program forks children and at which they exit. Simulation and replay use the same points.
 
 use serde::{Deserialize, Serialize};
 
-/// An idle child: it shares the parent's memory until it exits.
+/// The lifetime of an idle child, which shares the parent's memory until it exits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForkWindow {
-    /// Events before the fork.
+    /// Number of events before the fork.
     pub from_event: u64,
-    /// Events before the child's exit. If beyond the end of the trace, the child outlives it.
+    /// Number of events before the child's exit. If it is beyond the end of the trace, the child outlives the trace.
     pub until_event: u64,
 }
 
@@ -20,7 +20,7 @@ pub enum ForkStep {
     Exit(u32),
 }
 
-/// Fork windows in the order of their forks. Windows may overlap; then several children are alive.
+/// The forks and exits of a trace, in order. Fork windows may overlap; several children are then alive.
 #[derive(Clone, Debug, Default)]
 pub struct ForkSchedule {
     steps: Vec<(u64, ForkStep)>,
@@ -28,8 +28,8 @@ pub struct ForkSchedule {
 }
 
 impl ForkSchedule {
-    /// A schedule of windows, which must be in order of their forks. If a child exits after the same event as another
-    /// is forked, the exit comes first.
+    /// Creates a schedule from windows, which must be in the order of their forks. If one child exits and another is
+    /// forked after the same event, the exit comes first.
     pub fn new(windows: &[ForkWindow]) -> ForkSchedule {
         let numbered = windows.iter().zip(0..);
         let steps = numbered.flat_map(|(&ForkWindow { from_event, until_event }, child)| {
@@ -46,7 +46,7 @@ impl ForkSchedule {
         self.steps.get(self.next).map(|&(event, _)| event)
     }
 
-    /// The next step that is due after `events` events, if any.
+    /// Removes and returns the next step if it is due after `events` events.
     pub fn due(&mut self, events: u64) -> Option<ForkStep> {
         let &(_, step) = self.steps.get(self.next).filter(|&&(event, _)| event <= events)?;
         self.next += 1;
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_come_in_order_and_once() {
+    fn each_step_is_due_once_and_in_order() {
         let window = |from_event, until_event| ForkWindow { from_event, until_event };
         let mut schedule = ForkSchedule::new(&[window(3, 5), window(5, u64::MAX)]);
         assert_eq!((schedule.next_event(), schedule.due(2)), (Some(3), None));

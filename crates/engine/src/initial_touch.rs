@@ -7,7 +7,7 @@ use hksim_trace::event::{InitialTouch, PageTouches};
 
 /// The application's accesses to one block. Offsets and sizes are in bytes from the start of the block.
 pub trait BlockAccess {
-    /// The offset of the block in its page, plus any multiple of the page size.
+    /// The offset of the block in its page, or any number congruent to it modulo the page size.
     fn page_offset(&self) -> u64;
     /// Reads a range.
     fn read(&self, offset: u64, bytes: u64);
@@ -15,7 +15,7 @@ pub trait BlockAccess {
     fn write(&self, offset: u64, bytes: u64);
 }
 
-/// Touches the new bytes of an allocated or grown block. Returns the end of the touched range, 0 if nothing was
+/// Touches the new bytes of an allocated or grown block. Returns the end of the touched range, or 0 if nothing was
 /// touched.
 #[inline(always)]
 pub fn touch_new_bytes(block: &impl BlockAccess, new: Range<u64>, initial_touch: InitialTouch) -> u64 {
@@ -34,14 +34,14 @@ pub fn touch_new_bytes(block: &impl BlockAccess, new: Range<u64>, initial_touch:
             block.write(0, 1);
             return 1;
         }
-        // A grown tail has no first byte. A watched object's touches are events.
+        // A grown tail does not contain the first byte. The touches of a watched object are separate events.
         InitialTouch::FirstByte | InitialTouch::None | InitialTouch::Watched => return 0,
         InitialTouch::PerPage(sides) => return touch_by_page(block, start..end, sides),
     }
     end
 }
 
-/// The same for touches that differ on the two sides of a page boundary, if there is one in the block. Returns the
+/// Like [`touch_new_bytes`], for a block whose touches differ before and after its first page boundary. Returns the
 /// number of bytes touched.
 #[inline(never)]
 fn touch_by_page(block: &impl BlockAccess, new: Range<u64>, sides: PageTouches) -> u64 {

@@ -7,8 +7,8 @@ pub struct Live {
     pub bytes: u64,
     /// The highest value of `bytes`.
     pub bytes_peak: u64,
-    /// Distinct touched bytes of live objects. Without [`crate::Driver::counting_scattered`], only those of each
-    /// object's contiguous touched prefix.
+    /// Distinct touched bytes of live objects. Without [`crate::Driver::counting_scattered`], only those in the touched
+    /// prefix of each object.
     pub touched_bytes: u64,
     /// The highest value of `touched_bytes`.
     pub touched_bytes_peak: u64,

@@ -1,4 +1,4 @@
-//! Whether the program's process-wide memory settings (mlockall, THP disable) are applied again.
+//! Whether a simulation or replay applies the program's process-wide memory settings (mlockall, THP disable).
 
 use hksim_policy::memory::MemoryLock;
 use hksim_trace::event::Op;
@@ -12,7 +12,7 @@ pub enum MemoryPolicyRule {
     /// Apply them as recorded.
     #[default]
     Recorded,
-    /// Ignore them, to see the effect of a program without them.
+    /// Ignore them, to see how the program would behave without them.
     Ignored,
 }
 
@@ -33,7 +33,7 @@ impl MemoryPolicyRule {
         MemoryPolicyRule::ALL.into_iter().find(|rule| rule.word() == word)
     }
 
-    /// The change of policy that an event makes under this rule, if any.
+    /// The policy change that an event causes under this rule, if any.
     #[inline(always)]
     pub fn change(self, op: &Op) -> Option<MemoryPolicy> {
         match *op {
@@ -42,7 +42,8 @@ impl MemoryPolicyRule {
         }
     }
 
-    /// The `mlockall` or `munlockall` that an event makes under this rule, if any, in the form that the allocator gets.
+    /// The `mlockall` or `munlockall` that an event causes under this rule, if any, in the form that the allocator
+    /// accepts.
     #[inline(always)]
     pub fn lock(self, op: &Op) -> Option<MemoryLock> {
         match self.change(op) {

@@ -1,4 +1,4 @@
-//! The page states of a reservation, in the form that simulation and replay report at a mark.
+//! The page states of a reservation, as simulation and replay report them at a mark.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,7 @@ impl PageState {
     pub const ALL: [PageState; 5] =
         [PageState::Base, PageState::Thp, PageState::Zero, PageState::HugeZero, PageState::Hugetlb];
 
-    /// Its name in files.
+    /// The state's name in files.
     pub fn word(self) -> &'static str {
         match self {
             PageState::Base => "base",
@@ -66,9 +66,10 @@ pub struct PageSet {
 }
 
 impl PageSet {
-    /// Appends pages after all others, joined to the last run where they continue it.
+    /// Appends pages after all others. Extends the last run if the pages follow it directly in the same state.
     ///
-    /// If they start before the set's last page, which is a bug of the caller.
+    /// # Panics
+    /// If the pages do not start after the last page of the set: a bug in the caller.
     pub fn push(&mut self, run: PageRun) {
         if run.pages == 0 {
             return;
@@ -103,8 +104,8 @@ impl PageSet {
         self.runs.iter().filter(|run| run.state.is_resident()).map(|run| run.pages * PAGE_BYTES).sum()
     }
 
-    /// The pages that only one of two sets has: (only this one, only `other`). A page in both with different states is
-    /// in both results.
+    /// The pages that differ: (those of this set, those of `other`). A page that is in both sets with different states
+    /// is in both results.
     pub fn symmetric_difference(&self, other: &PageSet) -> (PageSet, PageSet) {
         (self.without(other), other.without(self))
     }
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_agree_with_single_pages() {
+    fn differences_agree_with_a_page_by_page_comparison() {
         let mut seed = 0x2545_F491_4F6C_DD1Du64;
         let mut draw = |below: u64| {
             seed ^= seed << 13;
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn resident_bytes_leave_zero_pages_out() {
+    fn resident_bytes_exclude_zero_pages() {
         let set: PageSet = PageState::ALL
             .iter()
             .enumerate()

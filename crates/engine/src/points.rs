@@ -1,13 +1,13 @@
-//! The points of a trace at which page states are sampled, equal in simulation and replay.
+//! The points of a trace at which page states are sampled. Simulation and replay use the same points.
 
 use hksim_trace::event::{Event, Op};
 
-/// Sample points of a trace without marks, its end excluded.
+/// Number of sample points of a trace without marks, excluding its end.
 const EVEN_POINTS: u64 = 16;
 /// Maximum number of marks to sample. A trace with more marks gets evenly spaced points.
 const MARKS_MAX: usize = 4096;
 
-/// Evenly spaced points of a trace of `events` events, and its end: ascending, above 0.
+/// Evenly spaced points of a trace of `events` events, followed by its end. The points are ascending and above 0.
 pub fn even_points(events: u64) -> Vec<u64> {
     let even = |k: u64| (u128::from(k) * u128::from(events) / u128::from(EVEN_POINTS + 1)) as u64;
     sorted((1..=EVEN_POINTS).map(even).collect(), events)
@@ -58,12 +58,12 @@ mod tests {
     }
 
     #[test]
-    fn marks_and_the_end_else_even_points() {
+    fn points_are_the_marks_and_the_end_or_evenly_spaced() {
         let (mark, other) = (Op::Mark { name: 0 }, Op::FreeNull);
         assert_eq!(points([other, mark, other, mark]), [2, 4]);
         assert_eq!(points(vec![other; 170]), (1..=17).map(|k| k * 10).collect::<Vec<u64>>());
         assert_eq!(points(vec![other; 3]), [1, 2, 3], "no point before the first event");
-        assert_eq!(points(vec![mark; MARKS_MAX + 1]).len(), 17, "more marks than are sampled");
+        assert_eq!(points(vec![mark; MARKS_MAX + 1]).len(), 17, "too many marks to sample");
         assert!(points([]).is_empty());
     }
 }

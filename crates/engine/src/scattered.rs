@@ -1,8 +1,8 @@
 //! Touched bytes of live objects beyond the contiguous range from the object's first byte (its prefix).
 //!
-//! Most objects are touched contiguously from their first byte on; for them the driver's table stores the length of the
-//! prefix. Bytes touched beyond it have one bit each here, in pages allocated on demand. This costs at most an eighth
-//! of the live bytes.
+//! Most objects are touched contiguously from their first byte. The driver's table stores the length of this prefix.
+//! For bytes touched beyond the prefix, this module stores one bit each, in pages allocated on demand. The bits use at
+//! most an eighth of the live bytes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,17 +16,17 @@ const WORD_BITS: u64 = u64::BITS as u64;
 #[derive(Debug, Default)]
 pub(crate) struct Scattered {
     objects: Vec<Option<Box<Beyond>>>,
-    /// Objects with such bytes.
+    /// Number of objects with touched bytes beyond their prefix.
     count: usize,
 }
 
-/// Touched bytes beyond the prefix. Bits below the prefix have no meaning.
+/// The touched bytes of one object beyond its prefix. Bits below the prefix have no meaning.
 #[derive(Debug, Default)]
 struct Beyond {
     bytes: u64,
-    /// The object's first page; most objects have no other.
+    /// Bits of the object's first page. Most objects have only one page.
     first: Bits,
-    /// The other pages.
+    /// Bits of the other pages, by page number.
     pages: BTreeMap<u64, Bits>,
 }
 
@@ -40,8 +40,8 @@ impl Scattered {
         self.count == 0
     }
 
-    /// Touches bytes of an object of `size` bytes, some of them beyond its prefix. Returns how many were not touched
-    /// before.
+    /// Records a touch in an object of `size` bytes. The touch must reach beyond the object's prefix. Returns how many
+    /// of the bytes were not touched before.
     pub(crate) fn touch(&mut self, object: ObjectId, prefix: &mut u64, touched: Range<u64>, size: u64) -> u64 {
         let at = object.0 as usize;
         if at >= self.objects.len() {
@@ -69,7 +69,7 @@ impl Scattered {
         now - before
     }
 
-    /// Removes an object. Returns how many bytes it had here.
+    /// Removes an object. Returns how many of its bytes beyond the prefix were touched.
     #[cold]
     pub(crate) fn forget(&mut self, object: ObjectId) -> u64 {
         let known = self.objects.get_mut(object.0 as usize).and_then(Option::take);
@@ -77,7 +77,7 @@ impl Scattered {
         known.map_or(0, |beyond| beyond.bytes)
     }
 
-    /// Truncates an object to `size` bytes. Returns how many bytes here it loses.
+    /// Truncates an object to `size` bytes. Returns how many touched bytes beyond the prefix it loses.
     pub(crate) fn shrink(&mut self, object: ObjectId, prefix: u64, size: u64) -> u64 {
         let Some(Some(beyond)) = self.objects.get_mut(object.0 as usize) else { return 0 };
         let lost = beyond.count(prefix.max(size)..u64::MAX);
@@ -124,7 +124,7 @@ impl Beyond {
 }
 
 impl Bits {
-    /// Sets the bits of a range. Returns how many were not set.
+    /// Sets the bits of a range. Returns how many were not set before.
     fn set(&mut self, range: Range<u64>) -> u64 {
         let words = range.end.div_ceil(WORD_BITS) as usize;
         if words > self.0.len() {

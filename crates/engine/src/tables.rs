@@ -6,11 +6,11 @@ use hksim_policy::{Block, ThreadHeap, World};
 pub(crate) struct Object<S> {
     pub(crate) block: Option<Block<S>>,
     pub(crate) bytes: u64,
-    /// The length of the touched prefix. [`crate::scattered::Scattered`] has the touched bytes beyond it.
+    /// The length of the touched prefix. [`crate::scattered::Scattered`] stores the touched bytes beyond it.
     pub(crate) touched_bytes: u64,
 }
 
-/// The driver's state of threads and objects.
+/// The driver's state for each thread and object.
 pub struct Tables<W: World> {
     pub(crate) heaps: Vec<Option<ThreadHeap<W>>>,
     pub(crate) objects: Vec<Object<W::SuperSlab>>,

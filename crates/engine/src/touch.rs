@@ -1,4 +1,4 @@
-//! The application's accesses, assumed where the trace does not record them.
+//! Rules for the application's accesses, which are assumed if the trace does not record them.
 
 use hksim_trace::event::InitialTouch;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ pub enum TouchRule {
     All,
     /// Every byte is read once, then written, at allocation: the most expensive case.
     ReadThenAll,
-    /// Every byte is written once, right before the block is freed: the lowest residency with all bytes written.
+    /// Every byte is written once, right before the block is freed: the lowest residency if every byte is written.
     AllAtDeath,
     /// As recorded in the trace.
     Recorded,

@@ -1,5 +1,8 @@
-//! Replays a trace: `replay TRACE native|glibc|LIB.so [all|first|none|read-then-all|recorded] [DESIGN.json] [threaded]`.
-//! TRACE is an `.hkt` file, a file to import, or a generator: `random-mixed`, `{"name":"random-mixed","cycles":1000000,"ws":400,...}`. Prints JSON.
+//! Replays a trace and prints the result as JSON.
+//!
+//! Usage: `replay TRACE native|glibc|LIB.so [TOUCH] [DESIGN.json] [threaded]`. TOUCH is `all` (the default), `first`,
+//! `none`, `read-then-all` or `recorded`. TRACE is an `.hkt` file, a file to import, or a generator: `random-mixed`, or
+//! `{"name":"random-mixed","cycles":1000000,"ws":400,...}`.
 
 use hksim_policy::Policy;
 use std::path::Path;

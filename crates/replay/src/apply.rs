@@ -1,5 +1,5 @@
 //! Performs an event on an allocator with the interface of `malloc`. All runs use it except the ordered native ones,
-//! which use the driver shared with the simulator. Both touch blocks by the same rules.
+//! which use the driver shared with the simulator. Both follow the same touch rules.
 
 use hksim_engine::{BlockAccess, TouchRule, touch_new_bytes};
 use hksim_trace::event::{Access, AllocCall, InitialTouch, Op, ReallocCall};
@@ -10,13 +10,13 @@ pub(crate) trait Heap {
     type Place: Copy;
 
     fn allocate(&mut self, call: AllocCall, bytes: u64, align_log2: u8) -> Option<Self::Place>;
-    /// `None`: the block is unchanged.
+    /// Returns `None` if the request failed; the block is then unchanged.
     fn resize(&mut self, place: Self::Place, bytes: u64, call: ReallocCall) -> Option<Self::Place>;
     fn free(&mut self, place: Self::Place);
-    /// A realloc to 0 bytes, which frees.
+    /// A realloc to 0 bytes, which frees the block.
     fn free_by_resize(&mut self, place: Self::Place, call: ReallocCall);
     fn usable_bytes(&self, place: Self::Place) -> u64;
-    /// Its address, or a number that is congruent to it modulo the page size.
+    /// The block's address, or a number congruent to it modulo the page size.
     fn address(&self, place: Self::Place) -> u64;
     fn read(&self, place: Self::Place, offset: u64, bytes: u64);
     fn write(&self, place: Self::Place, offset: u64, bytes: u64);
@@ -112,7 +112,7 @@ fn resize<H: Heap>(
     Ok(())
 }
 
-/// A block with the heap that it is in.
+/// A block, and the heap that contains it.
 struct HeapBlock<'a, H: Heap> {
     heap: &'a H,
     place: H::Place,
@@ -134,7 +134,7 @@ impl<H: Heap> BlockAccess for HeapBlock<'_, H> {
     }
 }
 
-/// Removes the block from its object before a free, and performs the touches that the rule places there.
+/// Removes the block from its object before a free. Performs the touches that the rule requires at this point.
 #[inline]
 fn last_touched<H: Heap>(heap: &H, object: &mut Object<H::Place>, touch: TouchRule) -> Option<H::Place> {
     let place = object.place.take()?;

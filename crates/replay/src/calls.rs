@@ -1,4 +1,4 @@
-//! The system calls of a replay, counted and on the trace's clock.
+//! Counts the system calls of a replay, and gives the allocator the trace's clock.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,7 +20,7 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// Calls so far, including the one for the reservation.
+    /// Calls so far, including the `mmap` of the reservation.
     pub(crate) fn calls(&self) -> OsCalls {
         OsCalls {
             mmap: self.mmap.load(Relaxed) + 1,
@@ -48,7 +48,7 @@ impl Counted {
 impl Os for Counted {
     unsafe fn map(&self, at: NonNull<u8>, bytes: usize, mapping: Mapping) -> Result<(), Errno> {
         self.mmap.fetch_add(1, Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         self.noted(unsafe { Syscalls.map(at, bytes, mapping) })
     }
 
@@ -59,19 +59,19 @@ impl Os for Counted {
 
     unsafe fn unmap(&self, at: NonNull<u8>, bytes: usize) -> Result<(), Errno> {
         self.munmap.fetch_add(1, Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         self.noted(unsafe { Syscalls.unmap(at, bytes) })
     }
 
     unsafe fn advise(&self, at: NonNull<u8>, bytes: usize, advice: Advice) -> Result<(), Errno> {
         self.madvise.fetch_add(1, Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         self.noted(unsafe { Syscalls.advise(at, bytes, advice) })
     }
 
     unsafe fn remap(&self, from: NonNull<u8>, bytes: usize, to: NonNull<u8>) -> Result<(), Errno> {
         self.mremap.fetch_add(1, Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         self.noted(unsafe { Syscalls.remap(from, bytes, to) })
     }
 

@@ -20,16 +20,17 @@ use crate::system;
 use crate::threaded::Threaded;
 use crate::window::PreparedTrace;
 
-/// The child's `main`, which a program calls if its first argument is [`CHILD_ARGUMENT`](crate::CHILD_ARGUMENT). It
-/// reads the job from standard input, performs the run, and reports on standard output. A program whose global
-/// allocator is [`HarnessMemory`](crate::HarnessMemory) starts the child before `main` instead.
+/// The child's `main`. A program must call it if its first argument is [`CHILD_ARGUMENT`](crate::CHILD_ARGUMENT). It
+/// reads the job from standard input, performs the run, and reports on standard output. With glibc, and with
+/// [`HarnessMemory`](crate::HarnessMemory) as the global allocator, the child starts before `main` instead.
 pub fn child_main() -> ExitCode {
     if child_exit_code() == libc::EXIT_SUCCESS { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The same for a child that starts before `main`.
+/// [`child_main`] for a child that starts before `main`. Returns the exit code.
 pub(crate) fn child_exit_code() -> i32 {
-    // If a thread only panicked, the others would wait forever and this process would not end.
+    // Ends the process at any panic. A panic by itself ends only its thread, and other threads would wait for it
+    // forever.
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         print(panic);
@@ -56,9 +57,9 @@ fn serve() -> io::Result<()> {
     channel.report(&report)
 }
 
-/// Uses standard output as the channel; other output to it goes to standard error.
+/// Turns standard output into the channel. Other writes to standard output then go to standard error.
 fn take_channel() -> io::Result<Channel> {
-    // SAFETY: descriptors 1 and 2 are open, given by the parent; the new one is ours alone.
+    // SAFETY: descriptors 1 and 2 are open, because the parent opened them; nothing else uses the new one.
     let out = unsafe {
         let out = libc::fcntl(libc::STDOUT_FILENO, libc::F_DUPFD_CLOEXEC, 3);
         if out < 0 || libc::dup2(libc::STDERR_FILENO, libc::STDOUT_FILENO) < 0 {
@@ -107,15 +108,16 @@ fn perform(channel: &mut Channel) -> Result<Report, ChildError> {
     }
 }
 
-/// Whether both paths name the same file. (`canonicalize` would allocate from the measured `malloc`.)
+/// Whether both paths refer to the same file. `canonicalize` is not used, because it would allocate from the measured
+/// `malloc`.
 fn is_same_file(name: &CStr, library: &Path) -> bool {
     let found = std::fs::metadata(OsStr::from_bytes(name.to_bytes())).map(|file| (file.dev(), file.ino()));
     let expected = std::fs::metadata(library).map(|file| (file.dev(), file.ino()));
     matches!((found, expected), (Ok(found), Ok(expected)) if found == expected)
 }
 
-/// Checks that the library was loaded. The loader only warns if it cannot preload a library, and a replay on the wrong
-/// allocator must fail.
+/// Checks that the library was loaded and provides `malloc`. The loader only warns if it cannot preload a library, and
+/// a replay on the wrong allocator must fail.
 fn check_loaded(library: &Path) -> Result<(), ChildError> {
     let maps = std::fs::read_to_string("/proc/self/maps").map_err(ChildError::system("read /proc/self/maps"))?;
     let loaded =
@@ -124,11 +126,11 @@ fn check_loaded(library: &Path) -> Result<(), ChildError> {
         return Err(ChildError::NotLoaded { path: library.to_path_buf() });
     }
     let mut object = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: `object` is valid to write to; the address is that of whichever `malloc` the program is linked with.
+    // SAFETY: `object` is valid to write to; the address is that of the `malloc` that the program uses.
     let found = unsafe { libc::dladdr(libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()), object.as_mut_ptr()) };
     // SAFETY: zeroed is a valid value, and `dladdr` leaves a valid one.
     let name = unsafe { object.assume_init() }.dli_fname;
-    // SAFETY: where `dladdr` found an object, its name is a C string that lives as long as the object.
+    // SAFETY: if `dladdr` found an object, its name is a C string that lives as long as the object.
     let is_it = found != 0 && !name.is_null() && is_same_file(unsafe { CStr::from_ptr(name) }, library);
     if is_it { Ok(()) } else { Err(ChildError::NoAllocator { path: library.to_path_buf() }) }
 }

@@ -1,4 +1,5 @@
-//! Derives the installs between two scans of a frame, from the kernel's answers and the traps only.
+//! Derives the installs between two scans of a frame (2 MiB of address space), from nothing but the scanned page states
+//! and the traps.
 
 use hksim_engine::{ByKind, PageState};
 use hksim_linux_probe::page_flags::FolioPart;
@@ -26,7 +27,7 @@ pub struct Unclassified {
 pub(crate) enum Cause<'a> {
     /// The program ran, with these traps on each page of the frame.
     Ran(&'a [u8; FRAME_PAGES]),
-    /// The program ran after a fork, with the pages whose page frame changed since.
+    /// The program ran after a fork: the traps on each page, and the pages whose physical page frame changed since.
     RanForked(&'a [u8; FRAME_PAGES], &'a Changed),
     /// A populating system call, with the folios of the pages if the kernel reports them.
     Populated(Option<&'a FolioParts>),
@@ -75,7 +76,7 @@ impl InstallClassifier {
         }
     }
 
-    /// Counts the installs of a populating call. It takes no trap, so the two scans are sufficient.
+    /// Counts the installs of a populating call. Such a call takes no traps, so the two scans are sufficient.
     fn populated(&mut self, first_page: u64, before: &Frame, after: &Frame, parts: Option<&FolioParts>) {
         let was_empty = before.iter().all(Option::is_none);
         if let Some(huge) = whole(after) {
@@ -104,8 +105,9 @@ impl InstallClassifier {
         }
     }
 
-    /// Reclassifies pages that a call populated since `before` as folios of `folio_pages` pages, if there were fewer
-    /// faults than pages and this size is on. Returns whether this explains the call's `faults`.
+    /// If a populating call took fewer `faults` than it installed pages since `before`, reclassifies some of the pages
+    /// as folios of `folio_pages` pages. `folio_pages` is `None` unless exactly one folio size is on. Returns whether
+    /// the number of installs then equals `faults`.
     pub(crate) fn join_populated(&mut self, before: &ByKind, faults: u64, folio_pages: Option<u64>) -> bool {
         let surplus = (self.installs.total() - before.total()).checked_sub(faults);
         let (surplus, folio_pages) = match (surplus, folio_pages) {
@@ -123,8 +125,8 @@ impl InstallClassifier {
         true
     }
 
-    /// Counts the installs of a collapse, which takes neither trap nor fault: each new huge page is an install, and
-    /// other pages stay.
+    /// Counts the installs of a collapse, which takes neither traps nor faults. Each new huge page is an install. Other
+    /// pages must not change.
     fn collapsed(&mut self, first_page: u64, before: &Frame, after: &Frame) {
         match (whole(before), whole(after)) {
             (None, Some(PageState::Thp)) => self.installs.thp += 1,
@@ -137,7 +139,8 @@ impl InstallClassifier {
         }
     }
 
-    /// Handles any other call. It drops, splits or moves pages, and installs none. (The caller compares moved pages.)
+    /// Handles any other system call, which may drop, split or move pages but installs none. The caller compares moved
+    /// pages.
     fn called(&mut self, first_page: u64, before: &Frame, after: &Frame) {
         for (at, (&before, &after)) in before.iter().zip(after).enumerate() {
             if before.is_none() && after.is_some() {
@@ -147,7 +150,7 @@ impl InstallClassifier {
     }
 }
 
-/// The state of a frame that a single entry maps.
+/// The state of a frame if a single PMD entry maps it.
 fn whole(frame: &Frame) -> Option<PageState> {
     frame[0].filter(|state| matches!(state, PageState::Thp | PageState::HugeZero | PageState::Hugetlb))
 }
@@ -161,13 +164,13 @@ fn alone(state: PageState) -> PageState {
     }
 }
 
-/// A frame on which the program ran.
+/// A frame that the program accessed between the scans.
 struct Ran<'a> {
     first_page: u64,
     before: &'a Frame,
     after: &'a Frame,
     traps: &'a [u8; FRAME_PAGES],
-    /// Pages whose page frame changed since the last fork, if any.
+    /// Pages whose physical page frame changed since the last fork, if there was one.
     copied: Option<&'a Changed>,
     classifier: &'a mut InstallClassifier,
 }
@@ -180,14 +183,14 @@ impl Ran<'_> {
         }
     }
 
-    /// Handles a frame that one entry maps now: traps count for the whole frame.
+    /// Handles a frame that a single entry maps now. The traps of all its pages are added up.
     fn classify_whole(&mut self, after: PageState) {
         let traps: u64 = self.traps.iter().map(|&traps| u64::from(traps)).sum();
         let was_empty = self.before.iter().all(Option::is_none);
         let installs = &mut self.classifier.installs;
         match (whole(self.before), after, traps) {
             (Some(before), after, 0) if before == after => {}
-            // The child is gone: the write only restored write permission.
+            // The child has exited: the write only restored write permission.
             (Some(PageState::Thp), PageState::Thp, 1) if self.copied.is_some_and(|copied| !copied[0]) => {}
             (Some(PageState::HugeZero), PageState::Thp, 1) => installs.thp += 1,
             (None, PageState::Thp, 1) if was_empty => installs.thp += 1,
@@ -197,7 +200,8 @@ impl Ran<'_> {
             }
             (None, PageState::HugeZero, 1) if was_empty => installs.zero += 1,
             (None, PageState::Hugetlb, 1) if was_empty => installs.hugetlb += 1,
-            // A hugetlb page that was first read, by a program or a populate, takes another fault at its first write.
+            // If a hugetlb page was first read, by the program or a populating call, its first write takes another
+            // fault.
             (Some(PageState::Hugetlb), PageState::Hugetlb, 1) => installs.hugetlb += 1,
             (None, PageState::Hugetlb, 2) if was_empty => installs.hugetlb += 2,
             (before, ..) => self.classifier.reject(Unclassified {
@@ -289,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn single_pages() {
+    fn single_pages_are_counted_by_kind() {
         let after = frame(0..3, PageState::Base);
         let got = classifier(&ABSENT, &after, &[(0, 1), (1, 1), (2, 2)]);
         assert_eq!(got.installs, ByKind { base_4k: 2, zero: 1, cow: 1, ..ByKind::default() });
@@ -297,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_without_a_trap_is_no_4k_install() {
+    fn a_page_without_a_trap_is_not_a_4k_install() {
         let got = classifier(&ABSENT, &frame(7..8, PageState::Base), &[]);
         assert_eq!(got.installs, ByKind::default());
         assert_eq!(
@@ -331,8 +335,8 @@ mod tests {
     }
 
     #[test]
-    fn groups_installed_by_one_trap_are_folios() {
-        // Two 64K folios side by side, and one page alone.
+    fn a_group_of_pages_installed_by_one_trap_is_a_folio() {
+        // Two adjacent 64K folios, and a single page.
         let mut after = frame(16..48, PageState::Base);
         after[100] = Some(PageState::Base);
         let got = classifier(&ABSENT, &after, &[(16, 1), (47, 1), (100, 1)]);
@@ -341,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reserved_page_that_was_read_is_upgraded_once() {
+    fn a_hugetlb_page_that_was_read_is_upgraded_once() {
         let hugetlb = frame(0..FRAME_PAGES, PageState::Hugetlb);
         assert_eq!(classifier(&ABSENT, &hugetlb, &[(4, 1)]).installs.hugetlb, 1);
         assert_eq!(classifier(&ABSENT, &hugetlb, &[(4, 2)]).installs.hugetlb, 2);
@@ -350,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn reported_folios_count_once_each() {
+    fn each_reported_folio_counts_once() {
         let mut parts = [FolioPart::Single; FRAME_PAGES];
         for folio in [16..32usize, 64..128] {
             parts[folio.clone()].fill(FolioPart::Tail);
@@ -362,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_faults_than_pages_are_folios() {
+    fn fewer_faults_than_pages_mean_folios() {
         let populated = |pages: u64, faults: u64, folio_pages| {
             let mut classifier = InstallClassifier::new();
             classifier.installs.base_4k = 5 + pages;
@@ -373,9 +377,9 @@ mod tests {
         };
         assert_eq!(populated(40, 40, None), Some((45, 0)));
         assert_eq!(populated(40, 10, Some(16)), Some((5 + 8, 2)), "2 folios and 8 pages");
-        assert_eq!(populated(40, 10, None), None, "no such size is on");
-        assert_eq!(populated(40, 11, Some(16)), None, "29 pages too many are no whole folios");
-        assert_eq!(populated(40, 41, Some(16)), None, "a fault made nothing");
+        assert_eq!(populated(40, 10, None), None, "no folio size is on");
+        assert_eq!(populated(40, 11, Some(16)), None, "29 surplus pages do not form whole folios");
+        assert_eq!(populated(40, 41, Some(16)), None, "a fault installed nothing");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The ordered native run on a kernel without page-table scans: totals of the process only, without pages and kinds.
+//! Ordered native runs on a kernel without page-table scans. They measure only totals of the process, but no pages and
+//! no kinds of installs.
 
 use hksim_policy::PreparedPolicy;
 use std::io;
@@ -56,11 +57,11 @@ pub(crate) fn control(trace: &mut PreparedTrace, heap: MeasuredHeap<'_>) -> Resu
     drive(trace, &mut null)?;
     let traps = null.watch_mut().end();
     let usage = Usage::now().since(&before);
-    std::mem::forget(null); // as the other runs do, whose calls are compared with this one's
+    std::mem::forget(null); // not dropped, as in the other runs, whose system calls are compared with this run's
     Ok(Report::Control(Control::new(&usage, traps)))
 }
 
-/// The measured run; `why` explains why there are no scans.
+/// The measured run. `why` is the reason why page tables cannot be scanned.
 pub(crate) fn measured(
     plan: PreparedPolicy,
     touch: TouchRule,

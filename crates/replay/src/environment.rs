@@ -18,7 +18,7 @@ pub struct Environment {
     pub thp_enabled: Option<String>,
     /// `transparent_hugepage/defrag`.
     pub thp_defrag: Option<String>,
-    /// Huge-page sizes below 2 MiB that are not off, as `64kB=always`.
+    /// Huge-page sizes below 2 MiB that are not off, in the form `64kB=always`.
     pub mthp_enabled: Vec<String>,
     /// Whether read faults may map the huge zero page.
     pub use_zero_page: Option<u64>,
@@ -32,11 +32,11 @@ pub struct Environment {
     pub khugepaged_collapses: Option<u64>,
     /// Faults during the replay that fell back to smaller pages for lack of contiguous memory, on the whole machine.
     pub thp_fallbacks: Option<u64>,
-    /// Pages that reclaim and compaction scanned during the replay, on the whole machine. A fault on a page that is being
-    /// moved is taken twice.
+    /// Pages that reclaim and compaction scanned during the replay, on the whole machine. A fault on a page that is
+    /// being moved is taken twice.
     pub reclaim_scanned_pages: Option<u64>,
-    /// Processor time of DAMON during the replay in nanoseconds, on the whole machine. It causes faults to be taken twice
-    /// ([`damon`]).
+    /// Processor time of DAMON during the replay in nanoseconds, on the whole machine. It causes faults to be taken
+    /// twice ([`damon`]).
     pub damon_ns: Option<u64>,
     /// Reserved huge pages of 2 MiB.
     pub nr_hugepages: Option<u64>,
@@ -48,7 +48,7 @@ pub struct Environment {
     pub cpu_model: Option<String>,
     /// Whether a hypervisor runs this machine.
     pub virtualised: Option<bool>,
-    /// Modes and limits of the kernel that changed during the replay, as `thp_enabled: madvise, then always`.
+    /// Modes and limits of the kernel that changed during the replay, in the form `thp_enabled: madvise, then always`.
     #[serde(default)]
     pub modes_changed: Vec<String>,
 }
@@ -90,7 +90,7 @@ impl Environment {
         pairs.map(|((name, now), (_, then))| format!("{name}: {then}, then {now}")).collect()
     }
 
-    /// The settings of the administrator, with their names.
+    /// The administrator's settings, with their names.
     fn modes(&self) -> [(&'static str, String); 7] {
         let word = |mode: &Option<String>| mode.clone().unwrap_or_else(|| "unknown".into());
         let number = |mode: Option<u64>| mode.map_or_else(|| "unknown".into(), |mode| mode.to_string());
@@ -110,7 +110,8 @@ impl Environment {
     pub(crate) fn finish(mut self) -> Environment {
         let since =
             |now: Option<u64>, before: Option<u64>| now.zip(before).map(|(now, before)| now.saturating_sub(before));
-        // The time does not include a slice that has not ended, so this is asked before the time is read.
+        // DAMON's time does not include its current time slice. Therefore this first checks whether DAMON is running,
+        // and then reads the time.
         let current_slice_ns = u64::from(damon::is_running());
         let now = Environment::read();
         self.modes_changed = now.changed_since(&self);
@@ -159,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changed_modes_are_named_and_counts_are_not() {
+    fn changed_settings_are_listed_and_changed_counts_are_not() {
         let before = Environment { thp_enabled: Some("madvise".into()), damon_ns: Some(1), ..Environment::default() };
         assert_eq!(before.changed_since(&before), [""; 0]);
         let mthp_enabled = vec!["64kB=always".into()];

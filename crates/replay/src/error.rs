@@ -15,11 +15,11 @@ pub enum ReplayError {
     /// The policy is invalid.
     #[error("the policy is invalid: {0}")]
     Design(PolicyError),
-    /// SuperSlabs have separate mappings, and threads are real.
-    #[error("a threaded replay can observe SuperSlabs in an arena only; use --mode ordered or --align arena")]
+    /// A threaded replay cannot observe SuperSlabs with separate mappings.
+    #[error("a threaded replay can observe SuperSlabs only in an arena; use --mode ordered or --align arena")]
     MapsOfThreads,
     /// The library to preload does not exist.
-    #[error("{}: cannot preload it: {source}; give the path of a shared object", path.display())]
+    #[error("{}: cannot preload this library: {source}; give the path of a shared object", path.display())]
     NoLibrary {
         /// Its path.
         path: PathBuf,
@@ -29,7 +29,7 @@ pub enum ReplayError {
     /// The child could not be started, or its pipes failed.
     #[error("cannot {action} the replay's child process: {source}")]
     Child {
-        /// What was tried.
+        /// What could not be done.
         action: &'static str,
         /// The system's error.
         source: io::Error,
@@ -82,8 +82,8 @@ pub(crate) enum ChildError {
     #[error("cannot {action}: {source}")]
     System { action: &'static str, source: io::Error },
     #[error(
-        "{}: was not loaded into the replay; it may be for another architecture, or lack a dependency (its loader's \
-         message stands above)", path.display()
+        "{}: was not loaded into the replay; it may be for another architecture, or lack a dependency (see the \
+         loader's message above)", path.display()
     )]
     NotLoaded { path: PathBuf },
     #[error("{}: loaded, but defines no `malloc`; name an allocator's library", path.display())]

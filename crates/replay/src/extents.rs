@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use hksim_linux_probe::resident::Resident;
 
-/// Ranges of pages, ascending and not adjacent. The memory is allocated once, so growing takes no page fault.
+/// Ranges of pages, ascending and not adjacent. The memory is allocated and made present once, so adding ranges takes
+/// no page faults.
 pub(crate) struct Extents {
     starts: Resident<u64>,
     ends: Resident<u64>,
@@ -19,7 +20,7 @@ impl Extents {
         Ok(Extents { starts: Resident::zeroed(capacity)?, ends: Resident::zeroed(capacity)?, len: 0, left_out: 0 })
     }
 
-    /// Ranges that did not fit.
+    /// Number of ranges that did not fit.
     pub(crate) fn left_out(&self) -> u64 {
         self.left_out
     }
@@ -59,7 +60,7 @@ impl Extents {
             .map(move |range| range.start.max(pages.start)..range.end.min(end))
     }
 
-    /// Adds pages; existing ones stay.
+    /// Adds pages. Some of them may already be in the set.
     pub(crate) fn add(&mut self, pages: Range<u64>) {
         let (mut start, mut end) = (pages.start, pages.end);
         // Merge with all adjacent and overlapping ranges.
@@ -71,7 +72,7 @@ impl Extents {
         self.replace(first, behind, std::iter::once(start..end));
     }
 
-    /// Removes pages, if they are present.
+    /// Removes pages. Some of them may not be in the set.
     pub(crate) fn remove(&mut self, pages: Range<u64>) {
         let first = self.behind(pages.start);
         let behind = self.starts[..self.len].partition_point(|&start| start < pages.end);
@@ -104,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_agree_with_single_pages() {
+    fn ranges_agree_with_a_set_of_single_pages() {
         const PAGES: u64 = 64;
         let mut extents = Extents::new(PAGES as usize).unwrap();
         let mut plain = [false; PAGES as usize];
@@ -130,7 +131,7 @@ mod tests {
                 assert_eq!(extents.contains(page), plain[page as usize], "round {round}, page {page}");
             }
             let runs = plain.chunk_by(|one, next| one == next).filter(|run| run[0]).count();
-            assert_eq!(extents.len(), runs, "round {round}: ranges are as long as can be");
+            assert_eq!(extents.len(), runs, "round {round}: ranges are maximal");
             let window = 10..10 + draw(40);
             let found: u64 = extents.within(window.clone()).map(|range| range.end - range.start).sum();
             let expected = plain[window.start as usize..window.end as usize].iter().filter(|&&is| is).count();

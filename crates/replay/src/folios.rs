@@ -1,4 +1,4 @@
-//! Finds the folios of pages that a populating call installed, which takes no trap.
+//! Finds the folios that a populating call installed. Such a call takes no traps from which they could be derived.
 
 use std::io;
 
@@ -8,14 +8,14 @@ use hksim_linux_probe::pagemap::PageMap;
 use crate::environment;
 use crate::page_snapshot::FRAME_PAGES;
 
-/// The parts of a frame's pages in their folios.
+/// For each page of a frame, whether it is a single page, or the head or a tail of a larger folio.
 pub(crate) type FolioParts = [FolioPart; FRAME_PAGES];
 
 /// The source of information about folios.
 pub(crate) enum Folios {
-    /// Sizes between 4K and 2M are off: every page is a folio.
+    /// Sizes between 4K and 2M are off: every page is a folio of its own.
     Off,
-    /// The kernel's flags of page frames, which only root can read.
+    /// The kernel's flags for page frames, which only root can read.
     Flags(FolioReader),
     /// One size is on, with this many pages: the counts of pages and of faults determine the number of folios.
     OneSize(u64),
@@ -42,7 +42,7 @@ impl Folios {
     }
 }
 
-/// The folio part of a page, from the flags of its page frame.
+/// Reads the folio part of each page from the flags of its page frame.
 pub(crate) struct FolioReader {
     flags: PageFlags,
     map: PageMap,

@@ -1,7 +1,7 @@
 //! A real, idle child that is forked during a replay.
 //!
-//! The child inherits only the heap and the program's code, without stack and data. The parent's other memory is
-//! therefore not write-protected, and all faults caused by the fork are the heap's.
+//! The child inherits only the heap and the program's code, but no stack and no data. Therefore the fork does not
+//! write-protect the parent's other memory, and all faults that it causes are on the heap.
 
 use std::io;
 
@@ -82,7 +82,7 @@ pub(crate) struct Children {
 }
 
 impl Children {
-    /// Maximum number of live children: more would be a load on the machine.
+    /// Maximum number of live children. More would put too much load on the machine.
     const MAX: usize = 256;
 
     /// An empty set. Its full capacity is allocated here, because a replay must not allocate.
@@ -93,7 +93,8 @@ impl Children {
     /// Forks the child with this number. Call [`keep_apart`] first.
     pub(crate) fn fork(&mut self, number: u32) {
         if self.alive.len() == Children::MAX {
-            self.refused.get_or_insert_with(|| format!("more than {} children are alive at once", Children::MAX));
+            self.refused
+                .get_or_insert_with(|| format!("more than {} children are alive at the same time", Children::MAX));
             return;
         }
         match IdleChild::fork() {
@@ -109,38 +110,39 @@ impl Children {
         self.alive.retain(|&(child, _)| child != number);
     }
 
-    /// Why there were fewer children than in the trace.
+    /// Why the replay forked fewer children than requested, if it did.
     pub(crate) fn why_fewer(&self) -> Option<&str> {
         self.refused.as_deref()
     }
 }
 
-/// Excludes all memory except a range of addresses, and code, from children that this thread forks from now on.
+/// Excludes all memory except the heap and code from children that are forked from now on.
 ///
 /// # Errors
-/// The system refuses.
+/// `/proc/self/maps` cannot be read.
 pub(crate) fn keep_apart(heap_start: u64, heap_bytes: u64) -> io::Result<()> {
     leave_rseq();
     let maps = std::fs::read_to_string("/proc/self/maps")?;
     let heap = heap_start as usize..(heap_start + heap_bytes) as usize;
     for map in maps.lines().filter_map(Map::parse) {
         if !map.is_executable && !heap.contains(&map.start) {
-            // The kernel refuses this for its own mappings, which no one writes to.
-            // SAFETY: the advice changes what a child gets, and nothing here.
+            // The kernel refuses this for its own mappings (such as the vDSO), which nothing writes to.
+            // SAFETY: the advice only affects what a child inherits.
             unsafe { libc::madvise(map.start as *mut libc::c_void, map.bytes, libc::MADV_DONTFORK) };
         }
     }
     Ok(())
 }
 
-/// Unregisters glibc's restartable sequences of this thread. The kernel writes to their area, in the thread's memory,
-/// whenever it migrates the thread, and it kills a child that lacks the area.
+/// Unregisters the area that glibc registered for this thread's restartable sequences. The kernel writes to the area
+/// whenever it migrates the thread, and it would kill the child, which does not inherit the area.
 fn leave_rseq() {
-    /// `struct rseq` as it was first defined, which glibc registers; and its flag and signature on x86.
+    /// Size of the first version of `struct rseq`, which glibc registers; the flag to unregister it; and its signature
+    /// on x86.
     const AREA_BYTES: usize = 32;
     const UNREGISTER: libc::c_int = 1;
     const SIGNATURE: u32 = 0x5305_3053;
-    // SAFETY: looks a name up. Where glibc has it, it is a `ptrdiff_t` that never changes.
+    // SAFETY: only looks up a symbol. If glibc defines it, it is a `ptrdiff_t` that never changes.
     let offset = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()).cast::<isize>().as_ref() };
     // glibc before 2.35 registers nothing.
     let Some(&offset) = offset else { return };
@@ -148,6 +150,6 @@ fn leave_rseq() {
     // SAFETY: the first word of a thread's control block is its own address, in the x86-64 ABI.
     unsafe { std::arch::asm!("mov {}, fs:0", out(reg) thread, options(nostack, readonly, preserves_flags)) };
     let area = thread.wrapping_add_signed(offset);
-    // SAFETY: the kernel only forgets the address. It refuses a second call, and an area of another size.
+    // SAFETY: the kernel only forgets the address. It refuses a repeated call and an area of a different size.
     unsafe { libc::syscall(libc::SYS_rseq, area, AREA_BYTES, UNREGISTER, SIGNATURE) };
 }

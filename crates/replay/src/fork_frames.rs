@@ -1,4 +1,4 @@
-//! The page frames of pages at the last scan, recorded since a fork. A page whose frame changed was copied.
+//! Page-frame numbers at the last scan, recorded after a fork. A page whose page frame has changed since was copied.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,13 +8,13 @@ use crate::page_snapshot::FRAME_PAGES;
 use hksim_linux_probe::PAGE_BYTES;
 use hksim_linux_probe::pagemap::PageMap;
 
-/// The page-frame numbers of 2 MiB; 0 if there is no frame, or if the number is not readable.
+/// The page-frame number of each page of a frame (2 MiB); 0 if the page is absent or the number is not readable.
 pub(crate) type FrameNumbers = [u64; FRAME_PAGES];
 
-/// Pages whose frame changed.
+/// For each page of a frame, whether its page frame changed.
 pub(crate) type Changed = [bool; FRAME_PAGES];
 
-/// The page frames that are shared since the last fork, as of the last scan.
+/// The page frames of the pages that the last fork shared, as of the last scan.
 pub(crate) struct ForkFrames {
     known: BTreeMap<u64, Box<FrameNumbers>>,
     now: Box<FrameNumbers>,
@@ -27,14 +27,15 @@ impl ForkFrames {
         ForkFrames { known: BTreeMap::new(), now: Box::new([0; FRAME_PAGES]), readable: false }
     }
 
-    /// Records the page frames of the 2 MiB that begin at a page. Allocates.
+    /// Records the page frames of the 2 MiB that begin at `first_page`. Allocates memory.
     pub(crate) fn note(&mut self, map: &PageMap, frame: u64, first_page: u64) {
         let numbers = self.known.entry(frame).or_insert_with(|| Box::new([0; FRAME_PAGES]));
         map.frame_numbers(first_page, &mut numbers[..]);
         self.readable |= numbers.iter().any(|&number| number != 0);
     }
 
-    /// The pages whose frame changed since the last call, so that each copy is reported once. Does not allocate.
+    /// The pages whose page frame changed since the last call for this frame. Each copy is therefore reported once.
+    /// Does not allocate memory.
     pub(crate) fn changed(&mut self, map: &PageMap, frame: u64, first_page: u64) -> Changed {
         let Some(before) = self.known.get_mut(&frame) else { return [false; FRAME_PAGES] };
         map.frame_numbers(first_page, &mut self.now[..]);
@@ -50,8 +51,8 @@ impl ForkFrames {
 }
 
 /// Drains this processor's folio batches. The kernel processes `MADV_FREE` in batches of 31 folios, and a pending batch
-/// holds a reference to each. A write to such a page after a fork then copies it, even if the child has exited. Other work
-/// on the processor also drains batches, so results would vary without this.
+/// holds a reference to each. A write to such a page after a fork then copies it, even if the child has exited. Other
+/// work on the processor also drains batches, so results would vary without this.
 #[derive(Debug)]
 pub(crate) struct BatchDrain {
     /// A page that is mapped but never present. `MADV_COLD` drains the batches before it examines pages, and there is

@@ -7,15 +7,16 @@ use hksim_linux_probe::resident::Resident;
 /// The index. Frames are numbered from address 0, 2 MiB each.
 pub(crate) struct FrameIndex {
     first: u64,
-    /// Entry + 1 of each frame of the reservation; 0 without an entry.
+    /// Entry + 1 of each frame of the reservation; 0 if the frame has no entry.
     table: Resident<u32>,
-    /// Frame + 1, and the entry in the low half; 0 is an empty slot. The length is a power of two, or 0.
+    /// Frame + 1 in the high half and the entry in the low half; 0 is an empty slot. The length is a power of two, or
+    /// 0.
     hash: Resident<u64>,
     hashed: usize,
 }
 
 impl FrameIndex {
-    /// An index for a reservation of `frames` frames and at most `others_max` others (0 or a power of two).
+    /// An index for a reservation of `frames` frames and at most `others_max` frames outside it (0 or a power of two).
     pub(crate) fn new(frames: usize, others_max: usize) -> io::Result<FrameIndex> {
         Ok(FrameIndex {
             first: 0,
@@ -25,7 +26,7 @@ impl FrameIndex {
         })
     }
 
-    /// The reservation begins at this frame.
+    /// Sets the first frame of the reservation.
     pub(crate) fn locate(&mut self, first: u64) {
         self.first = first;
     }

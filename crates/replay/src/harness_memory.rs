@@ -1,7 +1,7 @@
-//! The harness's memory: separate mappings, so that a replay measures a `malloc` without other blocks.
+//! The memory of the replay harness: separate mappings, so that the measured `malloc` has no blocks of the harness.
 //!
-//! A replay runs in a process of hksim. If its tables and buffers were blocks of the measured `malloc`, their frees
-//! would leave free neighbours, grow its bins, and raise glibc's threshold for mappings.
+//! A replay runs in a process of hksim. If the harness's tables and buffers were blocks of the measured `malloc`,
+//! freeing them would change its state: free neighbours, longer bins, and a higher mmap threshold of glibc.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
@@ -18,7 +18,7 @@ use crate::parent::CHILD_ARGUMENT;
 /// The global allocator of a program that replays. It is [`System`], except in the children of
 /// [`replay`](crate::replay), where it serves all Rust requests from separate mappings.
 ///
-/// These children start before `main`, because the start of the standard library uses `malloc`.
+/// These children start before `main`, because the start-up code of the standard library uses `malloc`.
 #[derive(Debug)]
 pub struct HarnessMemory;
 
@@ -27,8 +27,8 @@ static IS_CHILD: AtomicBool = AtomicBool::new(false);
 
 static POOL: Pool = Pool { lock: AtomicBool::new(false), lists: UnsafeCell::new(Lists::EMPTY) };
 
-/// The function that the C library calls before `main`. C libraries other than glibc pass no arguments: there, children
-/// start in `main`, with their memory in `malloc`.
+/// The function that the C library calls before `main`. Only glibc passes it the arguments. With other C libraries,
+/// children start in `main`, and their memory comes from `malloc`.
 #[cfg(target_env = "gnu")]
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -39,7 +39,7 @@ extern "C" fn before_main(count: c_int, words: *const *const c_char, _: *const *
     if count < 2 {
         return;
     }
-    // SAFETY: the C library passes `main`'s arguments, of which there are two at least.
+    // SAFETY: glibc passes `main`'s arguments, and there are at least two.
     let word = unsafe { CStr::from_ptr(*words.add(1)) };
     if word.to_bytes() == CHILD_ARGUMENT.as_bytes() {
         IS_CHILD.store(true, Ordering::Relaxed);
@@ -48,21 +48,21 @@ extern "C" fn before_main(count: c_int, words: *const *const c_char, _: *const *
     }
 }
 
-// SAFETY: blocks come from `System` or from `Pool`, whichever it is for the whole life of a process.
+// SAFETY: all blocks of a process come from `System`, or all come from `Pool`.
 unsafe impl GlobalAlloc for HarnessMemory {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if IS_CHILD.load(Ordering::Relaxed) {
             return POOL.allocate(layout);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.alloc(layout) }
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         if !IS_CHILD.load(Ordering::Relaxed) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             return unsafe { System.alloc_zeroed(layout) };
         }
         let block = POOL.allocate(layout);
@@ -76,24 +76,24 @@ unsafe impl GlobalAlloc for HarnessMemory {
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         if IS_CHILD.load(Ordering::Relaxed) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             return unsafe { POOL.free(block, layout) };
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.dealloc(block, layout) }
     }
 
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         if !IS_CHILD.load(Ordering::Relaxed) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             return unsafe { System.realloc(block, layout, bytes) };
         }
         // SAFETY: the caller promises that the new size, rounded up to the alignment, fits.
         let new_layout = unsafe { Layout::from_size_align_unchecked(bytes, layout.align()) };
         let new = POOL.allocate(new_layout);
         if !new.is_null() {
-            // SAFETY: both blocks hold the bytes, and are apart; the old one is not used afterwards.
+            // SAFETY: both blocks are large enough and do not overlap; the old one is not used afterwards.
             unsafe {
                 ptr::copy_nonoverlapping(block, new, layout.size().min(bytes));
                 POOL.free(block, layout);
@@ -117,17 +117,17 @@ fn class(layout: &Layout) -> Option<usize> {
     (class < CLASSES).then_some(class)
 }
 
-/// Blocks of powers of two, which are never returned to the kernel, and mappings.
+/// Blocks with sizes of powers of two, which are never returned to the kernel, and separate mappings for larger blocks.
 struct Pool {
     lock: AtomicBool,
     lists: UnsafeCell<Lists>,
 }
 
-// SAFETY: the lists are used by the holder of the lock alone.
+// SAFETY: only the holder of the lock uses the lists.
 unsafe impl Sync for Pool {}
 
 struct Lists {
-    /// Free blocks of each class; each holds the address of the next.
+    /// The first free block of each class. Every free block contains the address of the next one.
     free: [*mut u8; CLASSES],
     /// The unused rest of the newest chunk.
     next: usize,
@@ -143,11 +143,11 @@ impl Pool {
     }
 
     /// # Safety
-    /// A block that [`Pool::allocate`] gave for this layout, not used afterwards.
+    /// `block` comes from [`Pool::allocate`] with this layout, and is not used afterwards.
     unsafe fn free(&self, block: *mut u8, layout: Layout) {
         match class(&layout) {
             Some(class) => self.with_lists(|lists| {
-                // SAFETY: every block holds a pointer, and this one is nobody's.
+                // SAFETY: every block is large enough for a pointer, and this one is no longer in use.
                 unsafe { block.cast::<*mut u8>().write(lists.free[class]) };
                 lists.free[class] = block;
             }),
@@ -193,14 +193,14 @@ impl Lists {
     }
 }
 
-/// A separate zeroed mapping at a multiple of `align`, never in huge pages: pages that are present when a window opens
-/// must not change.
+/// A separate zeroed mapping, aligned to `align`. It never uses huge pages, because pages that are present when a
+/// window opens must not change.
 fn map(bytes: usize, align: usize) -> Option<NonNull<u8>> {
     let page = PAGE_BYTES as usize;
     let bytes = bytes.checked_next_multiple_of(page)?;
     let mapped = bytes.checked_add(align.max(page) - page)?;
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new mapping, at a place of the kernel's choice.
+    // SAFETY: a new mapping, at an address that the kernel chooses.
     let start = unsafe { libc::mmap(ptr::null_mut(), mapped, protection, flags, -1, 0) };
     if start == libc::MAP_FAILED {
         return None;
@@ -208,7 +208,7 @@ fn map(bytes: usize, align: usize) -> Option<NonNull<u8>> {
     let before = start.cast::<u8>().align_offset(align);
     let after = mapped - before - bytes;
     let block = start.cast::<u8>().wrapping_add(before);
-    // SAFETY: parts of the new mapping that nobody uses, in whole pages; the advice changes no contents.
+    // SAFETY: whole unused pages of the new mapping; the advice changes no contents.
     unsafe {
         if before > 0 {
             libc::munmap(start, before);
@@ -225,9 +225,9 @@ fn map(bytes: usize, align: usize) -> Option<NonNull<u8>> {
 mod tests {
     use super::*;
 
-    /// Random requests by two threads against a copy of what was written.
+    /// Two threads make random requests, and check the bytes that they wrote.
     #[test]
-    fn blocks_are_aligned_apart_and_keep_their_bytes() {
+    fn blocks_are_aligned_and_disjoint_and_keep_their_bytes() {
         static POOL: Pool = Pool { lock: AtomicBool::new(false), lists: UnsafeCell::new(Lists::EMPTY) };
         fn work(seed: u64) {
             println!("seed {seed}");

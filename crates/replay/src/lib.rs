@@ -4,8 +4,8 @@
 //! measured, and one that is only timed. All memory other than the heap is made resident beforehand, so the control run
 //! must show no faults.
 //!
-//! Kinds of installs are measured with the kernel only: by page-table scans before and after each system call, and by
-//! the stream of page-fault exceptions between them. This crate contains no model of the kernel.
+//! The kinds of installs are derived only from what the kernel reports: page-table scans before and after each system
+//! call, and the page-fault exceptions between the scans. This crate contains no model of the kernel.
 
 mod apply;
 mod calls;

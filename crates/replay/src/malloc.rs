@@ -53,7 +53,7 @@ impl<W: WindowObserver> WindowDriver for Driver<W> {
     }
 }
 
-/// A counter of the process's traps, or why there is none.
+/// A counter of the process's traps, or the reason why there is none.
 pub(crate) fn count_traps() -> (Option<TrapCounter>, Vec<Skipped>) {
     match TrapCounter::of_process() {
         Ok(traps) => (Some(traps), Vec::new()),
@@ -64,7 +64,7 @@ pub(crate) fn count_traps() -> (Option<TrapCounter>, Vec<Skipped>) {
     }
 }
 
-/// An observer of the process, with the figures that it cannot measure.
+/// An observer of the process, and the figures that it cannot measure.
 pub(crate) fn watch_process() -> Result<(ProcessMemory, Vec<Skipped>), ChildError> {
     let (traps, skipped) = count_traps();
     let memory = ProcessMemory::open(traps).map_err(ChildError::system("read /proc/self"))?;

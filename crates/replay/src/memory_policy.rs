@@ -24,7 +24,7 @@ pub(crate) fn apply_memory_policy(change: MemoryPolicy) -> Result<(), ChildError
     if done == 0 { Ok(()) } else { Err(refused(io::Error::last_os_error())) }
 }
 
-/// The kernel has refused a change.
+/// The error for a change that the kernel refused.
 pub(crate) fn refused(why: io::Error) -> ChildError {
     ChildError::system("repeat the program's memory-policy call (skip it with --memory-policy ignored)")(why)
 }

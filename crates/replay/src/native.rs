@@ -29,7 +29,7 @@ use hksim_linux_probe::traps::TrapStream;
 /// The allocator on real mappings, with its driver.
 pub(crate) type Native<O> = Driver<MmapMemory<O>, RunGeometry>;
 
-/// The trap stream of this thread, or why there is none.
+/// The trap stream of this thread, or the reason why there is none.
 fn open_traps() -> (Option<TrapStream>, Option<Skipped>) {
     match TrapStream::open() {
         Ok(traps) => (Some(traps), None),
@@ -46,7 +46,7 @@ pub(crate) struct Ready<O: Os> {
     addresses: Option<Addresses>,
 }
 
-/// Allocates that memory and makes it present.
+/// Allocates this memory and makes it present.
 pub(crate) fn ready<O: Os>(plan: &PreparedPolicy, trace: &PreparedTrace) -> Ready<O> {
     let addresses = (plan.layout.align != Align::Arena).then(|| Addresses::new(&plan.layout));
     Ready { tables: tables(trace), addresses }
@@ -60,8 +60,7 @@ pub(crate) fn tables<O: Os>(trace: &PreparedTrace) -> Tables<MmapMemory<O>> {
     tables
 }
 
-/// Creates the memory and the allocator, as the first step in the window. Calls `located` with the address of the
-/// memory.
+/// Creates the memory and the allocator, as the first step in the window. Calls `located` with the memory.
 pub(crate) fn open<O: Os>(
     plan: PreparedPolicy,
     os: O,
@@ -79,7 +78,7 @@ pub(crate) fn step<O: Os>(heap: &mut Native<O>, event: &Event, number: u64) -> R
     heap.step(event).map_err(|why| ChildError::Drive { event: number, why })
 }
 
-/// Locks a heap as the program locked its memory. Fails if the user may not (`RLIMIT_MEMLOCK`).
+/// Locks or unlocks a heap as the program did with its memory. Fails if `RLIMIT_MEMLOCK` does not permit it.
 pub(crate) fn lock_heap<O: Os>(heap: &Native<O>, lock: MemoryLock) -> Result<(), io::Error> {
     heap.allocator().lock_memory(lock).map_err(|errno| io::Error::from_raw_os_error(errno.0))
 }
@@ -97,13 +96,14 @@ pub(crate) fn control(plan: &PreparedPolicy, trace: &mut PreparedTrace) -> Resul
     drive(trace, &mut null)?;
     let traps = null.watch_mut().end();
     let usage = Usage::now().since(&before);
-    std::mem::forget(null); // as the other runs do, whose calls are compared with this one's
+    std::mem::forget(null); // not dropped, as in the other runs, whose system calls are compared with this run's
     Ok(Report::Control(Control::new(&usage, traps)))
 }
 
 /// A heap whose pages are all observed.
 struct Measured<'a> {
-    /// Never dropped: the process ends, and the allocator does not unmap the reservation itself.
+    /// Never dropped: a drop would unmap the reservation, which the allocator itself never does. The process ends
+    /// anyway.
     heap: ManuallyDrop<Native<ObservedOs>>,
     channel: &'a mut Channel,
     marks: Vec<Mark>,
@@ -165,7 +165,7 @@ impl WindowDriver for Measured<'_> {
         match step {
             ForkStep::Exit(number) => self.children.exit(number),
             ForkStep::Fork(number) => {
-                observer.before_fork().map_err(ChildError::system("keep memory from a child"))?;
+                observer.before_fork().map_err(ChildError::system("exclude memory from a child"))?;
                 self.children.fork(number);
             }
         }
@@ -240,7 +240,7 @@ fn report(
         replayed.skipped.push(Skipped::new("installs", "classifying them needs traps, which are not available"));
     }
     if let Some(lost @ 1..) = replayed.traps_lost {
-        let reason = format!("{lost} traps were lost: one event touched more pages than fit the kernel's buffer");
+        let reason = format!("{lost} traps were lost: one event touched more pages than fit in the kernel's buffer");
         replayed.installs = None;
         replayed.skipped.push(Skipped::new("installs", reason));
     }
@@ -255,7 +255,7 @@ fn report(
     MeasuredReport { replayed, marks: measured.marks }
 }
 
-/// Removes the figures that this run could not measure, with the reason.
+/// Removes the figures that this run could not measure, and adds the reasons.
 fn note_unmeasured(replayed: &mut Replayed, measured: &Measured<'_>, observer: &Observer) {
     if observer.folios_unknown() > 0 {
         replayed.installs = None;
@@ -291,7 +291,7 @@ impl WindowDriver for Timed {
         step(&mut self.heap, event, number)
     }
 
-    /// A refusal here also happened in the measured run, which reports it.
+    /// The kernel refuses the same lock in the measured run, which reports it.
     fn lock(&mut self, lock: MemoryLock) {
         let _ = lock_heap(&self.heap, lock);
     }
@@ -306,7 +306,7 @@ impl WindowDriver for Timed {
             ForkStep::Fork(number) => {
                 let mem = &self.heap.allocator().mem;
                 keep_apart(mem.base().as_ptr() as u64, mem.bytes())
-                    .map_err(ChildError::system("keep memory from a child"))?;
+                    .map_err(ChildError::system("exclude memory from a child"))?;
                 self.children.fork(number);
             }
         }

@@ -9,8 +9,8 @@ use crate::error::ChildError;
 use crate::native::tables;
 use crate::window::{PreparedTrace, WindowDriver, WindowObserver};
 
-/// Reads each event and is observed like a heap. It has the same tables as a heap's driver, so that a control run makes
-/// the same system calls as a measured run, except those of the heap.
+/// Reads each event, but performs nothing. It has the observer and the tables of a heap's driver, so that a control run
+/// makes the same system calls as a measured run, except those of the heap.
 pub(crate) struct Null<W> {
     _tables: Tables<MmapMemory<Counted>>,
     watch: W,

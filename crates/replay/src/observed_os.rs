@@ -13,7 +13,7 @@ use crate::fork_frames::BatchDrain;
 use crate::observer::Observer;
 use crate::usage::Usage;
 
-/// [`Counted`] calls that an [`Observer`] follows. Single-threaded.
+/// [`Counted`], with an [`Observer`] that is notified of every call. Single-threaded.
 pub(crate) struct ObservedOs {
     counted: Counted,
     observer: RefCell<Observer>,
@@ -66,7 +66,7 @@ impl Os for ObservedOs {
         let mut observer = self.observer.borrow_mut();
         observer.before_call();
         let before = Usage::now();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let result = unsafe { self.counted.map(at, bytes, mapping) };
         let faults = Usage::now().since(&before).faults;
         if result.is_ok() {
@@ -93,7 +93,7 @@ impl Os for ObservedOs {
     unsafe fn unmap(&self, at: NonNull<u8>, bytes: usize) -> Result<(), Errno> {
         let mut observer = self.observer.borrow_mut();
         observer.before_call();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let result = unsafe { self.counted.unmap(at, bytes) };
         if result.is_ok() {
             observer.unmapped(address(at), bytes as u64);
@@ -107,7 +107,7 @@ impl Os for ObservedOs {
         let mut observer = self.observer.borrow_mut();
         observer.before_call();
         let before = Usage::now();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let result = unsafe { self.counted.advise(at, bytes, advice) };
         match advice {
             Advice::PopulateRead | Advice::PopulateWrite => {
@@ -116,7 +116,7 @@ impl Os for ObservedOs {
             }
             Advice::Collapse => observer.after_collapse(address(at), bytes as u64),
             Advice::DontNeed => observer.after_call(address(at), bytes as u64),
-            // Locked memory is not freed.
+            // The kernel refuses to free locked memory.
             Advice::Free if result.is_err() => observer.after_call(address(at), bytes as u64),
             Advice::Free => {
                 self.batch_drain.drain();
@@ -133,7 +133,7 @@ impl Os for ObservedOs {
     unsafe fn remap(&self, from: NonNull<u8>, bytes: usize, to: NonNull<u8>) -> Result<(), Errno> {
         let mut observer = self.observer.borrow_mut();
         observer.before_call();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let result = unsafe { self.counted.remap(from, bytes, to) };
         observer.moved(address(from), address(to), bytes as u64);
         observer.note_vmas();
@@ -144,7 +144,7 @@ impl Os for ObservedOs {
         let mut observer = self.observer.borrow_mut();
         observer.before_call();
         let before = Usage::now();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let result = unsafe { self.counted.lock(at, bytes, locking) };
         let faults = Usage::now().since(&before).faults;
         observer.after_populate(address(at), bytes as u64, faults);

@@ -44,7 +44,7 @@ pub(crate) struct OwnCost {
 
 /// Maximum number of observed frames outside the reservation: 256 GiB.
 const OTHER_FRAMES_MAX: usize = 128 << 10;
-/// Maximum number of kept addresses that the kernel chose for mappings.
+/// Maximum number of kernel-chosen mapping addresses to keep.
 const KERNEL_CHOSEN_MAX: usize = 256 << 10;
 
 /// Observes the pages of one allocator.
@@ -63,12 +63,12 @@ pub(crate) struct Observer {
     smaps: ProcText,
     modes: ModeFiles,
     modes_before: u64,
-    /// Marks at which a mode or limit of the machine differed from the start.
+    /// Number of marks at which a THP mode or a limit of the machine differed from the start.
     marks_modes_changed: u64,
     vmas_outside_heap: Option<u64>,
     status: ProcText,
     folios: Folios,
-    /// Populating calls with fewer faults than pages and unknown folios.
+    /// Number of populating calls that took fewer faults than pages and whose folios are unknown.
     folios_unknown: u64,
     /// 1 for each frame of the reservation in which hugetlb pages are mapped.
     hugetlb: Resident<u8>,
@@ -86,7 +86,7 @@ impl Observer {
     /// An observer of memory with this layout. `traps` is `None` if the kernel does not provide them.
     pub(crate) fn new(layout: &Layout, traps: Option<TrapStream>) -> io::Result<Observer> {
         let frames = layout.bytes().div_ceil(HUGE_PAGE_BYTES) as usize;
-        // Each SuperSlab has a separate mapping, whose metadata may be unmapped and mapped again.
+        // Without an arena, each SuperSlab has a separate mapping, and its metadata may be unmapped and mapped again.
         let (others_max, kernel_chosen_max, extents_max) = match layout.align {
             Align::Arena => (0, 0, 4 << 10),
             Align::Trim | Align::Kernel => (OTHER_FRAMES_MAX, KERNEL_CHOSEN_MAX, 64 << 10),
@@ -136,7 +136,7 @@ impl Observer {
         self.vmas_outside_heap
     }
 
-    /// Marks at which the machine's modes differed from the start.
+    /// Number of marks at which the machine's THP modes or limits differed from the start.
     pub(crate) fn marks_modes_changed(&self) -> u64 {
         self.marks_modes_changed
     }
@@ -150,7 +150,7 @@ impl Observer {
         self.mapped(start, bytes, false);
     }
 
-    /// The addresses of these mappings, in order; `None` if there were too many.
+    /// The addresses that the kernel chose for mappings, in order; `None` if there were too many.
     pub(crate) fn kernel_chosen(&self) -> Option<&[u64]> {
         self.kernel_chosen.get(..self.kernel_chosen_count)
     }
@@ -170,7 +170,7 @@ impl Observer {
         self.traps.as_ref()
     }
 
-    /// Populating calls whose folios are unknown.
+    /// Number of populating calls whose folios are unknown.
     pub(crate) fn folios_unknown(&self) -> u64 {
         self.folios_unknown
     }
@@ -250,20 +250,20 @@ impl Observer {
         }
     }
 
-    /// Prepares for a system call: the pages that it may remove count for the peaks.
+    /// Prepares for a system call. The peaks must include the pages that the call may remove.
     pub(crate) fn before_call(&mut self) {
         self.look();
         self.note_page_tables();
     }
 
-    /// Observes a call on a range that installs no page.
+    /// Observes a call that installs no pages in the range.
     pub(crate) fn after_call(&mut self, start: u64, bytes: u64) {
         self.rescan(pages_at(start, bytes), Cause::Called);
         self.note_resident();
     }
 
-    /// Observes `MADV_FREE`. It splits huge pages that are partly in the range: their zero-filled pages are replaced by
-    /// the zero page (R10), even in parts that are in another frame.
+    /// Observes `MADV_FREE`. It splits huge pages that are only partly in the range. The zero page replaces their
+    /// zero-filled pages (R10), even those in another frame.
     pub(crate) fn after_free(&mut self, start: u64, bytes: u64) {
         let pages = pages_at(start, bytes);
         if self.split_folios.overlaps(&pages) {
@@ -287,11 +287,12 @@ impl Observer {
         self.rescan(pages_at(start, bytes), Cause::Populated(None));
         let mut installed = self.classifier.installs.total() - before.total();
         if is_hugetlb(&self.snapshot, &self.hugetlb, frames_of(&pages_at(start, bytes)).start) {
-            // Every fault of a hugetlb page counts as an install: the first, the first write after reads, a copy.
+            // Every fault on a hugetlb page counts as an install: the first fault, the first write after reads, and a
+            // copy.
             self.classifier.installs.hugetlb += faults.saturating_sub(installed);
             installed = installed.max(faults);
         }
-        // The remaining faults after a fork restored write permission.
+        // After a fork, the other faults only restored write permission.
         let faults = if self.fork_frames.is_some() { faults.min(installed) } else { faults };
         let folio_pages = if let Folios::OneSize(pages) = self.folios { Some(pages) } else { None };
         if matches!(self.folios, Folios::Ambiguous) && installed > faults {
@@ -303,7 +304,7 @@ impl Observer {
         self.note_resident();
     }
 
-    /// Observes a new mapping of a range: all earlier pages are gone, and present ones are new.
+    /// Observes a new mapping of a range. All earlier pages are gone, and any present pages are new.
     pub(crate) fn mapped(&mut self, start: u64, bytes: u64, hugetlb: bool) {
         let pages = pages_at(start, bytes);
         self.ours.add(pages.clone());
@@ -318,7 +319,7 @@ impl Observer {
         }
     }
 
-    /// Observes a move of page tables: the target must have as many pages as the source had.
+    /// Observes a move of page tables. The target must have as many pages as the source had.
     pub(crate) fn moved(&mut self, from: u64, to: u64, bytes: u64) {
         // The move unmapped the pages at the target.
         self.mapped(to, bytes, false);
@@ -349,7 +350,7 @@ impl Observer {
         vmas
     }
 
-    /// Page tables of the process when the window began.
+    /// Bytes of the process's page tables at the start of the window.
     pub(crate) fn page_table_bytes_start(&self) -> u64 {
         self.page_table_bytes_start
     }
@@ -369,8 +370,9 @@ impl Observer {
         bytes
     }
 
-    /// Scans all memory again, passes on every run of pages with its page name, and compares it with the snapshot.
-    /// `pieces` map page names to pages of the address space, in the order of names.
+    /// Scans all memory again and compares it with the snapshot. Calls `each` with every present page, under its name:
+    /// its number from the start of the reservation. `pieces` maps names to pages of the address space, in the order of
+    /// names.
     pub(crate) fn mark_pages(
         &mut self,
         events: u64,
@@ -435,7 +437,7 @@ impl Observer {
         self.fork_frames.as_ref().is_none_or(ForkFrames::are_readable)
     }
 
-    /// Runs a function that causes faults of the observer itself.
+    /// Runs a function whose faults are the observer's own, and excludes them from the measurement.
     fn uncounted<T>(&mut self, run: impl FnOnce(&mut Observer) -> T) -> T {
         self.traps.iter().for_each(|traps| traps.counter().disable());
         let (faults, tables) = (Usage::now().faults, self.page_tables());
@@ -446,7 +448,7 @@ impl Observer {
         result
     }
 
-    /// The pages of a frame that were copied since the last fork; `None` without one.
+    /// The pages of a frame that were copied since its last check; `None` if there was no fork.
     fn changed(&mut self, frame: u64) -> Option<Changed> {
         Some(self.fork_frames.as_mut()?.changed(&self.page_map, frame, pages_of(frame).start))
     }
@@ -482,7 +484,7 @@ impl Observer {
 
 impl WindowObserver for Observer {
     fn begin(&mut self) {
-        // For the kernel, pages of an unfinished batch have another owner, and a batch ends only on its own processor.
+        // An unfinished folio batch holds references to its pages, and only its own processor can drain it.
         hksim_linux_probe::processor::pin_to_current_processor();
         self.modes_before = self.modes.digest();
         self.page_table_bytes_start = self.page_tables();
@@ -514,7 +516,7 @@ impl WindowObserver for Observer {
 fn grow(snapshot: &mut PageSnapshot, status: &mut ProcText, own: &mut OwnCost) {
     let (faults, tables) = (Usage::now().faults, status.number("VmPTE:"));
     if snapshot.grow().is_err() {
-        // The snapshot covers 16 TiB already, which is more than the machine's memory.
+        // The snapshot already covers 16 TiB, which is more than the machine's memory.
         return;
     }
     own.faults += Usage::now().faults - faults;
@@ -530,7 +532,7 @@ fn pages_at(start: u64, bytes: u64) -> Range<u64> {
     start / PAGE_BYTES..(start + bytes) / PAGE_BYTES
 }
 
-/// Whether a mapping with these addresses has pages of `extents`.
+/// Returns a function that reports whether a mapping has pages of `extents`.
 fn is_among(extents: &Extents) -> impl Fn(Range<u64>) -> bool {
     |map| extents.overlaps(&(map.start / PAGE_BYTES..map.end / PAGE_BYTES))
 }
@@ -556,7 +558,7 @@ impl<'a, I: Iterator<Item = Range<u64>>> FramesSeen<'a, I> {
         FramesSeen { scan, pending }
     }
 
-    /// The pages of a frame, `None` if it has none. Frames must be requested in ascending order.
+    /// The pages of a frame, or `None` if none is present. Frames must be requested in ascending order.
     fn frame(&mut self, frame: u64, hugetlb: bool) -> Option<Frame> {
         let Range { start: first, end } = pages_of(frame);
         if self.pending.is_none_or(|seen| seen.first_page >= end) {

@@ -1,4 +1,4 @@
-//! The state of each of the allocator's pages at the last scan. It contains the kernel's answers only.
+//! The state of each of the allocator's pages, as the kernel reported it at the last scan.
 
 use std::io;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
 use crate::frame_index::FrameIndex;
 use hksim_linux_probe::resident::{Resident, Zeroable};
 
-/// Pages of a frame: what one page-table page maps, 2 MiB.
+/// Pages of a frame: the 2 MiB that one page of PTEs maps.
 pub(crate) const FRAME_PAGES: usize = (HUGE_PAGE_BYTES / PAGE_BYTES) as usize;
 
 /// The pages of one frame.
@@ -22,7 +22,7 @@ pub(crate) const ABSENT: Frame = [None; FRAME_PAGES];
 #[repr(transparent)]
 struct Stored(Frame);
 
-// SAFETY: zero is the first state's number, a valid value; a frame is written whole before it is read.
+// SAFETY: zero is a valid value: the number of the first state. A frame is completely written before it is read.
 unsafe impl Zeroable for Stored {}
 
 /// Frames per piece of memory.
@@ -58,7 +58,7 @@ impl Counts {
     }
 }
 
-/// The snapshot. It has two levels, and its memory is O(frames ever touched).
+/// The snapshot. It has two levels, and uses O(frames ever touched) memory.
 pub(crate) struct PageSnapshot {
     index: FrameIndex,
     pieces: Vec<Resident<Stored>>,
@@ -67,14 +67,14 @@ pub(crate) struct PageSnapshot {
 }
 
 impl PageSnapshot {
-    /// A snapshot of a reservation of `frames` frames and at most `others_max` others, all absent.
+    /// An empty snapshot for a reservation of `frames` frames and at most `others_max` frames outside it.
     pub(crate) fn new(frames: usize, others_max: usize) -> io::Result<PageSnapshot> {
         let mut pieces = Vec::with_capacity(PIECES_MAX);
         pieces.push(Resident::zeroed(FRAMES_PER_PIECE)?);
         Ok(PageSnapshot { index: FrameIndex::new(frames, others_max)?, pieces, used: 0, counts: Counts::default() })
     }
 
-    /// The reservation begins at this frame.
+    /// Sets the first frame of the reservation.
     pub(crate) fn locate(&mut self, first_frame: u64) {
         self.index.locate(first_frame);
     }
@@ -97,7 +97,7 @@ impl PageSnapshot {
         }
     }
 
-    /// Whether the next new frame needs more memory. Call [`PageSnapshot::grow`] first then.
+    /// Whether the next new frame needs more memory. If so, call [`PageSnapshot::grow`] first.
     pub(crate) fn is_full(&self) -> bool {
         self.used == self.pieces.len() * FRAMES_PER_PIECE
     }
@@ -111,8 +111,8 @@ impl PageSnapshot {
         Ok(())
     }
 
-    /// Sets the state of a frame. A new frame that does not fit (see [`PageSnapshot::is_full`]) is omitted; the next mark's
-    /// scan then reports a discrepancy.
+    /// Sets the state of a frame. A new frame that does not fit (see [`PageSnapshot::is_full`]) is omitted; the next
+    /// mark's scan then reports a discrepancy.
     pub(crate) fn set(&mut self, frame: u64, after: &Frame) {
         let before = Counts::of(self.frame(frame));
         let at = match self.index.get(frame) {
@@ -127,7 +127,7 @@ impl PageSnapshot {
         self.counts.replace(before, Counts::of(after));
     }
 
-    /// Drops pages of a frame.
+    /// Marks pages of a frame as absent.
     pub(crate) fn forget(&mut self, frame: u64, pages: Range<usize>) {
         if self.is_known(frame) {
             let mut left = *self.frame(frame);
@@ -136,7 +136,7 @@ impl PageSnapshot {
         }
     }
 
-    /// Pages by state.
+    /// Number of pages by state.
     pub(crate) fn counts(&self) -> Counts {
         self.counts
     }

@@ -16,8 +16,9 @@ use hksim_policy::vocabulary::Align;
 /// The hidden first argument that makes a program call [`child_main`](crate::child_main).
 pub const CHILD_ARGUMENT: &str = "__replay-child";
 
-/// Replays a trace: a control run without a heap, then the runs that [`ReplaySpec::measure`] asks for, each in a fresh
-/// child process of this program, whose `main` must call [`child_main`](crate::child_main) for [`CHILD_ARGUMENT`].
+/// Replays a trace. Performs a control run without a heap, then the runs that [`ReplaySpec::measure`] requests. Each
+/// run has a fresh child process of this program. The program's `main` must call [`child_main`](crate::child_main) if
+/// its first argument is [`CHILD_ARGUMENT`].
 ///
 /// # Errors
 /// A run cannot start. A figure that cannot be measured here is null in the result, with a reason.

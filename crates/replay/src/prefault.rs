@@ -10,9 +10,9 @@ use hksim_linux_probe::resident::make_resident;
 /// The heap that is measured, which [`prefault`] leaves unchanged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum MeasuredHeap<'a> {
-    /// The replay's own reservation, created later. All memory so far is made present.
+    /// The replay's own reservation, which is created later. All existing memory is made present.
     Reservation,
-    /// The process's `malloc`. Its memory so far stays unchanged, and so does the library that provides it.
+    /// The process's `malloc`. Its existing memory and the library that provides it are left unchanged.
     Process {
         /// The preloaded library.
         library: Option<&'a Path>,
@@ -24,7 +24,7 @@ pub(crate) fn prefault(heap: MeasuredHeap<'_>) {
     touch_stack();
     // The vDSO's clock page: the kernel maps it at its first use, and no call populates it.
     std::hint::black_box(Instant::now());
-    // Without this list, pages are faulted in during the window, and the control run reports them.
+    // If this list cannot be read, pages are faulted in during the window, and the control run reports the faults.
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let (mut file, mut file_end) = ("", 0);
     for map in maps.lines().filter_map(Map::parse) {

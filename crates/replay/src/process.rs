@@ -42,7 +42,8 @@ impl ProcessMemory {
 
     /// Resets the kernel's RSS peak by writing to `clear_refs`. Call it before [`WindowObserver::begin`].
     pub(crate) fn reset_peak() {
-        // If this is refused, the kernel's peak is that of the whole process: never too low, perhaps too high.
+        // If this is refused, the kernel's peak covers the whole life of the process. It may be too high, but never too
+        // low.
         let _ = std::fs::write("/proc/self/clear_refs", "5");
     }
 
@@ -70,7 +71,7 @@ impl ProcessMemory {
         self.end
     }
 
-    /// Growth of RSS: (peak, at the end).
+    /// Growth of RSS: (peak, value at the end).
     pub(crate) fn rss_bytes(&self) -> (u64, u64) {
         (self.peaks.rss_bytes, self.end.rss_bytes)
     }

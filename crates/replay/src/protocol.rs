@@ -1,6 +1,7 @@
 //! The messages of a child on its standard output: frames of a header and a payload.
 //!
-//! Page sets are binary, because they are sent while faults are counted and allocation is forbidden. The result is JSON.
+//! Page sets are binary, because they are sent while faults are counted and allocation is forbidden. The result is
+//! JSON.
 
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -51,7 +52,7 @@ pub(crate) struct Timing {
 }
 
 impl Timing {
-    /// The times of a window that took `spent`; `driving` excludes reading the trace.
+    /// The times of a window. `spent` is the usage of the whole window; `driving` excludes reading the trace.
     pub(crate) fn new(operations: u64, driving: Duration, spent: Usage) -> Timing {
         let seconds = driving.as_secs_f64().max(f64::MIN_POSITIVE);
         Timing {
@@ -62,7 +63,7 @@ impl Timing {
     }
 }
 
-/// A run of pages in a frame: first page, count, state.
+/// A run of pages in a message: first page, count, state.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct WireRun {

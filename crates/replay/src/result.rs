@@ -52,7 +52,7 @@ pub struct Mark {
     pub page_table_bytes: Option<u64>,
     /// Bytes that the kernel may drop: given up by `MADV_FREE` and not written since (smaps `LazyFree`).
     pub lazy_free_bytes: Option<u64>,
-    /// Pages on which a scan of the whole reservation contradicts the observation call by call.
+    /// Pages for which a scan of the whole reservation contradicts the state that was recorded call by call.
     pub inconsistent_pages: u64,
     /// Every present page of the reservation. Not part of the JSON.
     #[serde(skip)]
@@ -129,7 +129,7 @@ pub struct Replayed {
     pub control: Control,
     /// Page changes that match no rule (0 in a sound measurement).
     pub unclassified_pages: Option<u64>,
-    /// The first of them.
+    /// The first unclassified changes, as examples.
     pub unclassified: Vec<Unclassified>,
     /// Traps whose addresses were lost: installs are incomplete unless this is 0.
     pub traps_lost: Option<u64>,

@@ -17,7 +17,7 @@ pub struct ReplaySpec {
     pub touch: TouchRule,
     /// Whether the program's memory policies apply.
     pub memory_policy: MemoryPolicyRule,
-    /// One OS thread, or those of the trace.
+    /// Whether events run on one OS thread, or on one for each thread of the trace.
     pub mode: Mode,
     /// What to measure.
     pub measure: Measure,
@@ -51,7 +51,7 @@ pub enum Mode {
     Threaded,
 }
 
-/// The runs besides the control run.
+/// The runs in addition to the control run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Measure {
     /// A run that counts faults, observes pages and records page sets at marks.
@@ -80,17 +80,18 @@ pub(crate) enum Run {
     System(WarmUp, SystemProbe),
 }
 
-/// What a run measures of its processor time. One at a time, because each measurement takes time itself.
+/// What a run measures about its processor time. A run measures only one of these, because each measurement takes time
+/// itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum SystemProbe {
-    /// Its amount.
+    /// The processor time itself.
     Clock,
-    /// Its division into user and kernel mode.
+    /// Its division between user and kernel mode.
     Modes,
 }
 
-/// Memory that is touched and released right before a run, so that the host of a virtual machine has backed it.
+/// Memory that is touched and released right before a run, so that the host of a virtual machine has already backed it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WarmUp {
     /// Bytes in single pages or in folios.
@@ -99,7 +100,7 @@ pub struct WarmUp {
     pub small: SmallMemory,
     /// Bytes in huge pages.
     pub huge_bytes: u64,
-    /// Bytes in pages of the hugetlb pool, which may also be untouched so far.
+    /// Bytes in pages of the hugetlb pool, which the host may not have backed yet either.
     pub pool_bytes: u64,
 }
 

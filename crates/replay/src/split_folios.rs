@@ -1,6 +1,6 @@
 //! Frames that may hold only part of a huge page, because `mremap` moved the other part to another frame.
 //!
-//! When such a folio is split, pages change in all its frames, not only in the frame of the call.
+//! When such a huge page is split, pages change in all its frames, not only in the frame of the system call.
 
 use std::io;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use crate::page_snapshot::FRAME_PAGES;
 
 const FRAME: u64 = FRAME_PAGES as u64;
 
-/// These frames. The set may contain frames that no longer hold part of a huge page.
+/// The set of such frames. It may contain frames that no longer hold part of a huge page.
 pub(crate) struct SplitFolios {
     pages: Extents,
 }
@@ -33,11 +33,11 @@ impl SplitFolios {
         }
     }
 
-    /// Adds the frames that are partly in the range.
+    /// Adds the frames that the range covers only in part.
     fn add_cut(&mut self, pages: &Range<u64>) {
-        for border in [pages.start, pages.end] {
-            if !border.is_multiple_of(FRAME) {
-                self.pages.add(border / FRAME * FRAME..border.next_multiple_of(FRAME));
+        for boundary in [pages.start, pages.end] {
+            if !boundary.is_multiple_of(FRAME) {
+                self.pages.add(boundary / FRAME * FRAME..boundary.next_multiple_of(FRAME));
             }
         }
     }
@@ -78,23 +78,23 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_a_move_divides_have_split_folios() {
+    fn frames_divided_by_a_move_are_added() {
         let mut split_folios = SplitFolios::new(100).unwrap();
         split_folios.moved(0..4 * FRAME, 10 * FRAME..14 * FRAME);
-        assert_eq!(frames(&split_folios), [], "huge pages moved whole");
+        assert_eq!(frames(&split_folios), [], "whole huge pages were moved");
         split_folios.moved(10 * FRAME..14 * FRAME + 256, 20 * FRAME..24 * FRAME + 256);
-        assert_eq!(frames(&split_folios), [14..15, 24..25], "one was cut");
+        assert_eq!(frames(&split_folios), [14..15, 24..25], "one huge page was divided");
         split_folios.moved(24 * FRAME..25 * FRAME, 30 * FRAME..31 * FRAME);
-        assert_eq!(frames(&split_folios), [14..15, 24..25, 30..31], "and its part moved on");
+        assert_eq!(frames(&split_folios), [14..15, 24..25, 30..31], "a part of it was moved again");
     }
 
     #[test]
-    fn a_move_by_less_than_a_frame_divides_all_folios() {
+    fn a_move_to_a_different_offset_in_a_frame_adds_all_target_frames() {
         let mut split_folios = SplitFolios::new(100).unwrap();
         split_folios.moved(0..3 * FRAME, 10 * FRAME + 256..13 * FRAME + 256);
         assert_eq!(frames(&split_folios), vec![10..14]);
         split_folios.forget(&(10 * FRAME + 1..12 * FRAME));
-        assert_eq!(frames(&split_folios), [10..11, 12..14], "part of the first is left");
+        assert_eq!(frames(&split_folios), [10..11, 12..14], "part of the first frame is left");
         assert!(
             split_folios.overlaps(&(13 * FRAME..13 * FRAME + 1)) && !split_folios.overlaps(&(11 * FRAME..12 * FRAME))
         );

@@ -36,7 +36,8 @@ pub struct SystemRun {
     pub kernel_samples: u64,
     /// Samples in the program.
     pub user_samples: u64,
-    /// Samples in the kernel of a loop without system calls: interrupts, and other programs' time slices.
+    /// Samples in the kernel during a loop without system calls. They come from interrupts and other programs' time
+    /// slices.
     pub idle_kernel_samples: u64,
     /// Samples in the loop itself.
     pub idle_user_samples: u64,
@@ -58,8 +59,8 @@ pub struct SystemEffort {
 const SPIN_MIN: Duration = Duration::from_millis(20);
 
 /// A run is excluded if its kernel samples exceed the median times this factor plus [`STALL_SAMPLES`]. If the host has
-/// reclaimed memory, single faults cost a hundred times as much, which no cost model predicts. Chance alone does not
-/// exceed this limit.
+/// reclaimed memory, a single fault can cost a hundred times as much, which no cost model predicts. Chance alone does
+/// not exceed this limit.
 const STALL_TIMES: f64 = 2.0;
 const STALL_SAMPLES: f64 = 10.0;
 
@@ -67,7 +68,7 @@ const STALL_SAMPLES: f64 = 10.0;
 const RUNS_MIN: usize = 10;
 const RUNS_MAX: usize = 1000;
 
-/// Runs of one trace on one design. Every second one is sampled.
+/// Runs of one trace on one design. Every second run is sampled.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SystemRuns(pub Vec<SystemRun>);
 
@@ -76,7 +77,7 @@ impl SystemRuns {
         self.unstalled().map(of).sum::<u64>() as f64
     }
 
-    /// All runs except those with far more kernel samples than most.
+    /// All runs except those with far more kernel samples than the median.
     fn unstalled(&self) -> impl Iterator<Item = &SystemRun> {
         let sampled = self.0.iter().filter(|run| run.kernel_samples + run.user_samples > 0);
         let most = median(sampled.map(|run| run.kernel_samples as f64));
@@ -97,7 +98,7 @@ impl SystemRuns {
             return None;
         }
         let (share, idle) = (kernel / (kernel + user), idle_kernel / idle_user);
-        // Plus one, because a few samples without a hit do not prove a rate of zero.
+        // One kernel sample is added, because a few samples without one do not prove that the rate is zero.
         let variance =
             share * (1.0 - share) / (kernel + user) + (1.0 - share).powi(2) * (idle_kernel + 1.0) / idle_user.powi(2);
         Some((share - (1.0 - share) * idle, variance.sqrt()))
@@ -131,7 +132,8 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
 /// Replays a trace, in order, on the native allocator, until the kernel's part of its processor time is known.
 ///
 /// # Errors
-/// A run fails, or the kernel does not permit sampling (`kernel.perf_event_paranoid` above 1 for users other than root).
+/// A run fails, or the kernel does not permit sampling (`kernel.perf_event_paranoid` above 1 for users other than
+/// root).
 pub fn system_time(spec: &ReplaySpec, warm_up: WarmUp, effort: SystemEffort) -> Result<SystemRuns, ReplayError> {
     let spec = &parent::checked(spec)?;
     let began = Instant::now();
@@ -156,9 +158,9 @@ pub fn system_time(spec: &ReplaySpec, warm_up: WarmUp, effort: SystemEffort) -> 
 enum ProcessorTimeProbe {
     /// The time so far, and the start of the current interval.
     Clock { spent: Duration, since: Duration },
-    /// Samples of the mode. Samples outside the window are discarded, because switching sampling off and on takes more
-    /// kernel time than many batches. The clock is not read here: each reading is a system call, which would be
-    /// sampled.
+    /// Samples of the processor's mode (user or kernel). Samples outside the window are discarded, because switching
+    /// sampling off and on takes more kernel time than many batches. The clock is not read here: each reading is a
+    /// system call, which would be sampled.
     Modes { modes: CpuModes, samples: ModeSamples },
 }
 
@@ -220,13 +222,13 @@ impl WindowDriver for SampledHeap {
 
     fn fork(&mut self, step: ForkStep) -> Result<(), ChildError> {
         self.time_probe.pause();
-        // Waiting for a child is not page work.
+        // Waiting for a child's exit is not work of the kernel on pages.
         match step {
             ForkStep::Exit(number) => self.children.exit(number),
             ForkStep::Fork(_) => {
                 let mem = &self.heap.allocator().mem;
                 keep_apart(mem.base().as_ptr() as u64, mem.bytes())
-                    .map_err(ChildError::system("keep memory from a child"))?;
+                    .map_err(ChildError::system("exclude memory from a child"))?;
             }
         }
         self.time_probe.resume();
@@ -237,8 +239,8 @@ impl WindowDriver for SampledHeap {
     }
 }
 
-/// Waits for a random part of the sampling period. Otherwise no run is ever sampled in its first 250 us, when a short
-/// run takes most of its faults.
+/// Waits for a random part of the sampling period. Otherwise no run would be sampled in its first 250 us, in which a
+/// short run takes most of its faults.
 fn desynchronise_sampling() {
     let random = RandomState::new().hash_one(0);
     let until = thread_time() + Duration::from_nanos(random % SAMPLE_PERIOD.as_nanos() as u64);
@@ -264,13 +266,13 @@ fn warm(up: WarmUp) -> Result<Duration, ChildError> {
     }
     if up.pool_bytes > 0 {
         let pool = warm_up_pool(up.pool_bytes).map_err(failed())?;
-        // If another process uses the pool, the time of the remaining pages means nothing.
+        // If another process uses pages of the pool, the warm-up is incomplete and its time is meaningless.
         spent = if pool.is_zero() { pool } else { spent + pool };
     }
     Ok(spent)
 }
 
-/// Warms memory up by populating it, or by faults if the kernel lacks `MADV_POPULATE_WRITE`.
+/// Warms up memory by populating it, or by faults if the kernel lacks `MADV_POPULATE_WRITE`.
 fn populate(bytes: u64) -> io::Result<Duration> {
     warm_up_by(bytes, || {
         let area = Area::of(Granule::Page, bytes)?;
@@ -342,7 +344,7 @@ mod tests {
         let runs = SystemRuns(vec![timed(1.0), sampled(100, 400, 100)]);
         assert!((runs.system_s().unwrap_or(0.0) - (0.2 - 0.8 * 0.1)).abs() < 1e-12);
         assert_eq!(SystemRuns::default().system_s(), None);
-        // A host that stalls one of three runs.
+        // The host stalls one of three runs, which is excluded.
         let runs = SystemRuns(vec![timed(1.0), sampled(20, 80, 0), sampled(51, 49, 0), sampled(20, 80, 0)]);
         assert_eq!(runs.system_s(), Some(0.2));
         let runs = SystemRuns(vec![timed(1.0), sampled(20, 80, 0), sampled(50, 50, 0), sampled(20, 80, 0)]);

@@ -16,7 +16,7 @@ pub(crate) struct Usage {
 impl Usage {
     /// The counters now.
     pub(crate) fn now() -> Usage {
-        // SAFETY: `rusage` is valid when zeroed, and the kernel writes to it only.
+        // SAFETY: `rusage` is valid when zeroed, and the kernel only writes to it.
         let usage = unsafe {
             let mut usage: libc::rusage = std::mem::zeroed();
             libc::getrusage(libc::RUSAGE_SELF, &mut usage);

@@ -18,7 +18,7 @@ use crate::spec::ReplaySpec;
 /// A trace that was read once, so that reading it again takes no page fault.
 pub(crate) struct PreparedTrace {
     pub(crate) reader: WithProfiles<TraceReader>,
-    /// See [`PointFinder::finish`].
+    /// Event counts at which the run stops to record a mark: see [`PointFinder::finish`].
     pub(crate) stops: Vec<u64>,
     /// Number of events after which the process stops itself; one of the stops.
     pause_after: Option<u64>,
@@ -30,12 +30,12 @@ pub(crate) struct PreparedTrace {
     pub(crate) operations: u64,
     /// Calls of `mlockall` and `munlockall` to replay.
     locks: u64,
-    /// For each thread: the number of events up to and including its last one.
+    /// For each thread, the number of events up to and including its last event.
     pub(crate) last_events: Vec<u64>,
 }
 
 impl PreparedTrace {
-    /// Reads a trace through and rewinds it.
+    /// Reads the whole trace, and rewinds it.
     pub(crate) fn new(
         mut reader: WithProfiles<TraceReader>,
         pause_after: Option<u64>,
@@ -62,9 +62,9 @@ impl PreparedTrace {
         Ok(PreparedTrace { reader, stops, pause_after, memory_policy, forks, operations, locks, last_events })
     }
 
-    /// The operations that are omitted on a foreign `malloc`.
+    /// The operations that are omitted on another allocator's `malloc`.
     pub(crate) fn left_out_of_malloc(&self) -> Option<Skipped> {
-        let reason = "mlockall is omitted for a foreign allocator: it would also lock the replay's own memory";
+        let reason = "mlockall is omitted on another allocator: it would also lock the replay's own memory";
         (self.locks > 0).then(|| Skipped::new("memory policy", reason))
     }
 }

@@ -1,4 +1,5 @@
-//! Feeds one kernel model from one placement, and accounts for every install: by kind, by reason, by OS call.
+//! Feeds the touches and OS calls of one placement to one kernel model. Counts OS calls, and installs by kind and by
+//! reason.
 
 mod by_reason;
 mod memory_policy;
@@ -63,11 +64,11 @@ pub struct Accounting {
     forks: Forks,
     /// Pages that held data when they were purged or unmapped.
     purged: RangeSet,
-    /// PMD ranges that were a huge page and were not dropped as a whole since.
+    /// PMD ranges that were mapped by a huge page and have not been dropped as a whole since.
     once_huge: RangeSet,
     provider: AddressProvider,
     memory_policy: MemoryPolicyLabel,
-    /// An access raised SIGBUS.
+    /// Whether an access raised SIGBUS.
     killed: bool,
 }
 
@@ -91,7 +92,8 @@ impl Accounting {
         }
     }
 
-    /// Whether an access raised SIGBUS, because the hugetlb pool had no page for it. Later figures are meaningless.
+    /// Whether an access raised SIGBUS, because the hugetlb pool had no page for it. All later figures are then
+    /// meaningless.
     pub fn is_killed(&self) -> bool {
         self.killed
     }
@@ -139,7 +141,7 @@ impl Accounting {
         }
     }
 
-    /// Ends an event of the trace.
+    /// Called after every event of the trace.
     #[inline]
     pub(crate) fn event_done(&mut self) {
         self.events_since_install += 1;
@@ -155,8 +157,8 @@ impl Accounting {
         self.forks.reports()
     }
 
-    /// The program forks after `event` events; `ranges` are all its pages. The caller must let every later write pass
-    /// its filter again.
+    /// Records a fork after `event` events. `ranges` contains all pages of the program. The caller must then let the
+    /// next write to each page pass its touch filter.
     pub(crate) fn fork(&mut self, event: u64, ranges: &[Range<u64>]) {
         let mut shared = Present::default();
         for range in ranges {
@@ -168,12 +170,12 @@ impl Accounting {
         self.forks.begin(self.kernel.fork(), shared, event);
     }
 
-    /// A child exits: that of fork number `child`, from 0.
+    /// Records the exit of a child. `child` is the number of its fork, counted from 0.
     pub(crate) fn child_exits(&mut self, child: u32, event: u64) {
         self.forks.end(child, event);
     }
 
-    /// A touch after a fork: distinguishes copies and reuses from first touches.
+    /// Performs a touch after a fork. Distinguishes copies and reuses from first touches.
     fn touch_after_fork(&mut self, page: u64, access: Access, cause: Cause) {
         let state = self.kernel.page_states(page..page + 1).first().map(|run| run.state);
         let was_present = state.is_some_and(holds_data);
@@ -183,7 +185,7 @@ impl Accounting {
             access,
             if was_present { InstalledBy::CopyOnWrite } else { InstalledBy::Touch(cause) },
         );
-        // A page that the child lost is no longer shared, so it is not copied.
+        // If the child lost the page, the page is no longer shared and the write does not copy it.
         let after = *self.kernel.counters();
         let may_copy = self.forks.has_child() && after.pages_kept_from_children == before.pages_kept_from_children;
         self.forks.charged(|report| {
@@ -214,7 +216,7 @@ impl Accounting {
         peaks.huge_pages = peaks.huge_pages.max(kernel.huge_pages());
     }
 
-    /// Attributes a run of installs to its reason. `upgrades`: they replaced zero pages.
+    /// Attributes a run of installs to its reason. `upgrades` says whether the installs replaced zero pages.
     fn attribute(&mut self, run: InstallRun, by: InstalledBy, upgrades: bool) {
         let pages = run.first_page..run.first_page + run.pages;
         let pmd = run.first_page / PMD_PAGES;
@@ -242,7 +244,7 @@ impl Accounting {
         }
     }
 
-    /// Installs still present in a range: single pages, and huge pages that are entirely inside it.
+    /// Number of installs still present in a range: single pages, and huge pages entirely inside the range.
     fn installed_in(&self, pages: Range<u64>) -> u64 {
         let states = self.kernel.page_states(pages);
         let installs = states.iter().map(|run| match run.state {
@@ -259,7 +261,7 @@ impl Accounting {
         let tables_bytes = self.kernel.page_table_bytes();
         let installed = match self.kernel.touch(page, access) {
             Ok(installed) => installed,
-            // After a fork the hugetlb pool may be too small for copies (R13).
+            // After a fork, the hugetlb pool may have no free page for a copy (R13).
             Err(Signal::Bus) => {
                 self.killed = true;
                 return None;
@@ -297,7 +299,7 @@ impl Accounting {
         (0..installs).for_each(|_| spacing.add(mem::take(&mut self.events_since_install)));
     }
 
-    /// Records which of the newest installs made memory present that the process had before.
+    /// Records which of the newest installs are refaults: installs of memory that the process had before.
     fn note_refaults(&mut self, runs: &[InstallRun], by_call: bool) {
         let made_bytes = |run: &InstallRun| match run.kind {
             InstallKind::Zero | InstallKind::Cow => 0,
@@ -344,7 +346,7 @@ impl Accounting {
         Present::of(self.kernel.page_states(pages.clone()).into_iter())
     }
 
-    /// Records that pages are about to be dropped: later installs there are refaults.
+    /// Records that pages are about to be dropped. Later installs of these pages are refaults.
     fn dropping(&mut self, pages: &Range<u64>) {
         for run in self.kernel.page_states(pages.clone()) {
             if holds_data(run.state) {
@@ -453,7 +455,7 @@ impl MemoryObserver for Accounting {
     fn advise(&mut self, pages: Range<u64>, advice: Advice) -> Result<(), Errno> {
         self.os_calls.madvise += 1;
         if matches!(advice, Advice::DontNeed | Advice::Free | Advice::Collapse) {
-            // The kernel refuses to drop or free from the first locked page on.
+            // The kernel drops or frees pages only up to the first locked page.
             let end = if advice == Advice::Collapse { pages.end } else { self.kernel.first_locked(&pages) };
             let changed = pages.start..end;
             self.work.advised(advice, self.present(&changed), || self.kernel.marked_free(&changed));
@@ -515,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn refaults_are_separated_from_new_memory_by_kind() {
+    fn refaults_are_counted_by_kind_and_apart_from_new_memory() {
         let mut accounting = Accounting::new(Kernel::new(KernelConfig::default()));
         let area = |number: u64| (PMD + number) * PMD_PAGES..(PMD + number + 1) * PMD_PAGES;
         let (small, huge, pool) = (area(0), area(1), area(2));
@@ -541,7 +543,7 @@ mod tests {
             totals([refaults.base_4k, refaults.base_4k_populated, refaults.mthp, refaults.thp, refaults.hugetlb]),
             [6, 6, 0, 1, 1]
         );
-        // A page copied after a fork was never returned to the kernel, and a populating call did not install it.
+        // A copy after a fork counts neither as a refault nor as a populated page.
         accounting.fork(0, &[small.clone(), pool.clone()]);
         write(&mut accounting, pool.start..pool.start + 1);
         assert_eq!(accounting.advise(ten, Advice::PopulateWrite), Ok(()));
@@ -549,14 +551,14 @@ mod tests {
     }
 
     #[test]
-    fn a_child_loses_pages_of_an_empty_pool_to_its_parent() {
+    fn a_child_loses_hugetlb_pages_to_its_parent_if_the_pool_is_empty() {
         let mut accounting =
             Accounting::new(Kernel::new(KernelConfig { hugetlb_pool_pages: Some(3), ..KernelConfig::default() }));
         let pool = PMD * PMD_PAGES..(PMD + 2) * PMD_PAGES;
         assert_eq!(accounting.map(pool.clone(), Mapping::Hugetlb), Ok(()));
         write(&mut accounting, pool.clone());
         accounting.fork(0, std::slice::from_ref(&pool));
-        // One page is free for a copy; the child must release the other one.
+        // The pool has one free page, for the first copy. At the second write, the child loses its page.
         write(&mut accounting, pool.clone());
         assert_eq!((accounting.forks()[0].cow_copies, accounting.kernel().hugetlb_pages()), (1, 2));
         assert_eq!(accounting.kernel().counters().pages_kept_from_children, 1);

@@ -2,13 +2,14 @@
 
 use serde::Serialize;
 
-/// Default end of the first mapping: below a program's libraries, and not 2 MiB-aligned.
+/// Default end address of the first mapping. It is below a program's libraries, and not aligned to 2 MiB.
 pub const MODELLED_TOP: u64 = 0x7FFF_F7BF_F000;
 
 /// The source of addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Addresses {
-    /// The model, for a process without other mappings below `top`: each mmap takes the highest gap there (R5).
+    /// The model, for a process without other mappings below `top`: each mmap takes the highest gap that is large
+    /// enough (R5).
     Modelled {
         /// End address of the highest mapping, a multiple of the page size.
         top: u64,
@@ -30,7 +31,7 @@ pub struct AddressLabel {
     pub source: AddressSource,
     /// Number of mmaps without a hint.
     pub mmaps: u64,
-    /// Of those, mmaps without a given address, for which the model was used.
+    /// Number of these mmaps for which no address was given, so that the model was used.
     pub modelled_mmaps: u64,
 }
 
@@ -57,7 +58,7 @@ impl AddressProvider {
         AddressProvider { addresses, maps: 0, not_given: 0 }
     }
 
-    /// The next given address, if there is one.
+    /// The next of the given addresses, if there is one.
     pub(crate) fn given(&self) -> Option<u64> {
         match &self.addresses {
             Addresses::Modelled { .. } => None,

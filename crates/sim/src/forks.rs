@@ -1,4 +1,4 @@
-//! The cost of a forked child for its parent: pages copied because both share them.
+//! The cost of a forked child for its parent: pages that a write copies because parent and child share them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -40,7 +40,7 @@ pub struct ForkReport {
 /// The living children, and all forks so far.
 #[derive(Default)]
 pub(crate) struct Forks {
-    /// By index of their report.
+    /// The living children, by the index of their report.
     children: BTreeMap<usize, Kernel>,
     reports: Vec<ForkReport>,
 }
@@ -78,8 +78,8 @@ impl Forks {
         }
     }
 
-    /// Charges the cost of a write after a fork to a report: that of the living child forked last, or of the last fork
-    /// if none lives.
+    /// Adds the cost of a write after a fork to a report: to that of the living child that was forked last, or to that
+    /// of the last fork if no child is alive.
     pub(crate) fn charged(&mut self, charge: impl FnOnce(&mut ForkReport)) {
         let newest = self.children.last_key_value().map(|(&number, _)| number);
         let number = newest.or(self.reports.len().checked_sub(1));
@@ -91,8 +91,8 @@ impl Forks {
     }
 }
 
-/// Accounting for a run in which writes to metadata must be seen: after a fork they copy pages, and after a split of a
-/// huge page they fill pages of zeros.
+/// Accounting for a run in which metadata writes matter. After a fork, they copy pages. After the split of a huge page,
+/// they replace the zero pages that the split left.
 pub(crate) struct MetadataObserver(pub(crate) Accounting);
 
 impl AccountingObserver for MetadataObserver {

@@ -3,9 +3,9 @@
 //! - [`memory`]: the allocator's memory in the simulator; it reports accesses to an [`observer`].
 //! - [`accounting`]: an observer that feeds a kernel model ([`hksim_linux_mm`]) and attributes every install.
 //! - [`addresses`]: addresses of mmaps without a hint.
-//! - [`mod@simulate`]: one trace under one design; [`mod@sweep`]: many; [`report`]: the results.
-//! - [`forks`]: the cost of forked children. [`work`]: the kernel's work besides installs.
-//! - [`placement`]: only the placement of every object.
+//! - [`mod@simulate`]: one trace under one design; [`mod@sweep`]: many designs on many traces; [`report`]: the results.
+//! - [`forks`]: the cost of forked children. [`page_operations`]: the kernel's work besides installs.
+//! - [`placement`]: the placement of every object, without its cost.
 //! - [`tlb`]: TLB models; [`reach`]: TLB reach and misses of a run.
 
 pub mod accounting;

@@ -39,7 +39,7 @@ pub enum Touch {
     Read,
     /// A store of zeros.
     WriteZero,
-    /// A store of something else.
+    /// A store of other data.
     Write,
 }
 
@@ -48,13 +48,13 @@ pub trait MemoryObserver {
     /// Whether the observer needs every access (as a TLB model does), or only those that may change a page.
     const EVERY_ACCESS: bool;
 
-    /// A page is touched for the first time, or for the first time since its state changed.
+    /// Called when a page is touched for the first time, or for the first time since its state changed.
     fn touch(&mut self, page: u64, touch: Touch, cause: Cause);
 
-    /// Pages are accessed; called for every access if [`MemoryObserver::EVERY_ACCESS`].
+    /// Called for every access to pages, if [`MemoryObserver::EVERY_ACCESS`].
     fn access(&mut self, pages: Range<u64>, cause: Cause);
 
-    /// The reservation itself is mapped, before anything else.
+    /// `mmap` of the reservation. Called first.
     fn reserve(&mut self, pages: Range<u64>);
 
     /// `mmap(MAP_FIXED)`.
@@ -69,10 +69,11 @@ pub trait MemoryObserver {
     /// `munmap`.
     fn unmap(&mut self, pages: Range<u64>) -> Result<(), Errno>;
 
-    /// The content of a page. Reported before an advice that may split a huge page, where contents are tracked.
+    /// Reports the content of a page, if contents are tracked. Called before an `madvise` that may split a huge page.
     fn content(&mut self, page: u64, content: Content);
 
-    /// Pages outside `pages` that share a large folio with pages in it, so that a split changes both.
+    /// The pages outside `pages` that share a large folio with a page in `pages`. A split of the folio changes them,
+    /// too.
     fn folio_pages_outside(&self, pages: &Range<u64>) -> Vec<u64>;
 
     /// `madvise`.
@@ -88,7 +89,7 @@ pub trait MemoryObserver {
     fn remap(&mut self, pages: Range<u64>, to: u64) -> Result<(), Errno>;
 }
 
-/// An observer with the accounting for a report.
+/// An observer that provides the accounting for a report.
 pub trait AccountingObserver: MemoryObserver {
     /// The accounting.
     fn accounting(&self) -> &Accounting;
@@ -96,7 +97,7 @@ pub trait AccountingObserver: MemoryObserver {
     /// The accounting, for events that are not accesses.
     fn accounting_mut(&mut self) -> &mut Accounting;
 
-    /// TLB hits and misses, if it models a TLB.
+    /// TLB hits and misses, if the observer models a TLB.
     fn misses(&self) -> Option<TlbLookups> {
         None
     }

@@ -40,9 +40,10 @@ impl Present {
     }
 }
 
-/// Histogram (log2) of the events since the previous install. The first number counts installs in the same event as the
-/// previous one; the n-th number after it counts installs 2^(n-1) to 2^n - 1 events later; the last one includes all
-/// longer distances. The kernel's fault path leaves the caches while the program does other work.
+/// Histogram (log2) of the number of events between an install and the previous one. The first class counts installs in
+/// the same event as the previous install. The n-th class after it counts installs 2^(n-1) to 2^n - 1 events later. The
+/// last class includes all longer distances. The distance matters because the program's own work evicts the kernel's
+/// fault path from the caches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultSpacing([u64; FaultSpacing::NUMBER]);
 
@@ -78,9 +79,10 @@ impl FaultSpacing {
     }
 }
 
-/// Histogram of refaults (installs of memory that the process had before) by the amount of memory that was returned to
-/// the kernel and not refaulted since: less than 8 MiB, 8 to 16, and so on by doubling, 128 MiB and more. Memory that
-/// was returned last is refaulted first, so this amount is a lower bound for the memory that passed through the caches.
+/// Histogram of refaults: installs of memory that the process had before. Each refault is classified by the amount of
+/// memory that was returned to the kernel and not refaulted since. The classes are less than 8 MiB, 8 to 16 MiB, and so
+/// on by doubling, up to 128 MiB and more. Memory that was returned last is refaulted first. The amount is therefore a
+/// lower bound for the memory that passed through the caches in between.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refaults([u64; Refaults::NUMBER]);
 
@@ -147,7 +149,8 @@ pub struct RefaultsByKind {
 }
 
 impl RefaultsByKind {
-    /// Records installs. `resident_bytes` are resident before the first of them; `peak_bytes` is the peak so far.
+    /// Records installs. `resident_bytes` is the resident memory before the first install; `peak_bytes` is the peak so
+    /// far.
     pub(crate) fn add(&mut self, run: InstallRun, by_call: bool, resident_bytes: u64, peak_bytes: u64) {
         let refaults = match run.kind {
             InstallKind::Base4k if by_call => &mut self.base_4k_populated,
@@ -196,22 +199,22 @@ pub struct PageOperations {
     pub unmapped_huge_pages: u64,
     /// hugetlb pages removed that way, or by `MADV_DONTNEED`.
     pub unmapped_hugetlb_pages: u64,
-    /// PTE tables' worth of single pages that `mremap` moved.
+    /// Single pages that `mremap` moved, in PTE tables of 512 pages, rounded up for each call.
     pub mremap_pte_tables: u64,
     /// Huge pages that `mremap` moved.
     pub mremap_huge_pages: u64,
     /// Page tables allocated, except those deposited with a huge page.
     pub page_tables_allocated: u64,
-    /// Installs by accesses, except huge pages.
+    /// Spacing of the installs by accesses, except huge pages.
     pub fault_spacing: FaultSpacing,
-    /// Installs of huge pages and hugetlb pages, by accesses and calls.
+    /// Spacing of the installs of huge pages and hugetlb pages, by accesses and calls.
     pub huge_fault_spacing: FaultSpacing,
     /// Installs of memory that the process had before.
     pub refaults: RefaultsByKind,
 }
 
 impl PageOperations {
-    /// A range is advised; `marked` returns its pages and huge pages already marked free.
+    /// Counts an `madvise` of a range. `marked` returns how many of its pages and huge pages were already marked free.
     pub(crate) fn advised(&mut self, advice: Advice, present: Present, marked: impl FnOnce() -> (u64, u64)) {
         match advice {
             Advice::DontNeed => {
@@ -231,14 +234,14 @@ impl PageOperations {
         }
     }
 
-    /// A range is unmapped, or mapped over.
+    /// Counts the pages of a range that is unmapped or mapped over.
     pub(crate) fn unmapped(&mut self, present: Present) {
         self.unmapped_pages += present.pages;
         self.unmapped_huge_pages += present.huge;
         self.unmapped_hugetlb_pages += present.hugetlb;
     }
 
-    /// A range is moved.
+    /// Counts the pages of a range that is moved.
     pub(crate) fn moved(&mut self, present: Present) {
         self.mremap_pte_tables += present.pages.div_ceil(PMD_PAGES);
         self.mremap_huge_pages += present.huge;
@@ -269,7 +272,8 @@ mod tests {
     fn memory_above_the_peak_is_new() {
         const MIB: u64 = 1 << 20;
         let mut refaults = RefaultsByKind::default();
-        // Four huge pages where three of ten were given back: three refaults, with 6, 4 and 2 MiB available.
+        // Seven of ten huge pages are resident. Of four more, three are refaults, after 6, 4 and 2 MiB of returned
+        // memory.
         refaults.add(run(InstallKind::Thp, 4 * PMD_PAGES, 4), true, 14 * MIB, 20 * MIB);
         assert_eq!(refaults.thp.total(), 3);
         refaults.add(run(InstallKind::Base4k, 2, 2), false, 20 * MIB - PAGE_BYTES, 20 * MIB);
@@ -278,7 +282,7 @@ mod tests {
         assert_eq!([refaults.base_4k.total(), refaults.base_4k_populated.total(), refaults.mthp.total()], [1, 2, 0]);
         assert!(
             refaults.base_4k_populated.iter().any(|class| class == (24 * MIB, 2)),
-            "17 MiB were given back: {refaults:?}"
+            "17 MiB were returned: {refaults:?}"
         );
         refaults.add(run(InstallKind::Hugetlb, PMD_PAGES, 1), false, 19 * MIB, 20 * MIB);
         assert_eq!(refaults.hugetlb.total(), 0, "half of it is new");

@@ -10,12 +10,13 @@ use crate::accounting::Accounting;
 use crate::memory::SimMemory;
 use hksim_linux_mm::{Kernel, KernelConfig};
 
-/// Performs a source's events, from its current position, which must be its start. `placed` gets each event and its
-/// object's address in the simulated address space: for a free the address before it, otherwise the address after the
-/// event. The address is `None` if the event has no object or its allocation failed. Placements equal those of
+/// Performs the events of a source, which must be at its start. Calls `placed` with each event and the address of its
+/// object in the simulated address space. For a free, this is the address before the event; otherwise, the address
+/// after it. The address is `None` if the event has no object or its allocation failed. The placements equal those of
 /// [`mod@crate::simulate`], and of a replay on this allocator.
 ///
-/// A damaged trace, an invalid policy, or an error of `placed`.
+/// # Errors
+/// The trace is damaged, the policy is invalid, the allocator cannot serve an event, or `placed` fails.
 pub fn placements<E: From<SimError>>(
     source: &mut dyn EventSource,
     design: &Policy,

@@ -6,7 +6,7 @@ use std::ops::Range;
 /// A set of page numbers, or of other numbers that occur in ranges.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RangeSet {
-    /// Ends by starts; no two ranges touch.
+    /// The end of each range, by its start. No two ranges touch.
     ranges: BTreeMap<u64, u64>,
 }
 
@@ -59,9 +59,8 @@ mod tests {
 
     use super::*;
 
-    /// Compared with a set of single numbers.
     #[test]
-    fn it_equals_a_set_of_single_numbers() {
+    fn a_range_set_equals_a_set_of_single_numbers() {
         let (mut ranges, mut plain, mut state) = (RangeSet::default(), HashSet::new(), 7u64);
         for step in 0..20_000 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

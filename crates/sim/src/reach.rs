@@ -1,4 +1,4 @@
-//! TLB reach over the live set over time and, if every access is known, TLB misses.
+//! TLB reach of the live set over time, and TLB misses if every access is known.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ pub struct TlbReport {
     pub core: &'static Geometry,
     /// Reach over the live set at evenly spaced points and at the end.
     pub reach: Vec<ReachSample>,
-    /// Hits and misses; absent unless the trace has every access of the program.
+    /// Hits and misses; absent unless the trace records every access of the program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lookups: Option<TlbLookups>,
     /// Why misses are absent.
@@ -29,11 +29,11 @@ pub struct TlbReport {
 /// The live set at one point, and how much of it the TLB can map.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ReachSample {
-    /// Events done.
+    /// Number of events performed so far.
     pub event: u64,
-    /// Pages of live objects, by the entry that maps them.
+    /// Pages of live objects, by the size of the entry that maps them.
     pub live: LiveMix,
-    /// Share of the 4 KiB pages under live objects that huge pages map, 0 to 1.
+    /// Share of the live objects' 4 KiB pages that are mapped by huge pages, from 0 to 1.
     pub huge_coverage: f64,
     /// First level.
     pub l1: Reach,
@@ -41,7 +41,7 @@ pub struct ReachSample {
     pub l2: Reach,
 }
 
-/// Hits and misses by source. A touch counts one access per page, because immediate repetitions hit anyway.
+/// Hits and misses by source. A touch counts as one access per page, because immediately repeated accesses always hit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TlbLookups {
     /// Accesses by the application.
@@ -50,7 +50,7 @@ pub struct TlbLookups {
     pub allocator: HitCounts,
 }
 
-/// Accounting together with a TLB model that sees every access.
+/// Accounting with a TLB model that observes every access.
 pub(crate) struct TlbObserver {
     accounting: Accounting,
     tlb: TwoLevel,
@@ -172,7 +172,7 @@ impl MemoryObserver for TlbObserver {
     }
 }
 
-/// Samples the pages of live objects; `live` are page ranges in any order.
+/// Samples the pages of live objects. `live` contains their page ranges, in any order.
 pub(crate) fn sample(event: u64, core: &Geometry, kernel: &Kernel, mut live: Vec<Range<u64>>) -> ReachSample {
     live.sort_unstable_by_key(|range| range.start);
     let (mut mix, mut under_huge, mut done, mut last_huge) = (LiveMix::default(), 0, 0, None);

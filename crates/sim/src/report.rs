@@ -65,7 +65,7 @@ pub struct MemoryPolicyLabel {
     pub changes: u64,
     /// Calls of `mlockall` among the changes.
     pub mlockall_calls: u64,
-    /// Installs of single pages where the modes allowed larger ones and the program's settings did not.
+    /// Installs of single pages where the THP modes allowed larger ones, but the program's settings did not.
     pub installs_thp_denied: u64,
 }
 
@@ -83,7 +83,7 @@ pub struct Installs {
 /// A sample of the timeline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Sample {
-    /// Events done.
+    /// Number of events performed so far.
     pub event: u64,
     /// Trace time in nanoseconds.
     pub time_ns: u64,
@@ -136,7 +136,7 @@ pub struct SimReport {
     pub huge_pages_peak: u64,
     /// Highest requested bytes of live objects.
     pub live_bytes_peak: u64,
-    /// The pages that those bytes fill: a lower bound for holding the live set.
+    /// Number of pages that `live_bytes_peak` fills: a lower bound for the pages of the live set.
     pub floor_pages: u64,
     /// A lower bound for the pages that hold the touched bytes of live objects: the distinct touched bytes at their
     /// peak, packed into full pages.

@@ -67,13 +67,13 @@ pub enum SimError {
         /// What went wrong.
         source: DriveError,
     },
-    /// An access raised SIGBUS.
+    /// An access raised SIGBUS, because the hugetlb pool had no free page.
     #[error(
-        "event {event}: the hugetlb pool has no page for a write (SIGBUS: a copy after a fork needs a page of its own); \
+        "event {event}: the hugetlb pool has no page for a write (SIGBUS: a copy after a fork needs another page); \
          enlarge the pool (vm.nr_hugepages, --hugetlb-pool) or choose another --huge"
     )]
     Killed {
-        /// Number of the event, from 1; 0 before the first.
+        /// Number of the event, from 1; 0 if no event was performed yet.
         event: u64,
     },
 }
@@ -81,7 +81,7 @@ pub enum SimError {
 /// The present pages after an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MarkedPages {
-    /// Events done.
+    /// Number of events performed.
     pub event: u64,
     /// Present pages.
     pub pages: PageSet,
@@ -92,7 +92,7 @@ pub struct MarkedPages {
 /// The result of a simulation.
 #[derive(Clone, Debug)]
 pub struct Simulated {
-    /// The figures.
+    /// All figures.
     pub report: SimReport,
     /// Page sets at every mark and at the end, if requested.
     pub marks: Vec<MarkedPages>,
@@ -124,9 +124,10 @@ impl Points {
     }
 }
 
-/// Simulates a source from its current position, which must be its start. `progress` gets the number of events done.
+/// Simulates a source, which must be at its start. Calls `progress` with the number of events performed so far.
 ///
-/// A damaged trace or an invalid policy.
+/// # Errors
+/// The trace is damaged, the policy is invalid, or the allocator cannot serve an event.
 pub fn simulate(
     source: &mut dyn EventSource,
     config: &SimConfig,
@@ -134,7 +135,7 @@ pub fn simulate(
     progress: &dyn Fn(u64),
 ) -> Result<Simulated, SimError> {
     let accounting = Accounting::new(Kernel::new(config.kernel.clone())).with_addresses(config.addresses.clone());
-    // TLB misses are meaningful only if the trace has every access and the run makes exactly those.
+    // TLB misses are meaningful only if the trace records every access and the run performs exactly these accesses.
     let is_full = source.header().touch == TouchKnowledge::FullStream && config.touch == TouchRule::Recorded;
     match config.tlb.filter(|_| is_full) {
         Some(core) => simulate_on(TlbObserver::new(accounting, core), source, config, marks, progress),
@@ -230,7 +231,7 @@ impl<H: AccountingObserver> Run<H> {
         })
     }
 
-    /// Performs a batch, stopping at each point where something is due.
+    /// Performs a batch, and stops at each point where a sample, mark, fork or exit is due.
     fn batch(&mut self, mut batch: &[Event]) -> Result<(), SimError> {
         while !batch.is_empty() {
             let until = self.next_point().map_or(u64::MAX, |point| point.saturating_sub(self.done));
@@ -242,7 +243,8 @@ impl<H: AccountingObserver> Run<H> {
                     observer.observer().accounting_mut().change_policy(policy, self.memory_policy);
                 }
                 if let Some(lock) = self.memory_policy.lock(&event.op) {
-                    // The model has no limit on locked memory. At a hole in the arena it stops, as the kernel does.
+                    // An error is ignored. The model does not limit locked memory, so an error only means that locking
+                    // stopped at an unmapped part of the arena, as in the kernel.
                     let _ = self.driver.allocator().lock_memory(lock);
                 }
                 self.driver.step(event).map_err(numbered)?;
@@ -268,7 +270,7 @@ impl<H: AccountingObserver> Run<H> {
         sample.into_iter().chain(mark).chain(self.forks.next_event()).min()
     }
 
-    /// Takes every sample, mark, fork and exit that is due.
+    /// Performs every sample, mark, fork and exit that is due.
     fn take_due(&mut self) {
         while self.points.timeline.get(self.next_sample).is_some_and(|&point| point <= self.done) {
             self.next_sample += 1;
@@ -301,7 +303,7 @@ impl<H: AccountingObserver> Run<H> {
         }
     }
 
-    /// A truncated trace can end before its last points. They are taken at its end.
+    /// Takes the last sample and mark if they are missing: a truncated trace can end before its last points.
     fn finish(&mut self) {
         let at_end = self.timeline.last().is_some_and(|sample| sample.event == self.done);
         if !at_end {
@@ -313,7 +315,7 @@ impl<H: AccountingObserver> Run<H> {
         }
     }
 
-    /// Takes a page set and a TLB sample at a mark, where requested.
+    /// Takes a page set and a TLB sample at a mark, if requested.
     fn mark(&mut self) {
         let mem = &self.driver.allocator().mem;
         if self.collects_pages {
@@ -404,8 +406,8 @@ impl<H: AccountingObserver> Run<H> {
     }
 }
 
-/// The present pages of mapped ranges, in the order of their names. Each range is given as its first page by name, and
-/// its pages.
+/// The present pages of mapped ranges, in the order of their names. Each range has the name of its first page, and its
+/// pages in the simulated address space (see [`SimMemory::mapped_ranges`]).
 fn page_set(kernel: &Kernel, mapped_ranges: impl Iterator<Item = (u64, Range<u64>)>) -> PageSet {
     let mut set = PageSet::default();
     let runs = mapped_ranges.flat_map(|(name, pages)| {

@@ -24,14 +24,15 @@ pub struct Input {
 pub struct Sweep {
     /// One row per simulation.
     pub rows: Vec<SimReport>,
-    /// Rows on the Pareto front of installs and peak resident bytes, separately for each trace.
+    /// Indices of the rows on the Pareto front of installs and peak resident bytes, separately for each trace.
     pub pareto: Vec<usize>,
 }
 
-/// Simulates every configuration on every trace, on the workers of the current rayon pool. `progress` gets the number
-/// of newly done events.
+/// Simulates every configuration on every trace, on the workers of the current rayon pool. Calls `progress` with the
+/// number of events performed since its previous call for the same row.
 ///
-/// The first damaged trace or invalid policy.
+/// # Errors
+/// The error of the first simulation that fails.
 pub fn sweep(inputs: &[Input], configs: &[SimConfig], progress: &(dyn Fn(u64) + Sync)) -> Result<Sweep, SimError> {
     let jobs: Vec<(&Input, &SimConfig)> =
         inputs.iter().flat_map(|input| configs.iter().map(move |config| (input, config))).collect();
@@ -56,8 +57,8 @@ fn simulate_row(input: &Input, config: &SimConfig, progress: &(dyn Fn(u64) + Syn
     Ok(simulate(source.as_mut(), &config, Marks::Skip, &advance)?.report)
 }
 
-/// Rows on the Pareto front: no other row is at least as good in both installs and peak resident bytes and better in
-/// one.
+/// Indices of the rows on the Pareto front. For such a row, no other row is at least as good in both installs and peak
+/// resident bytes and better in one of them.
 pub fn pareto(rows: &[SimReport]) -> Vec<usize> {
     let costs: Vec<(u64, u64)> = rows.iter().map(|row| (row.installs.total, row.rss_bytes_peak)).collect();
     let beaten = |cost: (u64, u64)| costs.iter().any(|&other| other.0 <= cost.0 && other.1 <= cost.1 && other != cost);

@@ -26,7 +26,7 @@ struct Page {
 impl Page {
     /// Clears the links in a part of the page, which must not be empty.
     fn forget_links(&mut self, part: &Range<usize>) {
-        // A link that begins up to three bytes before is damaged as well.
+        // A link that begins up to three bytes before the part is damaged, too.
         let (from, to) = (part.start.saturating_sub(LINK_BYTES as usize - 1), part.end);
         let mut at = from;
         while at < to {
@@ -41,7 +41,7 @@ impl Page {
 enum Contents {
     /// Reads as zeros.
     Untouched,
-    /// This byte throughout, without links.
+    /// Every byte has this value, and there are no links.
     Filled(u8),
     Mixed(Box<Page>),
 }
@@ -272,7 +272,7 @@ mod tests {
 
     const PAGES: u64 = 4;
 
-    /// A range in the arena: short, long, or of whole pages.
+    /// A random range of the arena: short, long, or of whole pages.
     fn random_range(random: &mut Random) -> Range<u64> {
         let granule = random.pick(&[1, 64, PAGE_BYTES]);
         let start = random.below(PAGES * PAGE_BYTES / granule) * granule;

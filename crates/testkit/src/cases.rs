@@ -1,9 +1,9 @@
-//! A runner for tests that execute their own program again, so that the children need its `main`.
+//! A runner for tests that execute their own program again and therefore need their own `main`.
 
 use std::panic::catch_unwind;
 use std::process::ExitCode;
 
-/// A case; `Err` has the reason why this machine cannot run it.
+/// A test case. `Err` contains the reason why this machine cannot run it.
 pub type Case = fn() -> Result<(), String>;
 
 /// Runs the cases one by one, in order, and prints a line of totals. If an argument is not an option, runs only the

@@ -5,14 +5,14 @@
 pub enum CheckSchedule {
     /// As often as [`Limits`](crate::Limits) says.
     Always,
-    /// The same, but less often if a check takes long.
+    /// Like `Always`, but less often if a check takes long.
     Spaced,
 }
 
 /// The schedule of one kind of check.
 pub(crate) struct CheckSpacing {
     schedule: CheckSchedule,
-    /// Maximum amount that is checked, per operation since the last check.
+    /// A check of this amount postpones the next check by one operation.
     per_operation: u64,
     due: u64,
 }

@@ -43,7 +43,7 @@ pub fn random_trace(seed: u64, count: u64, threads: u32, bytes_max: u64) -> Rand
     let mut objects_peak = 0;
     let mut events = Vec::new();
     for index in 0..count {
-        // The target alternates, so that SuperSlabs fill and empty.
+        // The target number of live objects alternates, so that SuperSlabs fill and empty.
         let wanted = 40 + 400 * ((index / 1500) % 2) as usize;
         events.push(generator.event(wanted));
         objects_peak = objects_peak.max(generator.live.len() as u32);

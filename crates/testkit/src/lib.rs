@@ -1,11 +1,11 @@
 //! For development only: a third implementation of memory and an independent model, for tests of the allocator.
 //!
-//! - [`PlainMemory`]: the policy's [`Memory`](hksim_policy::Memory) on plain vectors with real bytes. It panics on every
-//!   violation of the trait's contract.
+//! - [`PlainMemory`]: the policy's [`Memory`](hksim_policy::Memory) on plain vectors with real bytes. It panics on
+//!   every violation of the trait's contract.
 //! - [`NaiveModel`]: the guarantees of an allocator, checked from requests and addresses alone.
 //! - [`Player`]: seeded random programs on a `PlainMemory`; the model checks every result.
-//! - [`CProgram`]: an oracle in C; [`cases`]: a runner for tests that execute themselves.
-//! - [`spread`]: random policies; [`events`]: random traces for the drivers.
+//! - [`CProgram`]: an oracle in C; [`cases`]: a runner for tests that execute their own program again.
+//! - [`spread`]: random policies; [`events`]: random traces for drivers.
 
 mod advised;
 mod bytes;
@@ -32,10 +32,10 @@ pub use player::{Limits, Player, PlayerCounts, drain_abandoned};
 pub use random::Random;
 pub use trial::{FaultPlan, NO_FAULTS, play};
 
-/// The factor by which random tests run longer: the environment variable `HKSIM_TEST_SCALE`, by default 1.
+/// The factor by which random tests run longer, from the environment variable `HKSIM_TEST_SCALE`; 1 by default.
 ///
 /// # Panics
-/// If it is not a whole number above 0.
+/// If the variable is not a whole number above 0.
 pub fn test_scale() -> u64 {
     match std::env::var("HKSIM_TEST_SCALE") {
         Ok(value) => match value.parse() {

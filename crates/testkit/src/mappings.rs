@@ -61,7 +61,7 @@ impl Mappings {
         let is_mapped = mapped.range(..=address).next_back().is_some_and(|(_, &last)| end <= last);
         assert!(is_mapped, "SuperSlab {ordinal} at {address:#x}: nothing is mapped there");
         let is_taken = self.by_ordinal.iter().any(|other| other.get() == Some(address));
-        assert!(!is_taken, "SuperSlab {ordinal} at {address:#x}: another one is there");
+        assert!(!is_taken, "SuperSlab {ordinal} at {address:#x}: another SuperSlab is there");
         let before = self.by_ordinal[ordinal as usize].replace(Some(address));
         assert_eq!(before, None, "SuperSlab {ordinal} is bound twice");
     }
@@ -84,8 +84,8 @@ impl Mappings {
         }
     }
 
-    /// Checks that the SuperSlabs of an arena range are contiguous in the address space, as a system call on it
-    /// requires.
+    /// Checks that the SuperSlabs of an arena range are contiguous in the address space. A system call on the range
+    /// requires this.
     #[track_caller]
     pub(crate) fn expect_side_by_side(&self, start: u64, bytes: u64) {
         let ordinals =
@@ -100,7 +100,7 @@ impl Mappings {
         }
     }
 
-    /// Mapped bytes without a SuperSlab.
+    /// Number of mapped bytes that contain no SuperSlab.
     pub(crate) fn unbound_bytes(&self) -> u64 {
         let mapped: u64 = self.mapped.borrow().iter().map(|(first, last)| last - first).sum();
         let bound = self.by_ordinal.iter().filter(|address| address.get().is_some()).count() as u64;

@@ -33,7 +33,7 @@ impl Object {
     }
 }
 
-/// The live objects of a program, by the program's names: small numbers.
+/// The live objects of a program, by name. The program chooses small numbers as names.
 pub struct NaiveModel {
     alignment: Alignment,
     /// Indexed by name.
@@ -61,7 +61,7 @@ impl NaiveModel {
     /// # Panics
     /// If there is no object with this name.
     pub fn object(&self, name: u32) -> &Object {
-        self.get(name).expect("the test names live objects only")
+        self.get(name).expect("the test uses only the names of live objects")
     }
 
     /// All live objects, in order of address.
@@ -96,7 +96,7 @@ impl NaiveModel {
         }
         match self.objects[name as usize].replace(object) {
             None => Ok(()),
-            Some(_) => Err(format!("object {name} is live already: the test is wrong")),
+            Some(_) => Err(format!("object {name} is already live: the test is wrong")),
         }
     }
 

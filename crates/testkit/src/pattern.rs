@@ -19,7 +19,7 @@ fn table() -> &'static [u8] {
     })
 }
 
-/// The pattern of a tag at `offset`: `bytes` bytes (at most [`SLICE_BYTES`]). None is zero.
+/// The pattern of a tag at `offset`: `bytes` bytes (at most [`SLICE_BYTES`]). No byte is zero.
 pub fn slice(tag: u64, offset: u64, bytes: u64) -> &'static [u8] {
     let first = ((u128::from(tag) * 97 + u128::from(offset)) % u128::from(PERIOD)) as usize;
     &table()[first..first + bytes as usize]

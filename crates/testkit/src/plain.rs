@@ -1,4 +1,4 @@
-//! Memory without a kernel, which enforces the contract of [`Memory`] literally.
+//! A memory without a kernel. It enforces the contract of [`Memory`] literally.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::ops::Range;
@@ -19,12 +19,12 @@ const ENOMEM: Errno = Errno(12);
 const EINVAL: Errno = Errno(22);
 const APPLICATION_BYTE: u8 = 0xA5;
 
-/// The OS calls that fail. Populating maps of the arena never fail.
+/// The OS calls that fail. Populating mappings of the arena never fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failing {
     /// None.
     Nothing,
-    /// Only the call after this number of calls (0: the next).
+    /// Only one call, after this number of other calls (0: the next call).
     Call(u64),
     /// This number of calls in a thousand, at random.
     PerMille(u64),
@@ -42,7 +42,7 @@ pub struct PlainMemory<W = PlainWord> {
     superslabs: Vec<PlainSuperSlab<W>>,
     table: Vec<Entry>,
     pool: PoolMeta,
-    /// Each is created when its heap is first opened.
+    /// Each queue is created when its heap is first opened.
     message_queues: Vec<OnceCell<W>>,
     locked: Cell<bool>,
     random: RefCell<Random>,
@@ -68,7 +68,7 @@ impl<W: Word + Default> PlainMemory<W> {
     /// A memory with an arena of `ordinals` SuperSlabs. The layout may have more.
     ///
     /// # Panics
-    /// If the layout has fewer.
+    /// If the layout has fewer SuperSlabs.
     pub fn new(layout: Layout, geometry: &impl Geometry, ordinals: u32, seed: u64) -> PlainMemory<W> {
         assert!(ordinals <= layout.ordinals(), "the layout has {} SuperSlabs only", layout.ordinals());
         PlainMemory {
@@ -108,7 +108,7 @@ impl<W: Word + Default> PlainMemory<W> {
         }
     }
 
-    /// Bytes that are mapped for SuperSlabs but have none, because unmapping them failed.
+    /// Number of mapped bytes that contain no SuperSlab, because unmapping them failed.
     pub fn unbound_bytes(&self) -> u64 {
         self.mappings.as_ref().map_or(0, Mappings::unbound_bytes)
     }
@@ -257,7 +257,7 @@ impl<W: Word + Default> PlainMemory<W> {
         fails
     }
 
-    /// Whether a range begins or ends inside a reserved huge page, which the kernel cannot split.
+    /// Whether a range begins or ends inside a hugetlb page, which the kernel cannot split.
     fn splits_hugetlb(&self, range: ArenaRange) -> bool {
         let pages = self.called_on(range);
         let bytes = self.bytes.borrow();

@@ -16,8 +16,9 @@ use crate::{Failing, NaiveModel, PlainMemory, Random};
 const WHOLE_BYTES_MAX: u64 = 128 << 10;
 /// Size of each end.
 const END_BYTES: u64 = 16 << 10;
-/// Maximum number of links that [`CheckSchedule::Spaced`] checks read per operation. Otherwise a few heaps with long
-/// lists took most of the time. With this limit and the next, checks take a third of it, and nine of ten still run.
+/// Maximum number of links that [`CheckSchedule::Spaced`] checks read per operation. Without this limit, checks of a
+/// few heaps with long lists take most of the time. With this limit and the next one, checks take a third of the time,
+/// and nine of ten checks still run.
 const LINKS_PER_OPERATION: u64 = 200;
 /// Maximum number of bytes that [`CheckSchedule::Spaced`] checks compare per operation.
 const BYTES_PER_OPERATION: u64 = 32 << 10;
@@ -33,7 +34,7 @@ pub struct Limits {
     pub threads: u32,
     /// Number of operations between calls of [`Allocator::validate`] for all heaps.
     pub validate_every: u64,
-    /// Whether these calls, and checks of all contents, may be postponed.
+    /// Whether these calls, and the checks of all contents, may be postponed.
     pub schedule: CheckSchedule,
 }
 
@@ -46,7 +47,7 @@ pub struct PlayerCounts {
     pub allocated: u64,
     /// Requests that failed.
     pub refused: u64,
-    /// Resizes that left the block in place.
+    /// Resizes that did not move the block.
     pub resized_in_place: u64,
     /// Resizes that moved the block.
     pub resized_moved: u64,
@@ -223,8 +224,8 @@ impl<G: Geometry> Player<G> {
         if end > u64::from(mem.ordinals()) << shift {
             return Err(format!("{request:?} is served at {start:#x}, {usable_bytes} bytes, beyond the arena"));
         }
-        // The model works with offsets in the arena. The address of a separately mapped SuperSlab must be aligned
-        // alike.
+        // The model works with offsets in the arena. The address of a separately mapped SuperSlab must have the same
+        // alignment.
         if (mem.address(block) ^ start) & (request.align - 1) != 0 {
             return Err(format!("{request:?} is served at address {:#x}", mem.address(block)));
         }
@@ -361,7 +362,7 @@ impl<G: Geometry> Player<G> {
         }
         self.validate()?;
         (0..self.heaps.len()).try_for_each(|thread| self.end_thread(thread))?;
-        // The checks below are only conclusive if no call fails.
+        // The checks below are conclusive only if no call fails.
         self.allocator.mem.set_failing(Failing::Nothing);
         drain_abandoned(&self.allocator)?;
         check_pool(&self.allocator.mem)?;

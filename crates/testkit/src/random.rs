@@ -7,7 +7,8 @@ pub struct Random(u64);
 impl Random {
     /// A generator for a seed, which may be 0.
     pub fn new(seed: u64) -> Random {
-        // Adjacent seeds must not give similar numbers, and a state of 0 would stay 0.
+        // Mixes the seed, because adjacent seeds must not give similar numbers. The state must not be 0, because it
+        // would stay 0.
         Random((seed.wrapping_add(0x9E37_79B9_7F4A_7C15)).wrapping_mul(0xBF58_476D_1CE4_E5B9) | 1)
     }
 
@@ -19,7 +20,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 
-    /// A number below `end`, which is above 0.
+    /// A number below `end`, which must be above 0.
     pub fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.bits()) * u128::from(end)) >> 64) as u64
     }
@@ -34,7 +35,7 @@ impl Random {
         of[self.below(of.len() as u64) as usize]
     }
 
-    /// A number from 1 to `most`, each doubling equally likely.
+    /// A number from 1 to `most`. Each power-of-two range is equally likely.
     pub fn log_uniform(&mut self, most: u64) -> u64 {
         let doublings = u64::from(most.max(1).ilog2()) + 1;
         let doubling = self.below(doublings);

@@ -1,4 +1,4 @@
-//! Random policies from the whole space.
+//! Random policies from the whole policy space.
 
 use hksim_policy::layout::Layout;
 use hksim_policy::vocabulary::{Align, Carve, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, SizeClasses};
@@ -64,12 +64,12 @@ impl SmallDesign {
     }
 }
 
-/// A policy in which only the geometry is random.
+/// A default policy with a random geometry.
 fn random_geometry(random: &mut Random) -> Policy {
     let superslab_shift = 16 + random.below(10);
     let slab_least = (superslab_shift - 9).max(14);
     let slab_shift = slab_least + random.below(superslab_shift - slab_least + 1);
-    // The usual slab is as likely as all others together.
+    // The usual slab size is as likely as all others together.
     let slab_shift = if random.per_mille(500) { 16.max(slab_least) } else { slab_shift };
     let carve = random.pick(&CARVES);
     // Eager carving links all blocks of a slab, and every check walks the list, so it must not have millions of blocks.
@@ -87,7 +87,7 @@ fn random_geometry(random: &mut Random) -> Policy {
     }
 }
 
-/// The same policy with all other choices random.
+/// `policy` with random choices for everything except the geometry.
 fn random_choices(random: &mut Random, policy: Policy, ordinals: u64) -> Policy {
     let superslab_bytes = policy.superslab_bytes;
     let quarter = (ordinals / 4).max(1);
@@ -117,7 +117,7 @@ fn random_choices(random: &mut Random, policy: Policy, ordinals: u64) -> Policy 
         warm_slabs: random.below(3) as u32,
         huge_cache_bytes: random.pick(&[0, 1 << 20, 64 << 20]),
         startup_touch_bytes: if random.per_mille(150) { random.below(quarter * superslab_bytes) } else { 0 },
-        // Such that SuperSlabs and huge blocks reuse each other's memory wherever that is sound.
+        // Chosen so that SuperSlabs and huge blocks reuse each other's memory wherever that is sound.
         huge_page_bytes: match huge {
             Huge::Hugetlb | Huge::HugetlbPlain => HUGE_PAGE_BYTES,
             _ => superslab_bytes,

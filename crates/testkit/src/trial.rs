@@ -17,7 +17,7 @@ pub struct FaultPlan {
 /// No faults.
 pub const NO_FAULTS: FaultPlan = FaultPlan { failing: Failing::Nothing, hugetlb_pages: u64::MAX };
 
-/// Prints the seed if the memory or the policy panics.
+/// Prints the seed and the design if the memory or the policy panics.
 struct Named<'a>(&'a str);
 
 impl Drop for Named<'_> {

@@ -110,7 +110,10 @@ fn simulation_and_measurement_meet_only_in_the_command() {
     for (krate, other) in [("sim", "native"), ("native", "sim"), ("sim", "replay"), ("replay", "sim")] {
         let sections = manifest(krate);
         for kind in ["dependencies", "dev-dependencies", "build-dependencies"] {
-            assert!(!ours(sections.get(kind)).contains(other), "{krate} must not know {other}, not even in {kind}");
+            assert!(
+                !ours(sections.get(kind)).contains(other),
+                "{krate} must not depend on {other}, not even in {kind}"
+            );
         }
     }
     for krate in crates() {
@@ -119,11 +122,11 @@ fn simulation_and_measurement_meet_only_in_the_command() {
     }
     let policy = manifest("policy");
     let uses: Vec<&String> = policy.get("dependencies").into_iter().flatten().collect();
-    assert_eq!(uses, ["serde"], "policy depends on nothing else, and on that by a feature only");
+    assert_eq!(uses, ["serde"], "serde is the only dependency of policy, and it is optional");
 }
 
 #[test]
-fn the_policy_has_no_std_no_unsafe_no_clock() {
+fn the_policy_uses_no_std_no_unsafe_and_no_clock() {
     let mut files = Vec::new();
     sources(&root().join("crates/policy/src"), &mut files);
     for file in files {
@@ -144,7 +147,8 @@ fn files_are_short() {
     }
 }
 
-/// Finds functions by their indentation, as rustfmt formats it: from the line with `fn` to the closing brace below it.
+/// Finds functions in source formatted by rustfmt: from the line with `fn` to the closing brace with the same
+/// indentation. Returns (first line, number of lines).
 fn functions(text: &str) -> Vec<(usize, usize)> {
     let lines: Vec<&str> = text.lines().collect();
     let indent = |line: &str| line.len() - line.trim_start().len();
@@ -191,7 +195,7 @@ fn nothing_is_left_unfinished() {
     for file in all_sources() {
         let text = fs::read_to_string(&file).expect("a readable source");
         for word in banned {
-            assert!(!text.contains(word), "{}: holds `{word}`", file.display());
+            assert!(!text.contains(word), "{}: contains `{word}`", file.display());
         }
     }
 }

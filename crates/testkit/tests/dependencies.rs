@@ -1,5 +1,5 @@
-//! Rules for dependencies: licences, sources, duplicate versions, Rust versions. They are checked with `cargo
-//! metadata`, so that they hold without cargo-deny, too, and are verified independently of it.
+//! Rules for dependencies: licences, sources, duplicate versions, Rust versions. The checks use `cargo metadata` and
+//! are independent of cargo-deny.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +29,7 @@ fn cargo(arguments: &[&str]) -> Vec<u8> {
 
 /// Every package of the build for Linux on x86-64, including our own.
 fn packages() -> Vec<Value> {
-    // `metadata` unites the features of all platforms and so lists packages that are never built; `tree` does not.
+    // `metadata` combines the features of all platforms, so it lists packages that are never built. `tree` does not.
     let tree =
         cargo(&["tree", "--workspace", "--target", "x86_64-unknown-linux-gnu", "--prefix", "none", "--format", "{p}"]);
     let tree = String::from_utf8(tree).expect("UTF-8");
@@ -95,7 +95,7 @@ fn one(words: &mut Vec<&str>, allowed: &BTreeSet<String>) -> Option<bool> {
     Some(allowed.contains(&licence))
 }
 
-/// `1.88` and `1.88.0` are equal.
+/// The parts of a version. Missing parts are 0, so that `1.88` equals `1.88.0`.
 fn version(text: &str) -> Vec<u32> {
     let mut parts: Vec<u32> = text.split('.').map(|part| part.parse().expect("a number")).collect();
     parts.resize(3, 0);
@@ -118,12 +118,12 @@ fn spdx_expressions_are_evaluated_correctly() {
 }
 
 #[test]
-fn every_licence_is_one_of_those_allowed() {
+fn every_licence_is_allowed() {
     let deny = toml("deny.toml");
     let listed = deny["licenses"]["allow"].as_array().expect("a list");
     let allowed: BTreeSet<String> = listed.iter().map(|licence| licence.as_str().expect("a name").into()).collect();
     for strong in ["GPL", "MPL", "EPL", "CDDL", "SSPL", "BUSL"] {
-        assert!(!allowed.iter().any(|licence| licence.contains(strong)), "{strong} is no permissive licence");
+        assert!(!allowed.iter().any(|licence| licence.contains(strong)), "{strong} is not a permissive licence");
     }
     for package in packages() {
         let (name, licence) = (text(&package, "name"), text(&package, "license"));
@@ -132,7 +132,7 @@ fn every_licence_is_one_of_those_allowed() {
 }
 
 #[test]
-fn everything_else_comes_from_crates_io() {
+fn every_dependency_comes_from_crates_io() {
     for package in packages().iter().filter(|package| !is_ours(package)) {
         assert_eq!(text(package, "source"), CRATES_IO, "{}", text(package, "name"));
     }
@@ -149,7 +149,7 @@ fn duplicate_versions_are_listed_in_deny_toml() {
     let deny = toml("deny.toml");
     let skip = deny["bans"]["skip"].as_array().expect("a list").iter();
     let stated = skip.map(|entry| entry["crate"].as_str().expect("a crate").split('@').next().unwrap().to_string());
-    assert_eq!(duplicates, stated.collect(), "duplicates found; those that deny.toml states");
+    assert_eq!(duplicates, stated.collect(), "duplicates found, and those that deny.toml lists");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Rules for the manuals: every link and anchor resolves, every page is in the book, and pages named in source exist.
-//! So does everything that ARCHITECTURE.md and the lab's list of tests name.
+//! Rules for the manuals: every link and anchor resolves, every page is in the book, and every page named in source
+//! exists. Everything named in ARCHITECTURE.md and in the lab's list of tests exists, too.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,7 @@ const OTHER_PAGES: &[&str] = &[
     "crates/native/README.md",
     "tools/valgrind-touch/README.md",
 ];
-/// Folders of source that names pages of docs/ in messages and comments.
+/// Source folders whose messages and comments name pages of docs/.
 const SOURCE_FOLDERS: &[&str] = &["crates", "traces", "tools", "notebooks", "benches", "fuzz", ".ci"];
 
 fn root() -> PathBuf {
@@ -86,7 +86,7 @@ fn links(text: &str) -> Vec<String> {
     found
 }
 
-/// The anchors of a page's headings, as GitHub and mdBook generate them.
+/// The anchors of a page's headings, in the form that GitHub and mdBook generate.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for line in prose(text) {
@@ -121,7 +121,7 @@ fn normal(path: &Path) -> PathBuf {
     })
 }
 
-/// The error in a link of the page `from` with the contents `text`, if any.
+/// The error in `link` on the page `from`, if any. `text` contains the page.
 fn broken(from: &Path, text: &str, link: &str) -> Option<String> {
     if ["http://", "https://", "mailto:"].iter().any(|scheme| link.starts_with(scheme)) {
         return None;
@@ -134,10 +134,10 @@ fn broken(from: &Path, text: &str, link: &str) -> Option<String> {
         return Some("no such file".to_string());
     }
     if from.starts_with(&docs) && !target.starts_with(&docs) {
-        return Some("leaves docs/, and the book holds nothing else".to_string());
+        return Some("leaves docs/, but the book contains nothing else".to_string());
     }
     if from.starts_with(&docs) && target.ends_with("SUMMARY.md") {
-        return Some("is no page of the book".to_string());
+        return Some("is not a page of the book".to_string());
     }
     let text = if path.is_empty() { text.to_string() } else { fs::read_to_string(&target).unwrap_or_default() };
     anchor.filter(|anchor| !anchors(&text).contains(*anchor)).map(|_| "no such heading".to_string())
@@ -173,7 +173,7 @@ fn broken_links_are_found() {
     assert_eq!(verdict("#nothing").as_deref(), Some("no such heading"));
     assert_eq!(verdict("reference/glossary.md#nothing").as_deref(), Some("no such heading"));
     assert!(verdict("../README.md").expect("an error").starts_with("leaves docs/"));
-    assert!(verdict("SUMMARY.md").expect("an error").starts_with("is no page"));
+    assert!(verdict("SUMMARY.md").expect("an error").starts_with("is not a page"));
     for good in ["#twice-1", "images/sweep.svg", "reference/glossary.md#glossary", "https://example.org/x#y"] {
         assert_eq!(verdict(good), None, "{good}");
     }
@@ -221,7 +221,7 @@ fn code_spans(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// Whether a code span names a type, perhaps with one of its items: `Policy`, `Use::Lost`.
+/// Whether a code span names a type or an item of a type, such as `Policy` or `Use::Lost`.
 fn is_type(span: &str) -> bool {
     span.starts_with(|letter: char| letter.is_ascii_uppercase())
         && span.contains(|letter: char| letter.is_ascii_lowercase())
@@ -233,12 +233,12 @@ fn is_path(span: &str) -> bool {
     span.contains('/') && !span.contains(' ')
 }
 
-/// The file or folder that a span names, from the root or from crates/.
+/// The file or folder that a span names, relative to the root or to crates/.
 fn resolved(span: &str) -> Option<PathBuf> {
     [root().join(span), root().join("crates").join(span)].into_iter().find(|path| path.exists())
 }
 
-/// Whether `source` contains `word` between two characters that no identifier has.
+/// Whether `source` contains `word` as a whole word, not as part of a longer identifier.
 fn contains_word(source: &str, word: &str) -> bool {
     let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
     source
@@ -264,8 +264,8 @@ fn is_declared(span: &str, folders: &[PathBuf]) -> bool {
     })
 }
 
-/// Names on a page about the tree that do not exist: paths, types, crates at the start of a table's row. A type in a
-/// row with paths must be declared in one of them.
+/// The names on a page that do not exist in the source tree: paths, types, and crates in the first cell of a table row.
+/// If a row starts with a type and names paths, one of the paths must declare the type.
 fn stale_names(page: &str) -> Vec<String> {
     let crates = root().join("crates");
     let mut stale = Vec::new();
@@ -292,7 +292,7 @@ fn stale_names(page: &str) -> Vec<String> {
 #[test]
 fn everything_that_the_architecture_names_exists() {
     let page = read(&root().join("ARCHITECTURE.md"));
-    assert_eq!(stale_names(&page), [""; 0], "ARCHITECTURE.md names what does not exist");
+    assert_eq!(stale_names(&page), [""; 0], "ARCHITECTURE.md contains names that do not exist");
     for entry in fs::read_dir(root().join("crates")).expect("the crates folder") {
         let name = entry.expect("an entry").file_name().into_string().expect("UTF-8");
         assert!(page.contains(&format!("\n| `{name}` |")), "ARCHITECTURE.md has no row for the crate {name}");
@@ -308,8 +308,8 @@ fn stale_names_are_found() {
     assert_eq!(stale_names(bad), ["polity", "Driver", "Use::Found", "Geometries", "sim/src/hooks.rs"]);
 }
 
-/// Code spans `module::test` of `page` without such a test in a file `module.rs` of a crate's tests; `module::*` is the
-/// file.
+/// The code spans `module::test` of `page` for which no file `module.rs` in the tests of a crate contains the test.
+/// `module::*` names the whole file.
 fn stale_tests(page: &str) -> Vec<String> {
     let mut sources = Vec::new();
     for entry in fs::read_dir(root().join("crates")).expect("the crates folder") {

@@ -16,7 +16,7 @@ struct Naive {
 }
 
 impl Naive {
-    /// The bytes touched at the allocation of the bytes from `from` on.
+    /// The bytes that are touched when the bytes `from..size` are allocated.
     fn newly_touched(rule: TouchRule, initial_touch: InitialTouch, from: u64, size: u64) -> std::ops::Range<u64> {
         let all = match rule {
             TouchRule::All | TouchRule::ReadThenAll => true,
@@ -95,7 +95,7 @@ fn floor_pages(trace: &RandomTrace, rule: TouchRule) -> u64 {
 }
 
 #[test]
-fn touched_bytes_of_random_traces_are_exact() {
+fn touched_bytes_of_random_traces_are_counted_exactly() {
     for seed in 0x8800..0x8800 + 3 * test_scale() {
         eprintln!("seed {seed:#x}");
         let mut random = Random::new(seed);
@@ -106,7 +106,8 @@ fn touched_bytes_of_random_traces_are_exact() {
     }
 }
 
-/// The floor of blocks of 8 000 bytes, each touched at these offsets, 8 bytes at each, in this order.
+/// The floor, in pages, of 100 blocks of 8 000 bytes. In each block, 8 bytes are touched at each of these offsets, in
+/// this order.
 fn floor_of(offsets: &[u64]) -> u64 {
     let objects = 0..100u32;
     let call = AllocCall::Malloc;

@@ -1,5 +1,5 @@
-//! The driver must place every object alike on three memories: the simulator's, mmap, and plain vectors. This is
-//! checked event by event under random policies. Failures print the seed.
+//! Checks that the driver places every object identically on three memories: the simulator's, mmap, and plain vectors.
+//! Placements are compared after every event, under random policies. Failures print the seed.
 
 #[path = "common/designs.rs"]
 mod designs;
@@ -28,7 +28,7 @@ struct SetClock {
 
 impl Os for SetClock {
     unsafe fn map(&self, at: NonNull<u8>, bytes: usize, mapping: Mapping) -> Result<(), Errno> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { Syscalls.map(at, bytes, mapping) }
     }
 
@@ -37,17 +37,17 @@ impl Os for SetClock {
     }
 
     unsafe fn unmap(&self, at: NonNull<u8>, bytes: usize) -> Result<(), Errno> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { Syscalls.unmap(at, bytes) }
     }
 
     unsafe fn advise(&self, at: NonNull<u8>, bytes: usize, advice: Advice) -> Result<(), Errno> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { Syscalls.advise(at, bytes, advice) }
     }
 
     unsafe fn remap(&self, from: NonNull<u8>, bytes: usize, to: NonNull<u8>) -> Result<(), Errno> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { Syscalls.remap(from, bytes, to) }
     }
 
@@ -130,7 +130,7 @@ fn random_traces_are_placed_alike_under_random_policies() {
         let touch = random.pick(&TouchRule::ALL);
         refused += worlds_agree(&random_policy(&mut random), &trace, touch, &format!("seed {seed:#x}"));
     }
-    assert!(refused > 10, "no arena was full: {refused} refusals");
+    assert!(refused > 10, "no arena was ever full: {refused} refusals");
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn generated_workloads_are_placed_alike_under_the_presets() {
     }
 }
 
-/// For the native allocator, `idle.c` of the command's tests checks the same.
+/// The command's test `idle.c` checks the same for the native allocator.
 #[test]
 fn a_thread_that_has_no_block_has_no_heap() {
     let plan = Policy { arena_bytes: 64 << 20, ..Policy::default() }.prepare().expect("a legal design");
@@ -177,7 +177,7 @@ fn a_thread_that_has_no_block_has_no_heap() {
         step(1, Op::Touch { object, offset: 0, bytes: 1, access: Access::Write }),
         step(2, Op::Free { object }),
         step(2, Op::ThreadExit),
-        step(1, Op::Free { object }), // freed before: the object has no block
+        step(1, Op::Free { object }), // already freed: the object has no block
     ];
     assert_eq!(heaps, [0, 0, 1, 1, 1, 2, 1, 1]);
 }

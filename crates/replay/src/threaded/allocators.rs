@@ -127,7 +127,7 @@ pub(crate) struct MallocThread(MallocHeap);
 #[derive(Clone, Copy)]
 pub(crate) struct Address(NonNull<u8>);
 
-// SAFETY: as for `Place`.
+// SAFETY: an address, as in `Place`.
 unsafe impl Send for Address {}
 
 impl SharedAllocator for Malloc {

@@ -2,13 +2,13 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Set while a thread sleeps.
+/// The flag in the lowest bit, which is set while a thread sleeps.
 const SLEEPERS: u32 = 1;
 const STEP: u32 = 2;
 const SPINS: u32 = 128;
 const YIELDS: u32 = 4;
 
-/// A count modulo 2^31; its lowest bit is set while a thread sleeps until it changes.
+/// A count modulo 2^31 in the upper bits. The lowest bit is set while a thread sleeps until the count changes.
 #[derive(Debug, Default)]
 pub(crate) struct Gate(AtomicU32);
 
@@ -90,7 +90,7 @@ mod tests {
                 scope.spawn(move || {
                     for turn in (parity..TURNS).step_by(2) {
                         gate.wait(|count| count == turn);
-                        // Not an atomic addition: a lost turn changes the total.
+                        // Not an atomic addition, so that overlapping turns change the total.
                         counter.store(counter.load(Ordering::Relaxed) + u64::from(turn), Ordering::Relaxed);
                         gate.advance(next(turn));
                     }
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_wrap() {
+    fn the_count_wraps_to_zero() {
         assert_eq!(next(u32::MAX / STEP), 0);
     }
 }

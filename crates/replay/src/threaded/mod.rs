@@ -1,4 +1,4 @@
-//! Threaded runs: the same trace on real threads. They report counters and totals, but no page sets.
+//! Threaded runs: a trace on real threads. They report counters and totals, but no page sets.
 
 mod allocators;
 mod gate;
@@ -64,7 +64,7 @@ impl WindowObserver for Unwatched {
     }
 }
 
-/// A reservation that is scanned at the marks, with the traps of all threads counted.
+/// Scans the reservation at the marks, and counts the traps of all threads.
 struct Sampled {
     observer: Observer,
     traps: Option<TrapCounter>,
@@ -182,7 +182,7 @@ impl Threaded<'_> {
             watch.begin();
             let allocator = open(watch)?;
             let start = Instant::now();
-            // This is the only place that sets it.
+            // Cannot fail: `shared` is set only here.
             let _ = shared.set(allocator);
             let done = workers.dispatch(trace, &mut tickets, |events| marks.push(watch.mark(events)))?;
             let (time, traps) = (start.elapsed(), watch.end());

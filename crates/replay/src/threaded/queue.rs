@@ -25,7 +25,7 @@ impl Item {
     pub(crate) const END: Item = Item { op: None, time_ns: 0, ticket: 0 };
 }
 
-/// The queue. Only the dispatcher advances `written`, and only the thread advances `read`.
+/// The queue. Only the dispatcher advances `written`, and only the receiving thread advances `read`.
 pub(crate) struct Queue {
     items: Box<[UnsafeCell<Item>]>,
     written: Gate,
@@ -52,7 +52,7 @@ impl Queue {
         self.written.advance(next(at));
     }
 
-    /// Takes the next item; waits while the queue is empty. Only the thread may call it.
+    /// Takes the next item; waits while the queue is empty. Only the receiving thread may call it.
     pub(crate) fn pop(&self) -> Item {
         let at = self.read.count();
         self.written.wait(|written| written != at);

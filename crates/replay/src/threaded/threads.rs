@@ -1,5 +1,5 @@
-//! Threads on stacks that the replay allocates. They are present from the start and stay when a thread exits, so that
-//! they do not change the process's RSS. (The C library unmaps the stacks that it allocates itself.)
+//! Threads on stacks that the replay allocates. The stacks are present from the start and stay when a thread exits, so
+//! that they do not change the process's RSS. (The C library unmaps the stacks that it allocates itself.)
 
 use std::ffi::c_void;
 use std::io;

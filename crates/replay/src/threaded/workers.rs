@@ -1,9 +1,9 @@
 //! Real threads, one for each thread of the trace, and the order between their events.
 //!
 //! A dispatcher reads the trace and passes each thread its events. Every event on an object carries a ticket: the
-//! number of earlier events on that object. A thread waits until those are done, so threads wait for each other only
-//! when an object crosses threads. There is no deadlock: an event waits only for earlier events of the trace, and the
-//! earliest pending event is the first in its queue.
+//! number of earlier events on that object. A thread waits until those earlier events are done, so threads wait for
+//! each other only when an object crosses threads. There is no deadlock: an event waits only for earlier events of the
+//! trace, and the earliest pending event is the first in its queue.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -100,7 +100,8 @@ impl<P: Copy + Send> Workers<P> {
         let threads = match Threads::start(&tasks) {
             Ok(threads) => threads,
             Err(why) => {
-                // The started threads wait for all others. The parent gets no result.
+                // The started threads wait for the missing ones, so they cannot be joined. The parent reports the
+                // missing result.
                 eprintln!("replay child: cannot start {} threads: {why}", tasks.len());
                 std::process::exit(1);
             }
@@ -130,7 +131,7 @@ impl<P: Copy + Send> Workers<P> {
         *self.working.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
         self.all_done.notify_all();
         if !exits {
-            // The trace does not end this thread, so its stack and its allocator state must remain.
+            // The thread does not exit in the trace, so its stack and its allocator state must remain.
             self.wait_until_done();
         }
     }

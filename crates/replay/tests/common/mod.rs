@@ -25,7 +25,7 @@ impl Trace {
         self.folder.path()
     }
 
-    /// From (thread, operation) pairs, 100 ns apart.
+    /// A trace of (thread, operation) pairs, 100 ns apart.
     pub fn of(events: impl IntoIterator<Item = (u32, Op)>) -> Trace {
         let trace = Trace { folder: tempfile::tempdir().unwrap() };
         let origin = Origin::Imported { format: "test".into(), file: "test".into() };
@@ -38,7 +38,7 @@ impl Trace {
         trace
     }
 
-    /// From a generator, given as JSON.
+    /// A trace from a generator, which is given as JSON.
     pub fn generated(workload: &str) -> Trace {
         let workload: Workload = serde_json::from_str(workload).unwrap();
         let trace = Trace { folder: tempfile::tempdir().unwrap() };

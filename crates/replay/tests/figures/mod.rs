@@ -10,7 +10,7 @@ use crate::common::{Trace, design, free, malloc, needs_kinds, realloc, server};
 const OWN_PAGES: u64 = 4;
 
 fn assert_silent(control: &Control, of: &str) {
-    assert_eq!((control.faults, control.traps.unwrap_or(0)), (0, 0), "the control run of {of} is not silent");
+    assert_eq!((control.faults, control.traps.unwrap_or(0)), (0, 0), "the control run of {of} has faults or traps");
 }
 
 /// Invariants of every ordered native replay: the kinds add up to the kernel's total, and every change is classified.
@@ -64,8 +64,8 @@ pub fn a_huge_block_has_as_many_installs_as_pages() -> Result<(), String> {
 }
 
 pub fn a_full_superslab_is_collapsed_once() -> Result<(), String> {
-    // A block of 80K takes a span of two 64K slices: 16 blocks fill a SuperSlab of 2M, and eight more half of another.
-    // Only metadata is touched.
+    // A block of 80K takes a span of two 64K slices: 16 blocks fill a 2M SuperSlab, and eight more fill half of
+    // another. Only metadata is touched.
     let trace = Trace::of((0..24).map(|object| (0, malloc(object, 80 << 10))));
     let collapse = trace.replay(&design(r#"{"huge":"collapse"}"#), TouchRule::None);
     needs_kinds(&collapse)?;
@@ -77,14 +77,14 @@ pub fn a_full_superslab_is_collapsed_once() -> Result<(), String> {
     let never = trace.replay(&design(r#"{"huge":"never"}"#), TouchRule::None);
     let (with, without) = (collapse.installs.unwrap(), never.installs.unwrap());
     assert_eq!(with.by_kind, ByKind { thp: 1, ..without.by_kind });
-    assert_eq!((collapse.faults, collapse.traps), (never.faults, never.traps), "a collapse is no fault");
+    assert_eq!((collapse.faults, collapse.traps), (never.faults, never.traps), "a collapse takes no fault");
     assert_eq!(collapse.huge_pages_end, Some(1));
     let metadata_page = 4096;
     assert_eq!(collapse.rss_bytes_end, never.rss_bytes_end.map(|bytes| bytes + (2 << 20) - metadata_page));
     Ok(())
 }
 
-pub fn every_design_adds_up() -> Result<(), String> {
+pub fn kinds_add_up_to_the_faults_in_every_design() -> Result<(), String> {
     let trace = server();
     for json in [
         "{}",
@@ -144,7 +144,7 @@ fn disable_thp(disabled: libc::c_ulong) -> bool {
     unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, disabled, 0, 0, 0) == 0 }
 }
 
-pub fn disabled_huge_pages_show() -> Result<(), String> {
+pub fn disabled_huge_pages_are_not_installed() -> Result<(), String> {
     let trace = Trace::of([(0, malloc(0, 4 << 20))]);
     let disabled = ThpDisabled::new()?;
     let replayed = trace.replay(&design("{}"), TouchRule::All);
@@ -171,7 +171,7 @@ pub fn a_header_that_is_read_first_costs_twice() -> Result<(), String> {
     Ok(())
 }
 
-pub fn malloc_grows_by_what_is_written() -> Result<(), String> {
+pub fn malloc_grows_by_the_bytes_written() -> Result<(), String> {
     let trace = Trace::of([(0, malloc(0, 64 << 20)), (0, malloc(1, 4 << 20)), (0, free(0))]);
     let spec = trace.spec(Target::Malloc { preload: None }, TouchRule::All);
     let replayed = replay(&spec).unwrap();
@@ -200,7 +200,7 @@ pub fn blocks_written_before_their_free_fault_as_often_as_blocks_written_at_allo
         spec.mode = mode;
         let replayed = replay(&spec).unwrap();
         if replayed.environment.thp_enabled.as_deref() != Some("always") {
-            // The block that is never freed is not written. An allocator touches a few pages of its own.
+            // The last block is never freed, so it is not written. An allocator touches a few pages of its own.
             let (faults, pages) = (replayed.faults.unwrap(), BYTES / 4096);
             assert!((pages..pages + 64).contains(&faults), "{faults} faults for {pages} pages, {mode:?}");
         }

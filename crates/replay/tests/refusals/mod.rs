@@ -26,7 +26,7 @@ pub fn a_missing_library_is_an_error() -> Result<(), String> {
     Ok(())
 }
 
-pub fn a_file_that_is_no_library_is_an_error() -> Result<(), String> {
+pub fn a_file_that_is_not_a_library_is_an_error() -> Result<(), String> {
     let trace = small();
     let library = trace.folder().join("libtext.so");
     std::fs::write(&library, "not a shared object").unwrap();

@@ -4,9 +4,9 @@ use serde::Serialize;
 
 use crate::observer::Cause;
 
-/// The reason for an install: the first that applies, in this order: populated (alignment_excess if the pages were unmapped
-/// again) or collapsed; cow_after_fork; write_after_zero_page; refault_after_split; refault_after_purge; otherwise the cause
-/// of the touch.
+/// Installs by reason. An install has the first reason that applies, in this order: populated (alignment_excess if the
+/// pages were unmapped again) or collapsed; cow_after_fork; write_after_zero_page; refault_after_split;
+/// refault_after_purge; otherwise the cause of the touch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ByReason {
     /// The application used its block.
@@ -25,13 +25,13 @@ pub struct ByReason {
     pub prefault: u64,
     /// `MAP_POPULATE`, `MADV_POPULATE_*`, or locking by the program.
     pub populated: u64,
-    /// `MAP_POPULATE`, in the excess pages of an aligned mapping, which were unmapped immediately.
+    /// `MAP_POPULATE` of the excess pages of an aligned mapping, which the allocator unmaps immediately.
     pub alignment_excess: u64,
     /// `MADV_COLLAPSE`.
     pub collapsed: u64,
     /// The page had been written before and was purged.
     pub refault_after_purge: u64,
-    /// A 4K page in a hole of a split huge page.
+    /// A page or folio smaller than 2M, in a PMD range that was once a huge page.
     pub refault_after_split: u64,
     /// A write to a zero page that a read had installed.
     pub write_after_zero_page: u64,

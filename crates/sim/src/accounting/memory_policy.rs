@@ -12,7 +12,7 @@ use crate::report::MemoryPolicyLabel;
 use hksim_linux_mm::{self as kernel, LockFlags};
 
 impl Accounting {
-    /// The program changes a policy; `rule` says whether the change is applied.
+    /// Records a policy change by the program, and applies it if `rule` says so.
     pub(crate) fn change_policy(&mut self, change: MemoryPolicy, rule: MemoryPolicyRule) {
         self.memory_policy.changes += 1;
         match change {
@@ -36,7 +36,7 @@ impl Accounting {
         }
         if lock.future {
             let flags = LockFlags { current: false, future: true, on_fault: lock.on_fault };
-            // Only meaningless flags are refused.
+            // The model refuses only invalid flags, and these are valid.
             let _ = self.kernel.lock_all(flags).result;
         }
         self.note_peaks();
@@ -50,7 +50,7 @@ impl Accounting {
         outcome.result.map_err(errno)
     }
 
-    /// The effect of the changes, under `rule`.
+    /// The changes and their effect, for the report.
     pub(crate) fn memory_policy(&self, rule: MemoryPolicyRule) -> MemoryPolicyLabel {
         MemoryPolicyLabel { rule, installs_thp_denied: self.kernel.installs_thp_denied(), ..self.memory_policy }
     }

@@ -1,4 +1,4 @@
-//! The arena's contents, as far as a policy needs them.
+//! The contents of the arena.
 
 use super::kept_bytes::KeptBytes;
 use super::nonzero::NonZero;

@@ -1,8 +1,8 @@
 //! Filters out touches that cannot change a page's state.
 //!
-//! One byte per page of the reservation; only those near touched pages use memory. A touch passes unless the page saw
-//! an equally strong touch since it was last purged, mapped or moved. Passing too many touches only costs time, because
-//! the kernel model decides.
+//! The filter has one byte per page of the reservation. Only the bytes near those of touched pages use memory. A touch
+//! passes unless an equally strong touch has passed since the page was last purged, mapped or moved. Passing too many
+//! touches only costs time, because the kernel model decides on their effect.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -69,11 +69,11 @@ impl TouchFilter {
         }
     }
 
-    /// Resets pages whose state changed. Calls `lost` for those that had been written.
+    /// Resets pages whose state changed. Calls `lost` for each page that had been written.
     pub(crate) fn forget(&self, pages: Range<u64>, mut lost: impl FnMut(u64)) {
         for page in pages {
             let seen = &self.pages[page as usize];
-            // Zero bytes are not written, so that untouched parts of the table use no memory.
+            // Bytes that are already zero are not written, so that untouched parts of the table use no memory.
             if seen.get() != 0 && seen.replace(0) & EVER_WRITTEN != 0 {
                 lost(page);
             }

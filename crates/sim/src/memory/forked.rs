@@ -1,4 +1,4 @@
-//! The memory after a fork: every write matters again, including writes to metadata.
+//! The memory after a fork: the next write to each page must be reported, including writes to metadata.
 
 use hksim_policy::PAGE_BYTES;
 use std::ops::Range;
@@ -42,7 +42,7 @@ impl<H: MemoryObserver> SimMemory<H> {
         if !self.meta_tracker.is_on() {
             return;
         }
-        // Before the next change, because it may undo this one.
+        // Checked now, because the next write may undo an earlier one.
         self.touch_changed();
         if !self.filter.is_written(self.extent(item).0 / PAGE_BYTES) {
             self.meta_tracker.remember(item, || self.digest(item));
@@ -70,7 +70,8 @@ impl<H: MemoryObserver> SimMemory<H> {
         }
     }
 
-    /// The native position of an item, from the start of the reservation, and its size. No item crosses a page.
+    /// The position of an item in native memory, from the start of the reservation, and its size. No item crosses a
+    /// page.
     fn extent(&self, item: MetaItem) -> (u64, u64) {
         let layout = &self.layout;
         let word = |superslab: u32, words: u32, slice: u32| {

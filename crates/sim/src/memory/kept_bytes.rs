@@ -1,6 +1,6 @@
 //! The arena's bytes, for policies whose allocator reads what a program wrote: headers `light` and `off`.
 //!
-//! Uses as much memory as the simulated program's written pages.
+//! Uses memory only for pages that were written.
 
 use std::cell::{Cell, OnceCell};
 use std::ops::Range;
@@ -29,7 +29,7 @@ impl KeptBytes {
             if byte != 0 {
                 self.bytes_of(superslab)[part].iter().for_each(|cell| cell.set(byte));
             } else if let Some(bytes) = bytes.get() {
-                // Zero bytes are not written, so that untouched parts of the table use no memory.
+                // Bytes that are already zero are not written, so that untouched parts of the table use no memory.
                 bytes[part].iter().filter(|cell| cell.get() != 0).for_each(|cell| cell.set(0));
             }
         }
@@ -62,7 +62,7 @@ impl KeptBytes {
         self.superslabs[superslab].get_or_init(|| zeroed_cells(1 << self.superslab_shift))
     }
 
-    /// The parts of a range by SuperSlab, as offsets in it.
+    /// Splits a range by SuperSlab. Each part is relative to the start of its SuperSlab.
     fn parts(&self, range: Range<u64>) -> impl Iterator<Item = (usize, Range<usize>)> + use<> {
         let shift = self.superslab_shift;
         (range.start >> shift..range.end.div_ceil(1 << shift)).map(move |superslab| {

@@ -34,9 +34,10 @@ pub use superslab::SimWord;
 
 /// Bytes of a link.
 const LINK_BYTES: u64 = 4;
-/// Bytes of a key, which follows a link.
+/// Bytes of the key that follows a link.
 const KEY_BYTES: u64 = 4;
-/// Value used for metadata bytes that a block overlaps: the simulator does not store their contents.
+/// Stands for the non-zero bytes of former metadata that a block overlaps. The simulator does not store their real
+/// values.
 const METADATA_BYTE: u8 = 1;
 /// Entries on one page of the arena table.
 const ENTRIES_PER_PAGE: usize = (PAGE_BYTES / ENTRY_BYTES) as usize;
@@ -61,7 +62,8 @@ pub struct SimMemory<H: MemoryObserver> {
     bindings: Option<Bindings>,
     /// How the program locks future mappings, if it does.
     locks_future: Cell<Option<Locking>>,
-    /// Detects metadata writes. Active after a fork, if the observer sees every access.
+    /// Detects metadata writes. Active after a fork or if contents are tracked, provided that the observer needs every
+    /// access.
     meta_tracker: MetaTracker,
 }
 
@@ -91,8 +93,8 @@ impl<H: MemoryObserver> SimMemory<H> {
         memory
     }
 
-    /// From now on, tracks which bytes are zero. For policies whose purging makes the kernel inspect contents
-    /// (MADV_FREE): a folio split drops pages of zeros, including metadata. Slows down every write.
+    /// From now on, tracks which bytes are zero. Needed for policies that purge with MADV_FREE: it can split a folio,
+    /// and a split drops zero-filled pages, including metadata pages. Slows down every write.
     pub fn keep_contents(&mut self) {
         self.meta_tracker.switch_on();
         let (superslabs, shift) = (self.layout.ordinals(), self.layout.superslab_shift);
@@ -121,7 +123,8 @@ impl<H: MemoryObserver> SimMemory<H> {
         BASE_PAGE..BASE_PAGE + self.layout.bytes() / PAGE_BYTES
     }
 
-    /// All named ranges, in the order of names: first page by name, and pages in the simulated address space.
+    /// All mapped ranges, in the order of their names: the name of the first page, and the pages in the simulated
+    /// address space. A page's name is its number from the start of the reservation.
     pub fn mapped_ranges(&self) -> impl Iterator<Item = (u64, Range<u64>)> + '_ {
         let superslab_pages = (1 << self.layout.superslab_shift) / PAGE_BYTES;
         let ordinals = self.bindings.iter().flat_map(|_| 0..self.pool.high_water.get());
@@ -141,14 +144,14 @@ impl<H: MemoryObserver> SimMemory<H> {
         }
     }
 
-    /// The same for contiguous pages: those of one block, or the argument of one call.
+    /// Like `page_at`, for contiguous pages: those of one block, or of one system call.
     #[inline]
     fn pages_at(&self, pages: &Range<u64>) -> Range<u64> {
         let first = self.page_at(pages.start);
         first..first + (pages.end - pages.start)
     }
 
-    /// Touches bytes, given as an offset from the start of the reservation.
+    /// Touches `bytes` bytes at `at`, an offset from the start of the reservation.
     #[inline(always)]
     fn touch(&self, at: u64, bytes: u64, touch: Touch, cause: Cause) {
         let (first, last) = (at / PAGE_BYTES, (at + bytes - 1) / PAGE_BYTES);
@@ -206,8 +209,8 @@ impl<H: MemoryObserver> SimMemory<H> {
         }
     }
 
-    /// Records that bytes are written, given as an offset from the start of the reservation. No effect unless contents
-    /// are tracked.
+    /// Records that `count` bytes at `at` are set to `byte`. `at` is an offset from the start of the reservation. Has
+    /// no effect unless contents are tracked.
     #[inline(always)]
     fn written(&self, at: u64, count: u64, byte: u8) {
         if let Some(contents) = &self.contents
@@ -218,7 +221,8 @@ impl<H: MemoryObserver> SimMemory<H> {
         }
     }
 
-    /// A block's access to former metadata means that the SuperSlab is gone: from now on these are ordinary bytes.
+    /// Called before a block's bytes are written or copied. If the block overlaps metadata, its SuperSlab no longer
+    /// exists: from now on, the metadata is ordinary bytes.
     fn take_over_meta(&self, contents: &Contents, at: u64, count: u64) {
         let shift = self.layout.superslab_shift;
         for ordinal in at >> shift..(at + count).div_ceil(1 << shift) {
@@ -378,7 +382,7 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
         }
     }
 
-    /// Only a touch: the key is not stored, because no program of a trace frees twice.
+    /// Only touches the key. Keys are not stored, because a trace contains no double frees.
     #[inline(always)]
     fn read_key(&self, superslab: u32, at: u32) -> u32 {
         self.touch(self.key_at(superslab, at), KEY_BYTES, Touch::Read, Cause::FreeList);
@@ -425,7 +429,7 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
     }
 
     fn copy(&self, to: Block<u32>, from: Block<u32>, bytes: u64) {
-        // Page by page, reading before writing, like the native memory.
+        // Page by page, each read before its write, as in the native memory.
         let at = |block: Block<u32>| self.layout.superslab_of(block.superslab) + u64::from(block.offset);
         let mut done = 0;
         while done < bytes {

@@ -1,8 +1,8 @@
 //! Tracks which bytes of the arena are non-zero: one bit per byte, for policies where only the kernel inspects
 //! contents.
 //!
-//! A split of a huge page drops its zero-filled pages (R10), and MADV_FREE, which splits, preserves contents. The bits
-//! use memory only where non-zero bytes were written: an eighth of it.
+//! MADV_FREE preserves contents, but it can split a huge page, and a split drops the zero-filled pages (R10). The bits
+//! use memory only where non-zero bytes were written: one eighth of that memory.
 
 use std::cell::{Cell, OnceCell};
 use std::ops::Range;
@@ -75,7 +75,7 @@ impl NonZero {
         }
     }
 
-    /// 64 bits from a byte on, which need not be at the start of a word.
+    /// The bits of the 64 bytes from `at`, which need not be a multiple of 64.
     fn bits_at(&self, at: u64) -> u64 {
         let word = |word_at: u64| self.existing(word_at).map_or(0, Cell::get);
         let offset = at % WORD_BITS;
@@ -103,7 +103,7 @@ impl NonZero {
 mod tests {
     use super::*;
 
-    /// The oracle: one byte per byte.
+    /// The oracle: a plain array of bytes.
     struct Plain(Vec<u8>);
 
     impl Plain {
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_follow_bytes() {
+    fn bits_show_which_bytes_are_non_zero() {
         const SHIFT: u32 = 16;
         let contents = NonZero::new(2, SHIFT);
         let mut plain = Plain(vec![0; 2 << SHIFT]);
@@ -136,7 +136,7 @@ mod tests {
                     contents.write(at, count, 0);
                     plain.0[place].fill(0);
                 }
-                // Blocks that are copied never overlap.
+                // The ranges of a copy never overlap.
                 _ if from as u64 >= at + count || from as u64 + count <= at => {
                     contents.copy(at, from as u64, count);
                     plain.0.copy_within(from..from + count as usize, at as usize);

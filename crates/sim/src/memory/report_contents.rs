@@ -10,8 +10,8 @@ use crate::observer::MemoryObserver;
 use hksim_linux_mm::{Content, PMD_PAGES};
 
 impl<H: MemoryObserver> SimMemory<H> {
-    /// Reports the content of every page that a MADV_FREE of these pages may split: those in the same PMD ranges, and
-    /// those that a move has separated from the rest of their folio.
+    /// Reports the content of every page whose folio an MADV_FREE of `pages` may split: those in the same PMD ranges,
+    /// and those that a move has separated from the rest of their folio.
     pub(super) fn report_contents(&self, pages: &Range<u64>) {
         let Some(contents) = &self.contents else { return };
         let at = self.pages_at(pages);
@@ -31,7 +31,8 @@ impl<H: MemoryObserver> SimMemory<H> {
             let at = (page - arena_page) * PAGE_BYTES;
             let holds_bytes = contents.holds_bytes(at) || self.holds_meta(at);
             if !holds_bytes {
-                // It may become the zero page, and the next write to it a fault.
+                // A split may replace the page by the zero page. The next write then faults, so it must pass the
+                // filter.
                 self.filter.pass_again(page);
             }
             observer.content(self.page_at(page), if holds_bytes { Content::NonZero } else { Content::Zero });

@@ -17,7 +17,8 @@ const WORD_BYTES: usize = 8;
 #[derive(Default)]
 pub struct SimWord {
     value: Cell<u64>,
-    /// Number of writes, of any value. Natively each of them writes to the page, including a failing compare-exchange.
+    /// Number of writes, including those that do not change the value. In native memory, each of them writes to the
+    /// page, even a failing compare-exchange.
     writes: Cell<u32>,
 }
 
@@ -59,7 +60,7 @@ impl Word for SimWord {
     }
 }
 
-/// Blocks start at multiples of this, so links are indexed by it.
+/// Blocks start at multiples of this size. The table of links has one entry per granule.
 const GRANULE_BYTES: u32 = 8;
 
 /// One SuperSlab in the simulator.
@@ -87,7 +88,8 @@ impl SimSuperSlab {
 
     /// Reads a link.
     ///
-    /// If no link was written there since the page was last purged, which the allocator must never do.
+    /// # Panics
+    /// If no link was written at `at` since the page was last purged: a bug in the allocator.
     #[inline(always)]
     pub(crate) fn read_link(&self, at: u32) -> Link {
         let stored = self.links[(at / GRANULE_BYTES) as usize].get();
@@ -142,7 +144,7 @@ impl SimSuperSlab {
         self.has_meta() && self.meta_bytes(layout).any(|bytes| bytes.start < end && start < bytes.end)
     }
 
-    /// Drops bytes with the links in them.
+    /// Forgets the links in a range that was dropped.
     pub(crate) fn lose(&self, at: u32, bytes: u32) {
         let granules = (at / GRANULE_BYTES) as usize..((at + bytes) / GRANULE_BYTES) as usize;
         self.links[granules].iter().for_each(|link| link.set(0));

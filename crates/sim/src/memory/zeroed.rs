@@ -1,8 +1,8 @@
-//! Large zeroed tables that take memory only for their written parts.
+//! Large zeroed tables that use memory only for their written parts.
 
 use std::cell::Cell;
 
-/// A boxed slice of zeros, straight from the allocator's zeroed memory.
+/// A boxed slice of zeros from `alloc_zeroed`. Pages that are never written use no memory.
 pub(crate) fn zeroed_cells<T: Copy + Default>(count: usize) -> Box<[Cell<T>]> {
     let zeros: Box<[T]> = vec![T::default(); count].into_boxed_slice();
     let length = zeros.len();

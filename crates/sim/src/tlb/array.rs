@@ -2,7 +2,7 @@
 
 use super::geometry::Array;
 
-/// No entry. All slots after the last entry of a set are empty.
+/// Marks an empty slot. All slots after the last entry of a set are empty.
 const EMPTY: u64 = u64::MAX;
 
 /// Entries compared per step. A chunk without branches lets the compiler use vector instructions.
@@ -39,7 +39,7 @@ impl LruArray {
         }
     }
 
-    /// Inserts a key that is not in its set, evicting the least recently used one.
+    /// Inserts a key that is not in its set. Evicts the least recently used key of a full set.
     #[inline]
     pub fn fill(&mut self, number: u64, key: u64) {
         let set = self.set(number);

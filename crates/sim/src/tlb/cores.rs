@@ -5,7 +5,7 @@ use super::geometry::{Array, Geometry, Level};
 const fn array(entries: u32, ways: u32) -> Array {
     match Array::new(entries, ways) {
         Ok(array) => array,
-        Err(_) => panic!("the ways must divide the entries into a power of two of sets"),
+        Err(_) => panic!("the number of sets must be a power of two"),
     }
 }
 

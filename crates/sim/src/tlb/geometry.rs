@@ -15,7 +15,7 @@ pub struct Array {
 
 /// An invalid array shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("{entries} entries in {ways} ways: the ways must divide the entries into a power of two of sets")]
+#[error("{entries} entries in {ways} ways: the number of sets (entries / ways) must be a power of two")]
 pub struct GeometryError {
     /// The requested entries.
     pub entries: u32,
@@ -24,9 +24,11 @@ pub struct GeometryError {
 }
 
 impl Array {
-    /// An array of `entries` in sets of `ways`; with as many ways as entries it is fully associative.
+    /// An array of `entries` entries in sets of `ways` entries. If both numbers are equal, the array is fully
+    /// associative.
     ///
-    /// If the number of sets is not a power of two.
+    /// # Errors
+    /// The number of sets is not a power of two.
     pub const fn new(entries: u32, ways: u32) -> Result<Self, GeometryError> {
         if ways == 0 || !entries.is_multiple_of(ways) || !(entries / ways).is_power_of_two() {
             return Err(GeometryError { entries, ways });
@@ -36,7 +38,8 @@ impl Array {
 
     /// A fully associative array.
     ///
-    /// If `entries` is 0.
+    /// # Errors
+    /// `entries` is 0.
     pub const fn fully_associative(entries: u32) -> Result<Self, GeometryError> {
         Self::new(entries, entries)
     }
@@ -57,7 +60,7 @@ impl Array {
     }
 }
 
-/// How one level stores its two page sizes.
+/// How one level stores entries of the two page sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
@@ -104,7 +107,7 @@ impl Geometry {
         CORES
     }
 
-    /// The core of this name.
+    /// The core with this name.
     pub fn named(name: &str) -> Option<&'static Self> {
         CORES.iter().find(|core| core.name == name)
     }

@@ -1,4 +1,4 @@
-//! Reach: how many bytes the entries of a level can map at once.
+//! Reach: how many bytes the entries of a level can map at the same time.
 
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ pub struct LiveMix {
 }
 
 impl LiveMix {
-    /// Bytes of both.
+    /// Bytes of all pages.
     pub fn bytes(&self) -> u64 {
         self.base_pages * PageSize::Base.bytes() + self.huge_pages * PageSize::Huge.bytes()
     }
@@ -24,13 +24,13 @@ impl LiveMix {
 /// The reach of one level, and how much of a live set it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Reach {
-    /// Bytes mapped if every possible entry is a 4 KiB one.
+    /// Bytes mapped if all entries map 4 KiB.
     pub base_bytes: u64,
-    /// Bytes mapped if every possible entry is a 2 MiB one.
+    /// Bytes mapped if all entries map 2 MiB.
     pub huge_bytes: u64,
-    /// Maximum bytes of the live set that the entries can map at once, ignoring conflicts within sets.
+    /// Maximum bytes of the live set that the entries can map at the same time, ignoring conflicts within sets.
     pub live_bytes_covered: u64,
-    /// The same as a share of the live set, 0 to 1; 1 for an empty one.
+    /// `live_bytes_covered` as a share of the live set, from 0 to 1. It is 1 if the live set is empty.
     pub live_share_covered: f64,
 }
 

@@ -41,7 +41,7 @@ impl HitCounts {
 #[derive(Clone, Debug)]
 struct LevelState {
     base: LruArray,
-    /// Absent where the level is shared.
+    /// `None` if one array stores both sizes.
     huge: Option<LruArray>,
 }
 
@@ -75,7 +75,7 @@ impl LevelState {
 pub struct TwoLevel {
     l1: LevelState,
     l2: LevelState,
-    /// Key of the previous access, the most recently used entry of its set.
+    /// Key of the previous access. It is the most recently used entry of its set.
     last: Option<u64>,
     counts: HitCounts,
 }
@@ -91,8 +91,8 @@ impl TwoLevel {
         }
     }
 
-    /// An access to 4 KiB page `page_4k`, currently mapped by an entry of `size`. Each kind of entry selects its set by
-    /// its own page number.
+    /// Accesses the 4 KiB page `page_4k`, which is currently mapped by an entry of `size`. The page number in units of
+    /// `size` selects the entry's set.
     #[inline]
     pub fn access(&mut self, page_4k: u64, size: PageSize) -> Hit {
         let number = match size {
@@ -120,8 +120,8 @@ impl TwoLevel {
         Hit::Miss
     }
 
-    /// Invalidates every entry, in both levels, that maps any of these 4 KiB pages: after a purge, a split or a change
-    /// of protection. Takes time proportional to all entries.
+    /// Invalidates every entry, in both levels, that maps any of these 4 KiB pages. Call it after a purge, a split or a
+    /// change of protection. Takes time proportional to the number of entries.
     pub fn invalidate(&mut self, pages_4k: Range<u64>) {
         if pages_4k.is_empty() {
             return;

@@ -13,7 +13,7 @@ enum Step {
     Invalidate(u64, u64),
 }
 
-/// Accesses over `pages`, some 2 MiB ranges huge, with runs, jumps and a hot part.
+/// Random accesses to `pages` pages, with runs, jumps and a hot part. Huge pages map some of the 2 MiB ranges.
 fn stream(seed: u64, pages: u64, length: usize, invalidations: bool) -> Vec<Step> {
     let mut random = Random::new(seed);
     let huge_share = random.below(5);
@@ -94,9 +94,10 @@ fn every_core_hits_and_misses_like_the_naive_program() {
     }
 }
 
-/// Mattson: a fully associative LRU array of n entries hits exactly the accesses at stack distance below n.
+/// Mattson's stack property: a fully associative LRU array of n entries hits exactly the accesses with a stack distance
+/// below n.
 #[test]
-fn fully_associative_hits_are_those_at_short_stack_distance() {
+fn a_fully_associative_array_hits_at_stack_distances_below_its_size() {
     let program = match CProgram::compile(SOURCE, env!("CARGO_TARGET_TMPDIR")) {
         Ok(program) => program,
         Err(reason) => return eprintln!("skipped: {reason}"),
@@ -117,7 +118,8 @@ fn fully_associative_hits_are_those_at_short_stack_distance() {
                 .iter()
                 .map(|&distance| if (0..i64::from(entries)).contains(&distance) { '1' } else { 'm' })
                 .collect();
-            // A miss in a first level of this size may still hit a second level that saw fewer accesses.
+            // An access that misses the first level may still hit the second level. It has the same size but sees fewer
+            // accesses.
             let first_level = hits.replace('2', "m");
             assert!(first_level == expected, "seed {seed}, {entries} entries");
         }
@@ -141,7 +143,7 @@ fn reach_is_entries_times_page_size() {
 }
 
 #[test]
-fn impossible_arrays_are_refused() {
+fn invalid_array_shapes_are_refused() {
     for (entries, ways) in [(0, 0), (64, 0), (64, 5), (96, 4), (0, 4)] {
         assert!(Array::new(entries, ways).is_err(), "{entries} entries, {ways} ways");
     }

@@ -2,7 +2,8 @@
  *
  * Input: `shape L1 BASE_SETS BASE_WAYS HUGE_SETS HUGE_WAYS` and the same for L2, with HUGE_SETS 0 for a shared array;
  * then `a PAGE SIZE` (SIZE 0: 4 KiB, 1: 2 MiB) and `i START END`. Output: one letter per access: 1, 2 or m.
- * With `stack` as argument: for each access its LRU stack distance over all pages, -1 for a first one. */
+ * With the argument `stack`, the output is the LRU stack distance of each access over all pages, -1 for the first
+ * access to a page. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

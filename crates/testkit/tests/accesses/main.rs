@@ -1,8 +1,8 @@
-//! Every page access of the native memory is one in the simulator, operation by operation.
+//! Checks, operation by operation, that every page access of the native memory also happens in the simulator.
 //!
 //! Native accesses are observed by page protection ([`traced`]), simulated ones by an observer ([`recorded`]). All
-//! writes must agree, and so must reads outside the metadata. Metadata pages are present and written before the policy
-//! reads them, so reads there cost nothing, and the simulator may report extra ones.
+//! writes must agree, and so must reads outside the metadata. The simulator may report extra reads of metadata. They
+//! cost nothing, because metadata pages are present and written before the policy reads them.
 
 #[path = "../common/designs.rs"]
 mod designs;
@@ -62,7 +62,7 @@ impl Pair {
             || is_in_band && ((at - self.layout.arena) & superslab_mask) < u64::from(self.layout.meta_bytes)
     }
 
-    /// Performs an event on both. An error describes the difference.
+    /// Performs an event on both instances. An error describes the difference.
     fn step(&mut self, event: &Event) -> Result<(), String> {
         self.native.step(event).map_err(|error| error.to_string())?;
         let native = traced::take();
@@ -111,7 +111,7 @@ fn traceable_policy(random: &mut Random) -> Policy {
 }
 
 #[test]
-fn every_native_access_is_one_in_the_simulator() {
+fn every_native_access_also_happens_in_the_simulator() {
     for seed in 0xACCE55..0xACCE55 + 12 * test_scale() {
         let mut random = Random::new(seed);
         let bytes_max = random.pick(&[5_000, 300_000, 3 << 20]);

@@ -50,7 +50,7 @@ impl MemoryObserver for AccessRecorder {
     }
 
     fn map_anywhere(&mut self, _pages: u64, _mapping: Mapping) -> Result<u64, Errno> {
-        unreachable!("SuperSlabs lie in the arena")
+        unreachable!("all SuperSlabs are in the arena")
     }
 
     fn trim(&mut self, _pages: Range<u64>) -> Result<(), Errno> {

@@ -1,7 +1,7 @@
 //! The native memory under access tracing: pages start without access rights, and a SIGSEGV handler grants and records
 //! each access.
 //!
-//! Only the processor and the kernel determine the accesses, not the code of the allocator or the simulator.
+//! The processor and the kernel report the accesses, independently of the code of the allocator and the simulator.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -16,10 +16,10 @@ use hksim_policy::{Errno, PAGE_BYTES};
 const WRITE_FAULT: i64 = 2;
 /// Maximum number of traced faults per operation.
 const LOG_MAX: usize = 1 << 16;
-/// Marks an entry of the log as a write; the rest is the address, from the base.
+/// Marks an entry of the log as a write. The other bits are the offset from the base.
 const WRITE: usize = 1 << (usize::BITS - 1);
 
-/// Address and size of the traced memory; both 0 before the first trace.
+/// Address and size of the traced memory. Both are 0 before the first call of [`begin`].
 static BASE: AtomicUsize = AtomicUsize::new(0);
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 static LOG: [AtomicUsize; LOG_MAX] = [const { AtomicUsize::new(0) }; LOG_MAX];
@@ -106,7 +106,7 @@ pub struct Traced {
 }
 
 impl Traced {
-    /// Revokes all access rights to a new mapping. Without effect before the trace begins.
+    /// Revokes all access rights to a new mapping. Has no effect before tracing begins.
     fn hide(&self, at: NonNull<u8>, bytes: usize) {
         if let Some(from_base) = (at.as_ptr() as usize).checked_sub(BASE.load(Ordering::Relaxed))
             && from_base < BYTES.load(Ordering::Relaxed)
@@ -121,24 +121,24 @@ impl Os for Traced {
         if matches!(mapping, Mapping::Hugetlb | Mapping::HugetlbPopulated) {
             return Err(Errno(libc::ENOMEM));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { Syscalls.map(at, bytes, Mapping::Plain) }?;
         self.hide(at, bytes);
         Ok(())
     }
 
     fn map_anywhere(&self, _: usize, _: Mapping) -> Result<NonNull<u8>, Errno> {
-        unreachable!("SuperSlabs lie in the arena")
+        unreachable!("all SuperSlabs are in the arena")
     }
 
     unsafe fn unmap(&self, at: NonNull<u8>, bytes: usize) -> Result<(), Errno> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { Syscalls.unmap(at, bytes) }
     }
 
     unsafe fn advise(&self, at: NonNull<u8>, bytes: usize, advice: Advice) -> Result<(), Errno> {
         match advice {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             Advice::DontNeed | Advice::Free => unsafe { Syscalls.advise(at, bytes, advice) },
             Advice::HugePage | Advice::NoHugePage | Advice::PopulateRead | Advice::PopulateWrite | Advice::Collapse => {
                 Ok(())
@@ -149,7 +149,7 @@ impl Os for Traced {
     unsafe fn remap(&self, from: NonNull<u8>, bytes: usize, to: NonNull<u8>) -> Result<(), Errno> {
         // Makes the range one mapping again, which mremap requires: accessed pages have different rights.
         self.hide(from, bytes);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { Syscalls.remap(from, bytes, to) }
     }
 

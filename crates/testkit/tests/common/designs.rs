@@ -1,4 +1,5 @@
-//! Random policies from the whole space, as the command has them. (`testkit/src/spread.rs` has small arenas.)
+//! Random policies from the whole policy space, in the form that the command line accepts. (`testkit/src/spread.rs` has
+//! policies with small arenas.)
 
 use hksim_policy::Policy;
 use hksim_policy::vocabulary::{Align, Carve, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, SizeClasses};
