@@ -1,12 +1,13 @@
-//! Plays random programs on random designs and compares them with the naive model:
+//! Runs random programs on random designs, and compares the results with the naive model:
 //!
 //!     cargo bench -p hksim-policy --bench endurance -- --ops 1000000000 --seed 1 --jobs 2
 //!     cargo bench -p hksim-policy --bench endurance -- --program 0x4d00000153
 //!
-//! Prints progress every ten seconds. Exits with status 1 at the first failure and names the seed of the program. A
-//! SuperSlab that is still in use when no block is live is also a failure. `--program` runs only the program of this
-//! seed. Programs are independent, so the results and the first failure depend only on `--ops` and `--seed`. `--jobs`
-//! (default: all cores) only changes the running time. The digest covers the addresses of all allocated blocks.
+//! Prints progress every ten seconds. Exits with status 1 at the first failure, and names the seed of the failing
+//! program. A SuperSlab that is still in use when no block is live is also a failure. `--program` runs only the program
+//! with this seed. Programs are independent, so the results and the first failure depend only on `--ops` and `--seed`.
+//! `--jobs` (default: all cores) only changes the running time. The digest covers the addresses of all allocated
+//! blocks.
 
 use std::panic::catch_unwind;
 use std::process::ExitCode;
@@ -25,9 +26,9 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(10);
 struct Args {
     operations: u64,
     seed: u64,
-    /// Seed of the one program to play.
+    /// Seed of the single program to run.
     program: Option<u64>,
-    /// Programs played in parallel.
+    /// Number of programs that run in parallel.
     jobs: u64,
 }
 
@@ -44,14 +45,14 @@ fn args() -> Result<Args, String> {
     let mut found = Args { operations: 1_000_000, seed: 1, program: None, jobs: cores };
     let mut words = std::env::args().skip(1).filter(|word| word != "--bench"); // cargo's own
     while let Some(word) = words.next() {
-        let text = words.next().ok_or(format!("{word}: a number is missing"))?;
+        let text = words.next().ok_or(format!("{word}: needs a number"))?;
         let value = number(&text).ok_or(format!("{word} {text}: not a number"))?;
         match word.as_str() {
             "--ops" => found.operations = value,
             "--seed" => found.seed = value,
             "--program" => found.program = Some(value),
             "--jobs" if value > 0 => found.jobs = value,
-            "--jobs" => return Err(format!("{word} {text}: at least 1 is needed")),
+            "--jobs" => return Err(format!("{word} {text}: must be at least 1")),
             _ => {
                 return Err(format!(
                     "{word}: unknown option; the options are --ops N, --seed N, --jobs N and --program SEED"
@@ -72,7 +73,7 @@ fn faults(random: &mut Random) -> FaultPlan {
     }
 }
 
-/// Runs the program of a seed, up to a number of operations.
+/// Runs the program with this seed, for at most `operations_max` operations.
 fn play_one(seed: u64, operations_max: u64) -> Result<PlayerCounts, String> {
     let mut random = Random::new(seed);
     let design = SmallDesign::random(&mut random);
@@ -87,7 +88,7 @@ fn play_one(seed: u64, operations_max: u64) -> Result<PlayerCounts, String> {
     play(&design, design.geometry(), faults, limits, seed)
 }
 
-/// The totals of the programs.
+/// Totals over all programs.
 #[derive(Default)]
 struct Sum {
     programs: u64,
@@ -105,7 +106,7 @@ impl Sum {
         self.blocks += counts.allocated;
         self.refused += counts.refused;
         self.lost += counts.superslabs_lost;
-        // Independent of the order, since programs run in parallel.
+        // A sum does not depend on the order; programs run in parallel.
         self.digest = self.digest.wrapping_add(counts.digest);
     }
 
@@ -135,11 +136,11 @@ impl Programs {
     fn play(&self, number: u64) -> Result<PlayerCounts, String> {
         let seed = self.seed.wrapping_mul(1 << 32).wrapping_add(number);
         let played = catch_unwind(|| play_one(seed, self.operations - number * PROGRAM_OPERATIONS));
-        played.unwrap_or_else(|_| Err(format!("the panic in seed {seed:#x}, reported above")))
+        played.unwrap_or_else(|_| Err(format!("seed {seed:#x} panicked; see the message above")))
     }
 
-    /// Runs one program after another until none is left or one has failed. Numbers are taken in order, so the lowest
-    /// failing program always runs to its end before a later failure can end the run.
+    /// Runs one program after another until no program is left or one has failed. Numbers are taken in order, so the
+    /// failing program with the lowest number always runs to its end, even if a later program fails first.
     fn play_in_turn(&self, played: &Sender<Played>) {
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -151,7 +152,7 @@ impl Programs {
             if result.is_err() {
                 self.failed.fetch_min(number, Ordering::Relaxed);
             }
-            // Fails only if the receiver has ended.
+            // Sending fails only if the receiver is gone.
             let Ok(()) = played.send((number, result)) else { return };
         }
     }

@@ -1,4 +1,4 @@
-//! The allocator type and the type that names a span. The operations are in the other files.
+//! The allocator type, and the type that identifies a span. Other modules implement the operations.
 
 use crate::geometry::Geometry;
 use crate::heap::link::Link;
@@ -32,20 +32,20 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Link::to(start, self.geometry.link_bias())
     }
 
-    /// The start of the block that a link points to.
+    /// The start of the block that a link points to; `None` at the end of a list.
     #[inline(always)]
     pub(crate) fn start_at(&self, link: Link) -> Option<u32> {
         link.offset(self.geometry.link_bias())
     }
 
-    /// The offset of a free block's link: after the header, which is kept.
+    /// The offset of a free block's link. The link follows the block's header, so that the header stays intact.
     #[inline(always)]
     pub(crate) fn link_at(&self, start: u32) -> u32 {
         start + self.geometry.header_bytes()
     }
 }
 
-/// A span, named by its first slice.
+/// Identifies a span by its first slice.
 pub(crate) struct Span<M: Memory> {
     pub(crate) superslab: M::SuperSlab,
     pub(crate) slice: u32,

@@ -1,7 +1,7 @@
 //! Geometry: the sizes that placement depends on and that the fast paths use.
 //!
-//! It is a trait, so that the preloadable allocator gets constants and a sweep can use run-time values. A test checks that both give the
-//! same placement.
+//! Geometry is a trait: the preloadable allocator uses constants, and a sweep uses run-time values. A test checks that
+//! both give the same placement.
 
 use crate::heap::classes::{Classes, STRIDE_MAX};
 use crate::metadata::bits::SLICES_MAX;
@@ -25,12 +25,12 @@ pub trait Geometry {
     fn header(&self) -> Header;
     /// Bytes of a block's header; 0 without headers.
     fn header_bytes(&self) -> u32;
-    /// How fresh blocks are allocated.
+    /// How fresh blocks are carved from a slab.
     fn carve(&self) -> Carve;
     /// Where metadata is stored.
     fn meta_place(&self) -> MetaPlace;
 
-    /// The number that is added to a block's offset in a link: 1 if a block may start at offset 0.
+    /// The number that a link adds to a block's offset: 1 if a block may start at offset 0, else 0.
     #[inline(always)]
     fn link_bias(&self) -> u32 {
         match self.meta_place() {
@@ -45,7 +45,7 @@ pub trait Geometry {
         1 << (self.superslab_shift() - self.slice_shift())
     }
 
-    /// Largest stride of a slab's blocks: a slice or an eighth of the SuperSlab, at most 64 KiB.
+    /// Largest stride of a slab's blocks: the smallest of a slice, an eighth of the SuperSlab, and 64 KiB.
     #[inline(always)]
     fn stride_max(&self) -> u32 {
         stride_max(self)
@@ -64,7 +64,7 @@ fn stride_max(geometry: &(impl Geometry + ?Sized)) -> u32 {
     if shift < STRIDE_MAX.ilog2() { 1 << shift } else { STRIDE_MAX }
 }
 
-/// Whether two geometries place alike.
+/// Whether two geometries give the same placement.
 pub fn is_same(one: &impl Geometry, other: &impl Geometry) -> bool {
     one.superslab_shift() == other.superslab_shift()
         && one.slice_shift() == other.slice_shift()
@@ -90,8 +90,10 @@ impl core::fmt::Display for GeometryError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(match self {
             GeometryError::NotPowerOfTwo => "superslab and slab sizes must be powers of two",
-            GeometryError::SuperSlab => "a superslab has 64K to 32M",
-            GeometryError::Slab => "a slab has 16K to one superslab, and a superslab at most 512 slabs",
+            GeometryError::SuperSlab => "the superslab size must be 64K to 32M",
+            GeometryError::Slab => {
+                "the slab size must be 16K to the superslab size, with at most 512 slabs in a superslab"
+            }
         })
     }
 }
@@ -106,7 +108,7 @@ pub struct RunGeometry {
     header_bytes: u32,
     carve: Carve,
     meta_place: MetaPlace,
-    /// Stored because every allocation reads it.
+    /// Precomputed, because every allocation reads it.
     stride_max: u32,
 }
 
@@ -179,7 +181,7 @@ impl Geometry for RunGeometry {
     }
 }
 
-/// Geometry as constants: default classes, no header, carving by page, in-band metadata.
+/// Geometry with compile-time constants: default classes, no header, carving by page, in-band metadata.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConstGeometry<const SUPERSLAB_SHIFT: u32, const SLICE_SHIFT: u32>;
 
@@ -187,8 +189,8 @@ static DEFAULT_CLASSES: Classes = Classes::new(SizeClasses::Default);
 
 impl<const S: u32, const U: u32> ConstGeometry<S, U> {
     const VALID: () = {
-        assert!(S >= 16 && S <= 25, "a superslab has 64K to 32M");
-        assert!(U >= 14 && U <= S && S - U <= 9, "a slab has 16K to one superslab, at most 512 of them");
+        assert!(S >= 16 && S <= 25, "the superslab size must be 64K to 32M");
+        assert!(U >= 14 && U <= S && S - U <= 9, "the slab size must be 16K to the superslab size, at most 512 slabs");
     };
 }
 

@@ -1,14 +1,14 @@
 //! The SuperSlab allocator of hksim, generic over its memory backend.
 //!
-//! The crate is `no_std` and uses no I/O, no clock, no thread-local storage and no other allocator. The same code runs on a
-//! simulated kernel (`hksim-sim`) and on mmap (`hksim-native`); only the [`Memory`] implementation differs.
+//! The crate is `no_std` and uses no I/O, no clock, no thread-local storage and no other allocator. The same code runs
+//! on a simulated kernel (`hksim-sim`) and on mmap (`hksim-native`); only the [`Memory`] implementation differs.
 //!
-//! - `policy`: the configuration: [`Policy`], its words, ranges, presets and flags.
+//! - `policy`: the configuration: [`Policy`], its keywords, ranges, presets and flags.
 //! - `heap`: a thread's heap: size classes, slabs, spans, allocation, free, remote frees, adoption.
 //! - `arena`: the memory under the heaps: the pool of SuperSlabs, large and huge blocks, purging, system calls.
 //! - `metadata`: every struct that is stored in the allocator's own memory.
 //!
-//! Start at [`memory`] (the backend trait), then [`meta`], then [`alloc`](Allocator::allocate) and
+//! Start reading at [`memory`] (the backend trait), then [`meta`], then [`alloc`](Allocator::allocate) and
 //! [`free`](Allocator::free).
 #![no_std]
 

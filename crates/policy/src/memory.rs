@@ -1,12 +1,13 @@
 //! The memory backend: the interface between the allocator and the memory it manages.
 //!
-//! The interface is above memory access, not at the level of mmap, because the allocator's own metadata, headers and links cause many of
-//! its page faults. A backend provides typed access to the allocator's memory, and single system calls on ranges of the arena. The policy
-//! decides which calls are made, and in which order (`os.rs`).
+//! The interface covers individual memory accesses, not only mmap calls, because the allocator's own metadata, headers
+//! and links cause many of its page faults. A backend provides typed access to the allocator's memory, and single
+//! system calls on ranges of the arena. The policy decides which calls are made, and in which order (`os.rs`).
 //!
-//! Contract of every method that takes a SuperSlab: it comes from [`Memory::superslab`] with an ordinal below the arena's capacity, the
-//! policy has initialised its metadata, and offsets are inside it. If SuperSlabs have separate mappings
-//! ([`Align`](crate::policy::vocabulary::Align)), it is bound to an address, and a range of the arena covers SuperSlabs with adjacent addresses.
+//! Contract of every method that takes a SuperSlab: the SuperSlab comes from [`Memory::superslab`] with an ordinal
+//! below [`Memory::ordinals`], the policy has initialised its metadata, and offsets are inside it. If SuperSlabs have
+//! separate mappings ([`Align`](crate::policy::vocabulary::Align)), the SuperSlab is bound to an address. An
+//! [`ArenaRange`] then covers only SuperSlabs with adjacent addresses.
 
 use crate::heap::invalid_free::InvalidFree;
 pub use crate::heap::link::Link;
@@ -14,8 +15,9 @@ use crate::metadata::meta::{Entry, PoolMeta, SpanMeta, SuperSlabMeta};
 use crate::metadata::shared_word::Word;
 use crate::policy::vocabulary::MetaPlace;
 
-/// The byte that applications write, in every backend. Not zero, because the kernel treats zero-filled pages differently (KSM, splits).
-/// Always the same value, because header modes light and off read what the program left.
+/// The byte that applications write, in every backend. Not zero, because the kernel treats zero-filled pages
+/// differently (KSM, splits). Always the same value, because the header modes `light` and `off` read bytes that the
+/// program has written.
 pub const APPLICATION_BYTE: u8 = 0xA5;
 
 /// An errno value as the kernel returns it (positive).
@@ -24,8 +26,8 @@ pub struct Errno(pub i32);
 
 /// The address of a block: a SuperSlab and an offset in bytes inside it.
 ///
-/// Offsets have 32 bits, so placements in two backends can be compared directly. A huge block starts at offset 0 of the first
-/// SuperSlab of its run.
+/// An offset does not depend on the backend, so placements in two backends can be compared directly. A huge block
+/// starts at offset 0 of the first SuperSlab of its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block<S> {
     /// The SuperSlab the block starts in.
@@ -34,10 +36,10 @@ pub struct Block<S> {
     pub offset: u32,
 }
 
-/// A byte range of the arena: both numbers are multiples of the page size.
+/// A byte range of the arena. Both numbers are multiples of the page size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArenaRange {
-    /// First byte, from the start of the arena.
+    /// Offset of the first byte from the start of the arena.
     pub start: u64,
     /// Number of bytes.
     pub bytes: u64,
@@ -48,11 +50,11 @@ pub struct ArenaRange {
 pub enum Mapping {
     /// Private anonymous, `MAP_NORESERVE`.
     Plain,
-    /// The same with `MAP_POPULATE`.
+    /// As `Plain`, with `MAP_POPULATE`.
     Populated,
     /// Reserved huge pages, `MAP_HUGETLB | MAP_HUGE_2MB`.
     Hugetlb,
-    /// The same with `MAP_POPULATE`.
+    /// As `Hugetlb`, with `MAP_POPULATE`.
     HugetlbPopulated,
 }
 
@@ -84,7 +86,7 @@ pub enum Locking {
     OnFault,
 }
 
-/// The flags of an `mlockall`; without any, it is `munlockall`.
+/// The flags of an `mlockall` call. If no flag is set, the call is `munlockall`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryLock {
     /// `MCL_CURRENT`.
@@ -96,13 +98,13 @@ pub struct MemoryLock {
 }
 
 impl MemoryLock {
-    /// How it locks.
+    /// Whether pages are locked immediately or when they are touched.
     pub fn locking(self) -> Locking {
         if self.on_fault { Locking::OnFault } else { Locking::Present }
     }
 }
 
-/// The memory backend of an allocator. An instance, never static state.
+/// The memory backend of an allocator. All of its state is in the instance, none in statics.
 pub trait Memory {
     /// Identifies a SuperSlab: by address on mmap, by ordinal in the simulator.
     type SuperSlab: Copy + Eq + core::fmt::Debug;
@@ -113,7 +115,7 @@ pub trait Memory {
     where
         Self: 'a;
 
-    /// SuperSlabs in the arena.
+    /// Number of SuperSlabs in the arena.
     fn ordinals(&self) -> u32;
     /// The SuperSlab with this ordinal.
     fn superslab(&self, ordinal: u32) -> Self::SuperSlab;
@@ -124,15 +126,15 @@ pub trait Memory {
     fn init_meta(&self, superslab: Self::SuperSlab);
     /// The SuperSlab's own metadata.
     fn meta(&self, superslab: Self::SuperSlab) -> &SuperSlabMeta<Self::Word>;
-    /// The metadata of one slice; the metadata of a span is that of its first slice. `place` says where metadata is stored, so that a fast
-    /// path that knows it at compile time need not read it.
+    /// The metadata of one slice. A span's metadata is that of its first slice. `place` says where metadata is stored;
+    /// fast paths that know this at compile time pass a constant.
     fn slice_meta(&self, place: MetaPlace, superslab: Self::SuperSlab, slice: u32) -> &SpanMeta;
     /// The remote-free word of a slab.
     fn remote(&self, superslab: Self::SuperSlab, slice: u32) -> &Self::Word;
     /// The link of a slab in its owner's message queue.
     fn message_next(&self, superslab: Self::SuperSlab, slice: u32) -> &Self::Word;
 
-    /// The arena table's entry of an ordinal (out of band). The first access to an entry is a write.
+    /// The arena table's entry for an ordinal (out of band). The first access to an entry is a write.
     fn entry(&self, ordinal: u32) -> &Entry;
     /// The pool's control block (out of band).
     fn pool(&self) -> &PoolMeta;
@@ -147,19 +149,20 @@ pub trait Memory {
     /// The head of a thread heap's message queue.
     fn message_queue(&self, heap: u32) -> &Self::Word;
 
-    /// Reads a link. It was written before.
+    /// Reads a link that was written before.
     fn read_link(&self, superslab: Self::SuperSlab, at: u32) -> Link;
     /// Writes a link (4 bytes, any alignment).
     fn write_link(&self, superslab: Self::SuperSlab, at: u32, link: Link);
-    /// Reads the key: the four bytes after a link at `at` that was just written. Reads 0 if the backend does not store contents.
+    /// Reads the key: the four bytes after the link at `at`. The link was just written. Returns 0 if the backend does
+    /// not store contents.
     fn read_key(&self, superslab: Self::SuperSlab, at: u32) -> u32;
-    /// Writes a key, or 0 to clear it, after a link at `at`, a multiple of 8.
+    /// Writes a key after the link at `at`, which is a multiple of 8. A key of 0 clears it.
     fn write_key(&self, superslab: Self::SuperSlab, at: u32, key: u32);
     /// Swaps a link and its key with one access; returns the previous values.
     fn exchange(&self, superslab: Self::SuperSlab, at: u32, link: Link, key: u32) -> (Link, u32);
     /// Reports an invalid free or realloc. If this returns, the allocator ignores the call.
     fn invalid_free(&self, block: Block<Self::SuperSlab>, what: InvalidFree);
-    /// Reads a block header's tag. This is the only read of memory that may never have been written.
+    /// Reads a block header's tag. The memory may never have been written.
     fn read_header(&self, superslab: Self::SuperSlab, at: u32) -> u8;
     /// Writes a block header of `bytes` bytes that starts with `tag`.
     fn write_header(&self, superslab: Self::SuperSlab, at: u32, bytes: u32, tag: u8);
@@ -176,12 +179,13 @@ pub trait Memory {
     fn advise(&self, range: ArenaRange, advice: Advice) -> Result<(), Errno>;
     /// One `mremap(MREMAP_MAYMOVE | MREMAP_FIXED)` of equal length inside the arena; the source is left unmapped.
     fn remap(&self, from: ArenaRange, to_start: u64) -> Result<(), Errno>;
-    /// One `mmap` without a hint; returns the address. This and the next three methods are only used if SuperSlabs have mappings of
-    /// their own.
+    /// One `mmap` without a hint; returns the address. This and the next four methods are used only if SuperSlabs have
+    /// separate mappings.
     fn map_anywhere(&self, bytes: u64, mapping: Mapping) -> Result<u64, Errno>;
-    /// One `munmap` of a range that no SuperSlab is bound to.
+    /// One `munmap` of addresses that [`map_anywhere`](Memory::map_anywhere) mapped.
     fn unmap_at(&self, address: u64, bytes: u64) -> Result<(), Errno>;
-    /// Binds `count` SuperSlabs from `first` on to adjacent addresses from `address` on, a multiple of their size in a mapping of ours.
+    /// Binds the `count` SuperSlabs that start at ordinal `first` to adjacent addresses that start at `address`.
+    /// `address` is a multiple of the SuperSlab size, inside a mapping from [`map_anywhere`](Memory::map_anywhere).
     fn bind(&self, first: u32, count: u32, address: u64);
     /// Removes the binding of SuperSlabs. Mappings are not changed.
     fn unbind(&self, first: u32, count: u32);
@@ -192,13 +196,13 @@ pub trait Memory {
     /// Prefaults by writing zeros to a whole range.
     fn fill_pages(&self, range: ArenaRange);
 
-    /// Locks or unlocks the memory of the process that is not the allocator's. With `future` set, new mappings are locked from then on, and
-    /// [`locks_future`](Memory::locks_future) returns how. Unless the lock is for the future only, it replaces existing locks. A backend
-    /// without a kernel has nothing to lock.
+    /// Locks or unlocks the process's memory outside the allocator. If `future` is set, new mappings are locked from
+    /// now on, and [`locks_future`](Memory::locks_future) returns how. If only `future` is set, existing locks stay;
+    /// otherwise the call replaces them. A backend without a kernel has nothing to lock.
     fn lock_process(&self, _lock: MemoryLock) -> Result<(), Errno> {
         Ok(())
     }
-    /// How memory that is taken for the first time must be locked, if at all.
+    /// How SuperSlabs must be locked when they are taken for the first time; `None` if they are not locked.
     fn locks_future(&self) -> Option<Locking> {
         None
     }

@@ -10,7 +10,7 @@ use crate::metadata::meta::{SpanState, Use};
 /// Statistics of one size class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassStats {
-    /// Slabs, or spans with a large block.
+    /// Slabs; for large blocks: spans.
     pub slabs: u64,
     /// Bytes of live blocks, rounded up to their class.
     pub live_bytes: u64,
@@ -109,7 +109,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let slab = self.span_meta(span);
         let class = usize::from(slab.class.get());
         let class_stats = if slab.is_large() { &mut stats.large } else { &mut stats.classes[class] };
-        // The bin's list is counted as used in its active slab.
+        // The active slab counts the blocks in its bin's list as used.
         let in_bin = match heap {
             Some(heap) if slab.span_state() == SpanState::Active => self.list_length(span, heap.ready[class]),
             _ => 0,

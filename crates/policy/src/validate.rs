@@ -1,4 +1,4 @@
-//! Checks the invariants of a heap. Can run after any event; only reads metadata and links.
+//! Checks the invariants of a heap. The checks only read metadata and links, so they can run after any event.
 
 use crate::allocator::{Allocator, Span};
 use crate::geometry::Geometry;
@@ -80,7 +80,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             slice += slices;
         }
         if used_slices != meta.used_slices.get() {
-            return Err(Violation { what: "used slices are counted", ordinal, slice: 0 });
+            return Err(Violation { what: "used_slices is the sum of the spans' slices", ordinal, slice: 0 });
         }
         Ok(())
     }
@@ -94,7 +94,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             return holds("a large span has one block", slab.used.get() == 1 && state == SpanState::Full);
         }
         let local = self.validate_list(span, slab.local_free.get())?;
-        holds("used counts what is not in the local list", slab.used.get() + local == slab.carved.get())?;
+        holds(
+            "used counts the carved blocks that are not in the local list",
+            slab.used.get() + local == slab.carved.get(),
+        )?;
         let bin = &heap.bins[usize::from(slab.class.get())];
         let is_active =
             bin.has_active && heap.sources[usize::from(slab.class.get())] == span.superslab && bin.slice == span.slice;
@@ -107,18 +110,18 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         holds("a full slab has no free block", state != SpanState::Full || !has_room)
     }
 
-    /// Length of a free list. Each block must start at a carved block of the slab.
+    /// Length of a free list. Each entry must be the start of a carved block of the slab.
     fn validate_list(&self, span: Span<M>, list: Link) -> Result<u32, &'static str> {
         let slab = self.span_meta(span);
         let (mut next, mut count) = (list, 0);
         while let Some(at) = self.start_at(next) {
             let from_area = at.checked_sub(slab.area.get()).ok_or("a free block is inside its slab")?;
             if !from_area.is_multiple_of(slab.stride.get()) || from_area / slab.stride.get() >= slab.carved.get() {
-                return Err("a free block starts where a block was carved");
+                return Err("a free block is a carved block");
             }
             count += 1;
             if count > slab.carved.get() {
-                return Err("a free list ends");
+                return Err("a free list has an end");
             }
             next = self.mem.read_link(span.superslab, self.link_at(at));
         }

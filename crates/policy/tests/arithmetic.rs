@@ -1,4 +1,4 @@
-//! Classes and spans, exhaustively: every size under every scheme, every legal policy.
+//! Exhaustive tests of classes and spans: every size under every scheme, every valid policy.
 
 use hksim_policy::classes::{Classes, STRIDE_MAX};
 use hksim_policy::geometry::{
@@ -48,7 +48,7 @@ fn every_size_gets_the_smallest_class_that_holds_it() {
     }
 }
 
-/// Slices of a slab as documented, computed from the number of blocks.
+/// Slices of a slab according to the documentation, computed from the number of blocks.
 fn documented_span_slices(stride: u32, slab_bytes: u64, reserved: u64) -> u64 {
     let wastes_little = |slices: u64| {
         let blocks = slices * slab_bytes / u64::from(stride);
@@ -56,13 +56,13 @@ fn documented_span_slices(stride: u32, slab_bytes: u64, reserved: u64) -> u64 {
     };
     (least_span_slices(stride, slab_bytes, reserved)..)
         .find(|&slices| wastes_little(slices))
-        .expect("some number will do")
+        .expect("some number of slices wastes little")
 }
 
-/// Slices that hold one block, also directly after the metadata.
+/// The fewest slices that hold one block, even directly after the metadata.
 fn least_span_slices(stride: u32, slab_bytes: u64, reserved: u64) -> u64 {
     let end = |slices: u64| (reserved / slab_bytes + slices) * slab_bytes;
-    (1..).find(|&slices| end(slices) >= reserved + u64::from(stride)).expect("some number will do")
+    (1..).find(|&slices| end(slices) >= reserved + u64::from(stride)).expect("some number of slices is enough")
 }
 
 fn policies() -> impl Iterator<Item = Policy> {
@@ -83,7 +83,7 @@ fn policies() -> impl Iterator<Item = Policy> {
 }
 
 #[test]
-fn shapes_are_legal_within_the_documented_bounds_only() {
+fn geometries_are_valid_only_within_the_documented_bounds() {
     for policy in policies() {
         let legal = SUPERSLAB_BYTES.contains(&policy.superslab_bytes)
             && (SLICE_BYTES_MIN..=policy.superslab_bytes).contains(&policy.slab_bytes)
@@ -95,7 +95,7 @@ fn shapes_are_legal_within_the_documented_bounds_only() {
 }
 
 #[test]
-fn blocks_of_every_class_fit_everywhere_in_a_span() {
+fn every_position_of_a_slab_holds_a_block_of_its_class() {
     let mut spans = 0;
     for (policy, geometry) in policies().filter_map(|policy| Some((policy, RunGeometry::new(&policy).ok()?))) {
         let reserved = u64::from(reserved_bytes(&geometry));
@@ -125,7 +125,7 @@ fn blocks_of_every_class_fit_everywhere_in_a_span() {
 }
 
 #[test]
-fn layouts_are_aligned_and_in_order() {
+fn the_parts_of_a_layout_are_aligned_and_in_order() {
     for (policy, geometry) in policies().filter_map(|policy| Some((policy, RunGeometry::new(&policy).ok()?))) {
         for arena_bytes in [1, 64 << 20, (64 << 20) + 1, 64 << 30] {
             let layout = Layout::new(&geometry, arena_bytes);
@@ -148,10 +148,10 @@ fn layouts_are_aligned_and_in_order() {
 }
 
 #[test]
-fn the_constant_geometry_is_that_of_the_default_policy_only() {
+fn the_constant_geometry_equals_only_that_of_the_default_policy() {
     let is_constant = |policy: Policy| is_same(&RunGeometry::new(&policy).unwrap(), &ConstGeometry::<21, 16>);
     assert!(is_constant(Policy::default()));
-    // Without headers, their size does not count.
+    // Without headers, the header size has no effect.
     assert!(is_constant(Policy { header_bytes: 16, ..Policy::default() }));
     let others = [
         Policy { superslab_bytes: 1 << 20, ..Policy::default() },

@@ -1,11 +1,11 @@
-//! Flags and units: the displayed form reads back as the same value, and anything else is refused.
+//! Flags and units: a displayed value parses to the same value, and invalid text is refused.
 
 use hksim_policy::Policy;
 use hksim_policy::flags::{FLAGS, Flag, ValueError, Values};
 use hksim_policy::units::{Size, Time, parse_count, parse_count_32, parse_size, parse_time};
 use hksim_testkit::Random;
 
-/// A word that a flag takes.
+/// A random valid value of a flag, as text.
 fn random_word(flag: &Flag, random: &mut Random) -> String {
     match flag.values {
         Values::Words(words) => random.pick(words).to_string(),
@@ -52,7 +52,7 @@ fn every_flag_refuses_invalid_values() {
 }
 
 #[test]
-fn values_that_exclude_each_other_are_found_together() {
+fn invalid_policies_are_refused_and_presets_are_valid() {
     let refused: [(&[(&str, &str)], &str); 7] = [
         (&[("superslab", "3M")], "powers of two"),
         (&[("superslab", "64M")], "64K to 32M"),
@@ -83,7 +83,7 @@ fn sizes_are_binary_and_counts_decimal() {
 }
 
 #[test]
-fn anything_else_is_refused() {
+fn invalid_numbers_are_refused() {
     for word in ["", "-1", "+1", "abc", "M", "1.5M", "1 M", "2MM", "99999999999999999999", "20000000T", "1é", "é"] {
         assert!(parse_size(word).is_err(), "{word:?} as a size");
         assert!(parse_count(word).is_err(), "{word:?} as a count");

@@ -1,5 +1,5 @@
-//! Random programs on random designs: compares the policy with the independent naive model, on a memory that checks
-//! every access. Each failure names the seed that reproduces it.
+//! Random programs on random designs. The tests compare the policy with the independent naive model, on a memory that
+//! checks every access. A failure names the seed that reproduces it.
 
 use hksim_policy::vocabulary::{Huge, Prefault, Purge};
 use hksim_policy::{ConstGeometry, Geometry, Policy, ProcessConfig};
@@ -42,7 +42,7 @@ fn play_many(seed: u64, programs: u64, faults: impl Fn(&mut Random) -> FaultPlan
 }
 
 #[test]
-fn random_programs_get_the_guarantees_of_an_allocator() {
+fn the_guarantees_hold_in_random_programs() {
     let total = play_many(0x1000, 150, |_| NO_FAULTS);
     let each = [
         total.allocated,
@@ -52,11 +52,11 @@ fn random_programs_get_the_guarantees_of_an_allocator() {
         total.freed_foreign,
         total.threads_ended,
     ];
-    assert!(each.iter().all(|&count| count > 100), "something was hardly tested: {total:?}");
+    assert!(each.iter().all(|&count| count > 100), "some event occurred too rarely: {total:?}");
 }
 
 #[test]
-fn guarantees_hold_while_os_calls_fail() {
+fn the_guarantees_hold_while_system_calls_fail() {
     play_many(0x2_0000, 80, |random| FaultPlan {
         failing: random.pick(&[Failing::PerMille(20), Failing::PerMille(300), Failing::PerMille(1000)]),
         hugetlb_pages: random.pick(&[0, 1, 5, u64::MAX]),
@@ -64,14 +64,15 @@ fn guarantees_hold_while_os_calls_fail() {
 }
 
 #[test]
-fn guarantees_hold_whichever_single_os_call_fails() {
+fn the_guarantees_hold_whichever_single_system_call_fails() {
     play_many(0x3_0000, 80, |random| FaultPlan {
         failing: Failing::Call(random.log_uniform(200)),
         hugetlb_pages: u64::MAX,
     });
 }
 
-/// Follows SuperSlabs that started with small pages through purges, new mappings and reuse for huge blocks.
+/// Checks the page size of SuperSlabs that started with small pages, through purges, new mappings and reuse for huge
+/// blocks.
 #[test]
 fn advice_agrees_with_the_arena_table() {
     let mut seen = 0;
@@ -92,10 +93,11 @@ fn advice_agrees_with_the_arena_table() {
         seen += play(&design, design.geometry(), NO_FAULTS, limits, seed).small_superslabs_seen;
     }
     eprintln!("{seen} checks of SuperSlabs with small pages");
-    assert!(seen > 10_000, "too few for a conclusion");
+    assert!(seen > 10_000, "too few checks for a conclusion");
 }
 
-/// The kernel refuses to map one range after another again, until nothing is left. That is not a leak.
+/// After purges, the kernel refuses to map one range after another, until the whole arena is lost. A lost arena is not
+/// a leak.
 #[test]
 fn programs_finish_in_arenas_that_are_lost_completely() {
     let any = SmallDesign::random(&mut Random::new(1)).policy;
@@ -125,7 +127,7 @@ fn programs_finish_in_arenas_that_are_lost_completely() {
 }
 
 #[test]
-fn constant_and_run_time_geometry_place_alike() {
+fn constant_and_run_time_geometry_give_the_same_placement() {
     for seed in 0x4_0000..0x4_0000 + 4 * test_scale() {
         let mut random = Random::new(seed);
         let mut design = SmallDesign::random(&mut random);

@@ -16,7 +16,7 @@ use crate::metadata::meta::{CLASS_LARGE, Pages, SpanState, Use};
 use crate::policy::vocabulary::Purge;
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
-    /// Allocates a large or huge block, by size and alignment.
+    /// Allocates a large or a huge block, depending on size and alignment.
     #[cold]
     pub(crate) fn allocate_large_or_huge(
         &self,
@@ -57,8 +57,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Some((Block { superslab: span.superslab, offset }, slab.zeroed.get()))
     }
 
-    /// Allocates a run of SuperSlabs: the best fit among cached runs, else other [present memory](crate::arena::run_cache), else the lowest free
-    /// run.
+    /// Allocates a run of SuperSlabs: the best fit among cached runs, else other [present
+    /// memory](crate::arena::run_cache), else the lowest free run.
     pub(crate) fn allocate_huge(&self, bytes: u64, align: u64, contents: RunContents) -> Option<Block<M::SuperSlab>> {
         let bytes = bytes.checked_next_multiple_of(PAGE_BYTES)?;
         let shift = self.geometry.superslab_shift();
@@ -96,7 +96,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.unlink_cached(ordinal);
         let entry = self.mem.entry(ordinal);
         entry.set_usage(Use::Huge);
-        // A separate mapping may have a smaller alignment: the run keeps its ordinals and gets a new mapping.
+        // The address of a separate mapping may not be aligned enough. The run then keeps its ordinals and gets a new
+        // mapping.
         if !self.is_aligned(ordinal, align_superslabs)
             && self.back(ordinal, entry.run.get(), align_superslabs, Mapping::Plain, Pages::Huge) == Backing::Refused
         {
@@ -120,7 +121,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Some(ordinal)
     }
 
-    /// Marks SuperSlabs `from..run` as parts of the run at `ordinal`. The first entry records whether the whole run reads as zeros.
+    /// Marks SuperSlabs `from..run` as parts of the run at `ordinal`. The first entry records whether the whole run
+    /// reads as zeros.
     fn join_run(&self, ordinal: u32, from: u32, run: u32) {
         let head = self.mem.entry(ordinal);
         for part in ordinal + from..ordinal + run {
@@ -154,7 +156,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// Grows a huge block over the next SuperSlabs, if they are free or a [cached run](crate::arena::run_cache). Returns whether it did.
+    /// Grows a huge block over the SuperSlabs that follow it, if they are free or a [cached
+    /// run](crate::arena::run_cache). Returns whether the block grew.
     pub(crate) fn grow_huge(&self, block: Block<M::SuperSlab>, bytes: u64) -> bool {
         let guard = self.mem.lock();
         let ordinal = self.mem.ordinal(block.superslab);
@@ -174,7 +177,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         true
     }
 
-    /// Extends a run over the next SuperSlabs, if they are free or a cached run. Lock held. Returns false, without a change, if not.
+    /// Extends a run over the SuperSlabs that follow it, if they are free or a cached run. Otherwise returns false and
+    /// leaves the run unchanged. Lock held.
     pub(crate) fn extend_run(&self, ordinal: u32, run: u32) -> bool {
         let have = self.mem.entry(ordinal).run.get();
         let (next, more) = (ordinal + have, run - have);

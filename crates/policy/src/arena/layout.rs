@@ -7,8 +7,9 @@
 //! ...        sidecar metadata, if the policy has it
 //! arena      SuperSlabs, by ordinal
 //! ```
-//! Every part starts on a page boundary, the arena at a multiple of the huge page and of the SuperSlab. One reservation makes the layout
-//! deterministic: page numbers relative to its base are the same in every backend.
+//! Every part starts on a page boundary. The arena starts at a multiple of the huge page size and of the SuperSlab
+//! size. One reservation makes the layout deterministic: page numbers relative to its base are the same in every
+//! backend.
 
 use crate::geometry::Geometry;
 use crate::limits::{ALIGN_BYTES_MAX, HUGE_PAGE_BYTES, PAGE_BYTES};
@@ -33,13 +34,14 @@ pub struct Layout {
     pub heaps: u64,
     /// Start of the arena table.
     pub table: u64,
-    /// Start of the sidecar metadata (empty where metadata is in-band).
+    /// Start of the sidecar metadata (empty if metadata is in-band).
     pub sidecar: u64,
     /// Start of the arena.
     pub arena: u64,
     /// Bytes of the arena.
     pub arena_bytes: u64,
-    /// How SuperSlabs are mapped. Unless it is [`Align::Arena`], the arena only gives them page numbers and an order.
+    /// How SuperSlabs are mapped. Unless this is [`Align::Arena`], the arena is not mapped: it only gives SuperSlabs
+    /// page numbers and an order.
     pub align: Align,
     /// Alignment of the arena's address; in a layout that is not compact, also of the base.
     pub base_align: u64,
@@ -64,8 +66,8 @@ impl Layout {
         Layout::divided(geometry, arena_bytes.max(1).next_multiple_of(arena_align), arena_align, HEAPS_MAX)
     }
 
-    /// A layout for little address space: no gap before the arena, [`COMPACT_HEAPS`] thread heaps, and an arena rounded up to whole
-    /// SuperSlabs and 2 MiB huge pages.
+    /// A layout that needs little address space: no gap before the arena, [`COMPACT_HEAPS`] thread heaps, and an arena
+    /// rounded up to whole SuperSlabs and 2 MiB huge pages.
     pub fn compact(geometry: &impl Geometry, arena_bytes: u64) -> Layout {
         let whole = HUGE_PAGE_BYTES.max(1 << geometry.superslab_shift());
         Layout::divided(geometry, arena_bytes.max(1).next_multiple_of(whole), PAGE_BYTES, COMPACT_HEAPS)
@@ -148,7 +150,8 @@ impl Layout {
     }
 }
 
-/// A SuperSlab's metadata: header, span metadata, then the words that other threads write, on separate cache lines.
+/// Sizes in a SuperSlab's metadata: header, span metadata, then the words that other threads write, on separate cache
+/// lines.
 struct MetaBytes {
     remote_words: u32,
     message_links: u32,
@@ -181,8 +184,8 @@ pub fn reserved_bytes(geometry: &impl Geometry) -> u32 {
     }
 }
 
-/// Slices of a slab with blocks of `stride` bytes: the fewest that waste at most 12.5 %. More slices would make refills rarer, but a heap
-/// keeps a slab of each class that it has used, and huge pages make all of it resident.
+/// Slices of a slab with blocks of `stride` bytes: the fewest that waste at most 12.5 %. More slices would make refills
+/// rarer, but a heap keeps a slab of each class that it has used, and huge pages make the whole slab resident.
 pub fn slab_slices(geometry: &impl Geometry, stride: u32) -> u32 {
     let mut bytes = block_slices(geometry, stride) << geometry.slice_shift();
     while bytes % stride > bytes / 8 {
@@ -191,7 +194,8 @@ pub fn slab_slices(geometry: &impl Geometry, stride: u32) -> u32 {
     bytes >> geometry.slice_shift()
 }
 
-/// The fewest slices that hold a block of `stride` bytes anywhere in a SuperSlab, also right after the metadata.
+/// The fewest slices that hold a block of `stride` bytes wherever the slab starts in a SuperSlab, even right after the
+/// metadata.
 pub fn block_slices(geometry: &impl Geometry, stride: u32) -> u32 {
     let slice_bytes = 1 << geometry.slice_shift();
     (reserved_bytes(geometry) % slice_bytes + stride).div_ceil(slice_bytes)

@@ -1,8 +1,8 @@
 //! Locking of the allocator's memory when the program calls `mlockall`.
 //!
-//! The whole arena is mapped from the start, so locking all mappings would make all of it resident. The allocator locks only the SuperSlabs
-//! that were ever taken and, with `MCL_FUTURE`, each further one when it is taken. Under other allocators a program's memory is the same
-//! set. The allocator's tables are locked on fault.
+//! The whole arena is mapped from the start, so locking all mappings would make all of it resident. The allocator locks
+//! only the SuperSlabs that were ever taken and, with `MCL_FUTURE`, each further one when it is taken. With an
+//! allocator that maps memory on demand, `mlockall` locks the same set. The allocator's tables are locked on fault.
 
 use crate::allocator::Allocator;
 use crate::geometry::Geometry;
@@ -10,8 +10,8 @@ use crate::memory::{ArenaRange, Errno, Locking, Memory, MemoryLock};
 use crate::policy::vocabulary::Align;
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
-    /// `mlockall` (or `munlockall` if no flag is set) for the memory that this allocator has mapped and will map. The backend handles the
-    /// rest of the process ([`Memory::lock_process`]).
+    /// `mlockall` (or `munlockall` if no flag is set) for the memory that this allocator has mapped and will map. The
+    /// backend handles the rest of the process ([`Memory::lock_process`]).
     ///
     /// # Errors
     /// The kernel's first error.
@@ -42,9 +42,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// Locks SuperSlabs that are taken for the first time, if the program has locked its future memory. The kernel itself locks new
-    /// mappings: those of the hugetlb pool, and those of SuperSlabs that have their own. Best effort: on an error the SuperSlabs are used
-    /// without a lock, and counted.
+    /// Locks SuperSlabs that are taken for the first time, if the program has locked its future memory. Mappings that
+    /// are created later are locked by the kernel: those of the hugetlb pool, and separate mappings of SuperSlabs. If
+    /// locking fails, the SuperSlabs are used unlocked, and the failure is counted.
     #[cold]
     pub(crate) fn lock_new(&self, first: u32, end: u32) {
         let is_mapped_later = self.policy.align != Align::Arena || self.policy.huge.is_hugetlb();

@@ -1,7 +1,7 @@
 //! SuperSlabs with separate mappings: the kernel chooses the address, the policy ensures the alignment.
 //!
-//! Placement is decided by ordinals only, so it is the same in every backend, whatever addresses the kernel returns. A run of SuperSlabs is
-//! one mapping; its parts can be used separately later.
+//! Placement is decided by ordinals only, so it is the same in every backend, whatever addresses the kernel returns. A
+//! run of SuperSlabs is one mapping; its parts can be used separately later.
 
 use crate::allocator::Allocator;
 use crate::arena::os::Purged;
@@ -22,7 +22,7 @@ pub(crate) enum Backing {
 }
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
-    /// How a SuperSlab that must be prefaulted is mapped if it has its own mapping.
+    /// How a SuperSlab that must be prefaulted is mapped, if it has a separate mapping.
     pub(crate) fn fresh_mapping(&self) -> Mapping {
         if self.policy.prefault == Prefault::Populate { Mapping::Populated } else { Mapping::Plain }
     }
@@ -41,8 +41,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.policy.align == Align::Arena || (first..first.saturating_add(count)).all(is_later)
     }
 
-    /// Provides memory for SuperSlabs that are taken into use, aligned to `align` SuperSlabs. Lock held. A new mapping of their own is made
-    /// with `fresh`. Requests the page size `pages`, unless it was the last one requested.
+    /// Provides memory for SuperSlabs that are taken into use, aligned to `align` SuperSlabs. If they need a new
+    /// separate mapping, it is created with `fresh`. Requests the page size `pages`, unless this size was requested
+    /// last. Lock held.
     #[must_use]
     pub(crate) fn back(&self, first: u32, count: u32, align: u32, fresh: Mapping, pages: Pages) -> Backing {
         let backed = self.back_with_memory(first, count, align, fresh, pages);
@@ -102,7 +103,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// Purges whole SuperSlabs as the policy says.
+    /// Purges whole SuperSlabs as the policy requires.
     pub(crate) fn purge_superslabs(&self, first: u32, count: u32) -> Purged {
         if self.policy.align == Align::Arena || self.policy.purge != Purge::Unmap {
             return self.purge(self.run_range(first, self.bytes_of(count)));
@@ -111,7 +112,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if self.unmap_own(first, count) { Purged::Zero } else { Purged::Unknown }
     }
 
-    /// Unmaps the memory of SuperSlabs. False if the kernel refuses: SuperSlabs that were not reached are unchanged.
+    /// Unmaps the memory of SuperSlabs. False if the kernel refuses; the remaining SuperSlabs are then unchanged.
     pub(crate) fn unmap_own(&self, first: u32, count: u32) -> bool {
         let end = first + count;
         let mut from = first;

@@ -1,4 +1,4 @@
-//! The memory under the heaps: which SuperSlabs exist, what the kernel is asked for, and when memory is purged.
+//! The memory under the heaps: which SuperSlabs exist, which system calls are made, and when memory is purged.
 
 pub mod large;
 pub mod layout;

@@ -1,7 +1,8 @@
 //! The policy's system calls and their order, the same in every backend.
 //!
-//! The only order that neither loses the huge page nor installs a page twice is: map, `MADV_HUGEPAGE`, `MADV_POPULATE_WRITE`, first
-//! metadata write (measured, see docs). `Prefault::Populate` deliberately uses the wrong order, because programs do.
+//! The only order that neither loses the huge page nor installs a page twice is: map, `MADV_HUGEPAGE`,
+//! `MADV_POPULATE_WRITE`, first metadata write (measured, see docs). `Prefault::Populate` deliberately uses the wrong
+//! order, because real programs use it.
 
 use crate::allocator::{Allocator, Span};
 use crate::arena::layout::Layout;
@@ -27,8 +28,8 @@ pub(crate) enum Purged {
 }
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
-    /// Creates an allocator on a fresh reservation: gives the arena's advice, touches the start-up bytes and prewarms. `geometry` and
-    /// `layout` are those of the policy.
+    /// Creates an allocator on a fresh reservation: advises the kernel about the arena's page size, touches the
+    /// start-up bytes and prewarms SuperSlabs. `geometry` and `layout` must be those of the policy.
     pub fn new(mem: M, geometry: G, policy: Policy, layout: &Layout) -> Allocator<M, G> {
         let allocator = Allocator { mem, geometry, policy, process: ProcessConfig::default() };
         if layout.align == Align::Arena {
@@ -84,11 +85,11 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// Prefaults a range. Best effort, as the system calls are: missing pages fault in later.
+    /// Prefaults a range. Best effort, like the system calls: missing pages fault in later.
     fn prefault(&self, range: ArenaRange) {
         match self.policy.prefault {
             Prefault::Off => {}
-            // With hugetlb the mapping itself was populated.
+            // With hugetlb, the mapping itself is already populated.
             Prefault::Populate if self.policy.huge.is_hugetlb() => {}
             Prefault::Populate => {
                 let _ = self.mem.map(range, Mapping::Populated);
@@ -101,8 +102,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// Collapses a SuperSlab whose last slice was taken, with `Huge::Collapse`. A SuperSlab smaller than a huge page is collapsed together
-    /// with the others in the same huge page. Best effort, as all advice.
+    /// With `Huge::Collapse`, collapses a SuperSlab whose last slice was taken. A SuperSlab smaller than a huge page is
+    /// collapsed together with the other SuperSlabs of the same huge page. Best effort, like all advice.
     pub(crate) fn collapse_filled(&self, superslab: M::SuperSlab) {
         if self.policy.huge != Huge::Collapse || self.mem.meta(superslab).collapsed.replace(true) {
             return;
@@ -110,14 +111,15 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let own = self.run_range(self.mem.ordinal(superslab), 1 << self.geometry.superslab_shift());
         let range = match self.policy.align {
             Align::Arena => whole_huge_pages(own),
-            // The neighbouring memory may not be ours.
+            // The neighbouring memory may not belong to the allocator.
             Align::Trim | Align::Kernel => own,
         };
         let _ = self.mem.advise(range, Advice::Collapse);
     }
 
-    /// Maps pages of the hugetlb pool for SuperSlabs that have none yet, and marks them prepared. Lock held. False if the kernel left a
-    /// hole: the SuperSlabs in the hole are lost, the others unchanged.
+    /// If the policy uses hugetlb, maps pages of the pool for SuperSlabs that have none yet. Marks all of them
+    /// prepared. False if the kernel left a hole; the SuperSlabs in the hole are then lost, and the others unchanged.
+    /// Lock held.
     #[must_use]
     pub(crate) fn back_with_huge_pages(&self, first: u32, count: u32) -> bool {
         if self.policy.huge.is_hugetlb() {
@@ -156,7 +158,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         (first..(first + group).min(high)).any(|ordinal| self.mem.entry(ordinal).prepared.get())
     }
 
-    /// Maps pages of the hugetlb pool, or falls back as the policy says and counts that. False if a hole is left.
+    /// Maps pages of the hugetlb pool, or falls back as the policy requires and counts the fallback. False if a hole is
+    /// left.
     fn map_hugetlb(&self, range: ArenaRange, count: u32) -> bool {
         let mapping = match self.policy.prefault {
             Prefault::Populate => Mapping::HugetlbPopulated,
@@ -179,7 +182,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         true
     }
 
-    /// Returns a range's memory to the kernel as the policy says.
+    /// Returns a range's memory to the kernel as the policy requires.
     pub(crate) fn purge(&self, range: ArenaRange) -> Purged {
         let zero_if = |zero| if zero { Purged::Zero } else { Purged::Unknown };
         match self.policy.purge {
@@ -196,13 +199,14 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// [`Purge::Unmap`] with one call, for a part of a mapping outside the arena: another thread's `mmap` could take the hole between
-    /// two calls.
+    /// [`Purge::Unmap`] for part of a separate mapping, with a single `mmap`. Between a `munmap` and an `mmap`, another
+    /// thread's `mmap` could take the hole.
     fn replace(&self, range: ArenaRange) -> Purged {
         if self.map_again(range) { Purged::Zero } else { Purged::Hole }
     }
 
-    /// Whether a purge drops the whole range: `MADV_DONTNEED` on hugetlb silently rounds its length down (R13).
+    /// Whether a purge drops the whole range: `MADV_DONTNEED` on hugetlb silently rounds its length down (kernel rule
+    /// R13).
     fn purges_whole(&self, range: ArenaRange) -> bool {
         match self.policy.huge {
             Huge::Hugetlb | Huge::HugetlbPlain => whole_huge_pages(range) == range,
@@ -210,7 +214,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// Maps a hole in the arena again, as at first. False if it stays a hole.
+    /// Maps a hole in the arena again, as it was mapped originally. False if it stays a hole.
     #[must_use]
     pub(crate) fn map_again(&self, range: ArenaRange) -> bool {
         match self.policy.huge {

@@ -61,8 +61,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         core::iter::successors(list.tail.get().checked_sub(1), prev)
     }
 
-    /// Takes a SuperSlab for a heap: the most recent idle one, else the lowest free one. If there is no idle one or it was purged, part of
-    /// a [cached run](crate::arena::run_cache) comes first. Memory that is not present gets the page size `pages`.
+    /// Takes a SuperSlab for a heap. In this order: the most recent idle SuperSlab unless it was purged, part of a
+    /// [cached run](crate::arena::run_cache), the purged idle SuperSlab, the lowest free SuperSlab. Memory that is not
+    /// present gets the page size `pages`.
     pub(crate) fn take_superslab(&self, pages: Pages) -> Option<(M::SuperSlab, Metadata, bool)> {
         let guard = self.mem.lock();
         let pool = self.mem.pool();
@@ -127,21 +128,22 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             first = (taken + 1).next_multiple_of(align);
         }
         self.claim(first, count);
-        // For a single SuperSlab of any alignment, every SuperSlab that was skipped is in use.
+        // In a search for one SuperSlab without alignment, every SuperSlab that was skipped is in use.
         if first == hint || (count, align) == (1, 1) {
             pool.free_hint.set(first + count);
         }
         Some(first)
     }
 
-    /// The last SuperSlab of a range that is in use: no free run includes it. `None` if the range exceeds the arena.
+    /// The last SuperSlab in use within a range; `Some(None)` if the whole range is free. `None` if the range exceeds
+    /// the arena.
     fn last_taken(&self, first: u32, count: u32) -> Option<Option<u32>> {
         let end = first.checked_add(count).filter(|&end| end <= self.mem.ordinals())?;
         let written = end.min(self.mem.pool().high_water.get());
         Some((first..written).rev().find(|&ordinal| self.mem.entry(ordinal).usage() != Use::Free))
     }
 
-    /// Extends the table to ordinals that were never used; this writes their entries for the first time.
+    /// Extends the table over ordinals that were never used, and initialises their entries.
     fn claim(&self, first: u32, count: u32) {
         let pool = self.mem.pool();
         for ordinal in pool.high_water.get()..first + count {
@@ -178,7 +180,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         pool.free_hint.set(pool.free_hint.get().min(first));
     }
 
-    /// Marks SuperSlabs in a hole of the arena as lost: never used again. Lock held; none holds a block.
+    /// Marks SuperSlabs in a hole of the arena as lost: they are never used again. None of them may hold a block. Lock
+    /// held.
     pub(crate) fn mark_lost(&self, first: u32, count: u32) {
         // The last huge page of the arena may extend beyond its last SuperSlab.
         let count = count.min(self.mem.ordinals() - first);
@@ -203,7 +206,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         drop(guard);
     }
 
-    /// Caches an empty SuperSlab for reuse. Evicts the oldest ones if there are too many.
+    /// Caches an empty SuperSlab for reuse. Evicts the oldest cached SuperSlabs if there are too many.
     pub(crate) fn cache_superslab(&self, superslab: M::SuperSlab) {
         let guard = self.mem.lock();
         let ordinal = self.mem.ordinal(superslab);
@@ -227,8 +230,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.push(&self.mem.pool().idle, ordinal);
     }
 
-    /// All SuperSlabs of a huge run, as a range of the arena. Purges and moves always cover the whole range: there may be pages of an
-    /// earlier use after the block's last byte, and a boundary inside a huge page would split it.
+    /// All SuperSlabs of a huge run, as a range of the arena. Purges and moves always cover the whole range: there may
+    /// be pages of an earlier use after the block's last byte, and a boundary inside a huge page would split it.
     pub(crate) fn whole_run(&self, ordinal: u32) -> ArenaRange {
         self.run_range(ordinal, u64::from(self.mem.entry(ordinal).run.get()) << self.geometry.superslab_shift())
     }
@@ -274,8 +277,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             || matches!(self.mem.entry(ordinal).usage(), Use::Free | Use::Idle | Use::Warm)
     }
 
-    /// Prepares a SuperSlab's memory as the policy says, before its first use after a mapping or purge. Lock held. False if no memory
-    /// could be mapped.
+    /// Prepares a SuperSlab's memory as the policy requires, before its first use after a mapping or purge. Lock held.
+    /// False if no memory could be mapped.
     fn prepare(&self, ordinal: u32, pages: Pages) -> bool {
         let mapping = match self.policy.prefault_scope {
             PrefaultScope::SuperSlab => self.fresh_mapping(),

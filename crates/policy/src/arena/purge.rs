@@ -1,9 +1,9 @@
-//! Purging: when unused memory goes back to the system, and which.
+//! Purging: which unused memory is returned to the kernel, and when.
 //!
-//! Three kinds of memory are purged when they were unused for the purge delay: free spans of SuperSlabs in use (in the
-//! order of the owning heap's purge list), idle SuperSlabs, and cached huge runs (both in the order of the pool's lists).
-//! Idle SuperSlabs and huge runs beyond the cache limits are purged immediately. Slow paths call `purge_due`; nothing is
-//! purged in between. `os.rs` makes the system calls.
+//! Three kinds of memory are purged after they were unused for the purge delay: free spans of SuperSlabs in use (in the
+//! order of the owning heap's purge list), idle SuperSlabs, and cached huge runs (both in the order of the pool's
+//! lists). Idle SuperSlabs and huge runs beyond the cache limits are purged immediately. Slow paths call `purge_due`;
+//! nothing is purged in between. `os.rs` makes the system calls.
 
 use crate::allocator::Allocator;
 use crate::arena::os::Purged;
@@ -36,7 +36,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         heap.purge_tail = self.link_to(superslab);
     }
 
-    /// Removes a SuperSlab from the purge list, if it is in it.
+    /// Removes a SuperSlab from the purge list, if it is listed.
     pub(crate) fn unschedule_purge(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) {
         let meta = self.mem.meta(superslab);
         if meta.in_purge.replace(false) {
@@ -122,14 +122,14 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         drop(guard);
     }
 
-    /// Purges an idle SuperSlab, with those that share its hugetlb page. Lock held.
+    /// Purges an idle SuperSlab, together with the SuperSlabs that share its hugetlb page. Lock held.
     fn purge_idle(&self, ordinal: u32) {
         if self.mem.entry(ordinal).clean.get() || self.policy.purge == Purge::None {
             return;
         }
         let (first, count) = self.purge_group(ordinal);
         if !(first..first + count).all(|ordinal| self.is_unused(ordinal)) {
-            return; // its huge page is shared with a SuperSlab in use
+            return; // it shares its huge page with a SuperSlab in use
         }
         let purged = self.purge_superslabs(first, count);
         if purged == Purged::Hole {
@@ -142,7 +142,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// The SuperSlabs that must be purged together: those that share a hugetlb page.
+    /// The SuperSlabs that must be purged together, because they share a hugetlb page: the first, and their number.
     fn purge_group(&self, ordinal: u32) -> (u32, u32) {
         let group = match self.policy.huge {
             Huge::Hugetlb | Huge::HugetlbPlain => self.superslabs_per_huge_page(),

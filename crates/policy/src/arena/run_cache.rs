@@ -1,16 +1,18 @@
-//! Reuse of present memory across kinds: SuperSlabs from freed huge runs, and huge blocks from empty SuperSlabs.
+//! Reuse of present memory for another kind of request: SuperSlabs from freed huge runs, and huge blocks from empty
+//! SuperSlabs.
 //!
-//! The pool caches empty SuperSlabs and the runs of freed huge blocks in separate lists. A request first searches the list of its own
-//! kind. If that has nothing, it takes from the other list before it takes memory that would fault:
+//! The pool caches empty SuperSlabs and the runs of freed huge blocks in separate lists. A request first searches the
+//! list of its own kind. If that list has nothing suitable, the request takes from the other list before it takes
+//! memory that would fault:
 //! - a SuperSlab, or a shorter run, is split off a cached run; the rest of the run keeps its place in the purge order;
-//! - a huge block of one SuperSlab takes an empty one.
+//! - a huge block of one SuperSlab takes an empty SuperSlab.
 //!
-//! A program that reuses one large buffer may find that its run was shortened. The run is then extended, which faults only in the part
-//! that was split off.
+//! A program that reuses one large buffer may find that its run was shortened. The run is then extended at its end, and
+//! only the added part faults.
 //!
-//! Runs are shared only if one SuperSlab is exactly one huge page. With larger SuperSlabs or small pages, pages that the new owner does
-//! not need would stay present; with smaller SuperSlabs, huge pages would be split. `MADV_COLLAPSE` is excluded: a SuperSlab has small
-//! pages until it is full.
+//! Runs are shared only if one SuperSlab is exactly one huge page. With larger SuperSlabs or small pages, pages that
+//! the new owner does not need would stay present; with smaller SuperSlabs, huge pages would be split. `MADV_COLLAPSE`
+//! is excluded: a SuperSlab has small pages until it is full.
 
 use crate::allocator::Allocator;
 use crate::geometry::Geometry;
@@ -25,7 +27,7 @@ pub(crate) enum RunContents {
     Any,
     /// Zeros. Present memory must be cleared first, which touches all of it, so only a best-fit run is reused.
     Zeros,
-    /// No pages at all: `mremap` moves pages in, and would drop present ones.
+    /// No pages at all: `mremap` moves pages in, and would drop present pages.
     None,
 }
 
@@ -99,7 +101,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Some(ordinal)
     }
 
-    /// Extends the most recent cached run that is at most a quarter too short and is followed by free SuperSlabs.
+    /// Extends and takes the most recent cached run that is at most a quarter too short and is followed by free
+    /// SuperSlabs.
     fn extend_cached(&self, run: u32, align_superslabs: u32) -> Option<u32> {
         let lacks_little = |ordinal: &u32| {
             let has = self.mem.entry(*ordinal).run.get();

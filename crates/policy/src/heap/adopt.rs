@@ -1,4 +1,5 @@
-//! Opening and closing thread heaps. A closing heap abandons the SuperSlabs that still hold blocks; another heap adopts them.
+//! Opening and closing thread heaps. A closing heap abandons the SuperSlabs that still hold blocks; another heap adopts
+//! them.
 
 use crate::allocator::{Allocator, Span};
 use crate::geometry::Geometry;
@@ -30,7 +31,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.abandon_heap(heap);
     }
 
-    /// Whether a heap's slot is taken. Only reliable in the child of a fork: elsewhere another thread may change it at any time.
+    /// Whether a heap's slot is taken. Only reliable in the child of a fork: elsewhere another thread may change it at
+    /// any time.
     pub fn is_open(&self, heap: u32) -> bool {
         self.mem.pool().heaps[heap as usize / 64].get() & 1 << (heap % 64) != 0
     }
@@ -79,7 +81,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         slab.used.set(slab.used.get() - self.prepend_local(span, list));
     }
 
-    /// Collects the remote frees of a span that is in no list. `used` is 0 afterwards if the span's large block was freed.
+    /// Collects the remote frees of a span that is in no list. `used` is 0 afterwards if the span's large block was
+    /// freed.
     fn collect_remote_unlisted(&self, span: Span<M>) {
         let slab = self.span_meta(span);
         let taken = self.take_remote(span);
@@ -127,8 +130,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         true
     }
 
-    /// Adopts the SuperSlab of a block that is being freed, if it is abandoned. Without an owner, nothing would notice that its
-    /// last block is free. False if it is not abandoned, or not yet in the list: the free is then a remote one.
+    /// Adopts the SuperSlab of a block that is being freed, if it is abandoned. Without an owner, nothing would notice
+    /// that its last block is free. False if the SuperSlab is not abandoned, or not yet in the list of abandoned ones:
+    /// the caller then frees the block remotely.
     pub(crate) fn adopt_for_free(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) -> bool {
         let ordinal = self.mem.ordinal(superslab);
         let guard = self.mem.lock();

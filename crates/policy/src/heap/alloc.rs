@@ -43,7 +43,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         // Without a header, 0 bytes map to the smallest class.
         let block_bytes =
             if self.geometry.header_bytes() == 0 { request.bytes } else { self.bytes_with_header(request.bytes) };
-        // Only the smallest class has blocks that are not aligned to 16.
+        // Only the smallest class has blocks that may not be aligned to 16.
         let block_bytes = if request.align == 16 { block_bytes.max(16) } else { block_bytes };
         if block_bytes > u64::from(self.geometry.stride_max()) {
             return self.allocate_beyond(heap, request.bytes, request.align, request.zeroed);
@@ -56,8 +56,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.allocate_class(heap, class, request)
     }
 
-    /// Serves requests larger than any class. Takes the fields of the request one by one, so that they stay in registers: passing
-    /// the struct would make the fast path store it.
+    /// Serves requests larger than any class. Takes the fields of the request one by one, so that they stay in
+    /// registers: passing the struct would make the fast path store it on the stack.
     #[cold]
     #[inline(never)]
     fn allocate_beyond(

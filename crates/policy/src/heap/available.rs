@@ -1,8 +1,10 @@
-//! The list of a heap's SuperSlabs that have free slices, sorted by ordinal: spans are placed at the lowest address that fits.
+//! The list of a heap's SuperSlabs that have free slices, sorted by ordinal: spans are placed at the lowest address
+//! that fits.
 //!
-//! A heap may own thousands of SuperSlabs without enough contiguous slices for a request. To keep searches short, the heap records the
-//! request of the last failed search and how far it got. A search for a request that is as hard to place starts there. Freeing a span
-//! or adopting a SuperSlab adds free slices; the record is then cut back to the SuperSlab before it.
+//! A heap may own thousands of SuperSlabs without enough contiguous slices for a request. To keep searches short, the
+//! heap records the request of a search that failed and the last SuperSlab that it visited. A search for a request that
+//! is at least as hard to place starts after this SuperSlab. If a SuperSlab gains free slices (by a free or an
+//! adoption), the record is cut back to the SuperSlab before it.
 
 use crate::allocator::Allocator;
 use crate::geometry::Geometry;
@@ -14,11 +16,11 @@ use crate::metadata::meta::SuperSlabMeta;
 
 /// Number of hints of a heap.
 const HINTS: usize = 256;
-/// log2 of the neighbouring ordinals that share a hint.
+/// log2 of the number of neighbouring ordinals that share a hint.
 const HINT_SHIFT: u32 = 5;
 
-/// Some SuperSlabs of the list (ordinal + 1; 0: none). To insert another, the walk starts at the nearest hint before it and not at
-/// the head.
+/// Hints: some SuperSlabs of the list (ordinal + 1; 0: none). To insert a SuperSlab, the walk starts at the nearest
+/// hint before it instead of at the head.
 pub(crate) struct AvailableHints([u32; HINTS]);
 
 impl AvailableHints {
@@ -28,12 +30,12 @@ impl AvailableHints {
         &mut self.0[(link >> HINT_SHIFT) as usize % HINTS]
     }
 
-    /// A SuperSlab was inserted.
+    /// Records a SuperSlab that was inserted.
     fn add(&mut self, link: u32) {
         *self.slot(link) = link;
     }
 
-    /// A SuperSlab is removed.
+    /// Forgets a SuperSlab that is removed.
     fn remove(&mut self, link: u32) {
         let slot = self.slot(link);
         if *slot == link {
@@ -52,10 +54,10 @@ impl AvailableHints {
     }
 }
 
-/// A failed search of another request replaces the record if it visited at least this many SuperSlabs.
+/// A search for a different request replaces the record if it visited at least this many SuperSlabs.
 const LOOKED_AT_MIN: u32 = 64;
 
-/// `request` does not fit any SuperSlab of the list up to `to` (ordinal + 1; 0: none).
+/// The record: `request` does not fit into any SuperSlab of the list up to `to` (ordinal + 1; 0: none).
 pub(crate) struct FailedSearch {
     request: SpanRequest,
     to: u32,
@@ -66,7 +68,7 @@ impl FailedSearch {
 }
 
 impl<M: Memory> ThreadHeap<M> {
-    /// The request that is known not to fit this SuperSlab of the list (ordinal + 1), if there is one.
+    /// The request that is known not to fit into this SuperSlab of the list (ordinal + 1), if there is one.
     pub(crate) fn failed_search_at(&self, link: u32) -> Option<SpanRequest> {
         (link <= self.failed_search.to).then_some(self.failed_search.request)
     }
@@ -77,7 +79,7 @@ fn available_links<W>(meta: &SuperSlabMeta<W>) -> Links<'_> {
 }
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
-    /// Adds a SuperSlab with free slices to the list. Also call it when a listed one gets more free slices.
+    /// Adds a SuperSlab with free slices to the list. Also called when a listed SuperSlab gains free slices.
     pub(crate) fn add_available(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) {
         let link = self.link_to(superslab);
         if !self.mem.meta(superslab).in_available.replace(true) {
@@ -154,7 +156,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             }
             (looked_at, last) = (looked_at + 1, ordinal + 1);
         }
-        // A record of a harder request helps fewer searches. It replaces the old record only after a long search.
+        // A record of a harder request shortens fewer searches. It replaces the old record only after a long search.
         if request == heap.failed_search.request || heap.failed_search.to == 0 || looked_at >= LOOKED_AT_MIN {
             heap.failed_search = FailedSearch { request, to: last };
         }

@@ -1,7 +1,7 @@
-//! Size classes: the block size for a request.
+//! Size classes: the block size that serves a request.
 //!
-//! Up to 1 KiB the scheme is configurable and stored in a byte table with 8-byte steps. Above 1 KiB every scheme has four classes per
-//! doubling, computed from the leading zeros.
+//! Up to 1 KiB the scheme is configurable and stored in a byte table with 8-byte steps. Above 1 KiB every scheme has
+//! four classes per doubling, computed from the leading zeros.
 
 use crate::policy::vocabulary::SizeClasses;
 
@@ -11,7 +11,7 @@ pub const CLASSES_MAX: usize = 96;
 pub const TABLE_BYTES: u32 = 1024;
 /// Entries of the table.
 pub(crate) const STEPS: usize = TABLE_BYTES as usize / 8 + 1;
-/// No class is larger than this.
+/// Bytes of the largest class.
 pub const STRIDE_MAX: u32 = 64 << 10;
 
 /// A scheme's tables.
@@ -67,13 +67,13 @@ impl Classes {
     /// Requests up to this many bytes find their class in [`steps`](Self::steps).
     pub(crate) const STEP_BYTES_MAX: u64 = TABLE_BYTES as u64;
 
-    /// The entry of the table for a request.
+    /// The table index for a request.
     #[inline(always)]
     pub(crate) const fn step_of(bytes: u64) -> usize {
         (bytes as usize).div_ceil(8)
     }
 
-    /// The class of requests, by [`step_of`](Self::step_of).
+    /// The class of each request, indexed by [`step_of`](Self::step_of).
     pub(crate) const fn steps(&self) -> &[u8; STEPS] {
         &self.table
     }

@@ -1,9 +1,10 @@
 //! Recovery in the child of a fork, which has one thread but the heaps of all threads.
 //!
-//! The child sees each other thread's memory as of one point of that thread's program order: the kernel write-protects page after
-//! page, and a thread that writes to a protected page waits until the fork is done. At every point of a fast path the heap is consistent;
-//! at most the block that was being allocated or freed is lost. Slow paths leave it inconsistent in between, so they set a flag
-//! ([`SlowPathFlag`]). The child never uses a heap whose flag is set. That leaks memory but is safe: frees into such a heap are remote frees.
+//! The child sees each other thread's memory as of one point of that thread's program order: the kernel write-protects
+//! page after page, and a thread that writes to a protected page waits until the fork is done. At every point of a fast
+//! path the heap is consistent; at most the block that was being allocated or freed is lost. While a slow path runs,
+//! the heap may be inconsistent, so slow paths set a flag ([`SlowPathFlag`]). The child never uses a heap whose flag is
+//! set. That leaks memory but is safe: frees into such a heap are remote frees.
 
 use core::sync::atomic::{AtomicBool, Ordering, fence};
 
@@ -23,7 +24,8 @@ impl SlowPathFlag {
 }
 
 impl<M: Memory> ThreadHeap<M> {
-    /// Whether no slow path was changing the heap. For the child of a fork, about the heaps of threads that did not survive it.
+    /// Whether no slow path was changing the heap. Called in the child of a fork, for the heaps of threads that do not
+    /// exist in the child.
     pub fn is_consistent(&self) -> bool {
         !self.slow_path.0.load(Ordering::Acquire)
     }
@@ -41,8 +43,9 @@ pub(crate) fn on_slow_path<M: Memory, R>(heap: &mut ThreadHeap<M>, work: impl Fn
 }
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
-    /// For the child of a fork during which another thread held the pool's lock: the pool's lists may be half changed. Marks all free and
-    /// cached SuperSlabs lost; only ordinals that were never used stay usable. Live blocks are not affected.
+    /// For the child of a fork during which another thread held the pool's lock, so that the pool's lists may be half
+    /// updated. Marks all free and cached SuperSlabs lost; only ordinals that were never used stay usable. Live blocks
+    /// are not affected.
     pub fn discard_pool_after_fork(&self) {
         let guard = self.mem.lock();
         let pool = self.mem.pool();
@@ -59,7 +62,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                     entry.set_usage(Use::Lost);
                     pool.lost_superslabs.set(pool.lost_superslabs.get() + 1);
                 }
-                // It is no longer in a list, so it is never adopted.
+                // The SuperSlab is no longer in a list, so it is never adopted.
                 Use::Abandoned => entry.set_usage(Use::Slabs),
                 Use::Slabs | Use::Huge | Use::HugeTail | Use::Lost => {}
             }
@@ -68,7 +71,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         drop(guard);
     }
 
-    /// For the child of a fork: repairs the heap of the thread that forked. Messages that other threads were sending never arrive.
+    /// For the child of a fork: repairs the heap of the thread that forked. Messages that other threads were sending
+    /// never arrive, so slabs marked `QUEUED` are handled as if their messages had arrived.
     pub fn recover_heap(&self, heap: &mut ThreadHeap<M>) {
         on_slow_path(heap, |heap| {
             self.receive_messages(heap);
@@ -78,8 +82,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         });
     }
 
-    /// For the child of a fork: closes the heap of a thread that did not survive it, as [`close_heap`](Self::close_heap) does.
-    /// The heap must be [consistent](ThreadHeap::is_consistent).
+    /// For the child of a fork: closes the heap of a thread that does not exist in the child, as
+    /// [`close_heap`](Self::close_heap) does. The heap must be [consistent](ThreadHeap::is_consistent).
     pub fn close_dead_heap(&self, mut heap: ThreadHeap<M>) {
         self.for_each_own_span(&heap, |span| self.mark_listed(span));
         self.recover_heap(&mut heap);

@@ -16,7 +16,8 @@ use crate::policy::vocabulary::MetaPlace;
 pub enum FastFree {
     /// The block is free.
     Done,
-    /// The block is free and its slab has no block in use. The caller must call [`finish_emptied`](Allocator::finish_emptied).
+    /// The block is free and its slab has no block in use. The caller must call
+    /// [`finish_emptied`](Allocator::finish_emptied).
     Emptied,
     /// The block may already have been free. The caller must call [`free_suspect`](Allocator::free_suspect).
     Suspect,
@@ -25,8 +26,8 @@ pub enum FastFree {
 }
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
-    /// Whether a block is huge. With in-band metadata, only huge blocks start at offset 0. With sidecar metadata the arena table
-    /// is read, in a field that does not change while the block is live.
+    /// Whether a block is huge. With in-band metadata, only huge blocks start at offset 0. With sidecar metadata the
+    /// arena table decides, by a field that is 0 for a heap's SuperSlab and positive for a huge block.
     #[inline(always)]
     pub(crate) fn is_huge(&self, block: Block<M::SuperSlab>) -> bool {
         block.offset == 0
@@ -100,7 +101,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.update_after_push(heap, span, outcome);
     }
 
-    /// Frees any block.
+    /// Frees any block, on the slow path.
     #[cold]
     #[inline(never)]
     pub fn free_slow(&self, heap: &mut ThreadHeap<M>, block: Block<M::SuperSlab>) {
@@ -113,7 +114,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let (span, slab) = self.span_at(block);
         let owner = self.mem.meta(block.superslab).owner.load();
         if owner == 0 && self.adopt_for_free(heap, block.superslab) {
-            // Adoption collects remote frees, which may have freed spans: check everything again.
+            // Adoption collects remote frees, which may have freed spans. Check everything again.
             return self.free_slow(heap, block);
         }
         if owner != heap.owner_word() {
@@ -136,7 +137,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// As [`free_suspect`](Self::free_suspect), for a block of which nothing was written yet.
+    /// As [`free_suspect`](Self::free_suspect), for a block whose link was not written yet.
     fn free_suspect_unchanged(&self, heap: &mut ThreadHeap<M>, span: Span<M>, block: Block<M::SuperSlab>) {
         let slab = self.span_meta(span);
         let start = block.offset - self.geometry.header_bytes();
@@ -161,8 +162,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     fn free_to_other_heap(&self, span: Span<M>, block: Block<M::SuperSlab>) {
         let slab = self.span_meta(span);
-        // A large block is a span with one block. The owner gets it back by a message. The payload may start anywhere in the
-        // span, so the link is written to the payload.
+        // A large block is a span with one block. The owner gets the block back by a message. The payload may start
+        // anywhere in the span, so the link is written at the payload's start.
         let start = block.offset - if slab.is_large() { 0 } else { self.geometry.header_bytes() };
         let at = if slab.is_large() { start } else { self.link_at(start) };
         if self.has_keys() {

@@ -1,12 +1,13 @@
 //! Which heaps get huge pages: in programs with many threads, further heaps start with small pages (`--huge-heaps`).
 //!
-//! A heap that holds a few KiB would make a whole huge page resident: 4 000 idle threads would take about 8 GB. So the heaps in the first
-//! slots get huge pages at once, and all other heaps from their second SuperSlab on. A heap opens in the lowest free slot, so the rule
-//! counts the heaps that exist at the same time, not all heaps there ever were.
+//! A heap that holds a few KiB would make a whole huge page resident: 4 000 idle threads would take about 8 GB. So the
+//! heaps in the first slots get huge pages from their first SuperSlab on, and all other heaps from their second. A heap
+//! opens in the lowest free slot, so the rule counts the heaps that exist at the same time, not all heaps ever opened.
 //!
-//! The advice is set for whole SuperSlabs, when a clean one is taken into use, and recorded in the arena table. A SuperSlab that holds
-//! anything keeps its pages: advice does not change present pages. The rule does not apply if SuperSlabs share a huge page (small heaps
-//! then share it, too), or if they are prefaulted (all of their memory is then resident anyway).
+//! The advice is set for whole SuperSlabs, when a clean SuperSlab is taken into use, and recorded in the arena table. A
+//! SuperSlab with present pages keeps them: advice does not change present pages. The rule does not apply if SuperSlabs
+//! share a huge page (small heaps then share it, too), or if they are prefaulted (all of their memory is then resident
+//! anyway).
 
 use crate::allocator::Allocator;
 use crate::geometry::Geometry;
@@ -30,7 +31,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.mem.entry((range.start >> self.geometry.superslab_shift()) as u32).pages()
     }
 
-    /// Requests a page size for the parts of a range for which another was requested last. Lock held.
+    /// Requests a page size for the parts of a range for which a different size was requested last. Lock held.
     pub(crate) fn ask_for(&self, pages: Pages, first: u32, count: u32) {
         let end = first + count;
         let mut from = first;
@@ -45,8 +46,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// Gives the `madvise` for a page size, if the policy requests huge pages. Best effort: a kernel without transparent huge pages refuses
-    /// it, and a replay measures the result.
+    /// Makes the `madvise` call for a page size, if the policy requests huge pages. Best effort: a kernel without
+    /// transparent huge pages refuses the call, and a replay measures the result.
     pub(crate) fn advise_pages(&self, range: ArenaRange, pages: Pages) {
         if self.policy.huge != Huge::Thp {
             return;

@@ -1,8 +1,9 @@
 //! Detection of double and invalid frees.
 //!
-//! A free block that was allocated before holds its slab's *key* after its link. Allocation clears the key. So a block that holds the key
-//! when it is freed is already free, or it holds four bytes of data that equal the key by chance; a slow path searches the free lists to
-//! decide. Each span gets a new key, so bytes from an earlier use of the memory do not match. Blocks with headers have no room for a key.
+//! A free block that was allocated before holds its slab's *key* after its link. Allocation clears the key. If a block
+//! holds the key when it is freed, either it is already free, or its data equals the key by chance. A slow path
+//! searches the free lists to decide. Each span gets a new key, so bytes from an earlier use of the memory do not
+//! match. Blocks with headers have no room for a key.
 //!
 //! The link is written before the key is read, so that a page that the program never touched takes one fault, not two.
 
@@ -21,7 +22,7 @@ pub enum InvalidFree {
     DoubleFree,
     /// The pointer is not the start of a block.
     Inside,
-    /// The pointer is to memory that belongs to no span.
+    /// The pointer is to memory that is in no span and in no huge block.
     NotInUse,
     /// The pointer is to a part of a slab that was never allocated.
     NeverAllocated,
@@ -54,8 +55,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.check_in_span(self.span_at(block).1, block)
     }
 
-    /// Checks the pointer of a resize. Only [`Checks::Full`] also checks here whether the block is free: that reads the block, and may fault
-    /// in a page. Otherwise `resize` checks it when the block moves.
+    /// Checks the pointer of a resize. With [`Checks::Full`], also checks whether the block is free, which reads the
+    /// block and may fault in a page. Otherwise `resize` checks this, but only if the block does not suit the new size.
     pub fn check_resized(&self, heap: &ThreadHeap<M>, block: Block<M::SuperSlab>) -> Option<InvalidFree> {
         if !self.is_huge(block) {
             let slab = self.slice_meta(block.superslab, block.offset >> self.geometry.slice_shift());
@@ -68,11 +69,11 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if looks && self.appears_free(heap, block) { Some(InvalidFree::DoubleFree) } else { invalid_free }
     }
 
-    /// Whether a block is free, as far as the block and the lists of this heap show.
+    /// Whether a block is free, judged by its contents and by the lists of this heap.
     #[inline]
     pub(crate) fn appears_free(&self, heap: &ThreadHeap<M>, block: Block<M::SuperSlab>) -> bool {
         if self.is_huge(block) {
-            return false; // a free huge block is not in use, which the caller has checked
+            return false; // the caller has checked that the huge block is in use
         }
         let (span, slab) = self.span_at(block);
         if slab.is_large() {
@@ -109,7 +110,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         (rest == 0 && index < slab.capacity.get()).then_some(index)
     }
 
-    /// The kind of error for a free of a [free](Self::is_free) block. A bin's fresh blocks are sorted by address.
+    /// The kind of error when a block is freed that [is free](Self::is_free) already. A bin's fresh blocks are sorted
+    /// by address.
     pub(crate) fn kind_of_free(&self, heap: &ThreadHeap<M>, span: Span<M>, start: u32) -> InvalidFree {
         let slab = self.span_meta(span);
         let is_fresh = slab.span_state() == SpanState::Active && slab.fresh.get();
@@ -145,7 +147,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         false
     }
 
-    /// Whether a block of another heap's slab held what a free block holds: the slab's key and a link into the slab.
+    /// Whether `link` and `key`, from a block of another heap's slab, are those of a free block: a link into the slab,
+    /// and the slab's key.
     pub(crate) fn looks_free(&self, slab: &SpanMeta, link: Link, key: u32) -> bool {
         key == slab.key.get()
             && match self.start_at(link) {

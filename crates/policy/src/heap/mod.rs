@@ -27,7 +27,7 @@ use crate::memory::Memory;
 use crate::metadata::meta::SlabId;
 use crate::policy::process::Checks;
 
-/// The part of a heap's size class that the fast path does not read.
+/// The part of a heap's per-class state that the fast path does not read.
 #[derive(Clone, Copy)]
 pub(crate) struct Bin {
     /// First slice of the active slab.
@@ -47,18 +47,19 @@ impl Bin {
         Bin { slice: 0, warm: 0, partial_head: SlabId::NONE, partial_tail: SlabId::NONE, has_active: false };
 }
 
-/// Length of the arrays that the fast path indexes by class: all values of a byte, so that no bounds check is needed.
+/// Length of the arrays that the fast path indexes by class: one slot for every value of a byte, so that no bounds
+/// check is needed.
 pub(crate) const CLASS_SLOTS: usize = 256;
 
 /// A thread's heap. Callers pass it by `&mut`; the policy never looks it up.
 ///
-/// The fields that the fast paths read are in separate arrays, indexed by class: the free lists in `ready`, their SuperSlabs in
-/// `sources`. So the bins in use occupy few cache lines.
+/// The fields that the fast paths read are in separate arrays, indexed by class: the free lists in `ready`, their
+/// SuperSlabs in `sources`. So the bins in use occupy few cache lines.
 pub struct ThreadHeap<M: Memory> {
-    /// Compared with the owner tag of a slice: if equal, the free takes the fast path.
+    /// If this equals the owner tag of a block's slice, the free takes the fast path.
     pub(crate) fast_free_tag: u32,
     pub(crate) id: u32,
-    /// The class of a request by 8-byte steps, a copy of [`Classes::steps`].
+    /// The class of a request, by steps of 8 bytes: a copy of [`Classes::steps`].
     pub(crate) steps: [u8; STEPS],
     /// By class: the list of free blocks taken from the active slab. The slab counts them as used.
     pub(crate) ready: [Link; CLASS_SLOTS],
@@ -67,17 +68,17 @@ pub struct ThreadHeap<M: Memory> {
     pub(crate) bins: [Bin; CLASSES_MAX],
     /// Owned SuperSlabs with free slices, by ordinal (ordinal + 1; 0 ends).
     pub(crate) available_head: u32,
-    /// The last of them.
+    /// The last SuperSlab in that list.
     pub(crate) available_tail: u32,
-    /// The last failed search among them.
+    /// The failed search that the heap remembers.
     pub(crate) failed_search: FailedSearch,
-    /// Some of them, from which the predecessor of another is found.
+    /// Hints that shorten the search for a SuperSlab's predecessor in that list.
     pub(crate) available_hints: AvailableHints,
     /// All owned SuperSlabs (ordinal + 1; 0 ends).
     pub(crate) own_head: u32,
     /// Owned SuperSlabs with spans to purge, oldest first.
     pub(crate) purge_head: u32,
-    /// The newest of them.
+    /// The newest SuperSlab in that queue.
     pub(crate) purge_tail: u32,
     /// Set while a slow path changes the heap.
     pub(crate) slow_path: SlowPathFlag,
@@ -93,7 +94,7 @@ pub struct Ready<M: Memory> {
 impl<M: Memory> ThreadHeap<M> {
     const FITS: () = assert!(
         size_of::<ThreadHeap<M>>() as u64 + 192 <= HEAP_BYTES,
-        "the heap, the backend's data next to it, its mark and its message queue occupy the same pages in every backend"
+        "the heap, the backend's data next to it, the mark and the message queue must fit into one slot"
     );
 
     /// The empty heap, a sentinel for threads without a heap: every request and free takes the slow path.
@@ -138,7 +139,7 @@ impl<M: Memory> ThreadHeap<M> {
         u64::from(self.id) + 1
     }
 
-    /// The block that the fast path gives to a plain request of `bytes` bytes, if there is one.
+    /// The block with which the fast path serves a plain request of `bytes` bytes, if there is one.
     #[inline(always)]
     pub fn ready(&self, geometry: &impl Geometry, bytes: u64) -> Option<Ready<M>> {
         if bytes > Classes::STEP_BYTES_MAX || geometry.header_bytes() != 0 {

@@ -1,4 +1,5 @@
-//! The SuperSlabs that a heap owns, in three intrusive lists through their metadata: all, those with free slices, and those to purge.
+//! The SuperSlabs that a heap owns, in three intrusive lists through their metadata: all, those with free slices, and
+//! those to purge.
 
 use crate::metadata::field::Field;
 
@@ -12,11 +13,11 @@ use crate::metadata::shared_word::Word;
 /// The state of the metadata of a SuperSlab's previous use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Metadata {
-    /// It was purged, or there was none. All slices are clean.
+    /// The metadata was purged, or there was none. All slices are clean.
     Lost,
-    /// It is intact: it says which slices are clean and which read as zeros.
+    /// The metadata is intact: it records which slices are clean and which read as zeros.
     Kept,
-    /// A huge block has overwritten it. No slice is clean.
+    /// A huge block has overwritten the metadata. No slice is clean.
     Overwritten,
 }
 
@@ -39,7 +40,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.mem.ordinal(superslab) + 1
     }
 
-    /// Inserts a SuperSlab into a list between `prev` and `next`. Returns the new head if it is first.
+    /// Inserts a SuperSlab into a list between `prev` and `next`. Returns the new head if the SuperSlab is now the
+    /// first.
     pub(crate) fn insert(
         &self,
         superslab: M::SuperSlab,
@@ -61,7 +63,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         None
     }
 
-    /// Removes a SuperSlab from a list with this head; returns the new head.
+    /// Removes a SuperSlab from the list that starts at `head`; returns the new head.
     pub(crate) fn remove(
         &self,
         superslab: M::SuperSlab,

@@ -1,17 +1,19 @@
 //! The owner tag of a slice: one word that decides whether a free takes the fast path.
 //!
-//! The tag equals the *fast-free tag* of a heap if that heap owns the slab, the slab is not full, and the slice is the slab's first. In every
-//! other case it differs from all fast-free tags, and the slow path finds the reason. Any thread may read it.
+//! The tag equals the *fast-free tag* of a heap if that heap owns the slab, the slab is not full, and the slice is the
+//! slab's first. In every other case it differs from all fast-free tags, and the slow path finds the reason. Any thread
+//! may read the tag.
 //!
-//! For a reader that holds a block of the span, only the owner can be stale, and a stale owner is never the reader: only a heap's own thread
-//! writes that heap's number, and a slot is reopened only after all tags of its previous heap were cleared.
+//! For a reader that holds a block of the span, only the owner can be stale, and a stale owner is never the reader:
+//! only a heap's own thread writes that heap's number, and a slot is reopened only after all tags of its previous heap
+//! were cleared.
 
 use crate::limits::HEAPS_MAX;
 use crate::metadata::field::SharedField;
 
 /// The owning heap + 1; 0 while abandoned.
 const OWNER: u32 = 0xFFFF;
-/// A span holds the slice.
+/// The slice is part of a span.
 const IN_SPAN: u32 = 1 << 16;
 /// The slice is not the span's first.
 const NOT_FIRST: u32 = 1 << 17;
@@ -20,7 +22,7 @@ const FULL: u32 = 1 << 18;
 
 const _: () = assert!(HEAPS_MAX <= OWNER);
 
-/// A slice's owner tag. Zero means that no span holds the slice.
+/// A slice's owner tag. Zero means that the slice is not part of a span.
 #[derive(Default)]
 #[repr(transparent)]
 pub struct OwnerTag(SharedField);
@@ -35,7 +37,7 @@ pub(crate) const fn fast_free_tag(id: u32) -> u32 {
 pub(crate) const NO_FAST_FREE: u32 = u32::MAX;
 
 impl OwnerTag {
-    /// The tag of a slice that no span holds.
+    /// The tag of a slice that is not part of a span.
     pub const fn none() -> OwnerTag {
         OwnerTag(SharedField::new(0))
     }
@@ -46,17 +48,17 @@ impl OwnerTag {
         self.0.get()
     }
 
-    /// Notes that no span holds the slice.
+    /// Records that the slice is not part of a span.
     pub fn clear(&self) {
         self.0.set(0);
     }
 
-    /// Notes that the slice belongs to a span of heap `id`, as its first or a later one.
+    /// Records that the slice is part of a span of heap `id`, either the first or a later slice.
     pub(crate) fn begin(&self, id: u32, is_first: bool) {
         self.0.set((id + 1) | IN_SPAN | if is_first { 0 } else { NOT_FIRST });
     }
 
-    /// Whether a span holds the slice.
+    /// Whether the slice is part of a span.
     pub(crate) fn is_in_span(&self) -> bool {
         self.word() & IN_SPAN != 0
     }

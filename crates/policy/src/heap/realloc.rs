@@ -16,7 +16,8 @@ use crate::policy::vocabulary::Align;
 const REMAP_BYTES_MIN: u64 = 1 << 20;
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
-    /// Resizes a block to `bytes` (above 0). On `None` the block is unchanged. The caller handles `realloc(p, 0)`, which frees.
+    /// Resizes a block to `bytes` (above 0). On `None` the block is unchanged. The caller handles `realloc(p, 0)`,
+    /// which frees.
     pub fn resize(
         &self,
         heap: &mut ThreadHeap<M>,
@@ -63,7 +64,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         grows
     }
 
-    /// Moves a huge block's page tables to a larger run: without faults, keeping huge pages, at the cost of up to two VMAs.
+    /// Moves a huge block's page tables to a larger run. This takes no faults and keeps huge pages, but may add up to
+    /// two VMAs.
     fn move_by_remap(
         &self,
         heap: &mut ThreadHeap<M>,
@@ -101,7 +103,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Some(new)
     }
 
-    /// As [`move_by_remap`](Self::move_by_remap), for runs with separate mappings: the old mapping disappears with the move.
+    /// As [`move_by_remap`](Self::move_by_remap), for runs with separate mappings: the old mapping disappears with the
+    /// move.
     fn move_between_maps(
         &self,
         old: Block<M::SuperSlab>,

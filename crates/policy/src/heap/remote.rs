@@ -1,18 +1,18 @@
 //! Remote frees: frees by threads that do not own the slab. One remote word per slab, one message queue per heap.
 //!
-//! A slab's remote word packs `{head, count, FULL, QUEUED}`. Other threads push blocks by compare-and-swap; the owner takes all of them
-//! by swap. A slab without free blocks is in no list, so its owner would never examine it. Therefore the first push to a `FULL` slab sets
-//! `QUEUED` and sends a message: it links the slab into the owner's queue.
+//! A slab's remote word packs `{head, count, FULL, QUEUED}`. Other threads push blocks by compare-and-swap; the owner
+//! takes all of them by swap. A slab without free blocks is in no list, so its owner would never examine it. Therefore
+//! the first push to a `FULL` slab sets `QUEUED` and sends a message: it links the slab into the owner's queue.
 //!
 //! The rules that keep this sound:
-//! - A pushing thread does not touch the SuperSlab after its push, unless it set `QUEUED`. The last access of a thread that set it is the link
-//!   of the message.
-//! - Only the owner clears `QUEUED`, when it handles the message. So each slab is in at most one message. A queued slab is not retired, and
-//!   its SuperSlab does not change its owner.
-//! - A full slab has `FULL` set. A slab that is no longer full may still have it: the message of the next push is then stale. The owner
-//!   ignores a stale message and collects the blocks when the slab's free list is empty.
-//! - A closing heap first clears `FULL` of all its slabs, so that no new message starts, and then waits for those that have started.
-//!   Abandoned slabs are never `FULL`: the adopting heap examines each of them.
+//! - A pushing thread does not touch the SuperSlab after its push, unless it set `QUEUED`. A thread that set `QUEUED`
+//!   makes its last access when it links the message.
+//! - Only the owner clears `QUEUED`, when it handles the message. So there is at most one message about each slab. A
+//!   queued slab is not retired, and its SuperSlab does not change owners.
+//! - A full slab has `FULL` set. A slab that is no longer full may still have it: the message of the next push is then
+//!   stale. The owner ignores a stale message, and collects the blocks once the slab's free list is empty.
+//! - A closing heap first clears `FULL` of all its slabs, so that no new message is sent. It then waits for messages
+//!   that are being sent. Abandoned slabs are never `FULL`: the adopting heap examines each of them.
 
 use crate::allocator::{Allocator, Span};
 use crate::geometry::Geometry;
@@ -21,7 +21,8 @@ use crate::memory::{Link, Memory};
 use crate::metadata::meta::{SlabId, SpanState};
 use crate::metadata::shared_word::Word;
 
-/// Set while the slab is in no list. It may stay set longer: until a stale message is handled or the owner takes blocks.
+/// Set while the slab is in no list. It may stay set longer: until a stale message is handled or the owner takes
+/// blocks.
 const FULL: u64 = 1 << 32;
 /// Set from the push that sends a message until the owner handles it.
 const QUEUED: u64 = 1 << 33;
@@ -35,7 +36,7 @@ fn count(word: u64) -> u32 {
     (word >> COUNT_SHIFT) as u32
 }
 
-/// Changes a word by compare-and-swap; returns the value before.
+/// Changes a word by compare-and-swap; returns the previous value.
 fn update(word: &impl Word, change: impl Fn(u64) -> u64) -> u64 {
     let mut seen = word.load();
     loop {
@@ -73,7 +74,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// Links a slab into its owner's message queue. `QUEUED` keeps the owner from closing until it has handled the message.
+    /// Links a slab into its owner's message queue. `QUEUED` keeps the owner from closing until it has handled the
+    /// message.
     fn push_message(&self, span: Span<M>) {
         let owner = self.mem.meta(span.superslab).owner.load();
         let message_queue = self.mem.message_queue((owner - 1) as u32);
@@ -114,7 +116,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                 return false;
             }
             if seen & FULL != 0 {
-                return true; // still set since it was last full
+                return true; // still set from the last time the slab was full
             }
             match word.compare_exchange(seen, seen | FULL) {
                 Ok(_) => return true,
@@ -147,7 +149,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.handle_messages(heap, messages);
     }
 
-    /// Handles the last messages at thread exit. Afterwards no message about the heap's slabs is in flight, and none will be sent.
+    /// Handles the last messages at thread exit. Afterwards no message about the heap's slabs is in flight, and none
+    /// will be sent.
     pub(crate) fn close_message_queue(&self, heap: &mut ThreadHeap<M>) {
         self.for_each_own_span(heap, |span| self.mark_listed(span));
         loop {

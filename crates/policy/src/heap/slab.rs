@@ -1,7 +1,7 @@
 //! Slabs: activating them, carving blocks, and handling freed blocks.
 //!
-//! A bin takes the whole free list of its *active* slab; the slab counts those blocks as used. So an allocation touches only the bin. A slab
-//! can be recognised as empty only while it is not active, so one empty slab per class may stay.
+//! A bin takes the whole free list of its *active* slab; the slab counts those blocks as used. So an allocation touches
+//! only the bin. An active slab is never recognised as empty, so one empty slab per class may stay.
 
 use crate::allocator::{Allocator, Span};
 use crate::geometry::Geometry;
@@ -18,9 +18,9 @@ use crate::policy::vocabulary::Carve;
 /// The contents of a block when it is allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Contents {
-    /// Zeros: mapped zeroed and never used.
+    /// Zeros: the memory was zero when it was mapped, and was never used.
     Zero,
-    /// Zeros, except for the link that was written when it was carved.
+    /// Zeros, except for the link that was written when the block was carved.
     ZeroButLink,
     /// Anything.
     Unknown,
@@ -33,7 +33,7 @@ pub(crate) struct Refilled<M: Memory> {
     pub(crate) contents: Contents,
 }
 
-/// The result of pushing a freed block to a slab's local list.
+/// The result of pushing a freed block onto a slab's local list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PushOutcome {
     /// The block is free.
@@ -58,8 +58,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         SlabId::new(self.mem.ordinal(span.superslab), span.slice)
     }
 
-    /// Refills an empty bin from, in this order: local frees, remote frees, carving, the next partial slab, an abandoned SuperSlab, a new
-    /// span.
+    /// Refills an empty bin from, in this order: local frees, remote frees, carving, the next partial slab, an
+    /// abandoned SuperSlab, a new span.
     #[cold]
     pub(crate) fn refill(&self, heap: &mut ThreadHeap<M>, class: usize) -> Option<Refilled<M>> {
         on_slow_path(heap, |heap| self.find_block(heap, class))
@@ -129,7 +129,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Some(Refilled { superslab: span.superslab, start, contents: Contents::Unknown })
     }
 
-    /// Carves fresh blocks: allocates the first and links as many others as the policy says.
+    /// Carves fresh blocks: allocates the first, and links as many further blocks as the policy requires.
     fn carve(&self, heap: &mut ThreadHeap<M>, class: usize, span: Span<M>) -> Option<Refilled<M>> {
         let slab = self.span_meta(span);
         let (first, capacity, stride) = (slab.carved.get(), slab.capacity.get(), slab.stride.get());
@@ -164,7 +164,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Some(Refilled { superslab: span.superslab, start, contents })
     }
 
-    /// Pushes a freed block to the local list of a slab that the heap owns.
+    /// Pushes a freed block onto the local list of a slab that the heap owns.
     #[inline(always)]
     pub(crate) fn push_local(&self, superslab: M::SuperSlab, slab: &SpanMeta, start: u32) -> PushOutcome {
         self.mem.write_link(superslab, self.link_at(start), slab.local_free.get());
@@ -199,8 +199,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             return;
         }
         if slab.span_state() == SpanState::Full {
-            // Without a queued message, `FULL` stays set. Many slabs alternate between listed and full, and an atomic change waits for
-            // all earlier stores, including links in blocks that are not in any cache.
+            // Without a queued message, `FULL` stays set. Many slabs alternate between listed and full, and an atomic
+            // change waits for all earlier stores, including links in blocks that are not in any cache.
             if self.is_queued(span) {
                 self.mark_listed(span);
             }

@@ -15,7 +15,7 @@ use crate::metadata::meta::{CLASS_LARGE, SlabId, SpanState};
 pub(crate) enum SpanRequest {
     /// A fixed number of slices.
     Slices(u32),
-    /// This many bytes from an aligned address on.
+    /// This many bytes, starting at an aligned address.
     Bytes { bytes: u64, align: u64 },
 }
 
@@ -68,7 +68,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         None
     }
 
-    /// Takes a span from the heap's SuperSlabs, from an abandoned one, or from a new one.
+    /// Takes a span from one of the heap's SuperSlabs, from an abandoned SuperSlab, or from a new SuperSlab.
     pub(crate) fn take_span(
         &self,
         heap: &mut ThreadHeap<M>,
@@ -129,7 +129,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         span
     }
 
-    /// Notes that the span that starts at slice `first` holds these slices.
+    /// Records that these slices belong to the span that starts at slice `first`.
     fn mark_slices_held(&self, heap: u32, superslab: M::SuperSlab, first: u32, slices: Range<u32>) {
         for slice in slices {
             let meta = self.slice_meta(superslab, slice);
@@ -155,7 +155,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         (least..=best).rev().find_map(|slices| self.take_span(heap, SpanRequest::Slices(slices), SpanState::Partial))
     }
 
-    /// Grows a large span over the next slices, if they are free. `bytes` is counted from its payload.
+    /// Grows a large span over the slices that follow it, if they are free. `bytes` is counted from the start of the
+    /// payload.
     pub(crate) fn grow_span(&self, heap: &ThreadHeap<M>, span: Span<M>, bytes: u64) -> bool {
         let slab = self.span_meta(span);
         let meta = self.mem.meta(span.superslab);
@@ -192,7 +193,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         ArenaRange { start: base + u64::from(at), bytes: u64::from(bytes) }
     }
 
-    /// Frees an empty span, and returns its SuperSlab to the pool if it was the last one.
+    /// Frees an empty span. If it was the last span of its SuperSlab, returns the SuperSlab to the pool.
     #[cold]
     pub(crate) fn retire(&self, heap: &mut ThreadHeap<M>, span: Span<M>) {
         on_slow_path(heap, |heap| self.retire_inner(heap, span));

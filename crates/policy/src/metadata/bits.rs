@@ -22,7 +22,7 @@ impl SliceBits {
         self.0[(slice / 64) as usize].get() >> (slice % 64) & 1 == 1
     }
 
-    /// The bits, 64 a word.
+    /// The bits, 64 per word.
     pub fn words(&self) -> impl Iterator<Item = u64> + '_ {
         self.0.iter().map(Field::get)
     }
@@ -37,7 +37,7 @@ impl SliceBits {
         }
     }
 
-    /// Whether all of `count` slices from `first` have their bit set.
+    /// Whether the bits of all `count` slices from `first` are set.
     #[inline]
     pub fn all(&self, first: u32, count: u32) -> bool {
         (first..first + count).all(|slice| self.get(slice))

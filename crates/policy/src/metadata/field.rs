@@ -1,12 +1,12 @@
 //! Metadata fields: cells that are written only if the value changes.
 //!
-//! After a fork the first write to a page copies it, even if the write does not change the value. The simulator detects metadata writes by
-//! comparing values, so it would miss such a write.
+//! After a fork the first write to a page copies it, even if the write does not change the value. The simulator detects
+//! metadata writes by comparing values, so it would miss a write of the same value.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// One field. Valid when zeroed if `T` is.
+/// One field. Valid when zeroed, if `T` is valid when zeroed.
 #[derive(Default)]
 #[repr(transparent)]
 pub struct Field<T>(Cell<T>);

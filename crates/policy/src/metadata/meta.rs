@@ -1,11 +1,12 @@
 //! Every struct that is stored in the allocator's own memory, with its layout.
 //!
-//! All backends use the same types, so the layout is the same by construction. The asserts below hold the sizes from which
-//! [`layout`](crate::arena::layout) computes page counts. All types are valid when zeroed.
+//! All backends use the same types, so the layout is the same by construction. The asserts at the end of the file check
+//! the sizes from which [`layout`](crate::arena::layout) computes page counts. All types are valid when zeroed.
 //!
-//! A [`Field`] belongs to one thread at a time. Those of [`SuperSlabMeta`] and [`SpanMeta`] belong to the owning heap; those of [`Entry`] and
-//! [`PoolMeta`] to the holder of the pool's lock. Exception: a thread that holds a block of a span may read the span's `span_back`, `class` and
-//! `stride`. These do not change while the span is live, except for a large block's stride, which only grows, by the block's holder.
+//! A [`Field`] belongs to one thread at a time. The fields of [`SuperSlabMeta`] and [`SpanMeta`] belong to the owning
+//! heap. The fields of [`Entry`] and [`PoolMeta`] belong to the holder of the pool's lock. Exception: a thread that
+//! holds a block of a span may read the span's `span_back`, `class` and `stride`. These do not change while the span is
+//! live, except that the holder of a large block may increase its stride.
 
 use crate::metadata::field::{Field, SharedField};
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -29,7 +30,7 @@ impl SlabId {
         SlabId(((ordinal as u64) << 16 | slice as u64) + 1)
     }
 
-    /// Ordinal and slice, unless it is none.
+    /// Ordinal and slice; `None` for [`SlabId::NONE`].
     #[inline(always)]
     pub const fn get(self) -> Option<(u32, u32)> {
         match self.0 {
@@ -38,7 +39,7 @@ impl SlabId {
         }
     }
 
-    /// Stored form.
+    /// The stored form.
     pub const fn to_bits(self) -> u64 {
         self.0
     }
@@ -66,19 +67,20 @@ pub enum SpanState {
 /// Stored as the size class of a span with one large block.
 pub const CLASS_LARGE: u8 = u8::MAX;
 
-/// Metadata of one slice (64 bytes). That of a span's first slice is the header of the span; of the others only `owner_tag` and
-/// `span_back` are used.
+/// Metadata of one slice (64 bytes). The metadata of a span's first slice describes the span. In the span's other
+/// slices only `owner_tag` and `span_back` are used.
 #[repr(C, align(64))]
 pub struct SpanMeta {
     /// Decides whether a free takes the fast path.
     pub owner_tag: OwnerTag,
-    /// Neighbours in the bin's list of partial slabs.
+    /// Next slab in the bin's list of partial slabs.
     pub next: Field<SlabId>,
-    /// See `next`.
+    /// Previous slab in the bin's list of partial slabs.
     pub prev: Field<SlabId>,
-    /// Blocks the owner freed while the slab was active or since it left.
+    /// List of free blocks that the owner has freed or collected, without those in the bin's list.
     pub local_free: Field<Link>,
-    /// Blocks carved so far. Only the owner changes it. A thread that holds a block may read it; the value covers that block.
+    /// Blocks carved so far. Only the owner changes the count. A thread that holds a block may read it; the value that
+    /// it reads includes its block.
     pub carved: SharedField,
     /// Carved blocks that are not in `local_free`.
     pub used: Field<u32>,
@@ -100,7 +102,7 @@ pub struct SpanMeta {
     pub state: Field<u8>,
     /// Whether the span's memory above the carved blocks reads as zeros.
     pub zeroed: Field<bool>,
-    /// Whether the bin's list holds only blocks of the last carve, none of which was ever allocated.
+    /// Whether the bin's list holds only blocks of the last carve that were never allocated.
     pub fresh: Field<bool>,
 }
 
@@ -161,7 +163,7 @@ impl SpanMeta {
         self.class.get() == CLASS_LARGE
     }
 
-    /// Whether the span represents a hole in the arena. Its one block is never freed.
+    /// Whether the span represents a hole in the arena. Such a span has one block, which is never freed.
     pub fn is_lost(&self) -> bool {
         self.is_large() && self.capacity.get() == 0
     }
@@ -199,25 +201,25 @@ pub struct SuperSlabMeta<W> {
     pub zero: SliceBits,
     /// Slices that spans hold.
     pub used_slices: Field<u32>,
-    /// Neighbours (ordinal + 1) in the owner's list of SuperSlabs that have free slices, by ordinal.
+    /// Next SuperSlab (ordinal + 1) in the owner's list of SuperSlabs with free slices, which is sorted by ordinal.
     pub available_next: Field<u32>,
-    /// See `available_next`.
+    /// Previous SuperSlab (ordinal + 1) in the same list.
     pub available_prev: Field<u32>,
-    /// Neighbours (ordinal + 1) in the owner's queue of SuperSlabs with spans to purge.
+    /// Next SuperSlab (ordinal + 1) in the owner's queue of SuperSlabs with spans to purge.
     pub purge_next: Field<u32>,
-    /// See `purge_next`.
+    /// Previous SuperSlab (ordinal + 1) in the purge queue.
     pub purge_prev: Field<u32>,
-    /// Neighbours (ordinal + 1) in the owner's list of all its SuperSlabs.
+    /// Next SuperSlab (ordinal + 1) in the owner's list of all its SuperSlabs.
     pub own_next: Field<u32>,
-    /// See `own_next`.
+    /// Previous SuperSlab (ordinal + 1) in the list of all.
     pub own_prev: Field<u32>,
-    /// Whether it is in the owner's list of SuperSlabs with free slices.
+    /// Whether the SuperSlab is in the owner's list of SuperSlabs with free slices.
     pub in_available: Field<bool>,
-    /// Whether it is in the owner's purge queue.
+    /// Whether the SuperSlab is in the owner's purge queue.
     pub in_purge: Field<bool>,
-    /// Whether it was collapsed into huge pages since its memory was last purged.
+    /// Whether the SuperSlab was collapsed into huge pages since its memory was last purged.
     pub collapsed: Field<bool>,
-    /// When its free spans are due to be purged, ns.
+    /// Time at which the free spans are due to be purged, ns.
     pub purge_at_ns: Field<u64>,
 }
 
@@ -245,11 +247,11 @@ impl<W> SuperSlabMeta<W> {
     }
 }
 
-/// The use of an ordinal of the arena.
+/// How an ordinal of the arena is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Use {
-    /// None.
+    /// Not in use.
     Free = 0,
     /// A SuperSlab of slabs and large spans, owned by a heap.
     Slabs,
@@ -261,7 +263,7 @@ pub enum Use {
     Warm,
     /// The first SuperSlab of a huge block.
     Huge,
-    /// A further SuperSlab of a huge run, in use or cached.
+    /// A SuperSlab of a huge run, but not its first. The run is in use or cached.
     HugeTail,
     /// The first SuperSlab of a freed huge run that is cached for reuse.
     HugeIdle,
@@ -273,11 +275,11 @@ pub enum Use {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Part {
-    /// It has no mapping.
+    /// The SuperSlab has no mapping.
     Unmapped = 0,
-    /// It is the first SuperSlab of its mapping, as far as is known.
+    /// The SuperSlab is the first of its mapping. It may or may not follow the previous SuperSlab in memory.
     First,
-    /// It directly follows the previous SuperSlab, in the same mapping.
+    /// The SuperSlab directly follows the previous one, in the same mapping.
     Later,
 }
 
@@ -301,23 +303,24 @@ const SMALL_BIT: u8 = 0x40;
 #[repr(C)]
 #[derive(Default)]
 pub struct Entry {
-    /// A [`Use`], a [`Part`] and a [`Pages`]. Written under the lock; a thread that holds a block may read it without.
+    /// A [`Use`], a [`Part`] and a [`Pages`]. Written under the lock; a thread that holds a block may read it without
+    /// the lock.
     usage: AtomicU8,
-    /// Its memory reads as zeros.
+    /// Whether the SuperSlab's memory reads as zeros.
     pub zeroed: Field<bool>,
-    /// Purged since its last use, or never used.
+    /// Whether the SuperSlab was purged since its last use, or was never used.
     pub clean: Field<bool>,
-    /// Its pages were mapped or prefaulted as the policy requires; false before the first use.
+    /// Whether the SuperSlab's pages were mapped or prefaulted as the policy requires. False before the first use.
     pub prepared: Field<bool>,
     /// SuperSlabs in the huge run that starts here.
     pub run: Field<u32>,
     /// Usable bytes of the huge block that starts here; 0 for a heap's SuperSlab.
     pub bytes: Field<u64>,
-    /// When it became idle, ns.
+    /// Time at which the SuperSlab or huge run became idle, ns.
     pub since_ns: Field<u64>,
-    /// Neighbours (ordinal + 1) in the list of its [`Use`].
+    /// Next entry (ordinal + 1) in the list for its [`Use`].
     pub next: Field<u32>,
-    /// See `next`.
+    /// Previous entry (ordinal + 1) in the same list.
     pub prev: Field<u32>,
 }
 
@@ -353,7 +356,8 @@ impl Entry {
         self.set_byte(self.usage.load(Ordering::Relaxed) & !USE_BITS | usage as u8);
     }
 
-    /// Resets it to a free SuperSlab without its own mapping and with the arena's page size. Reads nothing: it may be the first access.
+    /// Resets the entry to a free SuperSlab without its own mapping and with the arena's page size. Does not read the
+    /// entry: this may be the first access.
     #[inline]
     pub fn reset(&self) {
         self.usage.store(Use::Free as u8, Ordering::Relaxed);
@@ -394,7 +398,7 @@ impl Entry {
     }
 }
 
-/// A list of arena entries: most recent at the head.
+/// A list of arena entries, the most recent at the head.
 #[repr(C)]
 #[derive(Default)]
 pub struct EntryList {
@@ -411,7 +415,7 @@ pub struct EntryList {
 pub struct PoolMeta {
     /// Thread heap slots in use, one bit each.
     pub heaps: [Field<u64>; HEAPS_MAX as usize / 64],
-    /// Ordinals below this were used at least once: their entries are written.
+    /// Ordinals below this were used at least once, so their entries are initialised.
     pub high_water: Field<u32>,
     /// No ordinal below this is free.
     pub free_hint: Field<u32>,
@@ -433,19 +437,19 @@ pub struct PoolMeta {
     pub fallbacks_to_4k: Field<u32>,
     /// SuperSlabs in use by heaps, abandoned ones included.
     pub superslabs: Field<u32>,
-    /// Highest value of `superslabs` plus huge runs' SuperSlabs.
+    /// Peak of `superslabs` plus `huge_superslabs`.
     pub superslabs_peak: Field<u32>,
     /// SuperSlabs that huge blocks hold.
     pub huge_superslabs: Field<u32>,
     /// SuperSlabs in holes of the arena: see [`Use::Lost`].
     pub lost_superslabs: Field<u32>,
-    /// Mappings that the kernel did not align and that were replaced by a trimmed one.
+    /// Mappings that the kernel did not align, so that trimmed mappings replaced them.
     pub fallbacks_to_trim: Field<u32>,
     /// Number of times the kernel refused to lock newly taken SuperSlabs.
     pub locks_refused: Field<u32>,
     /// SuperSlabs that heaps took from `idle` or split off a run in `huge_idle`.
     pub taken_idle: Field<u64>,
-    /// SuperSlabs that heaps took from the free ones.
+    /// SuperSlabs that heaps took from the free SuperSlabs.
     pub taken_free: Field<u64>,
     /// Huge blocks that were taken from `huge_idle` or `idle`.
     pub huge_taken_idle: Field<u64>,
@@ -489,7 +493,7 @@ impl PoolMeta {
         self.spans.load(Ordering::Relaxed)
     }
 
-    /// Counts a span; returns the count before.
+    /// Counts a span; returns the previous count.
     pub(crate) fn add_span_stats(&self) -> u32 {
         self.spans.fetch_add(1, Ordering::Relaxed)
     }
@@ -502,8 +506,8 @@ impl Default for PoolMeta {
 }
 
 const _: () = {
-    assert!(core::mem::size_of::<SpanMeta>() == 64, "a slab's owner fields fill one cache line");
-    assert!(core::mem::size_of::<SuperSlabMeta<u64>>() == 320, "layout.rs counts metadata pages with it");
-    assert!(core::mem::size_of::<Entry>() == 32, "layout.rs counts table pages with it");
+    assert!(core::mem::size_of::<SpanMeta>() == 64, "the metadata of a slice fills one cache line");
+    assert!(core::mem::size_of::<SuperSlabMeta<u64>>() == 320, "layout.rs computes metadata pages from this size");
+    assert!(core::mem::size_of::<Entry>() == 32, "layout.rs computes table pages from this size");
     assert!(core::mem::size_of::<PoolMeta>() <= 4096, "the control block is one page");
 };

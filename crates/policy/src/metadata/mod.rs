@@ -1,4 +1,4 @@
-//! What is stored in the allocator's own memory: structs, and the cells they consist of.
+//! The data that is stored in the allocator's own memory: structs, and the cells that they consist of.
 
 pub mod bits;
 pub mod field;

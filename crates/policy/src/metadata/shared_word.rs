@@ -16,14 +16,14 @@ pub trait Word {
 pub mod order {
     use core::sync::atomic::Ordering;
 
-    /// Of [`load`](super::Word::load).
+    /// Ordering of [`load`](super::Word::load).
     pub const LOAD: Ordering = Ordering::Acquire;
-    /// Of [`store`](super::Word::store).
+    /// Ordering of [`store`](super::Word::store).
     pub const STORE: Ordering = Ordering::Release;
-    /// Of [`swap`](super::Word::swap).
+    /// Ordering of [`swap`](super::Word::swap).
     pub const SWAP: Ordering = Ordering::AcqRel;
-    /// Of a [`compare_exchange`](super::Word::compare_exchange) that succeeds.
+    /// Ordering of a successful [`compare_exchange`](super::Word::compare_exchange).
     pub const EXCHANGE: Ordering = Ordering::AcqRel;
-    /// The ordering of a failed exchange.
+    /// Ordering of a failed [`compare_exchange`](super::Word::compare_exchange).
     pub const FAILED_EXCHANGE: Ordering = Ordering::Acquire;
 }

@@ -1,5 +1,5 @@
-//! The table of the policy's flags. The command line, the native allocator's environment variable and the reference page are generated
-//! from it.
+//! The table of the policy's flags. The command line, the native allocator's environment variable and the reference
+//! page are generated from it.
 
 use core::fmt::{self, Write};
 
@@ -17,7 +17,7 @@ pub enum Values {
     Size(&'static str),
     /// A count; the text names what is counted.
     Count(&'static str),
-    /// A time; the text names the clock.
+    /// A time; the text names the units and the clock.
     Time(&'static str),
 }
 

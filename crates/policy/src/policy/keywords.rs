@@ -1,7 +1,7 @@
-//! Enums whose values have a word each, used on the command line, in the environment and in files.
+//! Enums whose values each have a keyword, for the command line, the environment and files.
 
-/// Declares such an enum, with `ALL`, `WORDS`, `word` and `from_word`. With the feature `serde`, values are serialised as their words. The
-/// first value is the default.
+/// Declares an enum with keywords, with `ALL`, `WORDS`, `word` and `from_word`. With the feature `serde`, values are
+/// serialised as their keywords. The first value is the default.
 macro_rules! words {
     (
         $(#[$doc:meta])* $name:ident {
@@ -24,15 +24,15 @@ macro_rules! words {
             /// Every value, in the order of the help text.
             pub const ALL: &'static [$name] = &[$name::$first, $($name::$variant,)*];
 
-            /// The words of [`ALL`](Self::ALL), in its order.
+            /// The keywords of [`ALL`](Self::ALL), in the same order.
             pub const WORDS: &'static [&'static str] = &[$first_word, $($word,)*];
 
-            /// The word of this value.
+            /// The keyword of this value.
             pub const fn word(self) -> &'static str {
                 match self { $name::$first => $first_word, $($name::$variant => $word,)* }
             }
 
-            /// The value of a word.
+            /// The value that has this keyword.
             pub fn from_word(word: &str) -> Option<$name> {
                 match word { $first_word => Some($name::$first), $($word => Some($name::$variant),)* _ => None }
             }

@@ -1,5 +1,5 @@
-//! A policy: one allocator design, complete. Command line, policy files, the environment of the native allocator and
-//! JSON results all hold this type.
+//! A policy: one complete allocator design. The command line, policy files, the native allocator's environment variable
+//! and JSON results all use this type.
 
 pub mod flags;
 mod keywords;
@@ -28,7 +28,7 @@ pub struct Policy {
     pub classes: SizeClasses,
     /// Block headers.
     pub header: Header,
-    /// Header size where there is one: 1 or 16 bytes.
+    /// Header size, if blocks have headers: 1 or 16 bytes.
     pub header_bytes: u32,
     /// Huge pages requested from the kernel.
     pub huge: Huge,
@@ -36,19 +36,21 @@ pub struct Policy {
     pub huge_page_bytes: u64,
     /// How memory is made present before its first use.
     pub prefault: Prefault,
-    /// When that happens.
+    /// When memory is prefaulted.
     pub prefault_scope: PrefaultScope,
-    /// SuperSlabs reserved, and prefaulted, at start.
+    /// SuperSlabs that are taken, and prefaulted, at start.
     pub prewarm_superslabs: u32,
     /// Empty SuperSlabs kept for reuse.
     pub cache_superslabs: u32,
-    /// Thread heaps whose first SuperSlab gets huge pages; those of further threads get them from their second on.
+    /// Number of thread heaps whose first SuperSlab gets huge pages. Further heaps get huge pages from their second
+    /// SuperSlab on.
     pub huge_heaps: u32,
     /// How unused memory is returned to the kernel.
     pub purge: Purge,
     /// How long memory stays unused before it is purged.
     pub purge_delay_ns: u64,
-    /// Whether single empty spans are purged even where huge pages are requested (with [`Huge::Never`] they always are).
+    /// Whether single empty spans are purged even if huge pages are requested. With [`Huge::Never`] they are always
+    /// purged.
     pub purge_spans: bool,
     /// Empty slabs kept per size class besides the active one.
     pub warm_slabs: u32,
@@ -56,7 +58,7 @@ pub struct Policy {
     pub align: Align,
     /// Where metadata is stored.
     pub meta: MetaPlace,
-    /// How fresh blocks are allocated.
+    /// How fresh blocks are carved from a slab.
     pub carve: Carve,
     /// Bytes touched once at start, one byte per page (HAKMEM's fixed start-up cost).
     pub startup_touch_bytes: u64,
@@ -90,7 +92,7 @@ pub enum PolicyError {
     Arena(u64),
     /// Pages of the hugetlb pool need an arena.
     AlignHugetlb,
-    /// More SuperSlabs than can have separate mappings.
+    /// The arena has more SuperSlabs than can have separate mappings.
     AlignCount(u32),
     /// More than a quarter of the arena is prewarmed or touched at start.
     StartTooLarge,
@@ -104,11 +106,11 @@ impl fmt::Display for PolicyError {
             PolicyError::HugePageBytes(bytes) => {
                 write!(
                     f,
-                    "huge pages have 16K, doubling up to 2M, and only thp has those below 2M; not {}",
+                    "{} is not a huge page size; use 16K, doubling up to 2M (below 2M only with thp)",
                     Size(*bytes)
                 )
             }
-            PolicyError::Arena(bytes) => write!(f, "an arena has 64M to 16T, not {bytes} bytes"),
+            PolicyError::Arena(bytes) => write!(f, "the arena size must be 64M to 16T, not {bytes} bytes"),
             PolicyError::AlignHugetlb => {
                 f.write_str("pages of the hugetlb pool need an arena; use align arena, or another value of huge")
             }
@@ -164,8 +166,8 @@ impl Policy {
         arena_bytes: 64 << 30,
     };
 
-    /// The policy that HAKMEM's reports describe: a fixed start-up cost, eager slabs of eight classes with 1-byte headers,
-    /// warm pools, purges without delay. Above 1 KiB it has the default size classes, which are not HAKMEM's.
+    /// The policy that HAKMEM's reports describe: a fixed start-up cost, eager slabs of eight classes with 1-byte
+    /// headers, warm pools, purges without delay. Above 1 KiB this policy uses the default size classes, unlike HAKMEM.
     pub const fn hakmem() -> Policy {
         Policy {
             classes: SizeClasses::Hakmem,
@@ -199,7 +201,7 @@ impl Policy {
         self.purge != Purge::None && (self.purge_spans || self.huge == Huge::Never)
     }
 
-    /// log2 of the pages in a multi-size THP, where the policy expects those; `None` where huge pages have 2 MiB.
+    /// log2 of the pages in a multi-size THP, if the policy expects multi-size THPs; `None` if it expects 2 MiB pages.
     pub fn mthp_order(&self) -> Option<usize> {
         (self.huge_page_bytes < HUGE_PAGE_BYTES)
             .then(|| (self.huge_page_bytes / crate::limits::PAGE_BYTES).ilog2() as usize)

@@ -1,6 +1,6 @@
 //! Settings of the process that are not part of the policy.
 
-/// How closely calls of `free` are checked.
+/// How strictly calls of `free` are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Checks {
     /// Only checks that cost next to nothing: see `invalid_free.rs`.
@@ -10,13 +10,13 @@ pub enum Checks {
     Full,
 }
 
-/// Settings of the process. They do not change the placement of a program without errors.
+/// Settings of the process. In a program without invalid frees they do not change the placement of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessConfig {
-    /// How closely calls of `free` are checked.
+    /// How strictly calls of `free` are checked.
     pub checks: Checks,
-    /// `mremap` no longer moves huge blocks once moves may have added this many VMAs. The default is half of the default
-    /// `vm.max_map_count`.
+    /// Huge blocks are no longer moved by `mremap` once earlier moves may have added this many VMAs. The default is
+    /// half of the default `vm.max_map_count`.
     pub moved_vmas_max: u32,
 }
 

@@ -25,7 +25,7 @@ pub fn parse_count(word: &str) -> Result<u64, ValueError> {
 /// A count that fits 32 bits.
 ///
 /// # Errors
-/// As [`parse_count`], and larger counts.
+/// As [`parse_count`], and counts above 2^32 - 1.
 pub fn parse_count_32(word: &str) -> Result<u32, ValueError> {
     u32::try_from(parse_count(word)?).map_err(|_| ValueError::CountTooLarge)
 }

@@ -31,9 +31,9 @@ words! {
 words! {
     /// How fresh blocks of a slab are handed out.
     Carve {
-        /// Linked up to the end of the current page at most, so that no page is touched early.
+        /// The rest of the current page is carved and linked, so that no page is touched early.
         Page = "page",
-        /// One at a time, never linked.
+        /// Blocks are carved one at a time and never linked.
         Bump = "bump",
         /// All blocks of the slab are linked when it is created.
         Eager = "eager",
@@ -59,7 +59,8 @@ words! {
         Never = "never",
         /// No advice: the kernel's own mode decides. Memory is purged as if huge pages had been requested.
         System = "system",
-        /// `MADV_COLLAPSE` of a SuperSlab when its last slice is taken; once, until some of its memory is purged.
+        /// `MADV_COLLAPSE` of a SuperSlab when its last slice is taken. It is repeated only after some of the memory
+        /// was purged.
         Collapse = "collapse",
         /// `MAP_HUGETLB`; if the pool is empty, `MADV_HUGEPAGE`; if that fails, 4 KiB pages. Each fallback is counted.
         Hugetlb = "hugetlb",
@@ -125,9 +126,11 @@ words! {
     Align {
         /// At multiples of their size in one reservation.
         Arena = "arena",
-        /// Each in its own mapping where the kernel chooses: one SuperSlab more than needed is mapped, and both ends are unmapped.
+        /// Each in its own mapping, at an address that the kernel chooses: the mapping is oversized by the alignment,
+        /// and the excess at both ends is unmapped.
         Trim = "trim",
-        /// Each in its own mapping of exactly its size; if the kernel did not align it, as with `Trim`.
+        /// Each in its own mapping of exactly its size. If the kernel does not align it, it is mapped again as with
+        /// `Trim`.
         Kernel = "kernel",
     }
 }

@@ -1,11 +1,11 @@
-//! Model checking with loom: remote frees, messages, closing heaps and adoption, in every interleaving of a few threads
-//! at every shared word, with every value that the memory model allows.
+//! Model checking with loom: remote frees, messages, closing heaps and adoption. A test covers every interleaving of a
+//! few threads' accesses to shared words, with every value that the memory model allows.
 //!
-//! The tests run the allocator itself, on a memory whose words, lock and links are loom's. Executions differ in the
-//! thread that runs after each access to a shared word; `LOOM_MAX_PREEMPTIONS` limits the preemptions. After each
+//! The tests run the allocator itself, on a memory whose words, lock and links are loom's. Executions differ in which
+//! thread runs after each access to a shared word; `LOOM_MAX_PREEMPTIONS` limits the preemptions. At the end of each
 //! execution all blocks are freed, and no memory may be in use.
 
-// loom's coroutines switch stacks in machine code, which Miri cannot run.
+// loom's coroutines switch stacks in assembly, which Miri cannot run.
 #![cfg(not(miri))]
 
 mod world;
@@ -21,7 +21,7 @@ use hksim_testkit::drain_abandoned;
 use loom::thread;
 use world::{Flaw, LoomMemory, Sound, TornSwap, Unordered};
 
-/// SuperSlabs of four slices, slabs of six to eight blocks of 2 KiB.
+/// SuperSlabs of four slices; slabs of six to eight blocks of 2 KiB.
 fn policy() -> Policy {
     Policy {
         superslab_bytes: 64 << 10,
@@ -75,7 +75,7 @@ impl<F: Flaw> Program<F> {
 
     fn free(&self, heap: &mut Heap<F>, block: Block<u32>) {
         self.allocator.mem.use_block(block);
-        assert!(self.live.borrow_mut().remove(&self.allocator.mem.place(block)), "the program freed it twice");
+        assert!(self.live.borrow_mut().remove(&self.allocator.mem.place(block)), "the program frees a block twice");
         self.allocator.free(heap, block);
     }
 
@@ -89,15 +89,16 @@ impl<F: Flaw> Program<F> {
         let mut heap = self.open();
         blocks.into_iter().for_each(|block| self.free(&mut heap, block));
         self.close(heap);
-        assert!(self.live.borrow().is_empty(), "this test forgot a block");
+        assert!(self.live.borrow().is_empty(), "the test did not free all blocks");
         drain_abandoned(&self.allocator).unwrap();
         let pool = self.allocator.mem.pool();
-        assert_eq!((pool.superslabs.get(), pool.huge_superslabs.get()), (0, 0), "something is still in use");
+        assert_eq!((pool.superslabs.get(), pool.huge_superslabs.get()), (0, 0), "SuperSlabs are still in use");
         assert!(pool.heaps.iter().all(|word| word.get() == 0), "a heap's slot is still taken");
     }
 }
 
-/// Starts a thread that opens a heap, does its part and closes the heap.
+/// Opens a heap, and starts a thread that runs `part` with it and closes it. The thread returns the blocks that it
+/// leaves live.
 fn spawn<F: Flaw>(
     program: &Rc<Program<F>>,
     part: impl FnOnce(&Program<F>, &mut Heap<F>) -> Vec<Block<u32>> + 'static,
@@ -126,7 +127,7 @@ impl<T> Sent<T> {
 fn start(work: impl FnOnce() -> Vec<Block<u32>> + 'static) -> thread::JoinHandle<Vec<Block<u32>>> {
     let work = Sent(work);
     let builder = thread::Builder::new().stack_size(STACK_WORDS);
-    builder.spawn(move || work.take()()).expect("a thread of loom's")
+    builder.spawn(move || work.take()()).expect("loom starts a thread")
 }
 
 fn model(name: &str, run: fn()) {
@@ -160,15 +161,15 @@ fn two_threads_free_into_a_full_slab<F: Flaw>() {
             Vec::new()
         })
     });
-    // The slab in use has blocks for all but the last of these.
+    // The second slab has free blocks for all of these but the last.
     blocks.extend(program.allocate_many(&mut heap, IN_OTHER_SLABS, SMALL));
     threads.into_iter().for_each(|thread| assert!(thread.join().unwrap().is_empty()));
     program.close(heap);
     program.end(blocks);
 }
 
-/// Messages about two slabs arrive while their owner handles messages.
-fn two_messages_arrive_at_once<F: Flaw>() {
+/// Messages about two slabs arrive while their owner closes its heap.
+fn two_messages_arrive_concurrently<F: Flaw>() {
     let program = Program::<F>::new();
     let mut heap = program.open();
     let mut blocks = program.allocate_many(&mut heap, IN_FIRST_SLAB + IN_OTHER_SLABS + 1, SMALL);
@@ -195,15 +196,15 @@ fn a_slab_becomes_full_while_a_block_returns<F: Flaw>() {
         Vec::new()
     });
     blocks.extend(program.allocate_many(&mut heap, 2, SMALL));
-    // The owner's own frees are local; the last free of a slab may be by any thread.
+    // The owner's own frees are local. Either thread may make the slab's last free.
     blocks.drain(..).for_each(|block| program.free(&mut heap, block));
     thread.join().unwrap();
     program.close(heap);
     program.end(None);
 }
 
-/// A full slab is listed again by its owner's own free, and becomes full again while another thread frees into it.
-/// `FULL` stays set all the time, so the first message may be stale.
+/// The owner's own free lists a full slab again. The slab then becomes full again while another thread frees into it.
+/// `FULL` stays set throughout, so the first message may be stale.
 fn a_slab_becomes_full_again_while_a_block_returns<F: Flaw>() {
     let program = Program::<F>::new();
     let mut heap = program.open();
@@ -214,7 +215,7 @@ fn a_slab_becomes_full_again_while_a_block_returns<F: Flaw>() {
         [first, second].into_iter().for_each(|block| program.free(heap, block));
         Vec::new()
     });
-    // The rest of the second slab, the one block of the first, and one more that the first may have.
+    // The rest of the second slab, the block that the owner freed, and one more, which may also be from the first slab.
     blocks.extend(program.allocate_many(&mut heap, IN_OTHER_SLABS + 1, SMALL));
     program.allocator.validate(&heap).unwrap_or_else(|violation| panic!("{violation:?}"));
     thread.join().unwrap();
@@ -222,7 +223,7 @@ fn a_slab_becomes_full_again_while_a_block_returns<F: Flaw>() {
     program.end(blocks);
 }
 
-/// A thread exits while another frees its blocks and a third allocates.
+/// A thread exits while a second thread frees one of its blocks and a third allocates.
 fn an_owner_leaves_while_others_free_and_adopt<F: Flaw>() {
     let program = Program::<F>::new();
     let mut heap = program.open();
@@ -259,7 +260,7 @@ fn a_large_block_is_freed_while_its_owner_leaves<F: Flaw>() {
     program.end(adopts.join().unwrap());
 }
 
-/// All blocks of an abandoned SuperSlab are freed by one thread while another adopts it.
+/// One thread frees all blocks of an abandoned SuperSlab while another thread adopts the SuperSlab.
 fn an_abandoned_superslab_empties_while_it_is_adopted<F: Flaw>() {
     let program = Program::<F>::new();
     let mut heap = program.open();
@@ -283,7 +284,7 @@ fn an_abandoned_superslab_empties_while_it_is_adopted<F: Flaw>() {
 #[test]
 fn no_interleaving_breaks_messages() {
     model("two threads free into a full slab", two_threads_free_into_a_full_slab::<Sound>);
-    model("two messages", two_messages_arrive_at_once::<Sound>);
+    model("two messages", two_messages_arrive_concurrently::<Sound>);
 }
 
 #[test]
@@ -307,16 +308,16 @@ fn no_interleaving_breaks_an_adoption() {
     model("an adoption", an_abandoned_superslab_empties_while_it_is_adopted::<Sound>);
 }
 
-/// Without orderings, loom must find unordered accesses to a block.
+/// With relaxed orderings only, loom must find unordered accesses to a block.
 #[test]
 #[should_panic = "Causality violation"]
 fn missing_orderings_are_detected() {
     model("unordered words", two_threads_free_into_a_full_slab::<Unordered>);
 }
 
-/// With swaps that lose messages, the final check must fail: memory stays in use, or a wait never ends.
+/// If swaps lose messages, the test must fail: memory stays in use, or a wait never ends.
 #[test]
 #[should_panic]
 fn lost_messages_are_detected() {
-    model("torn swaps", two_messages_arrive_at_once::<TornSwap>);
+    model("torn swaps", two_messages_arrive_concurrently::<TornSwap>);
 }

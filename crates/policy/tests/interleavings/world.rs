@@ -1,5 +1,5 @@
-//! The plain memory with loom's words, lock and links. At each access loom chooses the thread that runs next, and which
-//! of the values that the memory model allows is read.
+//! The plain memory with loom's words, lock and links. At each access, loom chooses the thread that runs next, and
+//! which of the allowed values a read returns.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -17,13 +17,13 @@ use loom::cell::UnsafeCell;
 use loom::sync::atomic::AtomicU64;
 use loom::sync::{Mutex, MutexGuard};
 
-/// A deliberate flaw of the words, to check that the tests detect it.
+/// A deliberate flaw of the words, to check that the tests detect such a flaw.
 pub trait Flaw: 'static {
     /// The ordering that replaces `sound`.
     fn ordering(sound: Ordering) -> Ordering {
         sound
     }
-    /// Whether a swap is a separate load and store.
+    /// Whether a swap consists of a separate load and store.
     const TORN_SWAP: bool = false;
 }
 
@@ -78,7 +78,7 @@ impl<F: Flaw> Word for LoomWord<F> {
     }
 }
 
-/// The memory.
+/// The memory backend.
 pub struct LoomMemory<F> {
     plain: PlainMemory<LoomWord<F>>,
     lock: Mutex<()>,
@@ -88,7 +88,7 @@ pub struct LoomMemory<F> {
 
 /// The pool's lock.
 pub struct Guard<'a> {
-    /// Released first, so that it is free whenever loom's lock is.
+    /// Released first, so that the plain lock is free whenever loom's lock is free.
     _plain: hksim_testkit::PlainGuard<'a>,
     _loom: MutexGuard<'a, ()>,
 }
@@ -96,7 +96,7 @@ pub struct Guard<'a> {
 impl<F: Flaw> LoomMemory<F> {
     /// An arena of a few SuperSlabs.
     pub fn new(policy: &Policy, ordinals: u32) -> (LoomMemory<F>, RunGeometry, Layout) {
-        let geometry = RunGeometry::new(policy).expect("a legal geometry");
+        let geometry = RunGeometry::new(policy).expect("a valid geometry");
         let layout = Layout::new(&geometry, u64::from(ordinals) * policy.superslab_bytes);
         let plain = PlainMemory::new(layout, &geometry, ordinals, 1);
         (LoomMemory { plain, lock: Mutex::new(()), starts: RefCell::default() }, geometry, layout)
@@ -168,7 +168,7 @@ impl<F: Flaw> Memory for LoomMemory<F> {
     }
 
     fn lock(&self) -> Guard<'_> {
-        let loom = self.lock.lock().expect("no thread panics with the lock");
+        let loom = self.lock.lock().expect("no thread panics while it holds the lock");
         Guard { _plain: self.plain.lock(), _loom: loom }
     }
 

@@ -4,7 +4,7 @@ use hksim_policy::{Memory, Policy, Request};
 
 use crate::allocator;
 
-/// The pool's SuperSlabs: in use by heaps, abandoned, idle.
+/// Counts of the pool's SuperSlabs: in use (including abandoned), abandoned, idle.
 fn counts(allocator: &crate::Plain) -> (u32, u32, u32) {
     let pool = allocator.mem.pool();
     (pool.superslabs.get(), pool.abandoned.count.get(), pool.idle.count.get())
@@ -30,7 +30,7 @@ fn a_free_adopts_the_superslab_of_an_ended_thread() {
     assert_eq!(counts(&allocator), (2, 0, 0));
     allocator.validate(&main).unwrap();
     first[1..].iter().chain(rest.iter().flatten()).for_each(|&block| allocator.free(&mut main, block));
-    assert_eq!(counts(&allocator), (1, 0, 1), "freeing its last block released it");
+    assert_eq!(counts(&allocator), (1, 0, 1), "freeing the last block of the adopted SuperSlab releases it");
     allocator.free(&mut main, own);
     allocator.validate(&main).unwrap();
 }

@@ -14,7 +14,7 @@ fn pages_of_a_new_heap(allocator: &Plain) -> Pages {
 }
 
 #[test]
-fn heaps_after_the_first_start_with_small_pages_and_get_huge_ones_later() {
+fn further_heaps_start_with_small_pages_and_get_huge_pages_later() {
     for align in [Align::Arena, Align::Trim, Align::Kernel] {
         let allocator = allocator(Policy { huge_heaps: 2, align, ..Policy::default() }, |_| {});
         assert_eq!(
@@ -25,7 +25,11 @@ fn heaps_after_the_first_start_with_small_pages_and_get_huge_ones_later() {
         let blocks = [(); 6].map(|()| allocator.allocate(&mut heap, Request::plain(900 << 10)).unwrap());
         let pages = blocks.map(|block| allocator.mem.entry(block.superslab).pages());
         let small = pages.iter().filter(|&&pages| pages == Pages::Small).count();
-        assert_eq!((pages[0], pages[5], small), (Pages::Small, Pages::Huge, 2), "two blocks fill its first SuperSlab");
+        assert_eq!(
+            (pages[0], pages[5], small),
+            (Pages::Small, Pages::Huge, 2),
+            "two blocks fill the heap's first SuperSlab"
+        );
     }
 }
 
@@ -48,7 +52,7 @@ fn a_superslab_with_small_pages_gets_huge_page_advice_again() {
 /// The rule does not apply if SuperSlabs share a huge page, if they are prefaulted, or if the policy does not request
 /// huge pages.
 #[test]
-fn heaps_start_with_small_pages_only_if_that_saves_memory() {
+fn heaps_start_with_small_pages_only_if_this_saves_memory() {
     let none = Policy { huge_heaps: 0, ..Policy::default() };
     for policy in [
         Policy { superslab_bytes: MIB, ..none },

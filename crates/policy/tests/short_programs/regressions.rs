@@ -15,10 +15,10 @@ fn memory_after_a_moved_block_is_not_assumed_zero() {
     allocator.mem.app_write(dirty, 0, 4 * MIB);
     allocator.free(&mut heap, dirty);
     let short = allocator.allocate(&mut heap, Request::plain(3 * MIB)).unwrap();
-    assert_eq!(short, dirty, "the shorter block is in the same run");
+    assert_eq!(short, dirty, "the shorter block reuses the run");
     let wall = allocator.allocate(&mut heap, Request::plain(2 * MIB)).unwrap();
     let moved = allocator.resize(&mut heap, short, 9 * MIB).unwrap();
-    assert_ne!(moved, short, "the wall makes it move");
+    assert_ne!(moved, short, "the next block prevents growth in place");
     let again = allocator.allocate(&mut heap, zeroed(4 * MIB)).unwrap();
     assert_eq!(again, dirty);
     assert!(allocator.mem.is_zero(allocator.mem.arena_offset(again), 4 * MIB));
@@ -52,7 +52,7 @@ fn tiny_blocks_have_the_requested_alignment() {
 }
 
 #[test]
-fn a_large_block_can_begin_where_a_sidecar_superslab_begins() {
+fn a_large_block_can_start_at_offset_0_with_sidecar_metadata() {
     let policy = Policy { header: Header::Full, header_bytes: 16, meta: MetaPlace::Sidecar, ..Policy::default() };
     let allocator = allocator(policy, |_| {});
     let mut heap = allocator.open_heap().unwrap();
@@ -92,7 +92,7 @@ fn every_fallback_from_reserved_huge_pages_is_counted() {
 }
 
 #[test]
-fn a_stale_message_leaves_the_blocks_until_the_slab_is_empty() {
+fn blocks_of_a_stale_message_are_collected_when_the_slab_runs_out() {
     let allocator = allocator(Policy::default(), |_| {});
     let (mut owner, mut other) = (allocator.open_heap().unwrap(), allocator.open_heap().unwrap());
     let mut allocate = || allocator.allocate(&mut owner, Request::plain(1 << 10)).unwrap();
@@ -112,10 +112,10 @@ fn a_stale_message_leaves_the_blocks_until_the_slab_is_empty() {
 }
 
 #[test]
-fn in_a_full_arena_a_slab_takes_any_free_span_that_holds_a_block() {
+fn a_slab_in_a_full_arena_takes_any_free_span_that_holds_a_block() {
     let allocator = allocator(Policy::default(), |_| {});
     let mut heap = allocator.open_heap().unwrap();
-    // Each fills one slice.
+    // Each block of 56 KiB fills one slice.
     let mut take = |bytes| allocator.allocate(&mut heap, Request::plain(bytes));
     let blocks: Vec<_> = std::iter::from_fn(|| take(56 << 10)).collect();
     assert!(blocks.len() >= 500, "{} blocks in 512 slices", blocks.len());

@@ -1,5 +1,5 @@
-//! Which requests reuse present memory. The tests count the SuperSlabs ever used, that is, memory that had to be made
-//! present.
+//! Which requests reuse present memory. The tests count the SuperSlabs that were ever used: only a SuperSlab's first
+//! use has to make memory present.
 
 use hksim_policy::memory::Block;
 use hksim_policy::vocabulary::{Align, Huge, Prefault};
@@ -17,7 +17,7 @@ fn take(allocator: &Plain, heap: &mut ThreadHeap<PlainMemory>, bytes: u64) -> Bl
     allocator.allocate(heap, Request::plain(bytes)).unwrap()
 }
 
-/// A freed block of six SuperSlabs, written before, in an arena of sixteen.
+/// An allocator with a freed block of six SuperSlabs, all of which was written.
 fn with_a_freed_run(policy: Policy) -> (Plain, ThreadHeap<PlainMemory>) {
     let allocator = allocator(policy, |_| {});
     let mut heap = allocator.open_heap().unwrap();
@@ -34,11 +34,11 @@ fn superslabs_and_shorter_blocks_are_split_off_a_freed_run() {
     take(&allocator, &mut heap, 100);
     take(&allocator, &mut heap, 4 * MIB);
     take(&allocator, &mut heap, 2 * MIB);
-    assert_eq!(allocator.mem.pool().huge_idle_bytes.get(), 4 * MIB, "two of six are left");
+    assert_eq!(allocator.mem.pool().huge_idle_bytes.get(), 4 * MIB, "two of six SuperSlabs are left");
     take(&allocator, &mut heap, 4 * MIB);
     assert_eq!((used(&allocator), allocator.mem.pool().huge_idle.count.get()), (6, 0));
     take(&allocator, &mut heap, 2 * MIB);
-    assert_eq!(used(&allocator), 7, "now there is nothing to take from");
+    assert_eq!(used(&allocator), 7, "no cached run is left");
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn split_off_memory_is_not_assumed_zero() {
 }
 
 #[test]
-fn a_block_of_one_superslab_gets_an_empty_one() {
+fn a_block_of_one_superslab_reuses_an_empty_superslab() {
     let allocator = allocator(Policy::default(), |_| {});
     let mut heap = allocator.open_heap().unwrap();
     let small = take(&allocator, &mut heap, 1 << 10);
@@ -82,11 +82,11 @@ fn a_reused_buffer_gets_its_run_back_after_a_split() {
     let mut heap = allocator.open_heap().unwrap();
     for round in 0..4 {
         let buffer = take(&allocator, &mut heap, 12 * MIB);
-        assert_eq!(buffer.superslab, round, "the part that was split off its front is added at its end");
+        assert_eq!(buffer.superslab, round, "the run gets as much at its end as was split off its front");
         allocator.free(&mut heap, buffer);
         take(&allocator, &mut heap, 1100 << 10);
     }
-    assert_eq!(used(&allocator), 6 + 3, "no more than is in use");
+    assert_eq!(used(&allocator), 6 + 3, "no more SuperSlabs than are in use");
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn a_block_grows_over_the_rest_of_the_run_it_was_split_off() {
 }
 
 #[test]
-fn a_target_of_mremap_takes_no_present_memory() {
+fn mremap_moves_to_memory_that_is_not_present() {
     let allocator = allocator(Policy::default(), |_| {});
     let mut heap = allocator.open_heap().unwrap();
     let block = take(&allocator, &mut heap, 2 * MIB);
@@ -109,18 +109,18 @@ fn a_target_of_mremap_takes_no_present_memory() {
     let freed = take(&allocator, &mut heap, 10 * MIB);
     allocator.free(&mut heap, freed);
     let moved = allocator.resize(&mut heap, block, 8 * MIB).unwrap();
-    assert!(moved.superslab > freed.superslab, "its pages are moved to an untouched run");
+    assert!(moved.superslab > freed.superslab, "the block's pages are moved to an untouched run");
     assert_eq!(allocator.mem.pool().huge_idle_bytes.get(), 10 * MIB);
     allocator.free(&mut heap, wall);
 }
 
 #[test]
-fn fresh_zeros_are_preferred_to_clearing() {
+fn fresh_zeros_are_preferred_to_cleared_memory() {
     let (allocator, mut heap) = with_a_freed_run(Policy::default());
     let block = allocator.allocate(&mut heap, zeroed(4 * MIB)).unwrap();
     assert_eq!(block.superslab, 6);
     let same = allocator.allocate(&mut heap, zeroed(12 * MIB)).unwrap();
-    assert_eq!(same.superslab, 0, "a run of the block's own size is written");
+    assert_eq!(same.superslab, 0, "a run of exactly the block's size is cleared");
     assert!(allocator.mem.is_zero(allocator.mem.arena_offset(same), 12 * MIB));
 }
 
