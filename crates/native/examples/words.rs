@@ -1,5 +1,5 @@
-//! A program on the allocator: threads that build maps of strings and hand them over. Run it with
-//! `HKSIM_NATIVE_STATS=text`, and with another policy: `HKSIM_NATIVE_POLICY="superslab=256K huge=never"`.
+//! A program that uses the allocator: threads build maps of strings, and the main thread frees the maps. Run it with
+//! `HKSIM_NATIVE_STATS=text`, and try another policy: `HKSIM_NATIVE_POLICY="superslab=256K huge=never"`.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -16,7 +16,7 @@ fn lengths(thread: u32) -> BTreeMap<String, usize> {
 
 fn main() {
     let threads: Vec<_> = (0..4).map(|thread| thread::spawn(move || lengths(thread))).collect();
-    // Maps built there are freed here.
+    // The main thread frees the maps that the threads have built.
     let maps = threads.into_iter().map(|thread| thread.join().expect("a thread that does not panic"));
     let all: usize = maps.map(|map| map.values().sum::<usize>()).sum();
     println!("{all} letters and digits");

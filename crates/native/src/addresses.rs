@@ -1,7 +1,7 @@
-//! The addresses of SuperSlabs with separate mappings: from an ordinal to an address, and back.
+//! The addresses of SuperSlabs with separate mappings: translates an ordinal to an address, and back.
 //!
-//! A table by ordinal and a hash table by address. Both are written whole when they are created, so that later uses take no page fault. A
-//! measurement creates them before it starts, so their cost is not counted.
+//! There is a table by ordinal and a hash table by address. Both are filled completely when they are created, so that
+//! later uses take no page fault. A measurement creates the tables before it starts, so their cost is not counted.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,14 +12,14 @@ use hksim_policy::layout::Layout;
 const UNBOUND: u64 = u64::MAX;
 /// A hash slot that ends a probe sequence.
 const EMPTY: u64 = u64::MAX;
-/// A hash slot whose entry was removed while later slots may be in use (a tombstone).
+/// A tombstone: a hash slot whose entry was removed while later slots of the probe sequence may be in use.
 const GONE: u64 = u64::MAX - 1;
 
 /// The addresses of a layout's SuperSlabs. Only the holder of the pool's lock changes them; any thread may read them.
 pub struct Addresses {
     superslab_shift: u32,
     by_ordinal: Box<[AtomicU64]>,
-    /// The SuperSlab's address, in SuperSlabs, in the high half; its ordinal in the low half.
+    /// The hash table. High half: the address divided by the SuperSlab size; low half: the ordinal.
     slots: Box<[AtomicU64]>,
 }
 
@@ -38,7 +38,7 @@ impl Addresses {
         }
     }
 
-    /// Binds SuperSlabs to adjacent addresses from `address` on.
+    /// Binds SuperSlabs to adjacent addresses, starting at `address`.
     pub(crate) fn bind(&self, first: u32, count: u32, address: u64) {
         for (ordinal, address) in (first..first + count).zip((address..).step_by(1 << self.superslab_shift)) {
             self.by_ordinal[ordinal as usize].store(address, Ordering::Relaxed);
@@ -61,7 +61,7 @@ impl Addresses {
         }
     }
 
-    /// Clears a tombstone, and those directly before it, if the next slot is empty.
+    /// If the slot after a tombstone is empty, clears the tombstone and those directly before it.
     fn sweep(&self, mut slot: usize) {
         let mask = self.slots.len() - 1;
         if self.slots[(slot + 1) & mask].load(Ordering::Relaxed) != EMPTY {
@@ -73,10 +73,10 @@ impl Addresses {
         }
     }
 
-    /// The slots of a place's probe sequence, in order.
+    /// The slots of the probe sequence of `place` (an address divided by the SuperSlab size), in order.
     fn probe(&self, place: u64) -> impl Iterator<Item = usize> + use<> {
         let mask = self.slots.len() - 1;
-        // Fibonacci hashing: neighbours spread.
+        // Fibonacci hashing spreads neighbouring addresses.
         let home = (place.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize;
         (0..=mask).map(move |step| home.wrapping_add(step) & mask)
     }
@@ -117,7 +117,7 @@ impl Drop for Addresses {
     fn drop(&mut self) {
         for ordinal in 0..self.by_ordinal.len() as u32 {
             if self.address_of(ordinal).is_some() {
-                // SAFETY: the SuperSlab is in our own mapping and no longer in use.
+                // SAFETY: the allocator made this mapping, and the SuperSlab is no longer in use.
                 unsafe { libc::munmap(self.superslab(ordinal).as_ptr().cast(), 1 << self.superslab_shift) };
             }
         }
@@ -133,7 +133,7 @@ mod tests {
     use hksim_policy::geometry::RunGeometry;
     use hksim_policy::vocabulary::Align;
 
-    /// Compares with a `BTreeMap`, with near and far addresses, until slots have been reused many times.
+    /// Compares the tables with a `BTreeMap` until slots have been reused many times.
     #[test]
     fn finds_exactly_the_bound_addresses() {
         let geometry = RunGeometry::new(&Policy::default()).unwrap();

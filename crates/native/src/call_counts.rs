@@ -26,11 +26,11 @@ pub(crate) const KINDS: [&str; 12] = [
     "mlock",
 ];
 
-/// Calls of one kind.
+/// Counts of the calls of one kind.
 pub(crate) struct Count {
     pub(crate) ok: AtomicU64,
     pub(crate) failed: AtomicU64,
-    /// Whether they return memory to the kernel.
+    /// Whether calls of this kind return memory to the kernel.
     pub(crate) gives_back: bool,
 }
 
@@ -121,7 +121,7 @@ impl Os for CountedSyscalls {
         counted(11, || unsafe { os::lock(at, bytes, locking) })
     }
 
-    /// Nothing to do: `process/locking.rs` handles the whole process.
+    /// Does nothing: `process/locking.rs` locks the process's other memory.
     fn lock_process(&self, _lock: MemoryLock) -> Result<(), Errno> {
         Ok(())
     }

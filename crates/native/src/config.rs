@@ -1,7 +1,7 @@
 //! The allocator's configuration from the environment: `superslab=1M huge=never misuse=check`.
 //!
-//! Settings are policy flags as on the command line, separated by spaces or commas; later ones override earlier ones. Parsing does not
-//! allocate, because it runs inside the program's first `malloc`.
+//! Settings are policy flags as on the command line, separated by spaces or commas. A later setting overrides an
+//! earlier one. Parsing does not allocate, because it runs inside the program's first `malloc`.
 
 use std::ffi::CStr;
 
@@ -15,10 +15,10 @@ pub const POLICY_VARIABLE: &CStr = c"HKSIM_NATIVE_POLICY";
 /// Alignment, in bytes, of every block of more than 8 bytes.
 const BLOCK_ALIGN: u32 = 16;
 
-/// A policy that programs can run on, and the reaction to invalid frees.
+/// A policy that a running program can use, and the reaction to invalid frees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct NativeConfig {
-    /// The policy. If the address space is limited, the arena is smaller than the policy says.
+    /// The policy. If the address space is limited, the arena may be smaller than in the policy.
     pub policy: Policy,
     /// The reaction to invalid frees.
     pub on_invalid_free: OnInvalidFree,
@@ -56,14 +56,14 @@ pub enum ConfigError<'a> {
     Word(&'a str, WordError),
     /// The policy as a whole is invalid.
     Policy(PolicyError),
-    /// Programs cannot run with headers of one byte.
+    /// The policy has 1-byte headers, with which programs cannot run.
     Misaligned,
 }
 
 /// Why a setting is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WordError {
-    /// It has no `=`.
+    /// The setting has no `=`.
     NoValue,
     /// The name is not a flag.
     Unknown,
@@ -71,9 +71,9 @@ pub enum WordError {
     Value(ValueError),
     /// `align` must be `arena`.
     Align,
-    /// The flag is about a replayed program.
+    /// The flag applies only to a replayed program.
     Program,
-    /// The flag is about a simulated kernel.
+    /// The flag applies only to a simulated kernel.
     Kernel,
 }
 
@@ -87,8 +87,9 @@ impl std::fmt::Display for ConfigError<'_> {
             ConfigError::Word(word, why) => write!(f, "{word}: {why}"),
             ConfigError::Policy(why) => why.fmt(f),
             ConfigError::Misaligned => f.write_str(
-                "a header of 1 byte leaves blocks aligned to 1 byte, on which programs crash (SSE moves); use header-bytes=16 or \
-                 header=none, or simulate or replay this policy",
+                "with a header of 1 byte, blocks are aligned to 1 byte only, and programs crash (SSE moves); \
+                 use header-bytes=16 or header=none, or simulate \
+                 or replay this policy",
             ),
         }
     }

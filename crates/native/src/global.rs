@@ -7,8 +7,8 @@ use hksim_policy::Request;
 
 use crate::process;
 
-/// The global allocator, with `preset default` or the policy from the environment. The crate documentation has an example.
-/// It may be used from any thread, before and after `main`, and in the child of a fork.
+/// The global allocator, with `preset default` or the policy from the environment. The crate documentation has an
+/// example. It may be used from any thread, before and after `main`, and in the child of a fork.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SuperSlabs;
 
@@ -16,7 +16,7 @@ fn request(layout: Layout, zeroed: bool) -> Request {
     Request { bytes: layout.size() as u64, align: layout.align() as u64, zeroed }
 }
 
-// SAFETY: blocks are as large and as aligned as asked, stay in place until freed, and belong to one caller.
+// SAFETY: blocks have the requested size and alignment, stay in place until freed, and belong to one caller.
 unsafe impl GlobalAlloc for SuperSlabs {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -46,7 +46,7 @@ unsafe impl GlobalAlloc for SuperSlabs {
         }
         let new = process::allocate(Request { bytes: new_size as u64, align: layout.align() as u64, zeroed: false });
         if !new.is_null() {
-            // SAFETY: both blocks have that many bytes and do not overlap; the old one is freed once.
+            // SAFETY: both blocks have at least the copied bytes and do not overlap; the old block is freed once.
             unsafe {
                 ptr::copy_nonoverlapping(address, new, layout.size().min(new_size));
                 process::free(old.as_ptr());

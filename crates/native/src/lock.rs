@@ -1,7 +1,8 @@
 //! A lock that the child of a fork can reset, even if another thread held it during the fork.
 //!
-//! `fork` does not take this lock. The C library takes its own locks after the fork handlers have run, and another thread may hold one of
-//! those (for example a stream's) while it waits for this lock: a deadlock.
+//! `fork` does not take this lock. The C library takes its own locks after the fork handlers have run. Another thread
+//! may hold such a lock (for example a stream's) while it waits for this lock, so taking this lock in `fork` could
+//! deadlock.
 
 use std::cell::UnsafeCell;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -11,7 +12,7 @@ use crate::errno::keeping_errno;
 /// A mutex that can be replaced after a fork.
 pub(crate) struct ForkLock<T>(UnsafeCell<Mutex<T>>);
 
-// SAFETY: as a mutex; `renew` requires that there is one thread.
+// SAFETY: shared like a mutex; `renew` requires that there is only one thread.
 unsafe impl<T: Send> Sync for ForkLock<T> {}
 
 impl<T: Copy> ForkLock<T> {
@@ -21,7 +22,7 @@ impl<T: Copy> ForkLock<T> {
 
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        // SAFETY: only `renew` takes it exclusively.
+        // SAFETY: only `renew` takes an exclusive reference.
         let mutex = unsafe { &*self.0.get() };
         match mutex.try_lock() {
             Ok(guard) => guard,
@@ -31,7 +32,7 @@ impl<T: Copy> ForkLock<T> {
         }
     }
 
-    /// Resets the lock to free. Returns whether a thread held it: the data it guards may then be half changed.
+    /// Resets the lock to free. Returns whether a thread held it; the data that it guards may then be half updated.
     ///
     /// # Safety
     /// Called in the child of a fork, while it has one thread, which does not hold the lock.

@@ -1,7 +1,8 @@
 //! Locks a range while other threads may unmap parts of it.
 //!
-//! The kernel's `mlockall` skips unmapped memory. `mlock2` of a range fails with ENOMEM if part of it is unmapped, and with the same error
-//! at the limit of locked memory. Another thread's purge (`--purge unmap`) unmaps a part of the arena for a short time.
+//! The kernel's `mlockall` skips unmapped memory. `mlock2` of a range fails with ENOMEM if part of it is unmapped, and
+//! with the same error at the limit of locked memory. With `--purge unmap`, another thread's purge unmaps part of the
+//! arena for a short time.
 
 use hksim_policy::memory::Locking;
 use hksim_policy::{Errno, PAGE_BYTES};
@@ -9,7 +10,7 @@ use hksim_policy::{Errno, PAGE_BYTES};
 /// Contiguous pages of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pages {
-    /// Address of the first.
+    /// Address of the first page.
     pub(crate) start: usize,
     pub(crate) count: usize,
 }
@@ -29,14 +30,15 @@ impl Pages {
     }
 }
 
-/// Attempts to lock a page that is mapped but cannot be locked. After this many, ENOMEM is taken as the limit of locked memory, not as
-/// the effect of another thread's `munmap`.
+/// Number of attempts to lock a page that is mapped. If all of them fail with ENOMEM, the cause is the limit of locked
+/// memory, not another thread's `munmap`.
 const TRIES: u32 = 32;
 
-/// Locks the mapped pages of a range, as `mlockall` does. `lock` locks a range; it is called once if all pages are mapped.
+/// Locks the mapped pages of a range, as `mlockall` does. `lock` locks a range; if all pages are mapped, it is called
+/// once.
 ///
 /// # Errors
-/// The kernel's error, other than that for unmapped pages.
+/// The kernel's error, except ENOMEM for unmapped pages.
 pub(crate) fn lock_mapped_parts(
     pages: Pages,
     locking: Locking,
@@ -46,16 +48,19 @@ pub(crate) fn lock_mapped_parts(
         Err(Errno(libc::ENOMEM)) => {}
         answer => return answer,
     }
-    // First on fault: no page is made present, so ENOMEM has only two possible causes.
+    // Lock on fault first. This makes no page present, so ENOMEM has only two possible causes: unmapped pages and the
+    // limit.
     in_parts(pages, &|part| lock(part, Locking::OnFault), &|page| lock_page(page, lock))?;
     match locking {
         Locking::OnFault => Ok(()),
-        // As `mlockall`, ignore pages that cannot be made present: inaccessible ones (`mprotect`), or ones that another thread has unmapped.
+        // Like `mlockall`, ignore pages that cannot be made present: inaccessible pages (`mprotect`), and pages that
+        // another thread has unmapped.
         Locking::Present => in_parts(pages, &|part| lock(part, Locking::Present), &|_| Ok(())),
     }
 }
 
-/// Calls `all` for the range, and for its halves if that fails with ENOMEM. Calls `one` for each single page for which `all` fails.
+/// Calls `all` for the range. If this fails with ENOMEM, does the same for each half. Calls `one` for each single page
+/// for which `all` fails with ENOMEM.
 fn in_parts(
     pages: Pages,
     all: &impl Fn(Pages) -> Result<(), Errno>,
@@ -101,10 +106,10 @@ mod tests {
     const COUNT: usize = 64;
     const PAGE: usize = PAGE_BYTES as usize;
 
-    /// Fresh pages; `unmapped` ones are unmapped, `forbidden` ones have no access.
+    /// Fresh pages, of which those in `unmapped` are unmapped and those in `forbidden` are inaccessible.
     fn pages(unmapped: &[usize], forbidden: &[usize]) -> Pages {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping; the calls below only change its pages, which are not in use.
+        // SAFETY: a new mapping. The calls below change only its pages, which are not in use.
         unsafe {
             let start = libc::mmap(null_mut(), COUNT * PAGE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
             assert_ne!(start, libc::MAP_FAILED);
@@ -155,7 +160,7 @@ mod tests {
     fn a_limit_is_an_error_and_is_found_quickly() {
         let pages = pages(&[3], &[]);
         let calls = RefCell::new(0);
-        // Half of the pages may be locked.
+        // Only the first half of the pages may be locked.
         let limited = |part: Pages, locking| {
             *calls.borrow_mut() += 1;
             let end = part.start + part.bytes();

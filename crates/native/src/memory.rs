@@ -1,7 +1,8 @@
 //! The memory backend on mmap: typed access by pointer.
 //!
-//! All pointers are into one [`Reservation`], which the [`Layout`] divides, or into mappings of single SuperSlabs. Metadata types are valid
-//! when zeroed (see the policy's `meta.rs`), and fresh anonymous memory is zero, so every reference below is to a valid value.
+//! All pointers are into one [`Reservation`], which the [`Layout`] divides, or into separate mappings of SuperSlabs.
+//! Metadata types are valid when zeroed (see the policy's `meta.rs`), and fresh anonymous memory is zero, so every
+//! reference below is to a valid value.
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -27,10 +28,10 @@ use crate::word::AtomicWord;
 const LINK_BYTES: usize = size_of::<u32>();
 /// Bytes of a metadata word.
 const WORD_BYTES: u64 = 8;
-/// Offset of the message queue: alone on the last cache line of a heap's slot.
+/// Offset of the message queue in a heap's slot. The queue has the slot's last cache line to itself.
 const QUEUE_AT: u64 = HEAP_BYTES - 64;
 
-/// Offset of the mark: on the cache line before the message queue.
+/// Offset of the mark in a heap's slot. The mark is on the cache line before the message queue.
 const MARK_AT: u64 = QUEUE_AT - 64;
 
 /// The memory backend on mmap.
@@ -38,14 +39,15 @@ pub struct MmapMemory<O: Os> {
     base: NonNull<u8>,
     /// First byte of the arena.
     arena: NonNull<u8>,
-    /// Address bits that are the offset in a SuperSlab: the arena starts at a multiple of the SuperSlab.
+    /// Mask of the address bits that are the offset in a SuperSlab. The arena starts at a multiple of the SuperSlab
+    /// size.
     offset_mask: usize,
     layout: Layout,
     os: O,
     lock: ForkLock<()>,
     /// Addresses of SuperSlabs, if they have separate mappings.
     addresses: Option<Addresses>,
-    /// Whether the program locks future memory: [`UNLOCKED`], [`LOCKED`] or [`LOCKED_ON_FAULT`].
+    /// Whether and how the program locks future memory: [`UNLOCKED`], [`LOCKED`] or [`LOCKED_ON_FAULT`].
     locks_future: AtomicU8,
     _reservation: Reservation,
 }
@@ -57,7 +59,7 @@ const LOCKED_ON_FAULT: u8 = 2;
 // SAFETY: threads share atomic words, the pool and the table under the lock, and blocks, each of which has one
 // owner at a time; `Cell` metadata belongs to the owning heap's thread (contract of policy's `meta.rs`).
 unsafe impl<O: Os + Sync> Sync for MmapMemory<O> {}
-// SAFETY: nothing in it is tied to a thread.
+// SAFETY: no field is tied to a thread.
 unsafe impl<O: Os + Send> Send for MmapMemory<O> {}
 
 impl<O: Os> MmapMemory<O> {
@@ -70,16 +72,19 @@ impl<O: Os> MmapMemory<O> {
         MmapMemory::with_addresses(layout, os, addresses)
     }
 
-    /// As [`new`](Self::new), with an address table that was created before. There must be one, of this layout, iff SuperSlabs have
-    /// separate mappings.
+    /// As [`new`](Self::new), with address tables that were created before. `addresses` must be those of this layout if
+    /// SuperSlabs have separate mappings, and `None` otherwise.
     ///
     /// # Errors
     /// As [`new`](Self::new).
     ///
     /// # Panics
-    /// If there is a table but `O` does not support such mappings ([`Os::OWN_MAPPINGS`]).
+    /// If `addresses` is `Some` but `O` does not support separate mappings ([`Os::OWN_MAPPINGS`]).
     pub fn with_addresses(layout: Layout, os: O, addresses: Option<Addresses>) -> Result<MmapMemory<O>, ReserveError> {
-        assert!(O::OWN_MAPPINGS || addresses.is_none(), "SuperSlabs cannot have separate mappings here");
+        assert!(
+            O::OWN_MAPPINGS || addresses.is_none(),
+            "these system calls do not support SuperSlabs with separate mappings"
+        );
         let reservation = Reservation::map(&layout)?;
         let base = reservation.base();
         // SAFETY: the arena is a part of the reservation.
@@ -167,8 +172,9 @@ impl<O: Os> MmapMemory<O> {
         if O::OWN_MAPPINGS { self.addresses.as_ref() } else { None }
     }
 
-    /// All ranges with page numbers, in ascending order: the first page number (from the base of the layout), and the pages of the address
-    /// space. Only for the one thread that drives the allocator.
+    /// All ranges that have page numbers, in ascending order. Each item is the first page number (relative to the base
+    /// of the layout) and the range of pages in the address space. Only the thread that drives the allocator may call
+    /// this.
     pub fn pieces(&self) -> impl Iterator<Item = (u64, Range<u64>)> + '_ {
         let superslab_pages = (1 << self.layout.superslab_shift) / PAGE_BYTES;
         let base = self.base.as_ptr() as u64 / PAGE_BYTES;
@@ -186,9 +192,11 @@ impl<O: Os> MmapMemory<O> {
         self.at(self.layout.heap_of(heap))
     }
 
-    /// A heap slot's mark, which the policy does not use: zero when a heap is opened, then written by its owner.
+    /// A heap slot's mark, which the policy does not use. It is zero when a heap is opened; then the heap's owner
+    /// writes it.
     pub fn heap_mark(&self, heap: u32) -> &AtomicU32 {
-        // SAFETY: inside the slot, after the `ThreadHeap` (which asserts that) and before the message queue.
+        // SAFETY: inside the slot, after the `ThreadHeap` (whose size assert ensures this) and before the message
+        // queue.
         unsafe { self.at(self.layout.heap_of(heap) + MARK_AT).cast().as_ref() }
     }
 
@@ -226,7 +234,8 @@ impl<O: Os> MmapMemory<O> {
     }
 }
 
-/// The ordinal of a SuperSlab with its own mapping. Out of line, because without such mappings it is computed from the offset.
+/// The ordinal of a SuperSlab with a separate mapping. Out of line, because in an arena the ordinal is computed from
+/// the offset.
 #[cold]
 fn bound_ordinal(addresses: &Addresses, superslab: NonNull<u8>) -> u32 {
     match addresses.ordinal_at(superslab.as_ptr() as u64) {
@@ -271,7 +280,7 @@ impl<O: Os> Memory for MmapMemory<O> {
 
     #[inline(always)]
     fn meta(&self, superslab: NonNull<u8>) -> &SuperSlabMeta<AtomicWord> {
-        // SAFETY: initialised metadata starts there, aligned to a page.
+        // SAFETY: initialised metadata starts at this address, which is page-aligned.
         unsafe { self.meta_base(superslab).cast().as_ref() }
     }
 
@@ -282,7 +291,8 @@ impl<O: Os> Memory for MmapMemory<O> {
             MetaPlace::Sidecar => self.meta_base(superslab),
         };
         let at = SPANS_AT as usize + slice as usize * size_of::<SpanMeta>();
-        // SAFETY: the array of span metadata is inside the initialised metadata; slice indices are below the SuperSlab's count.
+        // SAFETY: the array of span metadata is inside the initialised metadata; slice indices are below the
+        // SuperSlab's count.
         unsafe { meta.add(at).cast().as_ref() }
     }
 
@@ -332,7 +342,7 @@ impl<O: Os> Memory for MmapMemory<O> {
 
     #[inline(always)]
     fn write_link(&self, superslab: NonNull<u8>, at: u32, link: Link) {
-        // SAFETY: a free block of at least 8 bytes is there.
+        // SAFETY: a free block of at least 8 bytes contains the link.
         unsafe { superslab.add(at as usize).cast::<u32>().write_unaligned(link.to_bits()) };
     }
 
@@ -350,8 +360,8 @@ impl<O: Os> Memory for MmapMemory<O> {
 
     fn exchange(&self, superslab: NonNull<u8>, at: u32, link: Link, key: u32) -> (Link, u32) {
         let new = u64::from(link.to_bits()) | u64::from(key) << 32;
-        // SAFETY: the block starts at a multiple of 8 and has at least 8 bytes. It is being freed; the only possible race is with other
-        // threads that free it again, also by this function.
+        // SAFETY: the block starts at a multiple of 8 and has at least 8 bytes. It is being freed. The only possible
+        // race is with other threads that also free it, by this function.
         let before =
             unsafe { AtomicU64::from_ptr(superslab.add(at as usize).cast().as_ptr()) }.swap(new, Ordering::Relaxed);
         (Link::from_bits(before as u32), (before >> 32) as u32)
@@ -378,8 +388,8 @@ impl<O: Os> Memory for MmapMemory<O> {
         unsafe { superslab.add(at as usize).as_ptr().write_bytes(0, bytes as usize) };
     }
 
-    /// Copies page by page, reading before writing. libc's memcpy may read the end first, and the first page that is touched in a huge page
-    /// decides what the kernel installs.
+    /// Copies page by page, reading before writing. libc's memcpy may read the end first, and the page that is touched
+    /// first in a huge page decides what the kernel installs.
     fn copy(&self, to: Block<NonNull<u8>>, from: Block<NonNull<u8>>, bytes: u64) {
         let (to, from) = (self.address(to), self.address(from));
         let to_page_end = |at: NonNull<u8>| PAGE_BYTES as usize - at.as_ptr() as usize % PAGE_BYTES as usize;
@@ -411,7 +421,7 @@ impl<O: Os> Memory for MmapMemory<O> {
     }
 
     fn remap(&self, from: ArenaRange, to_start: u64) -> Result<(), Errno> {
-        // SAFETY: the target is a run that was just taken; the policy maps the source again.
+        // SAFETY: the target is a run that was just taken; the policy later maps the source again.
         unsafe { self.os.remap(self.arena_at(from.start), from.bytes as usize, self.arena_at(to_start)) }
     }
 
@@ -491,7 +501,7 @@ impl<O: Os> Memory for MmapMemory<O> {
         self.os.now_ns()
     }
 
-    /// Yields the core: the other thread may have been preempted.
+    /// Yields the core, because the thread that the caller waits for may have been preempted.
     fn yield_now(&self) {
         std::thread::yield_now();
     }

@@ -1,4 +1,4 @@
-//! The system calls of the allocator. The policy decides which calls are made; [`Os`] makes one.
+//! The system calls of the allocator. The policy decides which calls are made; each method of [`Os`] makes one call.
 
 use std::ptr::NonNull;
 
@@ -7,7 +7,8 @@ use hksim_policy::{Errno, InvalidFree};
 
 /// The system calls of an allocator, one method per call. All ranges are whole pages of the reservation.
 pub trait Os {
-    /// Whether SuperSlabs may have separate mappings. A constant, so that the fast paths are compiled without that case if not.
+    /// Whether SuperSlabs may have separate mappings. A constant, so that the fast paths are compiled without this case
+    /// if it cannot occur.
     const OWN_MAPPINGS: bool = true;
 
     /// `mmap(MAP_FIXED)`, private, anonymous, readable and writable.
@@ -46,8 +47,8 @@ pub trait Os {
         unsafe { lock(at, bytes, locking) }
     }
 
-    /// The process-wide part of [`lock_memory`](hksim_policy::Allocator::lock_memory): sets whether new mappings are locked. Unlocks existing
-    /// mappings, unless the lock is for the future only.
+    /// The process-wide part of [`lock_memory`](hksim_policy::Allocator::lock_memory): sets whether new mappings are
+    /// locked. Unlocks existing mappings, unless only `MCL_FUTURE` is set.
     fn lock_process(&self, process_lock: MemoryLock) -> Result<(), Errno> {
         lock_future(process_lock)
     }
@@ -61,7 +62,7 @@ pub trait Os {
         std::process::abort();
     }
 
-    /// Sets the clock, if it can be set: a replay's clock follows the trace.
+    /// Sets the clock, if this is possible. A replay's clock follows the trace.
     #[inline(always)]
     fn set_now(&self, _now_ns: u64) {}
 }
@@ -79,8 +80,8 @@ pub(crate) unsafe fn lock(at: NonNull<u8>, bytes: usize, locking: Locking) -> Re
     lock_call(unsafe { raw_call(libc::SYS_mlock2, [at.as_ptr().expose_provenance(), bytes, flags as usize]) })
 }
 
-/// Sets whether new mappings are locked. Unlocks everything, unless the lock is for the future only: `MCL_FUTURE` can only be cleared by
-/// a call that changes all mappings.
+/// Sets whether new mappings are locked. Unlocks all existing mappings, unless only `MCL_FUTURE` is set: the only call
+/// that clears `MCL_FUTURE` changes all mappings.
 pub(crate) fn lock_future(lock: MemoryLock) -> Result<(), Errno> {
     let is_for_future_alone = lock.future && !lock.current;
     if !is_for_future_alone {
@@ -99,15 +100,15 @@ fn lock_call(result: isize) -> Result<(), Errno> {
     if result < 0 { Err(Errno(-result as i32)) } else { Ok(()) }
 }
 
-/// A system call by instruction, not through the C library. The preloaded object itself defines `mlockall`, and a recorder that is also
-/// preloaded intercepts `syscall`.
+/// Makes a system call with the `syscall` instruction, not through the C library. The preloaded object itself defines
+/// `mlockall`, and a recorder that is also preloaded intercepts the C library's `syscall`.
 ///
 /// # Safety
 /// As for the system call.
 #[cfg(not(miri))]
 unsafe fn raw_call(number: libc::c_long, arguments: [usize; 3]) -> isize {
     let result: isize;
-    // SAFETY: the caller vouches for the call's effects; the instruction itself changes only these registers.
+    // SAFETY: the caller guarantees the call's effects; the instruction itself changes only these registers.
     unsafe {
         std::arch::asm!(
             "syscall",
@@ -129,11 +130,11 @@ unsafe fn raw_call(_: libc::c_long, _: [usize; 3]) -> isize {
     -libc::ENOSYS as isize
 }
 
-/// Makes the system calls.
+/// Makes the real system calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Syscalls;
 
-/// `MAP_HUGE_2MB`: log2 of the page size above the huge shift.
+/// `MAP_HUGE_2MB`: log2 of the page size, shifted left by `MAP_HUGE_SHIFT`.
 const MAP_HUGE_2MB: libc::c_int = 21 << libc::MAP_HUGE_SHIFT;
 
 /// Since Linux 6.1; earlier kernels return EINVAL.

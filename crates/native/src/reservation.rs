@@ -31,7 +31,7 @@ impl std::error::Error for ReserveError {
     }
 }
 
-/// Maps private anonymous memory at an address, or anywhere if it is 0. Never replaces a mapping.
+/// Maps private anonymous memory at address `at`, or anywhere if `at` is 0. Never replaces a mapping.
 #[cfg(not(miri))]
 fn map_at(at: usize, bytes: usize, flags: libc::c_int) -> io::Result<NonNull<u8>> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | flags;
@@ -46,12 +46,12 @@ fn map_at(at: usize, bytes: usize, flags: libc::c_int) -> io::Result<NonNull<u8>
 /// Unmaps a range that [`map_at`] returned. It must not be in use.
 #[cfg(not(miri))]
 fn unmap(base: NonNull<u8>, bytes: usize) {
-    // SAFETY: the range is ours.
+    // SAFETY: the range comes from `map_at`.
     unsafe { libc::munmap(base.as_ptr().cast(), bytes) };
 }
 
-/// Under Miri: zeroed memory of that size, at an address that cannot be chosen. It is never freed, so a request for an address fails
-/// without an allocation.
+/// Under Miri: allocates zeroed memory, whose address cannot be chosen. A request for an address fails before anything
+/// is allocated, because the memory is never freed.
 #[cfg(miri)]
 fn map_at(at: usize, bytes: usize, _: libc::c_int) -> io::Result<NonNull<u8>> {
     if at != 0 {
@@ -62,7 +62,7 @@ fn map_at(at: usize, bytes: usize, _: libc::c_int) -> io::Result<NonNull<u8>> {
     NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).ok_or(io::Error::from_raw_os_error(libc::ENOMEM))
 }
 
-/// Parts of an allocation cannot be freed under Miri, so it is leaked.
+/// Parts of an allocation cannot be freed under Miri, so the memory is leaked.
 #[cfg(miri)]
 fn unmap(_: NonNull<u8>, _: usize) {}
 
@@ -73,12 +73,13 @@ pub struct Reservation {
     bytes: usize,
 }
 
-/// Distance between the base addresses that are tried: a multiple of every alignment.
+/// Distance between the base addresses that are tried. It is a multiple of every alignment.
 const BASE_STEP: usize = 1 << 40;
 const BASES: usize = 64;
 
 impl Reservation {
-    /// Maps a layout at the first free base, such that the arena's address is a multiple of [`base_align`](Layout::base_align).
+    /// Maps a layout at the first free base, such that the arena's address is a multiple of
+    /// [`base_align`](Layout::base_align).
     ///
     /// # Errors
     /// The address space is limited (`RLIMIT_AS`, `overcommit_memory=2`).
@@ -93,7 +94,8 @@ impl Reservation {
             match map_at(at, bytes, libc::MAP_FIXED_NOREPLACE) {
                 Ok(base) if base.as_ptr() as usize == at => return Ok(Reservation { base, bytes }),
                 Ok(elsewhere) => {
-                    // The kernel does not know MAP_FIXED_NOREPLACE, or a tool keeps this part of the address space.
+                    // The kernel does not support MAP_FIXED_NOREPLACE, or a tool reserves this part of the address
+                    // space.
                     unmap(elsewhere, bytes);
                     break;
                 }
@@ -104,13 +106,13 @@ impl Reservation {
         Reservation::anywhere(bytes, before_arena, layout.base_align as usize).map_err(refused)
     }
 
-    /// Maps more than needed at an address of the kernel's choice, and unmaps both ends.
+    /// Maps more than needed at an address that the kernel chooses, and unmaps the excess at both ends.
     fn anywhere(bytes: usize, behind_multiple: usize, align: usize) -> io::Result<Reservation> {
         let more = bytes.checked_add(align).ok_or(io::Error::from_raw_os_error(libc::ENOMEM))?;
         let got = map_at(0, more, 0)?;
         let start = got.as_ptr() as usize;
         let skip = (align + behind_multiple - start % align) % align;
-        // SAFETY: `skip` is below `align`, so `bytes` bytes follow it in the map.
+        // SAFETY: `skip` is below `align`, so at least `bytes` bytes of the mapping follow it.
         let (base, end) = unsafe { (got.add(skip), got.add(skip + bytes)) };
         if skip > 0 {
             unmap(got, skip);

@@ -1,8 +1,8 @@
 //! Heap slots: opening and closing thread heaps in the reservation, and finding them in the child of a fork.
 //!
-//! A slot is taken while its bit in the pool is set. Its *mark* says whether its storage contains a complete heap. The mark becomes `OPEN`
-//! after the heap was written, and 0 before the heap is closed, also when the child of a fork closes it. So a child never mistakes the bytes
-//! of an earlier heap for the heap that is being opened.
+//! A slot is taken while its bit in the pool is set. Its *mark* says whether its storage contains a complete heap. The
+//! mark becomes `OPEN` after the heap was written, and 0 before the heap is closed, even if the child of a fork closes
+//! it. So if a fork interrupts the opening of a heap, the child does not mistake the bytes of an earlier heap for it.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,7 +17,7 @@ const OPEN: u32 = 1;
 /// The mark of a slot whose heap a fork made unusable. Children of later forks skip it.
 const LOST: u32 = 2;
 
-/// Memory with storage and a mark per heap slot.
+/// A memory backend with storage and a mark for each heap slot.
 pub trait SlotMemory: Memory {
     /// Start of a slot's storage.
     fn heap_storage(&self, heap: u32) -> NonNull<u8>;
@@ -45,7 +45,8 @@ impl<O: Os> SlotMemory for MmapMemory<O> {
     }
 }
 
-/// Opens a heap in the lowest free slot; `store` writes it to the slot's storage. Returns the slot, or `None` if all are taken.
+/// Opens a heap in the lowest free slot; `store` writes the heap to the slot's storage. Returns the slot, or `None` if
+/// all slots are taken.
 pub fn open<M: SlotMemory, G: Geometry>(
     allocator: &Allocator<M, G>,
     store: impl FnOnce(NonNull<u8>, ThreadHeap<M>),
@@ -63,13 +64,13 @@ pub fn close<M: SlotMemory, G: Geometry>(allocator: &Allocator<M, G>, heap: Thre
     allocator.close_heap(heap);
 }
 
-/// Makes an allocator usable in the child of a fork: resets the pool's lock, closes the heaps of threads that did not survive the fork, and
-/// repairs the `kept` heaps. `heap_at` returns the address of a slot's heap. Returns the number of newly lost heaps: those that were on a slow
-/// path during the fork.
+/// Makes an allocator usable in the child of a fork: resets the pool's lock, closes the heaps of threads that do not
+/// exist in the child, and repairs the `kept` heaps. `heap_at` returns the address of a slot's heap. Returns the number
+/// of newly lost heaps: those that were on a slow path during the fork.
 ///
 /// # Safety
-/// Called once in the child of a fork, while it has one thread, which is in no call of the allocator. The `kept` heaps are
-/// that thread's, and `heap_at` names what [`open`] stored.
+/// Called once in the child of a fork, while it has only one thread, and this thread is in no call of the allocator.
+/// The `kept` heaps belong to this thread, and `heap_at` returns where [`open`] stored each heap.
 pub unsafe fn inherit<M: SlotMemory, G: Geometry>(
     allocator: &Allocator<M, G>,
     heap_at: impl Fn(u32) -> NonNull<ThreadHeap<M>>,
@@ -87,7 +88,8 @@ pub unsafe fn inherit<M: SlotMemory, G: Geometry>(
             continue;
         }
         let orphan = (before == OPEN).then(|| {
-            // SAFETY: the mark says that it is complete; its thread does not exist here, and a heap needs no drop.
+            // SAFETY: the mark says that the heap is complete. Its thread does not exist here, and a heap needs no
+            // drop.
             unsafe { at.read() }
         });
         match orphan.filter(ThreadHeap::is_consistent) {

@@ -1,8 +1,9 @@
 //! Two thread-local pointers: the thread's state in each of the two allocators.
 //!
-//! They use initial-exec thread-local storage, which exists before a thread's first instruction and costs two loads. `thread_local!` in a
-//! shared object would call `__tls_get_addr`, which may allocate. Both pointers start at [`EMPTY`], so that the fast paths need no null
-//! check: the loader relocates a program's thread-local storage before it creates the first thread's.
+//! They use initial-exec thread-local storage, which exists before a thread's first instruction and costs two loads.
+//! `thread_local!` in a shared object would call `__tls_get_addr`, which may allocate. Both pointers start at
+//! [`EMPTY`], so that the fast paths need no null check. This works because the loader relocates the initial values
+//! before it creates the first thread's storage.
 
 use std::arch::{asm, global_asm};
 

@@ -10,10 +10,11 @@ use crate::slots;
 /// Heaps that were on a slow path during a fork and are lost to this process.
 pub(super) static HEAPS_LOST: AtomicU32 = AtomicU32::new(0);
 
-/// Runs when the object or program is loaded, before it has threads. The first allocation would be too late: the C library may allocate while
-/// it holds the lock of its list of fork handlers.
+/// Runs when the shared object or program is loaded, before there are threads. Registering at the first allocation
+/// would be too late: the C library may allocate while it holds the lock of its list of fork handlers.
 extern "C" fn register() {
-    // SAFETY: both have the right signature and are never unloaded. If it fails, forks are as unsafe as without it.
+    // SAFETY: both handlers have the right signature and are never unloaded. If the call fails, forks are as unsafe as
+    // without the handlers.
     unsafe { libc::pthread_atfork(Some(before), None, Some(after_in_child)) };
 }
 
@@ -22,7 +23,7 @@ extern "C" fn register() {
 #[unsafe(link_section = ".init_array")]
 static REGISTER: extern "C" fn() = register;
 
-/// Waits until an allocator that is being created is complete.
+/// If the allocator is being created, waits until it is complete.
 extern "C" fn before() {
     start_if_wanted();
 }
@@ -35,11 +36,11 @@ extern "C" fn after_in_child() {
     }
 }
 
-/// Closes the heaps of the threads that did not survive the fork.
+/// Closes the heaps of the threads that do not exist in the child.
 fn inherit<G: ProcessGeometry>(process_allocator: &'static ProcessAllocator<G>) {
     // SAFETY: this is the child's only thread.
     unsafe { locking::forget(&process_allocator.allocator().mem) };
-    // SAFETY: this is the child's only thread, and its first call: the thread that forked was in none.
+    // SAFETY: this is the child's only thread. It is in no call of the allocator: the thread that forked was in none.
     let lost = unsafe {
         let common = process_allocator.renew_common();
         slots::inherit(

@@ -1,6 +1,7 @@
-//! Sums for `mallinfo` and the like, and returning memory on request (`malloc_trim`).
+//! Sums for `mallinfo` and similar functions, and returning memory on request (`malloc_trim`).
 //!
-//! Only the calling thread's heap and abandoned SuperSlabs can be inspected. SuperSlabs of other threads count as fully used.
+//! Only the calling thread's heap and abandoned SuperSlabs can be inspected. SuperSlabs of other threads count as fully
+//! used.
 
 use std::fmt::{self, Write};
 use std::sync::atomic::Ordering;
@@ -14,15 +15,15 @@ use crate::call_counts::CALLS;
 /// Sums over the process's allocator.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HeapInfo {
-    /// SuperSlabs that heaps own, and present ones that the pool caches.
+    /// SuperSlabs that heaps own, and present SuperSlabs that the pool caches.
     pub superslab_bytes: u64,
-    /// Live blocks in them, rounded up to their size classes.
+    /// Live blocks in these SuperSlabs, rounded up to their size classes.
     pub used_bytes: u64,
     /// Present memory that the pool caches, including freed huge blocks.
     pub kept_bytes: u64,
     /// Huge blocks in use.
     pub huge_blocks: u64,
-    /// Their usable bytes.
+    /// Usable bytes of huge blocks in use.
     pub huge_bytes: u64,
 }
 
@@ -35,7 +36,7 @@ impl HeapInfo {
     /// Writes the XML of glibc's `malloc_info`, with one arena.
     ///
     /// # Errors
-    /// The errors of `out`.
+    /// Errors from writing to `out`.
     pub fn xml(&self, out: &mut impl Write) -> fmt::Result {
         let HeapInfo { superslab_bytes, huge_blocks, huge_bytes, .. } = self;
         let all = superslab_bytes + huge_bytes;
@@ -90,8 +91,8 @@ fn trim_of<G: ProcessGeometry>(process_allocator: &'static ProcessAllocator<G>) 
     process_allocator.allocator().purge_now(heap);
 }
 
-/// Purges immediately what the policy would purge after its delay: empty SuperSlabs, freed huge blocks, and the calling thread's empty spans.
-/// Returns whether any memory was returned to the kernel.
+/// Purges immediately what the policy would purge after its delay: empty SuperSlabs, freed huge blocks, and the calling
+/// thread's empty spans. Returns whether any memory was returned to the kernel.
 pub fn trim() -> bool {
     let before = given_back();
     match started() {

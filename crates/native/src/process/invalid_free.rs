@@ -1,4 +1,4 @@
-//! The reaction to invalid frees: one line and an abort, or a count.
+//! The reaction to invalid frees: a message and an abort, or a count.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use hksim_policy::InvalidFree;
 use super::stderr::Line;
 use crate::config::OnInvalidFree;
 
-/// Invalid calls that were ignored.
+/// Number of invalid calls that were ignored.
 pub(super) static IGNORED: AtomicU64 = AtomicU64::new(0);
 static GOES_ON: AtomicBool = AtomicBool::new(false);
 

@@ -1,7 +1,7 @@
 //! `mlockall` for a program whose allocator reserves far more memory than it uses.
 //!
-//! The kernel's own call would make the whole arena resident: 64 GiB. So each other mapping of the process is locked separately, and in the
-//! reservation the allocator locks only the SuperSlabs that it has taken.
+//! The kernel's own call would make the whole arena resident: 64 GiB. So every mapping outside the reservation is
+//! locked separately. In the reservation, the allocator locks only the SuperSlabs that it has taken.
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -22,7 +22,7 @@ static LOCKING: ForkLock<()> = ForkLock::new(());
 /// Forgets all locks in the child of a fork, which inherits no locked memory.
 ///
 /// # Safety
-/// Called while the child has one thread, which is not in this module.
+/// Called while the child has only one thread, and this thread is not in this module.
 pub(super) unsafe fn forget(mem: &ProcessMemory) {
     // SAFETY: the caller's promise.
     unsafe { LOCKING.renew() };
@@ -32,7 +32,7 @@ pub(super) unsafe fn forget(mem: &ProcessMemory) {
 /// `mlockall`, or `munlockall` if `flags` is 0.
 ///
 /// # Errors
-/// As the kernel: EINVAL for unknown flags, EPERM or ENOMEM at the limit of locked memory (`ulimit -l`).
+/// The kernel's errors: EINVAL for unknown flags, EPERM or ENOMEM at the limit of locked memory (`ulimit -l`).
 pub fn lock_all(flags: i32) -> Result<(), Errno> {
     let is_set = |flag| flags & flag != 0;
     let lock = MemoryLock {
@@ -60,7 +60,7 @@ fn lock_with<G: ProcessGeometry>(
     let allocator = process_allocator.allocator();
     let locked = lock_others(&allocator.mem, lock).and_then(|()| allocator.lock_memory(lock));
     if locked.is_err() && lock.current {
-        // Undo the partial lock. Memory that was locked before is unlocked, too.
+        // Undo the partial lock. This also unlocks memory that was locked before the call.
         let none = MemoryLock::default();
         let _ = lock_future(none).and_then(|()| allocator.lock_memory(none));
     }
@@ -73,7 +73,7 @@ fn lock_others(mem: &ProcessMemory, lock: MemoryLock) -> Result<(), Errno> {
     if lock.future {
         lock_future(MemoryLock { current: false, ..lock })?;
     } else if !lock.current || mem.locks_future().is_some() {
-        // Only unlocking everything clears `MCL_FUTURE`. With `MCL_CURRENT`, memory is locked again below.
+        // `MCL_FUTURE` is cleared only by unlocking everything. With `MCL_CURRENT`, memory is locked again below.
         lock_future(MemoryLock::default())?;
     }
     if !lock.current {
@@ -83,7 +83,7 @@ fn lock_others(mem: &ProcessMemory, lock: MemoryLock) -> Result<(), Errno> {
     let others = |each: &mut dyn FnMut(Range<u64>) -> Result<(), Errno>| {
         mappings(|map| if map.start < own.end && own.start < map.end { Ok(()) } else { each(map) })
     };
-    // First on fault, which makes no page present: an error can only be the limit, and nothing has changed yet.
+    // Lock on fault first. This makes no page present, so the only possible error is the limit.
     others(&mut |map| lock_mapped_parts(pages_of(&map), Locking::OnFault, &lock_pages))?;
     if !lock.on_fault {
         others(&mut |map| {
@@ -105,11 +105,11 @@ fn lock_pages(pages: Pages, locking: Locking) -> Result<(), Errno> {
     unsafe { lock(at, pages.bytes(), locking) }
 }
 
-/// Bytes of the kernel's list per read. A line is shorter.
+/// Bytes of the kernel's list that are read at a time. Every line is shorter.
 const TEXT_BYTES: usize = 16 << 10;
 
-/// Calls `each` for every mapping of the process, without allocating. Mappings may change during the calls: the kernel continues the list after the
-/// last address that was read.
+/// Calls `each` for every mapping of the process, without allocating. Mappings may change during the calls: each read
+/// continues after the last address that was listed.
 fn mappings(mut each: impl FnMut(Range<u64>) -> Result<(), Errno>) -> Result<(), Errno> {
     let mut text = [0u8; TEXT_BYTES];
     let mut held = 0;
@@ -162,7 +162,7 @@ impl List {
 
 impl Drop for List {
     fn drop(&mut self) {
-        // SAFETY: a descriptor of our own.
+        // SAFETY: `open` opened the descriptor.
         unsafe { libc::close(self.0) };
     }
 }

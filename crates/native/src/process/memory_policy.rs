@@ -2,8 +2,8 @@
 
 use std::str;
 
-/// The result of `PR_GET_THP_DISABLE`: 0 if the system's modes decide about huge pages, 1 if the program has none, 3 if only advised memory
-/// may have them. Also 0 if the kernel does not support the call.
+/// The result of `PR_GET_THP_DISABLE`: 0 if the system's THP modes decide, 1 if the program gets no huge pages, 3 if
+/// only advised memory may get huge pages. Also 0 if the kernel does not support the call.
 pub fn thp_disable() -> u64 {
     let none: libc::c_ulong = 0;
     // SAFETY: touches no memory.
@@ -11,11 +11,11 @@ pub fn thp_disable() -> u64 {
     u64::try_from(answer).unwrap_or(0)
 }
 
-/// Bytes locked by `mlockall`, `mlock` and the like; 0 if /proc is not readable.
+/// Bytes locked by `mlockall`, `mlock` and similar calls; 0 if /proc is not readable.
 pub fn locked_bytes() -> u64 {
     let mut text = [0; 4096];
     let flags = libc::O_RDONLY | libc::O_CLOEXEC;
-    // SAFETY: the path is a C string and the buffer has that many bytes; an opened descriptor is closed.
+    // SAFETY: the path is a C string, the buffer has `text.len()` bytes, and an opened descriptor is closed.
     let used = unsafe {
         let status = libc::open(c"/proc/self/status".as_ptr(), flags);
         let used = libc::read(status, text.as_mut_ptr().cast(), text.len());
@@ -28,11 +28,11 @@ pub fn locked_bytes() -> u64 {
     kibibytes.unwrap_or(0) << 10
 }
 
-/// A description, if the setting restricts huge pages.
+/// A description of the setting, if it restricts huge pages.
 pub fn thp_disable_text(thp_disable: u64) -> Option<&'static str> {
     match thp_disable {
         0 => None,
-        3 => Some("the program has huge pages only where advised (PR_SET_THP_DISABLE)"),
+        3 => Some("the program gets huge pages only in memory that it advises (PR_SET_THP_DISABLE)"),
         _ => Some("the program has switched huge pages off for itself (PR_SET_THP_DISABLE)"),
     }
 }

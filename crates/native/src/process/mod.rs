@@ -1,8 +1,9 @@
 //! The allocator of the process, with a heap per thread. It serves `GlobalAlloc` and the C interface.
 //!
-//! There are two such allocators, of which a process uses one: with constant geometry, or with geometry from the environment
-//! ([`POLICY_VARIABLE`](crate::config::POLICY_VARIABLE)). A thread of the first never checks which is in use: its heap pointer implies it.
-//! Nothing here allocates: the allocators are statics, and thread heaps are in the reservation.
+//! There are two such allocators, and a process uses one of them. One has constant geometry. The other has geometry
+//! from the environment ([`POLICY_VARIABLE`](crate::config::POLICY_VARIABLE)). Threads of the constant allocator never
+//! check which one is in use: their heap pointer implies it. Nothing here allocates: the allocators are statics, and
+//! thread heaps are in the reservation.
 
 mod fork;
 mod heap_info;
@@ -34,7 +35,7 @@ type Heap = ThreadHeap<ProcessMemory>;
 
 /// An operation on the allocator and the calling thread's heap, generic over the geometry.
 trait HeapOperation {
-    /// The result.
+    /// The type of the result.
     type Output;
     /// The result if there is no memory for an allocator or a heap.
     const WITHOUT_HEAP: Self::Output;
@@ -158,7 +159,7 @@ fn block_of<G: Geometry>(allocator: &Allocator<ProcessMemory, G>, address: NonNu
     None
 }
 
-/// As [`block_of`], for operations in which the policy itself does not check the pointer: `look` does.
+/// As [`block_of`], for operations in which the policy itself does not check the pointer: `look` checks it.
 #[inline(always)]
 fn checked_block_of<G: Geometry>(
     allocator: &Allocator<ProcessMemory, G>,
@@ -179,10 +180,11 @@ fn checked_block_of<G: Geometry>(
 #[inline(always)]
 pub fn allocate_plain(bytes: u64) -> *mut u8 {
     let thread_state = CONSTANT.thread_state();
-    // SAFETY: this thread's state, or `EMPTY`; no other reference changes it now.
+    // SAFETY: this thread's state, or `EMPTY`; there is no mutable reference to either now.
     let ready = unsafe { thread_state.as_ref() }.heap.ready(&Constant::default(), bytes);
     let Some(ready) = ready else { return allocate_slow(bytes) };
-    // SAFETY: a heap with a block is not that of `EMPTY`, so only this thread uses it, and the allocator exists.
+    // SAFETY: a heap with a ready block is not the heap of `EMPTY`, so only this thread uses it, and the allocator
+    // exists.
     let heap = unsafe { &mut (*thread_state.as_ptr()).heap };
     let allocator = CONSTANT.allocator();
     allocator.mem.address(allocator.take(heap, ready)).as_ptr()
@@ -205,16 +207,17 @@ pub fn allocate(request: Request) -> *mut u8 {
     with_heap(Allocate(request))
 }
 
-/// Frees a block from [`allocate`] or [`resize`]. Does nothing if it is null.
+/// Frees a block from [`allocate`] or [`resize`]. Does nothing if `address` is null.
 ///
 /// # Safety
-/// `address` is null, or live and not used afterwards. (An address outside the arena is detected and aborts the process.)
+/// `address` is null, or live and not used afterwards. (An address outside the arena is detected and aborts the
+/// process.)
 #[inline(always)]
 pub unsafe fn free(address: *mut u8) {
     let thread_state = CONSTANT.thread_state();
     // SAFETY: this thread's state, or `EMPTY`, whose arena contains no address.
     if let Some(block) = unsafe { thread_state.as_ref() }.block_at(&Constant::default(), address) {
-        // SAFETY: it is not `EMPTY`, so only this thread uses it, and the allocator exists.
+        // SAFETY: the state is not `EMPTY`, so only this thread uses it, and the allocator exists.
         let heap = unsafe { &mut (*thread_state.as_ptr()).heap };
         match CONSTANT.allocator().free_fast(heap, block) {
             FastFree::Done => return,
@@ -226,8 +229,8 @@ pub unsafe fn free(address: *mut u8) {
     free_slow(address);
 }
 
-// The slow paths are `extern "C"` functions because these never unwind: a fast path can then end with a jump to one and needs no stack
-// frame.
+// The slow paths are `extern "C"` functions because these never unwind. A fast path can then end with a jump to a slow
+// path, and needs no stack frame.
 
 #[cold]
 #[inline(never)]

@@ -16,13 +16,15 @@ use crate::{slots, tls};
 /// The geometry of `preset default`, as constants: 2 MiB SuperSlabs, 64 KiB slices.
 pub(super) type Constant = ConstGeometry<21, 16>;
 
-/// The geometry of one of the two allocators, with access to its thread-local pointer. A trait, so that the fast paths are compiled for each.
+/// The geometry of one of the two allocators, with access to its thread-local pointer. This is a trait so that the fast
+/// paths are compiled for each geometry.
 pub(super) trait ProcessGeometry: Geometry + 'static {
     /// The calling thread's state.
     fn thread_state() -> *mut ThreadState;
     /// Sets the calling thread's state.
     fn set_thread_state(thread_state: *mut ThreadState);
-    /// Closes the heap of an exiting thread. A later call of that thread opens a new heap, and this runs again for it.
+    /// Closes the heap of an exiting thread. If that thread allocates or frees again, it opens a new heap, and this
+    /// function runs again for the new heap.
     extern "C" fn close(thread_state: *mut libc::c_void);
 }
 
@@ -63,11 +65,11 @@ fn heap_at(thread_state: *mut ThreadState) -> NonNull<Heap> {
     unsafe { NonNull::new_unchecked(&raw mut (*thread_state).heap) }
 }
 
-/// The heap in the last slot, shared by all threads that found no free slot.
+/// The common heap: the heap in the last slot, shared by all threads that found no other free slot.
 #[derive(Clone, Copy)]
 pub(super) struct CommonHeap {
     heap: Option<NonNull<Heap>>,
-    /// Number of calls that it has served.
+    /// Number of calls that the common heap has served.
     pub(super) calls: u64,
 }
 
@@ -78,12 +80,12 @@ unsafe impl Send for CommonHeap {}
 pub(super) struct ProcessAllocator<G: ProcessGeometry> {
     allocator: UnsafeCell<MaybeUninit<Allocator<ProcessMemory, G>>>,
     common: ForkLock<CommonHeap>,
-    /// Its destructor closes a thread's heap.
+    /// A pthread key, whose destructor closes an exiting thread's heap.
     exit_key: AtomicU32,
 }
 
-// SAFETY: the cell is written once, in `init`, before any thread has a heap and before `start` returns; afterwards only shared
-// references exist, and the allocator is `Sync`.
+// SAFETY: the cell is written once, in `init`, before any thread has a heap and before `start` returns; afterwards only
+// shared references exist, and the allocator is `Sync`.
 unsafe impl<G: ProcessGeometry> Sync for ProcessAllocator<G> {}
 
 /// The allocator with constant geometry.
@@ -103,7 +105,7 @@ impl<G: ProcessGeometry> ProcessAllocator<G> {
     /// The calling thread's state, or [`EMPTY`].
     #[inline(always)]
     pub(super) fn thread_state(&self) -> NonNull<ThreadState> {
-        // SAFETY: it starts as the address of a static, and is never set to null.
+        // SAFETY: the pointer starts as the address of a static, and is never set to null.
         unsafe { NonNull::new_unchecked(G::thread_state()) }
     }
 
@@ -114,10 +116,10 @@ impl<G: ProcessGeometry> ProcessAllocator<G> {
         if ptr::eq(thread_state, &EMPTY) { None } else { Some(heap_at(thread_state)) }
     }
 
-    /// The allocator. Only call it if the thread has a heap here, or `start` returned this allocator.
+    /// The allocator. Call this only if the thread has a heap here, or if `start` returned this allocator.
     #[inline(always)]
     pub(super) fn allocator(&'static self) -> &'static Allocator<ProcessMemory, G> {
-        // SAFETY: it was written before either is true.
+        // SAFETY: the allocator was written before either condition became true.
         unsafe { (*self.allocator.get()).assume_init_ref() }
     }
 
@@ -137,11 +139,11 @@ impl<G: ProcessGeometry> ProcessAllocator<G> {
         true
     }
 
-    /// Runs `work` for a thread without a heap: with a new heap, or with the common heap if only the last slot is free. `None` if there is
-    /// no common heap either.
+    /// Runs `work` for a thread without a heap. Uses a new heap, or the common heap if no slot but the last is free.
+    /// `None` if there is no common heap either.
     #[cold]
     pub(super) fn with_new_heap<R>(&'static self, work: impl FnOnce(&mut Heap) -> R) -> Option<R> {
-        // Take the lock first, so that a thread that finds no slot finds the common heap.
+        // Take the lock first, so that a thread that finds no slot does find the common heap.
         let mut common = self.common();
         if let Some((id, thread_state)) = self.open() {
             if id + 1 < self.allocator().mem.heaps() {
@@ -162,10 +164,11 @@ impl<G: ProcessGeometry> ProcessAllocator<G> {
         self.common.lock()
     }
 
-    /// In the child of a fork: resets the common heap's lock. Returns the heap, unless it was on a slow path during the fork.
+    /// In the child of a fork: resets the common heap's lock. Returns the heap, unless it was on a slow path during the
+    /// fork.
     ///
     /// # Safety
-    /// Called once in the child of a fork, while it has one thread, which does not hold the lock.
+    /// Called once in the child of a fork, while it has only one thread, and this thread does not hold the lock.
     pub(super) unsafe fn renew_common(&'static self) -> Option<NonNull<Heap>> {
         // SAFETY: the caller's promise.
         let was_held = unsafe { self.common.renew() };
@@ -204,7 +207,7 @@ impl<G: ProcessGeometry> ProcessAllocator<G> {
         slots::close(self.allocator(), heap);
     }
 
-    /// The address of the heap in a slot, if there is one.
+    /// The address at which a slot stores its heap.
     pub(super) fn storage(&'static self, heap: u32) -> NonNull<Heap> {
         heap_at(self.allocator().mem.heap_storage(heap).cast().as_ptr())
     }

@@ -24,7 +24,7 @@ pub(super) enum AllocatorKind {
     Configured = 2,
 }
 
-/// Smaller arenas, in bytes, get a compact layout.
+/// Arenas smaller than this many bytes get a compact layout.
 const ROOMY_BYTES_MIN: u64 = 128 << 20;
 /// Exit status for an invalid policy in the environment.
 const BAD_POLICY: libc::c_int = 2;
@@ -35,7 +35,8 @@ static WANTED: AtomicBool = AtomicBool::new(false);
 /// The [`AllocatorKind`] in use; 0 until the allocator exists.
 static STARTED: AtomicU8 = AtomicU8::new(0);
 
-/// Creates the allocator on the first call; returns which one is in use. `None` if there is not enough address space.
+/// Creates the allocator on the first call; returns which of the two allocators is in use. `None` if there is not
+/// enough address space.
 pub(super) fn start() -> Option<AllocatorKind> {
     WANTED.store(true, Ordering::Release);
     ONCE.call_once(|| {
@@ -59,7 +60,7 @@ pub(super) fn start() -> Option<AllocatorKind> {
     started()
 }
 
-/// As [`start`], but only if the allocator was requested before. Waits for one that is being created.
+/// As [`start`], but only if the allocator was requested before. Waits for an allocator that is being created.
 pub(super) fn start_if_wanted() -> Option<AllocatorKind> {
     if WANTED.load(Ordering::Acquire) { start() } else { None }
 }
@@ -73,12 +74,13 @@ pub(super) fn started() -> Option<AllocatorKind> {
     }
 }
 
-/// Whether this is the geometry that is compiled in.
+/// Whether this is the compiled-in geometry.
 fn is_constant(geometry: &RunGeometry) -> bool {
     is_same(geometry, &Constant::default())
 }
 
-/// The configuration from the environment. An invalid one ends the process: running with another policy would mislead.
+/// The configuration from the environment. An invalid configuration ends the process: running with another policy would
+/// be misleading.
 fn policy() -> NativeConfig {
     let Some(text) = variable(POLICY_VARIABLE) else { return NativeConfig::default() };
     match text.to_str().map(NativeConfig::read) {
@@ -90,7 +92,7 @@ fn policy() -> NativeConfig {
 
 pub(super) fn refuse(words: std::fmt::Arguments<'_>) -> ! {
     Line::new(words).write();
-    // SAFETY: never returns. Not `exit`, whose handlers would allocate.
+    // SAFETY: never returns. `exit` would run handlers, which allocate.
     unsafe { libc::_exit(BAD_POLICY) }
 }
 
@@ -103,12 +105,12 @@ pub(super) fn variable(name: &CStr) -> Option<&'static CStr> {
         }
         libc::getenv(name.as_ptr())
     };
-    // SAFETY: a string of the environment, which is not changed while the program starts.
+    // SAFETY: a C string of the environment, which does not change while the program starts.
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
 }
 
-/// Creates an allocator with the requested arena. If the address space is limited, takes the layout one step below the largest possible one, so
-/// that the program can still map memory.
+/// Creates an allocator with the requested arena. If the address space is limited, takes the layout one step below the
+/// largest layout that fits, so that the program can still map memory.
 fn make<G: Geometry + Clone>(
     geometry: &G,
     policy: Policy,
@@ -125,7 +127,8 @@ fn make<G: Geometry + Clone>(
     Some(Allocator::new(memory, geometry.clone(), policy, &layout).in_process(process))
 }
 
-/// Smaller and smaller layouts, each with half the arena of the previous one, down to one SuperSlab. Small ones are compact.
+/// Layouts of decreasing size, each with half the arena of the previous layout, down to one SuperSlab. Small layouts
+/// are compact.
 fn rungs<G: Geometry>(geometry: &G, asked_bytes: u64) -> impl Iterator<Item = Layout> {
     let least = HUGE_PAGE_BYTES.max(1 << geometry.superslab_shift());
     let halves = std::iter::successors(Some(asked_bytes / 2), |bytes| Some(bytes / 2));
@@ -134,7 +137,7 @@ fn rungs<G: Geometry>(geometry: &G, asked_bytes: u64) -> impl Iterator<Item = La
     })
 }
 
-/// Limits the memory that is made present at start to a quarter of the arena, which may be smaller than requested.
+/// Limits the memory that is made present at start to a quarter of the arena: the arena may be smaller than requested.
 fn within(policy: Policy, geometry: &impl Geometry, arena_bytes: u64) -> Policy {
     let superslabs = (arena_bytes / 4) >> geometry.superslab_shift();
     Policy {

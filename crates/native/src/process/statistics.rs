@@ -1,4 +1,4 @@
-//! Statistics at exit, on request. Formatted without allocating and written with one call.
+//! Statistics at exit, on request. They are formatted without allocating and written with one call.
 
 use std::ffi::CStr;
 use std::fmt::{self, Write};
@@ -14,18 +14,19 @@ use super::process_allocator::{CONFIGURED, CONSTANT, ProcessAllocator, ProcessGe
 use super::start::{AllocatorKind, started, variable};
 use crate::call_counts::{CALLS, KINDS};
 
-/// The environment variable that requests statistics: `text` or `json`, optionally followed by `:FILE` to append to a file.
+/// The environment variable that requests statistics: `text` or `json`, optionally followed by `:FILE` to append to a
+/// file.
 pub const STATISTICS_VARIABLE: &CStr = c"HKSIM_NATIVE_STATS";
 
-/// Most programs do not use descriptors from here on.
+/// The copy of standard error gets a descriptor from here on, which few programs use.
 const DESCRIPTOR_MIN: libc::c_int = 900;
 /// Schema version of the JSON form, that of every JSON result of hksim.
 const SCHEMA: u32 = 2;
 const STANDARD_ERROR: libc::c_int = 2;
-/// Bytes of the longest output.
+/// Bytes that every output fits into.
 const BLOCK_BYTES: usize = 16 << 10;
 
-/// A copy of standard error from the start: many programs close it before they exit.
+/// A copy of standard error, made at start, because many programs close standard error before they exit.
 static STANDARD_ERROR_AT_START: AtomicI32 = AtomicI32::new(STANDARD_ERROR);
 
 /// The format of the statistics.
@@ -38,7 +39,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// Parses a request: the format, and the file if it names one.
+    /// Parses a request: the format, and the file if the request names one.
     pub fn read(request: &str) -> Option<(Form, Option<&str>)> {
         let (form, file) = match request.split_once(':') {
             Some((form, file)) => (form, Some(file)),
@@ -126,7 +127,7 @@ impl Block {
     /// Appends the text to a file, or writes it to standard error. Errors cannot be reported anywhere.
     fn put(&self, file: Option<&CStr>) {
         let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC;
-        // SAFETY: the path is a C string and the buffer has that many bytes; an opened descriptor is closed.
+        // SAFETY: the path is a C string, the buffer has `used` bytes, and an opened descriptor is closed.
         unsafe {
             match file {
                 Some(path) => {

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-/// One line of text, stored inline. Text that does not fit is cut.
+/// One line of text, stored inline. Text that does not fit is cut off.
 pub(super) struct Line {
     bytes: [u8; 400],
     used: usize,
@@ -12,14 +12,14 @@ impl Line {
     /// Formats a line.
     pub(super) fn new(words: fmt::Arguments<'_>) -> Line {
         let mut line = Line { bytes: [0; 400], used: 0 };
-        // A cut line is not an error.
+        // Writing to the buffer never fails.
         let _ = writeln!(line, "hksim: {words}");
         line
     }
 
     /// Writes the line to standard error with one call.
     pub(super) fn write(&self) {
-        // SAFETY: the buffer has that many bytes. An error cannot be reported anywhere.
+        // SAFETY: the buffer has `used` bytes. An error could not be reported anywhere.
         unsafe { libc::write(2, self.bytes.as_ptr().cast(), self.used) };
     }
 }

@@ -14,7 +14,7 @@ pub(crate) struct ThreadState {
     arena: usize,
     /// Length of the arena; 0 in [`EMPTY`], so that no address is inside it.
     arena_bytes: usize,
-    /// The thread's heap. That of [`EMPTY`] has no block and is never written.
+    /// The thread's heap. The heap of [`EMPTY`] has no blocks and is never written.
     pub(super) heap: Heap,
 }
 
@@ -33,14 +33,15 @@ impl ThreadState {
         ThreadState { arena: mem.arena().as_ptr() as usize, arena_bytes: mem.arena_bytes(), heap }
     }
 
-    /// The block at an address from [`ProcessMemory::address`](crate::memory::MmapMemory::address); `None` outside the arena.
+    /// The block at an address from [`ProcessMemory::address`](crate::memory::MmapMemory::address); `None` outside the
+    /// arena.
     #[inline(always)]
     pub(super) fn block_at(&self, geometry: &impl Geometry, address: *mut u8) -> Option<Block<NonNull<u8>>> {
         let from_arena = (address as usize).wrapping_sub(self.arena);
         if from_arena >= self.arena_bytes {
             return None;
         }
-        // The arena starts at a multiple of the SuperSlab.
+        // The arena starts at a multiple of the SuperSlab size.
         let offset = from_arena & ((1 << geometry.superslab_shift()) - 1);
         // SAFETY: the SuperSlab's start is in the arena, which does not start at 0.
         let superslab = unsafe { NonNull::new_unchecked(address.sub(offset)) };

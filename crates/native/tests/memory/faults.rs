@@ -1,4 +1,5 @@
-//! Fault injection: one system call of a program fails, each in turn. At most one request returns null, and the heap stays usable.
+//! Fault injection: in each run of a program, one system call fails, a different call in each run. At most one request
+//! fails, and the heap stays usable.
 
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -28,7 +29,7 @@ impl Faulty {
 
 impl Os for Faulty {
     unsafe fn map(&self, at: NonNull<u8>, bytes: usize, mapping: Mapping) -> Result<(), Errno> {
-        // SAFETY: the caller's promise; so below.
+        // SAFETY: the caller's promise.
         self.call(|| unsafe { Kernel.map(at, bytes, mapping) })
     }
 
@@ -57,17 +58,17 @@ impl Os for Faulty {
     }
 }
 
-/// Distance between the bytes of a block that are checked, besides the last byte.
+/// Distance between the bytes of a block that are checked. The last byte is always checked.
 const CHECKED_STEP: usize = if cfg!(miri) { 32_749 } else { 509 };
 const STEPS: u64 = if cfg!(miri) { 40 } else { 400 };
 /// Under Miri, checking every link of every slab takes seconds.
 const VALIDATE_EVERY: u64 = if cfg!(miri) { STEPS } else { 1 };
-/// Number of calls that fail in turn, for each policy.
+/// Approximate number of runs, each with one failing call, for each policy.
 const REFUSED_CALLS: u64 = if cfg!(miri) { 2 } else { 150 };
 
 type World = MmapMemory<Faulty>;
 
-/// A program with its blocks, each filled with its own byte.
+/// A program with its blocks, each filled with the block's tag byte.
 struct Program {
     allocator: Allocator<World, RunGeometry>,
     heap: ThreadHeap<World>,
@@ -78,8 +79,8 @@ struct Program {
 impl Program {
     fn new(policy: &str, refused: u64) -> Program {
         let policy = NativeConfig::read(policy).expect("a policy").policy;
-        let geometry = RunGeometry::new(&policy).expect("a legal geometry");
-        // Miri fills the arena and never frees it, for every program.
+        let geometry = RunGeometry::new(&policy).expect("a valid geometry");
+        // Under Miri, every program allocates the whole arena and never frees it.
         let arena_bytes = if cfg!(miri) { policy.arena_bytes / 4 } else { policy.arena_bytes };
         let layout = Layout::new(&geometry, arena_bytes);
         let memory = World::new(layout, Faulty { calls: Cell::new(0), refused }).expect("address space");
@@ -140,7 +141,8 @@ impl Program {
         self.allocator.validate(&self.heap).expect("a valid heap");
     }
 
-    /// Frees all blocks and asserts that nothing is in use. Returns the number of calls and of failed requests.
+    /// Frees all blocks and asserts that no memory is in use. Returns the numbers of system calls and of failed
+    /// requests.
     fn end(mut self) -> (u64, u64) {
         while !self.blocks.is_empty() {
             let (at, ..) = self.take(0);
@@ -185,12 +187,12 @@ fn the_heap_stays_usable_whichever_call_fails() {
         let (calls, refused) = run(policy, u64::MAX);
         assert_eq!(refused, 0, "{policy}");
         assert!(calls > if cfg!(miri) { 3 } else { 20 }, "{policy}: only {calls} calls");
-        // Every call of a short run, a sample of a long one.
+        // Every call of a short run fails once; of a long run, a sample of the calls.
         let step = (calls / REFUSED_CALLS).max(1) as usize;
         for number in (0..calls).step_by(step) {
             let (_, refused) = run(policy, number);
             assert!(refused <= 1, "{policy}: call {number}: {refused} requests were refused for one call");
         }
-        eprintln!("{policy}: {calls} calls, each {step}th refused in turn");
+        eprintln!("{policy}: {calls} calls; one run for every {step}th call, which failed");
     }
 }

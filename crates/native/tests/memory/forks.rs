@@ -1,9 +1,10 @@
-//! Recovery in the child of a fork, with the other threads interrupted at every possible access.
+//! Recovery in the child of a fork that interrupts the other threads at every possible access.
 //!
-//! The tests simulate forks in one process, so that they run under Miri. Each generation has four threads. The main thread forks; one thread
-//! has stopped between two calls; two run from opening their heap to closing it, and vanish at one of their accesses, with the locks they hold.
-//! The main thread then calls [`slots::inherit`], as a real child does, uses all memory, and becomes the parent of the next generation. In each
-//! generation in turn, the access at which a thread vanishes takes every value.
+//! The tests simulate forks in one process, so that they run under Miri. Each generation has four threads. The main
+//! thread forks. One thread has stopped between two calls. Two threads run from opening their heap to closing it, and
+//! vanish at one of their accesses; locks that they hold stay locked. The main thread then calls [`slots::inherit`], as
+//! a real child does, uses all memory, and becomes the parent of the next generation. The tests vary one thread of one
+//! generation at a time: in one run after another it vanishes at each of its accesses.
 
 use std::ptr::NonNull;
 use std::sync::Mutex;
@@ -32,13 +33,13 @@ const SMALLEST: Policy = Policy {
 /// Small blocks from slabs with few blocks, large blocks and huge blocks.
 const SIZES: [u64; 6] = [200, 2000, 2000, 3000, 12 << 10, 70 << 10];
 const OPERATIONS: u64 = if cfg!(miri) { 24 } else { 60 };
-/// Live blocks of all threads.
+/// Blocks that a thread allocates to fill its heap.
 const BLOCKS: u64 = if cfg!(miri) { 12 } else { 24 };
 /// Generations of processes, including the last child.
 const GENERATIONS: usize = 3;
 /// An access number that no thread reaches.
 const NEVER: u64 = 1 << 40;
-/// More accesses than a child needs. A child that reaches it waits forever, or follows a cyclic list.
+/// More accesses than a child needs. A child that makes this many waits forever or follows a cyclic list.
 const ENDLESS: u64 = 10_000_000;
 
 /// A live block; every byte of it is `tag`.
@@ -68,7 +69,7 @@ unsafe impl Send for Slot {}
 // SAFETY: as above.
 unsafe impl Sync for Slot {}
 
-/// A process.
+/// A simulated process.
 struct Process {
     allocator: Allocator<Jitter, RunGeometry>,
     held: Mutex<Vec<Held>>,
@@ -77,7 +78,7 @@ struct Process {
 impl Process {
     fn new(meta: MetaPlace) -> Process {
         let policy = Policy { meta, ..SMALLEST };
-        let geometry = RunGeometry::new(&policy).expect("a legal geometry");
+        let geometry = RunGeometry::new(&policy).expect("a valid geometry");
         let layout = Layout::compact(&geometry, 16 << 20);
         let memory = MmapMemory::new(layout, Kernel).expect("address space for the arena");
         Process { allocator: Allocator::new(Jitter::new(memory), geometry, policy, &layout), held: Mutex::default() }
@@ -91,7 +92,7 @@ impl Process {
     }
 
     fn close(&self, slot: Slot) {
-        // SAFETY: `open` wrote it, and this is its thread.
+        // SAFETY: `open` wrote the heap, which belongs to this thread.
         slots::close(&self.allocator, unsafe { slot.0.read() });
     }
 
@@ -126,7 +127,7 @@ impl Process {
         self.hold(self.allocator.mem.0.address(block), bytes, held.tag);
     }
 
-    /// Allocates, and frees blocks of any thread.
+    /// Allocates blocks, and resizes and frees blocks of any thread.
     fn work(&self, heap: &mut Heap, random: &mut Random) {
         for _ in 0..OPERATIONS {
             let count = self.held.lock().unwrap().len();
@@ -164,7 +165,8 @@ impl Process {
         heaps_lost > 0 || self.allocator.mem.0.pool().lost_superslabs.get() > lost_before
     }
 
-    /// The child continues: live blocks of all threads are intact, and stay intact while it allocates.
+    /// Continues as the child. Checks that live blocks of all threads are intact, and stay intact while the child
+    /// allocates.
     fn go_on(&self, slot: Slot) {
         // SAFETY: this thread's.
         let heap = unsafe { &mut *slot.0.as_ptr() };
@@ -190,7 +192,7 @@ impl Process {
     }
 }
 
-/// The result of a thread.
+/// How a thread ended, and after how many accesses.
 #[derive(Clone, Copy)]
 struct Life {
     has_ended: bool,
@@ -200,11 +202,11 @@ struct Life {
 /// The accesses at which the two threads of a generation vanish.
 type Met = [u64; 2];
 
-/// One generation: threads run, the process forks, and the child recovers and uses all memory. Returns the results of the threads, and whether
-/// anything was lost.
+/// One generation: threads run, the process forks, and the child recovers and uses all memory. Returns the results of
+/// the threads, and whether anything was lost.
 fn fork_once(process: &Process, mine: Slot, generation: usize, met: Met) -> ([Life; 2], bool) {
     let fill = |slot: Slot| {
-        // SAFETY: one thread at a time has it.
+        // SAFETY: only one thread at a time uses the heap.
         (0..BLOCKS).for_each(|seed| process.allocate(unsafe { &mut *slot.0.as_ptr() }, &mut Random::new(seed)));
     };
     let stopped = process.open();
@@ -243,10 +245,11 @@ fn fork_at(meta: MetaPlace, met: [Met; GENERATIONS]) -> ([[Life; 2]; GENERATIONS
     (lives, is_lost)
 }
 
-/// Forks in which one generation's thread vanishes at each access in turn, or at every `step`th; the others vanish anywhere or never.
+/// Runs forks in which one thread of one generation vanishes at each access in turn, or at every `step`th access. The
+/// other threads vanish at a random access or never.
 fn fork_everywhere(meta: MetaPlace, step: usize) {
     let (whole, is_lost) = fork_at(meta, [[NEVER; 2]; GENERATIONS]);
-    assert!(!is_lost, "no thread was on a slow path");
+    assert!(!is_lost, "no thread was interrupted on a slow path");
     let mut random = Random::new(5);
     for generation in 0..GENERATIONS {
         let accesses = whole[generation][0].accesses;
@@ -258,16 +261,19 @@ fn fork_everywhere(meta: MetaPlace, step: usize) {
             met[generation][0] = access;
             let run = || fork_at(meta, met).1;
             let run = std::panic::catch_unwind(run);
-            losses += usize::from(run.unwrap_or_else(|_| panic!("{meta:?}: the forks at {met:?} went wrong")));
+            losses +=
+                usize::from(run.unwrap_or_else(|_| panic!("{meta:?}: recovery failed after the forks at {met:?}")));
         }
-        eprintln!("{meta:?}: fork {generation} at each {step} of {accesses} accesses; {losses} lost something");
+        eprintln!(
+            "{meta:?}: fork {generation}, every {step}th of {accesses} accesses; {losses} runs lost a heap or the pool"
+        );
         let forks = accesses as usize / step;
-        assert!(cfg!(miri) || (losses > 20 && losses < forks), "{losses} of {forks} forks lost something");
+        assert!(cfg!(miri) || (losses > 20 && losses < forks), "{losses} of {forks} forks lost a heap or the pool");
     }
 }
 
 #[test]
-fn children_of_children_recover_wherever_threads_were_interrupted() {
+fn children_recover_wherever_the_fork_interrupts_threads() {
     fork_everywhere(MetaPlace::InBand, 1);
     fork_everywhere(MetaPlace::Sidecar, 5);
 }

@@ -1,6 +1,6 @@
-//! The native memory with random yields: now and then a thread yields directly before it reads or changes a shared word. This widens race
-//! windows of a few instructions enough to be hit. A thread can also vanish at such an access, or at an access to metadata, a free block or the
-//! kernel, as threads do in the child of a fork.
+//! The native memory with random yields: at random, a thread yields directly before it reads or changes a shared word.
+//! This widens race windows of a few instructions, so that the tests hit them. A thread can also vanish at such an
+//! access, or at an access to metadata, a free block or the kernel, as threads do in the child of a fork.
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
@@ -24,13 +24,14 @@ thread_local! {
     static ACCESSES_LEFT: Cell<u64> = const { Cell::new(STAYS) };
 }
 
-/// The count of a thread that does not vanish: its accesses are not counted.
+/// The value for a thread that does not vanish. Its accesses are not counted.
 const STAYS: u64 = u64::MAX;
 
 /// The panic payload that unwinds a vanishing thread.
 pub struct Vanished;
 
-/// Makes the calling thread vanish after this many accesses: it unwinds, changes nothing more, and keeps its locks locked.
+/// Makes the calling thread vanish after this many accesses: it unwinds, changes nothing more, and keeps its locks
+/// locked.
 pub fn vanish_at(access: u64) {
     ACCESSES_LEFT.set(access);
 }
@@ -48,7 +49,8 @@ fn perhaps_vanish() {
     }
 }
 
-/// Makes a counted thread vanish when it would wait for another: only one thread runs at a time, so it would wait until the fork.
+/// Makes a thread that can vanish do so when it would wait for another thread. Only one thread runs at a time, so it
+/// would wait until the fork.
 fn perhaps_vanish_waiting() {
     if ACCESSES_LEFT.get() != STAYS {
         std::panic::resume_unwind(Box::new(Vanished));
@@ -106,7 +108,7 @@ fn jittery(word: &AtomicWord) -> &JitterWord {
     unsafe { &*std::ptr::from_ref(word).cast() }
 }
 
-/// Holds the pool's lock; forever if its thread vanishes.
+/// Holds the pool's lock, and never releases it if its thread vanishes.
 pub struct Guard<'a> {
     lock: ManuallyDrop<<Native as Memory>::Guard<'a>>,
     is_stuck: &'a AtomicBool,
@@ -174,7 +176,7 @@ impl Memory for Jitter {
 
     fn meta(&self, superslab: NonNull<u8>) -> &SuperSlabMeta<JitterWord> {
         perhaps_vanish();
-        // SAFETY: `repr(C)` over a word that is `repr(transparent)`: the same layout.
+        // SAFETY: the struct is `repr(C)` and the word `repr(transparent)`, so both types have the same layout.
         unsafe { &*std::ptr::from_ref(self.0.meta(superslab)).cast() }
     }
 

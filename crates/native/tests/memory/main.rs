@@ -1,5 +1,5 @@
-//! The allocator on native memory, with real pointers and threads. All tests also run under Miri, with shorter programs and simulated system
-//! calls.
+//! The allocator on native memory, with real pointers and threads. All tests also run under Miri, with shorter programs
+//! and simulated system calls.
 
 mod faults;
 mod forks;
@@ -9,5 +9,5 @@ mod threads;
 
 use hksim_policy::Policy;
 
-/// Many SuperSlabs and few blocks per slab: slabs often fill, send messages, empty and change owners.
+/// Many SuperSlabs and few blocks per slab, so that slabs often become full or empty, get messages and change owners.
 const SMALL: Policy = Policy { superslab_bytes: 256 << 10, slab_bytes: 16 << 10, ..Policy::DEFAULT };

@@ -1,5 +1,5 @@
-//! Real threads on one allocator: blocks cross threads, heaps close with live blocks, and other threads free and adopt. The contents of a block
-//! are checked at every transfer. At the end nothing may be in use.
+//! Real threads on one allocator: blocks cross threads, heaps close with live blocks, and other threads free and adopt.
+//! A block's contents are checked when it is freed or resized. At the end no memory may be in use.
 
 use std::ptr::NonNull;
 use std::sync::Mutex;
@@ -52,7 +52,7 @@ impl Exchange {
     }
 }
 
-/// A thread, which repeats its work with several heaps.
+/// A thread, which opens several heaps one after the other.
 struct Worker<'a> {
     shared: &'a Shared,
     exchange: &'a Exchange,
@@ -61,7 +61,7 @@ struct Worker<'a> {
     next_tag: u64,
 }
 
-/// A thread stops allocating while it holds this many blocks.
+/// A thread does not allocate while it holds this many blocks.
 const HELD_MAX: usize = 200;
 const PART_BYTES: usize = pattern::SLICE_BYTES as usize;
 static ZEROS: [u8; PART_BYTES] = [0; PART_BYTES];
@@ -85,7 +85,8 @@ impl Worker<'_> {
 
     fn random_bytes(&mut self) -> u64 {
         match self.random.below(1000) {
-            // Few classes with few blocks per slab: a short program fills some slabs, and remote frees of these send messages.
+            // Few classes with few blocks per slab: even a short program fills some slabs, so that remote frees send
+            // messages.
             0..=899 if cfg!(miri) => self.random.pick(&[2000, 3000, 3000, 12 << 10]),
             0..=899 => 1 + self.random.below(3000),
             900..=989 => self.random.log_uniform(40 << 10),
@@ -99,7 +100,7 @@ impl Worker<'_> {
         let block = self.shared.allocate(heap, request).expect("the arena is large enough");
         let at = self.shared.mem.0.address(block);
         let mut parcel = Parcel { at, bytes: request.bytes as usize, tag: 0 };
-        // In parts, each of which is one step under Miri.
+        // Compare in parts: each comparison is one step under Miri.
         let zeroed = !request.zeroed || parcel.bytes().chunks(PART_BYTES).all(|part| part == &ZEROS[..part.len()]);
         assert!(zeroed, "{request:?} at {at:p} is not zeroed");
         self.write(&mut parcel);
@@ -130,7 +131,8 @@ impl Worker<'_> {
         (count > 0).then(|| self.held.swap_remove(self.random.below(count) as usize))
     }
 
-    /// Runs one heap. Later heaps, of any thread, free the blocks that are still live at its end.
+    /// Opens a heap, runs operations on it and closes it. Blocks that are still live at its end are freed through later
+    /// heaps of any thread.
     fn live(&mut self, me: usize, operations: u64) {
         let mut heap = self.shared.open_heap().expect("a free heap");
         for _ in 0..operations {
@@ -167,7 +169,7 @@ fn stress(policy: Policy, threads: usize, lives: u64, seed: u64) {
     let threads = if cfg!(miri) { threads.min(3) } else { threads };
     let named = format!("seed {seed:#x}, {threads} threads, {policy:?}");
     eprintln!("{named}");
-    let geometry = RunGeometry::new(&policy).expect("a legal geometry");
+    let geometry = RunGeometry::new(&policy).expect("a valid geometry");
     let layout = if cfg!(miri) { Layout::compact(&geometry, 32 << 20) } else { Layout::new(&geometry, 1 << 30) };
     let layout = layout.with_align(policy.align);
     let memory = MmapMemory::new(layout, Kernel).expect("address space for the arena");
@@ -189,7 +191,7 @@ fn stress(policy: Policy, threads: usize, lives: u64, seed: u64) {
                     let operations = if cfg!(miri) { 40 } else { 20 + worker.random.below(400) };
                     worker.live(me, operations);
                 }
-                // Of the blocks in the inbox and those held, half are freed here and half by the main thread.
+                // Threads with even numbers free their remaining blocks; the main thread frees all other blocks.
                 if me % 2 == 0 {
                     worker.free_rest(me);
                 }
@@ -201,14 +203,14 @@ fn stress(policy: Policy, threads: usize, lives: u64, seed: u64) {
     (0..threads).for_each(|from| last.free_rest(from));
     drain_abandoned(&shared).unwrap();
     let pool = shared.mem.pool();
-    assert_eq!((pool.superslabs.get(), pool.huge_superslabs.get()), (0, 0), "something is still in use: {named}");
+    assert_eq!((pool.superslabs.get(), pool.huge_superslabs.get()), (0, 0), "SuperSlabs are still in use: {named}");
     assert!(pool.heaps.iter().all(|word| word.get() == 0), "a heap's slot is still taken: {named}");
     if cfg!(miri) {
         std::mem::forget(shared); // Miri cannot unmap memory that it did not map
     }
 }
 
-/// Heaps that each thread opens one after the other; fewer under Miri.
+/// Number of heaps that each thread opens one after the other; fewer under Miri.
 fn lives(natively: u64) -> u64 {
     if cfg!(miri) { 2 } else { natively * test_scale() }
 }
@@ -227,21 +229,21 @@ fn threads_share_small_superslabs_that_are_purged_without_delay() {
     stress(Policy { superslab_bytes: 64 << 10, cache_superslabs: 0, ..policy }, 16, lives(15), 0x52);
 }
 
-/// Most blocks are freed by another thread than the allocating one, and heaps close while others hold their blocks.
+/// Most blocks are freed by a thread that did not allocate them, and heaps close while other threads hold their blocks.
 #[test]
-#[cfg_attr(miri, ignore = "three threads are no crowd")]
-fn a_crowd_of_threads_shares_one_arena() {
+#[cfg_attr(miri, ignore = "Miri runs only three threads")]
+fn many_threads_share_one_arena() {
     let policy = Policy { huge: Huge::Never, purge_delay_ns: 100_000, purge_spans: true, ..SMALL };
     stress(policy, 64, lives(5), 0x56);
 }
 
 #[test]
-fn threads_share_with_the_default_design() {
+fn threads_share_an_arena_with_the_default_design() {
     stress(Policy::default(), 8, lives(30), 0x53);
 }
 
 #[test]
-fn threads_share_with_sidecar_headers_and_warm_slabs() {
+fn threads_share_an_arena_with_sidecar_headers_and_warm_slabs() {
     let policy = Policy {
         header: Header::Full,
         header_bytes: 16,
@@ -256,7 +258,7 @@ fn threads_share_with_sidecar_headers_and_warm_slabs() {
 }
 
 #[test]
-fn threads_share_without_purges() {
+fn threads_share_an_arena_that_is_never_purged() {
     stress(Policy { carve: Carve::Bump, huge: Huge::Never, purge: Purge::None, ..SMALL }, 8, lives(30), 0x55);
 }
 
