@@ -1,4 +1,5 @@
-//! glibc's heap introspection (`mallinfo`, `malloc_info`, `mallopt`), for this allocator. Without it, programs would query glibc's unused heap.
+//! glibc's heap introspection (`mallinfo`, `malloc_info`, `mallopt`), for this allocator. Without it, programs would
+//! query glibc's unused heap.
 
 use std::ffi::{c_int, c_ulong};
 use std::fmt::Write;
@@ -7,7 +8,7 @@ use hksim_native::process::{self, HeapInfo};
 
 /// Parameters of glibc's `mallopt` (`malloc.h`): `M_MXFAST`, and `M_ARENA_MAX` to `M_TRIM_THRESHOLD`.
 const PARAMETERS: [std::ops::RangeInclusive<c_int>; 2] = [1..=1, -8..=-1];
-/// Bytes of the longest output of `malloc_info`.
+/// Bytes that every output of `malloc_info` fits into.
 const TEXT_BYTES: usize = 1024;
 
 /// `mallinfo2`. SuperSlabs count as `arena`, huge blocks as mappings (`hblks`, `hblkhd`).
@@ -46,7 +47,7 @@ pub extern "C" fn mallinfo() -> libc::mallinfo {
     }
 }
 
-/// `malloc_stats`: writes the statistics of `hksim run --stats text` now.
+/// `malloc_stats`: writes the statistics that `hksim run --stats text` writes at exit.
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc_stats() {
     process::write_statistics();
@@ -64,7 +65,7 @@ pub extern "C" fn mallopt(parameter: c_int, _value: c_int) -> c_int {
     c_int::from(PARAMETERS.iter().any(|range| range.contains(&parameter)))
 }
 
-/// A text buffer, stored inline: allocating would change the numbers.
+/// A text buffer, stored inline, because allocating would change the numbers.
 struct Text {
     bytes: [u8; TEXT_BYTES],
     used: usize,
@@ -93,10 +94,10 @@ pub unsafe extern "C" fn malloc_info(options: c_int, stream: *mut libc::FILE) ->
     if info.xml(&mut text).is_err() {
         return -1;
     }
-    // SAFETY: the buffer has that many bytes; the caller vouches for the stream.
+    // SAFETY: the buffer has `text.used` bytes; the caller guarantees the stream.
     let written = unsafe { libc::fwrite(text.bytes.as_ptr().cast(), 1, text.used, stream) };
     if written == text.used { 0 } else { -1 }
 }
 
-// The structure is glibc's, with ten fields of this type.
+// glibc's structure has ten fields of this type.
 const _: () = assert!(size_of::<libc::mallinfo2>() == 10 * size_of::<c_ulong>());

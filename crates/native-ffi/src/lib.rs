@@ -128,7 +128,7 @@ pub extern "C" fn aligned_alloc(align: usize, bytes: usize) -> *mut c_void {
     if align.is_power_of_two() { allocate(bytes, align, false) } else { fail(libc::EINVAL) }
 }
 
-/// POSIX `posix_memalign`. Like glibc's, it also sets `errno` if there is no memory.
+/// POSIX `posix_memalign`. Like glibc's, this function also sets `errno` if there is no memory.
 ///
 /// # Safety
 /// `out` is valid to write to.

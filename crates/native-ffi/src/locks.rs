@@ -16,7 +16,8 @@ fn answer(locked: Result<(), Errno>) -> c_int {
     }
 }
 
-/// POSIX `mlockall`. In the arena it locks the SuperSlabs in use, and with `MCL_FUTURE` those taken later.
+/// POSIX `mlockall`. In the arena, this function locks the SuperSlabs that were ever taken and, with `MCL_FUTURE`,
+/// those taken later.
 #[unsafe(no_mangle)]
 pub extern "C" fn mlockall(flags: c_int) -> c_int {
     answer(if flags == 0 { Err(Errno(libc::EINVAL)) } else { process::lock_all(flags) })

@@ -1,13 +1,13 @@
 //! `dlopen` without `RTLD_DEEPBIND`.
 //!
-//! A library that is opened with this flag resolves `malloc` in its own dependencies, that is to glibc's, while the
-//! rest of the program uses this allocator. A block that crosses between the two aborts the process. (Debian's PHP
-//! opens all its modules this way.) So the flag is cleared, which also makes the library share its other symbols with
-//! the program.
+//! A library that is opened with `RTLD_DEEPBIND` resolves `malloc` in its own dependencies, and so uses glibc's, while
+//! the rest of the program uses this allocator. A block that one allocates and the other frees aborts the process.
+//! (Debian's PHP opens all its modules this way.) So this function clears the flag. The library's other symbols then
+//! also resolve to the program's.
 //!
-//! The C library uses the caller's address to find the caller's search path. So this function jumps to it, without a
-//! stack frame of its own. `record-preload/src/open.rs` has the same function with a variable mask. Each must be in the
-//! object that exports it, and the two objects have no crate in common.
+//! The C library uses the caller's address to find the caller's search path. So this function jumps to the C library's
+//! `dlopen`, without a stack frame of its own. `record-preload/src/open.rs` has the same function with a variable mask.
+//! Each copy must be in the object that exports it, and the two objects have no crate in common.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
 extern "C" fn resolve() -> *mut c_void {
-    // SAFETY: looks up a name in the objects after this one.
+    // SAFETY: only looks up a name, in the objects after this one.
     let real = unsafe { libc::dlsym(libc::RTLD_NEXT, c"dlopen".as_ptr()) };
     REAL.store(real, Ordering::Relaxed);
     real
