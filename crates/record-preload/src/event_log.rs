@@ -1,9 +1,9 @@
 //! The event log: the file into which one process image writes its records.
 //!
-//! A log is an array of chunks of [`CHUNK_BYTES`]. Chunk 0 holds the [`Control`] page. Every other chunk is either a
-//! *thread buffer*, into which a thread writes through a shared mapping, or a *drained chunk*, the copy of a thread
-//! buffer taken when it was full. Both have the same layout: a [`ChunkHeader`], an area for nested records, and from
-//! [`WORDS_OFFSET`] on the words of `encoding.rs`.
+//! A log is an array of chunks of [`CHUNK_BYTES`]. Chunk 0 holds the [`Control`] page. Chunks with events are of two
+//! kinds. A thread writes into a *thread buffer* through a shared mapping. A *drained chunk* is a copy of a thread
+//! buffer that was full. Both have the same layout: a [`ChunkHeader`], an area for nested records, and from
+//! [`WORDS_OFFSET`] on the words of `encoding.rs`. Chunks with call sites are described in `stacks.rs`.
 //!
 //! **Exactly once.** A thread buffer's `cursor` holds the number of its current fill and the words in it. To drain, the
 //! thread writes a copy of its buffer with the header of a drained chunk. Then it moves the cursor to the next fill in

@@ -22,9 +22,9 @@ use crate::{clock, session, sys};
 const ARCH: u32 = 0xC000_003E;
 /// Maximum number of instructions that the kernel accepts.
 const INSTRUCTIONS_MAX: usize = 4096;
-/// Words of a filter's memory.
+/// Number of words in a filter's memory.
 const MEMORY_WORDS: usize = 16;
-/// Words of a filter's input: call number, architecture, instruction pointer, and six arguments.
+/// Number of words in a filter's input: call number, architecture, instruction pointer, and six arguments.
 const DATA_WORDS: usize = 16;
 /// Result of a filter for an allowed call.
 const ALLOW: u32 = 0x7fff_0000;

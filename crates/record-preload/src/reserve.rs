@@ -16,7 +16,7 @@ use crate::{session, sys};
 const CHUNKS: u32 = 2048;
 /// Chunks granted at the start: 32 MiB, four million events.
 const CHUNKS_GRANTED: u32 = 128;
-/// Buffers for threads that start later.
+/// Number of buffers for threads that start later.
 const BUFFERS: usize = 256;
 
 /// The reserve of a process. If all bytes are zero, nothing is reserved.

@@ -125,7 +125,7 @@ impl Drop for Errno {
     }
 }
 
-/// Blocks signals in the calling thread while it lives, if the thread's filters allow that.
+/// Blocks signals in the calling thread until this value is dropped, if the thread's filters allow that.
 pub struct SignalsBlocked {
     /// The previous mask; `None` if signals are not blocked.
     before: Option<u64>,

@@ -204,7 +204,7 @@ fn run_when_idle() -> bool {
     unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters) == 0 }
 }
 
-/// Whether at least `bytes` of disk space are free. The space must first of all suffice for the program's own records.
+/// Whether at least `bytes` of disk space are free. Early conversion must leave space for the program's own records.
 fn has_room(dir: &Path, bytes: u64) -> bool {
     let Ok(path) = std::ffi::CString::new(dir.as_os_str().as_bytes()) else {
         return false;

@@ -3,7 +3,8 @@
 //!
 //! This thread runs at normal priority, because logs that it does not truncate fill the disk.
 //!
-//! A trace is complete in the session's directory before its log is truncated. So nothing is lost if the recorder is killed.
+//! A trace is complete in the session's directory before its log is truncated. So nothing is lost if the recorder is
+//! killed.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
@@ -25,7 +26,7 @@ use crate::traces::is_running;
 
 /// Shortest time between two scans of the logs.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Listing the logs takes at most one part in this number of the thread's time.
+/// Minimum pause between two listings of the logs, in multiples of the time that a listing takes.
 const LISTING_PART: u32 = 20;
 
 /// The thread that writes traces of processes that have ended.

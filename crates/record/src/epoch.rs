@@ -34,7 +34,7 @@ impl ClockReads {
     }
 }
 
-/// Makes an event read the clock once a millisecond, until it is dropped.
+/// Starts a new epoch once a millisecond, until this value is dropped.
 pub struct Epochs {
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,

@@ -13,7 +13,7 @@ use crate::error::RecordError;
 
 /// Maximum number of nested script interpreters, as in the kernel.
 const INTERPRETERS_MAX: usize = 5;
-/// Bytes of a file read to find `#!` or an ELF header.
+/// Number of bytes of a file that are read to find `#!` or an ELF header.
 const HEAD_BYTES: u64 = 256;
 /// Maximum number of program headers read; no linker writes more.
 const PROGRAM_HEADERS_MAX: u64 = 256;

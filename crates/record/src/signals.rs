@@ -20,8 +20,8 @@ pub const REQUESTS: [c_int; 2] = [libc::SIGUSR1, libc::SIGUSR2];
 /// The signal that ends the work; 0 for none.
 static ENDING_CAME: AtomicI32 = AtomicI32::new(0);
 
-/// The number of users of the handlers, and the handlers that these replaced. All users share the handlers, because
-/// handlers belong to the whole process.
+/// The number of users of the installed handlers, and the previous handlers. All users share the installed handlers,
+/// because handlers belong to the whole process.
 static SHARED: Mutex<(usize, Installed)> = Mutex::new((0, Installed(Vec::new())));
 
 /// Type of a signal handler.

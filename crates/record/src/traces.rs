@@ -82,7 +82,7 @@ struct Images {
     damaged: Vec<DamagedLog>,
 }
 
-/// Why a session has no trace.
+/// The likely reason why a session has no trace.
 ///
 /// # Errors
 /// The session cannot be read.

@@ -127,7 +127,7 @@ impl Collector {
     }
 }
 
-/// State of the thread.
+/// State of the collector's thread.
 struct CollectorThread {
     rings: Vec<Ring>,
     files: FaultFiles,
@@ -154,7 +154,7 @@ impl CollectorThread {
     }
 
     fn read_clocks(&mut self) {
-        // If the disk is full, the earlier readings are extrapolated.
+        // If the disk is full, later times are extrapolated from the earlier readings.
         let _ = self.clocks.write_all(&clocks::to_bytes(ClockPair::now()));
     }
 
