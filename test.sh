@@ -4,7 +4,7 @@
 #     ./test.sh [--strict]
 #
 # A check that cannot run on this machine prints `skipped: reason`. With --strict a skip is a failure unless
-# .ci/skips-allowed.txt allows its reason. As root it installs Debian packages after an announcement;
+# .ci/skips-allowed.txt allows its reason. As root, the script announces and installs missing Debian packages;
 # HKSIM_NO_APT=1 prevents that.
 set -euo pipefail
 exec </dev/null
@@ -24,7 +24,7 @@ pool=/proc/sys/vm/nr_hugepages
 mdbook_version=0.4.52
 rust_version=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
-# Programs that are installed if missing, and the checks that are skipped without them.
+# Programs that are installed if missing: program, Debian package, and the checks that are skipped without it.
 tools=(
     "git:git:recordings of git"
     "strace:strace:counts of system calls"
@@ -35,7 +35,7 @@ tools=(
     "ltrace:ltrace:recordings by ltrace"
     "heaptrack:heaptrack:traces of heaptrack"
     "babeltrace2:babeltrace2:folders of LTTng"
-    "lz4:lz4:files packed by lz4 itself"
+    "lz4:lz4:files compressed by lz4 itself"
     "libjemalloc.so.2:libjemalloc2:replays on jemalloc"
     "libtcmalloc_minimal.so.4:libtcmalloc-minimal4:replays on tcmalloc"
     "libmimalloc.so.2:libmimalloc2.0:replays on mimalloc"
@@ -47,7 +47,7 @@ step() { printf '\n==> %s\n' "$*"; }
 # The word in brackets is the current mode.
 thp_mode() { sed 's/.*\[\(.*\)\].*/\1/' "$thp" 2>/dev/null || true; }
 
-# Restores the machine's settings, however the tests ended.
+# Restores the machine's settings, whichever way the tests ended.
 restore() {
     if [ -n "$thp_before" ] && [ "$(thp_mode)" != "$thp_before" ]; then echo "$thp_before" >"$thp"; fi
     if [ -n "$pool_before" ] && [ "$(cat "$pool")" != "$pool_before" ]; then echo "$pool_before" >"$pool"; fi
@@ -60,8 +60,8 @@ make_venv() {
     "$venv/bin/pip" install --quiet --disable-pip-version-check -r notebooks/requirements.txt
 }
 
-# Builds mdbook in target/tools, in about a minute of processor time, if it is not installed. A test of testkit builds the
-# book, or reports that it cannot.
+# If mdbook is not installed, builds it in target/tools, which takes about a minute of processor time. A test of testkit
+# builds the book, or reports that it cannot.
 make_mdbook() {
     command -v mdbook >/dev/null && return
     mkdir -p "$target/tools"
@@ -86,7 +86,7 @@ lint() {
     if command -v shellcheck >/dev/null; then
         step "shellcheck"
         shellcheck -x try.sh test.sh .ci/run .ci/*.sh traces/make.sh notebooks/export.sh fuzz/run.sh benches/validate-grid.sh tools/kernel-matrix/run.sh tools/outside-programs/check.sh
-        # shellcheck takes functions called by a trap or by another function for unreachable.
+        # shellcheck considers functions unreachable that are called by a trap or by another function.
         shellcheck -x -e SC2317,SC2086 tools/native-programs.sh tools/native-tests.sh tools/native-limits.sh tools/native-races.sh
     fi
 
@@ -104,7 +104,7 @@ lint() {
     tools/outside-programs/check.sh
 }
 
-# Licences and duplicates are also tests of testkit; known advisories are not.
+# testkit also tests licences and duplicates, but not known advisories.
 check_dependencies() {
     step "cargo deny"
     if ! cargo deny --version >/dev/null 2>&1; then
@@ -119,7 +119,7 @@ check_dependencies() {
     fi
 }
 
-# rust-version must be checked with the oldest compiler itself.
+# rust-version can be checked only with the oldest compiler itself.
 check_oldest_rust() {
     step "cargo +$rust_version check"
     if RUSTUP_AUTO_INSTALL=0 cargo "+$rust_version" --version >/dev/null 2>&1; then
@@ -134,7 +134,7 @@ check_documents() {
     make_mdbook
 
     if command -v python3 >/dev/null; then
-        step "docs/lab/kernel-matrix.md is what its results give"
+        step "docs/lab/kernel-matrix.md agrees with its results"
         python3 tools/kernel-matrix/matrix.py check
     fi
 
@@ -158,7 +158,7 @@ everything() {
     check_oldest_rust
     check_documents
     step "cargo test"
-    # Shows the output of passed tests, too, because it has the reasons for skips.
+    # Also shows the output of passed tests, because it contains the reasons for skips.
     cargo test --locked --workspace --no-fail-fast -- --show-output
 }
 

@@ -15,8 +15,8 @@ has() {
     esac
 }
 
-# announce THING:PACKAGE...: lists the packages that will be installed, and how to prevent that. On a terminal it waits, so
-# that the user can stop it.
+# announce THING:PACKAGE...: lists the packages that will be installed, and how to prevent that. On a terminal it waits
+# for 10 s, so that the user can stop it.
 announce() {
     local thing packages=
     for thing; do has "${thing%%:*}" || packages="$packages ${thing#*:}"; done
@@ -46,14 +46,14 @@ want() {
     has "$1"
 }
 
-# need THING PACKAGE: the same, but ends the script if THING is missing.
+# need THING PACKAGE: like want, but ends the script if THING is missing.
 need() {
     want "$1" "$2" && return
     echo "$1 is missing; install Debian's package $2, or its equivalent" >&2
     exit 1
 }
 
-# need_cargo: Rust comes from rustup, not from Debian 12, whose cargo is too old.
+# need_cargo: ends the script if cargo is missing. It is not installed from Debian 12, whose cargo is too old.
 need_cargo() {
     command -v cargo >/dev/null || PATH="$HOME/.cargo/bin:$PATH"
     command -v cargo >/dev/null && return

@@ -7,7 +7,8 @@
 set -euo pipefail
 allowed=$(dirname "$0")/skips-allowed.txt
 
-# Each line: who skipped, a tab, `skipped: reason`. libtest heads what a test printed with `---- NAME stdout ----`.
+# Each line: the name of what was skipped, a tab, `skipped: reason`. libtest prints `---- NAME stdout ----` before the
+# output of a test.
 list() {
     awk '
         /^---- .* stdout ----$/ { who = $2; next }
@@ -18,7 +19,7 @@ list() {
     ' "$1"
 }
 
-# The allowed reasons as patterns of grep -E, without the comments. `^` is the begin of the reason.
+# The allowed reasons as patterns of grep -E, without the comments. `^` matches the start of the reason.
 patterns() { sed 's/[[:space:]][[:space:]]*#.*//; /^#/d; /^$/d; s/^^/\tskipped: /; s/^\([^\t]\)/\tskipped: .*\1/' "$allowed"; }
 
 skips=$(list "$1")

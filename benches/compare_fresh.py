@@ -1,8 +1,8 @@
-"""Compares the faults of a foreign malloc in `hksim replay` with those of a C program that makes the same calls.
+"""Compares the faults of another allocator in `hksim replay --on` with those of a C program that makes the same calls.
 
     python3 benches/compare_fresh.py HKSIM TRACE.hkt [glibc|LIB.so ...]
 
-The program shares nothing with hksim but the exported table of calls. It writes every byte once, as `--touch all` does.
+The program shares only the exported table of calls with hksim. It writes every byte once, as `--touch all` does.
 """
 
 import csv

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Checks how often the measured system time is inside the predicted range. Calibrates, then predicts and replays traces
-# under policies, and prints a line for each pair, the share inside, and the widths of the ranges. As root it enables a
-# hugetlb pool and 64K pages, and restores them at the end. Otherwise these rows are skipped.
+# under policies. Prints a line for each pair, the share of pairs inside, and the widths of the ranges. As root it enables
+# a hugetlb pool and 64K pages, and restores the settings at the end. Otherwise rows that need them are skipped.
 #
 #   benches/costs-grid.sh [HKSIM]                      default: target/release/hksim
-#   TRACES="a.hkt b.hkt" HUGE="never thp" ROUNDS=20 benches/costs-grid.sh       a part of it; also PROFILE=p.toml to use one
+#   TRACES="a.hkt b.hkt" HUGE="never thp" ROUNDS=20 benches/costs-grid.sh       only a part of the grid
+#   PROFILE=p.toml benches/costs-grid.sh               uses this profile instead of calibrating
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,7 +13,7 @@ hksim=$(realpath "${1:-${CARGO_TARGET_DIR:-target}/release/hksim}")
 huge_list=${HUGE:-never thp hugetlb mthp-64K}
 source benches/settings.sh
 
-# Records a program as an additional trace, or prints why it cannot.
+# Records a program as an additional trace, or prints why it cannot be recorded.
 record() { # NAME COMMAND...
     if "$hksim" record -o "$work/$1.hkt" -- "${@:2}" >>"$work/messages" 2>&1 7>&-; then
         traces+=("$work/$1.hkt")

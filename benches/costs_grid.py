@@ -13,7 +13,7 @@ def row(trace, policy, path):
 
 
 def ratio(row):
-    """Measured by predicted time, at the machine's speed during the calibration."""
+    """Measured time divided by predicted time, at the machine's speed during the calibration."""
     return row["measured_s"] / row["drift"] / row["median_s"]
 
 

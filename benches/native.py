@@ -3,17 +3,18 @@
 
     cargo build --release -p hksim-native-ffi && benches/native.py [NAME=LIB.so ...]
 
-Builds benches/native/loads.c, which describes the loads. In each round runs every allocator on every load once, so that
-a disturbance affects all of them alike. The allocators are glibc, `hksim` (target/release), mimalloc, jemalloc and
-tcmalloc if installed, and those given by a path. Figures:
+Builds benches/native/loads.c, which describes the loads. Each round runs every allocator on every load once, so that a
+disturbance affects all allocators alike. The allocators are glibc, `hksim` (target/release), those of mimalloc, jemalloc
+and tcmalloc that are installed, and those given by a path. Figures:
 
     instr     instructions per pair of one allocation and one free, including the loop, counted by valgrind's callgrind:
-              the difference of two lengths of the same run, so that start-up cancels out. Exact without threads.
+              the difference between a longer and a shorter run, so that start-up cancels out. Exact without threads.
     ns        CPU time per pair in the program's own loop: median and [least, most] of the rounds, after a warm-up. On a
-              busy or virtual machine compare only figures of one row.
-    sys       system time per pair in ns, a part of `ns`, median: the cost of faults; for huge pages it also depends on
-              whether the host has backed the memory
-    faults    minor faults of the loops; RSS: the peak of the whole process
+              busy or virtual machine compare only figures of the same load.
+    sys       system time per pair in ns, which is part of `ns`; median. It is the cost of faults. For huge pages it also
+              depends on whether the host has backed the memory.
+    faults    minor faults of the loops
+    RSS       peak of the whole process
 
 An allocator that is not available is skipped, with a message.
 """
@@ -35,7 +36,7 @@ INSTALLED = {
     "jemalloc": (["libjemalloc.so.2"], "libjemalloc2"),
     "tcmalloc": (["libtcmalloc_minimal.so.4"], "libtcmalloc-minimal4"),
 }
-# Load, its last two words, cycles of a timed run and of the shorter counted one.
+# By name: the program's load and its last two arguments, cycles of a timed run, and cycles of the shorter counted run.
 LOADS = {
     "random-mixed 400": ("random-mixed", 400, 1, 20_000_000, 200_000),
     "random-mixed 100k": ("random-mixed", 100_000, 1, 20_000_000, 1_000_000),
@@ -72,7 +73,7 @@ def allocators(named):
     if ours.is_file():
         found["hksim"] = ours
     elif not any(word.startswith("hksim=") for word in named):
-        sys.exit(f"{ours}: not there; cargo build --release -p hksim-native-ffi")
+        sys.exit(f"{ours} does not exist; run cargo build --release -p hksim-native-ffi")
     for word in named:
         name, is_pair, path = word.partition("=")
         if not is_pair or not Path(path).is_file():
@@ -88,7 +89,7 @@ def environment(library):
 
 
 def timed(program, library, load, cycles):
-    """(ns of CPU per pair, of which system time, faults, bytes of peak RSS)."""
+    """A run: (CPU ns per pair, system-time ns per pair, faults, bytes of peak RSS)."""
     kind, first, second, *_ = load
     child = subprocess.Popen([program, kind, str(cycles), str(first), str(second)], env=environment(library), stdout=subprocess.PIPE, text=True)
     printed = child.stdout.read().split()
@@ -116,9 +117,9 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("libraries", nargs="*", metavar="NAME=LIB.so")
     arguments.add_argument("--rounds", type=int, default=5, help="timed rounds; 0: count instructions only [5]")
-    arguments.add_argument("--only", default="", help="loads whose name begins so")
-    arguments.add_argument("--allocators", default="", help="only these, in a list")
-    arguments.add_argument("--shorter", type=int, default=1, help="divide the cycles of timed runs [1]")
+    arguments.add_argument("--only", default="", help="only loads whose name begins with this text")
+    arguments.add_argument("--allocators", default="", help="only these allocators, separated by commas")
+    arguments.add_argument("--shorter", type=int, default=1, help="divide the cycles of timed runs by this number [1]")
     arguments.add_argument("--json", type=Path, help="write all figures to a file")
     arguments = arguments.parse_args()
     found = allocators(arguments.libraries)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the table of docs/lab/preset-default.md: benches/preset_default.py HKSIM, in the repository's root."""
+"""Prints the table of docs/lab/preset-default.md. Run benches/preset_default.py HKSIM in the repository's root."""
 
 import glob
 import json
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 
-# Constant, and its values: first the preset's, which has one row for all constants.
+# Constants and their values. The first value is the preset's; one row shows the preset for all constants.
 CONSTANTS = [
     ("slab", "64K,32K,128K"), ("superslab", "2M,1M,4M"), ("cache", "4,0,1,16"), ("purge-delay", "100ms,0,10ms,1s"),
     ("huge-cache", "64M,0,16M,256M"), ("warm-slabs", "0,2"), ("carve", "page,bump,eager"), ("classes", "default,linear,hakmem"),
@@ -41,7 +41,7 @@ def main():
             for at, word in enumerate(words):
                 if at == 0 and flag != CONSTANTS[0][0]:
                     continue
-                # The rows of a trace are together, one for each value.
+                # The rows of a trace are adjacent, with one row for each value.
                 own = rows[at :: len(words)]
                 total = lambda field: sum(row[field] for row in own)
                 calls = sum(sum(row["os_calls"][name] for name in ("mmap", "munmap", "madvise", "mremap")) for row in own)

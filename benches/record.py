@@ -3,24 +3,24 @@
 
     cargo build --release -p hksim && benches/record.py
 
-Builds the C programs of benches/record/. In each round runs every recorder on every workload once, one after the other,
-so that a disturbance affects all of them alike. Recorders:
+Builds the C programs of benches/record/. Each round runs every recorder on every workload once, one after the other, so
+that a disturbance affects all recorders alike. Recorders:
 
-    bare        nothing
+    bare        no recorder
     counter     counts calls (counter.c): the minimum cost of any preloaded recorder
-    raw 16 B    16 bytes per call, unpacked, into files (raw_logger.c)
+    raw 16 B    writes 16 bytes per call into files, uncompressed (raw_logger.c)
     hksim       hksim record
     hksim, 16   hksim record with its default, --clock 16 (single-threaded workloads only: `main` and json)
-    heaptrack   heaptrack -r (with call stacks: it has no other mode)
+    heaptrack   heaptrack -r (with call stacks, because it has no other mode)
     memray      memray run (Python programs only; with Python's stacks)
 
 The workloads are random_mixed (random_mixed.c) with 400, 100 000 and 1 000 000 slots, in 1, 2 and 4 threads besides the
 main thread or in the main thread alone (`ws=400 main`), and a Python program that loads JSON (json_load.py). All figures
-are ns per event above the bare run of the same round: median and [least, most] of all rounds.
+are ns per event in excess of the bare run of the same round: median and [least, most] of all rounds.
 
-    loop CPU, loop wall    as the program measures its own loop: the cost while it runs
-    all CPU, all wall      from start to end, all processes: with start-up, helpers and conversion
-    B/event                of the finished trace
+    loop CPU, loop wall    the cost while the program runs: times that the program measures for its own loop
+    all CPU, all wall      times of all processes from start to end, with start-up, helper processes and conversion
+    B/event                bytes of the finished trace per event
 
 Takes several minutes. The files (several GB for the raw logger) are created in --dir and removed. A tool that is not
 installed is skipped, with a message.
@@ -42,7 +42,7 @@ ROOT = HERE.parent
 
 
 class Run:
-    """One run: figures in ns, of the program's own loop and of the whole run."""
+    """The times of one run in ns: of the program's own loop, and of the whole run."""
 
     def __init__(self, loop_cpu, loop_wall, all_cpu, all_wall, trace_bytes):
         self.figures = (loop_cpu, loop_wall, all_cpu, all_wall)
@@ -50,7 +50,7 @@ class Run:
 
 
 class Workload:
-    """A program; `threads`: the number of threads besides the main one."""
+    """A program. `threads` is the number of threads besides the main thread."""
 
     def __init__(self, name, words, events, threads, environment=None, python=False):
         self.name, self.words, self.events, self.threads = name, [str(word) for word in words], events, threads
@@ -83,7 +83,7 @@ class Recorder:
 
     def __init__(self, name, words=(), environment=None, trace=None, module=(), one_thread_only=False):
         self.name, self.words, self.environment = name, list(words), environment or {}
-        # `module`: words between a Python workload's interpreter and its script.
+        # `module`: words inserted between a Python workload's interpreter and its script.
         self.trace, self.module, self.one_thread_only = trace, list(module), one_thread_only
 
     def takes(self, workload):
@@ -165,7 +165,7 @@ def recorders(directory, hksim, python, wanted):
 
 
 def json_events(words, environment, directory):
-    """Events of the loads alone: those of a run with loads minus those of a run without."""
+    """Number of events of the loads alone: a run with loads minus a run without loads."""
     counts = []
     for loads in (words[-1], "0"):
         file = directory / "count"
@@ -199,7 +199,7 @@ def spread(values):
 
 
 def row(workload, recorder, runs, bares):
-    """Differences to the bare run of the same round, per event. For the bare runs, the figures themselves."""
+    """Differences from the bare run of the same round, per event. For the bare runs, the times themselves."""
     cells = []
     for figure in range(4):
         values = [
@@ -230,8 +230,8 @@ def main():
     parser.add_argument("--hksim", default=str(ROOT / "target/release/hksim"), help="the program to measure")
     parser.add_argument("--dir", help="where the recorders write (default: a temporary directory)")
     parser.add_argument("--events", type=int, default=10_000_000, help="events per run (default 10 million)")
-    parser.add_argument("--rounds", type=int, default=5, help="runs of everything (default 5)")
-    parser.add_argument("--recorders", nargs="*", metavar="NAME", help="only these, beside bare")
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each recorder and workload (default 5)")
+    parser.add_argument("--recorders", nargs="*", metavar="NAME", help="only these, in addition to bare")
     parser.add_argument("--workloads", nargs="*", metavar="NAME", help="only these: 'ws=400 x1', json")
     options = parser.parse_args()
     if not Path(options.hksim).exists():
@@ -242,7 +242,7 @@ def main():
         python = find_python()
         tools = recorders(directory, options.hksim, python, options.recorders)
         print(f"{processor()}, {os.cpu_count()} cores, Linux {platform.release()}, load {os.getloadavg()[0]:.1f}")
-        print(f"{options.rounds} rounds of {options.events} events; ns per event, above bare\n")
+        print(f"{options.rounds} rounds of {options.events} events; ns per event in excess of bare\n")
         rows = []
         for workload in workloads(directory, options.events, python, options.workloads):
             takers = [tool for tool in tools if tool.takes(workload)]

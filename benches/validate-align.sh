@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Validates separately mapped SuperSlabs (--align trim, kernel) in many address spaces: 20 random ones, and that of
-# setarch -R. Prints one line for each run, and the number of layouts of each design. Exits with 1 unless every row of every
-# run is ok.
+# Validates separately mapped SuperSlabs (--align trim, kernel) in 20 random address-space layouts, and twice in the fixed
+# layout of setarch -R. Prints one line for each run, and the number of different layouts of each design. Exits with 1
+# unless every row of every run is ok.
 #
 #   benches/validate-align.sh [HKSIM]                  default: target/release/hksim
-#   RUNS=5 SUPERSLAB=1M HUGE=thp benches/validate-align.sh      a part of it; also PREFAULT, PURGE, TRACES
+#   RUNS=5 SUPERSLAB=1M HUGE=thp benches/validate-align.sh      a part of the runs; also PREFAULT, PURGE, TRACES
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -22,7 +22,7 @@ if [ -z "${TRACES:-}" ]; then
     TRACES="$work/server.hkt traces/sqlite-memory.hkt"
 fi
 
-# Runs one validation, under the command given first if any, and prints one line.
+# validate NAME COMMAND...: runs one validation under COMMAND (such as env), and prints one line.
 validate() {
     local name=$1 out=$work/$1.json status=0
     shift

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Validates the grid of superslab x huge x prefault x purge on two workloads and two recordings. Prints one line for each
-# (trace, huge), with the number of ok rows that are only within a bound. Exits with 1 if any row fails. As root it enables a
-# hugetlb pool, sizes below 2M and mode always, and restores them however it ends, even if it is killed. Otherwise these
-# rows are skipped with the reason.
+# pair of trace and huge, with the number of ok rows that are not exact but within a bound. Exits with 1 if any row fails.
+# As root it enables a hugetlb pool, huge-page sizes below 2M, and THP mode always. It restores these settings whichever
+# way it ends, even if it is killed. Without root, rows that need the settings are skipped with the reason.
 #
 #   benches/validate-grid.sh [HKSIM]                   default: target/release/hksim
-#   HUGE="never thp" SUPERSLAB=2M benches/validate-grid.sh      a part of it; also PREFAULT, PURGE, TRACES
+#   HUGE="never thp" SUPERSLAB=2M benches/validate-grid.sh      a part of the grid; also PREFAULT, PURGE, TRACES
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,7 +14,7 @@ huge_list=${HUGE:-never thp hugetlb mthp-64K collapse system}
 superslab=${SUPERSLAB:-256K,1M,2M,4M,32M}
 prefault=${PREFAULT:-off,populate,populate-write,populate-read,touch,memset}
 purge=${PURGE:-none,dontneed,free,unmap}
-# Short enough that the workloads purge and reuse.
+# The purge delay is short enough that the workloads both purge and reuse memory.
 delay=${PURGE_DELAY:-200us}
 
 source benches/settings.sh

@@ -1,6 +1,6 @@
-"""Executes every notebook of this folder and writes the results to another: check.py FOLDER. Fails on an error.
+"""Executes every notebook of this folder and writes the results to another folder: check.py FOLDER. Fails if a cell fails.
 
-`check.py notebooks` renews the outputs that are part of the repository.
+`check.py notebooks` updates the outputs that are part of the repository.
 """
 
 import sys

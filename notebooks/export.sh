@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes what the notebooks read: notebooks/export.sh HKSIM, with a built hksim.
+# Writes the data that the notebooks read: notebooks/export.sh HKSIM, where HKSIM is a built hksim.
 set -euo pipefail
 hksim=$(realpath "$1")
 cd "$(dirname "$0")/.."

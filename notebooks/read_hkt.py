@@ -1,4 +1,4 @@
-"""Reads .hkt traces, versions 1 to 3, from docs/reference/trace-format.md alone. Needs the package `zstandard`.
+"""An independent reader of .hkt traces, implemented only from docs/reference/trace-format.md. Needs the package `zstandard`.
 
     for event in Trace("app.hkt"): print(event)
 
@@ -32,7 +32,7 @@ TAKES = {
 
 
 class Input:
-    """Bytes, taken from the front."""
+    """Bytes that are consumed from the front."""
 
     def __init__(self, data):
         self.data, self.at = data, 0

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Tests the native allocator with limited memory: vm.overcommit_memory=2, a hugetlb pool that is too small. As root, changes
-# settings of the machine for a few seconds, and restores them however it ends.
+# Tests the native allocator with limited memory: with vm.overcommit_memory=2, and with a hugetlb pool that is too small.
+# Needs root: it changes settings of the machine for a few seconds, and restores them whichever way it ends.
 #
 #     tools/native-limits.sh [HKSIM]
 #
@@ -26,7 +26,7 @@ kbytes=$(cat $vm/overcommit_kbytes)
 pool=$(cat $vm/nr_hugepages)
 restore() {
     echo "$mode" >$vm/overcommit_memory
-    # Setting one of the two resets the other.
+    # Setting either the ratio or the number of kbytes resets the other.
     if [ "$kbytes" = 0 ]; then echo "$ratio" >$vm/overcommit_ratio; else echo "$kbytes" >$vm/overcommit_kbytes; fi
     [ "$(cat $vm/nr_hugepages)" = "$pool" ] || echo "$pool" >$vm/nr_hugepages
     rm -rf "$work"
@@ -38,12 +38,12 @@ for program in scarce crowd; do
     cc -O1 -w -fno-builtin -pthread -o "$work/$program" "$here/crates/cli/tests/native/c/$program.c" || exit 2
 done
 
-# stats NAME: prints a number of the statistics.
+# stats NAME: prints the number with this name from the statistics.
 stats() {
     sed -n "s/.*\"$1\":\([0-9]*\).*/\1/p" "$work/stats"
 }
 
-# case NAME WANTED-OUTPUT POLICY... -- PROGRAM...
+# check NAME WANTED-OUTPUT POLICY... -- PROGRAM...
 check() {
     name=$1
     wanted=$2
@@ -58,7 +58,7 @@ check() {
     fi
 }
 
-# Limits commitments to this many MiB above the current ones.
+# Limits committed memory to the current amount plus this number of MiB.
 for room_mib in 4096 600; do
     committed=$(sed -n 's/^Committed_AS: *\([0-9]*\) kB/\1/p' /proc/meminfo)
     echo $((committed + room_mib * 1024)) >$vm/overcommit_kbytes

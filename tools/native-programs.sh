@@ -1,11 +1,12 @@
 #!/bin/sh
-# Runs real programs on the native allocator under several policies. Each must behave as without it.
+# Runs real programs on the native allocator under several policies. Each must behave as it does without the allocator.
 #
 #     tools/native-programs.sh [HKSIM] [PROGRAM...]
 #
 # HKSIM is the binary (default: hksim). PROGRAM: python sqlite cxx git redis ruby node (default: all). Prints one line per
-# program and policy: ok with the number of pointers whose alignment was checked (tools/native/alignment.c, between program
-# and allocator), FAILED, or skipped with the reason. Exits with status 1 if one failed.
+# program and policy: ok, FAILED, or skipped with the reason. After ok follows the number of pointers whose alignment was
+# checked by tools/native/alignment.c, which is interposed between program and allocator. Exits with status 1 if a program
+# failed.
 set -u
 
 hksim=${1:-hksim}
@@ -43,7 +44,7 @@ without_times() {
 run_python() {
     has python3 || return 0
     python3 -c 'import test.test_json' 2>/dev/null || { echo 'skipped: python: its own test modules are not installed'; return 0; }
-    # Without Python's pools every object is a block. Fixed seeds, because the order of tests and hashes is random otherwise.
+    # Without Python's pools every object is a block. Without fixed seeds the order of tests and hashes would be random.
     script='PYTHONMALLOC=malloc PYTHONHASHSEED=1 exec python3 -m test -j1 --randseed 7 test_json test_re test_threading test_subprocess'
     compare without_times sh -c "$script"
 }
@@ -136,11 +137,11 @@ run_node() {
         console.log(require("child_process").execSync("echo a child").toString());'
 }
 
-# Runs a command with a check of the alignment of pointers, if possible.
+# A shell script that runs its arguments as a command, with the check of alignment interposed.
 # shellcheck disable=SC2016 # expanded in the program's own environment
 with_looks='LD_PRELOAD="$HKSIM_ALIGNMENT${LD_PRELOAD:+:$LD_PRELOAD}" exec "$@"'
 
-# Runs a command without and with the allocator. The first word filters the output before the comparison.
+# compare FILTER COMMAND...: runs a command without and with the allocator, and compares the filtered outputs.
 compare() {
     filter=$1
     shift

@@ -1,13 +1,14 @@
 #!/bin/sh
-# Tests the native allocator with tools that need a nightly toolchain: Miri (aliasing under both of Rust's models, data
-# races, weak memory) and ThreadSanitizer (data races on the real kernel). Not part of ./test.sh: takes about twenty minutes
-# of one core.
+# Tests the native allocator with tools that need a nightly toolchain: Miri (aliasing under both of Rust's aliasing
+# models, data races, weak memory) and ThreadSanitizer (data races on the real kernel). It is not part of ./test.sh,
+# because it takes about twenty minutes of one core.
 #
 #     tools/native-races.sh [miri|tsan...]
 #
-# A tool without its toolchain is skipped, with the reason:
+# A tool without its toolchain is skipped, with the reason. To install the toolchain:
 #     rustup toolchain install nightly --component miri,rust-src
-# SEEDS (default 5) is the number of schedules that Miri tries for each test with threads. Exits with status 1 on a finding.
+# SEEDS (default 5) is the number of schedules that Miri tries for each test with threads. Exits with status 1 if a tool
+# finds an error.
 set -u
 cd "$(dirname "$0")/.." || exit 2
 seeds=${SEEDS:-5}
@@ -26,7 +27,7 @@ has() {
         { echo "skipped: $1: the nightly toolchain has no $2 (rustup component add $2 --toolchain nightly)"; return 1; }
 }
 
-# miri FLAGS MODULE...: without capture, because findings are part of a test's output.
+# miri FLAGS MODULE...: runs tests in Miri. Their output is not captured, because it contains Miri's findings.
 miri() {
     flags=$1
     shift
@@ -46,7 +47,8 @@ run_miri() {
 run_tsan() {
     has ThreadSanitizer rust-src || return 0
     host=$(rustc -vV | sed -n 's/^host: //p')
-    # ThreadSanitizer uses the address that the reservation requests; root would then get address 0.
+    # ThreadSanitizer occupies the address that the allocator's reservation requests. As root, the allocator would then
+    # be given address 0.
     runner=
     [ "$(id -u)" = 0 ] && runner='setpriv --bounding-set=-sys_rawio --inh-caps=-sys_rawio'
     RUSTFLAGS='-Zsanitizer=thread' CARGO_TARGET_DIR="$target/tsan" \

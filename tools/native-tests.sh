@@ -1,13 +1,13 @@
 #!/bin/bash
-# Runs the unmodified test programs of other allocators on the native allocator, as far as they use only the standard
-# interface. Each must end as it does without it.
+# Runs unmodified test programs of other allocators on the native allocator: those that use only the standard interface.
+# Each must end as it does without the native allocator.
 #
 #     tools/native-tests.sh [HKSIM] [SUITE...]
 #
-# HKSIM is the binary (default: hksim). SUITE: glibc mimalloc jemalloc gperftools (default: all). Sources come from Debian's
-# source packages, by apt-get into SOURCES (default: a temporary folder; an existing folder is reused), without root and
+# HKSIM is the binary (default: hksim). SUITE: glibc mimalloc jemalloc gperftools (default: all). apt-get fetches Debian's
+# source packages into the folder SOURCES (default: a temporary folder; an existing folder is reused), without root and
 # without changing the system's lists. Prints one line per test and policy: ok, FAILED, or skipped with the reason. Exits
-# with status 1 if one failed.
+# with status 1 if a test failed.
 set -u
 
 hksim=$(realpath "$(command -v "${1:-hksim}")") || exit 2
@@ -49,12 +49,12 @@ fetch() {
     [ -n "$folder" ] || { echo "skipped: $suite: cannot fetch Debian's source package $1 (no network, or not Debian)"; return 1; }
 }
 
-# try NAME COMMAND...: runs a test without the allocator, and with it under each policy.
+# try NAME COMMAND...: runs a test without the native allocator, and then with it under each policy.
 try() {
     name=$suite/$1
     shift
     if ! timeout 300 "$@" >"$work/without" 2>&1; then
-        echo "skipped: $name: fails without the allocator, too: $(tail -1 "$work/without")"
+        echo "skipped: $name: also fails without the allocator: $(tail -1 "$work/without")"
         return
     fi
     for policy in "${policies[@]}"; do
@@ -78,8 +78,8 @@ build() {
     return 1
 }
 
-# glibc's tests, with a replacement for its test support (tools/native/glibc). Without tests of glibc's internals (tcache,
-# mtrace, mallopt, mallinfo) and tst-mallocalign1, which requires 16-byte alignment for requests up to 8 bytes.
+# glibc's tests, with a replacement for its test support (tools/native/glibc). Excluded are tests of glibc's internals
+# (tcache, mtrace, mallopt, mallinfo), and tst-mallocalign1, which requires 16-byte alignment for requests up to 8 bytes.
 suite_glibc() {
     fetch glibc || return
     for name in malloc calloc realloc reallocarray memalign posix_memalign valloc pvalloc obstack malloc-too-large \
@@ -96,7 +96,7 @@ suite_mimalloc() {
     try 'stress 32 10 20' "$work/stress" 32 10 20
 }
 
-# Their library stays loaded for its non-standard interface; malloc and its family are the preloaded ones.
+# jemalloc's library stays loaded for its non-standard interface. malloc and its family come from the preloaded library.
 suite_jemalloc() {
     fetch jemalloc || return
     tests='malloc aligned_alloc posix_memalign overflow'
@@ -115,7 +115,7 @@ suite_jemalloc() {
 suite_gperftools() {
     suite=gperftools
     fetch google-perftools || return
-    # The results of their configure script on 64-bit Linux.
+    # The results of gperftools' configure script on 64-bit Linux.
     printf '#define HAVE_%s 1\n' UNISTD_H FCNTL_H SYS_TYPES_H STDINT_H INTTYPES_H SYS_RESOURCE_H MMAP >"$work/config.h"
     for name in memalign realloc; do
         build "$name" c++ -O1 -w -fpermissive -DPERFTOOLS_DLL_DECL= -pthread -I"$work" -I"$folder/src" -o "$work/$name" "$folder/src/tests/${name}_unittest.cc" \

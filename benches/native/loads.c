@@ -1,9 +1,10 @@
-// Loads that distinguish allocators, in one program, so that all are compiled alike:
-//   loads random-mixed CYCLES SLOTS THREADS          a cycle frees the slot it draws, or fills it: 16 to 1039 bytes; slot and size
-//                                                    come from one draw and share its low bits, as in the classic loop
-//   loads independent  CYCLES SLOTS THREADS          the same with independent slot and size, from the upper bits of a product
+// Loads that show differences between allocators. All are in one program, so that they are compiled alike:
+//   loads random-mixed CYCLES SLOTS THREADS          a cycle draws a slot, and frees it if it is full or fills it with 16 to 1039
+//                                                    bytes; slot and size use the same low bits of one random number
+//   loads independent  CYCLES SLOTS THREADS          like random-mixed, with independent slot and size from the upper bits of
+//                                                    products
 //   loads tiny-hot     CYCLES BYTES BATCH            allocate BATCH blocks, free them in the order of allocation
-//   loads larson       CYCLES SLOTS THREADS          replace random blocks; eight times, the threads' blocks change hands
+//   loads larson       CYCLES SLOTS THREADS          replace random blocks; eight times, the threads exchange their blocks
 //   loads mstress      CYCLES SLOTS THREADS          random blocks are allocated, kept, or swapped with those of other threads
 //   loads idle ...                                   random-mixed without an allocator: the cost of the loop itself
 // CYCLES is per thread. Each block's first byte is written. Prints, for the loops alone: pairs of one allocation and one
@@ -40,7 +41,7 @@ static uint32_t draw32(struct job *job) {
     return job->seed = x;
 }
 
-// Steele and Vigna's variant of a splittable generator: every bit depends on all of the state.
+// Steele and Vigna's splittable random generator: every output bit depends on all bits of the state.
 static uint64_t draw64(struct job *job) {
     uint64_t z = job->seed += 0x9E3779B97F4A7C15;
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9;
@@ -133,7 +134,7 @@ static long mstress(struct job *job) {
     return job->cycles * 3 / 4;
 }
 
-// Not ru_maxrss, which starts with that of the parent process.
+// Not ru_maxrss, which starts with the value of the parent process.
 static long rss_kib_peak(void) {
     char line[256];
     long kib = -1;

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Builds the newest versions of other allocators as shared objects to preload, from the C sources in their crates, all with
-# the same compiler and -O3. Prints the arguments for benches/native.py. Nothing of them enters the repository.
+# Builds the newest versions of other allocators as shared objects to preload, from the C sources in their crates, with the
+# same compiler and -O3. Prints the arguments for benches/native.py. None of this code becomes part of the repository.
 #
 #   benches/native/rivals.sh FOLDER
 #   benches/native.py $(cat FOLDER/libraries)
 #
 # Needs cargo (crates.io), cc, c++ and make. An allocator that does not build is skipped with a message. snmalloc has no
-# instruction counts: it aborts under valgrind, whose address space is smaller than it requests.
+# instruction counts: it requests more address space than valgrind provides, and aborts.
 set -u
 folder=${1:?usage: rivals.sh FOLDER}
 mkdir -p "$folder/get/src" && cd "$folder" || exit 2

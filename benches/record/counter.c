@@ -1,4 +1,4 @@
-// The minimal preloaded recorder: counts the calls of each thread. Writes the main thread's count to $COUNT_FILE.
+// The minimal preloaded recorder: it only counts the calls of each thread. Writes the main thread's count to $COUNT_FILE.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stddef.h>

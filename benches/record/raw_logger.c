@@ -1,5 +1,6 @@
-// A plain logger, preloaded: 16 bytes per call (time and operation, address and size) into a 256 KiB buffer per thread
-// that is written to $RAW_LOG.TID when it is full. A baseline: it only records malloc and free, and survives no crash.
+// A plain preloaded logger. It writes 16 bytes per call (time and operation, address and size) to a 256 KiB buffer per
+// thread. A full buffer is written to $RAW_LOG.TID. It serves as a baseline: it records only malloc and free, and its
+// buffers are lost in a crash.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

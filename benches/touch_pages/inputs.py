@@ -1,4 +1,4 @@
-"""The inputs of the programs. Each is created when a command first names it, and is equal in every run and on every machine."""
+"""The inputs of the programs. Each input is created when a command first uses it, and is equal in every run and on every machine."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-# Programs get a fixed environment without varying seeds. PHP and Python allocate with malloc.
+# Programs get a fixed environment with fixed seeds. PHP and Python allocate with malloc.
 ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/games",
     "LC_ALL": "C.UTF-8",
@@ -26,7 +26,7 @@ class Missing(Exception):
 
 
 def which(program):
-    """The path of a program, for use without ENVIRONMENT."""
+    """The path of a program in ENVIRONMENT's PATH, for commands that run in another environment."""
     path = shutil.which(program, path=ENVIRONMENT["PATH"])
     if not path:
         raise Missing(f"{program} is not installed")
@@ -34,7 +34,7 @@ def which(program):
 
 
 class Inputs(dict):
-    """The values of a command's {names}: `{text}` is the result of the method `text`."""
+    """The values of the {names} in commands: `{text}` is the result of the method `text`."""
 
     def __init__(self, folder):
         super().__init__(jobs=HERE / "jobs", traces=ROOT / "traces" / "jobs", root=ROOT)
@@ -151,7 +151,7 @@ class Inputs(dict):
         return folder
 
     def git(self):
-        """A repository of 400 commits, from the same script as that of traces/git-pack-objects.hkt."""
+        """A repository of 400 commits, created by the same script as the repository of traces/git-pack-objects.hkt."""
         repository = self.folder / "repository.git"
         history = self.make("history", "/usr/bin/python3", self["traces"] / "git_history.py", "400")
         self.make("git.log", "git", "init", "-q", "--bare", repository)
@@ -217,7 +217,7 @@ class Inputs(dict):
         return path
 
     def toolchain(self):
-        """The folder of the Rust toolchain's programs. Those of rustup in PATH only start them."""
+        """The folder of the Rust toolchain's programs. The programs in PATH are rustup's, which only start these."""
         found = shutil.which("rustc")
         if not found:
             raise Missing("rustc is not installed")

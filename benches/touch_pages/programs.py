@@ -1,7 +1,7 @@
-"""The programs of the benchmark: a name, and a command without a shell. {names} are inputs (inputs.py), `< FILE` is the standard input.
+"""The programs of the benchmark: a name, and a command that runs without a shell. {names} are inputs (inputs.py), `< FILE` is standard input.
 
-The work of each is the same in every run, and takes a few seconds at most. Programs with their own malloc (rustc) and static programs (go) are
-excluded, because nothing can be preloaded into them.
+The work of each program is the same in every run, and takes a few seconds at most. Programs with their own malloc (rustc) and static programs
+(go) are excluded, because the recorder cannot interpose malloc in them.
 """
 
 import shlex
@@ -103,7 +103,7 @@ def command(name, inputs):
 
 
 class Redis:
-    """A connection to the server, as soon as it listens."""
+    """A connection to the server. The constructor waits until the server listens."""
 
     def __init__(self, inputs):
         self.server = socket.socket(socket.AF_UNIX)
@@ -141,7 +141,7 @@ class Redis:
 
 
 def redis_client(inputs):
-    """Loads the server, and ends it."""
+    """Puts load on the server, and ends it."""
     with Redis(inputs) as redis:
         requests = [request for n in range(20000) for request in (f"SET key:{n} {'v' * (n * 7919 % 300)}", f"RPUSH list:{n % 97} element{n}")]
         requests += [f"DEL key:{n}" for n in range(0, 20000, 3)]
@@ -150,7 +150,7 @@ def redis_client(inputs):
 
 
 def redis_snapshot_client(inputs):
-    """Loads the server, requests a snapshot, continues to write during the snapshot (about a second) and after it, and ends the server."""
+    """Puts load on the server, requests a snapshot, continues to write during and after the snapshot (about a second), and ends the server."""
     with Redis(inputs) as redis:
         redis.ask([f"SET key:{n} {'v' * (n * 7919 % 300)}" for n in range(20000)])
         redis.ask(["BGSAVE"])
@@ -161,5 +161,5 @@ def redis_snapshot_client(inputs):
         redis.shut_down()
 
 
-# What runs in parallel with a program: a server needs a client.
+# Functions that run in parallel with a program: a server needs a client.
 CLIENTS = {"redis-server": redis_client, "redis-server, BGSAVE": redis_snapshot_client}

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Compares `record --accesses pages` with the kernel on real programs: the page faults that `sim` predicts from a recording, and those that perf
-counts in the heap of the same design (`hksim run`). Prints one table row for each program.
+"""Compares `record --accesses pages` with the kernel on real programs. It compares the page faults that `sim` predicts from a recording with
+those that perf counts in the heap of the same design (`hksim run`). Prints one table row for each program.
 
     benches/touch_pages/run.py HKSIM [NAME...]        # as root, or with kernel.perf_event_paranoid 1
 
-Each program (programs.py) is recorded and run RUNS times (3), alternately. If the figures differ, it runs twice as many times again, because
-some programs vary from run to run. A figure is the median, followed by the range of the runs. The verdict is `within 2 %`, `in its spread`
-if both ranges overlap, or `differs`. Only faults of the process itself count, not those of its children. Nothing is purged, because that
-depends on time. Huge pages are disabled for the programs (prctl), because some request them. Programs that are missing or do not work are
-skipped, with the reason on standard error. With DETAILS=FILE the runs of each program are appended to FILE as a line of JSON.
+Each program (programs.py) is recorded and run alternately, RUNS times each (default: 3). If the figures differ, twice that number of runs are
+added, because some programs vary from run to run. A figure is the median, followed by the range of the runs. The verdict is `within 2 %`,
+`in its spread` if both ranges overlap, or `differs`. Only faults of the process itself count, not those of its children. The design does not
+purge, because purging depends on time. Huge pages are disabled for the programs (prctl), because some programs request them. Programs that
+are missing or do not work are skipped, with the reason on standard error. With DETAILS=FILE, the runs of each program are appended to FILE
+as a line of JSON.
 """
 
 import ctypes
@@ -27,7 +28,7 @@ from programs import CLIENTS, PROGRAMS, command
 RUNS = int(os.environ.get("RUNS", "3"))
 LIMIT_S = 120
 POLICY = ["--huge", "never", "--purge", "none"]
-# A range far larger than the native allocator's reservation (BASE_ADDRESS in crates/policy/src/arena/layout.rs).
+# An address range that starts at the native allocator's reservation (BASE_ADDRESS in crates/policy/src/arena/layout.rs) and is far larger.
 HEAP = range(0x2000_0000_0000, 0x2000_0000_0000 + (1 << 38))
 DIFFERS = "differs"
 PR_SET_THP_DISABLE = 41
@@ -48,7 +49,7 @@ class Bench:
         self.hksim, self.folder, self.inputs = hksim, Path(folder), Inputs(folder)
 
     def play(self, name, *before):
-        """Runs a program, with words before its command. Returns its standard error."""
+        """Runs a program, with the given words before its command. Returns its standard error."""
         words, stdin = command(name, self.inputs)
         words[0] = which(words[0])
         client = threading.Thread(target=CLIENTS[name], args=(self.inputs,)) if name in CLIENTS else None
@@ -80,11 +81,11 @@ class Bench:
     def predicted(self, name):
         trace = self.folder / "job.hkt"
         errors = self.play(name, self.hksim, "record", "--accesses", "pages", "--no-children", "--format", "json", "-o", trace, "--")
-        # The report follows the program's own standard error.
+        # The report follows the program's own output on standard error.
         report = json.loads(errors[errors.rindex('{\n  "schema"') :])
         if report["exit"] != {"code": 0}:
             raise Failed(f"recorded: {report['exit']}")
-        # Pages shared with children of the program are copied as in the recording.
+        # Simulates the recorded forks, so that pages shared with children are copied.
         predicted = self.hksim_json("sim", trace, *POLICY, "--fork-at", "recorded")
         kinds = predicted["installs"]["by_kind"]
         return {"faults": predicted["faults"], "again": kinds["cow"] + sum(fork["cow_reuses"] for fork in predicted.get("forks", [])), "report": report["traces"][0]}

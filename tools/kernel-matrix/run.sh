@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
 # Boots distribution kernels under software emulation, runs `hksim rules` on each, and writes docs/lab/kernel-matrix.md.
-# Counts are exact there; times are meaningless. All files are kept in target/kernel-matrix.
+# Under emulation, counts are exact but times are meaningless. All files are kept in target/kernel-matrix.
 #
-#   tools/kernel-matrix/run.sh                    every kernel of the list
-#   tools/kernel-matrix/run.sh 6.1 6.12           these; keeps the results of the others
+#   tools/kernel-matrix/run.sh                    all kernels of the list
+#   tools/kernel-matrix/run.sh 6.1 6.12           only these kernels; keeps the results of the others
 #   HKSIM=path tools/kernel-matrix/run.sh 6.1     with an existing static hksim
-#   RANDOM_SCRIPTS=2000 SEED=7 tools/kernel-matrix/run.sh      more or other random scripts, in all combinations of modes
-#   KERNEL_SCRIPT=file tools/kernel-matrix/run.sh 6.1          one page-op script on that kernel; keeps no result
+#   RANDOM_SCRIPTS=2000 SEED=7 tools/kernel-matrix/run.sh      more or other random scripts, in all combinations of THP modes
+#   KERNEL_SCRIPT=file tools/kernel-matrix/run.sh 6.1          one page-op script on that kernel; stores no result
 #
 # Needs qemu-system-x86_64, busybox (static), apt-get and dpkg-deb: Debian or a derivative.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . .ci/packages.sh
 
-# Our name, the package, its suite: the versions with known rules.
+# The kernel versions with known rules. Each line: name in the matrix, package, suite.
 kernels="
 5.15 linux-image-unsigned-5.15.0-*-generic ubuntu/jammy-updates
 6.1 linux-image-6.1.0-*-cloud-amd64 debian/bookworm
@@ -32,7 +32,8 @@ mkdir -p "$work/apt/lists/partial" "$work/cache/archives/partial" "$work/kernels
 
 step() { printf '\n==> %s\n' "$*"; }
 
-# apt with separate lists and a separate cache, so that the machine's are not changed.
+# private TOOL ARGUMENT...: runs an apt tool with separate lists and a separate cache, so that those of the machine are
+# not changed.
 private() {
     local tool=$1
     shift
@@ -42,7 +43,7 @@ private() {
         -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false "$@"
 }
 
-# sources SUITE...: writes apt's sources, all signed.
+# sources SUITE...: writes apt's list of sources, each with its signing keys.
 sources() {
     local suite keys
     : >"$work/apt/sources.list"
@@ -86,11 +87,12 @@ fetch() {
 
 matching() {
     local name
-    # shellcheck disable=SC2053 # a pattern is wanted
+    # shellcheck disable=SC2053 # $1 is a pattern
     while read -r name; do if [[ $name == $1 ]]; then echo "$name"; fi; done
 }
 
-# A static hksim with glibc's archive. Little optimisation suffices, because the emulated kernel takes most of the time.
+# Builds hksim statically linked with glibc. Little optimisation suffices, because the emulated kernel takes most of the
+# time.
 build() {
     [ -z "${HKSIM:-}" ] || return 0
     step "static hksim"
@@ -101,7 +103,8 @@ build() {
     HKSIM=$work/build/x86_64-unknown-linux-gnu/release/hksim
 }
 
-# The init of the emulated machine. Each part ends with a line with its status, so that missing output is not success.
+# The script that the emulated machine runs. Each part ends with a line that contains its status, so that missing output
+# does not count as success.
 job() {
     if [ -n "${KERNEL_SCRIPT:-}" ]; then
         echo 'hksim rules --set-modes --script /script'
@@ -109,7 +112,7 @@ job() {
         return
     fi
     cat <<JOB
-# Scripts that fill the list of mappings take long under emulation.
+# Scripts that create the maximum number of mappings take long under emulation.
 echo 2000 >/proc/sys/vm/max_map_count
 hksim rules --set-modes --format json
 echo "end rules \$?"
@@ -133,8 +136,8 @@ make_initramfs() {
     rm -rf "$root"
 }
 
-# boot VERSION: runs the emulator until it exits, for at most $boot_seconds. Without cmpxchg16b, whose emulation in
-# QEMU 7.2 corrupts the allocator of newer kernels at boot.
+# boot VERSION: runs the emulator until it exits, for at most $boot_seconds. The emulated processor lacks cmpxchg16b,
+# because QEMU 7.2's emulation of it corrupts the allocator of newer kernels at boot.
 boot() {
     step "boot of $1: $(cat "$work/kernels/$1/package")"
     local out=$work/results/$1.out console=$work/results/$1.console
@@ -150,7 +153,7 @@ boot() {
 
 wanted() { [ $# -le 1 ] || [[ " ${*:2} " == *" $1 "* ]]; }
 
-# here PART ARGUMENT...: runs a part on the kernel of this machine.
+# here PART ARGUMENT...: runs a part of the job on the kernel of this machine.
 here() {
     local code=0
     "$HKSIM" rules --set-modes --format json "${@:2}" >>"$work/results/here.out" || code=$?
@@ -177,7 +180,7 @@ while read -r version pattern suite; do
             "$work/results/$version.out" || failed=1
     fi
 done <<<"$kernels"
-# The kernel of this machine, as root, and only on request, because its modes change meanwhile.
+# The kernel of this machine: as root, and only on request, because the machine's THP modes change meanwhile.
 if [[ " $* " == *" here "* ]] && [ -z "${KERNEL_SCRIPT:-}" ]; then
     step "this machine"
     : >"$work/results/here.out"

@@ -1,6 +1,7 @@
-// Interposes an allocator (LD_PRELOAD, first) and checks every pointer that it returns: aligned to 16 bytes, to 8 for
-// requests of up to 8 bytes, to the requested alignment if that is larger, and not null for reasonable sizes. Otherwise
-// aborts with a line on standard error. At exit it appends the number of pointers to the file HKSIM_ALIGNMENT_LOG.
+// Interposes an allocator (first in LD_PRELOAD) and checks every pointer that it returns. A pointer must be aligned to
+// 16 bytes (8 for requests of up to 8 bytes), or to the requested alignment if that is larger. It must not be null,
+// except for excessive sizes. If a check fails, the library aborts with a line on standard error. At exit it appends
+// the number of pointers to the file HKSIM_ALIGNMENT_LOG.
 //
 //     cc -O2 -shared -fPIC -o alignment.so alignment.c -ldl
 #define _GNU_SOURCE
@@ -17,7 +18,7 @@
 
 static atomic_ulong looked_at;
 
-// Serves the requests of dlsym itself before the real functions are known; never freed.
+// Serves the requests of dlsym itself before the real functions are known. Its blocks are never freed.
 static char early[4096] __attribute__((aligned(16)));
 static atomic_ulong early_used;
 
@@ -50,7 +51,7 @@ static void *look(void *block, size_t bytes, size_t align, const char *call) {
   if (align > least) least = align;
   atomic_fetch_add_explicit(&looked_at, 1, memory_order_relaxed);
   if (block && (uintptr_t)block % least == 0) return block;
-  if (!block && bytes > (size_t)1 << 30) return block; // a test of an absurd request
+  if (!block && bytes > (size_t)1 << 30) return block; // a test of an excessive request
   char line[160];
   int length = snprintf(line, sizeof line, "alignment: %s of %zu bytes, alignment %zu, gave %p\n", call, bytes, least, block);
   if (write(2, line, length) < 0) abort();
@@ -86,7 +87,7 @@ void *realloc(void *old, size_t bytes) {
 
 void *memalign(size_t align, size_t bytes) {
   void *block = NEXT(memalign)(align, bytes);
-  // Other values than powers of two are rounded up.
+  // Values that are not powers of two are rounded up.
   return block ? look(block, bytes, align & (align - 1) ? 1 : align, "memalign") : block;
 }
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Tests the library crates as users get them: packaged, unpacked outside the workspace, and used by two small programs.
+# Tests the library crates in the form that users get: packaged, unpacked outside the workspace, and used by two small
+# programs.
 #
 #     tools/outside-programs/check.sh
 set -euo pipefail

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Random traces under random designs, predicted and replayed: every `hksim validate` must end `ok` of class `exact`, or be skipped.
+"""Validates random traces under random designs: the verdict of every `hksim validate` must be `ok` of class `exact`, or `skipped`.
 
     tools/random-designs/run.py [--pairs 3000] [--seed 1] [--jobs 2] [--modes] [--hksim target/release/hksim] [--keep FOLDER]
 
-A pair is one trace and one design. Traces are random (CSV with threads, touches, resizes, aligned blocks; scripts), or parts of the
-recordings in traces/. Designs are random over all policy flags, with forks. `--modes` (root) also randomises the machine's settings: sizes
-of huge pages below 2 MiB, the THP mode, the hugetlb pool. They are restored at the end. Nothing else may change them meanwhile.
+A pair is one trace and one design. Traces are random CSV files (with threads, touches, resizes, aligned blocks), random scripts, or parts of
+the recordings in traces/. Designs are random in all policy flags, and some have forks. `--modes` (needs root) also randomises the machine's
+settings: sizes of huge pages below 2 MiB, the THP mode, and the hugetlb pool. The settings are restored at the end. Nothing else may change
+them meanwhile.
 
-Prints the seed, a line for each pair that is neither ok nor skipped, with the command that repeats it, and counts at the end. Exits with
-status 1 if any pair failed.
+Prints the seeds, each pair that is neither ok nor skipped with the command that repeats it, and counts at the end. Exits with status 1 if
+any pair failed.
 """
 
 import argparse
@@ -38,7 +39,7 @@ def random_size(draw, most):
 
 
 class Program:
-    """A random program: rows of the CSV form."""
+    """A random program, as rows of the CSV form."""
 
     def __init__(self, draw):
         self.draw = draw
@@ -76,7 +77,7 @@ class Program:
             self.row("realloc", object=number, size=self.live[number], call="realloc", birth=self.birth())
         elif kind < 0.45 and self.touches and self.live[number]:
             size = self.live[number]
-            # Forwards, backwards, and in the middle.
+            # From the start, at the last byte, or from a random offset.
             offset = self.draw.choice([0, size - 1, self.draw.randrange(size)])
             count = min(size - offset, self.draw.choice([1, 8, 4096, 1 << 20]))
             access = self.draw.choice(["read", "write"])
@@ -162,7 +163,7 @@ def random_forks(draw, events, align):
         return []
     points = sorted(draw.sample(range(1, max(3, events)), min(draw.choice([1, 1, 2]), events - 1)))
     flags = ["--fork-at", ",".join(map(str, points))]
-    # One child at a time.
+    # Only one child may run at a time.
     longest = points[1] - points[0] if len(points) > 1 else events
     if len(points) > 1 or draw.random() < 0.5:
         flags += ["--fork-for", str(draw.randrange(1, longest + 1))]

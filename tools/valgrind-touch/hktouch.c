@@ -7,9 +7,9 @@
  * License as published by the Free Software Foundation; either version 2 of the License, or (at your option) any later
  * version. It comes without any warranty. See the file LICENSE in this folder.
  *
- * The tool knows nothing of allocators. The recorder, which is preloaded into the program, starts it (client request
- * BEGIN), names the output file, and marks in a table the 64 KiB granules of the address space that contain heap blocks.
- * An access to a marked granule is one 64-bit word in the file:
+ * The tool knows nothing about allocators. The recorder, which is preloaded into the program, starts the tool with the
+ * client request BEGIN, which names the output file. In a table it marks those 64 KiB granules of the address space that
+ * contain heap blocks. An access to a marked granule is one 64-bit word in the file:
  *
  *   bits 0-46 address   bits 47-61 bytes   bits 62-63 0 read, 1 write, 2 read then write, 3 not an access
  *
@@ -27,7 +27,7 @@
 #include "pub_tool_vki.h"
 #include "pub_tool_vkiscnums.h"
 
-/* From valgrind's core: a descriptor above those that the program may use, closed at exec. */
+/* From valgrind's core: moves a descriptor above those that the program may use, and closes it at exec. */
 extern Int VG_(safe_fd)(Int oldfd);
 
 enum { READ, WRITE, MODIFY, OTHER };
@@ -62,7 +62,7 @@ static void flush(void)
    Int left = used * sizeof words[0];
    while (out >= 0 && left > 0) {
       Int wrote = VG_(write)(out, at, left);
-      if (wrote <= 0) { /* the reader sees a file that ends early, and says so */
+      if (wrote <= 0) { /* the file ends early, which the reader detects and reports */
          stop();
          return;
       }
@@ -91,7 +91,7 @@ static VG_REGPARM(2) void on_access(Addr address, UWord meta)
       put(address | meta);
 }
 
-/* An access by a system call, or of any size. */
+/* An access of any size, such as by a system call. */
 static void on_range(UInt kind, Addr address, SizeT bytes)
 {
    while (out >= 0 && bytes > 0 && address < (1ul << ADDRESS_BITS)) {
@@ -134,7 +134,7 @@ static void on_created(ThreadId parent, ThreadId child)
       put(META(OTHER, CREATED) | child);
 }
 
-/* Starts recording. Returns the table. */
+/* Handles BEGIN: starts recording, and returns the table to the program. */
 static Bool on_request(ThreadId tid, UWord *request, UWord *answer)
 {
    Int fd;
@@ -201,7 +201,7 @@ static void add_linked(IRSB *to, const IRStmt *st, const IRTypeEnv *types)
       add(to, NULL, st->Ist.LLSC.addr, READ, sizeofIRType(typeOfIRTemp(types, st->Ist.LLSC.result)));
 }
 
-/* Adds what the statement accesses. */
+/* Adds a call for each access that the statement makes. */
 static void add_accesses(IRSB *to, const IRStmt *st, const IRTypeEnv *types)
 {
    switch (st->tag) {

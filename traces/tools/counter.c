@@ -3,9 +3,10 @@
  *     cc -O2 -fPIC -shared -o counter.so counter.c
  *     LD_PRELOAD=$PWD/counter.so CALL_COUNTER_DIR=/some/dir program
  *
- * Every process image writes a file of FILE_BYTES bytes to that directory, PID.IMAGE: the counts (u64, in the order of
- * enum function), then the path of its executable. The file is mapped shared and counted in place, so it is correct up to
- * the last call, however the process ends: exit, _exit, exec, SIGKILL. A forked child starts its own file.
+ * Every process image writes a file PID.IMAGE of FILE_BYTES bytes to that directory: the counts (u64, in the order of
+ * enum function), then the path of its executable. The counter increments the counts in a shared mapping of the file.
+ * So the file is correct up to the last call, whichever way the process ends: exit, _exit, exec, SIGKILL. A forked child
+ * starts its own file.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -32,7 +33,7 @@ struct file {
     char executable[FILE_BYTES - FUNCTIONS * sizeof(uint64_t)];
 };
 
-/* State that a fork must not inherit: in the child the kernel replaces it by a page of zeros. */
+/* State that a forked child must not inherit: in the child the kernel replaces it with a page of zeros. */
 struct own {
     struct file *file;
 };
@@ -40,8 +41,8 @@ struct own {
 static struct own *own;
 static char directory[PATH_BYTES];
 
-/* The recorder has thread-local storage. Every object that has some gets a slot in each thread's table, and causes a
- * free(NULL) when glibc releases a thread's stack. Therefore this counter has some, too. */
+/* The counter has thread-local storage because the recorder has it. For every object with thread-local storage, glibc
+ * calls free(NULL) when it releases a thread's stack. */
 __attribute__((tls_model("initial-exec"))) __thread char slot_of_counter;
 
 static void give_up(const char *why) {
@@ -89,8 +90,8 @@ static void count(enum function function) {
     atomic_fetch_add_explicit(&own->file->calls[function], 1, memory_order_relaxed);
 }
 
-/* The next definition of a function after this one. The check prevents a tail call of dlsym, which identifies its caller by
- * the return address. */
+/* The next definition of a function after this one. dlsym identifies its caller by the return address, so the check also
+ * prevents a tail call of dlsym. */
 #define NEXT(name) ({ \
     static __typeof__(&name) next; \
     if (next == NULL && (next = dlsym(RTLD_NEXT, #name)) == NULL) give_up("counter.so: no " #name "\n"); \
@@ -111,7 +112,7 @@ void *realloc(void *block, size_t size) {
     return NEXT(realloc)(block, size);
 }
 
-/* glibc's would call realloc, and be counted twice. */
+/* glibc's reallocarray calls realloc, so a call would be counted twice. */
 void *reallocarray(void *block, size_t n, size_t size) {
     size_t bytes;
     count(REALLOCARRAY);

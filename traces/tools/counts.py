@@ -1,4 +1,4 @@
-"""Counts of calls: those of the counter, those of a trace, and their comparison."""
+"""Counts of calls, from the counter and from traces, and their comparison."""
 
 import json
 import struct
@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-# In the order of counter.c's enum function, by the group in which `hksim info` counts them.
+# For each function in counter.c's enum, in its order: the group in which `hksim info` counts it.
 COUNTER_GROUPS = (
     "malloc calloc realloc realloc free free(NULL) aligned aligned aligned aligned aligned usable_size".split()
 )
@@ -22,8 +22,8 @@ INFO_GROUPS = {
 
 
 def read_counter(folder, without=None):
-    """The counter's files in `folder`: {process id: {group: calls}}, all images of a process together, without images of
-    the executable `without`."""
+    """The counts in the counter's files in `folder`: {process id: {group: calls}}. The images of a process are added up; images of the
+    executable `without` are left out."""
     processes = {}
     for path in sorted(Path(folder).iterdir()):
         data = path.read_bytes()
@@ -43,7 +43,7 @@ def info(hksim, trace):
 
 
 def read_traces(hksim, folder):
-    """The traces in `folder`: {process id: {group: calls}}, and {process id: [(path, info)]}."""
+    """The counts and the files of the traces in `folder`: {process id: {group: calls}} and {process id: [(path, info)]}."""
     processes, traces = {}, {}
     for path in sorted(Path(folder).glob("*.hkt")):
         said = info(hksim, path)
@@ -52,7 +52,7 @@ def read_traces(hksim, folder):
         groups = processes.setdefault(pid, dict.fromkeys(INFO_GROUPS, 0))
         for group, names in INFO_GROUPS.items():
             groups[group] += sum(said[name] for name in names)
-        # Of unknown pointers; such a call has no event.
+        # malloc_usable_size of an unknown pointer has no event, but is counted here.
         groups["usable_size"] += said["quality"]["unknown_uses_dropped"]
     return processes, traces
 
@@ -63,8 +63,8 @@ def busiest(processes):
 
 
 def differences(recorded, counted):
-    """Describes the differences of two tables {process id: {group: calls}} of the same run. A process without calls has no
-    trace."""
+    """Describes the differences between two tables {process id: {group: calls}} of the same run. A process without calls has no trace, which
+    is not a difference."""
     found = []
     for pid in sorted({*recorded, *(pid for pid, groups in counted.items() if any(groups.values()))}):
         if pid not in recorded or pid not in counted:
@@ -87,7 +87,7 @@ class Outside:
 
     @property
     def too_far(self):
-        """Whether it is farther from the counter's runs than those are from each other."""
+        """Whether the count is farther from the counter's runs than these runs are from each other."""
         distance = max(self.least - self.recorded, self.recorded - self.most)
         return distance > self.most - self.least
 

@@ -1,4 +1,4 @@
-"""Starts a program: bare, with the counter, recorded, or recorded with the counter below the recorder."""
+"""Starts a program: bare, with the counter, with the recorder, or with both (the recorder then calls the counter)."""
 
 import subprocess
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ class Launcher:
     variables: dict = field(default_factory=dict)
 
     def start(self, command, cwd, env=None, **streams):
-        """Starts `command`. Returns its Popen, or that of hksim around it."""
+        """Starts `command`. Returns its Popen, or hksim's if hksim starts it."""
         variables = {**ENVIRONMENT, **self.variables, **(env or {})}
         return subprocess.Popen([*self.words, *command], cwd=cwd, env=variables, **streams)
 
@@ -27,36 +27,36 @@ class Launchers:
     def __init__(self, hksim, counter, timed, work):
         self.hksim, self.counter, self.timed, self.work = str(hksim), str(counter), str(timed), Path(work)
         self.folders = 0
-        # A program may copy its environment, so it gets the same number of variables with the counter: the counter's
-        # two, and these.
+        # A program may copy its environment. So it gets the same number of variables with the counter as with the
+        # recorder: the counter's two, and these.
         self.padding = {f"PADDING_{i}": "x" for i in range(self._variables_of_record() - 2)}
 
     def timed_bare(self):
-        """The program alone: the launcher, and the file with its times."""
+        """For the program alone: the launcher, and the file with the program's times."""
         file = self._folder("timed") / "took"
         return Launcher(words=[self.timed, str(file)]), file
 
     def timed_recorded(self):
-        """The same below the recorder."""
+        """For the recorded program: the launcher, and the file with the program's times."""
         file = self._folder("timed") / "took"
         return Launcher(words=[*self._record(self._folder("recorded")), self.timed, str(file)]), file
 
     def counted(self):
-        """The counter alone: the launcher, and the folder of its files."""
+        """For the counter alone: the launcher, and the folder of the counter's files."""
         folder = self._folder("counted")
         variables = {**self._counter(folder), **self.padding}
-        # The address of the stack, which environments move, affects conservative garbage collectors: slashes,
-        # since they change nothing else.
+        # The size of the environment determines the stack's address, which affects conservative garbage collectors. So
+        # this adds a varying number of slashes to the path, which have no other effect.
         variables["CALL_COUNTER_DIR"] += "/" * (97 * self.folders % 3000)
         return Launcher(variables=variables), folder
 
     def recorded(self):
-        """The recorder alone: the launcher, and the folder of its traces."""
+        """For the recorder alone: the launcher, and the folder of its traces."""
         folder = self._folder("recorded")
         return Launcher(words=self._record(folder)), folder
 
     def recorded_and_counted(self):
-        """The recorder, which calls the counter, which calls the allocator."""
+        """For the recorder, which calls the counter, which calls the allocator: the launcher, and the folders of traces and counts."""
         traces, counts = self._folder("recorded"), self._folder("counted")
         return Launcher(words=self._record(traces), variables=self._counter(counts)), traces, counts
 
@@ -70,7 +70,7 @@ class Launchers:
         self.folders += 1
         folder = self.work / f"{kind}.{self.folders}"
         folder.mkdir()
-        # Servers have separate users.
+        # Servers may run as other users.
         folder.chmod(0o777)
         return folder
 

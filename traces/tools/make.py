@@ -1,13 +1,13 @@
 """Generates and checks the recordings in traces/: make.py HKSIM [NAME...]
 
-Each workload runs bare, with a bare counter of calls (counter.c), recorded, and recorded with the counter below the
-recorder, which then counts exactly the calls that the recorder sees. The checks are:
+Each workload runs bare, with a bare counter of calls (counter.c), with the recorder, and with both. If both are loaded,
+the recorder calls the counter, so the counter counts exactly the calls that the recorder passes on. The checks are:
 
-- in that last run, each process's counts by function are equal;
-- the counts of the stored recording are within the range of the counter's runs. Servers and garbage collectors differ
-  from run to run, so there are further runs if they are not. Counts that are still outside are written to the manifest.
-  The check fails if they are farther from the counter's runs than those are from each other;
-- the program's results are the same every time;
+- In the run with both, each process's counts by function are equal.
+- The counts of the stored recording are within the range of the counter's runs. Servers and garbage collectors differ
+  from run to run, so further runs are made if a count is outside. Counts that are still outside are written to the
+  manifest. The check fails if they are farther from the counter's runs than these runs are from each other.
+- The program's results are the same in every run.
 - hksim can read, simulate and validate the recording.
 
 Then it writes the recordings, MANIFEST.toml, and the tables of docs/lab/corpus.md.
@@ -37,7 +37,7 @@ WORKLOADS = [
 NAMES = [workload.name for workload in WORKLOADS]
 TIMED_RUNS = 5
 COUNTED_RUNS = 5
-# After n runs that differ by chance alone, a further run is outside their range with probability 2 / (n + 1): 2 of 21 with 20.
+# If runs differ only by chance, a further run is outside the range of n runs with probability 2 / (n + 1): 2/21 for n = 20.
 COUNTED_RUNS_MAX = 20
 
 
@@ -52,7 +52,7 @@ class Runs:
         self.digests.add(self.workload.run(launcher))
 
     def timed(self, launcher, file):
-        """Wall-clock and CPU seconds; those of a server are the seconds of its load."""
+        """Wall-clock and CPU seconds of a run. For a server, the wall-clock seconds are those of its load."""
         self.run(launcher)
         elapsed_s, cpu_s = map(float, file.read_text().split())
         return self.workload.load_s or elapsed_s, cpu_s
@@ -147,8 +147,7 @@ def select(names):
 
 
 def record(kind, hksim, folder, entries):
-    """Runs one workload in `folder`. Its recording and entry replace the old ones unless there are problems. Returns the
-    problems."""
+    """Runs one workload in `folder`. Unless there are problems, its recording and manifest entry replace the old ones. Returns the problems."""
     folder.chmod(0o755)
     work = folder / "work"
     work.mkdir()
@@ -173,12 +172,12 @@ def main():
     parser.add_argument("hksim", type=Path, help="the built command")
     parser.add_argument("name", nargs="*", help="workloads to regenerate (default: all)")
     arguments = parser.parse_args()
-    # If this is terminated, it still ends its servers and removes its folders.
+    # On SIGTERM, exit normally, so that servers are ended and folders are removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     hksim, failed = arguments.hksim.resolve(), False
     entries = report.read_manifest(TRACES)
     for kind in select(arguments.name):
-        # A short name, because it is part of socket paths, which have at most 107 bytes.
+        # The name is short, because it is part of socket paths, which have at most 107 bytes.
         with TemporaryDirectory(prefix="corpus.") as folder:
             try:
                 problems = record(kind, hksim, Path(folder), entries)

@@ -1,4 +1,4 @@
-"""Workloads of one program, which reads its input, prints and exits."""
+"""Workloads that are single programs, which read their input, print results and exit."""
 
 import hashlib
 import shutil
@@ -19,7 +19,7 @@ def first_line(*command):
 
 
 def which(tool):
-    """The path of a program for a launcher."""
+    """The path of a program in the launcher's PATH."""
     return shutil.which(tool, path=ENVIRONMENT["PATH"])
 
 
@@ -36,7 +36,7 @@ class Program:
         self.work = Path(work)
 
     def missing(self):
-        """The reason why it cannot run here, or None."""
+        """The reason why the workload cannot run here, or None."""
         absent = [f"{tool} (apt install {package})" for tool, package in self.tools.items() if not which(tool)]
         return f"missing: {', '.join(absent)}" if absent else None
 
@@ -44,7 +44,7 @@ class Program:
         """Creates the input in self.work."""
 
     def job(self, name):
-        """Copies an input from jobs/ to the work folder, so that its path is short and equal everywhere."""
+        """Copies an input from jobs/ to the work folder, so that the command has the same short path on every machine."""
         return shutil.copy(JOBS / name, self.work / name)
 
     def make(self, *command, **options):
@@ -190,7 +190,7 @@ class GitPack(Program):
         return first_line("git", "--version").replace("git version", "git")
 
     def results(self, printed):
-        """The objects in the pack. Its bytes and name vary from run to run with the distribution of work over threads."""
+        """The objects in the pack. The pack's bytes and name depend on the distribution of work over threads."""
         (pack,) = self.work.glob("pack-*.pack")
         listed = subprocess.run(
             ["git", "verify-pack", "-v", pack], check=True, capture_output=True, text=True, env=ENVIRONMENT

@@ -1,4 +1,4 @@
-"""The results of a workload: as lines of progress, as an entry of the manifest, as rows of docs/lab/corpus.md."""
+"""The results of a workload: as progress messages, as a manifest entry, and as rows of docs/lab/corpus.md."""
 
 import datetime
 import hashlib
@@ -27,9 +27,9 @@ class Made:
 
     workload: object
     trace: object  # path of the stored recording
-    info: dict  # `hksim info` of it
-    processes: int  # number of processes recorded with it
-    same_run_calls: int  # compared with the counter below the recorder
+    info: dict  # `hksim info` of the trace
+    processes: int  # number of processes in the recording
+    same_run_calls: int  # number of calls compared in the run with both recorder and counter
     problems: list
     outside: list  # counts.Outside
     counter_runs: int
@@ -37,7 +37,7 @@ class Made:
     bare: Took
     recorded: Took
     installs: int = 0  # predicted for the default design, which has huge pages
-    installs_small: int = 0  # the same without huge pages
+    installs_small: int = 0  # predicted for the default design without huge pages
 
     def summary(self):
         return "\n".join([
@@ -111,7 +111,7 @@ def read_manifest(folder):
 
 
 def write_manifest(folder, entries, order):
-    """Writes the entries of the workloads in `order`, and removes recordings of no workload."""
+    """Writes the entries of the workloads in `order`, and removes recordings that belong to no workload."""
     text = MANIFEST_HEAD
     for name in entries.keys() - set(order):
         (folder / f"{name}.hkt").unlink(missing_ok=True)
@@ -134,7 +134,7 @@ def _toml(value):
 
 
 def write_tables(page, entries, order):
-    """Puts the tables of the workloads in `order` between the marks in `page`."""
+    """Writes the tables of the workloads in `order` between the markers in `page`."""
     corpus = ["| recording | program | events | threads | live, peak | cross-thread frees | B/event | installs | without huge pages |"]
     corpus += ["|---|---|--:|--:|--:|--:|--:|--:|--:|"]
     checks = ["| recording | calls | processes | counts | time | CPU time |"]

@@ -1,4 +1,4 @@
-"""Workloads of servers under load. They listen on this machine only, in separate folders, and are ended afterwards."""
+"""Workloads that are servers under load. The servers accept only local connections, use separate folders, and are ended afterwards."""
 
 import hashlib
 import os
@@ -36,7 +36,7 @@ class LoadedServer(Program):
         raise NotImplementedError
 
     def fresh(self):
-        """Resets the data to its state at the begin of each run."""
+        """Resets the data to its initial state. Called before each run."""
 
     def client(self, *command):
         """Runs a client of the server. Returns its output."""
@@ -62,7 +62,7 @@ class LoadedServer(Program):
             self.load_s = time.monotonic() - begun
             data = self.data()
         finally:
-            # hksim passes the signal on, waits for the server, and converts.
+            # hksim forwards the signal, waits for the server, and converts the recording.
             server.terminate()
             server.wait(LIMIT_S)
         if server.returncode != 0:
@@ -79,7 +79,7 @@ class LoadedServer(Program):
             except (RuntimeError, OSError):
                 pass
             time.sleep(0.1)
-        raise RuntimeError(f"{self.name}: does not come up: {log.read_text(errors='replace')[-2000:]}")
+        raise RuntimeError(f"{self.name}: does not start: {log.read_text(errors='replace')[-2000:]}")
 
 
 class Redis(LoadedServer):
@@ -109,7 +109,7 @@ class Redis(LoadedServer):
         return self.ask("PING").strip() == b"PONG"
 
     def load(self):
-        # A data size above the smallest, so that each value is a separate block.
+        # Redis embeds small values in another block. At this data size, each value is a separate block.
         self.client(
             *f"redis-benchmark -h 127.0.0.1 -p {self.port} -q -n 10000 -c 10 -d 100 -t set,get,incr,lpush,lpop,sadd".split()
         )

@@ -1,5 +1,5 @@
-/* timed FILE COMMAND...: runs a command and writes its wall-clock seconds and the CPU seconds of it and its children to
- * FILE. If it runs below the recorder, the recorder's work before and after the command is not included. */
+/* timed FILE COMMAND...: runs a command, and writes its wall-clock seconds and its CPU seconds, children included, to FILE.
+ * If the recorder starts `timed`, the recorder's work before and after the command is not included. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

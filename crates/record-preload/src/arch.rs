@@ -68,8 +68,8 @@ pub fn stack_range() -> (u64, u64) {
     (low, high)
 }
 
-/// Stores the range for [`stack_range`]. A signal handler in between may leave halves of two ranges, so each end is
-/// checked against the stack pointer before use.
+/// Stores the range for [`stack_range`]. A signal handler that runs between the two stores may leave one end from each
+/// of two ranges. So readers check each end against the stack pointer before use.
 #[inline(always)]
 pub fn set_stack_range(low: u64, high: u64) {
     // SAFETY: writes the 16 bytes that `hksim_stack` reserves in the calling thread's static block.
@@ -86,16 +86,16 @@ pub fn set_stack_range(low: u64, high: u64) {
     }
 }
 
-/// The time stamp counter. Not serialising: the merge repairs the few stamps out of order, and rdtscp would double the
-/// cost of an event.
+/// The time stamp counter. The read is not serialising: rdtscp would double the cost of an event, and the merge repairs
+/// the few timestamps that are out of order.
 #[inline(always)]
 pub fn ticks() -> u64 {
     // SAFETY: rdtsc has no precondition on x86_64 Linux.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// The time stamp counter, read after all earlier instructions have completed: for a block from another thread, not
-/// before the block arrived.
+/// The time stamp counter, read after all earlier instructions have completed. For a block received from another
+/// thread, the time is not earlier than its arrival.
 #[inline(always)]
 pub fn ticks_in_order() -> u64 {
     // SAFETY: neither has a precondition on x86_64.

@@ -5,16 +5,16 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 #[repr(C, align(16))]
 struct Entry {
-    /// Key xor value: a reader that sees halves of two entries gets a key that never matches.
+    /// Key xor value: a reader that sees one half from each of two entries computes a key that never matches.
     mixed: AtomicU64,
     value: AtomicU64,
 }
 
-/// Values by key; drops entries when it is full. Keys and values are not 0. All zero is an empty cache.
+/// A map that drops entries when it is full. Keys and values are not 0. A cache whose bytes are all zero is empty.
 #[repr(C, align(64))]
 pub struct Cache<const ENTRIES: usize>(UnsafeCell<[Entry; ENTRIES]>);
 
-// SAFETY: everything in it is atomic.
+// SAFETY: all fields are atomic.
 unsafe impl<const ENTRIES: usize> Sync for Cache<ENTRIES> {}
 
 impl<const ENTRIES: usize> Cache<ENTRIES> {
@@ -25,7 +25,7 @@ impl<const ENTRIES: usize> Cache<ENTRIES> {
         Self(UnsafeCell::new(unsafe { core::mem::zeroed() }))
     }
 
-    /// The first place of a key; the second is its neighbour in the cache line.
+    /// The index of the first entry for a key. The second is the neighbouring entry in the same cache line.
     #[inline(always)]
     const fn place(key: u64) -> usize {
         (mix(key) >> (u64::BITS - ENTRIES.trailing_zeros())) as usize
@@ -33,7 +33,7 @@ impl<const ENTRIES: usize> Cache<ENTRIES> {
 
     #[inline(always)]
     fn entry(&self, place: usize) -> &Entry {
-        // SAFETY: places are below ENTRIES, and the entry is atomic all through.
+        // SAFETY: the mask keeps the index below ENTRIES, and all fields of an entry are atomic.
         unsafe { (*self.0.get()).get_unchecked(place & (ENTRIES - 1)) }
     }
 
@@ -62,7 +62,7 @@ impl Entry {
     }
 }
 
-/// Spreads a key over 64 bits; the high ones are mixed best.
+/// Hashes a key to 64 bits; the high bits are mixed best.
 #[inline(always)]
 pub const fn mix(key: u64) -> u64 {
     key.wrapping_mul(0x9e37_79b9_7f4a_7c15)

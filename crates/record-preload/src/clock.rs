@@ -1,33 +1,36 @@
-//! When the time stamp counter is read: at every 16th event while only one thread has events, at every event otherwise.
+//! Decides when the time stamp counter is read: while only one thread has events, at every 16th event; otherwise at
+//! every event.
 //!
-//! If a program waits for memory, reading the counter waits too, and costs more than the rest of the event. So an event
-//! may reuse the last reading: its time is then too early, never too late. This stays safe between threads because it
-//! ends before any thread can know of the second thread's first event. What the first thread does because of another's
-//! event comes after that, and reads the counter. What another thread does because of the first's event comes later
-//! than a time that is too early. A resizing call is the only event that gives an address away before it is recorded,
-//! so a thread announces itself before its first one ([`thread_resizes`]).
+//! While a program waits for memory, reading the counter waits too, and costs more than the rest of the event. So an
+//! event may reuse the last reading. The reused time may be too early but never too late.
 //!
-//! Reuse resumes when all other threads that ever had an event have certainly ended. The first event after that reads
-//! the counter, so that no time is older than what those threads did.
+//! The order between threads stays correct, because reuse ends before any thread can see the second thread's first
+//! event. If the first thread reacts to another thread's event, reuse has already ended, and it reads the counter. If
+//! another thread reacts to the first thread's event, its time is later than that event's early time. A resizing call
+//! is the only event that makes an address reusable before the event is recorded. So a thread announces itself before
+//! its first resizing call ([`thread_resizes`]).
+//!
+//! Reuse resumes when all other threads that ever had an event have certainly ended. The next event reads the counter,
+//! so that no later event has a time before the events of those threads.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::{arch, session, thread_buffer};
 
-/// The session's setting: events that may reuse the last reading; 0 to read the counter at every event.
+/// The session's setting: number of events that may reuse one reading; 0 to read the counter at every event.
 static WANTED: AtomicU32 = AtomicU32::new(0);
 /// Low half: the setting in force now. High half: the number of threads in this process that have announced themselves.
-/// One word, so that reuse cannot start just as another thread begins.
+/// Both are in one word, so that reuse cannot start while another thread announces itself.
 static STATE: AtomicU64 = AtomicU64::new(0);
-/// How many of these threads had ended when another thread took over their buffer.
+/// Number of announced threads that have ended and whose buffer another thread has taken over.
 static REPLACED: AtomicU32 = AtomicU32::new(0);
 
 const THREADS_SHIFT: u32 = 32;
 
-/// The time at which a thread last gave up the counter; 0 before that.
+/// The time at which a thread last lost access to the counter; 0 if none has.
 static LAST_OF_THREAD: AtomicU64 = AtomicU64::new(0);
 
-/// The time; in a thread that may not read the counter, the time at which it gave it up.
+/// The time. In a thread that may no longer read the counter: the time at which it lost access.
 #[inline(always)]
 pub fn ticks() -> u64 {
     match LAST_OF_THREAD.load(Ordering::Relaxed) {
@@ -36,7 +39,7 @@ pub fn ticks() -> u64 {
     }
 }
 
-/// As [`ticks`], but not before all earlier instructions have completed.
+/// As [`ticks`], but read after all earlier instructions have completed.
 #[inline(always)]
 pub fn ticks_in_order() -> u64 {
     match LAST_OF_THREAD.load(Ordering::Relaxed) {
@@ -50,8 +53,8 @@ fn ticks_or(last: u64, read: fn() -> u64) -> u64 {
     if thread_buffer::is_without_clock() { last } else { read() }
 }
 
-/// The calling thread enters seccomp's strict mode, which forbids reading the counter. Its events are ordered without
-/// times, because it can start no other thread.
+/// Notes that the calling thread is about to enter seccomp's strict mode, which forbids reading the counter. Its events
+/// are ordered without times, because it can start no other thread.
 pub fn give_up() {
     LAST_OF_THREAD.store(arch::ticks(), Ordering::Relaxed);
     thread_buffer::do_without_clock();
@@ -65,7 +68,7 @@ pub fn begin() {
     STATE.store(u64::from(wanted), Ordering::SeqCst);
 }
 
-/// Events that may reuse the last reading of the counter.
+/// Number of events that may reuse one reading of the counter.
 #[inline(always)]
 pub fn untimed_events() -> u32 {
     STATE.load(Ordering::Relaxed) as u32
@@ -99,8 +102,8 @@ pub fn thread_resizes() {
     }
 }
 
-/// Resumes reuse if the calling thread is the only one left of those that have announced themselves; returns whether it
-/// is. `ended` counts the other threads that have ended and were not replaced.
+/// Resumes reuse if all other threads that have announced themselves have ended; returns whether it did. `ended` counts
+/// the other threads that have ended and were not replaced.
 pub fn try_alone(ended: impl FnOnce() -> u32) -> bool {
     let wanted = WANTED.load(Ordering::Relaxed);
     let state = STATE.load(Ordering::SeqCst);
@@ -109,7 +112,7 @@ pub fn try_alone(ended: impl FnOnce() -> u32) -> bool {
     }
     let threads = (state >> THREADS_SHIFT) as u32;
     let replaced = REPLACED.load(Ordering::SeqCst);
-    // A thread that announces itself from here on changes the state, and then the exchange fails.
+    // If a thread announces itself from here on, it changes the state, and the exchange fails.
     threads == replaced.saturating_add(ended()).saturating_add(1)
         && STATE.compare_exchange(state, state | u64::from(wanted), Ordering::SeqCst, Ordering::SeqCst).is_ok()
 }

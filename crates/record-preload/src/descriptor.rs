@@ -1,7 +1,7 @@
-//! File descriptors of the recorder: numbered high, and checked before each use.
+//! File descriptors of the recorder. They have high numbers and are checked before each use.
 //!
-//! A program that closes all descriptors closes these too, and may reuse their numbers. So the file of a number is
-//! compared with the file it was kept for.
+//! A program that closes all descriptors closes these too, and may reuse their numbers. So each use first checks that
+//! the descriptor still refers to the file for which it was kept.
 
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
@@ -9,10 +9,10 @@ use libc::c_int;
 
 use crate::sys;
 
-/// Lowest number of the recorder's descriptors, out of the way of programs that expect low numbers.
+/// Lowest number of the recorder's descriptors. It is high because some programs expect particular low numbers.
 const LEAST_FD: c_int = 900;
 
-/// A descriptor, or none. A forked child inherits this memory, as it inherits the descriptor.
+/// A descriptor, or none. A forked child inherits both this memory and the descriptor.
 pub struct Descriptor {
     fd: AtomicI32,
     device: AtomicU64,
@@ -36,7 +36,7 @@ impl Descriptor {
         true
     }
 
-    /// Keeps `fd` if it is the same file as the one kept before; closes it otherwise.
+    /// Keeps `fd` if it refers to the same file as the descriptor kept before; closes it otherwise.
     pub fn keep_again(&self, fd: c_int) -> Option<c_int> {
         if self.is_same(fd) {
             self.move_up(fd);
@@ -54,7 +54,7 @@ impl Descriptor {
         self.is_same(fd).then_some(fd)
     }
 
-    /// Closes it, if it still refers to the same file.
+    /// Closes the descriptor, if it still refers to the same file.
     pub fn close(&self) {
         if let Some(fd) = self.get() {
             sys::close(fd);

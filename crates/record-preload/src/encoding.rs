@@ -1,7 +1,7 @@
 //! The encoding of events: 8 bytes for nearly all, 40 bytes for the rest.
 //!
-//! This file is compiled into the preloaded object (which encodes) and into `hksim-record` (which decodes), so the two
-//! cannot drift apart. It uses `core` only.
+//! This file is compiled into the preloaded object, which encodes, and into `hksim-record`, which decodes. So both
+//! always agree. It uses `core` only.
 //!
 //! A *compact* record is one word, from the low bit up:
 //!
@@ -13,12 +13,12 @@
 //! | 16 | size in bytes |
 //! | 32 | address inside its region, in units of 8 bytes |
 //!
-//! Everything that does not fit is an *escape* of [`ESCAPE_WORDS`] words with all fields in full. It also sets the
-//! region table's entry for its address. Each fill starts from [`Regions::new`], so it can be read without the one
-//! before.
+//! Every event that does not fit is an *escape* of [`ESCAPE_WORDS`] words with all fields in full. An escape also sets
+//! the region table's entry for its address. Each fill starts from [`Regions::new`], so it can be read without the
+//! previous fill.
 
-/// Words of an escape: head (kind from bit 8, alignment from bit 16, duration from bit 24), time, address, old address,
-/// size.
+/// Number of words in an escape: head (kind from bit 8, alignment from bit 16, duration from bit 24), time, address,
+/// old address, size.
 pub const ESCAPE_WORDS: usize = 5;
 
 const OPERATION_BITS: u32 = 2;
@@ -34,14 +34,14 @@ const ADDRESS_BITS: u32 = u64::BITS - ADDRESS_SHIFT;
 
 /// Ticks per unit of the compact time field, as a shift.
 const TICK_SHIFT: u32 = 2;
-/// Shift of numbers that replace ticks: compact records keep no lower bits of the time.
+/// Shift of event numbers that replace ticks. Compact records do not store the bits below it.
 pub const NUMBER_SHIFT: u32 = TICK_SHIFT;
-/// Bytes per unit of the compact address field, as a shift: the least alignment of any malloc.
+/// Bytes per unit of the compact address field, as a shift: the smallest alignment that any malloc returns.
 const GRAIN_SHIFT: u32 = 3;
 /// log2 of the region size: 32 bits of 8-byte units.
 const REGION_BYTES_LOG2: u32 = 32 + GRAIN_SHIFT;
 const REGIONS: usize = 1 << REGION_BITS;
-/// Longest duration that is kept.
+/// Longest duration that a record can store.
 pub const DURATION_MAX: u64 = (1 << 40) - 1;
 /// Low 16 bits of an escape that names a thread.
 const THREAD_HEAD: u64 = (Kind::Thread as u64) << 8;
@@ -61,7 +61,7 @@ const SITE_TAG: u64 = 0x80;
 pub const RECORD_WORDS: usize = 1 + ESCAPE_WORDS;
 /// A region number that no address has.
 const NO_REGION: u64 = u64::MAX;
-/// Initial value: before the first record no region is likely, just as no time is close to [`Regions::new`]'s.
+/// Value of `likely` before the first record: no address is in this region.
 const NO_LIKELY: u64 = u64::MAX;
 
 const _: () = assert!(ADDRESS_SHIFT == 32, "the address must end at bit 63");
@@ -92,7 +92,7 @@ pub enum Kind {
     Pvalloc = 10,
     /// `malloc_usable_size`.
     UsableSize = 11,
-    /// The following records are those of thread number `size` (from 0, in this process), whose kernel thread id is
+    /// The following records belong to thread number `size` (from 0, in this process), whose kernel thread id is
     /// `address`. Every fill begins with such a record.
     Thread = 12,
     /// `fork` returned in the parent: `address` is the child's process id.
@@ -100,13 +100,13 @@ pub enum Kind {
     /// A piece of a mark's name. The bytes are in `address`, `old` and `size`; `align_log2` has their number, with
     /// [`MARK_GOES_ON`] if another piece follows.
     Mark = 14,
-    /// A change of a memory policy of the whole process. `address` says which: [`POLICY_THP_DISABLE`] or one of those
-    /// after it; `size` is the new value.
+    /// A change of a memory policy of the whole process. `address` names the policy: [`POLICY_THP_DISABLE`],
+    /// [`POLICY_LOCK_ALL`] or [`POLICY_PERSONALITY`]. `size` is the new value.
     MemoryPolicy = 15,
 }
 
 impl Kind {
-    /// The kind with number `value`, if there is one.
+    /// The kind with number `value`; `None` if there is none.
     #[must_use]
     pub fn from_number(value: u8) -> Option<Self> {
         const ALL: [Kind; 15] = [
@@ -145,11 +145,11 @@ pub struct Record {
     pub align_log2: u8,
     /// Time stamp counter: before a free or a realloc, after any other call.
     pub ticks: u64,
-    /// Ticks that a realloc took, below 2^40; 0 elsewhere.
+    /// Ticks that a realloc took, below 2^40; 0 for other calls.
     pub duration: u64,
-    /// The block: returned by an allocating call (0: it failed), given to a freeing one.
+    /// The block that an allocating call returned (0: the call failed), or that was passed to a freeing call.
     pub address: u64,
-    /// The block given to a realloc; 0 elsewhere.
+    /// The block passed to a realloc; 0 for other calls.
     pub old: u64,
     /// Requested bytes; 0 if the call has none.
     pub size: u64,
@@ -202,7 +202,7 @@ pub struct Regions {
     units: u64,
     /// First address of the region tried first; only the writer uses it.
     likely: u64,
-    /// That region's number in the table, shifted to its position in a word.
+    /// The number of the `likely` region in the table, shifted to its position in a word.
     likely_field: u64,
     regions: [u64; REGIONS],
 }
@@ -233,12 +233,13 @@ impl Regions {
         self.units << TICK_SHIFT
     }
 
-    /// The compact word for a call in the region tried first; `None` if only [`Regions::compact`] may have one.
+    /// The compact word for a call in the region tried first; `None` otherwise, when the caller uses
+    /// [`Regions::compact`].
     #[inline(always)]
     pub fn compact_likely(&mut self, kind: Kind, ticks: u64, address: u64, size: u64) -> Option<u64> {
         let units = ticks >> TICK_SHIFT;
         let passed = units.wrapping_sub(self.units);
-        // A rotation moves the low bits, which must be 0, to the top.
+        // The rotation moves the low bits, which must be 0, to the top.
         let grains = address.wrapping_sub(self.likely).rotate_right(GRAIN_SHIFT);
         if passed >> TIME_BITS != 0 || size >> SIZE_BITS != 0 || grains >> ADDRESS_BITS != 0 {
             return None;
@@ -259,7 +260,7 @@ impl Regions {
         let before = (self.likely, self.likely_field);
         self.make_likely(entry, region);
         let word = self.compact_likely(record.kind, record.ticks, record.address, record.size);
-        // Frees go anywhere; after an allocation, more allocations in the region are likely.
+        // Only an allocation selects the region to try first: more allocations there are likely. Frees are scattered.
         if word.is_none() || record.kind == Kind::Free {
             (self.likely, self.likely_field) = before;
         }
@@ -284,13 +285,14 @@ impl Regions {
         self.units = record.ticks >> TICK_SHIFT;
         let (entry, region) = (Self::entry(record.address), record.address >> REGION_BYTES_LOG2);
         self.regions[entry] = region;
-        // The region tried first is always in the table.
+        // Keep `likely` in step with the table.
         if self.likely == NO_LIKELY || self.likely_field == (entry as u64) << REGION_SHIFT {
             self.make_likely(entry, region);
         }
     }
 
-    /// The record at the start of `words` and its length in words; `None` if no record can start so (a damaged log).
+    /// The record at the start of `words` and its length in words; `None` if no valid record starts there (a damaged
+    /// log).
     #[must_use]
     pub fn decode(&mut self, words: &[u64]) -> Option<(Record, usize)> {
         let first = *words.first()?;
@@ -305,7 +307,7 @@ impl Regions {
         self.decode_compact(first).map(|record| (record, 1))
     }
 
-    /// The record that is `word` alone; `None` if an escape begins here, or no record can (a damaged log).
+    /// The compact record in `word`; `None` if an escape begins here, or if the word is invalid (a damaged log).
     #[inline(always)]
     #[must_use]
     pub fn decode_compact(&mut self, word: u64) -> Option<Record> {
@@ -323,7 +325,7 @@ impl Regions {
         Some(Record::new(kind, self.last_ticks(), address, size))
     }
 
-    /// The record that follows a word with its call site.
+    /// The record after a word that holds its call site.
     #[cold]
     fn decode_with_site(&mut self, site: u64, words: &[u64]) -> Option<(Record, usize)> {
         if *words.first()? & 0xff == SITE_TAG {
@@ -334,13 +336,13 @@ impl Regions {
     }
 }
 
-/// The word before a record that names its call site.
+/// The word that precedes a record and holds its call site.
 #[must_use]
 pub const fn site_word(site: u32) -> u64 {
     (site as u64) << 32 | SITE_TAG
 }
 
-/// The record in an escape; `None` if `words` is not an escape.
+/// The record that an escape holds; `None` if `words` is not an escape.
 #[must_use]
 pub fn read_escape(words: &[u64]) -> Option<Record> {
     let &[head, ticks, address, old, size] = words else {

@@ -1,14 +1,15 @@
 //! The event log: the file into which one process image writes its records.
 //!
-//! A log is an array of chunks of [`CHUNK_BYTES`]. Chunk 0 holds the [`Control`] page. Every other chunk is either a
-//! *thread buffer*, into which a thread writes through a shared mapping, or a *drained chunk*, the copy of a thread
-//! buffer taken when it was full. Both have the same layout: a [`ChunkHeader`], an area for nested records, and from
-//! [`WORDS_OFFSET`] on the words of `encoding.rs`.
+//! A log is an array of chunks of [`CHUNK_BYTES`]. Chunk 0 holds the [`Control`] page. Chunks with events are of two
+//! kinds. A thread writes into a *thread buffer* through a shared mapping. A *drained chunk* is a copy of a thread
+//! buffer that was full. Both have the same layout: a [`ChunkHeader`], an area for nested records, and from
+//! [`WORDS_OFFSET`] on the words of `encoding.rs`. Chunks with call sites are described in `stacks.rs`.
 //!
 //! **Exactly once.** A thread buffer's `cursor` holds the number of its current fill and the words in it. To drain, the
-//! thread writes a copy of its buffer with the header of a drained chunk; then it moves the cursor to the next fill in
-//! one store. A drained chunk counts only if it has its header (a copy that could not be written completely loses it)
-//! and if its fill is no longer the buffer's own. So a process may be killed at any instruction.
+//! thread writes a copy of its buffer with the header of a drained chunk. Then it moves the cursor to the next fill in
+//! one store. A drained chunk counts only if it has its header and the buffer has moved on to a later fill. (If a copy
+//! cannot be written completely, its header is removed.) So no event is lost or counted twice, even if the process is
+//! killed between any two instructions.
 //!
 //! This file is compiled into the preloaded object and into `hksim-record`. It uses `core` only.
 
@@ -24,8 +25,7 @@ pub const WORDS_OFFSET: usize = 8 << 10;
 pub const CHUNK_WORDS: usize = (CHUNK_BYTES - WORDS_OFFSET) / 8;
 /// Bytes of a thread buffer before its nested records.
 pub const NESTED_OFFSET: usize = 64;
-/// Maximum number of nested records of a thread buffer. A signal handler writes them if it interrupted the recorder
-/// itself.
+/// Maximum number of nested records of a thread buffer. A signal handler that interrupted the recorder writes them.
 pub const NESTED_RECORDS: usize = (WORDS_OFFSET - NESTED_OFFSET) / (8 * ESCAPE_WORDS);
 /// Bytes of the control page.
 pub const CONTROL_BYTES: usize = 4096;
@@ -33,7 +33,7 @@ pub const CONTROL_BYTES: usize = 4096;
 pub const COMMAND_BYTES: usize = 2048;
 /// Maximum size of the allocator's path in a log.
 pub const ALLOCATOR_BYTES: usize = 512;
-/// Maximum size of the names of the programs to record.
+/// Maximum total size of the names of the programs to record.
 pub const ONLY_BYTES: usize = 2048;
 /// The environment variable that names the session directory.
 pub const SESSION_VARIABLE: &str = "HKSIM_RECORD_SESSION";
@@ -42,11 +42,11 @@ pub const FILTERS_VARIABLE: &str = "HKSIM_RECORD_FILTERS";
 /// Suffix of a log's file name, after the process id, `-` and a number.
 pub const LOG_SUFFIX: &str = ".spool";
 
-/// Suffix of a stream of accesses, as long as [`LOG_SUFFIX`]; the stem is that of the log.
+/// Suffix of a stream of accesses, of the same length as [`LOG_SUFFIX`]; the rest of the name is that of the log.
 pub const STREAM_SUFFIX: &str = ".touch";
-/// Suffix of a file mapped for a child about to be forked, after process id, image and a number.
+/// Suffix of the file mapped for a child that is about to be forked. Before it come process id, image and a number.
 pub const FORKING_SUFFIX: &str = ".forking";
-/// Suffix of that file after the fork; the child's process id replaces the number.
+/// Suffix of the same file after the fork; the child's process id replaces the number.
 pub const FORKED_SUFFIX: &str = ".forked";
 /// The file of a session that holds its [`SessionPage`].
 pub const SESSION_FILE: &str = "control";
@@ -70,8 +70,8 @@ pub const CHUNK_BUFFER: u32 = u32::from_le_bytes(*b"LANE");
 /// `kind` of a chunk that is a copy of a full thread buffer.
 pub const CHUNK_DRAINED: u32 = u32::from_le_bytes(*b"BLCK");
 
-/// The page that all processes of a session share with `hksim`. A word of it starts and stops the recording; no signal
-/// is needed.
+/// The page that all processes of a session share with `hksim`. Its `state` starts and stops the recording, without
+/// signals.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct SessionPage {
@@ -81,30 +81,30 @@ pub struct SessionPage {
     pub state: u32,
     /// Processes that could not create a log.
     pub unrecorded: u32,
-    /// Time stamp counter at which the recording ended; 0 before. Records with later stamps do not count.
+    /// Time stamp counter at which the recording ended; 0 before. Records with later times do not count.
     pub ended_ticks: u64,
-    /// Bytes of chunks that end the recording; 0 for no limit.
+    /// Limit on `bytes`, at which the recording ends; 0 for no limit.
     pub bytes_max: u64,
     /// Bytes of chunks allocated by all processes.
     pub bytes: u64,
     /// Frames of a call's stack to record; 0 for no call sites.
     pub stack_depth: u32,
-    /// Not 0 if events are numbered instead of time-stamped, for a stream of accesses (`--accesses full`).
+    /// Not 0 if events have numbers instead of times, for a stream of accesses (`--accesses full`).
     pub numbered: u32,
-    /// Events that may reuse the last reading of the time stamp counter, within one `epoch` and while the process has
-    /// one thread; 0 to read it at every event.
+    /// Number of events that may reuse one reading of the time stamp counter, within one `epoch` and while the process
+    /// has one thread; 0 to read the counter at every event.
     pub untimed_events: u32,
-    /// Changes periodically, and when an exact time matters.
+    /// A number that changes periodically, and whenever an exact time matters.
     pub epoch: u32,
     /// Processes that have installed a system-call filter.
     pub filtered: u32,
-    /// Processes left out because the recording is limited to others.
+    /// Processes that the options of the recording exclude.
     pub left_out: u32,
-    /// Process id of `hksim` if only its own child is recorded, without that child's children; 0 for all.
+    /// Process id of `hksim` if only its direct child is recorded; 0 to record all descendants.
     pub only_child_of: u32,
     /// Bytes used of `only`.
     pub only_bytes: u32,
-    /// Names of the programs to record, each terminated by a zero byte; none for all.
+    /// Names of the programs to record, each terminated by a zero byte; empty to record all programs.
     pub only: [u8; ONLY_BYTES],
 }
 
@@ -126,7 +126,7 @@ pub struct Control {
     pub threads: u32,
     /// Bytes used of `command`.
     pub command_bytes: u32,
-    /// 1 if the executable defines `malloc` itself, so that the recorder's is not called.
+    /// 1 if the executable defines `malloc` itself, so that the recorder's `malloc` is not called.
     pub own_malloc: u32,
     /// Bytes used of `allocator`.
     pub allocator_bytes: u32,
@@ -134,7 +134,7 @@ pub struct Control {
     pub start_ticks: u64,
     /// Events lost.
     pub events_lost: u64,
-    /// Address of two 64-bit counters, the first of which numbers the events. 0: events have time stamps.
+    /// Address of two 64-bit counters, the first of which numbers the events; 0 if events have times.
     pub counters: u64,
     /// The command line, each word terminated by a zero byte.
     pub command: [u8; COMMAND_BYTES],
@@ -158,7 +158,7 @@ pub struct Window {
     pub first: u32,
     /// Number of chunks; 0 for no window.
     pub chunks: u32,
-    /// Number of chunks with space in the file. `hksim` raises it.
+    /// Number of chunks with space reserved in the file. `hksim` raises it.
     pub granted: u32,
     /// Number of chunks in use.
     pub taken: u32,
@@ -168,23 +168,24 @@ pub struct Window {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ChunkHeader {
-    /// [`CHUNK_BUFFER`] or [`CHUNK_DRAINED`]; anything else is an unused chunk.
+    /// [`CHUNK_BUFFER`], [`CHUNK_DRAINED`] or `CHUNK_SITES` (`stacks.rs`); any other value means that
+    /// the chunk is unused.
     pub kind: u32,
-    /// Chunk number of the thread buffer: its own, or that of the buffer it was copied from.
+    /// Chunk number of the thread buffer: this chunk, or the buffer from which it was copied.
     pub buffer: u32,
     /// Number of the fill (high 32 bits) and words in it (low 32 bits).
     pub cursor: u64,
-    /// Nested records waiting, of a thread buffer only. It may exceed [`NESTED_RECORDS`]; the excess is lost.
+    /// In a thread buffer: number of nested records waiting. It may exceed [`NESTED_RECORDS`]; the excess is lost.
     pub nested: u32,
     /// Zero.
     pub unused: u32,
-    /// Time stamp counter at which the buffer's present thread ended; 0 while it lives.
+    /// Time stamp counter at which the buffer's owner ended; 0 while it runs.
     pub ended_ticks: u64,
 }
 
 const _: () = assert!(size_of::<Control>() <= CONTROL_BYTES && size_of::<SessionPage>() <= CONTROL_BYTES);
 const _: () = assert!(size_of::<ChunkHeader>() <= NESTED_OFFSET);
-const _: () = assert!(CHUNK_WORDS > ESCAPE_WORDS * (NESTED_RECORDS + 2), "all nested records fit an empty chunk");
+const _: () = assert!(CHUNK_WORDS > ESCAPE_WORDS * (NESTED_RECORDS + 2), "all nested records fit into an empty chunk");
 
 /// The fill number of a cursor.
 #[must_use]
@@ -192,13 +193,13 @@ pub const fn fill(cursor: u64) -> u32 {
     (cursor >> 32) as u32
 }
 
-/// The words in a cursor's fill.
+/// The number of words in a cursor's fill.
 #[must_use]
 pub const fn words(cursor: u64) -> usize {
     (cursor & 0xffff_ffff) as usize
 }
 
-/// The cursor at the start of the fill after `cursor`'s.
+/// The cursor at the start of the next fill.
 #[must_use]
 pub const fn next_fill(cursor: u64) -> u64 {
     ((cursor >> 32) + 1) << 32

@@ -1,5 +1,5 @@
-//! The exported functions that make arbitrary system calls. Some calls install a system-call filter, some change a
-//! memory policy; all others are passed on unchanged.
+//! The exported functions through which a program can make arbitrary system calls. The recorder handles calls that
+//! install a system-call filter or change a memory policy. It passes on all others unchanged.
 
 use core::arch::naked_asm;
 use core::mem::transmute;
@@ -31,12 +31,13 @@ fn around(number: c_long, first: c_ulong, second: c_ulong, third: c_ulong, call:
 
 const PR_SET_SECCOMP: u32 = libc::PR_SET_SECCOMP as u32;
 
-/// The real `syscall`; null until it is looked up. Not in [`real`]'s table, because [`syscall`] jumps to it by symbol.
+/// The real `syscall`; null until it is looked up. It is a static of its own, because the assembly of [`syscall`] loads
+/// it by symbol.
 static SYSCALL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 type Syscall = unsafe extern "C" fn(c_long, ...) -> c_long;
 
-/// Looks up the real functions. Called when the object is loaded: later, a filter could forbid opening files.
+/// Looks up the real functions. Called when the object is loaded, because a later filter could forbid opening files.
 pub fn begin() {
     SYSCALL.store(real::find(c"syscall"), Ordering::Release);
     real::prctl();
@@ -50,7 +51,7 @@ fn real_syscall() -> Option<Syscall> {
     unsafe { transmute::<*mut c_void, Option<Syscall>>(SYSCALL.load(Ordering::Acquire)) }
 }
 
-/// C `syscall`. Few instructions and no stack, because some calls return twice.
+/// C `syscall`. It uses no stack, because some system calls return twice.
 ///
 /// # Safety
 /// As for the real one.
@@ -84,7 +85,8 @@ pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
     )
 }
 
-/// Slow path of [`syscall`]: calls that may install a filter or change a memory policy, and the first call.
+/// Slow path of [`syscall`]: calls that may install a filter or change a memory policy, and calls before the real
+/// function is known.
 unsafe extern "C" fn other_syscall(
     number: c_long,
     first: c_long,
@@ -100,8 +102,8 @@ unsafe extern "C" fn other_syscall(
     around(number, first as c_ulong, second as c_ulong, third as c_ulong, call)
 }
 
-/// C `prctl`. The four further arguments are in the registers of variadic arguments; those not given have arbitrary
-/// values.
+/// C `prctl`. It always passes on four further arguments, which are in the registers of variadic arguments. Arguments
+/// that the program did not pass have arbitrary values.
 ///
 /// # Safety
 /// As for the real one.

@@ -1,11 +1,12 @@
-//! System-call filters (seccomp): calls that the program has forbidden itself are also forbidden to the recorder.
+//! System-call filters (seccomp): the recorder makes no system call that the program's own filters forbid.
 //!
-//! A filter that kills would end the program at the recorder's first call; one that traps would call a handler of the
-//! program. So each filter is copied when the program installs it. Before each of its own calls, the recorder evaluates
-//! all copies with the call's arguments, as the kernel does. A call that is not plainly allowed is not made: it fails
-//! with `EPERM`, and the recorder does without it. The kernel keeps filters per thread; here they apply to the process.
+//! A filter may kill the program at the recorder's first call, or trap into a handler of the program. So the recorder
+//! copies each filter when the program installs it. Before each of its own calls, the recorder evaluates all copies
+//! with the call's arguments, as the kernel does. If the result is not `SECCOMP_RET_ALLOW`, the recorder does not make
+//! the call; it fails with `EPERM`. The kernel keeps filters per thread; the recorder applies them to the process.
 //!
-//! A filter from before `exec` cannot be read. Nothing is recorded then, unless `hksim` runs under the same filters.
+//! A filter that was installed before `exec` cannot be read. Such a process is not recorded, unless `hksim` runs under
+//! the same filters.
 
 use core::mem::offset_of;
 use core::ptr::null_mut;
@@ -21,15 +22,15 @@ use crate::{clock, session, sys};
 const ARCH: u32 = 0xC000_003E;
 /// Maximum number of instructions that the kernel accepts.
 const INSTRUCTIONS_MAX: usize = 4096;
-/// Words of a filter's memory.
+/// Number of words in a filter's memory.
 const MEMORY_WORDS: usize = 16;
-/// Words of a filter's input: call number, architecture, instruction pointer, and six arguments.
+/// Number of words in a filter's input: call number, architecture, instruction pointer, and six arguments.
 const DATA_WORDS: usize = 16;
 /// Result of a filter for an allowed call.
 const ALLOW: u32 = 0x7fff_0000;
 /// The part of a result that decides about the call.
 const ACTION: u32 = 0xffff_0000;
-/// Maximum number of checks of a new filter whether other threads' calls have ended.
+/// Maximum number of times that the installation of a filter checks whether other threads' sections have ended.
 const WAITS_MAX: u32 = 1 << 20;
 const PAGE_BYTES: u64 = 4096;
 
@@ -59,13 +60,13 @@ struct Filter {
     instructions: usize,
 }
 
-/// The filter installed last; initially [`UNKNOWN`]. A forked child inherits it, as in the kernel.
+/// The most recently installed filter; initially [`UNKNOWN`]. A forked child inherits it, as in the kernel.
 static FILTERS: AtomicPtr<Filter> = AtomicPtr::new((&raw const UNKNOWN).cast::<Filter>().cast_mut());
-/// Represents the filters that the process may have begun with.
+/// Stands for the filters that the process may have inherited.
 static UNKNOWN: [usize; 2] = [1, 0];
-/// Represents a filter that cannot be read or copied: it allows nothing.
+/// Stands for a filter that cannot be read or copied: it allows nothing.
 static NOTHING: [usize; 2] = [0; 2];
-/// Threads in a [`Section`].
+/// Number of threads in a [`Section`].
 static SECTIONS: AtomicU32 = AtomicU32::new(0);
 
 /// Whether the process may make a call, according to its known filters.
@@ -87,7 +88,7 @@ fn all_allow(mut filter: *mut Filter, call: &Call) -> bool {
     true
 }
 
-/// A section of the recorder's work in one thread; a new filter waits for its end.
+/// A section of the recorder's work in one thread. The installation of a filter waits until it ends.
 pub struct Section(());
 
 impl Section {
@@ -104,7 +105,7 @@ impl Drop for Section {
     }
 }
 
-/// What the program asks the kernel to install.
+/// The filter that the program requests from the kernel.
 pub enum NewFilter {
     /// Only `read`, `write` and `exit` are allowed.
     Strict,
@@ -112,8 +113,7 @@ pub enum NewFilter {
     Program(u64),
 }
 
-/// Installs a filter by `install`, which returns -1 if the kernel refuses it. The recorder prepares for the filter
-/// first.
+/// Prepares the recorder for a filter, then calls `install`, which returns -1 if the kernel refuses the filter.
 pub fn install(wanted: NewFilter, install: impl FnOnce() -> c_long) -> c_long {
     let before = known(FILTERS.load(Ordering::Acquire));
     let new = prepare(&wanted, before);
@@ -121,26 +121,26 @@ pub fn install(wanted: NewFilter, install: impl FnOnce() -> c_long) -> c_long {
     if result != -1 {
         process::note_filter();
     } else if !new.is_null() {
-        // If another thread has installed a filter meanwhile, this one stays too: it only makes the recorder more
-        // careful.
+        // If another thread has installed a filter in the meantime, the refused filter stays in the list too. Then the
+        // recorder may avoid some allowed calls, but makes no forbidden call.
         let _ = FILTERS.compare_exchange(new, before, Ordering::AcqRel, Ordering::Relaxed);
     }
     result
 }
 
-/// Copies the filter and adds it to the list; null, without effect, if the kernel will refuse it.
+/// Copies the filter and adds it to the list. Returns null, without effect, if the kernel will refuse the filter.
 fn prepare(wanted: &NewFilter, before: *mut Filter) -> *mut Filter {
     let _errno = sys::Errno::save();
     let new = match wanted {
         NewFilter::Strict => Filter::keep(before, &[]),
-        // An earlier filter may forbid the call that checks what is readable.
+        // An earlier filter may forbid the call that checks whether memory is readable.
         NewFilter::Program(_) if !sys::is_readable((&raw const *wanted) as u64) => Filter::keep(before, &[]),
         NewFilter::Program(address) => match instructions_at(*address) {
             Some(instructions) => Filter::keep(before, instructions),
             None => return null_mut(),
         },
     };
-    // SAFETY: it was just made, and stays as it is.
+    // SAFETY: the filter was just created, and stays mapped and unchanged.
     if let (Some(process), Some(new)) = (Process::current(), unsafe { new.as_ref() }) {
         let _signals = sys::SignalsBlocked::new();
         process.prepare_for_filter(|call| new.allows(call));
@@ -158,7 +158,8 @@ fn prepare(wanted: &NewFilter, before: *mut Filter) -> *mut Filter {
     new
 }
 
-/// The instructions described at `address`, if they are readable and the kernel accepts their number.
+/// The instructions of the `sock_fprog` at `address`; `None` if they are not readable or the kernel rejects their
+/// number.
 fn instructions_at(address: u64) -> Option<&'static [sock_filter]> {
     let is_readable = |start: u64, bytes: u64| {
         let last = start.checked_add(bytes - 1)? / PAGE_BYTES;
@@ -175,7 +176,7 @@ fn instructions_at(address: u64) -> Option<&'static [sock_filter]> {
         return None;
     }
     is_readable(first, (count * size_of::<sock_filter>()) as u64)?;
-    // SAFETY: as above; the program leaves them alone during its call, in which they are copied.
+    // SAFETY: as above. They are copied during the program's call, while the program does not change them.
     Some(unsafe { slice::from_raw_parts(first as *const sock_filter, count) })
 }
 
@@ -189,7 +190,7 @@ impl Filter {
         if memory.is_null() {
             return Self::nothing();
         }
-        // SAFETY: the memory was just mapped, and is large enough for both.
+        // SAFETY: the memory was just mapped, and is large enough for the filter and its instructions.
         unsafe {
             memory.write(Self { before, instructions: instructions.len() });
             memory.add(1).cast::<sock_filter>().copy_from_nonoverlapping(instructions.as_ptr(), instructions.len());
@@ -207,7 +208,7 @@ impl Filter {
 const _: () =
     assert!(size_of::<Filter>() == size_of_val(&UNKNOWN) && align_of::<Filter>() >= align_of::<sock_filter>());
 
-/// Result of the filter for a call; `None` if the filter ends in another way, which allows nothing.
+/// Result of the filter for a call; `None` if the program is invalid, which allows nothing.
 fn run(program: &[sock_filter], Call(data): &Call) -> Option<u32> {
     let (mut a, mut x, mut at) = (0_u32, 0_u32, 0_usize);
     let mut memory = [0_u32; MEMORY_WORDS];
@@ -264,7 +265,7 @@ fn calculate(code: u16, a: u32, other: u32) -> Option<u32> {
     })
 }
 
-/// The filters, after detecting those that the process began with.
+/// The list of filters, after checking for inherited filters.
 fn known(last: *mut Filter) -> *mut Filter {
     if last != (&raw const UNKNOWN).cast::<Filter>().cast_mut() {
         return last;
@@ -276,16 +277,16 @@ fn known(last: *mut Filter) -> *mut Filter {
     }
 }
 
-/// Whether the process began with no more filters than `hksim` itself has.
+/// Whether the process inherited no more filters than `hksim` itself has.
 fn has_only_known_filters() -> bool {
     let _errno = sys::Errno::save();
     let mut text = [0; 4096];
-    // The dynamic linker has just made these calls, so they are safe to make unchecked.
+    // The dynamic linker has just made the same system calls, so the inherited filters allow them.
     let bytes = sys::read_unfiltered(c"/proc/self/status", &mut text);
     filters_in(text.get(..bytes).unwrap_or_default()) <= session::own_filters()
 }
 
-/// Number of filters according to `/proc/PID/status`; older kernels report only whether there are any.
+/// Number of filters according to `/proc/PID/status`. Older kernels report only whether there are any.
 fn filters_in(status: &[u8]) -> u32 {
     let number = |name: &[u8]| {
         let line = status.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(name))?;

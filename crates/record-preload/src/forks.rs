@@ -1,10 +1,10 @@
 //! Detects when forked children stop sharing their parent's memory.
 //!
-//! A file of the session is mapped while the process forks, and only the child keeps the mapping. So the file stays in
-//! use while any process has the memory of that fork: the child, and its own forked children. The kernel closes the
-//! file when the last of them ends or executes another program; `hksim` sees that (`record/src/children.rs`). The child
-//! itself does nothing. If another thread forks at the same time, its child may get the mapping too; the first child
-//! then seems to share the memory as long as either does.
+//! The parent maps a file of the session while it forks, and unmaps it afterwards. So only the child keeps the mapping,
+//! and its own forked children inherit it. The kernel closes the file when the last of them ends or executes another
+//! program; `hksim` detects the close (`record/src/children.rs`). The child itself does nothing. If another thread
+//! forks at the same time, its child may inherit the mapping too. The first child then appears to share the memory
+//! until both children have ended.
 
 use core::ffi::c_void;
 
@@ -15,7 +15,7 @@ use crate::process::Process;
 use crate::session::PATH_BYTES;
 use crate::{session, sys};
 
-/// A file mapped for the next child.
+/// A file that is mapped for the next child.
 pub struct Shared {
     process: &'static Process,
     mapping: *mut c_void,
@@ -23,12 +23,12 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Maps a file for the child that is about to be forked; `None` if ends of children are not recorded, or on
-    /// failure.
+    /// Maps a file for the child that is about to be forked; `None` on failure, or if the ends of children are not
+    /// recorded.
     pub fn begin() -> Option<Self> {
         let _errno = sys::Errno::save();
         let process = Process::current()?;
-        // Numbered events have no time in common with the end of a child.
+        // Numbered events have no times with which the end of a child could be ordered.
         if !session::is_recording() || session::numbers_events() {
             return None;
         }

@@ -1,8 +1,8 @@
-//! The exported functions: each calls the real one and writes a record.
+//! The exported functions: each calls the real function and writes a record.
 //!
-//! A free is stamped and recorded before the real call, so that no thread can get the block before its free is
-//! recorded. An allocating call is stamped and recorded after the real call. A resizing call is stamped before and
-//! after, and recorded after.
+//! The time of a free is read, and the free is recorded, before the real call. So no thread can get the block before
+//! its free is recorded. An allocating call is timed and recorded after the real call. A resizing call is timed before
+//! and after the real call, and recorded after it.
 
 use core::ptr::null_mut;
 
@@ -20,8 +20,8 @@ fn record_call(kind: Kind, block: *mut c_void, size: u64, align_log2: u8) {
     thread_buffer::push(&Record { align_log2, ..Record::new(kind, ticks(), block as u64, size) });
 }
 
-/// log2 of `alignment`, rounded up; 0 for 0. Alignments above 2^63 are always refused, so the largest exponent
-/// represents all of them.
+/// log2 of `alignment`, rounded up; 0 for 0. Allocators always refuse alignments above 2^63, so 63 represents all of
+/// them.
 fn log2_ceiling(alignment: size_t) -> u8 {
     match alignment {
         0 => 0,
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, size: size_t) -> *mut c_voi
     unsafe { resize(Kind::Realloc, block, size) }
 }
 
-/// C `reallocarray`: implemented here, because glibc's calls `realloc`, which would record a second call.
+/// C `reallocarray`. It does not call glibc's function, because that calls `realloc`, which would record a second call.
 ///
 /// # Safety
 /// As for the real one.
@@ -166,7 +166,7 @@ unsafe fn move_out_of_pool(kind: Kind, block: *mut c_void, size: size_t) -> *mut
         None => return pool::allocate(size, 1),
     };
     if !new.is_null() {
-        // SAFETY: both blocks hold at least the copied bytes, and a fresh block overlaps no other.
+        // SAFETY: both blocks have at least the copied bytes, and a fresh block overlaps no other.
         unsafe {
             let bytes = pool::size(block).min(size);
             core::ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast::<u8>(), bytes);
@@ -260,7 +260,7 @@ pub unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> size_t {
     bytes
 }
 
-/// POSIX `fork`: the parent's trace names the child.
+/// POSIX `fork`. The parent's trace records the child's process id.
 ///
 /// # Safety
 /// As for the real one.

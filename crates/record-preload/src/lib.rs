@@ -1,11 +1,11 @@
 //! The recorder that is preloaded into the recorded program.
 //!
 //! Every exported function calls the real one and writes a [`encoding::Record`] to a buffer that survives the process
-//! (a shared file mapping). So nothing is lost at `_exit`, abort or SIGKILL. It allocates nothing, takes no lock on the
-//! path of an event, preserves errno, and never changes a requested size.
+//! (a shared file mapping). So no event is lost at `_exit`, abort or SIGKILL. The recorder does not allocate from the
+//! heap, takes no lock when it records an event, preserves errno, and never changes a requested size.
 //!
-//! Built with `panic=abort` (as `hksim-record`'s build script does) the crate needs no std. The workspace's own profiles
-//! unwind, which only std can serve; the code is the same.
+//! With `panic=abort`, which `hksim-record`'s build script sets, the crate needs no std. The workspace's own profiles
+//! unwind, which requires std; the code is otherwise the same.
 
 #![cfg_attr(panic = "abort", no_std)]
 
@@ -44,7 +44,7 @@ mod touch;
 pub mod touched;
 mod unwind;
 
-/// Unreachable by design (no code here panics); `no_std` requires it.
+/// Required by `no_std`, but never called: no code here panics.
 #[cfg(panic = "abort")]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {

@@ -1,4 +1,4 @@
-//! `hksim_mark`: a program calls it to name a moment of its run.
+//! `hksim_mark`, which a program calls to name a moment of its run.
 
 use core::ffi::CStr;
 
@@ -10,8 +10,8 @@ use crate::{clock, sys, thread_buffer};
 /// Maximum size of a name; the rest is cut off.
 const NAME_BYTES_MAX: usize = 10 * MARK_PIECE_BYTES;
 
-/// Adds a mark named `name` to the calling thread's events. A program declares it as a weak symbol, which is null if it
-/// is not recorded.
+/// Adds a mark named `name` to the calling thread's events. A program declares this function as a weak symbol, which is
+/// null when the program runs without the recorder.
 ///
 /// # Safety
 /// `name` is null or a C string.
@@ -24,7 +24,7 @@ pub unsafe extern "C" fn hksim_mark(name: *const c_char) {
     let name = unsafe { CStr::from_ptr(name) }.to_bytes();
     let mut rest = name.get(..NAME_BYTES_MAX).unwrap_or(name);
     let _errno = sys::Errno::save();
-    // A handler's own mark must not come between the pieces of this mark.
+    // A mark of a signal handler must not come between the pieces of this mark.
     let _signals = sys::SignalsBlocked::new();
     let ticks = clock::ticks();
     while let Some((piece, after)) = rest.split_at_checked(MARK_PIECE_BYTES).filter(|(_, after)| !after.is_empty()) {

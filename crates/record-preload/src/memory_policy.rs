@@ -1,8 +1,8 @@
-//! Memory policies of the whole process: `prctl(PR_SET_THP_DISABLE)`, `mlockall`, `munlockall` and `personality`, also
-//! through `syscall` ([`filter_hooks`](crate::filter_hooks) has `prctl` and `syscall`).
+//! Memory policies of the whole process: `prctl(PR_SET_THP_DISABLE)`, `mlockall`, `munlockall` and `personality`. The
+//! wrappers of `prctl` and `syscall` are in [`filter_hooks`](crate::filter_hooks).
 //!
-//! A change is recorded after the call has succeeded, even while recording is paused, because later events depend on
-//! it. System calls made by the program's own instructions are not seen.
+//! A change is recorded after the call has succeeded, even while recording is paused, because it affects later events.
+//! System calls that the program makes with its own `syscall` instruction are not detected.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -13,14 +13,14 @@ use crate::{clock, real, sys, thread_buffer};
 
 /// `PR_THP_DISABLE_EXCEPT_ADVISED`, Linux 6.18.
 const EXCEPT_ADVISED: c_ulong = 1 << 1;
-/// Argument of `personality` that only queries.
+/// Argument of `personality` that queries without a change.
 const ASK: c_ulong = 0xffff_ffff;
 
 /// The policies in force. A forked child inherits them with this memory.
 static THP_DISABLE: AtomicU32 = AtomicU32::new(0);
 static PERSONALITY: AtomicU32 = AtomicU32::new(0);
 
-/// Reads the policies that the image inherited. Nothing has changed them before: this runs when the object is loaded.
+/// Reads the policies that the image inherited. Called when the object is loaded, before the program can change them.
 pub fn begin() {
     THP_DISABLE.store(sys::thp_disable(), Ordering::Relaxed);
     PERSONALITY.store(sys::personality(), Ordering::Relaxed);
@@ -67,7 +67,7 @@ pub fn no_such_call() -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn mlockall(flags: c_int) -> c_int {
     let Some(real) = real::mlockall() else { return no_such_call() };
-    // SAFETY: touches no memory but to make it present.
+    // SAFETY: makes pages present but changes no contents.
     let result = unsafe { real(flags) };
     note(libc::SYS_mlockall, flags as c_ulong, 0, 0, c_long::from(result));
     result

@@ -12,7 +12,7 @@ use crate::{real, site, sys};
 
 /// `_dl_find_object`, if glibc has it (2.35): it takes no lock.
 static FIND_OBJECT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-/// Incremented when objects are unloaded, which invalidates what is cached about addresses.
+/// Incremented when objects are unloaded, which invalidates cached information about addresses.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 /// Number of unloaded objects at the last check.
 static GONE: AtomicU64 = AtomicU64::new(0);
@@ -34,7 +34,7 @@ pub struct Module {
     pub end: u64,
     /// Load bias: address in the process minus address in the file.
     pub bias: u64,
-    /// Address of `.eh_frame_hdr`; 0 if it has none.
+    /// Address of `.eh_frame_hdr`; 0 if there is none.
     pub eh_frame_hdr: u64,
     /// Its path in the dynamic linker's list: empty for the program, null if unknown.
     pub name: *const c_char,
@@ -51,7 +51,7 @@ struct Found {
     reserved: [u64; 8],
 }
 
-/// The public head of glibc's `struct link_map`.
+/// The public fields at the start of glibc's `struct link_map`.
 #[repr(C)]
 struct LinkMap {
     addr: u64,
@@ -60,7 +60,7 @@ struct LinkMap {
 
 type FindObject = unsafe extern "C" fn(*mut c_void, *mut Found) -> c_int;
 
-/// Looks up the functions used here; may allocate.
+/// Looks up `_dl_find_object`; may allocate.
 pub fn begin() {
     // SAFETY: the name is a C string.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr()) };
@@ -100,7 +100,7 @@ struct Search {
     found: Option<Module>,
 }
 
-/// For glibc before 2.35: takes the dynamic linker's lock; none of the recorder's locks is held here.
+/// [`find`] for glibc before 2.35. Takes the dynamic linker's lock; the caller holds no lock of the recorder.
 #[cold]
 fn find_slowly(address: u64) -> Option<Module> {
     let mut search = Search { address, found: None };
@@ -112,7 +112,7 @@ fn find_slowly(address: u64) -> Option<Module> {
 unsafe extern "C" fn compare(info: *mut dl_phdr_info, _size: size_t, search: *mut c_void) -> c_int {
     // SAFETY: dl_iterate_phdr passes a valid description and the pointer it was given.
     let (info, search) = unsafe { (&*info, &mut *search.cast::<Search>()) };
-    // SAFETY: as many headers as it says.
+    // SAFETY: `dlpi_phnum` headers are at `dlpi_phdr`.
     let headers = unsafe { slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
     let (mut start, mut end, mut eh_frame_hdr) = (u64::MAX, 0, 0);
     for header in headers {
@@ -136,7 +136,8 @@ impl Module {
         let is_large = self.end.saturating_sub(self.start) >= PAGE_BYTES;
         // SAFETY: the first page of a loaded object is mapped and readable.
         let at_start = if is_large { unsafe { headers_at(self.start) } } else { None };
-        // If there are gaps between segments, glibc reports each segment as an object; the file then begins elsewhere.
+        // If there are gaps between segments, glibc reports each segment as an object. The start of the file is then
+        // not at `start`.
         at_start.or_else(|| headers_at_bias(self.bias)).or_else(|| headers_of_program(self.bias)).unwrap_or_default()
     }
 
@@ -191,8 +192,8 @@ impl Module {
 /// # Safety
 /// The page at `start` is mapped and readable, as long as a frame of its object is on the stack.
 unsafe fn headers_at(start: u64) -> Option<&'static [Elf64_Phdr]> {
-    // SAFETY: by the caller's promise; with ELF's magic in front the page holds the file's header, and as many program
-    // headers as that says, checked against the page's end.
+    // SAFETY: by the caller's promise. A page that begins with ELF's magic holds the file's header. The end of the
+    // program headers is checked against the end of the page.
     unsafe {
         let header = &*(start as *const Elf64_Ehdr);
         let bytes = header.e_phoff.checked_add(u64::from(header.e_phnum) * size_of::<Elf64_Phdr>() as u64)?;
@@ -203,16 +204,16 @@ unsafe fn headers_at(start: u64) -> Option<&'static [Elf64_Phdr]> {
     }
 }
 
-/// The same for a file whose start is loaded at its load bias, as in shared objects.
+/// The program headers of a file whose start is loaded at its load bias, as in shared objects.
 fn headers_at_bias(bias: u64) -> Option<&'static [Elf64_Phdr]> {
     let is_there = bias != 0 && bias.is_multiple_of(PAGE_BYTES) && sys::is_readable(bias);
-    // SAFETY: it was just seen to be readable, and belongs to an object of which a frame is on the stack.
+    // SAFETY: the page was just found readable, and belongs to an object with a frame on the stack.
     if is_there { unsafe { headers_at(bias) } } else { None }
 }
 
 /// The program headers of the program itself, as reported by the kernel, if its load bias is `bias`.
 fn headers_of_program(bias: u64) -> Option<&'static [Elf64_Phdr]> {
-    // SAFETY: no preconditions; the kernel puts both there, of headers that stay mapped, or 0.
+    // SAFETY: getauxval has no preconditions. The kernel supplies both values, or 0; the headers stay mapped.
     let headers = unsafe {
         let (at, count) = (libc::getauxval(libc::AT_PHDR), libc::getauxval(libc::AT_PHNUM));
         let at = (at as *const Elf64_Phdr).as_ref()?;
@@ -222,7 +223,7 @@ fn headers_of_program(bias: u64) -> Option<&'static [Elf64_Phdr]> {
     (bias.wrapping_add(own.p_vaddr) == headers.as_ptr() as u64).then_some(headers)
 }
 
-/// `dlclose`: invalidates what is cached about addresses of unloaded objects.
+/// `dlclose`: also invalidates cached information about addresses of unloaded objects.
 ///
 /// # Safety
 /// As for the real one.

@@ -1,11 +1,11 @@
 //! `dlopen` while objects are watched: without `RTLD_DEEPBIND`.
 //!
-//! A library that is opened with this flag resolves `free` in its own dependencies, that is to glibc's. (Debian's PHP
-//! opens all its modules this way.) glibc aborts if it frees a watched object. So the flag is cleared, and the
-//! library's calls are recorded. Without `--accesses pages` the flag is kept.
+//! A library that is opened with this flag looks up `free` first in its own dependencies, and finds glibc's. (Debian's
+//! PHP opens all its modules this way.) glibc aborts if it frees a watched object. So the recorder clears the flag, and
+//! the library's calls are recorded. Without `--accesses pages` the flag is kept.
 //!
-//! The C library uses the caller's address to find the caller's search path. So this function jumps to it, without a
-//! stack frame of its own. `native-ffi/src/open.rs` has the same function with a constant mask. Each must be in the
+//! The C library's `dlopen` uses the return address to find the caller's search path. So the function here jumps to it
+//! without a stack frame. `native-ffi/src/open.rs` has the same function with a constant mask: each must be in the
 //! object that exports it, and the two objects have no crate in common.
 
 use core::ffi::c_char;
@@ -18,10 +18,10 @@ use crate::real;
 
 /// The C library's `dlopen`; null until the first call.
 static REAL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-/// The flags that are passed on.
+/// Mask of the flags that are passed on.
 static PASSED_ON: AtomicI32 = AtomicI32::new(!0);
 
-/// Makes libraries share the program's `malloc` and `free` from now on, whatever flags they are opened with.
+/// Clears `RTLD_DEEPBIND` from now on, so that all libraries share the program's `malloc` and `free`.
 pub fn clear_deep_binding() {
     PASSED_ON.store(!libc::RTLD_DEEPBIND, Ordering::Relaxed);
 }

@@ -2,9 +2,9 @@
 //! mimalloc).
 //!
 //! The functions are written in assembly: an exception of the real operator must unwind through them, which Rust frames
-//! do not allow. Some real operators call `malloc` or `free` by name, and these calls are recorded. Others do not, and
-//! allocators mix both kinds. So the first calls of each operator decide: an operator without a record does not call
-//! `malloc`, and one with a record in several calls does.
+//! do not allow. Some real operators call `malloc` or `free` by name; the recorder records these inner calls. Other
+//! operators do not, and one allocator may have both kinds. So the first calls of each operator decide. If a call
+//! leaves no record, the operator does not call `malloc`. If several calls leave a record, it does.
 
 use core::arch::naked_asm;
 use core::ffi::CStr;
@@ -18,8 +18,8 @@ use crate::{clock, hooks, real, thread_buffer};
 
 /// Value of [`Operator::way`]: the operator does not call `malloc`.
 const PAST_MALLOC: i32 = -1;
-/// Calls with a record after which an operator is known to call `malloc`. A signal handler that allocates during a call
-/// leaves a record too, but not so often.
+/// Number of calls with a record after which an operator is considered to call `malloc`. A signal handler that
+/// allocates during a call leaves a record too, but rarely several times.
 const CALLS_MALLOC: i32 = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ enum Form {
     Delete,
 }
 
-/// What an operator needs after `enter`.
+/// The result of `enter`.
 #[repr(C)]
 struct Entered {
     /// The real operator.
@@ -50,7 +50,7 @@ extern "C" fn enter(index: usize, first: size_t) -> Entered {
     if real.is_null() {
         real = real::find(operator.symbol);
         if real.is_null() {
-            // A C program that loads a C++ library later has no real operator after this one.
+            // If a C program loads a C++ library later, the lookup finds no real operator after this object.
             real = operator.instead.cast_mut();
         }
         operator.real.store(real, Ordering::Release);
@@ -69,7 +69,7 @@ extern "C" fn leave(index: usize, written: u64, result: *mut c_void, first: size
     }
     let block = if operator.form == Form::Delete { first as u64 } else { result as u64 };
     if way != PAST_MALLOC {
-        // Nothing is learnt if the call would not have been recorded, or did nothing.
+        // The call decides nothing if it could not have been recorded, or had no effect.
         if block == 0 || !thread_buffer::is_recording() {
             return result;
         }
@@ -103,7 +103,7 @@ unsafe impl Sync for Operator {}
 
 extern "C" fn new_instead(size: size_t) -> *mut c_void {
     match hooks::malloc(size.max(1)) {
-        // There is no way to throw an exception here.
+        // Rust cannot throw `std::bad_alloc`.
         block if block.is_null() => give_up(),
         block => block,
     }
@@ -115,7 +115,7 @@ extern "C" fn aligned_new_instead(size: size_t, alignment: size_t) -> *mut c_voi
 }
 
 extern "C" fn delete_instead(block: *mut c_void) {
-    // SAFETY: a block returned by one of the functions above.
+    // SAFETY: the block was returned by one of the functions above.
     unsafe { hooks::free(block) }
 }
 
@@ -124,8 +124,8 @@ fn give_up() -> ! {
     unsafe { libc::abort() }
 }
 
-/// The operators. Over the calls, the saved registers %rbx and %r12 hold the arguments and %r13 the result of `enter`;
-/// pushing the three aligns the stack.
+/// Defines the operators. During the calls, the callee-saved registers %rbx and %r12 hold the arguments, and %r13 holds
+/// the record counter that `enter` returns. Pushing these three registers aligns the stack.
 macro_rules! operators {
     ($($index:literal $name:ident $symbol:literal $form:ident $instead:path;)*) => {
         static OPERATORS: [Operator; [$($index),*].len()] = [$(Operator {

@@ -1,4 +1,4 @@
-//! Blocks for calls that come before the real functions are known, because `dlsym` itself may allocate.
+//! Blocks for calls made before the real functions are known: `dlsym` itself may allocate.
 //!
 //! Pool blocks are never reused and never recorded. `free`, `realloc` and `malloc_usable_size` recognise them.
 
@@ -8,13 +8,13 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use libc::c_void;
 
 const POOL_BYTES: usize = 64 << 10;
-/// Bytes before each block, which hold its size. Also the least alignment.
+/// Number of bytes before each block, which hold its size; also the minimum alignment.
 const GRAIN: usize = 16;
 
 #[repr(C, align(4096))]
 struct Bytes(UnsafeCell<[u8; POOL_BYTES]>);
 
-// SAFETY: `USED` hands every byte to one caller only.
+// SAFETY: `USED` reserves each byte for one caller only.
 unsafe impl Sync for Bytes {}
 
 static BYTES: Bytes = Bytes(UnsafeCell::new([0; POOL_BYTES]));
@@ -33,7 +33,7 @@ pub fn owns(block: *const c_void) -> bool {
 /// A zeroed block, or null if the pool is used up. `align` is a power of two.
 pub fn allocate(size: usize, align: usize) -> *mut c_void {
     let align = align.max(GRAIN);
-    // Alignment moves the block up by at most `align` after its size.
+    // The block starts after its size, and alignment moves it up by at most `align`.
     let Some(need) = size.checked_add(align + 2 * GRAIN).filter(|&need| need <= POOL_BYTES) else {
         return core::ptr::null_mut();
     };

@@ -29,7 +29,7 @@ const EVENTS_BETWEEN_ATTEMPTS: u32 = 4096;
 /// Thread-specific values with keys below this one need no allocation in glibc.
 const KEYS_WITHOUT_ALLOCATION: u32 = 32;
 
-/// Not started (as a forked child finds it).
+/// Not started; a forked child finds this state.
 const NEW: u32 = 0;
 /// A thread is opening the log.
 const STARTING: u32 = 1;
@@ -39,11 +39,11 @@ const READY: u32 = 2;
 const OFF: u32 = 3;
 
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(null_mut());
-/// The log's descriptor; in a forked child that of the parent's log, until the child begins its own.
+/// The log's descriptor. In a forked child it is the descriptor of the parent's log, until the child begins its own.
 static LOG: Descriptor = Descriptor::none();
-/// Events that came before there was a log.
+/// Number of events before the log was open.
 static LOST_EARLY: AtomicU64 = AtomicU64::new(0);
-/// Whether this image has begun already: the process is then a fork of the one that did.
+/// Whether recording has already started in this image. If it is set when a process starts, the process is a fork.
 static BEGUN: AtomicBool = AtomicBool::new(false);
 /// 1 + the key whose destructor notes the end of a thread; 0 if there is none.
 static END_KEY: AtomicU32 = AtomicU32::new(0);
@@ -52,12 +52,12 @@ static END_KEY: AtomicU32 = AtomicU32::new(0);
 #[repr(C)]
 pub struct Process {
     state: AtomicU32,
-    /// Events to skip before the next attempt to allocate a chunk.
+    /// Number of events to skip before the next attempt to allocate a chunk.
     attempts_pause: AtomicU32,
     /// The thread buffer registered last. Buffers are never removed, so the list is read without a lock.
     buffers: AtomicPtr<ThreadBuffer>,
     reserve: Reserve,
-    /// Whether the process installed a system-call filter itself, in addition to those that it began with.
+    /// Whether the process itself installed a system-call filter, in addition to inherited filters.
     has_filter: AtomicBool,
     counters: Counters,
     control: Cell<*mut Control>,
@@ -68,7 +68,7 @@ pub struct Process {
     forks: AtomicU32,
 }
 
-/// Opens the log when the object is loaded, so that a process without events is known too.
+/// Opens the log when the object is loaded, so that a process without events has a log too.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = {
@@ -85,7 +85,7 @@ static AT_LOAD: extern "C" fn() = {
     at_load
 };
 
-/// Whether recording is off in this process for good.
+/// Whether recording is permanently off in this process.
 pub fn is_off() -> bool {
     // SAFETY: null or the one Process, never unmapped.
     unsafe { PROCESS.load(Ordering::Acquire).as_ref() }
@@ -180,7 +180,7 @@ impl Process {
             self.state.store(OFF, Ordering::Release);
             return;
         };
-        // What runs between the command and valgrind (its launcher) is not recorded.
+        // valgrind's launcher runs before valgrind and is not recorded.
         let origin = if BEGUN.swap(true, Ordering::Relaxed) { ORIGIN_FORK } else { ORIGIN_EXEC };
         let is_wanted = (!session::numbers_events() || sequence::in_valgrind())
             && (session::has_ended() || session::wants(origin, sys::parent_pid()));
@@ -212,7 +212,7 @@ impl Process {
         let mut fd = -1;
         self.name.set(session.to_bytes().len() + 1);
         for number in 0..LOGS_PER_PID {
-            // SAFETY: only the starting thread writes the path, and no thread reads it before READY.
+            // SAFETY: only the starting thread writes the path, and no other thread reads it before READY.
             if !write_path(unsafe { &mut *self.path.get() }, session, pid, number) {
                 return false;
             }
@@ -242,9 +242,9 @@ impl Process {
         unsafe { session::open_file(&*self.path.get(), self.name.get(), flags) }
     }
 
-    /// Starts numbering events; a stream next to the log shows the position of each number.
+    /// Starts numbering events. The valgrind tool writes the stream of accesses to a file next to the log.
     fn begin_numbers(&'static self) {
-        // SAFETY: only the starting thread comes here, after the path was written.
+        // SAFETY: only the starting thread calls this, after the path was written.
         let mut path = unsafe { *self.path.get() };
         let length = path.iter().position(|&byte| byte == 0).unwrap_or_default();
         let suffix = length.checked_sub(LOG_SUFFIX.len()).and_then(|at| path.get_mut(at..length));
@@ -264,7 +264,7 @@ impl Process {
         LOG.get().or_else(|| LOG.keep_again(self.open_path(libc::O_RDWR | libc::O_CLOEXEC)))
     }
 
-    /// Stores the path of the image's allocator for the log's reader.
+    /// Stores in the control page which `malloc` the image uses, for the log's reader.
     fn describe_image(&self) {
         let path = real::allocator().unwrap_or_default().to_bytes();
         let kept = path.get(..ALLOCATOR_BYTES).unwrap_or(path);
@@ -289,7 +289,7 @@ impl Process {
         let (name, zero) = place.split_at_mut(suffix.len());
         name.copy_from_slice(suffix.as_bytes());
         zero.fill(0);
-        // SAFETY: it ends with a zero byte.
+        // SAFETY: the path ends with a zero byte.
         unsafe { sys::open(path.as_ptr(), libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC) }
     }
 
@@ -298,12 +298,12 @@ impl Process {
         self.forks.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Offset of the names in paths of the session.
+    /// Offset of the file name in the path of a session's file.
     pub fn name_start(&self) -> usize {
         self.name.get()
     }
 
-    /// Path of another file of this process next to its log, with a number and another suffix, zero-terminated.
+    /// Zero-terminated path of another file of this process next to its log, with a number and another suffix.
     pub fn numbered_path(&self, number: u32, suffix: &str) -> Option<[u8; PATH_BYTES]> {
         // SAFETY: the path was written before READY and does not change.
         let mut path = unsafe { *self.path.get() };
@@ -319,7 +319,8 @@ impl Process {
     }
 
     fn control_u32(&self, field: impl FnOnce(*mut Control) -> *mut u32) -> &AtomicU32 {
-        // SAFETY: a process that others see has a control page, mapped for good; the fields are only used atomically.
+        // SAFETY: a process that other threads can see has a control page, which is never unmapped; the fields are only
+        // accessed atomically.
         unsafe { AtomicU32::from_ptr(field(self.control.get())) }
     }
 
@@ -335,7 +336,7 @@ impl Process {
         self.control_u32(|control| unsafe { &raw mut (*control).threads }).fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Whether calls are recorded now. Once the recording has ended they never are again.
+    /// Whether calls are recorded now. Once the recording has ended, no call is ever recorded again.
     pub fn goes_on(&self) -> bool {
         if session::has_ended() {
             self.state.store(OFF, Ordering::Release);
@@ -350,7 +351,7 @@ impl Process {
         lost.fetch_add(events, Ordering::Relaxed);
     }
 
-    /// Whether the log was found full a short while ago, so that this event does not try again.
+    /// Whether the last attempt to allocate a chunk failed too recently for this event to try again.
     pub fn waits_to_retry(&self) -> bool {
         self.attempts_pause.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
     }
@@ -375,7 +376,7 @@ impl Process {
         unsafe { &raw mut (*self.control.get()).window }
     }
 
-    /// Allocates in advance what a filter that is about to be installed would forbid to allocate.
+    /// Allocates chunks and buffers in advance, if a filter that is about to be installed would forbid it later.
     pub fn prepare_for_filter(&self, allows: impl Fn(&Call) -> bool) {
         let Some(fd) = self.fd() else {
             return;
@@ -424,8 +425,8 @@ impl Process {
             return false;
         };
         let rest = chunk.get(size_of::<ChunkHeader>()..).unwrap_or_default();
-        // SAFETY: the chunk is mapped, CHUNK_BYTES long as a thread buffer's is, and this call's alone. Without a kind
-        // it does not count, so that comes last.
+        // SAFETY: the chunk is mapped, CHUNK_BYTES long like a thread buffer's chunk, and only this call uses it. The
+        // header is written last, because a chunk counts only once it has a kind.
         unsafe {
             drained.add(size_of::<ChunkHeader>()).copy_from_nonoverlapping(rest.as_ptr(), rest.len());
             let to = drained.cast::<ChunkHeader>();
@@ -435,7 +436,7 @@ impl Process {
         true
     }
 
-    /// Registers a thread buffer that has just got its chunk.
+    /// Registers a thread buffer whose chunk was just attached.
     pub fn register(&self, buffer: &ThreadBuffer) {
         let buffer_pointer = (&raw const *buffer).cast_mut();
         let _ = self.buffers.fetch_update(Ordering::AcqRel, Ordering::Acquire, |first| {
@@ -444,7 +445,7 @@ impl Process {
         });
     }
 
-    /// Counts the buffers whose owner has ended, up to the first other than `own` whose owner has not.
+    /// Counts the buffers whose owner has ended. Stops at the first buffer, except `own`, whose owner still runs.
     pub fn count_ended(&self, own: &ThreadBuffer) -> u32 {
         let mut count = 0;
         let mut at = self.buffers.load(Ordering::Acquire);
@@ -461,7 +462,7 @@ impl Process {
         count
     }
 
-    /// A thread buffer whose thread has ended, taken over by the calling thread.
+    /// Takes over a thread buffer whose thread has ended; `None` if there is none.
     pub fn adopt_buffer(&self) -> Option<*mut ThreadBuffer> {
         let mut at = self.buffers.load(Ordering::Acquire);
         // SAFETY: registered buffers stay mapped and have a chunk.

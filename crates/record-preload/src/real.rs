@@ -1,7 +1,7 @@
 //! The functions that the program would call without the recorder.
 //!
-//! They are found with `dlsym(RTLD_NEXT)` at the first call. So the program gets its own allocator, if it is linked
-//! with one or one is preloaded after the recorder. (`__libc_malloc` would mix two heaps.)
+//! They are looked up with `dlsym(RTLD_NEXT)` at the first call. So the program uses its own allocator, if it is linked
+//! with one or one is preloaded after the recorder. (With `__libc_malloc`, such a program would mix two heaps.)
 
 use core::ffi::CStr;
 use core::hint::black_box;
@@ -12,7 +12,7 @@ use libc::{c_int, c_ulong, c_void, size_t};
 
 use crate::touch;
 
-/// Set by the first thread that looks the functions up; the lookup happens once.
+/// Set by the first thread that looks up the functions, so that the lookup happens once.
 static LOOKED_UP: AtomicBool = AtomicBool::new(false);
 
 macro_rules! real_functions {
@@ -94,11 +94,11 @@ pub(crate) fn find(symbol: &CStr) -> *mut c_void {
     black_box(found)
 }
 
-/// Whether the program's calls of `malloc` come here, not to one that the executable defines.
+/// Whether the program calls the recorder's `malloc`, not one that the executable defines.
 pub fn is_called() -> bool {
     // SAFETY: the name is a C string.
     let called = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) };
-    // Not compared with the function's address here, which the executable's symbol would replace.
+    // The address of `malloc` in this object cannot be used: the executable's symbol would replace it too.
     let here = (&raw const TABLE).cast::<c_void>();
     object_of(called).is_some_and(|called| object_of(here).is_some_and(|here| called.dli_fbase == here.dli_fbase))
 }
@@ -106,7 +106,7 @@ pub fn is_called() -> bool {
 /// The path of the object whose `malloc` serves the program.
 pub fn allocator() -> Option<&'static CStr> {
     let object = object_of(malloc()? as *const c_void)?;
-    // SAFETY: a C string that lives as long as its object, and an object that was loaded with the program stays.
+    // SAFETY: the name is a C string that lives as long as its object; objects loaded with the program stay loaded.
     (!object.dli_fname.is_null()).then(|| unsafe { CStr::from_ptr(object.dli_fname) })
 }
 

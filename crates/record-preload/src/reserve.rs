@@ -1,9 +1,9 @@
-//! Chunks and thread buffers for a process that may not map any more: mapped before its system-call filter takes
-//! effect.
+//! Chunks and thread buffers for a process whose system-call filter forbids mapping memory. They are mapped before the
+//! filter takes effect.
 //!
-//! The chunks are a window of the log. Only *granted* chunks have space in the file, so that no store can hit a full
-//! disk. A few are granted at first; `hksim`, which has no filter, grants more as they are used (`event_log.rs`,
-//! [`Window`]).
+//! The chunks are a window of the log. The process uses only *granted* chunks: these have space in the file, so that no
+//! store can hit a full disk. A few are granted at first. `hksim`, which has no filter, grants more as they are used
+//! (`event_log.rs`, [`Window`]).
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -12,14 +12,14 @@ use crate::event_log::{CHUNK_BYTES, Window};
 use crate::thread_buffer::ThreadBuffer;
 use crate::{session, sys};
 
-/// Chunks of the window: 512 MiB. More would make a log look like a sparse file.
+/// Number of chunks in the window: 512 MiB. A larger window would make the log look like a sparse file.
 const CHUNKS: u32 = 2048;
 /// Chunks granted at the start: 32 MiB, four million events.
 const CHUNKS_GRANTED: u32 = 128;
-/// Buffers for threads that start later.
+/// Number of buffers for threads that start later.
 const BUFFERS: usize = 256;
 
-/// The reserve of a process. All zero: nothing.
+/// The reserve of a process. If all bytes are zero, nothing is reserved.
 #[repr(C)]
 pub struct Reserve {
     /// The window's first chunk, or null.
@@ -30,8 +30,8 @@ pub struct Reserve {
 }
 
 impl Reserve {
-    /// Maps the window in the log `fd`. `first` takes a number of chunks and returns the number of their first;
-    /// `window` describes them to the reader.
+    /// Maps the window in the log `fd`. `first` reserves the given number of chunks and returns the number of the
+    /// first one; `window` describes them to the reader.
     pub fn prefill(&self, fd: i32, window: *mut Window, first: impl FnOnce(u32) -> u32) {
         if !self.chunks.load(Ordering::Acquire).is_null() {
             return;
@@ -51,7 +51,7 @@ impl Reserve {
         if chunks.is_null() {
             return;
         }
-        // SAFETY: the control page is mapped for good; its reader looks at `chunks` first.
+        // SAFETY: the control page is never unmapped; its reader checks `chunks` first.
         unsafe {
             AtomicU32::from_ptr(&raw mut (*window).first).store(first, Ordering::Relaxed);
             AtomicU32::from_ptr(&raw mut (*window).granted).store(CHUNKS_GRANTED, Ordering::Relaxed);
@@ -66,7 +66,7 @@ impl Reserve {
         if chunks.is_null() {
             return None;
         }
-        // SAFETY: the control page is mapped for good, and these fields are only used atomically.
+        // SAFETY: the control page is never unmapped, and these fields are only accessed atomically.
         let (first, granted, taken) = unsafe {
             (
                 AtomicU32::from_ptr(&raw mut (*window).first).load(Ordering::Relaxed),
@@ -88,7 +88,7 @@ impl Reserve {
             return null_mut();
         }
         let index = self.buffers_taken.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: there are at least as many buffers.
+        // SAFETY: `BUFFERS` buffers are mapped there.
         if index < BUFFERS { unsafe { buffers.add(index) } } else { null_mut() }
     }
 }

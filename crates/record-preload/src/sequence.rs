@@ -1,12 +1,13 @@
-//! The order of events under `--accesses full`, where the program runs in valgrind and our tool writes down every access
-//! to the heap.
+//! The order of events under `--accesses full`, where the program runs in valgrind and hksim's valgrind tool writes every
+//! access to the heap to a stream.
 //!
-//! Each event takes a number from one counter. The increment is an access like any other and is in the tool's stream:
-//! the n-th store to the counter marks the position of event n among the accesses. A resizing call also increments a
-//! second counter when it begins. From there to its number the allocator copies, and those accesses are not the
+//! Each event takes a number from one counter. The increment is itself an access and appears in the stream: the n-th
+//! store to the counter marks the position of event n among the accesses. A resizing call also increments a second
+//! counter when it begins. Accesses between that increment and the event's number are the allocator's copy, not the
 //! program's.
 //!
-//! The tool sees only those 64 KiB granules of the address space that are marked in its table, so each block is marked.
+//! The tool observes only accesses to 64 KiB granules of the address space that are marked in its table. So the
+//! recorder marks the granules of each block.
 
 use core::arch::asm;
 use core::ffi::CStr;
@@ -16,9 +17,9 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use crate::clock::ticks_in_order;
 use crate::encoding::{NUMBER_SHIFT, Record};
 
-/// valgrind's own request: the number of valgrinds that the program runs in.
+/// valgrind's own request: returns the number of nested valgrinds that run the program.
 const RUNNING_ON_VALGRIND: u64 = 0x1001;
-/// Our tool's request: starts a stream with the given path; returns the tool's table.
+/// The tool's request: starts a stream with the given path; returns the tool's table.
 const BEGIN: u64 = (b'H' as u64) << 24 | (b'K' as u64) << 16 | 1;
 /// log2 of the bytes of a granule.
 const GRANULE_LOG2: u32 = 16;
@@ -27,10 +28,10 @@ const ADDRESSES_END: u64 = 1 << 47;
 
 /// The process's counters; null unless events are numbered.
 static COUNTERS: AtomicPtr<Counters> = AtomicPtr::new(null_mut());
-/// The tool's table, a bit per granule; null with another tool, which sees everything.
+/// The tool's table, one bit per granule; null if another valgrind tool runs the program.
 static TABLE: AtomicPtr<AtomicU8> = AtomicPtr::new(null_mut());
 
-/// The counters of a process, all zero at first.
+/// The counters of a process, initially 0.
 #[repr(C)]
 pub struct Counters {
     /// Numbers events, from 1.
@@ -63,8 +64,8 @@ fn counters() -> Option<&'static Counters> {
     unsafe { COUNTERS.load(Ordering::Relaxed).as_ref() }
 }
 
-/// The stamp with which a resizing call begins: the last number, or the time. If the block stays in place this is its
-/// only position in the order, so it must come after the block's allocation in another thread.
+/// The start of a resizing call: the last event number, or the time. If the block stays in place, this is the event's
+/// only position in the order. So it must come after the block's allocation, which may be in another thread.
 #[inline]
 pub fn resize_begins() -> u64 {
     let Some(counters) = counters() else {
@@ -74,7 +75,7 @@ pub fn resize_begins() -> u64 {
     counters.events.load(Ordering::SeqCst) << NUMBER_SHIFT
 }
 
-/// The record with its number instead of its time, if events are numbered.
+/// The record, with a number instead of its time if events are numbered.
 pub fn numbered(record: &Record) -> Record {
     let Some(counters) = counters() else {
         return *record;
@@ -85,7 +86,7 @@ pub fn numbered(record: &Record) -> Record {
     Record { ticks: begun, duration: ticks - begun, ..*record }
 }
 
-/// Makes the tool see the granules of a block.
+/// Marks the granules of a block in the tool's table.
 fn mark(address: u64, bytes: u64) {
     let table = TABLE.load(Ordering::Relaxed);
     let end = address.saturating_add(bytes.max(1)).min(ADDRESSES_END);
@@ -93,7 +94,7 @@ fn mark(address: u64, bytes: u64) {
         return;
     }
     for granule in (address >> GRANULE_LOG2)..=((end - 1) >> GRANULE_LOG2) {
-        // SAFETY: the tool's table has a bit for each granule below ADDRESSES_END, and it stays.
+        // SAFETY: the tool's table has a bit for each granule below ADDRESSES_END, and is never freed.
         let byte = unsafe { &*table.add((granule / 8) as usize) };
         let bit = 1 << (granule % 8);
         if byte.load(Ordering::Relaxed) & bit == 0 {
@@ -106,7 +107,8 @@ fn mark(address: u64, bytes: u64) {
 fn request(words: [u64; 2]) -> u64 {
     let words = [words[0], words[1], 0, 0, 0, 0];
     let mut answer = 0_u64;
-    // SAFETY: rotations by 128 bits in all change nothing but flags; valgrind, which knows the pattern, reads `words`.
+    // SAFETY: the rotations sum to 128 bits, so they change only flags. valgrind recognises the pattern and reads
+    // `words`.
     unsafe {
         asm!(
             "rol rdi, 3", "rol rdi, 13", "rol rdi, 61", "rol rdi, 51", "xchg rbx, rbx",

@@ -1,7 +1,7 @@
-//! The session this process belongs to: its directory, and the page that starts and stops the recording.
+//! The session of this process: its directory, and the page that starts and stops the recording.
 //!
-//! Both are found once, when the image begins, and are inherited by forked children. So a child that has changed its
-//! root or its user still reaches them.
+//! Both are opened once, when the image begins, and forked children inherit them. So a child that has changed its root
+//! directory or its user can still use them.
 
 use core::ffi::CStr;
 use core::ptr::null_mut;
@@ -42,8 +42,8 @@ pub fn path() -> Option<&'static CStr> {
 
 /// The value of an environment variable, or null. The name must be zero-terminated.
 fn variable(name: &[u8]) -> *const c_char {
-    // SAFETY: the name ends with a zero byte. Nothing else changes the environment: this runs when the object is
-    // loaded.
+    // SAFETY: the name ends with a zero byte. This runs when the object is loaded, before anything can change the
+    // environment.
     unsafe { libc::getenv(name.as_ptr().cast()) }
 }
 
@@ -51,7 +51,7 @@ fn variable(name: &[u8]) -> *const c_char {
 pub fn own_filters() -> u32 {
     const NAME: [u8; FILTERS_VARIABLE.len() + 1] = zero_ended(FILTERS_VARIABLE);
     let value = variable(&NAME);
-    // SAFETY: not null, so a C string.
+    // SAFETY: the value is not null, so it is a C string.
     let digits = if value.is_null() { &[] } else { unsafe { CStr::from_ptr(value) }.to_bytes() };
     digits.iter().fold(0_u32, |number, digit| number.wrapping_mul(10).wrapping_add(u32::from(digit.wrapping_sub(b'0'))))
 }
@@ -104,7 +104,7 @@ fn open(path: &CStr) -> bool {
     }
     let page = sys::map_shared(fd, 0, CONTROL_BYTES).cast::<SessionPage>();
     sys::close(fd);
-    // SAFETY: not null, so the session's page, which `hksim` wrote in full before it started any process.
+    // SAFETY: the page is not null; `hksim` wrote all of it before it started any process.
     if page.is_null() || unsafe { (&raw const (*page).magic).read() } != SESSION_MAGIC {
         return false;
     }
@@ -112,8 +112,8 @@ fn open(path: &CStr) -> bool {
     true
 }
 
-/// Opens a file of the session. `path` is its whole path, whose file name begins at `name`. While the directory is open
-/// the name suffices, even if the process's root, directory or user have changed.
+/// Opens a file of the session. `path` is its whole path, in which the file name begins at `name`. While the directory
+/// is open, only the name is used. So this works even if the process has changed its root, directory or user.
 ///
 /// # Safety
 /// `path` ends with a zero byte, and `name` is at most its length.
@@ -155,15 +155,16 @@ pub unsafe fn remove_file(path: &[u8], name: usize) {
     }
 }
 
-/// A word of the page; `None` before the page is mapped. Other processes change it, so it is only used atomically.
+/// A 32-bit field of the page; `None` before the page is mapped. Other processes change the field, so it is only
+/// accessed atomically.
 #[inline(always)]
 fn word(field: impl FnOnce(*mut SessionPage) -> *mut u32) -> Option<&'static AtomicU32> {
     let page = PAGE.load(Ordering::Relaxed);
-    // SAFETY: a page that stays mapped, and an aligned field of it.
+    // SAFETY: the page stays mapped, and the field is aligned.
     (!page.is_null()).then(|| unsafe { AtomicU32::from_ptr(field(page)) })
 }
 
-/// As [`word`], of 64 bits.
+/// A 64-bit field of the page, as [`word`].
 fn long(field: impl FnOnce(*mut SessionPage) -> *mut u64) -> Option<&'static AtomicU64> {
     let page = PAGE.load(Ordering::Relaxed);
     // SAFETY: as above.
@@ -187,7 +188,7 @@ pub fn is_stopped() -> bool {
     state() == SESSION_STOPPED
 }
 
-/// Whether recording has ended for good.
+/// Whether recording has ended permanently.
 pub fn has_ended() -> bool {
     state() == SESSION_ENDED
 }
@@ -204,7 +205,7 @@ pub fn numbers_events() -> bool {
     word(|page| unsafe { &raw mut (*page).numbered }).is_some_and(|numbered| numbered.load(Ordering::Relaxed) != 0)
 }
 
-/// Events that may reuse the last reading of the clock.
+/// Number of events that may reuse one reading of the clock.
 pub fn untimed_events() -> u32 {
     // SAFETY: takes the address of a field of the mapped page.
     word(|page| unsafe { &raw mut (*page).untimed_events }).map_or(0, |events| events.load(Ordering::Relaxed))
@@ -217,7 +218,7 @@ pub fn epoch() -> u32 {
     word(|page| unsafe { &raw mut (*page).epoch }).map_or(0, |epoch| epoch.load(Ordering::Relaxed))
 }
 
-/// Whether to record a process with this origin and parent; one that is not recorded is counted.
+/// Whether to record a process with this origin and parent. Counts the process if it is not recorded.
 pub fn wants(origin: u32, parent: u32) -> bool {
     // SAFETY: takes the address of a field of the mapped page.
     let recorder = word(|page| unsafe { &raw mut (*page).only_child_of }).map_or(0, |pid| pid.load(Ordering::Relaxed));
@@ -231,7 +232,7 @@ pub fn wants(origin: u32, parent: u32) -> bool {
 
 /// Whether the program's file, or the first word of its command, has one of the selected names.
 fn wants_program() -> bool {
-    // SAFETY: null, or the session's page. These fields do not change once there is a process.
+    // SAFETY: null, or the session's page. These fields do not change after the first process has started.
     let Some(page) = (unsafe { PAGE.load(Ordering::Acquire).as_ref() }) else {
         return true;
     };
@@ -266,7 +267,7 @@ pub fn count_filtered() {
     }
 }
 
-/// Counts a chunk. The one that reaches the session's limit ends the recording; it is still written.
+/// Counts a chunk. The chunk that reaches the session's limit ends the recording, but is still written.
 pub fn count_chunk() {
     // SAFETY: takes the address of a field of the mapped page.
     let Some(taken) = long(|page| unsafe { &raw mut (*page).bytes }) else {

@@ -1,4 +1,5 @@
-//! Call sites: the stack of each call that requests memory is stored once in the log and named by its place there.
+//! Call sites: each distinct stack of a call that requests memory is stored once in the log. Its place in the log
+//! identifies it.
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -14,7 +15,7 @@ use crate::stacks::{
 use crate::unwind::{self, Own, Stack};
 use crate::{session, sys, unwind_rules};
 
-/// Maximum number of chunks of the log for sites: 256 MiB, about 2 million stacks.
+/// Maximum number of the log's chunks that hold sites: 256 MiB, about 2 million stacks.
 const SITE_CHUNKS: usize = 1024;
 /// Slots of the table of stacks.
 const SLOTS: usize = 1 << 20;
@@ -23,19 +24,19 @@ const PROBES: usize = 64;
 /// Modules whose places are cached.
 const MODULES_KEPT: usize = 1024;
 
-/// Stack frames to record; 0: no call sites.
+/// Number of stack frames to record; 0 for no call sites.
 static DEPTH: AtomicU32 = AtomicU32::new(0);
 static OWN_START: AtomicU64 = AtomicU64::new(0);
 static OWN_BYTES: AtomicU64 = AtomicU64::new(0);
 static SITES: AtomicPtr<Sites> = AtomicPtr::new(null_mut());
 
-/// The call sites of this process, in memory that a forked child finds zeroed: it begins its own.
+/// The call sites of this process. They are in memory that a forked child finds zeroed, so the child starts its own.
 #[repr(C)]
 struct Sites {
     /// Place of the next free word; 0 before the first.
     next: AtomicU32,
     chunks: [AtomicPtr<u64>; SITE_CHUNKS],
-    /// Place of each stored module, by its start and generation.
+    /// Place of each stored module, by its start address and generation.
     modules: Cache<MODULES_KEPT>,
     /// High half of a stack's hash, and its place; 0 if the slot is free.
     slots: [AtomicU64; SLOTS],
@@ -49,13 +50,13 @@ pub fn is_on() -> bool {
     DEPTH.load(Ordering::Relaxed) != 0
 }
 
-/// Whether call sites are wanted. If they are but cannot be recorded, they count as lost.
+/// Whether call sites were requested. If they were requested but cannot be recorded, they count as lost.
 #[inline(always)]
 pub fn is_wanted() -> bool {
     session::stack_depth() != 0
 }
 
-/// Enables call sites if the session wants them. Called when the object is loaded; may allocate.
+/// Enables call sites if the session requests them. Called when the object is loaded; may allocate.
 pub fn begin() {
     let depth = session::stack_depth().min(DEPTH_MAX as u32);
     if depth == 0 {
@@ -76,11 +77,11 @@ pub fn begin() {
     }
 }
 
-/// The site of the program's present call: the place of its stack; 0 if unknown.
+/// The site of the call that the program is making now: the place of its stack; 0 if unknown.
 #[inline(always)]
 pub fn of_caller() -> u32 {
     let depth = DEPTH.load(Ordering::Acquire) as usize;
-    // SAFETY: null, or a mapping for good, whose every value is valid.
+    // SAFETY: null, or a mapping that is never unmapped and in which every value is valid.
     let Some(sites) = (unsafe { SITES.load(Ordering::Relaxed).as_ref() }) else {
         return 0;
     };
@@ -102,7 +103,7 @@ impl Sites {
         }
         let generation = modules::generation();
         let hash = frames.iter().fold(mix(generation + 1), |hash, &frame| mix(hash.rotate_left(29) ^ frame));
-        // The high bits are mixed best: they choose the slot; the bits below distinguish the stacks of a slot.
+        // The high bits are mixed best, so they select the slot. The bits below them distinguish the stacks in a slot.
         let first = (hash >> (u64::BITS - SLOTS.trailing_zeros())) as usize;
         let mark = (hash >> 8) as u32;
         for probe in 0..PROBES {
@@ -126,8 +127,8 @@ impl Sites {
         let Some(chunk) = self.chunks.get(sequence as usize) else {
             return false;
         };
-        // SAFETY: a place in a slot is that of a whole stack, whose head says how many words there are, in a chunk
-        // that stays mapped.
+        // SAFETY: a place in a slot is that of a complete stack, in a chunk that stays mapped. Its head contains the
+        // number of words.
         unsafe {
             let words = chunk.load(Ordering::Relaxed).add(word as usize);
             *words == head(TAG_STACK, frames.len(), generation as usize)
@@ -140,12 +141,12 @@ impl Sites {
     #[inline(never)]
     fn add(&self, stack: &Stack, generation: u64, slot: &AtomicU64, mark: u32) -> u32 {
         let _errno = sys::Errno::save();
-        // A handler in between would do the same work in vain.
+        // A signal handler that ran now could write the same stack a second time.
         let _signals = sys::SignalsBlocked::new();
         let Some(place) = self.write_stack(stack.frames(), generation) else {
             return 0;
         };
-        // If another thread was faster, the stack is stored twice; both places name it.
+        // If another thread was faster, the stack is stored twice, and both places are valid.
         let entry = u64::from(mark) << 32 | u64::from(place);
         let _ = slot.compare_exchange(0, entry, Ordering::Release, Ordering::Relaxed);
         place
@@ -224,12 +225,12 @@ impl Sites {
         let (_, fresh) = process.new_chunk()?;
         let header =
             ChunkHeader { kind: CHUNK_SITES, buffer: sequence, cursor: 0, nested: 0, unused: 0, ended_ticks: 0 };
-        // SAFETY: the chunk was just mapped, page-aligned and longer than its header, and is this call's alone.
+        // SAFETY: the chunk was just mapped, page-aligned and longer than its header, and only this call uses it.
         unsafe { fresh.cast::<ChunkHeader>().write(header) };
         let fresh = fresh.cast::<u64>();
         match known.compare_exchange(null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Some(fresh),
-            // Another thread was faster; the reader recognises the unused chunk because it is empty.
+            // Another thread was faster. The reader recognises the unused chunk, because it is empty.
             Err(other) => Some(other),
         }
     }

@@ -1,5 +1,5 @@
-//! Direct system calls: libc's wrappers are cancellation points, and the program may interpose them. Each call is made
-//! only if the program's own filters allow it.
+//! Direct system calls, because libc's wrappers are cancellation points and the program may interpose them. A call is
+//! made only if the program's own filters allow it.
 
 use core::arch::naked_asm;
 use core::ffi::CStr;
@@ -40,7 +40,7 @@ impl<T> Word for *mut T {
     }
 }
 
-/// A system call: its number and up to six words. Returns what libc's `syscall` returns, and sets errno.
+/// Makes a system call, given its number and up to six words. Returns the same as libc's `syscall`, and sets errno.
 macro_rules! call {
     ($number:expr $(, $word:expr)* $(,)?) => {
         system_call($number, &six([$(Word::word($word)),*]))
@@ -73,7 +73,7 @@ unsafe fn system_call(number: c_long, words: &[u64; 6]) -> c_long {
 /// As for the call itself.
 unsafe fn system_call_unfiltered(number: c_long, words: &[u64; 6]) -> c_long {
     const ERRORS: core::ops::Range<c_long> = -4095..0;
-    // SAFETY: by the caller's promise; this number of words is valid.
+    // SAFETY: by the caller's promise; the six words are valid.
     let result = unsafe { enter_kernel(number, words) };
     if ERRORS.contains(&result) {
         set_errno(-result as c_int);
@@ -82,8 +82,8 @@ unsafe fn system_call_unfiltered(number: c_long, words: &[u64; 6]) -> c_long {
     result
 }
 
-/// The recorder's only system-call instruction, because a filter may check its address.
-#[allow(named_asm_labels)] // Rust 1.88 warns here, too; a naked function is emitted once, so its label is unique
+/// The recorder's only system-call instruction. There is only one because a filter may check its address.
+#[allow(named_asm_labels)] // A naked function is emitted once, so its label is unique; Rust 1.88 warns anyway.
 #[unsafe(naked)]
 unsafe extern "C" fn enter_kernel(number: c_long, words: &[u64; 6]) -> c_long {
     naked_asm!(
@@ -104,7 +104,7 @@ unsafe extern "C" fn enter_kernel(number: c_long, words: &[u64; 6]) -> c_long {
 }
 
 unsafe extern "C" {
-    /// The instruction after it, whose address the kernel reports as that of the call.
+    /// The instruction after the system call. The kernel reports its address as that of the call.
     #[link_name = "hksim_after_system_call"]
     fn instruction_after_call();
 }
@@ -125,7 +125,7 @@ impl Drop for Errno {
     }
 }
 
-/// Blocks signal handlers in the calling thread, if its filters allow that.
+/// Blocks signals in the calling thread until this value is dropped, if the thread's filters allow that.
 pub struct SignalsBlocked {
     /// The previous mask; `None` if signals are not blocked.
     before: Option<u64>,
@@ -136,7 +136,7 @@ pub struct SignalsBlocked {
 const SIGNAL_SET_BYTES: c_long = 8;
 
 impl SignalsBlocked {
-    /// Blocks all signals that can be blocked. If the program has forbidden itself to block signals, handlers may still
+    /// Blocks all signals that can be blocked. If the program's filters forbid blocking signals, handlers may still
     /// run.
     pub fn new() -> Self {
         let section = Section::begin();
@@ -155,7 +155,7 @@ impl Drop for SignalsBlocked {
         };
         let how = libc::SIG_SETMASK as c_long;
         let words = [how as u64, (&raw const *before) as u64, 0, SIGNAL_SET_BYTES as u64, 0, 0];
-        // A filter installed since then waits for the end of this section before it is in force.
+        // Unchecked, because the installation of a filter waits until this section ends.
         // SAFETY: the set has the length that is passed to the kernel.
         unsafe { system_call_unfiltered(libc::SYS_rt_sigprocmask, &words) };
     }
@@ -185,8 +185,8 @@ pub fn parent_pid() -> u32 {
     u32::try_from(unsafe { call!(libc::SYS_getppid) }).unwrap_or(0)
 }
 
-/// Result of `PR_GET_THP_DISABLE`; 0 if the kernel does not support it. A process with a system-call filter, which may
-/// forbid the call, reads /proc instead, where 3 (except advised memory) shows as 0.
+/// Result of `PR_GET_THP_DISABLE`; 0 if the kernel does not support it. A system-call filter may forbid the call, so a
+/// process with a filter reads /proc instead. /proc reports the value 3 (except advised memory) as 0.
 pub fn thp_disable() -> u32 {
     let mut text = [0; 4096];
     let used = read_file(c"/proc/self/status", &mut text);
@@ -204,8 +204,8 @@ fn has_line(text: &[u8], line: &[u8]) -> bool {
     text.windows(line.len()).any(|window| window == line)
 }
 
-/// The caller's personality; 0, the usual one, if /proc does not show it. (A filter is more likely to forbid the system
-/// call.)
+/// The caller's personality according to /proc; 0, the default, if /proc does not show it. (A filter is more likely to
+/// forbid the system call than the read.)
 pub fn personality() -> u32 {
     let mut text = [0; 16];
     let used = read_file(c"/proc/self/personality", &mut text);
@@ -231,7 +231,7 @@ pub fn tid() -> u32 {
     u32::try_from(unsafe { call!(libc::SYS_gettid) }).unwrap_or(0)
 }
 
-/// Whether thread `tid` of this process has ended. Never true for a living thread.
+/// Whether thread `tid` of this process has ended. Never true for a running thread.
 pub fn has_ended(tid: u32) -> bool {
     let Some(pid) = pid() else {
         return false;
@@ -259,16 +259,16 @@ pub unsafe fn open_in(directory: c_int, path: *const u8, flags: c_int) -> c_int 
     unsafe { call!(libc::SYS_openat, directory as c_long, path, flags as c_long, 0o600 as c_long) as c_int }
 }
 
-/// Renames a file within `directory`; both names are zero-terminated.
+/// Renames a file within `directory`.
 ///
 /// # Safety
-/// Both end with a zero byte.
+/// Both names end with a zero byte.
 pub unsafe fn rename_in(directory: c_int, from: *const u8, to: *const u8) -> bool {
     // SAFETY: by the caller's promise.
     unsafe { call!(libc::SYS_renameat, directory as c_long, from, directory as c_long, to) == 0 }
 }
 
-/// Removes a file of `directory`; its path is zero-terminated.
+/// Removes a file of `directory`.
 ///
 /// # Safety
 /// `path` ends with a zero byte.
@@ -312,8 +312,8 @@ pub fn read_unfiltered(path: &CStr, into: &mut [u8]) -> usize {
     }
 }
 
-/// Whether the calling thread can read the word at `address`. The kernel is made to copy a signal set from there, for
-/// a request that it then refuses.
+/// Whether the calling thread can read the word at `address`. To find out, it passes `address` as a signal set, with a
+/// request that the kernel rejects only after it has copied the set.
 pub fn is_readable(address: u64) -> bool {
     let _errno = Errno::save();
     const NO_REQUEST: c_long = -1;
@@ -376,8 +376,8 @@ pub fn write_all_at(fd: c_int, mut bytes: &[u8], mut offset: u64) -> bool {
 
 /// Writes `first` and `second`, one after the other, at `offset`; false if any of it could not be written.
 ///
-/// Reserves the space first (if that fails, the write itself reports why): ext4 then takes half the time per page, and
-/// least if one call writes whole pages.
+/// Reserves the space first, which halves ext4's time per page. One call for both parts writes whole pages, which is
+/// fastest. If the reservation fails, the write itself fails too.
 pub fn write_both_at(fd: c_int, first: &[u8], second: &[u8], offset: u64) -> bool {
     let bytes = first.len() + second.len();
     if !may_grow_to(offset.saturating_add(bytes as u64)) {
@@ -385,8 +385,8 @@ pub fn write_both_at(fd: c_int, first: &[u8], second: &[u8], offset: u64) -> boo
     }
     let part = |bytes: &[u8]| libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let parts = [part(first), part(second)];
-    // SAFETY: reserving touches no memory; both slices are valid for their lengths, and are only read. The offset's
-    // high half counts on 32-bit machines only.
+    // SAFETY: reserving touches no memory; both slices are valid for their lengths, and are only read. The last
+    // argument is the offset's high half, which only 32-bit kernels use.
     let wrote = unsafe {
         call!(libc::SYS_fallocate, fd as c_long, 0 as c_long, offset, bytes);
         call!(libc::SYS_pwritev, fd as c_long, parts.as_ptr(), parts.len(), offset as c_long, 0 as c_long)
@@ -404,7 +404,7 @@ pub fn write_both_at(fd: c_int, first: &[u8], second: &[u8], offset: u64) -> boo
 }
 
 /// Reserves space for `bytes` bytes at `offset` of the file, so that no store through a mapping can hit a full disk
-/// (SIGBUS). If the file system cannot reserve, writes zeros.
+/// (SIGBUS). If the file system cannot reserve space, writes zeros.
 pub fn reserve(fd: c_int, offset: u64, bytes: usize) -> bool {
     if !may_grow_to(offset.saturating_add(bytes as u64)) {
         return false;
@@ -421,7 +421,7 @@ pub fn reserve(fd: c_int, offset: u64, bytes: usize) -> bool {
     (0..bytes).step_by(zeros.len()).all(|at| write_all_at(fd, &zeros, offset + at as u64))
 }
 
-/// The system calls that allocating chunks and thread buffers takes, with the arguments that a filter can check.
+/// The system calls that allocate chunks and thread buffers, with the arguments that a filter can check.
 pub fn calls_for_chunks(fd: c_int) -> [Call; 8] {
     const BYTES: u64 = 4096;
     let (fd, writable) = (fd as u64, (libc::PROT_READ | libc::PROT_WRITE) as u64);
@@ -469,12 +469,12 @@ pub fn map_private(bytes: usize) -> *mut c_void {
 fn map(fd: c_int, offset: u64, bytes: usize, flags: c_int) -> *mut c_void {
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as c_long;
     let nowhere = core::ptr::null::<c_void>();
-    // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
+    // SAFETY: the kernel chooses the address, so the new mapping does not affect existing memory.
     let address = unsafe { call!(libc::SYS_mmap, nowhere, bytes, protection, flags as c_long, fd as c_long, offset) };
     if address == -1 { core::ptr::null_mut() } else { address as *mut c_void }
 }
 
-/// Fresh private memory for which the kernel reserves nothing until it is touched; null on failure.
+/// Fresh private memory without a swap reservation (`MAP_NORESERVE`); null on failure.
 pub fn map_unbacked(bytes: usize) -> *mut c_void {
     map(-1, 0, bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE)
 }

@@ -1,11 +1,11 @@
-//! One thread's buffer, and how an event is written to it.
+//! The buffer of one thread, and how an event is written to it.
 //!
-//! The hot state is in a private page that a forked child finds zeroed. So the child, whether from `fork` or a raw
-//! `clone`, sees a full buffer, takes the slow path and gets a separate buffer. Records and cursor are in the log's
-//! shared mapping, where they survive the process.
+//! The frequently used state is in a private page that a forked child finds zeroed. All zero looks like a full buffer,
+//! so a child of `fork` or a raw `clone` takes the slow path and gets its own buffer. Records and cursor are in the
+//! log's shared mapping, where they survive the process.
 //!
 //! While a thread works on its buffer, the buffer is *busy*. A signal handler that interrupts this work writes its
-//! record to the buffer's nested area, from which the thread fetches it at its next event.
+//! record to the buffer's nested area. The thread fetches the record from there at its next event.
 
 use core::cell::{Cell, UnsafeCell};
 use core::ptr::null_mut;
@@ -20,24 +20,25 @@ use crate::event_log::{
 use crate::process::{self, Process};
 use crate::{arch, clock, sequence, session, site, sys};
 
-/// The private half of a thread buffer. All zero, as after a fork, means: no buffer. The fields of every event come
-/// first, in one cache line.
+/// The private half of a thread buffer. All zero, as after a fork, means that it has no chunk. The fields that every
+/// event uses come first, in one cache line.
 #[repr(C, align(64))]
 pub struct ThreadBuffer {
     busy: AtomicBool,
-    /// Whether this fill already names the thread of its records.
+    /// Whether this fill already has the record that names its thread.
     names_thread: Cell<bool>,
-    /// Number of words from which a record may no longer fit on the fast path; 0 to send the next event to the slow
-    /// path. Always 0 if call sites are recorded or not every event reads the clock.
+    /// While fewer words than this are in use, the fast path may write; 0 sends the next event to the slow path. Always
+    /// 0 if call sites are recorded, if events are numbered, or if not every event reads the clock.
     limit: AtomicU32,
     /// The buffer's chunk, or null.
     header: Cell<*mut ChunkHeader>,
-    /// Number of words up to which an event reuses the time of the one before it; 0 if each reads the clock.
+    /// While fewer words than this are in use, an event reuses the time of the previous event; 0 if each event reads
+    /// the clock.
     untimed: AtomicU32,
-    /// The session's epoch when the clock was last read, if that matters.
+    /// The session's epoch at the last clock reading, if readings may be reused.
     epoch: Cell<u32>,
     regions: UnsafeCell<Regions>,
-    /// Number of words from which a record may no longer fit, or 0 to make the next event check the buffer.
+    /// While fewer words than this are in use, any record fits; 0 makes the next event check the buffer.
     room: AtomicU32,
     /// Number of the thread in this process.
     thread: Cell<u32>,
@@ -61,7 +62,7 @@ pub fn push_small(kind: Kind, address: u64, size: u64) {
     }
 }
 
-/// Slow path of [`push_small`]: kept apart, so that the fast path saves no registers.
+/// Slow path of [`push_small`]: a separate function, so that the fast path saves no registers.
 #[cold]
 #[inline(never)]
 fn push_other(kind: Kind, address: u64, size: u64) {
@@ -80,7 +81,7 @@ fn note_epoch() {
     }
 }
 
-/// Sends the calling thread's next events to the slow path, because nothing is recorded now. Costs two comparisons.
+/// Sends the calling thread's next events to the slow path, because nothing is recorded now.
 fn use_slow_path() {
     // SAFETY: the pointer is null or this thread's buffer, which stays mapped as long as the process.
     if let Some(buffer) = unsafe { arch::buffer().as_ref() } {
@@ -121,7 +122,7 @@ fn push_to_buffer(record: &Record) {
     }
 }
 
-/// A number that changes with every record of the calling thread.
+/// The calling thread's record counter: it changes with every record.
 #[cfg(feature = "operators")]
 pub fn written() -> u64 {
     // SAFETY: the pointer is null or this thread's buffer, which stays mapped as long as the process.
@@ -135,7 +136,8 @@ pub fn is_recording() -> bool {
     session::is_recording() && !process::is_off()
 }
 
-/// Whether the record counts now. A memory policy always does: it is still in force when recording resumes.
+/// Whether the record is to be written now. A change of memory policy always is, because it is still in force when
+/// recording resumes.
 fn counts(record: &Record) -> bool {
     !session::is_stopped() || record.kind == Kind::MemoryPolicy
 }
@@ -171,7 +173,7 @@ fn announce_first() {
     }
 }
 
-/// Makes the calling thread's events do without the clock.
+/// Makes the calling thread's events reuse the last time instead of reading the clock.
 pub fn do_without_clock() {
     let buffer = match arch::buffer() {
         buffer if buffer.is_null() => begin_buffer(),
@@ -197,10 +199,10 @@ fn begin_thread(record: &Record) {
     }
 }
 
-/// Gives the calling thread a buffer; null if there is none, and its event counts as lost.
+/// Gives the calling thread a buffer. Returns null if there is none; the event then counts as lost.
 fn begin_buffer() -> *mut ThreadBuffer {
     let _errno = sys::Errno::save();
-    // Otherwise a signal handler could give this thread a second buffer.
+    // With signals enabled, a signal handler could give this thread a second buffer.
     let _signals = sys::SignalsBlocked::new();
     let Some(process) = Process::current() else {
         return null_mut();
@@ -214,7 +216,7 @@ fn begin_buffer() -> *mut ThreadBuffer {
 }
 
 impl ThreadBuffer {
-    /// Writes the call as one word; false, without effect, if that takes more than a store.
+    /// Writes the call as one word; false, without effect, if the call needs the slow path.
     #[inline(always)]
     fn push_likely(&self, kind: Kind, address: u64, size: u64) -> bool {
         if self.busy.load(Ordering::Relaxed) {
@@ -244,7 +246,7 @@ impl ThreadBuffer {
         let Some(word) = regions.compact_likely(kind, ticks, address, size) else {
             return false;
         };
-        // SAFETY: `used` is below one of the limits, so the word is in the chunk; it is this buffer's.
+        // SAFETY: `used` is below one of the limits, so the word is in this buffer's chunk.
         unsafe { words_of(header).add(used as usize).write(word) };
         published.store(used + 1, Ordering::Release);
         true
@@ -257,8 +259,9 @@ impl ThreadBuffer {
         self.set_busy(true);
         let has_room =
             !self.header.get().is_null() && words(self.cursor()) < self.room.load(Ordering::Relaxed) as usize;
-        // Checked here and at the end of a fill, not for compact records: these follow each other within about 3 us, so
-        // a thread notices a stop after 0.1 s at the latest. The reader drops what it has recorded since.
+        // The session's state is checked here and at the end of a fill, but not for compact records. These follow each
+        // other within about 3 us, so a thread notices a stop after at most 0.1 s. The reader drops the records that
+        // the thread has written since the stop.
         if has_room && session::is_recording() {
             self.append(&sequence::numbered(record));
             self.note_clock_read();
@@ -268,15 +271,14 @@ impl ThreadBuffer {
             if record.kind == Kind::MemoryPolicy && session::is_stopped() {
                 self.set_room(0); // the next event checks again
             } else {
-                // After the record: a clock reading from before this is known may be older than the other threads' last
-                // events.
+                // This comes after the record, whose clock reading may be older than the other threads' last events.
                 self.try_alone();
             }
         }
         self.set_busy(false);
     }
 
-    /// A barrier for the compiler: a signal handler sees the buffer either busy or consistent.
+    /// Sets the flag, with a compiler barrier: a signal handler sees the buffer either busy or consistent.
     #[inline(always)]
     fn set_busy(&self, busy: bool) {
         compiler_fence(Ordering::SeqCst);
@@ -289,8 +291,7 @@ impl ThreadBuffer {
         let mut cursor = self.cursor();
         // SAFETY: only the owner touches its regions, and only while busy.
         let regions = unsafe { &mut *self.regions.get() };
-        // SAFETY: the cursor is below the limit, so RECORD_WORDS words from it are in the chunk, which belongs to this
-        // buffer.
+        // SAFETY: the cursor is below the limit, so the next RECORD_WORDS words are in this buffer's chunk.
         unsafe {
             let mut at = words_of(self.header.get()).add(words(cursor));
             if record.site != 0 {
@@ -311,7 +312,7 @@ impl ThreadBuffer {
         self.set_cursor(cursor);
     }
 
-    /// The clock was just read: lets the next events reuse the reading, if they may.
+    /// Lets the next events reuse the clock reading just made, if reuse is on.
     fn note_clock_read(&self) {
         let events = clock::untimed_events();
         if events != 0 {
@@ -322,7 +323,7 @@ impl ThreadBuffer {
         }
     }
 
-    /// Makes only some events read the clock, from the next reading on, if no other thread is left.
+    /// Resumes the reuse of clock readings, from the next reading on, if no other thread is left.
     fn try_alone(&self) {
         let _errno = sys::Errno::save();
         let is_alone = clock::try_alone(|| Process::current().map_or(0, |process| process.count_ended(self)));
@@ -332,7 +333,7 @@ impl ThreadBuffer {
         }
     }
 
-    /// Whether an event carries nothing but its time.
+    /// Whether events have no call site and no number, and each reads the clock.
     fn is_plain(&self) -> bool {
         let is_timed = clock::untimed_events() == 0 && !self.without_clock.get();
         !site::is_wanted() && !sequence::is_on() && is_timed
@@ -351,7 +352,7 @@ impl ThreadBuffer {
         self.published().load(Ordering::Relaxed)
     }
 
-    /// Publishes the cursor: what is before it survives the process.
+    /// Publishes the cursor: the words before it survive the process.
     fn set_cursor(&self, cursor: u64) {
         self.published().store(cursor, Ordering::Release);
     }
@@ -361,9 +362,9 @@ impl ThreadBuffer {
         unsafe { AtomicU64::from_ptr(&raw mut (*self.header.get()).cursor) }
     }
 
-    /// Prepares the buffer for one more record: attaches a chunk, writes the thread's name, fetches nested records,
-    /// drains a full chunk. Blocks signals meanwhile; if the program has forbidden itself to do that, a handler may
-    /// write another nested record at any point. False if no chunk is available; the record is then lost, and counted.
+    /// Prepares the buffer for one more record: attaches a chunk, names the thread, fetches nested records, drains a
+    /// full chunk. Signals are blocked meanwhile. If the program's filters forbid that, a handler may write another
+    /// nested record at any point. Returns false if no chunk is available; the record then counts as lost.
     #[cold]
     #[inline(never)]
     fn make_room(&self, record: &Record) -> bool {
@@ -409,7 +410,7 @@ impl ThreadBuffer {
         let Some((number, chunk)) = process.new_chunk() else {
             return false;
         };
-        // SAFETY: the chunk was just mapped, page-aligned, CHUNK_BYTES long, and is this buffer's alone.
+        // SAFETY: the chunk was just mapped, page-aligned, CHUNK_BYTES long, and only this buffer uses it.
         unsafe {
             let header = chunk.cast::<ChunkHeader>();
             header.write(ChunkHeader {
@@ -434,8 +435,8 @@ impl ThreadBuffer {
         self.ended().load(Ordering::Acquire) != 0 && sys::has_ended(self.tid.load(Ordering::Relaxed))
     }
 
-    /// Makes the calling thread the owner if the present owner has certainly ended; false if it has not, or if another
-    /// thread was faster.
+    /// Makes the calling thread the owner if the present owner has certainly ended. Returns false if the owner may
+    /// still run, or if another thread was faster.
     pub fn adopt(&self, process: &Process) -> bool {
         let ended_ticks = self.ended().load(Ordering::Acquire);
         if !self.has_ended() {
@@ -484,11 +485,11 @@ impl ThreadBuffer {
         unsafe { AtomicU32::from_ptr(&raw mut (*self.header.get()).nested) }
     }
 
-    /// Copies the fill to a drained chunk of the log and starts the next fill; `event_log.rs` explains the order.
+    /// Copies the fill to a drained chunk of the log and starts the next fill. `event_log.rs` explains the order.
     fn drain(&self, process: &Process) {
         let (cursor, header) = (self.cursor(), self.header.get());
-        // SAFETY: the chunk is mapped; a handler writes only its nested area, which the reader of a drained chunk
-        // ignores.
+        // SAFETY: the chunk is mapped. A signal handler writes only to the nested area, which the reader of a drained
+        // chunk ignores.
         let chunk = unsafe { slice::from_raw_parts(header.cast::<u8>(), CHUNK_BYTES) };
         // SAFETY: as above.
         let header = ChunkHeader { kind: CHUNK_DRAINED, ..unsafe { *header } };
@@ -520,23 +521,23 @@ impl ThreadBuffer {
         if self.header.get().is_null() {
             return process::count_lost_early();
         }
-        // Handlers may interrupt each other: each takes another place.
+        // Handlers may interrupt each other, so each takes a separate slot.
         let index = self.nested_count().fetch_add(1, Ordering::Relaxed) as usize;
         if index < NESTED_RECORDS {
-            // SAFETY: the place is in the area and this call's alone.
+            // SAFETY: the slot is in the area, and only this call uses it.
             unsafe { self.nested_at(index).write(Regions::new().escape(&sequence::numbered(record))) };
         }
         self.set_room(0);
     }
 
-    /// Moves the nested records into the chunk, which has room for all of them. Records of handlers that come meanwhile
-    /// are moved too: the places become free only when no more records come.
+    /// Moves the nested records into the chunk, which has room for all of them. If handlers write more records
+    /// meanwhile, these are moved too. The slots become free only when no new record has arrived.
     fn fetch_nested(&self, process: &Process) {
         let mut moved = 0;
         loop {
             let count = self.nested_count().load(Ordering::Relaxed);
             for index in moved..(count as usize).min(NESTED_RECORDS) {
-                // SAFETY: the place is in the area, and its handler has ended.
+                // SAFETY: the slot is in the area, and the handler that filled it has ended.
                 let words = unsafe { self.nested_at(index).replace([0; ESCAPE_WORDS]) };
                 if let Some(nested) = encoding::read_escape(&words) {
                     self.append(&nested);
@@ -550,7 +551,7 @@ impl ThreadBuffer {
     }
 }
 
-/// The first word of a thread buffer's chunk.
+/// Pointer to the first word of a thread buffer's chunk.
 #[inline(always)]
 fn words_of(header: *mut ChunkHeader) -> *mut u64 {
     header.wrapping_byte_add(WORDS_OFFSET).cast()

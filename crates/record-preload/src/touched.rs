@@ -1,4 +1,4 @@
-//! The recorder's file about watched pages, next to the log: `--accesses pages`.
+//! The file, next to the log, in which the recorder stores the states of watched pages (`--accesses pages`).
 //!
 //! Each watched object is alone on fresh pages of one region, at addresses that are never reused. So a page of the
 //! region belongs to one object forever, and one byte per page holds its final state ([`PAGE_UNKNOWN`] and following).
@@ -15,10 +15,10 @@ pub const TOUCHED_MAGIC: u64 = u64::from_le_bytes(*b"hktouch1");
 
 /// Bytes of a page.
 pub const PAGE_BYTES: u64 = 4096;
-/// Lowest address of a region. If it is in use, the next multiple of [`REGION_BYTES`] is tried, [`REGION_PLACES`]
-/// times. The kernel never chooses an address there itself: programs and their mappings are at 0x55.. and 0x7f...
+/// Lowest address of a region. If it is in use, the next multiples of [`REGION_BYTES`] are tried, [`REGION_PLACES`]
+/// addresses in all. The kernel never chooses addresses there: programs and their mappings are at 0x55.. and 0x7f...
 pub const REGION_BASE: u64 = 0x2000_0000_0000;
-/// Bytes of a region; they are address space only.
+/// Bytes of address space of a region.
 pub const REGION_BYTES: u64 = 1 << 40;
 /// Number of places tried for a region.
 pub const REGION_PLACES: u64 = 16;
@@ -31,7 +31,7 @@ pub const STATES_OFFSET: u64 = 4096;
 pub const PAGE_UNKNOWN: u8 = 0;
 /// Never touched.
 pub const PAGE_ABSENT: u8 = 1;
-/// Read but never written: the zero page.
+/// Read but never written: maps the zero page.
 pub const PAGE_READ: u8 = 2;
 /// Written; perhaps read before.
 pub const PAGE_WRITTEN: u8 = 3;
@@ -44,19 +44,19 @@ pub struct TouchedControl {
     pub magic: u64,
     /// First address of the region; 0 if there is none.
     pub region_base: u64,
-    /// First page of the region that this process allocated; lower ones belong to the process it was forked from.
+    /// First page of the region that this process allocated; lower pages belong to the process that forked it.
     pub first_page: u64,
-    /// The instructions that copy a resized object: their accesses are the recorder's own.
+    /// Start of the instructions that copy a resized object; their accesses are the recorder's own.
     pub copy_start: u64,
-    /// End of those instructions.
+    /// End of these instructions.
     pub copy_end: u64,
-    /// One object in this many is watched, of those below [`WATCHED_BYTES_MIN`].
+    /// Sampling interval of objects below [`WATCHED_BYTES_MIN`]: one in `sample` is watched.
     pub sample: u64,
     /// Objects that were not watched because the region was used up.
     pub turned_down: u64,
     /// Pages whose state could not be read or stored.
     pub states_lost: u64,
-    /// 1 once the process has read the state of all pages that were left at its end.
+    /// 1 if the process, at its end, has read the states of all pages of live objects.
     pub looked_at_end: u64,
 }
 

@@ -1,7 +1,7 @@
-//! Walks the stack of the calling thread by the program's own unwind tables.
+//! Walks the stack of the calling thread with the program's own unwind tables.
 //!
-//! Every step applies the rule of its call address to the stack as it is now; nothing is inferred from earlier calls.
-//! Tables may be wrong, so no word is read from memory that is not known to be mapped.
+//! Each step applies the rule for its call address to the present stack; nothing is inferred from earlier calls. Tables
+//! may be wrong, so a word is read only from memory that is known to be mapped.
 
 use core::arch::naked_asm;
 use core::mem::MaybeUninit;
@@ -25,8 +25,8 @@ const SIGNAL_RBP: u64 = 120;
 const SIGNAL_RSP: u64 = 160;
 const SIGNAL_RIP: u64 = 168;
 
-/// Call addresses, innermost first: of the call instruction's last byte, or of the instruction that a signal
-/// interrupted.
+/// Call addresses, innermost first. Each is the address of the call instruction's last byte, or of the instruction that
+/// a signal interrupted.
 pub struct Stack {
     addresses: [MaybeUninit<u64>; DEPTH_MAX],
     depth: usize,
@@ -42,7 +42,7 @@ impl Stack {
     /// The frames.
     #[inline(always)]
     pub fn frames(&self) -> &[u64] {
-        // SAFETY: the first `depth` addresses are written; `push` keeps it up to DEPTH_MAX.
+        // SAFETY: the first `depth` addresses are written, and `depth` never exceeds DEPTH_MAX.
         unsafe { slice::from_raw_parts(self.addresses.as_ptr().cast(), self.depth) }
     }
 
@@ -59,9 +59,9 @@ impl Stack {
 /// Addresses of the recorder's own code, whose frames are left out.
 #[derive(Clone, Copy)]
 pub struct Own {
-    /// The first.
+    /// First address.
     pub start: u64,
-    /// How many.
+    /// Number of bytes.
     pub bytes: u64,
 }
 
@@ -72,7 +72,7 @@ struct Registers {
     rbp: u64,
 }
 
-/// Stores the registers as they will be after the return from this call.
+/// Stores the registers with the values that they will have after this function returns.
 #[unsafe(naked)]
 extern "C" fn capture(registers: &mut Registers) {
     naked_asm!(
@@ -85,14 +85,14 @@ extern "C" fn capture(registers: &mut Registers) {
     )
 }
 
-/// Stores up to `depth` of the caller's frames in `stack`, without the recorder's own.
+/// Stores up to `depth` of the caller's frames in `stack`, without the recorder's own frames.
 #[inline(always)]
 pub fn walk(depth: usize, own: Own, stack: &mut Stack) {
     let mut at = Registers { rip: 0, rsp: 0, rbp: 0 };
     capture(&mut at);
     let generation = modules::generation();
     let mut memory = Memory::around(at.rsp);
-    // The call is before the return address; an interrupted instruction has not run yet.
+    // Return address minus 1 is in the call instruction.
     let mut address = at.rip - 1;
     for _ in 0..depth + OWN_FRAMES_MAX {
         if address.wrapping_sub(own.start) >= own.bytes {
@@ -162,7 +162,8 @@ impl Memory {
         Some(Registers { rip: self.read(cfa - 8)?, rsp: cfa, rbp })
     }
 
-    /// The interrupted code may use another stack, so nothing is known about the direction.
+    /// Steps from a signal handler to the interrupted code. That code may use another stack, at a higher or lower
+    /// address.
     #[cold]
     fn step_out_of_signal(&mut self, at: &Registers) -> Option<Registers> {
         let rip = self.read(at.rsp + SIGNAL_RIP)?;
@@ -170,14 +171,14 @@ impl Memory {
         Some(Registers { rip, rsp, rbp: self.read(at.rsp + SIGNAL_RBP)? })
     }
 
-    /// Follows the frame pointer, only if it leads up the stack and to code.
+    /// Follows the frame pointer, but only if it leads up the stack and to code.
     #[cold]
     fn step_by_chain(&mut self, at: &Registers, address: u64) -> Option<Registers> {
         if at.rbp < at.rsp || at.rbp - at.rsp > CHAIN_FRAME_MAX {
             return None;
         }
         let (rbp, rip) = (self.read(at.rbp)?, self.read(at.rbp + 8)?);
-        // Generated code calls generated code; a file's code without tables is called by a file's code.
+        // The return address must be in a file. Only generated code may be called by other generated code.
         let leads_to_code = modules::find(rip.wrapping_sub(1)).is_some() || modules::find(address).is_none();
         (leads_to_code && rip.wrapping_sub(self.low) >= self.high - self.low).then_some(Registers {
             rip,
@@ -192,11 +193,11 @@ impl Memory {
         if address.wrapping_sub(self.low) > self.high - self.low - 8 {
             self.learn(address)?;
         }
-        // SAFETY: the word is in memory of this thread's stack that was seen to be readable.
+        // SAFETY: the word is in memory of this thread's stack that was found readable.
         Some(unsafe { (address as *const u64).read_unaligned() })
     }
 
-    /// Finds out whether the word at `address` is readable.
+    /// Extends the known range to the word at `address`; `None` if the word is not readable.
     #[cold]
     #[inline(never)]
     fn learn(&mut self, address: u64) -> Option<()> {

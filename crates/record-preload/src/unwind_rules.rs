@@ -1,4 +1,4 @@
-//! Rules that lead from a stack frame to its caller, computed from `.eh_frame` once per call address.
+//! Rules for finding the caller of a stack frame, computed from `.eh_frame` once per call address.
 
 use core::mem::{MaybeUninit, transmute};
 use core::ptr::null_mut;
@@ -15,7 +15,7 @@ use crate::sys;
 
 type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 
-/// Bits of the address in a cache key; the generation is in the bits above.
+/// Number of address bits in a cache key; the generation is in the bits above.
 const ADDRESS_BITS: u32 = 47;
 /// Number of cached rules: 512 KiB.
 const RULES_KEPT: usize = 32_768;
@@ -37,19 +37,19 @@ pub enum Base {
     Stack,
     /// rbp.
     Frame,
-    /// The value stored at rbp plus the offset: in functions that align their stack.
+    /// The value stored at rbp plus the offset. Functions that align their stack use this.
     StoredAtFrame,
     /// The kernel's copy of all registers: the return frame of a signal handler.
     Signal,
     /// There is no caller.
     End,
-    /// This code has no rules; it may keep a chain of frame pointers.
+    /// This code has no unwind rules; it may keep a chain of frame pointers.
     Chain,
     /// As `Chain`, in code that is not in a file.
     ChainNoFile,
 }
 
-/// Where the caller's rbp is.
+/// Location of the caller's rbp.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Saved {
@@ -94,20 +94,20 @@ impl Rule {
         unsafe { transmute::<u8, Base>((self.0 & 7) as u8) }
     }
 
-    /// Where the caller's rbp is.
+    /// Location of the caller's rbp.
     #[inline(always)]
     pub fn saved(self) -> Saved {
         // SAFETY: the type has 4 values, numbered from 0.
         unsafe { transmute::<u8, Saved>((self.0 >> SAVED_SHIFT & 3) as u8) }
     }
 
-    /// Bytes from the base to the canonical frame address (or to where it is stored).
+    /// Bytes from the base to the canonical frame address, or to the word that stores it.
     #[inline(always)]
     pub fn base_offset(self) -> u64 {
         signed(self.0 >> BASE_OFFSET_SHIFT)
     }
 
-    /// Bytes to where rbp is saved.
+    /// Offset in bytes of the saved rbp.
     #[inline(always)]
     pub fn saved_offset(self) -> u64 {
         signed(self.0 >> SAVED_OFFSET_SHIFT)
@@ -133,7 +133,7 @@ pub fn of(address: u64, generation: u64) -> Rule {
 #[cold]
 #[inline(never)]
 fn work_out(address: u64, key: u64) -> Rule {
-    // Code that is not in a file may change without notice, so its rules are not cached.
+    // Code that is not in a file may change at any time, so its rules are not cached.
     let Some(module) = modules::find(address) else {
         return Rule::bare(Base::ChainNoFile);
     };
@@ -178,11 +178,11 @@ fn from_row(row: &UnwindTableRow<usize, Inline>, frames: &EhFrame<Bytes<'_>>) ->
     Some(Rule::new(base, saved, base_offset, saved_offset))
 }
 
-/// DWARF operations: rbp plus a signed number; the value stored at an address.
+/// DWARF operations: rbp plus a signed number (`BREG_RBP`), and the value stored at an address (`DEREF`).
 const BREG_RBP: u8 = 0x76;
 const DEREF: u8 = 0x06;
 
-/// The offset in an expression that is "rbp plus offset", followed by `rest`.
+/// The offset in an expression of the form "rbp plus offset", followed by `rest`; `None` for any other expression.
 fn frame_offset(expression: &UnwindExpression<usize>, frames: &EhFrame<Bytes<'_>>, rest: &[u8]) -> Option<i64> {
     let bytes = expression.get::<Bytes<'_>, _>(frames).ok()?.0.slice();
     let (&operation, mut bytes) = bytes.split_first()?;
@@ -205,7 +205,7 @@ fn frame_offset(expression: &UnwindExpression<usize>, frames: &EhFrame<Bytes<'_>
     }
 }
 
-/// Storage of the table interpreter's registers: inline, because nothing may be allocated here.
+/// Storage of the table interpreter's registers. It is inline, because the recorder may not allocate.
 struct Inline;
 
 impl UnwindContextStorage<usize> for Inline {
@@ -215,7 +215,7 @@ impl UnwindContextStorage<usize> for Inline {
 
 type Context = UnwindContext<usize, Inline>;
 
-/// The interpreter's context, in separate memory: a signal handler's stack may be small.
+/// The interpreter's context. It is in separate memory, because a signal handler's stack may be small.
 struct Scratch;
 
 static SCRATCH: AtomicPtr<Context> = AtomicPtr::new(null_mut());
@@ -229,7 +229,7 @@ impl Scratch {
             // SAFETY: null, or a fresh mapping that is large enough.
             unsafe { context.cast::<MaybeUninit<Context>>().as_mut()? }.write(Context::new_in());
         }
-        // SAFETY: not null, written, and taken out of SCRATCH by this call alone.
+        // SAFETY: the context is not null and initialised, and only this call has taken it from SCRATCH.
         let result = work(unsafe { &mut *context });
         let other = SCRATCH.swap(context, Ordering::Release);
         if !other.is_null() {

@@ -1,7 +1,8 @@
 //! Speed of the conversion from log to trace, in events per second of one core.
 //!
-//! The benchmark writes the logs itself, with the recorder's own encoding of random_mixed: in one thread, in two whose
-//! events alternate in time, or in many, each of which begins when the one before has ended.
+//! The benchmark writes the logs itself: the events of random_mixed in the recorder's encoding. The events come from
+//! one thread, from two threads whose events alternate, or from many threads, each of which begins when the previous
+//! one has ended.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -17,10 +18,10 @@ use hksim_trace::event::Op;
 use hksim_trace::generate::{RandomMixed, Workload};
 
 const EVENTS: u64 = 4_000_000;
-/// Ticks (here nanoseconds) between two events of a process.
+/// Time between two events of a process in ticks, which are nanoseconds here.
 const PACE: u64 = 12;
 
-/// One thread's way into the log: its buffer is chunk `number`, and holds the last fill.
+/// A thread's buffer: chunk `number` of the log, which holds the last fill.
 struct ThreadBuffer {
     number: u32,
     regions: Regions,
@@ -71,14 +72,14 @@ impl ThreadBuffer {
     }
 }
 
-/// How threads share the time.
+/// The order of the threads' events in time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Turns {
     Alternate,
     OneAfterAnother,
 }
 
-/// Writes the log of random_mixed with `ws` slots in each of `threads` threads.
+/// Writes the log of random_mixed, with `threads` threads of `ws` slots each.
 fn write_log(path: &Path, threads: u32, turns: Turns, ws: u32) {
     let mut log = Log { file: File::create(path).unwrap(), chunks: 1 + threads };
     // SAFETY: all fields are integers, for which zero is valid.
@@ -128,7 +129,7 @@ fn conversion(criterion: &mut Criterion) {
     ] {
         write_log(&log, threads, turns, ws);
         let events = convert_log(&log, &output).unwrap();
-        assert!(events >= EVENTS, "all events arrive: {events}");
+        assert!(events >= EVENTS, "events are missing: {events}");
         println!("{name}: {:.2} bytes per event", std::fs::metadata(&output).unwrap().len() as f64 / events as f64);
         group.sample_size(10).throughput(Throughput::Elements(events));
         group.bench_function(name, |bencher| bencher.iter(|| convert_log(&log, &output).unwrap()));

@@ -1,9 +1,11 @@
 //! Converts logs while the program runs, on otherwise idle cores.
 //!
-//! A log is complete without this and is not changed, so nothing is lost if the recorder is killed: a recovery starts over.
-//! The conversion lags one second. By then every earlier event is in its thread's buffer, unless its call has taken
-//! longer. Such an event is late: it gets the time that the conversion has reached. (If it is a realloc that moves its
-//! block, the old address may have been allocated again before. The merge repairs that and counts it.)
+//! A log is complete without this conversion, which does not change it. So nothing is lost if the recorder dies: a
+//! recovery starts from the beginning.
+//!
+//! Only events at least one second old are converted. By then an event is in its thread's buffer, unless its call took
+//! longer than a second. Such an event is placed at the time at which it arrives. (If it is a resize that moves its
+//! block, the old address may have been allocated again before. The merge repairs this order and counts the repair.)
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -25,16 +27,16 @@ use crate::log_reader::LogReader;
 use crate::session::{LogFile, Session};
 use crate::touch_full::Merging;
 
-/// Least size of a log worth converting early: two million events.
+/// Minimum size of a log that is converted early: two million events.
 const LOG_BYTES_MIN: u64 = 64 * CHUNK_BYTES as u64;
 /// Time between two scans of the logs.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// Age of the latest event that is converted, in nanoseconds.
+/// Minimum age of an event to be converted, in nanoseconds.
 const MARGIN_NS: u64 = 1_000_000_000;
 
 /// Longest time to wait for the thread to stop.
 const STOP_TIMEOUT: Duration = Duration::from_millis(250);
-/// Most conversions in progress: each has two open files, and a table of the live blocks of its process.
+/// Maximum number of conversions in progress: each has two open files and keeps its process's live blocks in memory.
 const CONVERSIONS_MAX: usize = 16;
 
 /// Conversions in progress, by the path of their log.
@@ -42,12 +44,12 @@ pub type StartedConversions = HashMap<PathBuf, Conversion>;
 
 /// State of a log's conversion.
 enum State {
-    /// The log is too small so far.
+    /// The log is still too small.
     Small,
     Begun(Box<Conversion>),
     /// The thread is working on it.
     Busy,
-    /// It is no longer converted early: that failed, or its process has ended.
+    /// The log is no longer converted early, because the conversion failed or its process has ended.
     Closed,
 }
 
@@ -60,8 +62,8 @@ impl ConversionTable {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Claims a log, with its conversion if there is one. `None` if it has to wait for the end, because enough others
-    /// are in progress.
+    /// Claims a log for the thread, with its conversion if one has begun. `None` if the log has to wait until the end,
+    /// because too many other conversions are in progress.
     fn take(&self, path: &Path) -> Option<Option<Conversion>> {
         let mut all = self.lock();
         let begun = all.values().filter(|state| matches!(state, State::Begun(_))).count();
@@ -81,8 +83,8 @@ impl ConversionTable {
         self.lock().insert(path, state);
     }
 
-    /// Removes a log from early conversion and returns its conversion, if there is one; `None` while the thread works
-    /// on it.
+    /// Excludes a log from early conversion and returns its conversion, if one has begun; `None` while the thread works
+    /// on the log.
     pub fn close(&self, path: &Path) -> Option<Option<Conversion>> {
         let mut all = self.lock();
         if matches!(all.get(path), Some(State::Busy)) {
@@ -95,7 +97,7 @@ impl ConversionTable {
     }
 }
 
-/// The thread that converts early.
+/// The thread that converts logs early.
 pub struct BackgroundConverter {
     stop: Sender<()>,
     ended: Receiver<Infallible>,
@@ -103,11 +105,11 @@ pub struct BackgroundConverter {
 }
 
 impl BackgroundConverter {
-    /// Starts converting the session in `dir`, whose traces go beside `output`. `None` if it cannot start: the traces
-    /// are then written at the end.
+    /// Starts converting the session in `dir`, whose traces are written next to `output`. `None` if it cannot start:
+    /// all traces are then written at the end.
     pub fn begin(dir: &Path, output: &Path) -> Option<Self> {
         let device = |path: &Path| fs::metadata(path).map(|data| data.dev()).ok();
-        // The file written here is renamed to become the trace.
+        // The converted file is later renamed to the trace, so both must be on one file system.
         if device(dir)? != device(output.parent()?)? {
             return None;
         }
@@ -123,11 +125,11 @@ impl BackgroundConverter {
         Some(Self { stop, ended, known })
     }
 
-    /// Stops, and returns the conversions in progress. On a busy machine the thread gets no time even to stop; its
-    /// present log is then converted from the start.
+    /// Stops, and returns the conversions in progress. On a busy machine the thread may get no time to stop. The log on
+    /// which it works is then converted from the start.
     pub fn end(self) -> StartedConversions {
         drop(self.stop);
-        // The thread sends nothing; when it ends, its end of the channel closes.
+        // The thread sends nothing, but its end of the channel closes when it ends.
         let _ = self.ended.recv_timeout(STOP_TIMEOUT);
         let known = mem::take(&mut *self.known.lock());
         let begun = known.into_iter().filter_map(|(path, state)| match state {
@@ -148,7 +150,7 @@ fn run(session: &Session, stop: &Receiver<()>, all: &ConversionTable) {
         return;
     }
     while stop.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
-        // Read before the directory, so that no process can create a log unseen and write an earlier event.
+        // Read before the directory: a log that is created after the listing has only later events.
         let now = ClockPair::now().ticks;
         for file in session.logs().unwrap_or_default() {
             let go_on = || stop.try_recv() == Err(TryRecvError::Empty);
@@ -159,7 +161,7 @@ fn run(session: &Session, stop: &Receiver<()>, all: &ConversionTable) {
                 Ok(Some(conversion)) => State::Begun(Box::new(conversion)),
                 Ok(None) => State::Small,
                 Err(_) => {
-                    // A failure is left for the end, where it is reported.
+                    // The conversion at the end fails too, and reports the error.
                     let _ = fs::remove_file(file.ahead_path());
                     State::Closed
                 }
@@ -169,7 +171,7 @@ fn run(session: &Session, stop: &Receiver<()>, all: &ConversionTable) {
     }
 }
 
-/// Converts what is ready of one log; `None` if there is too little so far.
+/// Converts the events of one log that are ready; `None` if the log is still too small.
 fn convert_ready(
     session: &Session,
     file: &LogFile,
@@ -195,20 +197,20 @@ fn convert_ready(
     Ok(Some(conversion))
 }
 
-/// Gives this thread, and those it starts, only otherwise idle time; false if the system refuses.
+/// Limits this thread, and the threads that it starts, to otherwise idle time; false if the system refuses.
 fn run_when_idle() -> bool {
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: 0 is the calling thread; the parameters are valid.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters) == 0 }
 }
 
-/// Whether at least `bytes` can still be written: the program's own records come first.
+/// Whether at least `bytes` of disk space are free. Early conversion must leave space for the program's own records.
 fn has_room(dir: &Path, bytes: u64) -> bool {
     let Ok(path) = std::ffi::CString::new(dir.as_os_str().as_bytes()) else {
         return false;
     };
     let mut figures = MaybeUninit::<libc::statvfs>::zeroed();
-    // SAFETY: the path is a C string; the call fills the figures, for which all zero is valid besides.
+    // SAFETY: the path is a C string; all zero is a valid value of the figures, which the call fills.
     let figures = unsafe {
         libc::statvfs(path.as_ptr(), figures.as_mut_ptr());
         figures.assume_init()

@@ -9,15 +9,15 @@ use crate::log_reader::{BufferChunks, FilledChunk, LogReader};
 use crate::plain_calls::PlainCalls;
 use crate::stamps::BufferClock;
 
-/// Words read at once.
+/// Number of words read from the file at a time.
 const WINDOW_WORDS: usize = 2048;
 
-/// Whether a thread buffer is complete.
+/// Whether all records of a thread buffer are available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// It is.
+    /// All records are available.
     Whole,
-    /// It has all records before this time, in nanoseconds, and may have later ones.
+    /// All records before this time in nanoseconds are available, and perhaps some later records.
     Until(u64),
 }
 
@@ -29,10 +29,10 @@ pub struct BufferReader {
     regions: Regions,
     /// Index of the chunk being read in `buffer.chunks`.
     chunk: usize,
-    /// Words of that chunk copied into the window.
+    /// Number of that chunk's words that were copied into the window.
     taken: usize,
     window: Vec<u64>,
-    /// Words of the window that are decoded.
+    /// Number of the window's words that are decoded.
     used: usize,
     /// Whether a fill is missing before the present one.
     after_gap: bool,
@@ -56,17 +56,17 @@ impl BufferReader {
         self.extent
     }
 
-    /// Time stamp of the end of the buffer's last thread; 0 if none is known.
+    /// Time stamp counter at the end of the buffer's last thread; 0 if unknown.
     pub fn ended_ticks(&self) -> u64 {
         self.buffer.header.ended_ticks
     }
 
-    /// Whether records are missing before the last one, since the last call.
+    /// Whether records were missing since the last call of this function.
     pub fn take_gap(&mut self) -> bool {
         std::mem::take(&mut self.after_gap)
     }
 
-    /// Replaces the buffer by its present state.
+    /// Replaces the buffer with its present state.
     pub fn extend(&mut self, buffer: BufferChunks, extent: Extent) {
         if let Some(fill) = self.buffer.chunks.get(self.chunk).map(|chunk| chunk.fill) {
             self.chunk = buffer.chunks.partition_point(|chunk| chunk.fill < fill);
@@ -78,7 +78,8 @@ impl BufferReader {
         (self.buffer, self.extent) = (buffer, extent);
     }
 
-    /// Decodes common calls of `thread`, as far as they are in the window. Returns the record that ended them, if it was decoded.
+    /// Decodes the common calls of `thread` that are in the window, up to the first other record. Returns that record,
+    /// if it was decoded.
     pub fn read_plain(&mut self, plain: &mut PlainCalls, thread: u32, clock: &mut BufferClock) -> Option<Record> {
         let words = self.window.get(self.used..)?;
         let decoded = plain.decode(words, thread, clock, &mut self.regions);
@@ -107,7 +108,7 @@ impl BufferReader {
             } else if self.used < self.window.len() {
                 return Err(self.log.damaged(chunk.number, "its last record is cut off"));
             } else if self.extent != Extent::Whole && chunk.number == self.buffer.own {
-                return Ok(None); // the process is filling it
+                return Ok(None); // the process is still filling the chunk
             } else {
                 self.chunk += 1;
                 let next = self.buffer.chunks.get(self.chunk);
@@ -129,7 +130,7 @@ impl BufferReader {
         Ok(words.chunks_exact(ESCAPE_WORDS).filter_map(read_escape).collect())
     }
 
-    /// Moves the rest of the window to its front and refills it.
+    /// Moves the remaining words of the window to its front, and refills the window.
     fn refill(&mut self, chunk: &FilledChunk) -> Result<(), RecordError> {
         self.window.drain(..self.used);
         self.used = 0;

@@ -1,9 +1,9 @@
 //! Detects when forked children stop sharing their parent's memory.
 //!
 //! For each child the preloaded object maps a file of the session (`record-preload/src/forks.rs`). The kernel closes
-//! that file when no process has the memory of the fork any more. This thread sees the close event, notes it in a file
-//! beside the parent's log, and removes the mapped file. If the session is on a file system without such events
-//! (overlayfs), no end is known.
+//! this file when no process uses the memory of the fork any more. This thread receives the close event, records it in
+//! a file next to the parent's log, and removes the mapped file. If the session is on a file system without such events
+//! (overlayfs), the ends of children are unknown.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
@@ -19,7 +19,7 @@ use crate::clock::ClockPair;
 use crate::event_log::FORKED_SUFFIX;
 use crate::in_use;
 
-/// Extension of the file with the ends of an image's children; the stem is that of the image's log.
+/// Extension of the file with the ends of an image's children; the rest of its name is that of the image's log.
 const ENDS_EXTENSION: &str = "ends";
 /// Bytes of an entry in that file: ticks and process id, little-endian.
 const ENTRY_BYTES: usize = 12;
@@ -35,9 +35,9 @@ pub struct ChildEnd {
     pub child_pid: u32,
 }
 
-/// The ends of an image's children seen so far, in order of time.
+/// The ends of an image's children that are known so far, in order of time.
 pub fn ends_of(log: &Path) -> Vec<ChildEnd> {
-    // An image without children has no such file. An unreadable file means the same as an unseen end.
+    // An image without children has no such file. If the file cannot be read, the ends are unknown.
     let bytes = fs::read(log.with_extension(ENDS_EXTENSION)).unwrap_or_default();
     let entry = |bytes: &[u8; ENTRY_BYTES]| {
         let [ticks @ .., _, _, _, _] = *bytes;
@@ -47,21 +47,22 @@ pub fn ends_of(log: &Path) -> Vec<ChildEnd> {
     bytes.as_chunks().0.iter().map(entry).collect()
 }
 
-/// Whether a child whose end was not seen still shares the image's memory; `None` if unknown.
+/// Whether a child without a known end still shares the image's memory; `None` if unknown.
 pub fn shares(log: &Path, child_pid: u32) -> Option<bool> {
     let stem = log.file_stem()?.to_str()?;
     let file = File::open(log.with_file_name(format!("{stem}-{child_pid}{FORKED_SUFFIX}"))).ok()?;
     in_use::is_written(&file)
 }
 
-/// The thread that watches for the ends.
+/// The thread that watches for the ends of children.
 pub struct Children {
     stop: UnixStream,
     thread: JoinHandle<()>,
 }
 
 impl Children {
-    /// Starts watching the session in `dir`. `None` if the system cannot report closed files; no end is known then.
+    /// Starts watching the session in `dir`. `None` if the system cannot report closed files; all ends are then
+    /// unknown.
     pub fn begin(dir: &Path) -> Option<Self> {
         let closed = Closed::begin(dir).ok()?;
         let (stop, stopped) = UnixStream::pair().ok()?;
@@ -70,10 +71,10 @@ impl Children {
         Some(Self { stop, thread })
     }
 
-    /// Stops after all ends so far are noted.
+    /// Stops after all ends so far have been recorded.
     pub fn end(self) {
         drop(self.stop);
-        // The thread cannot panic; ends that it has not noted stay unknown.
+        // The thread cannot panic; ends that it has not recorded stay unknown.
         let _ = self.thread.join();
     }
 }
@@ -82,7 +83,7 @@ fn run(mut closed: Closed, stop: &UnixStream, dir: &Path) {
     let mut goes_on = true;
     while goes_on {
         goes_on = closed.wait(stop);
-        // By now, everything before the stop is in the queue.
+        // All events before the stop are in the queue now.
         while let Some(names) = closed.take() {
             let ticks = ClockPair::now().ticks;
             names.iter().for_each(|name| note(dir, name, ticks));
@@ -90,26 +91,26 @@ fn run(mut closed: Closed, stop: &UnixStream, dir: &Path) {
     }
 }
 
-/// Notes that no process has the file `name` any more, if it was a child's.
+/// Handles the close event of file `name`. If the file was mapped for a child, records the end of the child.
 fn note(dir: &Path, name: &OsStr, ticks: u64) {
     let Some((image, child_pid)) = child_of(name) else { return };
     let mut entry = ticks.to_le_bytes().to_vec();
     entry.extend(child_pid.to_le_bytes());
     let path = dir.join(format!("{image}.{ENDS_EXTENSION}"));
     let written = OpenOptions::new().append(true).create(true).open(path).and_then(|mut file| file.write_all(&entry));
-    // If the disk is full the file stays, so the end stays unknown.
+    // If the disk is full, the mapped file stays, and the end stays unknown.
     if written.is_ok() {
         let _ = fs::remove_file(dir.join(name));
     }
 }
 
-/// The image and the child that a file was mapped for.
+/// The image, and the child for which a file was mapped.
 fn child_of(name: &OsStr) -> Option<(&str, u32)> {
     let (image, child) = name.to_str()?.strip_suffix(FORKED_SUFFIX)?.rsplit_once('-')?;
     Some((image, child.parse().ok()?))
 }
 
-/// Reports files in a directory that were open for writing or mapped and no longer are.
+/// Reports files in a directory that were open for writing or mapped, when they no longer are.
 struct Closed {
     events: File,
     buffer: Vec<u8>,
@@ -117,7 +118,7 @@ struct Closed {
 
 impl Closed {
     fn begin(dir: &Path) -> io::Result<Self> {
-        // SAFETY: no arguments but flags; the descriptor is ours.
+        // SAFETY: the call takes only flags; nothing else owns the descriptor.
         let events = unsafe {
             let fd = libc::inotify_init1(libc::IN_NONBLOCK | libc::IN_CLOEXEC);
             if fd < 0 {
@@ -126,7 +127,7 @@ impl Closed {
             File::from_raw_fd(fd)
         };
         let path = CString::new(dir.as_os_str().as_bytes())?;
-        // SAFETY: a C string.
+        // SAFETY: the path is a C string.
         let watch = unsafe { libc::inotify_add_watch(events.as_raw_fd(), path.as_ptr(), libc::IN_CLOSE_WRITE) };
         if watch < 0 { Err(io::Error::last_os_error()) } else { Ok(Self { events, buffer: vec![0; BUFFER_BYTES] }) }
     }

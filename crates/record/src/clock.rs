@@ -1,4 +1,4 @@
-//! From time stamp counter to nanoseconds.
+//! Converts the time stamp counter to nanoseconds.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub struct ClockPair {
 }
 
 impl ClockPair {
-    /// The present moment: of several readings, the one taken in the least time.
+    /// The present moment. The pair is read several times; the reading that took the least time is used.
     #[must_use]
     pub fn now() -> Self {
         let mut best = (u64::MAX, Self { ticks: 0, ns: 0 });
@@ -60,7 +60,7 @@ impl TickRate {
     }
 }
 
-/// Two moments far enough apart to give the rate to about 10 parts per million.
+/// Two moments far enough apart to determine the rate to about 10 parts per million.
 #[must_use]
 pub fn calibrate() -> (ClockPair, ClockPair) {
     let start = ClockPair::now();

@@ -1,8 +1,8 @@
-//! Starting, stopping, ending and marking a recording while it runs.
+//! Starts, pauses, ends and marks a recording while it runs.
 //!
-//! The processes of a session share one page; a word in it is set while they record. A control log beside it lists what
-//! was done and when, so that the traces can be cut exactly there. Neither needs a signal, nor the recorder that began
-//! the session.
+//! The processes of a session share one page; a field of it says whether they record. The control log next to the page
+//! lists each change with its time, so that the traces can be cut exactly there. Neither the page nor the log needs
+//! signals, or the recorder that began the session.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::Write;
@@ -23,7 +23,8 @@ use crate::event_log::{
 };
 
 const LOG_FILE: &str = "log.jsonl";
-/// log2 of the ticks of the shortest epoch: about a microsecond, so that the 32-bit epoch wraps only after more than an hour.
+/// log2 of the shortest epoch in ticks: about a microsecond, so that the 32-bit epoch wraps only after more than an
+/// hour.
 const EPOCH_SHIFT: u32 = 12;
 /// Longest name of a mark in bytes.
 pub const MARK_BYTES_MAX: usize = 240;
@@ -34,7 +35,7 @@ pub enum Begin {
     /// With the program's first call.
     #[default]
     AtOnce,
-    /// Stopped until [`Control::start`].
+    /// Paused until [`Control::start`].
     Stopped,
 }
 
@@ -60,7 +61,7 @@ pub enum ControlEvent {
     Stop,
     /// Recording resumed.
     Start,
-    /// Recording ended for good.
+    /// Recording ended permanently.
     End(EndReason),
 }
 
@@ -69,7 +70,7 @@ pub enum ControlEvent {
 pub struct ControlEntry {
     /// Time stamp counter.
     pub ticks: u64,
-    /// What was done.
+    /// The change or mark.
     #[serde(rename = "deed")]
     pub event: ControlEvent,
 }
@@ -83,7 +84,7 @@ pub struct Control {
 
 impl Control {
     /// Creates the controls of a new session in `dir`. The recording ends when the logs take `bytes_max` bytes. It
-    /// keeps `stack_depth` frames of each call's stack, and reads the clock as `clock` requires.
+    /// keeps `stack_depth` frames of each call's stack, and reads the clock as `clock` specifies.
     ///
     /// # Errors
     /// The directory cannot be written.
@@ -97,7 +98,7 @@ impl Control {
         let path = dir.join(SESSION_FILE);
         let failed = || RecordError::io(&path, "write");
         let page = OpenOptions::new().read(true).write(true).create_new(true).open(&path).map_err(failed())?;
-        // Every byte is written now, so that no process can hit a full disk through its mapping.
+        // All bytes are written now: otherwise a store through a process's mapping could hit a full disk.
         page.write_all_at(&[0; CONTROL_BYTES], 0).map_err(failed())?;
         // A program that root starts may change its user and then execute another.
         // SAFETY: no arguments.
@@ -115,7 +116,7 @@ impl Control {
         Ok(control)
     }
 
-    /// Limits the recording to some programs. Call it before the session has processes.
+    /// Limits the recording to some programs. Must be called before the session has processes.
     ///
     /// # Errors
     /// The page cannot be written, or the names do not fit.
@@ -130,8 +131,8 @@ impl Control {
         self.write(offset_of!(SessionPage, only_child_of), &only_child_of.to_ne_bytes())
     }
 
-    /// Makes all processes of the session number their events instead of time-stamping them. Call it before the session
-    /// has processes.
+    /// Makes all processes of the session number their events instead of reading the time. Must be called before the
+    /// session has processes.
     ///
     /// # Errors
     /// The page cannot be written.
@@ -173,7 +174,7 @@ impl Control {
     pub fn page(&self) -> Result<SessionPage, RecordError> {
         let mut bytes = [0; size_of::<SessionPage>()];
         self.page.read_exact_at(&mut bytes, 0).map_err(RecordError::io(&self.dir.join(SESSION_FILE), "read"))?;
-        // SAFETY: as many bytes as SessionPage has, and every bit pattern is one.
+        // SAFETY: the array has the size of SessionPage, for which every bit pattern is valid.
         Ok(unsafe { bytes.as_ptr().cast::<SessionPage>().read_unaligned() })
     }
 
@@ -206,7 +207,7 @@ impl Control {
         if self.page()?.state != SESSION_RECORDING {
             return Ok(false);
         }
-        // Logged first: what processes record until they notice the stop does not count.
+        // Logged before the state changes: the conversion drops what processes record until they notice the pause.
         self.append(ClockPair::now().ticks, ControlEvent::Stop)?;
         self.set_state(SESSION_STOPPED)?;
         self.begin_epoch()?;
@@ -221,15 +222,15 @@ impl Control {
         if self.page()?.state != SESSION_STOPPED {
             return Ok(false);
         }
-        // Clock readings from before the stop must not be used for the events that come now.
+        // Events from now on must not reuse clock readings from before the pause.
         self.begin_epoch()?;
-        // Logged last: from the logged moment on, every process records.
+        // Logged after the state changes: from the logged moment on, every process records.
         self.set_state(SESSION_RECORDING)?;
         self.append(ClockPair::now().ticks, ControlEvent::Start)?;
         Ok(true)
     }
 
-    /// Whether the recording has ended for good.
+    /// Whether the recording has ended permanently.
     ///
     /// # Errors
     /// The session cannot be read.
@@ -237,7 +238,7 @@ impl Control {
         Ok(self.page()?.state == SESSION_ENDED)
     }
 
-    /// Ends the recording for good; false if it had already ended.
+    /// Ends the recording permanently; false if it had already ended.
     ///
     /// # Errors
     /// The session cannot be written.
@@ -249,15 +250,15 @@ impl Control {
         self.write(offset_of!(SessionPage, ended_ticks), &ticks.to_ne_bytes())?;
         self.set_state(SESSION_ENDED)?;
         match reason {
-            // No trace is written after this.
+            // No trace is written after this, so no entry is needed.
             EndReason::Recorder => {}
             EndReason::Duration | EndReason::Size => self.append(ticks, ControlEvent::End(reason))?,
         }
         Ok(true)
     }
 
-    /// The control events so far, in order. A process that ended the recording for its size leaves only the time, not a
-    /// line.
+    /// The control events so far, in order. If a process ended the recording because of its size, there is no line for
+    /// that; the entry is derived from the time in the shared page.
     ///
     /// # Errors
     /// The session cannot be read.

@@ -27,10 +27,10 @@ use crate::thread_events::ThreadEvents;
 use crate::timeline::Timeline;
 use crate::touch_full::{self, Interleave, Merging};
 
-/// How the recorded image ended, as far as its trace can tell.
+/// How the recorded image ended, from the point of view of its trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImageEnd {
-    /// The process lasted as long as the session: it is the program itself, or still runs.
+    /// The process lasted until the end of the session: it is the program itself, or still runs.
     Session,
     /// The process ended before the session.
     Process,
@@ -41,11 +41,11 @@ pub enum ImageEnd {
 /// Inputs of a conversion besides the log.
 #[derive(Clone, Copy, Debug)]
 pub struct ConversionConfig {
-    /// Rate of the session's time stamps.
+    /// Rate of the session's time stamp counter.
     pub rate: TickRate,
-    /// Most events per reading of the clock.
+    /// Maximum number of events per reading of the clock.
     pub clock_events: u32,
-    /// Whether touches are merged.
+    /// Whether consecutive touches are merged.
     pub merging: Merging,
 }
 
@@ -55,11 +55,11 @@ pub struct Converted {
     pub summary: Summary,
     /// What was lost, guessed or repaired.
     pub quality: Quality,
-    /// The accesses in it, if they were recorded.
+    /// The accesses in the trace, if they were recorded.
     pub touches: Option<Touches>,
 }
 
-/// Time span of events converted between two checks whether to continue, in nanoseconds.
+/// Time span of the events converted between two checks of whether to continue, in nanoseconds.
 const SLICE_NS: u64 = 20_000_000;
 
 /// Writes the trace of `log`, cut and marked according to `control_log`, to `output`. The file appears there only when
@@ -77,7 +77,7 @@ pub fn convert(
 ) -> Result<Converted, RecordError> {
     let begun = Conversion::begin(Arc::clone(log), how, partial);
     begun.and_then(|conversion| conversion.finish(end, log, control_log, output)).inspect_err(|_| {
-        // The present error matters more than a failure to clean up.
+        // The original error matters more than a failure to clean up.
         let _ = fs::remove_file(partial);
     })
 }
@@ -127,10 +127,10 @@ impl Conversion {
         Ok(Self { log, rate: how.rate, stamps, names, merge, stream, pipeline, free_delay_ns, reached_ns: 0, path })
     }
 
-    /// Converts the events before `until_ticks` of a process that still runs; `control_log` has the control events up
-    /// to then. The process must have written all these events. The exception is a thread that has been in the same
-    /// call since before then: its event counts as if it came at that time. Stops early if `go_on` returns false. Not
-    /// for traces with accesses.
+    /// Converts the events before `until_ticks` of a process that still runs. `control_log` must have all control
+    /// events before `until_ticks`, and the process must have written all its events before that time. One exception:
+    /// if a thread has been in the same call since before `until_ticks`, its event is placed at the time at which it
+    /// arrives. Stops early if `go_on` returns false. Not for traces with accesses.
     ///
     /// # Errors
     /// The log cannot be read or the trace not be written.
@@ -141,7 +141,7 @@ impl Conversion {
         go_on: &impl Fn() -> bool,
     ) -> Result<(), RecordError> {
         let until_ns = self.rate.ns(until_ticks.saturating_sub(self.log.control.start_ticks));
-        // A later control event may still have to come before the last entries.
+        // Entries at or after `until_ticks` may not be complete or in order yet.
         let control_log =
             control_log.get(..control_log.partition_point(|entry| entry.ticks < until_ticks)).unwrap_or_default();
         self.look(true, Some(until_ticks), control_log)?;
@@ -157,8 +157,8 @@ impl Conversion {
         self.pipeline.events()
     }
 
-    /// Converts the rest and moves the complete trace to `output`. `log` is the same log, opened after the process had
-    /// ended, or for the last time.
+    /// Converts the remaining events and moves the complete trace to `output`. `log` is the same log, reopened after
+    /// the process has ended, or when the recording is over.
     ///
     /// # Errors
     /// The log cannot be read or the trace not be written.
@@ -192,11 +192,11 @@ impl Conversion {
         self.merge.extend(buffers, extent, |buffer| {
             ThreadEvents::new(Arc::clone(&self.log), buffer, extent, self.stamps, Arc::clone(&self.names))
         })?;
-        // Within one thread buffer the order of calls is certain.
+        // With a single thread buffer the order of calls is certain, and frees need no delay.
         if self.merge.buffers() > 1 || self.pipeline.pages.is_some() {
             self.pipeline.writer.delay_frees(self.free_delay_ns);
         }
-        // The control log has time stamps, so numbered events have no time in common with it.
+        // The control log has times, so numbered events cannot be ordered with it.
         if matches!(self.stamps, Stamps::Ticks(_)) {
             let ends = children::ends_of(self.log.path());
             let is_due = |end: &ChildEnd| until_ticks.is_none_or(|until| end.ticks < until);
@@ -207,7 +207,7 @@ impl Conversion {
     }
 }
 
-/// Converts all events that are left.
+/// Converts all remaining events.
 fn run_to_end(merge: &mut Merge, taker: &mut impl EventSink) -> Result<(), RecordError> {
     while let Some(next_ns) = merge.next_ns() {
         signals::check()?;
@@ -217,7 +217,7 @@ fn run_to_end(merge: &mut Merge, taker: &mut impl EventSink) -> Result<(), Recor
 }
 
 impl ConversionConfig {
-    /// How to write the traces of a session, by the present clock.
+    /// The configuration for writing the traces of a session, with the clock rate measured up to now.
     ///
     /// # Errors
     /// The session cannot be read.
@@ -233,7 +233,7 @@ impl ConversionConfig {
     }
 }
 
-/// What the trace knows about the program's accesses.
+/// What a trace contains about the program's accesses.
 fn touch_of(has_stream: bool, has_pages: bool) -> TouchKnowledge {
     match (has_stream, has_pages) {
         (true, _) => TouchKnowledge::FullStream,

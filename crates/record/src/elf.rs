@@ -11,7 +11,7 @@ use ::object::{Object, ObjectSymbol};
 
 /// C++'s `operator new(size_t)`.
 const OPERATOR_NEW: &str = "_Znwm";
-/// Allocators' entry points under their own names. The recorder interposes the standard names only.
+/// Names of allocation functions that are specific to one allocator. The recorder interposes only the standard names.
 const OWN_NAMES: [&str; 16] = [
     "mallocx",
     "rallocx",
@@ -34,15 +34,15 @@ const OWN_NAMES: [&str; 16] = [
 /// Facts from a file's symbol tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Symbols {
-    /// Whether it exports its own `malloc`.
+    /// Whether the file exports its own `malloc`.
     pub defines_malloc: bool,
-    /// Whether it exports its own C++ `operator new`.
+    /// Whether the file exports its own C++ `operator new`.
     pub defines_operators: bool,
-    /// Allocators' own entry points that it calls or contains.
+    /// Functions of `OWN_NAMES` that the file calls or contains.
     pub own_names: BTreeSet<&'static str>,
 }
 
-/// Reads the symbol tables of an ELF file; `None` for another or a damaged file.
+/// Reads the symbol tables of an ELF file; `None` if the file is damaged or not ELF.
 pub fn symbols(path: &Path) -> Option<Symbols> {
     let cache = ReadCache::new(File::open(path).ok()?);
     let file: ElfFile64<'_, ::object::Endianness, _> = ElfFile64::parse(&cache).ok()?;
@@ -65,14 +65,14 @@ fn own_name(name: &str) -> Option<&'static str> {
     OWN_NAMES.into_iter().find(|own| *own == name)
 }
 
-/// Whether the allocator at `path` implements C++'s `operator new` without `malloc`. An allocator that defines both has
-/// no reason to call one from the other. (libstdc++ defines no `malloc`, so it calls the program's.)
+/// Whether the allocator at `path` implements C++'s `operator new` without `malloc`. This is assumed of any allocator
+/// that defines both. (libstdc++ defines no `malloc`: its `operator new` calls the program's.)
 pub fn serves_operators(path: &Path) -> bool {
     symbols(path).is_some_and(|symbols| symbols.defines_malloc && symbols.defines_operators)
 }
 
-/// Whether the `malloc` of the program at `path` comes from an allocator that defines C++'s operators too. The dynamic
-/// linker lists what it would load, preloaded objects included; the program does not run.
+/// Whether the `malloc` of the program at `path` comes from an allocator that also defines C++'s operators. The dynamic
+/// linker lists the objects that it would load, including preloaded ones; the program does not run.
 pub fn allocator_serves_operators(path: &Path, loader: &Path) -> bool {
     let Ok(listed) = Command::new(loader).arg("--list").arg(path).output() else {
         return false;
@@ -97,7 +97,7 @@ mod tests {
     use super::library;
 
     #[test]
-    fn lines_of_the_dynamic_linker_name_files() {
+    fn library_paths_are_read_from_the_dynamic_linkers_list() {
         assert_eq!(
             library("\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f)"),
             Some("/lib/x86_64-linux-gnu/libc.so.6")

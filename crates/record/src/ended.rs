@@ -1,9 +1,10 @@
-//! Writes the traces of processes that end before the session does, at once, and truncates their logs to the control
-//! page. So a recording of thousands of short processes takes the space of their traces, not 256 KiB for each.
+//! Writes the traces of processes soon after they end, while the session continues, and truncates their logs to the
+//! control page. So each of thousands of short processes takes only the space of its trace, not 256 KiB.
 //!
-//! This thread runs at normal priority: work that it leaves undone fills the disk.
+//! This thread runs at normal priority, because logs that it does not truncate fill the disk.
 //!
-//! A trace is complete in the session's directory before its log is truncated. So nothing is lost if the recorder is killed.
+//! A trace is complete in the session's directory before its log is truncated. So nothing is lost if the recorder is
+//! killed.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
@@ -25,7 +26,7 @@ use crate::traces::is_running;
 
 /// Shortest time between two scans of the logs.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// At most one part in this many of the time is spent on listing the logs.
+/// Minimum pause between two listings of the logs, in multiples of the time that a listing takes.
 const LISTING_PART: u32 = 20;
 
 /// The thread that writes traces of processes that have ended.
@@ -35,8 +36,8 @@ pub struct EndedProcesses {
 }
 
 impl EndedProcesses {
-    /// Starts watching the session in `dir`, whose program is process `root`; `begun` has the conversions of running
-    /// processes. `None` if it cannot start: all traces are then written at the end.
+    /// Starts watching the session in `dir`, whose program is process `root`. `begun` has the conversions that have
+    /// begun. `None` if watching cannot start: all traces are then written at the end.
     pub fn begin(dir: &Path, root: u32, begun: ConversionTable) -> Option<Self> {
         let session = Session::open(dir).ok()?;
         let (stop, stopped) = channel();
@@ -49,7 +50,7 @@ impl EndedProcesses {
     /// Stops after the trace in progress is written.
     pub fn end(self) {
         drop(self.stop);
-        // The thread cannot panic; what it has not done is done at the end.
+        // The thread cannot panic; remaining traces are written at the end.
         let _ = self.thread.join();
     }
 }
@@ -64,12 +65,13 @@ fn run(mut images: Images, stop: &Receiver<()>) {
     }
 }
 
-/// The session, and what is known of its process images.
+/// The session, and the state of its process images.
 struct Images {
     session: Session,
     root: u32,
     begun: ConversionTable,
-    /// Images that need nothing more here: written, or left for the end, where the error is reported.
+    /// Images that this thread has finished with: written, or failed. A failed image is converted at the end, which
+    /// reports the error.
     settled: HashSet<PathBuf>,
     /// Images that had ended at the previous scan.
     ended: HashSet<PathBuf>,
@@ -98,17 +100,17 @@ impl Images {
         }
     }
 
-    /// Whether the log will not grow any more; `None` if that cannot be found out.
+    /// Whether the log will not grow any more; `None` if unknown.
     fn has_ended(&mut self, file: &LogFile, end: ImageEnd) -> Option<bool> {
         if in_use::is_written(&File::open(&file.path).ok()?)? {
             return Some(false);
         }
-        // Between two images a process has no log. A next image would show by the next scan.
+        // During exec a process may have no log in use. If there is a next image, its log exists by the next scan.
         let was_seen = !self.ended.insert(file.path.clone());
         Some(end == ImageEnd::Exec || (was_seen && !is_running(file.pid)))
     }
 
-    /// Writes the trace of an image that has ended and truncates its log; false if that has to wait.
+    /// Writes the trace of an image that has ended and truncates its log; false if it must try again later.
     fn write(&mut self, file: &LogFile, end: ImageEnd) -> Result<bool, RecordError> {
         let Some(reader) = LogReader::open(&file.path, false)? else {
             return Ok(true);

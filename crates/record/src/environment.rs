@@ -1,5 +1,5 @@
-//! The environment of the recorded program: this process's own, in its order and with duplicates, plus a few variables.
-//! (`std::process::Command` would sort it and drop duplicates.)
+//! The environment of the recorded program: that of this process plus a few variables. Order and duplicates are kept.
+//! (`std::process::Command` would sort the variables and drop duplicates.)
 
 use std::ffi::{CStr, CString, OsStr, OsString, c_char};
 use std::io;
@@ -18,7 +18,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// This process's own.
+    /// The environment of this process.
     pub fn own() -> Self {
         let mut entries = Vec::new();
         // SAFETY: the environment is a list of C strings that ends with null, and nothing here changes it.
@@ -54,7 +54,7 @@ impl Environment {
         Ok(())
     }
 
-    /// Makes a command start with this environment.
+    /// Makes `command` start with this environment.
     pub fn give_to(self, command: &mut Command) {
         let pointers = self.entries.iter().map(|entry| entry.as_ptr()).chain([null()]).collect();
         let given = Given { _entries: self.entries, pointers };
@@ -69,14 +69,14 @@ struct Given {
     pointers: Vec<*const c_char>,
 }
 
-// SAFETY: the pointers lead to strings that this value owns and that never change.
+// SAFETY: the pointers refer to strings that this value owns and that never change.
 unsafe impl Send for Given {}
 // SAFETY: as above.
 unsafe impl Sync for Given {}
 
 impl Given {
     fn install(&self) -> io::Result<()> {
-        // SAFETY: called in a forked child, which has one thread; the list stays until it executes the program.
+        // SAFETY: called in a forked child, which has one thread; the list exists until the child executes the program.
         unsafe { environ = self.pointers.as_ptr() };
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! How often the recorded program reads the clock, and how stale a time may become if not every event reads it.
+//! How often the recorded program reads the clock. If not every event reads it, epochs limit the age of a reused time.
 
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::control::Control;
 use crate::error::RecordError;
 
-/// Time after which an event reads the clock in any case.
+/// Time after which a clock reading may no longer be reused.
 const EPOCH: Duration = Duration::from_millis(1);
 
 /// How often the recorded program reads the clock.
@@ -16,9 +16,9 @@ const EPOCH: Duration = Duration::from_millis(1);
 pub enum ClockReads {
     /// At every event.
     Every,
-    /// At every 16th event, and once a millisecond while the recorder lives, as long as only one thread of the process
-    /// has events; at every event once two have. An event in between has the time of the last reading, so its time is
-    /// never too late.
+    /// While only one thread of the process has events: at every 16th event, and at least once a millisecond while the
+    /// recorder runs. Once two threads have events: at every event. An event that does not read the clock has the time
+    /// of the last reading, so its time is never too late.
     #[default]
     Sixteenth,
 }
@@ -34,7 +34,7 @@ impl ClockReads {
     }
 }
 
-/// Makes an event read the clock once a millisecond, until it is dropped.
+/// Starts a new epoch once a millisecond, until this value is dropped.
 pub struct Epochs {
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -49,7 +49,7 @@ impl Epochs {
         let control = Control::open(dir)?;
         let (end, ended) = channel();
         let run = move || {
-            // If the page cannot be written, times are stale by up to 16 events.
+            // If the page cannot be written, only the limit of 16 events remains.
             while ended.recv_timeout(EPOCH) == Err(RecvTimeoutError::Timeout) && control.begin_epoch().is_ok() {}
         };
         let thread = thread::Builder::new().name("epochs".to_string()).spawn(run);
@@ -61,7 +61,7 @@ impl Drop for Epochs {
     fn drop(&mut self) {
         self.end.take();
         if let Some(thread) = self.thread.take() {
-            // The thread cannot panic, and there would be no remedy.
+            // The thread cannot panic.
             let _ = thread.join();
         }
     }

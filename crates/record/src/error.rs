@@ -1,4 +1,4 @@
-//! Why a program could not be recorded, with the remedy.
+//! The reasons why a program cannot be recorded. Each message also says what to do.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub enum RecordError {
         /// The file.
         path: PathBuf,
     },
-    /// There is no dynamic linker, so nothing can be preloaded.
+    /// The program has no dynamic linker, so nothing can be preloaded.
     #[error("{}: statically linked, so the recorder cannot be loaded into it; link it dynamically to record it", path.display())]
     Static {
         /// The program.
@@ -40,7 +40,7 @@ pub enum RecordError {
         /// The interpreter it names.
         interpreter: PathBuf,
     },
-    /// The executable's own `malloc` takes precedence over a preloaded one.
+    /// The executable defines `malloc`, which takes precedence over a preloaded one.
     #[error(
         "{}: defines malloc itself, so the recorder's is never called; build it without its allocator, or record it under \
          valgrind, whose trace `hksim import` reads",
@@ -56,7 +56,7 @@ pub enum RecordError {
         /// The program.
         path: PathBuf,
     },
-    /// The program uses another C library.
+    /// The program uses a C library other than glibc.
     #[error("{}: loaded by {loader}, not by glibc's dynamic linker; record a build against glibc", path.display())]
     OtherLibc {
         /// The program.
@@ -72,12 +72,12 @@ pub enum RecordError {
         /// What gives it privileges.
         why: &'static str,
     },
-    /// No trace can be written there: it would replace a directory, a device, a pipe or the program.
+    /// No trace can be written to the output: it would replace a directory, a device, a pipe or the program.
     #[error("{}: {why}", path.display())]
     BadOutput {
         /// The output.
         path: PathBuf,
-        /// Why not, with the remedy.
+        /// The reason, and what to do.
         why: &'static str,
     },
     /// A file operation failed.
@@ -92,7 +92,7 @@ pub enum RecordError {
     },
     /// The preloaded object cannot be unpacked anywhere.
     #[error(
-        "no directory for the preloaded object: {tried} cannot be written or do not allow execution; set TMPDIR to one that does"
+        "no directory for the preloaded object: {tried} cannot be written or do not allow execution; set TMPDIR to a directory that allows both"
     )]
     NoPlaceForObject {
         /// The directories tried.
@@ -101,7 +101,7 @@ pub enum RecordError {
     /// Recording every access needs valgrind, which is not installed.
     #[error("recording every access needs valgrind, which is not installed; apt install valgrind")]
     NoValgrind,
-    /// valgrind is installed, but neither our tool nor lackey can run in it.
+    /// valgrind is installed, but neither hksim's tool nor lackey can run in it.
     #[error("valgrind has no {}; reinstall it completely (apt install --reinstall valgrind)", tool.display())]
     NoLackey {
         /// The file looked for.
@@ -120,7 +120,7 @@ pub enum RecordError {
     NothingRecorded {
         /// The command.
         command: String,
-        /// What that means and what to do.
+        /// The likely reason, and what to do.
         why: &'static str,
         /// How the program ended, if that is known.
         exit: Option<Exit>,
@@ -132,7 +132,7 @@ pub enum RecordError {
         pid: u32,
     },
     /// The names of the programs to record take too many bytes.
-    #[error("the names of the programs to record take {bytes} bytes, {max} at the most; name fewer", max = crate::event_log::ONLY_BYTES)]
+    #[error("the names of the programs to record take {bytes} bytes, but at most {max} fit; name fewer programs", max = crate::event_log::ONLY_BYTES)]
     TooManyNames {
         /// Bytes of the names, plus one for each.
         bytes: usize,

@@ -1,4 +1,4 @@
-//! Test: a log that is converted while it grows gives the same trace as one converted at the end.
+//! Test: converting a log while it grows gives the same trace as converting it at the end.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -37,7 +37,7 @@ pub(crate) struct ThreadBuffer {
     fill: u64,
     regions: Regions,
     words: Vec<u64>,
-    /// When its thread ended; 0 while it lives.
+    /// When its thread ended; 0 while it runs.
     ended_ticks: u64,
     /// The end of the realloc in progress, and the block's new address.
     resize: Option<(u64, u64)>,
@@ -45,7 +45,7 @@ pub(crate) struct ThreadBuffer {
     pub(crate) records: Vec<Record>,
 }
 
-/// A process as its recorder would write it: threads begin one after another and free each other's blocks.
+/// Writes the log of an invented process, whose threads begin one after another and free each other's blocks.
 pub(crate) struct Process {
     file: File,
     chunks: u64,
@@ -110,7 +110,7 @@ impl Process {
             let thread = Record::new(Kind::Thread, record.ticks, 100 + buffer.number, buffer.number);
             buffer.words.extend(buffer.regions.escape(&thread));
         }
-        // A compact record's time is a little coarser.
+        // A compact record rounds its time down to 4 ticks.
         let ticks = match buffer.regions.compact(record) {
             Some(word) => {
                 buffer.words.push(word);
@@ -124,8 +124,8 @@ impl Process {
         buffer.records.push(Record { ticks, ..*record });
     }
 
-    /// Ends a thread's realloc if it is over. Returns whether the thread is in none. The new address is unknown before
-    /// the end.
+    /// Ends a thread's resize if it is due, and returns whether the thread can make a call. No thread may use the new
+    /// address before the resize has ended.
     fn is_free_to_call(&mut self, index: usize) -> bool {
         let ticks = self.ticks;
         let ended = self.buffers[index].resize.take_if(|(end_ticks, _)| *end_ticks < ticks);
@@ -151,8 +151,8 @@ impl Process {
             }
             5 if !is_live && !self.live.is_empty() => {
                 let old = self.live.swap_remove(place);
-                // Some take so long that their thread must have been interrupted. The others continue and may reuse the
-                // old address.
+                // Some resizes take so long that their thread must have been interrupted. The other threads continue
+                // and may reuse the old address.
                 let longest = if random.below(50) == 0 { 40_000 } else { 400 };
                 let duration = 1 + random.below(longest);
                 let record = Record { old, duration, ..Record::new(Kind::Realloc, self.ticks, address, 50) };
@@ -186,8 +186,8 @@ fn a_growing_log_gives_the_same_trace() {
         let path = folder.path().join("7-0.spool");
         let (ahead, at_end) = (folder.path().join("ahead.hkt"), folder.path().join("end.hkt"));
         let mut process = Process::begin(&path);
-        // There are two threads from the first look on: while there is a single thread, no free is delayed, but a
-        // conversion at the end delays them all.
+        // The process has two threads before its log is first read. Otherwise the early conversion would not delay the
+        // frees of a single thread, but a conversion at the end would.
         process.begin_thread();
         process.begin_thread();
         let mut control_log = Vec::new();
@@ -197,7 +197,7 @@ fn a_growing_log_gives_the_same_trace() {
             if random.below(30_000) == 0 && process.buffers.len() < 5 {
                 process.begin_thread();
             }
-            // The last thread but one mostly sleeps.
+            // The second-last thread mostly sleeps.
             let buffers = process.buffers.len() as u64;
             let index = random.below(buffers) as usize;
             let is_awake = index + 2 != process.buffers.len() || random.below(5000) == 0;
@@ -226,15 +226,15 @@ fn a_growing_log_gives_the_same_trace() {
         let whole = convert(&log, how(), ImageEnd::Session, &control_log, &partial, &at_end).unwrap();
         assert!(whole.quality == Default::default(), "{:?}", whole.quality);
         assert!(process.chunks > process.buffers.len() as u64 + 1, "some buffers were drained");
-        assert!(taken.last() > Some(&(whole.summary.events / 2)), "most came ahead: {taken:?}");
+        assert!(taken.last() > Some(&(whole.summary.events / 2)), "most events are converted early: {taken:?}");
         assert!(fs::read(&ahead).unwrap() == fs::read(&at_end).unwrap(), "both traces are the same");
     }
 }
 
-/// A realloc takes so long that another thread gets its old address and continues. The realloc is first in the trace
-/// although it ends last, and it keeps its own block.
+/// While a resize takes long, another thread is given the old address, keeps it and continues. In the trace the resize
+/// precedes that allocation, although its record comes last, and it resizes its own block.
 #[test]
-fn an_address_is_reused_after_the_long_realloc_that_left_it() {
+fn a_long_resize_precedes_the_next_allocation_of_its_old_address() {
     let folder = tempfile::tempdir().unwrap();
     let (path, output) = (folder.path().join("7-0.spool"), folder.path().join("app.hkt"));
     let mut process = Process::begin(&path);
@@ -243,7 +243,7 @@ fn an_address_is_reused_after_the_long_realloc_that_left_it() {
     let [left, new, short, other] = [0, 1, 2, 3].map(|block| 0x7f00_0000_0000 + 64 * block);
     let call = |kind, ticks, address, size| Record::new(kind, ticks, address, size);
     process.push(0, &call(Kind::Malloc, 1050, left, 11));
-    // The first thread's next event is a common call when those of the second are read.
+    // When the second thread's events are read, the first thread's next event is an ordinary call.
     process.push(0, &call(Kind::Malloc, 2000, short, 12));
     process.push(0, &call(Kind::Free, 2050, short, 0));
     process.push(0, &Record { old: left, duration: 5_000_000, ..call(Kind::Realloc, 2100, new, 50) });

@@ -1,5 +1,5 @@
-//! Whether any process has a file open or mapped. The kernel grants a lease only if none has. This is also correct
-//! across pid namespaces, for descriptors closed long ago, and for children that never ran the recorder's code.
+//! Whether any process has a file open or mapped. The kernel grants a lease only if none has. So the answer is valid
+//! across pid namespaces, for mappings whose descriptor is closed, and for children that never ran the recorder's code.
 
 use std::fs::File;
 use std::io;
@@ -7,15 +7,15 @@ use std::os::fd::AsRawFd;
 
 use libc::c_int;
 
-/// `fcntl` command missing in libc: chooses the signal sent when a lease must be given up.
+/// `fcntl` command missing in libc: selects the signal sent when a lease must be given up.
 const F_SETSIG: c_int = 10;
 
-/// Whether another process has the file open or mapped for writing; `None` if the file system does not report it.
+/// Whether another process has the file open or mapped for writing; `None` if the file system supports no leases.
 pub fn is_written(file: &File) -> Option<bool> {
     has_others(file, libc::F_RDLCK)
 }
 
-/// Whether the file is open or mapped at all, other than by `file`; `None` if the file system does not report it.
+/// Whether the file is open or mapped, apart from `file` itself; `None` if the file system supports no leases.
 pub fn is_used(file: &File) -> Option<bool> {
     has_others(file, libc::F_WRLCK)
 }
@@ -25,7 +25,7 @@ fn has_others(file: &File, lease: c_int) -> Option<bool> {
         // SAFETY: these commands take a number and touch no memory.
         unsafe { libc::fcntl(file.as_raw_fd(), command, argument) == 0 }
     };
-    // If another process opens the file just now, the holder of the lease gets a signal: choose one that is ignored.
+    // If another process opens the file now, this process gets a signal. SIGURG is ignored by default.
     if !control(F_SETSIG, libc::SIGURG) {
         return None;
     }
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_in_use_as_long_as_it_is_open_or_mapped() {
+    fn a_file_is_in_use_while_it_is_open_or_mapped() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         fs::write(&path, [0; 4096]).unwrap();

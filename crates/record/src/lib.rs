@@ -1,9 +1,9 @@
-//! Recording a program: what runs in `hksim record`.
+//! Records a program: the implementation of `hksim record`.
 //!
 //! [`record`] runs a command with the recorder preloaded. Each process image writes an *event log* (`event_log.rs`)
-//! into a *session* directory beside the output. When the program has ended, each log is converted to a trace. The
-//! program's own trace gets the output's name; those of other processes go beside it. A session does not need its
-//! recorder: [`recover`] converts it later.
+//! into a *session* directory next to the output. When the program has ended, each log is converted to a trace. The
+//! program's own trace gets the output's name; traces of other processes go to a directory next to it. If the recorder
+//! dies, [`recover`] converts the session later.
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!(
@@ -53,7 +53,7 @@ mod traces;
 mod watch;
 mod window;
 
-// The preloaded object's own files, compiled a second time, so that writer and reader cannot disagree.
+// Files of the preloaded object, compiled a second time, so that writer and reader cannot disagree.
 #[doc(hidden)]
 #[path = "../../record-preload/src/encoding.rs"]
 pub mod encoding;
@@ -92,13 +92,13 @@ use traces::ConversionInputs;
 pub use watch::Progress;
 use watch::Watch;
 
-/// Whether to interpose C++'s `operator new` and `delete`, which some allocators serve without calling `malloc`.
+/// Whether to interpose C++'s `operator new` and `delete`, which some allocators implement without calling `malloc`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Operators {
     /// Only if the program to start uses such an allocator.
     #[default]
     Auto,
-    /// Always: for programs that another program starts, such as a shell.
+    /// Always: for programs that are started by another program, such as a shell.
     Always,
 }
 
@@ -108,28 +108,29 @@ pub enum Touch {
     /// None.
     #[default]
     None,
-    /// The first touch of each page of sampled objects, which are placed on pages that they share with no other object.
+    /// The first touch of each page of sampled objects. Each sampled object is alone on its pages.
     Pages {
         /// Sample one object in this many, and every object of a page or more.
         sample: NonZeroU32,
     },
-    /// Every access, seen by this tool.
+    /// Every access, as reported by this tool.
     Full(TouchFull),
 }
 
 /// Which processes are recorded; by default all.
 #[derive(Clone, Debug, Default)]
 pub struct Programs {
-    /// Program names, without directories, as in the file name or the first word of the command; empty for all.
+    /// Names of the programs to record, without directories; empty for all. A name is compared with the program's file
+    /// name and with the first word of its command.
     pub only: Vec<String>,
-    /// Records only the process that is started, none of its children.
+    /// Record only the process that is started, none of its children.
     pub no_children: bool,
 }
 
 /// Options of a recording.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Path of the trace; traces of other processes go beside it.
+    /// Path of the trace; traces of other processes go to a directory next to it.
     pub output: PathBuf,
     /// Parent of the session directory; `None` for the output's directory. A session takes about 8 bytes per event
     /// until it ends.
@@ -138,7 +139,7 @@ pub struct Options {
     pub begin: Begin,
     /// Time after which recording ends and the traces are written, even if the program still runs.
     pub duration: Option<Duration>,
-    /// Size of the session, in bytes, that ends the recording in the same way.
+    /// Size of the session in bytes at which recording ends in the same way.
     pub bytes_max: Option<u64>,
     /// Frames of each call's stack to record, 1 to [`stacks::DEPTH_MAX`]; `None` for no call sites.
     pub stack_depth: Option<u32>,
@@ -153,8 +154,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// Accesses are ordered among events by time, so they need exact times. A call site costs more than reading the
-    /// clock.
+    /// The effective setting. Accesses are ordered among events by time, so they need exact times. A call site costs
+    /// more than reading the clock.
     fn clock_reads(&self) -> ClockReads {
         let is_plain = matches!(self.touch, Touch::None) && self.stack_depth.is_none();
         if is_plain { self.clock } else { ClockReads::Every }
@@ -164,9 +165,10 @@ impl Options {
 /// Runs `command` (program and arguments) and records it.
 ///
 /// The program's standard streams are untouched. Its exit status is in the report and is never an error. While the
-/// program runs, SIGHUP, SIGINT, SIGQUIT and SIGTERM sent to the caller are forwarded to it; before and after, they end
-/// this call cleanly. SIGUSR1 sets a mark; SIGUSR2 stops recording or starts it again. Processes that outlive the
-/// program are not waited for. A second call in the same process waits until the program of the first has ended.
+/// program runs, SIGHUP, SIGINT, SIGQUIT and SIGTERM sent to the caller are forwarded to the program; before and after,
+/// they end this call cleanly. SIGUSR1 sets a mark; SIGUSR2 pauses or resumes recording. The call does not wait for
+/// processes that outlive the program. A second call in the same process waits until the first call's program has
+/// ended.
 ///
 /// # Errors
 /// The program cannot be recorded (see [`RecordError`]), or no event was recorded; [`RecordError::Interrupted`] if a
@@ -215,7 +217,7 @@ pub fn record_watched(
             return Err(why);
         }
     };
-    // If this fails, only a later recovery misses the id; this call has it in memory.
+    // If this fails, only a later recovery lacks the id; this call has it in memory.
     let _ = session.set_root(running.pid());
     let mut watch = Watch::new(&session, options.duration);
     let ahead =
@@ -255,7 +257,7 @@ struct Started {
     collector: Option<Collector>,
     /// Starts clock epochs, if not every event reads the clock.
     epochs: Option<Epochs>,
-    /// Notes when forked children end, if the system reports it.
+    /// Records when forked children end, if the system reports it.
     children: Option<Children>,
 }
 
@@ -303,15 +305,16 @@ fn finish(
     Ok(RecordReport { preload_object_kept: left, ..report })
 }
 
-/// Converts a session whose recorder was killed; the traces are written where the recorder would have written them.
+/// Converts a session whose recorder died. The traces get the paths that the recorder would have used.
 ///
 /// # Errors
-/// There is no session in `dir`, or a trace cannot be written. The session is kept then.
+/// There is no session in `dir`, or a trace cannot be written; in the latter case the session is kept.
 pub fn recover(dir: &Path) -> Result<RecordReport, RecordError> {
     recover_session(Session::open(dir)?)
 }
 
-/// As [`recover`], with the trace at `output` and those of other processes beside it: for a session on a full disk.
+/// As [`recover`], but writes the trace to `output` and other processes' traces next to it: for a session on a full
+/// disk.
 ///
 /// # Errors
 /// As for [`recover`].
@@ -356,7 +359,7 @@ fn collect(session: Session, exit: Option<Exit>, work: ConversionInputs) -> Resu
     }
 }
 
-/// The start of a command; a whole command line may have megabytes.
+/// The start of a command, because a whole command line may have megabytes.
 fn shortened(command: &[String]) -> String {
     const CHARACTERS: usize = 200;
     let whole = command.join(" ");

@@ -1,4 +1,4 @@
-//! Reads an event log: which chunks contain which thread buffer's records.
+//! Reads an event log, and finds the chunks that hold each thread buffer's records.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -16,13 +16,13 @@ use crate::event_log::{
 };
 use crate::stacks::{CHUNK_SITES, FIRST_WORD, SITE_CHUNK_WORDS, place_parts};
 
-/// Size from which a file is checked for holes. A recorder leaves none, but a file system may store fewer bytes than
-/// were written.
+/// Size from which a file is checked for being sparse. A recorder writes no holes, but a file system may store fewer
+/// bytes than were written.
 const HOLES_BYTES_MIN: u64 = 1 << 30;
 /// Largest accepted ratio of a file's size to its stored bytes.
 const HOLES_RATIO_MAX: u64 = 64;
 
-const NO_LOG: &str = "it does not begin as a log of this version does";
+const NO_LOG: &str = "it does not begin like a log of this version";
 
 /// An open log.
 pub struct LogReader {
@@ -37,8 +37,8 @@ pub struct LogReader {
     threads: Mutex<HashMap<u32, u32>>,
 }
 
-/// Opens a file that may be a log. A recovered directory can contain anything: a pipe must not block the
-/// reader, nor a sparse file keep it busy.
+/// Opens a file that may be a log. A recovered directory can contain any file; neither a pipe nor a huge sparse file
+/// may block the reader.
 fn open_file(path: &Path) -> Result<File, RecordError> {
     let bad = |why| RecordError::BadLog { path: path.to_path_buf(), offset: 0, why };
     let failed = |what| RecordError::io(path, what);
@@ -53,7 +53,7 @@ fn open_file(path: &Path) -> Result<File, RecordError> {
     }
 }
 
-/// Facts about a log's process, kept without the open file: there may be more logs than files can be open.
+/// Facts about a log's process. They do not keep the log open, because there may be more logs than files can be open.
 #[derive(Clone, Debug)]
 pub struct Facts {
     /// Its control page.
@@ -92,18 +92,18 @@ pub struct BufferChunks {
     pub own: u64,
     /// The header of that chunk.
     pub header: ChunkHeader,
-    /// The words of that chunk, copied if the process may change them during reading.
+    /// A copy of that chunk's words, if the process may change them during reading.
     pub snapshot: Option<Vec<u64>>,
 }
 
 /// A chunk of records.
 #[derive(Clone, Copy, Debug)]
 pub struct FilledChunk {
-    /// Which fill of the buffer it is.
+    /// Number of the buffer's fill that the chunk contains.
     pub fill: u32,
     /// Number of the chunk in the log.
     pub number: u64,
-    /// Words in it.
+    /// Number of words in the chunk.
     pub words: usize,
 }
 
@@ -111,7 +111,7 @@ impl LogReader {
     /// Opens a log; `None` if its process could not write the control page. `live` means that the process still runs.
     ///
     /// # Errors
-    /// The file cannot be read, or is no log.
+    /// The file cannot be read, or is not a log.
     pub fn open(path: &Path, live: bool) -> Result<Option<Self>, RecordError> {
         let file = open_file(path)?;
         let mut page = [0; CONTROL_BYTES];
@@ -120,7 +120,7 @@ impl LogReader {
             Err(why) if why.kind() == ErrorKind::UnexpectedEof => return Ok(None),
             Err(why) => return Err(RecordError::io(path, "read")(why)),
         }
-        // SAFETY: the page is longer than Control, and every bit pattern is a Control.
+        // SAFETY: the page is longer than Control, for which every bit pattern is valid.
         let control = unsafe { page.as_ptr().cast::<Control>().read_unaligned() };
         match control.magic {
             LOG_MAGIC => {}
@@ -145,13 +145,13 @@ impl LogReader {
     pub fn look(&self, live: bool) -> Result<Vec<BufferChunks>, RecordError> {
         let buffers = self.find_buffers(live)?;
         let buffers = self.add_drained(buffers, live)?;
-        // Read after the records: by now, every site that they name is there.
+        // Read after the records, so that every site to which they refer is found.
         *self.sites.lock().unwrap_or_else(PoisonError::into_inner) = self.find_sites()?;
         Ok(buffers)
     }
 
-    /// The thread buffers, each with its own chunk. For a live process they are read before any drained chunk: then
-    /// every earlier fill of a buffer has its drained chunk by the time those are read.
+    /// The thread buffers, each with its own chunk. For a live process they are read before the drained chunks. So
+    /// every earlier fill of a buffer already has its drained chunk when the drained chunks are read.
     fn find_buffers(&self, live: bool) -> Result<BTreeMap<u64, BufferChunks>, RecordError> {
         let mut buffers = BTreeMap::new();
         for number in 1..self.chunks()? {
@@ -173,7 +173,7 @@ impl LogReader {
             self.read_words(number, 0, &mut snapshot)?;
             match self.header(number)? {
                 Some(after) if fill(after.cursor) != fill(header.cursor) => header = after,
-                // The end of a thread counts only after all its words are read.
+                // The end of a thread counts only once all its words have been read.
                 Some(after) if header.ended_ticks != 0 && after.cursor != header.cursor => header = after,
                 _ if header.nested != 0 => {
                     return Ok((ChunkHeader { nested: 0, ended_ticks: 0, ..header }, Some(snapshot)));
@@ -183,8 +183,8 @@ impl LogReader {
         }
     }
 
-    /// Adds the drained chunks to their buffers. If a drained chunk's fill is still the buffer's own, the process ended
-    /// while writing it; the buffer has its records.
+    /// Adds the drained chunks to their buffers. If a drained chunk has the buffer's present fill, the process died
+    /// while draining. The chunk is then ignored, because the buffer has the same records.
     fn add_drained(
         &self,
         mut buffers: BTreeMap<u64, BufferChunks>,
@@ -199,7 +199,7 @@ impl LogReader {
                 CHUNK_DRAINED => match buffers.get_mut(&u64::from(header.buffer)) {
                     Some(buffer) if drained.fill < fill(buffer.header.cursor) => buffer.chunks.push(drained),
                     Some(_) => {}
-                    // A thread buffer that was created after the snapshot.
+                    // The thread buffer was created after the snapshot.
                     None if live => {}
                     None => return Err(self.damaged(number, "a drained chunk belongs to no thread buffer")),
                 },
@@ -213,8 +213,8 @@ impl LogReader {
         Ok(buffers.into_values().collect())
     }
 
-    /// The chunks of call sites, by sequence number. Two threads may have created one each for the same number; only
-    /// one was used then.
+    /// The chunks of call sites, by sequence number. If two threads created a chunk for the same number, only one of
+    /// the two was used.
     fn find_sites(&self) -> Result<BTreeMap<u32, u64>, RecordError> {
         let mut sites = BTreeMap::new();
         for number in 1..self.chunks()? {
@@ -275,7 +275,7 @@ impl LogReader {
             Err(why) if why.kind() == ErrorKind::UnexpectedEof => return Ok(None),
             Err(why) => return Err(RecordError::io(&self.path, "read")(why)),
         }
-        // SAFETY: as many bytes as ChunkHeader has, and every bit pattern is one.
+        // SAFETY: the array has the size of ChunkHeader, for which every bit pattern is valid.
         let header = unsafe { bytes.as_ptr().cast::<ChunkHeader>().read_unaligned() };
         if words(header.cursor) > CHUNK_WORDS {
             return Err(self.damaged(number, "a chunk claims more words than fit in it"));
@@ -288,7 +288,7 @@ impl LogReader {
         RecordError::BadLog { path: self.path.clone(), offset: chunk * CHUNK_BYTES as u64, why }
     }
 
-    /// Address of the counters that number the events; `None` if events have time stamps.
+    /// Address of the counters that number the events; `None` if events have times.
     pub fn counters(&self) -> Option<u64> {
         Some(self.control.counters).filter(|&address| address != 0)
     }
@@ -303,7 +303,7 @@ impl LogReader {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).insert(tid, thread);
     }
 
-    /// The thread noted last for kernel thread id `tid`.
+    /// The most recent thread with kernel thread id `tid`.
     pub fn thread_of(&self, tid: u32) -> Option<u32> {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).get(&tid).copied()
     }
@@ -338,7 +338,7 @@ impl LogReader {
     /// # Errors
     /// The file cannot be read.
     pub fn read_u64s(&self, offset: u64, into: &mut [u64]) -> Result<(), RecordError> {
-        // SAFETY: the bytes of the words, and every bit pattern is a word.
+        // SAFETY: these are the bytes of `into`, and every bit pattern is a valid u64.
         let bytes = unsafe { std::slice::from_raw_parts_mut(into.as_mut_ptr().cast::<u8>(), size_of_val(into)) };
         self.file.read_exact_at(bytes, offset).map_err(RecordError::io(&self.path, "read"))
     }

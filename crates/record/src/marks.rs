@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::encoding::{MARK_GOES_ON, Record};
 
-/// Most distinct names; a program that makes up new names all the time would fill the memory.
+/// Maximum number of distinct names, because a program that keeps inventing names would fill the memory.
 const NAMES_MAX: usize = 65_535;
 /// Replaces all names beyond that number.
 const FURTHER_NAME: &str = "(one of too many names)";

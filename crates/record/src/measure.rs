@@ -1,4 +1,4 @@
-//! The conversion alone, for benchmarks.
+//! The conversion of a log by itself, for benchmarks.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use crate::error::RecordError;
 use crate::log_reader::LogReader;
 use crate::touch_full::Merging;
 
-/// Converts one log without changing it, taking its ticks for nanoseconds. Returns the number of events.
+/// Converts one log without changing it, as if its ticks were nanoseconds. Returns the number of events.
 ///
 /// # Errors
-/// The log cannot be read or the trace not be written.
+/// The log cannot be read, or the trace cannot be written.
 pub fn convert_log(log: &Path, output: &Path) -> Result<u64, RecordError> {
     let bad = |why: &str| RecordError::BadSession { path: log.to_path_buf(), why: why.to_string() };
     let log_reader = LogReader::open(log, false)?.ok_or_else(|| bad("it is not a log"))?;

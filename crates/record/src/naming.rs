@@ -1,15 +1,15 @@
-//! Names of a session's traces. The program's own has the output's name; all others go into one directory beside it,
-//! named after their programs.
+//! File names of a session's traces. The program's own trace has the output's name. All other traces go to one
+//! directory next to it and are named after their programs.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::session::LogFile;
 
-/// Most bytes of a program's name that go into a file name.
+/// Maximum number of bytes of a program's name in a file name.
 const PROGRAM_BYTES_MAX: usize = 64;
 
-/// The directory of all traces but the first: `app.processes` beside `app.hkt`.
+/// The directory of all traces except the first: `app.processes` next to `app.hkt`.
 pub fn folder(output: &Path) -> PathBuf {
     let mut name = OsString::from(output.file_stem().unwrap_or_default());
     name.push(".processes");
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn traces_are_named_by_their_programs() {
+    fn traces_are_named_after_their_programs() {
         let named = |output: &str, word: &str, has_others| {
             let file = LogFile { path: PathBuf::new(), pid: 7, image: 1 };
             beside(Path::new(output), &file, has_others, &[word.to_string()]).display().to_string()

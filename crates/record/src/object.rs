@@ -16,8 +16,8 @@ use crate::in_use;
 pub enum Variant {
     /// `malloc` and its family.
     Malloc,
-    /// `malloc` and C++'s `operator new` and `delete`, for allocators that do not implement the operators by `malloc`.
-    /// Not for every program: if a C program loads a C++ library later, that library's own operators would no longer be
+    /// `malloc` and C++'s `operator new` and `delete`, for allocators that do not implement the operators with
+    /// `malloc`. Not for every program: if a C program loads a C++ library later, the library's own operators are not
     /// called.
     MallocAndOperators,
 }
@@ -33,22 +33,22 @@ impl Variant {
 
 const FILE_NAME: &str = "preload.so";
 
-/// Prefix of the directories that objects are unpacked to.
+/// Name prefix of the directories to which objects are unpacked.
 const DIRECTORY_PREFIX: &str = "hksim-record-";
-/// Age from which a directory without a recorder counts as abandoned.
+/// Minimum age at which a directory without a recorder counts as abandoned.
 const LEFT_BEHIND: Duration = Duration::from_secs(60);
 
-/// The object as a file, in a directory that is removed with this value.
+/// The object as a file. Its directory is removed when this value is dropped.
 pub struct Unpacked {
     directory: TempDir,
     /// The file.
     pub path: PathBuf,
-    /// Held open to show other recorders that the directory is in use.
+    /// Open as a sign to other recorders that the directory is in use.
     held: File,
 }
 
 impl Unpacked {
-    /// Whether any process has it loaded; `None` if the file system does not report it.
+    /// Whether any process has the object loaded; `None` if the file system cannot report it.
     pub fn is_loaded(&self) -> Option<bool> {
         in_use::is_used(&self.held)
     }
@@ -59,11 +59,11 @@ impl Unpacked {
     }
 }
 
-/// Unpacks the object into a directory that allows execution, readable for every user, since the program may change its
-/// user. Removes objects that earlier recordings kept for processes that have ended since.
+/// Unpacks the object into a directory that allows execution. Every user can read it, because the program may change
+/// its user. Also removes objects that earlier recordings kept for processes that have since ended.
 ///
 /// # Errors
-/// No directory allows it.
+/// No directory can be written and allows execution.
 pub fn unpack(variant: Variant) -> Result<Unpacked, RecordError> {
     let places = temporary_directories();
     places.iter().for_each(|place| remove_all_left_behind(place));
@@ -72,7 +72,7 @@ pub fn unpack(variant: Variant) -> Result<Unpacked, RecordError> {
     })
 }
 
-/// Removes the object that a killed recorder left, unless a process has it loaded. Returns whether one has.
+/// Removes the object of a recorder that died, unless a process has it loaded. Returns whether a process has it loaded.
 pub fn remove_left_behind(path: &Path) -> bool {
     let Ok(file) = File::open(path) else {
         return false;

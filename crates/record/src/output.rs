@@ -1,4 +1,4 @@
-//! Checks the path of the trace before the run: an output that could not be written afterwards is an error.
+//! The path of the trace. It is checked before the run that the output can be written.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use crate::error::RecordError;
 
-/// Longest file name. The longest name derived from it, `.NAME.recording-XXXXXX`, has 18 bytes more.
+/// Maximum length of the output's file name. The longest name derived from it, `.NAME.recording-XXXXXX`, is 18 bytes
+/// longer.
 const NAME_BYTES_MAX: usize = 255 - 18;
 
 /// The output as an absolute path. If it is a symbolic link, the link's target is the output.
@@ -34,7 +35,7 @@ pub fn absolute(output: &Path) -> Result<PathBuf, RecordError> {
 /// Checks that `output` can be written and is not the program itself.
 ///
 /// # Errors
-/// It cannot be written, or is the program.
+/// The output cannot be written, or is the program.
 pub fn check(output: &Path, program: &Path) -> Result<(), RecordError> {
     let identity = |path| fs::metadata(path).ok().map(|data| (data.dev(), data.ino()));
     if identity(output).is_some_and(|file| identity(program) == Some(file)) {

@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use crate::elf;
 use crate::error::RecordError;
 
-/// Most interpreters of interpreters to follow, as in the kernel.
+/// Maximum number of nested script interpreters, as in the kernel.
 const INTERPRETERS_MAX: usize = 5;
-/// Bytes of a file read to find `#!` or an ELF header.
+/// Number of bytes of a file that are read to find `#!` or an ELF header.
 const HEAD_BYTES: u64 = 256;
-/// Most program headers read; no linker writes more.
+/// Maximum number of program headers read; no linker writes more.
 const PROGRAM_HEADERS_MAX: u64 = 256;
 
 const ELF_MACHINE_X86_64: u16 = 62;
@@ -24,10 +24,10 @@ const ELF_LITTLE_ENDIAN: u8 = 1;
 const ELF_TYPE_INTERPRETER: u32 = 3;
 const ELF_PROGRAM_HEADER_BYTES: u64 = 56;
 
-/// The file that running `command` would execute, found as by execvp.
+/// The file that `command` executes, found as execvp finds it.
 ///
 /// # Errors
-/// It does not exist or is not executable.
+/// The file does not exist or is not executable.
 pub fn find(command: &OsStr) -> Result<PathBuf, RecordError> {
     if command.as_bytes().contains(&b'/') {
         let path = PathBuf::from(command);
@@ -61,20 +61,20 @@ fn is_executable(path: &Path, data: &Metadata) -> bool {
 pub struct Recordable {
     /// Whether its allocator implements C++'s operators without `malloc`.
     pub serves_operators: bool,
-    /// Allocating functions that it calls and the recorder does not see.
+    /// Allocating functions that the program calls but that the recorder does not interpose.
     pub unseen_calls: Vec<&'static str>,
 }
 
-/// Checks that the recorder can be loaded into the program at `path`, or into the interpreter of a script, and will be
-/// called.
+/// Checks that the recorder can be loaded into the program at `path`, or into the interpreter of a script, and that its
+/// functions will be called.
 ///
 /// # Errors
-/// The program is static, foreign, privileged, or defines its own `malloc`.
+/// The program is static, privileged, for another architecture or C library, or defines its own `malloc`.
 pub fn check(path: &Path) -> Result<Recordable, RecordError> {
     let mut path = path.to_path_buf();
     for _ in 0..INTERPRETERS_MAX {
         let Ok(file) = File::open(&path) else {
-            // It is executable but unreadable: the kernel would treat it as privileged.
+            // The kernel treats a program that is executable but not readable as privileged.
             return Err(RecordError::Privileged { path, why: "it is executable but not readable" });
         };
         let mut head = Vec::new();
@@ -95,12 +95,12 @@ pub fn check(path: &Path) -> Result<Recordable, RecordError> {
 pub struct Obstacle {
     /// The program, or the interpreter of a script.
     pub path: PathBuf,
-    /// The reason, as the end of a sentence whose subject is the path.
+    /// The reason: a predicate whose subject is the path.
     pub why: String,
 }
 
-/// Why an object preloaded into `command` would not serve its `malloc`. `None` if it would, or if there is no such
-/// program.
+/// Why an object preloaded into `command` would not serve its `malloc`; `None` if it would, or if the program does not
+/// exist.
 pub fn obstacle(command: &OsStr) -> Option<Obstacle> {
     let (path, why) = match check(&find(command).ok()?).err()? {
         RecordError::Static { path } => (path, "is statically linked".to_owned()),
@@ -143,7 +143,7 @@ fn check_elf(path: &Path, file: &File, head: &[u8]) -> Result<Recordable, Record
 }
 
 fn check_symbols(path: PathBuf, loader: &Path) -> Result<Recordable, RecordError> {
-    // A program whose symbols are unreadable may still run.
+    // A program may run even if its symbols cannot be read.
     let symbols = elf::symbols(&path).unwrap_or_default();
     if symbols.defines_malloc {
         return Err(RecordError::OwnMalloc { path });
@@ -169,7 +169,7 @@ fn loader(file: &File, head: &[u8]) -> Option<String> {
     })
 }
 
-/// The reason why the kernel would run the program with more rights than its caller's, if there is one.
+/// The reason why the kernel would run the program with more rights than its caller has; `None` if it would not.
 fn privilege(path: &Path, file: &File) -> Option<&'static str> {
     let data = file.metadata().ok()?;
     // SAFETY: these calls have no arguments and cannot fail.
@@ -187,7 +187,7 @@ fn has_file_capabilities(path: &Path) -> bool {
     let Ok(path) = CString::new(path.as_os_str().as_bytes()) else {
         return false;
     };
-    // SAFETY: both strings are C strings, and no value is asked for.
+    // SAFETY: both strings are C strings; with size 0 the kernel writes nothing.
     unsafe { libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), std::ptr::null_mut(), 0) > 0 }
 }
 

@@ -13,14 +13,14 @@ use crate::control::EndReason;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Exit {
-    /// It exited with this status.
+    /// The program exited with this status.
     Code(i32),
-    /// This signal ended it.
+    /// This signal ended the program.
     Signal(i32),
 }
 
 impl Exit {
-    /// The status a shell would show: signals count from 128.
+    /// The status that a shell reports: 128 plus the number for signals.
     #[must_use]
     pub const fn shell_status(self) -> i32 {
         match self {
@@ -35,39 +35,40 @@ impl Exit {
 pub struct RecordReport {
     /// How the program ended; `None` for a session recovered without its recorder.
     pub exit: Option<Exit>,
-    /// The traces written. The program's own is first, under the output's name; those of other processes follow in the
-    /// order in which they began. Processes without events have none.
+    /// The traces written. The program's own trace is first and has the output's name. Traces of other processes
+    /// follow, in the order in which the processes began. Processes without events have no trace.
     pub traces: Vec<RecordedTrace>,
-    /// Processes that started but could not be recorded (no space for their log).
+    /// Processes that created a log but could not write to it (no disk space).
     pub unrecorded_pids: Vec<u32>,
-    /// Number of these, including those that could not even create a file (another user's).
+    /// Number of processes that could not be recorded. It includes processes that could not create a log, such as
+    /// another user's.
     pub unrecorded_processes: u32,
-    /// Damaged logs; their processes have no trace. The session is kept.
+    /// Damaged logs. Their processes have no trace, and the session is kept.
     pub damaged: Vec<DamagedLog>,
-    /// Processes left out because the recording was limited to others.
+    /// Number of processes that the options of the recording excluded.
     pub excluded_processes: u32,
-    /// Processes that installed a system-call filter. Programs that they execute afterwards are not recorded, nor are
-    /// forked children if the filter forbids creating files.
+    /// Number of processes that installed a system-call filter. Programs that they execute afterwards are not recorded.
+    /// Their forked children are not recorded either, if the filter forbids creating files.
     pub seccomp_processes: u32,
     /// Images whose executable defines `malloc` itself, so that none of their calls was recorded.
     pub static_malloc: Vec<UnseenImage>,
-    /// Images whose allocator may have served C++'s operators unseen (see [`crate::Operators`]).
+    /// Images whose allocator may have served C++'s operators without a record (see [`crate::Operators`]).
     pub unseen_operators: Vec<UnseenImage>,
-    /// Allocators' own functions that the program calls or contains and the recorder does not see; empty for a
-    /// recovered session.
+    /// Functions specific to one allocator that the program calls or contains and that the recorder does not interpose;
+    /// empty for a recovered session.
     pub unseen_calls: Vec<&'static str>,
-    /// Why the recording ended before the program, if it did.
+    /// Why the recording ended before the program; `None` if it did not.
     pub end_reason: Option<EndReason>,
     /// Seconds from the start of the program to the end of its recording; `None` for a recovered session.
     pub recorded_s: Option<f64>,
-    /// Events converted while the program ran.
+    /// Number of events converted while the program ran.
     pub events_converted_live: u64,
     /// Seconds spent on writing the traces at the end.
     pub converted_s: f64,
-    /// The preloaded object, kept because processes still run that load it again when they execute another program. A
-    /// later recording removes it after they have ended.
+    /// The preloaded object, if it is kept because some processes still run: they load it again when they execute
+    /// another program. A later recording removes it after they have ended.
     pub preload_object_kept: Option<PathBuf>,
-    /// The session's directory, kept because a log in it is damaged.
+    /// The session's directory, if it is kept because a log in it is damaged.
     pub session_kept: Option<PathBuf>,
     /// Bytes of log per event, before conversion; 0 without events.
     pub log_bytes_per_event: f64,
@@ -102,15 +103,15 @@ pub struct RecordedTrace {
     pub pid: u32,
     /// Process id of the parent when the image began.
     pub parent_pid: u32,
-    /// Whether it began with `fork` rather than `exec`. It then frees blocks that its parent allocated, and those frees
-    /// count as unknown.
+    /// Whether the image began with `fork` rather than `exec`. Such an image may free blocks that its parent allocated;
+    /// these frees count as unknown.
     pub forked: bool,
-    /// Whether the process, or a forked child that has made no call since, was still running. The trace then ends at
-    /// the time of the conversion.
+    /// Whether the process was still running, or a forked child that has made no call since the fork. The trace then
+    /// ends at the time of the conversion.
     pub still_running: bool,
     /// The command line.
     pub command: Vec<String>,
-    /// The object whose `malloc` served it; `None` if unknown.
+    /// The object whose `malloc` served the image; `None` if unknown.
     pub allocator: Option<PathBuf>,
     /// Size of the file in bytes.
     pub trace_bytes: u64,
@@ -118,18 +119,18 @@ pub struct RecordedTrace {
     pub events: u64,
     /// Threads in the trace.
     pub threads: u32,
-    /// The most objects live at once.
+    /// Peak number of live objects.
     pub objects_peak: u32,
-    /// From the start of the image to its last event, in nanoseconds.
+    /// Time from the start of the image to its last event, in nanoseconds.
     pub duration_ns: u64,
     /// What was lost, guessed or repaired.
     #[serde(serialize_with = "QualityNames::serialize")]
     pub quality: Quality,
-    /// The program's accesses to its blocks, where they were recorded.
+    /// The program's accesses to its blocks, if they were recorded.
     pub touches: Option<Touches>,
 }
 
-/// Counts of all accesses of a program to its live blocks. An access to two blocks counts for each.
+/// Counts of all accesses of a program to its live blocks. An access to two blocks counts twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Touches {
     /// Reads.
@@ -140,9 +141,9 @@ pub struct Touches {
     pub read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// Events in the trace that contain them.
+    /// Number of events in the trace that represent these accesses.
     pub events: u64,
-    /// Calls after the end of the stream of accesses (the process was killed, or the disk was full).
+    /// Number of calls after the end of the stream of accesses (the process was killed, or the disk was full).
     pub calls_without_stream: u64,
 }
 

@@ -23,12 +23,12 @@ use crate::signals::{self, ENDING, Handler, Installed, REQUESTS};
 
 /// Process id of the running program; 0 before and after.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
-/// A signal to forward that came before the program ran.
+/// A signal that arrived before the program ran and is to be forwarded.
 static EARLY_SIGNAL: AtomicI32 = AtomicI32::new(0);
 
-/// Marks requested by SIGUSR1 and not yet set.
+/// Number of marks requested by SIGUSR1 and not yet set.
 static MARKS_ASKED: AtomicU32 = AtomicU32::new(0);
-/// Requests by SIGUSR2 to stop or start, not yet carried out.
+/// Number of requests by SIGUSR2 to pause or resume that are not yet carried out.
 static TOGGLES_ASKED: AtomicU32 = AtomicU32::new(0);
 
 /// Longest interval between two checks of a running program, in milliseconds.
@@ -39,7 +39,7 @@ const WATCH_INTERVAL_MS: c_int = 250;
 pub enum Request {
     /// SIGUSR1: set a mark.
     Mark,
-    /// SIGUSR2: stop recording, or start it again.
+    /// SIGUSR2: pause or resume recording.
     Toggle,
 }
 
@@ -53,7 +53,7 @@ pub fn take_request() -> Option<Request> {
     take(&TOGGLES_ASKED).then_some(Request::Toggle)
 }
 
-/// Whether the caller wants to watch the program any longer.
+/// Whether the caller wants to keep watching the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchDecision {
     /// Keep watching.
@@ -70,10 +70,10 @@ pub enum WatchOutcome {
     Runs(Running),
 }
 
-/// A wrapper around the program, such as valgrind; by default none.
+/// A wrapper in which the program runs, such as valgrind; none by default.
 #[derive(Clone, Debug, Default)]
 pub struct Host {
-    /// Words before the command.
+    /// Words inserted before the command.
     pub words: Vec<OsString>,
     /// Additional environment variables.
     pub variables: Vec<(&'static str, OsString)>,
@@ -88,12 +88,12 @@ pub struct Running {
 /// Starts `command` with its standard streams untouched.
 ///
 /// # Errors
-/// The system refused.
+/// The system refused to start it.
 pub fn start(command: &[OsString], object: &Path, session: &Path, host: &Host) -> Result<Running, RecordError> {
     let words: Vec<&OsString> = host.words.iter().chain(command).collect();
     let (program, arguments) = words.split_first().ok_or(RecordError::NoCommand)?;
     let signals = SignalForwarding::begin();
-    // A signal that came before this is not forwarded.
+    // A signal that arrived before this point ends the recording, and is not forwarded.
     signals::check()?;
     let failed = |source| RecordError::Start { command: program.to_string_lossy().into_owned(), source };
     let mut environment = Environment::own();
@@ -125,11 +125,11 @@ impl Running {
         self.child.id()
     }
 
-    /// Waits for the program's end, and calls `each` about four times a second and after every [`take_request`].
+    /// Waits for the program's end, and calls `each` about four times a second and after every request by a signal.
     /// Returns the running program as soon as `each` returns [`WatchDecision::Detach`].
     ///
     /// # Errors
-    /// The system refused to wait, or `each` failed; the program has ended in either case.
+    /// The system refused to wait, or `each` failed. In either case the program has ended by the time this returns.
     pub fn watch(
         self,
         mut each: impl FnMut() -> Result<WatchDecision, RecordError>,
@@ -137,7 +137,7 @@ impl Running {
         let pid = self.child.id();
         let failed = |source| RecordError::Start { command: format!("process {pid}"), source };
         let Some(end) = EndOf::process(pid) else {
-            // An old kernel: neither progress nor limits.
+            // An old kernel: wait without progress reports and limits.
             return self.wait().map(WatchOutcome::Ended);
         };
         loop {
@@ -172,14 +172,14 @@ struct EndOf(OwnedFd);
 impl EndOf {
     /// `None` if the kernel has no pidfds (before Linux 5.3).
     fn process(pid: u32) -> Option<Self> {
-        // SAFETY: touches no memory; the descriptor it makes is ours.
+        // SAFETY: touches no memory; nothing else owns the new descriptor.
         unsafe {
             let fd = libc::syscall(libc::SYS_pidfd_open, libc::c_long::from(pid), 0 as libc::c_long);
             (fd >= 0).then(|| Self(OwnedFd::from_raw_fd(fd as c_int)))
         }
     }
 
-    /// Waits for at most `ms` milliseconds, or until a signal arrives.
+    /// Waits for the end for at most `ms` milliseconds, or until a signal arrives; true if the process has ended.
     fn came_within(&self, ms: c_int) -> io::Result<bool> {
         let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one valid entry.
@@ -216,7 +216,7 @@ fn exit(status: ExitStatus) -> Exit {
 
 /// Handlers that forward signals to the program.
 struct SignalForwarding {
-    /// Handlers belong to the whole process, so one recording at a time can use them.
+    /// Handlers belong to the whole process, so only one recording at a time can use them.
     _turn: MutexGuard<'static, ()>,
     installed: Installed,
 }
@@ -235,7 +235,7 @@ impl SignalForwarding {
         PROGRAM.store(pid as c_int, Ordering::SeqCst);
         let early = EARLY_SIGNAL.swap(0, Ordering::SeqCst);
         if early != 0 {
-            // SAFETY: the child is not waited for yet, so the id is its own.
+            // SAFETY: the child is not reaped yet, so its id is not reused.
             unsafe { libc::kill(pid as c_int, early) };
         }
     }
@@ -248,8 +248,8 @@ impl Drop for SignalForwarding {
     }
 }
 
-/// Forwards a signal that another process sent to the recorder alone. Signals from the terminal reach the program
-/// anyway.
+/// Forwards a signal that another process sent to the recorder. Signals from the terminal or the kernel are not
+/// forwarded: the terminal sends them to the program too.
 extern "C" fn pass_on(signal: c_int, info: *mut siginfo_t, _context: *mut c_void) {
     // SAFETY: the kernel passes a valid siginfo to a SA_SIGINFO handler.
     if unsafe { (*info).si_code } > 0 {
@@ -257,7 +257,7 @@ extern "C" fn pass_on(signal: c_int, info: *mut siginfo_t, _context: *mut c_void
     }
     match PROGRAM.load(Ordering::SeqCst) {
         0 => EARLY_SIGNAL.store(signal, Ordering::SeqCst),
-        // SAFETY: PROGRAM is a child that is not waited for yet, so the id is its own.
+        // SAFETY: PROGRAM is a child that is not reaped yet, so its id is not reused.
         pid => unsafe {
             libc::kill(pid, signal);
         },

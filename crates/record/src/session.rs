@@ -1,6 +1,6 @@
-//! A session: the directory beside the output into which every process of a recording writes its log.
+//! A session: the directory next to the output into which every process of a recording writes its log.
 //!
-//! It contains everything needed to write the traces, so a recording survives its recorder.
+//! It contains everything needed to write the traces, so a recording survives the death of its recorder.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -31,9 +31,9 @@ pub struct SessionInfo {
     pub command: Vec<String>,
     /// The preloaded object.
     pub object: PathBuf,
-    /// Whether the object interposes C++'s operators too.
+    /// Whether the object also interposes C++'s operators.
     pub sees_operators: bool,
-    /// Process id of the program, once it runs.
+    /// Process id of the program; `None` before it runs.
     pub root_pid: Option<u32>,
     boot_id: String,
     calibration: (ClockPair, ClockPair),
@@ -50,11 +50,11 @@ pub struct SessionConfig<'a> {
     pub command: Vec<String>,
     /// The preloaded object.
     pub object: &'a Path,
-    /// Whether the object interposes C++'s operators too.
+    /// Whether the object also interposes C++'s operators.
     pub sees_operators: bool,
     /// When recording begins.
     pub begin: Begin,
-    /// Bytes of logs that end the recording; `None` for no limit.
+    /// Size of all logs in bytes at which the recording ends; `None` for no limit.
     pub bytes_max: Option<u64>,
     /// Frames of each call's stack to record; `None` for no call sites.
     pub stack_depth: Option<u32>,
@@ -79,22 +79,23 @@ pub struct LogFile {
     pub path: PathBuf,
     /// Process id.
     pub pid: u32,
-    /// Which image of this process id, from 0.
+    /// Number of the image of this process id, from 0.
     pub image: u32,
 }
 
 impl LogFile {
-    /// Path of the early conversion while its process runs.
+    /// Path of the early conversion, which is written while the process runs.
     pub fn ahead_path(&self) -> PathBuf {
         self.path.with_extension("ahead")
     }
 
-    /// Path of the complete trace until the session ends, if it was written before.
+    /// Path of the trace of a process that ended before the session.
     pub fn trace_path(&self) -> PathBuf {
         self.path.with_extension("hkt")
     }
 
-    /// Path of the incomplete trace that this process writes; another process may write one at the same time.
+    /// Path of the incomplete trace that this recorder writes. It contains the recorder's process id, because another
+    /// recorder may write one at the same time.
     pub fn partial_path(&self) -> PathBuf {
         self.path.with_extension(format!("partial-{}", process::id()))
     }
@@ -164,8 +165,8 @@ impl Session {
         fs::write(&path, json).map_err(RecordError::io(&path, "write"))
     }
 
-    /// Conversion of ticks to nanoseconds: most precise from the session's start to now; after a reboot, from the start
-    /// alone.
+    /// Rate for converting ticks to nanoseconds. It is determined from the session's start and now, which is most
+    /// precise; after a reboot, only from readings at the start.
     ///
     /// # Errors
     /// The session's clock readings are out of order.
@@ -195,7 +196,7 @@ impl Session {
         Ok(logs)
     }
 
-    /// Removes early conversions that are of no more use: the traces need the space.
+    /// Removes early conversions that are no longer needed, because the traces need the space.
     pub fn remove_ahead(&self) {
         for log in self.logs().unwrap_or_default() {
             // If this fails, the file only wastes space.
@@ -203,8 +204,8 @@ impl Session {
         }
     }
 
-    /// Keeps the session for a recovery. Returns the error that names the session and the reason, unless the session is
-    /// gone.
+    /// Keeps the session for a recovery. Returns an error that names the session and the reason; if the session no
+    /// longer exists, returns `why` itself.
     pub fn kept(self, why: RecordError) -> RecordError {
         if !self.dir.exists() {
             return why;
@@ -220,8 +221,8 @@ impl Session {
         session.as_deref().and_then(Path::parent) == beside(&self.info.output).as_deref()
     }
 
-    /// Removes the session with all its logs. Processes that still write to them stop recording, so that they do not
-    /// fill the disk with unreachable records.
+    /// Removes the session with all its logs. Processes that still run stop recording; otherwise they would fill the
+    /// disk with unreachable records.
     ///
     /// # Errors
     /// Part of it cannot be removed.
@@ -231,7 +232,8 @@ impl Session {
     }
 }
 
-/// A program started by root may change its user and then fork: the child must be able to create its log.
+/// Lets all users create files in the session, if the caller is root. A program started by root may change its user and
+/// then fork, and the child must be able to create its log.
 fn admit_other_users(dir: &Path) -> Result<(), RecordError> {
     // SAFETY: no arguments.
     if unsafe { libc::geteuid() } != 0 {
@@ -240,7 +242,7 @@ fn admit_other_users(dir: &Path) -> Result<(), RecordError> {
     fs::set_permissions(dir, Permissions::from_mode(0o1733)).map_err(RecordError::io(dir, "open to other users"))
 }
 
-/// From here on the directory is not removed with this value.
+/// Keeps the directory when its handle is dropped.
 fn keep(dir: TempDir) {
     let _ = dir.keep();
 }

@@ -1,7 +1,7 @@
 //! Signals to the recorder.
 //!
 //! While the program runs, `run.rs` handles them. Before and after, the first signal ends the work cleanly: no partial
-//! file stays, and the recording is kept. A second signal of the same kind ends the process at once.
+//! file remains, and the recording is kept. A second signal of the same kind ends the process immediately.
 
 use std::mem::{MaybeUninit, take};
 use std::ptr::null_mut;
@@ -20,18 +20,19 @@ pub const REQUESTS: [c_int; 2] = [libc::SIGUSR1, libc::SIGUSR2];
 /// The signal that ends the work; 0 for none.
 static ENDING_CAME: AtomicI32 = AtomicI32::new(0);
 
-/// Handlers belong to the whole process, so all users share them: the number of users, and the handlers they replaced.
+/// The number of users of the installed handlers, and the previous handlers. All users share the installed handlers,
+/// because handlers belong to the whole process.
 static SHARED: Mutex<(usize, Installed)> = Mutex::new((0, Installed(Vec::new())));
 
 /// Type of a signal handler.
 pub type Handler = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
 
-/// Installed handlers; keeps those they replaced for [`Installed::restore`].
+/// Installed handlers. Keeps the handlers that they replaced for [`Installed::restore`].
 #[derive(Default)]
 pub struct Installed(Vec<(c_int, libc::sigaction)>);
 
 impl Installed {
-    /// Installs a handler for each signal, except for those that are ignored and must stay ignored (nohup).
+    /// Installs a handler for each signal that is not ignored. Ignored signals must stay ignored (nohup).
     pub fn begin(handlers: impl IntoIterator<Item = (c_int, Handler)>, flags: c_int) -> Self {
         let install = |(signal, handler)| Some((signal, install(signal, handler, flags)?));
         Self(handlers.into_iter().filter_map(install).collect())
@@ -40,13 +41,13 @@ impl Installed {
     /// Restores the previous handlers.
     pub fn restore(&mut self) {
         for (signal, before) in take(&mut self.0) {
-            // SAFETY: restores what sigaction itself reported.
+            // SAFETY: `before` was returned by sigaction itself.
             unsafe { libc::sigaction(signal, &raw const before, null_mut()) };
         }
     }
 }
 
-/// Installs a handler; `None` where the signal is ignored.
+/// Installs a handler; `None` if the signal is ignored.
 fn install(signal: c_int, handler: Handler, flags: c_int) -> Option<libc::sigaction> {
     // SAFETY: sigaction is plain data for which all zero is valid; the handlers are async-signal-safe.
     unsafe {
@@ -65,14 +66,14 @@ fn install(signal: c_int, handler: Handler, flags: c_int) -> Option<libc::sigact
 pub struct Interruptible(());
 
 impl Interruptible {
-    /// Installs the handlers; a second value shares those of the first.
+    /// Installs the handlers. Further values share the handlers of the first.
     pub fn begin() -> Self {
         let mut shared = lock();
         if shared.0 == 0 {
             ENDING_CAME.store(0, Ordering::SeqCst);
             let ending = ENDING.map(|signal| (signal, note_ending as Handler));
             shared.1 = Installed::begin(ending, libc::SA_RESETHAND);
-            // A request for a mark may come just as the program ends; unhandled, it would end the recorder.
+            // A request for a mark may arrive just after the program ends. Without a handler it would end the recorder.
             let late = Installed::begin(REQUESTS.map(|signal| (signal, pass_over as Handler)), 0);
             shared.1.0.extend(late.0);
         }

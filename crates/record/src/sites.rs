@@ -10,23 +10,23 @@ use crate::error::RecordError;
 use crate::log_reader::LogReader;
 use crate::stacks::{BUILD_ID_BYTES, DEPTH_MAX, MODULE_PATH_BYTES, TAG_MODULE, TAG_STACK, head_parts, stack_words};
 
-/// The call sites of a trace. Ids are given at first use, so that equal runs give equal traces.
+/// The call sites of a trace. Ids are assigned at first use, so that equal runs give equal traces.
 pub struct SiteReader {
     log: Arc<LogReader>,
     sites: Sites,
-    /// Site of each place seen.
+    /// Site of each known place.
     known: HashMap<u32, SiteId>,
     stacks: HashMap<Vec<u32>, SiteId>,
     frames: HashMap<(Option<u32>, u64), u32>,
-    /// Index and load bias of the module at each place seen.
+    /// Index and load bias of the module at each known place.
     places: HashMap<u32, (u32, u64)>,
     modules: HashMap<Module, u32>,
-    /// The place looked up last: loops repeat it.
+    /// The most recent place and its site, because loops look up the same place repeatedly.
     last: (SiteId, SiteId),
 }
 
 impl SiteReader {
-    /// A reader that has seen no site yet.
+    /// A reader without known sites.
     pub fn new(log: Arc<LogReader>) -> Self {
         Self {
             log,
@@ -40,7 +40,7 @@ impl SiteReader {
         }
     }
 
-    /// The trace's site for a place in the log.
+    /// The trace's id for the call site at a place in the log.
     ///
     /// # Errors
     /// The log cannot be read, or has no stack there.
@@ -69,7 +69,7 @@ impl SiteReader {
         Ok(site)
     }
 
-    /// All sites seen.
+    /// All sites found.
     pub fn finish(self) -> Sites {
         self.sites
     }

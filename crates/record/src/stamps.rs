@@ -1,4 +1,4 @@
-//! Time stamps of a log, and the time of a thread buffer's last event.
+//! The timestamps of a log, and the time of a thread buffer's last event.
 
 use crate::clock::TickRate;
 use crate::encoding::NUMBER_SHIFT;
@@ -6,12 +6,12 @@ use crate::encoding::NUMBER_SHIFT;
 /// Latest time of an event; [`u64::MAX`] means that no event is left.
 pub const TIME_NS_MAX: u64 = u64::MAX - 1;
 
-/// Kind of a log's time stamps.
+/// Kind of a log's timestamps.
 #[derive(Clone, Copy, Debug)]
 pub enum Stamps {
-    /// Time stamp counters.
+    /// Readings of the time stamp counter.
     Ticks(TickRate),
-    /// Numbers in one order of all threads, from 1. A resizing call is ordered by its end.
+    /// Event numbers from 1, common to all threads. The number of a resizing call is that of its end.
     Numbers,
 }
 
@@ -29,7 +29,7 @@ impl BufferClock {
         Self { stamps, start_ticks, time_ns: 0 }
     }
 
-    /// Kind of the time stamps.
+    /// Kind of the timestamps.
     pub fn stamps(&self) -> Stamps {
         self.stamps
     }
@@ -40,7 +40,7 @@ impl BufferClock {
         self.time_ns
     }
 
-    /// Advances to the stamp of an event. Returns the time reached, which is that of the event.
+    /// Advances to the timestamp of an event. Returns the time reached, which is the event's time.
     #[inline(always)]
     pub fn advance(&mut self, ticks: u64) -> u64 {
         self.advance_to(match self.stamps {
@@ -49,7 +49,7 @@ impl BufferClock {
         })
     }
 
-    /// Advances to a time.
+    /// Advances to a time, and returns the time reached.
     #[inline(always)]
     pub fn advance_to(&mut self, time_ns: u64) -> u64 {
         self.time_ns = self.time_ns.max(time_ns).min(TIME_NS_MAX);

@@ -1,5 +1,5 @@
-//! The control events of a recording in the time of one image: marks and ends of children to insert, and periods whose
-//! records do not count.
+//! The control events of a recording, relative to the start of one image: marks and ends of children to insert, and
+//! periods whose records do not count.
 
 use hksim_trace::resolve::RawOp;
 
@@ -13,7 +13,7 @@ pub const STOPPED_MARK: &str = "recording stopped";
 /// Name of the mark where recording began again.
 pub const STARTED_MARK: &str = "recording started";
 
-/// What is to be inserted between the events of an image.
+/// An event to insert between the calls of an image.
 #[derive(Debug)]
 enum Due {
     /// A change of the recording, or a mark.
@@ -22,21 +22,21 @@ enum Due {
     ChildEnd { child_pid: u32 },
 }
 
-/// The control log of a session in one image's time.
+/// The control log of a session, relative to the start of one image.
 #[derive(Debug)]
 pub struct Timeline {
     start_ticks: u64,
     rate: TickRate,
-    /// Entries of the control log read so far.
+    /// Number of entries of the control log read so far.
     known: usize,
-    /// Ends of children read so far.
+    /// Number of ends of children read so far.
     known_ends: usize,
-    /// What is to be inserted, and when, in nanoseconds since the image began.
+    /// Events to insert, with their times in nanoseconds since the image began.
     due: Vec<(u64, Due)>,
     next: usize,
-    /// Time of the next of these; [`u64::MAX`] if none is left.
+    /// Time of the next entry of `due`; [`u64::MAX`] if none is left.
     next_ns: u64,
-    /// Time since which recording is stopped.
+    /// Time at which recording stopped; `None` if it is not stopped.
     off_since_ns: Option<u64>,
     off_ns: u64,
     /// Whether recording has begun again since [`Timeline::take_gap`].
@@ -50,7 +50,7 @@ impl Timeline {
         Self { start_ticks, rate, known, known_ends, due, next, next_ns, off_since_ns: None, off_ns: 0, gap: false }
     }
 
-    /// Adds what is new in the control log and among the ends of children. Both only grow, in order of time.
+    /// Adds new entries of the control log and new ends of children. Both lists only grow, in order of time.
     pub fn extend(&mut self, control_log: &[ControlEntry], ends: &[ChildEnd]) {
         let first_new = self.due.len();
         self.extend_control_log(control_log);
@@ -108,19 +108,19 @@ impl Timeline {
         None
     }
 
-    /// Whether recording has been resumed since the last call, so that events are missing in between.
+    /// Whether recording has been resumed since the last call of this function, so that events are missing.
     pub fn take_gap(&mut self) -> bool {
         std::mem::take(&mut self.gap)
     }
 
-    /// Whether anything up to `time_ns` is left for [`Timeline::mark_up_to`].
+    /// Whether [`Timeline::mark_up_to`] has an event up to `time_ns`.
     #[inline]
     pub fn is_due(&self, time_ns: u64) -> bool {
         time_ns >= self.next_ns
     }
 
-    /// Whether a record at the present time counts. Beginnings and ends of threads always do, as do changes of memory
-    /// policies, whose effect lasts.
+    /// Whether a record at the present time counts. Starts and ends of threads always count. Changes of memory policies
+    /// always count too, because their effect lasts.
     pub fn keeps(&self, op: &RawOp) -> bool {
         self.off_since_ns.is_none() || matches!(op, RawOp::ThreadStart | RawOp::ThreadExit | RawOp::MemoryPolicy { .. })
     }

@@ -1,4 +1,4 @@
-//! Writes all traces of a session, and decides which log becomes which file.
+//! Writes all traces of a session, and determines the file name of each.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -28,11 +28,10 @@ use crate::touch_full::Merging;
 /// Likely reason if there is no log.
 const NOT_LOADED: &str = "the recorder was not loaded; does the program (or a wrapper around it) clear the \
      environment, change the root directory, or start a statically linked program?";
-/// Reason if the recording never started.
+/// Reason if the recording began paused and was never started.
 const NEVER_STARTED: &str = "the recording began stopped and was never started; start it with `hksim mark PID --start`";
-/// Reason if all processes were left out.
-const LEFT_OUT: &str =
-    "none of its processes was to be recorded; --only takes the names of programs' files or commands";
+/// Reason if the options excluded all processes.
+const LEFT_OUT: &str = "the options exclude all its processes; --only takes the names of programs' files or commands";
 /// Reason if all logs are damaged.
 const DAMAGED: &str = "the logs of its processes are damaged";
 /// Reason if the logs are empty files.
@@ -42,16 +41,16 @@ const NO_LOG: &str = "the recorder was loaded, but could not write its first 4 K
 const NO_EVENTS: &str = "the recorder was loaded, but no allocating function was called through it; a program that \
      contains its own allocator must be built without it to be recorded, and some programs allocate nothing";
 
-/// How to write the traces of a session, and what was converted while the program ran.
+/// How to write the traces of a session, and the conversions that began while the program ran.
 #[derive(Default)]
 pub struct ConversionInputs {
-    /// Whether touches are merged.
+    /// Whether consecutive touches are merged.
     pub merging: Merging,
     /// Conversions in progress.
     pub begun: StartedConversions,
 }
 
-/// A readable log. It is reopened when its turn comes, because a build leaves more logs than files can be open at once.
+/// A readable log. It is not kept open, because recording a software build leaves more logs than files can be open.
 struct Image {
     file: LogFile,
     facts: Facts,
@@ -61,7 +60,7 @@ struct Image {
 }
 
 impl Image {
-    /// Whether there is anything to write to a trace.
+    /// Whether there is anything to write to the trace.
     fn has_records(&self) -> bool {
         self.is_written || self.facts.record_bytes != 0 || self.facts.control.events_lost != 0
     }
@@ -83,7 +82,7 @@ struct Images {
     damaged: Vec<DamagedLog>,
 }
 
-/// Why a session has no trace.
+/// The likely reason why a session has no trace.
 ///
 /// # Errors
 /// The session cannot be read.
@@ -106,11 +105,11 @@ pub fn why_none(session: &Session, report: &RecordReport) -> Result<&'static str
     })
 }
 
-/// Converts every log of the session that has events, in parallel. The session is kept. A damaged log does not stop
-/// the others.
+/// Converts every log of the session that has events, in parallel. The session is kept. A damaged log does not prevent
+/// the conversion of the others.
 ///
 /// # Errors
-/// A log cannot be read or a trace not be written.
+/// A log cannot be read, or a trace cannot be written.
 pub fn write_all(session: &Session, exit: Option<Exit>, work: ConversionInputs) -> Result<RecordReport, RecordError> {
     let began = Instant::now();
     let ConversionInputs { merging, begun } = work;
@@ -172,7 +171,7 @@ pub fn write_all(session: &Session, exit: Option<Exit>, work: ConversionInputs) 
     })
 }
 
-/// The path of each image's trace. Creates the directory of all but the first if one of them has something to write.
+/// The path of each image's trace. Creates the directory for all traces except the first, if there are any.
 fn paths(output: &Path, images: &[Image]) -> Result<Vec<PathBuf>, RecordError> {
     let mut images_of: HashMap<u32, usize> = HashMap::new();
     for image in images {
@@ -195,7 +194,7 @@ struct Writer<'a> {
     how: ConversionConfig,
     control_log: &'a [ControlEntry],
     begun: Mutex<StartedConversions>,
-    /// Whether the session's directory is beside the output.
+    /// Whether the session's directory is next to the output.
     is_beside: bool,
 }
 
@@ -214,7 +213,8 @@ impl Writer<'_> {
             Some(Ok(converted)) => converted,
             None => convert(&log, self.how, end, self.control_log, &partial, &path)?,
             Some(Err(_)) => {
-                // Remove it, because the trace may need the space. If that fails, writing the trace reports it.
+                // The trace may need the space of the early conversion. If it cannot be removed, writing may fail and
+                // report that.
                 let _ = fs::remove_file(image.file.ahead_path());
                 convert(&log, self.how, end, self.control_log, &partial, &path)?
             }
@@ -222,9 +222,9 @@ impl Writer<'_> {
         Ok(describe(image, path, &converted))
     }
 
-    /// Path of a trace while it is incomplete: in the session's directory, so that a killed recorder leaves nothing
-    /// outside it. If the session is elsewhere, beside the output, because a file cannot be renamed to another file
-    /// system.
+    /// Path of a trace while it is incomplete. Normally it is in the session's directory, so that a killed recorder
+    /// leaves nothing outside it. If the session is elsewhere, the path is next to the output, because a file cannot be
+    /// renamed across file systems.
     fn partial_path(&self, file: &LogFile, path: &Path) -> PathBuf {
         if self.is_beside {
             return file.partial_path();
@@ -236,7 +236,7 @@ impl Writer<'_> {
     }
 }
 
-/// Summary and quality of a trace that was written while other processes ran.
+/// Reads summary and quality of a trace that was written before the session ended.
 fn read_back(path: &Path) -> Result<Converted, RecordError> {
     let reader = TraceReader::open(path)?;
     Ok(Converted { summary: *reader.summary(), quality: reader.footer().quality, touches: None })
@@ -272,13 +272,13 @@ fn describe(image: &Image, path: PathBuf, converted: &Converted) -> RecordedTrac
     }
 }
 
-/// The program itself, which comes first, and processes that still run last as long as the session.
+/// How an image ended. The program itself, which comes first, and processes that still run last until the session ends.
 fn end_of(image: &Image, index: usize) -> ImageEnd {
     let lasts = index == 0 || image.facts.is_live;
     if image.end == ImageEnd::Process && lasts { ImageEnd::Session } else { image.end }
 }
 
-/// Opens the logs; `has_ended` is true for logs whose process is known to have ended.
+/// Opens the logs. `has_ended` returns whether the process of a log is known to have ended.
 fn open_images(files: &[LogFile], has_ended: impl Fn(&LogFile) -> bool) -> Result<Images, RecordError> {
     let mut found = Images::default();
     for (index, file) in files.iter().enumerate() {
@@ -305,15 +305,16 @@ fn open_images(files: &[LogFile], has_ended: impl Fn(&LogFile) -> bool) -> Resul
     Ok(found)
 }
 
-/// Whether a process may still write to a log: its own, or a child that it forked and that has made no call since.
+/// Whether a process may still write to a log: the log's process, or a forked child that has made no call since the
+/// fork.
 fn is_live(file: &LogFile) -> bool {
     let log = File::open(&file.path).ok();
     log.and_then(|log| in_use::is_written(&log)).unwrap_or_else(|| is_running(file.pid))
 }
 
-/// Sorts the images: the program's own first, the others by when they began. The program's own image is the last one of
-/// its process with a record, so that wrappers such as env and nice do not replace it. If there is none, it is the
-/// first image of that process.
+/// Sorts the images: the program's own image first, the others by start time. The program's own image is the last image
+/// of its process that has records: wrappers such as env and nice are earlier images of the same process. If none has
+/// records, it is the process's first image.
 fn in_order(mut images: Vec<Image>, root_pid: Option<u32>) -> Vec<Image> {
     images.sort_by_key(|image| image.facts.control.start_ticks);
     let is_own = |image: &Image| Some(image.file.pid) == root_pid;
@@ -326,7 +327,7 @@ fn in_order(mut images: Vec<Image>, root_pid: Option<u32>) -> Vec<Image> {
     images
 }
 
-/// Whether process `pid` runs. A zombie does not: its log is final.
+/// Whether process `pid` runs. A zombie does not run: its log is final.
 pub fn is_running(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());

@@ -21,30 +21,32 @@ use crate::window;
 pub struct Progress {
     /// Time since the program was started.
     pub elapsed: Duration,
-    /// Process images seen.
+    /// Number of process images so far.
     pub images: usize,
-    /// Words written so far by all processes: somewhat more than events, because some events take several words.
+    /// Words written so far by all processes. The number exceeds that of events, because some events take several
+    /// words.
     pub words: u64,
     /// Bytes of logs.
     pub log_bytes: u64,
-    /// Events that could not be kept.
+    /// Number of lost events.
     pub events_lost: u64,
     /// Whether calls are being recorded now.
     pub is_recording: bool,
 }
 
-/// Carries out requests to a running recording, and counts what it has written.
+/// Carries out requests to a running recording, and counts the events and bytes that it has written.
 pub struct Watch<'a> {
     session: &'a Session,
     began: Instant,
     duration: Option<Duration>,
     signal_marks: u32,
     logs: HashMap<PathBuf, Log>,
-    /// Index of the log to read next.
+    /// Index of the next log to read.
     turn: usize,
 }
 
-/// Most logs read in one round. A build leaves thousands: they are read in turns, and none is kept open.
+/// Maximum number of logs read in one round. Recording a software build leaves thousands of logs. They are read in
+/// turn, and none is kept open.
 const LOOKS_MAX: usize = 256;
 
 /// Counts of one log. Drained chunks are read once, thread buffers each time.
@@ -59,12 +61,12 @@ struct Log {
 }
 
 impl<'a> Watch<'a> {
-    /// Watches `session` from now on, and ends it after `duration`.
+    /// Starts watching `session`, which ends after `duration`.
     pub fn new(session: &'a Session, duration: Option<Duration>) -> Self {
         Self { session, began: Instant::now(), duration, signal_marks: 0, logs: HashMap::new(), turn: 0 }
     }
 
-    /// Carries out what is due.
+    /// Carries out pending requests, reads logs, and calls `show`.
     ///
     /// # Errors
     /// The session cannot be read or written.
@@ -90,7 +92,7 @@ impl<'a> Watch<'a> {
         Ok(if page.state == SESSION_ENDED { WatchDecision::Detach } else { WatchDecision::Continue })
     }
 
-    /// Reads the logs whose turn it is; returns the number of all.
+    /// Reads the next logs in turn; returns the number of all logs.
     fn look_at_logs(&mut self) -> Result<usize, RecordError> {
         let files = self.session.logs()?;
         for file in files.iter().cycle().skip(self.turn).take(files.len().min(LOOKS_MAX)) {
@@ -139,6 +141,6 @@ impl Log {
 fn header(file: &File, number: u64) -> Option<ChunkHeader> {
     let mut bytes = [0; size_of::<ChunkHeader>()];
     file.read_exact_at(&mut bytes, number * CHUNK_BYTES as u64).ok()?;
-    // SAFETY: as many bytes as ChunkHeader has, and every bit pattern is one.
+    // SAFETY: the array has the size of ChunkHeader, for which every bit pattern is valid.
     Some(unsafe { bytes.as_ptr().cast::<ChunkHeader>().read_unaligned() })
 }

@@ -1,7 +1,7 @@
-//! Chunks for processes whose system-call filter keeps them from allocating any themselves.
+//! Chunks for processes whose system-call filter forbids allocating them.
 //!
-//! Such a process has mapped a window of its log in advance. This module allocates file space for the window's chunks,
-//! somewhat ahead of the process, which then takes them without a system call.
+//! Such a process has mapped a window of its log in advance. This module allocates file space for the window's chunks
+//! before the process needs them, so that the process can take chunks without a system call.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -12,10 +12,11 @@ use std::path::Path;
 
 use crate::event_log::{CHUNK_BYTES, Control, Window};
 
-/// Chunks granted ahead of the process, within its window: 64 MiB, eight million events.
+/// Number of chunks granted in advance, within the window: 64 MiB, eight million events.
 const AHEAD: u32 = 256;
 
-/// Grants chunks to the process of the log at `path`, open as `log`, if it has a window and used some of its chunks.
+/// Grants chunks to the process of the log at `path`, which is open as `log`, if the process has a window and has used
+/// some of its chunks.
 ///
 /// # Errors
 /// The log cannot be read or written, or the disk is full.
@@ -23,10 +24,10 @@ pub fn grant(path: &Path, log: &File) -> io::Result<()> {
     const AT: u64 = offset_of!(Control, window) as u64;
     let mut bytes = [0; size_of::<Window>()];
     log.read_exact_at(&mut bytes, AT)?;
-    // SAFETY: as many bytes as Window has, and every bit pattern is one.
+    // SAFETY: the array has the size of Window, for which every bit pattern is valid.
     let Window { first, chunks, granted, taken } = unsafe { bytes.as_ptr().cast::<Window>().read_unaligned() };
     let goal = taken.saturating_add(AHEAD).min(chunks);
-    // A damaged page must not take up the whole disk.
+    // A damaged control page must not cause the whole disk to be allocated.
     if goal <= granted || goal - granted > AHEAD {
         return Ok(());
     }

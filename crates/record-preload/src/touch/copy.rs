@@ -1,6 +1,6 @@
-//! Copies a resized object with instructions that can be distinguished from the program's.
+//! Copies a resized object with instructions of the recorder's own.
 //!
-//! The page faults of the copy are the recorder's; the address of the instruction identifies them.
+//! The page faults of the copy are not the program's. The address of the instruction identifies them.
 
 use core::arch::global_asm;
 
@@ -25,7 +25,7 @@ unsafe extern "C" {
 /// Copies `bytes` to a block that overlaps nothing.
 ///
 /// # Safety
-/// Both are valid for that many bytes.
+/// Both blocks have at least that many bytes.
 pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     // SAFETY: by the caller's promise; the routine follows the C calling convention.
     unsafe { hksim_touch_copy(to, from, bytes) }

@@ -1,10 +1,10 @@
 //! `--accesses pages`: some objects are placed on separate pages, so that their first touches are page faults.
 //!
-//! The functions here are a layer between the recorder and the real allocator. The recorder calls them in place of the
-//! allocator's and is otherwise unaware of them. Without `--accesses pages` they are never called.
+//! The functions here are a layer between the recorder and the real allocator. The recorder calls them instead of the
+//! allocator's functions and is otherwise unaware of them. Without `--accesses pages` they are never called.
 //!
-//! [`sampler`] picks the watched objects. They come from a [`region`] whose addresses are used once. When one is freed,
-//! the states of its pages are read from the kernel ([`states`]), and the pages are returned to it.
+//! [`sampler`] selects the watched objects. They come from a [`region`] whose addresses are used only once. When an
+//! object is freed, the recorder reads the states of its pages from the kernel ([`states`]) and returns the pages.
 
 mod copy;
 mod region;
@@ -30,12 +30,12 @@ unsafe impl Sync for RealFunctions {}
 
 static REAL: RealFunctions = RealFunctions(UnsafeCell::new(Functions::NONE));
 
-/// The functions that the recorder calls in place of `found`, if objects are watched.
+/// The functions that the recorder calls instead of `found`; `None` if no objects are watched.
 pub fn instead_of(found: &Functions) -> Option<Functions> {
     if !sampler::is_on() || found.malloc.is_none() || !region::reserve() {
         return None;
     }
-    // SAFETY: the only write, before the caller publishes the functions that read it.
+    // SAFETY: this is the only write; it happens before the caller publishes the functions that read it.
     unsafe { *REAL.0.get() = *found };
     open::clear_deep_binding();
     Some(Functions {
@@ -115,7 +115,7 @@ unsafe fn resize_to_nothing(block: Block) -> *mut c_void {
     let (Some(malloc), Some(realloc)) = (functions.malloc, functions.realloc) else {
         return null_mut();
     };
-    // SAFETY: malloc has no precondition, and realloc gets what it returned.
+    // SAFETY: malloc has no precondition, and realloc gets the block that malloc returned.
     unsafe {
         let stand_in = malloc(1);
         if stand_in.is_null() { null_mut() } else { realloc(stand_in, 0) }
@@ -141,7 +141,7 @@ unsafe fn resize(block: Block, size: size_t) -> *mut c_void {
     new
 }
 
-/// Resizes a block of the real allocator. One that grows to a page or more is watched from then on.
+/// Resizes a block of the real allocator. A block that grows to a page or more is watched from then on.
 ///
 /// # Safety
 /// `block` is a live block of the real allocator.

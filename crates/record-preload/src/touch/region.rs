@@ -1,7 +1,7 @@
-//! The region of watched objects: each is alone on fresh pages, and no address is reused.
+//! The region of watched objects: each object is alone on fresh pages, and no address is reused.
 //!
-//! A small object crosses a page boundary, if its alignment permits, so that the first accesses on both sides can be
-//! seen. The position of the boundary in the object varies from object to object.
+//! A small object crosses a page boundary, if its alignment permits, so that the first accesses on both sides are
+//! visible as faults. The position of the boundary in the object varies from object to object.
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -15,11 +15,13 @@ use crate::touched::{PAGE_BYTES, REGION_BASE, REGION_BYTES, REGION_PLACES, WATCH
 /// Bytes of a page.
 pub const PAGE: usize = PAGE_BYTES as usize;
 const PAGES: usize = (REGION_BYTES / PAGE_BYTES) as usize;
-/// Pages made accessible at a time. The rest of the region is not memory that a program could lock or dump.
+/// Number of pages made accessible in one step. The rest of the region stays inaccessible, so that it is not locked by
+/// `mlockall` or written to a core dump.
 const OPENED_PAGES: usize = 16 << 10;
-/// Lowest bit of a slot's number of pages, as a log2, in its table entry; 0 means as many as its bytes need.
+/// Lowest bit of the field in a table entry that holds log2 of the slot's number of pages. A field of 0 means the
+/// number that the object's bytes need.
 const ROOM_SHIFT: u32 = 56;
-/// Lowest bit of the object's offset on its first page, in units of [`GRAIN`].
+/// Lowest bit of the field with the object's offset on its first page, in units of [`GRAIN`].
 const LEAD_SHIFT: u32 = 48;
 /// All blocks begin at multiples of this.
 const GRAIN: usize = 16;
@@ -29,7 +31,8 @@ static BASE: AtomicUsize = AtomicUsize::new(0);
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 /// Pages before this one are accessible.
 static OPENED: AtomicUsize = AtomicUsize::new(0);
-/// One entry per page. The first page of a live object has its size and room; others are 0. A forked child has a copy.
+/// One entry per page. The entry for the first page of a live object holds its size, offset and room; all others are 0.
+/// A forked child has a copy.
 static SLOTS: AtomicPtr<AtomicU64> = AtomicPtr::new(null_mut());
 
 /// Reserves the region; false if the address space is too small.
@@ -76,18 +79,18 @@ pub fn allocate(bytes: usize, align: usize, turn: u32) -> Option<Block> {
     Some(Block { page })
 }
 
-/// Offset on its first page of an object smaller than a page, so that part of it is on the next; 0 if its alignment
-/// forbids that.
+/// Offset on the first page at which an object smaller than a page extends to the next page; 0 if its alignment forbids
+/// that.
 fn lead(bytes: usize, align: usize, turn: u32) -> usize {
     let step = align.max(GRAIN);
     let places = bytes.saturating_sub(1) / step;
-    // Multiples of the golden ratio are spread evenly over the positions, however many there are.
+    // Multiples of the golden ratio are spread evenly over any number of positions.
     let share = turn.wrapping_add(1).wrapping_mul(0x9E37_79B9);
     let place = ((u64::from(share) * places as u64) >> 32) as usize;
     if places == 0 { 0 } else { PAGE - (place + 1) * step }
 }
 
-/// The same for an object that has grown and is likely to grow again: with room for twice its size.
+/// As [`allocate`], for an object that has grown and is likely to grow again: with room for at least twice its size.
 pub fn allocate_with_room(bytes: usize) -> Option<Block> {
     let pages = bytes.div_ceil(PAGE).checked_mul(2)?.checked_next_power_of_two()?;
     let page = take(pages, 1)?;
@@ -110,7 +113,7 @@ fn take(pages: usize, align_pages: usize) -> Option<usize> {
     }
 }
 
-/// Makes pages accessible. If several threads do it at once, the effect is the same.
+/// Makes all pages before `end` accessible. Several threads may do this at the same time.
 fn open_up_to(end: usize) -> bool {
     let opened = OPENED.load(Ordering::Acquire);
     if end <= opened {
@@ -127,7 +130,7 @@ fn open_up_to(end: usize) -> bool {
 }
 
 fn slot(page: usize) -> &'static AtomicU64 {
-    debug_assert!(page < PAGES, "a page of the region");
+    debug_assert!(page < PAGES, "the page is outside the region");
     // SAFETY: the table has an entry for each page and stays mapped.
     unsafe { &*SLOTS.load(Ordering::Relaxed).add(page) }
 }
@@ -141,7 +144,7 @@ impl Block {
             return None;
         }
         let block = Self { page: offset / PAGE };
-        // Anything but a live object goes to the real allocator, which can best report the error.
+        // If this is not the start of a live object, the real allocator gets the address: it can best report the error.
         let is_live = block.page < pages_used() && slot(block.page).load(Ordering::Acquire) != 0;
         (is_live && block.lead() == offset % PAGE).then_some(block)
     }
@@ -180,12 +183,12 @@ impl Block {
         }
     }
 
-    /// Resizes the object in place; false, without effect, if it has no room. Pages cut off are returned to the kernel
-    /// for good.
+    /// Resizes the object in place; false, without effect, if it has no room. Pages that it no longer needs are
+    /// returned to the kernel and never reused.
     pub fn resize_in_place(self, bytes: usize) -> bool {
         let lead = self.lead();
         let (before, after) = (self.pages(), (lead + bytes).div_ceil(PAGE));
-        // The pages of a large object are counted from its own start.
+        // A large object must start at a page boundary, because its pages are counted from its start.
         let outgrows = lead > 0 && bytes >= WATCHED_BYTES_MIN as usize;
         if after > self.room() || outgrows {
             return false;

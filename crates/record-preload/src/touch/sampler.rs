@@ -1,25 +1,25 @@
-//! Chooses the watched objects: one in N of each call site and size class, and all of a page or more.
+//! Selects the watched objects: one in N of each call site and size class, and all objects of a page or more.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::site;
 use crate::touched::{SAMPLE_VARIABLE, WATCHED_BYTES_MIN};
 
-/// Number of counters, a power of two. Two sites that share one are sampled together, one in N of both.
+/// Number of counters, a power of two. If two sites share a counter, one in N of their combined objects is watched.
 const COUNTERS: usize = 1 << 14;
-/// log2 of the size classes' step in bytes.
+/// log2 of the difference in bytes between two size classes.
 const SIZE_STEP_LOG2: u32 = 4;
 
-/// Objects of a kind to skip until the next is watched; 0 before the first.
+/// Number of objects of a kind up to the next watched one; 0 before the first.
 static LEFT: [AtomicU32; COUNTERS] = [const { AtomicU32::new(0) }; COUNTERS];
 /// Objects of a kind watched so far.
 static TURNS: [AtomicU32; COUNTERS] = [const { AtomicU32::new(0) }; COUNTERS];
-/// The N; 0 until it is known.
+/// The N of "one in N"; 0 until it is known.
 static ONE_IN: AtomicU32 = AtomicU32::new(0);
 /// State of the random number generator. Races between threads only repeat a number.
 static RANDOM: AtomicU64 = AtomicU64::new(0x9E37_79B9_7F4A_7C15);
 
-/// Whether objects are watched at all, according to the environment.
+/// Whether the environment requests that objects be watched.
 pub fn is_on() -> bool {
     const NAME: [u8; SAMPLE_VARIABLE.len() + 1] = zero_ended();
     // SAFETY: the name ends with a zero byte. This runs at the first allocating call, before the program does.
@@ -27,10 +27,10 @@ pub fn is_on() -> bool {
     if value.is_null() {
         return false;
     }
-    // SAFETY: not null, so a C string.
+    // SAFETY: the value is not null, so it is a C string.
     let digits = unsafe { core::ffi::CStr::from_ptr(value) }.to_bytes();
     let one_in = core::str::from_utf8(digits).ok().and_then(|digits| digits.parse::<u32>().ok()).unwrap_or(0);
-    // Gaps are up to twice as long.
+    // Gaps are up to 2N - 1, which must fit into a u32.
     ONE_IN.store(one_in.min(u32::MAX / 2), Ordering::Relaxed);
     one_in > 0
 }
@@ -40,9 +40,9 @@ pub fn one_in() -> u32 {
     ONE_IN.load(Ordering::Relaxed)
 }
 
-/// Whether to watch a new object of this size; if so, how many of its kind were watched before (0 for a large object).
-/// The first of each kind is watched. The gaps after it are random, N on average, so that they cannot coincide with a
-/// periodic pattern in the program.
+/// Decides whether to watch a new object of this size. `Some` contains the number of objects of its kind watched before
+/// (0 for a large object). The first object of each kind is watched. The gaps after it are random, N on average, so
+/// that sampling cannot coincide with a periodic pattern of the program.
 #[inline]
 pub fn turn(size: usize) -> Option<u32> {
     if size as u64 >= WATCHED_BYTES_MIN {

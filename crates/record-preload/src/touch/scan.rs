@@ -8,9 +8,9 @@ use libc::c_int;
 use crate::sys;
 use crate::touch::region::{self, PAGE};
 
-/// Maximum number of answers of one call; they are on the program's stack.
+/// Maximum number of results of one call; they are on the program's stack.
 const RUNS: usize = 32;
-/// Lowest number of the recorder's descriptors, out of the way of programs that expect low numbers.
+/// Lowest number of the recorder's descriptors. It is high because some programs expect particular low numbers.
 const LEAST_FD: c_int = 900;
 
 /// A run of adjacent pages in the same state.
@@ -19,12 +19,12 @@ pub struct Present {
     pub first_page: usize,
     /// Number of pages.
     pub pages: usize,
-    /// Whether they are the kernel's zero page: read, never written.
+    /// Whether they map the kernel's zero page: read, never written.
     pub is_zero: bool,
 }
 
-/// Passes the present runs of some pages to `each`, in order; false if the kernel cannot report them. `pagemap` holds
-/// the descriptor of the page tables, initially 0.
+/// Passes the runs of present pages among the `pages` pages from `page` to `each`, in order; false if the kernel cannot
+/// report them. `pagemap` holds the descriptor of `/proc/self/pagemap`, initially 0.
 pub fn each_present(pagemap: &AtomicI32, page: usize, pages: usize, mut each: impl FnMut(Present)) -> bool {
     let base = region::base() as u64;
     let (mut start, end) = (base + (page * PAGE) as u64, base + ((page + pages) * PAGE) as u64);
@@ -44,7 +44,7 @@ pub fn each_present(pagemap: &AtomicI32, page: usize, pages: usize, mut each: im
 }
 
 /// Fills `runs` and returns their number; `None` if the kernel cannot report them. A program that closes all
-/// descriptors closes this one too, and may reuse its number; a new one is opened then.
+/// descriptors closes `pagemap` too, and may reuse its number. In this case a new descriptor is opened.
 fn fill(pagemap: &AtomicI32, start: u64, end: u64, runs: &mut [Region]) -> Option<usize> {
     let known = pagemap.load(Ordering::Acquire);
     if known > 0

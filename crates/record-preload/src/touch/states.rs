@@ -13,11 +13,11 @@ use crate::touched::{
     PAGE_ABSENT, PAGE_READ, PAGE_WRITTEN, REGION_BYTES, STATES_OFFSET, TOUCHED_MAGIC, TOUCHED_SUFFIX, TouchedControl,
 };
 
-/// Pages whose states are mapped together; the file grows by that many bytes.
+/// Number of pages whose states are mapped together. The file has one byte per page, and grows by this number of bytes.
 const WINDOW_PAGES: usize = 64 << 10;
 const WINDOWS: usize = (REGION_BYTES as usize / PAGE) / WINDOW_PAGES;
 
-/// Not started (as a forked child finds it).
+/// Not started; a forked child finds this state.
 const NEW: u32 = 0;
 /// A thread is opening the file.
 const STARTING: u32 = 1;
@@ -26,11 +26,11 @@ const READY: u32 = 2;
 /// The file could not be created.
 const OFF: u32 = 3;
 
-/// The file of this process; the state is in memory that a forked child finds zeroed.
+/// The file of this process. This struct is in memory that a forked child finds zeroed.
 #[repr(C)]
 struct States {
     state: AtomicU32,
-    /// Descriptor of the process's page tables, 0 before its first use.
+    /// Descriptor of `/proc/self/pagemap`, 0 before its first use.
     pagemap: AtomicI32,
     pid: Cell<u32>,
     control: Cell<*mut TouchedControl>,
@@ -49,7 +49,7 @@ static AT_END: extern "C" fn() = {
     at_end
 };
 
-/// Ensures that this process has a file for its states; false if that failed.
+/// Ensures that this process has a file for its states; false on failure.
 pub fn begin() -> bool {
     States::current().is_some()
 }
@@ -75,13 +75,13 @@ pub fn note(page: usize, pages: usize) -> bool {
     any
 }
 
-/// Copies the pages of a block that the program has written; all others are zero in both blocks.
+/// Copies only the pages of a block that the program has written. All other pages are zero in both blocks.
 ///
 /// # Safety
-/// `new` is fresh, zero, and at least as large.
+/// `new` is fresh, zeroed, and at least as large as `block`.
 pub unsafe fn copy_touched(block: Block, new: *mut libc::c_void) {
     let bytes = block.bytes();
-    // SAFETY: both blocks hold `bytes` bytes, and the offsets below are inside them.
+    // SAFETY: both blocks have at least `bytes` bytes, and the offsets below are inside them.
     let copy = |from: usize, end: usize| unsafe {
         copy::copy(block.address().cast::<u8>().add(from), new.cast::<u8>().add(from), end.min(bytes) - from);
     };
@@ -110,7 +110,7 @@ pub fn count_turned_down() {
     }
 }
 
-/// Stores the states of the pages that are present at the end.
+/// Stores the states of the pages that are present when the program ends.
 fn look_at_end() {
     let _errno = sys::Errno::save();
     let _signals = sys::SignalsBlocked::new();
@@ -118,11 +118,11 @@ fn look_at_end() {
     let Some(states) = (unsafe { STATES.load(Ordering::Acquire).as_ref() }) else {
         return;
     };
-    // A child that shares its parent's memory (vfork) must not end its parent's recording.
+    // A vfork child shares its parent's memory, and must not end its parent's recording.
     if states.state.load(Ordering::Acquire) != READY || Some(states.pid.get()) != sys::pid() {
         return;
     }
-    // SAFETY: a ready process has a control page, mapped for good.
+    // SAFETY: in state READY the control page is mapped, and is never unmapped.
     let first_page = unsafe { (*states.control.get()).first_page as usize };
     let complete = states.each_present(first_page, region::pages_used() - first_page, |present| {
         states.put(present.first_page, present.pages, if present.is_zero { PAGE_READ } else { PAGE_WRITTEN });
@@ -144,10 +144,10 @@ impl States {
     #[cold]
     fn begin(&self) {
         let _errno = sys::Errno::save();
-        // A signal handler that interrupted this would wait for itself.
+        // A signal handler that interrupted this would wait forever for the interrupted thread.
         let _signals = sys::SignalsBlocked::new();
         if self.state.compare_exchange(NEW, STARTING, Ordering::Acquire, Ordering::Acquire).is_ok() {
-            // The log comes first. While another thread is opening the log, this can be tried again.
+            // This file needs the log. If another thread is still opening the log, a later call tries again.
             let failed = if process::is_off() { OFF } else { NEW };
             self.state.store(if self.start() { READY } else { failed }, Ordering::Release);
         }
@@ -209,7 +209,8 @@ impl States {
     }
 
     fn count(&self, field: impl FnOnce(&mut TouchedControl) -> *mut u64, more: u64) {
-        // SAFETY: a ready process has a control page, mapped for good; its counts are only used atomically.
+        // SAFETY: in state READY the control page is mapped, and is never unmapped; its counts are only accessed
+        // atomically.
         let counter = unsafe { AtomicU64::from_ptr(field(&mut *self.control.get())) };
         counter.fetch_add(more, Ordering::Relaxed);
     }
@@ -245,7 +246,8 @@ impl States {
         }
     }
 
-    /// Passes the present runs of some pages to `each`, in order; false if the kernel cannot report them.
+    /// Passes the runs of present pages among the `pages` pages from `page` to `each`, in order; false if the kernel
+    /// cannot report them.
     fn each_present(&self, page: usize, pages: usize, each: impl FnMut(Present)) -> bool {
         scan::each_present(&self.pagemap, page, pages, each)
     }

@@ -16,8 +16,8 @@ pub fn to_bytes(pair: ClockPair) -> [u8; PAIR_BYTES] {
     bytes
 }
 
-/// Both clocks, read together from time to time while the program ran. Between two readings they are taken to run
-/// evenly.
+/// Pairs of readings of both clocks, taken at intervals while the program ran. Between two pairs both clocks are
+/// assumed to run at constant rates.
 pub struct Clocks {
     pairs: Vec<ClockPair>,
     rate: TickRate,
@@ -25,8 +25,8 @@ pub struct Clocks {
 }
 
 impl Clocks {
-    /// Reads the pairs of a session. Times count from `start_ticks`; `rate` is used before the first pair and after the
-    /// last.
+    /// Reads the pairs of a session. Times are relative to `start_ticks`; `rate` is used before the first pair and
+    /// after the last.
     ///
     /// # Errors
     /// The file cannot be read or has no pair.
@@ -71,8 +71,8 @@ mod tests {
     use crate::clock::{ClockPair, TickRate};
 
     #[test]
-    fn times_go_by_the_readings_around_them() {
-        // 2 ticks a nanosecond at first, then 3.
+    fn a_time_is_interpolated_between_the_readings_around_it() {
+        // 2 ticks per nanosecond at first, then 3.
         let pairs = [(1_000, 500), (3_000, 1_500), (6_000, 2_500)].map(|(ticks, ns)| ClockPair { ticks, ns });
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), pairs.map(to_bytes).concat()).expect("writable");

@@ -21,22 +21,23 @@ use crate::touched::{REGION_BASE, REGION_BYTES, REGION_PLACES};
 
 /// Directory of the faults in a session.
 const FOLDER: &str = "faults";
-/// File in that directory with what was seen.
+/// File in that directory that describes what was collected.
 const SEEN_FILE: &str = "seen.json";
 const CLOCKS_FILE: &str = "clocks";
 /// Interval between two reads of the rings.
 const INTERVAL: Duration = Duration::from_millis(5);
-/// Reads of the rings between two readings of the clocks.
+/// Number of reads of the rings between two readings of the clocks.
 const LOOKS_PER_READING: u32 = 50;
-/// Minimum age of a fault when it is read: by then all rings have the faults before it, and they can be sorted.
+/// Minimum age of a fault when it is read. By then all rings contain the faults before it, so that faults can be
+/// sorted.
 const SETTLED_NS: u64 = 300_000;
 
-/// What the collector saw.
+/// What the collector could observe.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Seen {
-    /// What the kernel reported.
+    /// What the kernel reported about faults.
     pub sight: FaultVisibility,
-    /// Why it did not report more.
+    /// The reason why the kernel did not report more.
     pub why_not_better: Option<String>,
     /// Faults lost because the rings or the disk were full.
     pub faults_lost: u64,
@@ -62,7 +63,7 @@ impl FaultFiles {
         self.0.join(CLOCKS_FILE)
     }
 
-    /// What was seen; `None` for a session without watched pages.
+    /// What the collector could observe; `None` for a session without watched pages.
     ///
     /// # Errors
     /// The file is damaged.
@@ -102,7 +103,7 @@ impl Collector {
         let clocks = File::create(&path).map_err(RecordError::io(&path, "create"))?;
         let (sight, rings, why_not_better) = open_rings();
         let seen = Seen { sight, why_not_better, faults_lost: 0 };
-        // A recovered session has at least this.
+        // Saved now for the case that the recorder dies and the session is recovered.
         files.save(&seen)?;
         let stop = Arc::new(AtomicBool::new(false));
         let mut work = CollectorThread { rings, files: files.clone(), clocks, batch: HashMap::new(), lost: 0 };
@@ -114,7 +115,7 @@ impl Collector {
         Ok(Self { files, seen, stop, thread })
     }
 
-    /// Stops, and saves what was seen.
+    /// Stops, and saves what the collector could observe.
     ///
     /// # Errors
     /// The session cannot be written.
@@ -126,7 +127,7 @@ impl Collector {
     }
 }
 
-/// State of the thread.
+/// State of the collector's thread.
 struct CollectorThread {
     rings: Vec<Ring>,
     files: FaultFiles,
@@ -153,7 +154,7 @@ impl CollectorThread {
     }
 
     fn read_clocks(&mut self) {
-        // If the disk is full, the earlier readings are extrapolated.
+        // If the disk is full, later times are extrapolated from the earlier readings.
         let _ = self.clocks.write_all(&clocks::to_bytes(ClockPair::now()));
     }
 

@@ -10,17 +10,18 @@ use crate::error::RecordError;
 
 /// Bytes of a fault in a file.
 pub const FAULT_BYTES: usize = 32;
-/// Bytes read at once.
+/// Bytes read from the file at a time.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// A page fault. In a file: time, page with the access in its low bits, instruction, thread id, zero; little-endian.
+/// A page fault. Its file format is little-endian: time, page with the access in its low bits, instruction, thread id,
+/// zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// CLOCK_MONOTONIC, in nanoseconds.
     pub time_ns: u64,
     /// First address of the page.
     pub page: u64,
-    /// What the program tried; `None` if the kernel did not report it.
+    /// The attempted access; `None` if the kernel did not report it.
     pub access: Option<Access>,
     /// Address of the instruction.
     pub instruction: u64,
@@ -59,7 +60,7 @@ impl Fault {
     }
 }
 
-/// The faults of a process, in the order of their file. An incomplete last fault (full disk) is dropped.
+/// Reads the faults of a process, in the order of their file. An incomplete last fault (full disk) is dropped.
 pub struct FaultReader {
     /// `None` for a process without faults.
     file: Option<BufReader<File>>,

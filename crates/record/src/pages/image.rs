@@ -32,14 +32,14 @@ pub enum PageEnd {
     Written,
 }
 
-/// A fault that is a touch, in the trace's time.
+/// A fault that is a touch, with its time in the trace.
 #[derive(Clone, Copy, Debug)]
 pub struct SeenFault {
     /// Nanoseconds since the start of the image.
     pub time_ns: u64,
     /// First address of the page.
     pub page: u64,
-    /// What the program tried; `None` if the kernel did not report it.
+    /// The attempted access; `None` if the kernel did not report it.
     pub access: Option<Access>,
     /// Kernel thread id.
     pub tid: u32,
@@ -52,17 +52,17 @@ pub struct ImagePages {
     path: PathBuf,
     faults: FaultReader,
     clocks: Clocks,
-    /// From this time on, faults are those of the image that replaced this one.
+    /// Faults from this time on belong to the image that replaced this one.
     end_ns: u64,
-    /// What the collector saw.
+    /// What the collector could observe.
     pub seen: Seen,
-    /// Pages with a second fault, if faults do not report the kind of access.
+    /// Number of faults of each page, if faults do not report the kind of access.
     twice: Option<File>,
 }
 
 impl ImagePages {
-    /// Opens the files that belong to the log at `log`, of process `pid`; `None` if it has no watched pages. A page has
-    /// one owner, so the kind of each first access, if faults do not report it, is derived here before any event.
+    /// Opens the files that belong to the log at `log`; `None` if it has no watched pages. If faults do not report the
+    /// kind of access, all faults are counted first, because the kind of a first access follows from later faults.
     ///
     /// # Errors
     /// A file cannot be read, or has a wrong format.
@@ -98,7 +98,7 @@ impl ImagePages {
         address.wrapping_sub(self.control.region_base) < REGION_BYTES
     }
 
-    /// Whether touches have times.
+    /// Whether the times of touches are known.
     pub fn is_timed(&self) -> bool {
         self.seen.sight != FaultVisibility::None
     }
@@ -120,8 +120,8 @@ impl ImagePages {
         }
     }
 
-    /// The kind of the first access to a page, if the fault does not report it. A fault that is followed by another was
-    /// a read; a single one was the access given by the page's final state.
+    /// The kind of the first access to a page, for faults that do not report it. If the page has a second fault, the
+    /// first was a read. If it has only one, the page's final state shows the kind.
     ///
     /// # Errors
     /// A file cannot be read.
@@ -152,7 +152,7 @@ impl ImagePages {
         (page - self.control.region_base) / PAGE_BYTES
     }
 
-    /// A file with the number of faults of each page, at most 2, one byte per page.
+    /// Creates a file with one byte per page: the number of its faults, at most 2.
     fn find_twice(&mut self) -> Result<File, RecordError> {
         let file =
             tempfile::tempfile().map_err(RecordError::io(&std::env::temp_dir(), "create a temporary file in it"))?;
@@ -176,7 +176,7 @@ fn read_byte(file: &File, path: &Path, offset: u64) -> Result<u8, RecordError> {
 fn read_control(states: &File) -> Option<TouchedControl> {
     let mut bytes = [0; size_of::<TouchedControl>()];
     states.read_exact_at(&mut bytes, 0).ok()?;
-    // SAFETY: as many bytes as the structure has, and every bit pattern is one.
+    // SAFETY: the array has the size of the structure, for which every bit pattern is valid.
     let control = unsafe { bytes.as_ptr().cast::<TouchedControl>().read_unaligned() };
     (control.magic == TOUCHED_MAGIC).then_some(control)
 }

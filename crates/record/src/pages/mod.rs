@@ -1,8 +1,8 @@
-//! `--accesses pages`: the page faults of watched objects, and the touches that caused them.
+//! `--accesses pages`: converts the page faults of watched objects to touches.
 //!
-//! The preloaded object puts some objects on pages of their own and stores the final state of each page (`touched.rs`).
-//! While the program runs, [`collector`] collects the page faults on those pages. Afterwards [`touches`] turns both
-//! into touches, placed between the calls.
+//! The preloaded object places some objects on separate pages and stores the final state of each page (`touched.rs`).
+//! While the program runs, [`collector`] collects the page faults on these pages. Afterwards [`touches`] derives
+//! touches from faults and final states, and inserts them between the calls.
 
 mod clocks;
 mod collector;

@@ -1,12 +1,12 @@
-//! Whether the next block of the size class was allocated before a block was touched.
+//! Determines whether the next block of a size class was allocated before a block was touched.
 //!
-//! Allocators hand out the blocks of a size class one after the other, and write to those on a page before they hand
-//! out the first of them. A block that reaches into the next page makes that page's first access only if no other block
-//! of its class has been allocated since.
+//! Allocators return the blocks of a size class one after another. Before they return the first block of a page, they
+//! write to the blocks on that page. If a block extends to the next page, the program's access to the block is that
+//! page's first access only if no other block of its class has been allocated since.
 
 use std::collections::HashMap;
 
-/// Blocks allocated so far, by thread and size class.
+/// Number of blocks allocated so far, by thread and size class.
 #[derive(Default)]
 pub struct Neighbours(HashMap<(u32, u64), u64>);
 
@@ -16,7 +16,7 @@ impl Neighbours {
         *self.0.entry((thread, class(bytes))).or_default() += 1;
     }
 
-    /// How many blocks of the class of `bytes` the thread has allocated.
+    /// Number of blocks in the class of `bytes` that the thread has allocated.
     pub fn made(&self, thread: u32, bytes: u64) -> u64 {
         self.0.get(&(thread, class(bytes))).copied().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! A live watched object, and which of its pages were touched.
+//! A live watched object, and the touches of its pages.
 
 use hksim_trace::event::{Access, InitialTouch, PageTouches, SiteId};
 use hksim_trace::profile::SiteProfile;
@@ -6,7 +6,7 @@ use hksim_trace::resolve::RawOp;
 
 use crate::touched::PAGE_BYTES;
 
-/// The touches of a page seen so far.
+/// The touches of a page that are known so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PageSeen {
     /// No touch.
@@ -44,32 +44,33 @@ impl PageSeen {
 #[derive(Clone, Copy, Debug, Default)]
 struct Page {
     seen: PageSeen,
-    /// The program's forks before the last touch that was seen.
+    /// Number of the program's forks before the last known touch.
     forks: u32,
 }
 
-/// A live watched object. A small one crosses a page boundary; a large one starts at a page.
+/// A live watched object. A small object crosses a page boundary; a large object starts at a page boundary.
 #[derive(Clone, Debug)]
 pub struct Watched {
-    /// Offset on its first page.
+    /// The object's offset on its first page.
     lead: u64,
     bytes: u64,
     site: SiteId,
     /// The thread that allocated it.
     pub thread: u32,
-    /// Whether its touches may be used for other objects: it was allocated small, and stayed small.
+    /// Whether its touches count in profiles, which are applied to other objects. Only objects that were allocated
+    /// small and stayed small count.
     profiled: bool,
-    /// Bytes that it was allocated with.
+    /// Size at the allocation.
     bytes_made: u64,
     /// Whether `calloc` allocated it.
     zeroed: bool,
-    /// Its size before its last realloc.
+    /// Size before the last resize.
     bytes_before: u64,
-    /// One entry per page, up to the last that was touched.
+    /// One entry per page, up to the last page that was touched.
     pages: Vec<Page>,
     /// The touches of the whole object.
     whole: PageSeen,
-    /// Blocks of its size class that its thread had allocated before it.
+    /// Number of blocks of its size class that its thread had allocated before it.
     neighbours: u64,
     /// Whether its second page was touched only after the next block of its class was allocated.
     is_second_late: bool,
@@ -96,7 +97,7 @@ impl Watched {
         }
     }
 
-    /// An object that moved in from the real allocator's heap, where it was smaller than a page.
+    /// An object that was smaller than a page in the real allocator's heap, and grew by a resize.
     pub fn moved_in(address: u64, bytes: u64, thread: u32) -> Self {
         let made = Self::new(address, bytes, false, SiteId::UNKNOWN, thread);
         Self {
@@ -119,7 +120,7 @@ impl Watched {
         Self { lead, bytes, bytes_before: self.bytes, profiled, pages, ..self }
     }
 
-    /// Its size in bytes.
+    /// Size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -130,7 +131,7 @@ impl Watched {
         Self { neighbours, ..self }
     }
 
-    /// Its pages.
+    /// Number of its pages.
     pub fn pages(&self) -> usize {
         (self.lead + self.bytes).div_ceil(PAGE_BYTES) as usize
     }
@@ -141,7 +142,7 @@ impl Watched {
         first..first + self.pages() as u64 * PAGE_BYTES
     }
 
-    /// The profiles that it belongs to, still empty: of all objects, of its size, of its call site.
+    /// New, empty profiles to which the object belongs: of all objects, of its size, and of its call site.
     pub fn profiles(&self) -> impl Iterator<Item = SiteProfile> + use<> {
         let all = SiteProfile::default();
         let site = (self.site != SiteId::UNKNOWN).then_some(SiteProfile { site: self.site.0, ..all });
@@ -152,30 +153,30 @@ impl Watched {
         })
     }
 
-    /// How its profiles count it.
+    /// The initial touch that its profiles count.
     pub fn initial_touch(&self) -> InitialTouch {
         let sides =
             PageTouches::of(self.seen(0).initial_touch(), self.seen(1).initial_touch()).map(InitialTouch::PerPage);
         let was_resized = self.bytes != self.bytes_made || self.bytes != self.bytes_before;
-        // If the second page was touched first, the two pages do not show the first touch of the whole. If it was
-        // touched late, that page's first access was a neighbour's.
+        // If the second page was touched first, the two pages do not show the first touch of the whole object. If the
+        // second page was touched late, its first access may belong to a neighbouring block.
         let are_lent = self.pages() == 2 && !was_resized && !self.is_second_late;
         let sides = sides.filter(|sides| are_lent && sides.whole() == self.whole.initial_touch());
         sides.unwrap_or(self.whole.initial_touch())
     }
 
-    /// What was seen of a page.
+    /// The known touches of a page.
     pub fn seen(&self, page: usize) -> PageSeen {
         self.pages.get(page).map_or(PageSeen::Nothing, |page| page.seen)
     }
 
-    /// The program's forks before the last touch seen of any page.
+    /// Number of the program's forks before the last known touch of any page.
     fn forks(&self) -> u32 {
         self.pages.iter().map(|page| page.forks).max().unwrap_or(0)
     }
 
-    /// Notes a fault on a page after `forks` forks. Returns whether it is new information. A page that was written
-    /// counts as written again after a fork.
+    /// Notes a fault on a page after `forks` forks. Returns whether the fault is a touch to report. After a fork, the
+    /// next write to a page is reported again.
     pub fn see_fault(&mut self, page: usize, access: Access, forks: u32, neighbours: u64) -> bool {
         let is_new = self.see(page, access, Some(neighbours));
         let Some(page) = self.pages.get_mut(page) else { return is_new };
@@ -183,8 +184,8 @@ impl Watched {
         is_new || (was_shared && access == Access::Write)
     }
 
-    /// Notes a touch of a page, after its thread had allocated `neighbours` blocks of its class (`None`: unknown).
-    /// Returns whether it is new information.
+    /// Notes a touch of a page. Before it, the object's thread had allocated `neighbours` blocks of its class (`None`:
+    /// unknown). Returns whether the touch changes what is known of the page.
     pub fn see(&mut self, page: usize, access: Access, neighbours: Option<u64>) -> bool {
         let before = self.seen(page);
         let after = before.and(access);
@@ -202,15 +203,14 @@ impl Watched {
         true
     }
 
-    /// The touch of the part of a page that the object covers.
+    /// A touch of the part of a page that the object covers.
     pub fn touch(&self, address: u64, page: usize, access: Access) -> RawOp {
         let offset = (page as u64 * PAGE_BYTES).saturating_sub(self.lead);
         let end = ((page as u64 + 1) * PAGE_BYTES - self.lead).min(self.bytes);
         RawOp::Touch { address, offset, bytes: (end - offset) as u32, access }
     }
 
-    /// The write to the bytes that a realloc added on a page already written. No fault can show it; what is written once
-    /// is assumed to be written again.
+    /// The assumed write to the bytes that a resize added on a page already written. No fault can show this write.
     pub fn tail_of_written_page(&self, address: u64) -> Option<RawOp> {
         let offset = self.bytes_before;
         let page = (self.lead + offset) / PAGE_BYTES;

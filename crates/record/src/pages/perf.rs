@@ -1,4 +1,4 @@
-//! The kernel's page-fault events, of a program and all that it starts, one ring per processor.
+//! The kernel's page-fault events of a program and its descendants, with one ring per processor.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,17 +18,17 @@ use crate::pages::tracefs::{Tracepoint, fault_tracepoints};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultVisibility {
-    /// Every fault, and whether it was a read or a write.
+    /// Every fault, and whether the access was a read or a write.
     Accesses,
     /// Every fault.
     Faults,
-    /// Faults in user mode, not those of system calls on the program's behalf.
+    /// Faults in user mode, but not those in system calls.
     UserFaults,
     /// Nothing.
     None,
 }
 
-/// Data bytes of a ring: the largest power of two that the kernel grants, from here down.
+/// Data bytes of a ring: the largest power of two between these limits that the kernel grants.
 const RING_BYTES_MAX: usize = 8 << 20;
 const RING_BYTES_MIN: usize = 64 << 10;
 
@@ -41,17 +41,17 @@ struct EventConfig {
     flags: u64,
 }
 
-/// Where a sample has the values.
+/// Positions of the values in a sample.
 #[derive(Clone, Copy, Debug)]
 pub enum Layout {
     /// A software event's sample.
     Software,
-    /// A tracepoint's sample; the two that share a ring have the same layout.
+    /// A tracepoint's sample; the two tracepoints that share a ring have the same layout.
     Tracepoint(Tracepoint),
 }
 
 /// Opens the rings for all processes that this thread starts from now on, with the best visibility that the system
-/// allows. The last value is the reason why it is not better.
+/// allows. The last returned value is the reason why the visibility is not better.
 pub fn open_rings() -> (FaultVisibility, Vec<Ring>, Option<String>) {
     let base = SAMPLE_IP | SAMPLE_TID | SAMPLE_TIME | SAMPLE_ADDRESS;
     let mut worse = "the page-fault tracepoints need root".to_string();
@@ -116,7 +116,7 @@ fn open(processor: c_int, wanted: EventConfig, ring_bytes: usize) -> io::Result<
     perf::open(&request, Some(processor))
 }
 
-/// The processors in use: `0-3,6`.
+/// The processors in use, from a list such as `0-3,6`.
 fn online_processors() -> Vec<c_int> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     let range = |word: &str| {

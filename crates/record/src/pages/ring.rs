@@ -10,9 +10,10 @@ use crate::pages::fault::Fault;
 use crate::pages::perf::Layout;
 use crate::touched::PAGE_BYTES;
 
-/// A record consists of header, instruction, process and thread, time, address, and a tracepoint's data.
+/// Offset of a tracepoint's data. Before it come header, instruction, process and thread, time, address, and the data's
+/// length.
 const RAW_AT: usize = HEADER_BYTES + 4 * 8 + 4;
-/// Bit of the processor's error code for writes.
+/// Bit of the processor's page-fault error code that is set for writes.
 const ERROR_WRITE: u64 = 2;
 
 /// A record of the ring.
@@ -48,13 +49,13 @@ impl Ring {
         Ok(Self { events, ring, layout, record: Vec::new() })
     }
 
-    /// The event that owns the ring, and those that must write to it too.
+    /// The event that owns the ring, and the other events that must write to it.
     pub fn events(&self) -> (&OwnedFd, &[OwnedFd]) {
         // A ring always has at least one event.
         (&self.events[0], &self.events[1..])
     }
 
-    /// Removes records from the ring, in order, up to the first later than `until_ns`.
+    /// Removes records from the ring, in order, until the first one later than `until_ns`, and passes them to `each`.
     pub fn drain(&mut self, until_ns: u64, mut each: impl FnMut(Record)) {
         let (head, mut tail) = (self.ring.head(), self.ring.tail());
         while tail < head {

@@ -1,8 +1,7 @@
 //! Inserts the touches of watched objects between the calls of their program.
 //!
-//! An address of a watched object is never reused, so a page belongs to one object until the end. This
-//! makes the order certain although calls and faults have different clocks: a touch is never placed before its object's
-//! allocation or after its free, whatever its stamp.
+//! An address of a watched object is never reused, so each page belongs to one object. Calls and faults have different
+//! clocks, but a touch is always placed between its object's allocation and its free, regardless of its timestamp.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -20,10 +19,10 @@ use crate::pages::neighbours::Neighbours;
 use crate::pages::object::{PageSeen, Watched};
 use crate::touched::PAGE_BYTES;
 
-/// Largest difference of the two clocks: faults are read this far ahead of the calls.
+/// Largest assumed difference between the two clocks. Faults are read this far ahead of the calls.
 const SLACK_NS: u64 = 20_000;
 
-/// Site, size class and whether objects are zeroed.
+/// Site, size class, and whether the objects are zeroed.
 type ProfileKey = (u32, u64, bool);
 
 /// Inserts touches between events.
@@ -43,7 +42,7 @@ pub struct PageTouches {
     counts: Counts,
     /// Time of the last event or touch.
     last_ns: u64,
-    /// The program's forks so far.
+    /// Number of the program's forks so far.
     forks: u32,
 }
 
@@ -76,7 +75,7 @@ impl PageTouches {
         }))
     }
 
-    /// Passes the event to `each`, with the touches that belong before and after it.
+    /// Passes the event to `each`, together with the touches that come before and after it.
     ///
     /// # Errors
     /// A file of the touches cannot be read, or `each` failed.
@@ -118,7 +117,7 @@ impl PageTouches {
         }
     }
 
-    /// Passes the touches up to `time_ns` to `each`, before an event that is no call.
+    /// Passes the touches up to `time_ns` to `each`. For use before an event that is not a call.
     ///
     /// # Errors
     /// As for [`PageTouches::pass`].
@@ -133,8 +132,8 @@ impl PageTouches {
         Ok(())
     }
 
-    /// Passes the touches after the last event to `each`. Returns the profiles by call site and the quality of the
-    /// capture.
+    /// Passes the touches after the last event to `each`. Returns the profiles, and the counts that describe the
+    /// quality of the capture.
     ///
     /// # Errors
     /// A file of the touches cannot be read.
@@ -160,13 +159,13 @@ impl PageTouches {
         Ok((profiles, self.counts))
     }
 
-    /// Reads the faults that may belong before an event at `time_ns`.
+    /// Reads the faults that may precede an event at `time_ns`.
     fn look_ahead(&mut self, time_ns: u64) {
         while let Some(fault) = self.next.take_if(|fault| fault.time_ns <= time_ns.saturating_add(SLACK_NS)) {
             self.ahead.push_back(fault);
             self.next = self.pages.next_fault();
         }
-        // Faults on blocks that a forked child inherited never find their object.
+        // Some faults never find their object, such as faults on blocks that a forked child inherited. Drop them.
         self.early.retain(|fault| fault.time_ns.saturating_add(SLACK_NS) >= time_ns);
     }
 
@@ -214,7 +213,7 @@ impl PageTouches {
         Ok(true)
     }
 
-    /// Emits the allocation of a watched object and the touches already known.
+    /// Emits the allocation of a watched object, and its touches that are already known.
     fn allocate(
         &mut self,
         mut raw: RawEvent,
@@ -224,7 +223,7 @@ impl PageTouches {
     ) -> Result<(), RecordError> {
         let range = object.page_range(address);
         if !self.pages.is_timed() && self.is_unknown(&range)? {
-            // Its touches are unknown: it gets those of a profile, as objects that were not watched do.
+            // Its touches are unknown. Like an unwatched object, it gets the touches of a profile.
             return each(raw);
         }
         if let RawOp::Alloc { initial_touch, .. } | RawOp::Realloc { initial_touch, .. } = &mut raw.op {
@@ -259,7 +258,7 @@ impl PageTouches {
         Ok(false)
     }
 
-    /// Emits the touches of a freed object before `time_ns` that were not emitted yet, and removes the object.
+    /// Removes an object that is freed at `time_ns`, after emitting its remaining touches.
     fn free(
         &mut self,
         address: u64,
@@ -274,7 +273,7 @@ impl PageTouches {
         Ok(self.live.remove(&address))
     }
 
-    /// Emits faults on these pages whose stamps are later than they can have happened.
+    /// Emits the faults on these pages whose timestamps are later than the faults can have occurred.
     fn touch_ahead(
         &mut self,
         range: std::ops::Range<u64>,
@@ -290,7 +289,7 @@ impl PageTouches {
         Ok(())
     }
 
-    /// Emits the touches that a page's final state shows and no fault did.
+    /// Emits the touches that follow from the final states of an object's pages, but that no fault reported.
     fn touch_unseen(
         &mut self,
         address: u64,
@@ -315,7 +314,7 @@ impl PageTouches {
         Ok(())
     }
 
-    /// A realloc whose old block, new block or both are watched.
+    /// Emits a resize whose old block, new block or both are watched.
     fn resize(
         &mut self,
         raw: RawEvent,
@@ -323,7 +322,7 @@ impl PageTouches {
         size: u64,
         each: &mut impl FnMut(RawEvent) -> Result<(), RecordError>,
     ) -> Result<(), RecordError> {
-        // In place, only pages that are cut off are freed.
+        // A resize in place frees only the pages that the object no longer needs.
         if old == new
             && let Some(object) = self.live.get(&old)
         {
@@ -344,7 +343,7 @@ impl PageTouches {
         if !self.pages.is_watched(new) {
             return each(raw);
         }
-        // The recorder copies the contents, and its faults do not count: written pages stay written.
+        // The recorder copies the contents, and its faults do not count. So pages keep the touches known before.
         let object =
             before.map_or_else(|| Watched::moved_in(new, size, raw.thread), |object| object.resized(new, size));
         self.allocate(raw, new, object, each)

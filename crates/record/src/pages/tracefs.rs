@@ -21,7 +21,7 @@ pub struct Tracepoint {
     pub error_at: usize,
 }
 
-/// Faults in user mode, and in the kernel on behalf of a program (`read` into a fresh buffer).
+/// The tracepoints of faults in user mode, and of faults in system calls (such as `read` into a fresh buffer).
 const NAMES: [&CStr; 2] = [c"events/exceptions/page_fault_user/format", c"events/exceptions/page_fault_kernel/format"];
 const MOUNTED_AT: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
@@ -33,12 +33,12 @@ pub fn fault_tracepoints() -> Option<[Tracepoint; 2]> {
     Some([user?, kernel?])
 }
 
-/// The file system that has them, for this process alone: it is not mounted anywhere.
+/// A private instance of tracefs for this process, for systems on which it is not mounted.
 fn unmounted() -> Option<OwnedFd> {
     const CREATE: c_long = 6;
     const CLOSE_ON_EXEC: c_long = 1;
     let owned = |fd: c_long| {
-        // SAFETY: a descriptor that the kernel has just returned.
+        // SAFETY: the kernel has just created the descriptor, and nothing else owns it.
         (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as c_int) })
     };
     // SAFETY: the name is a C string; the other calls take numbers and null pointers only.
@@ -54,7 +54,7 @@ fn unmounted() -> Option<OwnedFd> {
 }
 
 fn read(folder: &OwnedFd, name: &CStr) -> Option<String> {
-    // SAFETY: the name is a C string; the descriptor it gives is ours.
+    // SAFETY: the name is a C string; nothing else owns the new descriptor.
     let file = unsafe {
         let fd = libc::openat(folder.as_raw_fd(), name.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
         (fd >= 0).then(|| File::from_raw_fd(fd))?
@@ -80,7 +80,7 @@ mod tests {
     use super::{Tracepoint, parse};
 
     #[test]
-    fn the_description_is_understood() {
+    fn a_tracepoint_description_is_parsed() {
         let text = "name: page_fault_user\nID: 190\nformat:\n\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
             \tfield:unsigned long address;\toffset:8;\tsize:8;\tsigned:0;\n\
             \tfield:unsigned long ip;\toffset:16;\tsize:8;\tsigned:0;\n\

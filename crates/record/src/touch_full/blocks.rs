@@ -1,18 +1,18 @@
 //! Finds the live block that contains an address.
 //!
 //! The blocks are in a tree by address, with a cache in front. The cache maps *granules* of 16 bytes to blocks. An
-//! entry stays valid until a block is allocated on its granule; a freed block is recognised by its slot.
+//! entry is cleared when a block is allocated on its granule. If its block was freed, the block's slot shows that.
 
 use std::collections::BTreeMap;
 
 const GRANULE_LOG2: u32 = 4;
 const CACHE_ENTRIES: usize = 1 << 16;
-/// Larger accesses and blocks bypass the cache.
+/// Accesses and blocks with more granules than this bypass the cache.
 const GRANULES_AT_ONCE: u64 = CACHE_ENTRIES as u64;
 const NO_BLOCK: u32 = u32::MAX;
 const NO_GRANULE: u64 = u64::MAX;
 
-/// A live block: the addresses of the bytes that the program asked for.
+/// A live block: the addresses of the bytes that the program requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Block {
     /// First byte.
@@ -42,8 +42,8 @@ impl Blocks {
         Self { slots: Vec::new(), unused: Vec::new(), by_start: BTreeMap::new(), cache }
     }
 
-    /// Adds a block. Blocks that overlap it must have been freed unseen and are removed. A block beyond the address
-    /// space is ignored.
+    /// Adds a block. Blocks that overlap it are removed: they must have been freed without a record. A block beyond the
+    /// address space is ignored.
     pub fn insert(&mut self, start: u64, bytes: u64) {
         let Some(end) = start.checked_add(bytes).filter(|_| bytes > 0) else {
             return self.remove(start);
@@ -56,7 +56,7 @@ impl Blocks {
             Some(slot) => slot,
             None => {
                 self.slots.push(block);
-                // More blocks than a u32 counts do not fit into memory.
+                // The conversion cannot fail: 2^32 blocks do not fit into memory.
                 (self.slots.len() - 1) as u32
             }
         };
@@ -77,8 +77,8 @@ impl Blocks {
         }
     }
 
-    /// Passes each live block that the access touches to `each`, in order of address, with the first byte and the
-    /// number of bytes touched.
+    /// Passes each live block that the access touches to `each`, in order of address, with the first touched byte and
+    /// the number of bytes.
     pub fn touched<E>(
         &mut self,
         start: u64,
@@ -103,14 +103,14 @@ impl Blocks {
         Ok(())
     }
 
-    /// The block around an address, if the cache has it.
+    /// The block that contains an address, if the cache has it.
     #[inline]
     fn around(&mut self, address: u64) -> Option<Block> {
         let block = self.on_granule(address >> GRANULE_LOG2)?;
         (block.start <= address && address < block.end).then_some(block)
     }
 
-    /// Whether no block is on the granules of this range; false if that is not worth finding out.
+    /// Whether the granules of this range are known to have no block; false if checking would cost too much.
     fn is_bare(&mut self, start: u64, end: u64) -> bool {
         let (first, last) = (start >> GRANULE_LOG2, end.saturating_sub(1) >> GRANULE_LOG2);
         last.saturating_sub(first) < GRANULES_AT_ONCE

@@ -1,9 +1,9 @@
 //! Merges events and accesses into one order.
 //!
 //! Events are numbered: the n-th store to the counter in the stream of accesses marks the position of event n. A
-//! resizing call also stores to a second counter when it begins. From there to its number the allocator copies the
-//! block, and the accesses of its thread are not the program's. Other calls need no such mark: a block is live only
-//! between the events of its allocation and its free, and an allocator does not touch other live blocks.
+//! resizing call also stores to a second counter when it begins. Between that store and the event's number the
+//! allocator copies the block, so accesses of this thread are not the program's. Other calls need no such mark: a block
+//! is live only between the events of its allocation and its free, and allocators do not touch live blocks otherwise.
 
 use std::collections::HashMap;
 
@@ -17,9 +17,9 @@ use super::stream::{Item, Stream};
 use crate::error::RecordError;
 use crate::report::Touches;
 
-/// Distance of the two counters.
+/// Distance between the two counters in bytes.
 const COUNTER_BYTES: u64 = 8;
-/// First number for threads that are unknown: events whose position in the stream belongs to another's event.
+/// Bit in the number of a thread whose valgrind number is unknown, because the stream does not contain its event.
 const UNKNOWN_THREADS: u32 = 1 << 31;
 
 /// Inserts a stream of accesses between the events of its process.
@@ -28,7 +28,7 @@ pub struct Interleave {
     /// Address of the counter that numbers events; the counter of resizing calls follows it.
     counters: u64,
     merging: Merging,
-    /// The last number reached.
+    /// The number of the last event reached in the stream.
     number: u64,
     blocks: Blocks,
     threads: Threads,
@@ -47,7 +47,7 @@ struct Pending {
     access: Access,
 }
 
-/// Maps valgrind's thread numbers, which it reuses, to the recorder's.
+/// Maps valgrind's thread numbers, which valgrind reuses, to the recorder's.
 #[derive(Default)]
 struct Threads {
     of_valgrind: HashMap<u32, u32>,
@@ -91,7 +91,7 @@ impl Interleave {
         }
     }
 
-    /// Emits the accesses before the next event, then the event. Its time is its number.
+    /// Emits the accesses before the next event, then the event. `raw.time_ns` is the event's number.
     ///
     /// # Errors
     /// The stream cannot be read, or `push` failed.
@@ -178,7 +178,7 @@ impl Interleave {
         let (pending, counts) = (&mut self.pending, &mut self.counts);
         self.blocks.touched(address, bytes, |block, first, part| {
             counts.count(access, part);
-            // A part of a 15-bit or lackey's size; clamped for a reader of hostile files.
+            // Sizes in valid streams fit into a u32; other files are clamped.
             let part = u32::try_from(part).unwrap_or(u32::MAX);
             let touch = Pending { thread, block, offset: first - block.start, bytes: part, access };
             match pending.as_mut().and_then(|before| before.joined(&touch, merging)) {
@@ -202,7 +202,7 @@ impl Interleave {
         push(touch.event(self.time_ns()))
     }
 
-    /// Time is invented: a fixed amount for each number.
+    /// The time of the present number. Times are invented: each event takes a fixed amount.
     fn time_ns(&self) -> u64 {
         self.number.saturating_mul(Clock::EVENT_NS)
     }
@@ -215,7 +215,7 @@ impl Interleave {
             RawOp::Realloc { old, new, size, .. } if new != 0 || size == 0 => {
                 self.blocks.remove(old);
                 if new != 0 {
-                    // A realloc(p, 0) that returned a block is kept as one of 1 byte.
+                    // If realloc(p, 0) returned a block, it counts as a block of 1 byte.
                     self.blocks.insert(new, size.max(u64::from(old != 0)));
                 }
             }
@@ -225,7 +225,7 @@ impl Interleave {
 }
 
 impl Pending {
-    /// Both as one touch, if the second continues where the first ended.
+    /// Both touches joined into one, if the second continues where the first ended.
     fn joined(&self, next: &Pending, merging: Merging) -> Option<Pending> {
         let goes_on = merging == Merging::Extending
             && (self.thread, self.block, self.access) == (next.thread, next.block, next.access)

@@ -1,8 +1,9 @@
 //! `--accesses full`: every access of a program to its heap blocks, in program order.
 //!
-//! The program runs in valgrind with the recorder preloaded. A tool writes the accesses (`stream.rs`). The recorder
-//! numbers its events, so that each has a position among the accesses (`interleave.rs`), and addresses are mapped to
-//! blocks (`blocks.rs`). The tool is ours if it can be built (`tool.rs`), else lackey, which is about 60 times slower.
+//! The program runs in valgrind with the recorder preloaded. A valgrind tool writes a stream of accesses (`stream.rs`).
+//! The recorder numbers its events, so that each event has a position among the accesses (`interleave.rs`). Addresses
+//! are mapped to blocks (`blocks.rs`). The tool is hksim's own if it can be built (`tool.rs`); otherwise it is lackey,
+//! which is about 60 times slower.
 
 mod blocks;
 mod interleave;
@@ -21,18 +22,18 @@ use crate::log_reader::LogReader;
 /// Whether a touch that continues where the previous one ended extends it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Merging {
-    /// It does if both are of the same thread, block and kind, and nothing came between.
+    /// Yes, if both touches have the same thread, block and kind, and no other event is between them.
     #[default]
     Extending,
-    /// One event for each access.
+    /// No: each access is one event.
     None,
 }
 
-/// Likely reason if SIGTRAP killed a program without a record.
+/// Likely reason if SIGTRAP killed a program before its first record.
 pub(crate) const TRAPPED: &str = "SIGTRAP ended it before its first call; in valgrind a kernel probe (bpftrace, perf) on \
      malloc does that: remove the probes and record again";
 
-/// The accesses of the process; `None` if its events are not numbered or no tool wrote any.
+/// The accesses of the process; `None` if its events are not numbered or no tool wrote a stream.
 ///
 /// # Errors
 /// The stream exists and cannot be opened.

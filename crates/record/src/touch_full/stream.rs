@@ -1,7 +1,7 @@
-//! Reads a stream of accesses written by a tool, in one order for all threads of a process.
+//! Reads a stream of accesses written by a valgrind tool, with one order for all threads of a process.
 //!
-//! Two tools write such streams. Ours writes 64-bit words (layout in `tools/valgrind-touch/hktouch.c`). lackey, which
-//! is part of valgrind, writes a line of text for each access and each instruction.
+//! Two tools write such streams. hksim's own tool writes 64-bit words (layout in `tools/valgrind-touch/hktouch.c`).
+//! lackey, which is part of valgrind, writes a line of text for each access and each instruction.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
@@ -12,7 +12,7 @@ use hksim_trace::event::Access;
 use crate::error::RecordError;
 
 const BUFFER_BYTES: usize = 1 << 20;
-/// Longest line that lackey can write; longer ones come from elsewhere and are skipped.
+/// Maximum length of a line of lackey; longer lines are not lackey's and are skipped.
 const LINE_BYTES_MAX: usize = 1 << 12;
 
 const ADDRESS_BITS: u32 = 47;
@@ -35,9 +35,9 @@ pub enum Item {
         /// Read or write.
         access: Access,
     },
-    /// From here on, the thread with this valgrind number runs.
+    /// The thread with this valgrind number runs now.
     Runs(u32),
-    /// From here on, this valgrind number means a new thread.
+    /// A new thread has this valgrind number from now on.
     Created(u32),
 }
 
@@ -54,7 +54,7 @@ pub struct Stream {
 /// The format of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// 64-bit words, written by our tool.
+    /// 64-bit words, written by hksim's own tool.
     Words,
     /// lackey, with `--trace-mem=yes --trace-sched=yes`.
     Lackey,

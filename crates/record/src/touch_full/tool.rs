@@ -1,7 +1,7 @@
 //! Finds the valgrind tool, or builds it from the embedded source.
 //!
-//! The source is under the GPL and remains a separate program: it is compiled and linked with valgrind on the user's
-//! machine, and runs as a process. hksim exchanges a file with it.
+//! The source is under the GPL, so the tool remains a separate program. It is compiled and linked with valgrind on the
+//! user's machine, and runs in its own process. hksim only reads the file that the tool writes.
 
 use std::collections::hash_map::DefaultHasher;
 use std::env;
@@ -24,11 +24,11 @@ static SOURCE: &str = include_str!("../../../../tools/valgrind-touch/hktouch.c")
 const TOOL_FILE: &str = "hktouch-amd64-linux";
 const LACKEY_FILE: &str = "lackey-amd64-linux";
 const LIBRARY_VARIABLE: &str = "VALGRIND_LIB";
-/// Where distributions put valgrind's run-time files.
+/// Directories in which distributions install valgrind's run-time files.
 const LIBRARIES: [&str; 4] = ["libexec/valgrind", "lib/valgrind", "lib/x86_64-linux-gnu/valgrind", "lib64/valgrind"];
 /// Libraries of the tool, in link order.
 const ARCHIVES: [&str; 2] = ["libcoregrind-amd64-linux.a", "libvex-amd64-linux.a"];
-/// Flags of valgrind's own tools: no C library, at an address that programs leave free.
+/// The flags with which valgrind builds its own tools: no C library, at an address that programs do not use.
 const COMPILE: [&str; 13] = [
     "-m64",
     "-O2",
@@ -64,9 +64,9 @@ pub struct TouchFull {
 
 #[derive(Clone, Debug)]
 enum Tool {
-    /// Our tool, in a directory with links to the rest of valgrind.
+    /// hksim's own tool, in a directory with links to the rest of valgrind.
     Own { library: PathBuf },
-    /// lackey, because ours is not available.
+    /// lackey, because hksim's own tool is not available.
     Lackey { why: String },
 }
 
@@ -78,10 +78,11 @@ struct Installed {
 }
 
 impl TouchFull {
-    /// Finds valgrind, and builds our tool unless the user's cache has it.
+    /// Finds valgrind, and builds hksim's own tool unless the user's cache has it. If the tool cannot be built, lackey
+    /// is used.
     ///
     /// # Errors
-    /// valgrind is not installed. (If it is but our tool cannot be built, lackey is used.)
+    /// valgrind is not installed.
     pub fn find() -> Result<Self, RecordError> {
         let installed = Installed::find()?;
         match installed.own_tool() {
@@ -102,19 +103,19 @@ impl TouchFull {
         Self { launcher: installed.launcher, tool, merging: Merging::default() }
     }
 
-    /// Sets whether touches are merged.
+    /// Sets whether consecutive touches are merged.
     #[must_use]
     pub fn with_merging(self, merging: Merging) -> Self {
         Self { merging, ..self }
     }
 
-    /// Whether touches are merged.
+    /// Whether consecutive touches are merged.
     #[must_use]
     pub fn merging(&self) -> Merging {
         self.merging
     }
 
-    /// Why our own tool cannot be used; `None` if it is used.
+    /// Why hksim's own tool is not used; `None` if it is used.
     #[must_use]
     pub fn why_lackey(&self) -> Option<&str> {
         match &self.tool {
@@ -123,7 +124,7 @@ impl TouchFull {
         }
     }
 
-    /// The command and environment to run the program in valgrind. valgrind's messages go to files in the session.
+    /// The words and variables that make the program run in valgrind. valgrind's messages go to files in the session.
     pub(crate) fn host(&self, session: &Path) -> Host {
         let log = |suffix: &str| {
             let mut word = OsString::from("--log-file=");
@@ -159,7 +160,7 @@ impl Installed {
         let found = program::find("valgrind".as_ref()).map_err(|_| RecordError::NoValgrind)?;
         let found = found.canonicalize().unwrap_or(found);
         let prefix = found.parent().and_then(Path::parent).unwrap_or(Path::new("/usr")).to_path_buf();
-        // Debian's valgrind is a script that changes the program's environment.
+        // Debian's valgrind is a script that changes the program's environment; the launcher itself is `valgrind.bin`.
         let behind = found.with_file_name("valgrind.bin");
         let launcher = if behind.is_file() { behind } else { found };
         let named = env::var_os(LIBRARY_VARIABLE).map(PathBuf::from);
@@ -174,7 +175,7 @@ impl Installed {
         Ok(TouchFull::new(self, Tool::Lackey { why }))
     }
 
-    /// The directory of our tool, or why it is not available.
+    /// The directory of hksim's own tool, or the reason why it is not available.
     fn own_tool(&self) -> Result<PathBuf, String> {
         let headers = self.prefix.join("include/valgrind");
         let archives = LIBRARIES.iter().map(|library| self.prefix.join(library));
@@ -190,7 +191,7 @@ impl Installed {
         Ok(place)
     }
 
-    /// Identifies a build: its source, its flags and its valgrind.
+    /// A hash that identifies a build: source, flags and valgrind version.
     fn key(&self, archives: &Path) -> u64 {
         let mut hasher = DefaultHasher::new();
         (SOURCE, COMPILE, LINK, &self.library).hash(&mut hasher);
@@ -202,7 +203,7 @@ impl Installed {
         hasher.finish()
     }
 
-    /// Builds in a temporary directory, then renames it: another recorder may be building at the same time.
+    /// Builds in a temporary directory, then renames it, because another recorder may be building at the same time.
     fn build(&self, headers: &Path, archives: &Path, cache: &Path, place: &Path) -> Result<(), String> {
         let failed = |why: io::Error| format!("{}: {why}", cache.display());
         fs::create_dir_all(cache).map_err(failed)?;

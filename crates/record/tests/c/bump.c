@@ -1,4 +1,4 @@
-// An allocator that signal handlers may call at any point: it never reuses a block.
+// An allocator that signal handlers may call at any time, because it never reuses a block.
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>

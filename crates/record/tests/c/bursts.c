@@ -1,5 +1,5 @@
-// Threads that exchange blocks through shared slots, work for a while, sleep, and work again, so that a recorder has time to
-// convert. Prints the total number of calls.
+// Threads that exchange blocks through shared slots, work for a while, sleep, and work again, so that a recorder has
+// time to convert. Prints the total number of calls.
 //
 // Usage: bursts THREADS CALLS SLEEP_MS
 #include <pthread.h>
@@ -17,7 +17,7 @@ static long calls, sleep_ms;
 static void work(uint64_t *random, long count) {
     for (long i = 0; i < count; i += 2) {
         *random ^= *random << 13; *random ^= *random >> 7; *random ^= *random << 17;
-        // One malloc and one free (of NULL at first) each time; the block may be from any thread.
+        // One malloc and one free per round. The freed block may be from any thread; at first it is NULL.
         free(atomic_exchange(&slot[*random % SLOTS], malloc(16 + *random / SLOTS % 500)));
     }
 }

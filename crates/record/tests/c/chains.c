@@ -1,5 +1,5 @@
-// Known call chains. Every call that requests memory is on a separate line, marked with its chain. The size identifies the
-// chain. The function that requests memory comes first in a chain, and main last.
+// Known call chains. Every call that requests memory is on a separate line, marked with its chain, and its size
+// identifies the chain. A chain begins with the function that requests memory and ends with main.
 //
 // Usage: chains [PLUGIN OTHER]
 
@@ -57,7 +57,7 @@ static FAR int deeper(int levels)
     return below + 1;
 }
 
-// A frame of unknown size, and an aligned one: both need the frame pointer.
+// A frame of unknown size, and an aligned frame. Unwinding both needs the frame pointer.
 static FAR void flexible(int bytes)
 {
     char room[bytes];

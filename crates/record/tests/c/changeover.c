@@ -1,7 +1,8 @@
-// Like handover, but workers begin and end while the main thread, worker 0, continues: sometimes only it makes calls,
-// sometimes several do. Some workers begin with another worker's block: their first call resizes or frees it.
+// Like handover, but workers begin and end while the main thread (worker 0) continues. At times only the main thread
+// makes calls, at other times several threads do. The first call of some workers resizes or frees another worker's
+// block.
 //
-// Usage: changeover LOG WORKERS STEPS SEED: STEPS of the main thread alone between two groups of workers
+// Usage: changeover LOG WORKERS STEPS SEED. The main thread makes STEPS steps alone between two groups of workers.
 #include <sched.h>
 #include <sys/stat.h>
 #define main handover
@@ -43,7 +44,7 @@ int main(int count, char **word) {
     if (count != 5) return 2;
     threads = atol(word[2]), steps = atol(word[3]);
     if (threads < 1 || threads > 64 || steps < 1) return 2;
-    // The main thread also makes steps while workers begin and end; their number varies.
+    // The main thread also makes a varying number of steps while workers begin and end.
     size_t bytes = sizeof(struct entry) * ((steps + 4000000 / threads) * (threads / TOGETHER + 2) * (CALLS_A_STEP + 1));
     bytes = (bytes + 4095) / 4096 * 4096;
     int fd = open(word[1], O_RDWR | O_CREAT | O_TRUNC, 0600);
@@ -68,5 +69,5 @@ int main(int count, char **word) {
     }
     wait_until_alone();
     for (long i = 0; i < steps; i++) step(own);
-    _exit(0); // nothing happens after the log
+    _exit(0); // no call after the last log entry
 }

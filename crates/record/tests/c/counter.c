@@ -1,5 +1,5 @@
-// Counts calls per function, preloaded. The counts go to the file named by the session variable plus the process id, so
-// that the environment has the same variables as under the recorder.
+// A preloaded library that counts calls per function. It writes the counts to a file whose name is the value of the
+// session variable plus the process id. So the environment has the same variables as under the recorder.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
-// A library that allocates before the recorder is initialised: the program's dependencies are initialised before
-// preloaded objects.
+// A library that allocates before the recorder is initialised, because the program's dependencies are initialised
+// before preloaded objects.
 #include <stdlib.h>
 
 __attribute__((constructor)) static void begin(void) {

@@ -1,13 +1,13 @@
-/* A program that installs a system-call filter, as the arguments say, and then allocates.
+/* Installs the system-call filter that the arguments select, and then allocates.
  *
  *   filtered ACTION INSTALL WHERE
  *
  * ACTION: kill, errno, trap (a handler counts the traps), strict (mode 1: read, write, exit).
  * INSTALL: prctl, seccomp, twice.
- * WHERE: same, fork (the child allocates too), thread (a thread that waited since before the filter),
- * new-thread (one that begins after it), exec (another program does),
- * or much: the process itself, ten million calls with pauses.
- * The filter allows only the calls that the program itself needs, and no others that a recorder would need.
+ * WHERE selects what allocates: same (the process itself), fork (also the child), thread (a thread that started before
+ * the filter), new-thread (a thread that starts after it), exec (another program), or much (the process itself, ten
+ * million calls with pauses).
+ * The filter allows only the system calls that the program itself needs, none that only a recorder needs.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -71,7 +71,7 @@ static int install(const char *action, int by_prctl, int threads) {
         ALLOW(rt_sigreturn), ALLOW(execve), ALLOW(seccomp), ALLOW(prctl), ALLOW(read), ALLOW(close),
         ALLOW(pread64), ALLOW(arch_prctl), ALLOW(set_tid_address), ALLOW(getrandom), ALLOW(access),
         ALLOW(newfstatat), ALLOW(prlimit64), ALLOW(rt_sigaction),
-        /* Anonymous mappings. The recorder's are of files. */
+        /* Anonymous mappings. The recorder maps files. */
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 0, 4),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[3])),
         BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, 1 /* MAP_SHARED */, 1, 0),
@@ -83,7 +83,7 @@ static int install(const char *action, int by_prctl, int threads) {
         BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, 3 /* O_ACCMODE */, 1, 0),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        /* The end of a thread releases its stack. */
+        /* A thread that ends releases its stack. */
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 4),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 4 /* MADV_DONTNEED */, 0, 1),
@@ -95,7 +95,7 @@ static int install(const char *action, int by_prctl, int threads) {
         BPF_STMT(BPF_RET | BPF_K, refuse),
     };
     struct sock_fprog program = {sizeof code / sizeof *code, code};
-    /* Programs use it to check whether filters are supported; it is refused. */
+    /* Programs make this call to check whether filters are supported; the kernel refuses it. */
     if (!prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, NULL) || errno != EFAULT) return -2;
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return -1;
     if (by_prctl) return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);

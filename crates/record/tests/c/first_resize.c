@@ -1,5 +1,5 @@
-// A thread's first call resizes a block, and the main thread gets the old address before that call has returned. Link
-// it with gives_away.
+// A thread's first call resizes a block, and the main thread gets the old address before that call has returned. Linked
+// with gives_away.
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ int main(void) {
     if (pthread_create(&thread, 0, resize, 0)) return 2;
     while (!runs) sched_yield();
     block = malloc(BYTES);
-    // Calls that reuse an earlier clock reading, as the next call would.
+    // These calls reuse an earlier clock reading, as the next call would.
     for (int i = 0; i < 5; i++) if (!malloc(10)) return 2;
     void *old = block;
     goes = 1;

@@ -1,6 +1,6 @@
-/* Writes random pages of its blocks while children share them, and counts the pages that the kernel must copy: those that a
- * living child still shares. Prints the copies, the faults that only restored write permission, and the faults that the
- * kernel counted. It pauses between the steps and calls no allocator there. Children do nothing. */
+/* Writes random pages of its blocks while children share them, and counts the pages that the kernel must copy because
+ * a running child still shares them. Prints the number of copies, of faults that only restore write permission, and of
+ * faults that the kernel counted. Between the steps it pauses and calls no allocator. Children do nothing. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdint.h>
@@ -22,7 +22,7 @@ static unsigned below(unsigned end) {
 static char *page_at[PAGES];
 static int pages;
 static int memory[PAGES];           /* The physical memory of a page: a copy gets a new number. */
-static int is_protected[PAGES];     /* A fork came since the last write. */
+static int is_protected[PAGES];     /* There was a fork since the last write. */
 static pid_t pid_of[CHILDREN];      /* 0 for no child. */
 static int memory_of[CHILDREN][PAGES];
 static int next_memory;
@@ -51,7 +51,7 @@ static void write_pages(int from, int count) {
         }
         is_protected[page] = 0;
     }
-    minor_faults(); /* Its own first faults after a fork. */
+    minor_faults(); /* Takes this function's own first faults after a fork. */
     long before = minor_faults();
     for (int page = from; page < from + count; page++) ((volatile char *)page_at[page])[page % PAGE] = 1;
     faults += minor_faults() - before;

@@ -1,6 +1,6 @@
-/* Forks children and states the expected sharing by the sizes that it allocates: malloc(1000 + n) says that the n-th child
- * of the mode must share the memory now, malloc(2000 + n) that it must not. It pauses between a fork and the next statement,
- * and before and after the end of a child, so that the recorder can detect each change. */
+/* Forks children. The sizes that it allocates state whether a child shares the memory: malloc(1000 + n) means that the
+ * n-th child of the mode must share it now, malloc(2000 + n) that it must not. The program pauses between a fork and
+ * the next statement, and before and after the end of a child, so that the recorder can detect each change. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sched.h>
@@ -78,7 +78,7 @@ static void one(const char *end) {
     is_gone(1);
 }
 
-/* Two at the same time; the first lives longer. */
+/* Two children at the same time; the first lives longer. */
 static void two(void) {
     int first[2], second[2];
     pid_t pid_first = child(first, "exit");
@@ -97,7 +97,7 @@ static void two(void) {
     is_gone(2);
 }
 
-/* Many short-lived ones, among them vfork, which shares everything and copies nothing. */
+/* Many short-lived children, some of them by vfork, which shares all memory and copies nothing. */
 static void many(void) {
     for (int n = 0; n < 200; n++) {
         pid_t pid = n % 4 == 3 ? vfork() : fork();
@@ -122,7 +122,7 @@ static void outlives(void) {
 
 int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "";
-    prctl(PR_SET_CHILD_SUBREAPER, 1); /* Grandchildren are waited for, too. */
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* So that this process can also wait for grandchildren. */
     if (!strcmp(mode, "two")) two();
     else if (!strcmp(mode, "many")) many();
     else if (!strcmp(mode, "outlives")) outlives();

@@ -1,4 +1,4 @@
-// An allocator whose realloc frees the old address and returns only after another thread got it.
+// An allocator whose realloc frees the old address, and returns only after another thread has been given that address.
 #include <sched.h>
 #define malloc bump
 #define realloc bump_again

@@ -1,6 +1,6 @@
-// Threads pass blocks to each other and free and resize each other's blocks, so that they quickly reuse each other's
-// addresses. Each block has a serial number in its first bytes. A thread that frees or resizes a block logs that number. The
-// log (a shared file mapping with one part and one writer per thread) is the oracle.
+// Threads pass blocks to each other, and free and resize each other's blocks, so that they quickly reuse each other's
+// addresses. Each block has a serial number in its first bytes. A thread that frees or resizes a block logs the number.
+// The log is the oracle. It is a shared file mapping with a separate part for each thread.
 //
 // Usage: handover LOG THREADS STEPS SEED
 #include <fcntl.h>
@@ -29,7 +29,7 @@ static void note(struct worker *w, uint64_t what, uint64_t serial, uint64_t byte
     w->log[w->used++] = (struct entry){ what, serial, bytes };
 }
 
-// Few sizes: a freed address is reused by the next call of its size.
+// Only a few sizes, so that the next call of the same size reuses a freed address.
 static size_t size(struct worker *w) { return (size_t)32 << draw(w) % SIZES; }
 
 static uint64_t *make(struct worker *w, size_t bytes) {
@@ -47,12 +47,13 @@ static uint64_t *make(struct worker *w, size_t bytes) {
     return block;
 }
 
-// The serial is read first: after the call the block may belong to another thread.
+// Reads the serial number first, because after the call the block may belong to another thread.
 static uint64_t *resize(struct worker *w, uint64_t *block, size_t bytes) {
     uint64_t serial = *block;
     uint64_t *moved = realloc(block, bytes);
     if (!moved && bytes) abort();
-    // realloc(p, 0) frees in glibc; other allocators return a block, which is a resize to 1 byte in the trace.
+    // glibc's realloc(p, 0) frees the block. Other allocators return a block, which the trace shows as a resize to 1
+    // byte.
     note(w, moved ? RESIZED : RESIZED_AWAY, serial, moved && !bytes ? 1 : bytes);
     if (moved && !bytes) { note(w, FREED, serial, 0); free(moved); return 0; }
     if (moved && *moved != serial) abort();
@@ -86,7 +87,7 @@ int main(int count, char **word) {
     if (count != 5) return 2;
     threads = atol(word[2]), steps = atol(word[3]);
     if (threads < 1 || threads > THREADS_MAX || steps < 1) return 2;
-    // allocate, resize, and then realloc(p, 0) if that frees, or a resize and a free
+    // Allocate and resize; then either realloc(p, 0), if it frees, or a resize and a free.
     size_t bytes = (sizeof(struct entry) * (steps * (CALLS_A_STEP + 1) + 2) + 4095) / 4096 * 4096;
     int fd = open(word[1], O_RDWR | O_CREAT | O_TRUNC, 0600);
     if (fd < 0 || ftruncate(fd, bytes * threads)) return 2;
@@ -103,5 +104,5 @@ int main(int count, char **word) {
     }
     pthread_barrier_wait(&ready);
     pthread_barrier_wait(&done);
-    _exit(0); // nothing happens after the log
+    _exit(0); // no call after the last log entry
 }

@@ -1,4 +1,4 @@
-// A library to load: with thread-local storage in the static block, and allocating when it is loaded.
+// A library to load. It has thread-local storage in the static block, and allocates when it is loaded.
 #include <stdlib.h>
 static __thread int used __attribute__((tls_model("initial-exec")));
 static void *kept;

@@ -1,4 +1,4 @@
-// Sets marks in the main thread and in a second one. Behaves the same if it is not recorded.
+// Sets marks in the main thread and in a second thread. Behaves the same if it is not recorded.
 #include <pthread.h>
 #include <stdlib.h>
 

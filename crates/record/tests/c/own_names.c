@@ -1,4 +1,4 @@
-// Calls jemalloc by its non-standard names, and once by the standard one.
+// Calls jemalloc's non-standard functions, and once the standard malloc.
 #include <stdlib.h>
 extern void *mallocx(size_t, int);
 extern void dallocx(void *, int);

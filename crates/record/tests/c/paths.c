@@ -1,5 +1,5 @@
-// Threads that call malloc on ever new call paths, and a kill at a random moment. A path is a number: at each level a bit
-// selects one of two functions, so that the requested size determines the stack.
+// Threads call malloc on new call paths until the program is killed at a random moment. A path is a number: at each
+// level a bit selects one of two functions. The requested size contains the number, so it determines the stack.
 //
 // Usage: paths MICROSECONDS
 #include <pthread.h>

@@ -1,4 +1,4 @@
-// Each mode is a pitfall of recorders. Exits with 0 if the program itself observed nothing unusual.
+// Each mode is a situation in which recorders may fail. Exits with 0 if the program itself observed nothing unusual.
 // Usage: pitfalls MODE [ARGUMENT]
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -27,7 +27,7 @@ extern void cfree(void *) __attribute__((weak));
 static void *volatile sink;
 static void work(int n, size_t size) { for (int i = 0; i < n; i++) { sink = malloc(size); free(sink); } }
 
-// Four rounds of destructors, which POSIX guarantees, each freeing and allocating.
+// Thread-specific destructors that free and allocate in each of the four rounds that POSIX guarantees.
 static pthread_key_t keys[3];
 static void last_wish(void *p) {
     size_t left = *(size_t *)p;
@@ -80,7 +80,7 @@ static int errno_kept(void) { // while thread buffers are created, fill up and a
     return 0;
 }
 
-// Properties of the heap that the program can observe. A bare run and a recorded one print the same.
+// Prints properties of the heap that the program can observe. A bare and a recorded run print the same.
 static int sizes_kept(void) {
     for (size_t n = 0; n < 3000; n += 7) {
         void *p = malloc(n), *q = realloc(malloc(n), n * 2 + 1), *r = aligned_alloc(64, n), *s = calloc(n, 3);
@@ -99,7 +99,7 @@ static int environment_cleared(void) {
     return waitpid(child, &status, 0) == child && status == 0 ? 0 : 1;
 }
 
-// How a server drops privileges: new root, other user, then a worker.
+// Drops privileges as servers do: changes the root directory and the user, then forks a worker.
 static int privileges_dropped(const char *root) {
     work(100, 4400);
     if (chroot(root) || chdir("/") || setgroups(0, 0) || setgid(65534) || setuid(65534)) return 1;
@@ -136,7 +136,7 @@ static int deeply_bound(const char *library) {
     return 0;
 }
 
-// Blocks that cross the boundary of a library opened with that flag, both ways.
+// Blocks are passed in both directions between the program and a library opened with RTLD_DEEPBIND.
 static int deeply_bound_frees(const char *library) {
     void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
     void *(*make)(size_t) = handle ? (void *(*)(size_t))dlsym(handle, "make") : 0;
@@ -146,7 +146,7 @@ static int deeply_bound_frees(const char *library) {
     return 0;
 }
 
-// Libraries that are loaded and unloaded, each with its own thread-local storage, in several threads.
+// Several threads load and unload libraries, each of which has its own thread-local storage.
 static void *load_library(void *library) {
     for (int i = 0; i < 100; i++) {
         void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);

@@ -40,7 +40,7 @@ int main(int count, char **words) {
     if (syscall(SYS_prctl, PR_SET_THP_DISABLE, 0, 0, 0, 0)) return 3;
     tell();
     step(103);
-    // Refused calls, which give no event.
+    // The kernel refuses these calls, so they give no event.
     if (prctl(PR_SET_THP_DISABLE, 1, 1UL << 40, 0, 0) != -1 || mlockall(MCL_ONFAULT) != -1) return 4;
     if (prctl(PR_SET_NAME, "policies", 0, 0, 0) || personality(0xffffffff) == -1) return 5;
     step(104);
@@ -54,7 +54,7 @@ int main(int count, char **words) {
     tell();
     step(107);
     if (count > 3) {
-        // Writes its process id to one file, and continues when another exists.
+        // Writes the process id to one file, and continues when another file exists.
         FILE *ready = fopen(words[2], "w");
         fprintf(ready, "%d\n", getpid());
         fclose(ready);

@@ -1,4 +1,4 @@
-// Processes, threads and signal handlers; each mode makes exact numbers of calls of distinct sizes.
+// Processes, threads and signal handlers. Each mode makes a fixed number of calls with distinct sizes.
 // Usage: processes fork|clone|spawn|exec|after|late|daemon|fds
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -1,7 +1,7 @@
-// Four workers call random allocating functions and log each call in a shared file: first the call about to be made,
-// then its return. The log is the oracle: it survives however the process ends.
-// Usage: self_log LOG exit|_exit|abort|kill SEED
-// With -DMAIN_WORKS the first worker is the main thread; the others make their first call one after the other, while it works.
+// Four workers call random allocating functions. They log each call in a shared file, once before the call and once
+// after its return. The log is the oracle: it survives, whichever way the process ends. Usage: self_log LOG
+// exit|_exit|abort|kill SEED With -DMAIN_WORKS the first worker is the main thread. While it works, the others make
+// their first call one after another.
 #include <malloc.h>
 #include <pthread.h>
 #include <sched.h>

@@ -1,5 +1,5 @@
-// A timer's handler allocates while the program allocates; linked with an allocator that allows it.
-// Prints how many rounds the program and the handlers made. Usage: signals HANDLER_ROUNDS
+// A timer's signal handler allocates while the program allocates. Linked with an allocator that allows this.
+// Prints the numbers of rounds of the program and of the handlers. Usage: signals HANDLER_ROUNDS
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Makes blocks by calloc, writes their start and then reads and writes their end: of those of 144 bytes at once, of those of 80 bytes
-   when all of them are made. */
+/* Allocates blocks with calloc, writes their start, and then reads and writes their end. The end of a block of 144 bytes
+   is accessed immediately, that of a block of 80 bytes only after all blocks have been allocated. */
 #include <stdlib.h>
 
 enum { BLOCKS = 4000, SOON = 144, LATE = 80 };

@@ -1,5 +1,6 @@
-/* Touches blocks in known ways and prints the touches: SIZE PAGE r|w for the first read and the first write of each page.
-   Every block has a size of its own. Arguments: threads, and how it ends: exit, kill, fork. */
+/* Touches blocks in known ways and prints the touches: SIZE PAGE r|w for the first read and the first write of each
+   page. Every block has a different size. Arguments: number of threads, and the way in which it ends (exit, kill,
+   fork). */
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
-// Accesses that can be counted by reading this file. Compiled with -O1 and without builtins, so each line of C that
-// names a block is one access. argv[1] selects the part that runs; nothing is written to stdout.
+// Accesses that can be counted by reading this file. It is compiled with -O1 and without builtins, so each line of C
+// that names a block is one access. argv[1] selects the part that runs. Nothing is written to stdout.
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -53,7 +53,7 @@ static void blocks(void)
     sum += filled[17];
     int *moved = malloc(1200); // 1 write, then moved by the allocator, then 1 write and 1 read
     moved[0] = 1;
-    char *wall = malloc(24); // in the way of growing in place
+    char *wall = malloc(24); // prevents growth in place
     moved = realloc(moved, 400000);
     moved[90000] = 2;
     sum += moved[0];
@@ -65,7 +65,7 @@ static void blocks(void)
     free(array), free(untouched), free(zeroed), free(filled), free(moved), free(wall), free(counted);
 }
 
-// The kernel writes 5000 of 6000 bytes, and reads 100 of them back; then 70000 in two parts.
+// The kernel writes 5000 of 6000 bytes and reads 100 of them. Then it reads 70000 bytes in two parts.
 static void system_calls(void)
 {
     char *buffer = malloc(6000);
@@ -79,7 +79,7 @@ static void system_calls(void)
 
 #define ROUNDS 2000
 
-// 2000 blocks of 48 bytes, each written (6 words) by one thread, read by the other, freed there.
+// 2000 blocks of 48 bytes. One thread writes each block (6 words); another thread reads and frees it.
 static void *volatile mailbox;
 
 static void *consumer(void *unused)
@@ -129,7 +129,7 @@ static void forks(void)
     free(inherited);
 }
 
-// Enough nodes to fill the tool's buffer several times; then it cannot be emptied any more.
+// Enough nodes to write the tool's buffer several times. SIGKILL then prevents its last write.
 static void killed(void)
 {
     int ready[2];

@@ -1,4 +1,5 @@
-//! The clock read at some events only: calls in close succession share times, and times are exact after a pause.
+//! Tests `--clock 16`, with which only some events read the clock: calls in close succession share times, and times are
+//! exact after a pause.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,7 +14,8 @@ use crate::support::{compile, events, scratch};
 const ROW: u64 = 100_000;
 const RESTS: usize = 10;
 const REST_NS: u64 = 30_000_000;
-/// Number of recordings. Some must run fast enough, because the first call of a millisecond reads the clock anyway.
+/// Maximum number of recordings. The first call of each millisecond reads the clock anyway, so [`RUNS_QUICK`]
+/// recordings must run fast enough that times could be reused.
 const RUNS: usize = 60;
 const RUNS_QUICK: usize = 3;
 const QUICK_NS: u64 = 500_000;
@@ -36,25 +38,25 @@ fn times_of(events: &[Event], bytes: u64) -> Vec<u64> {
 }
 
 #[test]
-fn times_are_shared_in_close_succession_and_exact_after_a_pause() {
+fn successive_calls_share_times_and_a_pause_renews_the_time() {
     let dir = scratch();
     let (events, clock_events) = recorded(dir.path(), ClockReads::Sixteenth);
     assert_eq!(clock_events, Some(16));
     let row = times_of(&events, 5000);
     assert_eq!(row.len() as u64, ROW);
     let distinct = row.iter().collect::<BTreeSet<_>>().len() as u64;
-    // 8 rounds share each reading; some more readings come from the milliseconds.
+    // 8 rounds share a reading. Further readings are made once a millisecond.
     assert!((ROW / 10..=ROW / 4).contains(&distinct), "{distinct} times for {ROW} blocks");
     let rested = times_of(&events, 6000);
     assert_eq!(rested.len(), RESTS);
     for pair in rested.windows(2) {
-        // The program pauses at least that long; a time may be a millisecond old, or more on a busy machine.
+        // The program pauses for at least REST_NS. A time may be a millisecond old, or more on a busy machine.
         assert!(pair[1] - pair[0] >= REST_NS / 2, "{rested:?}");
     }
 }
 
 #[test]
-fn each_event_has_its_own_time_otherwise() {
+fn every_event_has_its_own_time_with_clock_reads_every() {
     let dir = scratch();
     let (events, clock_events) = recorded(dir.path(), ClockReads::Every);
     assert_eq!(clock_events, None);
@@ -63,8 +65,8 @@ fn each_event_has_its_own_time_otherwise() {
     assert!(distinct > ROW * 9 / 10, "{distinct} times for {ROW} blocks");
 }
 
-/// The resize gives an address away before the second thread is known. If the main thread then reused an earlier time,
-/// it would seem to get an address that is in use.
+/// The second thread's resize frees an address before the resize is recorded. If the main thread, which is then given
+/// the address, reused an earlier time, its allocation would appear to return an address in use.
 #[test]
 fn a_thread_whose_first_call_is_a_resize_has_all_calls_timed() {
     let dir = scratch();
@@ -75,7 +77,7 @@ fn a_thread_whose_first_call_is_a_resize_has_all_calls_timed() {
     let mut quick = 0;
     for _ in 0..RUNS {
         let report = record(&options, &[program.clone().into_os_string()]).expect("a recording");
-        assert_eq!(report.exit, Some(Exit::Code(0)), "the main thread is given the address");
+        assert_eq!(report.exit, Some(Exit::Code(0)), "the main thread was not given the address");
         let trace = &report.traces[0];
         assert_eq!((trace.quality.parked, trace.quality.reuse_repaired), (0, 0), "{:?}", trace.quality);
         let events = events(trace);

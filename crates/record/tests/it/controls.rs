@@ -1,4 +1,4 @@
-//! Marks, stopping and starting, limits: on processes that keep running.
+//! Marks, pausing and resuming, and limits, for processes that keep running.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -16,14 +16,14 @@ use hksim_trace::source::EventSource;
 
 use crate::support::{compile, events, mallocs_of, record_words, scratch};
 
-/// Short-lived blocks of a phase, all threads together.
+/// Number of short-lived blocks of a phase, in all threads together.
 const CHURNED: usize = 400_000;
 
 fn mark_names(trace: &RecordedTrace) -> Vec<String> {
     TraceReader::open(&trace.path).expect("a readable trace").footer().mark_names.clone()
 }
 
-/// Marks by name, in order, each with the mallocs of a size up to it.
+/// The names of the marks, in order, each with the number of mallocs of a certain size before it.
 fn marks(trace: &RecordedTrace, events: &[Event]) -> Vec<String> {
     let names = mark_names(trace);
     let named = |event: &Event| match event.op {
@@ -101,7 +101,7 @@ fn options(dir: &Path) -> Options {
     Options { output: dir.join("app.hkt"), ..Options::default() }
 }
 
-/// Number of blocks that stay, and of blocks that do not, in phases 1 to 4.
+/// Numbers of long-lived and of short-lived blocks, in phases 1 to 4.
 fn counts(events: &[Event]) -> Vec<(usize, usize)> {
     (1..=4).map(|phase| (mallocs_of(events, 1000 + phase), mallocs_of(events, 2000 + phase))).collect()
 }

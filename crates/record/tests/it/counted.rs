@@ -11,7 +11,8 @@ use tempfile::TempDir;
 use crate::support::{compile, events, have, record_words, scratch};
 
 const FUNCTIONS: [&str; 7] = ["malloc", "calloc", "realloc", "aligned", "free", "free_null", "usable"];
-/// Runs of the counter. The recording may differ from them as much as they differ from each other (address layout).
+/// Number of runs of the counter. These differ from each other because of the address layout. The recording may differ
+/// from them by as much.
 const COUNTER_RUNS: usize = 3;
 
 type Counts = BTreeMap<&'static str, u64>;
@@ -39,8 +40,8 @@ fn recorded_counts(events: &[Event]) -> Counts {
     counts
 }
 
-/// Puts the counter where the recorder would be unpacked, and its files where the session would be. Python's own calls
-/// depend on the length of each environment variable, so the paths must have equal lengths.
+/// Places the counter where the recorder would be unpacked, and its files where the session would be. Python's own
+/// calls depend on the length of each environment variable, so the paths must have equal lengths.
 struct CounterPlace {
     library: PathBuf,
     base: PathBuf,
@@ -56,7 +57,7 @@ impl CounterPlace {
         Self { library, base: dir.join(".app.hkt.recording-COUNTS"), _unpacked: unpacked }
     }
 
-    /// Counts of one run, in the process that began as setarch and became the program.
+    /// Counts of one run. setarch executes the program in its own process, so the process id is that of setarch.
     fn run(&self, script: &str) -> Counts {
         let mut child = Command::new("setarch")
             .args(["-R", "sh", "-c", script])
@@ -104,7 +105,7 @@ fn python_is_counted_alike() {
         return;
     }
     let dir = scratch();
-    // Python lists the directory of its script: it must hold the same files in every run.
+    // Python lists the directory of its script, so the directory must contain the same files in every run.
     let jobs = scratch();
     let job = jobs.path().join("job.py");
     let text = "import json\n\

@@ -1,8 +1,8 @@
-//! Records survive encoding: compares the reader with the writer, and the words with the documented layout.
+//! Records are unchanged after encoding and decoding, and the words have the documented layout.
 
 use hksim_record::encoding::{ESCAPE_WORDS, Kind, Record, Regions, count_calls, site_word};
 
-/// xorshift; the seed alone reproduces a run.
+/// xorshift64. The seed determines the run.
 struct Random(u64);
 
 impl Random {
@@ -54,7 +54,7 @@ fn every_record_reads_back() {
         if record.site != 0 {
             words.push(site_word(record.site));
         }
-        // Like the recorder: the fast path first.
+        // Like the recorder, try the fast path first.
         let likely = has_compact_form
             .then(|| writer.compact_likely(record.kind, record.ticks, record.address, record.size))
             .flatten();
@@ -67,13 +67,16 @@ fn every_record_reads_back() {
     }
     let with_site = records.iter().filter(|record| record.site != 0).count();
     let escapes = (words.len() - with_site - records.len()) / (ESCAPE_WORDS - 1);
-    assert!(0 < short && short < records.len() - escapes, "both ways to a compact record are taken: {short}");
+    assert!(
+        0 < short && short < records.len() - escapes,
+        "the fast and the slow path both write compact records: {short}"
+    );
     let calls = records.iter().filter(|record| record.kind != Kind::Thread).count();
     assert_eq!(count_calls(&words), calls as u64, "seed {seed:#x}");
     let mut at = 0;
     for (index, record) in records.iter().enumerate() {
         let (read, used) = reader.decode(&words[at..]).expect("a record");
-        // A compact record stores time in units of 4 ticks; the error does not accumulate.
+        // A compact record stores the time in units of 4 ticks; errors do not accumulate.
         assert!(record.ticks.wrapping_sub(read.ticks) < 4, "seed {seed:#x}, record {index}: {record:?} {read:?}");
         assert_eq!(Record { ticks: record.ticks, ..read }, *record, "seed {seed:#x}, record {index}");
         at += used;
@@ -82,7 +85,7 @@ fn every_record_reads_back() {
 }
 
 #[test]
-fn compact_words_have_the_layout_written_down() {
+fn compact_words_have_the_documented_layout() {
     let mut regions = Regions::new();
     let record = |ticks, address, size| Record::new(Kind::Malloc, ticks, address, size);
     assert_eq!(regions.compact(&record(1000, 0x5555_0000_1230, 77)), None, "no region is known yet");
@@ -106,7 +109,7 @@ fn damaged_words_are_refused() {
     assert!(regions.decode(&[0; ESCAPE_WORDS]).is_none(), "no kind 0");
     assert!(regions.decode(&[(16 << 8), 0, 0, 0, 0]).is_none(), "no kind 16");
     assert!(regions.decode(&[(1 << 8), 0, 0]).is_none(), "cut off");
-    assert!(regions.decode(&[1]).is_none(), "a region never learnt");
-    assert!(regions.decode(&[site_word(1)]).is_none(), "a call site of nothing");
+    assert!(regions.decode(&[1]).is_none(), "the region is unknown");
+    assert!(regions.decode(&[site_word(1)]).is_none(), "a call site without a record");
     assert!(regions.decode(&[site_word(1), site_word(2), 1 << 8, 0, 0, 0, 0]).is_none(), "two call sites");
 }

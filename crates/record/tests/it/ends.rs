@@ -1,4 +1,4 @@
-//! Nothing is lost however the process ends. The oracle is a program that logs its own calls.
+//! No event is lost, whichever way the process ends. The oracle is a program that logs its own calls.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,10 +9,10 @@ use hksim_trace::event::{AllocCall, Event, Op, ReallocCall};
 
 use crate::support::{compile, events, scratch};
 
-/// Workers of the program by default.
+/// Default number of the program's workers.
 const WORKERS: usize = 4;
 const ENTRY_BYTES: usize = 24;
-/// A worker's first call has this size plus the worker's number.
+/// A worker's first call requests this size plus the worker's number.
 const FIRST_SIZE: u64 = 1_000_003;
 
 /// One call: function, size, log2 of the alignment. The size of a free is that of its block.
@@ -47,7 +47,7 @@ fn resize_number(call: ReallocCall) -> u32 {
     }
 }
 
-/// The recorded calls of each worker, in order, from the one that shows its number.
+/// The recorded calls of each worker, in order, from the call that identifies the worker.
 fn recorded_calls(events: &[Event], workers: usize) -> Vec<Vec<Call>> {
     let mut threads: HashMap<u32, Vec<Call>> = HashMap::new();
     let mut sizes: HashMap<u32, u64> = HashMap::new();
@@ -84,7 +84,7 @@ fn recorded_calls(events: &[Event], workers: usize) -> Vec<Vec<Call>> {
     of_workers
 }
 
-/// The calls that each worker logged, and whether each returned.
+/// The calls that each worker logged, and whether each call returned.
 fn logged_calls(log: &Path, workers: usize) -> Vec<Vec<(Call, bool)>> {
     let bytes = fs::read(log).expect("the program's log");
     let worker = |part: &[u8]| {
@@ -104,7 +104,7 @@ fn check_end(how: &str, exit: Exit) {
     check(how, exit, WORKERS, &[], ClockReads::Every);
 }
 
-/// Records the program with this many workers, compiled with `flags`, and compares the traces with its logs.
+/// Records the program with this number of workers, compiled with `flags`, and compares the traces with its logs.
 fn check(how: &str, exit: Exit, workers: usize, flags: &[&str], clock: ClockReads) {
     let dir = scratch();
     let program = compile(dir.path(), "self_log", flags);
@@ -127,14 +127,14 @@ fn check(how: &str, exit: Exit, workers: usize, flags: &[&str], clock: ClockRead
             let place = format!("{how}, seed {seed}, worker {worker}");
             let completed = logged.iter().take_while(|(_, done)| *done).count();
             assert!(completed >= 60_000, "{place}: {completed} calls");
-            assert!(logged.len() <= completed + 1, "{place}: one call at a time");
+            assert!(logged.len() <= completed + 1, "{place}: more than one call in progress");
             assert!(recorded.len() >= completed, "{place}: {} of {completed} calls recorded", recorded.len());
             assert!(recorded.len() <= logged.len(), "{place}: {} of {} calls recorded", recorded.len(), logged.len());
             for (index, (recorded, (logged, _))) in recorded.iter().zip(&logged).enumerate() {
                 assert_eq!(recorded, logged, "{place}, call {index}");
             }
         }
-        fs::remove_file(log).expect("the log goes");
+        fs::remove_file(log).expect("the log cannot be removed");
     }
 }
 

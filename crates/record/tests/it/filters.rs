@@ -1,6 +1,6 @@
-//! Programs with a system-call filter: the recorder makes no call that the filter refuses.
+//! Programs with a system-call filter: the recorder makes no call that the filter forbids.
 //!
-//! The filters kill, or trap to a handler that counts, so the program itself detects any such call.
+//! On such a call the filter kills the program, or traps to a handler that counts. So the program itself detects it.
 
 use std::path::Path;
 
@@ -14,13 +14,13 @@ fn run(dir: &Path, words: [&str; 3]) -> RecordReport {
     let program = compile(dir, "filtered", &[]);
     let command = [program.to_str().expect("UTF-8")].into_iter().chain(words);
     let report = record_words(dir, command);
-    assert_eq!(report.exit, Some(Exit::Code(0)), "{words:?}: the program runs as without the recorder");
-    assert_eq!(report.seccomp_processes, 1, "{words:?}: the report has the filter");
+    assert_eq!(report.exit, Some(Exit::Code(0)), "{words:?}: the program does not run as without the recorder");
+    assert_eq!(report.seccomp_processes, 1, "{words:?}: the report does not count the filter");
     assert_eq!(mallocs_of(&events(&report.traces[0]), 404), 10, "{words:?}");
     report
 }
 
-/// The trace contains all calls of the program.
+/// Checks that the trace contains all calls of the program.
 fn check_whole(words: [&str; 3], in_threads: usize) {
     let dir = scratch();
     let report = run(dir.path(), words);
@@ -44,14 +44,14 @@ fn a_program_under_a_filter_is_recorded_completely() {
 #[test]
 fn threads_under_a_filter_are_recorded_completely() {
     for action in ["kill", "errno", "trap"] {
-        // Only with `seccomp` does the filter apply to threads that already exist.
+        // The filter applies to threads that already exist only if it is installed with `seccomp`.
         check_whole([action, "seccomp", "thread"], PAIRS);
         check_whole([action, "prctl", "thread"], PAIRS);
         check_whole([action, "prctl", "new-thread"], PAIRS);
     }
 }
 
-/// Twice the space that the process reserves at first.
+/// The recording takes twice the space that the process reserves at first.
 #[test]
 fn a_long_recording_under_a_filter_is_given_space() {
     let dir = scratch();
@@ -64,7 +64,7 @@ fn a_long_recording_under_a_filter_is_given_space() {
     println!("{} of {calls} calls recorded", trace.events);
 }
 
-/// The child may not create a file, so it cannot be recorded.
+/// The filter forbids the child to create a file, so the child cannot be recorded.
 #[test]
 fn a_child_forked_under_a_filter_continues_and_is_counted() {
     for action in ["kill", "errno", "trap"] {
@@ -75,7 +75,7 @@ fn a_child_forked_under_a_filter_continues_and_is_counted() {
     }
 }
 
-/// The filters that it inherits cannot be read.
+/// The executed program cannot read the filters that it inherits, so it is not recorded.
 #[test]
 fn a_program_executed_under_a_filter_continues_unrecorded() {
     let dir = scratch();
@@ -83,7 +83,7 @@ fn a_program_executed_under_a_filter_continues_unrecorded() {
     for action in ["kill", "errno", "trap"] {
         let words = [program.to_str().expect("UTF-8"), action, "seccomp", "exec"];
         let report = record_words(dir.path(), words);
-        assert_eq!(report.exit, Some(Exit::Code(2)), "{action}: it runs to its end");
+        assert_eq!(report.exit, Some(Exit::Code(2)), "{action}: the program does not run to its end");
         assert_eq!((report.traces.len(), report.seccomp_processes), (1, 1), "{action}");
     }
 }

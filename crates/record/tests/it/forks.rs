@@ -1,4 +1,5 @@
-//! When forked children stop sharing the program's memory. A C program states by the sizes it allocates what must hold.
+//! Detection of when forked children stop sharing the program's memory. The sizes that a C program allocates state
+//! whether a child must share the memory at that point.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,7 +9,7 @@ use hksim_trace::event::{Event, Op};
 
 use crate::support::{compile, events, record_words, scratch};
 
-/// What the trace of a mode shows.
+/// Counts from the trace of a mode.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
     forks: usize,
@@ -27,7 +28,7 @@ fn check(events: &[Event]) -> Seen {
         let mut expect = |child: u64, expected: bool| {
             seen.checks += 1;
             let Some(&pid) = pids.get(child as usize - 1) else {
-                return assert!(!expected, "event {at}: child {child} is not forked yet");
+                return assert!(!expected, "event {at}: child {child} was not forked before");
             };
             assert_eq!(sharing[&pid], expected, "event {at} of {}: child {child}", events.len());
         };
@@ -57,7 +58,7 @@ fn check_mode(mode: &str, expected: Seen) {
 }
 
 #[test]
-fn a_child_shares_until_it_ends_however_it_does() {
+fn a_child_shares_memory_until_it_ends_in_any_way() {
     for mode in ["exit", "kill", "closes"] {
         let checks = if mode == "closes" { 5 } else { 4 };
         check_mode(mode, Seen { forks: 1, ends: 1, outliving: 0, checks });
@@ -65,33 +66,33 @@ fn a_child_shares_until_it_ends_however_it_does() {
 }
 
 #[test]
-fn a_child_that_executes_a_program_shares_no_more() {
+fn a_child_that_executes_a_program_stops_sharing_memory() {
     check_mode("exec", Seen { forks: 1, ends: 1, outliving: 0, checks: 4 });
 }
 
 #[test]
-fn grandchildren_share_too() {
+fn a_grandchild_shares_memory_too() {
     check_mode("grandchild", Seen { forks: 1, ends: 1, outliving: 0, checks: 5 });
 }
 
 #[test]
-fn several_children_end_in_their_own_order() {
+fn several_children_may_end_in_any_order() {
     check_mode("two", Seen { forks: 2, ends: 2, outliving: 0, checks: 6 });
 }
 
 #[test]
-fn children_by_vfork_copy_nothing_and_are_not_counted() {
+fn vfork_children_are_not_counted() {
     check_mode("many", Seen { forks: 150, ends: 150, outliving: 0, checks: 1 });
 }
 
 #[test]
-fn a_child_that_outlives_the_program_is_reported() {
+fn a_child_that_outlives_its_parent_is_reported() {
     check_mode("outlives", Seen { forks: 1, ends: 0, outliving: 1, checks: 2 });
 }
 
-/// The children themselves do nothing for this: they may be left out of the recording.
+/// The children themselves do nothing for the detection, so it works even if they are excluded from the recording.
 #[test]
-fn ends_are_seen_of_children_that_are_not_recorded() {
+fn ends_of_unrecorded_children_are_detected() {
     let dir = scratch();
     let program = compile(dir.path(), "forks", &[]);
     let programs = Programs { no_children: true, ..Programs::default() };

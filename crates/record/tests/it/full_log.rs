@@ -1,4 +1,4 @@
-//! A log that cannot grow: the program continues, and lost events are counted.
+//! If a log cannot grow, the program continues and lost events are counted.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,13 +16,13 @@ fn check(report: &RecordReport, printed: &Path, whole: u64) {
     let trace = &report.traces[0];
     assert!(trace.quality.events_lost > 0, "{trace:?}");
     let kept = trace.events - thread_marks(&trace.path);
-    // If a free is lost and its address is allocated again, the resolver inserts the free; such events were not
-    // recorded.
+    // If a free is lost and its address is allocated again, the resolver inserts the free. Inserted frees do not count
+    // as recorded.
     let recorded = kept - trace.quality.reuse_repaired;
     assert_eq!(recorded + trace.quality.events_lost, whole, "every event is kept or counted: {trace:?}");
 }
 
-/// Beginnings and ends of threads, which the recorder itself adds.
+/// Number of starts and ends of threads, which the recorder itself adds.
 fn thread_marks(path: &Path) -> u64 {
     use hksim_trace::event::Op;
     let marks = crate::support::read(path);
@@ -36,10 +36,10 @@ fn whole_count(dir: &Path, program: &Path) -> u64 {
     report.traces[0].events - thread_marks(&report.traces[0].path)
 }
 
-/// With space for a thread buffer and no drained chunk, and without space for a thread buffer. SIGXFSZ would end the
-/// program.
+/// Two limits: one leaves space for a thread buffer but for no drained chunk, the other leaves no space for a thread
+/// buffer. SIGXFSZ would end the program.
 #[test]
-fn a_file_size_limit_costs_events_only() {
+fn a_file_size_limit_loses_only_events() {
     let dir = scratch();
     let program = compile(dir.path(), "rounds", &[]);
     let whole = whole_count(dir.path(), &program);
@@ -52,20 +52,20 @@ fn a_file_size_limit_costs_events_only() {
 }
 
 #[test]
-fn a_log_without_room_for_a_page_is_reported() {
+fn a_log_without_space_for_a_page_is_reported() {
     let dir = scratch();
     let program = compile(dir.path(), "rounds", &[]);
-    // The program's own output must not reach the limit, wherever the tests were started.
+    // The program's own output must not reach the limit.
     let run = format!("ulimit -f 4; exec {} {ROUNDS} > /dev/null", program.display());
     let options = Options { output: dir.path().join("app.hkt"), ..Options::default() };
     let words = ["sh".into(), "-c".into(), run.into()];
-    // The shell itself is recorded before it lowers the limit; the program after it is not.
+    // The shell is recorded before it lowers the limit; the program that it then executes is not.
     let report = record(&options, &words).expect("the shell's recording");
     assert_eq!(report.exit, Some(Exit::Code(0)));
     assert_eq!(report.unrecorded_pids, [report.traces[0].pid]);
 }
 
-/// A tmpfs of this test, unmounted at the end.
+/// A tmpfs for this test, which is unmounted at the end.
 struct TinyDisk(PathBuf);
 
 impl TinyDisk {
@@ -96,7 +96,7 @@ impl Drop for TinyDisk {
 }
 
 #[test]
-fn a_full_disk_costs_events_only() {
+fn a_full_disk_loses_only_events() {
     let dir = scratch();
     let program = compile(dir.path(), "rounds", &[]);
     let whole = whole_count(dir.path(), &program);
@@ -105,7 +105,7 @@ fn a_full_disk_costs_events_only() {
     };
     for already_full in [false, true] {
         if already_full {
-            // The test is about the writes that fail.
+            // The write itself may fail; the test needs only a full disk.
             let _ = fs::write(disk.0.join("ballast"), vec![1_u8; 560 << 10]);
         }
         let printed = dir.path().join("printed");

@@ -1,6 +1,6 @@
-//! Order across threads that free and resize each other's blocks: each recorded free or resize concerns the block that
-//! the program itself logged. Uses only the CSV form, with a reader written for this test. Threads also begin and end,
-//! so that the clock is read sometimes at every call, and sometimes at every 16th.
+//! The order of events across threads that free and resize each other's blocks. Each recorded free or resize must refer
+//! to the block that the program itself logged. The test reads only the CSV form, with its own reader. Threads also
+//! begin and end, so that the clock is read at every call in some phases and at every 16th call in others.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::env;
@@ -16,15 +16,15 @@ use hksim_trace::source::EventSource;
 use crate::support::{LIBRARIES, compile, events, scratch};
 
 const THREADS: [usize; 3] = [2, 4, 16];
-/// Steps of all threads together, two to four calls each.
+/// Number of steps of all threads together, of two to four calls each.
 const STEPS: usize = 60_000;
-/// Recordings per test, unless the environment says otherwise.
+/// Default number of recordings per test.
 const RUNS: u64 = 1;
 const RUNS_VARIABLE: &str = "HKSIM_HANDOVER_RUNS";
-/// A thread's first call has this size plus the thread's number.
+/// A thread's first call requests this size plus the thread's number.
 const FIRST_SIZE: u64 = 1_000_003;
 
-/// How a block began or ended, as the program logs it.
+/// How a block began or ended, according to the program's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     Made,
@@ -33,7 +33,7 @@ enum What {
     Freed,
 }
 
-/// One call; a call that ends a block has 0 bytes.
+/// One call. A call that ends a block has 0 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Call {
     what: What,
@@ -64,7 +64,7 @@ fn logged(log: &Path, threads: usize) -> Vec<Vec<Call>> {
     bytes.chunks_exact(bytes.len() / threads).map(calls).collect()
 }
 
-/// The trace as text, one event a line.
+/// The trace as text, one event per line.
 fn csv(trace: &RecordedTrace) -> String {
     let mut reader = TraceReader::open(&trace.path).expect("a readable trace");
     let mut text = Vec::new();
@@ -87,7 +87,7 @@ impl Columns<'_> {
     }
 }
 
-/// Maps threads to workers: each worker allocates a block of a size that shows its number.
+/// Maps threads to workers. Each worker allocates a block whose size contains its number.
 fn workers_of(text: &str, workers: usize) -> HashMap<u64, usize> {
     let mut lines = text.lines();
     let columns = Columns { names: lines.next().expect("a first line").split(',').collect() };
@@ -105,8 +105,7 @@ fn is_logged(bytes: u64) -> bool {
     bytes >= FIRST_SIZE || (bytes.is_power_of_two() && (32..=1024).contains(&bytes))
 }
 
-/// Follows objects through the text and compares each worker's calls with its log; returns the number of calls
-/// compared.
+/// Tracks objects through the text and compares each worker's calls with its log. Returns the number of calls compared.
 fn compare(text: &str, logs: &[Vec<Call>], place: &str) -> usize {
     let worker_of = workers_of(text, logs.len());
     let mut lines = text.lines();
@@ -158,17 +157,18 @@ fn compare(text: &str, logs: &[Vec<Call>], place: &str) -> usize {
         compared[worker] += 1;
     }
     let lengths: Vec<usize> = logs.iter().map(Vec::len).collect();
-    assert_eq!(compared, lengths, "{place}: all calls are in the trace");
+    assert_eq!(compared, lengths, "{place}: calls are missing from the trace");
     compared.iter().sum()
 }
 
-/// A program that hands blocks from thread to thread, and how it is run.
+/// A program whose threads pass blocks to each other, and its arguments.
 struct Program {
     path: PathBuf,
-    /// Threads, and steps of each.
+    /// Number of threads.
     threads: usize,
+    /// Number of steps of each thread.
     steps: usize,
-    /// Its allocator.
+    /// Part of the path of its allocator.
     allocator: &'static str,
 }
 
@@ -237,7 +237,7 @@ fn check(allocator: &'static str, library: Option<&str>, environments: &[&[&str]
     }
 }
 
-/// Calls per distinct time in the last phase, after all workers have ended.
+/// Number of calls per distinct time in the last phase, after all workers have ended.
 fn calls_of_each_time(trace: &RecordedTrace) -> f64 {
     const LAST: usize = 4_000;
     let events = events(trace);
@@ -245,9 +245,9 @@ fn calls_of_each_time(trace: &RecordedTrace) -> f64 {
     LAST as f64 / last.iter().map(|event| event.time_ns).collect::<BTreeSet<_>>().len() as f64
 }
 
-/// Workers come and go while the main thread works: it may be alone or not at each beginning and end.
+/// Workers begin and end while the main thread works. At each beginning and end, other workers may run or not.
 fn check_changes(allocator: &'static str, library: Option<&str>, environments: &[&[&str]]) {
-    /// More than a fill, after which a thread checks whether it is alone, so that all parts of a fill are covered.
+    /// More steps than a buffer's fill has events. A thread checks at the end of a fill whether it is the only one.
     const ALONE_STEPS: usize = 16_000;
     let Some(flags) = linked(library) else {
         return;
@@ -259,8 +259,8 @@ fn check_changes(allocator: &'static str, library: Option<&str>, environments: &
             let program = Program { path: path.clone(), threads: 16, steps: ALONE_STEPS, allocator };
             let trace = program.check_once(dir.path(), environment, seed);
             let shared = calls_of_each_time(&trace);
-            // If every call read the clock this would be 1. A resizing call always reads it, and so does the next call
-            // on the slow path: with this program's mix about 3 calls share a reading.
+            // The value would be 1 if every call read the clock. A resizing call always reads the clock, and so does
+            // the next call on the slow path. With this program's mix of calls, about 3 calls share a reading.
             assert!(shared > 2.0, "{allocator}: {shared} calls for each reading when all others have ended");
         }
     }
@@ -281,7 +281,8 @@ fn threads_that_begin_and_end_under_mimalloc_keep_the_order() {
     check_changes("mimalloc", Some("libmimalloc.so.2.0"), &[&[]]);
 }
 
-/// By default, and with one heap without caches, so that another thread can reuse a freed address at once.
+/// Runs with glibc's default settings, and with one heap without caches, where another thread can reuse a freed address
+/// immediately.
 #[test]
 fn blocks_that_change_hands_under_glibc_keep_their_identity() {
     check("libc", None, &[&[], &["GLIBC_TUNABLES=glibc.malloc.arena_max=1:glibc.malloc.tcache_count=0"]]);

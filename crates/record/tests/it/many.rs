@@ -1,4 +1,5 @@
-//! Recordings of many processes: ended ones are converted while others run, and take only the space of their traces.
+//! Recordings of many processes. Logs of ended processes are converted while others run, and then take only the space
+//! of their traces.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -24,14 +25,14 @@ fn programs_of(report: &RecordReport) -> Vec<String> {
     report.traces.iter().map(name).collect()
 }
 
-/// Runs a program several times, then prints the size of the session's directory.
+/// A shell script that runs a program several times, and then runs `rest`.
 fn script(program: &Path, rest: &str) -> String {
     let program = program.display();
     format!("i=0; while [ $i -lt {PROCESSES} ]; do {program} 100; i=$((i+1)); done >/dev/null; {rest}")
 }
 
 #[test]
-fn ended_processes_take_only_the_space_of_their_traces() {
+fn an_ended_process_takes_only_the_space_of_its_trace() {
     let dir = scratch();
     let program = compile(dir.path(), "rounds", &[]);
     let used = dir.path().join("used");
@@ -45,11 +46,11 @@ fn ended_processes_take_only_the_space_of_their_traces() {
     for trace in rounds {
         assert_eq!(trace.path.parent(), Some(dir.path().join("app.processes").as_path()));
         let name = trace.path.file_name().expect("a name").to_string_lossy().into_owned();
-        assert_eq!(name, format!("rounds.{}.hkt", trace.pid), "named by its program");
+        assert_eq!(name, format!("rounds.{}.hkt", trace.pid), "the trace is not named after its program");
         assert_eq!((trace.events, events(trace).len() as u64), (alone, alone), "{name}");
         assert!(!trace.still_running && trace.quality.events_lost == 0, "{name}");
     }
-    let used = fs::read_to_string(used).expect("what it takes");
+    let used = fs::read_to_string(used).expect("the size of the session");
     let used_kib: u64 = used.split_whitespace().next().and_then(|kib| kib.parse().ok()).expect("a number");
     println!("{used_kib} KiB for {PROCESSES} processes");
     assert!(used_kib < PROCESSES as u64 * LOG_KIB / 4, "{used_kib} KiB");
@@ -62,7 +63,7 @@ fn recorded(dir: &Path, programs: Programs, words: &[&str]) -> Result<RecordRepo
 }
 
 #[test]
-fn only_programs_of_that_name_are_recorded() {
+fn only_programs_with_the_given_names_are_recorded() {
     let dir = scratch();
     let words = ["sh", "-c", "ls / >/dev/null; cat /dev/null; env true; ls /usr >/dev/null"];
     let only = |names: &[&str]| Programs { only: names.iter().map(ToString::to_string).collect(), no_children: false };
@@ -81,11 +82,11 @@ fn only_programs_of_that_name_are_recorded() {
 }
 
 #[test]
-fn children_are_omitted_on_request() {
+fn children_are_not_recorded_if_excluded() {
     let dir = scratch();
     let program = compile(dir.path(), "processes", &[]);
     let programs = Programs { no_children: true, ..Programs::default() };
-    // Images that follow each other in the same process are not children.
+    // Successive images in the same process are not children.
     let words = ["env", "nice", program.to_str().expect("UTF-8"), "fork"];
     let report = recorded(dir.path(), programs.clone(), &words).expect("a recording");
     let own = report.traces[0].pid;
@@ -96,9 +97,9 @@ fn children_are_omitted_on_request() {
     assert_eq!(programs_of(&report), ["sh"]);
 }
 
-/// The recorder dies when some traces are written and others are not.
+/// The recorder dies after it has written some traces but not all.
 #[test]
-fn traces_of_ended_processes_outlive_the_recorder() {
+fn traces_of_ended_processes_survive_the_recorder() {
     let dir = scratch();
     let program = compile(dir.path(), "rounds", &[]);
     let path = dir.path().join("script");
@@ -116,9 +117,9 @@ fn traces_of_ended_processes_outlive_the_recorder() {
     recorder.kill().expect("the recorder dies");
     recorder.wait().expect("it is dead");
     let report = recover(&session).expect("a recovery");
-    // Only the sleeping shell still runs, which is not waited for.
+    // Only the sleeping shell still runs, and recovery does not wait for it.
     for trace in report.traces.iter().filter(|trace| trace.still_running) {
-        // SAFETY: a process of this test's own.
+        // SAFETY: the process was started by this test.
         unsafe { libc::kill(trace.pid as i32, libc::SIGKILL) };
     }
     let rounds = report.traces.iter().filter(|trace| trace.command[0] == program.to_string_lossy());
@@ -127,7 +128,7 @@ fn traces_of_ended_processes_outlive_the_recorder() {
     assert!(lengths.iter().all(|&length| length == lengths[0] && length > 200), "{lengths:?}");
 }
 
-/// One of several logs has a damaged header: the others become traces, and nothing is removed.
+/// One of several logs has a damaged header. The others are converted, and no file is removed.
 #[test]
 fn a_damaged_log_does_not_stop_the_others() {
     for (at, what) in [(0, "the control page"), (256 << 10, "a buffer's header")] {
@@ -165,7 +166,7 @@ fn a_damaged_log_does_not_stop_the_others() {
 
 /// A shell that is process 1 of its own pid namespace, as in a container.
 #[test]
-fn processes_of_another_namespace_leave_nothing_behind() {
+fn processes_of_another_pid_namespace_leave_no_files() {
     let probe = Command::new("unshare").args(["--pid", "--fork", "true"]).output();
     if !probe.is_ok_and(|output| output.status.success()) {
         return println!("skipped: a process-id namespace cannot be created here");
@@ -176,13 +177,13 @@ fn processes_of_another_namespace_leave_nothing_behind() {
     let report = record_words(dir.path(), ["unshare", "--pid", "--fork", "sh", "-c", &script]);
     let trace = report.traces.iter().find(|trace| trace.command[0] == program.to_string_lossy()).expect("its trace");
     assert!(trace.pid < 100, "{} in its namespace", trace.pid);
-    assert!(report.traces.iter().all(|trace| !trace.still_running), "all have ended");
+    assert!(report.traces.iter().all(|trace| !trace.still_running), "some processes have not ended");
     assert_eq!(report.preload_object_kept, None);
     assert_eq!(trace.quality.unknown_frees, 0);
 }
 
 #[test]
-fn files_of_a_remaining_process_are_removed_by_a_later_recording() {
+fn a_later_recording_removes_an_object_that_is_no_longer_needed() {
     let dir = scratch();
     let child = dir.path().join("child");
     // A child that makes no call after the fork has no log, but it may execute another program later.
@@ -196,7 +197,7 @@ fn files_of_a_remaining_process_are_removed_by_a_later_recording() {
     record_words(dir.path(), ["ls", "/"]);
     assert!(object.exists(), "it is still loaded");
     let pid: i32 = fs::read_to_string(child).expect("its id").trim().parse().expect("a number");
-    // SAFETY: a process of this test's own.
+    // SAFETY: the process was started by this test.
     unsafe { libc::kill(pid, libc::SIGKILL) };
     sleep(Duration::from_millis(200));
     record_words(dir.path(), ["ls", "/"]);

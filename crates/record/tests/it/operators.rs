@@ -1,4 +1,4 @@
-//! C++'s `new` and `delete`, with allocators that implement them by `malloc` and without it.
+//! C++'s `new` and `delete`, with allocators that implement them with `malloc` and without it.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use hksim_trace::event::{Event, Op};
 
 use crate::support::{LIBRARIES, compile_cpp, events, have, scratch};
 
-/// Sizes without alignment, and those aligned to 64 bytes; 10 calls each.
+/// Sizes requested without alignment (`PLAIN`) and aligned to 64 bytes (`ALIGNED`), in 10 calls each.
 const PLAIN: [u64; 6] = [1001, 1002, 1003, 1004, 1005, 1006];
 const ALIGNED: [u64; 7] = [640, 1088, 1152, 1216, 1280, 1344, 1408];
 
@@ -20,7 +20,7 @@ fn record_operators(dir: &Path, program: &Path, words: &[&str], operators: Opera
     report
 }
 
-/// Each block of these sizes is allocated once, with its alignment, and freed.
+/// Checks that each call with these sizes is recorded once, with its alignment, and that each block is freed.
 fn check(events: &[Event], what: &str) {
     let made = |bytes: u64, log2: u8| {
         let is_one = |event: &&Event| matches!(event.op, Op::Alloc { size, align_log2, .. } if size == bytes && align_log2 == log2);
@@ -56,7 +56,7 @@ fn linked_with(dir: &Path, library: &str) -> Option<PathBuf> {
     have("g++").then(|| compile_cpp(dir, "operators", &["-Wl,--no-as-needed", path.to_str().expect("UTF-8")]))
 }
 
-/// The library is detected, and exceptions of operators unwind through the recorder.
+/// Checks that the library is detected, and that exceptions of operators unwind through the recorder.
 fn check_library(library: &str, words: &[&str]) {
     let dir = scratch();
     let Some(program) = linked_with(dir.path(), library) else {
@@ -84,7 +84,7 @@ fn tcmalloc_is_recorded_in_full() {
 
 #[test]
 fn mimalloc_is_recorded_in_full() {
-    // Its C build aborts where C++ would throw.
+    // mimalloc's C build aborts instead of throwing an exception.
     check_library("libmimalloc.so.2.0", &["no-throw"]);
 }
 
@@ -103,12 +103,12 @@ fn libstdcxx_is_recorded_once() {
 }
 
 #[test]
-fn operators_that_may_go_unseen_are_named() {
+fn operators_without_a_record_are_reported() {
     let dir = scratch();
     let Some(program) = linked_with(dir.path(), "libjemalloc.so.2") else {
         return;
     };
-    // A wrapper hides the program that it starts.
+    // The recorder cannot know which program the shell will start.
     let words = ["-c".to_string(), format!("{}; true", program.display())];
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let hidden = record_operators(dir.path(), Path::new("/bin/sh"), &words, Operators::Auto);
@@ -120,9 +120,10 @@ fn operators_that_may_go_unseen_are_named() {
     check(&events(trace.expect("the program's trace")), "through a shell");
 }
 
-/// A C program that loads a C++ library with the operators interposed: there is no next definition.
+/// A C program loads a C++ library while the operators are interposed. The lookup then finds no definition after the
+/// recorder's.
 #[test]
-fn a_library_loaded_later_finds_operators() {
+fn a_library_loaded_later_has_working_operators() {
     if !have("g++") {
         return;
     }

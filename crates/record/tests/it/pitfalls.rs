@@ -1,4 +1,5 @@
-//! Pitfalls of other recorders, one test each, on a real process. `docs/lab/recorder-tests.md` lists them.
+//! Situations in which other recorders fail, with one test each on a real process. `docs/lab/recorder-tests.md` lists
+//! them.
 
 use std::fs;
 use std::num::NonZeroU32;
@@ -41,7 +42,7 @@ fn four_rounds_of_destructors_are_seen() {
     for round in 1..=4 {
         assert_eq!(mallocs_of(&events, 4000 + round), 50, "round {round}");
     }
-    assert!(frees(&events) >= 200, "all are freed");
+    assert!(frees(&events) >= 200, "some blocks are not freed");
     assert_eq!(report.traces[0].threads, 51);
 }
 
@@ -63,7 +64,11 @@ fn errno_is_kept_and_failures_are_recorded() {
         Op::AllocFailed { size, .. } => Some(size),
         _ => None,
     });
-    assert_eq!(failed.collect::<Vec<_>>(), [1 << 62, u64::MAX, u64::MAX], "overflowing products as the largest size");
+    assert_eq!(
+        failed.collect::<Vec<_>>(),
+        [1 << 62, u64::MAX, u64::MAX],
+        "an overflowing product is recorded as the largest size"
+    );
 }
 
 #[test]
@@ -98,7 +103,7 @@ fn a_worker_with_another_root_and_user_has_a_trace() {
         return;
     }
     let dir = scratch();
-    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).expect("out of the worker's sight");
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).expect("hidden from the worker");
     let root = dir.path().join("root");
     fs::create_dir(&root).expect("a root");
     let report = run(dir.path(), &["privileges", root.to_str().expect("UTF-8")]);
@@ -118,7 +123,7 @@ fn a_system_call_filter_costs_no_events() {
     nothing_lost(&report);
     let events = events(&report.traces[0]);
     let mallocs = mallocs_of(&events, 4500) + mallocs_of(&events, 4501);
-    assert!(mallocs + frees(&events) >= 202_000, "every call is kept: {mallocs}");
+    assert!(mallocs + frees(&events) >= 202_000, "calls are missing: {mallocs}");
 }
 
 #[test]
@@ -130,7 +135,7 @@ fn a_deeply_bound_library_goes_unseen_and_is_counted() {
     let events = events(trace);
     assert_eq!(mallocs_of(&events, 4601), 100);
     assert_eq!(mallocs_of(&events, 4600), 0, "it finds libc's malloc before the recorder's");
-    assert_eq!(trace.quality.unknown_frees, 100, "its blocks, freed by the program");
+    assert_eq!(trace.quality.unknown_frees, 100, "frees of the library's blocks by the program");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Memory policies: prctl, mlockall and personality, their position in the order, and their values as reported by the
-//! kernel to the program.
+//! Memory policies (prctl, mlockall, personality): their positions among the events, and their values compared with
+//! those that the kernel reports to the program.
 
 use std::process::Command;
 
@@ -37,7 +37,7 @@ fn thp(disable: ThpDisable) -> MemoryPolicy {
 fn every_change_is_recorded_in_order() {
     let dir = scratch();
     let program = compile(dir.path(), "policies", &[]);
-    // The program's output without a recorder, as reported by the kernel.
+    // Without the recorder the program prints the values that the kernel reports.
     let bare = Command::new(&program).arg("calls").output().expect("the program");
     if bare.status.code() == Some(77) {
         return eprintln!("skipped: mlockall is not allowed (ulimit -l)");
@@ -72,7 +72,7 @@ fn every_change_is_recorded_in_order() {
     assert_eq!(seen(&events(&report.traces[0])), expected);
 }
 
-/// A program that sets a policy before it allocates, with a child and a program that inherit it.
+/// Records a program that sets a policy before it allocates. A forked child and an executed program inherit the policy.
 fn inherited(options: &Options) -> (tempfile::TempDir, RecordReport) {
     let dir = scratch();
     let program = compile(dir.path(), "policies", &[]);
@@ -83,7 +83,7 @@ fn inherited(options: &Options) -> (tempfile::TempDir, RecordReport) {
 }
 
 #[test]
-fn children_and_programs_begin_with_what_they_inherit() {
+fn children_and_executed_programs_begin_with_inherited_policies() {
     let (_dir, report) = inherited(&Options::default());
     if report.exit == Some(Exit::Code(77)) {
         return eprintln!("skipped: mlockall is not allowed (ulimit -l)");
@@ -102,7 +102,7 @@ fn children_and_programs_begin_with_what_they_inherit() {
 }
 
 #[test]
-fn changes_count_while_recording_is_switched_off() {
+fn changes_are_recorded_while_recording_is_paused() {
     let dir = scratch();
     let program = compile(dir.path(), "policies", &[]);
     let [ready, go] = ["ready", "go"].map(|name| dir.path().join(name));

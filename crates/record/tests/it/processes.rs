@@ -1,4 +1,4 @@
-//! fork, vfork, posix_spawn, exec, ending threads and calls in signal handlers, with exact counts.
+//! fork, vfork, posix_spawn, exec, ends of threads, and calls in signal handlers, with exact counts.
 
 use std::collections::HashSet;
 use std::fs;
@@ -46,7 +46,7 @@ fn check_fork(mode: &str) -> RecordReport {
         })
         .collect();
     let expected = if mode == "fork" { vec![child.pid] } else { vec![] };
-    assert_eq!(forks, expected, "{mode}: only fork itself is seen");
+    assert_eq!(forks, expected, "{mode}: only fork itself is recorded");
     report
 }
 
@@ -70,7 +70,7 @@ fn vfork_and_posix_spawn_leave_the_parents_trace_intact() {
     assert_eq!(of_parent.iter().filter(|event| matches!(event.op, Op::Free { .. })).count(), 2000);
     assert_eq!((parent.quality.unknown_frees, parent.quality.events_lost), (0, 0));
     for child in &report.traces[1..] {
-        assert_eq!(child.command, ["true"], "only the spawned programs have traces beside it");
+        assert_eq!(child.command, ["true"], "only the spawned programs have further traces");
         assert!(!child.forked);
     }
 }
@@ -114,9 +114,9 @@ fn frees_of_ending_threads_are_seen() {
             _ => {}
         }
     }
-    assert_eq!(frees, 600, "every block is freed by a destructor");
+    assert_eq!(frees, 600, "some blocks are not freed by a destructor");
     assert_eq!(trace.threads, 301);
-    assert_eq!(ended.len(), 300, "all but the main thread end before the program");
+    assert_eq!(ended.len(), 300, "all threads except the main thread end before the program");
     assert_eq!(trace.quality.events_lost, 0);
 }
 
@@ -129,7 +129,7 @@ fn a_program_that_closes_all_descriptors_loses_nothing() {
     assert_eq!(report.traces[0].quality.events_lost, 0);
 }
 
-/// A process's own log among its descriptors, not its parent's.
+/// The process's own log, not its parent's, among its descriptors.
 fn own_log(pid: u32) -> Option<PathBuf> {
     let own = format!("/{pid}-");
     let mut fds = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten().map(|entry| entry.path());
@@ -160,8 +160,11 @@ fn a_process_left_behind_is_recorded_up_to_now_and_then_stops_recording() {
     let events = events(daemon);
     let mallocs = mallocs_of(&events, 909);
     let frees = events.iter().filter(|event| matches!(event.op, Op::Free { .. })).count();
-    assert!(mallocs > 40_000, "more than a block of records: {mallocs}");
-    assert!((0..=100).contains(&mallocs.saturating_sub(frees)), "a prefix of what it does: {mallocs}, {frees}");
+    assert!(mallocs > 40_000, "expected more than a chunk of records: {mallocs}");
+    assert!(
+        (0..=100).contains(&mallocs.saturating_sub(frees)),
+        "the trace is not a prefix of the calls: {mallocs}, {frees}"
+    );
     assert_eq!((daemon.quality.unknown_frees, daemon.quality.reuse_repaired), (0, 0));
     // The log has been unlinked, but its size is still visible; it must stop growing.
     let log = own_log(daemon.pid).expect("it is open");

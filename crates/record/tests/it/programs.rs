@@ -1,4 +1,4 @@
-//! Programs of many processes or threads: every trace is readable, and the programs' results are unchanged.
+//! Programs with many processes or threads: every trace is readable, and the programs' results are unchanged.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,8 @@ fn shell(dir: &Path, script: &str) {
     assert!(status.success(), "{script}");
 }
 
-/// Every trace is readable to its end, and only forked children free blocks that they did not allocate.
+/// Checks that every trace is readable to its end, and that only forked children free blocks that they did not
+/// allocate.
 fn check(report: &RecordReport, what: &str) {
     assert_eq!(report.exit, Some(Exit::Code(0)), "{what}");
     assert_eq!(report.unrecorded_pids, [0_u32; 0], "{what}");
@@ -25,7 +26,7 @@ fn check(report: &RecordReport, what: &str) {
 }
 
 #[test]
-fn gcc_compiles_the_same_program() {
+fn gcc_gives_the_same_output() {
     if !have("gcc") {
         return;
     }
@@ -46,7 +47,7 @@ fn gcc_compiles_the_same_program() {
 }
 
 #[test]
-fn git_works_on_the_same_repository() {
+fn git_gives_the_same_results() {
     if !have("git") {
         return;
     }
@@ -67,7 +68,7 @@ fn git_works_on_the_same_repository() {
 }
 
 #[test]
-fn a_threaded_sort_sorts_alike() {
+fn a_threaded_sort_gives_the_same_result() {
     if !have("sort") {
         return;
     }

@@ -1,4 +1,4 @@
-//! Programs that cannot be recorded are refused with the reason, before or after the run.
+//! Programs that cannot be recorded are refused with a reason, before or after the run.
 
 use std::ffi::OsString;
 use std::fs;
@@ -20,7 +20,7 @@ fn refusal(output: &Path, words: &[&str]) -> RecordError {
     }
 }
 
-/// Neither a session nor an incomplete trace remains.
+/// Checks that neither a session nor an incomplete trace remains.
 fn assert_only(dir: &Path, expected: &[&str]) {
     let mut names: Vec<String> = fs::read_dir(dir)
         .expect("a directory")
@@ -31,7 +31,7 @@ fn assert_only(dir: &Path, expected: &[&str]) {
 }
 
 #[test]
-fn no_command_and_unknown_commands() {
+fn empty_and_unknown_commands_are_refused() {
     let dir = scratch();
     let output = dir.path().join("app.hkt");
     assert!(matches!(refusal(&output, &[]), RecordError::NoCommand));
@@ -47,7 +47,7 @@ fn no_command_and_unknown_commands() {
 }
 
 #[test]
-fn static_and_foreign_programs() {
+fn static_and_foreign_programs_are_refused() {
     let dir = scratch();
     let output = dir.path().join("app.hkt");
     let fixed = compile(dir.path(), "rounds", &["-static"]);
@@ -69,7 +69,7 @@ fn static_and_foreign_programs() {
 }
 
 #[test]
-fn outputs_that_cannot_be_written() {
+fn outputs_that_cannot_be_written_are_refused() {
     let dir = scratch();
     assert!(matches!(refusal(dir.path(), &["true"]), RecordError::BadOutput { .. }));
     let fifo = dir.path().join("fifo");
@@ -85,7 +85,7 @@ fn outputs_that_cannot_be_written() {
 }
 
 #[test]
-fn an_output_that_is_the_program() {
+fn an_output_that_is_the_program_is_refused() {
     let dir = scratch();
     let program = compile(dir.path(), "rounds", &[]);
     let link = dir.path().join("link");
@@ -100,7 +100,7 @@ fn an_output_that_is_the_program() {
 }
 
 #[test]
-fn names_that_just_fit_and_links_are_written() {
+fn names_of_maximum_length_and_links_are_accepted() {
     let dir = scratch();
     let longest = dir.path().join("x".repeat(237));
     let script = "sh -c :; :".into();
@@ -113,11 +113,11 @@ fn names_that_just_fit_and_links_are_written() {
     let options = Options { output: link.clone(), ..Options::default() };
     record(&options, &["ls".into()]).expect("a recording");
     assert!(link.is_symlink(), "a link stays a link");
-    assert!(!crate::support::read(&target).is_empty(), "its target is written");
+    assert!(!crate::support::read(&target).is_empty(), "the link's target is not written");
 }
 
 #[test]
-fn a_long_command_line_is_named_in_a_short_line() {
+fn a_long_command_line_is_shortened_in_the_message() {
     let dir = scratch();
     let program = compile(dir.path(), "empty", &[]);
     let why = refusal(&dir.path().join("app.hkt"), &[program.to_str().expect("UTF-8"), &"x".repeat(100_000)]);
@@ -125,7 +125,7 @@ fn a_long_command_line_is_named_in_a_short_line() {
 }
 
 #[test]
-fn an_executable_with_its_own_malloc() {
+fn an_executable_with_its_own_malloc_is_refused() {
     let dir = scratch();
     let output = dir.path().join("app.hkt");
     let bump = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/bump.c");
@@ -134,14 +134,14 @@ fn an_executable_with_its_own_malloc() {
     let direct = refusal(&output, &[own, "5"]);
     assert!(matches!(direct, RecordError::OwnMalloc { .. }), "{direct}");
     assert!(direct.to_string().contains("defines malloc itself"), "{direct}");
-    // If a shell starts the program, the reason is only found afterwards.
+    // If a shell starts the program, the reason is found only after the run.
     let report = record_words(dir.path(), ["sh", "-c", &format!("{own} 5; true")]);
     assert_eq!(report.static_malloc.len(), 1, "{report:?}");
     assert_eq!(report.static_malloc[0].command, [own, "5"]);
 }
 
 #[test]
-fn a_program_without_any_call() {
+fn a_program_without_any_call_is_reported() {
     let dir = scratch();
     let why = refusal(&dir.path().join("app.hkt"), &[compile(dir.path(), "empty", &[]).to_str().expect("UTF-8")]);
     assert!(matches!(why, RecordError::NothingRecorded { .. }), "{why}");
@@ -150,7 +150,7 @@ fn a_program_without_any_call() {
 }
 
 #[test]
-fn a_script_without_its_interpreter() {
+fn a_script_without_its_interpreter_is_refused() {
     let dir = scratch();
     let script = dir.path().join("script");
     fs::write(&script, "#!/no/such/interpreter -x\n").expect("a script");
@@ -161,10 +161,10 @@ fn a_script_without_its_interpreter() {
 }
 
 #[test]
-fn a_setuid_program_of_another_user() {
+fn a_setuid_program_of_another_user_is_refused() {
     // SAFETY: no arguments.
     if unsafe { libc::geteuid() } != 0 {
-        eprintln!("skipped: only root can make one");
+        eprintln!("skipped: only root can create a setuid program");
         return;
     }
     let dir = scratch();
@@ -191,7 +191,7 @@ fn calls_by_an_allocators_own_names_are_named() {
 }
 
 #[test]
-fn only_sessions_are_recovered() {
+fn a_directory_without_a_session_is_not_recovered() {
     let dir = scratch();
     assert!(matches!(recover(dir.path()), Err(RecordError::BadSession { .. })));
     fs::write(dir.path().join("session.json"), "{}").expect("a file");

@@ -1,4 +1,4 @@
-//! Signals to the recorder, and a recorder that dies.
+//! Signals to the recorder, and the death of the recorder.
 
 use std::env;
 use std::fs;
@@ -15,10 +15,10 @@ const OUTPUT: &str = "HKSIM_TEST_OUTPUT";
 const PROGRAM: &str = "HKSIM_TEST_PROGRAM";
 /// The environment variable with the program's argument.
 const ARGUMENT: &str = "HKSIM_TEST_ARGUMENT";
-/// Rounds of a program that allocates until it is killed.
+/// Number of rounds of a program that allocates until it is killed.
 const FOR_EVER: &str = "100000000000";
 
-/// Not a test: the recorder as a process, for tests that send it signals.
+/// Not a test: runs the recorder in a separate process, for tests that send signals to it.
 #[test]
 #[ignore = "started by the other tests of this file"]
 fn as_recorder() {
@@ -31,7 +31,7 @@ fn as_recorder() {
     assert_eq!(report.exit, Some(Exit::Signal(libc::SIGTERM)));
 }
 
-/// Starts the recorder on a program; the trace is `dir/app.hkt`.
+/// Starts a recorder of `program`; the trace is `dir/app.hkt`.
 pub fn recorder_of(dir: &Path, program: &Path, argument: &str) -> Child {
     Command::new(env::current_exe().expect("this test"))
         .args(["--exact", "signals::as_recorder", "--ignored", "--test-threads=1", "--quiet"])
@@ -75,7 +75,7 @@ fn log_bytes(session: &Path) -> Option<u64> {
 }
 
 fn send(pid: u32, signal: i32) {
-    // SAFETY: sends a signal to a child of ours, or to its child.
+    // SAFETY: sends a signal to a child of this process, or to that child's child.
     assert_eq!(unsafe { libc::kill(pid as i32, signal) }, 0);
 }
 
@@ -113,7 +113,7 @@ fn the_session_of_a_killed_recorder_can_be_recovered() {
     assert!(!session.exists(), "the session is removed");
 }
 
-/// Copies of the session with random damage. Each is recovered, or refused with a reason and kept.
+/// Damages copies of the session randomly. Each copy must be recovered, or be refused with a reason and kept.
 fn damaged_sessions_are_refused_or_read(session: &Path) {
     let seed = 0x5eed_0002_u64;
     let mut random = seed;
@@ -130,7 +130,7 @@ fn damaged_sessions_are_refused_or_read(session: &Path) {
         }
         let log = find_log(copy.path());
         let mut bytes = fs::read(&log).expect("its log");
-        // Mostly in the control page and the buffer's header, where damage has the most effect.
+        // Most damage is in the control page and the buffer's header, where it has the most effect.
         for _ in 0..4 {
             let end = if draw() % 4 == 0 { bytes.len() } else { (256 << 10) + 64 };
             let at = draw() as usize % end;

@@ -1,4 +1,4 @@
-//! Call sites of real processes, compared with the program's source; binutils' addr2line gives the names.
+//! Call sites of real processes, compared with the program's source. binutils' addr2line supplies the names.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use hksim_trace::source::EventSource;
 
 use crate::support::{compile, events, have, scratch};
 
-/// Lines of C source by their mark: `// asks: NAME` or `// calls: NAME`.
+/// Line numbers in the C source by their mark: `// asks: NAME` or `// calls: NAME`.
 fn marked_lines(name: &str) -> BTreeMap<String, u32> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/c/{name}.c"));
     let text = fs::read_to_string(path).expect("the source");
@@ -65,7 +65,7 @@ fn look_up(file: &Path, address: u64) -> String {
     format!("{function}:{line}")
 }
 
-/// The only site of all calls of that size; checks the number of calls.
+/// The common site of all calls of that size. Checks that it is the only site, and the number of calls.
 fn the_site(events: &[Event], size: u64, calls: usize) -> SiteId {
     let sites = sites_of(events, size);
     assert_eq!(sites.len(), calls, "calls of {size} bytes");
@@ -94,7 +94,7 @@ fn check(flags: &[&str]) {
     let below = at("deeper", "calls: deeper");
     begins(103, 1, &[at("deeper", "asks: deeper"), below.clone(), below.clone(), below]);
     begins(104, 7, &[at("flexible", "asks: flexible")]);
-    assert!(chain(104, 7)[1].starts_with("main:"), "over a frame of unknown size: {:?}", chain(104, 7));
+    assert!(chain(104, 7)[1].starts_with("main:"), "walk past a frame of unknown size: {:?}", chain(104, 7));
     begins(105, 1, &[at("grows", "asks: grows")]);
     begins(50105, 1, &[at("grows", "asks: grows_more")]);
     begins(106, 1, &[at("aligns", "asks: aligns")]);
@@ -102,7 +102,7 @@ fn check(flags: &[&str]) {
     let handler = chain(107, 1);
     assert_eq!(handler[0], at("handler", "asks: handler"));
     let interrupted = at("interrupted", "calls: interrupted");
-    assert!(handler.contains(&interrupted), "through the signal's frame: {handler:?}");
+    assert!(handler.contains(&interrupted), "walk through the signal frame: {handler:?}");
 
     let (of_child, known) = (events(&report.traces[1]), sites(&report.traces[1]));
     let chain = names(&known, the_site(&of_child, 109, 9), &program);
@@ -111,12 +111,12 @@ fn check(flags: &[&str]) {
 }
 
 #[test]
-fn chains_match_the_source() {
+fn call_chains_match_the_source() {
     check(&["-O2"]);
 }
 
 #[test]
-fn chains_with_frame_pointers_match_the_source() {
+fn call_chains_with_frame_pointers_match_the_source() {
     check(&["-O2", "-fno-omit-frame-pointer"]);
 }
 
@@ -138,7 +138,7 @@ fn a_program_with_a_gap_between_its_segments_has_tables_and_build_id() {
     check_build_id(&sites(&report.traces[0]), &program);
 }
 
-/// The build id, compared with readelf's.
+/// Checks that the module's build id equals the one that readelf prints.
 fn check_build_id(sites: &Sites, path: &Path) {
     let output = Command::new("readelf").arg("-n").arg(path).output().expect("readelf");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -147,16 +147,16 @@ fn check_build_id(sites: &Sites, path: &Path) {
     assert_eq!(module.build_id, expected, "{}", path.display());
 }
 
-/// glibc before 2.35: modules are found under the dynamic linker's lock.
+/// With glibc before 2.35, modules are looked up under the dynamic linker's lock.
 #[test]
-fn chains_match_the_source_on_an_older_glibc() {
+fn call_chains_match_the_source_on_an_older_glibc() {
     check(&["-O2", "-rdynamic", "-DNO_FIND_OBJECT", "-Wl,--defsym=_dl_find_object=0"]);
 }
 
-/// Generated code has no unwind tables. A stack that enters it from a file's code ends there; the frames before are
-/// right.
+/// Generated code has no unwind tables. If a walk leads from a file's code to generated code, the stack ends there; the
+/// inner frames are correct.
 #[test]
-fn stacks_into_generated_code_have_correct_inner_frames() {
+fn stacks_through_generated_code_have_correct_inner_frames() {
     if !have("node") || !have("readelf") {
         return;
     }
@@ -182,7 +182,7 @@ fn stacks_into_generated_code_have_correct_inner_frames() {
     let of_node =
         |site| known.frames_of(site).next().and_then(|frame| known.module_of(frame)).map(|module| &module.path);
     assert!(stacks.keys().all(|&site| of_node(site).is_some_and(|path| Path::new(path) == node)));
-    // Whether the function was interpreted or compiled at run time, the same functions make the allocation.
+    // The innermost functions are the same, whether the script was interpreted or compiled at run time.
     let first = &stacks[&asked[0]];
     assert!(stacks.values().all(|stack| stack.len() >= 3 && stack[..3] == first[..3]), "{stacks:x?}");
 }
@@ -198,10 +198,10 @@ fn calls_without_a_site_are_counted() {
     assert_eq!(sites_of(&all, 4242), [SiteId::UNKNOWN; 7]);
     let lost = all.iter().filter(|event| event.op.asks_for_memory() && event.site == SiteId::UNKNOWN).count();
     assert_eq!(report.traces[0].quality.sites_lost, lost as u64);
-    assert_eq!(report.traces[1].quality.sites_lost, 0, "a forked child finds all set up");
+    assert_eq!(report.traces[1].quality.sites_lost, 0, "call sites are lost in a forked child");
 }
 
-/// Killed while new stacks are being written: every stack that a record names is complete and right.
+/// The program is killed while it writes new stacks. Every stack to which a record refers must be complete and correct.
 #[test]
 fn stacks_are_complete_whenever_the_program_is_killed() {
     if !have("nm") {
@@ -249,7 +249,7 @@ fn function_starts(program: &Path) -> BTreeMap<u64, String> {
 }
 
 #[test]
-fn a_library_in_the_place_of_another_has_its_own_name() {
+fn a_library_loaded_at_a_reused_address_has_its_own_name() {
     if !have("addr2line") {
         return;
     }
@@ -282,5 +282,5 @@ fn a_recording_without_call_sites_has_none() {
     let report = record(&options, &[program.into_os_string()]).expect("a recording");
     assert!(sites(&report.traces[0]).is_empty());
     assert!(events(&report.traces[0]).iter().all(|event| event.site == SiteId::UNKNOWN));
-    assert_eq!(report.traces[0].quality.sites_lost, 0, "none was wanted");
+    assert_eq!(report.traces[0].quality.sites_lost, 0, "no call site was requested");
 }

@@ -1,4 +1,4 @@
-//! Compiling C programs, recording commands, reading traces back.
+//! Helpers that compile C programs, record commands and read traces.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 /// Debian's directory of shared libraries.
 pub const LIBRARIES: &str = "/usr/lib/x86_64-linux-gnu";
 
-/// A temporary directory, removed after the test.
+/// A temporary directory, which is removed after the test.
 pub fn scratch() -> TempDir {
     tempfile::tempdir().expect("a temporary directory")
 }
@@ -71,7 +71,7 @@ pub fn mallocs_of(events: &[Event], bytes: u64) -> usize {
     events.iter().filter(is_one).count()
 }
 
-/// Whether a program can be started; if not, says so on stderr.
+/// Whether a program can be started; prints a message to stderr if not.
 pub fn have(program: &str) -> bool {
     let found = Command::new("sh").args(["-c", &format!("command -v {program} >/dev/null")]).status();
     let found = found.is_ok_and(|status| status.success());

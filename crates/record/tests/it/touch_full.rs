@@ -1,4 +1,4 @@
-//! `--accesses full` on C programs whose accesses can be counted by hand, and our tool compared with lackey.
+//! `--accesses full` on C programs whose accesses can be counted by hand, and a comparison of hktouch with lackey.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -15,7 +15,7 @@ use hksim_trace::source::EventSource;
 
 use crate::support::{compile, have, read, scratch};
 
-/// Our tool; if it is not available, says so on stderr.
+/// hktouch; prints a message to stderr and returns `None` if it is not available.
 fn own_tool() -> Option<TouchFull> {
     if !have("valgrind") {
         return None;
@@ -49,7 +49,7 @@ struct Life {
     threads: Vec<u32>,
 }
 
-/// The lives in a trace, by the size first requested.
+/// The lives in a trace, by the size requested at allocation.
 fn lives(events: &[Event]) -> HashMap<u64, Vec<Life>> {
     let mut live: HashMap<ObjectId, Life> = HashMap::new();
     let mut all: HashMap<u64, Vec<Life>> = HashMap::new();
@@ -107,15 +107,15 @@ fn every_access_is_counted_once() {
     assert_eq!(only(&lives, 4000), [1000, 1000, 4000, 4000], "the array");
     assert_eq!(only(&lives, 10000), [0; 4], "the untouched block");
     assert_eq!(only(&lives, 801), [0, 1, 0, 1], "the zeroed block");
-    assert_eq!(only(&lives, 24), [0; 4], "the block in the way");
+    assert_eq!(only(&lives, 24), [0; 4], "the block that prevents growth in place");
     assert_eq!(only(&lives, 1200), [1, 2, 4, 8], "the block that moved");
     assert_eq!(only(&lives, 56), [6, 4, 48, 32], "locked additions");
     let [reads, writes, read_bytes, written_bytes] = only(&lives, 300);
     assert_eq!((reads, read_bytes), (1, 1));
-    // The C library's memset chooses its stores by processor; they may overlap.
+    // The C library's memset selects its stores by processor, and they may overlap.
     assert!(writes <= 300 && (300..600).contains(&written_bytes), "{writes} stores of {written_bytes} bytes");
     let touches = trace.touches.expect("counts");
-    assert_eq!(touches.reads + touches.writes, touches.events, "nothing was merged");
+    assert_eq!(touches.reads + touches.writes, touches.events, "touches were merged");
 
     let merged = record_part(dir.path(), "b.hkt", &program, "plain", tool);
     let merged = merged.traces[0].touches.expect("counts");
@@ -124,7 +124,7 @@ fn every_access_is_counted_once() {
     assert!(merged.events < touches.events / 4, "the array is written in one event, and read in one: {merged:?}");
 }
 
-/// The file after the header, which names the process.
+/// The bytes of the file after the header. The header contains the process id, so it differs from run to run.
 fn body(path: &Path) -> Vec<u8> {
     let file = fs::read(path).expect("a trace");
     let header_bytes = u32::from_le_bytes(file[12..16].try_into().expect("four bytes")) as usize;
@@ -132,7 +132,7 @@ fn body(path: &Path) -> Vec<u8> {
 }
 
 #[test]
-fn our_tool_and_lackey_give_the_same_trace() {
+fn hktouch_and_lackey_give_the_same_trace() {
     let Some(tool) = own_tool() else { return };
     let lackey = TouchFull::lackey().expect("valgrind is there");
     assert_eq!(lackey.why_lackey(), Some("requested"));
@@ -148,7 +148,7 @@ fn our_tool_and_lackey_give_the_same_trace() {
 }
 
 #[test]
-fn accesses_by_the_kernel_for_the_program_count() {
+fn accesses_by_system_calls_are_counted() {
     let Some(tool) = own_tool() else { return };
     let dir = scratch();
     let program = compile(dir.path(), "touches", &[]);
@@ -156,12 +156,12 @@ fn accesses_by_the_kernel_for_the_program_count() {
     let events = read(&report.traces[0].path);
     let lives = lives(&events);
     assert_eq!(only(&lives, 6000), [1, 1, 100, 5000], "read(2) writes, write(2) reads");
-    assert_eq!(only(&lives, 70000), [1, 0, 70000, 0], "writev(2) reads two parts that join");
+    assert_eq!(only(&lives, 70000), [1, 0, 70000, 0], "writev(2) reads two adjacent parts");
     let written = events.iter().find_map(|event| match event.op {
         Op::Touch { offset, bytes, access: Access::Read, .. } => Some((offset, bytes)),
         _ => None,
     });
-    assert_eq!(written, Some((10, 100)), "the place in the block is kept");
+    assert_eq!(written, Some((10, 100)), "the offset in the block is recorded");
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn a_killed_program_keeps_its_calls() {
     let report = record(&options, &words).expect("a recording");
     assert_eq!(report.exit, Some(Exit::Signal(9)));
     let touches = report.traces[0].touches.expect("counts");
-    // The last nodes have no accesses in the stream; their calls are counted as having none.
+    // The stream lacks the accesses to the last nodes. The report counts their calls.
     let all = lives(&read(&report.traces[0].path));
     assert_eq!(all[&16].len(), 10_000);
     let whole = all[&16].iter().filter(|node| (node.read_bytes, node.written_bytes) == (24, 16)).count();

@@ -5,7 +5,7 @@
 #include <support/xunistd.h>
 #include <unistd.h>
 
-// Goes with the process that made it, not with its children.
+// Removed when the process that created it ends, not when its children end.
 static struct { char path[32]; pid_t owner; } temp_file;
 
 static void remove_temp_file(void) {

@@ -1,5 +1,6 @@
-//! A program outside the project that asks the packaged crate `hksim-linux-mm`: what does a vector cost that grows to 64 MiB by
-//! doubling (a new mapping, a copy, an unmap each time), with and without huge pages, on two kernels?
+//! A program outside the project that uses the packaged crate `hksim-linux-mm`. It computes the cost of a vector that
+//! grows to 64 MiB by doubling (each time a new mapping, a copy and an unmap), with and without huge pages, on two
+//! kernels.
 
 use std::error::Error;
 
@@ -11,7 +12,7 @@ fn grow(version: KernelVersion, advised: bool) -> Result<Kernel, Box<dyn Error>>
     let mut kernel = Kernel::new(KernelConfig { rules: Rules::of(version), ..KernelConfig::default() });
     let (mut pages, mut from) = (1, 0);
     while pages <= PAGES_MAX {
-        // Each vector in its own 128 MiB of addresses, aligned for huge pages.
+        // Each vector has its own 128 MiB of address space, aligned for huge pages.
         let at = from + 2 * PAGES_MAX;
         kernel.map(at..at + pages, MapFlags::READ_WRITE).result?;
         if advised {
