@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs all fuzz targets, or those named, several at a time. Stops with an error if one crashes.
+# Runs the given fuzz targets (default: all), AT_ONCE of them in parallel. Stops with an error if one crashes.
 #
-#     fuzz/run.sh [TARGET...]        SECONDS_EACH=600 AT_ONCE=2
+#     SECONDS_EACH=600 AT_ONCE=2 fuzz/run.sh [TARGET...]
 #
 # Needs a nightly toolchain and cargo-fuzz (cargo install cargo-fuzz).
 set -eu

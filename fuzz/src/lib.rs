@@ -1,6 +1,7 @@
-//! The bodies of the fuzz targets. Each writes its input to a file; all that is read from it must be a valid trace.
+//! The bodies of the fuzz targets. Each writes its input to a file and imports or reads the file. The input may be
+//! rejected, but every trace and event accepted from it must be valid.
 //!
-//! The files are in `/dev/shm`, in one folder per thread. `crates/trace/tests/fuzz_targets.rs` compiles this file too,
+//! The files are in `/dev/shm`, in one folder per thread. `crates/trace/tests/fuzz_targets.rs` also compiles this file
 //! and runs every target on its seeds without a nightly toolchain.
 
 use hksim_trace::event::Event;
@@ -18,7 +19,7 @@ thread_local! {
     static ACCEPTED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A folder in memory, removed when its thread ends.
+/// A folder in `/dev/shm`, removed when its thread ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -26,7 +27,7 @@ impl Folder {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = PathBuf::from(format!("/dev/shm/hksim-fuzz-{process}-{number}"));
-        fs::create_dir_all(&path).expect("a folder in /dev/shm");
+        fs::create_dir_all(&path).expect("cannot create a folder in /dev/shm");
         Folder(path)
     }
 }
@@ -53,12 +54,13 @@ fn accept() {
 /// Imports the bytes as the format with this name. The result must be a valid trace.
 pub fn import_as(format: &str, data: &[u8]) {
     let (source, out) = (file("source"), file("out"));
-    fs::write(&source, data).expect("room in /dev/shm");
-    let format = Format::from_name(format).expect("a format");
+    fs::write(&source, data).expect("cannot write to /dev/shm");
+    let format = Format::from_name(format).expect("unknown format name");
     let options = Options { format: Some(format), ..Options::default() };
     if import(&source, &options, &out).is_ok() {
-        let verified = verify(&out).expect("an import is a trace");
-        // A program may touch its block up to the rounded size, and a footer may be wrong about the items that it lists.
+        let verified = verify(&out).expect("the imported trace cannot be read");
+        // Two findings come from the input, not from the importer. A program may touch a block beyond its requested
+        // size, up to the usable size. An event may refer to a call site that the input does not define.
         let known = ["a touch beyond", "a call site that"];
         let mut flaws = verified
             .findings
@@ -70,31 +72,33 @@ pub fn import_as(format: &str, data: &[u8]) {
     }
 }
 
-/// Imports the bytes as the format that is recognised, through every container.
+/// Imports the bytes, with format and compression detected from the contents.
 pub fn import_any(data: &[u8]) {
     let (source, out) = (file("source"), file("out"));
-    fs::write(&source, data).expect("room in /dev/shm");
+    fs::write(&source, data).expect("cannot write to /dev/shm");
     if import(&source, &Options::default(), &out).is_ok() {
-        assert!(verify(&out).expect("an import is a trace").valid);
+        assert!(verify(&out).expect("the imported trace cannot be read").valid);
         accept();
     }
 }
 
-/// Reads the bytes as a trace, and repairs them as far as possible.
+/// Reads the bytes as a trace. Also tries to repair them; a repaired trace must verify.
 pub fn read_trace(data: &[u8]) {
     let (source, out) = (file("trace"), file("repaired"));
-    fs::write(&source, data).expect("room in /dev/shm");
+    fs::write(&source, data).expect("cannot write to /dev/shm");
     let whole = read(&source);
     if repair(&source, &out).is_ok() {
-        assert!(verify(&out).expect("a repaired trace is a trace").valid);
+        assert!(verify(&out).expect("the repaired trace cannot be read").valid);
     }
     if whole {
         accept();
     }
 }
 
-/// Reads the bytes as the payloads of chunks: each begins with the length, events, objects, threads and time for its section
-/// header. All checksums are corrected, so that the payloads are decoded.
+/// Splits the bytes into payloads of chunks and reads the resulting trace.
+///
+/// Each payload is preceded by 12 bytes for its section header: length, events, objects, threads and time. All
+/// checksums are correct, so that the reader decodes the payloads.
 pub fn read_payloads(data: &[u8]) {
     let header = br#"{"origin":{"kind":"imported","format":"fuzz","file":"x"},"touch":"assumed","clock":"measured","producer":"fuzz"}"#;
     let mut trace = b"\x89HKT\r\n\x1a\n".to_vec();
@@ -128,7 +132,7 @@ pub fn read_payloads(data: &[u8]) {
     read_trace(&trace);
 }
 
-/// Checks that a source fulfils the contract of [`EventSource`]. Returns whether it was read to the end.
+/// Reads a trace and checks the contract of [`EventSource`]. Returns whether the trace was read to its end.
 fn read(path: &Path) -> bool {
     let Ok(mut reader) = TraceReader::open(path) else { return false };
     let summary = *reader.summary();
@@ -151,7 +155,7 @@ fn read(path: &Path) -> bool {
     whole
 }
 
-/// CRC-32 as in zip, bit by bit: short, and independent of the reader's.
+/// CRC-32 as in zip, computed bit by bit: short, and independent of the reader's implementation.
 fn crc(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, &byte| {
         (0..8).fold(crc ^ u32::from(byte), |crc, _| (crc >> 1) ^ (0xEDB8_8320 & (crc & 1).wrapping_neg()))

@@ -1,4 +1,4 @@
-//! Speed of reading and writing `.hkt` in events per second, compared with that of the generator.
+//! Benchmarks reading and writing `.hkt` files against generating the same events, in events per second.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use hksim_trace::generate::{RandomMixed, Server, Workload};
@@ -7,7 +7,7 @@ use hksim_trace::source::EventSource;
 use std::hint::black_box;
 use std::path::Path;
 
-/// Passes over all events; the sum keeps the compiler from leaving anything out.
+/// Reads all events. The sum keeps the compiler from removing the reads.
 fn drain(source: &mut dyn EventSource) -> u64 {
     source.rewind().unwrap();
     let mut sum = 0u64;

@@ -1,4 +1,4 @@
-//! Speed of the reordering merge on random_mixed with addresses, in raw events per second.
+//! Benchmarks the reordering merge on random_mixed with addresses, in raw events per second.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use hksim_trace::event::{AllocCall, InitialTouch, Op};
@@ -6,7 +6,7 @@ use hksim_trace::generate::{RandomMixed, Workload};
 use hksim_trace::resolve::{RawEvent, RawOp, Resolver, WaitLimits};
 use std::hint::black_box;
 
-/// The events of random_mixed, with an address per id and one thread in two.
+/// The events of random_mixed, with an address for each id. Two threads alternate every 700 ns.
 fn raw_events(ws: u32) -> Vec<RawEvent> {
     let parameters = RandomMixed { cycles: 1_000_000, ws, ..RandomMixed::default() };
     let mut source = Workload::RandomMixed(parameters).source().unwrap();

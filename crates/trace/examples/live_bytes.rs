@@ -1,4 +1,4 @@
-//! The peak of live bytes in a trace: `cargo run --example live_bytes -- app.hkt`.
+//! Prints the peak of live bytes in a trace: `cargo run --example live_bytes -- app.hkt`.
 
 use std::error::Error;
 use std::path::PathBuf;

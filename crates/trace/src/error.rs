@@ -52,7 +52,7 @@ pub enum TraceError {
         /// What is wrong.
         why: String,
     },
-    /// Stored bytes are damaged, and more of the trace follows.
+    /// Stored bytes are damaged, and the trace continues after the damage.
     #[error("{}: damaged at byte {offset} (chunk {chunk}): {why}; use another copy, or keep the {events_before} events \
              before it: hksim trace verify --repair part.hkt damaged.hkt", path.display())]
     Corrupt {
@@ -62,7 +62,7 @@ pub enum TraceError {
         offset: u64,
         /// Number of the damaged chunk, from 0.
         chunk: u64,
-        /// Events in the whole chunks before it.
+        /// Events in the undamaged chunks before it.
         events_before: u64,
         /// What is wrong.
         why: String,
@@ -101,7 +101,7 @@ pub enum TraceError {
         /// The time of the previous event.
         previous_ns: u64,
     },
-    /// A thread id skips one: threads are numbered in order of first appearance.
+    /// A thread id is too large: threads are numbered in order of first appearance, without gaps.
     #[error("{}: event {event} is of thread {}, but only {threads} threads have appeared; number threads in order of first appearance",
             path.display(), thread.0)]
     SparseThread {
@@ -111,7 +111,7 @@ pub enum TraceError {
         event: u64,
         /// The id given.
         thread: ThreadId,
-        /// Threads that appeared before.
+        /// Number of threads that appeared before.
         threads: u32,
     },
     /// An event has a value that no program can produce.
@@ -124,8 +124,8 @@ pub enum TraceError {
         /// What is wrong.
         why: &'static str,
     },
-    /// More objects are live at once than ids exist.
-    #[error("more than 4294967295 objects are live at once; a trace cannot hold that many")]
+    /// More objects are live at the same time than ids exist.
+    #[error("more than 4294967295 objects are live at the same time; a trace cannot represent them")]
     TooManyObjects,
     /// A JSON part is larger than the format allows.
     #[error("{}: the {part} takes {bytes} bytes as JSON, above the {limit_bytes} the format allows; shorten it", path.display())]
@@ -139,7 +139,7 @@ pub enum TraceError {
         /// The limit.
         limit_bytes: u32,
     },
-    /// An imported file cannot be read from some place on.
+    /// An imported file cannot be read beyond a certain place.
     #[error("{file}{place}: {why}; {remedy}")]
     Import {
         /// The file; for an archive, followed by `!` and the member.
@@ -163,7 +163,7 @@ pub enum TraceError {
         /// The names of the known formats.
         known: String,
     },
-    /// The file is of another tool and holds no calls to import.
+    /// The file was written by another tool and contains no calls to import.
     #[error("{}: this is {kind}: {remedy}", path.display())]
     HoldsNoEvents {
         /// The file.
@@ -198,7 +198,7 @@ pub enum TraceError {
     EmptyPart {
         /// The file.
         path: PathBuf,
-        /// The whole trace.
+        /// The size of the whole trace.
         summary: Summary,
     },
     /// No mark has this name.

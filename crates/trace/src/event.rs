@@ -77,7 +77,7 @@ impl ReallocCall {
 pub enum InitialTouch {
     /// No access (later ones may follow as [`Op::Touch`]).
     None,
-    /// The first byte of the block (of a realloc: nothing).
+    /// The first byte of the block was written. For a realloc: no access.
     FirstByte,
     /// Every byte written once, in ascending order.
     All,
@@ -93,7 +93,7 @@ pub enum InitialTouch {
 }
 
 impl InitialTouch {
-    /// Every value that a file may have, in the order of the format's numbers.
+    /// Every value that a file can contain, in the order of the format's numbers.
     pub const ALL: [InitialTouch; 6] = [
         InitialTouch::None,
         InitialTouch::FirstByte,
@@ -103,8 +103,8 @@ impl InitialTouch {
         InitialTouch::ReadThenWrite,
     ];
 
-    /// The accesses to a block on one page that correspond to these on two pages: those on the first page, then those
-    /// on the second.
+    /// Combines the accesses to the two pages of [`InitialTouch::PerPage`] as if the block were on one page: first
+    /// those to the first page, then those to the second. Other values are returned unchanged.
     pub fn whole(self) -> InitialTouch {
         let InitialTouch::PerPage(sides) = self else { return self };
         match (sides.first(), sides.second()) {
@@ -116,7 +116,7 @@ impl InitialTouch {
     }
 }
 
-/// Initial touches of a block that spans two pages, where they differ: on the first page, then on the second.
+/// Initial touches of a block that spans two pages, if they differ. Each name gives the first page, then the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "each name states both pages")]
@@ -201,14 +201,14 @@ pub enum Op {
         object: ObjectId,
         /// Requested bytes (0 is possible).
         size: u64,
-        /// log2 of the requested alignment in bytes; 0 where the call has none.
+        /// log2 of the requested alignment in bytes; 0 if the call specifies none.
         align_log2: u8,
         /// The function called.
         call: AllocCall,
         /// The first accesses to the block.
         initial_touch: InitialTouch,
     },
-    /// A live object resized; the id stays, the address may change.
+    /// A live object was resized. It keeps its id; its address may change.
     Realloc {
         /// The object, live before and after.
         object: ObjectId,
@@ -226,7 +226,8 @@ pub enum Op {
         /// The function called.
         call: ReallocCall,
     },
-    /// `realloc(p, size)` of a pointer whose allocation is not in the trace: an unknown free and a new object.
+    /// `realloc(p, size)` of a pointer whose allocation is not in the trace. Equivalent to an unknown free and a new
+    /// object.
     ReallocUnknown {
         /// The id of the result.
         object: ObjectId,
@@ -242,7 +243,7 @@ pub enum Op {
     },
     /// `free(NULL)`.
     FreeNull,
-    /// `free(p)` of a pointer whose allocation is not in the trace: counted, but a replay does nothing.
+    /// `free(p)` of a pointer whose allocation is not in the trace. Counted, but not replayed.
     FreeUnknown,
     /// `malloc_usable_size(p)` of a live object.
     UsableSize {
@@ -251,7 +252,7 @@ pub enum Op {
     },
     /// An allocating call that failed.
     AllocFailed {
-        /// Requested bytes (`u64::MAX` where the product overflowed).
+        /// Requested bytes; `u64::MAX` if the product overflowed.
         size: u64,
         /// log2 of the requested alignment.
         align_log2: u8,
@@ -279,9 +280,9 @@ pub enum Op {
     /// A forked child no longer shares its parent's memory: the child and all its descendants have exited or called
     /// exec.
     ForkEnd {
-        /// Process id of the child, as in the [`Op::Fork`] before.
+        /// Process id of the child, as in the preceding [`Op::Fork`].
         child_pid: u32,
-        /// The child still shares the memory at the end of the trace, where this event is.
+        /// Whether the child still shares the memory when the trace ends. This event is then at the end of the trace.
         outlives: bool,
     },
     /// The process called exec; the trace ends here.
@@ -306,17 +307,17 @@ pub enum Op {
     MemoryPolicy {
         /// The change.
         policy: MemoryPolicy,
-        /// The setting was already in force when the trace began: not a call.
+        /// Whether the setting was already in force when the trace began. Such an event is not a call.
         inherited: bool,
     },
 }
 
 impl Op {
-    /// Sizes of allocated blocks are below this: user address space ends at 2^47 on x86-64 (4-level
-    /// page tables). So sums of sizes and offsets cannot overflow 64 bits.
+    /// Exclusive upper limit of block sizes: user address space ends at 2^47 on x86-64 with 4-level page tables. So
+    /// sums of sizes and offsets cannot overflow 64 bits.
     pub const BLOCK_BYTES_END: u64 = 1 << 47;
 
-    /// Whether the call requests memory: only these events have a size and may have a call site.
+    /// Whether the event is a call that requests memory. Only these events have a size and can have a call site.
     #[inline]
     pub fn asks_for_memory(&self) -> bool {
         matches!(
@@ -410,11 +411,11 @@ impl Op {
 pub struct Event {
     /// Nanoseconds since the start of the trace; never decreases within a trace.
     pub time_ns: u64,
-    /// The thread that did it.
+    /// The thread that made the call or access.
     pub thread: ThreadId,
     /// The call site; only calls that request memory have one ([`Op::asks_for_memory`]).
     pub site: SiteId,
-    /// What it did.
+    /// What happened.
     pub op: Op,
 }
 

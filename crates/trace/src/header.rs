@@ -1,4 +1,4 @@
-//! Metadata of a trace: header (known at the start), footer (known at the end), summary.
+//! Metadata of a trace: header (known at the start), footer (known at the end) and summary.
 
 use crate::profile::SiteProfile;
 use crate::sites::Sites;
@@ -12,9 +12,9 @@ pub struct Header {
     pub origin: Origin,
     /// What is known about the program's accesses to its blocks.
     pub touch: TouchKnowledge,
-    /// Where the event times come from.
+    /// How the event times were obtained.
     pub clock: Clock,
-    /// Maximum number of consecutive events that share one clock reading and so have the time of the first of them.
+    /// Maximum number of consecutive events that share one clock reading. All of them have the time of the first.
     /// `None` if each event has its own reading.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_events: Option<u32>,
@@ -28,7 +28,7 @@ pub struct Header {
 /// One tool that changed a trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HistoryStep {
-    /// The tool's name, as `hksim trace` takes it.
+    /// The tool's name, as on the command line of `hksim trace`.
     pub tool: String,
     /// Its parameters, by name.
     #[serde(default)]
@@ -36,7 +36,7 @@ pub struct HistoryStep {
 }
 
 impl HistoryStep {
-    /// A step with its parameters, those that are null left out.
+    /// A step with these parameters. Null parameters are left out.
     pub fn new<const N: usize>(tool: &str, parameters: [(&str, Value); N]) -> Self {
         let parameters = parameters.into_iter().filter(|(_, value)| !value.is_null());
         HistoryStep { tool: tool.into(), parameters: parameters.map(|(name, value)| (name.into(), value)).collect() }
@@ -67,13 +67,13 @@ pub enum Origin {
         command: Vec<String>,
         /// Its process id.
         pid: u32,
-        /// What identifies the program's build, where known.
+        /// Identifies the program's build, if known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         program_version: Option<String>,
     },
-    /// One of hksim's generators. Name, parameters and seed reproduce the trace exactly.
+    /// The output of one of hksim's generators. Name, parameters and seed reproduce the trace exactly.
     Generated {
-        /// The generator's name, as `hksim gen` takes it.
+        /// The generator's name, as on the command line of `hksim gen`.
         name: String,
         /// Every parameter except the seed, with its value.
         parameters: Map<String, Value>,
@@ -82,7 +82,7 @@ pub enum Origin {
     },
     /// A trace that another program recorded.
     Imported {
-        /// The source format, as `hksim import --from` takes it.
+        /// The source format, as in `hksim import --from`.
         format: String,
         /// The file's name, without its folder.
         file: String,
@@ -103,7 +103,7 @@ pub enum TouchKnowledge {
     FullStream,
 }
 
-/// Where event times come from.
+/// How the event times were obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Clock {
@@ -118,7 +118,7 @@ impl Clock {
     pub const EVENT_NS: u64 = 100;
 }
 
-/// What is known only at the end of a trace, and stored there. Empty if the file was truncated.
+/// Metadata that is known only at the end of a trace and stored there. Empty if the file was truncated.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Footer {
     /// Names of the marks, indexed by [`crate::event::Op::Mark`].
@@ -143,7 +143,7 @@ pub struct Quality {
     pub unknown_frees: u64,
     /// Events moved after another thread's event that has a later timestamp.
     pub parked: u64,
-    /// Allocations at an address that was still live: its free was not seen, so one was inserted.
+    /// Allocations at an address that was still live. The missing free was inserted.
     pub reuse_repaired: u64,
     /// `malloc_usable_size` calls and accesses left out because their address was not live.
     pub uses_dropped: u64,
@@ -174,12 +174,12 @@ pub struct Quality {
     pub watched: Watched,
 }
 
-/// Counters added in later versions are omitted when 0, so that footers without them keep their bytes.
+/// Counters added in later versions are omitted when 0, so that footers that do not need them stay byte-identical.
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// How well the pages of a sample of objects were watched. All zero if none were.
+/// How well the pages of a sample of objects were watched. All zero if no objects were watched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Watched {
@@ -187,10 +187,11 @@ pub struct Watched {
     pub objects: u64,
     /// Their touches: the first read or write of a page, or the first write after a read.
     pub touches: u64,
-    /// Touches among them without a time, found by scanning the pages later. They are placed at the object's free if
-    /// other touches have times, else at its allocation.
+    /// Of these touches, those without a time, found by scanning the pages later. Such a touch is placed at the
+    /// object's free if other touches have times, else at its allocation.
     pub touches_untimed: u64,
-    /// Lost page-fault events of this program and all processes that it started. Their touches were found by a scan.
+    /// Page-fault events lost, of this program and all processes that it started. The touches were found by a scan
+    /// instead.
     pub faults_lost: u64,
     /// Sampled objects not watched because no fresh pages were left.
     pub turned_down: u64,
@@ -218,14 +219,14 @@ impl std::ops::Add for Watched {
 }
 
 impl Quality {
-    /// The share of calls known to have been made that a trace of `events` events holds unaltered: from 0 to 1.
+    /// Of the calls that are known to have been made, the share that a trace of `events` events contains unaltered,
+    /// from 0 to 1.
     ///
-    /// These calls are known to be missing: lost and unfinished ones, one allocation per free of an unknown address,
-    /// and one free per address returned twice. Calls with wrong names count instead of the unknown frees where there
-    /// are more of them, as some are the missing allocations. If a recorder misses both calls of a block, nothing shows
-    /// it.
+    /// Calls known to be missing: lost and unfinished calls, one allocation per free of an unknown address, and one
+    /// free per address returned twice. Misnamed calls may be the missing allocations of unknown frees, so only the
+    /// larger of these two counts is used. A block whose allocation and free are both missing leaves no sign.
     pub fn share(&self, events: u64) -> f64 {
-        // A file may hold any counts.
+        // Counts from a file can be arbitrary, so the sums saturate.
         let sum = |counts: &[u64]| counts.iter().fold(0u64, |sum, &count| sum.saturating_add(count));
         let flawed = sum(&[self.unknown_frees, self.addresses_guessed]);
         let whole = events.saturating_sub(flawed).saturating_sub(self.reuse_repaired);

@@ -1,11 +1,11 @@
 //! Dense object ids, recycled last-freed-first.
 //!
-//! The writer and the reader of a trace run the same recycler. So the ids of allocations need not be stored, and every
-//! id that a reader returns is valid by construction.
+//! The writer and the reader of a trace run the same recycler. So the ids of allocations are not stored, and every id
+//! that a reader returns is valid by construction.
 
 use crate::event::ObjectId;
 
-/// The recycler: a stack of freed ids, and one bit per id for whether it is live.
+/// The recycler: a stack of freed ids, and one bit per id that is set while the id is live.
 #[derive(Clone, Debug, Default)]
 pub struct ObjectIds {
     dead: Vec<u32>,
@@ -19,7 +19,7 @@ impl ObjectIds {
         Self::default()
     }
 
-    /// A recycler that does not allocate up to `objects_peak` live objects.
+    /// An empty recycler that allocates no further memory for up to `objects_peak` live objects.
     pub fn with_capacity(objects_peak: u32) -> Self {
         let peak = objects_peak as usize;
         ObjectIds { dead: Vec::with_capacity(peak), live_bits: Vec::with_capacity(peak.div_ceil(64)), peak: 0 }
@@ -31,7 +31,7 @@ impl ObjectIds {
         ObjectId(self.dead.last().copied().unwrap_or(self.peak))
     }
 
-    /// A new live id: the one freed last, else the next unused one. `None` if all 2^32 - 1 ids are live.
+    /// Allocates an id: the most recently freed one, or the next unused one. `None` if all 2^32 - 1 ids are live.
     #[inline(always)]
     pub fn allocate(&mut self) -> Option<ObjectId> {
         let id = match self.dead.pop() {
@@ -75,7 +75,7 @@ impl ObjectIds {
         self.peak - self.dead.len() as u32
     }
 
-    /// Forgets all objects and keeps the memory.
+    /// Removes all objects. The memory is kept for reuse.
     pub fn clear(&mut self) {
         self.dead.clear();
         self.live_bits.clear();
@@ -108,7 +108,7 @@ impl ObjectSet {
         ObjectSet { bits: vec![0; (end as usize).div_ceil(64)] }
     }
 
-    /// Adds an id below the set's end.
+    /// Adds an id, which must be below the `end` of [`ObjectSet::with_room`].
     pub(crate) fn insert(&mut self, id: u32) {
         if let Some(bits) = self.bits.get_mut(id as usize / 64) {
             *bits |= 1 << (id % 64);

@@ -1,4 +1,4 @@
-//! Statistics of a trace, in one pass and O(peak live objects) memory.
+//! Statistics of a trace, computed in one pass and O(peak live objects) memory.
 
 mod builder;
 mod lifetimes;
@@ -43,7 +43,7 @@ pub struct Info {
     pub frees_null: u64,
     /// Threads.
     pub threads: u32,
-    /// Frees, including those by realloc, by another thread than the one that allocated the block.
+    /// Frees, including those by realloc, by a thread that did not allocate the block.
     pub cross_thread_frees: u64,
     /// Peak live bytes.
     pub live_bytes_peak: u64,
@@ -55,7 +55,7 @@ pub struct Info {
     pub unknown_frees: u64,
     /// Requested bytes of the calls that returned memory.
     pub size_bytes: SizeQuantiles,
-    /// The same calls, by powers of two.
+    /// The sizes of the same calls, by powers of two.
     pub size_histogram: Vec<SizeBin>,
     /// The most frequent sizes, at most 10.
     pub top_sizes: Vec<SizeCount>,
@@ -69,14 +69,14 @@ pub struct Info {
     pub calloc_bytes: u64,
     /// Bytes requested by all calls that returned memory; for a resize, the bytes added.
     pub allocated_bytes: u64,
-    /// The 16 threads with most allocations.
+    /// The 16 threads with the most allocations.
     pub by_thread: Vec<ThreadUse>,
     /// The 16 pairs of threads with the most blocks allocated by one and freed by the other.
     pub cross_thread_pairs: Vec<CrossThreadPair>,
     /// Live bytes and objects at evenly spaced events, the last at the end.
     pub timeline: Vec<LivePoint>,
-    /// The same over time: the first, lowest, highest and last values of 256 equal spans. For plots; not part of the
-    /// JSON.
+    /// Live bytes over time: the first, lowest, highest and last points of 256 equal time spans. For plots; not part of
+    /// the JSON.
     #[serde(skip)]
     pub over_time: Vec<LivePoint>,
     /// Calls that returned no memory.
@@ -91,12 +91,12 @@ pub struct Info {
     pub forks: u64,
     /// Children whose end of memory sharing is in the trace.
     pub forks_ended: u64,
-    /// Children that still share the program's memory at the end of the trace. For the remaining children the end is
-    /// unknown.
+    /// Children that still share the program's memory at the end of the trace. Children counted neither here nor in
+    /// `forks_ended` have an unknown end.
     pub forks_outliving: u64,
-    /// Changes of kernel settings for all of the program's memory, in order: the first [`PolicyChange::KEPT_MAX`].
+    /// The first [`PolicyChange::KEPT_MAX`] changes of kernel settings for all of the program's memory, in order.
     pub memory_policies: Vec<PolicyChange>,
-    /// Number of all such changes.
+    /// Total number of such changes.
     pub memory_policy_changes: u64,
     /// Time of the last event in nanoseconds.
     pub duration_ns: u64,
@@ -116,13 +116,13 @@ pub struct Info {
 /// Successful resizes of live objects. Whether a block moved depends on the allocator and is not in a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ReallocOutcomes {
-    /// To more bytes.
+    /// Resizes to more bytes.
     pub grown: u64,
-    /// To fewer bytes.
+    /// Resizes to fewer bytes.
     pub shrunk: u64,
-    /// To the same size.
+    /// Resizes to the same size.
     pub unchanged: u64,
-    /// Bytes copied if every block moves: the sum of the smaller of both sizes.
+    /// Bytes copied if every resize moves its block: the sum of the smaller of the old and the new size.
     pub copied_bytes_max: u64,
     /// Maximum number of resizes of one object.
     pub per_object_max: u32,

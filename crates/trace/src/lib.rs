@@ -3,8 +3,8 @@
 //! - [`event`]: the event model; [`source`]: the interface that files and generators share.
 //! - [`hkt`]: the `.hkt` file format, [`hkt::TraceReader`] and [`hkt::TraceWriter`].
 //! - [`sites`]: call sites; [`profile`]: touch profiles, for objects that were not watched.
-//! - [`import`]: from other programs' formats; [`export`]: to them; [`row`]: an event as a table row.
-//! - [`ids`]: dense object ids, recycled last-freed-first; [`resolve`]: from addresses to objects.
+//! - [`import`]: reads other programs' formats; [`export`]: writes them; [`row`]: an event as a table row.
+//! - [`ids`]: dense object ids, recycled last-freed-first; [`resolve`]: maps addresses to objects.
 
 pub mod error;
 pub mod event;

@@ -1,6 +1,7 @@
 //! Kernel settings for all of a program's memory: huge pages, locking, personality.
 //!
-//! They do not go through the allocator, but change how its memory behaves. So these calls are events, in order with the others.
+//! The calls that change these settings bypass the allocator but change how its memory behaves. So a trace records them
+//! as events among the allocator calls.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ThpDisable {
-    /// It can, as the system's THP modes allow.
+    /// It can, subject to the system's THP modes.
     #[default]
     Off,
     /// It cannot.
@@ -40,7 +41,7 @@ pub struct LockAll {
     pub current: bool,
     /// `MCL_FUTURE`: lock future mappings.
     pub future: bool,
-    /// `MCL_ONFAULT`: lock pages when they are faulted in, instead of populating them at once.
+    /// `MCL_ONFAULT`: lock pages when they are faulted in, instead of populating all of them immediately.
     pub on_fault: bool,
 }
 
@@ -68,8 +69,8 @@ pub enum MemoryPolicy {
     ThpDisable(ThpDisable),
     /// `mlockall`, `munlockall`.
     LockAll(LockAll),
-    /// `personality`, with the new value. Flags for address randomisation and the like take effect at the next exec; hksim's results
-    /// do not depend on them.
+    /// `personality`, with the new value. Flags such as `ADDR_NO_RANDOMIZE` take effect at the next exec. hksim's
+    /// results do not depend on them.
     Personality(u32),
 }
 
@@ -122,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_the_kernels() {
+    fn numbers_match_the_kernel() {
         for number in 0..9 {
             let known = ThpDisable::of_number(number);
             assert_eq!(known.map(ThpDisable::number), [0, 1, 3].contains(&number).then_some(number));

@@ -1,10 +1,11 @@
-//! Touch profiles: how the objects of a call site or size class are accessed, measured on a sample and applied to the rest.
+//! Touch profiles: how the objects of a call site or size class are accessed, measured on a sample and applied to the
+//! rest.
 //!
-//! A recorder that watches pages can watch only objects on their own pages: a sample of the small ones. Each other object gets
-//! an initial touch from the profile of its call site, in the measured proportions. If the site has no profile, the profile of
-//! its size class is used. Classes distinguish `calloc`: its memory is often read before it is written, other memory hardly
-//! ever. Profiles are applied while a trace is read, so that a simulation and a replay of it touch alike and event counts stay
-//! the same.
+//! A recorder that watches pages can watch only objects on their own pages, so it watches a sample of the small
+//! objects. Every other object is assigned an initial touch from the profile of its call site, in the measured
+//! proportions. If the site has no profile, the profile of the size class is used. Blocks from `calloc` have their own
+//! classes: they are often read before they are written, other blocks hardly ever. Profiles are applied while a trace
+//! is read. So simulation and replay perform the same touches, and the number of events does not change.
 
 use crate::error::TraceError;
 use crate::event::{AllocCall, Event, InitialTouch, Op, PageTouches};
@@ -13,16 +14,18 @@ use crate::source::{BATCH_EVENTS_MAX, EventSource};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 
-/// Counts the watched objects (smaller than a page) of one call site or size class by how they were accessed in their lifetime.
+/// Counts the watched objects (smaller than a page) of one call site or size class by how they were accessed in their
+/// lifetime.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SiteProfile {
     /// The call site; 0 for all sites.
     pub site: u32,
-    /// The size class, by its largest requested size in bytes at allocation; it begins above the next smaller class of the same
-    /// `zeroed`. 0 for all sizes. A class is used for objects whose site has no profile, 0 for those larger than all classes.
+    /// The size class, given by its largest requested size in bytes at allocation. It begins above the next smaller
+    /// class with the same `zeroed`. A class is used for objects whose site has no profile. 0 means all sizes and is
+    /// used for objects larger than all classes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub bytes_max: u64,
-    /// For a size class: whether its objects were allocated by `calloc` (all or none).
+    /// For a size class: whether its objects were allocated by `calloc`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub zeroed: bool,
     /// Objects never accessed.
@@ -37,7 +40,8 @@ pub struct SiteProfile {
     /// Objects read first and written later.
     #[serde(default)]
     pub read_then_written: u64,
-    /// Objects among them that span two pages and were accessed differently on each, in the order of [`PageTouches::ALL`].
+    /// Of all these objects, those that span two pages and were accessed differently on each, in the order of
+    /// [`PageTouches::ALL`].
     #[serde(default, skip_serializing_if = "are_zero")]
     pub apart: [u64; PageTouches::ALL.len()],
 }
@@ -89,7 +93,8 @@ impl SiteProfile {
         }
     }
 
-    /// The profiles with the bounds of their size classes replaced by `size`, in order. Classes with equal bounds are summed.
+    /// The profiles with the bounds of their size classes replaced by `size`, in order. Classes with equal bounds are
+    /// summed.
     pub(crate) fn with_sizes(profiles: &[SiteProfile], size: impl Fn(u64) -> u64) -> Vec<SiteProfile> {
         let mut sums: BTreeMap<_, SiteProfile> = BTreeMap::new();
         for profile in profiles {
@@ -100,7 +105,7 @@ impl SiteProfile {
         sums.into_values().collect()
     }
 
-    /// Objects per initial touch, in order of priority where two are equally due.
+    /// Objects per initial touch. If two are equally due, the earlier one comes first.
     fn shares(&self) -> [(InitialTouch, u64); 4] {
         [
             (InitialTouch::All, self.written),
@@ -111,17 +116,18 @@ impl SiteProfile {
     }
 }
 
-/// Assigns the initial touches of one profile so that after any number of objects each share is as close to the measured one as
-/// whole objects allow. The result is the same each time a trace is read.
+/// Assigns the initial touches of one profile in the measured proportions. After any number of objects, each share is
+/// as close to its proportion as whole objects allow. The result is the same each time a trace is read.
 #[derive(Clone, Debug)]
 struct Apportioner {
     shares: [(InitialTouch, u64); 4],
     total: u64,
-    /// Objects that each share is still due, in units of 1 / `total`.
+    /// How many objects each share still has to receive, in units of 1 / `total`.
     credits: [i128; 4],
     /// Objects that differ between two pages.
     apart: [u64; PageTouches::ALL.len()],
-    /// Random state. Which objects of a share differ between two pages is random, as blocks span two pages at regular intervals.
+    /// Random state, to select the objects that differ between two pages. Blocks span two pages at regular intervals,
+    /// which a regular selection could follow or miss.
     random: u64,
 }
 
@@ -148,7 +154,7 @@ impl Apportioner {
         if are_zero(&self.apart) {
             return None;
         }
-        // Knuth's MMIX generator; the high bits are good.
+        // Knuth's MMIX generator. The multiplication below uses its high bits, as the low ones are less random.
         self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let mut left = ((u128::from(self.random) * u128::from(share)) >> 64) as u64;
         let of_share = PageTouches::ALL.into_iter().filter(|&sides| InitialTouch::PerPage(sides).whole() == whole);
@@ -203,8 +209,8 @@ impl Apportioners {
     }
 }
 
-/// A source in which each object that was not watched has an initial touch from the profiles. Traces without profiles pass
-/// unchanged.
+/// A source in which each object that was not watched has an initial touch from the profiles. Traces without profiles
+/// pass unchanged.
 pub struct WithProfiles<S> {
     source: S,
     apportioners: Apportioners,
@@ -235,7 +241,7 @@ impl<S: EventSource> EventSource for WithProfiles<S> {
                 && *initial_touch == InitialTouch::None
             {
                 *initial_touch = self.apportioners.next_for(event.site.0, *size, zeroed);
-                // Where the page boundary is in the added bytes was not measured.
+                // The position of the page boundary within the added bytes was not measured.
                 if is_resize {
                     *initial_touch = initial_touch.whole();
                 }

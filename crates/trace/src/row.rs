@@ -1,4 +1,4 @@
-//! An event as a table row, with all its fields: what CSV and Parquet hold.
+//! An event as a table row with all its fields: the columns of CSV and Parquet exports.
 
 use crate::event::{Access, AllocCall, Event, InitialTouch, ObjectId, Op, ReallocCall, SiteId};
 use crate::memory_policy::MemoryPolicy;
@@ -26,7 +26,7 @@ const INITIAL_TOUCHES: [(InitialTouch, &str); 6] = [
     (InitialTouch::ReadThenWrite, "read-then-write"),
 ];
 const ACCESSES: [(Access, &str); 2] = [(Access::Read, "read"), (Access::Write, "write")];
-/// Calls that change a memory policy, by the number of its kind.
+/// Calls that change a memory policy, by kind number ([`MemoryPolicy::numbers`]).
 const POLICY_CALLS: [(u8, &str); MemoryPolicy::KINDS] = [(0, "thp-disable"), (1, "mlockall"), (2, "personality")];
 
 /// An event as words and numbers. Fields that the event does not have are `None`.
@@ -52,7 +52,7 @@ pub struct Row<'a> {
     pub access: Option<&'a str>,
     /// Process id of a forked child, index of a mark's name, or value of a memory policy.
     pub number: Option<u64>,
-    /// The call site, of an event that can have one; 0 if unknown.
+    /// The call site, for calls that request memory; 0 if unknown.
     pub site: Option<u64>,
 }
 
@@ -111,8 +111,8 @@ impl Row<'static> {
 }
 
 impl Row<'_> {
-    /// The event of a row; `object` is the id of its object. Defaults of empty fields: call `malloc` or `realloc`, no alignment, no
-    /// initial touch, access `write`.
+    /// The event of a row; `object` is the id of its object. Empty fields have defaults: call `malloc` or `realloc`, no
+    /// alignment, no initial touch, access `write`.
     ///
     /// # Errors
     /// A required field is missing, out of range or an unknown word.

@@ -1,7 +1,7 @@
 //! Call sites: where the program requested memory.
 //!
-//! Each stack is stored once, and events refer to it by a [`SiteId`]. Frames are addresses in files; function names can be looked
-//! up later, on request.
+//! Each stack is stored once, and events refer to it by a [`SiteId`]. Frames are addresses in files; function names can
+//! be looked up later, on request.
 
 use crate::event::SiteId;
 use serde::{Deserialize, Serialize};
@@ -11,20 +11,20 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sites {
-    /// Program and shared objects.
+    /// The program and its shared objects.
     pub modules: Vec<Module>,
-    /// Places in the code, each once.
+    /// Places in the code, without duplicates.
     pub frames: Vec<Frame>,
-    /// Stacks, each once, innermost frame first, as indices into `frames`. Site `n` is stack `n - 1`.
+    /// Stacks without duplicates, innermost frame first, as indices into `frames`. Site `n` is stack `n - 1`.
     pub stacks: Vec<Vec<u32>>,
 }
 
 /// A file that code was loaded from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Module {
-    /// Its path while the program ran.
+    /// Its path at the time of the run.
     pub path: String,
-    /// Its GNU build id in hexadecimal, if it has one: shows whether a file found later is the same.
+    /// Its GNU build id in hexadecimal, if it has one. Identifies the file if symbols are looked up later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build_id: Option<String>,
 }
@@ -40,7 +40,7 @@ pub struct Frame {
     /// Function name, if it was looked up or the source format has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub function: Option<String>,
-    /// Source file and line, under the same conditions.
+    /// Source file and line, if they were looked up or the source format has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
 }

@@ -18,16 +18,16 @@ pub trait EventSource {
     /// Damaged or unreadable input. After an error the stream returns `None` until [`EventSource::rewind`].
     fn next_batch(&mut self) -> Result<Option<&[Event]>, TraceError>;
 
-    /// Where the trace comes from.
+    /// Where the trace comes from and what it records.
     fn header(&self) -> &Header;
 
-    /// Its size, known before the first batch.
+    /// The size of the trace, known before the first batch.
     fn summary(&self) -> &Summary;
 
     /// The checksum of the trace's file; `None` if there is no file.
     ///
-    /// It is the CRC-32 of the file header and all section headers, each without its last four bytes. Section headers
-    /// hold the checksums of the rest.
+    /// It is the CRC-32 of the file header and all section headers, each without its last four bytes. The section
+    /// headers contain the checksums of all other bytes.
     fn checksum(&self) -> Option<u32> {
         None
     }

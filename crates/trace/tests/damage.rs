@@ -1,5 +1,5 @@
-//! Truncated, torn, corrupted and forged files. All intact events are read, the rest is one clear error, and no length
-//! field makes the reader allocate out of proportion.
+//! Truncated, torn, corrupted and forged files. The reader returns all intact events and then one clear error. No
+//! length field makes it allocate memory out of proportion.
 
 mod support;
 
@@ -12,15 +12,15 @@ use std::cell::Cell;
 use std::path::Path;
 use support::{Random, random_events, read_all, write_trace};
 
-/// Counts the bytes that each thread requests, to detect absurd allocations.
+/// Records the largest request of each thread, to detect absurd allocations.
 struct Counting;
 
 thread_local! {
     static LARGEST_BYTES: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: every call is passed on to `System` unchanged; the counter is a const-initialised thread-local
-// without a destructor, so touching it allocates nothing.
+// SAFETY: every call is passed on to `System` unchanged. The counter is a const-initialised thread-local without a
+// destructor, so accessing it allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LARGEST_BYTES.with(|largest| largest.set(largest.get().max(layout.size())));
@@ -37,10 +37,10 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// The reader's buffers for a chunk of maximum size take a few 100 KiB each.
+/// Above the reader's buffers: those for a chunk of maximum size take a few hundred KiB each.
 const ALLOCATION_BYTES_MAX: usize = 2 << 20;
 
-/// The writer writes chunks of 16 384 events; this file has two and a short third.
+/// The writer's chunks have 16 384 events, so this file has two full chunks and a short third.
 const EVENTS: usize = 34_000;
 
 struct Sample {
@@ -58,8 +58,8 @@ impl Sample {
         Sample { events, bytes: std::fs::read(&path).unwrap(), folder }
     }
 
-    /// Reads modified bytes to the end. Returns the events before the first error, and the reader or the error of
-    /// `open`.
+    /// Opens modified bytes and reads them to the first error or the end. Returns the events, that error and the
+    /// reader, or the error of `open`.
     fn read(&self, bytes: &[u8]) -> Result<(Vec<Event>, Option<TraceError>, TraceReader), TraceError> {
         let path = self.folder.path().join("changed.hkt");
         std::fs::write(&path, bytes).unwrap();
@@ -71,16 +71,16 @@ impl Sample {
                 Ok(Some(batch)) => {
                     let largest = LARGEST_BYTES.get();
                     events.extend_from_slice(batch);
-                    LARGEST_BYTES.set(largest); // the copies are the test's own
+                    LARGEST_BYTES.set(largest); // the test's own copies do not count
                 }
                 Ok(None) => break None,
                 Err(why) => {
-                    assert!(reader.next_batch().unwrap().is_none(), "the stream is over after {why}");
+                    assert!(reader.next_batch().unwrap().is_none(), "the stream continues after {why}");
                     break Some(why);
                 }
             }
         };
-        assert!(LARGEST_BYTES.get() < ALLOCATION_BYTES_MAX, "{} bytes at once", LARGEST_BYTES.get());
+        assert!(LARGEST_BYTES.get() < ALLOCATION_BYTES_MAX, "one request of {} bytes", LARGEST_BYTES.get());
         Ok((events, failed, reader))
     }
 
@@ -97,7 +97,7 @@ impl Sample {
 }
 
 #[test]
-fn a_small_file_cut_at_every_byte() {
+fn a_small_file_truncated_at_any_byte_keeps_its_complete_chunks() {
     let sample = Sample::new(11, 60);
     let ends = sample.section_ends();
     assert_eq!(ends.len(), 3);
@@ -121,7 +121,7 @@ fn a_small_file_cut_at_every_byte() {
 }
 
 #[test]
-fn a_large_file_cut_anywhere_keeps_its_whole_chunks() {
+fn a_large_file_truncated_anywhere_keeps_its_complete_chunks() {
     let sample = Sample::new(12, EVENTS);
     let ends = sample.section_ends();
     assert_eq!(ends.len(), 5);
@@ -140,13 +140,13 @@ fn a_large_file_cut_anywhere_keeps_its_whole_chunks() {
         torn[from..].fill(0);
         let (events, failed, _) = sample.read(&torn).unwrap();
         let kept = [0, 16_384, 32_768, EVENTS][ends[1..4].iter().filter(|&&end| end <= from).count()];
-        // Seven hundred bytes are less than a chunk, so nothing before the torn one is lost.
+        // Seven hundred bytes are less than a chunk, so all chunks before the torn one are kept.
         assert!(failed.is_none() && events == sample.events[..kept], "torn from {from} to {length}");
     }
 }
 
 #[test]
-fn flipped_bits_never_pass_and_never_panic() {
+fn flipped_bits_are_detected_without_panic() {
     for (seed, length, step) in [(21, 60, 1), (22, EVENTS, 4999)] {
         let sample = Sample::new(seed, length);
         let mut random = Random::new(seed);
@@ -154,7 +154,7 @@ fn flipped_bits_never_pass_and_never_panic() {
             let mut bytes = sample.bytes.clone();
             bytes[at] ^= 1 << random.below(8);
             let Ok((events, failed, reader)) = sample.read(&bytes) else { continue };
-            // What was read is correct, and missing parts are reported.
+            // All events that were read are correct, and missing events are reported.
             assert!(events.len() <= sample.events.len() && events == sample.events[..events.len()], "byte {at}");
             if events.len() < sample.events.len() {
                 assert!(failed.is_some() || reader.tail().is_some(), "byte {at}: silently short");
@@ -167,7 +167,7 @@ fn flipped_bits_never_pass_and_never_panic() {
 }
 
 #[test]
-fn damage_in_the_middle_names_the_place() {
+fn errors_name_the_place_of_damage_in_the_middle() {
     let sample = Sample::new(31, EVENTS);
     let ends = sample.section_ends();
     let mut payload = sample.bytes.clone();
@@ -211,7 +211,7 @@ fn forged_headers_are_refused() {
         let why = sample.read(&bytes).err().map(|why| why.to_string()).unwrap_or_default();
         assert!(why.contains(part), "offset {at}: {why}");
     }
-    // Valid bounds that the chunk exceeds.
+    // Limits that are plausible but that the chunk's events exceed.
     let summary = TraceReader::open(&write_to(&sample, &sample.bytes)).unwrap().summary().objects_peak;
     assert!(summary > 100);
     let mut bytes = sample.bytes.clone();
@@ -243,7 +243,7 @@ fn forged_payloads_are_refused_without_panic() {
             }
             let crc = crc32fast::hash(&bytes[start + 48..end]);
             forge(&mut bytes, start, 8, &crc.to_le_bytes());
-            // Some changes are harmless (another size); what counts is that nothing panics or allocates absurdly.
+            // Some changes are harmless, such as another size. The test is that nothing panics or allocates too much.
             if let Ok((_, Some(why), _)) = sample.read(&bytes) {
                 let typed = matches!(why, TraceError::Corrupt { .. } | TraceError::DeadObject { .. });
                 assert!(typed, "seed {seed}, round {round}: {why}");
@@ -253,12 +253,12 @@ fn forged_payloads_are_refused_without_panic() {
 }
 
 #[test]
-fn a_footer_is_an_object() {
+fn a_footer_that_is_not_an_object_is_refused() {
     let sample = Sample::new(62, 10);
     let ends = sample.section_ends();
     let (start, end) = (ends[ends.len() - 2], ends[ends.len() - 1]);
     let mut bytes = sample.bytes.clone();
-    // JSON ignores white space.
+    // An empty array; the white space in it does not matter.
     bytes[start + 48..end].fill(b' ');
     (bytes[start + 48], bytes[end - 1]) = (b'[', b']');
     let crc = crc32fast::hash(&bytes[start + 48..end]);
@@ -296,10 +296,10 @@ fn an_error_lasts_until_rewind() {
     bytes[at] ^= 1;
     let (_, failed, mut reader) = sample.read(&bytes).unwrap();
     assert!(failed.is_some());
-    assert!(reader.next_batch().unwrap().is_none(), "the stream is over");
+    assert!(reader.next_batch().unwrap().is_none(), "the stream continues after an error");
     reader.rewind().unwrap();
     assert_eq!(reader.next_batch().unwrap().unwrap()[..], sample.events[..1024]);
-    // The intact file, as a check of the helper itself.
+    // Read the undamaged file as a control: the helper itself reads correctly.
     let mut whole = TraceReader::open(&write_to(&sample, &sample.bytes)).unwrap();
     assert!(read_all(&mut whole).unwrap() == sample.events);
 }

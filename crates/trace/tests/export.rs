@@ -1,5 +1,5 @@
-//! The exporters: an export reads back as it was written, except for what the format cannot express. An independent
-//! reader agrees.
+//! The exporters: importing an export yields the original events, except for what the format cannot express. An
+//! independent reader finds the same events.
 
 mod support;
 
@@ -28,17 +28,17 @@ fn round_trip(events: &[Event], kind: Kind, format: &str) -> (ExportReport, Trac
     let [trace, out, back] = ["t.hkt", "t.out", "back.hkt"].map(|name| folder.path().join(name));
     write_trace(&trace, events);
     let report = write(&trace, kind, &out);
-    // The format is recognised, not given.
+    // The import must recognise the format.
     let imported = import(&out, &Options::default(), &back).unwrap();
     assert_eq!(imported.format, format);
     (report, TraceReader::open(&back).unwrap(), folder)
 }
 
 #[test]
-fn csv_reads_back_without_loss() {
+fn a_csv_export_is_imported_without_loss() {
     for seed in 0..6 {
         let mut events = random_events(&mut Random::new(seed), 50_000);
-        // Marks without names in the table get generated ones.
+        // An import would generate names for marks that have none in the footer.
         for event in &mut events {
             if let Op::Mark { name } = &mut event.op {
                 *name %= 2;
@@ -46,7 +46,7 @@ fn csv_reads_back_without_loss() {
         }
         let (report, mut back, folder) = round_trip(&events, Kind::Csv, "csv");
         assert_eq!((report.events, report.losses.len()), (50_000, 0));
-        assert_eq!(report.rows, 50_000 + 3, "a head, a header, a footer");
+        assert_eq!(report.rows, 50_000 + 3, "column names, header and footer");
         let found = read_all(&mut back).unwrap();
         for (index, (event, other)) in events.iter().zip(&found).enumerate() {
             assert_eq!(event, other, "seed {seed}, event {index}");
@@ -57,7 +57,7 @@ fn csv_reads_back_without_loss() {
         assert_eq!(original.footer(), back.footer());
         assert_eq!(original.summary(), back.summary());
         let bytes = |name| std::fs::read(folder.path().join(name)).unwrap();
-        assert!(bytes("t.hkt") == bytes("back.hkt"), "the files are equal byte for byte");
+        assert!(bytes("t.hkt") == bytes("back.hkt"), "the files are not byte-identical");
     }
 }
 
@@ -94,11 +94,12 @@ fn android_call(align_log2: u8, call: AllocCall) -> AllocCall {
 }
 
 #[test]
-fn android_text_reads_back_except_for_what_it_cannot_express() {
+fn an_android_export_is_imported_except_for_what_it_cannot_express() {
     for seed in 10..16 {
         let events = random_events(&mut Random::new(seed), 50_000);
         let (report, mut back, _folder) = round_trip(&events, Kind::Android, "android");
-        // Threads are numbered from the first line on. A thread with events after its end is a new one.
+        // Threads are numbered in order of their first line. If a thread has events after its end, they are those of a
+        // new thread.
         let mut threads = HashMap::new();
         let mut seen = 0;
         let mut expected = Vec::new();
@@ -129,7 +130,7 @@ fn android_text_reads_back_except_for_what_it_cannot_express() {
 }
 
 #[test]
-fn rep_reads_back_as_one_thread_of_blocks() {
+fn a_rep_export_is_imported_as_the_blocks_of_one_thread() {
     let events = random_events(&mut Random::new(20), 50_000);
     let folder = tempfile::tempdir().unwrap();
     let [trace, out, back] = ["t.hkt", "t.rep", "back.hkt"].map(|name| folder.path().join(name));
@@ -163,7 +164,7 @@ fn python(packages: &str) -> Option<String> {
     if found.is_ok_and(|output| output.status.success()) {
         return Some(python);
     }
-    eprintln!("skipped: {python} has not all of the packages {packages}");
+    eprintln!("skipped: {python} lacks one of the packages {packages}");
     None
 }
 
@@ -185,7 +186,7 @@ fn an_independent_reader_finds_the_same_events() {
         let Some(python) = python(packages) else { continue };
         let folder = tempfile::tempdir().unwrap();
         let [trace, out]: [PathBuf; 2] = ["t.hkt", "t.out"].map(|name| folder.path().join(name));
-        // More than one row group of Parquet.
+        // Enough events for more than one row group of Parquet.
         write_trace(&trace, &random_events(&mut Random::new(30), 150_000));
         let report = write(&trace, kind, &out);
         let heads = match kind {
@@ -198,7 +199,7 @@ fn an_independent_reader_finds_the_same_events() {
 }
 
 #[test]
-fn an_empty_trace_exports() {
+fn an_empty_trace_can_be_exported() {
     for &kind in Kind::ALL {
         let folder = tempfile::tempdir().unwrap();
         let [trace, out] = ["t.hkt", "t.out"].map(|name| folder.path().join(name));

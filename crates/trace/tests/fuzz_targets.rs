@@ -1,7 +1,7 @@
-//! Every fuzz target on its seeds and on mutations of them, without a nightly toolchain.
+//! Runs every fuzz target on its seeds and on mutations of them, without a nightly toolchain.
 //!
-//! `HKSIM_FUZZ_INPUTS` is the number of mutations per target, and `HKSIM_FUZZ_SEED` their seed. A failing input is
-//! kept.
+//! `HKSIM_FUZZ_INPUTS` is the number of mutations per target, and `HKSIM_FUZZ_SEED` their random seed. A failing input
+//! is kept.
 
 #[path = "../../../fuzz/src/lib.rs"]
 mod bodies;
@@ -57,10 +57,10 @@ fn number_from(variable: &str, default: u64) -> u64 {
 
 /// The body that a target's source calls.
 fn body_of(source: &str) -> Body {
-    let call = source.split("hksim_fuzz::").nth(1).expect("a call of a body");
-    let (function, arguments) = call.split_once('(').expect("a call");
+    let call = source.split("hksim_fuzz::").nth(1).expect("the target calls no body");
+    let (function, arguments) = call.split_once('(').expect("the target calls no body");
     match function {
-        "import_as" => Body::ImportAs(arguments.split('"').nth(1).expect("a format").into()),
+        "import_as" => Body::ImportAs(arguments.split('"').nth(1).expect("import_as without a format").into()),
         "import_any" => Body::ImportAny,
         "read_trace" => Body::ReadTrace,
         "read_payloads" => Body::ReadPayloads,
@@ -68,7 +68,7 @@ fn body_of(source: &str) -> Body {
     }
 }
 
-/// The files of a folder under version control, in order. Fuzzing runs add others.
+/// The files of a folder that are under version control, in order. Fuzzing runs add further files.
 fn seeds(folder: &Path) -> Vec<Vec<u8>> {
     let entries = fs::read_dir(folder).unwrap_or_else(|why| panic!("{}: {why}", folder.display()));
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
@@ -90,7 +90,8 @@ fn targets() -> Vec<Target> {
     paths.iter().map(target).collect()
 }
 
-/// One to eight changes of a seed: bits, bytes, boundary values, pieces removed, repeated or copied from another seed.
+/// A seed with one to eight random changes: flipped bits, changed bytes, boundary values, and pieces that are removed,
+/// repeated or copied from another seed.
 fn mutated(random: &mut Random, seeds: &[Vec<u8>]) -> Vec<u8> {
     let pick = |random: &mut Random| &seeds[random.below(seeds.len() as u64) as usize];
     let mut input = pick(random).clone();
@@ -131,7 +132,7 @@ fn mutated(random: &mut Random, seeds: &[Vec<u8>]) -> Vec<u8> {
     input
 }
 
-/// Runs one input. Keeps and names it if it fails or takes too long.
+/// Runs one input. If it fails or takes too long, saves it and panics with the file's name.
 fn run(target: &Target, input: &[u8], what: &str) {
     let begin = Instant::now();
     let outcome = catch_unwind(AssertUnwindSafe(|| target.body.run(input)));
@@ -139,13 +140,13 @@ fn run(target: &Target, input: &[u8], what: &str) {
         return;
     }
     let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fuzz-{}", target.name));
-    fs::write(&kept, input).expect("room for the input");
+    fs::write(&kept, input).expect("cannot save the input");
     let verdict = if outcome.is_ok() { "took too long" } else { "failed" };
     panic!("{}: {what} {verdict} after {:?}; the input: {}", target.name, begin.elapsed(), kept.display());
 }
 
 #[test]
-fn every_target_accepts_its_seeds() {
+fn every_target_accepts_one_of_its_seeds() {
     let targets = targets();
     assert!(targets.len() >= 24, "{} targets", targets.len());
     let mut unaccepted = Vec::new();
@@ -159,7 +160,7 @@ fn every_target_accepts_its_seeds() {
             unaccepted.push(&target.name);
         }
     }
-    // A seed that is rejected immediately is useless for a fuzzer.
+    // A fuzzer makes little progress from seeds that are rejected immediately.
     assert!(unaccepted.is_empty(), "{unaccepted:?}: no seed is accepted");
 }
 
@@ -168,7 +169,7 @@ fn no_target_fails_on_mutations_of_its_seeds() {
     let (inputs, seed) =
         (number_from("HKSIM_FUZZ_INPUTS", INPUTS_DEFAULT), number_from("HKSIM_FUZZ_SEED", SEED_DEFAULT));
     let mut targets = targets();
-    // A file of any format may be given to the importer that recognises it.
+    // The target `any` recognises the format, so it gets the seeds of all targets.
     let all: Vec<Vec<u8>> = targets.iter().flat_map(|target| target.seeds.clone()).collect();
     targets.iter_mut().filter(|target| target.name == "any").for_each(|target| target.seeds.clone_from(&all));
     let accepted = |target: &Target| {
@@ -181,10 +182,11 @@ fn no_target_fails_on_mutations_of_its_seeds() {
     let counts: Vec<u64> = thread::scope(|scope| {
         let (accepted, threads) = (&accepted, targets.iter());
         let threads: Vec<_> = threads.map(|target| scope.spawn(move || accepted(target))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("no target fails")).collect()
+        threads.into_iter().map(|thread| thread.join().expect("a target failed")).collect()
     });
     println!("seed {seed}, {inputs} inputs per target; accepted of {inputs}:");
     targets.iter().zip(&counts).for_each(|(target, count)| println!("{}: {count}", target.name));
-    // Some mutations must be accepted. Otherwise only the first lines of each reader were tested.
+    // Some mutations must be accepted. Otherwise the readers reject all inputs early, and little of their code is
+    // tested.
     assert!(inputs < 100 || counts.iter().sum::<u64>() > inputs, "{counts:?}");
 }

@@ -1,4 +1,4 @@
-//! Generators against second, naive implementations and against figures published for them.
+//! Compares the generators with naive second implementations and with published figures.
 
 mod support;
 
@@ -9,7 +9,8 @@ use hksim_trace::hkt::{TraceReader, TraceWriter};
 use std::collections::HashMap;
 use support::read_all;
 
-/// `random_mixed` as described, with serial numbers for objects: (slot's serial, size) or (serial, None).
+/// `random_mixed` implemented from its description. Objects have serial numbers. An allocation is (serial, its size), a
+/// free is (serial, `None`).
 fn naive_random_mixed(p: &RandomMixed) -> Vec<(usize, Option<u64>)> {
     let mut slots: HashMap<u32, usize> = HashMap::new();
     let (mut serials, mut calls) = (0, Vec::new());
@@ -116,7 +117,7 @@ fn random_mixed_has_the_published_figures() {
 }
 
 #[test]
-fn parameters_out_of_range_are_named() {
+fn errors_name_parameters_out_of_range() {
     let random_mixed = |change: fn(&mut RandomMixed)| {
         let mut parameters = RandomMixed::default();
         change(&mut parameters);
@@ -137,11 +138,11 @@ fn parameters_out_of_range_are_named() {
         assert!(message.contains(names), "{workload:?}: {message:?}");
     }
     let unused = random_mixed(|p| p.seed = 0u32.wrapping_sub(0xDEADBEEF));
-    assert!(unused.source().is_ok(), "a seed that only a warm-up could not use");
+    assert!(unused.source().is_ok(), "the seed is invalid only with a warm-up");
 }
 
 #[test]
-fn tiny_hot_is_pairs() {
+fn tiny_hot_consists_of_pairs_of_allocation_and_free() {
     let events = events_of(&Workload::TinyHot(TinyHot { cycles: 3000, size: 24 }));
     assert_eq!(events.len(), 6000);
     for pair in events.chunks(2) {
@@ -206,12 +207,12 @@ fn the_server_has_its_documented_properties() {
         }
         eprintln!("{parameters:?}: {kinds:?} peak {peak} cross {cross} left {live_bytes}");
         if parameters.seed == 42 {
-            // Equal on every machine. Change this only with the generator: the headers of old traces then describe
-            // other traces.
+            // These numbers are the same on every machine. If the generator changes, the headers of old traces no
+            // longer reproduce their events.
             assert_eq!((events.len(), peak, cross), (400_055, 33_629_873, 22_314));
         }
         assert_eq!(marks, [0, 1, 2, 3]);
-        // A share of 2.8 per thousand stored objects is above 64 KiB, cut at 1/64 of the live bytes.
+        // Of the stored objects, 0.3 % are larger than 64 KiB, up to 1/64 of the live bytes.
         assert!(large > 50, "{large} large blocks");
         assert!(peak <= parameters.live + (1 << 20) && peak > parameters.live / 100 * (100 - tolerance), "peak {peak}");
         assert!(live_bytes < parameters.live / 10, "{live_bytes} bytes left");
@@ -225,7 +226,7 @@ fn the_server_has_its_documented_properties() {
 }
 
 #[test]
-fn a_header_regenerates_its_trace() {
+fn a_header_reproduces_its_trace() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("generated.hkt");
     for name in Workload::NAMES {

@@ -1,4 +1,5 @@
-//! The importers: counts compared with an independent program, order, containers, and errors that name the line.
+//! The importers: counts compared with those of an independent program, order of events, containers, and errors that
+//! name the line.
 
 mod support;
 
@@ -12,7 +13,7 @@ use std::io::Write as _;
 use support::importing::{Folder, compare_counts};
 use support::{Random, read_all};
 
-/// A random script: comments, blank lines, unknown frees, reallocs of unknown ids.
+/// A random script with comments, blank lines, unknown frees and reallocs of unknown ids.
 fn random_script(random: &mut Random) -> String {
     let mut text = String::from("# made by a test\n");
     let mut live: Vec<u64> = Vec::new();
@@ -39,7 +40,7 @@ fn random_script(random: &mut Random) -> String {
     text
 }
 
-/// A random Android text in true order, with 64-bit pointers and a tid that is reused after its thread's end.
+/// Random Android text in true order, with 64-bit pointers.
 fn random_android(random: &mut Random, timed: bool) -> String {
     let mut text = String::new();
     let (mut dead, mut live) = (Vec::<u64>::new(), Vec::<u64>::new());
@@ -161,7 +162,7 @@ fn containers_are_recognised_by_content() {
         assert!(read_all(&mut reader).unwrap() == expected, "{name}");
     }
     for bytes in [skipped(text.as_bytes()), skipped(&[]), skipped(&lz4)[..10].to_vec()] {
-        let why = folder.import(&folder.file("t.bin", bytes)).err().expect("refused").to_string();
+        let why = folder.import(&folder.file("t.bin", bytes)).err().expect("the file was accepted").to_string();
         assert!(why.contains("decompress"), "{why}");
     }
 }
@@ -187,16 +188,17 @@ fn android_lines_have_their_documented_meaning() {
         (1, Op::Free { object: ObjectId(1) }),
         (0, Op::ThreadExit),
         (1, Op::Free { object: ObjectId(0) }),
-        (2, Op::FreeUnknown), // tid 1 again, but another thread; it waited until the end
+        // A new thread with tid 1. Its free of an unknown address waits until the end.
+        (2, Op::FreeUnknown),
     ];
     let found: Vec<_> = read_all(&mut reader).unwrap().iter().map(|event| (event.thread.0, event.op)).collect();
     assert_eq!(found, expected);
 }
 
 #[test]
-fn android_times_sort_the_lines() {
+fn android_lines_are_sorted_by_their_times() {
     let folder = Folder::new();
-    // Thread 2's malloc returned at 1500, before thread 1's at 1600, but was logged after it.
+    // Thread 2's malloc returned at 1500 and thread 1's at 1600, but thread 1's was logged first.
     let text =
         "1: malloc 0x10 7 1000 1600\n2: malloc 0x20 8 1400 1500\n2: free 0x10 1700 1800\n2: thread_done 0x0 1900\n";
     let (_, mut reader) = folder.import(&folder.file("t.txt", text)).unwrap();
@@ -241,14 +243,14 @@ fn a_table_of_three_columns_is_enough() {
     let path = folder.file("t.csv", "op,object,size,thread\nalloc,70,100,3\nfree,70,,\n");
     let message = folder.import(&path).err().map(|why| why.to_string()).unwrap_or_default();
     assert!(message.contains("t.csv:3: the row has no thread"), "{message}");
-    // The error for an unknown format mentions this one.
+    // The error for an unknown format mentions the minimal table.
     let message = folder.import(&folder.file("t.txt", "hello\n")).err().map(|why| why.to_string()).unwrap_or_default();
     assert!(message.contains("op,object,size"), "{message}");
 }
 
-/// The beginnings of files without events, as Go, valgrind, jemalloc and perf write them.
+/// The first bytes of files without events, as Go, valgrind, jemalloc and perf write them.
 #[test]
-fn heap_profiles_are_recognised_and_refused() {
+fn files_without_events_are_recognised_and_refused() {
     let folder = Folder::new();
     let go = b"\x5a\x04\x08\x01\x10\x02\x60\x80\x80\x20\x0a\x04\x08\x03\x10\x04".as_slice();
     let pprof = b"\x0a\x04\x08\x01\x10\x02\x0a\x04\x08\x03\x10\x04\x0a\x04\x08\x05\x10\x02".as_slice();

@@ -33,7 +33,7 @@ const FORMATS: [(&str, &str); 13] = [
     ("bytehound-data-old", "bytehound-data"),
 ];
 
-/// Runs the encoder. Returns the events that the import of its file must give. Without Python, prints the reason and
+/// Runs the encoder. Returns the events that importing its file must yield. Without Python, prints the reason and
 /// returns `None`.
 fn encode(format: &str, seed: u64, file: &Path) -> Option<Vec<Value>> {
     let run = Command::new("python3").arg(ENCODER).arg(format).arg(seed.to_string()).arg(file).output();
@@ -53,7 +53,7 @@ fn as_json(event: &Event, timed: bool) -> Value {
     json!([event.thread.0, row.op, row.object, row.size, row.align_log2, row.call, time_ns])
 }
 
-/// Imports a file, whose format must be recognised.
+/// Imports a file. The import must recognise its format.
 fn import_file(file: &Path) -> (ImportReport, Vec<Event>) {
     let out = file.with_extension("hkt");
     let report = import(file, &Options::default(), &out).unwrap();
@@ -87,14 +87,14 @@ impl Totals {
 }
 
 #[test]
-fn every_format_becomes_the_events_that_were_encoded() {
+fn every_format_is_imported_as_the_encoded_events() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("t.in");
     for (encoder, name) in FORMATS.into_iter().filter(|(name, _)| *name != "glibc-wl") {
         for seed in 0..4 {
             let Some(expected) = encode(encoder, seed, &file) else { return };
             let (report, events) = import_file(&file);
-            assert_eq!(report.format, name, "{encoder} is recognised");
+            assert_eq!(report.format, name, "{encoder} is not recognised");
             let timed = expected.iter().any(|event| !event[6].is_null());
             for (index, (event, expected)) in events.iter().zip(&expected).enumerate() {
                 assert_eq!(as_json(event, timed), *expected, "{encoder}, seed {seed}, event {index}");
@@ -108,7 +108,7 @@ fn every_format_becomes_the_events_that_were_encoded() {
 }
 
 #[test]
-fn a_workload_keeps_each_thread_and_every_sync() {
+fn a_workload_import_keeps_the_order_of_each_thread_and_of_syncs() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("t.wl");
     for seed in 0..6 {
@@ -116,7 +116,7 @@ fn a_workload_keeps_each_thread_and_every_sync() {
         let (report, events) = import_file(&file);
         assert_eq!(report.format, "glibc-wl");
         assert_eq!(events.len(), expected.len());
-        assert_eq!(report.bytes, std::fs::metadata(&file).unwrap().len(), "every byte was read");
+        assert_eq!(report.bytes, std::fs::metadata(&file).unwrap().len(), "not every byte was read");
         // Thread numbers depend on the order of turns, so threads are identified by their sequences.
         let sequences = |rows: Vec<Value>| {
             let mut threads = std::collections::BTreeMap::<u64, Vec<Value>>::new();
@@ -141,13 +141,13 @@ fn refused(name: &str, bytes: &[u8], format: Option<&str>) -> String {
     let file = folder.path().join(name);
     std::fs::write(&file, bytes).unwrap();
     let options = Options { format: format.map(|name| Format::from_name(name).unwrap()), process: None };
-    let why = import(&file, &options, &folder.path().join("out.hkt")).expect_err("refused").to_string();
+    let why = import(&file, &options, &folder.path().join("out.hkt")).expect_err("the file was accepted").to_string();
     assert!(why.contains(name), "{why}");
     why
 }
 
 #[test]
-fn heaptrack_files_of_no_kind_are_refused() {
+fn inconsistent_heaptrack_files_are_refused() {
     let head = "v 10400 3\nX ./api\nI 1000 5e298d\ns 5 ./api\ni 1 2\n";
     for (text, line) in [("a 64 1\n+ 1\n- 0\n", 7), ("a 64 1\n+ 64 8 1000\n- 0\n", 7), ("- 0\n+ 0\n", 6)] {
         let why = refused("heap.zst", format!("{head}{text}").as_bytes(), None);
@@ -160,9 +160,10 @@ fn heaptrack_files_of_no_kind_are_refused() {
     assert!(refused("heap.raw", b"v 10400 3\n+ 64 8 1000\nwhat\n- 1000\n", None).contains("heap.raw:3"));
 }
 
-/// A hand-written frame without compression, and files of the `lz4` program with independent and with linked blocks.
+/// The files are a hand-written frame without compression, and output of the `lz4` program with independent or linked
+/// blocks.
 #[test]
-fn lz4_frames_are_opened() {
+fn lz4_frames_are_decompressed() {
     let folder = tempfile::tempdir().unwrap();
     let [plain, packed] = ["plain", "packed"].map(|name| folder.path().join(name));
     let Some(expected) = encode("memray", 7, &plain) else { return };
@@ -176,14 +177,14 @@ fn lz4_frames_are_opened() {
     let check = |what: &str| assert_eq!(import_file(&packed).1.len(), expected.len(), "{what}");
     std::fs::write(&packed, &stored).unwrap();
     check("stored");
-    // Followed by a skippable frame and an empty one.
+    // The frame followed by a skippable frame and by an empty frame.
     let around = [&stored[..], &[0x5A, 0x2A, 0x4D, 0x18, 2, 0, 0, 0, 9, 9], &stored[..7], &[0; 4]].concat();
     std::fs::write(&packed, &around).unwrap();
     check("three frames");
     std::fs::write(&packed, &stored[..stored.len() - 9]).unwrap();
     let cut = import(&packed, &Options::default(), &folder.path().join("out.hkt")).map(|report| report.events);
-    let why = cut.expect_err("the last block is cut").to_string();
-    assert!(why.contains("cut short or damaged"), "{why}");
+    let why = cut.expect_err("a file with a truncated block was accepted").to_string();
+    assert!(why.contains("truncated or damaged"), "{why}");
     for arguments in ["-1 -BD -B4", "-9 -BD", "-1 --content-size -BX -B5", "-12 --no-frame-crc -B7"] {
         let mut lz4 = Command::new("lz4");
         lz4.args(["-q", "-f"]).args(arguments.split(' ')).arg(&plain).arg(&packed);
@@ -234,14 +235,14 @@ print(*counts)";
         assert_eq!((report.format, report.quality.unfinished_calls), ("memray", 0));
         let Totals { allocs, peak, live } = Totals::of(&events);
         let said = python("reader.py p.bin").unwrap().stdout;
-        // If a block is allocated twice, a free is inserted.
+        // The import inserts a free if an address is returned twice.
         let events = events.len() as u64 - report.quality.reuse_repaired;
         assert_eq!(String::from_utf8_lossy(&said).trim(), format!("{events} {allocs} {peak} {live}"));
     }
 }
 
 #[test]
-fn the_cut_last_line_of_a_killed_program_is_counted() {
+fn an_incomplete_last_line_is_counted() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("t.raw");
     std::fs::write(&file, "v 10400 3\n+ 64 8 1000\n- 1000\n+ 64 8 1000\n+ 70").unwrap();
@@ -249,7 +250,7 @@ fn the_cut_last_line_of_a_killed_program_is_counted() {
     assert_eq!((events.len(), report.quality.unfinished_calls), (3, 1));
 }
 
-/// Compiles the program and records it with heaptrack and these arguments. Returns the file; if this is not possible,
+/// Compiles the program and records it with heaptrack and these arguments. Returns the file. If this is not possible,
 /// prints the reason and returns `None`.
 fn heaptrack(folder: &Path, arguments: &str) -> Option<PathBuf> {
     const PROGRAM: &str = "#include <stdlib.h>
@@ -271,11 +272,11 @@ fn heaptrack(folder: &Path, arguments: &str) -> Option<PathBuf> {
         return None;
     }
     if !run(&format!("heaptrack {arguments}-o ht ./p")) {
-        eprintln!("skipped: heaptrack is not there, or cannot run");
+        eprintln!("skipped: heaptrack is not installed or cannot run");
         return None;
     }
     let names = ["ht.raw.zst", "ht.raw.gz", "ht.zst", "ht.gz"];
-    Some(names.map(|name| folder.join(name)).into_iter().find(|file| file.exists()).expect("heaptrack's file"))
+    Some(names.map(|name| folder.join(name)).into_iter().find(|file| file.exists()).expect("heaptrack wrote no file"))
 }
 
 #[test]
@@ -288,7 +289,7 @@ fn heaptrack_files_have_the_counts_of_its_own_reader() {
         let initial_touches =
             |bytes| events.iter().filter(|event| matches!(event.op, Op::Alloc { size, .. } if size == bytes)).count();
         assert_eq!((initial_touches(12345), initial_touches(54321), initial_touches(7777)), (1000, 300, 100));
-        // By size of the freed block.
+        // Count the frees by size of the block.
         let (mut sizes, mut ends) = (HashMap::new(), HashMap::<u64, u32>::new());
         for event in &events {
             match event.op {
@@ -312,11 +313,11 @@ fn agrees_with_heaptrack_print(file: &Path, events: &[Event]) {
     let said = String::from_utf8_lossy(&ran.stdout).into_owned();
     let figure = |label: &str| {
         let rest = said.rsplit_once(label).unwrap_or_else(|| panic!("no `{label}` in {said}")).1;
-        rest.split_whitespace().next().expect("a figure").to_string()
+        rest.split_whitespace().next().expect("no figure after the label").to_string()
     };
     let Totals { allocs, peak, live } = Totals::of(events);
     assert_eq!(figure("calls to allocation functions: "), allocs.to_string());
-    // In thousands and millions, with two digits after the point.
+    // heaptrack_print uses units of a thousand and a million bytes, with two decimals.
     let bytes = |bytes: u64| match bytes {
         0..1_000 => format!("{bytes}B"),
         1_000..1_000_000 => format!("{:.2}K", bytes as f64 / 1e3),
@@ -342,7 +343,7 @@ fn workload(streams: &[&[u8]]) -> Vec<u8> {
 
 #[test]
 fn threads_that_wait_for_each_other_are_refused() {
-    // Each acquires what the other releases later: a deadlock.
+    // A deadlock: each thread acquires a sync that the other releases only later.
     let cyclic = workload(&[&[7, 1, 2, 1, 8, 6, 2, 1], &[7, 2, 2, 2, 8, 6, 1, 1]]);
     let why = refused("cyclic.wl", &cyclic, None);
     assert!(why.contains("wait for each other") && why.contains("byte"), "{why}");
@@ -361,7 +362,7 @@ fn absurd_workloads_are_refused() {
     for (bytes, word) in [
         (workload(&[&[2, 9, 8, 1]]), "pointer 9"),
         (workload(&[&[2, 1, 8]]), "does not end"),
-        (workload(&[&[2, 1, 8], &[1]]), "does not end"), // runs into the next
+        (workload(&[&[2, 1, 8], &[1]]), "does not end"), // runs into the next stream
         (workload(&[&[99, 1]]), "operation 99"),
         (workload(&[&[2, 1, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 1, 1]]), "above 2^64"),
         (workload(&[&[2, 1, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F, 1]]), "larger than the address space"),
@@ -391,13 +392,13 @@ fn absurd_records_are_refused_with_their_byte() {
     assert!(large.contains("larger than the address space") && large.contains("byte 64"), "{large}");
     assert!(refused("g.trace", &with(1, 0)[..100], None).contains("within a record"));
     assert!(refused("g.trace", &[0; 128], Some("glibc")).contains("the first record"));
-    // A line of 2^40 bytes; a file that ends in a number; a group, which the format does not have.
+    // A line of 2^40 bytes; a file that ends within a number; a group, which the format does not have.
     assert!(refused("p.pb", &[0x0A, 0x80, 0x80, 0x80, 0x80, 0x80, 0x20], Some("protobuf")).contains("a line of"));
     assert!(refused("p.pb", &[0x0A, 0x80], Some("protobuf")).contains("within a number"));
     assert!(refused("p.pb", &[0x0B], Some("protobuf")).contains("wire type 3"));
     assert!(refused("p.pb", &[0x0A, 2, 0x0A, 99], Some("protobuf")).contains("beyond its line"));
     assert!(refused("b.dat", &[9; 64], Some("bytehound")).contains("export-replay"));
-    // 4 slots; more allocations than the recognition of the format examines, one of them in slot 9.
+    // The header says 4 slots, but a later allocation is in slot 9. It is beyond the records that recognition examines.
     let record = |slot: u64| [1, slot, 0, 16].map(u64::to_le_bytes).concat();
     let slots = (0..2000).map(|number| if number == 1500 { 9 } else { number % 4 });
     let replay = [4u64.to_le_bytes().to_vec(), slots.flat_map(record).collect()].concat();
@@ -405,8 +406,8 @@ fn absurd_records_are_refused_with_their_byte() {
     assert!(foreign.contains("slot 9") && foreign.contains(&format!("byte {}", 8 + 1500 * 32)), "{foreign}");
     let recording = |bytes: &[u8]| refused("b.dat", bytes, Some("bytehound-data"));
     let first_empty = recording(&[[2, 0, 0, 0, 0].as_slice(), &[3; 64]].concat());
-    assert!(first_empty.contains("neither packed nor plain") && first_empty.contains("byte 5"), "{first_empty}");
-    assert!(recording(&[3; 64]).contains("neither packed nor plain"));
+    assert!(first_empty.contains("is unknown") && first_empty.contains("byte 5"), "{first_empty}");
+    assert!(recording(&[3; 64]).contains("is unknown"));
     assert!(recording(&[1, 0xFF, 0xFF, 0xFF, 0x7F, 1]).contains("larger than bytehound's"));
     assert!(recording(&[1, 4, 0, 0, 0, 0x14, 1, 9, 9]).contains("a chunk is damaged"));
     assert!(recording(&[2, 4, 0, 0, 0, 20, 0, 0, 0]).contains("begins with a header"));
@@ -433,7 +434,7 @@ fn absurd_records_are_refused_with_their_byte() {
 }
 
 #[test]
-fn a_table_may_claim_any_counts() {
+fn a_table_with_absurd_counts_is_imported() {
     let footer =
         r#""{""mark_names"":[],""quality"":{""unknown_frees"":18446744073709551615,""addresses_guessed"":9}}""#;
     let table = format!("time_ns,thread,op,text\n0,0,free-null,\n0,0,footer,{footer}\n");
@@ -445,7 +446,7 @@ fn a_table_may_claim_any_counts() {
 }
 
 #[test]
-fn marks_of_a_table_have_names() {
+fn marks_without_names_in_a_table_get_names() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("t.csv");
     let out = folder.path().join("out.hkt");
@@ -476,9 +477,9 @@ fn marks_of_a_table_have_names() {
     }
 }
 
-/// A truncated table has call sites, but no footer that lists them.
+/// A truncated table has call sites but no footer that lists them.
 #[test]
-fn call_sites_of_a_table_have_stacks() {
+fn call_sites_of_a_truncated_table_get_empty_stacks() {
     let folder = tempfile::tempdir().unwrap();
     let [file, out] = ["t.csv", "out.hkt"].map(|name| folder.path().join(name));
     for (site, sound) in [(3, true), (u32::MAX, false)] {
@@ -498,9 +499,9 @@ fn call_sites_of_a_table_have_stacks() {
     }
 }
 
-/// Damaged files of every format: any result is fine except a panic, a hang, or an error without the file's name.
+/// Damaged files of every format. Any result is fine except a panic, a hang, or an error without the file's name.
 #[test]
-fn damage_of_every_kind_is_survived() {
+fn damaged_files_of_every_format_never_cause_a_panic() {
     let folder = tempfile::tempdir().unwrap();
     let [file, out] = ["whole", "out.hkt"].map(|name| folder.path().join(name));
     let mut random = Random::new(5);

@@ -1,4 +1,4 @@
-//! Statistics of random events, compared with a naive count.
+//! Compares the statistics of random events with those of naive implementations.
 
 mod support;
 
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use support::{Random, random_events, write_trace};
 
 #[test]
-fn random_events_are_counted_like_a_naive_count() {
+fn statistics_of_random_events_agree_with_naive_counts() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("info.hkt");
     for seed in 0..4 {
@@ -43,7 +43,7 @@ fn random_events_are_counted_like_a_naive_count() {
     }
 }
 
-/// Peaks, live objects at the end, crossings and sizes, from a table that is summed at each event.
+/// Checks peaks, live objects at the end, frees across threads and sizes against a table of live objects.
 fn check_live(info: &Info, events: &[Event], seed: u64) {
     let mut live: BTreeMap<u32, (u64, ThreadId)> = BTreeMap::new();
     let (mut bytes, mut bytes_peak, mut objects_peak, mut crossings, mut sizes) = (0u64, 0, 0, 0, Vec::new());
@@ -72,24 +72,25 @@ fn check_live(info: &Info, events: &[Event], seed: u64) {
     assert_eq!((info.live_bytes_peak, info.live_objects_peak), (bytes_peak, objects_peak), "seed {seed}");
     assert_eq!((info.live_objects_end, info.cross_thread_frees), (live.len() as u64, crossings), "seed {seed}");
     sizes.sort_unstable();
-    // Nearest rank: the ceil(n * p / 100)-th smallest.
+    // Quantiles by nearest rank: the ceil(n * p / 100)-th smallest size.
     let quantile = |percent: usize| sizes[(sizes.len() * percent).div_ceil(100) - 1];
     let q = info.size_bytes;
     assert_eq!([q.p50, q.p90, q.p99, q.max], [50, 90, 99, 100].map(quantile), "seed {seed}");
     assert_eq!(info.threads, events.iter().map(|event| event.thread.0 + 1).max().unwrap());
 }
 
-/// Allocation, resizes and free of one object.
+/// Allocation, resizes and free of one object. An event is given with its index and the total bytes allocated until
+/// then.
 struct Life {
     alloc: (usize, Event, u64),
     sizes: Vec<u64>,
     /// The threads that resized it, and the bytes added.
     added: Vec<(ThreadId, u64)>,
-    /// Its free, and the total bytes allocated before.
+    /// Its free, if it was freed.
     free: Option<(usize, Event, u64)>,
 }
 
-/// The life of every object.
+/// The lives of all objects.
 fn lives(events: &[Event]) -> Vec<Life> {
     let mut lives: Vec<Life> = Vec::new();
     let mut now: BTreeMap<u32, usize> = BTreeMap::new();
@@ -117,7 +118,7 @@ fn lives(events: &[Event]) -> Vec<Life> {
     lives
 }
 
-/// Lifetimes, resizes, threads and crossings, computed from the lives of all objects.
+/// Checks lifetimes, resizes, threads and crossings against the lives of all objects.
 fn check_lives(info: &Info, events: &[Event]) {
     let lives = lives(events);
     let dead: Vec<(&Life, &(usize, Event, u64))> =
@@ -166,7 +167,7 @@ fn check_lives(info: &Info, events: &[Event]) {
     }
 }
 
-/// Histogram, most frequent sizes and timeline.
+/// Checks the histogram, the most frequent sizes and the timeline.
 fn check_sizes(info: &Info, events: &[Event]) {
     let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
     for event in events {
@@ -219,7 +220,8 @@ fn the_fields_have_their_published_names() {
     assert_eq!(json["size_bytes"]["max"], 1039);
 }
 
-/// Live bytes over time, compared with a pass over all events: the first, lowest, highest and last value of each span.
+/// Compares live bytes over time with the first, lowest, highest and last values that a pass over all events finds in
+/// each span.
 #[test]
 fn live_bytes_over_time_keep_the_extremes_of_every_span() {
     let folder = tempfile::tempdir().unwrap();

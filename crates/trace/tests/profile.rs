@@ -1,4 +1,4 @@
-//! Objects that were not watched get the touches of watched objects of their call site.
+//! Objects that were not watched are assigned the touches of the watched objects of their call site.
 
 mod support;
 
@@ -59,7 +59,7 @@ fn initial_touches_follow_the_measured_proportions() {
     let [none, _, all, ..] = of(9);
     assert!(none > 0 && none.abs_diff(all) <= 1, "{none} {all}");
     source.rewind().unwrap();
-    assert!(read_all(&mut source).unwrap() == applied, "the second reading differs");
+    assert!(read_all(&mut source).unwrap() == applied, "the second pass differs");
 }
 
 /// Initial touches of objects of these sizes without a site profile.
@@ -79,7 +79,7 @@ fn touches_by_size(profiles: &[SiteProfile], call: AllocCall, sizes: &[u64]) -> 
 }
 
 #[test]
-fn a_size_uses_the_profile_of_its_class_and_calloc_that_of_calloc() {
+fn a_block_uses_the_profile_of_its_size_class_and_of_calloc_or_malloc() {
     let of = |bytes, zeroed| SiteProfile::of_size(bytes, zeroed);
     let profiles = [
         SiteProfile { untouched: 1, ..SiteProfile::default() },
@@ -90,7 +90,7 @@ fn a_size_uses_the_profile_of_its_class_and_calloc_that_of_calloc() {
     assert_eq!([profiles[1].bytes_max, profiles[2].bytes_max], [32, 112]);
     let sizes = [17, 32, 33, 112, 113];
     let malloc = touches_by_size(&profiles, AllocCall::Malloc, &sizes);
-    // Sizes between two classes belong to the larger one. Sizes above the largest class use the sum of all.
+    // Sizes between two classes belong to the larger one. Sizes above the largest class use the profile of all sizes.
     assert_eq!(
         malloc,
         [InitialTouch::All, InitialTouch::All, InitialTouch::Read, InitialTouch::Read, InitialTouch::None]
@@ -109,7 +109,7 @@ fn a_size_uses_the_profile_of_its_class_and_calloc_that_of_calloc() {
 }
 
 #[test]
-fn classes_follow_a_change_of_sizes() {
+fn edits_that_change_sizes_change_the_size_classes() {
     let profiles = [
         SiteProfile { written: 1, ..SiteProfile::of_size(90, false) },
         SiteProfile { read: 1, ..SiteProfile::of_size(100, false) },
@@ -128,13 +128,13 @@ fn classes_follow_a_change_of_sizes() {
     let factor = hksim_trace::tools::Factor::new(1.5).unwrap();
     let scaled = bounds(&mut hksim_trace::tools::ScaleSizes(factor));
     assert_eq!(scaled, [(144, 1), (168, 1), (216, 1)]);
-    // Of 96, 112 and 144 only 144 is not such a class. It becomes 160.
+    // 96 and 112 are also classes of the anonymiser. 144 is not and is rounded up to 160.
     let rounded = bounds(&mut hksim_trace::tools::Anonymise::new(hksim_trace::tools::SizeDetail::Classes));
     assert_eq!(rounded, [(96, 1), (112, 1), (160, 1)]);
 }
 
 #[test]
-fn touches_that_differ_by_page_have_their_share_and_survive_a_file() {
+fn touches_that_differ_by_page_are_assigned_in_their_proportions() {
     let mut profile = SiteProfile::default();
     let counts = [
         (InitialTouch::All, 40),
@@ -151,10 +151,10 @@ fn touches_that_differ_by_page_have_their_share_and_survive_a_file() {
         let count = applied.iter().filter(|applied| **applied == touch).count();
         assert!(count.abs_diff(percent * 100) < 150, "{touch:?}: {count} is not {percent} %");
     }
-    // For whole objects the shares are exact.
+    // The proportions are exact if the two pages are not distinguished.
     let whole = applied.iter().filter(|touch| touch.whole() == InitialTouch::All).count();
     assert!(whole.abs_diff(7000) <= 1, "{whole}");
-    // A hostile file can claim more such objects than exist.
+    // A hostile file can claim that more objects differ by page than exist.
     let hostile = SiteProfile { written: 1, apart: [u64::MAX; PageTouches::ALL.len()], ..SiteProfile::default() };
     assert!(
         touches_by_size(&[hostile], AllocCall::Malloc, &[100; 10])
@@ -164,7 +164,7 @@ fn touches_that_differ_by_page_have_their_share_and_survive_a_file() {
 }
 
 #[test]
-fn sides_are_distinguished_by_their_initial_touches() {
+fn page_touches_are_identified_by_the_initial_touches_of_both_pages() {
     for sides in PageTouches::ALL {
         assert_eq!(PageTouches::of(sides.first(), sides.second()), Some(sides));
         assert_eq!(PageTouches::ALL[sides as usize], sides);

@@ -1,4 +1,4 @@
-//! The Python reader, written from the format's description alone, reads the same events as were written.
+//! The Python reader, which was written from the format's description alone, reads the events that were written.
 
 mod support;
 

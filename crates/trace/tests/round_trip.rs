@@ -1,4 +1,4 @@
-//! The reader returns the events that the writer wrote: random events of every kind.
+//! The reader returns the events that the writer wrote. The events are random and of every kind.
 
 mod support;
 
@@ -24,11 +24,11 @@ fn random_events_round_trip() {
     }
 }
 
-/// Written by hksim 0.1.0 as of format version 1: `gen server --live 1M --events 20000 --seed 9`.
+/// A file in format version 1, written by `hksim gen server --live 1M --events 20000 --seed 9` of hksim 0.1.0.
 const VERSION_1: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/server-v1.hkt");
 
 #[test]
-fn version_1_stays_readable() {
+fn a_file_of_version_1_remains_readable() {
     let mut old = TraceReader::open(VERSION_1.as_ref()).unwrap();
     let parameters = hksim_trace::generate::Server { live: 1 << 20, events: 20_000, seed: 9, ..Default::default() };
     let mut generated = hksim_trace::generate::Workload::Server(parameters).source().unwrap();
@@ -39,7 +39,7 @@ fn version_1_stays_readable() {
 }
 
 #[test]
-fn rewinding_in_the_middle_starts_again() {
+fn rewinding_in_the_middle_returns_to_the_first_event() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rewind.hkt");
     let events = random_events(&mut Random::new(7), 40_000);

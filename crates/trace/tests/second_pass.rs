@@ -1,6 +1,6 @@
 //! After one full pass and a rewind, reading allocates nothing and takes no page fault.
 //!
-//! One test in its own binary: faults are counted for the whole thread.
+//! This is the only test of its binary, as the allocations of the whole process are counted.
 
 mod support;
 
@@ -51,7 +51,7 @@ fn pass(reader: &mut TraceReader) -> u64 {
 }
 
 #[test]
-fn the_second_pass_is_free_of_allocations_and_faults() {
+fn the_second_pass_has_no_allocations_and_no_page_faults() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.hkt");
     let events = random_events(&mut Random::new(5), 100_000);
@@ -59,7 +59,7 @@ fn the_second_pass_is_free_of_allocations_and_faults() {
     let mut reader = TraceReader::open(&path).unwrap();
     assert_eq!(pass(&mut reader), 100_000);
     reader.rewind().unwrap();
-    minor_faults(); // its own first touches
+    minor_faults(); // causes the faults of its own first touches
     let (allocations, faults) = (ALLOCATIONS.load(Ordering::Relaxed), minor_faults());
     let events = pass(&mut reader);
     let faults_after = minor_faults();

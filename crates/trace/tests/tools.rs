@@ -1,4 +1,4 @@
-//! The tools that derive traces from traces, compared with naive models over all events in memory.
+//! Compares the tools that derive traces from other traces with naive models that keep all events in memory.
 
 mod support;
 
@@ -27,7 +27,7 @@ impl Sample {
         Self::of(random_events(&mut Random::new(seed), length))
     }
 
-    /// The same without exits of children, which a part keeps only together with their forks.
+    /// A random trace without ends of forked children, which a part keeps only together with their forks.
     fn without_fork_ends(seed: u64, length: usize) -> Self {
         println!("seed {seed}");
         let mut events = random_events(&mut Random::new(seed), length);
@@ -69,7 +69,7 @@ struct ObjectNumbers {
 }
 
 impl ObjectNumbers {
-    /// Performs an event and returns the number of its object.
+    /// Updates the numbers for an event and returns the number of its object.
     fn follow(&mut self, op: &Op) -> Option<u64> {
         let object = op.object()?;
         if op.creates_object() {
@@ -84,7 +84,8 @@ impl ObjectNumbers {
     }
 }
 
-/// Events with objects numbered by order of allocation and threads by order of appearance, which renumbering preserves.
+/// Events with objects numbered in order of allocation and threads in order of appearance. Renumbering preserves both
+/// orders, so edited traces can be compared.
 fn unnumbered(events: &[Event]) -> Vec<(u64, u32, SiteId, Op)> {
     let (mut numbers, mut threads) = (ObjectNumbers::default(), Vec::new());
     let one = |event: &Event| {
@@ -98,7 +99,7 @@ fn unnumbered(events: &[Event]) -> Vec<(u64, u32, SiteId, Op)> {
     events.iter().map(one).collect()
 }
 
-/// Sizes of all live objects after each event.
+/// The sizes of all live objects after each event, with the number of objects of each size.
 fn live_sizes(events: &[Event]) -> Vec<BTreeMap<u64, u64>> {
     let mut sizes = HashMap::new();
     let after = |event: &Event| {
@@ -146,11 +147,11 @@ fn a_cut_begins_with_the_live_heap() {
     }
 }
 
-/// Start and end of the bytes written, then of the bytes read.
+/// The range of the bytes written, then the range of the bytes read.
 type Hulls = [Option<(u64, u64)>; 2];
 
-/// The accesses to each object that is live at the end, truncated to its size at each resize. An access that reads and
-/// writes counts as a write.
+/// The ranges accessed in each object that is live at the end. They are truncated to the object's size at each resize.
+/// A read followed by a write counts as a write.
 fn touched(events: &[Event]) -> BTreeMap<u64, Hulls> {
     let hull = |accesses: &[(u64, u64, Access)], wanted: Access| {
         let of_kind = || accesses.iter().filter(|(from, to, access)| from < to && *access == wanted);
@@ -174,7 +175,8 @@ fn touched(events: &[Event]) -> BTreeMap<u64, Hulls> {
             }
             Op::ReallocUnknown { size: asked, .. } => *size = asked,
             Op::Realloc { size: asked, initial_touch, .. } => {
-                // Bytes between two accesses count as accessed, even if the second access is cut off.
+                // Bytes between two accesses count as accessed, even if the resize removes the bytes of the second
+                // access.
                 let known = [Access::Write, Access::Read].map(|kind| hull(accesses, kind).map(|(a, b)| (a, b, kind)));
                 *accesses = known.into_iter().flatten().map(|(from, to, kind)| (from, to.min(asked), kind)).collect();
                 accesses.extend(whole(*size, asked, initial_touch));
@@ -196,7 +198,7 @@ fn bytes_touched_before_a_cut_are_touched_at_its_start() {
         let sample = Sample::without_fork_ends(seed, 2000);
         let part = sample.edited(&mut Cut::new(events_of(1500..2000), LiveAtStart::Allocate));
         let prefix = part.len() - 500;
-        // Both are in order of allocation, which is all that identifies objects in both traces.
+        // Both are in order of allocation. The ids differ, so the order identifies the objects.
         let (before, start) = (touched(&sample.events[..1500]), touched(&part[..prefix]));
         assert_eq!(before.len(), start.len(), "seed {seed}");
         for ([written, was_read], [writes, reads]) in before.values().zip(start.values()) {
@@ -216,14 +218,14 @@ fn bytes_touched_before_a_cut_are_touched_at_its_start() {
     assert!(grown > 50 && read > 50, "{grown} resizes, {read} reads");
 }
 
-/// All events except memory policies and exits of children, which concern the process and not an object.
+/// All events except memory policies and ends of forked children, which concern the process and not an object.
 fn calls(events: Vec<Event>) -> Vec<Event> {
     let is_call = |event: &Event| !matches!(event.op, Op::MemoryPolicy { .. } | Op::ForkEnd { .. });
     events.into_iter().filter(is_call).collect()
 }
 
 #[test]
-fn a_part_keeps_its_own_children_and_reports_those_that_outlive_it() {
+fn a_part_keeps_the_ends_of_its_children_and_reports_those_that_outlive_it() {
     let event = |time_ns, op| Event::new(time_ns, ThreadId(0), op);
     let (fork, end) = (|child_pid| Op::Fork { child_pid }, |child_pid| Op::ForkEnd { child_pid, outlives: false });
     let events = vec![
@@ -244,7 +246,7 @@ fn a_part_keeps_its_own_children_and_reports_those_that_outlive_it() {
     };
     let outlives = |child_pid| Op::ForkEnd { child_pid, outlives: true };
     let part = [fork(8), fork(9), end(9), fork(9), fork(10), outlives(9), outlives(8)];
-    assert_eq!(ops(1..7), part, "7 was forked before it, and the end of 10 is unknown");
+    assert_eq!(ops(1..7), part, "7 is forked before the part, and the end of 10 is unknown");
     assert_eq!(ops(5..9), [fork(9), fork(10), end(9)]);
 }
 
@@ -275,7 +277,7 @@ fn a_part_begins_with_the_memory_policies_in_force() {
         };
         events.iter().filter_map(one).collect()
     };
-    // The last policy before the part applies, whichever thread set it, even to a part of other threads.
+    // The last policy before the part applies to the whole process: also to a part without the thread that set it.
     for (threads, live) in [(None, LiveAtStart::Allocate), (Some(vec![0]), LiveAtStart::LeaveOut)] {
         let part = sample.edited(&mut Cut::new(Part { events: 4..7, threads, ..Part::WHOLE }, live));
         let expected = [
@@ -294,7 +296,7 @@ fn a_part_begins_with_the_memory_policies_in_force() {
 }
 
 #[test]
-fn a_cut_without_events_keeps_what_is_live_there() {
+fn a_cut_between_two_events_keeps_the_live_objects() {
     let sample = Sample::new(21, 1000);
     let gap = |pair: &[Event]| pair[1].time_ns - pair[0].time_ns > 2;
     let at = 500 + sample.events[500..].windows(2).position(gap).unwrap();
@@ -304,7 +306,8 @@ fn a_cut_without_events_keeps_what_is_live_there() {
     let part = sample.edited(&mut cut);
     assert_eq!(live_sizes(&part).last(), Some(&live_sizes(&sample.events)[at]));
     assert!(cut.counts.live_at_start > 10 && part.iter().all(|event| event.time_ns == 0));
-    // No event meets both conditions, nothing was live before the first event, and there is nothing after the last.
+    // These parts are empty: no event is in both ranges, live objects are left out, or the part is after the last
+    // event.
     assert_eq!(sample.edited(&mut Cut::new(between(0..10), LiveAtStart::Allocate)), []);
     assert_eq!(calls(sample.edited(&mut Cut::new(between(0..u64::MAX), LiveAtStart::LeaveOut))), []);
     let after_end = Part { time_ns: u64::MAX - 1..u64::MAX, ..Part::WHOLE };
@@ -312,7 +315,7 @@ fn a_cut_without_events_keeps_what_is_live_there() {
 }
 
 #[test]
-fn a_cut_without_its_past_omits_objects_from_it() {
+fn a_cut_can_leave_out_objects_allocated_before_it() {
     let sample = Sample::new(5, 2000);
     let mut cut = Cut::new(events_of(1000..2000), LiveAtStart::LeaveOut);
     let part = calls(sample.edited(&mut cut));
@@ -363,7 +366,7 @@ fn a_cut_of_threads_frees_objects_that_others_freed() {
     threads.sort_unstable();
     threads.dedup();
     assert_eq!(threads, [0, 1]);
-    // Live at the end: what the kept threads allocated (or resized first) and no thread freed.
+    // Objects live at the end are those that the kept threads allocated or resized, and that no thread freed.
     let mut owned = std::collections::HashSet::new();
     for event in &sample.events {
         let Some(object) = event.op.object() else { continue };
@@ -397,7 +400,7 @@ fn a_part_between_marks_is_found_by_name() {
 }
 
 #[test]
-fn merged_traces_keep_their_own_order() {
+fn merged_traces_keep_the_order_of_their_events() {
     let samples = [Sample::new(7, 3000), Sample::new(8, 20), Sample::new(9, 2000)];
     let offsets = [0, 1 << 33, 500];
     let merging = samples.iter().zip(offsets).map(|(sample, offset_ns)| {
@@ -409,7 +412,7 @@ fn merged_traces_keep_their_own_order() {
     let merged = read(&out);
     assert_eq!(summary.events, 5020);
     assert!(merged.is_sorted_by_key(|event| event.time_ns));
-    // The naive result: all events, stably sorted by shifted time, with separate ids.
+    // The naive result: the events of all traces with distinct ids, sorted by shifted time with a stable sort.
     let mut all: Vec<(u64, usize, Event)> = Vec::new();
     for (at, sample) in samples.iter().enumerate() {
         all.extend(sample.events.iter().map(|event| (event.time_ns + offsets[at], at, *event)));
@@ -418,7 +421,7 @@ fn merged_traces_keep_their_own_order() {
     let apart = all.iter().map(|&(time_ns, at, event)| {
         let object = |object: ObjectId| ObjectId(object.0 + 1_000_000 * at as u32);
         let op = event.op.object().map_or(event.op, |own| event.op.with_object(object(own)));
-        // A random mark has no entry in the footer and so no name in the result. The same holds for random sites.
+        // Random marks and most random sites have no entry in the footer, and so none in the result.
         let op = if let Op::Mark { .. } = op { Op::Mark { name: u32::MAX } } else { op };
         let site = SiteId(if event.site.0 <= 2 { event.site.0 } else { 0 });
         Event { time_ns, thread: ThreadId(event.thread.0 + 1000 * at as u32), site, op }
@@ -443,7 +446,7 @@ fn a_forked_child_begins_at_its_fork() {
 }
 
 #[test]
-fn scaling_multiplies() {
+fn scaling_multiplies_times_and_sizes() {
     let sample = Sample::new(10, 2000);
     let factor = |value| Factor::new(value).unwrap();
     let slow = sample.edited(&mut ScaleTime(factor(2.5)));
@@ -465,7 +468,7 @@ fn scaling_multiplies() {
 }
 
 #[test]
-fn no_names_remain() {
+fn an_anonymised_trace_contains_no_names() {
     let sample = Sample::new(11, 3000);
     for sizes in [SizeDetail::Exact, SizeDetail::Classes] {
         let anonymous = sample.edited(&mut Anonymise::new(sizes));
@@ -489,7 +492,8 @@ fn no_names_remain() {
     }
 }
 
-/// An object that grows from one size to another. The program touches it to its end, and the new part immediately.
+/// The events of an object that grows from one size to another. The program touches all its bytes, and the added bytes
+/// immediately.
 fn touched_to_the_end(first: u64, second: u64, stride: u64) -> Vec<Event> {
     let object = ObjectId(0);
     let allocated =
@@ -510,7 +514,7 @@ fn touches_do_not_reveal_the_exact_size() {
         let sample = Sample::of(touched_to_the_end(first, second, stride));
         sample.edited(&mut Anonymise::new(SizeDetail::Classes))
     };
-    // Sizes of one class each, and bytes a touch.
+    // Ranges of sizes that are in one class each, and the number of bytes of a touch.
     for (first, second, stride) in [(1..=16, 17..=32, 8), (81..=96, 193..=224, 8), (2561..=3072, 9000..=9100, 64)] {
         let expected = anonymous(*first.end(), *second.end(), stride);
         for less in [1, 3, 7, 11, 15] {
@@ -518,15 +522,15 @@ fn touches_do_not_reveal_the_exact_size() {
             assert_eq!(anonymous(sizes.0, sizes.1, stride), expected, "{sizes:?} against {first:?}, {second:?}");
         }
     }
-    // Touches of a large object stay in place, except in its last part.
+    // Touches of a large object do not change, except those of its last bytes.
     let large = anonymous(5 << 20, 7 << 20, 4096);
     let pages = large.iter().filter(|event| matches!(event.op, Op::Touch { bytes: 4096, .. })).count();
-    // 4 and 6 MiB are the next smaller classes; from 4 to 5 MiB the first size has its end.
-    assert_eq!(pages, 1024 + 5 * 256, "pages by themselves");
+    // The classes of both sizes begin at 4 and 6 MiB. Touches from 4 to 5 MiB and from 6 to 7 MiB are combined.
+    assert_eq!(pages, 1024 + 5 * 256, "touches of single pages");
 }
 
 #[test]
-fn kept_lifetimes_are_complete() {
+fn kept_lifetimes_have_all_their_events() {
     let sample = Sample::new(13, 3000);
     let total = sample.events.iter().filter(|event| event.op.creates_object()).count() as u64;
     let mut kept = LifetimeSet::all(total);
@@ -555,13 +559,13 @@ fn kept_lifetimes_are_complete() {
 }
 
 #[test]
-fn all_damage_is_found_and_the_events_before_it_are_kept() {
+fn all_damage_is_detected_and_the_events_before_it_are_kept() {
     let sample = Sample::new(15, 50_000);
     let whole = std::fs::read(&sample.path).unwrap();
     assert!(verify(&sample.path).unwrap().valid);
     let (damaged, repaired) = (sample.folder.path().join("damaged.hkt"), sample.out());
     let mut random = Random::new(16);
-    let header_end = 1000; // the file header; damage after it can be repaired
+    let header_end = 1000; // beyond the file header, as damage within it cannot be repaired
     for _ in 0..60 {
         let mut bytes = whole.clone();
         if random.chance(30) {

@@ -2,18 +2,18 @@
 
 use crate::event::ObjectId;
 
-/// The first address: NULL and addresses that no allocator returns are below.
+/// The first address. Below are NULL and addresses that no allocator returns.
 const FIRST: u64 = 0x1_0000;
-/// log2 of the largest alignment kept: there are not enough addresses for larger ones.
+/// log2 of the largest alignment used. Larger ones are reduced to it, as they would exhaust the addresses.
 const ALIGN_LOG2_MAX: u8 = 31;
-/// log2 of the alignment of every address: that of malloc.
+/// log2 of the alignment of every address: the alignment of malloc.
 const ALIGN_LOG2_MIN: u8 = 4;
 
-/// A unique address for each live object, with the object's alignment. Addresses are only identifiers: objects at them may overlap.
-/// An address is reused as soon as an object with its alignment is allocated.
+/// Gives each live object a unique address with the object's alignment. Addresses are only identifiers: the objects may
+/// overlap. The address of a freed object is reused by the next object with the same alignment.
 #[derive(Debug, Default)]
 pub(super) struct ObjectAddresses {
-    /// By object: its address and log2 of its alignment.
+    /// Address and log2 of the alignment of each object, indexed by id.
     of: Vec<(u64, u8)>,
     /// Addresses of freed objects, by log2 of their alignment.
     dead: Vec<Vec<u64>>,

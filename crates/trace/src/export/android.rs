@@ -41,7 +41,7 @@ fn line(event: &Event, addresses: &mut ObjectAddresses, to: &mut Target<'_>) -> 
             let pointer = addresses.allocate(object, 0);
             to.line(format_args!("{tid}: realloc {pointer:#x} 0x0 {size} {at} {at}"))
         }
-        // With size 0 it would be read as a realloc that freed.
+        // A reader would take a failed realloc to 0 bytes for one that freed its block.
         Op::ReallocFailed { size: 0, .. } => lost(to, "realloc to 0 bytes that failed, left out"),
         Op::ReallocFailed { object, size, call } => {
             lose_reallocarray(call, to);
@@ -97,7 +97,7 @@ fn alloc(event: &Event, block: Block, to: &mut Target<'_>) -> Result<(), TraceEr
 
 fn lose_initial_touch(initial_touch: InitialTouch, to: &mut Target<'_>) {
     if initial_touch != InitialTouch::None {
-        to.lose("touch at the birth of a block, left out");
+        to.lose("initial touch of a block, left out");
     }
 }
 

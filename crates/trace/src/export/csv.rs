@@ -1,7 +1,7 @@
 //! Comma-separated values: one line per event with all fields. docs/reference/export.md describes the columns.
 //!
-//! Two additional rows, `header` at the start and `footer` at the end, hold the trace's metadata as JSON, so that it can be read
-//! back without loss.
+//! Two additional rows, `header` at the start and `footer` at the end, contain the trace's metadata as JSON. So the
+//! file can be imported without loss.
 
 use super::Target;
 use crate::error::TraceError;

@@ -1,6 +1,7 @@
 //! Exports traces to formats of other programs.
 //!
-//! Everything is streamed. What a format cannot represent is left out or written as the nearest equivalent, and counted.
+//! All formats are streamed. Events that a format cannot represent are left out or written as the nearest equivalent,
+//! and counted.
 
 mod addresses;
 mod android;
@@ -22,12 +23,12 @@ use std::path::Path;
 pub enum Kind {
     /// Android's `record_allocs` text.
     Android,
-    /// One line per event with all fields; can be read back without loss.
+    /// One line per event with all fields; can be imported without loss.
     Csv,
-    /// The columns of the CSV form in Apache Parquet.
+    /// Apache Parquet with the columns of the CSV format.
     #[cfg(feature = "parquet")]
     Parquet,
-    /// The `.rep` text of allocator course work.
+    /// The `.rep` text of university allocator assignments (malloc lab).
     Rep,
 }
 
@@ -49,7 +50,7 @@ impl Kind {
         false
     }
 
-    /// The name, as `hksim export --to` takes it.
+    /// The name, as in `hksim export --to`.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Android => "android",
@@ -68,9 +69,9 @@ pub struct ExportReport {
     pub format: Kind,
     /// Events of the trace.
     pub events: u64,
-    /// Lines or rows written.
+    /// Number of lines or rows written.
     pub rows: u64,
-    /// What the format cannot represent, with the number of events concerned. Empty if the export is lossless.
+    /// What the format cannot represent, with the number of events affected. Empty if the export is lossless.
     pub losses: BTreeMap<&'static str, u64>,
 }
 

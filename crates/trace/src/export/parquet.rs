@@ -1,4 +1,4 @@
-//! Apache Parquet: the columns of the CSV form, typed and compressed.
+//! Apache Parquet: the columns of the CSV format, typed and compressed.
 //!
 //! The trace's metadata is stored as JSON under `hksim.header` and `hksim.footer` in the file's metadata.
 
@@ -60,7 +60,7 @@ pub(super) fn write(source: &mut dyn EventSource, to: &mut Target<'_>) -> Result
     file.close().map(drop).map_err(cannot)
 }
 
-/// A file with its schema and metadata, without rows.
+/// Opens a file with schema and metadata but without rows.
 fn open<W: Write + Send>(source: &dyn EventSource, out: W) -> Result<SerializedFileWriter<W>, ParquetError> {
     let said = |key: &str, json: Result<String, serde_json::Error>| {
         json.map(|json| KeyValue::new(key.to_string(), json)).map_err(|why| ParquetError::External(Box::new(why)))
@@ -69,7 +69,7 @@ fn open<W: Write + Send>(source: &dyn EventSource, out: W) -> Result<SerializedF
         said("hksim.header", serde_json::to_string(source.header()))?,
         said("hksim.footer", serde_json::to_string(source.footer()))?,
     ];
-    // Times grow in small steps and rarely repeat.
+    // Times grow in small steps and rarely repeat: deltas are short, and a dictionary would not help.
     let time = ColumnPath::from("time_ns");
     let properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?))
@@ -148,7 +148,7 @@ impl Columns {
     }
 }
 
-/// A column with optional values: the values, and for each row whether it has one.
+/// A column with optional values: the values, and for each row whether it has a value (Parquet's definition level).
 struct Optional<T> {
     values: Vec<T>,
     levels: Vec<i16>,

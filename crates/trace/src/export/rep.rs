@@ -1,13 +1,15 @@
-//! The `.rep` text of allocator course work: four numbers, then `a ID BYTES`, `r ID BYTES`, `f ID`.
+//! The `.rep` text of university allocator assignments (malloc lab): four numbers, then lines `a ID BYTES`, `r ID
+//! BYTES` and `f ID`.
 //!
-//! One thread, in the order of the trace. Ids are those of the trace: an id is reused after its `f`.
+//! All events become those of one thread, in the order of the trace. Ids are those of the trace, so an id is reused
+//! after its `f`.
 
 use super::Target;
 use crate::error::TraceError;
 use crate::event::{AllocCall, Event, Op, SiteId};
 use crate::source::EventSource;
 
-/// The weight: the trace counts for both time and space.
+/// The weight 1 means that the trace counts in the scores for both throughput and memory utilisation.
 const WEIGHT: u32 = 1;
 
 pub(super) fn write(source: &mut dyn EventSource, to: &mut Target<'_>) -> Result<(), TraceError> {
@@ -32,7 +34,7 @@ pub(super) fn write(source: &mut dyn EventSource, to: &mut Target<'_>) -> Result
                         Call::Free { id } => to.line(format_args!("f {id}"))?,
                     }
                 }
-                None => to.lose("event other than a new, resized or freed block, left out"),
+                None => to.lose("event that is not an allocation, resize or free, left out"),
             }
         }
     }
@@ -47,7 +49,7 @@ enum Call {
 }
 
 fn call(op: &Op) -> Option<Call> {
-    // The format's readers treat a block of 0 bytes as a failure.
+    // Readers of the format treat a block of 0 bytes as a failure, so 1 byte is written instead.
     match *op {
         Op::Alloc { object, size, .. } | Op::ReallocUnknown { object, size, .. } => {
             Some(Call::Alloc { id: object.0, bytes: size.max(1) })

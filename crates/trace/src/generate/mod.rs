@@ -1,7 +1,8 @@
 //! Generators: deterministic synthetic programs as event sources without a file.
 //!
-//! A generator needs O(live objects) memory, independent of its length, and produces the same events each time, on every machine.
-//! Every event takes [`Clock::EVENT_NS`]. Every access is in the trace, so the touch knowledge is `full-stream`.
+//! A generator needs O(live objects) memory, independent of the trace's length. It produces the same events each time
+//! and on every machine. Consecutive events are [`Clock::EVENT_NS`] apart. Every access is in the trace, so the touch
+//! knowledge is `full-stream`.
 
 mod program;
 mod random;
@@ -28,17 +29,17 @@ use serde_json::{Map, Value};
 pub enum Workload {
     /// Random allocations and frees in a table of slots.
     RandomMixed(RandomMixed),
-    /// One block, allocated and freed over and over.
+    /// One block, allocated and freed repeatedly.
     TinyHot(TinyHot),
     /// A phased load of a few hundred MiB with several threads.
     Server(Server),
 }
 
 impl Workload {
-    /// The names of all generators, as `hksim gen` takes them.
+    /// The names of all generators, as on the command line of `hksim gen`.
     pub const NAMES: [&str; 3] = ["random-mixed", "tiny-hot", "server"];
 
-    /// The generator with this name and default parameters; `None` if there is none.
+    /// The generator with this name, with default parameters; `None` if the name is unknown.
     pub fn with_defaults(name: &str) -> Option<Self> {
         match name {
             "random-mixed" => Some(Workload::RandomMixed(RandomMixed::default())),
@@ -48,7 +49,8 @@ impl Workload {
         }
     }
 
-    /// The generator given in a trace's origin, to generate the trace again.
+    /// The generator described by a trace's origin, to reproduce the trace. `None` for an origin that is not a known
+    /// generator.
     pub fn from_origin(origin: &Origin) -> Option<Self> {
         let Origin::Generated { name, parameters, seed } = origin else { return None };
         let mut fields = parameters.clone();

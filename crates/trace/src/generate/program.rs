@@ -1,4 +1,4 @@
-//! Shared by all generators: a program that writes events one step at a time, run as an event source.
+//! Runs a generator as an event source. The generator is a [`Program`] that writes its events step by step.
 
 use crate::error::TraceError;
 use crate::event::{AllocCall, Event, InitialTouch, ObjectId, Op, ThreadId};
@@ -8,16 +8,16 @@ use crate::source::{BATCH_EVENTS_MAX, EventSource};
 
 /// A deterministic program.
 pub(super) trait Program {
-    /// Maximum number of events of one step.
+    /// Maximum number of events in one step.
     const STEP_EVENTS_MAX: usize;
 
     /// Names of the program's marks.
     const MARK_NAMES: &[&str];
 
-    /// Writes the next few events, at least one. False at the end, with nothing written.
+    /// Writes the events of the next step, at least one. At the end it writes nothing and returns false.
     fn step(&mut self, builder: &mut EventBuilder) -> bool;
 
-    /// Goes back to the start, keeping memory.
+    /// Returns to the start. Allocated memory is kept.
     fn reset(&mut self);
 }
 
@@ -40,7 +40,7 @@ impl EventBuilder {
         self.written
     }
 
-    /// Writes an event that allocates no object.
+    /// Writes an event that neither allocates nor frees an object.
     #[inline]
     pub(super) fn write(&mut self, thread: ThreadId, op: Op) {
         self.threads = self.threads.max(thread.0 + 1);
@@ -58,7 +58,7 @@ impl EventBuilder {
         call: AllocCall,
         initial_touch: InitialTouch,
     ) -> ObjectId {
-        // The types of the programs' parameters keep live objects far below 2^32 - 1.
+        // Cannot fail: the ranges of the programs' parameters keep live objects far below 2^32 - 1.
         let object = self.ids.allocate().unwrap_or(ObjectId(u32::MAX));
         self.write(thread, Op::Alloc { object, size, align_log2, call, initial_touch });
         object

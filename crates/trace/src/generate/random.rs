@@ -1,4 +1,4 @@
-//! Random number generators: small, seeded, the same on every machine.
+//! Random number generators: small, seeded, with the same output on every machine.
 
 /// xorshift32 with the shifts 13, 17, 5. The state is never 0.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ impl Xorshift32 {
     }
 }
 
-/// splitmix64: every seed is good.
+/// splitmix64. Every seed is valid.
 #[derive(Clone, Debug)]
 pub(crate) struct Splitmix64(u64);
 
@@ -36,12 +36,12 @@ impl Splitmix64 {
         z ^ (z >> 31)
     }
 
-    /// From 0 to `end` - 1; 0 if `end` is 0. The bias of the multiplication is below `end` / 2^64.
+    /// A number from 0 to `end` - 1; 0 if `end` is 0. The multiplication biases it by less than `end` / 2^64.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         ((self.next() as u128 * end as u128) >> 64) as u64
     }
 
-    /// True in `parts` of `whole` cases.
+    /// True with probability `parts` / `whole`.
     pub(crate) fn chance(&mut self, parts: u64, whole: u64) -> bool {
         self.below(whole) < parts
     }

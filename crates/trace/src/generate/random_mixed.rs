@@ -1,4 +1,4 @@
-//! `random_mixed`: each cycle draws a number and either frees the slot it names or fills it.
+//! `random_mixed`: each cycle draws a random slot. It frees the slot's block, or allocates one if the slot is empty.
 
 use super::program::{EventBuilder, Program};
 use super::random::Xorshift32;
@@ -19,7 +19,7 @@ pub struct RandomMixed {
     pub min: u32,
     /// Largest request in bytes.
     pub max: u32,
-    /// Cycles before the main part, on the same slots with other random numbers; a mark `main` ends them.
+    /// Cycles before the main part, on the same slots but with other random numbers. The mark `main` follows them.
     pub warmup: u64,
 }
 
@@ -29,7 +29,7 @@ impl Default for RandomMixed {
     }
 }
 
-/// What the warm-up adds to the seed, modulo 2^32.
+/// Added to the seed for the warm-up, modulo 2^32.
 const WARMUP_SEED: u32 = 0xDEAD_BEEF;
 
 impl RandomMixed {
@@ -50,7 +50,7 @@ impl RandomMixed {
             Some(warm) => warm,
             None if self.warmup == 0 => main.clone(),
             None => {
-                let remedy = "cannot be used with a warm-up, as its random numbers would all be 0; use another seed";
+                let remedy = "cannot be used with a warm-up, whose random numbers would all be 0; use another seed";
                 return Err(bad("seed", self.seed as u64, remedy));
             }
         };
@@ -68,7 +68,7 @@ impl RandomMixed {
     }
 }
 
-/// 1 GiB of slots.
+/// The slots then take 1 GiB.
 const SLOTS_MAX: u32 = 1 << 28;
 const EMPTY: u32 = u32::MAX;
 const THREAD: ThreadId = ThreadId(0);
@@ -77,7 +77,7 @@ pub(super) struct RandomMixedProgram {
     parameters: RandomMixed,
     /// Object id of each slot.
     slots: Vec<u32>,
-    /// The current random state, and the initial states of both parts.
+    /// The current random state, and the initial states of the warm-up and the main part.
     random: Xorshift32,
     warm: Xorshift32,
     main: Xorshift32,
@@ -113,7 +113,7 @@ impl Program for RandomMixedProgram {
         self.slots.fill(EMPTY);
         self.cycles_left = self.parameters.cycles;
         if self.parameters.warmup > 0 {
-            self.warmup_left = self.parameters.warmup.saturating_add(1); // its last step is the mark
+            self.warmup_left = self.parameters.warmup.saturating_add(1); // the last step writes the mark
             self.random = self.warm.clone();
         } else {
             self.warmup_left = 0;

@@ -1,7 +1,8 @@
-//! `server`: threads serve requests; a store of long-lived objects grows, churns, bursts and shrinks.
+//! `server`: threads serve requests from a store of long-lived objects. The store grows, stays steady with turnover,
+//! bursts and shrinks.
 //!
-//! Each request allocates a few short-lived objects, reads and writes some stored ones, and replaces some. Sizes are
-//! heavy-tailed. One step is one small action of one thread, so requests of several threads overlap.
+//! Each request allocates a few short-lived objects, reads and writes some stored objects, and replaces some of those.
+//! Sizes are heavy-tailed. One step is one small action of one thread, so requests of several threads overlap.
 
 use super::program::{EventBuilder, Program};
 use super::random::Splitmix64;
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// Parameters of `server`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Server {
-    /// Approximate peak of live requested bytes, reached in the burst. From 1 MiB to 256 bytes per event.
+    /// Approximate peak of live requested bytes, reached in the burst. At least 1 MiB and at most 256 bytes per event.
     pub live: u64,
     /// Threads, from 1 to 1024.
     pub threads: u32,
@@ -71,7 +72,8 @@ enum Phase {
 }
 
 impl Phase {
-    /// The phase at `part` of `whole` events, and the target of stored bytes there, in 1/1000 of the live bytes.
+    /// The phase after `part` of `whole` events, and the target of the stored bytes there, in 1/1000 of
+    /// [`Server::live`].
     fn at(part: u64, whole: u64) -> (Phase, u64) {
         let permille = (part as u128 * 1000 / whole.max(1) as u128) as u64;
         match permille {
@@ -95,7 +97,7 @@ struct Block {
 struct Worker {
     /// Short-lived objects of the request so far.
     passing: Vec<Block>,
-    /// How many the request will allocate.
+    /// How many short-lived objects the request will allocate.
     passing_wanted: u64,
     started: bool,
 }
@@ -175,7 +177,7 @@ impl ServerProgram {
         worker.passing_wanted = wanted;
     }
 
-    /// One more short-lived object, or growth of the last one.
+    /// Allocates one more short-lived object, or grows the last one.
     fn make_passing(&mut self, thread: ThreadId, builder: &mut EventBuilder) {
         let grows = self.random.chance(1, 8);
         let worker = &mut self.workers[thread.0 as usize];
@@ -198,7 +200,7 @@ impl ServerProgram {
         }
     }
 
-    /// Works on the store, frees the request's objects, and begins the next request.
+    /// Accesses and adjusts the store, frees the request's objects, and begins the next request.
     fn end_request(&mut self, thread: ThreadId, builder: &mut EventBuilder) {
         self.use_store(thread, builder);
         self.adjust_store(thread, builder);
@@ -216,7 +218,7 @@ impl ServerProgram {
         self.begin_request(thread);
     }
 
-    /// Reads and writes stored objects; four of five accesses go to the popular eighth.
+    /// Reads and writes stored objects. Four of five accesses go to the first eighth of them, the popular objects.
     fn use_store(&mut self, thread: ThreadId, builder: &mut EventBuilder) {
         let stored = self.stored.len() as u64;
         for _ in 0..self.random.below(TOUCHES_MAX + 1).min(stored) {
@@ -244,7 +246,7 @@ impl ServerProgram {
             self.evict(thread, builder);
         }
         for _ in 0..STORES_MAX {
-            // An object that does not fit yet stays the next one: dropping it would make large objects rarer.
+            // An object that does not fit yet remains the next one: discarding it would make large objects rarer.
             let size = self.next_stored_size;
             let after = self.stored_bytes + size;
             if after > aim || after + self.passing_bytes > self.parameters.live {
@@ -287,7 +289,7 @@ impl ServerProgram {
         Block { object: builder.alloc(thread, size, align_log2, call, InitialTouch::All), size }
     }
 
-    /// Stored sizes: 16 bytes to 1 MiB, few above that, none above 1/64 of the live bytes.
+    /// The size of a stored object: 16 bytes to 1 MiB, rarely more, and at most 1/64 of [`Server::live`].
     fn stored_size(&mut self) -> u64 {
         let (least_log2, most_log2) = match self.random.below(10_000) {
             0..7_000 => (4, 8),
@@ -299,7 +301,7 @@ impl ServerProgram {
         self.size_between(least_log2, most_log2).min(self.parameters.live / 64)
     }
 
-    /// Short-lived sizes: 16 bytes to 64 KiB.
+    /// The size of a short-lived object: 16 bytes to 64 KiB.
     fn passing_size(&mut self) -> u64 {
         let (least_log2, most_log2) = match self.random.below(100) {
             0..70 => (4, 8),
@@ -309,13 +311,14 @@ impl ServerProgram {
         self.size_between(least_log2, most_log2)
     }
 
-    /// Each power of two is equally likely, and each size within it.
+    /// A size from 2^`least_log2` to 2^`most_log2` - 1. Each power of two is equally likely, and so is each size from
+    /// one power to the next.
     fn size_between(&mut self, least_log2: u64, most_log2: u64) -> u64 {
         let floor = 1 << (least_log2 + self.random.below(most_log2 - least_log2));
         floor + self.random.below(floor)
     }
 
-    /// Ends the threads one by one; stored objects stay live, as in a server that is stopped.
+    /// Ends the threads one by one. Stored objects stay live, as in a server that is stopped.
     fn leave(&mut self, builder: &mut EventBuilder) -> bool {
         let thread = ThreadId(self.exited);
         let Some(worker) = self.workers.get_mut(self.exited as usize) else { return false };

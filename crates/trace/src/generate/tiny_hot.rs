@@ -1,4 +1,4 @@
-//! `tiny_hot`: one size, allocated and freed in a tight loop.
+//! `tiny_hot`: blocks of one size, allocated and freed in a tight loop.
 
 use super::program::{EventBuilder, Program};
 use crate::error::TraceError;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Parameters of `tiny_hot`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TinyHot {
-    /// Pairs of an allocation and its free, above 0.
+    /// Number of allocations, each followed by its free; above 0.
     pub cycles: u64,
     /// Requested bytes; the first byte is written.
     pub size: u32,

@@ -1,4 +1,4 @@
-//! Appends events to a file in chunks. The caller ensures that they are in order.
+//! Appends events to a file in chunks. The caller ensures that the events are valid and in order.
 
 use super::chunk::{FOOTER_BYTES_MAX, Kind, Section};
 use super::chunk_writer::{ChunkWriter, SectionFile};
@@ -21,7 +21,7 @@ pub(super) struct Appender {
     pub(super) events: u64,
     pub(super) threads: u32,
     pub(super) time_ns: u64,
-    /// Ids used are below it.
+    /// All ids used are below it.
     objects_peak: u32,
 }
 
@@ -42,7 +42,8 @@ impl Appender {
         })
     }
 
-    /// Appends an event that can follow the previous one. An error may concern an earlier chunk.
+    /// Appends an event. The caller has checked that it can follow the previous one. An error may concern an earlier
+    /// chunk.
     #[inline(always)]
     pub(super) fn push(&mut self, event: &Event) -> Result<(), TraceError> {
         self.columns.push(event.time_ns - self.time_ns, event);
@@ -55,12 +56,12 @@ impl Appender {
         if self.room() == 0 { self.store_chunk() } else { Ok(()) }
     }
 
-    /// Events that still fit into the chunk, at least one.
+    /// Number of events that still fit into the chunk. At least one between calls.
     fn room(&self) -> usize {
         CHUNK_EVENTS_MAX - self.columns.len()
     }
 
-    /// Appends events that can follow the previous one. An error may concern an earlier chunk.
+    /// Appends events. The caller has checked that they can follow the previous one. An error may concern an earlier chunk.
     pub(super) fn push_all(&mut self, mut events: &[Resolved]) -> Result<(), TraceError> {
         while !events.is_empty() {
             let (now, later) = events.split_at(events.len().min(self.room()));
@@ -79,7 +80,8 @@ impl Appender {
         Ok(())
     }
 
-    /// Waits until all full chunks are written, and ends the thread that writes them. The next full chunk starts a new one.
+    /// Waits until all full chunks are written, and ends the thread that writes them. The next full chunk starts a new
+    /// thread.
     pub(super) fn settle(&mut self) -> Result<(), TraceError> {
         self.chunk_writer = Some(ChunkWriter::Inline(self.chunk_writer()?.end()?));
         Ok(())
@@ -115,7 +117,7 @@ impl Appender {
         self.chunk_writer.take().ok_or_else(gone)
     }
 
-    /// The section header for the pending events, without payload fields.
+    /// The section header for the pending events. The payload fields are not set.
     fn totals(&self) -> Section {
         Section {
             kind: Kind::Chunk,

@@ -39,7 +39,7 @@ pub(super) enum BadEvent {
 }
 
 impl Cursor {
-    /// The start of a chunk; the previous one ended at `time_ns`.
+    /// A cursor at the start of a chunk. The last event of the previous chunk was at `time_ns`.
     pub(super) fn at(time_ns: u64) -> Self {
         Cursor { time_ns, ..Cursor::default() }
     }
@@ -51,7 +51,7 @@ impl Cursor {
 
     /// Fills `events` up to its capacity or the end of the chunk.
     ///
-    /// `columns` has passed [`Columns::check`], so no index below leaves its column.
+    /// `columns` has passed [`Columns::check`], so every index used here is within its column.
     pub(super) fn fill(
         &mut self,
         columns: &Columns,
@@ -96,8 +96,8 @@ impl Cursor {
         Ok(())
     }
 
-    /// Rebuilds the leading common allocations and frees of `run` and returns their number. In most traces nearly all events are of
-    /// this kind, so the state is kept in registers here and written back once.
+    /// Rebuilds the common allocations and frees at the start of `run` and returns their number. In most traces nearly
+    /// all events are of this kind, so the state is kept in local variables and written back once.
     fn fill_common(
         &mut self,
         columns: &Columns,
@@ -221,7 +221,7 @@ impl Cursor {
         number
     }
 
-    /// The next stored object id, freed by this event.
+    /// The next stored object id, which this event frees.
     #[inline(always)]
     fn dying(&mut self, columns: &Columns, ids: &mut ObjectIds) -> Result<ObjectId, BadEvent> {
         let object = self.object(columns);

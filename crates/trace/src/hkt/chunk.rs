@@ -5,7 +5,7 @@ use super::CHUNK_EVENTS_MAX;
 /// Bytes of a section header.
 pub(super) const SECTION_BYTES: usize = 48;
 
-/// Maximum size of the payload of a chunk: every column at full width and incompressible, rounded up.
+/// Maximum size of a chunk's payload: all columns at full width and incompressible, rounded up.
 pub(super) const PAYLOAD_BYTES_MAX: u32 = 1 << 20;
 
 /// Maximum size of the footer's JSON.
@@ -23,7 +23,7 @@ pub(super) enum Kind {
     Footer,
 }
 
-/// The header of a chunk or of the footer. Totals include this section, so the last section has those of the file.
+/// The header of a chunk or of the footer. Totals include this section, so the last section has the totals of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Section {
     pub(super) kind: Kind,
@@ -85,9 +85,10 @@ impl Section {
         })
     }
 
-    /// Checks that the section can follow `before`. The error says why not.
+    /// Checks that the section can follow `before`. The error says why it cannot.
     ///
-    /// The bounds prevent a hostile file from requesting tables out of proportion to its length.
+    /// Tables are sized by the totals. These checks keep the tables of a hostile file in proportion to the file's
+    /// length.
     pub(super) fn check_after(&self, before: &Section) -> Result<(), &'static str> {
         let events = self.events;
         match self.kind {

@@ -1,7 +1,7 @@
 //! Compresses and writes full chunks in order, on a separate thread.
 //!
-//! Compression takes as long as producing the events, so both run in parallel. A trace of one chunk never starts the
-//! thread.
+//! Compressing the events takes as long as producing them, so both run in parallel. The thread starts after the first
+//! full chunk.
 
 use super::chunk::{Kind, SECTION_BYTES, Section};
 use super::column::ColumnEncoder;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
-/// Maximum number of sets of columns handed to the thread: one being written, one waiting.
+/// Maximum number of chunks handed to the thread: one being written, one waiting.
 const IN_FLIGHT_MAX: usize = 2;
 
 /// A file to which sections are appended.
@@ -27,7 +27,7 @@ pub(super) struct SectionFile {
 }
 
 impl SectionFile {
-    /// Appends to `file`; `path` is for errors.
+    /// A writer that appends to `file`; `path` is for errors.
     pub(super) fn new(path: &Path, file: File) -> Result<Self, TraceError> {
         let encoder = ColumnEncoder::new().map_err(|why| TraceError::io(path, "compress", why))?;
         Ok(SectionFile { path: path.to_path_buf(), file, encoder, methods: Box::default(), bytes: Vec::new() })
@@ -49,7 +49,7 @@ impl SectionFile {
         self.write(Section { kind: Kind::Footer, events: 0, ..section })
     }
 
-    /// Writes header and payload in one call, so that a crash damages at most the last section.
+    /// Writes header and payload with one call, so that a crash damages at most the last section.
     fn write(&mut self, section: Section) -> Result<(), TraceError> {
         let (header, payload) = self.bytes.split_at_mut(SECTION_BYTES);
         let payload_bytes = payload.len() as u32;
@@ -76,8 +76,8 @@ pub(super) struct WriterThread {
 }
 
 impl ChunkWriter {
-    /// Takes a full chunk and leaves `columns` empty. An error may concern an earlier chunk; nothing more can be
-    /// written after it.
+    /// Takes a full chunk and leaves `columns` empty. An error may concern an earlier chunk. After an error nothing
+    /// more can be written.
     pub(super) fn take(self, columns: &mut Columns, section: Section) -> Result<Self, TraceError> {
         match self {
             ChunkWriter::Inline(mut file) => {
@@ -118,7 +118,7 @@ impl ChunkWriter {
 }
 
 impl WriterThread {
-    /// Exchanges full columns for empty ones; may wait for them. False if the thread has stopped.
+    /// Exchanges full columns for empty ones, and waits if none are free. False if the thread has stopped.
     fn exchange(&mut self, columns: &mut Columns, section: Section) -> bool {
         let empty = if self.in_flight < IN_FLIGHT_MAX {
             self.in_flight += 1;

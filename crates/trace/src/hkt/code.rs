@@ -43,7 +43,8 @@ pub(super) fn common_alloc(call: AllocCall, initial_touch: InitialTouch, align_l
     common.then_some(row + initial_touch_index(initial_touch))
 }
 
-/// How many values of each column a run of events takes: 20 bits per column, added up in one word.
+/// How many values a run of events takes from each column: 20 bits per column, packed into one word so that one
+/// addition sums all columns.
 #[derive(Clone, Copy)]
 pub(super) struct Takes(u128);
 
@@ -55,7 +56,7 @@ const OFFSET: u128 = 1 << 80;
 const INVALID: u128 = 1 << 100;
 
 impl Takes {
-    /// The sum over these ops. A chunk has at most 2^14 of them, so no field overflows.
+    /// The sum over these op codes. A chunk has at most 2^14 events, so no field overflows.
     pub(super) fn sum(ops: &[u8]) -> Self {
         Takes(ops.iter().map(|&op| TAKES[op as usize]).sum())
     }
@@ -75,7 +76,7 @@ impl Takes {
     pub(super) fn offsets(self) -> usize {
         self.field(4)
     }
-    /// Bytes that are not an op code.
+    /// Number of bytes that are not an op code.
     pub(super) fn invalid(self) -> usize {
         self.field(5)
     }
@@ -118,12 +119,12 @@ impl Detail {
         Detail(call as u16 | (initial_touch_index(initial_touch) as u16) << 4)
     }
 
-    /// The kind of a memory policy in bits 0..4, whether it was inherited in bit 4.
+    /// The detail of a memory policy: its kind in bits 0..4; bit 4 is set if it was inherited.
     pub(super) fn of_policy(kind: u8, inherited: bool) -> Self {
         Detail(u16::from(kind) | u16::from(inherited) << 4)
     }
 
-    /// Whether a child outlives the trace, in bit 0.
+    /// The detail of the end of a forked child: bit 0 is set if the child outlives the trace.
     pub(super) fn of_fork_end(outlives: bool) -> Self {
         Detail(u16::from(outlives))
     }

@@ -1,7 +1,7 @@
-//! One column of a chunk: fixed-width values in byte planes, with exceptions for the few that do not fit.
+//! One column of a chunk: fixed-width values in byte planes, with exceptions for the few values that do not fit.
 //!
-//! All values have the same width, so decoding has no branch per value. A value that is too wide
-//! is stored as 0 in the planes, and patched from a list of exceptions afterwards.
+//! All values have the same width, so decoding has no branch per value. A value that is too wide is stored as 0 in the
+//! planes. The decoder replaces it afterwards from a list of exceptions.
 
 use super::pack::{ColumnMethods, Packer, PlaneMethod};
 use zstd::bulk::Decompressor;
@@ -10,7 +10,7 @@ use zstd::bulk::Decompressor;
 pub(super) trait Value: Copy + Default {
     const BYTES: usize;
     fn widen(self) -> u64;
-    /// Keeps the low bytes; called only with values that fit.
+    /// Truncates to the low bytes. Called only with values that fit.
     fn narrow(value: u64) -> Self;
 }
 
@@ -31,7 +31,7 @@ const RAW: u8 = 0;
 const ZSTD: u8 = 1;
 const CONSTANT: u8 = 2;
 
-/// Stored bytes of one exception: 2 for the position, 8 for the value. Compression makes the true cost lower.
+/// Stored bytes of one exception before compression: 2 for the position, 8 for the value.
 const EXCEPTION_BYTES: usize = 10;
 
 /// Writes columns; its buffers are reused.
@@ -46,8 +46,8 @@ impl ColumnEncoder {
         Ok(ColumnEncoder { packer: Packer::new()?, fitting: Vec::new(), plane: Vec::new() })
     }
 
-    /// Appends `values` (at most [`super::CHUNK_EVENTS_MAX`]) to `out`. `methods` keeps the compression methods chosen, for the same
-    /// column of the next chunk.
+    /// Appends `values` (at most [`super::CHUNK_EVENTS_MAX`]) to `out`. `methods` remembers the chosen compression
+    /// methods for the same column of the next chunk.
     pub(super) fn encode<V: Value>(&mut self, values: &[V], methods: &mut ColumnMethods, out: &mut Vec<u8>) {
         let Width { bytes: width, exceptions } = best_width(values);
         out.extend_from_slice(&(values.len() as u16).to_le_bytes());
@@ -77,7 +77,7 @@ impl ColumnEncoder {
     }
 }
 
-/// Stores a plane by the shortest of three encodings. An empty plane takes no bytes.
+/// Stores a plane as a constant, compressed or raw, whichever is shortest. An empty plane takes no bytes.
 fn store_plane(packer: &mut Packer, plane: &[u8], method: &mut PlaneMethod, out: &mut Vec<u8>) {
     let Some(&first) = plane.first() else {
         return;
@@ -98,13 +98,13 @@ fn store_plane(packer: &mut Packer, plane: &[u8], method: &mut PlaneMethod, out:
 struct Width {
     /// 1, 2, 4 or 8.
     bytes: usize,
-    /// Values that do not fit.
+    /// Number of values that do not fit.
     exceptions: usize,
 }
 
-/// The width with the fewest stored bytes before compression.
+/// The width that needs the fewest bytes before compression.
 fn best_width<V: Value>(values: &[V]) -> Width {
-    // The combined bits show which widths need no exceptions, so few columns need a second pass.
+    // The OR of all values shows which widths need no exceptions, so few columns need a second pass.
     let all_bits = values.iter().fold(0, |bits, value| bits | value.widen());
     let wider = |bytes: usize| values.iter().map(|value| usize::from(value.widen() >> (8 * bytes) != 0)).sum();
     let mut best = Width { bytes: V::BYTES, exceptions: 0 };
@@ -172,7 +172,7 @@ impl ColumnDecoder {
             if V::BYTES < 8 && value >> (8 * V::BYTES) != 0 {
                 return Err("an exception is too large for its column");
             }
-            *values.get_mut(position as usize).ok_or("an exception lies outside its column")? = V::narrow(value);
+            *values.get_mut(position as usize).ok_or("an exception is outside its column")? = V::narrow(value);
         }
         Ok(())
     }
@@ -201,7 +201,7 @@ impl ColumnDecoder {
     }
 }
 
-/// Joins the bytes of `width` planes to values. One branch-free loop per width.
+/// Joins the bytes of `width` planes into values. There is one branch-free loop per width.
 fn join<V: Value>(planes: &[u8], count: usize, width: usize, values: &mut Vec<V>) {
     let plane = |index: usize| &planes[index * count..(index + 1) * count];
     match width {

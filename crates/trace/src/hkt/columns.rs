@@ -1,4 +1,4 @@
-//! The columns of one chunk: events split into fields for storage. `assemble.rs` rebuilds the events.
+//! The columns of one chunk: each field of the events is stored in its own column. `assemble.rs` rebuilds the events.
 
 use super::code::{self, Detail, Takes};
 use super::column::{ColumnDecoder, ColumnEncoder, Flaw};
@@ -16,15 +16,15 @@ pub(super) struct Columns {
     pub(super) sizes: Vec<u64>,
     pub(super) objects: Vec<u32>,
     pub(super) details: Vec<u16>,
-    /// Child pids, mark names, bytes accessed, values of memory policies.
+    /// Child pids, indices of mark names, bytes accessed, values of memory policies.
     pub(super) numbers: Vec<u32>,
     pub(super) offsets: Vec<u64>,
-    /// Runs of events of the same thread; the last one is open while events are added.
+    /// Runs of consecutive events of the same thread. While events are added, the last run has no length yet.
     pub(super) run_threads: Vec<u32>,
     pub(super) run_lengths: Vec<u16>,
     /// Call sites, one per entry of `sizes`; empty if no event of the chunk has one.
     pub(super) sites: Vec<u32>,
-    /// while events are added: the thread of the open run, and its first event.
+    /// The thread and the first event of the last run, which is open while events are added.
     open: (u32, usize),
 }
 
@@ -94,7 +94,7 @@ impl Columns {
         }
     }
 
-    /// Adds events after one at `time_ns`; as [`Columns::push`].
+    /// Adds several events; the previous event was at `time_ns`. The conditions are those of [`Columns::push`].
     pub(super) fn push_all(&mut self, mut time_ns: u64, events: &[Resolved]) {
         let before = self.len();
         let (mut size, mut object) = (self.sizes.len(), self.objects.len());
@@ -111,7 +111,8 @@ impl Columns {
             *op = call as u8;
             *time_delta = now_ns - time_ns;
             time_ns = now_ns;
-            // Both are written, and what does not belong there is written over: to choose would cost more.
+            // Only one of both values belongs to this event. Writing both is cheaper than a branch: the next event
+            // overwrites the wrong one, as its position does not advance.
             let (Some(next_size), Some(next_object)) = (sizes.get_mut(size), objects.get_mut(object)) else { break };
             *next_size = bytes.into();
             *next_object = id;
@@ -129,7 +130,7 @@ impl Columns {
         }
     }
 
-    /// Adds the thread runs of events whose first one is event `at`.
+    /// Adds the thread runs of these events. The first of them is event `at` of the chunk.
     #[inline(never)]
     fn push_runs(&mut self, at: usize, events: &[Resolved]) {
         for (event, at) in events.iter().zip(at..) {
@@ -153,7 +154,7 @@ impl Columns {
         }
     }
 
-    /// Adds a site. The first one of a chunk first adds unknown sites for the calls before it.
+    /// Adds a site. The first site of a chunk is preceded by unknown sites for the earlier calls.
     fn push_site(&mut self, event: &Event) {
         if event.op.asks_for_memory() {
             self.sites.resize(self.sizes.len() - 1, SiteId::UNKNOWN.0);
@@ -258,7 +259,7 @@ impl Columns {
         self.clear();
     }
 
-    /// Replaces the columns by those decoded from `payload`, and checks that they are consistent.
+    /// Decodes the columns from `payload` and checks that they are consistent.
     pub(super) fn decode(
         &mut self,
         decoder: &mut ColumnDecoder,
@@ -312,7 +313,7 @@ impl Columns {
         self.run_threads.iter().max().map_or(0, |&thread| thread as u64 + 1)
     }
 
-    /// Time from before the first event to the last one; `None` if it overflows.
+    /// Time from the last event of the previous chunk to the last event of this one; `None` if it overflows.
     pub(super) fn duration_ns(&self) -> Option<u64> {
         let total: u128 = self.time_deltas.iter().map(|&delta| delta as u128).sum();
         u64::try_from(total).ok()

@@ -9,11 +9,11 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// The first bytes of every trace: a byte that no text begins with, the name, and line ends that a text-mode copy would
-/// change.
+/// The first bytes of every trace: a byte with which no text begins, the name, and line ends that a text-mode copy
+/// would change.
 pub const MAGIC: [u8; 8] = *b"\x89HKT\r\n\x1a\n";
 
-/// Magic, version, length of the JSON.
+/// Bytes of the magic, the version and the length of the JSON.
 const FIXED_BYTES: usize = 16;
 
 /// Maximum size of the header's JSON.
@@ -74,7 +74,7 @@ pub(super) fn read(path: &Path, file: &File) -> Result<(Version, Header, u64), T
     match file.read_exact_at(&mut bytes[FIXED_BYTES..], FIXED_BYTES as u64) {
         Ok(()) => (),
         Err(why) if why.kind() == ErrorKind::UnexpectedEof => {
-            return Err(bad_header("the file ends in it".into()));
+            return Err(bad_header("the file ends within the header".into()));
         }
         Err(why) => return Err(TraceError::io(path, "read", why)),
     }

@@ -20,16 +20,16 @@ pub use resolving_writer::ResolvingWriter;
 pub use skim::Tail;
 pub use writer::TraceWriter;
 
-/// Versions of the format. All can be read, the newest is written.
+/// Versions of the format. All can be read; the newest is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     /// Nine columns.
     V1,
-    /// A tenth column: call sites. Three more initial touches. Sites and touch profiles in the footer.
+    /// Adds a tenth column with call sites, three initial touches, and sites and touch profiles in the footer.
     V2,
-    /// Memory policy events; touch profiles by size.
+    /// Adds memory policy events and touch profiles by size.
     V3,
-    /// Ends of forked children.
+    /// Adds the ends of forked children.
     V4,
 }
 

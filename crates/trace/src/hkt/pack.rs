@@ -1,27 +1,28 @@
-//! Compresses planes by one of two methods: with match search, or by entropy coding alone. Each plane keeps the method
-//! that was better in recent chunks.
+//! Compresses planes by one of two methods: match search, or entropy coding alone. Each plane uses the method that was
+//! better in recent chunks.
 //!
 //! Without match search zstd only assigns shorter codes to frequent bytes. Compression and decompression are several
-//! times faster. For planes with values in random order (which slot, which size) the result is also shorter: the few
-//! matches cost more than they save.
+//! times faster. If a plane's values are in random order (such as sizes), the result is also shorter: the few matches
+//! cost more than they save.
 
 use zstd::bulk::Compressor;
 use zstd::zstd_safe::{CParameter, ParamSwitch, Strategy};
 
 const SEARCH_LEVEL: i32 = 1;
-/// The largest step of zstd's fast strategy: larger than a plane, so it searches no position.
+/// The largest step of zstd's fast strategy. It is larger than a plane, so zstd searches no position.
 const PASS_OVER: u32 = 1 << 17;
-/// Maximum number of chunks until both methods are tried again. The interval is shorter when the better method changes
+/// Maximum number of chunks until both methods are tried again. The interval is shorter if the better method changes
 /// often.
 const TRIAL_CHUNKS_MAX: u8 = 16;
-/// Entropy coding alone may make a plane longer by 1 / this of its length, for the time that it saves.
+/// Entropy coding alone is faster, so it is preferred even if its result is longer by up to 1/128 of the plane's
+/// length.
 const SLACK_SHARE: usize = 128;
 
 /// Compresses the planes of a file; its buffers are reused.
 pub(super) struct Packer {
     zstd: Compressors,
     packed: Vec<u8>,
-    /// The result of the method tried first.
+    /// While both methods are tried: the result of the first.
     before: Vec<u8>,
 }
 
@@ -35,7 +36,7 @@ pub(super) struct PlaneMethod {
     kind: Method,
     /// The compressed length at the last trial, in 256ths of the plane's length.
     share: usize,
-    /// Chunks from the last trial to the next, and how many are left.
+    /// Chunks from the last trial to the next, and how many of them are left.
     trial_chunks: u8,
     chunks_left: u8,
 }
@@ -52,15 +53,15 @@ impl Packer {
         let mut entropy_only = Compressor::new(SEARCH_LEVEL)?;
         entropy_only.set_parameter(CParameter::Strategy(Strategy::ZSTD_fast))?;
         entropy_only.set_parameter(CParameter::TargetLength(PASS_OVER))?;
-        // No position is searched, so the hash table has the smallest size: it is cleared for each plane.
+        // The hash table is cleared for each plane. No position is searched, so the smallest size is enough.
         entropy_only.set_parameter(CParameter::HashLog(6))?;
         entropy_only.set_parameter(CParameter::LiteralCompressionMode(ParamSwitch::Enable))?;
         let zstd = Compressors { match_search: Compressor::new(SEARCH_LEVEL)?, entropy_only };
         Ok(Packer { zstd, packed: Vec::new(), before: Vec::new() })
     }
 
-    /// The compressed plane. `None` if compression saves less than a sixteenth: decompressing it would take longer than
-    /// reading the plain bytes.
+    /// The compressed plane. `None` if compression saves less than a sixteenth: decompression would take longer than
+    /// reading the uncompressed bytes.
     pub(super) fn pack(&mut self, plane: &[u8], method: &mut PlaneMethod) -> Option<&[u8]> {
         let mut bytes = compress(self.zstd.get(method.kind), plane, &mut self.packed);
         let share = bytes * 256 / plane.len();
@@ -72,8 +73,8 @@ impl Packer {
         (bytes + plane.len() / 16 + 2 < plane.len()).then_some(self.packed.as_slice())
     }
 
-    /// Tries the other method, after the current one gave `bytes`, and keeps the better. Returns the length of its
-    /// result.
+    /// Tries the other method and keeps the better one. `bytes` is the length of the current method's result. Returns
+    /// the length of the better result.
     #[cold]
     fn try_other(&mut self, plane: &[u8], bytes: usize, method: &mut PlaneMethod) -> usize {
         let other = match method.kind {
@@ -115,7 +116,7 @@ impl Compressors {
 /// Compresses a plane. Returns the compressed length, or the plane's own length if compression would make it longer.
 fn compress(zstd: &mut Compressor<'_>, plane: &[u8], packed: &mut Vec<u8>) -> usize {
     packed.clear();
-    // If the result would be longer, it does not fit and zstd returns an error.
+    // A longer result would not fit, and zstd returns an error.
     packed.reserve_exact(plane.len());
     zstd.compress_to_buffer(plane, packed).unwrap_or(plane.len())
 }
@@ -136,7 +137,7 @@ mod tests {
         (0..16_384).map(|_| next() as u8).collect()
     }
 
-    /// A repeated pattern of a thousand bytes.
+    /// A thousand random bytes, repeated.
     fn order() -> Vec<u8> {
         disorder(256).into_iter().take(1000).cycle().take(16_384).collect()
     }

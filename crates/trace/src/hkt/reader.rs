@@ -15,10 +15,10 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// A `.hkt` file being read, in memory that does not depend on the length of the trace.
+/// A `.hkt` file being read. The memory used does not depend on the length of the trace.
 ///
-/// All buffers are allocated by [`TraceReader::open`] and touched in the first pass. So a second pass after
-/// [`EventSource::rewind`] allocates nothing and takes no page fault: it can run while faults are counted.
+/// [`TraceReader::open`] allocates all buffers, and the first pass touches them. So a second pass after
+/// [`EventSource::rewind`] allocates nothing and takes no page fault: it can run while page faults are counted.
 pub struct TraceReader {
     path: PathBuf,
     file: File,
@@ -36,24 +36,24 @@ pub struct TraceReader {
     ids: ObjectIds,
     events: Vec<Event>,
     cursor: Cursor,
-    /// Offset and number of the chunk in `columns`, and of the next one.
+    /// Offset and number of the chunk in `columns`, and of the next chunk.
     at: u64,
     chunk: u64,
     next_at: u64,
     next_chunk: u64,
     /// Set after an error: the columns may be inconsistent and must not be read.
     over: bool,
-    /// Header of the chunk in `columns`, and totals before it.
+    /// Header of the chunk in `columns`, and the totals before that chunk.
     section: Section,
     before: Section,
 }
 
 impl TraceReader {
-    /// Opens a trace and reads its header, footer and chunk headers; decompresses nothing.
+    /// Opens a trace and reads its header, footer and chunk headers. Decompresses nothing.
     ///
     /// # Errors
-    /// Not a regular file, not a trace, a newer version, or damage before the last chunk. A file that is truncated or torn at
-    /// its end is not an error: see [`TraceReader::tail`].
+    /// Not a regular file, not a trace, a newer version, or damage before the last chunk. A file that is truncated or
+    /// torn at its end is not an error: see [`TraceReader::tail`].
     pub fn open(path: &Path) -> Result<Self, TraceError> {
         Self::open_with(path, OnDamage::Refuse)
     }
@@ -67,7 +67,7 @@ impl TraceReader {
     }
 
     fn open_with(path: &Path, on_damage: OnDamage) -> Result<Self, TraceError> {
-        // Checked before opening, as opening a pipe would wait for a writer.
+        // Checked before the file is opened: opening a pipe would wait for a writer.
         let metadata = match std::fs::metadata(path) {
             // Other programs read `-` as standard input.
             Err(_) if path.as_os_str() == "-" => return Err(TraceError::NotAFile { path: path.to_path_buf() }),
@@ -156,7 +156,7 @@ impl TraceReader {
         Ok(true)
     }
 
-    /// Checks the columns against the totals of the section header, by which tables were sized.
+    /// Checks the columns against the totals of the section header, which determine the sizes of tables.
     fn check_totals(&self, section: &Section) -> Result<(), TraceError> {
         if self.columns.len() != section.events as usize {
             return Err(self.corrupt("the number of events differs from the section header"));

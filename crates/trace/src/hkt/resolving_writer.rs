@@ -1,4 +1,4 @@
-//! Writes a trace from calls with addresses.
+//! Writes a trace from calls that identify blocks by address.
 
 use super::appender::Appender;
 use crate::error::TraceError;
@@ -7,15 +7,15 @@ use crate::header::{Footer, Header, Quality, Summary};
 use crate::resolve::{EventSink, Plain, RawEvent, Resolved, Resolver, WaitLimits};
 use std::path::Path;
 
-/// A [`Resolver`] and the file that its events are written to. The merge emits events in order with the right objects,
-/// so they are not checked again as [`super::TraceWriter`] does.
+/// A [`Resolver`] and the file to which its events are written. The resolver emits events in order and with valid
+/// objects, so the checks of [`super::TraceWriter`] are skipped.
 pub struct ResolvingWriter {
     resolver: Resolver,
     sink: FileSink,
 }
 
 impl ResolvingWriter {
-    /// Creates or replaces the file and writes its header; `limits` are for the merge.
+    /// Creates or replaces the file and writes its header; `limits` are for the [`Resolver`].
     ///
     /// # Errors
     /// The file cannot be written, or the header is too long.
@@ -29,7 +29,7 @@ impl ResolvingWriter {
         self.sink.appender.events
     }
 
-    /// As [`Resolver::delay_frees`].
+    /// See [`Resolver::delay_frees`].
     pub fn delay_frees(&mut self, free_delay_ns: u64) {
         self.resolver.delay_frees(free_delay_ns);
     }
@@ -37,8 +37,8 @@ impl ResolvingWriter {
     /// Takes the next event, in order of timestamps.
     ///
     /// # Errors
-    /// Too many objects, a value out of range, or the file cannot be written. A write error may be returned only some
-    /// ten thousand events later.
+    /// Too many objects, a value out of range, or the file cannot be written. A write error may be returned tens of
+    /// thousands of events late.
     pub fn push(&mut self, raw: &RawEvent) -> Result<(), TraceError> {
         self.resolver.take(raw, &mut self.sink)?;
         self.sink.check()
@@ -53,7 +53,7 @@ impl ResolvingWriter {
         self.sink.check()
     }
 
-    /// As [`super::TraceWriter::settle`].
+    /// See [`super::TraceWriter::settle`].
     ///
     /// # Errors
     /// A chunk could not be written.
@@ -61,7 +61,7 @@ impl ResolvingWriter {
         self.sink.appender.settle()
     }
 
-    /// Writes the pending events and the footer, which `footer` builds from the merge's quality counts. Returns the
+    /// Writes the pending events and the footer. `footer` builds it from the resolver's quality counts. Returns the
     /// size of the trace.
     ///
     /// # Errors

@@ -1,4 +1,5 @@
-//! Reads the section headers, to find the contents and the end of a file without decompressing.
+//! Reads only the section headers and the footer of a file, to get its totals and the end of its chunks without
+//! decompressing.
 
 use super::chunk::{Kind, SECTION_BYTES, Section};
 use crate::error::TraceError;
@@ -11,7 +12,7 @@ use std::path::Path;
 /// The unusable end of an incomplete file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tail {
-    /// Where it begins: the end of the last whole chunk.
+    /// Where it begins: the end of the last undamaged chunk.
     pub offset: u64,
     /// Its length in bytes.
     pub bytes: u64,
@@ -34,11 +35,11 @@ pub(super) struct Skim {
     pub(super) tail: Option<Tail>,
     /// Largest payload of a chunk: the length of the reader's buffer.
     pub(super) payload_bytes_max: u32,
-    /// Where the chunks end.
+    /// Offset of the end of the chunks.
     pub(super) end: u64,
 }
 
-/// What to do if more of the trace follows after damage.
+/// What to do if the trace continues after damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnDamage {
     /// Return an error.
@@ -77,7 +78,8 @@ pub(super) fn skim(path: &Path, file: &File, start: u64, on_damage: OnDamage) ->
     Ok(Skim { summary, checksum: walk.checksum.finalize(), footer, tail, payload_bytes_max, end })
 }
 
-/// The bytes of a header that go into the checksum. (The CRC-32 of any data followed by its own CRC-32 is a constant.)
+/// The bytes of a header that go into the checksum: all but its own CRC-32. The CRC-32 of any data followed by its own
+/// CRC-32 is a constant, so the checksum would not depend on the header.
 fn without_crc(part: &[u8]) -> &[u8] {
     &part[..part.len() - 4]
 }
@@ -91,7 +93,7 @@ struct Walk<'a> {
     path: &'a Path,
     file: &'a File,
     file_bytes: u64,
-    /// End of the last whole chunk.
+    /// End of the last chunk read.
     offset: u64,
     /// Number of the chunk at `offset`.
     chunk: u64,
@@ -102,7 +104,7 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     fn run(&mut self) -> Result<End, TraceError> {
-        // Offset of the previous chunk, and the totals before it.
+        // Offset of the last chunk read, and the totals before that chunk.
         let mut previous = None;
         loop {
             let Some(section) = self.section_at(self.offset)? else {
@@ -130,7 +132,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Handles an offset without a valid section: the file was truncated, torn or damaged here.
+    /// Handles an offset without a valid section header: the file is truncated, torn or damaged here.
     fn no_section(&mut self, previous: Option<(u64, Section)>) -> Result<End, TraceError> {
         if self.section_follows()? {
             return Err(self.corrupt("the chunk header is damaged"));
@@ -139,8 +141,8 @@ impl Walk<'_> {
         self.early(if cut { "no footer follows" } else { "the next chunk is not whole" }, previous)
     }
 
-    /// Ends the trace here. A torn write can leave the last chunk with a whole header and a damaged payload: it is
-    /// dropped then.
+    /// Ends the trace here. A torn write can leave the last chunk with a valid header and a damaged payload: such a
+    /// chunk is dropped.
     fn early(&mut self, why: &'static str, last_chunk: Option<(u64, Section)>) -> Result<End, TraceError> {
         let Some((offset, before)) = last_chunk else {
             return Ok(End::Early(why));
@@ -163,7 +165,7 @@ impl Walk<'_> {
         Ok(Section::parse(&bytes))
     }
 
-    /// Whether a valid section header follows after the current offset.
+    /// Whether a valid section header follows anywhere after the current offset.
     fn section_follows(&self) -> Result<bool, TraceError> {
         const STEP: u64 = 1 << 16;
         let mut block = vec![0; STEP as usize + SECTION_BYTES - 1];

@@ -7,9 +7,9 @@ use crate::header::{Footer, Header, Summary};
 use crate::ids::ObjectIds;
 use std::path::Path;
 
-/// A `.hkt` file being written. Without [`TraceWriter::finish`] it reads as truncated.
+/// A `.hkt` file being written. Without [`TraceWriter::finish`], readers treat it as truncated.
 ///
-/// Ids are checked: an allocation must have the id that [`ObjectIds`] returns next, every other id must be live.
+/// Ids are checked: an allocation must have the next id of [`ObjectIds`], and every other id must be live.
 pub struct TraceWriter {
     appender: Appender,
     ids: ObjectIds,
@@ -24,7 +24,7 @@ impl TraceWriter {
         Ok(TraceWriter { appender: Appender::create(path, header)?, ids: ObjectIds::new() })
     }
 
-    /// The file.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.appender.path
     }
@@ -37,9 +37,10 @@ impl TraceWriter {
     /// Appends an event.
     ///
     /// # Errors
-    /// - The event cannot follow the previous ones: wrong or freed object, decreasing time, a thread id that skips one, a
-    ///   value out of range. It is not written.
-    /// - The file cannot be written. This error may be returned only some ten thousand events later.
+    /// - The event cannot follow the previous ones: wrong or freed object, decreasing time, gap in the thread ids, or a
+    ///   value out
+    ///   of range. The event is not written.
+    /// - The file cannot be written. This error may be returned tens of thousands of events late.
     #[inline(always)]
     pub fn push(&mut self, event: &Event) -> Result<(), TraceError> {
         let &Appender { time_ns, threads, .. } = &self.appender;
@@ -51,8 +52,8 @@ impl TraceWriter {
         self.appender.push(event)
     }
 
-    /// Waits until all full chunks are written, and ends the thread that writes them. The next full chunk starts a new one. For
-    /// callers that pause, or continue at another priority.
+    /// Waits until all full chunks are written, and ends the thread that writes them. The next full chunk starts a new
+    /// thread. For callers that pause or that change their scheduling priority.
     ///
     /// # Errors
     /// A chunk could not be written.
@@ -68,7 +69,7 @@ impl TraceWriter {
         self.appender.finish(footer)
     }
 
-    /// Updates the ids. Returns false and changes nothing if the event's object is wrong.
+    /// Updates the ids for the event. Returns false and changes nothing if its object is wrong.
     #[inline(always)]
     fn follow_object(&mut self, op: &Op) -> bool {
         match *op {
@@ -80,7 +81,7 @@ impl TraceWriter {
         }
     }
 
-    /// Why the event cannot follow.
+    /// The error for an event that cannot follow the previous ones.
     #[cold]
     fn refusal(&self, event: &Event) -> TraceError {
         let &Appender { ref path, events: number, threads, time_ns: previous_ns, .. } = &self.appender;

@@ -1,7 +1,7 @@
 //! Processed traces of the malloc-trace-replay tools: 24-byte little-endian records, without a file header.
 //!
-//! A record is u8 type and u56 register, then two u64. A register holds one block. A record belongs to the thread of the last
-//! `switch_thread`.
+//! A record is a u8 type and a u56 register number, then two u64. A register refers to one block. A record belongs to
+//! the thread of the last `switch_thread`.
 
 use super::failure::Failure;
 use super::input::{Head, Input};
@@ -31,7 +31,8 @@ const TIME: u8 = 7;
 /// Number of registers in the tools' own replayer.
 const REGISTERS: u64 = 1 << 30;
 
-/// There is no magic number. A file matches if a `switch_thread` comes before all calls and each record in the head is valid.
+/// The format has no magic number. A file matches if a `switch_thread` comes before all calls and each record in the
+/// head is valid.
 fn recognise(head: &Head) -> bool {
     let mut records = head.bytes().chunks_exact(RECORD_BYTES).peekable();
     while records.next_if(|record| record[0] == TIME).is_some() {}

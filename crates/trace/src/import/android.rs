@@ -1,7 +1,7 @@
 //! Android's `record_allocs` text: `TID: op POINTER arguments [START_NS END_NS]`.
 //!
-//! Lines are in the order in which threads took one lock. A realloc is logged after it returned, so another
-//! thread may seem to reuse its old address before it; the merge of [`crate::resolve`] corrects that.
+//! A lock orders the lines of all threads. A realloc is logged after it has returned. So another thread may seem to
+//! reuse the old address before the realloc; the merge of [`crate::resolve`] corrects the order.
 
 use super::Format;
 use super::calls::align_log2;
@@ -76,7 +76,7 @@ impl Words<'_> {
         u64::from_str_radix(digits, 16).map_err(|_| "a pointer is not a hexadecimal number below 2^64")
     }
 
-    /// What follows the arguments: nothing or two times, then (from newer writers) one more number.
+    /// The times after the arguments, if present. Newer versions write one more number after them, which is ignored.
     fn times(&mut self, thread_done: bool) -> Result<Option<(u64, u64)>, &'static str> {
         let mut numbers = [0; 3];
         let mut count = 0;
@@ -88,15 +88,15 @@ impl Words<'_> {
         Ok(match count {
             0 => None,
             1 if thread_done => Some((numbers[0], numbers[0])),
-            1 => None, // the bytes present, which say nothing about time
+            1 => None, // the number of present bytes, without times
             _ => Some((numbers[0], numbers[1])),
         })
     }
 }
 
 impl Line {
-    /// When the call took effect. A free or realloc: at its begin, so that no reuse of the address comes before it.
-    /// Others: at their return.
+    /// When the call took effect. For a free or realloc, this is the begin of the call, so that no reuse of the address
+    /// comes before it. For other calls, it is the return.
     fn stamp_ns(&self) -> Option<u64> {
         let (start_ns, end_ns) = self.times_ns?;
         Some(match self.op {
@@ -106,7 +106,7 @@ impl Line {
     }
 }
 
-/// Whether the first line has times; then all lines must have them.
+/// The times are measured if the first line has times. In that case all lines must have them.
 fn clock(head: &Head) -> Clock {
     let timed = head.lines().next().and_then(|line| parse(line).ok()).is_some_and(|line| line.times_ns.is_some());
     if timed { Clock::Measured } else { Clock::PerEvent }

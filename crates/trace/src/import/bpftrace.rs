@@ -1,4 +1,4 @@
-//! Output of `traces/malloc.bt`: a line that names the format, then `NSECS TID name(arguments)=result`.
+//! Output of `traces/malloc.bt`: a line that names the format, then lines `NSECS TID name(arguments)=result`.
 
 use super::Format;
 use super::calls::{Function, arguments, number};

@@ -1,7 +1,8 @@
-//! bytehound's `export-replay`: u64 number of slots, then 32-byte records of four u64, little-endian.
+//! bytehound's `export-replay`: the number of slots as a u64, then 32-byte records of four u64, little-endian.
 //!
-//! Kind 1 allocation, 2 free, 3 realloc, each with slot, microseconds and size; 4 and 5 describe the call stack; 0 ends
-//! the file. In older versions the number of records follows that of the slots, and there are only kinds 1 to 3.
+//! Record kinds 1 (allocation), 2 (free) and 3 (realloc) have a slot, a time in microseconds and a size. Kinds 4 and 5
+//! describe the call stack. Kind 0 ends the file. In older versions the number of records follows the number of slots,
+//! and there are only kinds 1 to 3.
 
 use super::Format;
 use super::failure::Failure;
@@ -23,11 +24,11 @@ pub(super) const FORMAT: Format = Format {
 
 const RECORD_BYTES: usize = 32;
 const END: u64 = 0;
-/// Maximum number of slots: as many as ids.
+/// Maximum number of slots: the number of object ids.
 const SLOTS_MAX: u64 = u32::MAX as u64;
 
-/// Bytes before the first record, if this can be such a file: 8, or 16 in older versions. There is no magic number, so
-/// each record in the head must be valid.
+/// Number of bytes before the first record: 8, or 16 in older versions. `None` if the file is of another format. The
+/// format has no magic number, so each record in the head must be valid.
 fn layout(head: &[u8]) -> Option<usize> {
     let slots = u64_at(head, 0);
     let fits = |start: &usize| {
@@ -82,7 +83,7 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
                 initial_touch: InitialTouch::None,
             },
             2 => RawOp::Free { address },
-            // The replayer reallocs NULL where the slot is empty.
+            // bytehound's replayer calls realloc with NULL if the slot is empty.
             3 if !sink.is_live(address) => RawOp::Realloc {
                 old: 0,
                 new: address,
@@ -102,7 +103,7 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
         sink.push_in_order(time_us.saturating_mul(1000), 0, op)?;
     }
     if !ended {
-        sink.note("the file has no end mark: it may have been cut".to_string());
+        sink.note("the file has no end mark: it may be truncated".to_string());
     }
     Ok(())
 }

@@ -1,13 +1,13 @@
-//! bytehound's recordings, `memory-profiling_*.dat`, as `libbytehound.so`, `bytehound gather` and `bytehound squeeze`
-//! of versions 0.1 to 0.11 write them.
+//! bytehound's recordings, `memory-profiling_*.dat`. They are written by `libbytehound.so`, `bytehound gather` and
+//! `bytehound squeeze` of versions 0.1 to 0.11.
 //!
-//! Chunks ([`Chunks`]) contain one stream of events: a u32 with the kind, then the kind's fields without gaps,
-//! little-endian. New versions add kinds and never change old ones. Times are microseconds of the monotonic clock,
-//! taken after the call.
+//! Chunks ([`Chunks`]) contain one stream of events. An event is a u32 with the kind, then the kind's fields without
+//! gaps, little-endian. New versions add kinds and never change old ones. Times are microseconds of the monotonic
+//! clock, taken after the call.
 //!
-//! Since 0.6 an event identifies its block by an id that is never reused. The events of one block are in order. Events
-//! of different blocks may be out of order by as much as bytehound's thread writes at once, so they are sorted by time.
-//! Older files identify blocks by address.
+//! Since 0.6 an event identifies its block by an id that is never reused. The events of one block are in order.
+//! bytehound's thread writes events in batches, and events of different blocks may be out of order within a batch. So
+//! they are sorted by time. Older files identify blocks by address.
 
 mod chunks;
 mod events;
@@ -40,7 +40,7 @@ pub(super) const FORMAT: Format = Format {
 
 const REMEDY: &str = "take another copy, or record again";
 
-/// First synthetic address: above all addresses that a program can have.
+/// First synthetic address: above all addresses in user space.
 const ADDRESSES_START: u64 = 1 << 56;
 
 /// The flag of allocations by calloc.
@@ -48,15 +48,15 @@ const IS_CALLOC: u32 = 1 << 31;
 
 /// The id of a block: its thread and its number in the thread.
 type Id = [u64; 2];
-/// The id of blocks allocated while bytehound did not record.
+/// The id of all blocks allocated while bytehound was not recording.
 const UNTRACKED: Id = [0, 0];
 
-/// The settings with which bytehound omits short-lived blocks.
+/// The settings that make bytehound omit short-lived blocks.
 const CULLING: [&[u8]; 2] =
     [b"MEMORY_PROFILER_CULL_TEMPORARY_ALLOCATIONS=1", b"MEMORY_PROFILER_CULL_TEMPORARY_ALLOCATIONS=true"];
 
-/// The live blocks with ids, and their synthetic addresses. These are never reused, so that events out of order cannot
-/// confuse two blocks.
+/// The live blocks with ids, and their synthetic addresses. The addresses are never reused, so that out-of-order events
+/// cannot mix up two blocks.
 #[derive(Default)]
 struct Blocks {
     live: HashMap<Id, u64>,
@@ -71,8 +71,8 @@ impl Blocks {
         address
     }
 
-    /// The address of a block that is resized or freed. An unknown block keeps its own address, at which no block is
-    /// live.
+    /// The address of a block that is resized or freed. An unknown block keeps its recorded address, at which no block
+    /// is live.
     fn known(&self, id: Option<Id>, pointer: u64) -> u64 {
         id.and_then(|id| self.live.get(&id).copied()).unwrap_or(pointer)
     }
@@ -107,7 +107,7 @@ struct Reading {
     is_culled: bool,
 }
 
-/// The last fields of allocations and resizes.
+/// The common last fields of allocations and resizes.
 struct Body {
     pointer: u64,
     size: u64,

@@ -48,7 +48,7 @@ impl Function {
         })
     }
 
-    /// operator new and delete: `_Znw` and `_Zna`, of 64 (m) or 32 bits (j); `_Zdl` and `_Zda`.
+    /// operator new (`_Znw`, `_Zna`, with a size of 64 bits `m` or 32 bits `j`) and operator delete (`_Zdl`, `_Zda`).
     fn operator(name: &str) -> Option<Function> {
         if name.starts_with("_ZdlPv") || name.starts_with("_ZdaPv") {
             return Some(Function::Free);
@@ -62,7 +62,7 @@ impl Function {
         }
     }
 
-    /// Number of leading arguments that are needed.
+    /// Number of leading arguments that [`Function::op`] needs.
     pub(super) fn arguments(self) -> usize {
         match self {
             Function::Alloc(_) | Function::Free | Function::UsableSize => 1,
@@ -71,7 +71,8 @@ impl Function {
         }
     }
 
-    /// The call with these arguments. `result` is the returned block, or 0 if it failed; ignored for functions without a block.
+    /// The call with these arguments. `result` is the returned block, or 0 if the call failed. It is ignored for
+    /// functions that return no block.
     ///
     /// # Errors
     /// An alignment above 2^63.
@@ -100,12 +101,12 @@ impl Function {
     }
 }
 
-/// log2 of an alignment, rounded up to a power of two, as allocators do that accept other values.
+/// log2 of an alignment, which is rounded up to a power of two. Allocators that accept other values do the same.
 pub(super) fn align_log2(align: u64) -> Result<u8, &'static str> {
     align.max(1).checked_next_power_of_two().map(|align| align.ilog2() as u8).ok_or("the alignment is above 2^63")
 }
 
-/// A number: decimal, negative (as two's complement), `0x`, or one of the spellings of NULL.
+/// A number: decimal, negative (returned as two's complement), hexadecimal with `0x`, or one of the spellings of NULL.
 pub(super) fn number(word: &str) -> Option<u64> {
     if let Some(digits) = word.strip_prefix("0x").or(word.strip_prefix("0X")) {
         return u64::from_str_radix(digits, 16).ok();
@@ -119,7 +120,7 @@ pub(super) fn number(word: &str) -> Option<u64> {
     }
 }
 
-/// The first `count` arguments of a list, each read by `value`; the others are 0.
+/// The first `count` arguments of a list, each parsed by `value`. The rest of the array is 0.
 pub(super) fn arguments(list: &str, count: usize, value: impl Fn(&str) -> Option<u64>) -> Option<[u64; 3]> {
     let mut numbers = [0; 3];
     let mut words = list.split(',');

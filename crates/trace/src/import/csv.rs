@@ -1,9 +1,9 @@
-//! hksim's own table: one row per event, as `hksim export --to csv` writes it and docs/reference/export.md describes
+//! hksim's own table with one row per event. `hksim export --to csv` writes it, and docs/reference/export.md describes
 //! it.
 //!
-//! Columns are found by name, so a table that other programs changed can be read, too. A table written by hand needs
-//! three columns (`op,object,size`); the others have defaults. Objects and threads may have any numbers: they are
-//! renumbered in the order of a trace, which does not change the numbers of an export.
+//! Columns are found by name, so a table that other programs have changed can also be read. A table written by hand
+//! needs three columns (`op,object,size`); the others have defaults. Objects and threads may have any numbers: they are
+//! renumbered as in a trace. Tables exported by hksim already have these numbers and keep them.
 
 use super::Format;
 use super::failure::Failure;
@@ -27,7 +27,8 @@ pub(super) const FORMAT: Format = Format {
     convert,
 };
 
-/// Maximum number of generated mark names and empty stacks for call sites; a larger number is not an index.
+/// Maximum numbers of generated mark names and of empty stacks for call sites. They bound the memory that a wrong index
+/// can take.
 const MARKS_UNNAMED_MAX: u64 = 1 << 12;
 const SITES_UNNAMED_MAX: u64 = 1 << 20;
 
@@ -78,7 +79,7 @@ impl Columns {
                 at[column] = Some(place);
             }
         }
-        // A table of other data lacks these columns. A table without objects can still hold marks and failed calls.
+        // A table of other data lacks these columns. A table without objects can still contain marks and failed calls.
         if at[OP].is_none() {
             return Err(format!("there is no column {}", NAMES[OP]));
         }
@@ -156,7 +157,7 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
     if has_footer { Ok(()) } else { add_sites(&mut sink.footer.sites.stacks, program.sites).map_err(refused) }
 }
 
-/// Names marks after their number, if the table has lost its footer.
+/// Names marks after their numbers if the table has lost its footer.
 fn name_marks(names: &mut Vec<String>, marks: u64) -> Result<(), String> {
     if marks.saturating_sub(names.len() as u64) > MARKS_UNNAMED_MAX {
         return Err(format!("mark {} has no name in the footer, which has {}", marks - 1, names.len()));
@@ -167,7 +168,7 @@ fn name_marks(names: &mut Vec<String>, marks: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Gives call sites empty stacks, if the table has lost its footer.
+/// Gives call sites empty stacks if the table has lost its footer.
 fn add_sites(stacks: &mut Vec<Vec<u32>>, sites: u64) -> Result<(), String> {
     if sites > SITES_UNNAMED_MAX {
         return Err(format!("call site {sites} has no stack: the table has no footer"));
@@ -206,7 +207,7 @@ impl Program {
         event.flaw().map_or(Ok(event), |why| Err(why.to_string()))
     }
 
-    /// The id of the row's object: a new one, or that of the live object with this number.
+    /// The id of the row's object: a new id, or that of the live object with this number.
     fn object(&mut self, row: &Row<'_>) -> Result<ObjectId, String> {
         let role = row.object_use();
         if role == ObjectUse::None {
@@ -234,7 +235,7 @@ fn dead(number: u64) -> String {
     format!("object {number} is not live")
 }
 
-/// The cells of a line. A quoted cell may contain commas, and quotes as two quotes.
+/// The cells of a line. A quoted cell may contain commas, and quotes written as two quotes.
 fn cells(line: &str) -> Result<Vec<Cow<'_, str>>, String> {
     let mut cells = Vec::with_capacity(NAMES.len() + 1);
     let mut rest = line;

@@ -1,5 +1,5 @@
-//! LTTng folders, read through `babeltrace2`, which users of LTTng usually have. It reads all versions of CTF, sorts
-//! the streams of all CPUs, and reports discarded events.
+//! LTTng folders, read through `babeltrace2`, which users of LTTng usually have installed. It reads all versions of
+//! CTF, merges the streams of all CPUs in order of time, and reports discarded events.
 
 use crate::error::TraceError;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 const DEPTH_MAX: u32 = 6;
 /// First bytes of a trace's `metadata`: packets in either byte order, or text.
 const METADATA_MAGICS: [&[u8]; 3] = [&[0x57, 0x1D, 0xD1, 0x75], &[0x75, 0xD1, 0x1D, 0x57], b"/* CTF"];
-/// Most bytes kept of what babeltrace2 writes to standard error.
+/// Maximum number of bytes kept from babeltrace2's standard error.
 const SAID_BYTES_MAX: u64 = 16 << 20;
 
 /// Whether the folder holds a CTF trace.
@@ -30,7 +30,7 @@ fn holds_metadata(folder: &Path, depth: u32) -> bool {
     depth > 0 && folders.any(|entry| holds_metadata(&entry.path(), depth - 1))
 }
 
-/// The output of `babeltrace2 FOLDER`, followed by what it wrote to standard error.
+/// The standard output of `babeltrace2 FOLDER`, followed by its standard error.
 struct Printed {
     child: Child,
     events: ChildStdout,
@@ -41,7 +41,7 @@ struct Printed {
 /// Starts babeltrace2 on a folder.
 pub(super) fn open(folder: &Path) -> Result<Box<dyn BufRead>, TraceError> {
     let cannot = |why| TraceError::io(folder, "read LTTng's folder", why);
-    // It reads an argument that begins with `-` as an option.
+    // babeltrace2 takes an argument that begins with `-` for an option. An absolute path begins with `/`.
     let folder = std::path::absolute(folder).map_err(cannot)?;
     let mut command = Command::new("babeltrace2");
     command.arg(&folder).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -71,7 +71,7 @@ impl Read for Printed {
                     let said = said.join().unwrap_or_default();
                     if !self.child.wait()?.success() {
                         let said = String::from_utf8_lossy(&said).trim().to_string();
-                        // It lists causes; the root cause is last.
+                        // babeltrace2 lists a chain of causes; the root cause is last.
                         let cause = said.lines().last().map_or("it failed without a message", str::trim);
                         return Err(io::Error::other(format!("babeltrace2: {cause}")));
                     }

@@ -1,12 +1,12 @@
-//! Errors of converters; `mod.rs` adds the place.
+//! Errors of converters.
 
 use crate::error::TraceError;
 use std::borrow::Cow;
 
-/// An error of a converter, without the place: the [`super::input::Input`] has it.
+/// An error of a converter. The caller adds the place from the [`super::input::Input`].
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The input cannot be used, at the place read last.
+    /// The input cannot be used. The place of the error is the one that was read last.
     Refused {
         /// What is wrong.
         why: Cow<'static, str>,
@@ -17,7 +17,7 @@ pub(super) enum Failure {
     Trace(TraceError),
 }
 
-/// What to do about an error that does not say it.
+/// What to do about an error that has no remedy of its own.
 const REMEDY: &str = "correct the file there, or name the format with --from";
 
 impl Failure {

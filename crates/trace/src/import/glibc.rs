@@ -1,7 +1,8 @@
 //! Trace records of glibc's malloc tracing branch: 64 bytes each, little-endian, of a 64-bit program.
 //!
 //! i32 tid at byte 0; u8 type at 4, then flags; u64 ptr1 at 8, ptr2 at 16, size at 24, size2 at 32. A record is
-//! reserved when its call begins, so an address may seem to be reused before its free: the merge corrects that.
+//! reserved when its call begins, so an address may seem to be reused before it is freed. The merge of
+//! [`crate::resolve`] corrects the order.
 
 use super::failure::Failure;
 use super::input::{Head, Input};
@@ -48,7 +49,7 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The call of a record; `None` if the record was reserved but not used.
+/// The call in a record; `None` if the record was reserved but not used.
 fn call(record: &[u8; RECORD_BYTES]) -> Result<Option<RawOp>, Failure> {
     let [ptr1, ptr2, size, size2] = [8, 16, 24, 32].map(|at| u64_at(record, at));
     let alloc =
@@ -64,7 +65,7 @@ fn call(record: &[u8; RECORD_BYTES]) -> Result<Option<RawOp>, Failure> {
         5 => alloc(AllocCall::Memalign, align_log2(size2)?),
         6 => alloc(AllocCall::Valloc, PAGE_LOG2),
         7 => alloc(AllocCall::Pvalloc, PAGE_LOG2),
-        // ptr1 is what it returned: an errno, or 0.
+        // ptr1 is the return value of posix_memalign: an errno, or 0.
         8 => RawOp::Alloc {
             address: if ptr1 == 0 { ptr2 } else { 0 },
             size,

@@ -1,11 +1,13 @@
 //! Workloads of glibc's malloc tracing branch (`trace2wl`): a stream of operations for each thread, with points at
 //! which one thread waits for another.
 //!
-//! Operation bytes, each followed by numbers in base 128, highest digit first. Header: 8 pointers, 9 syncs, 10 threads,
-//! then 11 and the offset of its stream for each thread, then 1. Streams: calls, 6 and 7 (below), and 1 at the end. A
-//! pointer number stands for an address; 0 is NULL.
+//! An operation is a byte followed by numbers in base 128, highest digit first. The header consists of 8 and the number
+//! of pointers, 9 and the number of syncs, 10 and the number of threads, then 11 and the offset of the stream for each
+//! thread, then
+//! 1. A stream consists of calls and the operations 6 and 7 (below), and ends with 1. A pointer number stands for an
+//! address; 0 is NULL.
 //!
-//! The file defines only this order between threads: operations before `6 n` (release) in one thread come before
+//! The file defines only one order between threads: operations before `6 n` (release) in one thread come before
 //! operations after `7 n` (acquire) in another. The import lets threads take turns, one call each, and makes them wait
 //! at acquires.
 
@@ -30,7 +32,7 @@ pub(super) const FORMAT: Format = Format {
     window: WaitLimits::CERTAIN,
     unknown: &[
         "times",
-        "the order of threads, except where a block passes from one to another: they take turns",
+        "the order of threads, except where a block passes from one thread to another: threads take turns",
         "posix_memalign and aligned_alloc, which are recorded as memalign",
         "when threads end",
     ],
@@ -39,7 +41,7 @@ pub(super) const FORMAT: Format = Format {
 
 /// Maximum number of threads: each needs a buffer.
 const THREADS_MAX: u64 = 1 << 14;
-/// Maximum number of pending releases; beyond that the releasing thread waits, too.
+/// Maximum number of pending releases. Beyond that the releasing thread also waits.
 const RELEASED_MAX: usize = 1 << 20;
 const PAGE_LOG2: u8 = 12;
 const DONE: u8 = 1;
@@ -97,9 +99,9 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
 struct Turns<'a> {
     /// Threads that have not ended.
     streams: Vec<Option<Stream<'a>>>,
-    /// Pointer numbers are below this.
+    /// All pointer numbers are below this.
     pointers: u64,
-    /// Releases without an acquire yet.
+    /// Releases that have not been acquired yet.
     released: HashSet<u64>,
 }
 
@@ -107,7 +109,7 @@ struct Turns<'a> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Turn {
     Moved,
-    /// It waits at an operation that it has not consumed.
+    /// The thread waits at an operation that it has not consumed.
     Waits,
     Ended,
 }
@@ -139,7 +141,7 @@ impl Turns<'_> {
         }
     }
 
-    /// Runs one call of a thread, and all possible releases and acquires before it. `None` if the thread has already
+    /// Runs one call of a thread, and the releases and acquires before that call. `None` if the thread has already
     /// ended.
     fn turn(&mut self, thread: usize, released_max: usize, sink: &mut Sink) -> Result<Option<Turn>, Failure> {
         let Some(stream) = self.streams[thread].as_mut() else { return Ok(None) };
@@ -183,7 +185,7 @@ impl Turns<'_> {
     }
 }
 
-/// Reads a call whose code was read.
+/// Reads the arguments of a call, after its code.
 fn call(code: u8, stream: &mut Stream<'_>, pointers: u64) -> Result<RawOp, Failure> {
     let alloc = |stream: &mut Stream<'_>, call, align_log2| -> Result<RawOp, Failure> {
         Ok(RawOp::Alloc {

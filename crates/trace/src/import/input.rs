@@ -1,14 +1,14 @@
-//! The input of a converter: bytes or lines, with the position of each for error messages.
+//! The input of a converter: bytes or lines, and the current position for error messages.
 
 use super::failure::Failure;
 use crate::error::{Place, TraceError};
 use std::io::{self, BufRead, Cursor, Read};
 use std::path::{Path, PathBuf};
 
-/// Bytes by which a format is recognised.
+/// Number of first bytes by which a format is recognised.
 const HEAD_BYTES: u64 = 16 << 10;
 
-/// Longer lines belong to no known format of other programs.
+/// Maximum length of a line. No known format of another program has longer ones.
 const LINE_BYTES_MAX: u64 = 4096;
 
 /// Longest line of [`Lines::Table`]: a footer of 2^26 quotes, each doubled.
@@ -38,9 +38,9 @@ pub(super) struct Input<'a> {
 pub(super) enum Lines {
     /// Skips comments (`#`). A line that is too long is an error.
     Strict,
-    /// For output that other programs write to, as well: returns every line, and truncates those that are too long.
+    /// For files to which other programs also write. Returns every line and truncates lines that are too long.
     Mixed,
-    /// For hksim's own tables, which contain a trace's header and footer: rows may be long.
+    /// For hksim's own tables. Their rows can be long, as they contain a trace's header and footer.
     Table,
 }
 
@@ -50,10 +50,10 @@ impl Lines {
     }
 }
 
-/// The first bytes of a source, for [`super::Format`] to recognise.
+/// The first bytes of a source, from which a [`super::Format`] is recognised.
 pub(super) struct Head {
     bytes: Vec<u8>,
-    /// Whether more follows.
+    /// Whether the source may continue after these bytes.
     more: bool,
 }
 
@@ -74,7 +74,8 @@ impl<'a> Input<'a> {
         self.member.as_deref()
     }
 
-    /// The file, if it is not a container. A converter may open it again, to read it at several offsets.
+    /// The file, if it is neither compressed nor an archive. A converter may open it again to read it at several
+    /// offsets.
     pub(super) fn plain_path(&self) -> Option<&Path> {
         (!self.packed && self.member.is_none()).then_some(&self.path)
     }
@@ -93,7 +94,7 @@ impl<'a> Input<'a> {
     pub(super) fn head(&mut self) -> Result<Head, TraceError> {
         let mut bytes = Vec::new();
         let read = (&mut self.reader).take(HEAD_BYTES).read_to_end(&mut bytes);
-        // Damage after the first byte is reported, with its position, when the converter reads it.
+        // Damage after the first byte is reported with its position when the converter reads the damaged place.
         if let (Err(why), true) = (read, bytes.is_empty()) {
             return Err(self.place_error(self.read_failure(why)));
         }
@@ -136,7 +137,7 @@ impl<'a> Input<'a> {
         Ok(std::str::from_utf8(&self.bytes).ok().map(str::trim))
     }
 
-    /// Fills `to`. Returns the number of bytes, which is smaller only at the end of the input.
+    /// Fills `to`. Returns the number of bytes, which is less than the length of `to` only at the end of the input.
     pub(super) fn fill(&mut self, to: &mut [u8]) -> Result<usize, Failure> {
         let mut filled = 0;
         while filled < to.len() {
@@ -178,15 +179,16 @@ impl<'a> Input<'a> {
         self.offset += bytes;
     }
 
-    /// The failure for a failed read: the system's error for a plain file, otherwise damaged data.
+    /// The failure for a read error: the system's error for a plain file, damaged data for a compressed one.
     fn read_failure(&self, why: io::Error) -> Failure {
         if self.packed {
-            return Failure::new(format!("the compressed data is cut short or damaged ({why})"), "take another copy");
+            return Failure::new(format!("the compressed data is truncated or damaged ({why})"), "take another copy");
         }
         Failure::Trace(TraceError::io(&self.path, "read", why))
     }
 
-    /// The failure at the last position: the line if lines are read, the first byte of the record, or the offset.
+    /// Adds the current place to a failure: the line, if the converter reads lines; else the first byte of the record,
+    /// or the offset.
     pub(super) fn place_error(&self, failure: Failure) -> TraceError {
         let (why, remedy) = match failure {
             Failure::Trace(why) => return why,
@@ -208,8 +210,8 @@ impl Head {
         &self.bytes
     }
 
-    /// The lines that are neither blank nor comments (`#`), without surrounding white space. A line that continues
-    /// after the head is omitted.
+    /// The lines that are neither blank nor comments (`#`), without surrounding white space. A line that is incomplete
+    /// at the end of the head is omitted.
     pub(super) fn lines(&self) -> impl Iterator<Item = &str> {
         let bytes = self.bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&self.bytes);
         let whole = match bytes.iter().rposition(|&byte| byte == b'\n') {

@@ -1,8 +1,8 @@
-//! Traces of jemalloc's page allocator (its `test/stress/pa`): CSV, as recorded and as preprocessed.
+//! Traces of jemalloc's page allocator (its `test/stress/pa`), in CSV. There are two forms.
 //!
 //! Recorded: `shard,addr,nsecs,probe,size`, where probe is `hpa_alloc` or `hpa_dalloc`. Preprocessed: `shard,op,bytes
-//! or index,nsecs,frequent`, where op 0 allocates bytes and op 1 frees an allocation, given by its number in the file,
-//! from 0. Blocks are runs of pages; each shard counts as a thread.
+//! or index,nsecs,frequent`, where op 0 allocates bytes and op 1 frees an allocation, given by its index in the file,
+//! from 0. Blocks are runs of pages. Each shard is imported as a thread.
 
 use super::Format;
 use super::failure::Failure;
@@ -78,7 +78,7 @@ struct Line {
 }
 
 enum PageOp {
-    /// `pointer` is `None` if the line number identifies the block.
+    /// `pointer` is `None` if the number of the allocation identifies the block.
     Alloc {
         pointer: Option<u64>,
         bytes: u64,

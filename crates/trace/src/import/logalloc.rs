@@ -1,4 +1,5 @@
-//! Firefox's logalloc: `PID TID name(arguments)=result`, with addresses, or munged to slots (`#1`).
+//! Firefox's logalloc: lines `PID TID name(arguments)=result`, with addresses, or with slots (`#1`) if the file was
+//! munged.
 
 use super::calls::{Function, arguments, number};
 use super::failure::Failure;
@@ -19,7 +20,7 @@ pub(super) const FORMAT: Format = Format {
 struct Line {
     pid: u64,
     tid: u64,
-    /// `None`: a call that neither allocates nor frees (`jemalloc_stats()`).
+    /// `None` for a call that neither allocates nor frees, such as `jemalloc_stats()`.
     op: Option<RawOp>,
 }
 
@@ -43,7 +44,7 @@ fn parse(line: &str) -> Result<Line, &'static str> {
     Ok(Line { pid, tid, op: Some(function.op(arguments, result)?) })
 }
 
-/// A number, or a slot, which is used as an address. `#0` is NULL.
+/// A number or a slot. A slot is used as an address; `#0` is NULL.
 fn value(word: &str) -> Option<u64> {
     match word.strip_prefix('#') {
         Some(slot) => slot.parse().ok(),

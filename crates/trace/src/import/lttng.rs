@@ -1,4 +1,4 @@
-//! LTTng's libc wrapper as `babeltrace2` prints it:
+//! Events of LTTng's libc wrapper, as `babeltrace2` prints them:
 //! `[TIME] (+DELTA) HOST lttng_ust_libc:NAME: { cpu_id = 1 }, { vpid = 7, vtid = 7 }, { FIELDS }`.
 
 use super::Format;
@@ -55,7 +55,7 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `[HH:MM:SS.NNNNNNNNN]`, with a date before it, or `[SECONDS.NNNNNNNNN]`.
+/// `[HH:MM:SS.NNNNNNNNN]`, optionally with a date before the time, or `[SECONDS.NNNNNNNNN]`.
 fn time_ns(before: &str, days: &mut Days) -> Option<u64> {
     let stamp = before.split_once('[')?.1.split_once(']')?.0;
     let time = stamp.rsplit(' ').next()?;
@@ -73,7 +73,7 @@ fn field(fields: &str, name: &str) -> Option<u64> {
     })
 }
 
-/// `None` for an event with another name.
+/// The call of an event; `None` for an event that is not a supported call.
 fn op(name: &str, fields: &str) -> Result<Option<RawOp>, Failure> {
     let Some(function) = Function::named(name) else { return Ok(None) };
     let names: &[&str] = match function {

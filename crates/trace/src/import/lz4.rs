@@ -1,8 +1,8 @@
 //! LZ4 files, decompressed while they are read: a sequence of frames, with skippable frames between them.
 //!
-//! Each frame gets its own [`FrameDecoder`], whose assertions fail if the block size changes. The decoder accepts a
-//! source that ends between two blocks. Therefore [`Source`] records whether the end was reached, which complete frames
-//! never do.
+//! Each frame gets its own [`FrameDecoder`], as the decoder's assertions fail if the block size changes. The decoder
+//! also accepts a source that ends between two blocks. A complete frame ends without reading to the end of its source,
+//! so [`Source`] records whether the end was reached.
 
 use lz4_flex::frame::{Error, FrameDecoder};
 use std::io::{self, BufRead, Read};
@@ -13,7 +13,7 @@ pub(super) const MAGIC: [u8; 4] = 0x184D_2204u32.to_le_bytes();
 /// First bytes of a skippable frame, except for the low four bits.
 const MAGIC_SKIPPED: u32 = 0x184D_2A50;
 
-/// Whether these bytes begin a skippable frame. Those of zstd are the same.
+/// Whether these bytes begin a skippable frame. zstd uses the same ones.
 pub(super) fn is_skipped(magic: [u8; 4]) -> bool {
     u32::from_le_bytes(magic) & !0xF == MAGIC_SKIPPED
 }
@@ -29,7 +29,7 @@ pub(super) fn skip(mut reader: impl Read) -> io::Result<()> {
     Ok(())
 }
 
-/// Describes an error in words. The decoder's own messages are names of its source code.
+/// Describes an error in words. The decoder's own messages are names of enum variants.
 fn in_words(why: &io::Error) -> String {
     let of_decoder = why.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     match of_decoder {
@@ -55,13 +55,13 @@ enum State<R: BufRead> {
     Between(R),
     Within(FrameDecoder<Source<R>>),
     Ended,
-    /// A read failed. All further reads fail, too, so that damaged data is never followed by other data.
+    /// A read failed. All further reads also fail, so that damaged data is never followed by other data.
     Failed(String),
 }
 
 /// The input of a decoder.
 struct Source<R> {
-    /// The frame's first bytes, which were read before the rest of it.
+    /// The frame's first bytes, which have already been read from `reader`.
     magic: io::Cursor<[u8; 4]>,
     reader: R,
     has_ended: bool,
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_any_sizes_follow_each_other() {
+    fn frames_with_different_block_sizes_can_follow_each_other() {
         let contents: Vec<u8> = (0..300_000u32).flat_map(|number| (number / 7).to_le_bytes()).collect();
         let sizes = [BlockSize::Max4MB, BlockSize::Max64KB, BlockSize::Max1MB, BlockSize::Max256KB];
         let (mut packed, mut expected) = (Vec::new(), Vec::new());
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_is_found_and_stays_an_error() {
+    fn every_truncation_is_an_error_on_each_read() {
         let contents: Vec<u8> = (0..70_000u64).map(|number| ((number * number) >> 7) as u8).collect();
         let first = frame(FrameInfo::new().block_size(BlockSize::Max64KB), &contents);
         let mut packed = first.clone();
@@ -176,7 +176,7 @@ mod tests {
         let boundaries = [0, first.len(), second, packed.len()];
         let near =
             |cut: &usize| cut.is_multiple_of(997) || boundaries.iter().any(|boundary| boundary.abs_diff(*cut) < 30);
-        // Between the two blocks of the first frame.
+        // The last cut is between the two blocks of the first frame.
         let block_bytes = u32::from_le_bytes(first[7..11].try_into().unwrap()) & (u32::MAX >> 1);
         let cuts = (0..=packed.len()).filter(near).chain([7 + 4 + block_bytes as usize]);
         for cut in cuts {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_named() {
+    fn errors_describe_the_damage() {
         let whole = frame(FrameInfo::new().content_checksum(true), b"some text");
         let mut checksum = whole.clone();
         *checksum.last_mut().unwrap() ^= 1;
@@ -199,11 +199,11 @@ mod tests {
         let mut sized = frame(FrameInfo::new().content_size(Some(9)), b"some text");
         sized.truncate(sized.len() - 4 - 9 - 4);
         sized.extend([0; 4]);
-        let why = unpacked(&sized).expect_err("an empty frame").to_string();
+        let why = unpacked(&sized).expect_err("a frame without contents was accepted").to_string();
         assert_eq!(why, "lz4: a frame has 0 bytes of contents, but its header says 9");
         let skipped = [0x50, 0x2A, 0x4D, 0x18, 0xFF, 0xFF, 0xFF, 0xFF, 1];
         for packed in [&checksum[..], &large, &foreign, &skipped] {
-            let why = unpacked(packed).expect_err("damaged").to_string();
+            let why = unpacked(packed).expect_err("a damaged file was accepted").to_string();
             assert!(why.starts_with("lz4: ") && !why.contains("Error"), "{why}");
         }
     }

@@ -1,7 +1,9 @@
-//! memray's files of all allocations (`memray run`), version 13: a header, then records of one byte and numbers.
+//! memray's files of all allocations (`memray run`), version 13: a header, then records. A record is a byte followed by
+//! numbers.
 //!
-//! A number is a varint; most are differences from the last of their kind. Records are written under one lock: a free
-//! before the call, an allocation after it, a realloc as a free and an allocation after it.
+//! A number is a varint. Most numbers are differences from the previous one of the same kind. Records are written under
+//! one lock: a free is recorded before the call, an allocation after it. A realloc is recorded after the call, as a
+//! free and an allocation.
 
 use super::Format;
 use super::failure::Failure;
@@ -27,7 +29,7 @@ pub(super) const FORMAT: Format = Format {
 
 const MAGIC: &[u8] = b"memray\0";
 const VERSION: u32 = 13;
-/// Offset of the flag for a file with sums instead of allocations: after magic, two versions and a flag.
+/// Offset of the byte that marks a file with totals instead of allocations: after the magic, two versions and a flag.
 const FILE_FORMAT_AT: usize = 7 + 4 + 4 + 1;
 const AGGREGATED: u8 = 1;
 const REMEDY: &str = "use another copy, or record again with `memray run -o FILE`";
@@ -36,7 +38,7 @@ const PAGE_LOG2: u8 = 12;
 /// Recent addresses that a record can refer to by index.
 const RECENT: usize = 15;
 
-/// Whether a file is of memray and holds only sums.
+/// Whether a file was written by memray and contains only totals.
 pub(super) fn is_aggregated(head: &Head) -> bool {
     head.bytes().starts_with(MAGIC) && head.bytes().get(FILE_FORMAT_AT) == Some(&AGGREGATED)
 }
@@ -75,7 +77,7 @@ fn varint(input: &mut Input) -> Result<u64, Failure> {
     Err(Failure::new("a number has more than 64 bits", REMEDY))
 }
 
-/// A number stored as the difference from the last, with the sign in the lowest bit.
+/// A number stored as the difference from the previous one, in zigzag encoding.
 fn delta(input: &mut Input, last: &mut u64) -> Result<u64, Failure> {
     let zigzag = varint(input)?;
     *last = last.wrapping_add((zigzag >> 1) ^ (zigzag & 1).wrapping_neg());
@@ -89,7 +91,7 @@ struct State {
     time_ns: u64,
     recent: [u64; RECENT],
     last_pointer: u64,
-    /// Records of other memory: mmap and munmap.
+    /// Number of records of mmap and munmap.
     mappings: u64,
 }
 
@@ -106,7 +108,7 @@ fn head(input: &mut Input) -> Result<bool, Failure> {
     }
     let [.., has_native, file_format] = bytes::<6>(input)?;
     if file_format == AGGREGATED {
-        return Err(Failure::new("the file holds only sums, no events", "record again without --aggregate"));
+        return Err(Failure::new("the file contains only totals, no events", "record again without --aggregate"));
     }
     bytes::<32>(input)?; // counts of allocations and frames, times of start and end
     skip_text(input)?; // the command
@@ -162,8 +164,9 @@ impl State {
                 let [_, time_ms] = [varint(input)?, varint(input)?];
                 self.time_ns = self.time_ns.max(time_ms.saturating_mul(1_000_000));
             }
-            // A native frame; the start of the list of mapped files has no data.
+            // A native frame.
             5 => _ = (varint(input)?, varint(input)?),
+            // The start of the list of mapped files; it has no data.
             6 => (),
             7 => {
                 skip_text(input)?;
@@ -190,7 +193,7 @@ impl State {
         Ok(())
     }
 
-    /// The recent address at an index; an index after the last means a new address, which follows.
+    /// The recent address at an index. The index after the last one means that a new address follows.
     fn pointer(&mut self, place: usize, input: &mut Input) -> Result<u64, Failure> {
         if let Some(&address) = self.recent.get(place) {
             return Ok(address);
@@ -207,7 +210,7 @@ impl State {
             0 => byte(input)?,
             function => function,
         };
-        // Python's allocator (1 to 4), and the C functions.
+        // 1 to 4 are functions of Python's allocator, the others C functions.
         let (call, align_log2) = match function {
             1 | 5 => return sink.push_in_order(self.time_ns, self.thread, RawOp::Free { address }),
             2 | 6 => (AllocCall::Malloc, 0),
@@ -230,7 +233,7 @@ impl State {
         sink.push_in_order(self.time_ns, self.thread, op)
     }
 
-    /// Skips the native frame, if there is one, up to the size.
+    /// Skips the native frame, if the records have one, and reads the size.
     fn size(&mut self, input: &mut Input) -> Result<u64, Failure> {
         if self.has_native {
             varint(input)?;

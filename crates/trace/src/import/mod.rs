@@ -1,9 +1,9 @@
 //! Converts traces of other programs to `.hkt`.
 //!
-//! Format and container are recognised by content, never by file name. Everything is streamed: memory does not depend
-//! on the length of the trace. Each format has one file here and one row in [`Format::ALL`]: how it is recognised,
-//! where its times come from, how far its order may be off, and a converter that reads an `Input` and pushes calls to a
-//! `Sink`.
+//! Format and container are recognised by content, never by file name. Everything is streamed: memory use does not
+//! depend on the length of the trace. Each format has one module here and one row in [`Format::ALL`]. The row states
+//! how the format is recognised, where its times come from and how far its events may be out of order. It also names
+//! the converter, which reads an `Input` and pushes calls to a `Sink`.
 
 mod alk;
 mod android;
@@ -60,7 +60,7 @@ pub struct Format {
     recognise: fn(&Head) -> bool,
     /// Where the times of a source with this beginning come from.
     clock: fn(&Head) -> Clock,
-    /// How far its order may be off.
+    /// How far its events may be out of order.
     window: WaitLimits,
     /// What the format does not record, in words.
     unknown: &'static [&'static str],
@@ -95,7 +95,7 @@ impl Format {
         alk::FORMAT,
     ];
 
-    /// The name, as `hksim import --from` takes it.
+    /// The name, as in `hksim import --from`.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -123,9 +123,9 @@ fn no_times(_: &Head) -> Clock {
 /// Options of an import.
 #[derive(Clone, Copy, Default)]
 pub struct Options {
-    /// The format; recognised by content if `None`.
+    /// The format. If `None`, it is recognised by content.
     pub format: Option<&'static Format>,
-    /// The process to import if the source has several; the first one if `None`.
+    /// The process to import if the source has several. If `None`, the first one.
     pub process: Option<u64>,
 }
 
@@ -134,9 +134,9 @@ pub struct Options {
 pub struct ImportReport {
     /// The format's name, given or recognised.
     pub format: &'static str,
-    /// The member read, if the file is an archive.
+    /// The member that was read, if the file is an archive.
     pub archive_member: Option<String>,
-    /// Lines read, including comments and blank ones; 0 for binary formats.
+    /// Lines read, including comments and blank lines; 0 for binary formats.
     pub lines: u64,
     /// Bytes read, after decompression.
     pub bytes: u64,
@@ -159,12 +159,13 @@ pub struct ImportReport {
 
 /// Reads `path` and writes the trace `out`.
 ///
-/// `path` is a plain file, a gz, bz2, xz, zstd or lz4 file, a zip archive (at most one inside another), an LTTng
-/// folder, or `-` for standard input. In an archive, the first member of a known format (of the selected one) is read.
+/// `path` is a plain file, a gz, bz2, xz, zstd or lz4 file (possibly compressed twice), a zip archive, an LTTng folder,
+/// or `-` for standard input. From an archive, the first member in the selected format is read, or the first in any
+/// known format.
 ///
 /// # Errors
-/// Unreadable input, an unknown format, or a place that does not fit the format. Each error names file and place, and says what to
-/// do. `out` is then incomplete.
+/// Unreadable input, an unknown format, or a place that does not fit the format. Each error names file and place, and
+/// says what to do. After an error `out` is incomplete.
 pub fn import(path: &Path, options: &Options, out: &Path) -> Result<ImportReport, TraceError> {
     open::refuse_same_file(path, out)?;
     let unknown = || TraceError::UnknownFormat { path: path.to_path_buf(), known: Format::names() };
@@ -228,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_recording_is_taken_for_another_format() {
+    fn each_recording_matches_only_its_own_format() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/import");
         let mut seen = 0;
         for entry in std::fs::read_dir(folder).unwrap() {

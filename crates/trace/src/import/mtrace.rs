@@ -1,6 +1,7 @@
-//! glibc's mtrace(3): `[@ WHERE ]+ ADDRESS SIZE`, `- ADDRESS`, `< OLD` then `> NEW SIZE`, `! OLD SIZE` (a realloc that failed).
+//! glibc's mtrace(3). Lines are `[@ WHERE ]+ ADDRESS SIZE`, `- ADDRESS`, `< OLD` then `> NEW SIZE` (a realloc), and
+//! `! OLD SIZE` (a failed realloc).
 //!
-//! WHERE holds a file name, so lines are read from their end.
+//! WHERE contains a file name, which may have spaces, so lines are parsed from their end.
 
 use super::calls::{Function, number};
 use super::failure::Failure;

@@ -14,10 +14,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use zip::ZipArchive;
 
-/// Maximum memory that decoding xz may need: four times that of files from `xz -9`.
+/// Maximum memory for decoding xz: four times the need of files from `xz -9`.
 const XZ_MEMORY_BYTES_MAX: u64 = 256 << 20;
 
-/// Maximum number of members of a zip archive: far above that of any archive with a trace.
+/// Maximum number of members of a zip archive: far above any archive that contains a trace.
 const ZIP_MEMBERS_MAX: usize = 1 << 20;
 
 /// The container of a trace.
@@ -26,7 +26,7 @@ pub(super) enum Container {
     Stream {
         /// Its bytes.
         reader: Box<dyn BufRead>,
-        /// Whether they come from a decompressor.
+        /// Whether the bytes come from a decompressor.
         packed: bool,
     },
     /// Several files.
@@ -58,7 +58,7 @@ pub(super) fn container(path: &Path) -> Result<Container, TraceError> {
     stream(path, Box::new(file))
 }
 
-/// Opens standard input. It cannot be an archive, whose table is at the end.
+/// Opens standard input. An archive cannot be read from it, as the table of an archive is at its end.
 fn standard_input(path: &Path) -> Result<Container, TraceError> {
     let mut input = io::stdin().lock();
     if input.fill_buf().map_err(|why| TraceError::io(path, "read", why))?.starts_with(b"PK\x03\x04") {
@@ -81,7 +81,7 @@ fn stream(path: &Path, reader: Box<dyn BufRead>) -> Result<Container, TraceError
 /// Name and contents of an archive's member.
 pub(super) type Member<'a> = (String, Box<dyn BufRead + 'a>);
 
-/// A member, decompressed once more if it is a compressed file; `None` for a folder.
+/// A member of an archive; `None` for a folder. If the member is itself a compressed file, it is also decompressed.
 pub(super) fn member<'a>(
     path: &Path,
     archive: &'a mut ZipArchive<BufReader<File>>,
@@ -115,7 +115,7 @@ impl<'a> Unpacked<'a> {
 fn unpack<'a>(mut reader: Box<dyn BufRead + 'a>) -> io::Result<Unpacked<'a>> {
     let mut magic = Vec::new();
     (&mut reader).take(6).read_to_end(&mut magic)?;
-    // zstd and lz4 share the format of skippable frames. The first other frame decides which it is.
+    // zstd and lz4 share the format of skippable frames. The first other frame shows which of the two the file is.
     let mut has_skipped = false;
     while magic.first_chunk().is_some_and(|first| lz4::is_skipped(*first)) {
         has_skipped = true;
@@ -145,7 +145,7 @@ fn unpack<'a>(mut reader: Box<dyn BufRead + 'a>) -> io::Result<Unpacked<'a>> {
     Ok(Unpacked::Stream(Box::new(BufReader::with_capacity(1 << 16, unpacked))))
 }
 
-/// Creating the output must not destroy the input.
+/// Returns an error if both paths are the same file: creating the output would destroy the input.
 pub(super) fn refuse_same_file(path: &Path, out: &Path) -> Result<(), TraceError> {
     let identity = |path: &Path| std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
     if identity(path).is_some() && identity(path) == identity(out) {

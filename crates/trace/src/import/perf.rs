@@ -2,7 +2,8 @@
 //! `COMM [PID/]TID [CPU] TIME: probe_libc:malloc: (ADDRESS) size=100` and, later,
 //! `COMM [PID/]TID [CPU] TIME: probe_libc:malloc__return: (ADDRESS <- CALLER) result=0x5581a0`.
 //!
-//! Values are identified by their order, that of the function's arguments, as their names differ from user to user.
+//! Users name the values as they like, so values are identified by position: their order is that of the function's
+//! arguments.
 
 use super::Format;
 use super::calls::{Function, number};
@@ -22,7 +23,7 @@ pub(super) const FORMAT: Format = Format {
     clock: |_| Clock::Measured,
     window: WaitLimits::UNLOCKED_STAMPS,
     unknown: &[
-        "which aligned function was called, where several share an address",
+        "which aligned function was called, if several share an address",
         "addresses of posix_memalign's blocks",
     ],
     convert,
@@ -77,7 +78,7 @@ fn values(list: &str, count: usize) -> Option<[u64; 3]> {
     Some(values)
 }
 
-/// Number of values of a function's probe. posix_memalign's first value is where the address is stored.
+/// Number of values of a function's probe. posix_memalign's first value points to where the block's address is stored.
 fn arguments(function: Function) -> usize {
     function.arguments() + usize::from(function == Function::Aligned(AllocCall::PosixMemalign))
 }
@@ -118,7 +119,8 @@ impl Calls {
         if probe.is_return {
             return match self.open.get(&probe.tid) {
                 Some(open) if open.function == function => self.returned(probe, *open, sink),
-                // The return of a nested call, which is counted already, or of a call that began before the recording.
+                // The return of a nested call, which was counted at its begin, or of a call that began before the
+                // recording.
                 _ => Ok(()),
             };
         }
@@ -137,7 +139,7 @@ impl Calls {
                 sink.quality.unfinished_calls += 1; // the return was lost
                 *open = call;
             }
-            // perf takes the PLT entry of realloc for calloc. calloc never calls realloc.
+            // perf mistakes the PLT entry of realloc for calloc. calloc never calls realloc, so this is the real call.
             Some(open) if (open.function, function) == (Function::Calloc, Function::Realloc) => *open = call,
             Some(_) => sink.quality.nested_calls += 1,
         }

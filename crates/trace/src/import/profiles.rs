@@ -1,4 +1,5 @@
-//! Files of other tools that cannot be imported. They are recognised so that the error can say what to do instead.
+//! Files of other tools that contain no events and cannot be imported. They are recognised so that the error can say
+//! what to do instead.
 
 use super::input::Head;
 use super::memray;
@@ -26,7 +27,8 @@ const KINDS: &[Kind] = &[
         remedy: RECORD,
     },
     Kind {
-        // profile.proto begins with a sample type (field 1) or, by Go, with the period's (11): two small numbers.
+        // profile.proto begins with the sample type (field 1) or, written by Go, with the period type (field 11).
+        // Either is a message of two small numbers.
         name: "a profile in pprof's form, which holds only sums, no events",
         recognise: |head| matches!(head.bytes(), [0x0A | 0x5A, 4, 8, _, 0x10, _, ..]),
         remedy: RECORD,
@@ -61,7 +63,7 @@ fn is_command(line: &str) -> bool {
     line.starts_with("cmd:")
 }
 
-/// The error for a recognised file.
+/// The error for a file of one of these kinds; `None` for other files.
 pub(super) fn refusal(path: &Path, head: &Head) -> Option<TraceError> {
     let kind = KINDS.iter().find(|kind| (kind.recognise)(head))?;
     Some(TraceError::HoldsNoEvents { path: path.to_path_buf(), kind: kind.name, remedy: kind.remedy })

@@ -1,8 +1,8 @@
 //! Traces of the malloc-bench project: protocol buffers, one message per call.
 //!
-//! A file has `lines` (field 1, one message each) and the peak number of live blocks (field 2). A line contains one of
-//! malloc 1, free 2, realloc 3, calloc 4. Their fields are optional numbers: a missing id is NULL, a missing number is
-//! 0.
+//! A file has `lines` (field 1, one message each) and the peak number of live blocks (field 2). A line contains a
+//! malloc (field 1), free (2), realloc (3) or calloc (4). The fields of these messages are optional numbers: a missing
+//! id is NULL, a missing number is 0.
 
 use super::failure::Failure;
 use super::input::{Head, Input};
@@ -22,9 +22,9 @@ pub(super) const FORMAT: Format = Format {
 };
 
 const REMEDY: &str = "use another copy; tracefile.proto of malloc-bench describes the format";
-/// Maximum size of a line: it has only a few numbers. A longer one belongs to another format.
+/// Maximum size of a line. A line has only a few numbers, so longer ones belong to another format.
 const LINE_BYTES_MAX: usize = 256;
-/// Fields of a file.
+/// The field of a file that contains the lines.
 const LINES: u64 = 1;
 /// Wire types.
 const VARINT: u64 = 0;
@@ -127,7 +127,7 @@ impl<'a> Message<'a> {
             }
             FIXED_64 => self.take(8).map(|_| Value::Skipped)?,
             FIXED_32 => self.take(4).map(|_| Value::Skipped)?,
-            kind => return Err(Failure::new(format!("wire type {kind} is not one of protocol buffers"), REMEDY)),
+            kind => return Err(Failure::new(format!("wire type {kind} does not exist in protocol buffers"), REMEDY)),
         };
         Ok(Some((tag >> 3, value)))
     }

@@ -23,7 +23,7 @@ pub(super) fn u64_at(record: &[u8], at: usize) -> u64 {
     bytes.map_or(0, u64::from_le_bytes)
 }
 
-/// log2 of an alignment, rounded up to a power of two, as allocators do.
+/// log2 of an alignment, which is rounded up to a power of two as allocators do.
 pub(super) fn align_log2(align: u64) -> Result<u8, Failure> {
     let align = align.max(1).checked_next_power_of_two().ok_or("the alignment is above 2^63")?;
     Ok(align.ilog2() as u8)

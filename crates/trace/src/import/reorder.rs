@@ -4,10 +4,10 @@ use crate::resolve::RawEvent;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Events kept in the window: how far a line may be from its sorted position.
+/// Maximum number of events in the window. A line may be this number of positions away from its sorted position.
 const HELD_MAX: usize = 1 << 16;
 
-/// A window of events that returns the smallest timestamp first, equal timestamps in input order.
+/// A window of events. It returns the event with the smallest timestamp first, and equal timestamps in input order.
 #[derive(Default)]
 pub(super) struct Reorder {
     held: BinaryHeap<Reverse<Held>>,
@@ -20,7 +20,7 @@ struct Held {
 }
 
 impl Reorder {
-    /// Takes an event. Returns one when the window is full.
+    /// Takes an event. Returns the earliest one if the window is full.
     pub(super) fn push(&mut self, raw: RawEvent) -> Option<RawEvent> {
         self.held.push(Reverse(Held { key: (raw.time_ns, self.taken), raw }));
         self.taken += 1;

@@ -1,4 +1,5 @@
-//! Traces of CMU's allocator course work: four numbers (heap size, ids, calls, weight), then the lines of [`super::script`].
+//! Traces of CMU's allocator assignment (malloc lab): four numbers (heap size, ids, calls, weight), then the lines of
+//! [`super::script`].
 
 use super::failure::Failure;
 use super::input::{Head, Input, Lines};

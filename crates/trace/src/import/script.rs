@@ -1,4 +1,5 @@
-//! Traces of allocator course work: `a ID SIZE`, `r ID SIZE`, `f ID` (`f -1`: NULL); one call per line, ids instead of addresses.
+//! Traces of university allocator assignments: lines `a ID SIZE`, `r ID SIZE` and `f ID` (`f -1` frees NULL). There is
+//! one call per line, with ids instead of addresses.
 
 use super::failure::Failure;
 use super::input::{Head, Input, Lines};
@@ -30,7 +31,7 @@ pub(super) enum Call {
     Free {
         id: u64,
     },
-    /// `f -1`, as the traces of CS:APP's malloc lab have it.
+    /// `f -1`, which occurs in traces of CS:APP's malloc lab.
     FreeNull,
 }
 
@@ -59,7 +60,7 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One thread; ids serve as addresses.
+/// Pushes a call as that of the only thread. Ids serve as addresses.
 pub(super) fn push(call: Call, sink: &mut Sink) -> Result<(), Failure> {
     let address = |id: u64| id.checked_add(1).ok_or("the id is above 2^64 - 2");
     let op = match call {

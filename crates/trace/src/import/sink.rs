@@ -1,5 +1,5 @@
-//! Receives the calls that converters read: numbers threads, starts times at 0, resolves objects, counts, writes the
-//! trace.
+//! Receives the calls that converters read and writes the trace. Numbers threads, shifts times to start at 0, resolves
+//! objects and counts.
 
 use super::failure::Failure;
 use super::reorder::Reorder;
@@ -21,7 +21,7 @@ pub(super) struct Sink {
     threads: Threads,
     reorder: Reorder,
     clock: Clock,
-    /// Without measured times: time of the next call. With calls in order: time of the last one.
+    /// Without measured times, the time of the next call. With calls in order, the time of the last call.
     tick_ns: u64,
     /// Timestamp of the first event, at which the trace's time is 0.
     base_ns: Option<u64>,
@@ -32,15 +32,16 @@ pub(super) struct Sink {
     process_seen: bool,
     /// Other processes that made calls.
     processes: BTreeSet<u64>,
-    /// Counts by converters; the resolver counts the rest.
+    /// The counts of the converters. The resolver counts the rest.
     pub(super) quality: Quality,
-    /// The footer, from a source that holds events.
+    /// The footer, if the source has one (hksim's own tables).
     pub(super) footer: Footer,
     notes: Vec<String>,
 }
 
 impl Sink {
-    /// `limits`: how far the source's order may be off. `process`: the one to import if a source has several.
+    /// `limits`: how far the source's events may be out of order. `process`: the process to import if the source has
+    /// several.
     pub(super) fn new(writer: TraceWriter, clock: Clock, limits: WaitLimits, process: Option<u64>) -> Self {
         Sink {
             resolver: Resolver::new(limits),
@@ -60,13 +61,13 @@ impl Sink {
         }
     }
 
-    /// Where times come from, by the format's row.
+    /// Where the times come from, as the format's row states.
     pub(super) fn clock(&self) -> Clock {
         self.clock
     }
 
-    /// Whether to import calls of this process. A trace holds one process: the selected one, else the first.
-    /// Counts the calls of others.
+    /// Whether to import a call of this process. A trace contains one process: the selected one, else the first. The
+    /// calls of other processes are counted.
     pub(super) fn takes_process(&mut self, pid: u64) -> bool {
         let taken = *self.process.get_or_insert(pid) == pid;
         self.process_seen |= taken;
@@ -79,7 +80,7 @@ impl Sink {
         taken
     }
 
-    /// Adds a note that lists the processes left out. An error if the selected one made no call.
+    /// Adds a note that lists the processes left out. Returns an error if the selected process made no call.
     fn tell_processes(&mut self) -> Result<(), TraceError> {
         let Some(pid) = self.process else { return Ok(()) };
         let mut known = self.processes.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
@@ -90,7 +91,7 @@ impl Sink {
             return Err(TraceError::NoProcess { pid, known });
         }
         if !known.is_empty() {
-            self.note(format!("this is process {pid}; --pid takes another: {known}"));
+            self.note(format!("imported process {pid}; to import another, use --pid: {known}"));
         }
         Ok(())
     }
@@ -105,8 +106,8 @@ impl Sink {
         self.notes.push(note);
     }
 
-    /// Takes a call from a source without times: each takes [`Clock::EVENT_NS`]. `thread`: any number that is unique
-    /// among live threads.
+    /// Takes a call from a source without times. Calls are [`Clock::EVENT_NS`] apart. `thread` is any number that is
+    /// unique among live threads.
     pub(super) fn push(&mut self, thread: u64, op: RawOp) -> Result<(), Failure> {
         check(&op)?;
         let raw = RawEvent::new(self.tick_ns, self.threads.number(thread, &op), op);
@@ -131,12 +132,13 @@ impl Sink {
         Ok(())
     }
 
-    /// Takes an event from a source that holds events, and writes it unchanged.
+    /// Takes an event from one of hksim's own tables and writes it unchanged.
     pub(super) fn event(&mut self, event: &Event) -> Result<(), Failure> {
         Ok(self.writer.push(event)?)
     }
 
-    /// Takes a call with its time from a source in true order. A time before the last one is replaced by the last.
+    /// Takes a call with its time from a source in true order. A time before that of the last call is replaced by the
+    /// latter.
     pub(super) fn push_in_order(&mut self, time_ns: u64, thread: u64, op: RawOp) -> Result<(), Failure> {
         check(&op)?;
         self.tick_ns = self.tick_ns.max(time_ns);
@@ -165,7 +167,7 @@ impl Sink {
     }
 }
 
-/// Checks size and alignment of a call. One that returned a block cannot be larger than the address space.
+/// Checks size and alignment of a call. A call that returned a block cannot have a size above the address space.
 fn check(op: &RawOp) -> Result<(), Failure> {
     let (address, size, align_log2) = match *op {
         RawOp::Alloc { address, size, align_log2, .. } => (address, size, align_log2),

@@ -1,4 +1,4 @@
-//! A unique number for each thread, as the kernel reuses the tids of ended threads.
+//! Gives each thread a unique number, as the kernel reuses the tids of ended threads.
 
 use crate::resolve::RawOp;
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ pub(super) struct Threads {
 }
 
 impl Threads {
-    /// The number of the thread that does `op`. After a thread's end its tid belongs to another thread.
+    /// The number of the thread that makes the call `op`. After a thread has ended, its tid stands for a new thread.
     pub(super) fn number(&mut self, tid: u64, op: &RawOp) -> u32 {
         let number = *self.live.entry(tid).or_insert_with(|| {
             self.seen = self.seen.wrapping_add(1);

@@ -22,7 +22,7 @@ pub(super) fn time_of_day_ns(word: &str) -> Option<u64> {
     time_ns.checked_add(seconds_ns).filter(|&time_ns| time_ns < DAY_NS)
 }
 
-/// Times of day without a date: a large step back means midnight.
+/// Converts times of day without a date. A large step back means that midnight has passed.
 #[derive(Default)]
 pub(super) struct Days {
     base_ns: u64,
@@ -30,7 +30,7 @@ pub(super) struct Days {
 }
 
 impl Days {
-    /// The time from the first midnight.
+    /// The time since midnight of the first day.
     pub(super) fn time_ns(&mut self, of_day_ns: u64) -> u64 {
         if of_day_ns + DAY_NS / 2 < self.last_ns {
             self.base_ns = self.base_ns.saturating_add(DAY_NS);

@@ -4,12 +4,13 @@ use super::sink::Sink;
 use crate::resolve::RawOp;
 use std::collections::VecDeque;
 
-/// Generated addresses: above all that a program can have.
+/// First generated address: above all addresses in user space.
 const FIRST: u64 = 1 << 63;
 
-/// Blocks not yet freed, the oldest first, by log2 of their alignment.
+/// Blocks with generated addresses, until a free or realloc is matched with them.
 #[derive(Default)]
 pub(super) struct Unseen {
+    /// Addresses by log2 of the alignment, the oldest first.
     waiting: Vec<VecDeque<u64>>,
     generated: u64,
 }
@@ -24,7 +25,8 @@ impl Unseen {
         generated
     }
 
-    /// The call. If it uses an unknown address, that is replaced by the generated address of a matching block.
+    /// Returns the call. If it frees or resizes a block at an unknown address, the address is replaced by the generated
+    /// address of a matching block.
     pub(super) fn found(&mut self, op: RawOp, sink: &mut Sink) -> RawOp {
         let mut find = |address| match self.bind(address, |address| sink.is_live(address)) {
             Some(generated) => {
@@ -35,7 +37,7 @@ impl Unseen {
         };
         match op {
             RawOp::Free { address } => RawOp::Free { address: find(address) },
-            // A failed call leaves the block in the list.
+            // After a failed call the block keeps waiting for its free.
             RawOp::Realloc { old, new, size, call, initial_touch } if new != 0 || size == 0 => {
                 RawOp::Realloc { old: find(old), new, size, call, initial_touch }
             }
@@ -43,8 +45,8 @@ impl Unseen {
         }
     }
 
-    /// The generated address of the block that matches an unknown address: of the blocks whose alignment fits, the most
-    /// aligned; of several, the oldest.
+    /// Matches an unknown address with a block whose alignment fits, and returns the block's generated address. Of
+    /// several such blocks, the one with the largest alignment is used, and of these the oldest.
     fn bind(&mut self, address: u64, is_live: impl Fn(u64) -> bool) -> Option<u64> {
         if address == 0 || is_live(address) {
             return None;

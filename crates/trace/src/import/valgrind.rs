@@ -1,7 +1,8 @@
-//! valgrind's `--trace-malloc=yes`: `--PID-- name(arguments) = result` among valgrind's and the program's other lines.
+//! valgrind's `--trace-malloc=yes`: lines `--PID-- name(arguments) = result`, mixed with other lines of valgrind and
+//! the program.
 //!
-//! Nested calls follow the outer call on the same line. A result may be on a separate line, if valgrind wrote a
-//! warning in between. If the program wrote text without a line end, the text comes before the prefix.
+//! Nested calls follow the outer call on the same line. A result may be on a separate line if valgrind wrote a warning
+//! in between. If the program wrote text without a line end, the text precedes the prefix.
 
 use super::calls::{Function, arguments, number};
 use super::failure::Failure;
@@ -35,7 +36,7 @@ fn prefixed(line: &str) -> Option<(u64, &str)> {
     None
 }
 
-/// `name(arguments)` and what follows it.
+/// `name(arguments)` and the rest of the line.
 struct Call<'a> {
     function: Function,
     arguments: [u64; 3],
@@ -47,7 +48,7 @@ impl<'a> Call<'a> {
         let (name, rest) = text.split_once('(')?;
         let function = Function::named(name)?;
         let (list, rest) = rest.split_once(')')?;
-        // `al 256, size 1000`
+        // An argument may have a name before its value: `al 256, size 1000`.
         let value = |argument: &str| argument.rsplit(' ').next().and_then(number);
         let arguments = arguments(list, function.arguments(), value)?;
         Some(Call { function, arguments, rest: rest.trim_start() })
@@ -63,7 +64,7 @@ fn result(text: &str) -> Option<u64> {
 }
 
 fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
-    // A call whose result has not come yet.
+    // A call whose result has not been read yet.
     let mut open: Option<(u64, Function, [u64; 3])> = None;
     while let Some(line) = input.line(Lines::Mixed)? {
         let Some((pid, text)) = prefixed(line) else {
@@ -71,7 +72,8 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
             continue;
         };
         if let Some(result) = result(text) {
-            // Without an open call, this is the result of a realloc(p, 0), whose free was handled before.
+            // Without an open call, this is the result of a realloc(p, 0), which was handled together with its nested
+            // free.
             if let Some((_, function, arguments)) = open.take_if(|(caller, ..)| *caller == pid) {
                 sink.push(0, function.op(arguments, result)?)?;
             }

@@ -1,4 +1,4 @@
-//! wee_alloc's traces: `Alloc(BYTES),` and `Free(N),` where N is the number of the allocation, from 0.
+//! wee_alloc's traces: lines `Alloc(BYTES),` and `Free(N),`, where N is the index of the allocation, from 0.
 
 use super::failure::Failure;
 use super::input::{Head, Input, Lines};

@@ -1,4 +1,4 @@
-//! The pass that fills an [`Info`].
+//! The pass over all events that computes an [`Info`].
 
 use super::lifetimes::LifetimeTally;
 use super::over_time::OverTime;
@@ -10,19 +10,19 @@ use crate::source::EventSource;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// Points of a timeline.
+/// Number of points in a timeline.
 const TIMELINE_POINTS: u64 = 64;
 
-/// A live object: its size, the thread that allocated it, and the counters at its allocation.
+/// A live object: its size, the thread that allocated it, and the totals at its allocation.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Live {
     size: u64,
     thread: ThreadId,
     resizes: u32,
     pub(super) allocated_ns: u64,
-    /// Objects allocated up to then, including this one.
+    /// Objects allocated until then, including this one.
     pub(super) allocations: u64,
-    /// Bytes allocated up to then, including this object's.
+    /// Bytes allocated until then, including those of this object.
     pub(super) bytes_before: u64,
 }
 
@@ -190,8 +190,8 @@ impl InfoBuilder {
         *count += 1;
     }
 
-    // A source's ids are below its `objects_peak` and its blocks below 2^47 bytes each, so sums of
-    // fewer than 2^17 of the largest blocks fit. Saturation only prevents a panic with absurd sources.
+    // A source's ids are below its `objects_peak`, and each of its blocks has fewer than 2^47 bytes. So sums of fewer
+    // than 2^17 of the largest blocks fit into 64 bits. Saturation only prevents a panic with absurd sources.
 
     fn allocate(&mut self, object: ObjectId, size: u64, event: &Event) {
         self.sizes.add(size);

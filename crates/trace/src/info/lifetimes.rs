@@ -11,11 +11,11 @@ pub struct Lifetimes {
     pub freed: u64,
     /// Nanoseconds from allocation to free.
     pub time_ns: LogQuantiles,
-    /// Requested bytes that the whole program allocated between allocation and free: time as an allocator sees it.
+    /// Bytes that the whole program requested between the allocation and the free: a measure of time for allocators.
     pub allocated_bytes: LogQuantiles,
-    /// Objects freed before any other was allocated.
+    /// Objects freed before another object was allocated.
     pub freed_before_next_allocation: u64,
-    /// Objects freed before 100 more were allocated.
+    /// Objects freed before 100 more objects were allocated.
     pub freed_within_100_allocations: u64,
 }
 

@@ -1,9 +1,9 @@
-//! Quantiles of any number of values in constant memory.
+//! Computes quantiles of any number of values in constant memory.
 
 use serde::Serialize;
 
-/// Quantiles from a histogram of the values' five highest bits. Each is the upper end of its bin: at most 1/16 above the true
-/// quantile, exact below 32. All are 0 without values.
+/// Quantiles from a histogram of the values' five highest bits. Each is the largest value of its bin: at most 1/16
+/// above the true quantile, and exact below 32. All are 0 if there are no values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LogQuantiles {
     /// 10 %.
@@ -57,7 +57,7 @@ impl LogHistogram {
     }
 }
 
-/// The bin of a value: its octave and the four bits below its highest bit.
+/// The bin of a value, given by its octave (power of two) and the four bits below its highest bit.
 fn bin(value: u64) -> usize {
     let octave = (64 - value.leading_zeros()).saturating_sub(BINS_PER_OCTAVE_LOG2 + 1);
     ((octave as usize) << BINS_PER_OCTAVE_LOG2) + (value >> octave) as usize
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bins_cover_every_value_once() {
+    fn each_value_is_in_exactly_one_bin() {
         for value in (0..100_000).chain((0..64).flat_map(|bit| [(1 << bit) - 1, 1 << bit, u64::MAX >> bit])) {
             let bin = bin(value);
             assert!(bin < BINS && value <= last_of(bin), "{value}");

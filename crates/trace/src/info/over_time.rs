@@ -1,14 +1,14 @@
 //! Live bytes over time in bounded memory: the first, lowest, highest and last value of each time span.
 //!
-//! Drawn as steps, with one pixel per span, these give the same plot as all values: no peak is lost, and the line is level where
-//! nothing happens.
+//! If these values are drawn as steps with one pixel per span, the plot is the same as with all values: no peak is
+//! lost, and the line is level in spans without events.
 
 use super::LivePoint;
 
-/// Spans of a trace.
+/// Number of time spans.
 const SPANS: u64 = 256;
 
-/// Points of one span.
+/// The points kept of one span.
 #[derive(Clone, Copy)]
 struct Span {
     first: LivePoint,
@@ -17,7 +17,7 @@ struct Span {
     last: LivePoint,
 }
 
-/// Collects points, in order.
+/// Collects the points, which must be added in order of time.
 pub(super) struct OverTime {
     duration_ns: u64,
     spans: Vec<Span>,
@@ -26,7 +26,7 @@ pub(super) struct OverTime {
 }
 
 impl OverTime {
-    /// For a trace of this length.
+    /// A collector for a trace of this duration.
     pub(super) fn new(duration_ns: u64) -> OverTime {
         OverTime { duration_ns, spans: Vec::with_capacity(SPANS as usize), end_ns: 0 }
     }

@@ -39,7 +39,7 @@ pub enum SiteOrder {
 }
 
 impl SiteUse {
-    /// The memory of all call sites that occur, largest first; equal ones in order of first appearance.
+    /// The memory of all call sites that occur in the trace, largest first. Equal sites are sorted by number.
     ///
     /// Rewinds `source` and reads it twice: the first pass finds the peak.
     ///
@@ -69,19 +69,20 @@ struct Live {
 
 #[derive(Default)]
 struct Pass {
-    /// By site. During the pass `end_objects` and `end_bytes` are the values live now.
+    /// By site. During the pass, `end_objects` and `end_bytes` are the objects and bytes that are live at the current
+    /// event.
     uses: Vec<SiteUse>,
     live: Vec<Live>,
     live_bytes: u64,
     peak_bytes: u64,
-    /// Events up to the first peak.
+    /// Number of events up to the first peak.
     peak_event: u64,
 }
 
 impl Pass {
     fn over(source: &mut dyn EventSource, peak: Option<u64>) -> Result<Pass, TraceError> {
         source.rewind()?;
-        // A site number beyond those in the footer comes from damage and must not size a table.
+        // A site number that the footer does not have comes from damage. It must not determine the size of a table.
         let known = source.footer().sites.stacks.len() as u32;
         let mut pass = Pass { live: vec![Live::default(); source.summary().objects_peak as usize], ..Pass::default() };
         let mut events = 0;

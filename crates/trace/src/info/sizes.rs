@@ -3,7 +3,8 @@
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Exact quantiles: the smallest size that at least this share of the calls does not exceed. 0 without calls.
+/// Exact quantiles: the smallest size such that at least this share of the calls request no more. 0 if there are no
+/// calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SizeQuantiles {
     /// Median, in bytes.
@@ -39,7 +40,7 @@ pub struct SizeCount {
 const TOP_SIZES: usize = 10;
 const TABLE_BYTES: usize = 1 << 16;
 
-/// Number of calls per size: a table for small sizes, a map for the few large ones.
+/// Number of calls per size: a table for small sizes, a map for the few large sizes.
 pub(super) struct Sizes {
     small: Vec<u64>,
     large: BTreeMap<u64, u64>,

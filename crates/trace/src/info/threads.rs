@@ -4,12 +4,12 @@ use crate::event::ThreadId;
 use serde::Serialize;
 use std::collections::HashMap;
 
-/// Maximum number of rows of each list.
+/// Maximum number of rows in each list.
 const ROWS_MAX: usize = 16;
 /// Maximum number of pairs of threads that are counted; further pairs are ignored.
 const PAIRS_MAX: usize = 1 << 16;
 
-/// What one thread did.
+/// Allocations and frees of one thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ThreadUse {
     /// The thread.
@@ -18,9 +18,9 @@ pub struct ThreadUse {
     pub allocations: u64,
     /// Bytes it requested; for a resize, the bytes added.
     pub allocated_bytes: u64,
-    /// Blocks it freed, whoever allocated them.
+    /// Blocks it freed, including those that other threads allocated.
     pub frees: u64,
-    /// Blocks it allocated that other threads freed.
+    /// Blocks that it allocated and other threads freed.
     pub freed_by_others: u64,
     /// Time of its first event, in nanoseconds.
     pub first_ns: u64,
@@ -35,7 +35,7 @@ pub struct CrossThreadPair {
     pub allocated_by: u32,
     /// The thread that freed them.
     pub freed_by: u32,
-    /// How many.
+    /// Number of these blocks.
     pub frees: u64,
 }
 

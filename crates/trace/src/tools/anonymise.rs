@@ -1,4 +1,4 @@
-//! Removes what identifies the program from a trace, and keeps its allocations.
+//! Removes everything that identifies the program from a trace, but keeps its allocations.
 
 use super::Edit;
 use super::size_classes::{CoarseTouches, class_ceiling};
@@ -9,28 +9,28 @@ use crate::sites::{Frame, Module, Sites};
 use serde_json::{Map, json};
 use std::collections::HashMap;
 
-/// How exactly sizes are kept.
+/// How precisely sizes are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SizeDetail {
     /// Exact sizes.
     Exact,
-    /// Rounded up to four steps per power of two (to multiples of 16 up to 64 bytes), like most allocators' size classes. Touches
-    /// are made coarser where they would reveal the size.
+    /// Sizes rounded up to four steps per power of two (to multiples of 16 up to 64 bytes), like most allocators' size
+    /// classes. Touches that would reveal the size are made coarser.
     Classes,
 }
 
-/// The edit: command, paths, process ids, mark names, functions, addresses and build ids become numbers. Sizes, times, threads and
-/// the order of calls stay. Anyone who has the program can still recognise them.
+/// The edit. Command, paths, process ids, mark names, functions, addresses and build ids are replaced by numbers.
+/// Sizes, times, threads and the order of calls are kept, so anyone who has the program can still recognise its trace.
 #[derive(Clone, Debug)]
 pub struct Anonymise {
     sizes: SizeDetail,
     pids: HashMap<u32, u32>,
-    /// By object; used only with [`SizeDetail::Classes`].
+    /// The coarse touches of each object. Used only with [`SizeDetail::Classes`].
     touches: Vec<CoarseTouches>,
 }
 
 impl Anonymise {
-    /// Keeps sizes as exactly as given.
+    /// Keeps sizes as precisely as `sizes` says.
     pub fn new(sizes: SizeDetail) -> Self {
         Anonymise { sizes, pids: HashMap::new(), touches: Vec::new() }
     }
@@ -51,7 +51,7 @@ impl Anonymise {
         &mut self.touches[at]
     }
 
-    /// Tracks an object's size. Emits the coarse form of a touch and then returns true: the event is handled.
+    /// Tracks the size of an object. For a touch, emits its coarse form and returns true, as the event is then handled.
     fn coarsen(&mut self, event: &Event, emit: &mut dyn FnMut(Event)) -> bool {
         match event.op {
             Op::Alloc { object, size, .. } | Op::ReallocUnknown { object, size, .. } => {
@@ -117,7 +117,7 @@ impl Edit for Anonymise {
     }
 }
 
-/// The same stacks, with numbers for modules and functions.
+/// The same stacks, with modules and functions replaced by numbers.
 fn sites(source: &Sites) -> Sites {
     let module = |(at, _)| Module { path: format!("module-{}", at + 1), build_id: None };
     let frame = |(at, frame): (usize, &Frame)| Frame {

@@ -1,4 +1,4 @@
-//! Cuts a part out of a trace: a range of times or events, some threads.
+//! Cuts a part out of a trace: a range of times or events, or some of the threads.
 
 use super::Edit;
 use super::touched::Touched;
@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::json;
 use std::ops::Range;
 
-/// Which events to keep: those in both ranges, by the given threads.
+/// Which events to keep: those of the given threads that are in both ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     /// Event numbers, from 0.
@@ -30,8 +30,8 @@ impl Part {
 /// What to do with objects that are live at the start of the part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LiveAtStart {
-    /// Allocate them first, at time 0, in order of allocation, with their sizes at that point, and repeat their
-    /// touches. So the part starts with the heap that it had.
+    /// Allocate them at time 0, in order of their allocation and with their sizes at that point, and repeat their
+    /// touches. So the part starts with the heap that the program had there.
     Allocate,
     /// Leave them out. Calls on them in the part become calls on unknown pointers.
     LeaveOut,
@@ -42,11 +42,11 @@ pub enum LiveAtStart {
 pub struct CutCounts {
     /// Objects allocated at the start because they were live there.
     pub live_at_start: u64,
-    /// Frees and resizes of objects that are not in the part; now calls on unknown pointers.
+    /// Frees and resizes of objects that are not in the part. They become calls on unknown pointers.
     pub unknown_pointer_calls: u64,
-    /// Frees and resizes by threads that are left out; now by the thread that allocated the object.
+    /// Frees and resizes by threads that are left out. They are assigned to the thread that allocated the object.
     pub reassigned_calls: u64,
-    /// Touches, failed resizes and usable-size calls left out with their object or thread.
+    /// Touches, failed resizes and usable-size calls that are left out because their object or thread is.
     pub dropped_events: u64,
 }
 
@@ -63,7 +63,7 @@ pub struct Cut {
     objects: Vec<Option<Live>>,
     /// The last change of each memory policy.
     policies: [Option<Event>; MemoryPolicy::KINDS],
-    /// Children forked in the part and not ended yet.
+    /// Children forked in the part that have not ended yet.
     forked: Vec<u32>,
     /// Time of the last event emitted.
     last_ns: u64,
@@ -83,8 +83,8 @@ struct Live {
 }
 
 impl Live {
-    /// Gives the allocation the new size. Its initial touch moves to `touched`, as it may not apply to the bytes that
-    /// the resize added.
+    /// Changes the size of the allocation. Its initial touch is moved to `touched`, as it may not apply to the bytes
+    /// that the resize added.
     fn resize(&mut self, new: u64, tail: InitialTouch) {
         let old = match &mut self.allocation.op {
             Op::Alloc { size, initial_touch, .. } => {
@@ -102,7 +102,7 @@ impl Live {
 }
 
 impl Cut {
-    /// Cuts `part` out.
+    /// An edit that keeps only `part`.
     pub fn new(part: Part, live_at_start: LiveAtStart) -> Self {
         let bound = |end: u64| if end == u64::MAX { serde_json::Value::Null } else { json!(end) };
         let parameters = HistoryStep::new(
@@ -139,7 +139,7 @@ impl Cut {
         self.part.threads.as_ref().is_none_or(|threads| threads.contains(&thread.0))
     }
 
-    /// The thread, or one of the part instead: a memory policy applies to the whole process.
+    /// The thread if it is in the part, else the part's first thread. For events that concern the whole process.
     fn thread_in_part(&self, thread: ThreadId) -> ThreadId {
         match &self.part.threads {
             Some(threads) if !threads.contains(&thread.0) => threads.first().map_or(thread, |&first| ThreadId(first)),
@@ -183,8 +183,8 @@ impl Cut {
         }
     }
 
-    /// The end of a child forked in the part. A child that ends after the part outlives it. Children forked before the
-    /// part are not in it.
+    /// The end of a child that was forked in the part; `None` for other children. A child that ends after the part
+    /// outlives it.
     fn end_of_child(&mut self, event: &Event, in_time: bool) -> Option<Event> {
         let Op::ForkEnd { child_pid, outlives } = event.op else { return None };
         let at = self.forked.iter().rposition(|&forked| forked == child_pid)?;
@@ -194,7 +194,7 @@ impl Cut {
         Some(Event { time_ns, thread: self.thread_in_part(event.thread), op, ..*event })
     }
 
-    /// Sets the memory policies in force at the start of the part, and allocates the objects live there.
+    /// Emits the memory policies in force at the start of the part, and allocates the objects that are live there.
     fn begin(&mut self, event: &Event, emit: &mut dyn FnMut(Event)) {
         self.begun = true;
         self.base_ns = event.time_ns;
@@ -223,7 +223,7 @@ impl Cut {
         }
     }
 
-    /// Handles an event of the part whose object is not in it.
+    /// Handles an event of the part whose object is not in the part.
     fn event_of_other_object(&mut self, event: &Event, emit: &mut dyn FnMut(Event)) {
         let (op, is_now_in_part) = match event.op {
             Op::Free { .. } | Op::ReallocFree { .. } => (Op::FreeUnknown, false),
@@ -249,8 +249,8 @@ fn policy_of(event: &Event) -> Option<MemoryPolicy> {
     if let Op::MemoryPolicy { policy, .. } = event.op { Some(policy) } else { None }
 }
 
-/// The allocation of a live object. If a resize of an unknown pointer created it, its free of that pointer was before
-/// the part and is dropped.
+/// The allocation of a live object. If a resize of an unknown pointer created the object, only the allocation is kept:
+/// the free of the unknown pointer was before the part.
 fn allocating(initial_touch: Op) -> Op {
     match initial_touch {
         Op::ReallocUnknown { object, size, call } => {
@@ -260,7 +260,7 @@ fn allocating(initial_touch: Op) -> Op {
     }
 }
 
-/// Emits one or more touches that cover the range of an object.
+/// Emits touches that cover a range of the object. A touch covers at most `u32::MAX` bytes.
 fn touch_at_once(allocation: &Event, range: Range<u64>, access: Access, emit: &mut dyn FnMut(Event)) {
     let Some(object) = allocation.op.object() else { return };
     let mut offset = range.start;
@@ -277,7 +277,7 @@ impl Edit for Cut {
         let number = self.number;
         self.number += 1;
         let in_time = self.part.events.contains(&number) && self.part.time_ns.contains(&event.time_ns);
-        // A part that lies between two events starts at the second one, with the objects live there.
+        // A part between two events starts at the second of them, with the objects that are live there.
         let is_after_start = self.part.events.contains(&number) && event.time_ns >= self.part.time_ns.start;
         if is_after_start && !self.begun {
             self.begin(event, emit);

@@ -1,4 +1,4 @@
-//! An edited trace as a source, without a file.
+//! An edited trace as an event source, without a file.
 
 use super::Edit;
 use super::renumber::Renumber;
@@ -7,7 +7,7 @@ use crate::event::Event;
 use crate::header::{Footer, Header, Summary};
 use crate::source::{BATCH_EVENTS_MAX, EventSource};
 
-/// A source with an edit applied. Creating it reads the source once, as a source must know its size before its first
+/// A source with an edit applied. Creating it reads the source once, as the summary must be known before the first
 /// event.
 pub struct Edited<S, E> {
     source: S,
@@ -15,7 +15,7 @@ pub struct Edited<S, E> {
     edit: E,
     renumber: Renumber,
     events: Vec<Event>,
-    /// How many of `events` were returned.
+    /// How many of `events` have been returned.
     returned: usize,
     header: Header,
     summary: Summary,
@@ -23,7 +23,7 @@ pub struct Edited<S, E> {
 }
 
 impl<S: EventSource, E: Edit + Clone> Edited<S, E> {
-    /// The edited source.
+    /// Applies `edit` to `source`. Reads the source once and rewinds it.
     ///
     /// # Errors
     /// The errors of the source.

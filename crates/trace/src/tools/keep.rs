@@ -1,4 +1,4 @@
-//! Keeps some objects of a trace, with all their events: the candidates of `trace shrink`.
+//! Keeps some objects of a trace, with all their events. `trace shrink` creates its candidates with this edit.
 
 use super::Edit;
 use crate::event::{Event, ObjectId};
@@ -7,7 +7,7 @@ use crate::row::op_name;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// A set of lifetimes, numbered in order of allocation, as one bit each.
+/// A set of lifetimes, as one bit each. Lifetimes are numbered in order of allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LifetimeSet {
     bits: Vec<u64>,
@@ -15,7 +15,7 @@ pub struct LifetimeSet {
 }
 
 impl LifetimeSet {
-    /// All of `count` lifetimes.
+    /// The set of the lifetimes from 0 to `count` - 1.
     pub fn all(count: u64) -> Self {
         (0..count).collect()
     }
@@ -67,9 +67,9 @@ impl FromIterator<u64> for LifetimeSet {
 /// Which events to keep.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    /// Objects, with all their events.
+    /// Objects to keep, with all their events.
     pub lifetimes: Arc<LifetimeSet>,
-    /// Operations to leave out among events without an object, by the names of [`op_name`].
+    /// Kinds of events without an object to leave out, by the names of [`op_name`].
     pub without: Vec<&'static str>,
 }
 
@@ -78,7 +78,7 @@ pub struct Selection {
 pub struct Keep {
     selection: Selection,
     allocations: u64,
-    /// By object id: whether the live object is left out.
+    /// Whether the live object with this id is left out.
     left_out: Vec<bool>,
     parameters: Vec<(String, Value)>,
 }

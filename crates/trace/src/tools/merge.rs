@@ -22,9 +22,9 @@ pub struct MergeInput {
     pub offset_ns: u64,
 }
 
-/// Writes the events of all traces into one, sorted by time; at equal times in the given order of the traces. Objects
-/// and threads stay distinct, equal call sites and mark names are combined. The result's touch knowledge is the least
-/// of all traces.
+/// Writes the events of all traces to one trace, sorted by time. Events with equal times are in the given order of the
+/// traces. Objects and threads of different traces stay distinct; equal call sites and mark names are combined. The
+/// result has the touch knowledge of the trace that knows least.
 ///
 /// # Errors
 /// The errors of the sources and of the writer; times beyond 2^64 ns.
@@ -51,8 +51,8 @@ pub fn merge(mut traces: Vec<MergeInput>, out: &Path) -> Result<Summary, TraceEr
     writer.finish(&names.footer)
 }
 
-/// Rewinds the parent's trace and finds the time at which the process of `child` was forked; `None` if it was not
-/// forked there.
+/// Rewinds the parent's trace and returns the time at which it forked the process of `child`. `None` if it did not fork
+/// it.
 ///
 /// # Errors
 /// The errors of the source.
@@ -68,21 +68,21 @@ pub fn child_offset_ns(parent: &mut dyn EventSource, child: &Header) -> Result<O
     Ok(None)
 }
 
-/// The read position in one of the traces.
+/// The state of reading one of the traces.
 struct Input {
     new_numbers: NewNumbers,
     batch: Vec<Event>,
     next: usize,
 }
 
-/// The numbers in the result of a trace's call sites and marks, by old number.
+/// The new numbers of a trace's call sites and marks, indexed by old number.
 struct NewNumbers {
     sites: Vec<u32>,
     marks: Vec<u32>,
 }
 
 impl Input {
-    /// The time of the next event in the result.
+    /// The time of the next event, relative to the start of the result. `None` at the end of the trace.
     fn next_time_ns(&mut self, trace: &mut MergeInput) -> Result<Option<u64>, TraceError> {
         if self.next == self.batch.len() {
             self.next = 0;
@@ -104,7 +104,7 @@ impl Input {
             event.site = SiteId(self.new_numbers.sites.get(event.site.0 as usize - 1).copied().unwrap_or(0));
         }
         if let Op::Mark { name } = &mut event.op {
-            // If a truncated file lost the name, the number refers to no entry of the footer.
+            // If a truncated file has lost its footer, the mark has no name. `u32::MAX` refers to no entry.
             *name = self.new_numbers.marks.get(*name as usize).copied().unwrap_or(u32::MAX);
         }
         event
@@ -138,7 +138,7 @@ fn header(traces: &[MergeInput]) -> Header {
     merged
 }
 
-/// The footer of the result, with each name once.
+/// The footer of the result, without duplicate entries.
 #[derive(Default)]
 struct MergedNames {
     footer: Footer,
@@ -149,7 +149,7 @@ struct MergedNames {
 }
 
 impl MergedNames {
-    /// Adds the footer of one trace.
+    /// Adds the footer of one trace and returns the new numbers of its entries.
     fn add(&mut self, footer: &Footer) -> NewNumbers {
         let marks = footer.mark_names.iter();
         let marks = marks.map(|name| number(&mut self.marks, &mut self.footer.mark_names, name.clone())).collect();

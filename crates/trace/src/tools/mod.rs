@@ -1,8 +1,8 @@
 //! Tools that create traces from other traces.
 //!
-//! A tool is an [`Edit`]: it turns each event of a source into any number of events, with the source's ids. Afterwards
-//! objects and threads are renumbered (`renumber.rs`), so an edit may drop, repeat and add objects. All tools stream,
-//! in O(peak live objects) memory.
+//! Most tools are an [`Edit`]: it replaces each event of a source by any number of events, which keep the source's ids.
+//! Afterwards objects and threads are renumbered (`renumber.rs`), so an edit may drop, repeat and add objects. All
+//! tools stream the events in O(peak live objects) memory.
 
 mod anonymise;
 mod cut;
@@ -31,16 +31,16 @@ use crate::source::EventSource;
 use renumber::Renumber;
 use std::path::Path;
 
-/// A change of a trace, event by event.
+/// A tool that changes a trace event by event.
 pub trait Edit {
     /// Takes the next event of the source and passes the resulting events to `emit`, with the source's object and
-    /// thread ids. Events of an object whose allocation was not emitted are dropped afterwards.
+    /// thread ids. Events of an object are dropped later if its allocation was not emitted.
     fn edit(&mut self, event: &Event, emit: &mut dyn FnMut(Event));
 
-    /// The header of the result; called before the first event.
+    /// The header of the result. Called before the first event.
     fn header(&self, source: &Header) -> Header;
 
-    /// The footer of the result; called after the last event.
+    /// The footer of the result. Called after the last event.
     fn footer(&self, source: &Footer) -> Footer {
         source.clone()
     }

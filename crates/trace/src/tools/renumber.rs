@@ -4,7 +4,7 @@ use crate::error::TraceError;
 use crate::event::{Event, ObjectId, ThreadId};
 use crate::ids::ObjectIds;
 
-/// Renumbers the objects and threads of one or more sources for one stream.
+/// Assigns ids to the objects and threads of one or more sources that are combined into one stream.
 #[derive(Debug, Default)]
 pub(super) struct Renumber {
     ids: ObjectIds,
@@ -12,7 +12,7 @@ pub(super) struct Renumber {
     sources: Vec<Numbering>,
 }
 
-/// New ids of one source, by old id.
+/// The new ids of one source, indexed by old id.
 #[derive(Debug, Default)]
 struct Numbering {
     objects: Vec<Option<ObjectId>>,

@@ -6,7 +6,7 @@ use crate::header::{Footer, Header, HistoryStep};
 use crate::profile::SiteProfile;
 use serde_json::json;
 
-/// A positive factor, exact to a millionth.
+/// A positive factor, in steps of a millionth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Factor {
     millionths: u64,
@@ -38,7 +38,7 @@ impl Factor {
     }
 }
 
-/// The edit: multiplies every time and rounds it down. The same calls, at another rate.
+/// The edit that multiplies every time and rounds it down. The calls are the same, at another rate.
 #[derive(Clone, Debug)]
 pub struct ScaleTime(pub Factor);
 
@@ -54,8 +54,8 @@ impl Edit for ScaleTime {
     }
 }
 
-/// The edit: multiplies every requested size and rounds it up, to at most 2^47 - 1. Touches cover the same part of their object,
-/// rounded outwards. Alignments stay.
+/// The edit that multiplies every requested size and rounds it up, to at most 2^47 - 1. Touches cover the same part of
+/// their object, rounded outwards. Alignments do not change.
 #[derive(Clone, Debug)]
 pub struct ScaleSizes(pub Factor);
 

@@ -3,25 +3,26 @@
 use crate::event::Access;
 use std::ops::Range;
 
-/// Classes of at most 64 bytes are multiples of this.
+/// Classes up to [`SMALL_MAX`] bytes are multiples of this.
 const SMALL_STEP: u64 = 16;
 const SMALL_MAX: u64 = 64;
-/// Classes of blocks, which are below 2^47 bytes: four up to 64 bytes, then four per power of two.
+/// Number of classes for blocks of fewer than 2^47 bytes: four up to 64 bytes, then four per power of two.
 const CLASSES: usize = 4 + 4 * (47 - 6);
 /// Maximum size of one touch.
 const TOUCH_BYTES_MAX: u64 = 1 << 31;
 
-/// Distance between the class of `size` (above 0) and the next smaller one.
+/// Distance between the largest size of the class of `size` (above 0) and that of the next smaller class.
 fn step(size: u64) -> u64 {
     if size <= SMALL_MAX { SMALL_STEP } else { 1 << ((size - 1).ilog2() - 2) }
 }
 
-/// The smallest size of at least `size` that has only three significant bits, or is a multiple of 16 below 64.
+/// The largest size in the class of `size`. Up to 64 bytes it is a multiple of 16; above, it has at most three
+/// significant bits.
 pub(super) fn class_ceiling(size: u64) -> u64 {
     size.checked_next_multiple_of(step(size.max(1))).unwrap_or(size)
 }
 
-/// Number of the class whose largest size is `ceiling`.
+/// The number of the class whose largest size is `ceiling`.
 fn class_number(ceiling: u64) -> usize {
     if ceiling <= SMALL_MAX {
         return (ceiling / SMALL_STEP).saturating_sub(1) as usize;
@@ -50,17 +51,17 @@ impl ClassSet {
 
 /// The touches of one object, made coarser.
 ///
-/// Touches of the bytes in the object's own size class would reveal its size, by their ends and by their number. So all
-/// bytes of that class count as one: the first read and the first write of any of them become one of all of them, later
-/// ones are dropped. The same applies to the classes of the object's earlier sizes: a program writes up to such a size,
-/// and continues from there after the object has grown.
+/// Touches of the object's last bytes, those above the next smaller size class, would reveal its size by their end and
+/// their number. So these bytes are treated as one: the first read and the first write of any of them become an access
+/// to all of them, and later ones are dropped. The same applies to the classes of the object's earlier sizes: a program
+/// writes up to such a size and continues from there after the object has grown.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CoarseTouches {
     /// Requested bytes.
     size: u64,
     /// Classes of all sizes that the object has had.
     sizes: ClassSet,
-    /// Those of them whose bytes were read, and written, since the last resize.
+    /// Of these classes, those whose bytes were read, and those whose bytes were written, since the last resize.
     read: ClassSet,
     written: ClassSet,
 }
@@ -73,12 +74,13 @@ impl CoarseTouches {
         *self = CoarseTouches { size, sizes, ..CoarseTouches::default() };
     }
 
-    /// Passes the coarse form of a touch to `emit`: offset and bytes.
+    /// Passes the coarse form of a touch to `emit`, as offsets and numbers of bytes.
     pub(super) fn touch(&mut self, offset: u64, bytes: u32, access: Access, emit: &mut dyn FnMut(u64, u32)) {
         // Bytes beyond the object are ignored.
         let end = offset.saturating_add(bytes.into()).min(self.size);
         let mut exact_from = offset;
-        // A touch that begins at the end of a class may begin there because that was the previous size.
+        // A touch may begin at the end of a class because that was the object's previous size, so that class is also
+        // checked.
         let mut at = offset.saturating_sub(1);
         while at < end {
             let ceiling = class_ceiling(at + 1);

@@ -1,9 +1,9 @@
-//! Which bytes of a live object were accessed.
+//! Tracks which bytes of a live object were accessed.
 
 use crate::event::{Access, InitialTouch};
 use std::ops::Range;
 
-/// The bytes of an object from the first to the last that was written, and likewise for reads.
+/// The range from the first to the last byte of an object that was written, and the same for reads.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Touched {
     written: Option<(u64, u64)>,
@@ -32,13 +32,13 @@ impl Touched {
         }
     }
 
-    /// Adds a resize: forgets the bytes removed, and adds the initial touch of those added.
+    /// Adds a resize: drops the removed bytes, and adds the initial touch of the added bytes.
     pub(super) fn resized(&mut self, old: u64, new: u64, initial_touch: InitialTouch) {
         self.clip(new);
         self.at_once(old..new, initial_touch);
     }
 
-    /// Adds an initial touch of all `bytes`. Bytes read and then written count as written.
+    /// Adds an initial touch of the whole range. Bytes read and then written count as written.
     fn at_once(&mut self, bytes: Range<u64>, initial_touch: InitialTouch) {
         match initial_touch.whole() {
             InitialTouch::All | InitialTouch::ReadThenWrite => self.access(bytes, Access::Write),
@@ -53,7 +53,8 @@ impl Touched {
         }
     }
 
-    /// The accesses that bring its pages into the same state. A read of written pages changes nothing, so it is left out.
+    /// The accesses that bring the object's pages into the same state. A read of written pages changes nothing, so it
+    /// is left out.
     pub(super) fn accesses(&self) -> impl Iterator<Item = (Range<u64>, Access)> {
         let within = |(from, to): (u64, u64)| self.written.is_some_and(|(first, last)| first <= from && to <= last);
         let read = self.read.filter(|&read| !within(read)).map(|read| (read, Access::Read));

@@ -1,4 +1,4 @@
-//! Checks whether a trace is sound, and recovers the sound part of a damaged one.
+//! Checks whether a trace is sound, and recovers the sound part of a damaged trace.
 
 use crate::error::TraceError;
 use crate::event::{Event, Op};
@@ -13,9 +13,9 @@ use std::path::Path;
 pub struct Verified {
     /// Whether all checksums match and every event can follow the previous ones.
     pub valid: bool,
-    /// Usable events: all before the first damage.
+    /// Number of usable events: those before the first damage.
     pub events: u64,
-    /// Time of the last of them, in nanoseconds.
+    /// Time of the last usable event, in nanoseconds.
     pub duration_ns: u64,
     /// The damage: what is wrong and where. Nothing after it can be used, as object ids depend on all earlier events.
     pub damage: Option<String>,
@@ -35,16 +35,16 @@ impl Verified {
 pub struct Finding {
     /// A description.
     pub description: &'static str,
-    /// Number of events that have it.
+    /// Number of events that have the inconsistency.
     pub events: u64,
-    /// The first of them, from 0.
+    /// Index of the first of these events, from 0.
     pub first_event: u64,
 }
 
-/// Reads the whole trace: every checksum, id and total.
+/// Reads the whole trace and checks every checksum, id and total.
 ///
 /// # Errors
-/// It cannot be opened as a trace.
+/// The file cannot be opened as a trace.
 pub fn verify(path: &Path) -> Result<Verified, TraceError> {
     let (mut reader, mut damage) = match TraceReader::open(path) {
         // If the file header is damaged, no event can be read.
@@ -71,7 +71,7 @@ pub fn verify(path: &Path) -> Result<Verified, TraceError> {
     Ok(Verified { valid: damage.is_none(), events: checker.number, duration_ns: checker.time_ns, damage, findings })
 }
 
-/// Writes the events before the first damage, with the footer if it was not lost.
+/// Writes the events before the first damage to `out`, with the footer if it was not lost.
 ///
 /// # Errors
 /// The trace cannot be opened, or the result cannot be written.

@@ -1,4 +1,4 @@
-//! Input designed to break a reader: one clear error, or an honest count, in bounded memory.
+//! Input designed to break a reader. The result must be one clear error or a correct count, in bounded memory.
 
 use crate::recordings::data;
 use crate::support::importing::Folder;
@@ -6,7 +6,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::io::Write;
 
-/// Growth of this process's peak resident bytes since the last call.
+/// The growth of this process's peak resident bytes during `work`.
 fn peak_grown_by(work: impl FnOnce()) -> u64 {
     let field = |name: &str| -> u64 {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -19,18 +19,18 @@ fn peak_grown_by(work: impl FnOnce()) -> u64 {
     field("VmHWM:").saturating_sub(before)
 }
 
-/// The message of an error. Panics if there is none.
+/// The error message of an import that must fail.
 fn refused(folder: &Folder, format: Option<&str>, contents: &[u8]) -> String {
     let path = folder.file("t.bin", contents);
     let result = match format {
         Some(format) => folder.import_as(format, &path),
         None => folder.import(&path),
     };
-    result.err().expect("an error").to_string()
+    result.err().expect("the file was accepted").to_string()
 }
 
 #[test]
-fn a_cut_or_damaged_container_is_named() {
+fn errors_name_a_truncated_or_damaged_container() {
     let folder = Folder::new();
     let text = "a 0 1\nf 0\n".repeat(200_000);
     let mut gz = GzEncoder::new(Vec::new(), Compression::fast());
@@ -38,7 +38,7 @@ fn a_cut_or_damaged_container_is_named() {
     let gz = gz.finish().unwrap();
     let said = refused(&folder, None, &gz[..gz.len() / 2]);
     assert!(
-        said.contains("t.bin:") && said.contains("cut short or damaged") && said.contains("another copy"),
+        said.contains("t.bin:") && said.contains("truncated or damaged") && said.contains("another copy"),
         "{said}"
     );
     let mut xz = liblzma::write::XzEncoder::new(Vec::new(), 6);
@@ -50,7 +50,7 @@ fn a_cut_or_damaged_container_is_named() {
     let zstd = zstd::encode_all(text.as_bytes(), 3).unwrap();
     for whole in [&zstd[..], &xz, &bz2] {
         let said = refused(&folder, Some("script"), &whole[..whole.len() - 9]);
-        assert!(said.contains("cut short or damaged"), "{said}");
+        assert!(said.contains("truncated or damaged"), "{said}");
     }
     for magic in [&b"\x1F\x8B"[..], b"BZh9", b"\xFD7zXZ\0", b"\x28\xB5\x2F\xFD", b"PK\x03\x04"] {
         assert!(refused(&folder, Some("ltrace"), &[magic, b"garbage".as_slice()].concat()).contains("t.bin"));
@@ -80,7 +80,7 @@ fn absurd_numbers_are_refused_or_counted() {
         let said = refused(&folder, Some(format), text.as_bytes());
         assert!(said.contains("t.bin:"), "{text}: {said}");
     }
-    // In formats mixed with other output, a line that is not a call is no error.
+    // Some formats are mixed with other output. There a line that is not a call is not an error.
     for text in [
         "malloc(99999999999999999999) = 0x10\n",
         "malloc(1) = 0x1ffffffffffffffff\n",
@@ -122,7 +122,7 @@ fn truncated_and_corrupted_recordings_never_panic() {
 }
 
 #[test]
-fn memory_does_not_depend_on_the_length_of_lines_or_of_the_trace() {
+fn memory_use_does_not_depend_on_the_length_of_lines_or_of_the_trace() {
     let folder = Folder::new();
     let mut bomb = GzEncoder::new(Vec::new(), Compression::fast());
     bomb.write_all(b"malloc(1) = 0x10\n").unwrap();
@@ -137,7 +137,7 @@ fn memory_does_not_depend_on_the_length_of_lines_or_of_the_trace() {
     let grown = peak_grown_by(|| {
         let (report, _) = folder.import(&path).unwrap();
         assert_eq!((report.format, report.quality.foreign_lines), ("ltrace", 1));
-        let said = folder.import(&sparse).err().expect("an error").to_string();
+        let said = folder.import(&sparse).err().expect("the file was accepted").to_string();
         assert!(said.contains("sparse.txt:2: the line is longer than 4095 bytes"), "{said}");
         // An unrecognised line of 1 GiB is skipped.
         let (report, _) = folder.import_as("ltrace", &sparse).unwrap();

@@ -1,4 +1,4 @@
-//! The recording tools themselves, if installed, with `calls.c`.
+//! Records `calls.c` with the recording tools that are installed, and imports the results.
 
 use crate::recordings::{check_valgrind_summary, data};
 use crate::support::importing::{Folder, compare_counts};
@@ -15,7 +15,8 @@ fn program(folder: &Folder) -> Option<()> {
     run(&mut cc, folder, "cc").map(|_| ())
 }
 
-/// The command's standard error. If the command fails or cannot run, prints the reason and returns `None`.
+/// Runs the command and returns its standard error. If the command fails or cannot run, prints the reason and returns
+/// `None`.
 fn run(command: &mut Command, folder: &Folder, name: &str) -> Option<String> {
     match command.current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::null()).output() {
         Ok(output) if output.status.success() => Some(String::from_utf8_lossy(&output.stderr).into_owned()),
@@ -35,7 +36,7 @@ fn compare(folder: &Folder, format: &str, path: &Path) -> Info {
 }
 
 #[test]
-fn ltrace_records_the_program() {
+fn a_recording_by_ltrace_is_imported() {
     let folder = Folder::new();
     let mut ltrace = Command::new("ltrace");
     ltrace.args(["-f", "-ttt", "-o", "out.txt", "-e", FUNCTIONS, "./calls"]);
@@ -48,7 +49,7 @@ fn ltrace_records_the_program() {
 }
 
 #[test]
-fn valgrind_records_the_program() {
+fn a_recording_by_valgrind_is_imported() {
     let folder = Folder::new();
     let mut valgrind = Command::new("valgrind");
     valgrind.args(["--trace-malloc=yes", "./calls", "v"]);
@@ -60,7 +61,7 @@ fn valgrind_records_the_program() {
 }
 
 #[test]
-fn mtrace_records_the_program() {
+fn a_recording_by_mtrace_is_imported() {
     let folder = Folder::new();
     let mut calls = Command::new("./calls");
     calls.env("MALLOC_TRACE", "out.txt").env("LD_PRELOAD", "libc_malloc_debug.so.0");
@@ -74,12 +75,12 @@ fn mtrace_records_the_program() {
     }
     let info = compare(&folder, "mtrace", &path);
     assert_eq!((info.requests_failed, info.unknown_frees, info.live_objects_end), (1, 0, 1));
-    // The requests that mtrace distinguishes: resizes of live blocks to more than nothing.
+    // mtrace distinguishes only resizes of live blocks to more than 0 bytes from other calls.
     assert_eq!(info.reallocs, 2);
 }
 
 #[test]
-fn bpftrace_records_the_program() {
+fn a_recording_by_bpftrace_is_imported() {
     let folder = Folder::new();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/malloc.bt");
     let mut bpftrace = Command::new("bpftrace");
@@ -89,7 +90,7 @@ fn bpftrace_records_the_program() {
     }
     let path = folder.path().join("out.txt");
     if !std::fs::read_to_string(&path).is_ok_and(|text| text.contains("malloc(1234)=")) {
-        println!("skipped: bpftrace: its probes saw nothing here");
+        println!("skipped: bpftrace: its probes recorded no calls here");
         return;
     }
     let info = compare(&folder, "bpftrace", &path);

@@ -1,5 +1,5 @@
-//! Importers of text formats: recordings of our program `calls.c` by other tools, other people's traces, quirks of each
-//! format, and hostile input.
+//! Importers of text formats, tested with recordings of the program `calls.c` by other tools, with other people's
+//! traces, with the quirks of each format and with hostile input.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,4 +1,4 @@
-//! The quirks of each format, in a few lines each.
+//! The quirks of each format, each in a trace of a few lines.
 
 use crate::support::importing::Folder;
 use crate::support::read_all;
@@ -6,7 +6,7 @@ use hksim_trace::event::*;
 use hksim_trace::header::Quality;
 use hksim_trace::import::{ImportReport, Options};
 
-/// Operations of a text, with their threads, and the report.
+/// Imports a text. Returns the operations with their threads, and the report.
 fn events(format: &str, text: &str) -> (Vec<(u32, Op)>, ImportReport) {
     let folder = Folder::new();
     let (report, mut reader) = folder.import(&folder.file("t.txt", text)).unwrap();
@@ -31,7 +31,7 @@ fn resize(object: u32, size: u64, call: ReallocCall) -> Op {
 }
 
 #[test]
-fn ltrace_keeps_the_outermost_call_of_each_thread() {
+fn ltrace_import_keeps_the_outermost_call_of_each_thread() {
     let text = "7 a->reallocarray(0, 7, 9, 2 <unfinished ...>\n8 a->malloc(5) = 0x50\n7 libc.so.6->calloc(0, 63) = 0x60\n\
                 7 <... reallocarray resumed> ) = 0x60\n7 a->free(0x50 <unfinished ...>\n8 a->malloc(6) = 0x50\n\
                 7 <... free resumed> ) = <void>\n7 a->malloc(9 <no return ...>\n";
@@ -43,7 +43,7 @@ fn ltrace_keeps_the_outermost_call_of_each_thread() {
 }
 
 #[test]
-fn ltrace_orders_a_reuse_after_the_realloc_that_returns_late() {
+fn ltrace_reuse_of_a_block_is_ordered_after_the_realloc_that_released_it() {
     let text = "7 a->malloc(5) = 0x50\n7 a->realloc(0x50, 900 <unfinished ...>\n8 a->malloc(6) = 0x50\n\
                 7 <... realloc resumed> ) = 0x900\n8 a->free(0x50) = <void>\n7 a->free(0x900) = <void>\n";
     let (found, report) = events("ltrace", text);
@@ -54,7 +54,7 @@ fn ltrace_orders_a_reuse_after_the_realloc_that_returns_late() {
 }
 
 #[test]
-fn ltrace_matches_a_block_of_posix_memalign_with_a_fitting_free() {
+fn ltrace_import_matches_a_block_of_posix_memalign_with_a_fitting_free() {
     let text = "posix_memalign(0x7ff0, 64, 10, 1) = 0\nposix_memalign(0x7ff0, 4096, 20, 1) = 0\n\
                 posix_memalign(0x7ff0, 3, 30, 1) = 22\nfree(0x8010) = <void>\nfree(0x20000) = <void>\nfree(0x8040) = <void>\n";
     let (found, report) = events("ltrace", text);
@@ -66,26 +66,26 @@ fn ltrace_matches_a_block_of_posix_memalign_with_a_fitting_free() {
 }
 
 #[test]
-fn ltrace_calls_of_glibc_have_wrong_names() {
-    // Output of ltrace 0.7.3 for `ls` on glibc 2.36, with -e and with -e and -x. The calls are realloc, except one.
+fn ltrace_calls_by_glibc_are_left_out_as_misnamed() {
+    // Output of ltrace 0.7.3 for `ls` on glibc 2.36, with -e and with -e and -x. All calls but one are really realloc.
     let text = "7 libc.so.6->calloc(0, 1600) = 0x562f23ec6940\n7 libc.so.6->calloc(94760466142464, 2048) = 0x562f23ec6f90\n\
                 7 libc.so.6->realloc(0x562f23ec5ac0, 6) = 0x6\n7 libc.so.6->free(0x10 <unfinished ...>\n7 <... free resumed> ) = 0x7\n\
                 7 libc.so.6->calloc(0, 1600 <unfinished ...>\n7 realloc@libc.so.6(0, 1600) = 0x50\n7 <... calloc resumed> ) = 0x50\n\
                 7 ls->free(0x50) = <void>\n";
     let (found, report) = events("ltrace", text);
     assert_eq!(found, [(0, alloc(0, 1600, 0, AllocCall::Realloc)), (0, free(0))]);
-    // Three complete ones, and two in halves.
+    // Three complete calls, and two that are split into two lines.
     assert_eq!(report.quality, Quality { misnamed_calls: 5, ..Quality::default() });
-    assert_eq!(report.complete_share, 2.0 / 7.0, "of seven calls two are in the trace");
+    assert_eq!(report.complete_share, 2.0 / 7.0, "two of seven calls are in the trace");
     assert!(report.notes[0].starts_with("5 calls"), "{:?}", report.notes);
-    // A free of a block from such a call counts as the same flawed call: one flawed and one missing call each.
+    // The allocations missing for these two unknown frees are among the misnamed calls, so they are not counted again.
     let (_, report) = events("ltrace", &format!("{text}7 ls->free(0x10) = <void>\n7 ls->free(0x20) = <void>\n"));
     assert_eq!((report.quality.misnamed_calls, report.quality.unknown_frees), (5, 2));
     assert_eq!(report.complete_share, 2.0 / 9.0, "{:?}", report.quality);
 }
 
 #[test]
-fn ltrace_takes_every_form_of_line() {
+fn every_form_of_an_ltrace_line_is_parsed() {
     let text = "7 12:00:00.5 malloc@libc.so.6(-1, 5) = 0\n8 +++ exited (status 0) +++\n7 12:00:00.6 puts(\"malloc(5) = 0x5\") = 16\n\
                 no newline [pid 7] 12:00:00.7 [0x401136] a b->malloc(0x10) = 0x50 <0.000123>\n7 --- SIGCHLD (Child exited) ---\n\
                 [pid 7] 12:00:01.7 free((nil)) = <void>\nmalloc(12 = no\n7 --- Called exec() ---\n7 malloc(1) = 0x70\n";
@@ -100,7 +100,7 @@ fn ltrace_takes_every_form_of_line() {
 }
 
 #[test]
-fn valgrind_lines_hold_calls_within_calls_and_late_results() {
+fn valgrind_lines_can_have_nested_calls_and_late_results() {
     let text = "==9== Command: ./a\n--9-- calloc(4611686018427387904,8)free(0x0)\nprogress--9-- realloc(0x0,63)malloc(63) = 0x40\n\
                 --9-- _ZnwmSt11align_val_t(size 128, al 64) = 0x80\n--10-- malloc(5) = 0x40\n\
                 --9-- realloc(0x40,9223372036854775813)Argument 'size' is fishy\n--9--  = 0x0\n--9-- realloc(0x40,0)free(0x40)\n\
@@ -123,7 +123,7 @@ fn valgrind_lines_hold_calls_within_calls_and_late_results() {
 }
 
 #[test]
-fn mtrace_names_may_be_any_bytes() {
+fn file_names_in_mtrace_may_be_any_bytes() {
     let folder = Folder::new();
     let text = b"= Start\n@ ./caf\xe9 + 0x1 (f+0x10)[0x1] + 0x10 0x20\n@ a < 0x10\n@ a > 0x40 0x30\n@ a ! 0x40 0xffffffffffffffff\n\
                  + (nil) 0x7fffffffffffffff\n- 0x40\n= End\n";
@@ -142,7 +142,7 @@ fn mtrace_names_may_be_any_bytes() {
 }
 
 #[test]
-fn logalloc_takes_addresses_slots_and_one_process() {
+fn logalloc_import_accepts_addresses_and_slots_and_selects_one_process() {
     let text = "18545 140001 malloc(32)=0x7f90\n18545 140002 calloc(2,74)=0x8000\n18546 1 malloc(1)=0x7f90\n18545 140001 jemalloc_stats()\n\
                 18545 140002 posix_memalign(256,240)=0x9000\n18545 140002 realloc(0x7f90,64)=0x7f90\n18545 140001 free(0x8000)\n";
     let (found, report) = events("logalloc", text);
@@ -161,7 +161,7 @@ fn logalloc_takes_addresses_slots_and_one_process() {
     let options = Options { process: Some(18546), ..Options::default() };
     let (report, _) = folder.import_with(&folder.file("t.txt", text), &options).unwrap();
     assert_eq!((report.events, report.quality.other_process_events), (1, 5));
-    assert_eq!(report.notes, ["this is process 18546; --pid takes another: 18545"]);
+    assert_eq!(report.notes, ["imported process 18546; to import another, use --pid: 18545"]);
     let absent = Options { process: Some(3), ..Options::default() };
     let said = folder.import_with(&folder.file("t.txt", text), &absent).err().expect("an error").to_string();
     assert_eq!(said, "no calls of process 3; the file's processes: 18545, 18546");
@@ -190,7 +190,7 @@ fn lttng_reports_discarded_events_and_crosses_midnight() {
 }
 
 #[test]
-fn bpftrace_lines_are_sorted_and_losses_counted() {
+fn bpftrace_lines_are_sorted_and_losses_are_counted() {
     let text = "Attaching 20 probes...\nhksim-bpftrace 1\n300000 7 free(0x10)\n100000 7 malloc(5)=0x10\nLost 12 events\n200000 8 reallocarray(0x0,7,9)=0x20\n\
                 hello (from the program)\n400000 8 exit\n@nested: 3\n";
     let (found, report) = events("bpftrace", text);
@@ -203,7 +203,7 @@ fn bpftrace_lines_are_sorted_and_losses_counted() {
 }
 
 #[test]
-fn rep_and_wee_number_their_blocks() {
+fn rep_and_wee_identify_blocks_by_number() {
     let (found, report) = events("rep", "20000\n3\n8\n1\na 0 512\na 1 128\nr 0 640\na 2 128\nf 1\nr 0 768\nf 0\nf 2\n");
     let call = ReallocCall::Realloc;
     let expected = [

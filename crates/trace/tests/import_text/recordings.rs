@@ -1,4 +1,4 @@
-//! Stored recordings: the counts equal those of the independent program, and those that the recording tool printed.
+//! Stored recordings. The counts must equal those of the independent program and those that the recording tool printed.
 
 use crate::support::importing::{Folder, compare_counts};
 use hksim_trace::info::Info;
@@ -9,7 +9,7 @@ pub fn data(name: &str) -> PathBuf {
 }
 
 #[test]
-fn recordings_count_as_an_independent_program_counts() {
+fn counts_of_recordings_equal_those_of_an_independent_program() {
     let folder = Folder::new();
     for (name, format) in [
         ("ltrace.txt", "ltrace"),
@@ -28,14 +28,14 @@ fn recordings_count_as_an_independent_program_counts() {
     }
 }
 
-/// LTTng's folder of `calls.c`, compared with babeltrace2's output for it.
+/// Compares LTTng's folder of `calls.c` with babeltrace2's output for it.
 #[test]
-fn a_folder_of_lttng_is_what_babeltrace_prints() {
+fn importing_an_lttng_folder_equals_importing_babeltraces_text() {
     let (folder, trace) = (Folder::new(), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/lttng"));
     let printed = match std::process::Command::new("babeltrace2").arg(&trace).output() {
         Ok(printed) => printed.stdout,
         Err(why) => {
-            let said = folder.import(&trace).err().expect("nothing reads it").to_string();
+            let said = folder.import(&trace).err().expect("imported without babeltrace2").to_string();
             assert!(said.contains("babeltrace2"), "{said}");
             return println!("skipped: babeltrace2: {why}");
         }
@@ -49,18 +49,18 @@ fn a_folder_of_lttng_is_what_babeltrace_prints() {
     });
     let [from_folder, from_text] = &mut events;
     assert_eq!(from_folder, from_text);
-    // A damaged channel: the error is babeltrace2's.
+    // For a damaged channel, the error contains babeltrace2's message.
     for name in ["metadata", "channel0_0"] {
         std::fs::copy(trace.join(name), folder.path().join(name)).unwrap();
     }
     folder.file("channel0_0", [0; 5000]);
-    let said = folder.import(folder.path()).err().expect("no packet begins so").to_string();
+    let said = folder.import(folder.path()).err().expect("a damaged channel was accepted").to_string();
     assert!(said.contains("babeltrace2: Invalid CTF magic number"), "{said}");
 }
 
-/// Other people's traces are not in the repository: they are in $HKSIM_SAMPLES, or in shared/samples next to the clone.
+/// Other people's traces are not in the repository. They are in $HKSIM_SAMPLES, or in shared/samples next to the clone.
 #[test]
-fn other_peoples_traces_count_as_an_independent_program_counts() {
+fn counts_of_other_peoples_traces_equal_those_of_an_independent_program() {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/samples");
     let samples = std::env::var_os("HKSIM_SAMPLES").map_or(beside, PathBuf::from);
     let folder = Folder::new();
@@ -86,15 +86,16 @@ fn other_peoples_traces_count_as_an_independent_program_counts() {
 fn ltrace_shows_the_calls_of_the_program() {
     let (_, mut reader) = Folder::new().import(&data("ltrace.txt")).unwrap();
     let info = Info::of(&mut reader).unwrap();
-    // main 5, of which one fails, and two threads of 9; free(NULL), and of what realloc(p, 0) and the failure returned.
+    // mallocs: 5 in main (with operator new), of which one fails, and 9 in each of two threads. Frees of NULL: an
+    // explicit one, and those of the results of realloc(p, 0) and of the failed call.
     assert_eq!((info.mallocs, info.callocs, info.reallocs, info.aligned_allocs), (5 + 2 * 9, 1, 4, 6));
     assert_eq!((info.frees, info.frees_null, info.requests_failed, info.unknown_frees), (10 + 2 * 9, 3, 1, 0));
     assert_eq!((info.threads, info.cross_thread_frees, info.live_objects_end), (3, 2, 1));
     assert_eq!((info.quality.nested_calls, info.quality.addresses_guessed), (2, 1));
 }
 
-/// perf sees the calls of all libraries. The C++ library requests 72 704 bytes, and the loader a block for the first
-/// thread, which the second reuses.
+/// perf also records the calls of all libraries. The C++ library requests 72 704 bytes. The loader requests a block for
+/// the first thread, which the second thread reuses.
 #[test]
 fn perf_shows_the_calls_of_the_program() {
     let (_, mut reader) = Folder::new().import(&data("perf.txt")).unwrap();
@@ -104,24 +105,25 @@ fn perf_shows_the_calls_of_the_program() {
     assert_eq!((info.quality.unfinished_calls, info.quality.foreign_lines), (0, 0));
 }
 
-/// bytehound 0.11 sees the calls of all libraries, and calls all functions malloc except calloc and realloc. It aborts
-/// programs that call valloc or pvalloc, so this recording has malloc instead. It omits failed calls and frees of NULL.
+/// bytehound 0.11 also records the calls of all libraries. It records every function except calloc and realloc as
+/// malloc. It aborts programs that call valloc or pvalloc, so this recording has malloc instead. It omits failed calls
+/// and frees of NULL.
 #[test]
 fn bytehound_shows_the_calls_of_the_program() {
     let folder = Folder::new();
     let (report, mut reader) = folder.import(&data("bytehound.dat")).unwrap();
     assert_eq!((report.format, &report.notes[..]), ("bytehound-data", &[][..]));
     let info = Info::of(&mut reader).unwrap();
-    // main: 4, two in place of valloc and pvalloc, 3 aligned, the first reallocarray, two operators. The loader: one
-    // calloc.
+    // mallocs in main: 3 that succeed, two in place of valloc and pvalloc, 3 aligned calls, the first reallocarray and
+    // two operators. Each thread has 9. The loader calls calloc once.
     assert_eq!((info.mallocs, info.callocs, info.reallocs), (4 - 1 + 2 + 3 + 1 + 2 + 2 * 9, 1 + 1, 2));
     assert_eq!((info.frees, info.unknown_frees, info.requests_failed), (8 + 1 + 2 + 2 * 9, 0, 0));
     assert_eq!((info.threads, info.cross_thread_frees, info.live_objects_end), (3, 2, 1 + 1));
-    // A program that was killed.
+    // The truncated recording of a program that was killed.
     let whole = std::fs::read(data("bytehound.dat")).unwrap();
     let (report, _) = folder.import(&folder.file("cut.dat", &whole[..whole.len() - 1])).unwrap();
     assert!(report.quality.unfinished_calls == 1 && report.notes[0].contains("killed"), "{:?}", report.notes);
-    // A recording without short-lived blocks. Its last chunk says so.
+    // A recording without short-lived blocks. The setting in its last chunk shows that.
     let setting = b"MEMORY_PROFILER_CULL_TEMPORARY_ALLOCATIONS=1";
     let chunk =
         [&[2, 8 + setting.len() as u8, 0, 0, 0, 11, 0, 0, 0, setting.len() as u8, 0, 0, 0], &setting[..]].concat();
@@ -143,7 +145,8 @@ fn valgrinds_summary_agrees() {
 pub fn check_valgrind_summary(folder: &Folder, path: &Path, text: &str) {
     use hksim_trace::event::Op;
     let numbers = |label: &str| -> Vec<u64> {
-        let line = text.lines().find_map(|line| line.split_once(label)).expect("valgrind's summary").1.replace(',', "");
+        let line =
+            text.lines().find_map(|line| line.split_once(label)).expect("no summary in the text").1.replace(',', "");
         line.split(' ').filter_map(|word| word.parse().ok()).collect()
     };
     let (_, mut reader) = folder.import(path).unwrap();
@@ -155,7 +158,7 @@ pub fn check_valgrind_summary(folder: &Folder, path: &Path, text: &str) {
                 (allocs, bytes) = (allocs + 1, bytes + size);
                 live.insert(object, size);
             }
-            // For valgrind a realloc is both.
+            // valgrind counts a realloc as an allocation and a free.
             Op::Realloc { object, size, .. } => {
                 (allocs, frees, bytes) = (allocs + 1, frees + 1, bytes + size);
                 live.insert(object, size);

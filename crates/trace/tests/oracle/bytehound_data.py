@@ -1,10 +1,11 @@
-"""Recordings of bytehound for encode.py: chunks of events, in the form of versions with block ids or of earlier ones."""
+"""Recordings of bytehound for encode.py: chunks of events, in the layout with ids for blocks or in the older one without."""
 
 import struct
 
 
 def varint(value):
-    """A leading one for each byte that follows, then the highest bits; the rest is little-endian."""
+    """A first byte whose number of leading ones is the number of further bytes, and which ends with the highest bits of the
+    value; then the rest of the value, little-endian."""
     for more in range(8):
         if value < 1 << 7 * (more + 1):
             ones = 0xFF << 8 - more & 0xFF
@@ -17,7 +18,7 @@ def counted(text, form="<I"):
 
 
 def lz4_block(data):
-    """Greedy compression: a match can start at the last position of the same four bytes."""
+    """Compresses greedily: a match can only refer to the last occurrence of its first four bytes."""
 
     def extended(length):
         return b"" if length < 15 else b"\xff" * ((length - 15) // 255) + bytes([(length - 15) % 255])
@@ -41,7 +42,7 @@ def lz4_block(data):
 
 
 def others(random):
-    """Events that do not concern blocks: one of each kind, by its number."""
+    """Events that do not concern blocks: one of each kind, by the number of the kind."""
     number, numbers = random.randrange(1 << 60), [random.randrange(1 << 62) for _ in range(random.randrange(9))]
     words = struct.pack(f"<I{len(numbers)}I", len(numbers), *(number & 0xFFFF_FFFF for number in numbers))
     longs = struct.pack(f"<I{len(numbers)}Q", len(numbers), *numbers)
@@ -83,8 +84,8 @@ def bytehound_data(program, out, has_ids):
     kinds = {"alloc": (20, 1), "realloc": (21, 2), "free": (22, 3)}
     time_us, start, seen = 5_000_200, None, 0
     ids = {}  # address: id of its block
-    made = [0] * program.threads  # blocks of each thread
-    queues = [[], []]  # what has not been written
+    made = [0] * program.threads  # number of blocks that each thread has allocated
+    queues = [[], []]  # events that have not been written
     events = [header()]
 
     def flush():
@@ -93,7 +94,7 @@ def bytehound_data(program, out, has_ids):
             queue.clear()
 
     def record(kind, id, body):
-        """Blocks of every other four threads go through a separate queue."""
+        """Adds an event to one of two queues. The queue depends on the thread that allocated the block."""
         number = kinds[kind][0 if has_ids else 1]
         head = struct.pack("<I", number) + (struct.pack("<QQ", *id) if has_ids else b"")
         queues[id[0] >> 2 & 1 if has_ids else 0].append(head + body)
@@ -139,7 +140,7 @@ def bytehound_data(program, out, has_ids):
     flush()
     stream = b"".join(events)
     while stream:
-        # The first events are compressed, as in bytehound. A chunk boundary can divide an event.
+        # The first chunks are compressed, as in bytehound's files. A chunk may end within an event.
         length = random.choice([5_000, 70_000, 524_288])
         chunk, stream = stream[:length], stream[length:]
         seen += 1

@@ -1,9 +1,9 @@
-"""Counts the calls in other programs' text traces, as an oracle for the importers. Independent of our code.
+"""Counts the calls in other programs' text traces, as an oracle for the importers. Uses no code or file of hksim.
 
 usage: counts.py FORMAT FILE [PID]
 
-FILE may be plain, xz, gz, bz2 or a zip archive with one member. Prints the figures of `hksim info`, and below "quality" those
-that a format has of its own.
+FILE may be plain, xz, gz, bz2 or a zip archive with one member. Prints the figures of `hksim info` as JSON. "quality" contains
+the counters that only some formats have.
 """
 
 import bz2
@@ -105,7 +105,7 @@ class Heap:
         self.counts["events"] += 1
 
     def call(self, tid, name, numbers, result):
-        """A C function by name; for posix_memalign, `numbers` are alignment and size, `result` is the block."""
+        """Performs a call of a C function. For posix_memalign, `numbers` are alignment and size, and `result` is the block."""
         if name in ("free", "cfree") or name.startswith(("_ZdlPv", "_ZdaPv")):
             self.free(tid, numbers[0])
         elif name in ("malloc", "_Znwm", "_Znam", "_ZnwmRKSt9nothrow_t", "_ZnamRKSt9nothrow_t"):
@@ -233,7 +233,7 @@ def mtrace(heap, lines, _pid):
 
 
 def valgrind(heap, lines, pid):
-    """Joins valgrind's lines, then parses the calls."""
+    """Joins lines that belong together, then parses the calls."""
     taken = pid
     texts = []
     for line in lines:
@@ -316,7 +316,7 @@ PERF = re.compile(r"(?:(\d+)/)?(\d+)(?: +\[\d+\])? +[\d.]+: +probe_\w+:(\w+?)(__
 
 
 def perf(heap, lines, pid):
-    """One call at a time in each thread; blocks of posix_memalign by number, until a free shows their address."""
+    """Keeps one open call for each thread. Blocks of posix_memalign have a number until a free shows their address."""
     calls, unseen = {}, []
 
     def shown(address):
@@ -360,7 +360,7 @@ def perf(heap, lines, pid):
 
 
 class Ltrace:
-    """Calls per thread as a stack; blocks of posix_memalign by number, until a free shows their address."""
+    """Keeps a stack of open calls for each thread. Blocks of posix_memalign have a number until a free shows their address."""
 
     HALF = re.compile(rf"^(?:[^(]*[ >])?({FUNCTIONS})(?:@\S+?)?\((.*?) *<(unfinished|no return) \.\.\.>$")
     WHOLE = re.compile(rf"^(?:[^(]*[ >])?({FUNCTIONS})(?:@\S+?)?\((.*)\) *= (\S+)(?: <[\d.]+>)?$")
@@ -377,7 +377,7 @@ class Ltrace:
         tid = (tid[1] or tid[2]) if tid else "0"
         stack = self.stacks[tid]
         if found := self.HALF.search(line):
-            # ltrace prints "no return" when any thread ends; the call may still be resumed.
+            # ltrace prints "no return" when any thread ends. The call may still be resumed later.
             name, numbers, _ = found.groups()
             if name == "free" and not stack:
                 self.take(tid, name, numbers, "<void>")
@@ -423,7 +423,7 @@ class Ltrace:
         self.heap.call(tid, name, numbers, result)
 
     def shown(self, address):
-        """The block for an unknown address: of the unseen blocks with a suitable alignment, the most aligned and oldest."""
+        """The block for an unknown address: of the blocks whose alignment fits, those with the largest, and of these the oldest."""
         fits = [align for align, _ in self.unseen if address and address not in self.heap.live and address % align == 0]
         if not fits:
             return address

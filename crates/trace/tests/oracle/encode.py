@@ -1,7 +1,8 @@
 """Writes a random program in another tool's trace format: encode.py FORMAT SEED FILE
 
-Prints what an import must make of it, one JSON array an event: [thread, kind, object, size, align_log2, call, time_ns], with
-null for what the event or the format does not have. Written from the formats' layouts, apart from hksim's sources.
+Prints the events that an import must yield, as one JSON array per event: [thread, kind, object, size, align_log2, call,
+time_ns]. A value is null if the event or the format does not have it. Written from the formats' layouts, independently of
+hksim's sources.
 """
 
 import json
@@ -15,7 +16,7 @@ PAGE = 12
 
 
 class Program:
-    """A random program, whose blocks reuse addresses, and the events of its trace."""
+    """A random program: live blocks, whose addresses are reused after their free, and the expected events of a trace."""
 
     def __init__(self, seed, threads):
         self.random = random.Random(seed)
@@ -56,7 +57,7 @@ class Program:
         return self.random.choice([0, 1, 8, 24, 100, 4000, 70_000, 1 << 33]) + 8 * self.random.randrange(20)
 
     def steps(self, count, kinds):
-        """Yields (thread, kind) of `count` steps that are possible."""
+        """Yields (thread, kind) of `count` random steps. Frees and resizes occur only while there are blocks."""
         for _ in range(count):
             kind = self.random.choice(kinds)
             if kind in ("free", "realloc", "realloc-free") and not self.blocks:
@@ -151,7 +152,7 @@ def glibc(program, out):
                 record(tid, 1, 0, 0, (1 << 64) - 1)
                 program.event(thread, "alloc-failed", None, (1 << 64) - 1, 0, "malloc")
         elif kind == "swapped" and program.blocks:
-            # Another thread's malloc of the address is reserved before the free is.
+            # The record of another thread's malloc of the address is reserved before that of the free.
             address, other = program.any_block(), (thread + 1) % program.threads
             record(1000 + other, 1, 0, pointer(address), size)
             record(tid, 3, pointer(address))
@@ -321,7 +322,7 @@ def memray(program, out, native):
         return varint(value << 1 if value >= 0 else (-value << 1) - 1)
 
     def pointer(address):
-        """The index among the recent addresses, or the number after them if the address is not recent."""
+        """The index among the recent addresses, and the bytes that follow if the address is not one of them."""
         nonlocal last
         if address in recent:
             return recent.index(address), b""
@@ -392,7 +393,7 @@ def memray(program, out, native):
 
 
 def workload(program, out):
-    """The expected events are listed thread by thread, because the format preserves no other order."""
+    """Only the order within each thread is expected: the format has no order between threads except for syncs."""
 
     def number(value):
         digits = [value & 127]
@@ -459,7 +460,7 @@ def workload(program, out):
             op(thread, 0)
     for thread in range(program.threads):
         op(thread, 1)
-    # The head's length depends on the lengths of the numbers in it.
+    # The header contains offsets that depend on its own length, so its length is found by iteration.
     head, length = b"", 0
     while True:
         places, place = [], length

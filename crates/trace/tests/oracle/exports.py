@@ -1,7 +1,7 @@
 """Compares an export with its trace: exports.py TRACE.hkt csv|parquet|android|rep EXPORTED
 
-The trace is read by notebooks/read_hkt.py, the export by this script (Parquet by pyarrow), so neither side is hksim's.
-Prints the number of events compared; exits with 1 and the first difference.
+The trace is read by notebooks/read_hkt.py and the export by this script (Parquet by pyarrow), so no code of hksim is involved.
+Prints the number of events compared. If there is a difference, prints the first one and exits with status 1.
 """
 
 import csv
@@ -19,7 +19,7 @@ NO_BIRTH = {"realloc_free", "realloc_unknown", "realloc_failed", "alloc_failed"}
 
 
 def rows_of(trace):
-    """The rows that a table of every field must have."""
+    """The rows that a table of all fields must have."""
     rows, marks = [], []
     for time_ns, thread, name, fields in trace:
         row = dict.fromkeys(COLUMNS)
@@ -94,7 +94,7 @@ def compare_android(trace, path):
     def bear(pointer, fields):
         value = int(pointer, 16)
         if value in live or value == 0:
-            sys.exit(f"{pointer} was live already")
+            sys.exit(f"{pointer} is already live")
         if value % (1 << min(max(fields.get("align_log2", 0), 4), 31)):
             sys.exit(f"{pointer} is not aligned to 2^{fields['align_log2']}")
         live.add(value)
@@ -165,7 +165,7 @@ def compare_rep(trace, path):
         peak = max(peak, live)
     head = [[str(peak)], [str(1 + max(int(line[1]) for line in expected))], [str(len(expected))], ["1"]]
     if lines != head + expected:
-        sys.exit(f"the lines differ, or the head: {lines[:4]} for {head}")
+        sys.exit(f"the lines differ; the head is {lines[:4]}, expected {head}")
     return len(expected)
 
 

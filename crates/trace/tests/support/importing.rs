@@ -1,4 +1,4 @@
-//! Imports in temporary folders, and the counts of the independent program.
+//! Imports in temporary folders, compared with the counts of an independent program.
 
 use hksim_trace::error::TraceError;
 use hksim_trace::header::TouchKnowledge;
@@ -45,7 +45,7 @@ impl Folder {
     }
 }
 
-/// The counts of the independent program; `None` without Python.
+/// The counts of the independent program. If there is no Python, prints the reason and returns `None`.
 fn counted(format: &str, path: &Path, process: Option<u64>) -> Option<serde_json::Value> {
     let oracle = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oracle/counts.py");
     let mut python = Command::new("python3");
@@ -62,7 +62,7 @@ fn counted(format: &str, path: &Path, process: Option<u64>) -> Option<serde_json
     }
 }
 
-/// Imports a trace, whose format must be recognised, and compares all figures that the independent program reports.
+/// Imports a trace and compares all figures that the independent program reports. The import must recognise the format.
 pub fn compare_counts(folder: &Folder, format: &str, path: &Path, process: Option<u64>, place: &str) -> Info {
     let (report, mut reader) = folder.import_with(path, &Options { format: None, process }).unwrap();
     assert_eq!(report.format, format, "{place}");

@@ -1,5 +1,5 @@
-//! Shared by the tests: seeded random events of every kind, and short ways to write and read files.
-#![allow(dead_code)] // each test binary uses a part of this
+//! Shared by the tests: seeded random events of every kind, and functions to write and read files.
+#![allow(dead_code)] // each test binary uses only some of these items
 
 pub mod importing;
 
@@ -122,7 +122,7 @@ pub fn random_events(random: &mut Random, length: usize) -> Vec<Event> {
                 }
             }
         };
-        // Long stretches without sites, so that only some chunks have sites.
+        // Sites occur only in every other 20 000 events, so that some chunks have no sites.
         let has_site = op.asks_for_memory() && events.len() / 20_000 % 2 == 1 && random.chance(90);
         let site = SiteId(if has_site { random.below(1 << 20) as u32 } else { 0 });
         events.push(Event { time_ns, thread, site, op });

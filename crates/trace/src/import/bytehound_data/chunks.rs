@@ -1,4 +1,4 @@
-//! Chunks: a byte with the kind (1: LZ4 block, 2: plain), a u32 with the number of bytes, and the bytes.
+//! Chunks: a byte with the kind (1: LZ4 block, 2: uncompressed), a u32 with the number of bytes, and the bytes.
 
 use super::REMEDY;
 use crate::import::failure::Failure;
@@ -8,7 +8,7 @@ const PACKED: u8 = 1;
 const PLAIN: u8 = 2;
 /// Size of a chunk's header.
 const HEAD_BYTES: usize = 5;
-/// Maximum size of a chunk: four times what bytehound compresses at once.
+/// Maximum size of a chunk: four times the size of the blocks that bytehound compresses.
 const CHUNK_BYTES_MAX: usize = 2 << 20;
 /// Maximum size of a compressed chunk: incompressible data grows by 1/255 and a few bytes.
 const PACKED_BYTES_MAX: usize = CHUNK_BYTES_MAX + CHUNK_BYTES_MAX / 128;
@@ -19,11 +19,12 @@ const TEXT_BYTES_MAX: u64 = 4096;
 pub(super) struct Chunks<'a, 'b> {
     input: &'a mut Input<'b>,
     packed: Vec<u8>,
-    /// The contents of the chunk, or a piece of a plain one, up to `filled`. Bytes before `at` were read.
+    /// The contents of the chunk, or a piece of an uncompressed chunk, up to `filled`. Bytes before `at` have been
+    /// read.
     contents: Vec<u8>,
     filled: usize,
     at: usize,
-    /// Bytes of a plain chunk that follow.
+    /// Remaining bytes of an uncompressed chunk.
     plain_left: usize,
     is_cut: bool,
 }
@@ -54,7 +55,7 @@ impl<'a, 'b> Chunks<'a, 'b> {
         Ok(false)
     }
 
-    /// Reads the next chunk, or the next piece of a plain one; false at the end of the input.
+    /// Reads the next chunk, or the next piece of an uncompressed chunk; false at the end of the input.
     fn next_piece(&mut self) -> Result<bool, Failure> {
         (self.at, self.filled) = (0, 0);
         if self.plain_left == 0 {
@@ -70,7 +71,7 @@ impl<'a, 'b> Chunks<'a, 'b> {
                 PACKED => return self.unpack(bytes).map(|()| true),
                 PLAIN => self.plain_left = bytes,
                 other => {
-                    return Err(Failure::new(format!("a chunk of kind {other} is neither packed nor plain"), REMEDY));
+                    return Err(Failure::new(format!("chunk kind {other} is unknown"), REMEDY));
                 }
             }
         }
@@ -79,7 +80,7 @@ impl<'a, 'b> Chunks<'a, 'b> {
         self.plain_left -= self.filled;
         if self.filled < bytes {
             self.plain_left = 0;
-            self.is_cut = true; // what is there is read first
+            self.is_cut = true; // the bytes that are present are read first
         }
         Ok(true)
     }
@@ -131,7 +132,7 @@ impl<'a, 'b> Chunks<'a, 'b> {
     }
 
     /// A number of variable length. The number of leading ones of the first byte is the number of further bytes. The
-    /// remaining bits of the first byte are the highest bits.
+    /// remaining bits of the first byte are the highest bits of the number.
     pub(super) fn varint(&mut self) -> Result<u64, Failure> {
         let [first] = self.bytes()?;
         let more = first.leading_ones();
@@ -167,7 +168,7 @@ impl<'a, 'b> Chunks<'a, 'b> {
     }
 }
 
-/// The first bytes of the stream, as far as the head of the file contains them; `None` if it is not a chunk.
+/// The first bytes of the stream, up to the end of the file's head. `None` if the file does not begin with a chunk.
 pub(super) fn first_bytes(head: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
     let (head, contents) = head.split_at_checked(HEAD_BYTES)?;
     let bytes = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
@@ -179,7 +180,7 @@ pub(super) fn first_bytes(head: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
     }
 }
 
-/// The first bytes of an LZ4 block that may be incomplete. (`lz4_flex` requires complete blocks.)
+/// Decompresses the first bytes of an LZ4 block that may be incomplete. (`lz4_flex` requires complete blocks.)
 fn first_of_block(mut block: &[u8], bytes_max: usize) -> Vec<u8> {
     let mut out = Vec::new();
     while out.len() < bytes_max && append_sequence(&mut block, &mut out, bytes_max).is_some() {}
@@ -187,7 +188,8 @@ fn first_of_block(mut block: &[u8], bytes_max: usize) -> Vec<u8> {
     out
 }
 
-/// Appends a sequence of literals and the match after them, up to the required length; `None` at the end of the block.
+/// Appends one LZ4 sequence: literals, then a match. Each part is truncated to `bytes_max`. `None` at the end of the
+/// block.
 fn append_sequence(block: &mut &[u8], out: &mut Vec<u8>, bytes_max: usize) -> Option<()> {
     let token = *block.split_off_first()?;
     let literals = length(token >> 4, block)?;

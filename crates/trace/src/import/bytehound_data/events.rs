@@ -16,18 +16,18 @@ pub(super) const ALLOC_EX: u32 = 20;
 pub(super) const REALLOC_EX: u32 = 21;
 pub(super) const FREE_EX: u32 = 22;
 
-/// A field, or several that are skipped together.
+/// A field, or several fields that are skipped together.
 #[derive(Clone, Copy)]
 enum Field {
     /// This number of bytes.
     Bytes(u64),
     /// A number of 1 to 9 bytes.
     Varint,
-    /// A u32 with the number of items, and the items of this many bytes.
+    /// A u32 with the number of items, then the items, each of this number of bytes.
     Items(u64),
-    /// The same with a u64.
+    /// Like [`Field::Items`], but the number of items is a u64.
     ManyItems(u64),
-    /// A varint with the number of bytes, and the bytes.
+    /// A varint with the number of bytes, then the bytes.
     Text,
     /// The sources of a mapping's parts, preceded by their number as a varint.
     Sources,
@@ -48,17 +48,17 @@ fn layout(kind: u32) -> Option<&'static [Field]> {
         9 => &[Bytes(4 * 8 + 4)],             // munmap
         10 => &[Bytes(2 * 8 + 4 * 4)],        // mallopt
         12 => &[Bytes(3 * 8)],                // the wall clock
-        13 => &[Bytes(8 + 2 * 4), Items(8)],  // a part of a backtrace
+        13 => &[Bytes(8 + 2 * 4), Items(8)],  // part of a backtrace
         14 => &[Bytes(4), Items(1)],          // a text
         15 => &[Bytes(8 + 6 * 4 + 1)],        // a frame
         16 => &[Items(4)],                    // a backtrace of frames
         GROUP_STATISTICS => &[Bytes(7 * 8)],
-        18 => &[Bytes(8 + 2 * 4), Items(4)],       // a part of a backtrace
+        18 => &[Bytes(8 + 2 * 4), Items(4)],       // part of a backtrace
         19 => &[Bytes(8), Items(4)],               // a backtrace
         23 => &[Bytes(8), Items(1), ManyItems(1)], // a file
         // A mapping: time, id, address, three numbers, device and flags, name.
         24 => &[Bytes(8), Varint, Bytes(8), Varint, Varint, Varint, Bytes(3 * 4), Text],
-        25 => &[Bytes(8), Varint, Bytes(8), Varint, Sources], // a mapping that is gone
+        25 => &[Bytes(8), Varint, Bytes(8), Varint, Sources], // a removed mapping
         // Residency of a mapping: time, id, address, length, six figures.
         26 => &[Bytes(8), Varint, Bytes(8), Varint, Varint, Varint, Varint, Varint, Varint, Varint],
         // mmap: id, address, two numbers, protection, flags and file, offset, source.
@@ -113,7 +113,7 @@ pub(super) fn is_header(first: &[u8]) -> bool {
     first.len() >= HEADER_BYTES_MIN
         && first.starts_with(&HEADER.to_le_bytes())
         && u64_at(first, NANOSECONDS_AT) < 1_000_000_000
-        && u64_at(first, 20) <= u64_at(first, 28) // begun, then written
+        && u64_at(first, 20) <= u64_at(first, 28) // time of the start, then of the header
 }
 
 /// Reads the header.
@@ -128,7 +128,7 @@ pub(super) fn header(chunks: &mut Chunks) -> Result<(), Failure> {
     )?;
     let [flags] = chunks.u64s()?;
     if flags & IS_LITTLE_ENDIAN == 0 {
-        return Err(Failure::new("the recording is of a big-endian machine", "record on x86_64 or aarch64"));
+        return Err(Failure::new("the recording comes from a big-endian machine", "record on x86_64 or aarch64"));
     }
-    chunks.skip(1) // bytes of a pointer
+    chunks.skip(1) // the size of a pointer
 }

@@ -1,4 +1,4 @@
-//! Counts faults while a script is read.
+//! Counts page faults while the output of `perf script` is read.
 
 use super::super::failure::Failure;
 use super::REMEDY;
@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
 const PAGE_BYTES: u64 = 4096;
-/// Set in addresses of the kernel.
+/// Lowest kernel address: the highest bit of an address is set in the kernel.
 const KERNEL: u64 = 1 << 63;
 /// Bit of an error code: the page was present.
 const PRESENT: u64 = 1;
@@ -23,14 +23,14 @@ const NAMES_MAX: usize = 1 << 16;
 const THREADS_MAX: usize = 1 << 20;
 const MOMENTS_MAX: usize = 64;
 
-/// Collects the report while a script is read.
+/// Builds the report while the script is read.
 pub(super) struct FaultCounter {
-    /// The selected process, or the first that faulted.
+    /// The process to report: the selected one, or the first that faulted.
     process: Option<u64>,
-    /// Process of each thread that the script announced.
+    /// The process of each thread in the script's records of mappings and forks.
     threads: HashMap<u64, u64>,
     mappings: HashMap<u64, Mappings>,
-    /// Mappings from a maps file, of the reported process.
+    /// Mappings of the reported process, from a maps file.
     known: Mappings,
     pages: Pages,
     regions: HashMap<(RegionKind, Rc<str>), RegionRow>,
@@ -38,9 +38,9 @@ pub(super) struct FaultCounter {
     gone: Vec<Region>,
     code: HashMap<String, u64>,
     timeline: Timeline,
-    /// Whether the last sample still needs its first caller.
+    /// Whether the last sample still needs the instruction, which its first call-chain line has.
     awaits_caller: bool,
-    /// Whether any address is outside code.
+    /// Whether any faulting address was outside code.
     has_data: bool,
     other_processes: BTreeSet<u64>,
     report: FaultReport,
@@ -134,7 +134,7 @@ impl FaultCounter {
 
     fn process_of(&self, stamp: &Stamp) -> u64 {
         stamp.process.or_else(|| self.threads.get(&stamp.thread).copied()).unwrap_or_else(|| {
-            // A thread that was not announced belongs to the only process.
+            // A thread without such a record belongs to the only known process, if there is just one.
             let mut known = self.mappings.keys();
             match (known.next(), known.next()) {
                 (Some(&only), None) => only,
@@ -143,7 +143,7 @@ impl FaultCounter {
         })
     }
 
-    /// The mappings of a process. For the reported process they start as those of the maps file.
+    /// The mappings of a process. For the reported process they are initialised from the maps file.
     fn mappings(&mut self, process: u64) -> &mut Mappings {
         let takes = self.process.is_none_or(|taken| taken == process);
         let known = &self.known;
@@ -181,9 +181,10 @@ impl FaultCounter {
     }
 
     fn check_mappings(&self) -> Result<(), Failure> {
-        // Bounds the number of processes, too, as each has mappings.
+        // This also bounds the number of processes, as each has mappings.
         if self.mappings.len() > 1 && self.mappings.values().map(Mappings::len).sum::<usize>() > MAPPINGS_MAX {
-            return Err(Failure::new("more than 1048576 mappings at once", "print one process: perf script --pid N"));
+            let why = "more than 1048576 mappings at the same time";
+            return Err(Failure::new(why, "print one process: perf script --pid N"));
         }
         Ok(())
     }
@@ -275,7 +276,7 @@ impl FaultCounter {
         *self.code.entry(if full { "others".to_string() } else { name }).or_default() += 1;
     }
 
-    /// Adds a removed mapping to those with the most faults.
+    /// Adds a removed mapping. Only those with the most faults are kept.
     fn retire(&mut self, region: Region) {
         if region.faults > 0 {
             self.gone.push(region);
@@ -294,10 +295,10 @@ impl FaultCounter {
                     let why = format!("no faults of process {process}; processes are {}", known.join(", "));
                     Failure::new(why, "name one of them, or omit --pid")
                 }
-                None => Failure::new("the script holds no page faults", REMEDY),
+                None => Failure::new("the script contains no page faults", REMEDY),
             });
         }
-        // Every program writes at least one page of data.
+        // Every program writes at least one page of data, so faults in code alone are addresses of instructions.
         if self.report.has_mappings && !self.has_data && self.report.faults > 1 {
             return Err(Failure::new("all addresses are in code: only instruction addresses were printed", REMEDY));
         }
@@ -350,7 +351,7 @@ fn add(sum: &mut Reasons, reason: &Reasons) {
     sum.repeated += reason.repeated;
 }
 
-/// Faults over time, in spans whose length doubles when there are too many.
+/// Faults over time, in spans of equal length. The length doubles when there are too many spans.
 #[derive(Default)]
 struct Timeline {
     first_ns: Option<u64>,
@@ -360,7 +361,7 @@ struct Timeline {
 }
 
 impl Timeline {
-    /// Counts a fault and returns its time since the first. An earlier fault counts as simultaneous with the first.
+    /// Counts a fault and returns its time since the first counted fault; 0 for a fault with an earlier timestamp.
     fn count(&mut self, time_ns: u64, kind: RegionKind) -> u64 {
         let time_ns = time_ns.saturating_sub(*self.first_ns.get_or_insert(time_ns));
         while (time_ns >> self.shift) as usize >= MOMENTS_MAX {

@@ -1,6 +1,6 @@
 //! One line of `perf script`, with any selection of fields.
 //!
-//! `COMM PID/TID [CPU] TIME: PERIOD EVENT: ADDRESS SYMBOL (OBJECT) IP SYMBOL (OBJECT)`: all but thread, time and
+//! `COMM PID/TID [CPU] TIME: PERIOD EVENT: ADDRESS SYMBOL (OBJECT) IP SYMBOL (OBJECT)`. All fields but thread, time and
 //! address may be missing. Program names may contain spaces, so a line is parsed outwards from its time.
 
 use super::super::failure::Failure;
@@ -11,7 +11,7 @@ use super::REMEDY;
 pub(super) enum Line<'a> {
     /// A record of perf.
     Record { stamp: Stamp<'a>, what: What<'a> },
-    /// A caller of the previous sample.
+    /// A line of the previous sample's call chain.
     Caller { ip: u64, code: &'a str },
     /// Not a line of perf.
     Foreign,
@@ -31,13 +31,13 @@ pub(super) struct Stamp<'a> {
 #[derive(Debug, PartialEq)]
 pub(super) enum What<'a> {
     Fault(Fault<'a>),
-    /// A mapping was created, grown, or changed its protection.
+    /// A mapping was created, has grown, or has changed its protection.
     Mapped {
         process: u64,
         thread: u64,
         mapping: Mapping<'a>,
     },
-    /// `child` is a thread of `process`.
+    /// `thread` of `process` was created by process `parent`.
     Forked {
         process: u64,
         thread: u64,
@@ -64,7 +64,7 @@ pub(super) struct Fault<'a> {
     pub address: u64,
     /// The instruction; `None` if it is not printed or is on the next line.
     pub ip: Option<u64>,
-    /// Its symbol and object.
+    /// The instruction's symbol and object.
     pub code: Option<&'a str>,
     /// The processor's error code, if the event has it.
     pub error_code: Option<u64>,
@@ -84,7 +84,7 @@ pub(super) fn parse(line: &str) -> Result<Line<'_>, Failure> {
     Ok(Line::Record { stamp, what: what(rest)? })
 }
 
-/// Splits off program, thread and time.
+/// Splits off program, process, thread and time.
 fn stamp(line: &str) -> Option<(Stamp<'_>, &str)> {
     let mut before = None;
     for word in words(line) {
@@ -92,7 +92,7 @@ fn stamp(line: &str) -> Option<(Stamp<'_>, &str)> {
             let (process, thread, command) = before?;
             return Some((Stamp { command, process, thread, time_ns }, line[word.end..].trim_start()));
         }
-        // The last such word before the time, as program names may contain numbers, too.
+        // Program names may contain numbers, so the last number before the time is the thread.
         if let Some((process, thread)) = thread(word.text) {
             before = Some((process, thread, line[..word.start].trim()));
         }
@@ -166,7 +166,7 @@ fn what(rest: &str) -> Result<What<'_>, Failure> {
     }
 }
 
-/// Whether an event's name, with or without modifiers (`page-faults:u`), is one of page faults.
+/// Whether an event's name, with or without modifiers (`page-faults:u`), is that of a page-fault event.
 fn is_fault(event: &str) -> bool {
     const NAMES: [&str; 6] = [
         "page-faults",
@@ -180,7 +180,7 @@ fn is_fault(event: &str) -> bool {
     NAMES.iter().any(|name| fits(name))
 }
 
-/// Address and instruction of a fault.
+/// Parses the address and the instruction of a fault.
 fn location(fields: &str) -> Result<What<'_>, Failure> {
     let key = |name: &str| words(fields).find_map(|word| hex(word.text.strip_prefix(name)?));
     if let Some(address) = key("address=") {
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn every_layout_of_fields_gives_the_same_fault() {
+    fn every_selection_of_fields_yields_the_same_fault() {
         let code = Some("main+0x34 (/tmp/a b/t)");
         for line in [
             "t 12754 16961.382685: 1 page-faults: 7fa9610a1000 [unknown] (//anon) 561c8c89218d main+0x34 (/tmp/a b/t)",

@@ -1,4 +1,4 @@
-//! The mappings of a process, as far as the script shows them: perf records new mappings, but not their removal.
+//! The mappings of a process that the script shows. perf records new mappings, but not the removal of mappings.
 
 use super::super::failure::Failure;
 use super::line::Mapping;
@@ -9,10 +9,11 @@ use std::rc::Rc;
 /// Maximum number of mappings of all processes: sixteen times Linux's default limit for one process.
 pub(super) const MAPPINGS_MAX: usize = 1 << 20;
 
-/// How far a stack may have grown: the usual limit is 8 MiB, some systems set 64.
+/// Maximum growth of a stack. The usual limit is 8 MiB; some systems set 64 MiB.
 const STACK_BYTES_MAX: u64 = 64 << 20;
 
-/// `brk` begins at most this far after the program: the kernel randomises its start within 1 GiB.
+/// Maximum distance from the end of the program to the start of the `brk` heap, which the kernel randomises within 1
+/// GiB.
 const HEAP_GAP_BYTES_MAX: u64 = 1 << 30;
 
 /// A mapping, with its faults.
@@ -36,9 +37,9 @@ impl Region {
 /// The effect of a new mapping on the pages in its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// All of the range is new memory.
+    /// The whole range is new memory.
     Fresh,
-    /// A mapping grew, or changed its protection: the pages stay.
+    /// A mapping has grown or changed its protection: its pages remain.
     Kept,
 }
 
@@ -47,7 +48,7 @@ pub(super) enum Change {
 pub(super) struct Mappings {
     /// By first address.
     regions: BTreeMap<u64, Region>,
-    /// End of the program's own file; the heap is after it.
+    /// Name and end of the program's own file. The heap follows it.
     program: Option<(Rc<str>, u64)>,
 }
 
@@ -73,7 +74,8 @@ impl Mappings {
         self.regions.get_mut(&start)
     }
 
-    /// Adds a mapping. Mappings that it overlaps are trimmed; those it covers are passed to `gone`.
+    /// Adds a mapping. Existing mappings that overlap it are trimmed. Those that it covers completely are passed to
+    /// `gone`.
     pub(super) fn add(&mut self, mapping: Mapping, gone: &mut dyn FnMut(Region)) -> Result<Change, Failure> {
         let Mapping { start, end, access, .. } = mapping;
         let mut flags = [b'-'; 3];
@@ -91,7 +93,7 @@ impl Mappings {
         }
         self.regions.insert(start, region);
         if self.regions.len() > MAPPINGS_MAX {
-            return Err(Failure::new("more than 1048576 mappings at once", "cut the script"));
+            return Err(Failure::new("more than 1048576 mappings at the same time", "cut the script"));
         }
         Ok(change)
     }
@@ -109,7 +111,7 @@ impl Mappings {
         if kept { Change::Kept } else { Change::Fresh }
     }
 
-    /// Removes the parts of mappings in a range and keeps the rest.
+    /// Removes the parts of mappings in a range and keeps the rest. Returns the mappings that are removed completely.
     fn cut(&mut self, start: u64, end: u64) -> Vec<Region> {
         let overlaps = self.regions.range(..end).rev().take_while(|(_, old)| old.end > start);
         let starts: Vec<u64> = overlaps.map(|(&start, _)| start).collect();
@@ -130,7 +132,7 @@ impl Mappings {
         gone
     }
 
-    /// The kind of a mapping: by its name, or without a name by its address.
+    /// The kind of a mapping, determined by its name, or by its address if it has no name.
     fn named(&mut self, mapping: &Mapping) -> (RegionKind, Rc<str>) {
         let kind = match mapping.name {
             "[heap]" => RegionKind::Heap,
@@ -154,8 +156,8 @@ impl Mappings {
         (kind, kind.word().into())
     }
 
-    /// The kind of memory without a file. Zeroed data of a file begins where its initialised data ends. The first part
-    /// of the heap is after the program. A mapping that grows keeps its kind.
+    /// The kind of a mapping without a name. The zeroed data of a file (bss) begins where its initialised data ends.
+    /// The first part of the heap follows the program. A mapping that grows keeps its kind.
     fn nameless(&self, mapping: &Mapping) -> (RegionKind, Rc<str>) {
         let before = self.regions.range(..mapping.start).next_back().map(|(_, old)| old);
         if let Some(old) = before.filter(|old| old.end == mapping.start && old.access[1] == b'w')

@@ -5,7 +5,7 @@ use super::super::input::{Input, Lines};
 use super::fault_counter::FaultCounter;
 use super::line::Mapping;
 
-/// Reads all mappings; they apply from before the script begins.
+/// Reads all mappings. They apply from the start of the script.
 pub(super) fn read(input: &mut Input, fault_counter: &mut FaultCounter) -> Result<(), Failure> {
     while let Some(line) = input.line(Lines::Strict)? {
         let mapping = mapping(line);

@@ -1,8 +1,9 @@
-//! Page faults of any program, as `perf script` prints them: where, when, and (as far as addresses show) why.
+//! Page faults of any program, from the output of `perf script`: where and when they occurred and, if the addresses
+//! show it, why.
 //!
-//! This is not a trace: it has no allocations. It attributes the faults of memory that hksim did not place, by the
-//! mappings in the script (`--show-mmap-events`) or in a copy of `/proc/PID/maps`. Memory use grows with the pages and
-//! mappings of the program, not with the length of the script.
+//! The result is a report, not a trace: the script has no allocations. Faults are attributed to memory by the mappings
+//! in the script (`--show-mmap-events`) or in a copy of `/proc/PID/maps`. Memory use grows with the pages and mappings
+//! of the program, not with the length of the script.
 
 mod fault_counter;
 mod line;
@@ -20,7 +21,7 @@ use std::path::{Path, PathBuf};
 use fault_counter::FaultCounter;
 pub use report::{CodeRow, FaultReport, MappingRow, Moment, Reasons, RegionKind, RegionRow};
 
-/// Options.
+/// Options of [`read`].
 #[derive(Clone, Debug, Default)]
 pub struct FaultOptions {
     /// The process to report; the first that faults if `None`.
@@ -33,10 +34,11 @@ pub struct FaultOptions {
 const REMEDY: &str = "record with `perf record -e page-faults -c1 -d`, print with \
                     `perf script -F +pid,+addr --show-mmap-events --show-task-events`";
 
-/// Reads the output of `perf script`: plain, gz, bz2, xz, zstd, or the first file of a zip archive.
+/// Reads the output of `perf script`: a plain, gz, bz2, xz, zstd or lz4 file, or the first file of a zip archive.
 ///
 /// # Errors
-/// Unreadable input, a line without time or address, or no fault at all. Each error names file and line, and says what to do.
+/// Unreadable input, a line without time or address, or no fault at all. Each error names file and line, and says what
+/// to do.
 pub fn read(path: &Path, options: &FaultOptions) -> Result<FaultReport, TraceError> {
     let mut fault_counter = FaultCounter::new(options.process);
     if let Some(maps) = &options.maps {
@@ -56,7 +58,7 @@ pub fn read(path: &Path, options: &FaultOptions) -> Result<FaultReport, TraceErr
     Ok(report)
 }
 
-/// Opens a file, plain or in a container, and adds the place to errors of `read`.
+/// Opens a file or the first file in an archive, and adds the place to errors of `read`.
 fn with_input(path: &Path, read: &mut dyn FnMut(&mut Input) -> Result<(), Failure>) -> Result<(), TraceError> {
     let mut run = |mut input: Input| read(&mut input).map_err(|why| input.place_error(why));
     match open::container(path)? {
@@ -67,7 +69,7 @@ fn with_input(path: &Path, read: &mut dyn FnMut(&mut Input) -> Result<(), Failur
                     return run(Input::new(path, Some(name), true, reader));
                 }
             }
-            Err(TraceError::io(path, "read the archive", std::io::Error::other("it holds no file")))
+            Err(TraceError::io(path, "read the archive", std::io::Error::other("it contains no file")))
         }
     }
 }

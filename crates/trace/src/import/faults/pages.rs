@@ -1,4 +1,4 @@
-//! Which pages have faulted.
+//! The fault history of each page.
 
 use super::super::failure::Failure;
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// Pages of a 2 MiB block.
 const BLOCK_PAGES: u64 = 512;
 
-/// Maximum number of blocks: 4 TiB of address space, 300 MiB of memory here.
+/// Maximum number of blocks: 4 TiB of address space, which take about 300 MiB of memory here.
 const BLOCKS_MAX: usize = 1 << 21;
 
 /// The history of a page.
@@ -14,9 +14,9 @@ const BLOCKS_MAX: usize = 1 << 21;
 pub(super) enum Past {
     /// No fault yet.
     New,
-    /// A fault, and no known release of the page since.
+    /// The page has faulted, and no release of it since is known.
     Faulted,
-    /// A fault, and then the program released the page.
+    /// The page has faulted, and then the program released it.
     Dropped,
 }
 
@@ -52,7 +52,7 @@ impl Pages {
         Ok(past)
     }
 
-    /// Forgets the pages of the half-open range, as they are new memory now.
+    /// Resets the history of the pages in the half-open range, as they are now new memory.
     pub(super) fn forget(&mut self, start: u64, end: u64) {
         self.each(start, end, |block, word, bits| {
             block.faulted[word] &= !bits;

@@ -2,7 +2,7 @@
 
 use serde::{Serialize, Serializer};
 
-/// Kind of memory that an address belongs to.
+/// The kind of memory to which an address belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RegionKind {
@@ -12,9 +12,9 @@ pub enum RegionKind {
     Anonymous,
     /// The first thread's stack.
     Stack,
-    /// A mapped file, with the zeroed data after it.
+    /// A mapped file, including its zeroed data (bss).
     File,
-    /// Mappings of the kernel in every process: vdso, vvar.
+    /// Mappings that the kernel creates in every process: vdso, vvar.
     Kernel,
     /// In no known mapping.
     Unknown,
@@ -44,19 +44,20 @@ impl RegionKind {
     }
 }
 
-/// Faults by reason, as far as addresses show it. The sum is all faults.
+/// Faults by reason. Each fault has exactly one reason, as precise as the script allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Reasons {
     /// First fault of a page since it was mapped.
     pub first_touch: u64,
-    /// The page was released by `madvise` or `munmap` before. Known only if the script has these calls.
+    /// The program had released the page by `madvise` or `munmap`. Known only if the script has these calls.
     pub after_drop: u64,
     /// The processor reported the page as present: a write to a zero page, a copy after fork, or a changed protection.
     /// Known only from `exceptions:page_fault_user`.
     pub page_present: u64,
     /// The page faulted before, and the processor reported it as not present: it was released.
     pub page_not_present: u64,
-    /// The page faulted before, and the script has no more information: released, or one of `page_present`.
+    /// The page faulted before, and the script does not show why it faulted again. It was released, or it was present
+    /// as in `page_present`.
     pub repeated: u64,
 }
 
@@ -78,7 +79,7 @@ pub struct RegionRow {
     pub faults: u64,
     /// Its faults by reason.
     pub reasons: Reasons,
-    /// Time of its first fault, in ns from the first fault of all.
+    /// Time of its first fault, in ns since the first fault of the process.
     pub first_ns: u64,
     /// Time of its last fault.
     pub last_ns: u64,
@@ -97,7 +98,7 @@ pub struct MappingRow {
     pub name: String,
     /// Its faults.
     pub faults: u64,
-    /// First faults of pages among them.
+    /// Of these faults, the first ones of their pages.
     pub first_touch: u64,
 }
 
@@ -113,7 +114,7 @@ pub struct CodeRow {
 /// The faults of a time span.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Moment {
-    /// Its start, in ns from the first fault.
+    /// Its start, in ns since the first fault.
     pub from_ns: u64,
     /// Faults by region, in the order of [`RegionKind::ALL`]. In JSON an object by region.
     #[serde(serialize_with = "by_region")]
@@ -149,7 +150,7 @@ pub struct FaultReport {
     pub other_processes: Vec<u64>,
     /// Records that perf lost.
     pub records_lost: u64,
-    /// Lines not of perf, and samples of other events.
+    /// Lines that perf did not write, and samples of other events.
     pub other_lines: u64,
     /// Whether the script or a maps file has the mappings.
     pub has_mappings: bool,
@@ -157,10 +158,10 @@ pub struct FaultReport {
     pub has_error_codes: bool,
     /// All regions, most faults first.
     pub regions: Vec<RegionRow>,
-    /// The mappings with most faults, up to 64.
+    /// The mappings with the most faults, up to 64.
     pub mappings: Vec<MappingRow>,
-    /// The functions with most faults, up to 64.
+    /// The functions with the most faults, up to 64.
     pub functions: Vec<CodeRow>,
-    /// Over time, in 32 to 64 spans of equal length (fewer if all faults are within a few ns).
+    /// The faults over time, in 32 to 64 spans of equal length (fewer if all faults are within a few ns).
     pub timeline: Vec<Moment>,
 }

@@ -10,14 +10,14 @@ use std::path::Path;
 
 const BUFFER_BYTES: usize = 4096;
 
-/// An independent reader at some offset of the file.
+/// An independent reader of one part of the file.
 pub(super) struct Stream<'a> {
     path: &'a Path,
     file: &'a File,
     /// File offsets of the start of the stream and of the buffer.
     start: u64,
     offset: u64,
-    /// File offset at which the stream must have ended.
+    /// File offset by which the stream must have ended.
     end: u64,
     buffer: Vec<u8>,
     /// Bytes of the buffer that were read.
@@ -61,7 +61,8 @@ impl<'a> Stream<'a> {
             self.buffer.truncate(read);
         }
         let Some(&byte) = self.buffer.get(self.at).filter(|_| self.here() < self.end) else {
-            return Err(self.refuse("a thread, or the header, does not end where the next begins".to_string(), REMEDY));
+            let why = "a thread, or the header, does not end within its part of the file";
+            return Err(self.refuse(why.to_string(), REMEDY));
         };
         self.at += 1;
         Ok(byte)
@@ -88,7 +89,7 @@ impl<'a> Stream<'a> {
         if pointer < end.max(1) {
             return Ok(pointer);
         }
-        Err(self.refuse(format!("pointer {pointer}, but by the header they are below {end}"), REMEDY))
+        Err(self.refuse(format!("pointer {pointer} is not below {end}, the number of pointers in the header"), REMEDY))
     }
 
     /// Reads a header field: `code` and its number.
@@ -100,12 +101,12 @@ impl<'a> Stream<'a> {
         self.number()
     }
 
-    /// An error at the place read last.
+    /// An error at the current place.
     pub(super) fn refuse(&self, why: String, remedy: &'static str) -> Failure {
         self.place(Failure::new(why, remedy))
     }
 
-    /// The failure, with the place read last.
+    /// Adds the current place to a failure.
     pub(super) fn place(&self, failure: Failure) -> Failure {
         match failure {
             Failure::Trace(why) => Failure::Trace(why),

@@ -1,8 +1,8 @@
-//! Blocks of an interpreted file. They have no address: a line gives the block's kind, which is its size and call
-//! stack.
+//! Blocks of an interpreted file. They have no addresses: a line gives the block's kind, which stands for a size and a
+//! call stack.
 //!
 //! Sizes and the number of live blocks are exact. The file does not say which of several live blocks of one kind is
-//! freed; the youngest is used.
+//! freed; the import assumes the youngest.
 
 use super::super::failure::Failure;
 use super::REMEDY;
@@ -11,7 +11,7 @@ use crate::resolve::RawOp;
 
 /// Distance between the generated addresses.
 const BLOCK_BYTES: u64 = 16;
-/// An address that no block has: freeing it frees an unknown block.
+/// An address that no block has, for frees of unknown blocks.
 const NO_BLOCK: u64 = 1;
 
 #[derive(Default)]
@@ -46,7 +46,7 @@ impl Kinds {
 
     /// Allocates a block of a kind.
     pub(super) fn alloc(&mut self, number: u64) -> Result<RawOp, Failure> {
-        self.kind(number)?; // must not use up an address if it fails
+        self.kind(number)?; // an unknown kind must not use up an address
         let address = self.free.pop().unwrap_or_else(|| {
             self.made += BLOCK_BYTES;
             self.made

@@ -1,8 +1,8 @@
-//! heaptrack's files; all numbers are hexadecimal. The raw file (`heaptrack -r`) has `+ SIZE STACK POINTER` and `-
-//! POINTER`. The interpreted file, which heaptrack writes by default, has `+ KIND` and `- KIND` ([`kinds`]). Times have
-//! steps of 10 ms.
+//! heaptrack's files; all numbers are hexadecimal. The raw file (`heaptrack -r`) has lines `+ SIZE STACK POINTER` and
+//! `- POINTER`. The interpreted file, which heaptrack writes by default, has lines `+ KIND` and `- KIND` ([`kinds`]).
+//! Times have steps of 10 ms.
 //!
-//! A realloc is recorded as `-` then `+`, written under one lock after it returned.
+//! After a realloc has returned, heaptrack writes it as a `-` line and a `+` line under one lock.
 
 mod kinds;
 
@@ -56,7 +56,7 @@ enum Line {
     Kind(u64),
     /// An allocation of a block of this kind.
     Begins(u64),
-    /// A free: the number after `-` is an address or a kind.
+    /// A free. The number after `-` is an address or a kind.
     Ends(u64),
     /// Milliseconds since the start.
     Time(u64),
@@ -121,7 +121,7 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
         match done {
             Ok(Some(op)) => sink.push_in_order(time_ns, 0, op)?,
             Ok(None) => (),
-            // If the program was killed, the last line may be incomplete.
+            // If the program was killed, the last line can be incomplete.
             Err(_) if input.is_at_end()? => sink.quality.unfinished_calls += 1,
             Err(why) => return Err(why),
         }
@@ -135,7 +135,7 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How a file identifies blocks: decided by its first line about a block.
+/// How a file identifies blocks. The first line about a block decides it.
 enum Blocks {
     Undecided,
     ByAddress,

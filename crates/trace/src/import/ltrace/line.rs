@@ -1,4 +1,5 @@
-//! One line of ltrace: `[TID] [TIME] [[ADDRESS]] [LIB->]name[@LIB](arguments) = result`, whole or in two halves.
+//! One line of ltrace: `[TID] [TIME] [[ADDRESS]] [LIB->]name[@LIB](arguments) = result`. A call may be split into two
+//! lines.
 
 use crate::event::AllocCall;
 use crate::import::calls::{Function, arguments, number};
@@ -7,13 +8,13 @@ use crate::import::times::{seconds_ns, time_of_day_ns};
 /// A parsed line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Line {
-    /// The thread; `None` if ltrace followed only one.
+    /// The thread; `None` if ltrace followed only one thread.
     pub(super) tid: Option<u64>,
     pub(super) stamp: Option<Stamp>,
     pub(super) what: What,
 }
 
-/// Times, by ltrace's flags.
+/// A time. ltrace's flags determine its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stamp {
     /// `-tt`: nanoseconds since midnight.
@@ -26,12 +27,11 @@ pub(super) enum Stamp {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    /// A call of an allocator function, with its result.
+    /// A complete call of an allocator function, with its result.
     Whole(Called, u64),
-    /// The first half of a call: `<unfinished ...>`, or `<no return ...>`, which ltrace writes whenever any thread
-    /// ends.
+    /// The begin of a call: `<unfinished ...>`, or `<no return ...>`, which ltrace writes whenever any thread ends.
     Begun(Called),
-    /// The second half of the thread's last call of this function, with its result.
+    /// The return of the thread's last call of this function, with its result.
     Resumed(Function, u64),
     /// The thread ended.
     Exit,
@@ -39,7 +39,7 @@ pub(super) enum What {
     Killed,
     /// The process called exec.
     Exec,
-    /// Another line of ltrace.
+    /// A line of ltrace without an allocator call.
     Other,
     /// Not a line of ltrace.
     Foreign,
@@ -50,11 +50,11 @@ pub(super) enum What {
 pub(super) enum Caller {
     /// The program or a library.
     Program,
-    /// glibc itself: ltrace mixes up the names of its PLT entries, so this may be any function.
+    /// glibc itself. ltrace mixes up the names of glibc's PLT entries, so the called function is unknown.
     Glibc,
 }
 
-/// A function and the arguments that are needed.
+/// A called function and the arguments that [`Function::op`] needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Called {
     pub(super) caller: Caller,
@@ -62,13 +62,13 @@ pub(super) struct Called {
     pub(super) arguments: [u64; 3],
 }
 
-/// Tells `-ttt` times, which are above this many seconds, from those of `-r`, which are below.
+/// Times of `-ttt` are at or above this limit, times of `-r` are below it.
 const EPOCH_NS_MIN: u64 = 100_000_000 * 1_000_000_000;
 
 pub(super) fn parse(line: &str) -> Line {
     let mut found = Line { tid: None, stamp: None, what: What::Foreign };
     let mut rest = line;
-    // The program's own output without a line end may come first.
+    // The program's own output may precede `[pid` if it did not end its line.
     if let Some((tid, after)) = line.find("[pid ").and_then(|start| line[start + 5..].split_once(']'))
         && let Ok(tid) = tid.parse()
     {
@@ -89,7 +89,7 @@ pub(super) fn parse(line: &str) -> Line {
     found
 }
 
-/// `None`: no time; `Some(None)`: a time in whole seconds, which cannot be used.
+/// `None` if the word is not a time. `Some(None)` for a time in whole seconds, which is too coarse to be used.
 fn stamp(word: &str) -> Option<Option<Stamp>> {
     let whole_seconds = || word.len() == 8 && word.split(':').filter(|part| part.parse::<u8>().is_ok()).count() == 3;
     if let Some(time_ns) = time_of_day_ns(word) {
@@ -146,7 +146,7 @@ fn function(head: &str) -> Option<Function> {
     Function::named(name.split('@').next()?.rsplit(' ').next()?)
 }
 
-/// The text after the last `=`; `<void>` and the time spent (`-T`) are not a result.
+/// The number after the last `=`; 0 for `<void>`. The time spent in the call (`-T`), which may follow, is ignored.
 fn result(text: &str) -> Option<u64> {
     let word = text.rsplit_once("= ")?.1.split(' ').next()?;
     if word == "<void>" { Some(0) } else { number(word) }

@@ -1,9 +1,9 @@
-//! ltrace's lines.
+//! The output of ltrace.
 //!
 //! Calls by glibc's own functions are left out, as ltrace gives them wrong names (glibc's realloc is shown as
-//! `calloc`). ltrace also shows calls inside other calls, and repeats these for each library with `-x`: only the
-//! outermost call of each thread is used. It never shows the block that posix_memalign returns: such a block gets a
-//! generated address, until a free of an unknown address matches it.
+//! `calloc`). ltrace also shows calls inside other calls and, with `-x`, repeats them for each library. Only the
+//! outermost call of each thread is used. ltrace never shows the block that posix_memalign returns. Such a block gets a
+//! generated address, and the first free of an unknown address with a suitable alignment is taken to free it.
 
 mod line;
 
@@ -24,17 +24,18 @@ pub(super) const FORMAT: Format = Format {
     name: "ltrace",
     recognise: |head: &Head| head.lines().any(|line| matches!(parse(line).what, What::Whole(..) | What::Begun(_))),
     clock,
-    // ltrace stops a thread at each end of a call, so lines are in true order except for a realloc. It ends late, so
-    // another thread's reuse of its old block comes before. Each stop takes about 100 us.
+    // ltrace stops a thread at the begin and the return of each call, so lines are in true order, with one exception. A
+    // realloc is taken at its return, so another thread's reuse of its old block may come before it. Each stop takes
+    // about 100 us.
     window: WaitLimits { events: 4096, alloc_wait_ns: 1_000_000_000, free_wait_ns: 10_000, free_delay_ns: 0 },
     unknown: &[
         "calls that do not go through the PLT (-fno-plt, within a library) unless ltrace was run with -x; any in static programs",
-        "which threads are of which process (-f)",
+        "the process to which a thread belongs (-f)",
     ],
     convert,
 };
 
-/// Maximum number of nested calls of one thread; deeper ones count as lost.
+/// Maximum number of nested calls of one thread. Beyond that the open calls are counted as unfinished.
 const DEPTH_MAX: usize = 64;
 
 fn clock(head: &Head) -> Clock {
@@ -72,7 +73,7 @@ struct Calls {
     unseen: Unseen,
     days: Days,
     time_ns: u64,
-    /// Calls after an exec.
+    /// Calls after an exec, which are left out.
     left: u64,
     /// Whether a signal ended the program.
     killed: bool,
@@ -81,16 +82,16 @@ struct Calls {
 #[derive(Clone, Copy)]
 struct Open {
     called: Called,
-    /// Whether the call was handled at its begin: used or left out.
+    /// Whether the call was already handled at its begin: used or left out.
     taken: bool,
 }
 
-/// Open calls that were not used yet.
+/// Number of open calls that have not been handled yet.
 fn unfinished(open: &[Open]) -> u64 {
     open.iter().filter(|open| !open.taken).count() as u64
 }
 
-/// Whether the next call is inside another. Calls by glibc do not count, so that calls inside them are used.
+/// Whether the next call is nested in another call. Calls by glibc do not count, so that calls nested in them are used.
 fn within(open: &[Open]) -> bool {
     open.iter().any(|open| open.called.caller == Caller::Program)
 }
@@ -172,7 +173,7 @@ impl Calls {
         let Called { function, arguments, .. } = called;
         let op = match function {
             Function::Aligned(AllocCall::PosixMemalign) => {
-                // `result` is an error number; the first argument is where the address was stored.
+                // `result` is an error number. The first argument points to where the block's address is stored.
                 let [_, align, size] = arguments;
                 let made = if result == 0 { self.unseen.new_address(align) } else { 0 };
                 function.op([align, size, 0], made)?

@@ -1,5 +1,5 @@
-// Calls every allocator function once or more, in main and in two threads, one after the other: the counts are known.
-// Compiled by the tests of the importers, and recorded with other tools.
+// Calls every allocator function at least once, in main and in two threads that run one after the other. The number of calls of
+// each function is known. The tests of the importers compile this program and record it with other tools.
 #include <malloc.h>
 #include <mcheck.h>
 #include <pthread.h>
@@ -19,7 +19,7 @@ static void *body(void *number) {
     void *blocks[8];
     for (int i = 0; i < 8; i++) blocks[i] = malloc(100 * (uintptr_t)number + i);
     for (int i = 0; i < 8; i++) free(blocks[i]);
-    free(handed_over); // made by another thread
+    free(handed_over); // allocated by another thread
     handed_over = malloc(777);
     return NULL;
 }
