@@ -1,10 +1,10 @@
-//! Names in results of what trace files store under older names. Files keep their names, so that every version of hksim
-//! reads them.
+//! The names that results use for fields that trace files store under older names. The names in files do not change, so
+//! that every version of hksim can read them.
 
 use crate::header::{Quality, Watched};
 use serde::Serialize;
 
-/// [`Quality`] in a result: all counters, including those that are 0. Use with `serialize_with`.
+/// Serialises [`Quality`] for a result, with all counters, including those that are 0. For use with `serialize_with`.
 #[derive(Serialize)]
 #[serde(remote = "Quality")]
 pub struct QualityNames {

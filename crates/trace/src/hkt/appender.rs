@@ -61,7 +61,8 @@ impl Appender {
         CHUNK_EVENTS_MAX - self.columns.len()
     }
 
-    /// Appends events. The caller has checked that they can follow the previous one. An error may concern an earlier chunk.
+    /// Appends events. The caller has checked that they can follow the previous one. An error may concern an earlier
+    /// chunk.
     pub(super) fn push_all(&mut self, mut events: &[Resolved]) -> Result<(), TraceError> {
         while !events.is_empty() {
             let (now, later) = events.split_at(events.len().min(self.room()));

@@ -1,4 +1,4 @@
-"""Recordings of bytehound for encode.py: chunks of events, in the layout with ids for blocks or in the older one without."""
+"""Recordings of bytehound for encode.py: chunks of events, with ids for blocks or in the older layout without ids."""
 
 import struct
 

@@ -105,7 +105,7 @@ class Heap:
         self.counts["events"] += 1
 
     def call(self, tid, name, numbers, result):
-        """Performs a call of a C function. For posix_memalign, `numbers` are alignment and size, and `result` is the block."""
+        """Performs a C call. For posix_memalign, `numbers` are alignment and size, and `result` is the block."""
         if name in ("free", "cfree") or name.startswith(("_ZdlPv", "_ZdaPv")):
             self.free(tid, numbers[0])
         elif name in ("malloc", "_Znwm", "_Znam", "_ZnwmRKSt9nothrow_t", "_ZnamRKSt9nothrow_t"):
@@ -360,7 +360,7 @@ def perf(heap, lines, pid):
 
 
 class Ltrace:
-    """Keeps a stack of open calls for each thread. Blocks of posix_memalign have a number until a free shows their address."""
+    """A stack of open calls for each thread. Blocks of posix_memalign have a number until a free shows their address."""
 
     HALF = re.compile(rf"^(?:[^(]*[ >])?({FUNCTIONS})(?:@\S+?)?\((.*?) *<(unfinished|no return) \.\.\.>$")
     WHOLE = re.compile(rf"^(?:[^(]*[ >])?({FUNCTIONS})(?:@\S+?)?\((.*)\) *= (\S+)(?: <[\d.]+>)?$")
@@ -423,7 +423,7 @@ class Ltrace:
         self.heap.call(tid, name, numbers, result)
 
     def shown(self, address):
-        """The block for an unknown address: of the blocks whose alignment fits, those with the largest, and of these the oldest."""
+        """The block for an unknown address: the most aligned of the blocks whose alignment fits, and of these the oldest."""
         fits = [align for align, _ in self.unseen if address and address not in self.heap.live and address % align == 0]
         if not fits:
             return address

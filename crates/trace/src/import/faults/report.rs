@@ -116,7 +116,7 @@ pub struct CodeRow {
 pub struct Moment {
     /// Its start, in ns since the first fault.
     pub from_ns: u64,
-    /// Faults by region, in the order of [`RegionKind::ALL`]. In JSON an object by region.
+    /// Faults by region, in the order of [`RegionKind::ALL`]. In JSON it is an object with one field per region.
     #[serde(serialize_with = "by_region")]
     pub faults: [u64; RegionKind::ALL.len()],
 }

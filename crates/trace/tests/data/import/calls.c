@@ -1,5 +1,5 @@
-// Calls every allocator function at least once, in main and in two threads that run one after the other. The number of calls of
-// each function is known. The tests of the importers compile this program and record it with other tools.
+// Calls every allocator function at least once, in main and in two threads that run one after the other. The number of
+// calls of each function is known. The tests of the importers compile this program and record it with other tools.
 #include <malloc.h>
 #include <mcheck.h>
 #include <pthread.h>
