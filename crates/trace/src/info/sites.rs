@@ -32,9 +32,9 @@ pub enum SiteOrder {
     Bytes,
     /// [`SiteUse::calls`].
     Calls,
-    /// [`SiteUse::peak_bytes`].
+    /// [`SiteUse::bytes_at_peak`].
     Peak,
-    /// [`SiteUse::end_bytes`].
+    /// [`SiteUse::bytes_at_end`].
     End,
 }
 
@@ -69,8 +69,8 @@ struct Live {
 
 #[derive(Default)]
 struct Pass {
-    /// By site. During the pass, `end_objects` and `end_bytes` are the objects and bytes that are live at the current
-    /// event.
+    /// By site. During the pass, `objects_at_end` and `bytes_at_end` are the objects and bytes that are live at the
+    /// current event.
     uses: Vec<SiteUse>,
     live: Vec<Live>,
     live_bytes: u64,
