@@ -49,8 +49,8 @@ class Made:
 
     def within(self):
         if self.outside:
-            return f"just outside of {self.counter_runs} runs of the counter: {', '.join(map(str, self.outside))}"
-        return f"{'equal to' if self.deterministic else 'within'} {self.counter_runs} runs of the counter"
+            return f"just outside the range of {self.counter_runs} runs of the counter: {', '.join(map(str, self.outside))}"
+        return f"{'equal to' if self.deterministic else 'within the range of'} {self.counter_runs} runs of the counter"
 
     def entry(self, path):
         """The manifest's entry for the recording, now at `path`."""

@@ -93,7 +93,7 @@ fn the_manifest_names_every_recording() {
 fn every_recording_was_checked_when_it_was_made() {
     for Entry { file, holds, checked, .. } in manifest() {
         assert!(checked.processes > 0 && checked.same_run_calls > 0, "{file}: compared with the counter");
-        let within = ["equal to ", "within ", "just outside of "];
+        let within = ["equal to ", "within the range of ", "just outside the range of "];
         assert!(within.iter().any(|how| checked.counter.starts_with(how)), "{file}: {}", checked.counter);
         assert!(0 < checked.installs && checked.installs <= checked.installs_small, "{file}: huge pages save installs");
         assert!(checked.installs_small < holds.events, "{file}: {} installs", checked.installs_small);

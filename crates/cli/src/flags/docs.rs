@@ -22,25 +22,25 @@ const HEAD: &str = "# Policy flags
 This page lists the flags of the allocator, of the program and of the simulated kernel. It is generated from
 `crates/policy/src/policy/flags.rs` and `crates/cli/src/flags/table.rs`; a test compares them.
 
-- Lists: `sweep` and `validate` take lists (`--superslab 1M,2M`). Every combination is one design; the first flag varies slowest. Slashes
-  separate a list of `--mthp` values: `--mthp default/64K=always`.
+- Lists: `sweep` and `validate` take lists (`--superslab 1M,2M`). Every combination is one design; the first flag varies slowest.
+  Values of `--mthp` are separated by slashes: `--mthp default/64K=always`.
 - Precedence: a flag overrides the policy file (`--policy FILE.toml`, with the field names of `policy` in a JSON result), which
   overrides the preset (`--preset default` or `hakmem`). The defaults below are those of `default`.
 - Units: sizes are binary (K, M, G, T), counts are decimal (k, M, G).
-- `--huge` without a value means never,thp,hugetlb in `sweep` and `validate`, else thp. The next word is its value only if it is a list of
-  valid values, so `--huge app.hkt` reads a trace.
+- `--huge` without a value means never,thp,hugetlb in `sweep` and `validate`, else thp. In `--huge app.hkt` the second word is a trace,
+  since it is not a valid value.
 - `--kernel`, `--thp`, `--mthp` and `--hugetlb-pool` describe a simulated kernel, so `replay` and `validate` refuse them. `--kernel host`
-  takes all settings of this machine, as `validate` does; other flags override it.
+  uses all settings of this machine, as `validate` does; the other flags override single settings.
 - `--tlb CORE` (`sim` only) selects the core whose data TLB is modelled; `hksim sim --help` lists them.
 
 | `--huge` | Detail |
 |---|---|
-| `collapse` | calls `MADV_COLLAPSE` once, until memory of the SuperSlab is purged. SuperSlabs below 2M are collapsed together with those in the same huge page. Blocks above half a SuperSlab are not collapsed |
-| `mthp-SIZE` | makes the calls of `thp` and expects that SIZE is the largest size that the kernel gives to advised memory |
-| `system` | expects the kernel to give huge pages to all memory. Former name: `thp-always` |
+| `collapse` | calls `MADV_COLLAPSE` once per SuperSlab, and again after memory of the SuperSlab was purged. SuperSlabs below 2M are collapsed together with the others in the same 2 MiB. Blocks above half a SuperSlab are not collapsed |
+| `mthp-SIZE` | makes the same calls as `thp`; requires that SIZE is the largest size that the kernel gives to advised memory |
+| `system` | requires that the kernel gives huge pages to all memory. Former name: `thp-always` |
 
 For `mthp-SIZE` and `system`, `sim` and `sweep` set the simulated modes, unless `--thp` or `--mthp` is given. On a machine with other
-modes, `run` and `replay` refuse them and `validate` skips them; the message names the commands that set the modes.
+modes, `run` and `replay` refuse these values and `validate` skips them; the message names the commands that set the modes.
 
 | Flag | Values | Default | Meaning |
 |---|---|---|---|
