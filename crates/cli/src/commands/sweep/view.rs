@@ -156,7 +156,7 @@ pub fn table(sweep: &PricedSweep, configs: &[RunConfig]) -> String {
         lines.push(String::new());
         first += rows.len();
     }
-    lines.push("*  best of its column      P  Pareto front of installs and peak RSS: no row is better in one and as good in the other".into());
+    lines.push("*  best of its column      P  Pareto front of installs and peak RSS: no other row is better in one and at least as good in the other".into());
     lines.push(
         "huge: peak bytes in huge pages / peak RSS      x floor: peak RSS / fewest pages that hold the live bytes"
             .into(),
@@ -187,10 +187,10 @@ fn head(rows: &[Priced]) -> Vec<String> {
             touch_rule_text(rules, trace.touch_source)
         ),
     ];
-    // Of several rows, the one with the most information.
+    // If the texts of several rows differ, use the most informative one.
     let most_changed = rows.iter().max_by_key(|row| row.report.memory_policy.installs_thp_denied);
     lines.extend(most_changed.and_then(|row| memory_policy_text(&row.report)));
-    // Purge delays differ by row: the first one that depends on times explains the others.
+    // Purge delays differ by row; the first row whose figures depend on times explains the others.
     lines.extend(rows.iter().find_map(|row| made_up_times(&row.report)).map(|text| format!("times {text}")));
     lines
 }
