@@ -1,7 +1,8 @@
 //! Runs the commands that README and the manuals show with their output. Each must print what the page shows.
 //!
-//! A fenced block of kind `console` holds commands (`$ ` before each) and their output, standard error included. A line
+//! A fenced block of kind `console` holds commands (`$ ` before each) and their output, standard error included.
 //! `...` stands for any lines. In a block of kind `console varying` figures are not compared.
+//!
 //! `HKSIM_UPDATE_DOCS=1 cargo test -p hksim --test manuals` writes what the commands print into the pages.
 
 use std::fs;

@@ -42,7 +42,7 @@ struct Holds {
     unknown_frees: u64,
 }
 
-/// What make.sh measured when it created the recording (docs/lab/corpus.md).
+/// The figures that make.sh measured when it created the recording (docs/lab/corpus.md).
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Checked {

@@ -22,7 +22,7 @@ use crate::{host, output};
 enum InvalidFree {
     /// Print one line on standard error and abort; most double frees are detected
     Abort,
-    /// Abort likewise, after checking every free and realloc: slower
+    /// Check every free and realloc, and abort in the same way: slower
     Check,
     /// Check every free and realloc; ignore invalid ones and count them in the statistics
     Count,

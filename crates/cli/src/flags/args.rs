@@ -45,8 +45,7 @@ pub struct PolicyArgs {
 
 impl PolicyArgs {
     /// Parses a policy written as one word: an optional preset or file, followed by any number of `+FLAG=VALUE`. The
-    /// first
-    /// `+` is omitted if there is no preset or file.
+    /// first `+` is omitted if there is no preset or file.
     ///
     /// # Errors
     /// The word names a flag that is not a policy flag.

@@ -105,7 +105,7 @@ impl Drop for Staged {
     }
 }
 
-/// Whether a path stands for standard output (or input), as `-` does everywhere.
+/// Whether a path is `-`, which means standard output (or input).
 pub fn is_standard(path: &Path) -> bool {
     path.as_os_str() == "-"
 }

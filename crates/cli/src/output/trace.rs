@@ -32,8 +32,7 @@ impl TraceOut {
     }
 
     /// Calls `write` with a temporary path, and renames the file when it is complete. The trace never replaces one of
-    /// the
-    /// `inputs`.
+    /// the `inputs`.
     ///
     /// # Errors
     /// Those of `write`; the output is an input, or cannot be written.

@@ -29,13 +29,13 @@ pub struct Residual {
     pub os_calls: Option<OsCalls<i64>>,
     /// OS calls that the kernel refused.
     pub os_calls_failed: Option<i64>,
-    /// SuperSlabs that hugetlb refused.
+    /// SuperSlabs for which hugetlb pages were refused.
     pub fallbacks: Option<Fallbacks<i64>>,
-    /// The distance of the reservation from a boundary that every alignment divides; 0 is correct.
+    /// Offset of the reservation from a multiple of the largest alignment; 0 is correct.
     pub misaligned_bytes: Option<u64>,
     /// Requests that failed.
     pub requests_failed: i64,
-    /// Whether all objects have the same places.
+    /// Whether prediction and measurement place all objects at the same positions.
     pub placement_equal: Option<bool>,
     /// Pages present (or in that state) in the prediction only, over all marks.
     pub pages_only_predicted: Option<u64>,

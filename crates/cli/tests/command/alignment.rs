@@ -111,7 +111,7 @@ fn addresses_match_strace() {
     };
     let replay: Value = serde_json::from_slice(&ran.stdout).unwrap_or_else(|why| panic!("{why}"));
     let given: Vec<u64> = serde_json::from_value(replay["addresses"].clone()).unwrap_or_default();
-    assert!(given.len() > 3, "{} maps", given.len());
+    assert!(given.len() > 3, "{} mappings", given.len());
     let logs = std::fs::read_dir(bench.folder()).expect("a folder").flatten().map(|entry| entry.path());
     let seen = logs.filter(|path| path.file_stem().is_some_and(|stem| stem == "strace")).map(|path| {
         let text = std::fs::read_to_string(path).unwrap_or_default();

@@ -43,7 +43,7 @@ fn recorder(bench: &Bench, script: &str) -> Command {
     let mut command = bench.command("record -o app.hkt -- sh job.sh");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     // Background jobs of a shell ignore interrupts, as do their children, which cannot trap them.
-    // SAFETY: system calls alone.
+    // SAFETY: it makes system calls only.
     unsafe {
         command.pre_exec(|| {
             for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {

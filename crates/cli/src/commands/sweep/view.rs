@@ -48,7 +48,7 @@ impl Show {
 enum Best {
     Lowest,
     Highest,
-    /// A part of another column, neither good nor bad by itself.
+    /// A part of another column: no value is best.
     None,
 }
 
@@ -156,7 +156,7 @@ pub fn table(sweep: &PricedSweep, configs: &[RunConfig]) -> String {
         lines.push(String::new());
         first += rows.len();
     }
-    lines.push("*  best of its column      P  Pareto front of installs and peak RSS: no other row is better in one and at least as good in the other".into());
+    lines.push("*  best of its column      P  Pareto front of installs and peak RSS: no row is better in one and as good in the other".into());
     lines.push(
         "huge: peak bytes in huge pages / peak RSS      x floor: peak RSS / fewest pages that hold the live bytes"
             .into(),
