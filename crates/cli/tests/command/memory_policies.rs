@@ -77,7 +77,7 @@ fn model_and_kernel_lock_the_same_memory() {
         is_exact(&bench, "--huge never --memory-policy ignored");
         bench.ok("replay with.hkt --mode threaded");
         let elsewhere = bench.json("replay with.hkt --on glibc").to_string();
-        assert!(elsewhere.contains("mlockall is omitted for a foreign allocator"), "{elsewhere}");
+        assert!(elsewhere.contains("mlockall is omitted on another allocator"), "{elsewhere}");
     }
 }
 
