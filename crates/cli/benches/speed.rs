@@ -1,8 +1,8 @@
 //! Speed of the simulator and of real allocators on random_mixed (20M cycles, 400 slots), in events per second.
 //!
-//! `sim` and `native` are complete runs from the trace file: reader, driver, and the simulated kernel with its report or
-//! the memory on mmap. `read` is the reader alone. `mimalloc` and `glibc` replay the same events, decoded beforehand; each
-//! allocation is followed by a write of its first byte, and their heaps stay warm between passes.
+//! `sim` and `native` are complete runs from the trace file: reader, driver, and either the simulated kernel with its
+//! report or real memory from mmap. `read` is the reader alone. `mimalloc` and `glibc` replay the same events, decoded
+//! beforehand. Each allocation is followed by a write of its first byte, and their heaps stay warm between passes.
 
 use std::ffi::c_void;
 use std::hint::black_box;
@@ -25,7 +25,7 @@ use hksim_trace::source::EventSource;
 const CYCLES: u64 = 20_000_000;
 const SLOTS: u32 = 400;
 
-/// One decoded call: `malloc(bytes)`, or `free` where `bytes` is 0, which random_mixed never requests.
+/// One decoded call: `malloc(bytes)`, or `free` if `bytes` is 0, which random_mixed never requests.
 #[derive(Clone, Copy)]
 struct Call {
     object: u32,
@@ -50,19 +50,19 @@ fn generate(path: &Path) {
     let mut source = Workload::RandomMixed(parameters).source().expect("the parameters are in range");
     let mut writer = TraceWriter::create(path, source.header()).expect("a temporary file");
     while let Some(batch) = source.next_batch().expect("a generator") {
-        batch.iter().for_each(|event| writer.push(event).expect("room on the disk"));
+        batch.iter().for_each(|event| writer.push(event).expect("free disk space"));
     }
-    writer.finish(source.footer()).expect("room on the disk");
+    writer.finish(source.footer()).expect("free disk space");
 }
 
 /// The calls of the trace, 8 bytes each.
 fn decode(reader: &mut TraceReader) -> Vec<Call> {
     let mut calls = Vec::with_capacity(reader.summary().events as usize);
-    while let Some(batch) = reader.next_batch().expect("a whole trace") {
+    while let Some(batch) = reader.next_batch().expect("a complete trace") {
         calls.extend(batch.iter().map(|event| match event.op {
             Op::Alloc { object, size, .. } => Call { object: object.0, bytes: size as u32 },
             Op::Free { object } => Call { object: object.0, bytes: 0 },
-            other => unreachable!("random_mixed holds no {other:?}"),
+            other => unreachable!("random_mixed has no {other:?}"),
         }));
     }
     calls
@@ -71,7 +71,7 @@ fn decode(reader: &mut TraceReader) -> Vec<Call> {
 fn read(path: &Path) -> u64 {
     let mut reader = TraceReader::open(path).expect("a trace");
     let mut sum = 0u64;
-    while let Some(batch) = reader.next_batch().expect("a whole trace") {
+    while let Some(batch) = reader.next_batch().expect("a complete trace") {
         sum = sum.wrapping_add(black_box(batch).last().map_or(0, |event| event.time_ns));
     }
     sum
@@ -89,13 +89,13 @@ fn sim(path: &Path) -> u64 {
         forks: Vec::new(),
         file: None,
     };
-    let simulated = simulate(&mut reader, &setup, Marks::Skip, &|_| {}).expect("a possible design");
+    let simulated = simulate(&mut reader, &setup, Marks::Skip, &|_| {}).expect("a valid design");
     simulated.report.installs.total
 }
 
 fn native(path: &Path) -> u64 {
     let mut reader = TraceReader::open(path).expect("a trace");
-    let plan = Policy::default().prepare().expect("a possible design");
+    let plan = Policy::default().prepare().expect("a valid design");
     let memory = MmapMemory::new(plan.layout, Syscalls).expect("address space");
     let allocator = Allocator::new(memory, plan.geometry, plan.policy, &plan.layout);
     let (threads, objects) = (reader.summary().threads, reader.summary().objects_peak);
@@ -106,12 +106,12 @@ fn native(path: &Path) -> u64 {
     driver.placement()
 }
 
-/// Performs the calls, then frees what is left.
+/// Performs the calls, then frees the remaining blocks.
 fn replay(calls: &[Call], live: &mut [*mut c_void], on: Malloc) {
     for &Call { object, bytes } in calls {
         let block = &mut live[object as usize];
         if bytes == 0 {
-            // SAFETY: a block of this allocator, freed once: the trace frees what is live.
+            // SAFETY: a live block of this allocator; the trace frees each live block once.
             unsafe { (on.free)(*block) };
             *block = ptr::null_mut();
         } else {

@@ -14,11 +14,10 @@ use crate::point::Point;
 /// The flags of commands that can fork.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct ForkArgs {
-    /// Fork an idle child at these points, like a server taking a snapshot: pages written later are copied; recorded: at
-    /// the recorded program's own forks, for as long as each child shared its memory
+    /// Fork an idle child after event N, at a mark, or where the program forked; pages written later are copied
     #[arg(long, value_name = "N|MARK,..|recorded", value_delimiter = ',')]
     fork_at: Vec<ForkPoint>,
-    /// Let the child exit after this much trace time, or this many events; 0: at once [default: at the end]
+    /// Let the child exit after this much trace time or this many events; 0: immediately [default: at the end]
     #[arg(long, value_name = "TIME|EVENTS", requires = "fork_at")]
     fork_for: Option<Life>,
 }
@@ -142,7 +141,7 @@ impl Recorded {
                 self.windows.push(ForkWindow { from_event: self.events, until_event: u64::MAX });
             }
             Op::ForkEnd { child_pid, outlives } => {
-                // A process id can be reused: the latest child counts.
+                // A process id can be reused: the latest child with this id is meant.
                 let Some(at) = self.alive.iter().rposition(|&(pid, _)| pid == child_pid) else { return };
                 let (_, window) = self.alive.remove(at);
                 if let Some(window) = self.windows.get_mut(window).filter(|_| !outlives) {
@@ -176,7 +175,7 @@ struct Finder {
     wanted: Vec<Point>,
     life: Option<Life>,
     names: Vec<String>,
-    /// The windows, with the times of their forks.
+    /// The windows, each with the time of its fork.
     found: Vec<(ForkWindow, u64)>,
     /// Two points at the same event, and that event.
     twice: Option<(Point, Point, u64)>,
@@ -212,7 +211,7 @@ impl Finder {
         };
         let Some(index) = self.wanted.iter().position(is_here) else { return };
         let point = self.wanted.remove(index);
-        // A mark given twice means its first two occurrences.
+        // A mark given twice means its first two occurrences, not one point given twice.
         if let Some(other) = self.wanted.iter().find(|other| is_here(other) && !is_same_mark(other, &point)) {
             self.twice = Some((point, other.clone(), number));
         }

@@ -48,6 +48,6 @@ pub fn simulate_all(traces: &[(Trace, Vec<SimConfig>)]) -> Result<Sweep> {
     Ok(whole)
 }
 
-/// The touch rules that bracket an unknown access pattern.
+/// The touch rules whose results bound those of an unknown access pattern.
 pub const BRACKET: [TouchRule; 5] =
     [TouchRule::None, TouchRule::First, TouchRule::All, TouchRule::ReadThenAll, TouchRule::AllAtDeath];

@@ -6,8 +6,9 @@ use serde_json::{Map, Value};
 
 use crate::output::note;
 
-/// The names that changed: result, old path, new name. `path=word` is a value of a field, and `path[]` a list that became
-/// an object, with the keys of its items (`-` drops one). Paths of predictions start at the row, and skip list indices.
+/// The names that changed, one per line: result, old path, new name. `path=word` renames a value of a field. `path[]`
+/// is a list that became an object; its new name lists the keys of the items, and `-` drops an item. Paths of
+/// predictions start at the row and skip list indices.
 const NAMES: &str = include_str!("schema_1.tsv");
 
 /// The group of [`NAMES`] for rows of `sim` and `sweep`, and `predicted` in `validate`.

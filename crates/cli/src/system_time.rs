@@ -21,10 +21,12 @@ const ERROR_SHARE_MAX: f64 = 0.1;
 const ROUNDS_MIN: u32 = 8;
 /// A time is not judged if the range is wider. Uncounted effects make every range at least 1.48 wide.
 const FACTOR_MAX: f64 = 1.5;
-/// A design with less memory in huge pages or folios is not judged, unless most of its memory is in single pages. Whether
-/// a cache holds this memory depends on the program and its neighbours: faults of cached huge pages took 42 to 200 us.
+/// A design with less memory in huge pages or folios is not judged, unless most of its memory is in single pages.
+/// Whether such memory stays in a cache depends on the program and its neighbours: faults of cached huge pages took 42
+/// to 200 us.
 const LARGE_BYTES_MIN: u64 = 32 << 20;
-/// A time is not judged if the machine is faster or slower than at calibration by this factor: it may be another machine.
+/// A time is not judged if the machine is faster or slower than at calibration by this factor: it may be another
+/// machine.
 const DRIFT_MAX: f64 = 2.0;
 
 /// The flag of commands that print system time.
@@ -107,7 +109,7 @@ fn small_bytes(report: &SimReport) -> u64 {
     report.rss_bytes_peak.saturating_sub(report.huge_pages_peak * HUGE_PAGE_BYTES + report.hugetlb_bytes_peak)
 }
 
-/// The work of a warm-up. Each of its parts passes through the caches alone.
+/// The work of a warm-up. Its parts run one after the other, so each has the caches to itself.
 fn warm_up_work(up: WarmUp) -> Work {
     let locality = Locality::default();
     let pages = up.small_bytes / PAGE_BYTES;
@@ -123,7 +125,8 @@ fn warm_up_work(up: WarmUp) -> Work {
     work
 }
 
-/// Bytes of a folio between a page and a huge page; for several sizes, the power of two below their mean.
+/// Bytes of a folio larger than a page and smaller than a huge page; for several sizes, the power of two below their
+/// mean.
 fn folio_bytes(report: &SimReport) -> Option<u64> {
     let pages = report.page_operations.mthp_pages.checked_div(report.installs.by_kind.mthp)?;
     Some(PAGE_BYTES << pages.max(1).ilog2())
@@ -141,7 +144,7 @@ impl SystemTime {
         SystemTime { price, machine, kernel_release: kernel, measured: None, inside: None, skipped }
     }
 
-    /// The median of the range in seconds, as a sort key: infinite without a range.
+    /// The median of the range in seconds, as a sort key; infinite if there is no range.
     pub fn rank_s(&self) -> f64 {
         self.price.map_or(f64::INFINITY, |price| price.median_s)
     }
@@ -151,11 +154,11 @@ impl SystemTime {
         SystemTime { skipped: Some(why), ..self }
     }
 
-    /// Adds a measurement, whose runs each followed this warm-up.
+    /// Adds a measurement. Each of its runs began with this warm-up.
     pub fn beside(self, runs: &SystemRuns, up: WarmUp, profile: &Profile) -> SystemTime {
         let Some(price) = self.price else { return self };
         let (Some(measured_s), Some(measured_error_share)) = (runs.system_s(), runs.error_share()) else {
-            return self.not_measured("noise: no sample of it was in the kernel".into());
+            return self.not_measured("noise: no sample was taken in the kernel".into());
         };
         let due_s = match warm_up_work(up).processor_s(profile) {
             Ok(due_s) => due_s,
@@ -167,7 +170,7 @@ impl SystemTime {
         let measured = Measured { measured_s, measured_error_share, measured_runs: runs.0.len(), drift };
         let skipped = match profile.kernel_share {
             Some(_) if profile.rounds_min() < ROUNDS_MIN => Some(format!(
-                "noise: a cost was timed in {} rounds only, below {ROUNDS_MIN}; calibrate for longer",
+                "noise: a cost was timed in only {} rounds, fewer than {ROUNDS_MIN}; calibrate for longer",
                 profile.rounds_min()
             )),
             Some(_) => noise(&price, &measured).or_else(|| few_large(up)),
@@ -225,7 +228,7 @@ fn noise(price: &Price, measured: &Measured) -> Option<String> {
         .then(|| format!("noise: the range is a factor of {:.3} wide; calibrate on a quieter machine", price.factor()))
 }
 
-/// Why a time with little memory in large pages is not judged, if so.
+/// The reason not to judge a time if most memory is in large pages but there is little of it.
 fn few_large(up: WarmUp) -> Option<String> {
     let folios = if matches!(up.small, SmallMemory::Folios(_)) { up.small_bytes } else { 0 };
     let large = folios + up.huge_bytes + up.pool_bytes;
@@ -255,13 +258,13 @@ impl Priced {
     }
 }
 
-/// Events between two first touches: up to the first number the kernel's fault path is still in the caches, from the second
-/// on it is not.
+/// Range of the number of events between two first touches. At the lower end the kernel's fault path is still in the
+/// caches; at the upper end it no longer is.
 const FAULT_EVENTS: [u64; 2] = [32, 512];
-/// The same for memory that becomes a huge page, which the outer cache keeps longer.
+/// The same range for memory that becomes a huge page. The outer cache keeps the data it needs for longer.
 const HUGE_EVENTS: [u64; 2] = [256, 8192];
 
-/// The same for the point from which no cache holds anything that a huge page needs.
+/// The same range for far touches of huge pages; at its upper end no cache holds anything that the fault needs.
 const FAR_EVENTS: [u64; 2] = [8192, 1 << 17];
 
 /// The position of a number of events between `near` and `far` on a logarithmic scale: 0 to 1.
@@ -276,12 +279,12 @@ fn huge_locality(gaps: &FaultSpacing) -> Locality {
         (all + installs as f64, far + installs as f64 * position(events, FAR_EVENTS))
     });
     let far = far / f64::max(all, 1.0);
-    // Far touches are counted as apart, too.
+    // Far touches were also counted as apart.
     Locality { filling, apart: (apart - far).max(0.0), far }
 }
 
-/// The locality of first touches, from the number of events between them. Within one event, the program writes an object
-/// from end to end; `by_hand` touches write one byte of each page in turn.
+/// The locality of first touches, from the number of events between them. Within one event, the program writes an
+/// object from end to end. `by_hand` counts the touches that write one byte of each page in turn.
 fn locality(gaps: &FaultSpacing, by_hand: u64, ends: [u64; 2]) -> Locality {
     let mut locality = Locality::default();
     let mut all = 0.0;
@@ -297,8 +300,8 @@ fn locality(gaps: &FaultSpacing, by_hand: u64, ends: [u64; 2]) -> Locality {
     Locality { filling: locality.filling / all, apart: locality.apart / all, far: 0.0 }
 }
 
-/// The kernel's work for a simulated design. Memory that is touched again costs as much as the amount that was returned
-/// with it.
+/// The kernel's work for a simulated design. The cost of a refault depends on how much memory was returned to the
+/// kernel and not yet taken again.
 fn work(report: &SimReport) -> Work {
     let (kinds, done, calls) = (report.installs.by_kind, &report.page_operations, report.os_calls);
     let footprint = report.rss_bytes_peak;

@@ -1,7 +1,8 @@
-//! The commands that README and the manuals show with their output are run, and print what the page shows.
+//! Runs the commands that README and the manuals show with their output. Each must print what the page shows.
 //!
-//! A fenced block of kind `console` holds commands (`$ ` before each) and their output, standard error included. A line
-//! `...` leaves out lines. In a block of kind `console varying` figures are not compared.
+//! A fenced block of kind `console` holds commands (`$ ` before each) and their output, standard error included.
+//! `...` stands for any lines. In a block of kind `console varying` figures are not compared.
+//!
 //! `HKSIM_UPDATE_DOCS=1 cargo test -p hksim --test manuals` writes what the commands print into the pages.
 
 use std::fs;
@@ -55,7 +56,7 @@ fn trimmed(lines: &[&str]) -> Vec<String> {
     lines
 }
 
-/// A line without the parts that vary: figures, units, column widths, marks of the best, sparklines.
+/// A line without the parts that vary: figures, units, column widths, marks of best values, sparklines.
 fn without_figures(line: &str) -> String {
     let words = line.split_whitespace().map(|word| word.trim_matches('*'));
     let mut kept: Vec<String> = Vec::new();
@@ -101,7 +102,7 @@ fn shows(page: &[String], printed: &[String], varies: bool) -> bool {
     }
 }
 
-/// The part of `printed` that the page shows: as many lines as before.
+/// The part of `printed` that the page shows: as many lines as it showed before.
 fn updated(page: &[String], printed: &[String]) -> Vec<String> {
     let Some(head) = page.iter().position(|line| line == LEFT_OUT) else { return printed.to_vec() };
     let tail = page.len() - head - 1;
@@ -123,7 +124,7 @@ fn printed(command: &str, folder: &Path) -> Vec<String> {
     trimmed(&text.lines().collect::<Vec<_>>())
 }
 
-/// Why a page cannot be checked on this machine: a row is skipped that is not skipped on the page.
+/// The reason not to check a page on this machine: a row is skipped here that is not skipped on the page.
 fn skipped(page: &[String], printed: &[String]) -> Option<String> {
     let reason = |lines: &[String]| lines.iter().find_map(|line| Some(line.split_once("skipped: ")?.1.to_string()));
     reason(printed).filter(|_| reason(page).is_none())

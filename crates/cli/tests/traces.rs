@@ -42,7 +42,7 @@ struct Holds {
     unknown_frees: u64,
 }
 
-/// What make.sh measured when it created the recording (docs/lab/corpus.md).
+/// The figures that make.sh measured when it created the recording (docs/lab/corpus.md).
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Checked {
@@ -90,7 +90,7 @@ fn the_manifest_names_every_recording() {
 }
 
 #[test]
-fn every_recording_was_checked_when_it_was_made() {
+fn every_recording_was_checked_when_it_was_created() {
     for Entry { file, holds, checked, .. } in manifest() {
         assert!(checked.processes > 0 && checked.same_run_calls > 0, "{file}: compared with the counter");
         let within = ["equal to ", "within the range of ", "just outside the range of "];
@@ -104,7 +104,7 @@ fn every_recording_was_checked_when_it_was_made() {
 }
 
 #[test]
-fn the_hashes_are_those_of_the_manifest() {
+fn the_hashes_match_the_manifest() {
     for entry in manifest() {
         let output = match Command::new("sha256sum").arg(folder().join(&entry.file)).output() {
             Ok(output) => output,
@@ -119,7 +119,7 @@ fn the_hashes_are_those_of_the_manifest() {
 }
 
 #[test]
-fn info_finds_in_every_recording_what_the_manifest_says() {
+fn info_agrees_with_the_manifest_for_every_recording() {
     for entry in manifest() {
         let hksim = env!("CARGO_BIN_EXE_hksim");
         let path = folder().join(&entry.file);
@@ -139,10 +139,10 @@ fn info_finds_in_every_recording_what_the_manifest_says() {
             unknown_frees: figure("unknown_frees"),
         };
         assert_eq!(found, entry.holds, "{}", entry.file);
-        // Allocated and not freed objects are live; a realloc may allocate or free.
+        // Objects allocated and not freed are live. A realloc may allocate or free.
         let born = figure("mallocs") + figure("callocs") + figure("aligned_allocs");
         let left = figure("live_objects_end") + figure("frees") - found.unknown_frees;
         let either = figure("reallocs") + figure("requests_failed") + found.unknown_frees;
-        assert!(born.abs_diff(left) <= either, "{}: {born} born, {left} left or freed", entry.file);
+        assert!(born.abs_diff(left) <= either, "{}: {born} allocated, {left} still live or freed", entry.file);
     }
 }

@@ -39,12 +39,12 @@ pub struct Bar {
     pub label: String,
 }
 
-/// One figure of all allocators, in the order of the lines; `None` if it was not measured.
+/// One figure for all allocators.
 #[derive(Clone, Debug)]
 pub struct Bars {
     /// The name of the figure.
     pub title: &'static str,
-    /// The bars.
+    /// One bar per allocator, in the order of the timelines; `None` if the figure was not measured.
     pub bars: Vec<Option<Bar>>,
 }
 
@@ -81,7 +81,8 @@ fn svg(title: &str, figures: &[Bars], lines: Vec<Series>) -> Result<String> {
     Ok(svg)
 }
 
-/// Bars from zero, each between its name and its figure, with the quartiles as a thin line.
+/// Draws bars that start at zero. The allocator's name is to the left of its bar and the median to the right; a thin
+/// line marks the quartiles.
 fn draw_bars(area: &Area, figure: &Bars, lines: &[Series]) -> Result<()> {
     area.draw_text(figure.title, &text(SMALL_PX + 2, &INK), (MARGIN, 2)).map_err(drawing)?;
     let widest = |labels: &mut dyn Iterator<Item = &str>| labels.map(|label| label_width(label, SMALL_PX)).max();

@@ -49,7 +49,7 @@ pub struct Sample {
 pub struct Panel {
     /// The trace's name.
     pub title: String,
-    /// Bytes of the fewest pages that hold the live set at its peak.
+    /// Bytes in the fewest pages that can hold the live set at its peak.
     pub floor_bytes: u64,
     /// The designs: those on the front first, each group in descending order of installs.
     pub series: Vec<Series>,
@@ -58,24 +58,24 @@ pub struct Panel {
 /// Designs with the same figures.
 #[derive(Clone, Debug, Default)]
 pub struct Series {
-    /// The values of the flags in which they differ from others: `2M thp/hugetlb`.
+    /// The values of the flags in which these designs differ from the others: `2M thp/hugetlb`.
     pub label: String,
     /// Installs.
     pub installs: u64,
     /// Peak resident bytes.
     pub rss_bytes_peak: u64,
-    /// Whether they are on the Pareto front.
+    /// Whether these designs are on the Pareto front.
     pub is_front: bool,
     /// Residency over the events.
     pub timeline: Vec<Sample>,
-    /// The rank that determines its style, equal in all panels.
+    /// Determines the style. A design has the same rank in all panels.
     pub rank: usize,
 }
 
 /// The panels of a `sweep` or `sim` result, one for each trace.
 ///
 /// # Errors
-/// The result is of another kind.
+/// The result is not from `sweep` or `sim`.
 pub fn panels(result: &Value) -> Result<Vec<Panel>> {
     let is_sweep = result.get("rows").is_some();
     let mut rows: Vec<Row> = if is_sweep {
@@ -98,8 +98,8 @@ pub fn panels(result: &Value) -> Result<Vec<Panel>> {
     Ok(panels)
 }
 
-/// Sets the rank of each design in all panels: designs on a front first, in the order of the panels. Before this, a rank is
-/// the number of the series' first row in its panel, which identifies a design.
+/// Gives each design the same rank in all panels: designs on a front first, in the order of the panels. On entry, a
+/// rank is the number of the series' first row in its panel, which identifies the design.
 fn rank(panels: &mut [Panel]) {
     let mut designs: Vec<usize> = Vec::new();
     for is_front in [true, false] {

@@ -56,7 +56,8 @@ pub fn label_width(text: &str, font_px: i32) -> i32 {
     (text.chars().count() as f64 * f64::from(font_px) * 0.58).ceil() as i32 + 2
 }
 
-/// The nearest place to `point` for a label of this width, inside `area` and clear of `taken`; right of the point first.
+/// The nearest place to `point` for a label of this width, inside `area` and clear of `taken`. Places to the right of
+/// the point are tried first.
 pub fn place(point: (i32, i32), width: i32, area: &Box, taken: &[Box]) -> Option<Box> {
     const GAP: i32 = 9;
     const FAR_STEPS: i32 = 4;

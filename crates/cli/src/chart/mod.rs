@@ -2,8 +2,8 @@
 //!
 //! - [`live`]: live bytes of a trace; [`faults`]: page faults of a program; both use [`over_time`]. [`comparison`]:
 //!   allocators side by side.
-//! - [`data`]: the data of charts; [`scatter`] and [`timeline`]: the panels; [`names`] and [`labels`]: names of designs and
-//!   where they are written; [`style`]: colours.
+//! - [`data`]: the data of charts; [`scatter`] and [`timeline`]: the panels; [`names`] and [`labels`]: names of designs
+//!   and their places; [`style`]: colours.
 
 pub mod comparison;
 mod data;
@@ -36,7 +36,7 @@ const TIMELINE_HEIGHT: i32 = 320;
 /// # Errors
 /// The name has another extension.
 pub fn parse_picture(name: &str) -> Result<PathBuf, String> {
-    // Standard output has its own refusal, when the file is created.
+    // `-` is refused with its own message when the file is created.
     if name == "-" || name.to_ascii_lowercase().ends_with(".svg") {
         return Ok(name.into());
     }
@@ -46,7 +46,7 @@ pub fn parse_picture(name: &str) -> Result<PathBuf, String> {
 /// Draws a `sweep` or `sim` result as SVG.
 ///
 /// # Errors
-/// The result is of another kind.
+/// The result is not from `sweep` or `sim`.
 pub fn svg(result: &Value) -> Result<String> {
     let panels = panels(result)?;
     if panels.is_empty() {
@@ -72,7 +72,7 @@ pub fn svg(result: &Value) -> Result<String> {
 /// Draws a result into a file.
 ///
 /// # Errors
-/// The result is of another kind, or the file cannot be written.
+/// The result is not from `sweep` or `sim`, or the file cannot be written.
 pub fn write(path: &Path, result: &Value) -> Result<()> {
     crate::output::file::write(path, svg(result)?.as_bytes())
 }

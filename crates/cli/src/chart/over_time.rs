@@ -59,7 +59,7 @@ pub fn chart<'svg>(page: &Page<'svg>, title: &str, time: &Axis<'_>, value: &Axis
     Ok(chart)
 }
 
-/// A suitable unit for a time: its nanoseconds, and the name of the axis.
+/// A suitable unit for a time: the nanoseconds per unit, and the name of the axis.
 pub fn time_unit(ns: u64) -> (f64, &'static str) {
     match ns {
         0..10_000_000 => (1e3, "time (us)"),

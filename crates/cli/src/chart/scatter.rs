@@ -46,7 +46,7 @@ fn installs_range(series: &[Series]) -> std::ops::Range<f64> {
     low / 2.0..high * 3.0
 }
 
-/// The range from the floor to the highest point, with space for names; from 0 if that is close to the floor.
+/// The range from the floor to the highest point, with space for names. It starts at 0 if the floor is low.
 fn rss_range(panel: &Panel, unit: f64) -> std::ops::Range<f64> {
     let bytes = || panel.series.iter().map(|series| series.rss_bytes_peak).chain([panel.floor_bytes]);
     let low = bytes().min().unwrap_or(0) as f64 / unit;
@@ -66,7 +66,7 @@ fn floor_line(chart: &mut Chart, floor: f64) -> Result<()> {
     chart.draw_series(line).map_err(drawing).map(drop)
 }
 
-/// Connects the front by steps: points above and right of them are dominated.
+/// Connects the points of the front with steps. Points above and to the right of the steps are dominated.
 fn front_line(chart: &mut Chart, series: &[Series], unit: f64) -> Result<()> {
     chart.draw_series(LineSeries::new(front_corners(series, unit), FRONT.stroke_width(1))).map_err(drawing).map(drop)
 }
@@ -96,7 +96,8 @@ fn points(chart: &mut Chart, series: &[Series], unit: f64) -> Result<()> {
     Ok(())
 }
 
-/// Writes names next to points, starting with the front. A point without space for its name is named in the legend only.
+/// Writes names next to points, starting with the front. A point without space for its name is named in the legend
+/// only.
 fn names(area: &Area, chart: &Chart, panel: &Panel, unit: f64) -> Result<()> {
     let plane = chart.plotting_area();
     // Elements have page coordinates, labels have coordinates of this area.

@@ -7,7 +7,7 @@ use plotters::style::{Color, IntoFont, RGBColor, ShapeStyle, TRANSPARENT, TextSt
 
 use super::data::Series;
 
-/// Okabe and Ito's palette for colour-blind readers, without its yellow, which is pale on white.
+/// Okabe and Ito's palette for colour-blind readers, without yellow, which is too pale on white.
 const PALETTE: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -62,9 +62,9 @@ pub struct Look {
 /// The shape of a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marker {
-    /// With solid lines.
+    /// Used with solid lines.
     Circle,
-    /// With dashed lines, which reuse the colours.
+    /// Used with dashed lines, which repeat the colours.
     Square,
 }
 
@@ -87,7 +87,7 @@ impl Look {
     }
 }
 
-/// A suitable unit for bytes up to `bytes_max`: bytes of the unit, and its name.
+/// A suitable unit for bytes up to `bytes_max`: the bytes per unit, and the unit's name.
 pub fn byte_unit(bytes_max: u64) -> (f64, &'static str) {
     match bytes_max {
         0..0x20_0000 => (1024.0, "KiB"),
@@ -96,7 +96,7 @@ pub fn byte_unit(bytes_max: u64) -> (f64, &'static str) {
     }
 }
 
-/// A suitable unit for events up to `events_max`: events of the unit, and the name of the axis.
+/// A suitable unit for events up to `events_max`: the events per unit, and the name of the axis.
 pub fn event_unit(events_max: u64) -> (f64, &'static str) {
     match events_max {
         0..10_000 => (1.0, "events"),
@@ -105,7 +105,7 @@ pub fn event_unit(events_max: u64) -> (f64, &'static str) {
     }
 }
 
-/// The number of a tick, without trailing digits.
+/// The number at a tick, without trailing digits.
 pub fn tick(value: &f64) -> String {
     let text = format!("{value:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_string()

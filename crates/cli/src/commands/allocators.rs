@@ -15,7 +15,7 @@ use crate::host;
 pub struct Allocator {
     /// Its name.
     pub name: String,
-    /// The target of a replay, or why it is missing.
+    /// The target of a replay, or the reason why it is missing.
     pub found: Found,
 }
 

@@ -32,14 +32,14 @@ const CHECK_FAILED: u8 = 1;
 /// Arguments of `compare`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_long_help = "Examples:\n  hksim compare app.hkt\n  hksim compare app.hkt --allocators glibc,native,native:huge=never --runs 9"
+    after_long_help = "POLICY is a preset or a policy file, followed by any number of +FLAG=VALUE. Without a preset or file, \
+                       the first + is omitted: native:hakmem+huge=never, native:huge=never.\n\nExamples:\n  hksim compare app.hkt\n  hksim compare app.hkt --allocators glibc,native,native:huge=never --runs 9"
 )]
 pub struct Args {
     /// Replay this trace
     #[arg(value_name = "TRACE.hkt")]
     trace: PathBuf,
-    /// Compare these allocators: glibc, mimalloc, jemalloc, tcmalloc, tbbmalloc, native, native:POLICY, LIB.so; POLICY is
-    /// a preset or a policy file plus any number of +FLAG=VALUE: native:hakmem+huge=never, native:huge=never
+    /// Compare these allocators: glibc, mimalloc, jemalloc, tcmalloc, tbbmalloc, native, native:POLICY or LIB.so
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "glibc,mimalloc,jemalloc,tcmalloc,native")]
     allocators: Vec<String>,
     /// Run this many rounds; each allocator runs once per round

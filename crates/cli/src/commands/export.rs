@@ -110,7 +110,7 @@ fn open(path: &Path) -> Result<TraceReader> {
     Ok(source)
 }
 
-/// Runs `write` on the file, which is written completely or not at all, or on standard output. `None` if the reader of
+/// Runs `write` on the file or on standard output. A file is written completely or not at all. `None` if the reader of
 /// standard output closed the pipe.
 fn to_output<T>(
     output: Option<&Path>,

@@ -18,9 +18,9 @@ use crate::output::trace::TraceOut;
 /// A generator with its parameters.
 #[derive(Debug, clap::Subcommand)]
 pub enum Generator {
-    /// Generate random allocations and frees on a table of slots (xorshift32; writes the first byte of each block)
+    /// Generate random allocations and frees on a table of slots, and write the first byte of each block (xorshift32)
     RandomMixed(RandomMixedArgs),
-    /// Allocate and free one block over and over
+    /// Allocate and free one block repeatedly
     TinyHot(TinyHotArgs),
     /// Generate a phased server load: ramp up, steady churn, burst, ramp down
     Server(ServerArgs),
@@ -30,13 +30,13 @@ pub enum Generator {
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:\n  hksim gen random-mixed --cycles 100k --ws 4k -o rm.hkt")]
 pub struct RandomMixedArgs {
-    /// Run this many cycles; each draws a slot and frees it, or fills it if empty
+    /// Run this many cycles; each picks a random slot and frees its block, or allocates one if the slot is empty
     #[arg(long, value_name = "N", value_parser = parse_count, default_value_t = RandomMixed::default().cycles)]
     cycles: u64,
     /// Use this many slots
     #[arg(long, value_name = "N", value_parser = parse_count_32, default_value_t = RandomMixed::default().ws)]
     ws: u32,
-    /// Seed the random numbers, above 0
+    /// Seed the random numbers; must be above 0
     #[arg(long, value_name = "N", value_parser = parse_count_32, default_value_t = RandomMixed::default().seed)]
     seed: u32,
     /// Request at least this size
@@ -70,7 +70,7 @@ pub struct TinyHotArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:\n  hksim gen server --live 64M --threads 8 -o server.hkt")]
 pub struct ServerArgs {
-    /// Limit the requested bytes live at once
+    /// Limit the requested bytes that are live at the same time
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value_t = Server::default().live)]
     live: u64,
     /// Run this many threads

@@ -22,8 +22,7 @@ pub struct Args {
     /// Convert this trace: plain, gz, bz2, xz, zstd or a zip archive (- for standard input, which cannot be zip)
     #[arg(value_name = "FILE", required_unless_present = "faults")]
     trace: Option<PathBuf>,
-    /// Explain page faults instead, by region, reason and time, from the output of `perf script` (docs/how-to/faults.md; - for
-    /// standard input)
+    /// Explain the page faults in this output of `perf script` by region, reason and time (- for standard input)
     #[arg(long, value_name = "SCRIPT", conflicts_with_all = ["trace", "from"])]
     faults: Option<PathBuf>,
     /// With --faults: read mappings that the script lacks from this copy of /proc/PID/maps
@@ -35,7 +34,7 @@ pub struct Args {
     /// Read this format, as listed in docs/reference/import.md [default: recognised from the content]
     #[arg(long, value_name = "KIND")]
     from: Option<String>,
-    /// Take this process of a trace of several [default: the first]
+    /// Take this process, if the trace has several [default: the first]
     #[arg(long, value_name = "N")]
     pid: Option<u64>,
     /// Write the trace to this file; with --faults, write the report
@@ -89,10 +88,7 @@ pub(super) fn table(imported: &Imported) -> String {
     let rest = rest_of_totals(report.threads, report.objects_peak);
     let mut text = format!("{file}: {events} from {read} of {}{member}, {rest}\n", report.format);
     text += &super::info::quality_lines(&report.quality);
-    text += &format!(
-        "{:<22}of the calls known to have been made are in the trace unchanged\n",
-        share(report.complete_share)
-    );
+    text += &format!("{:<22}of the known calls are in the trace unchanged\n", share(report.complete_share));
     if !report.not_recorded.is_empty() {
         text += &format!("{:<22}{}\n", "not in the source", report.not_recorded.join(", "));
     }

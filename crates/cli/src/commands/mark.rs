@@ -9,7 +9,7 @@ use crate::output::note;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:\n  hksim mark 4711 loaded\n  hksim mark 4711 --stop")]
 pub struct Args {
-    /// Address the recording of this process (a process of the program, not hksim)
+    /// Act on the recording of this process (a process of the recorded program, not hksim)
     #[arg(value_name = "PID")]
     pid: u32,
     /// Mark this moment with a name in every trace of the recording

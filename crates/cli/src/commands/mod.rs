@@ -27,7 +27,7 @@ use anyhow::Result;
 pub enum Command {
     /// Record a program's allocator calls
     Record(record::Args),
-    /// Mark a moment of a running recording, or stop and restart it
+    /// Mark a moment of a running recording, or pause and restart it
     Mark(mark::Args),
     /// Convert another tool's trace to a .hkt trace
     Import(import::Args),
@@ -62,7 +62,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Runs it. The exit code of a check that failed is 1.
+    /// Runs the command. The exit code is 1 if a check failed.
     ///
     /// # Errors
     /// Bad usage or input: exit code 2.

@@ -21,7 +21,7 @@ use crate::output::progress::Recording;
 use crate::output::stamp::Stamp;
 use crate::output::{Format, file, note, render};
 
-/// How the program is watched.
+/// How calls are observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Backend {
     /// Preload a shared object: complete and fast
@@ -33,8 +33,11 @@ enum Backend {
 /// Which accesses are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Accesses {
+    /// Record no accesses
     None,
+    /// Record the first touch of each page of sampled objects
     Pages,
+    /// Record every access, in valgrind: about 10 times slower
     Full,
 }
 
@@ -43,7 +46,7 @@ enum Accesses {
 enum Reads {
     /// Read the clock at every call
     Every,
-    /// Read it at every 16th call and once a millisecond; at every call while several threads of a process make calls
+    /// Read it at every 16th call and every millisecond; at every call while several threads of a process make calls
     #[value(name = "16")]
     Sixteenth,
 }
@@ -57,8 +60,7 @@ pub struct Args {
     /// Write the trace to this file, and those of child processes next to it [default: hksim.hkt]
     #[arg(short, long, value_name = "FILE.hkt")]
     output: Option<PathBuf>,
-    /// Record accesses to blocks: pages: the first touch of each page of sampled objects; full: every access, in
-    /// valgrind, about 10 times slower
+    /// Record accesses to blocks
     #[arg(long, value_enum, default_value = "none")]
     accesses: Accesses,
     /// Old name of --accesses
@@ -67,7 +69,7 @@ pub struct Args {
     /// With --accesses pages: watch one object in N, and every object of 4 KiB or more
     #[arg(long, value_name = "N", default_value = "100")]
     sample: NonZeroU32,
-    /// Select how the program is watched
+    /// Select how calls are observed
     #[arg(long, value_enum, default_value = "preload")]
     backend: Backend,
     /// Start paused; resume with `hksim mark PID --start` or SIGUSR2 to hksim
@@ -101,7 +103,7 @@ pub struct Args {
     /// Hide the progress line, which is shown if standard error is a terminal
     #[arg(short, long)]
     quiet: bool,
-    /// Write the traces of an interrupted recording from the session folder it left, to the original place or to --output
+    /// Write the traces of an interrupted recording from its session directory, to the original path or to --output
     #[arg(long, value_name = "DIR", conflicts_with_all = ["command", "paused", "duration", "max_size", "stacks", "only", "no_children"])]
     recover: Option<PathBuf>,
     /// Record this program with these arguments; hksim exits 0 and reports the program's exit status
@@ -212,7 +214,7 @@ fn parse_program(name: &str) -> Result<String, String> {
     }
 }
 
-/// The tool that records every access. Prints a note if it is the slow one.
+/// The tool that records every access. Prints a note if it is the slow tool.
 fn find_touch_full() -> Result<TouchFull> {
     let found = TouchFull::find()?;
     if let Some(why) = found.why_lackey() {

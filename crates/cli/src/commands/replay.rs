@@ -47,10 +47,10 @@ pub struct Args {
     output: OutputArgs,
 }
 
-/// The word of `--mode`.
+/// Parses the word of `--mode`.
 ///
 /// # Errors
-/// Names the modes.
+/// The word is not a mode; the message names the modes.
 pub fn parse_mode(word: &str) -> Result<Mode, String> {
     match word {
         "ordered" => Ok(Mode::Ordered),

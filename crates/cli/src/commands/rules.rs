@@ -43,7 +43,7 @@ pub struct Args {
     /// Limit a random script to this many operations
     #[arg(long, value_name = "K", default_value_t = OPS_MAX, requires = "random")]
     pub ops: u64,
-    /// Set the machine's modes that scripts name (needs root); they are restored at the end, even of a killed run
+    /// Set the machine's modes that scripts name (needs root); they are restored at the end, even if the run is killed
     #[arg(long)]
     pub set_modes: bool,
     /// Cycle the random scripts through 15 sets of modes

@@ -22,7 +22,7 @@ use crate::{host, output};
 enum InvalidFree {
     /// Print one line on standard error and abort; most double frees are detected
     Abort,
-    /// Abort likewise, after checking every free and realloc: slower
+    /// Check every free and realloc, and abort in the same way: slower
     Check,
     /// Check every free and realloc; ignore invalid ones and count them in the statistics
     Count,
@@ -50,7 +50,7 @@ pub struct Args {
     /// Write the allocator's statistics when the program ends, to standard error or appended to a file
     #[arg(long, value_name = "text|json[:FILE]")]
     stats: Option<String>,
-    /// Handle a free or resize of something that is not a live block
+    /// Select what to do at a free or resize of something that is not a live block
     #[arg(long, value_name = "ACTION", value_enum, default_value = "abort")]
     invalid_free: InvalidFree,
     /// Old name of --invalid-free
@@ -98,8 +98,8 @@ pub fn run(args: &Args) -> Result<()> {
     Err(why).with_context(|| format!("{}: cannot run", program.to_string_lossy()))
 }
 
-/// A request for statistics in the form that the native allocator reads. The program may change its working directory, so
-/// a file gets its absolute path.
+/// A request for statistics in the form that the native allocator reads. The file name becomes absolute, because the
+/// program may change its working directory.
 fn statistics(request: &str) -> Result<OsString> {
     let Some((form, file)) = Form::read(request) else {
         bail!("--stats {request}: write text or json, optionally followed by :FILE");
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
     use crate::flags::table::Values;
 
-    /// The native allocator reads the same policy that was written.
+    /// Checks that the native allocator reads the words of a configuration as the same policy.
     fn agree(config: &RunConfig) {
         let words = words(config);
         let read = NativeConfig::read(&words).unwrap_or_else(|why| panic!("{words}: {why}"));
@@ -148,7 +148,7 @@ mod tests {
         agree(&RunConfig::of(Policy { header_bytes: 16, ..Policy::hakmem() }));
         for flag in FLAGS.iter().filter(|flag| flag.subject == Subject::Policy) {
             let values = match &flag.values {
-                // The others are refused.
+                // The other values of `--align` are refused.
                 Values::Words(_) if flag.name == "align" => vec!["arena"],
                 Values::Words(words) => words.clone(),
                 Values::Size(_) => vec!["1M"],

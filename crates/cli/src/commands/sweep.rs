@@ -114,8 +114,8 @@ impl PricedSweep {
     }
 }
 
-/// The Pareto front of each trace: rows that no other row matches in both system time and peak resident bytes and beats
-/// in one of them.
+/// The Pareto front of each trace: a row is on it if no other row is at least as good in both system time and peak
+/// resident bytes and better in one of them.
 fn fronts(rows: &[Priced], designs: usize) -> Vec<usize> {
     let time = |row: &Priced| row.system_time.as_ref().map_or(0.0, SystemTime::rank_s);
     let beats = |other: &Priced, row: &Priced| {

@@ -37,8 +37,7 @@ pub struct Args {
     /// Policies to check
     #[command(flatten)]
     pub policy: HostPolicyArgs,
-    /// Replay on one thread in trace order (ordered), or on the trace's own threads and judge the prediction by several
-    /// runs (threaded)
+    /// Replay on one thread in trace order (ordered), or several times on the trace's own threads (threaded)
     #[arg(long, value_name = "MODE", default_value = "ordered", value_parser = super::replay::parse_mode)]
     mode: Mode,
     /// With --mode threaded: replay this many times [default: 9]

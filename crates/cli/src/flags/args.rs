@@ -10,7 +10,7 @@ use super::policy_file;
 use super::run_config::RunConfig;
 use super::table::{FLAGS, Flag, Subject};
 
-/// Most designs of one sweep.
+/// Maximum number of designs of one sweep.
 const CONFIGS_MAX: usize = 100_000;
 
 /// Flags that `-h` lists; `--help` lists all.
@@ -44,8 +44,8 @@ pub struct PolicyArgs {
 }
 
 impl PolicyArgs {
-    /// Parses a policy written as one word: an optional preset or file, followed by any number of `+FLAG=VALUE`. The first
-    /// `+` is omitted if there is no preset or file.
+    /// Parses a policy written as one word: an optional preset or file, followed by any number of `+FLAG=VALUE`. The
+    /// first `+` is omitted if there is no preset or file.
     ///
     /// # Errors
     /// The word names a flag that is not a policy flag.

@@ -13,9 +13,9 @@ struct OptionalValue {
 }
 
 const OPTIONAL: [OptionalValue; 2] = [
-    // A word that is not a value and cannot be a trace is a misspelt value, and is refused as one.
+    // A word that is neither a value nor a possible trace is a misspelt value, and the message says so.
     OptionalValue { name: "--huge", is_value: |word| word.split(',').all(is_huge_value) || is_no_file(word) },
-    // Any other word than a picture is a trace, which must not be overwritten.
+    // Any word that does not name a picture is a trace, which must not be overwritten.
     OptionalValue { name: "--plot", is_value: is_picture },
 ];
 
@@ -31,8 +31,8 @@ fn is_picture(word: &str) -> bool {
     word == "-" || [".svg", ".png", ".pdf", ".jpg", ".jpeg", ".gif", ".webp"].iter().any(|kind| word.ends_with(kind))
 }
 
-/// Joins these options with their values: `--huge thp` becomes `--huge=thp`; `--huge app.hkt` stays. Words after `--` are
-/// not changed.
+/// Joins these options with their values: `--huge thp` becomes `--huge=thp`; `--huge app.hkt` stays. Words after `--`
+/// are not changed.
 pub fn join_optional_values(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut words = words.into_iter().peekable();
     let mut joined = Vec::new();

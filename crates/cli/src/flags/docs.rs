@@ -48,7 +48,7 @@ modes, `run` and `replay` refuse these values and `validate` skips them; the mes
 
 /// `HKSIM_UPDATE_DOCS=1` writes the page instead of comparing it.
 #[test]
-fn the_page_says_what_the_table_says() {
+fn the_page_matches_the_table() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/policy-flags.md");
     if std::env::var_os("HKSIM_UPDATE_DOCS").is_some() {
         fs::write(&page, markdown()).expect("docs/reference/policy-flags.md cannot be written");

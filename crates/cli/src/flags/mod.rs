@@ -1,8 +1,9 @@
 //! Policy flags: parsing the command line into run configurations.
 //!
 //! - [`table`]: the table of all flags; [`mthp`]: modes of huge-page sizes.
-//! - [`argv`]: arguments before clap parses them; [`args`]: the parsed words; [`run_config`]: the resulting configuration.
-//! - [`row`]: reads a result back; `policy_file`: reads a policy from a file..
+//! - [`argv`]: arguments before clap parses them; [`args`]: the parsed words; [`run_config`]: the resulting
+//!   configuration.
+//! - [`row`]: reads a result back; `policy_file`: reads a policy from a file.
 
 pub mod args;
 pub mod argv;

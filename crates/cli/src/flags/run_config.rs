@@ -12,8 +12,8 @@ use super::mthp::{self, Sizes};
 use super::table::{FLAGS, Flag, Subject};
 use crate::host;
 
-/// The configuration of one run, which is one point of a sweep. Fields that are `None` were not given; the trace and the
-/// command decide them.
+/// The configuration of one run, which is one point of a sweep. Fields that are `None` were not given; the trace and
+/// the command decide them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunConfig {
     /// The allocator's policy.
@@ -46,7 +46,7 @@ pub enum ModesFrom {
 }
 
 impl ModesFrom {
-    /// The common source of run configurations that are described in one line.
+    /// The source to print if several run configurations are described in one line.
     pub fn of(configs: &[RunConfig]) -> ModesFrom {
         let is_host = |config: &RunConfig| config.base == Some(BaseKernel::Host);
         if configs.iter().all(|config| config.thp.is_some()) {
@@ -62,8 +62,8 @@ impl ModesFrom {
 /// The kernel that the flags modify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BaseKernel {
-    /// Linux 6.18 with default settings: THP by madvise (or as the policy expects) and an unlimited hugetlb pool. Used for
-    /// predictions about any machine.
+    /// Linux 6.18 with default settings: THP by madvise (or as the policy expects) and an unlimited hugetlb pool. Used
+    /// for predictions about any machine.
     AsItComes,
     /// This machine's modes, limits and pool. Used for predictions that are checked here.
     Host,

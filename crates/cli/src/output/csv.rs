@@ -4,8 +4,8 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use serde_json::Value;
 
-/// Rows as CSV. Lists inside a row (timelines) are omitted; JSON has them. The columns are those of all rows, in order of
-/// first appearance.
+/// Formats rows as CSV. Lists inside a row (timelines) are left out; JSON has them. The columns are those of all rows,
+/// in order of first appearance.
 ///
 /// # Errors
 /// A row has no JSON form.

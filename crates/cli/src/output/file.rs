@@ -21,7 +21,7 @@ impl Staged {
     /// Prepares a file. An existing file at `wanted` stays until [`Staged::keep`].
     ///
     /// # Errors
-    /// `wanted` is a directory, or its directory is not there.
+    /// `wanted` is a directory, or its directory does not exist.
     pub fn new(wanted: &Path) -> Result<Staged> {
         refuse_standard_output(wanted)?;
         let metadata = fs::metadata(wanted);
@@ -46,7 +46,7 @@ impl Staged {
         Ok(Staged { wanted: target, path })
     }
 
-    /// Prepares the file of a result. It never replaces a trace, whose name was probably meant as the input.
+    /// Prepares the file of a result. A result never replaces a trace: its name was probably meant as the input.
     ///
     /// # Errors
     /// Those of [`Staged::new`]; `wanted` is an existing trace.
@@ -74,7 +74,7 @@ impl Staged {
         &self.path
     }
 
-    /// An error about this file, with the name that the user gave.
+    /// The same error, with the file name that the user gave.
     pub fn rename_error(&self, why: TraceError) -> TraceError {
         match why {
             TraceError::Io { path, action, source } if path == self.path => {
@@ -105,7 +105,7 @@ impl Drop for Staged {
     }
 }
 
-/// Whether a path stands for standard output (or input), as `-` does everywhere.
+/// Whether a path is `-`, which means standard output (or input).
 pub fn is_standard(path: &Path) -> bool {
     path.as_os_str() == "-"
 }

@@ -69,7 +69,7 @@ mod tests {
         assert_eq!(wrapped(&"x".repeat(60), 44), "x".repeat(60), "a word stays whole");
     }
 
-    /// No screen of any command has a line beyond the width, and breaking loses no word.
+    /// No help screen has a line longer than the width, and wrapping loses no words.
     #[test]
     fn every_screen_fits() {
         use clap::CommandFactory;

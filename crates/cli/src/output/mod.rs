@@ -103,7 +103,7 @@ pub fn print(text: &str) -> Result<()> {
 
 /// Prints a one-line note on standard error.
 pub fn note(text: &str) {
-    // A closed standard error must not end the work.
+    // Continue even if standard error is closed.
     let _ = writeln!(std::io::stderr(), "hksim: {}", plain(text));
 }
 

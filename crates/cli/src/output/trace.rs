@@ -31,7 +31,7 @@ impl TraceOut {
         file::check_trace(&self.output)
     }
 
-    /// Lets `write` write the trace under a temporary name, and renames it when it is complete. It never replaces one of
+    /// Calls `write` with a temporary path, and renames the file when it is complete. The trace never replaces one of
     /// the `inputs`.
     ///
     /// # Errors
@@ -54,8 +54,8 @@ impl TraceOut {
     }
 }
 
-/// Lets `write` write a trace under a temporary name, and renames it to `output` when it is complete. It never replaces one
-/// of the `inputs`.
+/// Calls `write` with a temporary path, and renames the file to `output` when it is complete. The trace never replaces
+/// one of the `inputs`.
 ///
 /// # Errors
 /// Those of `write`; the output is an input, or cannot be written.

@@ -45,7 +45,7 @@ pub fn of(number: u64, thing: &str) -> String {
     format!("{} {thing}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
-/// A share in percent; `-` of nothing.
+/// A share in percent; `-` if the whole is 0.
 pub fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { "-".to_string() } else { format!("{:.1} %", part as f64 * 100.0 / whole as f64) }
 }

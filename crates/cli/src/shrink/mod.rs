@@ -1,7 +1,8 @@
 //! The search for a smaller trace that keeps a property: delta debugging over whole lifetimes.
 //!
-//! The search first removes events without an object (`free(NULL)`, failed calls, marks), then threads, then sizes, then
-//! ever smaller ranges of lifetimes. An object is removed with all its events, so every candidate is a valid trace.
+//! The search first removes events without an object (`free(NULL)`, failed calls, marks), then threads, then sizes,
+//! then ever smaller ranges of lifetimes. An object is removed with all its events, so every candidate is a valid
+//! trace.
 
 mod property;
 
@@ -91,7 +92,7 @@ impl<'a, T: Trial> Search<'a, T> {
         Ok((Selection { lifetimes: Arc::new(kept.into_iter().collect()), without }, self.tries_left))
     }
 
-    /// Removes events without an object: all of them, or else one operation after the other.
+    /// Removes events without an object: all kinds together, then each kind separately.
     fn by_operation(&mut self) -> Result<()> {
         let mut present = BTreeSet::new();
         self.reader.rewind()?;
@@ -145,7 +146,7 @@ impl<'a, T: Trial> Search<'a, T> {
         Ok(())
     }
 
-    /// Calls a function with each allocation and its number.
+    /// Calls `see` with the number and the event of each allocation.
     fn allocations(&mut self, see: &mut dyn FnMut(u64, &Event)) -> Result<()> {
         self.reader.rewind()?;
         let mut number = 0;
@@ -159,8 +160,8 @@ impl<'a, T: Trial> Search<'a, T> {
     }
 }
 
-/// Removes parts of `items` while the rest has the property: halves first, then ever smaller parts, down to single items
-/// (Zeller's ddmin, complements only).
+/// Removes parts of `items` while the rest has the property: halves first, then ever smaller parts, down to single
+/// items (Zeller's ddmin, complements only).
 fn minimise<I: Clone>(
     mut items: Vec<I>,
     tries_left: &mut u64,

@@ -1,7 +1,7 @@
 //! Compares prediction and measurement: the same trace under the same design, simulated and replayed.
 //!
-//! The replay's figures come from the kernel only. If they are not available, the row is skipped with the reason. If they
-//! contradict each other or the prediction, the row fails.
+//! The replay's figures come from the kernel only. If they are not available, the row is skipped with the reason. If
+//! they contradict each other or the prediction, the row fails.
 
 mod layout;
 mod residual;
@@ -132,8 +132,8 @@ pub fn validate(trace: &Path, label: &str, setup: &SimConfig) -> anyhow::Result<
     })
 }
 
-/// The prediction for the address space of a replay: the addresses of its mappings, and its number of other mappings if it
-/// came near the limit.
+/// The prediction for the address space of a replay: at the addresses of its mappings and, if it came near the limit,
+/// with its number of other mappings.
 fn predict_again(
     trace: &Path,
     setup: &SimConfig,
@@ -248,7 +248,7 @@ pub fn judge_system_time(trace: &Path, setup: &SimConfig, row: &mut Row, profile
     Ok(())
 }
 
-/// The same as [`settings_moved`], for changes during the replay.
+/// Like [`settings_moved`], for changes during the replay.
 fn moved_meanwhile(replayed: &Replayed) -> Option<String> {
     let marks = replayed.marks_modes_changed.filter(|&marks| marks > 0)?;
     Some(format!(
@@ -257,11 +257,11 @@ fn moved_meanwhile(replayed: &Replayed) -> Option<String> {
     ))
 }
 
-/// Cause a difference says nothing, because modes or the hugetlb pool changed after the prediction. Both belong to the
-/// whole machine, so another process can change them.
+/// The reason not to judge a difference, if modes or the hugetlb pool changed after the prediction. They are settings
+/// of the whole machine, so another process can change them.
 fn settings_moved(setup: &SimConfig) -> Option<String> {
     let (before, mut now) = (&setup.kernel, host::kernel_config().ok()?);
-    // Its activity is counted.
+    // khugepaged's activity is counted separately.
     now.khugepaged = before.khugepaged;
     if !matches!(setup.policy.huge, Huge::Hugetlb | Huge::HugetlbPlain) {
         now.hugetlb_pool_pages = before.hugetlb_pool_pages;

@@ -29,13 +29,13 @@ pub struct Residual {
     pub os_calls: Option<OsCalls<i64>>,
     /// OS calls that the kernel refused.
     pub os_calls_failed: Option<i64>,
-    /// SuperSlabs that hugetlb refused.
+    /// SuperSlabs for which hugetlb pages were refused.
     pub fallbacks: Option<Fallbacks<i64>>,
-    /// The distance of the reservation from a boundary that every alignment divides; 0 is correct.
+    /// Offset of the reservation from a multiple of the largest alignment; 0 is correct.
     pub misaligned_bytes: Option<u64>,
     /// Requests that failed.
     pub requests_failed: i64,
-    /// Whether all objects have the same places.
+    /// Whether prediction and measurement place all objects at the same positions.
     pub placement_equal: Option<bool>,
     /// Pages present (or in that state) in the prediction only, over all marks.
     pub pages_only_predicted: Option<u64>,
@@ -43,8 +43,8 @@ pub struct Residual {
     pub pages_only_measured: Option<u64>,
     /// Bytes given up by `MADV_FREE` and not written since: sum of absolute differences over all marks.
     pub lazy_free_bytes: Option<u64>,
-    /// Peak page-table memory. If SuperSlabs have separate mappings, the kernel may use page tables that the process had
-    /// before. The prediction does not know these, so it may be higher by their size.
+    /// Peak page-table memory. If SuperSlabs have separate mappings, the kernel may use page tables that the process
+    /// had before. The prediction does not know these, so it may be higher by their size.
     pub page_table_bytes_peak: Option<i64>,
     /// The part of that difference that earlier page tables cannot explain.
     pub page_table_bytes_unexplained: Option<u64>,
@@ -131,8 +131,8 @@ impl Residual {
         self.layout().saturating_add(self.rules())
     }
 
-    /// Differences in placement: the allocator's decisions, and the address of its reservation. A row with any says nothing
-    /// about the kernel's rules.
+    /// Differences in placement: the allocator's decisions, and the address of its reservation. A row with such a
+    /// difference says nothing about the kernel's rules.
     pub fn layout(&self) -> u64 {
         let placement = u64::from(self.placement_equal == Some(false));
         let misaligned = u64::from(self.misaligned_bytes.is_some_and(|bytes| bytes > 0));
@@ -156,8 +156,9 @@ impl Residual {
         signed.map(i64::unsigned_abs).chain(pages).fold(0, u64::saturating_add)
     }
 
-    /// Whether this number of huge pages, more or fewer than predicted, can explain all differences. Each one accounts for
-    /// up to 512 pages, which a read and a write install twice. Placement and calls must be equal.
+    /// Whether this number of huge pages, more or fewer than predicted, can explain all differences. A huge page
+    /// accounts for up to 512 pages, each installed twice if it is read and then written. Placement and calls must be
+    /// equal.
     pub fn within_huge_pages(&self, huge_pages: u64) -> bool {
         let installs_max = huge_pages.saturating_mul(2 * HUGE_PAGE_BYTES / PAGE_BYTES);
         let bytes_max = huge_pages.saturating_mul(HUGE_PAGE_BYTES);
@@ -181,7 +182,7 @@ impl Residual {
             && faults.iter().flatten().all(|n| n.unsigned_abs() <= FEW)
     }
 
-    /// Whether only pages that `MADV_FREE` left to the kernel differ.
+    /// Whether the only differences are in the bytes marked by `MADV_FREE`.
     pub fn is_lazy_free_only(&self) -> bool {
         self.lazy_free_bytes.is_some_and(|bytes| bytes > 0 && bytes == self.magnitude())
     }

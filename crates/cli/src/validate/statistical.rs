@@ -4,7 +4,8 @@ use hksim_replay::Replayed;
 use hksim_sim::SimReport;
 use serde::Serialize;
 
-/// Minimum relative tolerance outside the range of the runs, because a few runs may agree by chance.
+/// Minimum relative tolerance outside the range of the runs. A few runs may agree by chance, which makes the range
+/// narrow.
 const SLACK: f64 = 0.02;
 
 /// A figure over all runs.
@@ -42,7 +43,7 @@ impl Spread {
     }
 }
 
-/// The compared figures: those that do not depend on the moment of reading.
+/// The compared figures: those that do not depend on when they are read.
 pub fn spreads(predicted: &SimReport, runs: &[Replayed]) -> Vec<Spread> {
     let figure = |name, predicted, of: fn(&Replayed) -> Option<u64>| {
         let values: Option<Vec<u64>> = runs.iter().map(of).collect();

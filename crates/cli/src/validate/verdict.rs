@@ -14,8 +14,8 @@ use crate::host;
 pub enum Class {
     /// Every figure and every page equal the measurement.
     Exact,
-    /// An unpredictable, counted event disturbed the replay. All differences are within what this number of huge pages can
-    /// explain, and the allocator's actions equal the prediction.
+    /// An unpredictable, counted event disturbed the replay. All differences are within what this number of huge pages
+    /// can explain, and the allocator's actions equal the prediction.
     Bounded,
     /// Real threads ran in their own order. The figures are within the range of many runs.
     Statistical,
@@ -49,23 +49,23 @@ impl Judged {
         Judged::exact(Verdict::Skipped, Some(reason))
     }
 
-    /// Whether it failed by an unpredictable difference: by a few faults while something else handled pages of the machine, or
-    /// only by pages of `MADV_FREE`, which wait in batches of 31 on a processor that the replay may have left. A failure with
-    /// another cause fails again.
+    /// Whether the row failed by a difference that may not recur: a few faults while DAMON, reclaim or compaction was
+    /// active, or only pages of `MADV_FREE`. These wait in batches of 31 on a processor that the replay may have left.
+    /// A failure with another cause recurs.
     pub fn may_be_disturbed(&self, measured: &Replayed, residual: &Residual) -> bool {
         let by_others = others_ran(measured) && residual.is_few_faults();
         self.verdict == Verdict::Failed && (by_others || residual.is_lazy_free_only())
     }
 
-    /// Adds the differences of earlier replays that were disturbed by something that handled pages. An ok reports them; a
+    /// Adds the differences of earlier, possibly disturbed replays. If the row is now ok, the reason reports them. A
     /// failure that repeats is not attributed to the disturbance.
     pub fn after(mut self, differed: &[Judged]) -> Judged {
         let Some(first) = differed.first() else { return self };
         let (replays, reason) = (times(differed.len()), first.reason.as_deref().unwrap_or("no reason"));
         let before = if differed.iter().all(|judged| *judged == self) {
-            format!("the same in {replays} before")
+            format!("the same in {replays} before this one")
         } else {
-            format!("{replays} before differed while something else handled pages: {reason}")
+            format!("{replays} before this one differed and may have been disturbed: {reason}")
         };
         self.reason = Some(self.reason.map_or(before.clone(), |reason| format!("{reason}; {before}")));
         self
@@ -141,7 +141,7 @@ pub(super) fn impossible_here(predicted: &SimReport, measured: &Replayed) -> Opt
     }
 }
 
-/// Whether DAMON, reclaim or compaction handled pages of the machine while the replay ran.
+/// Whether DAMON, reclaim or compaction was active on this machine during the replay.
 fn others_ran(measured: &Replayed) -> bool {
     let environment = &measured.environment;
     [environment.damon_ns, environment.reclaim_scanned_pages].iter().flatten().any(|&count| count > 0)
@@ -287,8 +287,11 @@ mod tests {
         let ok = Judged::exact(Verdict::Ok, None);
         assert_eq!(ok.clone().after(&[]).reason, None);
         let twice = reason_after(ok, &[failed("R1"), failed("R2")]);
-        assert_eq!(twice, "2 replays before differed while something else handled pages: R1");
-        assert_eq!(reason_after(failed("R1"), &[failed("R1"), failed("R1")]), "R1; the same in 2 replays before");
-        assert!(reason_after(failed("R1"), &[failed("R2")]).contains("handled pages: R2"));
+        assert_eq!(twice, "2 replays before this one differed and may have been disturbed: R1");
+        assert_eq!(
+            reason_after(failed("R1"), &[failed("R1"), failed("R1")]),
+            "R1; the same in 2 replays before this one"
+        );
+        assert!(reason_after(failed("R1"), &[failed("R2")]).contains("disturbed: R2"));
     }
 }

@@ -41,7 +41,7 @@ fn a_missing_tool_is_named() {
     }
 }
 
-/// 7 calls per round, one of them inside libc.
+/// Makes 7 allocator calls per round, one of them inside libc.
 const PROGRAM: &str = "#include <malloc.h>\n#include <stdlib.h>\n#include <string.h>\n\
     int main(void) { void *q; for (int i = 0; i < 20; i++) { void *a = malloc(10), *b = calloc(3, 40), *c = memalign(64, 100); \
     void *d = aligned_alloc(64, 128), *e = realloc(malloc(30), 5000); char *s = strdup(\"hello\"); \

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::support::{Bench, number};
 
-/// Runs of a design, each in its own address space. benches/validate-align.sh does 20.
+/// Runs of a design, each in its own address space. benches/validate-align.sh makes 20 runs.
 const RUNS: usize = 3;
 const PAGES_OF_2M: u64 = 512;
 
@@ -19,7 +19,7 @@ fn exact(line: &str, validation: &Value) -> Vec<Value> {
     for row in &rows {
         let at = format!("{line}: {}: {}: {}", row["policy"], row["reason"], row["residual"]);
         assert_eq!(row["verdict"], "ok", "{at}");
-        // A disturbance by khugepaged or another process changes the class.
+        // khugepaged or another process can disturb the replay, which changes the class.
         if row["class"] == "exact" {
             assert_eq!(
                 (number(&row["residual"], "pages_only_predicted"), &row["residual"]["vmas_peak"]),
@@ -46,7 +46,7 @@ fn verdicts_do_not_depend_on_addresses() {
     let mut layouts = BTreeSet::new();
     for _ in 0..RUNS {
         for row in exact(GRID, &bench.json(GRID)) {
-            assert!(number(&row["layout_residual"], "mmaps") > 0, "no maps: {}", row["policy"]);
+            assert!(number(&row["layout_residual"], "mmaps") > 0, "no mappings: {}", row["policy"]);
             layouts.insert(row["measured"]["addresses"].to_string());
         }
     }
@@ -89,7 +89,10 @@ fn a_trimmed_populated_mapping_costs_twice() {
     assert_eq!(predicted(&trim, "installs.by_reason.alignment_excess"), superslabs * PAGES_OF_2M);
     let measured = |row: &Value| number(&row["measured"], "installs.total");
     assert_eq!(measured(&trim), measured(&kernel) + superslabs * PAGES_OF_2M, "measured, too");
-    assert_eq!(trim["measured"]["rss_bytes_end"], kernel["measured"]["rss_bytes_end"], "nothing of it stays");
+    assert_eq!(
+        trim["measured"]["rss_bytes_end"], kernel["measured"]["rss_bytes_end"],
+        "the trimmed part is not resident at the end"
+    );
 }
 
 /// The addresses that mmap without a hint returned in the measured child, from strace.
@@ -108,23 +111,27 @@ fn addresses_match_strace() {
     };
     let replay: Value = serde_json::from_slice(&ran.stdout).unwrap_or_else(|why| panic!("{why}"));
     let given: Vec<u64> = serde_json::from_value(replay["addresses"].clone()).unwrap_or_default();
-    assert!(given.len() > 3, "{} maps", given.len());
+    assert!(given.len() > 3, "{} mappings", given.len());
     let logs = std::fs::read_dir(bench.folder()).expect("a folder").flatten().map(|entry| entry.path());
     let seen = logs.filter(|path| path.file_stem().is_some_and(|stem| stem == "strace")).map(|path| {
         let text = std::fs::read_to_string(path).unwrap_or_default();
         let placed = text.lines().filter(|line| line.starts_with("mmap(NULL") && line.contains("MAP_NORESERVE"));
         let address = |line: &str| u64::from_str_radix(line.rsplit("= 0x").next()?, 16).ok();
-        // The replay has a reservation of its own, to drain the kernel's batches.
+        // The replay also maps a separate reservation, which drains the kernel's per-CPU batches.
         (placed.filter_map(address).filter(|address| given.contains(address)).collect::<Vec<u64>>(), text)
     });
     let Some((_, text)) = seen.into_iter().find(|(addresses, _)| *addresses == given) else {
-        panic!("no process of the replay got these maps: {given:x?}");
+        panic!("no process of the replay got these mappings: {given:x?}");
     };
-    // Up to two ends of each mapping are unmapped after it.
+    // After the mmap of a SuperSlab, up to two ends of the mapping are unmapped.
     let unmaps = |address: u64| text.contains(&format!("munmap({address:#x}, "));
     let trimmed = given.iter().filter(|&&address| unmaps(address)).count();
     let aligned = given.iter().filter(|address| address.is_multiple_of(1 << 20)).count();
-    assert!(trimmed + aligned >= given.len(), "{trimmed} of {} maps lost their start, {aligned} had none", given.len());
+    assert!(
+        trimmed + aligned >= given.len(),
+        "of {} mappings, the start of {trimmed} was unmapped and {aligned} were aligned",
+        given.len()
+    );
 }
 
 #[test]
@@ -133,7 +140,7 @@ fn a_prediction_without_a_replay_reports_a_range() {
     let flags = "server.hkt --arena 1G --superslab 1M --huge never --prefault populate --purge none --align kernel";
     let layouts = bench.json(&format!("sim {flags} --kernel host"))["layouts"].clone();
     let (least, most) = (number(&layouts, "installs.min"), number(&layouts, "installs.max"));
-    assert!(least < most, "what lies above the first map decides what all cost: {layouts}");
+    assert!(least < most, "the address below which mappings start changes the cost: {layouts}");
     let line = format!("validate {flags}");
     for row in exact(&line, &bench.json(&line)) {
         let measured = number(&row["measured"], "installs.total");

@@ -33,12 +33,12 @@ fn costs_match_a_c_program() {
     // Relations that hold on any machine.
     assert!(median(&profile, "memset_resident") < median(&profile, "write_fault"));
     assert!(median(&profile, "madvise_call") > 0.0);
-    // The table printed is the file written.
+    // The printed table equals the written file.
     let file = std::fs::read_to_string(bench.path("p.toml")).expect("a profile");
     assert!(file.contains(&format!("kernel = {}", profile["kernel"])), "{file}");
 }
 
-/// A profile with round costs.
+/// A profile with round numbers as costs.
 const PROFILE: &str =
     "version = 5\nmachine = \"m\"\nprocessors = 1\nkernel = \"k\"\nelapsed_s = 1.0\nkernel_share = 0.9\n";
 
@@ -80,7 +80,7 @@ fn a_profile_turns_counts_into_a_range_of_time() {
     }
 }
 
-/// The operations of random-mixed in single and in huge pages.
+/// The operations that random-mixed needs with single pages and with huge pages.
 const OPERATIONS: [&str; 22] = [
     "write_fault",
     "write_fault_apart",
@@ -133,7 +133,7 @@ fn rows_of_a_sweep_have_times_and_a_pareto_front() {
     assert!(plain.get("pareto_system_time").is_none() && plain["rows"][0].get("system_time").is_none());
 }
 
-/// Costs that only some designs have raise the times of exactly these.
+/// If an operation is priced higher, the predicted times rise for exactly the designs that perform it.
 #[test]
 fn each_operation_is_priced_at_its_own_cost() {
     let bench = Bench::new();
@@ -173,7 +173,7 @@ fn each_operation_is_priced_at_its_own_cost() {
     }
 }
 
-/// Without a price or a measurement only the time is missing.
+/// If a cost or a measurement is missing, only the time is missing: the counts are still reported.
 #[test]
 fn a_missing_cost_is_reported_with_the_counts() {
     let bench = Bench::with_trace();
@@ -191,7 +191,7 @@ fn a_missing_cost_is_reported_with_the_counts() {
     assert!(bench.ok("sweep rm.hkt --huge never,thp --profile p.toml").contains("skipped"));
     let validation = bench.json("validate rm.hkt --huge never --profile p.toml");
     skipped(&validation["rows"][0]["system_time"]);
-    // Wide enough for any time, which is why none is judged.
+    // The range contains any time, so no time is judged.
     std::fs::write(bench.path("p.toml"), profile(&OPERATIONS).replace("low_ns = 1000", "low_ns = 0")).expect("a file");
     let validation = bench.json("validate rm.hkt --huge never --profile p.toml");
     let time = &validation["rows"][0]["system_time"];

@@ -62,8 +62,8 @@ fn top_call_sites_match_the_source() {
     assert!(calls.len() == 1 && frame(&calls[0], 0).starts_with("many_small  "), "{calls:?}");
 
     bench.ok("trace symbolise app.hkt -o named.hkt");
-    std::fs::remove_file(bench.path("app")).expect("the program goes");
-    assert_eq!(sites(&bench, "info named.hkt --sites"), bytes, "names are in the trace");
+    std::fs::remove_file(bench.path("app")).expect("the program can be removed");
+    assert_eq!(sites(&bench, "info named.hkt --sites"), bytes, "the names are stored in the trace");
     let nameless = sites(&bench, "info app.hkt --sites");
     assert!(frame(&nameless[0], 0).contains("app+0x"), "{nameless:?}");
 }

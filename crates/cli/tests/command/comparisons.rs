@@ -40,7 +40,7 @@ fn a_row_equals_a_single_replay() {
                 println!("skipped: {figure}: {}", replay["skipped"]);
                 continue;
             }
-            // On a busy machine a run may have an extra fault, but never one less.
+            // On a busy machine a run may have extra faults, but never fewer.
             let again = || number(&bench.json(&format!("replay rm.hkt {flags}")), figure);
             let least = (0..3).fold(number(&replay, figure), |least, _| {
                 if least == number(row, &format!("{figure}.min")) { least } else { least.min(again()) }
@@ -59,7 +59,7 @@ fn a_row_equals_a_single_replay() {
 }
 
 /// A malloc that logs its calls, in one file per process.
-const WRITES_DOWN: &str = r#"
+const LOGGING_MALLOC: &str = r#"
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/types.h>
@@ -89,13 +89,13 @@ int posix_memalign(void **p, size_t a, size_t n) { note("posix_memalign", n); *p
 void free(void *p) { if (p) note("free", 0); __libc_free(p); }
 "#;
 
-/// The calls of each process that has any.
-fn written_down(bench: &Bench) -> Vec<Vec<String>> {
+/// The logged calls of each process that made any.
+fn logged_calls(bench: &Bench) -> Vec<Vec<String>> {
     let files = fs::read_dir(bench.folder()).expect("the folder").flatten().map(|entry| entry.path());
     let calls: Vec<_> = files.filter(|path| path.to_string_lossy().contains("/calls.")).collect();
     let lines = |path: &std::path::PathBuf| -> Vec<String> {
         let text = fs::read_to_string(path).expect("calls");
-        fs::remove_file(path).expect("it goes");
+        fs::remove_file(path).expect("the log can be removed");
         text.lines().map(str::to_string).collect()
     };
     calls.iter().map(lines).collect()
@@ -104,17 +104,21 @@ fn written_down(bench: &Bench) -> Vec<Vec<String>> {
 #[test]
 fn another_malloc_gets_exactly_the_calls_of_the_trace() {
     let bench = Bench::new();
-    let Some(()) = library(&bench, "writes.so", WRITES_DOWN) else { return };
+    let Some(()) = library(&bench, "writes.so", LOGGING_MALLOC) else { return };
     fs::write(bench.path("t.script"), "a 0 11111\na 1 200000\nf 0\nf 1\na 2 300000\n").expect("a trace");
     bench.ok("import t.script -o t.hkt");
     bench.ok("replay t.hkt --on ./writes.so");
     let expected = ["malloc 11111", "malloc 200000", "free 0", "free 0", "malloc 300000"];
-    assert_eq!(written_down(&bench), [expected; 2], "measured and timed; the control run calls nothing");
+    assert_eq!(
+        logged_calls(&bench),
+        [expected; 2],
+        "the measured run and the timed run; the control run makes no calls"
+    );
 
     bench.ok("gen server --live 1M --events 8k --threads 3 -o server.hkt");
     bench.ok("replay server.hkt --on ./writes.so --mode threaded");
-    for calls in written_down(&bench) {
-        // The loader's table for each thread, as in every threaded program.
+    for calls in logged_calls(&bench) {
+        // The loader allocates its table for each thread, as in every threaded program.
         assert!(calls[..3].iter().all(|call| call.starts_with("calloc ")), "{:?}", &calls[..4]);
         assert!(calls[3].starts_with("malloc ") || calls.len() == 6, "{:?}", &calls[..6]);
     }
@@ -151,7 +155,7 @@ fn live_bytes_match_the_trace() {
     assert_eq!(rows(&comparison).len(), 2);
 }
 
-/// Live bytes after the events of `at`, counted from the exported rows alone.
+/// Live bytes after the events of `at`, computed from the exported rows only.
 fn live_bytes_of_csv(csv: &str, at: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let mut lines = csv.lines().filter(|line| !line.starts_with('#'));
     let head: Vec<&str> = lines.next().expect("a head").split(',').collect();

@@ -1,4 +1,4 @@
-//! The fields of JSON results, on which other programs rely.
+//! The fields of JSON results that other programs rely on.
 
 use serde_json::Value;
 
@@ -39,7 +39,8 @@ fn crc32(parts: &[&[u8]]) -> u32 {
         .fold(!0, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), |crc, _| shift(crc)))
 }
 
-/// The checksum of a trace, from docs/reference/trace-format.md alone: of the file's header and all section headers, each without its own CRC-32.
+/// The checksum of a trace as docs/reference/trace-format.md defines it: of the file's header and all section headers,
+/// each without its own CRC-32.
 fn checksum(file: &[u8]) -> String {
     let u32_at = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().expect("four bytes")) as usize;
     let mut at = 16 + u32_at(12) + 4;
@@ -126,7 +127,7 @@ fn replay_has_the_fields_of_sim() {
     assert_eq!(
         replay["placement_digest"],
         bench.json("sim rm.hkt --huge never")["placement_digest"],
-        "both worlds place alike"
+        "simulation and replay place objects alike"
     );
     assert_eq!(number(&replay, "control.faults"), 0);
     assert!(bench.ok("replay rm.hkt --mode threaded").contains("native, threaded"));
@@ -140,7 +141,7 @@ fn tlb_figures_need_a_core() {
     assert_eq!(bench.json("sim rm.hkt").get("tlb"), None);
     let sim = bench.json("sim rm.hkt --tlb zen3");
     assert_eq!(sim["tlb"]["core"]["name"], "zen3");
-    // random-mixed writes one byte of each block: one access an allocation.
+    // random-mixed writes one byte of each block: one access per allocation.
     let hits = ["l1_hits", "l2_hits", "misses"].map(|name| number(&sim, &format!("tlb.lookups.application.{name}")));
     assert_eq!(hits.iter().sum::<u64>(), number(&bench.json("info rm.hkt"), "mallocs"));
     assert!(bench.ok("sim rm.hkt --tlb zen3").contains("TLB of zen3"));

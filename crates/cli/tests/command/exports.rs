@@ -11,7 +11,7 @@ fn csv_and_android_round_trip() {
     bench.ok("export rm.hkt --to csv -o rm.csv");
     bench.ok("import rm.csv -o csv.hkt");
     let bytes = |name: &str| fs::read(bench.path(name)).expect("a file");
-    assert!(bytes("rm.hkt") == bytes("csv.hkt"), "a table holds the whole trace");
+    assert!(bytes("rm.hkt") == bytes("csv.hkt"), "CSV represents the whole trace");
     bench.ok("export rm.hkt --to android -o rm.txt");
     let events = |file: &str| bench.json(&format!("info {file}"))["summary"]["events"].clone();
     bench.ok("import rm.txt -o android.hkt");
@@ -55,7 +55,7 @@ fn addresses_of_live_blocks_do_not_overlap() {
     let mut layouts = Vec::new();
     for flags in ["", "--superslab 64K", "--header off"] {
         let text = bench.ok(&format!("export rm.hkt --to addresses {flags}"));
-        // First byte to end and object, of live blocks.
+        // Live blocks by their first byte: end and object.
         let mut live: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
         let mut seen = 0;
         for row in rows(&text) {
@@ -80,7 +80,7 @@ fn addresses_of_live_blocks_do_not_overlap() {
         assert_eq!(seen, 20_000);
         layouts.push(text);
     }
-    assert_ne!(layouts[0], layouts[1], "the design decides");
+    assert_ne!(layouts[0], layouts[1], "addresses depend on the design");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! `import --faults` on a C program that touches known pages, recorded by perf and counted independently by a Python script.
+//! `import --faults` on a C program that touches known pages. perf records it, and a Python script counts
+//! independently.
 
 use std::process::Command;
 
@@ -53,7 +54,7 @@ fn known_touches_are_found_at_their_addresses() {
     // 40 pages written, 10 of them again after a purge, 7 read and then written.
     let process = number(&report, "process");
     let mut counted = Vec::new();
-    // printf takes more of the heap than the program does.
+    // printf uses more of the heap than the program itself.
     let whole_heap = mapping(&report, heap);
     let ranges = [
         (map, map + (64 << 12)),
@@ -70,19 +71,19 @@ fn known_touches_are_found_at_their_addresses() {
     let reasons = &report["reasons"];
     assert_eq!((number(&report, "faults"), number(reasons, "first_touch")), (counted[0], counted[1]));
     assert_eq!(counted[0], number(reasons, "first_touch") + number(reasons, "repeated"));
-    assert_eq!(counted[2..8], [64, 47, 30, 30, 20, 20], "the program's own plan");
+    assert_eq!(counted[2..8], [64, 47, 30, 30, 20, 20], "the faults that the program provokes");
     let own = mapping(&report, map);
     assert!(number(own, "faults") >= 64 && number(own, "faults") - number(own, "first_touch") == 17, "{own}");
     assert_eq!(number(region(&report, "heap"), "faults"), counted[8]);
     assert_eq!(mapping(&report, zeroed)["name"].as_str().map(|name| name.ends_with("/known")), Some(true));
     assert!(number(region(&report, "stack"), "faults") >= 1);
     let all = report["regions"].as_array().expect("regions").iter().map(|row| number(row, "faults"));
-    assert_eq!(all.sum::<u64>(), counted[0], "nothing beside the regions");
+    assert_eq!(all.sum::<u64>(), counted[0], "every fault is in a region");
     let moments = report["timeline"].as_array().expect("a timeline").iter();
     let over_time = moments.flat_map(|moment| moment["faults"].as_object().expect("regions").values());
     let over_time = over_time.filter_map(Value::as_u64);
     assert_eq!(over_time.sum::<u64>(), counted[0]);
-    // The compressed script gives the same result, with a picture; the maps of another process explain nothing.
+    // The compressed script gives the same result, and a picture.
     run(&bench, "gzip", "-k k.txt").expect("gzip runs");
     bench.ok("import --faults k.txt.gz --plot k.svg -o k.json --format json");
     let packed: Value =

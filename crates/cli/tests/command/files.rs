@@ -1,4 +1,4 @@
-//! Files and pipes: outputs are complete or absent, and a closed pipe is no error.
+//! Files and pipes: outputs are complete or absent, and a closed pipe is not an error.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -81,8 +81,9 @@ fn an_output_file_has_what_would_be_printed() {
 fn an_output_that_cannot_be_written_is_named_before_the_work() {
     let bench = Bench::with_trace();
     fs::write(bench.path("ran-once"), "#!/bin/sh\nmkdir ran\n").expect("a program");
-    fs::set_permissions(bench.path("ran-once"), fs::Permissions::from_mode(0o755)).expect("it can be run");
-    // Each would print another error, or take an hour, if the check came after the work.
+    fs::set_permissions(bench.path("ran-once"), fs::Permissions::from_mode(0o755))
+        .expect("the program is made executable");
+    // If the check came after the work, each command would print another error or run for an hour.
     for line in [
         "calibrate --rounds 10000 --seconds 3600",
         "sim none.hkt",
@@ -215,9 +216,9 @@ fn an_output_replaces_no_input_and_no_other_output() {
         let message = bench.refused(line);
         assert!(message.contains(named) && message.contains("would be lost"), "{line}: {message}");
     }
-    assert_eq!(fs::read_to_string(bench.path("f.txt")).expect("it stays"), faults);
-    assert_eq!(fs::read_to_string(bench.path("f.svg")).expect("it stays"), faults);
-    assert_eq!(fs::read_to_string(bench.path("p.toml")).expect("it stays"), "version = 1\n");
-    assert_eq!(fs::read_to_string(bench.path("p.svg")).expect("it stays"), "version = 1\n");
+    assert_eq!(fs::read_to_string(bench.path("f.txt")).expect("the file is kept"), faults);
+    assert_eq!(fs::read_to_string(bench.path("f.svg")).expect("the file is kept"), faults);
+    assert_eq!(fs::read_to_string(bench.path("p.toml")).expect("the file is kept"), "version = 1\n");
+    assert_eq!(fs::read_to_string(bench.path("p.svg")).expect("the file is kept"), "version = 1\n");
     assert!(!bench.path("out.svg").exists() && !bench.path("d.json").exists());
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::Bench;
 
-/// The `huge` of every row.
+/// The `huge` word of every row.
 fn huge_words(sweep: &Value) -> Vec<&str> {
     let rows = sweep["rows"].as_array().expect("rows");
     rows.iter().map(|row| row["policy"]["huge"].as_str().expect("a word")).collect()
@@ -74,7 +74,7 @@ fn a_flag_overrides_the_file_and_the_file_the_preset() {
     assert_eq!(policy["header"], "off", "flag");
     assert_eq!(policy["superslab_bytes"], 1 << 20, "file");
     assert_eq!(policy["carve"], "eager", "preset");
-    assert_eq!(policy["slab_bytes"], 64 << 10, "default of the preset");
+    assert_eq!(policy["slab_bytes"], 64 << 10, "the preset's default");
 }
 
 /// This machine's mode of a huge-page size; `never` if the kernel does not support the size.
@@ -95,8 +95,8 @@ fn huge_page_sizes_are_applied_and_reported() {
     });
     assert_eq!(sim["kernel"]["thp"]["sizes"], modes);
     let mthp = |value: &Value| value["installs"]["by_kind"]["mthp"].as_u64().expect("a count");
-    assert!(mthp(&sim) > 0, "what is not advised gets 64K");
-    assert_eq!(mthp(&bench.json("sim rm.hkt --huge never --mthp 256K=madvise")), 0, "nothing is advised");
+    assert!(mthp(&sim) > 0, "memory without advice gets 64K folios");
+    assert_eq!(mthp(&bench.json("sim rm.hkt --huge never --mthp 256K=madvise")), 0, "no memory is advised");
     assert_eq!(mthp(&bench.json("sim rm.hkt --huge never --mthp 64K=inherit")), 0, "the mode is madvise");
     assert!(mthp(&bench.json("sim rm.hkt --huge never --mthp 64K=inherit,2M=never --thp always")) > 0);
     let text = bench.ok("sim rm.hkt --huge never --mthp 64K=always,256K=madvise");
@@ -110,7 +110,7 @@ fn huge_page_sizes_are_applied_and_reported() {
         "{table}"
     );
     let drawn = std::fs::read_to_string(bench.path("m.svg")).expect("a picture");
-    assert!(drawn.contains("64K=always,256K=madvise"), "the picture names it");
+    assert!(drawn.contains("64K=always,256K=madvise"), "the picture names the sizes");
     for (flags, needle) in [
         ("--mthp 64K", "SIZE=MODE"),
         ("--mthp 8K=always", "16K and its doubles"),
@@ -143,7 +143,7 @@ fn validate_predicts_for_the_kernel_of_the_host() {
     assert_eq!(
         (&other["global"], &other["sizes"]["32K"]),
         (&json!("always"), &json!("always")),
-        "flags count before it"
+        "flags override --kernel host"
     );
 }
 
@@ -162,10 +162,10 @@ fn a_row_of_a_result_is_a_policy() {
     assert_eq!(
         bench.json("sim rm.hkt --policy row.json --header off")["policy"]["header"],
         "off",
-        "a flag counts before it"
+        "a flag overrides the file"
     );
     let replay = bench.json("replay rm.hkt --policy row.json --huge never");
-    assert_eq!(replay["policy"]["superslab_bytes"], 1 << 20, "of a row a replay takes the design");
+    assert_eq!(replay["policy"]["superslab_bytes"], 1 << 20, "given a result row, replay uses its design");
     let sweep = bench.json("sweep rm.hkt --superslab 1M,4M");
     std::fs::write(bench.path("sweep.json"), sweep.to_string()).expect("a sweep");
     assert!(bench.refused("sim rm.hkt --policy sweep.json").contains("2 rows"));

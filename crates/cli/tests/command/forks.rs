@@ -30,7 +30,7 @@ fn copies_match_the_kernel() {
         ("--superslab 2M --huge never --purge dontneed --meta sidecar --header full", "--fork-at 9k"),
         ("--superslab 2M --huge never --prefault populate-write", "--fork-at 5k --fork-for 2k"),
         ("--superslab 256K --huge never,thp --prefault populate-write,populate-read --purge none", "--fork-at 9k"),
-        // Three children, two of them alive at once.
+        // Three children, two of them alive at the same time.
         ("--superslab 256K --huge never,thp --purge dontneed", "--fork-at 5k,8k,12k --fork-for 5k"),
         // Purged memory is written again after the child exited.
         ("--superslab 256K --huge never,thp --purge free --purge-delay 100us", "--fork-at 30k --fork-for 6001"),
@@ -47,20 +47,20 @@ fn copies_match_the_kernel() {
 }
 
 #[test]
-fn a_child_that_exits_at_once_only_costs_permission_faults() {
+fn a_child_that_exits_immediately_costs_only_permission_faults() {
     let bench = Bench::with_trace();
     for nothing in ["0", "0s"] {
         let line = format!("rm.hkt --huge never --fork-at 10k --fork-for {nothing}");
         let fork = bench.json(&format!("sim {line}"))["forks"][0].clone();
         assert_eq!((number(&fork, "from_event"), number(&fork, "until_event")), (10_000, 10_000));
         assert_eq!(number(&fork, "cow_copies"), 0);
-        assert!(number(&fork, "cow_reuses") > 0, "writes take the permission back: {fork}");
+        assert!(number(&fork, "cow_reuses") > 0, "writes restore the permission: {fork}");
         exact(&bench.json(&format!("validate {line}"))["rows"][0]);
     }
 }
 
 #[test]
-fn a_child_only_costs_copies() {
+fn a_child_costs_only_copies() {
     let bench = Bench::with_trace();
     let plain = bench.json("sim rm.hkt --huge never");
     let forked = bench.json("sim rm.hkt --huge never --fork-at 10k --fork-for 5k");
@@ -111,7 +111,7 @@ fn running(session: u32) -> Vec<String> {
     processes.filter(is_running).collect()
 }
 
-/// Runs a command in its own session and kills it, or its replaying child, after a delay. Standard
+/// Runs a command in its own session. Kills the command or its replaying child after a delay, if requested. Standard
 /// error must then end, and no process may remain.
 fn leaves_nothing(bench: &Bench, words: &str, kill: Option<(Duration, bool)>) {
     let mut command = bench.command(words);

@@ -15,10 +15,10 @@ use crate::support::{Bench, number};
 const INTERVAL: Duration = Duration::from_millis(1);
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A shell script that allocates until it must end. Its status is the number of interrupts that it got.
+/// A shell script that allocates until the recording must end. Its status is the number of interrupts that it received.
 const COUNTS_INTERRUPTS: &str = "n=0; trap 'n=$((n+1)); touch got' INT; touch ready; \
      while [ ! -e end ]; do sleep 0.02; done; exit $n";
-/// The same without an end, and without processes that outlive the shell.
+/// A script that allocates forever, without child processes that could outlive the shell.
 const RUNS_ON: &str = "touch ready; while :; do :; done";
 
 fn wait_for<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
@@ -27,7 +27,7 @@ fn wait_for<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = attempt() {
             return found;
         }
-        assert!(begin.elapsed() < PATIENCE, "nothing came within {PATIENCE:?}");
+        assert!(begin.elapsed() < PATIENCE, "no result within {PATIENCE:?}");
         sleep(INTERVAL);
     }
 }
@@ -37,13 +37,13 @@ fn send(pid: u32, signal: i32) {
     assert_eq!(unsafe { libc::kill(pid as i32, signal) }, 0);
 }
 
-/// A recorder of a shell that runs `script`, not started.
+/// The command that records a shell running `script`, not started yet.
 fn recorder(bench: &Bench, script: &str) -> Command {
     fs::write(bench.path("job.sh"), script).expect("a script");
     let mut command = bench.command("record -o app.hkt -- sh job.sh");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     // Background jobs of a shell ignore interrupts, as do their children, which cannot trap them.
-    // SAFETY: system calls alone.
+    // SAFETY: it makes system calls only.
     unsafe {
         command.pre_exec(|| {
             for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
@@ -59,7 +59,7 @@ fn wait_until_ready(bench: &Bench) {
     wait_for(|| bench.path("ready").exists().then_some(()));
 }
 
-/// Standard error of `hksim`, whose trace must be complete up to the signal, with no other file left.
+/// Checks that the trace is complete up to the signal and that no other file is left. Returns standard error.
 fn printed(bench: &Bench, output: Output) -> String {
     let text = String::from_utf8(output.stderr).expect("UTF-8");
     assert_eq!(output.status.code(), Some(0), "{text}");
@@ -132,7 +132,7 @@ fn an_interrupt_from_the_terminal_reaches_the_program_once() {
     let (keys, programs) = terminal();
     let recorder = start_in(programs, recorder(&bench, COUNTS_INTERRUPTS));
     wait_until_ready(&bench);
-    // If sent at once, the second interrupt would merge with the first.
+    // If it were sent immediately, the second interrupt would merge with the first.
     send(recorder.id(), libc::SIGSTOP);
     fs::File::from(keys).write_all(&[3]).expect("Ctrl-C");
     wait_for(|| bench.path("got").exists().then_some(()));
@@ -140,7 +140,7 @@ fn an_interrupt_from_the_terminal_reaches_the_program_once() {
     sleep(Duration::from_millis(100));
     fs::write(bench.path("end"), "").expect("a file");
     let text = printed(&bench, recorder.wait_with_output().expect("it ends"));
-    assert!(text.contains("hksim: the program exited with 1\n"), "neither lost nor doubled: {text}");
+    assert!(text.contains("hksim: the program exited with 1\n"), "one interrupt, neither lost nor doubled: {text}");
     let bench = Bench::new();
     let (keys, programs) = terminal();
     let recorder = start_in(programs, self::recorder(&bench, RUNS_ON));
@@ -167,7 +167,7 @@ fn record_and_send(bench: &Bench, rounds: u32, signal: i32) -> Output {
 #[test]
 fn an_interrupt_while_the_trace_is_written_leaves_only_a_session_to_recover() {
     let bench = Bench::new();
-    // On a fast machine the trace is written before the signal.
+    // On a fast machine the trace may be written before the signal arrives; then try more rounds.
     let (output, session) = (0..7)
         .find_map(|doubled| {
             let output = record_and_send(&bench, 100_000 << doubled, libc::SIGINT);
@@ -189,10 +189,10 @@ fn an_interrupt_while_the_trace_is_written_leaves_only_a_session_to_recover() {
         names.sort();
         names
     };
-    assert_eq!(names(bench.folder().to_path_buf()).len(), 1, "the session alone");
+    assert_eq!(names(bench.folder().to_path_buf()).len(), 1, "only the session is left");
     let inside = names(session.clone());
-    assert!(inside.len() == 3 && inside[0].ends_with(".spool"), "what was recorded alone: {inside:?}");
-    // SIGKILL leaves the incomplete file.
+    assert!(inside.len() == 3 && inside[0].ends_with(".spool"), "the session has only the recording: {inside:?}");
+    // A recorder killed by SIGKILL leaves an incomplete trace file.
     fs::write(session.join("7-0.partial-7"), "half").expect("a file");
     bench.ok(&format!("record --recover {}", session.display()));
     assert_eq!(names(bench.folder().to_path_buf()), ["app.hkt"]);

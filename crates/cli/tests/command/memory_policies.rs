@@ -1,4 +1,4 @@
-//! Process-wide memory settings of the program: kept by every tool, applied by the model and by the kernel.
+//! Process-wide memory settings of the program: every tool keeps them, and model and kernel apply them.
 
 use std::fs;
 use std::process::Command;
@@ -50,7 +50,7 @@ const CURRENT: u32 = 1;
 const FUTURE: u32 = 2;
 const ON_FAULT: u32 = 4;
 
-/// Purges without delay and without caches, so that locked memory is purged often.
+/// Purges without delay and without caches, so that purges often meet locked memory.
 const PURGING: &str = "--superslab 1M --arena 1G --purge-delay 0 --purge-spans yes --cache 0 --huge-cache 0";
 
 /// All rows of the validation are exact or skipped.
@@ -77,14 +77,14 @@ fn model_and_kernel_lock_the_same_memory() {
         is_exact(&bench, "--huge never --memory-policy ignored");
         bench.ok("replay with.hkt --mode threaded");
         let elsewhere = bench.json("replay with.hkt --on glibc").to_string();
-        assert!(elsewhere.contains("mlockall is omitted for a foreign allocator"), "{elsewhere}");
+        assert!(elsewhere.contains("mlockall is omitted on another allocator"), "{elsewhere}");
     }
 }
 
-/// Drops the capability to lock without limit, and sets a low limit.
+/// Runs without the capability to lock unlimited memory, and with a low limit.
 #[test]
 fn a_row_is_skipped_if_memory_cannot_be_locked() {
-    // At once, and with a later SuperSlab. (perf's buffer counts too.)
+    // Locking fails immediately, or with a later SuperSlab. (perf's buffer counts towards the limit, too.)
     for flags in [CURRENT | FUTURE, FUTURE] {
         let bench = locking_trace(&[("9000", flags)]);
         let limited = "prlimit --memlock=1048576:1048576";
@@ -115,8 +115,8 @@ fn locked_memory_is_populated_and_stays() {
     assert!(populated(&locked) > 1000 && populated(&free) == 0, "{}", locked["installs"]);
     let purged = |report: &Value| number(&report["page_operations"], "madv_dontneed_pages");
     assert!(purged(&locked) < purged(&free), "{} {}", locked["page_operations"], free["page_operations"]);
-    assert!(number(&locked, "rss_bytes_end") > number(&free, "rss_bytes_end"), "nothing is given back");
-    // All of every SuperSlab, and a few pages of tables.
+    assert!(number(&locked, "rss_bytes_end") > number(&free, "rss_bytes_end"), "nothing is returned to the kernel");
+    // Every page of every SuperSlab, and a few page tables.
     let superslabs_bytes = number(&locked, "superslabs_peak") << 20;
     assert!(number(&locked, "rss_bytes_peak") >= superslabs_bytes, "{}", locked["rss_bytes_peak"]);
     let printed = bench.ok("sim with.hkt");
@@ -137,8 +137,8 @@ fn model_and_kernel_obey_thp_disable() {
         let [recorded, ignored] = ["recorded", "ignored"]
             .map(|rule| figures(&bench, &format!("sim with.hkt --huge thp --superslab 1M --memory-policy {rule}")));
         let plain = figures(&bench, "sim plain.hkt --huge thp --superslab 1M");
-        assert_eq!(ignored, plain, "as if it had not been");
-        assert_eq!(recorded[2] > 0, is_none, "only unadvised memory goes without: {recorded:?}");
+        assert_eq!(ignored, plain, "as if the calls were not in the trace");
+        assert_eq!(recorded[2] > 0, is_none, "with value 3, advised memory still gets huge pages: {recorded:?}");
         assert_eq!(recorded[0] > 2 * ignored[0], is_none, "{recorded:?} {ignored:?}");
         let line =
             "validate with.hkt --superslab 1M --huge thp,collapse,never --memory-policy recorded,ignored --arena 1G";
@@ -160,7 +160,7 @@ fn tables_report_the_effect_of_a_memory_policy() {
     let printed = "switched huge pages off for itself (PR_SET_THP_DISABLE)";
     assert!(bench.ok("sim with.hkt --huge thp").contains(printed));
     assert!(bench.ok("sweep with.hkt --huge never,thp").contains(printed));
-    assert!(!bench.ok("sim with.hkt --huge never").contains(printed), "nothing is changed");
+    assert!(!bench.ok("sim with.hkt --huge never").contains(printed), "the setting changes nothing");
     let ignored = bench.ok("sim with.hkt --huge thp --memory-policy ignored");
     assert!(ignored.contains("(2 calls) are ignored") && !ignored.contains(printed), "{ignored}");
     let refused = bench.refused("sim with.hkt --memory-policy never");

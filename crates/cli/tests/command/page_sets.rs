@@ -25,12 +25,12 @@ impl Stopped {
         };
         let (pid, base) = (word_after("pid "), word_after("base "));
         let mut stopped = Stopped { replay, pid, base };
-        stopped.wait_until_it_stands();
+        stopped.wait_until_stopped();
         stopped
     }
 
-    /// The line is written just before the signal.
-    fn wait_until_it_stands(&mut self) {
+    /// Waits for the stop: the line is printed just before the signal.
+    fn wait_until_stopped(&mut self) {
         for _ in 0..1000 {
             let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
             if stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')) {
@@ -41,7 +41,7 @@ impl Stopped {
         panic!("process {} did not stop", self.pid);
     }
 
-    fn go_on(mut self) {
+    fn resume(mut self) {
         let sent = Command::new("kill").args(["-CONT", &self.pid]).status().expect("kill starts");
         assert!(sent.success());
         assert!(self.replay.wait().expect("the replay ends").success());
@@ -50,7 +50,7 @@ impl Stopped {
 
 impl Drop for Stopped {
     fn drop(&mut self) {
-        // The stopped child dies with it.
+        // The stopped child dies with the replay.
         let _ = self.replay.kill();
         let _ = self.replay.wait();
     }
@@ -59,7 +59,7 @@ impl Drop for Stopped {
 #[test]
 fn an_independent_reader_finds_the_predicted_pages() {
     if Command::new("python3").arg("--version").output().is_err() {
-        eprintln!("skipped: no python3 to read the page tables with");
+        eprintln!("skipped: python3 is not installed");
         return;
     }
     let bench = Bench::with_trace();
@@ -86,7 +86,7 @@ fn an_independent_reader_finds_the_predicted_pages() {
             String::from_utf8_lossy(&compared.stdout).into_owned() + &String::from_utf8_lossy(&compared.stderr);
         assert!(compared.status.success(), "{policy} at {at}: {printed}");
         eprintln!("{policy} at {at}: {}", printed.trim());
-        stopped.go_on();
+        stopped.resume();
     }
 }
 
@@ -106,7 +106,7 @@ fn missing_points_are_refused() {
         let printed = bench.refused(line);
         assert!(printed.contains(needle), "{line}: {printed}");
     }
-    // Every mark: 16 even points and the end.
+    // All marks: 16 evenly spaced points and the end.
     bench.ok("sim rm.hkt --dump-pages pages.txt");
     let text = std::fs::read_to_string(bench.path("pages.txt")).expect("a dump");
     let marks: Vec<&str> = text.lines().filter(|line| line.starts_with("after ")).collect();

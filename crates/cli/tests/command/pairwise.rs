@@ -19,7 +19,7 @@ const FACTORS: [(&str, &[&str]); 9] = [
 /// A value of each factor.
 type Case = [usize; FACTORS.len()];
 
-/// Pairs of values of two factors: (factor, value, factor, value), the first factor the lower one.
+/// Pairs of values of two factors: (factor, value, factor, value), the lower factor first.
 fn pairs(case: &Case) -> impl Iterator<Item = (usize, usize, usize, usize)> + '_ {
     (0..case.len()).flat_map(move |one| (one + 1..case.len()).map(move |two| (one, case[one], two, case[two])))
 }

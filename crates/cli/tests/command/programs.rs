@@ -197,8 +197,8 @@ fn a_killed_recorder_leaves_a_recoverable_session() {
     let ran = bench.run(&format!("record --recover {session} -o elsewhere.hkt"));
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(number(&bench.json("info elsewhere.hkt"), "events") > 0);
-    assert!(!bench.path("dd.hkt").exists(), "it went where it was sent");
-    assert_eq!(bench.run(&format!("record --recover {session}")).code, Some(2), "it is gone");
+    assert!(!bench.path("dd.hkt").exists(), "the trace is at --output only");
+    assert_eq!(bench.run(&format!("record --recover {session}")).code, Some(2), "the session is gone");
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn a_program_that_removes_its_session_is_awaited() {
     std::fs::write(bench.path("job.sh"), job).expect("a script");
     let line = bench.refused("record -o app.hkt -- sh job.sh");
     assert!(bench.path("done").exists(), "the program has ended before its recorder");
-    assert!(line.contains("No such file") && !line.contains("is kept"), "nothing is there to recover: {line}");
+    assert!(line.contains("No such file") && !line.contains("is kept"), "there is nothing to recover: {line}");
 }
 
 #[test]

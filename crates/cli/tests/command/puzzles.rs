@@ -1,5 +1,5 @@
-//! Effects that puzzled authors of allocators, each shown by two designs: predicted, measured, equal, with
-//! the figures that explain it.
+//! Effects that puzzled authors of allocators. Each test compares two designs: prediction and measurement must be
+//! equal, and the figures that explain the effect must differ.
 
 use serde_json::Value;
 
@@ -35,7 +35,7 @@ fn populating_before_the_advice_loses_all_huge_pages() {
     let bench = server();
     let (before, after) = ("--huge thp --prefault populate", "--huge thp --prefault populate-write");
     let Some((before, after)) = both(&bench, "server.hkt", before, after) else { return };
-    // With the advice first, one huge page per SuperSlab; with the advice last, every page separately.
+    // If the advice comes first, each SuperSlab is one huge page; if it comes last, every page is installed separately.
     let superslabs = number(&after, "installs.by_reason.populated");
     assert!(superslabs >= 4, "{superslabs} SuperSlabs populated");
     assert_eq!(number(&before, "installs.by_reason.populated"), superslabs * PAGES_PER_HUGE_PAGE);
@@ -53,15 +53,15 @@ fn memset_prefaults_at_the_same_cost() {
         };
         assert_eq!(memset["installs"]["by_kind"], populate["installs"]["by_kind"], "{huge}: the same pages");
         assert_eq!(memset["faults"], populate["faults"], "{huge}: the same faults");
-        // The system call saves only the exceptions, which memset takes in the allocator.
+        // Populating saves only the exceptions, which memset takes in the allocator.
         let populated = number(&populate, "installs.by_reason.populated");
         assert_eq!(number(&memset, "installs.by_reason.prefault"), populated, "{huge}");
         assert_eq!(number(&memset, "traps"), number(&populate, "traps") + populated, "{huge}");
     }
 }
 
-/// Sixteen blocks of 25 pages in two slices each: they fill a SuperSlab of 2M, or two of 1M on one huge page. Then the last
-/// eight are freed and allocated again.
+/// Sixteen blocks of 25 pages in two slices each: they fill a SuperSlab of 2M, or two of 1M on one huge page. Then the
+/// last eight are freed and allocated again.
 fn half_freed() -> Bench {
     let bench = Bench::new();
     let events = |letter: &str, ids: std::ops::Range<u32>| -> String {
@@ -130,5 +130,5 @@ fn a_populated_mapping_of_twice_the_size_costs_twice() {
     let mut exact = Kernel::new(KernelConfig::default());
     exact.map(0..512, populate).result.expect("room");
     assert_eq!((over.counters().faults, exact.counters().faults), (1024, 512));
-    assert_eq!((over.rss_pages(), exact.rss_pages()), (512, 512), "what is left shows nothing of it");
+    assert_eq!((over.rss_pages(), exact.rss_pages()), (512, 512), "the resident memory does not show the difference");
 }

@@ -13,7 +13,8 @@ fn compile(bench: &Bench) {
     assert!(compiler.status().expect("a C compiler").success());
 }
 
-/// Records the program. Returns its copies, its faults that only restored write permission, and the faults charged to it.
+/// Records the program. Returns its copies, its faults that only restored write permission, and the faults charged to
+/// it.
 fn record(bench: &Bench, seed: u64) -> [u64; 3] {
     let mut command = bench.command(&format!("record --quiet --accesses pages -o f{seed}.hkt -- ./fork_writes {seed}"));
     let run = command.stdin(Stdio::null()).output().expect("hksim starts");
@@ -34,7 +35,7 @@ fn copies_for_recorded_children_are_predicted() {
     let (mut all_copies, mut all_reuses, mut at_once) = (0, 0, 0);
     for seed in 1..=6 {
         let [copies, reuses, faults] = record(&bench, seed);
-        assert_eq!(copies + reuses, faults, "seed {seed}: the program counts what the kernel does");
+        assert_eq!(copies + reuses, faults, "seed {seed}: the program's counts must add up to the kernel's");
         let line = format!("f{seed}.hkt --superslab 2M --huge never --purge none --fork-at recorded");
         let report = bench.json(&format!("sim {line}"));
         let forks = report["forks"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -46,7 +47,7 @@ fn copies_for_recorded_children_are_predicted() {
         let overlap = |pair: &[serde_json::Value]| pair[0]["until_event"].as_u64() > pair[1]["from_event"].as_u64();
         at_once += forks.windows(2).filter(|pair| overlap(pair)).count();
         (all_copies, all_reuses) = (all_copies + copies, all_reuses + reuses);
-        // The replay forks as often, and ends each child where it ended.
+        // The replay forks as often, and ends each child where the recorded child ended.
         let row = bench.json(&format!("validate {line}"))["rows"][0].clone();
         if row["verdict"] == "skipped" {
             eprintln!("skipped: {}", row["reason"]);

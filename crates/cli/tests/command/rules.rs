@@ -107,7 +107,7 @@ fn random_scripts_are_reported_with_their_seed() {
     assert!(result["operations"].as_u64() <= Some(6));
 }
 
-/// Locked while the modes are changed.
+/// Holds the lock that a process takes while it changes the machine's modes.
 #[test]
 fn a_run_that_sets_modes_waits_for_another() {
     let Ok(lock) = File::open(hksim_conformance::LOCKED) else {
@@ -115,7 +115,7 @@ fn a_run_that_sets_modes_waits_for_another() {
     };
     // SAFETY: an open descriptor.
     if unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
-        return eprintln!("skipped: another process holds the machine's modes");
+        return eprintln!("skipped: another process has locked the machine's modes");
     }
     let bench = with_script("w 0 1 1\n");
     let mut command = bench.command("rules --script s.txt --set-modes");
@@ -123,7 +123,7 @@ fn a_run_that_sets_modes_waits_for_another() {
     let mut message = String::new();
     BufReader::new(child.stderr.take().expect("stderr is piped")).read_line(&mut message).expect("text");
     assert!(message.contains("another process has changed this machine's modes"), "{message}");
-    assert!(child.try_wait().expect("a child").is_none(), "it did not wait");
+    assert!(child.try_wait().expect("a child").is_none(), "the run did not wait");
     drop(lock);
     assert!(child.wait().expect("it ends").success());
 }

@@ -100,7 +100,7 @@ fn policies_that_cannot_run_are_refused() {
     assert_eq!(ran.status.code(), Some(2));
 }
 
-/// Programs that the dynamic linker preloads nothing into.
+/// Programs into which the dynamic linker preloads nothing: a static one and a setuid one.
 #[test]
 fn a_program_that_cannot_be_preloaded_is_named() {
     let bench = Bench::new();
@@ -126,7 +126,7 @@ fn a_program_that_cannot_be_preloaded_is_named() {
     assert!(message("./script").contains("/static is statically linked"));
     let other_user = Command::new("chown").arg("65534").arg(bench.path("dynamic")).status();
     if !other_user.is_ok_and(|status| status.success()) {
-        return eprintln!("skipped: only root makes a program that is setuid for another user");
+        return eprintln!("skipped: only root can create a program that is setuid for another user");
     }
     std::fs::set_permissions(bench.path("dynamic"), PermissionsExt::from_mode(0o4755)).expect("a mode");
     let printed = message("./dynamic");

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::support::Bench;
 
-/// The upper halves of addresses in a replay's reservation: it is at 2^45, and nothing else is.
+/// The upper 32 bits of addresses in a replay's reservation. It is at 2^45, where nothing else is mapped.
 const RESERVATION: u32 = 0x2000;
 const MADV_HUGEPAGE: u32 = 14;
 const MADV_DONTNEED: u32 = 4;
@@ -26,7 +26,7 @@ enum Sabotage {
 }
 
 impl Sabotage {
-    /// Between fork and exec: system calls only.
+    /// Runs between fork and exec, so it makes system calls only.
     fn apply(self) -> io::Result<()> {
         let done = match self {
             // SAFETY: a setting of this process.
@@ -37,7 +37,7 @@ impl Sabotage {
     }
 }
 
-/// Installs a seccomp filter: which system call, on which addresses, with which advice.
+/// Installs a seccomp filter on the system call, its address range and its advice.
 fn filter_madvise(advice: u32, errno: u32) -> bool {
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const JUMP_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
@@ -62,7 +62,7 @@ fn filter_madvise(advice: u32, errno: u32) -> bool {
     }
 }
 
-/// One row of a validation under sabotage; exit status and row.
+/// One row of a validation under sabotage. Returns the exit status and the row.
 fn validated(bench: &Bench, policy: &str, sabotage: Option<Sabotage>) -> (Option<i32>, Value) {
     let mut command = bench.command(&format!("validate server.hkt --arena 1G {policy} --format json"));
     if let Some(sabotage) = sabotage {

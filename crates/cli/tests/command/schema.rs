@@ -32,8 +32,8 @@ fn documented() -> BTreeMap<String, Vec<String>> {
     fields
 }
 
-/// Whether a path is a documented one: `*` is one name, and any further names at the end. A path to an object is documented
-/// by those of its fields.
+/// Whether a documented pattern matches a path. `*` matches one name, or any number of names at the end. The path of an
+/// object matches if the paths of its fields do.
 fn matches(pattern: &str, path: &str) -> bool {
     let (pattern, path): (Vec<_>, Vec<_>) = (pattern.split('.').collect(), path.split('.').collect());
     let is_open = pattern.last() == Some(&"*");
@@ -56,8 +56,8 @@ fn paths(value: &Value, path: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Checks the fields of a result. Each part is a prefix of paths and the sections that document what follows it; the first
-/// prefix that fits counts.
+/// Checks that the fields of a result are documented. Each part is a prefix of paths and the sections that document the
+/// rest of such a path.
 fn check(line: &str, result: &Value, parts: &[(&str, &[&str])]) {
     let documented = documented();
     let mut found = Vec::new();
@@ -145,7 +145,7 @@ fn every_field_of_other_results_is_documented() {
 }
 
 #[test]
-fn every_field_of_what_a_program_reports_is_documented() {
+fn every_field_of_record_and_run_reports_is_documented() {
     let bench = Bench::new();
     for (line, sections) in [
         ("record -o ls.hkt --format json -- ls /", [ALL, "record", "Quality of a trace"].as_slice()),
@@ -157,7 +157,7 @@ fn every_field_of_what_a_program_reports_is_documented() {
     }
 }
 
-/// A field that was renamed or removed must leave the pages.
+/// A field that is renamed or removed must also be removed from the pages.
 #[test]
 fn every_documented_field_is_named_in_the_source() {
     fn read(folder: &Path, text: &mut String) {

@@ -34,7 +34,7 @@ impl Bench {
         self.folder.path()
     }
 
-    /// A command that is not started yet. Spaces separate its words.
+    /// A command that is not started yet. The words of `line` are separated by spaces.
     pub fn command(&self, line: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hksim"));
         command.args(line.split_whitespace()).current_dir(self.folder());
@@ -89,7 +89,7 @@ impl Ran {
 /// A number in a result, by its path: `installs.by_kind.thp`.
 pub fn number(value: &Value, path: &str) -> u64 {
     let found = path.split('.').fold(value, |value, name| &value[name]);
-    found.as_u64().unwrap_or_else(|| panic!("{path}: {found} is no count"))
+    found.as_u64().unwrap_or_else(|| panic!("{path}: {found} is not a count"))
 }
 
 /// Removes the fields that may differ between runs, at every depth.

@@ -34,7 +34,7 @@ fn the_number_of_workers_does_not_change_results() {
 }
 
 #[test]
-fn the_pareto_front_is_not_dominated() {
+fn no_row_dominates_the_pareto_front() {
     let bench = Bench::with_trace();
     bench.ok("gen server --live 2M --threads 2 --events 20k -o server.hkt");
     let sweep = bench.json("sweep rm.hkt server.hkt --superslab 256K,1M,4M --huge --carve page,eager");

@@ -11,7 +11,7 @@ use hksim_trace::source::EventSource;
 use tempfile::TempDir;
 
 const PAGE_BYTES: u64 = 4096;
-/// Minimum size of the program's blocks; smaller ones belong to the C library and the loader.
+/// Minimum size of the program's blocks; smaller blocks belong to the C library and the loader.
 const OWN_BYTES_MIN: u64 = 100;
 
 /// Page and access of each touch, by requested size of the block.
@@ -52,11 +52,11 @@ fn record(folder: &Path, wrapper: &[&str], program: &[&str]) -> Option<Touches> 
         let touch = (page.parse().expect("a page"), access.chars().next().expect("a letter"));
         touches.entry(size.parse().expect("a size")).or_default().insert(touch);
     }
-    assert!(touches.len() > 50, "the program says what it touched");
+    assert!(touches.len() > 50, "the program prints its touches");
     Some(touches)
 }
 
-/// The recorded touches of blocks with sizes of the program, and the threads that allocated and touched each.
+/// The recorded touches of blocks whose size is `known`, and the threads that touched them.
 fn recorded(folder: &Path, known: impl Fn(u64) -> bool) -> (Touches, BTreeMap<u64, BTreeSet<ThreadId>>) {
     let mut reader = TraceReader::open(&folder.join("t.hkt")).expect("a trace");
     assert_eq!(reader.header().touch, TouchKnowledge::Sampled);
@@ -85,7 +85,7 @@ fn recorded(folder: &Path, known: impl Fn(u64) -> bool) -> (Touches, BTreeMap<u6
     (touches, threads)
 }
 
-/// Sizes that the program uses: those that it prints, and untouched ones with the same remainders.
+/// Whether the program itself allocates blocks of a size: sizes that it prints, and nearby sizes that it never touches.
 fn is_own(threads: u64) -> impl Fn(u64) -> bool {
     move |size| {
         let bases = [100, 700, 2500, 4096, 9000, 70_000, 1 << 20];
@@ -124,7 +124,7 @@ fn touches_match_the_program() {
 #[test]
 fn faults_of_children_and_after_a_kill_are_not_recorded() {
     if !is_root() {
-        println!("skipped: only root sees whether a fault is a read or a write");
+        println!("skipped: only root can see whether a fault is a read or a write");
         return;
     }
     check(&[], 2, "fork");
@@ -140,7 +140,7 @@ fn an_unprivileged_user_records_the_same_touches() {
     check(&["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"], 2, "exit");
 }
 
-/// What a later scan of a page can show: a written page may have been read before.
+/// The touches that a later scan can find. It cannot show that a written page was read before.
 fn without_reads_of_written_pages(mut touches: Touches) -> Touches {
     for of_block in touches.values_mut() {
         let written: Vec<u64> = of_block.iter().filter(|(_, access)| *access == 'w').map(|&(page, _)| page).collect();
@@ -156,12 +156,12 @@ fn without_fault_events_pages_are_scanned() {
     check_as(&wrapper, 2, "exit", without_reads_of_written_pages);
 }
 
-/// A block across two pages whose end is read first takes two faults there. The trace has their number, and simulation
-/// and replay repeat it.
+/// If the end of a block that spans two pages is read first, its second page takes two faults. The trace records the
+/// number of such blocks, and simulation and replay repeat it.
 #[test]
 fn each_page_of_a_block_has_its_own_first_access() {
     if !is_root() {
-        println!("skipped: only root sees whether a fault is a read or a write");
+        println!("skipped: only root can see whether a fault is a read or a write");
         return;
     }
     let folder = compiled_from("straddle");
@@ -182,14 +182,15 @@ fn each_page_of_a_block_has_its_own_first_access() {
     };
     let (soon, late) = (of_class(144), of_class(80));
     assert!(soon.written > 100 && late.written > 100, "{soon:?} {late:?}");
-    // The last byte is after the page boundary, wherever that was.
+    // The last byte is after the page boundary, wherever that boundary is.
     assert_eq!(soon.apart[PageTouches::WriteReadWrite as usize], soon.written, "{soon:?}");
-    // The last block may have no neighbours.
+    // Only the last block may lack neighbours.
     assert!(late.apart.iter().sum::<u64>() <= 1, "{late:?}");
     let report: serde_json::Value =
         serde_json::from_slice(&hksim("sim t.hkt --huge never --purge none --format json")).expect("JSON");
     let read_first = report["installs"]["by_kind"]["cow"].as_u64().expect("a count");
-    // Blocks of 144 bytes are 160 bytes apart: four of five page boundaries cut one. The C library adds a few pages.
+    // Blocks of 144 bytes are 160 bytes apart, so blocks span four of five page boundaries. The C library adds a few
+    // pages.
     let pages = 4000 * 160 / 4096;
     assert!((pages * 7 / 10..pages + 8).contains(&read_first), "{read_first} of {pages} pages");
     let validated: serde_json::Value = serde_json::from_slice(&hksim(

@@ -1,4 +1,5 @@
-//! `hksim trace`: the traces that the tools write can be read and simulated and have a history; invalid requests are refused.
+//! `hksim trace`: traces written by the tools can be read and simulated, and have a history; invalid requests are
+//! refused.
 
 use std::fs;
 
@@ -16,7 +17,7 @@ fn a_damaged_header_is_damage_but_another_format_is_bad_input() {
         assert_eq!(ran.code, Some(1), "{}{}", ran.stdout, ran.stderr);
         assert!(ran.stdout.contains("NOT sound: damaged file header"), "{}", ran.stdout);
     }
-    assert!(!bench.path("kept.hkt").exists(), "nothing can be kept");
+    assert!(!bench.path("kept.hkt").exists(), "there is nothing to write");
     assert_eq!(bench.run("trace verify rm.hkt").code, Some(0));
     assert!(bench.refused("trace verify /etc/passwd").contains("not an .hkt trace"));
 }
@@ -62,7 +63,7 @@ fn shrinking_keeps_the_property_and_is_deterministic() {
     let info = bench.json("info one.hkt");
     let alone = bench.json("trace shrink s.hkt --while #{} -o alone.hkt");
     assert!(bench.json("info s.hkt")["marks"].as_u64() > Some(0));
-    assert_eq!(bench.json("info alone.hkt")["marks"], 0, "what is about no object is not needed");
+    assert_eq!(bench.json("info alone.hkt")["marks"], 0, "events without an object are removed");
     assert!(alone["objects_peak"] == 1 && info["live_objects_peak"].as_u64() > Some(1), "{alone}");
 }
 

@@ -29,7 +29,7 @@ fn collapses_are_predicted_exactly() {
         let predicted = &row["predicted"]["installs"];
         let collapsed = number(predicted, "by_reason.collapsed");
         assert!(collapsed > 0, "nothing was collapsed: {}", row["policy"]);
-        // With mode `always` a fault can also install one.
+        // With mode `always` a fault can also install a huge page.
         assert!(number(predicted, "by_kind.thp") >= collapsed);
         assert_eq!(number(&row["measured"]["installs"], "by_kind.thp"), number(predicted, "by_kind.thp"));
     }
@@ -63,7 +63,7 @@ fn a_prediction_assumes_the_modes_that_its_design_needs() {
         before = now;
     }
     assert!(number(&installs("--huge system"), "thp") > 0);
-    assert_eq!(installs("--huge system --thp madvise"), never, "a mode that is named goes before");
+    assert_eq!(installs("--huge system --thp madvise"), never, "a mode given by a flag takes precedence");
 }
 
 #[test]

@@ -49,7 +49,8 @@ fn the_arena_shrinks_with_the_address_space() {
             let served = served.unwrap_or_else(|| panic!("{limit_mib} MiB, {policy}: {ran:?}"));
             let arena = printed["arena_bytes"].as_u64().expect("printed");
             eprintln!("{limit_mib} MiB, {policy:?}: arena {} MiB, served {} KiB", arena >> 20, served >> 10);
-            // Memory touched at startup stays in use, at most a quarter; every class has its own slab.
+            // Startup touches at most a quarter of the arena, which stays in use, and every size class has its own
+            // slab.
             assert!(served >= (arena / 3).min(32 << 20), "of {arena} bytes {served} were served: {printed}");
             arenas.push(arena);
         }
@@ -62,10 +63,10 @@ fn the_arena_shrinks_with_the_address_space() {
 fn with_no_address_space_at_all_every_request_is_refused() {
     let Some(programs) = Programs::new() else { return };
     let program = programs.build("scarce.c", &["-static-pie"]);
-    // A static program does not load the object; it shows that programs can run under the limit.
+    // A static program does not load the object. It shows whether programs can run under this limit at all.
     let (alone, _) = limited(&programs, "ulimit -v 9000", "superslab=32M", &program, &[]);
     if !alone.status.success() {
-        eprintln!("skipped: no program runs in so little address space here");
+        eprintln!("skipped: no program runs in so little address space on this machine");
         return;
     }
     let program = programs.build("scarce.c", &[]);
@@ -90,13 +91,13 @@ fn more_threads_than_heaps_share_one() {
         assert_eq!(stdout(&ran), format!("{threads} threads"), "{policy}: {ran:?}");
         assert_eq!(printed["heaps_max"], heaps_max, "{printed}");
         let shared = printed["shared_heap_calls"].as_u64().expect("printed");
-        assert!(shared > 0, "threads without a heap of their own: {printed}");
+        assert!(shared > 0, "no call used the shared heap: {printed}");
     }
 }
 
-/// As the kernel reports it to the program.
+/// The program reads its resident size from /proc.
 #[test]
-fn threads_with_little_memory_do_not_make_huge_pages_of_it() {
+fn threads_with_little_memory_do_not_use_huge_pages() {
     let Some(programs) = Programs::new() else { return };
     let mode = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
     if !mode.contains("[madvise]") {
@@ -110,21 +111,21 @@ fn threads_with_little_memory_do_not_make_huge_pages_of_it() {
     };
     let (few, all, default) = (resident_kib("1"), resident_kib("4096"), resident_kib("8"));
     eprintln!("100 threads: {few} KiB resident with one huge heap, {default} with 8, {all} with all");
-    // A small heap: one page each for metadata, two slabs, the heap itself and the stack.
+    // A thread with a small heap uses one page each for metadata, two slabs, the heap itself and the stack.
     assert!(few < 8 << 10 && default < 8 * 2048 + (8 << 10), "{few}, {default}");
     if all < 100 * 2048 {
-        eprintln!("skipped: no huge pages were to be had ({all} KiB), so that nothing was saved");
+        eprintln!("skipped: no huge pages were available ({all} KiB), so there was nothing to save");
     }
 }
 
 #[test]
-fn a_process_without_room_for_another_map_goes_on() {
+fn a_process_at_the_limit_of_mappings_continues() {
     let Some(programs) = Programs::new() else { return };
     programs.compare(&programs.build("maps.c", &[]), &[]);
 }
 
 #[test]
-fn a_foreign_pointer_ends_in_one_line() {
+fn a_foreign_pointer_aborts_with_one_line() {
     let Some(programs) = Programs::new() else { return };
     let program = programs.build("foreign.c", &[]);
     for policy in POLICIES {

@@ -71,13 +71,13 @@ impl Programs {
 }
 
 #[test]
-fn the_c_interface_is_glibcs() {
+fn the_c_interface_behaves_like_glibc() {
     let Some(programs) = Programs::new() else { return };
     programs.compare(&programs.build("interface.c", &[]), &[]);
 }
 
 #[test]
-fn questions_about_the_heap_are_about_this_one() {
+fn heap_statistics_of_libc_describe_the_native_heap() {
     let Some(programs) = Programs::new() else { return };
     programs.compare(&programs.build("questions.c", &[]), &[]);
     // The statistics, requested by the program.
@@ -88,38 +88,38 @@ fn questions_about_the_heap_are_about_this_one() {
 }
 
 #[test]
-fn children_of_a_fork_allocate_and_free() {
+fn forked_children_allocate_and_free() {
     let Some(programs) = Programs::new() else { return };
     programs.compare(&programs.build("fork.c", &[]), &[]);
 }
 
 #[test]
-fn children_of_children_fork_while_threads_come_and_go() {
+fn forked_children_fork_again_while_threads_come_and_go() {
     let Some(programs) = Programs::new() else { return };
     programs.compare(&programs.build("generations.c", &[]), &[]);
 }
 
 #[test]
-fn forks_do_not_wait_for_streams_that_wait_for_memory() {
+fn forks_and_stream_locks_do_not_deadlock() {
     let Some(programs) = Programs::new() else { return };
     programs.compare(&programs.build("streams.c", &[]), &[]);
 }
 
 #[test]
-fn signals_and_exec_do_no_harm() {
+fn programs_survive_signals_and_exec() {
     let Some(programs) = Programs::new() else { return };
     programs.compare(&programs.build("handlers.c", &[]), &[]);
 }
 
 #[test]
-fn libraries_can_be_opened_late() {
+fn libraries_can_be_opened_at_run_time() {
     let Some(programs) = Programs::new() else { return };
     let library = programs.build("library.c", &["-shared", "-fPIC"]);
     programs.compare(&programs.build("opens.c", &["-ldl"]), &[&library]);
 }
 
-/// If thread-local storage needs a call into the C library, that call may allocate. (The standard library has one of
-/// that kind, for panics.)
+/// If thread-local storage needs a call into the C library, that call may allocate. (The standard library has one such
+/// variable, for panics.)
 #[test]
 fn the_object_reaches_its_thread_local_storage_without_a_call() {
     let Some(programs) = Programs::new() else { return };
@@ -131,12 +131,12 @@ fn the_object_reaches_its_thread_local_storage_without_a_call() {
     };
     let relocations = String::from_utf8_lossy(&read.stdout);
     let heaps = relocations.lines().filter(|line| line.contains("R_X86_64_TPOFF64")).count();
-    assert_eq!(heaps, 2, "a pointer for each of the two allocators: {relocations}");
+    assert_eq!(heaps, 2, "one thread-local pointer for each of the two allocators: {relocations}");
 }
 
-/// The faster part of the script; all of it takes about ten minutes.
+/// Runs the faster part of the script; the whole script takes about ten minutes.
 #[test]
-fn real_programs_do_what_they_do_without() {
+fn real_programs_behave_as_on_glibc() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/native-programs.sh");
     let mut run = Command::new("sh");
     run.arg(script).arg(env!("CARGO_BIN_EXE_hksim")).args(["sqlite", "ruby"]);
@@ -153,7 +153,7 @@ fn statistics(programs: &Programs, words: &[&str], program: &Path) -> serde_json
 }
 
 #[test]
-fn statistics_tell_what_a_program_holds() {
+fn statistics_count_the_live_blocks_of_a_program() {
     let Some(programs) = Programs::new() else { return };
     let program = programs.build("holds.c", &[]);
     for policy in [&["--stats", "json"][..], &["--stats", "json", "--meta", "sidecar", "--superslab", "4M"]] {
@@ -166,7 +166,7 @@ fn statistics_tell_what_a_program_holds() {
     }
 }
 
-/// As in the simulator (`a_thread_that_has_no_block_has_no_heap`).
+/// The simulator has the same rule and a test for it.
 #[test]
 fn threads_that_have_no_block_have_no_heap() {
     let Some(programs) = Programs::new() else { return };
@@ -199,7 +199,6 @@ fn statistics_are_appended_to_a_file_by_every_process() {
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
 }
 
-/// Whether the hugetlb pool has free pages.
 #[test]
 fn an_empty_pool_of_huge_pages_is_counted() {
     let Some(programs) = Programs::new() else { return };
@@ -211,7 +210,7 @@ fn an_empty_pool_of_huge_pages_is_counted() {
     let program = programs.build("holds.c", &[]);
     let printed = statistics(&programs, &["--stats", "json", "--huge", "hugetlb"], &program);
     assert_eq!(printed["os_calls"]["mmap_hugetlb"]["ok"], 0, "{printed}");
-    // One SuperSlab of slabs, three of the huge block.
+    // One SuperSlab for slabs, three for the huge block.
     assert_eq!((&printed["fallbacks_to_thp"], &printed["fallbacks_to_4k"]), (&4.into(), &0.into()), "{printed}");
     let printed = statistics(&programs, &["--stats", "json", "--huge", "hugetlb-plain"], &program);
     assert_eq!((&printed["fallbacks_to_thp"], &printed["fallbacks_to_4k"]), (&0.into(), &4.into()), "{printed}");

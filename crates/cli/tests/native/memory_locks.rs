@@ -1,4 +1,5 @@
-//! A program that locks all its memory: its blocks are present and locked as with another allocator, but the arena is not.
+//! A program locks all its memory. Its blocks are present and locked as with another allocator; the arena as a whole is
+//! not.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -9,7 +10,7 @@ use super::Programs;
 const ADDRESS_SPACE_BYTES: libc::rlim_t = 4 << 30;
 
 #[test]
-fn a_program_that_locks_its_memory_locks_what_it_has() {
+fn mlockall_locks_the_blocks_but_not_the_arena() {
     let Some(programs) = Programs::new() else { return };
     let program = programs.build("memory_locks.c", &[]);
     let expected = Command::new(&program).output().expect("the program starts");
@@ -33,9 +34,9 @@ fn a_program_that_locks_its_memory_locks_what_it_has() {
     programs.compare(&program, &[]);
 }
 
-/// A purge that unmaps leaves a temporary hole, around which `mlockall` of another thread locks.
+/// A purge that unmaps leaves a temporary hole. `mlockall` in another thread must still lock the memory around it.
 #[test]
-fn a_program_locks_its_memory_while_other_threads_purge() {
+fn mlockall_works_while_other_threads_purge() {
     let Some(programs) = Programs::new() else { return };
     let program = programs.build("memory_locks_purged.c", &[]);
     let wanted = "0 of 40 calls failed, 40 of 40 blocks present\n";

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::Programs;
 
 #[test]
-fn statistics_tell_what_the_program_asked_of_the_kernel() {
+fn statistics_report_memory_policies_of_the_program() {
     let Some(programs) = Programs::new() else { return };
     let program = programs.build("memory_policy.c", &[]);
     let ran = programs.on_native(&["--stats", "json"], &program, &[]);

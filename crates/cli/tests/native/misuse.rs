@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use crate::Programs;
 
-/// The error of a program, the start of its message, and whether the fast checks detect it.
+/// The kind of error, the start of its message, and whether the fast checks detect it.
 const MISUSES: &[(&str, &str, bool)] = &[
     ("right-away", "hksim: double free of 0x", true),
     ("later", "hksim: double free of 0x", true),
@@ -19,7 +19,7 @@ const MISUSES: &[(&str, &str, bool)] = &[
     ("large-elsewhere", "hksim: double free of 0x", true),
     ("huge", "hksim: double free", true),
     ("idle-span", "hksim: double free", true),
-    // Carved and uncarved slots; a thread that does not own them sees the key of a carved one.
+    // Slots that are carved or not carved yet. A thread that does not own them sees the key of a carved one.
     ("never-near", "hksim: free or realloc of a block that was never allocated, 0x", false),
     ("never-far", "hksim: free or realloc of a block that was never allocated, 0x", false),
     ("never-near-elsewhere", "hksim: ", false),
@@ -67,7 +67,7 @@ fn assert_ends(ran: &Output, how: &str, begins: &str, policy: &str) {
 const POLICIES: [&str; 3] = ["", "superslab=1M huge=never purge-delay=0", "meta=sidecar carve=bump"];
 
 #[test]
-fn misuse_ends_in_one_line() {
+fn misuse_aborts_with_one_line() {
     let Some(programs) = Programs::new() else { return };
     let program = programs.build("misuse.c", &[]);
     for policy in POLICIES {
@@ -82,7 +82,7 @@ fn misuse_ends_in_one_line() {
 }
 
 #[test]
-fn misuse_is_counted_where_asked_for() {
+fn misuse_is_counted_on_request() {
     let Some(programs) = Programs::new() else { return };
     let program = programs.build("misuse.c", &[]);
     for policy in POLICIES {
@@ -97,7 +97,7 @@ fn misuse_is_counted_where_asked_for() {
 }
 
 #[test]
-fn what_only_looks_like_misuse_is_none() {
+fn data_that_looks_like_a_free_block_is_no_misuse() {
     let Some(programs) = Programs::new() else { return };
     let program = programs.build("misuse.c", &[]);
     for policy in POLICIES {
@@ -115,7 +115,7 @@ fn what_only_looks_like_misuse_is_none() {
 
 /// The flag of `hksim run` and the environment variable have the same effect.
 #[test]
-fn hksim_run_has_a_flag_for_it() {
+fn the_flag_of_run_selects_the_handling() {
     let Some(programs) = Programs::new() else { return };
     let program = programs.build("misuse.c", &[]);
     let inside = |flags: &[&str]| programs.on_native(flags, &program, &["inside".as_ref()]);

@@ -1,4 +1,4 @@
-/* Times three page operations for itself: medians of 31 rounds over 2048 pages, in ns a page. */
+/* Times three page operations independently of hksim: medians of 31 rounds over 2048 pages, in ns per page. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>

@@ -1,6 +1,7 @@
-"""Counts the faults of a perf script by page, with nothing but a regular expression.
+"""Counts the faults in a perf script by page, using only a regular expression.
 
-Usage: faults.py SCRIPT PROCESS [FIRST-LAST ...]: prints faults, pages, and for each range of addresses (hex) its faults and pages.
+Usage: faults.py SCRIPT PROCESS [FIRST-LAST ...]. Prints the numbers of faults and pages, first in total and then for each
+range of hexadecimal addresses.
 """
 import re
 import sys
@@ -12,11 +13,11 @@ for line in open(sys.argv[1], errors="replace"):
         addresses.append(int(found.group(1), 16))
 
 
-def told(some):
-    return len(some), len({address >> 12 for address in some})
+def counts(found):
+    return len(found), len({address >> 12 for address in found})
 
 
-print(*told(addresses))
+print(*counts(addresses))
 for text in sys.argv[3:]:
     first, last = (int(part, 16) for part in text.split("-"))
-    print(*told([address for address in addresses if first <= address < last]))
+    print(*counts([address for address in addresses if first <= address < last]))

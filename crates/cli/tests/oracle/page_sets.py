@@ -1,9 +1,9 @@
-"""Compares a page set that hksim predicted with the page tables of a stopped process, read from /proc alone.
+"""Compares a page set predicted by hksim with the page tables of a stopped process, read from /proc only.
 
     page_sets.py DUMP EVENT PID BASE
 
-prints one line and ends with 0 if they are equal. With kpageflags (root) the kind of each page is compared, else only
-whether it is there.
+Prints one line and exits with 0 if they are equal. With kpageflags (root only) the kind of each page is compared, otherwise
+only its presence.
 """
 
 import struct
@@ -16,7 +16,7 @@ KPF_HUGE, KPF_THP, KPF_ZERO_PAGE = 17, 22, 24
 
 
 def predicted(path, event):
-    """Pages of the reservation, and those that should be there after an event: page -> state."""
+    """Number of pages of the reservation, and the pages that should be present after an event: page -> state."""
     with open(path) as dump:
         lines = [line.split() for line in dump]
     assert lines[0] == ["hksim-pages", "1"], lines[0]
@@ -31,7 +31,7 @@ def predicted(path, event):
 
 
 def page_tables(pid, base, pages):
-    """Page -> frame number, 0 where the kernel does not tell it."""
+    """Present pages: page -> frame number, or 0 if the kernel hides it."""
     found = {}
     with open(f"/proc/{pid}/pagemap", "rb", buffering=0) as pagemap:
         pagemap.seek(base // PAGE * 8)
@@ -46,7 +46,7 @@ def page_tables(pid, base, pages):
 
 
 def kinds(frames):
-    """Page -> what its frame is: zero, huge (transparent), hugetlb or small; None without the right to ask."""
+    """Page -> kind of its frame: zero, huge_zero, huge (transparent), hugetlb or small; None without permission."""
     if not any(frames.values()):
         return None
     found = {}
@@ -61,7 +61,7 @@ def kinds(frames):
 
 
 def huge_kilobytes(pid, base, pages):
-    """AnonHugePages of the mappings in the reservation."""
+    """AnonHugePages of the mappings in the reservation, in kB."""
     total, inside = 0, False
     with open(f"/proc/{pid}/smaps") as smaps:
         for line in smaps:
@@ -80,13 +80,13 @@ def main():
     frames = page_tables(pid, base, pages)
     only_predicted, only_there = states.keys() - frames.keys(), frames.keys() - states.keys()
     seen = kinds(frames)
-    # A folio may have been split in the tables alone, so its frame says less about `base` than about the others.
+    # A huge folio may be mapped by PTEs, so the frame of a page in state `base` may be small or huge.
     allowed = {"zero": {"zero"}, "huge_zero": {"huge_zero"}, "thp": {"huge"}, "hugetlb": {"hugetlb"}, "base": {"small", "huge"}}
     wrong = [page for page in states.keys() & frames.keys() if seen and seen[page] not in allowed[states[page]]]
     huge = sum(PAGE // 1024 for state in states.values() if state == "thp")
     huge_there = huge_kilobytes(pid, base, pages)
     compared = "pages and kinds" if seen else "pages"
-    print(f"{compared}: {len(states)} predicted, {len(frames)} there, {len(only_predicted)} and {len(only_there)} alone,"
+    print(f"{compared}: {len(states)} predicted, {len(frames)} present, {len(only_predicted)} only predicted, {len(only_there)} only present,"
           f" {len(wrong)} of another kind, huge {huge} and {huge_there} kB")
     sys.exit(0 if not (only_predicted or only_there or wrong) and huge == huge_there and states else 1)
 

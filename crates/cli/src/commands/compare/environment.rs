@@ -7,8 +7,8 @@ use std::ffi::OsString;
 use hksim_replay::Environment;
 use serde::Serialize;
 
-/// Prefixes of the variables that allocators read: those of glibc, jemalloc, mimalloc, tcmalloc, tbbmalloc and hksim, and
-/// of the loader's library path.
+/// Prefixes of the variables that allocators read: those of glibc, jemalloc, mimalloc, tcmalloc, tbbmalloc and hksim,
+/// and the library path of the loader.
 const SHAPING: [&str; 8] = [
     "GLIBC_TUNABLES",
     "MALLOC_",
@@ -28,7 +28,7 @@ pub struct Surroundings {
     machine: Option<Environment>,
     /// The variables that allocators read.
     pub variables: BTreeMap<String, String>,
-    /// Modes and limits that changed during the comparison: in which run, from and to which value.
+    /// Modes and limits that changed during the comparison: the run, the old value and the new value.
     pub modes_changed: Vec<String>,
 }
 

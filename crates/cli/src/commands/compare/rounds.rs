@@ -89,7 +89,7 @@ pub struct Row {
     pub policy: Option<Policy>,
     /// Its status.
     pub outcome: Outcome,
-    /// Why there are no figures, if so.
+    /// Why there are no figures, if there are none.
     pub reason: Option<String>,
     /// Its figures.
     #[serde(flatten)]
@@ -100,7 +100,7 @@ pub struct Row {
     pub skipped: Vec<Skipped>,
 }
 
-/// An allocator during the comparison: its runs so far, or why it has no more.
+/// An allocator during the comparison: its runs so far, or the reason why it has no more runs.
 struct Contestant<'a> {
     allocator: &'a Allocator,
     runs: Vec<Replayed>,
@@ -209,7 +209,7 @@ fn timeline(runs: &[Replayed], live: &[(u64, u64)]) -> Vec<Sample> {
     live.iter().enumerate().map(sample).collect()
 }
 
-/// Requested bytes of live objects after each of these numbers of events, which ascend.
+/// Requested bytes of live objects after each of these numbers of events, which must be ascending.
 fn live_bytes(trace: &Path, events: &[u64]) -> Result<Vec<(u64, u64)>> {
     let mut reader = TraceReader::open(trace)?;
     let mut sizes = vec![0u64; reader.summary().objects_peak as usize];

@@ -73,7 +73,8 @@ fn rates(spread: &Option<Spread<f64>>, show: fn(f64) -> String) -> String {
     with_spread(spread, |spread| (spread.quartile_high - spread.quartile_low) / 2.0, show)
 }
 
-/// `median +-half`, without the half if it would print as 0; `-` if the figure was not measured.
+/// `median +-half`, where half is half the interquartile range and is left out if it would print as 0; `-` if the
+/// figure was not measured.
 fn with_spread<T: Copy + Default>(
     spread: &Option<Spread<T>>,
     half: fn(&Spread<T>) -> T,

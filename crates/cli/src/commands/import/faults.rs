@@ -76,7 +76,7 @@ fn table(explained: &Explained) -> String {
     text(&all)
 }
 
-/// Events that the figures omit.
+/// Events that the figures leave out.
 fn left_out(report: &FaultReport) -> Vec<String> {
     let mut lines = Vec::new();
     if report.other_process_faults > 0 {

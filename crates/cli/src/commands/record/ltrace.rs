@@ -12,8 +12,8 @@ use crate::output::file::{self, Staged};
 use crate::output::stamp::Stamp;
 use crate::output::{Format as Form, note, render};
 
-/// Breakpoints at the functions (-x) instead of at calls through the PLT (-e), because programs built with `-fno-plt` and
-/// calls inside libc do not use the PLT. The importer omits the nested calls that this shows.
+/// Breakpoints at the functions (-x) instead of at calls through the PLT (-e), because programs built with `-fno-plt`
+/// and calls inside libc do not use the PLT. These breakpoints also show nested calls, which the importer leaves out.
 const FUNCTIONS: &str =
     "malloc+calloc+realloc+reallocarray+free+cfree+posix_memalign+aligned_alloc+memalign+valloc+pvalloc";
 

@@ -116,7 +116,7 @@ fn totals(report: &RecordReport) -> String {
     )
 }
 
-/// Processes that still run, and the file that is kept for them.
+/// Processes that still run, and the preloaded object that is kept for them.
 fn left_running(report: &RecordReport) -> String {
     let mut text = String::new();
     let running: Vec<&RecordedTrace> = report.traces.iter().filter(|trace| trace.still_running).collect();
@@ -163,7 +163,7 @@ fn unseen(report: &RecordReport) -> String {
     if report.unrecorded_processes > 0 {
         let count = report.unrecorded_processes as usize;
         text += &format!(
-            "{count} {} could not be recorded: the trace's file system is full, a user or system-call filter must not write there, or no file can be opened{}\n",
+            "{count} {} could not be recorded: the trace's file system is full, its permissions or a system-call filter forbid writing, or no file can be opened{}\n",
             plural(count, "process", "processes"),
             listed(&report.unrecorded_pids)
         );

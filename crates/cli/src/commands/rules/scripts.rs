@@ -14,7 +14,7 @@ use super::{Args, runner, view};
 use crate::host;
 use crate::output::stamp::Stamp;
 
-/// Maximum length of a script. The state of every page after every operation is kept, so this bounds the memory.
+/// Maximum length of a script. The state of every page after every operation is kept, so the limit bounds memory use.
 const SCRIPT_BYTES_MAX: u64 = 1 << 20;
 const OPERATIONS_MAX: usize = 4000;
 

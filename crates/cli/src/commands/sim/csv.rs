@@ -8,15 +8,15 @@ use crate::flags::mthp;
 use crate::flags::table::thp_word;
 use crate::system_time::Priced;
 
-/// Parts that only some results have; their figures are columns of every row.
+/// Parts that only some results have. Their figures are columns of every row, so that the columns do not vary.
 const OPTIONAL: [(&str, &[&str]); 3] = [
     ("addresses", &["source", "mmaps", "modelled_mmaps"]),
     ("khugepaged_bound", &["huge_pages_max", "rss_bytes_extra_max", "installs_avoided_max"]),
     ("system_time", &["low_s", "median_s", "high_s", "machine", "kernel_release"]),
 ];
 
-/// The row. Lists become sums, and the trace's origin is one column. Of the kernel, only the settings of flags have
-/// columns: the rest follows from its version, or is in JSON.
+/// The row. Lists become sums, and the trace's origin is one column. Only kernel settings that have a flag become
+/// columns; the others follow from the kernel version, or are in JSON.
 pub fn row(priced: &Priced) -> Map<String, Value> {
     let report = &priced.report;
     let value = serde_json::to_value(priced).unwrap_or_default();
@@ -44,7 +44,7 @@ pub fn row(priced: &Priced) -> Map<String, Value> {
     }
     let copied: u64 = report.forks.iter().map(|fork| fork.copied_bytes).sum();
     row.insert("forks".into(), json!({"count": report.forks.len(), "copied_bytes": copied}));
-    // Neither fits in a row; JSON has both.
+    // These parts do not fit in a row; JSON has them.
     row.remove("by_touch_rule");
     row.remove("tlb");
     row

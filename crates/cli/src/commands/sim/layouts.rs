@@ -1,5 +1,5 @@
-//! Predictions in several address spaces. A prediction without a replay cannot know where the kernel places mappings, so
-//! it reports the range over these.
+//! Predictions in several address spaces. A prediction without a replay cannot know where the kernel places mappings,
+//! so it reports the range over these.
 
 use hksim_policy::HUGE_PAGE_BYTES;
 use hksim_sim::addresses::MODELLED_TOP;
@@ -8,9 +8,10 @@ use serde::Serialize;
 
 use crate::output::units::{bytes, count};
 
-/// Offsets of the other address spaces below the headline's top, which is one page below a 2 MiB boundary. Some are
-/// boundaries of SuperSlabs and some are not, because anything may be mapped above.
-const BELOW_BORDER_BYTES: [u64; 7] =
+/// How far the top of each alternative address space is below a 2 MiB boundary. The headline's top is one page below
+/// that boundary. Some of these tops are boundaries of SuperSlabs and some are not, because anything may be mapped
+/// above.
+const BELOW_BOUNDARY_BYTES: [u64; 7] =
     [0, 64 << 10, 256 << 10, 512 << 10, 1 << 20, (1 << 20) + (4 << 10), (1 << 20) + (516 << 10)];
 
 /// The lowest and the highest value of a figure.
@@ -23,7 +24,7 @@ pub struct Range {
 /// Figures of one design over several address spaces.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Layouts {
-    /// Address spaces, the headline's included.
+    /// Number of address spaces, including the headline's.
     address_spaces: u64,
     /// Installs.
     installs: Range,
@@ -37,9 +38,9 @@ pub struct Layouts {
     os_calls: Range,
 }
 
-/// The headline's setup in other address spaces.
+/// The headline's configuration in other address spaces.
 pub fn setups(headline: &SimConfig) -> impl Iterator<Item = SimConfig> + '_ {
-    BELOW_BORDER_BYTES.into_iter().map(|below| {
+    BELOW_BOUNDARY_BYTES.into_iter().map(|below| {
         let top = MODELLED_TOP.next_multiple_of(HUGE_PAGE_BYTES) - below;
         SimConfig { addresses: Addresses::Modelled { top }, tlb: None, ..headline.clone() }
     })

@@ -194,14 +194,14 @@ fn calls(report: &SimReport) -> Vec<String> {
 fn khugepaged(report: &SimReport) -> Option<String> {
     let bound = report.khugepaged_bound.filter(|bound| bound.huge_pages_max > 0)?;
     Some(format!(
-        "khugepaged, not in these figures, could make {} huge pages: RSS up to {} more, installs up to {} fewer",
+        "khugepaged, not in these figures, could create {} huge pages: RSS up to {} more, installs up to {} fewer",
         count(bound.huge_pages_max),
         bytes(bound.rss_bytes_extra_max),
         count(bound.installs_avoided_max)
     ))
 }
 
-/// The cost of children: the first few individually, and the total.
+/// The cost of children: one line for each of the first few, and the total.
 fn forks(forks: &[ForkReport]) -> Vec<String> {
     const ROWS_MAX: usize = 8;
     let mut lines: Vec<String> = forks.iter().take(ROWS_MAX).map(fork).collect();
@@ -239,7 +239,7 @@ fn fork(fork: &ForkReport) -> String {
     )
 }
 
-/// The figures under other assumptions about touches.
+/// The figures under other touch rules.
 fn bracket(report: &SimReport) -> Vec<String> {
     let mut table = Table::new(["if the program touches", "installs", "faults", "RSS peak"], &[0]);
     for rule in BRACKET {

@@ -48,7 +48,7 @@ impl Show {
 enum Best {
     Lowest,
     Highest,
-    /// A part of another column, neither good nor bad by itself.
+    /// A part of another column: no value is best.
     None,
 }
 
@@ -187,10 +187,10 @@ fn head(rows: &[Priced]) -> Vec<String> {
             touch_rule_text(rules, trace.touch_source)
         ),
     ];
-    // Of several rows, the one with the most information.
+    // If the texts of several rows differ, use the most informative one.
     let most_changed = rows.iter().max_by_key(|row| row.report.memory_policy.installs_thp_denied);
     lines.extend(most_changed.and_then(|row| memory_policy_text(&row.report)));
-    // Purge delays differ by row: the first one that depends on times explains the others.
+    // Purge delays differ by row; the first row whose figures depend on times explains the others.
     lines.extend(rows.iter().find_map(|row| made_up_times(&row.report)).map(|text| format!("times {text}")));
     lines
 }

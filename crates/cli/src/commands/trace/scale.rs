@@ -24,13 +24,13 @@ pub struct Args {
     /// Scale this trace
     #[arg(value_name = "TRACE.hkt")]
     trace: PathBuf,
-    /// Multiply all times; 2 halves the rate
+    /// Multiply all times; 2 halves the event rate
     #[arg(long, value_name = "X", group = "what", value_parser = parse_factor)]
     time: Option<Factor>,
     /// Multiply all requested sizes, rounding up; touches keep their share of the object
     #[arg(long, value_name = "X", group = "what", value_parser = parse_factor)]
     size: Option<Factor>,
-    /// Make this many copies side by side, each with its own threads and objects
+    /// Create this many copies that run side by side, each with its own threads and objects
     #[arg(long, value_name = "N", group = "what", value_parser = parse_count_32)]
     copies: Option<u32>,
     /// Start each copy this much later than the previous one

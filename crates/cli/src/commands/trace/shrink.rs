@@ -36,10 +36,10 @@ pub struct Args {
     /// Shrink this trace
     #[arg(value_name = "TRACE.hkt")]
     trace: PathBuf,
-    /// Keep this property of the prediction true: 'installs.total/allocations > 0.2'
+    /// Require this property of the prediction: 'installs.total/allocations > 0.2'
     #[arg(long, value_name = "PROPERTY", group = "what")]
     keep: Option<Property>,
-    /// Keep this shell command succeeding; {} is replaced by the candidate trace, quoted if needed
+    /// Require this shell command to succeed; {} is replaced by the candidate trace, quoted if needed
     #[arg(long = "while", value_name = "CMD", group = "what", value_parser = parse_command)]
     command: Option<String>,
     /// Try at most this many candidates

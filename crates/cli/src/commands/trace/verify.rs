@@ -38,7 +38,7 @@ struct Report {
     repaired: Option<String>,
 }
 
-/// Checks the trace. The exit code is 1 if it is damaged or truncated, whether or not it is repaired.
+/// Checks the trace. The exit code is 1 if it is damaged or truncated, even if it is repaired.
 ///
 /// # Errors
 /// The input is not a trace, or the repaired trace cannot be written.

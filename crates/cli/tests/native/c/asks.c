@@ -1,4 +1,4 @@
-// Asks for statistics while it holds 500 blocks.
+// Prints statistics while 500 blocks are live.
 #include <malloc.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-// So many threads at once that each has a block of its own, which another frees. Prints how many there were.
+// Runs many threads at the same time. Each allocates a block, which another thread frees. Prints the number of threads.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ static void *work(void *number) {
     if (blocks[i][at]) puts("not zeroed"), _exit(1);
   memset(blocks[i], i % 251, size_of(i));
   pthread_barrier_wait(&barrier);
-  // The neighbour's: resized and freed here.
+  // Resize and free the neighbour's block.
   unsigned char *other = realloc(blocks[next], size_of(next) + 500);
   if (!other) puts("refused"), _exit(1);
   for (size_t at = 0; at < size_of(next); at++)
@@ -38,7 +38,7 @@ int main(int argc, char **argv) {
   pthread_attr_t small;
   pthread_attr_init(&small), pthread_attr_setstacksize(&small, 64 << 10);
   for (int i = 0; i < count; i++)
-    if (pthread_create(&threads[i], &small, work, (void *)(size_t)i)) printf("only %d threads can be had\n", i), _exit(3);
+    if (pthread_create(&threads[i], &small, work, (void *)(size_t)i)) printf("only %d threads can be created\n", i), _exit(3);
   for (int i = 0; i < count; i++) pthread_join(threads[i], NULL);
   printf("%d threads\n", count);
   return 0;

@@ -1,4 +1,4 @@
-// Frees what malloc did not give: the argument says what.
+// Frees a pointer that malloc did not return. The argument selects the pointer.
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

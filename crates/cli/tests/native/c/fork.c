@@ -1,4 +1,5 @@
-// Forks while other threads are inside malloc; children allocate, free what other threads had allocated, start threads.
+// Forks while other threads are inside malloc. Children allocate, free blocks that other threads allocated, and start
+// threads.
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -17,7 +18,7 @@ static uint64_t next(uint64_t *state) {
   return *state;
 }
 
-// A block whose first word tells its size and whose last byte is a known one.
+// A block whose first word is its size and whose last byte is known.
 static uintptr_t *make(uint64_t *state) {
   static const size_t limits[] = {64, 1024, 40000, 400000, 3000000};
   uint64_t r = next(state);
@@ -35,7 +36,7 @@ static void end(uintptr_t *block) {
   free(block);
 }
 
-// Exchanges blocks with everybody, so that most are freed by another thread than the one that allocated them.
+// Exchanges blocks with all threads, so that most blocks are freed by another thread than the one that allocated them.
 static void *churn(void *argument) {
   uint64_t state = (uint64_t)(uintptr_t)argument * 0x9E3779B97F4A7C15u | 1;
   while (!stop) end(atomic_exchange(&shared[next(&state) % SHARED], make(&state)));

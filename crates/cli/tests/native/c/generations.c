@@ -1,5 +1,5 @@
-// Forks of forks: each process allocates in threads that come and go, and forks in the middle of that. Prints how many
-// generations ended well. A process that hangs is ended by its alarm, which its parent reports.
+// Forks of forks: each process runs threads that allocate, come and go, and forks meanwhile. Prints how many families
+// ended without errors. An alarm ends a process that hangs, and its parent reports that.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@ enum { FAMILIES = 40, GENERATIONS = 4, THREADS = 4, BLOCKS = 300, SECONDS = 20 }
 
 static volatile int stop;
 
-// A short-lived thread: its heap opens, fills, hands a few blocks on, and closes.
+// A short-lived thread: its heap opens, fills, passes a few blocks to other threads, and closes.
 static char *handed_on[64];
 
 static void *brief(void *seed) {
@@ -30,7 +30,7 @@ static void *brief(void *seed) {
   return NULL;
 }
 
-// Starts such threads one after the other.
+// Starts short-lived threads one after the other.
 static void *busy(void *seed) {
   size_t state = (size_t)seed;
   while (!stop) {
@@ -43,7 +43,7 @@ static void *busy(void *seed) {
 static int family(int generation, size_t seed) {
   alarm(SECONDS);
   stop = 0;
-  memset(handed_on, 0, sizeof handed_on); // what the parent's threads were about to free is theirs
+  memset(handed_on, 0, sizeof handed_on); // the parent's threads free these blocks
   pthread_t threads[THREADS];
   for (size_t i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, busy, (void *)(seed * 31 + i * 7919));
   int failed = 0;

@@ -1,4 +1,5 @@
-// Signals that interrupt allocations all the time; handlers that allocate while the program is outside of malloc; exec.
+// Frequent signals interrupt allocations; handlers allocate while the program is outside malloc; then the program
+// execs.
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -47,6 +48,6 @@ int main(int count, char **words) {
   for (int i = 0; i < 50; i++) kill(getpid(), SIGUSR1), sigdelset(&old, SIGUSR1), sigsuspend(&old);
   printf("interrupted %d, handled %d\n", ticks > 10, handled);
   fflush(stdout);
-  execl("/proc/self/exe", words[0], "executed anew", (char *)0);
+  execl("/proc/self/exe", words[0], "executed again", (char *)0);
   return 1;
 }

@@ -1,4 +1,4 @@
-// Holds what its statistics must tell: 500 of 1000 blocks of 100 bytes, one of 100 KB, one of 5 MB.
+// Keeps the blocks that its statistics must show: 500 of 1000 blocks of 100 bytes, one of 100 KB, one of 5 MB.
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,6 +9,6 @@ int main(void) {
   for (int i = 0; i < 1000; i++) blocks[i] = memset(malloc(100), 1, 100);
   for (int i = 0; i < 1000; i += 2) free(blocks[i]);
   large = malloc(100000), huge = malloc(5000000);
-  // As many programs do; the statistics must come all the same.
+  // Many programs close their standard streams; the statistics must be printed anyway.
   close(1), close(2);
 }

@@ -1,4 +1,4 @@
-// Threads that free null, ask for a block's size and touch it, and still run when the process ends.
+// Threads that free NULL, query the size of a block and touch it, and are still running when the process ends.
 #include <malloc.h>
 #include <pthread.h>
 #include <stdlib.h>

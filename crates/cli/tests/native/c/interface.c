@@ -1,4 +1,4 @@
-// The whole C interface, where its behaviour is defined: prints what it saw, which must be what glibc shows.
+// The whole C interface where its behaviour is defined. Prints the results, which must equal those on glibc.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <malloc.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Newer than some C libraries: by name, with free as what they do.
+// Functions that some C libraries lack: weak definitions that call free, as the real functions do.
 __attribute__((weak)) void free_sized(void *block, size_t bytes) { (void)bytes, free(block); }
 __attribute__((weak)) void free_aligned_sized(void *block, size_t align, size_t bytes) { (void)align, (void)bytes, free(block); }
 

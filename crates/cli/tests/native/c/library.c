@@ -1,4 +1,5 @@
-// A shared object that is opened while the program runs: it has thread-local storage, a constructor and threads' destructors.
+// A shared object that is opened while the program runs. It has thread-local storage, a constructor and destructors of
+// threads.
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-// Uses the heap while the process can have no more maps (vm.max_map_count), and after that. A block may be refused
-// meanwhile; none may change.
+// Uses the heap while the process is at its limit of mappings (vm.max_map_count), and afterwards. At the limit a
+// request may fail, but no block may change.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdint.h>
@@ -34,7 +34,7 @@ static void churn(int rounds) {
 
 int main(void) {
   churn(5000);
-  // Every second page of another protection: a map each.
+  // Every second page has another protection and is therefore a mapping of its own.
   size_t pages = 1 << 18;
   char *filler = mmap(NULL, pages * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   size_t at = 0;

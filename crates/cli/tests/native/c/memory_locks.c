@@ -1,4 +1,5 @@
-// Locks all its memory, in every way, and prints what the kernel says of its pages. Exit 77 where that is not allowed.
+// Locks all its memory, in every way, and prints what the kernel reports about its pages. Exit 77 if locking is
+// refused.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +27,7 @@ static long kilobytes(const char *key) {
     return atol(strstr(text, key) + strlen(key));
 }
 
-// Pages of a range that are there, by the kernel's own list of entries.
+// Present pages of a range, from /proc/self/pagemap.
 static unsigned long present(void *start, unsigned long bytes) {
     unsigned long count = 0;
     for (uintptr_t at = (uintptr_t)start & ~(PAGE - 1); at < (uintptr_t)start + bytes; at += PAGE) {
@@ -49,12 +50,12 @@ static void *map(int protection) {
 static void tell(const char *what, char **blocks, int count, unsigned long bytes) {
     int there = 0;
     for (int i = 0; i < count; i++) there += all_present(blocks[i], bytes);
-    // Far more than the program has, far less than an arena has.
+    // The bound is far above what the program uses and far below the size of an arena.
     printf("%s: %d blocks present, %s, %s\n", what, there, kilobytes("VmRSS:") < 400 << 10 ? "bounded" : "unbounded",
            kilobytes("VmLck:") ? "locked" : "not locked");
 }
 
-// The error of a call that locks with these flags; 0 for none.
+// The error of mlockall with these flags; 0 if it succeeds.
 static int error_of(int flags) { return mlockall(flags) ? errno : 0; }
 
 static void *others(void *stop) {
@@ -85,7 +86,7 @@ int main(void) {
     for (int i = 0; i < BLOCKS; i++) after[i] = malloc(MIB);
     tell("future", after, BLOCKS, MIB);
     printf("new map: %lu pages\n", present(map(PROT_READ | PROT_WRITE), 64 * PAGE));
-    // What locked memory holds must not be lost where the allocator cannot give it back.
+    // The contents of locked memory must be right even if the allocator cannot return the memory to the kernel.
     for (int round = 0; round < 20; round++) {
         for (int i = 0; i < BLOCKS; i++) {
             memset(after[i], i, MIB);

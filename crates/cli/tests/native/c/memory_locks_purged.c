@@ -1,5 +1,5 @@
-// Locks all its memory again and again while its other threads free and allocate, so that their allocator purges. Prints how often that
-// failed, and whether what the program has was locked. Exit 77 where locking is not allowed.
+// Locks all its memory repeatedly while other threads free and allocate, so that the allocator purges. Prints how often
+// locking failed, and how many blocks are present. Exit 77 if locking is refused.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-// Switches huge pages off for itself, and locks 32 KiB; with a word, does neither. Exit 77 where that is not allowed.
+// Disables huge pages for itself and locks 32 KiB; with an argument, does neither. Exit 77 if that is refused.
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-// Frees what must not be freed, in the way that its argument names; prints "went on" if it may.
+// Makes the invalid free that its argument names. Prints "went on" if the allocator ignores it.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static void elsewhere(void) {
 
 static size_t wanted;
 
-// What the allocator says is misuse, and goes on after, gives nothing that may be used.
+// Resizes a freed block. If the allocator ignores the call, the result must not be used.
 static void resized(char *freed, size_t bytes) { shared = realloc(freed, bytes); }
 
 static void grown(char *live, size_t bytes) { free(live), resized(live, bytes); }
@@ -43,14 +43,14 @@ int main(int count, char **word) {
     char *a = block(48), *b = block(48), *stays = block(48);
     if (!strcmp(how, "right-away")) free(a), free(a);
     else if (!strcmp(how, "later")) free(a), free(b), free(a);
-    else if (!strcmp(how, "much-later")) { // its slab's list was taken into the bin since, and blocks were handed out of it
+    else if (!strcmp(how, "much-later")) { // meanwhile the bin took the slab's free list and handed out blocks from it
         for (int i = 0; i < MANY; i++) many[i] = block(48);
         for (int i = 0; i < MANY; i++) free(many[i]);
         for (int i = 0; i < MANY / 2; i++) many[i] = block(48);
         free(a), free(b);
         for (int i = 0; i < MANY / 2; i++) free(many[i]);
         free(b);
-    } else if (!strcmp(how, "untouched")) { // nothing of it was ever written
+    } else if (!strcmp(how, "untouched")) { // the block was never written
         char *c = malloc(4000);
         free(c), free(c);
     } else if (!strcmp(how, "elsewhere-then-here")) shared = a, elsewhere(), free(a);
@@ -59,7 +59,7 @@ int main(int count, char **word) {
     else if (!strcmp(how, "large")) { char *c = block(300000); free(c), free(c); }
     else if (!strcmp(how, "large-elsewhere")) { char *c = block(300000); shared = c, elsewhere(), free(c); }
     else if (!strcmp(how, "huge")) { char *c = block(5 << 20); free(c), free(c); }
-    else if (!strcmp(how, "idle-span")) { // its slab was given back to its SuperSlab since
+    else if (!strcmp(how, "idle-span")) { // meanwhile its slab was returned to the SuperSlab
         for (int i = 0; i < MANY; i++) many[i] = block(4096);
         for (int i = 0; i < MANY; i++) free(many[i]);
         free(many[MANY - 1]);
@@ -79,7 +79,7 @@ int main(int count, char **word) {
     else if (!strcmp(how, "realloc-stays")) grown(a, 40);
     else if (!strcmp(how, "realloc-stays-untouched")) { char *c = malloc(8000); grown(c, 7000); }
     else if (!strcmp(how, "realloc-elsewhere-freed")) shared = a, elsewhere(), resized(a, 5000);
-    else if (!strcmp(how, "realloc-elsewhere-freed-alone")) { // taken in by the call, all of its slab would be free
+    else if (!strcmp(how, "realloc-elsewhere-freed-alone")) { // if the call collected the block, the whole slab would be free
         char *c = block(24000);
         shared = c, elsewhere(), resized(c, 5000);
     } else if (!strcmp(how, "realloc-elsewhere-freed-stays")) shared = a, elsewhere(), resized(a, 40);
@@ -93,13 +93,13 @@ int main(int count, char **word) {
         char *c = block(300000);
         shared = c, elsewhere(), resized(c, 300001);
     } else if (!strcmp(how, "realloc-huge")) { char *c = block(5 << 20); grown(c, (5 << 20) + 1); }
-    else if (!strcmp(how, "nothing")) { // what looks like a free block, and is none: data of a block that is freed once
+    else if (!strcmp(how, "nothing")) { // data of a live block that looks like a free block; the block is freed once
         for (int i = 0; i < MANY; i++) many[i] = malloc(64), free(many[i]), many[i] = malloc(64);
         for (int i = 0; i < MANY; i++) free(many[i]);
         char *c = block(48), *d = block(48);
-        free(c), memcpy(d, c, 48), free(d); // reads freed memory: what it finds there is the key of a free block
+        free(c), memcpy(d, c, 48), free(d); // reads freed memory, which contains the key of a free block
     } else return 2;
-    // The heap is whole: no block is handed out twice, and what is live stays as it was.
+    // The heap is intact: no block is handed out twice, and live blocks keep their contents.
     for (int i = 0; i < MANY; i++) {
         many[i] = block(48);
         memset(many[i], i, 48);

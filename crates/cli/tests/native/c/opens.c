@@ -1,4 +1,4 @@
-// Opens and closes a library again and again, from several threads.
+// Opens and closes a library repeatedly, and uses it from several threads.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -29,7 +29,7 @@ int main(int count, char **words) {
       pthread_join(threads[i], &word);
       good += !strcmp(word, "constructed");
       free(word);
-      // What the library allocates by its own malloc ends here.
+      // Frees a block that the library allocated.
       char *(*allocate)(void) = (char *(*)(void))dlsym(library, "library_block");
       free(allocate());
     }

@@ -1,4 +1,5 @@
-// glibc's questions about its heap, and errno over a free that the kernel does not like. Says what holds.
+// Calls glibc's statistics of the heap, and checks that free keeps errno if the kernel refuses advice. Prints each
+// result.
 #include <dlfcn.h>
 #include <errno.h>
 #include <malloc.h>
@@ -11,7 +12,7 @@ enum { MANY = 1000, BYTES = 1000, HUGE = 10 << 20 };
 
 static void check(const char *what, int holds) { printf("%s: %s\n", what, holds ? "yes" : "no"); }
 
-// The text of malloc_info; a stream in memory, made before, so that it does not allocate meanwhile.
+// Checks the text of malloc_info. The stream in memory is opened before, so that it does not allocate during the call.
 static void information(void) {
   static char text[1 << 16];
   FILE *stream = fmemopen(text, sizeof text, "w");
@@ -32,7 +33,7 @@ int main(void) {
   int old = mallinfo().uordblks;
   size_t more = full.uordblks - before.uordblks;
   check("uordblks grows by what is allocated", more >= MANY * BYTES && more < 2 * MANY * BYTES);
-  check("arena is used and free", full.arena == full.uordblks + full.fordblks);
+  check("arena is the sum of used and free bytes", full.arena == full.uordblks + full.fordblks);
   check("hblks counts the huge block", full.hblks == before.hblks + 1);
   check("hblkhd has its bytes", full.hblkhd - before.hblkhd >= HUGE);
   check("mallinfo says the same", old == (int)full.uordblks);
@@ -43,10 +44,10 @@ int main(void) {
   check("uordblks shrinks again", empty.uordblks < before.uordblks + MANY * BYTES / 10);
   check("hblks shrinks again", empty.hblks == before.hblks);
   malloc_trim(0);
-  check("nothing is left to be trimmed", mallinfo2().keepcost < 1 << 20);
+  check("nothing is left to trim", mallinfo2().keepcost < 1 << 20);
   check("mallopt knows its parameters", mallopt(M_ARENA_MAX, 1) == 1);
 
-  // Locked memory cannot be given back by advice.
+  // madvise cannot purge locked memory.
   char *locked = malloc(4 << 20);
   memset(locked, 1, 4 << 20);
   mlock(locked, 4 << 20);

@@ -1,6 +1,6 @@
-// Takes up to 64 MiB in small and middling blocks, or until it is refused; gives every other block back, and must get as
-// much again but for a hundredth: middling blocks lie in slabs of several units, which do not fill every gap. Prints how
-// many bytes it got, and "kept" if no block changed.
+// Allocates up to 64 MiB in small and medium blocks, or until a request fails. Frees every other block, and must then
+// get 99 % of those bytes again: medium blocks are in slabs of several slices, which do not fit every gap. Prints the
+// number of bytes allocated, and "kept" if no block changed.
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ int main(void) {
   for (int i = 0; i < count; i += 2) check(i), free(blocks[i]), given += sizes[i];
   for (int i = 0; i < count; i += 2)
     if (!take(i)) refused += sizes[i], sizes[i] = 0, blocks[i] = NULL;
-  if (refused > given / 100) puts("what was given back cannot be had again"), exit(1);
+  if (refused > given / 100) puts("freed memory cannot be allocated again"), exit(1);
   for (int i = 0; i < count; i++) check(i), free(blocks[i]);
   printf("%zu kept\n", bytes);
   return 0;

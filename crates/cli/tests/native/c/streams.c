@@ -1,5 +1,5 @@
-// Forks while threads hold locks of the C library's streams and need memory under them; children allocate, too. A lock
-// that the allocator held over a fork would wait for one that waits for it.
+// Forks while threads hold locks of the C library's streams and allocate under them; children allocate, too. If the
+// allocator held a lock across a fork, the fork and the stream would wait for each other.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdatomic.h>

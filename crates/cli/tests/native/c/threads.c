@@ -1,4 +1,5 @@
-// THREADS live at once, each with BLOCKS blocks of 100 bytes. Prints VmRSS in KiB while all are there.
+// Runs the given number of threads at the same time, each with the given number of blocks of 100 bytes. Prints VmRSS in
+// KiB while all of them are live.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
