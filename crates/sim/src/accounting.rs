@@ -92,10 +92,10 @@ impl Accounting {
         }
     }
 
-    /// Whether an access raised SIGBUS, because the hugetlb pool had no page for it. All later figures are then
-    /// meaningless.
-    pub fn is_killed(&self) -> bool {
-        self.killed
+    /// The number of events since an access raised SIGBUS because the hugetlb pool had no page for it, including the
+    /// event of the access. `None` if no access did. Figures after such an access are meaningless.
+    pub fn events_since_killed(&self) -> Option<u64> {
+        self.killed.then_some(self.events_since_install)
     }
 
     /// Sets the addresses of mmaps without a hint.
@@ -263,7 +263,9 @@ impl Accounting {
             Ok(installed) => installed,
             // After a fork, the hugetlb pool may have no free page for a copy (R13).
             Err(Signal::Bus) => {
-                self.killed = true;
+                if !mem::replace(&mut self.killed, true) {
+                    self.events_since_install = 0;
+                }
                 return None;
             }
             // The allocator touches only mapped pages, so this is a bug in it or in the model.
@@ -290,6 +292,9 @@ impl Accounting {
 
     /// Records the spacing to the previous install. Of several simultaneous installs, all but the first have spacing 0.
     fn note_spacing(&mut self, kind: InstallKind, installs: u64) {
+        if self.killed {
+            return;
+        }
         let spacing = match kind {
             InstallKind::Thp | InstallKind::Hugetlb => &mut self.work.huge_fault_spacing,
             InstallKind::Base4k | InstallKind::Mthp | InstallKind::Zero | InstallKind::Cow => {

@@ -250,13 +250,13 @@ impl<H: AccountingObserver> Run<H> {
                 self.driver.step(event).map_err(numbered)?;
                 let mem = &self.driver.allocator().mem;
                 mem.flush_meta_writes();
-                let mut observer = mem.observer();
-                observer.accounting_mut().event_done();
-                if observer.accounting().is_killed() {
-                    return Err(SimError::Killed { event: self.done + index as u64 + 1 });
-                }
+                mem.observer().accounting_mut().event_done();
             }
             self.done += now.len() as u64;
+            let killed = self.driver.allocator().mem.observer().accounting().events_since_killed();
+            if let Some(events_since) = killed {
+                return Err(SimError::Killed { event: self.done + 1 - events_since });
+            }
             self.time_ns = now.last().map_or(self.time_ns, |event| event.time_ns);
             batch = later;
             self.take_due();
