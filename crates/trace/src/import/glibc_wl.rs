@@ -1,11 +1,10 @@
 //! Workloads of glibc's malloc tracing branch (`trace2wl`): a stream of operations for each thread, with points at
 //! which one thread waits for another.
 //!
-//! An operation is a byte followed by numbers in base 128, highest digit first. The header consists of 8 and the number
-//! of pointers, 9 and the number of syncs, 10 and the number of threads, then 11 and the offset of the stream for each
-//! thread, then
-//! 1. A stream consists of calls and the operations 6 and 7 (below), and ends with 1. A pointer number stands for an
-//! address; 0 is NULL.
+//! An operation is a byte followed by numbers in base 128, highest digit first. The header consists of operation 8 with
+//! the number of pointers, 9 with the number of syncs, 10 with the number of threads, and 11 with the offset of the
+//! stream for each thread. Operation 1 ends the header and each stream. A stream consists of calls and the operations 6
+//! and 7 (below). A pointer number stands for an address; 0 is NULL.
 //!
 //! The file defines only one order between threads: operations before `6 n` (release) in one thread come before
 //! operations after `7 n` (acquire) in another. The import lets threads take turns, one call each, and makes them wait
