@@ -20,7 +20,7 @@ fn bad_usage_is_reported_by_name() {
         ("sim rm.hkt --superslab abc", "`abc`: expected a size"),
         ("sim rm.hkt --superslab 99999999999999999999M", "expected a size"),
         ("sweep rm.hkt --superslab 1M,", "``: expected a size"),
-        ("sim rm.hkt --slab 4M", "a slab has"),
+        ("sim rm.hkt --slab 4M", "512 slabs"),
         ("sim rm.hkt --header-bytes 3", "1 or 16"),
         ("sim rm.hkt --arena 1M", "64M to 16T"),
         ("sim rm.hkt --prewarm 99999999", "quarter of the arena"),

@@ -105,7 +105,7 @@ fn threaded_validation_compares_with_many_runs() {
 #[test]
 fn former_names_of_flags_work_with_a_note() {
     let bench = Bench::new();
-    bench.ok("gen server --live 256K --threads 2 --events 2k -o server.hkt");
+    bench.ok("gen server --live 1M --threads 2 --events 5k -o server.hkt");
     let ran = bench.run("validate server.hkt --huge never --threaded=2");
     assert!(ran.stderr.contains("--threaded is now --mode threaded"), "{}", ran.stderr);
     let ran = bench.run("record --quiet --touch none -o true.hkt true");
