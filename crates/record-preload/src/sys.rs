@@ -376,8 +376,8 @@ pub fn write_all_at(fd: c_int, mut bytes: &[u8], mut offset: u64) -> bool {
 
 /// Writes `first` and `second`, one after the other, at `offset`; false if any of it could not be written.
 ///
-/// Reserves the space first, which halves ext4's time per page. One call for both parts writes whole pages, which is
-/// fastest. If the reservation fails, the write itself fails too.
+/// Reserves the space first, which halves ext4's time per page. One call writes both parts, so that no page is written in
+/// two pieces. A failed reservation is ignored: the result is that of the write.
 pub fn write_both_at(fd: c_int, first: &[u8], second: &[u8], offset: u64) -> bool {
     let bytes = first.len() + second.len();
     if !may_grow_to(offset.saturating_add(bytes as u64)) {

@@ -257,8 +257,8 @@ impl Control {
         Ok(true)
     }
 
-    /// The control events so far, in order. If a process ended the recording because of its size, there is no line for
-    /// that; the entry is derived from the time in the shared page.
+    /// The control events so far, in order. If a recorded process ended the recording because the size limit
+    /// was reached, the log has no line for it; that entry is derived from the end time in the shared page.
     ///
     /// # Errors
     /// The session cannot be read.

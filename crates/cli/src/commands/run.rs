@@ -134,7 +134,7 @@ mod tests {
     use super::*;
     use crate::flags::table::Values;
 
-    /// Checks that the native allocator reads the words of a configuration as the same policy.
+    /// Checks that the native allocator parses the flag string of a configuration back into the same policy.
     fn agree(config: &RunConfig) {
         let words = words(config);
         let read = NativeConfig::read(&words).unwrap_or_else(|why| panic!("{words}: {why}"));

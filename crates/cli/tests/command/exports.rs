@@ -28,7 +28,7 @@ fn losses_of_a_format_are_reported() {
     assert!(ran.stderr.contains("not represented in rep: thread of a call"), "{}", ran.stderr);
 }
 
-/// One row of the addresses.
+/// One row of an exported address table.
 struct Row {
     op: String,
     object: u64,
