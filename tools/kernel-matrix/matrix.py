@@ -25,7 +25,7 @@ directed scripts of every rule (`hksim rules --set-modes`), then random scripts 
 --all-modes`). hksim compares each operation's prediction with the kernel. Emulation changes times, not counts.
 """
 
-NOTES = """Rules that are not in this list were read in the version's source. R2, R11 and R17 have no script: compaction needs fragmented
+NOTES = """Rules that are not in this list were checked only by reading the source of each version. R2, R11 and R17 have no script: compaction needs fragmented
 memory, khugepaged is not deterministic, and fault-around concerns files. R3 needs sizes between 4 KiB and 2 MiB, which 5.15 and 6.1
 do not have. `cargo test` checks R5 on the running kernel. Linux before 6.7 has no page-table scans; only the number of huge entries
 is compared there.

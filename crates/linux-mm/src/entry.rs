@@ -239,7 +239,7 @@ impl PteTable {
         self.ptes[index] = self.ptes[index].with(Pte::NUMBERED, false);
     }
 
-    /// The number of the frame mapped at `index`, if it has one.
+    /// The number of the frame mapped at `index`; `None` if no numbered frame is mapped there.
     pub fn frame(&self, index: usize) -> Option<u32> {
         let folio_pages = self.folio_pages.as_ref()?;
         (self.ptes[index].0 & Pte::NUMBERED != 0).then(|| folio_pages[index].folio)

@@ -49,7 +49,7 @@ impl PageMap {
         Ok(map)
     }
 
-    /// The present pages of a range in ascending order. Pages count from address 0.
+    /// The present pages of a range in ascending order. Page numbers are counted from address 0.
     pub fn scan(&mut self, first_page: u64, end_page: u64) -> PagesSeen<'_, Once<Range<u64>>> {
         self.scan_each(std::iter::once(first_page..end_page))
     }

@@ -66,7 +66,7 @@ impl BufferReader {
         std::mem::take(&mut self.after_gap)
     }
 
-    /// Replaces the buffer with its present state.
+    /// Updates the reader to a newer snapshot of the same buffer.
     pub fn extend(&mut self, buffer: BufferChunks, extent: Extent) {
         if let Some(fill) = self.buffer.chunks.get(self.chunk).map(|chunk| chunk.fill) {
             self.chunk = buffer.chunks.partition_point(|chunk| chunk.fill < fill);

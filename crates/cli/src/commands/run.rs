@@ -1,6 +1,6 @@
 //! `hksim run`: runs a program on the native allocator.
 //!
-//! The program replaces hksim in its process, so it keeps its exit status, its signals and its terminal.
+//! The program replaces hksim by exec, so its exit status, signals and terminal are as if it had been started directly.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

@@ -1,8 +1,8 @@
 //! Recovery in the child of a fork that interrupts the other threads at every possible access.
 //!
 //! The tests simulate forks in one process, so that they run under Miri. Each generation has four threads. The main
-//! thread forks. One thread has stopped between two calls. Two threads run from opening their heap to closing it, and
-//! vanish at one of their accesses; locks that they hold stay locked. The main thread then calls [`slots::inherit`], as
+//! thread forks. One thread has stopped between two calls. Two threads each open a heap, use it and close it; each
+//! vanishes at one of the accesses on this path, and locks that it holds stay locked. The main thread then calls [`slots::inherit`], as
 //! a real child does, uses all memory, and becomes the parent of the next generation. The tests vary one thread of one
 //! generation at a time: in one run after another it vanishes at each of its accesses.
 

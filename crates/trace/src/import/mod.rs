@@ -56,9 +56,9 @@ use std::path::Path;
 /// A source format.
 pub struct Format {
     name: &'static str,
-    /// Whether a source with this beginning can be of the format.
+    /// Whether a source that begins with these bytes may be in this format.
     recognise: fn(&Head) -> bool,
-    /// Where the times of a source with this beginning come from.
+    /// Where the times of a source that begins with these bytes come from.
     clock: fn(&Head) -> Clock,
     /// How far its events may be out of order.
     window: WaitLimits,
