@@ -85,7 +85,7 @@ install_tools() {
 lint() {
     if command -v shellcheck >/dev/null; then
         step "shellcheck"
-        shellcheck -x try.sh test.sh .ci/run .ci/*.sh traces/make.sh notebooks/export.sh fuzz/run.sh benches/validate-grid.sh tools/kernel-matrix/run.sh tools/outside-programs/check.sh
+        shellcheck -x try.sh test.sh .ci/run .ci/*.sh traces/make.sh notebooks/export.sh fuzz/run.sh benches/validate-grid.sh tools/kernel-matrix/run.sh tools/kernel-matrix/memory.sh tools/outside-programs/check.sh
         # In these scripts, shellcheck takes functions that only a trap or another function calls for unreachable.
         shellcheck -x -e SC2317,SC2086 tools/native-programs.sh tools/native-tests.sh tools/native-limits.sh tools/native-races.sh
     fi
@@ -134,8 +134,9 @@ check_documents() {
     make_mdbook
 
     if command -v python3 >/dev/null; then
-        step "docs/lab/kernel-matrix.md agrees with its results"
+        step "docs/lab/kernel-matrix.md and memory-kernels.md agree with their results"
         python3 tools/kernel-matrix/matrix.py check
+        python3 tools/kernel-matrix/memory.py check
     fi
 
     step "notebooks"

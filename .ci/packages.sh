@@ -9,7 +9,8 @@ may_install() {
 # has THING: whether a program, a shared library (lib*.so*) or Python's ensurepip is installed.
 has() {
     case $1 in
-        lib*.so*) ldconfig -p 2>/dev/null | grep -qF "$1 " ;;
+        # Not grep -q: it ends early, ldconfig then fails to write, and with pipefail so does the pipe.
+        lib*.so*) ldconfig -p 2>/dev/null | grep -F "$1 " >/dev/null ;;
         ensurepip) python3 -c 'import ensurepip' 2>/dev/null ;;
         *) command -v "$1" >/dev/null ;;
     esac

@@ -1,4 +1,5 @@
-"""An independent reader of .hkt traces, implemented only from docs/reference/trace-format.md. Needs the package `zstandard`.
+"""An independent reader of .hkt traces, versions 1 to 4, implemented only from docs/reference/trace-format.md. Needs the package
+`zstandard`.
 
     for event in Trace("app.hkt"): print(event)
 

@@ -5,7 +5,7 @@
 //! and runs every target on its seeds without a nightly toolchain.
 
 use hksim_trace::event::Event;
-use hksim_trace::hkt::TraceReader;
+use hksim_trace::hkt::{Batch, TraceReader};
 use hksim_trace::import::{Format, Options, import};
 use hksim_trace::source::EventSource;
 use hksim_trace::tools::{repair, verify};
@@ -144,15 +144,37 @@ fn read(path: &Path) -> bool {
         last_ns = event.time_ns;
         seen += 1;
     };
-    let whole = loop {
+    let mut events = Vec::new();
+    let failed = loop {
         match reader.next_batch() {
-            Ok(Some(batch)) => batch.iter().for_each(&mut check),
-            Ok(None) => break true,
-            Err(_) => break false,
+            Ok(Some(batch)) => {
+                batch.iter().for_each(&mut check);
+                events.extend_from_slice(batch);
+            }
+            Ok(None) => break None,
+            Err(why) => break Some(why.to_string()),
         }
     };
     assert!(seen <= summary.events);
-    whole
+    let (by_column, failed_by_column) = read_by_column(&mut reader);
+    assert!(by_column == events, "the columns hold other events");
+    assert_eq!(failed_by_column, failed);
+    failed.is_none()
+}
+
+/// Reads the trace again, by column. Returns its events and the error, if any.
+fn read_by_column(reader: &mut TraceReader) -> (Vec<Event>, Option<String>) {
+    let (mut events, mut batch) = (Vec::new(), Batch::new());
+    if let Err(why) = reader.rewind() {
+        return (events, Some(why.to_string()));
+    }
+    loop {
+        match reader.next_into(&mut batch) {
+            Ok(true) => batch.read().events(batch.len(), &mut events),
+            Ok(false) => return (events, None),
+            Err(why) => return (events, Some(why.to_string())),
+        }
+    }
 }
 
 /// CRC-32 as in zip, computed bit by bit: short, and independent of the reader's implementation.

@@ -12,6 +12,7 @@ use hksim_trace::hkt::TraceReader;
 use hksim_trace::profile::WithProfiles;
 use hksim_trace::source::EventSource;
 
+use crate::commands::info::origin_text;
 use crate::output::note;
 
 /// A trace that was opened successfully once.
@@ -46,6 +47,11 @@ impl Trace {
             Ok(Box::new(WithProfiles::new(TraceReader::open(&path)?)))
         };
         Ok(Trace { input: Input { file, open: Box::new(open) }, header, summary, checksum })
+    }
+
+    /// Its name in messages: the file, or the origin of a generated trace.
+    pub fn name(&self) -> String {
+        self.input.file.clone().unwrap_or_else(|| origin_text(&self.header.origin))
     }
 
     /// The label of the trace in a result.

@@ -2,17 +2,21 @@
 //!
 //! - [`commands`]: one file per command; [`flags`]: parses policy flags; [`inputs`]: opens traces.
 //! - [`mod@validate`]: compares prediction and replay; [`mod@shrink`]: searches for a smaller trace.
+//! - [`mod@question`], [`answers`]: which design is best.
 //! - [`point`]: points in a trace; [`system_time`]: turns counts into seconds.
 //! - [`output`]: tables, JSON, CSV, files; [`chart`]: charts; [`host`]: this machine's kernel.
 
+mod answers;
 mod chart;
 mod commands;
 mod flags;
 mod forks;
 mod host;
 mod inputs;
+mod memory;
 mod output;
 mod point;
+mod question;
 mod runs;
 mod schema_1;
 mod shrink;

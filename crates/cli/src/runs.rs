@@ -1,8 +1,9 @@
 //! Runs of the simulator for run configurations.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use hksim_engine::TouchRule;
-use hksim_sim::{Addresses, SimConfig, Sweep, sweep};
+use hksim_sim::sweep::SweepProgress;
+use hksim_sim::{Addresses, SimConfig, SimError, Sweep, sweep};
 use rayon::prelude::*;
 
 use crate::flags::{BaseKernel, RunConfig};
@@ -26,21 +27,37 @@ pub fn setup(config: &RunConfig, trace: &Trace, base: BaseKernel) -> Result<SimC
     })
 }
 
+impl SweepProgress for Progress {
+    fn expect(&self, events: u64) {
+        self.expect_more(events);
+    }
+
+    fn done(&self, events: u64) {
+        self.advance(events);
+    }
+}
+
+/// Does work on this many workers, by default one per core.
+///
+/// # Errors
+/// The workers cannot be started, or the work fails.
+pub fn on_workers<T: Send>(jobs: Option<u16>, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    let workers = rayon::ThreadPoolBuilder::new().num_threads(jobs.map_or(0, usize::from)).build();
+    workers.context("cannot start the worker threads; try a smaller --jobs")?.install(work)
+}
+
 /// Simulates each setup of each trace on the current rayon pool. Rows are in the order of the traces, then of their
 /// setups.
 ///
 /// # Errors
 /// A trace is damaged, or a policy is invalid.
 pub fn simulate_all(traces: &[(Trace, Vec<SimConfig>)]) -> Result<Sweep> {
-    let events = traces.iter().map(|(trace, setups)| trace.summary.events.saturating_mul(setups.len() as u64));
-    let progress = Progress::events(events.sum());
-    let advance = |events| progress.advance(events);
-    let parts = traces
-        .par_iter()
-        .map(|(trace, setups)| sweep(std::slice::from_ref(&trace.input), setups, &advance))
-        .collect::<Result<Vec<Sweep>, _>>()?;
+    let progress = Progress::events(0);
+    let parts: Vec<Result<Sweep, SimError>> =
+        traces.par_iter().map(|(trace, setups)| sweep(&trace.input, setups, &progress)).collect();
     let mut whole = Sweep { rows: Vec::new(), pareto: Vec::new() };
     for part in parts {
+        let part = part?;
         let first = whole.rows.len();
         whole.pareto.extend(part.pareto.into_iter().map(|row| first + row));
         whole.rows.extend(part.rows);

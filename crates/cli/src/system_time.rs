@@ -10,7 +10,7 @@ use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
 use hksim_replay::{SmallMemory, SystemEffort, SystemRuns, WarmUp};
 use hksim_sim::SimReport;
 use hksim_sim::page_operations::FaultSpacing;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The precision and the time limit of a measurement.
 pub const EFFORT: SystemEffort = SystemEffort { error_share: 0.05, time_max: Duration::from_secs(10) };
@@ -58,7 +58,7 @@ pub fn milliseconds(seconds: f64) -> String {
 }
 
 /// The system time of a design on a trace.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SystemTime {
     /// The predicted range; absent if the profile lacks a cost.
     #[serde(flatten)]
@@ -80,7 +80,7 @@ pub struct SystemTime {
 }
 
 /// A measured system time.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// Seconds per run.
     pub measured_s: f64,
@@ -240,7 +240,7 @@ fn few_large(up: WarmUp) -> Option<String> {
 }
 
 /// A simulation, with its system time if a profile was given.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Priced {
     /// The simulation.
     #[serde(flatten)]

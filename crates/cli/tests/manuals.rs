@@ -130,14 +130,30 @@ fn skipped(page: &[String], printed: &[String]) -> Option<String> {
     reason(printed).filter(|_| reason(page).is_none())
 }
 
+/// What the commands of a page need and this machine lacks.
+fn unmet_need(page: &str) -> Option<&'static str> {
+    if page.contains("/usr/bin/python3") && !Path::new("/usr/bin/python3").exists() {
+        return Some("python3 is not installed");
+    }
+    // SAFETY: reads a number.
+    if page.contains("hksim record --memory --no-aslr") && unsafe { libc::geteuid() } != 0 {
+        return Some("recording page operations needs root");
+    }
+    let mode = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    if page.contains("GLIBC_TUNABLES=glibc.malloc.hugetlb=1 hksim") && !mode.contains("[madvise]") {
+        return Some("the THP mode is not madvise, and glibc asks for it");
+    }
+    None
+}
+
 fn check(name: &str) {
     let file = root().join(name);
     let page = fs::read_to_string(&file).unwrap_or_else(|why| panic!("{name}: {why}"));
     let lines: Vec<&str> = page.lines().collect();
     let commands = shown(&page);
     assert!(!commands.is_empty(), "{name} shows no command");
-    if page.contains("/usr/bin/python3") && !Path::new("/usr/bin/python3").exists() {
-        println!("skipped: commands of {name}: python3 is not installed");
+    if let Some(need) = unmet_need(&page) {
+        println!("skipped: commands of {name}: {need}");
         return;
     }
     let folder = TempDir::with_prefix("hksim-manuals-").expect("a temporary folder");
@@ -182,6 +198,26 @@ fn the_readme_shows_what_its_commands_print() {
 #[test]
 fn the_tutorial_shows_what_its_commands_print() {
     check("docs/tutorial/first-prediction.md");
+}
+
+#[test]
+fn the_tutorial_on_huge_pages_shows_what_its_commands_print() {
+    check("docs/tutorial/huge-pages.md");
+}
+
+#[test]
+fn the_how_to_on_designs_shows_what_its_commands_print() {
+    check("docs/how-to/which-design.md");
+}
+
+#[test]
+fn the_how_to_on_budgets_shows_what_its_commands_print() {
+    check("docs/how-to/budget.md");
+}
+
+#[test]
+fn the_how_to_on_many_machines_shows_what_its_commands_print() {
+    check("docs/how-to/many-machines.md");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use hksim_linux_mm::script::{ARENA_PAGES, OpResult, Script, Step};
 use hksim_linux_mm::{Kernel, KernelConfig, PMD_PAGES};
+use hksim_linux_probe::PAGE_BYTES;
 
 use crate::machine::Machine;
 use crate::observation::{ArenaState, CallResult, Observation, PageRun, errno_number};
@@ -122,11 +123,11 @@ fn left(kernel: &Kernel, first_page: u64) -> ArenaState {
     let huge_pages_left_out = kernel.huge_pages() - kernel.huge_pages_in_smaps();
     ArenaState {
         pages: runs.iter().map(|run| PageRun(run.state, run.pages)).collect(),
-        rss_kb: (kernel.rss_pages() - huge_pages_left_out * PMD_PAGES) * 4,
-        anon_huge_kb: kernel.huge_pages_in_smaps() * 2048,
-        lazy_free_kb: kernel.lazy_free_pages() * 4,
+        rss_bytes: (kernel.rss_pages() - huge_pages_left_out * PMD_PAGES) * PAGE_BYTES,
+        anon_huge_bytes: kernel.huge_pages_in_smaps() * PMD_PAGES * PAGE_BYTES,
+        lazy_free_bytes: kernel.lazy_free_pages() * PAGE_BYTES,
         vmas: kernel.vma_count(),
-        page_table_kb: kernel.page_table_bytes() / 1024,
+        page_table_bytes: kernel.page_table_bytes(),
         pmd_splits: kernel.counters().pmd_splits,
     }
 }
@@ -153,11 +154,11 @@ impl Checked {
         note("errno", did.0.errno.into(), did.1.errno.into());
         note("faults", did.0.faults as i64, did.1.faults as i64);
         note("traps", did.0.traps as i64, did.1.traps as i64);
-        note("Rss kB", left.0.rss_kb as i64, left.1.rss_kb as i64);
-        note("AnonHugePages kB", left.0.anon_huge_kb as i64, left.1.anon_huge_kb as i64);
-        note("LazyFree kB", left.0.lazy_free_kb as i64, left.1.lazy_free_kb as i64);
+        note("Rss bytes", left.0.rss_bytes as i64, left.1.rss_bytes as i64);
+        note("AnonHugePages bytes", left.0.anon_huge_bytes as i64, left.1.anon_huge_bytes as i64);
+        note("LazyFree bytes", left.0.lazy_free_bytes as i64, left.1.lazy_free_bytes as i64);
         note("mappings", left.0.vmas as i64, left.1.vmas as i64);
-        note("page tables kB", left.0.page_table_kb as i64, left.1.page_table_kb as i64);
+        note("page table bytes", left.0.page_table_bytes as i64, left.1.page_table_bytes as i64);
         note("entry splits", left.0.pmd_splits as i64, left.1.pmd_splits as i64);
         unlike.extend(first_unlike_page(&left.0.pages, &left.1.pages));
         Some(format!("operation {}: {}", step + 1, unlike.join("; ")))

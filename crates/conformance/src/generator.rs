@@ -18,6 +18,11 @@ enum Kind {
     Locks,
     /// Operates on the same few pages, with some forks: large folios in every state.
     Narrow,
+    /// File mappings between anonymous ones, with some forks. Nothing is populated or collapsed, because the pages of
+    /// files are not modelled.
+    Files,
+    /// Every protection and every flag of a mapping, with some forks.
+    Flags,
 }
 
 impl Kind {
@@ -25,10 +30,20 @@ impl Kind {
     /// kernel unmaps the children's pages in favour of the parent, which is not modelled.
     fn ops_to_a_fork(self) -> Option<u64> {
         match self {
-            Kind::Forks => Some(4),
-            Kind::HugetlbUnreserved | Kind::TwoThreads | Kind::Narrow | Kind::NearlyFull | Kind::Locks => Some(8),
+            Kind::Forks | Kind::Flags => Some(4),
+            Kind::HugetlbUnreserved
+            | Kind::TwoThreads
+            | Kind::Narrow
+            | Kind::NearlyFull
+            | Kind::Locks
+            | Kind::Files => Some(8),
             Kind::Plain | Kind::HugetlbReserved => None,
         }
+    }
+
+    /// Whether scripts use advice that sets a flag of a mapping.
+    fn has_flags(self) -> bool {
+        matches!(self, Kind::Flags | Kind::Files | Kind::HugetlbUnreserved)
     }
 
     fn is_hugetlb(self) -> bool {
@@ -37,13 +52,15 @@ impl Kind {
 }
 
 /// The kinds, repeated by weight. NearlyFull is rare, because filling the list of mappings takes long.
-const KINDS: [Kind; 20] = {
-    let mut kinds = [Kind::Plain; 20];
+const KINDS: [Kind; 27] = {
+    let mut kinds = [Kind::Plain; 27];
     (kinds[0], kinds[1], kinds[2]) = (Kind::TwoThreads, Kind::TwoThreads, Kind::TwoThreads);
     (kinds[3], kinds[4], kinds[5]) = (Kind::HugetlbReserved, Kind::HugetlbReserved, Kind::HugetlbUnreserved);
     (kinds[6], kinds[7], kinds[8]) = (Kind::Forks, Kind::Forks, Kind::Forks);
     (kinds[9], kinds[10], kinds[11], kinds[12]) = (Kind::Narrow, Kind::Narrow, Kind::Narrow, Kind::Narrow);
     (kinds[13], kinds[14], kinds[15]) = (Kind::NearlyFull, Kind::Locks, Kind::Locks);
+    (kinds[16], kinds[17], kinds[18]) = (Kind::Flags, Kind::Flags, Kind::Files);
+    (kinds[19], kinds[20]) = (Kind::Files, Kind::Files);
     kinds
 };
 
@@ -90,7 +107,7 @@ impl Generator {
 
     /// A script of 4 to 24 operations. Most begin with advice. Some use rare features: a second thread, the hugetlb
     /// pool, an arena that is not 2 MiB-aligned, a nearly full list of mappings, forks, locked memory, or the same few
-    /// pages repeatedly.
+    /// pages repeatedly, unusual protections, or file mappings.
     pub fn script(&mut self) -> Script {
         self.script_of(OPS_MAX)
     }
@@ -115,8 +132,14 @@ impl Generator {
         while (script.steps.len() as u64) < length {
             let is_fork = self.kind.ops_to_a_fork().is_some_and(|ops| self.below(ops) == 0);
             let is_lock = !is_fork && self.kind == Kind::Locks && self.below(4) == 0;
+            let is_flag = !is_fork && self.kind.has_flags() && self.below(4) == 0;
+            let is_file = !is_fork && self.kind == Kind::Files && self.below(3) == 0;
             let op = if is_fork {
                 self.fork()
+            } else if is_file {
+                self.file()
+            } else if is_flag {
+                self.flag()
             } else if is_lock {
                 self.lock()
             } else {
@@ -153,18 +176,7 @@ impl Generator {
         match self.below(100) {
             0..40 => self.touch(),
             40..68 => {
-                let advice = self.pick(&[
-                    Advice::HugePage,
-                    Advice::NoHugePage,
-                    Advice::DontNeed,
-                    Advice::DontNeed,
-                    Advice::Free,
-                    Advice::Free,
-                    Advice::Cold,
-                    Advice::PopulateRead,
-                    Advice::PopulateWrite,
-                    Advice::Collapse,
-                ]);
+                let advice = self.advice();
                 // A collapse has little effect except on whole PMD ranges.
                 let is_large = advice == Advice::Collapse && self.below(2) == 0;
                 let (start, length) = if is_large { self.large_range() } else { self.range() };
@@ -201,6 +213,63 @@ impl Generator {
         Op::Touch(touch, start, length, stride)
     }
 
+    fn advice(&mut self) -> Advice {
+        const ADVICES: [Advice; 10] = [
+            Advice::HugePage,
+            Advice::NoHugePage,
+            Advice::DontNeed,
+            Advice::DontNeed,
+            Advice::Free,
+            Advice::Free,
+            Advice::Cold,
+            Advice::PopulateRead,
+            Advice::PopulateWrite,
+            Advice::Collapse,
+        ];
+        match self.kind {
+            Kind::Files => self.pick(&ADVICES[..7]),
+            Kind::Locks => {
+                let usual = self.pick(&ADVICES);
+                self.pick(&[usual, usual, usual, usual, Advice::DontNeedLocked, Advice::GuardInstall])
+            }
+            Kind::Flags => {
+                let usual = self.pick(&ADVICES);
+                self.pick(&[usual, usual, Advice::GuardInstall, Advice::GuardRemove])
+            }
+            _ => self.pick(&ADVICES),
+        }
+    }
+
+    /// Advice that sets a flag of a mapping.
+    fn flag(&mut self) -> Op {
+        let (start, length) = self.range();
+        let advice = self.pick(&[
+            Advice::DontFork,
+            Advice::DontFork,
+            Advice::DoFork,
+            Advice::WipeOnFork,
+            Advice::WipeOnFork,
+            Advice::KeepOnFork,
+            Advice::DontDump,
+            Advice::DoDump,
+            Advice::Random,
+            Advice::Sequential,
+            Advice::Normal,
+            Advice::Mergeable,
+            Advice::Unmergeable,
+            Advice::WillNeed,
+        ]);
+        Op::Advise(advice, start, length)
+    }
+
+    fn file(&mut self) -> Op {
+        let (start, length) = self.range();
+        match self.below(2) {
+            0 => Op::MapFile(start, length.min(1 + self.below(2 * PMD_PAGES))),
+            _ => Op::TouchFile(start, length, self.pick(&[1, 7, 64, 512])),
+        }
+    }
+
     fn fork(&mut self) -> Op {
         let writer = self.pick(&[ForkWriter::Child, ForkWriter::Parent]);
         let (start, length) = self.range();
@@ -220,8 +289,13 @@ impl Generator {
     fn remap(&mut self) -> Op {
         let (old, length) = self.range();
         let shift = self.pick(&[0, 0, 0, 1, 256]);
+        let is_resized = self.below(4) == 0;
+        let new_length = if is_resized { self.range().1 } else { length };
         // Equal offsets inside the PMD ranges move whole tables; other offsets move single entries.
-        let new = (self.below(8) * PMD_PAGES + old % PMD_PAGES + shift).min(ARENA_PAGES - length);
+        let new = (self.below(8) * PMD_PAGES + old % PMD_PAGES + shift).min(ARENA_PAGES - new_length);
+        if is_resized {
+            return Op::Mremap(old, length, new, new_length);
+        }
         let source = self.pick(&[RemapSource::Unmapped, RemapSource::Unmapped, RemapSource::Kept]);
         // The kernel leaves large folios marked as locked when `MREMAP_DONTUNMAP` unlocks them. This is not modelled.
         let source = if self.kind == Kind::Locks { RemapSource::Unmapped } else { source };
@@ -229,6 +303,9 @@ impl Generator {
     }
 
     fn protection(&mut self) -> Protection {
+        if self.kind == Kind::Flags && self.below(2) == 0 {
+            return Protection::from_prot(self.below(2) > 0, self.below(2) > 0, self.below(2) > 0);
+        }
         self.pick(&[Protection::None, Protection::Read, Protection::ReadWrite, Protection::ReadWrite])
     }
 
@@ -239,6 +316,7 @@ impl Generator {
             noreserve: if is_hugetlb { self.kind == Kind::HugetlbUnreserved } else { self.below(2) == 0 },
             populate: self.below(4) == 0,
             hugetlb: is_hugetlb,
+            stack: self.kind == Kind::Flags && self.below(3) == 0,
         }
     }
 

@@ -72,6 +72,13 @@ pub fn kernel_config() -> Result<KernelConfig, HostError> {
     })
 }
 
+/// Whether this kernel supports names of mappings (CONFIG_ANON_VMA_NAME).
+pub(crate) fn may_name_mappings() -> bool {
+    // Removing the names of no pages fails with EINVAL if names are not supported.
+    // SAFETY: changes nothing.
+    unsafe { libc::prctl(libc::PR_SET_VMA, libc::PR_SET_VMA_ANON_NAME, 0usize, 0usize, 0usize) == 0 }
+}
+
 fn defrag() -> Result<Defrag, HostError> {
     let path = format!("{THP}/defrag");
     Ok(match choice(&path).ok_or(HostError::Unreadable { path: path.clone() })?.as_str() {

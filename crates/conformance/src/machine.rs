@@ -2,6 +2,7 @@
 
 use hksim_linux_mm::KernelConfig;
 use hksim_linux_mm::script::{Op, Script};
+use hksim_linux_probe::khugepaged::AdvisedMap;
 use thiserror::Error;
 
 use crate::host::{HostError, free_hugetlb_pages, kernel_config};
@@ -100,34 +101,4 @@ impl Machine {
 /// Whether the script maps pages of the pool.
 pub(crate) fn maps_hugetlb(script: &Script) -> bool {
     script.steps.iter().any(|step| matches!(step.op, Op::Map(_, _, flags) if flags.hugetlb))
-}
-
-/// An untouched mapping with MADV_HUGEPAGE. On an idle machine the first such mapping wakes up khugepaged; it must not
-/// be a script's mapping.
-struct AdvisedMap(*mut libc::c_void);
-
-const ADVISED_BYTES: usize = 4 << 20;
-
-impl AdvisedMap {
-    fn new() -> Option<AdvisedMap> {
-        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new mapping at an address chosen by the kernel; the advice changes no contents.
-        let map = unsafe {
-            let map = libc::mmap(std::ptr::null_mut(), ADVISED_BYTES, protection, flags, -1, 0);
-            if map == libc::MAP_FAILED || libc::madvise(map, ADVISED_BYTES, libc::MADV_HUGEPAGE) != 0 {
-                return None;
-            }
-            map
-        };
-        // khugepaged scans as soon as it wakes up. Let that scan finish first.
-        std::thread::sleep(std::time::Duration::from_millis(100));
-        Some(AdvisedMap(map))
-    }
-}
-
-impl Drop for AdvisedMap {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping, which nothing else uses.
-        unsafe { libc::munmap(self.0, ADVISED_BYTES) };
-    }
 }

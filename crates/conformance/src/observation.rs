@@ -29,15 +29,15 @@ pub struct ArenaState {
     /// Every page of the arena.
     pub pages: Vec<PageRun>,
     /// `Rss` of smaps.
-    pub rss_kb: u64,
+    pub rss_bytes: u64,
     /// `AnonHugePages`.
-    pub anon_huge_kb: u64,
+    pub anon_huge_bytes: u64,
     /// `LazyFree` of smaps, after the kernel's per-CPU lists were drained.
-    pub lazy_free_kb: u64,
+    pub lazy_free_bytes: u64,
     /// Mappings.
     pub vmas: u64,
     /// `VmPTE`, minus its value before the script.
-    pub page_table_kb: u64,
+    pub page_table_bytes: u64,
     /// `thp_split_pmd` since the start of the script. The counter is machine-wide, so other processes can add to it.
     pub pmd_splits: u64,
 }
@@ -51,8 +51,9 @@ pub struct Observation {
     pub left: ArenaState,
 }
 
-const ERRNOS: [(i32, &str); 8] = [
+const ERRNOS: [(i32, &str); 9] = [
     (libc::EPERM, "EPERM"),
+    (libc::EBADF, "EBADF"),
     (libc::EAGAIN, "EAGAIN"),
     (libc::ENOMEM, "ENOMEM"),
     (libc::EACCES, "EACCES"),
@@ -66,6 +67,7 @@ const ERRNOS: [(i32, &str); 8] = [
 pub(crate) fn errno_number(errno: Errno) -> i32 {
     match errno {
         Errno::Again => libc::EAGAIN,
+        Errno::BadFile => libc::EBADF,
         Errno::Fault => libc::EFAULT,
         Errno::Invalid => libc::EINVAL,
         Errno::NoMemory => libc::ENOMEM,
@@ -109,12 +111,13 @@ impl Observation {
         };
         let mut words = state.split(' ');
         let mut next = || words.next()?.parse::<u64>().ok();
+        let in_bytes = |kilobytes: u64| kilobytes.checked_mul(1024);
         let mut left = ArenaState {
-            rss_kb: next()?,
-            anon_huge_kb: next()?,
-            lazy_free_kb: next()?,
+            rss_bytes: in_bytes(next()?)?,
+            anon_huge_bytes: in_bytes(next()?)?,
+            lazy_free_bytes: in_bytes(next()?)?,
             vmas: next()?,
-            page_table_kb: next()?,
+            page_table_bytes: in_bytes(next()?)?,
             pmd_splits: next()?,
             pages: Vec::new(),
         };

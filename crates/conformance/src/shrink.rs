@@ -75,8 +75,13 @@ fn simpler_than(step: Step) -> Vec<Step> {
             lengths(length).map(|length| Op::Fork(writer, start, length, stride.min(length))).collect()
         }
         Op::Lock(start, length, on_fault) => lengths(length).map(|length| Op::Lock(start, length, on_fault)).collect(),
+        Op::Name(start, length, name) => lengths(length).map(|length| Op::Name(start, length, name)).collect(),
+        Op::MapFile(start, length) => lengths(length).map(|length| Op::MapFile(start, length)).collect(),
+        Op::TouchFile(start, length, stride) => {
+            lengths(length).map(|length| Op::TouchFile(start, length, stride.min(length))).collect()
+        }
         Op::Unlock(start, length) => lengths(length).map(|length| Op::Unlock(start, length)).collect(),
-        Op::Resize(..) | Op::LockAll(_) | Op::UnlockAll => Vec::new(),
+        Op::Resize(..) | Op::Mremap(..) | Op::LockAll(_) | Op::UnlockAll => Vec::new(),
     };
     let steps = shorter.into_iter().map(|op| Step { op, ..step });
     std::iter::once(Step::from(step.op)).filter(|first| *first != step).chain(steps).collect()

@@ -3,9 +3,9 @@
 use hksim_linux_mm::script::Script;
 use serde::Serialize;
 
-use crate::catalogue::{CASES, Case, Figure, MEASURED_ON, WITHOUT_SCRIPT};
+use crate::catalogue::{Case, Figure, MEASURED_ON, WITHOUT_SCRIPT, cases};
 use crate::check::{Checked, Verdict, check};
-use crate::host::may_lock_memory;
+use crate::host::{may_lock_memory, may_name_mappings};
 use crate::machine::{Machine, MachineError};
 use crate::modes::{ModeError, SetModes};
 use crate::session::ExecuteError;
@@ -95,6 +95,9 @@ impl Runner {
         if script.steps.iter().any(|step| step.op.locks()) && !may_lock_memory() {
             return Some("locking memory is not allowed without limit (needs root, or `ulimit -l unlimited`)".into());
         }
+        if script.steps.iter().any(|step| step.op.names()) && !may_name_mappings() {
+            return Some("this kernel does not support names of mappings (CONFIG_ANON_VMA_NAME)".into());
+        }
         let host = self.machine.host();
         let mut wanted = script.header.applied_to(host);
         wanted.vmas_outside_heap = host.vmas_outside_heap;
@@ -158,7 +161,7 @@ pub fn rules(runner: &mut Runner, mut each: impl FnMut(&RuleRow)) -> Result<Vec<
         each(&row);
         rows.push(row);
     };
-    for case in CASES {
+    for case in cases() {
         push(rule(runner, case)?);
     }
     for &(rule, title, reason) in WITHOUT_SCRIPT {
@@ -170,7 +173,7 @@ pub fn rules(runner: &mut Runner, mut each: impl FnMut(&RuleRow)) -> Result<Vec<
 
 /// A skipped row for every script, with the same reason. Rules without a script keep their own reason.
 pub fn skipped_rules(reason: &str) -> Vec<RuleRow> {
-    let cases = CASES.iter().map(|case| (case.rule, case.title, reason));
+    let cases = cases().map(|case| (case.rule, case.title, reason));
     let row = |(rule, title, reason): (_, _, &str)| {
         let (verdict, script) = (RuleVerdict::Skipped, String::new());
         RuleRow { rule, title, verdict, reason: Some(reason.into()), script }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hksim_linux_probe::PAGE_BYTES;
 use hksim_linux_probe::area::HUGE_BYTES;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::profile::{Cost, CostError, FOOTPRINTS, Footprint, Operation, Profile};
 
@@ -71,7 +71,7 @@ pub struct Work {
 }
 
 /// A range of seconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Price {
     /// Every cost at its low end, minus the allowance for uncounted effects.
     pub low_s: f64,

@@ -1,13 +1,13 @@
 //! The ordered driver.
 
-use std::ops::Range;
+mod common;
 
 use hksim_policy::{Allocator, Block, Geometry, PAGE_BYTES, Request, ThreadHeap, World};
 use hksim_trace::event::{Access, AllocCall, Event, InitialTouch, ObjectId, Op, ThreadId};
 
-use crate::initial_touch::{BlockAccess, touch_new_bytes};
+use crate::objects::Objects;
 use crate::scattered::Scattered;
-use crate::tables::{Object, Tables};
+use crate::tables::Tables;
 use crate::{Live, TouchRule};
 
 /// Why a trace cannot be executed further.
@@ -27,49 +27,13 @@ impl std::error::Error for DriveError {}
 
 /// Executes a trace on an allocator. All tables are allocated at the start, so that a replay allocates nothing while it
 /// runs.
+///
+/// [`Driver::step`] performs one event, and [`Driver::step_common`] the common events of a batch, in the same way.
 pub struct Driver<W: World, G: Geometry> {
     allocator: Allocator<W, G>,
-    tables: Tables<W>,
-    touch: TouchRule,
-    live: Live,
-    /// `None` in a replay, which must not allocate.
-    scattered: Option<Scattered>,
-    placement: PlacementDigest,
+    heaps: Vec<Option<ThreadHeap<W>>>,
+    objects: Objects<W::SuperSlab>,
     failed: u64,
-}
-
-/// A block, and the memory that contains it.
-struct AppBlock<'a, W: World> {
-    mem: &'a W,
-    block: Block<W::SuperSlab>,
-}
-
-impl<W: World> BlockAccess for AppBlock<'_, W> {
-    fn page_offset(&self) -> u64 {
-        u64::from(self.block.offset)
-    }
-
-    #[inline(always)]
-    fn read(&self, offset: u64, bytes: u64) {
-        self.mem.app_read(self.block, offset, bytes);
-    }
-
-    #[inline(always)]
-    fn write(&self, offset: u64, bytes: u64) {
-        self.mem.app_write(self.block, offset, bytes);
-    }
-}
-
-/// A running digest of where every object was placed.
-struct PlacementDigest(u64);
-
-impl PlacementDigest {
-    #[inline(always)]
-    fn note(&mut self, object: ObjectId, ordinal: u32, offset: u32) {
-        let place = u64::from(ordinal) << 32 | u64::from(offset);
-        let mixed = place.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ u64::from(object.0);
-        self.0 = (self.0.rotate_left(5) ^ mixed).wrapping_mul(0xD6E8_FEB8_6659_FD93);
-    }
 }
 
 impl<W: World, G: Geometry> Driver<W, G> {
@@ -80,20 +44,13 @@ impl<W: World, G: Geometry> Driver<W, G> {
 
     /// A driver with existing tables. A replay makes them resident before it creates its allocator.
     pub fn with_tables(allocator: Allocator<W, G>, tables: Tables<W>, touch: TouchRule) -> Driver<W, G> {
-        Driver {
-            allocator,
-            tables,
-            touch,
-            live: Live::default(),
-            scattered: None,
-            placement: PlacementDigest(0),
-            failed: 0,
-        }
+        let Tables { heaps, objects } = tables;
+        Driver { allocator, heaps, objects: Objects::new(objects, touch), failed: 0 }
     }
 
     /// Makes [`Driver::live`] count every touched byte. Bytes touched out of order cost additional memory.
     pub fn counting_scattered(self) -> Driver<W, G> {
-        Driver { scattered: Some(Scattered::default()), ..self }
+        Driver { objects: Objects { scattered: Some(Scattered::default()), ..self.objects }, ..self }
     }
 
     /// The allocator.
@@ -103,13 +60,13 @@ impl<W: World, G: Geometry> Driver<W, G> {
 
     /// Live bytes: current and peak.
     pub fn live(&self) -> Live {
-        self.live
+        self.objects.live
     }
 
     /// A digest of all placements so far. Two runs have equal digests if and (almost surely) only if all placements are
     /// equal.
     pub fn placement(&self) -> u64 {
-        self.placement.0
+        self.objects.placement.0
     }
 
     /// Requests that the allocator could not serve.
@@ -119,17 +76,17 @@ impl<W: World, G: Geometry> Driver<W, G> {
 
     /// The block and the requested bytes of every live object.
     pub fn live_objects(&self) -> impl Iterator<Item = (Block<W::SuperSlab>, u64)> + '_ {
-        self.tables.objects.iter().filter_map(|object| object.block.map(|block| (block, object.bytes)))
+        self.objects.table.iter().filter_map(|object| object.block.map(|block| (block, object.bytes)))
     }
 
     /// The block of an object, if the object is live and its allocation succeeded.
     pub fn block_of(&self, object: ObjectId) -> Option<Block<W::SuperSlab>> {
-        self.tables.objects.get(object.0 as usize)?.block
+        self.objects.table.get(object.0 as usize)?.block
     }
 
     /// The open heaps, for consistency checks.
     pub fn heaps(&self) -> impl Iterator<Item = &ThreadHeap<W>> + '_ {
-        self.tables.heaps.iter().flatten()
+        self.heaps.iter().flatten()
     }
 
     /// Performs one event.
@@ -152,17 +109,17 @@ impl<W: World, G: Geometry> Driver<W, G> {
                 self.allocate_as(event.thread, object, Request::plain(size), size, InitialTouch::None)
             }
             Op::Touch { object, offset, bytes, access } => {
-                self.touched(object, offset, u64::from(bytes), access);
+                self.access(object, offset, u64::from(bytes), access);
                 Ok(())
             }
             Op::UsableSize { object } => {
-                if let Some(block) = self.tables.objects[object.0 as usize].block {
+                if let Some(block) = self.block_of(object) {
                     std::hint::black_box(self.allocator.usable_bytes(block));
                 }
                 Ok(())
             }
             Op::ThreadExit => {
-                if let Some(heap) = self.tables.heaps[event.thread.0 as usize].take() {
+                if let Some(heap) = self.heaps[event.thread.0 as usize].take() {
                     self.allocator.close_heap(heap);
                 }
                 Ok(())
@@ -191,17 +148,21 @@ impl<W: World, G: Geometry> Driver<W, G> {
         bytes: u64,
         initial_touch: InitialTouch,
     ) -> Result<(), DriveError> {
-        let heap = heap_of(&self.allocator, &mut self.tables.heaps, thread)?;
-        let Some(block) = self.allocator.allocate(heap, request) else {
-            self.failed += 1;
-            self.tables.objects[object.0 as usize].block = None;
-            return Ok(());
-        };
-        self.placement.note(object, self.allocator.mem.ordinal(block.superslab), block.offset);
-        let touched_bytes = self.initial_touch(block, 0, bytes, self.touch.initial_touch(initial_touch));
-        self.tables.objects[object.0 as usize] = Object { block: Some(block), bytes, touched_bytes };
-        self.live.add(bytes, touched_bytes);
+        let heap = heap_of(&self.allocator, &mut self.heaps, thread)?;
+        match self.allocator.allocate(heap, request) {
+            Some(block) => {
+                let initial_touch = self.objects.touch.initial_touch(initial_touch);
+                self.objects.place(&self.allocator.mem, object, block, bytes, initial_touch);
+            }
+            None => self.allocation_failed(object),
+        }
         Ok(())
+    }
+
+    #[cold]
+    fn allocation_failed(&mut self, object: ObjectId) {
+        self.failed += 1;
+        self.objects.without_block(object);
     }
 
     /// `allocate` for every call except a plain malloc. Not inlined, because most events are plain mallocs.
@@ -217,27 +178,13 @@ impl<W: World, G: Geometry> Driver<W, G> {
         self.allocate(thread, object, request, bytes, initial_touch)
     }
 
-    /// Touches `from..bytes` of a block. Returns the end of the touched range, or 0 if nothing was touched.
-    #[inline(always)]
-    fn initial_touch(&self, block: Block<W::SuperSlab>, from: u64, bytes: u64, initial_touch: InitialTouch) -> u64 {
-        touch_new_bytes(&AppBlock { mem: &self.allocator.mem, block }, from..bytes, initial_touch)
-    }
-
     #[inline(always)]
     fn free(&mut self, thread: ThreadId, object: ObjectId) -> Result<(), DriveError> {
-        let Object { block, bytes, touched_bytes } = &mut self.tables.objects[object.0 as usize];
-        if let Some(block) = block.take() {
-            let heap = heap_of(&self.allocator, &mut self.tables.heaps, thread)?;
-            if let Some(scattered) = self.scattered.as_mut().filter(|scattered| !scattered.is_empty()) {
-                self.live.remove(0, scattered.forget(object));
+        if self.block_of(object).is_some() {
+            let heap = heap_of(&self.allocator, &mut self.heaps, thread)?;
+            if let Some(block) = self.objects.remove(&self.allocator.mem, object) {
+                self.allocator.free(heap, block);
             }
-            if self.touch == TouchRule::AllAtDeath && *bytes > 0 {
-                self.allocator.mem.app_write(block, 0, *bytes);
-                self.live.add(0, *bytes);
-                self.live.remove(0, *bytes);
-            }
-            self.live.remove(*bytes, *touched_bytes);
-            self.allocator.free(heap, block);
         }
         Ok(())
     }
@@ -250,62 +197,20 @@ impl<W: World, G: Geometry> Driver<W, G> {
         bytes: u64,
         initial_touch: InitialTouch,
     ) -> Result<(), DriveError> {
-        let heap = heap_of(&self.allocator, &mut self.tables.heaps, thread)?;
-        let at = object.0 as usize;
-        let Object { block: Some(block), bytes: old_bytes, touched_bytes: old_touched } = self.tables.objects[at]
-        else {
+        let heap = heap_of(&self.allocator, &mut self.heaps, thread)?;
+        let Some(block) = self.objects.table[object.0 as usize].block else {
             return self.allocate_as(thread, object, Request::plain(bytes), bytes, initial_touch);
         };
-        let Some(new) = self.allocator.resize(heap, block, bytes) else {
-            self.failed += 1;
-            return Ok(());
-        };
-        self.placement.note(object, self.allocator.mem.ordinal(new.superslab), new.offset);
-        let touched_end = self.initial_touch(new, old_bytes, bytes, self.touch.initial_touch(initial_touch));
-        let touched_bytes = old_touched.min(bytes);
-        if let Some(scattered) = &mut self.scattered {
-            self.live.remove(0, scattered.shrink(object, old_touched, bytes));
+        match self.allocator.resize(heap, block, bytes) {
+            Some(new) => self.objects.resize(&self.allocator.mem, object, new, bytes, initial_touch),
+            None => self.failed += 1,
         }
-        self.live.remove(old_bytes, old_touched);
-        self.live.add(bytes, touched_bytes);
-        self.tables.objects[at] = Object { block: Some(new), bytes, touched_bytes };
-        self.count_touch(object, old_bytes..touched_end);
         Ok(())
     }
 
     #[inline(never)]
-    fn touched(&mut self, object: ObjectId, offset: u64, bytes: u64, access: Access) {
-        if self.touch != TouchRule::Recorded {
-            return;
-        }
-        let &Object { block, bytes: size, .. } = &self.tables.objects[object.0 as usize];
-        let (Some(block), Some(end)) = (block, offset.checked_add(bytes)) else { return };
-        // A trace may contain touches beyond the object's end. Such touches are truncated.
-        let end = end.min(size);
-        if offset >= end {
-            return;
-        }
-        match access {
-            Access::Read => self.allocator.mem.app_read(block, offset, end - offset),
-            Access::Write => self.allocator.mem.app_write(block, offset, end - offset),
-        }
-        self.count_touch(object, offset..end);
-    }
-
-    /// Counts the bytes of `touched` that were not touched before.
-    fn count_touch(&mut self, object: ObjectId, touched: Range<u64>) {
-        let &mut Object { bytes: size, touched_bytes: ref mut prefix, .. } =
-            &mut self.tables.objects[object.0 as usize];
-        if touched.end <= *prefix {
-            return;
-        }
-        if let Some(scattered) = &mut self.scattered {
-            let new = scattered.touch(object, prefix, touched, size);
-            self.live.add(0, new);
-        } else if touched.start <= *prefix {
-            self.live.add(0, touched.end - *prefix);
-            *prefix = touched.end;
-        }
+    fn access(&mut self, object: ObjectId, offset: u64, bytes: u64, access: Access) {
+        self.objects.access(&self.allocator.mem, object, offset, bytes, access);
     }
 }
 

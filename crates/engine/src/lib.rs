@@ -11,6 +11,7 @@ mod fork;
 mod initial_touch;
 mod live;
 mod memory_policy;
+mod objects;
 mod pages;
 mod points;
 mod scattered;

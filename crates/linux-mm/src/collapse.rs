@@ -4,17 +4,17 @@ use std::ops::Range;
 
 use super::Kernel;
 use super::config::ThpAdvice;
-use super::entry::{HugePage, PmdEntry, Pte, PteTable};
+use super::entry::{HugePage, PmdEntry, Pte, PteKind, PteTable};
 use super::outcome::{Errno, Install, InstallKind, InstallRun, append};
 use super::process_policy::ThpDisable;
 use super::rules::Collapse;
 use super::span::{PMD_PAGES, pages_of};
-use super::vma::{Protection, Vma};
+use super::vma::Vma;
 
 impl Kernel {
     /// Collapses the whole PMD ranges of `part`, which is inside one mapping. It ignores the THP modes and (from Linux
     /// 6.18 on) the mapping's protection, but not NOHUGEPAGE or a process-wide THP disable. It charges no fault. It
-    /// stops at a PMD range without a PTE table.
+    /// stops at a PMD range without a PTE table, or with a guard page.
     ///
     /// EINVAL if any PMD range of `part` is not huge afterwards, if the mapping was never written or covers no whole
     /// PMD range, or if `part` starts and ends inside the same PMD range.
@@ -39,6 +39,9 @@ impl Kernel {
                     if !self.may_collapse(vma, table) {
                         continue;
                     }
+                    if table.ptes.iter().any(|pte| pte.kind() == PteKind::Guard) {
+                        break;
+                    }
                     append(installs, self.collapse_pmd(pmd));
                 }
                 // There is nothing to collapse. The call ends here if a PMD table exists; otherwise it skips the range.
@@ -55,7 +58,7 @@ impl Kernel {
     fn may_collapse(&self, vma: &Vma, table: &PteTable) -> bool {
         let is_writable = |pte: &Pte| pte.is_anon() && !pte.protected();
         self.config.rules.collapse == Collapse::NeedsPteTable
-            || vma.flags.protection == Protection::ReadWrite && table.ptes.iter().any(is_writable)
+            || vma.flags.protection.is_writable() && table.ptes.iter().any(is_writable)
     }
 
     /// Copies the pages that a PTE table maps into a fresh huge page. The table stays deposited under the huge page.

@@ -1,6 +1,9 @@
 //! Configuration of a simulated kernel: administrator settings, limits, and the rules of its version.
 
-use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
+
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::khugepaged::Khugepaged;
 use super::rules::{MthpSupport, Rules};
@@ -9,7 +12,7 @@ use super::rules::{MthpSupport, Rules};
 pub const PMD_ORDER: usize = 9;
 
 /// `/sys/kernel/mm/transparent_hugepage/enabled`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ThpMode {
     /// Every anonymous mapping may get huge pages.
@@ -22,7 +25,7 @@ pub enum ThpMode {
 
 /// `/sys/kernel/mm/transparent_hugepage/defrag`: how hard a fault tries to get a huge page when none is free (R2). In
 /// the model a huge page is always free, so this setting has no effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Defrag {
     /// Reclaim and compact directly, in the fault.
@@ -38,7 +41,7 @@ pub enum Defrag {
 }
 
 /// `vm.overcommit_memory`. Only its effect on `MAP_NORESERVE` is modelled (R18).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Overcommit {
     /// 0 or 1: the kernel honours `MAP_NORESERVE`.
@@ -49,7 +52,7 @@ pub enum Overcommit {
 }
 
 /// `/sys/kernel/mm/transparent_hugepage/hugepages-<size>kB/enabled`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SizeMode {
     /// Follow the global [`ThpMode`].
@@ -63,25 +66,40 @@ pub enum SizeMode {
 }
 
 /// Which large-folio sizes a fault may install.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThpConfig {
     /// The global switch.
     pub global: ThpMode,
     /// One switch per folio order, 0 (unused) to [`PMD_ORDER`]: order 2 is 16 KiB, order 9 is 2 MiB.
     /// In JSON an object by size: `16K` to `2M`.
-    #[serde(serialize_with = "by_size")]
+    #[serde(serialize_with = "by_size", deserialize_with = "of_sizes")]
     pub sizes: [SizeMode; PMD_ORDER + 1],
 }
 
 /// The smallest order of a large anonymous folio: 16 KiB.
 const LARGE_ORDER_MIN: usize = 2;
 
-fn by_size<S: Serializer>(sizes: &[SizeMode; PMD_ORDER + 1], serializer: S) -> Result<S::Ok, S::Error> {
-    let name = |order: usize| match 4 << order {
+/// The size of a folio order, as text: `16K` to `2M`.
+fn size_name(order: usize) -> String {
+    match 4 << order {
         kib @ ..1024 => format!("{kib}K"),
         kib => format!("{}M", kib / 1024),
-    };
-    serializer.collect_map((LARGE_ORDER_MIN..=PMD_ORDER).map(|order| (name(order), sizes[order])))
+    }
+}
+
+fn by_size<S: Serializer>(sizes: &[SizeMode; PMD_ORDER + 1], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map((LARGE_ORDER_MIN..=PMD_ORDER).map(|order| (size_name(order), sizes[order])))
+}
+
+fn of_sizes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<[SizeMode; PMD_ORDER + 1], D::Error> {
+    let named = BTreeMap::<String, SizeMode>::deserialize(deserializer)?;
+    let mut sizes = [SizeMode::Never; PMD_ORDER + 1];
+    for (name, mode) in named {
+        let order = (LARGE_ORDER_MIN..=PMD_ORDER).find(|&order| size_name(order) == name);
+        let order = order.ok_or_else(|| D::Error::custom(format!("`{name}` is not a size of huge pages")))?;
+        sizes[order] = mode;
+    }
+    Ok(sizes)
 }
 
 impl ThpConfig {
@@ -126,7 +144,7 @@ pub enum ThpAdvice {
 }
 
 /// Configuration of a [`Kernel`](super::Kernel).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelConfig {
     /// Transparent huge pages.
     pub thp: ThpConfig,

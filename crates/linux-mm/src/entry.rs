@@ -39,6 +39,8 @@ pub enum Content {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PteKind {
     None,
+    /// A guard page (R32): not none, but every access fails.
+    Guard,
     /// The shared zero page.
     Zero,
     /// A single 4 KiB page.
@@ -70,6 +72,8 @@ impl Pte {
 
     pub const NONE: Self = Self(0);
     pub const ZERO: Self = Self(1);
+    /// Kind none with a bit that otherwise only mapped pages have.
+    pub const GUARD: Self = Self(Self::NONZERO);
 
     /// A single page.
     pub fn base(nonzero: bool, dirty: bool, lazy: bool) -> Self {
@@ -84,6 +88,7 @@ impl Pte {
     #[inline]
     pub fn kind(self) -> PteKind {
         match self.0 & Self::KIND {
+            0 if self == Self::GUARD => PteKind::Guard,
             0 => PteKind::None,
             1 => PteKind::Zero,
             2 => PteKind::Base,
@@ -184,7 +189,7 @@ impl Pte {
     #[inline]
     fn access(&mut self, access: Access) -> bool {
         match (self.kind(), access) {
-            (PteKind::None, _) | (PteKind::Zero, Access::Write(_)) => false,
+            (PteKind::None | PteKind::Guard, _) | (PteKind::Zero, Access::Write(_)) => false,
             (_, Access::Read) => true,
             _ if self.protected() => false,
             (_, Access::Write(content)) => {

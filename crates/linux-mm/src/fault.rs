@@ -6,7 +6,7 @@ use super::entry::{Access, Content, FolioPage, HugePage, PmdEntry, Pte, PteKind}
 use super::outcome::{Install, InstallKind, Signal};
 use super::rules::HugeZeroWrite;
 use super::span::{PMD_PAGES, index_of, pages_of, pmd_of};
-use super::vma::{Protection, Vma};
+use super::vma::Vma;
 
 /// The cause of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,23 +20,22 @@ pub(super) enum FaultCause {
 impl Vma {
     /// Whether the protection allows this access.
     pub(super) fn allows(&self, access: Access) -> bool {
-        match self.flags.protection {
-            Protection::None => false,
-            Protection::Read => !access.writes(),
-            Protection::ReadWrite => true,
-        }
+        let protection = self.flags.protection;
+        if access.writes() { protection.is_writable() } else { protection.is_readable() }
     }
 }
 
 impl Kernel {
     /// A program access to one page, by user code or by a system call that writes to a buffer.
     ///
-    /// Returns the install it caused, or `None` if the page was present. [`Content`] is the content of the whole page
-    /// after the access: a write that leaves other non-zero bytes in place is not `Content::Zero`.
+    /// Returns the install it caused, or `None` if the page was present. In a mapping of [`Kernel::map_unmodelled`]
+    /// every access returns `None` and has no effect: call [`Kernel::touch_unmodelled`] there. [`Content`] is the
+    /// content of the whole page after the access: a write that leaves other non-zero bytes in place is not
+    /// `Content::Zero`.
     ///
-    /// # Errors
-    /// The signal raised (in a system call: EFAULT) if there is no mapping, the protection forbids the access (R22), or
-    /// the hugetlb pool is empty (R13). A failing access costs an exception and charges no fault.
+    /// # Errors The signal raised (in a system call: EFAULT) if there is no mapping, the protection forbids the access
+    /// (R22), the page is a guard page (R32), or the hugetlb pool is empty (R13). A failing access costs an exception
+    /// and charges no fault.
     #[inline]
     pub fn touch(&mut self, page: u64, access: Access) -> Result<Option<Install>, Signal> {
         let allowed = self.vmas.covering_ref(page).is_some_and(|vma| vma.allows(access));
@@ -52,9 +51,10 @@ impl Kernel {
     /// A program access that causes a page-fault exception.
     #[cold]
     fn trap(&mut self, page: u64, access: Access) -> Result<Option<Install>, Signal> {
-        match self.vmas.covering(page).filter(|vma| vma.allows(access)) {
-            Some(vma) => self.fault(&vma, page, access, FaultCause::Trap),
-            None => {
+        match self.vmas.covering(page) {
+            Some(vma) if vma.is_unmodelled() => Ok(None),
+            Some(vma) if vma.allows(access) => self.fault(&vma, page, access, FaultCause::Trap),
+            _ => {
                 self.counters.traps += 1;
                 Err(Signal::Segv)
             }
@@ -83,6 +83,9 @@ impl Kernel {
             match self.tables.entry(pmd_of(page)) {
                 PmdEntry::HugeZero => self.write_huge_zero(page, access),
                 PmdEntry::None if self.huge_fault_allowed(vma, page) => self.huge_fault(vma, page, access),
+                PmdEntry::Table(table) if table.ptes[index_of(page)].kind() == PteKind::Guard => {
+                    return Err(Signal::Segv);
+                }
                 PmdEntry::Huge(_) => return Ok(self.write_protected_huge(page, access)),
                 _ => {
                     let install = self.small_fault(vma, page, access);
@@ -132,9 +135,9 @@ impl Kernel {
         vma.covers_pmd_of(page) && self.may_be_huge(vma)
     }
 
-    /// R1 (b): the mode allows 2 MiB in this mapping.
+    /// R1 (b): the memory is anonymous, and the mode allows 2 MiB in this mapping.
     pub(super) fn may_be_huge(&self, vma: &Vma) -> bool {
-        self.orders(vma.flags.thp) & (1 << PMD_ORDER) != 0
+        !vma.is_unmodelled() && self.orders(vma.flags.thp) & (1 << PMD_ORDER) != 0
     }
 
     /// A first touch that may install a huge page. A read maps the huge zero page, unless that is disabled (R4c).
@@ -188,7 +191,8 @@ impl Kernel {
                 self.installed(InstallKind::Cow, page, 1)
             }
             PteKind::Base | PteKind::FolioPage => return self.write_protected_page(page, access),
-            PteKind::None => match self.mthp_pages(vma, page) {
+            // `fault` has refused guard pages.
+            PteKind::None | PteKind::Guard => match self.mthp_pages(vma, page) {
                 Some(pages) => {
                     self.install_mthp(pages.clone(), page, access);
                     self.installed(InstallKind::Mthp, pages.start, pages.end - pages.start)

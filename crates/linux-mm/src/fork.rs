@@ -34,7 +34,7 @@ impl Kernel {
             lock_future: Locked::No,
             installs_thp_denied: 0,
         };
-        for vma in self.vmas.all() {
+        for vma in self.vmas.all().into_iter().filter(|vma| vma.flags.other.is_copied_by_fork()) {
             if vma.anon.is_some() || vma.flags.hugetlb && self.holds_pages(&vma) {
                 self.copy_tables(&vma, &mut child);
             }
@@ -75,7 +75,7 @@ impl Kernel {
             let pte = table.ptes[index];
             match pte.kind() {
                 PteKind::None => {}
-                PteKind::Zero => child.tables.set_pte(page, pte),
+                PteKind::Zero | PteKind::Guard => child.tables.set_pte(page, pte),
                 PteKind::Base => {
                     let frame = self.memory.get().frames.share(table.frame(index));
                     table.set_frame(index, frame);

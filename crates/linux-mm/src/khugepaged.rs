@@ -1,7 +1,7 @@
 //! An upper bound on the effects of khugepaged. khugepaged collapses touched ranges at unpredictable times, so the
 //! model computes a bound instead of a prediction (R11).
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use super::span::{PAGE_BYTES, PMD_PAGES};
 use super::state::PageState;
 
 /// `/sys/kernel/mm/transparent_hugepage/khugepaged`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Khugepaged {
     /// `pages_to_scan`: pages per scan.
     pub pages_to_scan: u64,
@@ -28,7 +28,7 @@ impl Default for Khugepaged {
 }
 
 /// An upper bound on khugepaged's effects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KhugepagedBound {
     /// Huge pages that khugepaged can create.
     pub huge_pages_max: u64,

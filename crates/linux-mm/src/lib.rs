@@ -1,10 +1,11 @@
 //! A model of Linux anonymous memory. It executes page operations and reports faults, resident pages, huge pages and
 //! page tables.
 //!
-//! The model follows the kernel's rules exactly. Comments refer to them as R1 to R29; the project's documentation has
+//! The model follows the kernel's rules exactly. Comments refer to them as R1 to R32; the project's documentation has
 //! the table of rules. `hksim rules` (crate `hksim-conformance`) compares the model with the running kernel after every
-//! operation. The model covers private anonymous memory of a process and of its forked children. It leaves out what is
-//! not deterministic: memory pressure, allocation failure and khugepaged.
+//! operation. The model covers private anonymous memory of a process and of its forked children; of other mappings it
+//! knows the page tables only ([`Kernel::map_unmodelled`]). It leaves out what is not deterministic: memory pressure,
+//! allocation failure and khugepaged.
 //!
 //! Addresses are given as numbers of 4 KiB pages. One [`Kernel`] is one address space:
 //!
@@ -28,11 +29,13 @@ mod entry;
 mod fault;
 mod folio;
 mod fork;
+mod guard;
 mod hugetlb;
 mod khugepaged;
 mod lock;
 mod map;
 mod memory;
+mod obstacles;
 mod outcome;
 mod page_tables;
 mod place;
@@ -45,8 +48,10 @@ pub mod script;
 mod span;
 mod split;
 mod state;
+mod unmodelled;
 mod version;
 mod vma;
+mod vma_advice;
 mod vma_map;
 mod write_protected;
 mod zap;
@@ -57,15 +62,16 @@ pub use entry::{Access, Content};
 pub use khugepaged::{Khugepaged, KhugepagedBound};
 pub use lock::{LockFlags, Locked};
 pub use map::MapFlags;
+pub use obstacles::{Obstacles, PlaceObstacle, SettingObstacle};
 pub use outcome::{Counters, Errno, Install, InstallKind, InstallRun, Outcome, Signal};
 pub use process_policy::ThpDisable;
 pub use remap::RemapSource;
 pub use rules::{
-    AnonVmaMerge, Collapse, DontunmapSource, EmptyPteTables, HugeZeroWrite, HugetlbDontneed, HugetlbPopulateFaults,
-    LargeFolioReuse, MadvFreeSharedTest, MadvFreeSplit, MadvPopulateHoles, MadviseMapCountErrno, MmapAlignment,
-    MmapFixedHugetlbErrno, MprotectCommitCharge, MprotectPmdDirty, MprotectPteDirty, MremapGrowMerge, MremapPageTables,
-    MremapRange, MthpSupport, NewVmaMerge, PmdSplitDirty, Rules, SmapsProtNoneHuge, WriteAfterMprotect,
-    ZeroFilledOnSplit,
+    AnonVmaMerge, Collapse, DontneedLocked, DontunmapSource, EmptyPteTables, GuardPages, HeapMerge, HugeZeroWrite,
+    HugetlbDontneed, HugetlbPopulateFaults, LargeFolioReuse, MadvFreeSharedTest, MadvFreeSplit, MadvPopulateHoles,
+    MadviseMapCountErrno, MapStack, MmapAlignment, MmapFixedHugetlbErrno, MprotectCommitCharge, MprotectPmdDirty,
+    MprotectPteDirty, MremapGrowMerge, MremapPageTables, MremapRange, MthpSupport, NewVmaMerge, PmdSplitDirty, Rules,
+    SmapsProtNoneHuge, WriteAfterMprotect, ZeroFilledOnSplit,
 };
 pub use span::{ADDRESS_SPACE_PAGES, PAGE_BYTES, PMD_PAGES};
 pub use state::{PageState, PmdState, StateRun};

@@ -7,8 +7,8 @@ use serde::Serialize;
 use super::Kernel;
 use super::entry::Access;
 use super::outcome::{Errno, Outcome};
-use super::populate::POPULATE_WRITE;
-use super::vma::{Protection, Vma, VmaFlags};
+use super::populate::{POPULATE_WRITE, PopulateCheck};
+use super::vma::{Vma, VmaFlags};
 
 /// Whether the pages of a mapping are locked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
@@ -114,8 +114,8 @@ impl Kernel {
         if vma.flags.locked == Locked::OnFault {
             return Outcome::of(Ok(()));
         }
-        let access = if vma.flags.protection == Protection::ReadWrite { POPULATE_WRITE } else { Access::Read };
-        self.populate(part, access)
+        let access = if vma.flags.protection.is_writable() { POPULATE_WRITE } else { Access::Read };
+        self.populate(part, access, PopulateCheck::AnyAccess)
     }
 
     fn lock_mappings(&mut self, locked: Locked) {

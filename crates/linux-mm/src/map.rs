@@ -3,12 +3,13 @@
 use std::ops::Range;
 
 use super::Kernel;
-use super::config::{Overcommit, ThpAdvice};
+use super::config::{KernelConfig, Overcommit, ThpAdvice};
 use super::lock::Locked;
 use super::outcome::{Errno, Outcome};
-use super::rules::{EmptyPteTables, MmapFixedHugetlbErrno, NewVmaMerge};
+use super::rules::{HeapMerge, MapStack, MmapFixedHugetlbErrno, NewVmaMerge, Rules};
 use super::span::{ADDRESS_SPACE_PAGES, PMD_PAGES, is_pmd_aligned};
 use super::vma::{Protection, Vma, VmaFlags};
+use super::zap::ZapReason;
 
 /// Arguments of mmap for a private anonymous mapping: protection and `MAP_*` flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,19 +22,26 @@ pub struct MapFlags {
     pub populate: bool,
     /// `MAP_HUGETLB | MAP_HUGE_2MB`.
     pub hugetlb: bool,
+    /// `MAP_STACK`: no huge pages from Linux 6.7 on (R30).
+    pub stack: bool,
 }
 
 impl MapFlags {
     /// Readable and writable, charged to the commit limit, not populated.
     pub const READ_WRITE: Self =
-        Self { protection: Protection::ReadWrite, noreserve: false, populate: false, hugetlb: false };
+        Self { protection: Protection::ReadWrite, noreserve: false, populate: false, hugetlb: false, stack: false };
 
-    fn vma_flags(self, overcommit: Overcommit) -> VmaFlags {
-        let noreserve = self.noreserve && (self.hugetlb || overcommit == Overcommit::Allowed);
+    fn vma_flags(self, config: &KernelConfig) -> VmaFlags {
+        let noreserve = self.noreserve && (self.hugetlb || config.overcommit == Overcommit::Allowed);
         // Writable private memory is charged except with NORESERVE; hugetlb has its own reservations (R18).
-        let account = self.protection == Protection::ReadWrite && !noreserve && !self.hugetlb;
-        let (protection, thp, hugetlb) = (self.protection, ThpAdvice::None, self.hugetlb);
-        VmaFlags { protection, thp, noreserve, account, hugetlb, locked: Locked::No }
+        let account = self.protection.is_writable() && !noreserve && !self.hugetlb;
+        let thp = if self.is_stack(&config.rules) { ThpAdvice::NoHuge } else { ThpAdvice::None };
+        VmaFlags { thp, noreserve, account, hugetlb: self.hugetlb, ..VmaFlags::new(self.protection) }
+    }
+
+    /// Whether `MAP_STACK` has an effect.
+    fn is_stack(self, rules: &Rules) -> bool {
+        self.stack && rules.map_stack == MapStack::NoHugePage
     }
 }
 
@@ -45,7 +53,22 @@ impl Kernel {
     /// inside a 2 MiB page. ENOMEM beyond the address space or `max_map_count` (R14), or if the hugetlb pool has too
     /// few free pages (R13).
     pub fn map(&mut self, range: Range<u64>, flags: MapFlags) -> Outcome {
-        let range = match self.make_mapping(range, flags) {
+        let made = self.make_mapping(range, flags, None);
+        self.populate_new(made, flags)
+    }
+
+    /// brk: adds `range` to the heap, which starts at page `heap_start`. What is mapped in the range is replaced; the
+    /// kernel refuses such a call before.
+    ///
+    /// # Errors
+    /// As for [`Kernel::map`].
+    pub fn grow_heap(&mut self, range: Range<u64>, heap_start: u64) -> Outcome {
+        let made = self.make_mapping(range, MapFlags::READ_WRITE, Some(heap_start));
+        self.populate_new(made, MapFlags::READ_WRITE)
+    }
+
+    fn populate_new(&mut self, made: Result<Range<u64>, Errno>, flags: MapFlags) -> Outcome {
+        let range = match made {
             Ok(range) if flags.populate || self.lock_future != Locked::No => range,
             made => return Outcome::of(made.map(|_| ())),
         };
@@ -64,10 +87,13 @@ impl Kernel {
         self.unmap_range(&range)
     }
 
-    fn make_mapping(&mut self, range: Range<u64>, flags: MapFlags) -> Result<Range<u64>, Errno> {
-        if range.is_empty() {
-            return Err(Errno::Invalid);
-        }
+    /// `heap_start` for memory added by brk.
+    fn make_mapping(
+        &mut self,
+        range: Range<u64>,
+        flags: MapFlags,
+        heap_start: Option<u64>,
+    ) -> Result<Range<u64>, Errno> {
         let mut range = range;
         if flags.hugetlb {
             if !is_pmd_aligned(range.start) {
@@ -75,13 +101,7 @@ impl Kernel {
             }
             range.end = range.end.checked_next_multiple_of(PMD_PAGES).ok_or(Errno::NoMemory)?;
         }
-        if range.end > ADDRESS_SPACE_PAGES || self.map_count() > self.config.max_map_count {
-            return Err(Errno::NoMemory);
-        }
-        self.unmap_range(&range).map_err(|errno| match self.config.rules.mmap_fixed_hugetlb_errno {
-            MmapFixedHugetlbErrno::Enomem => Errno::NoMemory,
-            MmapFixedHugetlbErrno::Einval => errno,
-        })?;
+        self.make_room(&range)?;
         if flags.hugetlb && !flags.noreserve {
             self.memory.get().pool.reserve((range.end - range.start) / PMD_PAGES)?;
         }
@@ -90,17 +110,33 @@ impl Kernel {
             end: range.end,
             flags: VmaFlags {
                 locked: if flags.hugetlb { Locked::No } else { self.lock_future },
-                ..flags.vma_flags(self.config.overcommit)
+                ..flags.vma_flags(&self.config)
             },
             displacement: 0,
             anon: None,
             inherited: false,
+            is_stack: flags.is_stack(&self.config.rules),
         };
-        match self.config.rules.new_vma_merge {
-            NewVmaMerge::BothOrPrev => self.vmas.insert(vma),
-            NewVmaMerge::NextFirst => self.vmas.insert_next_first(vma),
+        match (self.config.rules.new_vma_merge, self.config.rules.heap_merge, heap_start) {
+            (_, HeapMerge::HeapOnly, Some(heap_start)) => self.vmas.insert_heap(vma, heap_start),
+            (NewVmaMerge::BothOrPrev, ..) => self.vmas.insert(vma),
+            (NewVmaMerge::NextFirst, ..) => self.vmas.insert_next_first(vma),
         };
         Ok(range)
+    }
+
+    /// Unmaps what a new mapping replaces.
+    pub(super) fn make_room(&mut self, range: &Range<u64>) -> Result<(), Errno> {
+        if range.is_empty() {
+            return Err(Errno::Invalid);
+        }
+        if range.end > ADDRESS_SPACE_PAGES || self.map_count() > self.config.max_map_count {
+            return Err(Errno::NoMemory);
+        }
+        self.unmap_range(range).map_err(|errno| match self.config.rules.mmap_fixed_hugetlb_errno {
+            MmapFixedHugetlbErrno::Enomem => Errno::NoMemory,
+            MmapFixedHugetlbErrno::Einval => errno,
+        })
     }
 
     pub(super) fn unmap_range(&mut self, range: &Range<u64>) -> Result<(), Errno> {
@@ -123,7 +159,7 @@ impl Kernel {
             if vma.flags.hugetlb {
                 self.release_hugetlb(&vma, &vma.pages());
             } else {
-                self.zap(&vma.pages(), EmptyPteTables::Keep);
+                self.zap(&vma.pages(), ZapReason::Unmap);
             }
             self.vmas.take(vma.start);
         }

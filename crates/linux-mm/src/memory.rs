@@ -1,8 +1,7 @@
 //! State shared by the address spaces of a fork family (a process and its descendants): shared pages, and the hugetlb
 //! pool.
 
-use std::cell::{RefCell, RefMut};
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::folio::{Folios, SpaceId};
 use super::hugetlb::HugetlbPool;
@@ -57,19 +56,20 @@ pub(super) struct Memory {
     spaces: u32,
 }
 
-/// A handle to the state of a fork family, one for each address space in it.
+/// A handle to the state of a fork family, one for each address space in it. The lock is never contended: it exists so
+/// that a family can move to another thread.
 #[derive(Clone, Debug)]
-pub(super) struct SharedMemory(Rc<RefCell<Memory>>);
+pub(super) struct SharedMemory(Arc<Mutex<Memory>>);
 
 impl SharedMemory {
     pub fn new(pool: HugetlbPool) -> Self {
         let memory = Memory { folios: Folios::default(), frames: Frames::default(), pool, spaces: 0 };
-        Self(Rc::new(RefCell::new(memory)))
+        Self(Arc::new(Mutex::new(memory)))
     }
 
     /// Borrows the state. Drop the guard before the next call.
-    pub fn get(&self) -> RefMut<'_, Memory> {
-        self.0.borrow_mut()
+    pub fn get(&self) -> MutexGuard<'_, Memory> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A new id within the family.
@@ -81,6 +81,6 @@ impl SharedMemory {
 
     /// Whether another address space of the family exists.
     pub fn has_others(&self) -> bool {
-        Rc::strong_count(&self.0) > 1
+        Arc::strong_count(&self.0) > 1
     }
 }

@@ -92,6 +92,10 @@ pub enum Errno {
     #[error("EAGAIN")]
     #[serde(rename = "EAGAIN")]
     Again,
+    /// Not an anonymous mapping, where one is needed.
+    #[error("EBADF")]
+    #[serde(rename = "EBADF")]
+    BadFile,
     /// A bad address.
     #[error("EFAULT")]
     #[serde(rename = "EFAULT")]

@@ -9,14 +9,19 @@ impl Kernel {
     /// a gap that is 2 MiB larger and returns the first 2 MiB boundary after its start. If no gap is that large, the
     /// mapping is not aligned. `None` if no gap is large enough.
     ///
-    /// The model does not know the process's other mappings (libraries, stacks), so `top` must be below them.
+    /// If the model does not know the process's other mappings (libraries, stacks), `top` must be below them.
     pub fn unmapped_area(&self, pages: u64, top: u64) -> Option<u64> {
         let aligned = || {
             let start = self.vmas.highest_gap(pages.checked_add(PMD_PAGES)?, top)?;
             Some(if is_pmd_aligned(start) { start + PMD_PAGES } else { start.next_multiple_of(PMD_PAGES) })
         };
         let wanted = if self.config.rules.map_is_pmd_aligned(pages) { aligned() } else { None };
-        wanted.or_else(|| self.vmas.highest_gap(pages, top))
+        wanted.or_else(|| self.highest_gap(pages, top))
+    }
+
+    /// The first page that mmap chooses for a mapping of `pages` pages that is never aligned, such as one of a file.
+    pub fn highest_gap(&self, pages: u64, top: u64) -> Option<u64> {
+        self.vmas.highest_gap(pages, top)
     }
 }
 

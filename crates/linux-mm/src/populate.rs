@@ -8,14 +8,31 @@ use super::fault::FaultCause;
 use super::outcome::{Errno, InstallRun, Outcome, append};
 use super::rules::HugetlbPopulateFaults;
 use super::span::{index_of, pages_of, pmd_of};
+use super::vma::Vma;
+
+/// Which protections permit a populate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PopulateCheck {
+    /// `MADV_POPULATE_READ` needs `PROT_READ`, and `MADV_POPULATE_WRITE` needs `PROT_WRITE`.
+    Exact,
+    /// mlock and `MAP_POPULATE` accept every protection that the hardware accepts (`populate_vma_page_range` in
+    /// mm/gup.c).
+    AnyAccess,
+}
+
+impl PopulateCheck {
+    fn allows(self, vma: &Vma, access: Access) -> bool {
+        vma.allows(access) && (self == Self::AnyAccess || access.writes() || vma.flags.protection.has_read())
+    }
+}
 
 impl Kernel {
     /// Makes every page of `range` present, page by page, as if it were accessed. Stops at a hole (ENOMEM), at a
-    /// protection that forbids the access (EINVAL), or at an empty hugetlb pool (EFAULT). Pages populated before the
-    /// error stay (R24).
-    pub(super) fn populate(&mut self, range: &Range<u64>, access: Access) -> Outcome {
+    /// protection that forbids the access (EINVAL), or at an empty hugetlb pool or a guard page (EFAULT). Pages
+    /// populated before the error stay (R24). Mappings that are not modelled get PTE tables.
+    pub(super) fn populate(&mut self, range: &Range<u64>, access: Access, check: PopulateCheck) -> Outcome {
         let mut installs = Vec::new();
-        let result = self.populate_pages(range, access, &mut installs);
+        let result = self.populate_pages(range, access, check, &mut installs);
         Outcome { result, installs }
     }
 
@@ -23,13 +40,19 @@ impl Kernel {
         &mut self,
         range: &Range<u64>,
         access: Access,
+        check: PopulateCheck,
         installs: &mut Vec<InstallRun>,
     ) -> Result<(), Errno> {
         let mut page = range.start;
         while page < range.end {
             let vma = self.vmas.covering(page).ok_or(Errno::NoMemory)?;
-            if !vma.allows(access) {
+            if !check.allows(&vma, access) {
                 return Err(Errno::Invalid);
+            }
+            if vma.is_unmodelled() {
+                self.tables.table_for(pmd_of(page));
+                page = pages_of(pmd_of(page)).end.min(vma.end);
+                continue;
             }
             if !self.mark_present(page, access) {
                 let install = self.fault(&vma, page, access, FaultCause::Populate);
@@ -70,7 +93,7 @@ impl Kernel {
                     return false;
                 }
                 match pte.kind() {
-                    PteKind::None => return false,
+                    PteKind::None | PteKind::Guard => return false,
                     PteKind::Zero => return !writes,
                     PteKind::Base if writes => pte.dirty_page(),
                     PteKind::Base => {}

@@ -50,7 +50,7 @@ impl Kernel {
             self.write_protect_hugetlb(part);
             return Ok(());
         }
-        let was_writable = vma.flags.protection == Protection::ReadWrite;
+        let was_writable = vma.flags.protection.is_writable();
         if was_writable && self.config.rules.mprotect_pmd_dirty == MprotectPmdDirty::Lost {
             self.clear_huge_dirty(part);
         }
@@ -60,7 +60,7 @@ impl Kernel {
         if self.config.rules.write_after_mprotect != WriteAfterMprotect::NoFault {
             self.write_protect(part, protection);
         }
-        if vma.flags.locked != Locked::No && !was_writable && protection == Protection::ReadWrite {
+        if vma.flags.locked != Locked::No && !was_writable && protection.is_writable() {
             // mprotect of locked memory populates it. This copies pages that the first write would copy (R29).
             let _ = self.populate_locked(part);
         }
@@ -83,7 +83,7 @@ impl Kernel {
                     let anonymous = entries.iter_mut().filter(|pte| pte.is_anon());
                     if !is_by_entry {
                         anonymous.for_each(|pte| pte.set_protected(true));
-                    } else if now == Protection::ReadWrite {
+                    } else if now.is_writable() {
                         anonymous.filter(|pte| !pte.entry_dirty()).for_each(Pte::protect_exclusive);
                     }
                 }
@@ -119,10 +119,7 @@ impl Kernel {
             let end = at + (pages.end - pages.start) as usize;
             while at < end {
                 let batch = table.batch(at, end).max(1);
-                let run = match before {
-                    Protection::ReadWrite => same_protection_run(&table.ptes[at..at + batch]),
-                    Protection::None | Protection::Read => batch,
-                };
+                let run = if before.is_writable() { same_protection_run(&table.ptes[at..at + batch]) } else { batch };
                 let entries = &mut table.ptes[at..at + run];
                 let dirty = entries.iter().any(|pte| pte.dirty());
                 entries.iter_mut().for_each(|pte| pte.set_dirty(dirty));
@@ -141,10 +138,10 @@ fn same_protection_run(entries: &[Pte]) -> usize {
 /// memory that was never written is uncharged when it stops being writable (R18).
 fn reprotected(vma: &Vma, protection: Protection, charge: MprotectCommitCharge) -> VmaFlags {
     let flags = vma.flags;
-    let account = if protection == Protection::ReadWrite {
+    let account = if protection.is_writable() {
         flags.account || !(flags.hugetlb || flags.noreserve)
     } else {
-        flags.account && (vma.anon.is_some() || charge == MprotectCommitCharge::Kept)
+        flags.account && (vma.anon.is_some() || vma.is_unmodelled() || charge == MprotectCommitCharge::Kept)
     };
     VmaFlags { protection, account, ..flags }
 }

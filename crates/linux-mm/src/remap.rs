@@ -47,38 +47,93 @@ impl Kernel {
     /// nothing is mapped at `old`, or if the range ends beyond its mapping and the version moves only one mapping.
     /// ENOMEM near `max_map_count`.
     pub fn remap(&mut self, old: u64, length: u64, new: u64, source: RemapSource) -> Result<(), Errno> {
-        let fits = |start: u64| start.checked_add(length).filter(|&end| end <= ADDRESS_SPACE_PAGES);
-        let (Some(end), Some(new_end)) = (fits(old), fits(new)) else { return Err(Errno::Invalid) };
-        if length == 0 {
+        let range = |start: u64| start.checked_add(length).map(|end| start..end).ok_or(Errno::Invalid);
+        self.remap_to(range(old)?, range(new)?, source)
+    }
+
+    /// mremap as seen from its result: `old` became `new`. With `RemapSource::Unmapped` and equal starts it shrinks or
+    /// grows in place, as [`Kernel::resize`] does. Otherwise it moves to a fixed address, as [`Kernel::remap`] does, and
+    /// may shrink or grow: the end of a source that shrinks is unmapped first. A mapping that grows has its new length,
+    /// and merges, before pages move. Locked growth is populated (R29).
+    ///
+    /// Errors: those of [`Kernel::resize`] and [`Kernel::remap`]. EINVAL also for hugetlb that grows, and for
+    /// `RemapSource::Kept` with two lengths. EFAULT if a source that grows leaves its mapping.
+    pub fn mremap(&mut self, old: Range<u64>, new: Range<u64>, source: RemapSource) -> Result<(), Errno> {
+        let length = |range: &Range<u64>| range.end.checked_sub(range.start).ok_or(Errno::Invalid);
+        if source == RemapSource::Unmapped && old.start == new.start {
+            return self.resize(old.start, length(&old)?, length(&new)?);
+        }
+        self.remap_to(old, new, source)
+    }
+
+    fn remap_to(&mut self, mut old: Range<u64>, mut new: Range<u64>, source: RemapSource) -> Result<(), Errno> {
+        let is_valid = |range: &Range<u64>| !range.is_empty() && range.end <= ADDRESS_SPACE_PAGES;
+        let is_resized = old.end.wrapping_sub(old.start) != new.end.wrapping_sub(new.start);
+        if !is_valid(&old) || !is_valid(&new) || is_resized && source == RemapSource::Kept {
             return Err(Errno::Invalid);
         }
-        let (mut end, mut new_end) = (end, new_end);
         if self.config.rules.mremap_range == MremapRange::OneVma {
-            let vma = self.vmas.covering(old).ok_or(Errno::Fault)?;
+            let vma = self.vmas.covering(old.start).ok_or(Errno::Fault)?;
             if vma.flags.hugetlb {
-                if !is_pmd_aligned(old) || !is_pmd_aligned(new) {
-                    return Err(Errno::Invalid);
-                }
-                let whole = length.next_multiple_of(PMD_PAGES);
-                (end, new_end) = (old + whole, new + whole);
+                (old, new) = whole_pmds(&old, &new)?;
             }
         }
-        if overlap(&(old..end), &(new..new_end)) {
+        if overlap(&old, &new) {
             return Err(Errno::Invalid);
         }
         // The kernel keeps a margin for the splits that the move may need.
         if self.map_count() + 2 >= self.config.max_map_count.saturating_sub(3) {
             return Err(Errno::NoMemory);
         }
-        self.check_reach(&(old..end), &(new..new_end))?;
-        let mut at = old;
-        while at < end {
-            let Some(vma) = self.vmas.at_or_after(at).filter(|vma| vma.start < end) else { break };
-            let part = at.max(vma.start)..end.min(vma.end);
+        if is_resized {
+            return self.move_resized(&old, &new);
+        }
+        self.check_reach(&old, &new)?;
+        let mut at = old.start;
+        while at < old.end {
+            let Some(vma) = self.vmas.at_or_after(at).filter(|vma| vma.start < old.end) else { break };
+            let part = at.max(vma.start)..old.end.min(vma.end);
             at = part.end;
-            self.move_part(part.clone(), new + (part.start - old), source)?;
+            let target = new.start + (part.start - old.start);
+            self.move_part(part.clone(), target..target + (part.end - part.start), source)?;
         }
         Ok(())
+    }
+
+    /// Moves one mapping, or part of it, to a range of another length.
+    fn move_resized(&mut self, old: &Range<u64>, new: &Range<u64>) -> Result<(), Errno> {
+        let (mut old, mut new) = (old.clone(), new.clone());
+        if self.config.rules.mremap_range == MremapRange::ManyVmas {
+            let vma = self.vmas.covering(old.start).ok_or(Errno::Fault)?;
+            if vma.flags.hugetlb {
+                (old, new) = whole_pmds(&old, &new)?;
+            }
+            self.check_source(&old, &new)?;
+        }
+        self.unmap_range(&new)?;
+        let moved = old.start..old.end.min(old.start + (new.end - new.start));
+        if moved.end < old.end {
+            self.unmap_range(&(moved.end..old.end))?;
+        }
+        self.check_source(&moved, &new)?;
+        let grown = new.start + (moved.end - moved.start)..new.end;
+        self.move_part(moved, new, RemapSource::Unmapped)?;
+        let is_locked = self.vmas.covering(grown.start).is_some_and(|vma| vma.flags.locked != Locked::No);
+        if !grown.is_empty() && is_locked {
+            let _ = self.populate_locked(&grown);
+        }
+        Ok(())
+    }
+
+    /// EFAULT if the pages that move are not inside one mapping. EINVAL for hugetlb that grows, or that the version
+    /// cannot move.
+    fn check_source(&mut self, old: &Range<u64>, new: &Range<u64>) -> Result<(), Errno> {
+        let (length, new_length) = (old.end - old.start, new.end - new.start);
+        let vma = self.vmas.covering(old.start).ok_or(Errno::Fault)?;
+        if vma.flags.hugetlb && (new_length > length || !self.config.rules.mremap_range.takes_hugetlb()) {
+            return Err(Errno::Invalid);
+        }
+        if vma.end < old.start + length.min(new_length) { Err(Errno::Fault) } else { Ok(()) }
     }
 
     /// EFAULT if nothing is mapped at the start of `old`, or if the range ends beyond its mapping and the version moves
@@ -154,21 +209,22 @@ impl Kernel {
         Ok(())
     }
 
-    /// Moves `part` of one mapping to `target`.
-    fn move_part(&mut self, part: Range<u64>, target: u64, source: RemapSource) -> Result<(), Errno> {
-        let length = part.end - part.start;
+    /// Moves `part` of one mapping to the start of `target`, which may be longer.
+    fn move_part(&mut self, part: Range<u64>, target: Range<u64>, source: RemapSource) -> Result<(), Errno> {
         if self.vmas.covering(part.start).is_some_and(|vma| vma.flags.hugetlb) {
-            return self.move_hugetlb(part, target, source);
+            return self.move_hugetlb(part, target.start, source);
         }
-        self.unmap_range(&(target..target + length))?;
+        self.unmap_range(&target)?;
         let vma = self.vmas.covering(part.start).ok_or(Errno::Fault)?;
         if self.map_count() >= self.config.max_map_count.saturating_sub(3) {
             return Err(Errno::NoMemory);
         }
-        let moved = Vma { start: target, end: target + length, displacement: displacement(&vma, &part, target), ..vma };
+        let displacement = displacement(&vma, &part, target.start);
+        let moved = Vma { start: target.start, end: target.end, displacement, ..vma };
         let stays_apart = source == RemapSource::Kept
             && self.config.rules.dontunmap_source == DontunmapSource::AsNew
             && vma.anon.is_none()
+            && !vma.is_unmodelled()
             && (vma.end == moved.start || moved.end == vma.start);
         let merged = if stays_apart {
             self.vmas.replace(moved);
@@ -178,7 +234,7 @@ impl Kernel {
         };
         // The copy may have merged with its source.
         let vma = self.vmas.covering(part.start).ok_or(Errno::Fault)?;
-        self.move_page_tables(&vma, &merged, TableMove { old: part.start, new: target, end: part.end });
+        self.move_page_tables(&vma, &merged, TableMove { old: part.start, new: target.start, end: part.end });
         match source {
             RemapSource::Unmapped => self.unmap_range(&part)?,
             RemapSource::Kept => self.keep_source(&vma, &merged, &part),
@@ -197,6 +253,7 @@ impl Kernel {
         if vma.pages() == *part && vma != merged {
             let displacement = match self.config.rules.dontunmap_source {
                 DontunmapSource::Unchanged => vma.displacement,
+                DontunmapSource::AsNew if vma.is_unmodelled() => vma.displacement,
                 DontunmapSource::AsNew => 0,
             };
             self.vmas.replace(Vma { anon: None, displacement, ..unlocked });
@@ -290,11 +347,19 @@ impl Kernel {
     }
 }
 
-/// The displacement of a moved part. A mapping with an anon_vma keeps its pgoff; otherwise pgoff follows the new
+/// Both ranges with their lengths rounded up to 2 MiB, for hugetlb. EINVAL unless both starts are aligned.
+fn whole_pmds(old: &Range<u64>, new: &Range<u64>) -> Result<(Range<u64>, Range<u64>), Errno> {
+    let whole = |range: &Range<u64>| range.start..range.end.next_multiple_of(PMD_PAGES);
+    let is_aligned = is_pmd_aligned(old.start) && is_pmd_aligned(new.start);
+    if is_aligned { Ok((whole(old), whole(new))) } else { Err(Errno::Invalid) }
+}
+
+/// The displacement of a moved part. A mapping with an anon_vma or of a file keeps its pgoff; otherwise pgoff follows the new
 /// address (R18).
 fn displacement(vma: &Vma, part: &Range<u64>, target: u64) -> i64 {
-    match vma.anon {
-        Some(_) => vma.displacement + part.start.wrapping_sub(target) as i64,
-        None => 0,
+    if vma.anon.is_some() || vma.is_unmodelled() {
+        vma.displacement + part.start.wrapping_sub(target) as i64
+    } else {
+        0
     }
 }

@@ -2,13 +2,13 @@
 //!
 //! The values come from the source of each version (each switch names the file); those of 6.18 were also measured.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::span::PMD_PAGES;
 use super::version::KernelVersion;
 
 /// The first write to a huge zero page (R4). `do_huge_pmd_wp_page` in mm/huge_memory.c.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HugeZeroWrite {
     /// It installs a full huge page.
@@ -18,7 +18,7 @@ pub enum HugeZeroWrite {
 }
 
 /// Alignment of anonymous mmaps without a hint (R5). `__get_unmapped_area` in mm/mmap.c.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MmapAlignment {
     /// Any page.
@@ -30,7 +30,7 @@ pub enum MmapAlignment {
 }
 
 /// Folio sizes between 4 KiB and 2 MiB (R3). `alloc_anon_folio` in mm/memory.c.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MthpSupport {
     /// Not supported; 2 MiB follows the global mode.
@@ -40,7 +40,7 @@ pub enum MthpSupport {
 }
 
 /// A PTE table whose whole range one MADV_DONTNEED drops (R8'). mm/pt_reclaim.c.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EmptyPteTables {
     /// It stays. munmap frees it later, if no mapping is left around it (R21).
@@ -51,7 +51,7 @@ pub enum EmptyPteTables {
 
 /// Which large folios, mapped page by page, MADV_FREE and MADV_COLD split (R9a). `madvise_free_pte_range` in
 /// mm/madvise.c.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MadvFreeSplit {
     /// Every one in the range.
@@ -61,7 +61,7 @@ pub enum MadvFreeSplit {
 }
 
 /// What a folio split does with zero-filled pages (R10). `try_to_map_unused_to_zeropage` in mm/migrate.c.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ZeroFilledOnSplit {
     /// They stay mapped.
@@ -71,7 +71,7 @@ pub enum ZeroFilledOnSplit {
 }
 
 /// MADV_COLLAPSE (R12'). `madvise_collapse`, `hpage_collapse_scan_pmd` in mm/khugepaged.c.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Collapse {
     /// Not supported: EINVAL.
@@ -84,7 +84,7 @@ pub enum Collapse {
 
 /// MADV_DONTNEED on a hugetlb mapping (R13). `madvise_dontneed_free_valid_vma` in mm/madvise.c,
 /// `__unmap_hugepage_range` in mm/hugetlb.c.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HugetlbDontneed {
     /// EINVAL.
@@ -97,7 +97,7 @@ pub enum HugetlbDontneed {
 
 /// Whether two mappings with equal flags merge if only one of them has anonymous memory (R19). `is_mergeable_anon_vma`
 /// in mm/mmap.c, later mm/vma.c.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AnonVmaMerge {
     /// Only if the existing one has it.
@@ -107,7 +107,7 @@ pub enum AnonVmaMerge {
 }
 
 /// Which neighbours a new mapping of mmap merges with if not all three can merge (R20). `mmap_region` in mm/mmap.c.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NewVmaMerge {
     /// Both if they can merge, otherwise the previous one.
@@ -116,8 +116,19 @@ pub enum NewVmaMerge {
     NextFirst,
 }
 
+/// Which neighbours memory added by brk merges with (R20). `brk` and `do_brk_flags` in mm/mmap.c.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HeapMerge {
+    /// Both, like a new mapping of mmap.
+    AsMmap,
+    /// Only the previous one, and only if it reaches beyond the start of the heap. So the heap does not merge with
+    /// program data that ends where it starts.
+    HeapOnly,
+}
+
 /// Whether mprotect uncharges never-written memory that stops being writable (R18). `mprotect_fixup` in mm/mprotect.c.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MprotectCommitCharge {
     /// It stays charged.
@@ -127,7 +138,7 @@ pub enum MprotectCommitCharge {
 }
 
 /// Dirty bits of a large folio's PTEs in mprotect (R26). `change_pte_range` in mm/mprotect.c.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MprotectPteDirty {
     /// Each entry keeps its own.
@@ -138,7 +149,7 @@ pub enum MprotectPteDirty {
 
 /// The dirty bit of a writable huge PMD entry in mprotect (R26). `pmd_modify` in arch/x86/include/asm/pgtable.h. Lost
 /// from 6.6 on, until commit f7491d7c81db fixed it in 2026.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MprotectPmdDirty {
     /// It stays.
@@ -150,7 +161,7 @@ pub enum MprotectPmdDirty {
 
 /// The first write to present memory after mprotect made it writable again (R23). `can_change_pte_writable` in
 /// mm/mprotect.c, `can_change_pmd_writable` in mm/huge_memory.c.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WriteAfterMprotect {
     /// It faults.
@@ -162,7 +173,7 @@ pub enum WriteAfterMprotect {
 }
 
 /// What mremap to a fixed address moves (R24). `mremap_to`, later `remap_move`, in mm/mremap.c.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MremapRange {
     /// One mapping, which is not hugetlb. Errors about the start of the range (no mapping, hugetlb) are found after the
@@ -184,7 +195,7 @@ impl MremapRange {
 
 /// The source mapping after `MREMAP_DONTUNMAP` (R20). `copy_vma` in mm/mmap.c, `move_vma` in mm/mremap.c. Changed in
 /// 2026, in some stable series only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DontunmapSource {
     /// A source that was never written merges with its adjacent copy; one moved as a whole keeps its offsets.
@@ -195,7 +206,7 @@ pub enum DontunmapSource {
 }
 
 /// Which page tables mremap moves (R21). `try_realign_addr` in mm/mremap.c.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MremapPageTables {
     /// Exactly those of the range.
@@ -206,7 +217,7 @@ pub enum MremapPageTables {
 
 /// A write to a page of a large folio, mapped page by page, that is no longer shared with another process (R27).
 /// `wp_can_reuse_anon_folio` in mm/memory.c.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LargeFolioReuse {
     /// Copies, except for the last page left of the folio.
@@ -218,7 +229,7 @@ pub enum LargeFolioReuse {
 }
 
 /// MADV_POPULATE_* at a hole (R24). `madvise_populate` in mm/madvise.c.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MadvPopulateHoles {
     /// It continues after the hole and returns ENOMEM at the end, like other advice.
@@ -228,7 +239,7 @@ pub enum MadvPopulateHoles {
 }
 
 /// The error of madvise where a split would exceed `max_map_count` (R14). `madvise_update_vma` in mm/madvise.c.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MadviseMapCountErrno {
     /// ENOMEM.
@@ -238,7 +249,7 @@ pub enum MadviseMapCountErrno {
 }
 
 /// Whether a mapping that grows in place merges with the next (R24). `mremap` in mm/mremap.c.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MremapGrowMerge {
     /// No.
@@ -249,7 +260,7 @@ pub enum MremapGrowMerge {
 
 /// Which PTEs are dirty after a dirty huge PMD entry is split and the folio stays whole. `__split_huge_pmd_locked` in
 /// mm/huge_memory.c.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PmdSplitDirty {
     /// None: only the folio is dirty.
@@ -260,7 +271,7 @@ pub enum PmdSplitDirty {
 
 /// Which large folios MADV_FREE considers shared with other processes, and skips (R9a). `madvise_free_pte_range` in
 /// mm/madvise.c.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MadvFreeSharedTest {
     /// Those that other processes map.
@@ -272,7 +283,7 @@ pub enum MadvFreeSharedTest {
 
 /// The error of mmap over part of a hugetlb page, where the replaced mapping cannot be split (R13). `mmap_region` in
 /// mm/mmap.c, later mm/vma.c.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MmapFixedHugetlbErrno {
     /// ENOMEM, as for every failure there.
@@ -282,7 +293,7 @@ pub enum MmapFixedHugetlbErrno {
 }
 
 /// Whether a populate of a hugetlb mapping is charged as faults (R13). `follow_hugetlb_page` in mm/hugetlb.c.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HugetlbPopulateFaults {
     /// No.
@@ -292,7 +303,7 @@ pub enum HugetlbPopulateFaults {
 }
 
 /// Whether smaps counts huge pages in mappings that allow no access. `smaps_pmd_entry` in fs/proc/task_mmu.c.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SmapsProtNoneHuge {
     /// In every field.
@@ -301,8 +312,41 @@ pub enum SmapsProtNoneHuge {
     Omitted,
 }
 
+/// `MAP_STACK` (R30). `calc_vm_flag_bits` in include/linux/mman.h: commit c4608d1bf7c6 "mm: mmap: map MAP_STACK to
+/// VM_NOHUGEPAGE" (6.7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MapStack {
+    /// No effect.
+    Ignored,
+    /// The mapping gets no huge pages, as after `MADV_NOHUGEPAGE`.
+    NoHugePage,
+}
+
+/// `MADV_GUARD_INSTALL` and `MADV_GUARD_REMOVE` (R32). `is_valid_guard_vma` in mm/madvise.c: since 6.13.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GuardPages {
+    /// Not supported: EINVAL.
+    Unsupported,
+    /// In anonymous memory.
+    Anonymous,
+    /// In anonymous memory and files (6.15).
+    AnonymousAndFiles,
+}
+
+/// `MADV_DONTNEED_LOCKED` (R29). `madvise_behavior_valid` in mm/madvise.c: since 5.18.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DontneedLocked {
+    /// Not supported: EINVAL.
+    Unsupported,
+    /// It also drops locked pages.
+    Supported,
+}
+
 /// The behaviour of one kernel version wherever versions differ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rules {
     /// The version.
     pub version: KernelVersion,
@@ -326,6 +370,8 @@ pub struct Rules {
     pub anon_vma_merge: AnonVmaMerge,
     /// Merging of new mappings.
     pub new_vma_merge: NewVmaMerge,
+    /// Merging of memory added by brk.
+    pub heap_merge: HeapMerge,
     /// The commit charge of memory that stops being writable.
     pub mprotect_commit_charge: MprotectCommitCharge,
     /// Dirty bits under mprotect.
@@ -358,6 +404,12 @@ pub struct Rules {
     pub hugetlb_populate_faults: HugetlbPopulateFaults,
     /// Huge pages that smaps leaves out.
     pub smaps_prot_none_huge: SmapsProtNoneHuge,
+    /// Mappings with `MAP_STACK`.
+    pub map_stack: MapStack,
+    /// MADV_DONTNEED_LOCKED.
+    pub dontneed_locked: DontneedLocked,
+    /// Guard pages.
+    pub guard_pages: GuardPages,
 }
 
 impl Rules {
@@ -374,6 +426,7 @@ impl Rules {
         hugetlb_dontneed: HugetlbDontneed::Einval,
         anon_vma_merge: AnonVmaMerge::ExistingOnly,
         new_vma_merge: NewVmaMerge::BothOrPrev,
+        heap_merge: HeapMerge::AsMmap,
         mprotect_commit_charge: MprotectCommitCharge::Kept,
         mprotect_pte_dirty: MprotectPteDirty::PerPte,
         mprotect_pmd_dirty: MprotectPmdDirty::Kept,
@@ -390,6 +443,9 @@ impl Rules {
         mmap_fixed_hugetlb_errno: MmapFixedHugetlbErrno::Enomem,
         hugetlb_populate_faults: HugetlbPopulateFaults::NotCharged,
         smaps_prot_none_huge: SmapsProtNoneHuge::Counted,
+        map_stack: MapStack::Ignored,
+        dontneed_locked: DontneedLocked::Unsupported,
+        guard_pages: GuardPages::Unsupported,
     };
 
     /// Linux 6.1: MADV_COLLAPSE, MADV_DONTNEED of hugetlb, no write fault after mprotect for small pages. From its
@@ -402,10 +458,12 @@ impl Rules {
         mremap_range: MremapRange::OneVma,
         dontunmap_source: DontunmapSource::Unchanged,
         new_vma_merge: NewVmaMerge::NextFirst,
+        heap_merge: HeapMerge::HeapOnly,
         madvise_map_count_errno: MadviseMapCountErrno::Eagain,
         mremap_grow_merge: MremapGrowMerge::AsMmap,
         madv_free_shared_test: MadvFreeSharedTest::FirstPageMapcount,
         smaps_prot_none_huge: SmapsProtNoneHuge::Omitted,
+        dontneed_locked: DontneedLocked::Supported,
         ..Self::LINUX_5_15
     };
 
@@ -423,6 +481,7 @@ impl Rules {
         madv_free_shared_test: MadvFreeSharedTest::OtherMappers,
         hugetlb_populate_faults: HugetlbPopulateFaults::Charged,
         smaps_prot_none_huge: SmapsProtNoneHuge::Counted,
+        map_stack: MapStack::NoHugePage,
         ..Self::LINUX_6_1
     };
 
@@ -448,6 +507,7 @@ impl Rules {
         version: KernelVersion::V6_14,
         huge_zero_write: HugeZeroWrite::AllocateHuge,
         empty_pte_tables: EmptyPteTables::Free,
+        guard_pages: GuardPages::Anonymous,
         ..Self::LINUX_6_12
     };
 
@@ -455,6 +515,7 @@ impl Rules {
     pub const LINUX_6_18: Self = Self {
         version: KernelVersion::V6_18,
         collapse: Collapse::NeedsPteTable,
+        guard_pages: GuardPages::AnonymousAndFiles,
         anon_vma_merge: AnonVmaMerge::Either,
         mprotect_pte_dirty: MprotectPteDirty::PerBatch,
         mprotect_pmd_dirty: MprotectPmdDirty::Kept,

@@ -14,7 +14,7 @@ use super::vma::{Protection, Vma};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PageState {
-    /// Not mapped, or not touched.
+    /// Not mapped, not touched, or a guard page.
     None,
     /// The shared zero page.
     Zero,
@@ -215,7 +215,7 @@ impl Kernel {
             PmdEntry::HugeZero => PageState::HugeZero,
             PmdEntry::Hugetlb { .. } => PageState::Hugetlb,
             PmdEntry::Table(table) => match table.ptes[index].kind() {
-                PteKind::None => PageState::None,
+                PteKind::None | PteKind::Guard => PageState::None,
                 PteKind::Zero => PageState::Zero,
                 PteKind::Base => PageState::Base,
                 PteKind::FolioPage => PageState::Mthp,

@@ -1,9 +1,9 @@
 //! Kernel versions whose rules are known, and the choice of one for a running kernel.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A version whose rules are known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum KernelVersion {
     /// Linux 5.15.
     #[serde(rename = "5.15")]
@@ -53,6 +53,15 @@ impl KernelVersion {
             Self::V6_12 => "6.12",
             Self::V6_14 => "6.14",
             Self::V6_18 => "6.18",
+        }
+    }
+
+    /// Pages of the vdso and its data (vvar), which exec maps as one block before mmap places anything. Measured on
+    /// x86-64. `map_vdso` in arch/x86/entry/vdso/vma.c.
+    pub const fn vdso_pages(self) -> u64 {
+        match self {
+            Self::V5_15 | Self::V6_1 | Self::V6_8 | Self::V6_12 | Self::V6_14 => 6,
+            Self::V6_18 => 8,
         }
     }
 

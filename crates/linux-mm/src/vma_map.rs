@@ -1,11 +1,12 @@
 //! All mappings of the address space, merged as the kernel merges them.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::ops::Range;
 
 use super::lock::Locked;
 use super::rules::AnonVmaMerge;
-use super::vma::{AnonId, Vma, VmaFlags, anon_compatible};
+use super::vma::{AnonId, UnmodelledId, Vma, VmaFlags, anon_compatible};
 
 /// The mappings, keyed by first page. They never overlap.
 #[derive(Debug)]
@@ -15,11 +16,12 @@ pub(super) struct VmaMap {
     /// Caches the mapping found last, because consecutive accesses often hit the same mapping. Cleared by every change.
     last_found: Option<Vma>,
     anon_count: u64,
+    unmodelled_count: u32,
 }
 
 impl VmaMap {
     pub fn new(rule: AnonVmaMerge) -> Self {
-        Self { rule, by_start: BTreeMap::new(), last_found: None, anon_count: 0 }
+        Self { rule, by_start: BTreeMap::new(), last_found: None, anon_count: 0, unmodelled_count: 0 }
     }
 
     pub fn len(&self) -> u64 {
@@ -93,6 +95,12 @@ impl VmaMap {
         self.join(vma, left, right)
     }
 
+    /// Inserts memory added by brk. It merges only with a previous mapping that reaches beyond `heap_start`.
+    pub fn insert_heap(&mut self, vma: Vma, heap_start: u64) -> Vma {
+        let left = self.mergeable_prev(&vma).filter(|left| left.end > heap_start);
+        self.join(vma, left, None)
+    }
+
     fn join(&mut self, vma: Vma, left: Option<Vma>, right: Option<Vma>) -> Vma {
         let mut merged = vma;
         for neighbour in [left, right].into_iter().flatten() {
@@ -101,6 +109,7 @@ impl VmaMap {
             merged.end = merged.end.max(neighbour.end);
             merged.anon = merged.anon.or(neighbour.anon);
             merged.inherited |= neighbour.inherited;
+            merged.is_stack &= neighbour.is_stack;
         }
         self.put(merged);
         merged
@@ -126,7 +135,8 @@ impl VmaMap {
     /// Changes the flags of part `range` of `vma`, merging it with a neighbour where possible.
     pub fn set_flags(&mut self, vma: &Vma, range: &Range<u64>, flags: VmaFlags) {
         let part = self.carve(vma, range);
-        self.insert(Vma { flags, ..part });
+        let is_stack = part.is_stack && flags.thp == part.flags.thp;
+        self.insert(Vma { flags, is_stack, ..part });
     }
 
     /// Splits the mapping across `at` in two.
@@ -166,17 +176,26 @@ impl VmaMap {
         self.put(Vma { anon: Some(anon), inherited: false, ..*vma });
     }
 
+    /// An id for a new mapping that is not modelled. Wraps around after 2^32 - 1 ids.
+    pub fn new_unmodelled_id(&mut self) -> UnmodelledId {
+        self.unmodelled_count = self.unmodelled_count.checked_add(1).unwrap_or(1);
+        UnmodelledId(NonZeroU32::new(self.unmodelled_count).unwrap_or(NonZeroU32::MIN))
+    }
+
     /// Every mapping, in order.
     pub fn all(&self) -> Vec<Vma> {
         self.by_start.values().copied().collect()
     }
 
-    /// The child's copy at a fork. A mapping with an anon_vma gets a new one. hugetlb reservations and locks are not
-    /// inherited.
+    /// The child's copy at a fork. A mapping with an anon_vma gets a new one, or none if it is wiped. hugetlb
+    /// reservations and locks are not inherited.
     pub fn forked(&self) -> Self {
-        let mut child = Self { anon_count: self.anon_count, ..Self::new(self.rule) };
-        for mut vma in self.all() {
-            if vma.anon.is_some() {
+        let (anon_count, unmodelled_count) = (self.anon_count, self.unmodelled_count);
+        let mut child = Self { anon_count, unmodelled_count, ..Self::new(self.rule) };
+        for mut vma in self.by_start.values().copied().filter(|vma| !vma.flags.other.is_dont_fork()) {
+            if vma.flags.other.is_wiped_on_fork() {
+                (vma.anon, vma.inherited) = (None, false);
+            } else if vma.anon.is_some() {
                 child.anon_count += 1;
                 vma.anon = Some(AnonId(child.anon_count));
                 vma.inherited = true;

@@ -1,4 +1,4 @@
-//! Dropping pages: MADV_DONTNEED, and the pages of munmap (R7, R8').
+//! Dropping pages: MADV_DONTNEED, MADV_GUARD_INSTALL, and the pages of munmap (R7, R8', R32).
 
 use std::ops::Range;
 
@@ -7,9 +7,21 @@ use super::entry::{PmdEntry, PteKind};
 use super::rules::EmptyPteTables;
 use super::span::{clip, index_of, is_whole_pmd, pmds_touching};
 
+/// Why pages are dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ZapReason {
+    /// Guard pages stay. A table may be freed (R8').
+    DontNeed,
+    /// Guard pages stay, and so do tables.
+    GuardInstall,
+    /// Guard pages are removed. The caller frees tables (R21).
+    Unmap,
+}
+
 impl Kernel {
     /// Drops the pages of `part`, which is inside one mapping.
-    pub(super) fn zap(&mut self, part: &Range<u64>, empty_pte_tables: EmptyPteTables) {
+    pub(super) fn zap(&mut self, part: &Range<u64>, reason: ZapReason) {
+        let frees_tables = reason == ZapReason::DontNeed && self.config.rules.empty_pte_tables == EmptyPteTables::Free;
         let pmds = pmds_touching(part);
         let mut from = pmds.start;
         while let Some(pmd) = self.tables.next_present(from, pmds.end) {
@@ -20,8 +32,8 @@ impl Kernel {
                 self.take_huge(pmd);
             } else {
                 self.split_entry(pmd);
-                self.zap_table(pmd, pages);
-                if whole && empty_pte_tables == EmptyPteTables::Free {
+                let is_empty = self.zap_table(pmd, pages, reason);
+                if whole && frees_tables && is_empty {
                     self.tables.take(pmd);
                 }
             }
@@ -44,17 +56,22 @@ impl Kernel {
             if vma.flags.hugetlb {
                 self.release_hugetlb(&vma, &vma.pages());
             } else {
-                self.zap(&vma.pages(), EmptyPteTables::Keep);
+                self.zap(&vma.pages(), ZapReason::Unmap);
             }
         }
     }
 
-    fn zap_table(&mut self, pmd: u64, pages: Range<u64>) {
+    /// Clears entries of a PTE table. Returns false if guard pages stayed.
+    fn zap_table(&mut self, pmd: u64, pages: Range<u64>, reason: ZapReason) -> bool {
+        let mut is_empty = true;
         for page in pages {
-            let Some(table) = self.tables.table_mut(pmd) else { return };
-            if table.ptes[index_of(page)].kind() != PteKind::None {
-                self.drop_page(page);
+            let Some(table) = self.tables.table_mut(pmd) else { return is_empty };
+            match table.ptes[index_of(page)].kind() {
+                PteKind::None => {}
+                PteKind::Guard if reason != ZapReason::Unmap => is_empty = false,
+                _ => self.drop_page(page),
             }
         }
+        is_empty
     }
 }

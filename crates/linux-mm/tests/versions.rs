@@ -79,6 +79,11 @@ const CASES: &[Case] = &[
     ("a source mapping kept next to its copy", "remap 2048 1 1 1", Mappings, [3, 1, 3, 1, 1, 1]),
     ("offsets of a source mapping kept whole", "w 0 16 1; remap 0 16 1024 0; remap 1024 16 2048 1; unmap 1040 16; map 1040 16 w N", Mappings,
         [4, 5, 5, 5, 5, 5]),
+    ("a stack in mode madvise, advised again", "map 0 512 w S; w 0 1 1; adv HUGEPAGE 0 512", Mappings, [2, 2, 2, 2, 2, 2]),
+    ("locked memory dropped", "w 0 16 1; mlock 0 16 o; adv DONTNEED_LOCKED 0 16", RssPages, [16, 0, 0, 0, 0, 0]),
+    ("a stack next to memory with advice against huge pages", "map 0 16 w SN; adv NOHUGEPAGE 16 16", Mappings, [3, 3, 2, 2, 2, 2]),
+    ("guard pages", "adv GUARD_INSTALL 0 16; w 0 32 1", RssPages, [32, 32, 32, 32, 16, 16]),
+    ("guard pages of a file", "mapfile 0 16; adv GUARD_INSTALL 0 16", Ret, [-1, -1, -1, -1, -1, 0]),
     ("tables moved with the range", "unmap 0 16; unmap 1024 16; w 16 1 1; remap 16 600 1040 1", PageTablesKib,
         [16, 16, 12, 12, 12, 12]),
 ];
@@ -124,6 +129,7 @@ fn each_version_gives_its_expected_figures() {
 /// Error numbers as in include/uapi/asm-generic/errno-base.h.
 fn number(errno: Errno) -> i64 {
     match errno {
+        Errno::BadFile => 9,
         Errno::Again => 11,
         Errno::NoMemory => 12,
         Errno::Fault => 14,

@@ -2,11 +2,13 @@
 //!
 //! - [`scan`]: the request of `PAGEMAP_SCAN`, for callers that make their own system calls; [`pagemap`]: scans of this
 //!   process; [`page_flags`]: which page frames form a folio.
-//! - [`perf`]: kernel events; [`ring`]: their records; [`traps`]: page-fault exceptions, counted and with addresses.
+//! - [`perf`]: kernel events; [`ring`]: their records; [`tracefs`]: tracepoints; [`traps`]: page-fault exceptions, counted and with addresses.
 //! - [`cpu_modes`]: the kernel's share of a thread's time; [`processor`]: pinning; [`area`]: memory for measurements.
 //! - [`procfs`]: figures of `/proc`; [`sysfs`]: modes and limits of the machine; [`modes`]: whether they change;
 //!   [`pressure`]: whether memory is short; [`damon`]: the kernel's access monitor; [`file_size`]: this process's
-//!   file-size limit; [`lifetime`]: processes that end with their parent.
+//!   file-size limit; [`lifetime`]: processes that end with their parent;
+//!   [`khugepaged`]: keeps khugepaged from waking up; [`stale_entries`]: whether a virtual machine's TLB entries cause
+//!   additional faults.
 //! - [`resident`]: memory for code that counts faults and must cause none itself.
 
 #![cfg_attr(not(feature = "std"), no_std)]
@@ -19,6 +21,8 @@ pub mod cpu_modes;
 pub mod damon;
 #[cfg(feature = "std")]
 pub mod file_size;
+#[cfg(feature = "std")]
+pub mod khugepaged;
 #[cfg(feature = "std")]
 pub mod lifetime;
 #[cfg(feature = "std")]
@@ -41,7 +45,11 @@ pub mod resident;
 pub mod ring;
 pub mod scan;
 #[cfg(feature = "std")]
+pub mod stale_entries;
+#[cfg(feature = "std")]
 pub mod sysfs;
+#[cfg(feature = "std")]
+pub mod tracefs;
 #[cfg(feature = "std")]
 pub mod traps;
 

@@ -1,4 +1,4 @@
-//! Scans of this process's page tables (Linux 6.7): which pages of a range are present.
+//! Scans of a process's page tables (Linux 6.7): which pages of a range are present.
 
 use std::fs::File;
 use std::io;
@@ -28,7 +28,7 @@ pub struct PresentPages {
     pub is_zero: bool,
 }
 
-/// Scans this process's page tables; allocates nothing.
+/// Scans a process's page tables; allocates nothing after it is opened.
 #[derive(Debug)]
 pub struct PageMap {
     file: File,
@@ -42,8 +42,20 @@ impl PageMap {
     /// # Errors
     /// The kernel does not support these scans.
     pub fn open() -> io::Result<PageMap> {
-        let mut map =
-            PageMap { file: File::open("/proc/self/pagemap")?, regions: Resident::zeroed(REGIONS)?, failures: 0 };
+        PageMap::of_file("/proc/self/pagemap")
+    }
+
+    /// Opens the page tables of another process.
+    ///
+    /// # Errors
+    /// There is no such process, it may not be observed, or the kernel does not support these scans.
+    pub fn of_process(pid: libc::pid_t) -> io::Result<PageMap> {
+        PageMap::of_file(&format!("/proc/{pid}/pagemap"))
+    }
+
+    fn of_file(path: &str) -> io::Result<PageMap> {
+        let mut map = PageMap { file: File::open(path)?, regions: Resident::zeroed(REGIONS)?, failures: 0 };
+        // An address of this process; in another one it may hold nothing, which also is an answer.
         let probe = map.regions.as_ptr() as u64 / PAGE_BYTES;
         map.fill(probe, probe + 1)?;
         Ok(map)

@@ -1,5 +1,6 @@
 //! The kernel's performance events that count page faults and sample threads (`include/uapi/linux/perf_event.h`).
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -56,6 +57,8 @@ pub const TYPE_TRACEPOINT: u32 = 2;
 pub const SOFTWARE_CPU_CLOCK: u64 = 0;
 /// `PERF_COUNT_SW_PAGE_FAULTS`.
 pub const SOFTWARE_PAGE_FAULTS: u64 = 2;
+/// `PERF_COUNT_SW_DUMMY`: counts nothing; its ring receives records about processes and mappings.
+pub const SOFTWARE_DUMMY: u64 = 9;
 /// Sample the instruction pointer.
 pub const SAMPLE_IP: u64 = 1;
 /// Sample the process and thread ids.
@@ -74,6 +77,20 @@ pub const FLAG_INHERIT: u64 = 1 << 1;
 pub const FLAG_EXCLUDE_KERNEL: u64 = 1 << 5;
 /// Do not count in a hypervisor.
 pub const FLAG_EXCLUDE_HV: u64 = 1 << 6;
+/// Record new mappings of code.
+pub const FLAG_MMAP: u64 = 1 << 8;
+/// Record new names of processes.
+pub const FLAG_COMM: u64 = 1 << 9;
+/// Record forks and exits.
+pub const FLAG_TASK: u64 = 1 << 13;
+/// Record new mappings of data.
+pub const FLAG_MMAP_DATA: u64 = 1 << 17;
+/// Append process, thread and time to records that are not samples.
+pub const FLAG_SAMPLE_ID_ALL: u64 = 1 << 18;
+/// Record mappings with protection and flags.
+pub const FLAG_MMAP2: u64 = 1 << 23;
+/// Mark names that come from exec.
+pub const FLAG_COMM_EXEC: u64 = 1 << 24;
 /// Wake the reader after a number of bytes, not of records.
 pub const FLAG_WATERMARK: u64 = 1 << 14;
 /// Take sample times from the clock [`Request::clockid`].
@@ -83,12 +100,23 @@ const FLAG_FD_CLOEXEC: c_ulong = 8;
 const IOCTL_ENABLE: c_ulong = 0x2400;
 const IOCTL_DISABLE: c_ulong = 0x2401;
 const IOCTL_SET_OUTPUT: c_ulong = 0x2405;
+/// `_IOW('$', 6, char *)`.
+const IOCTL_SET_FILTER: c_ulong = 0x4008_2406;
 
 /// Opens an event of the calling thread, on one processor or, with `None`, on all.
 ///
 /// # Errors
 /// The kernel's error: usually that `kernel.perf_event_paranoid` forbids it.
 pub fn open(request: &Request, processor: Option<c_int>) -> io::Result<OwnedFd> {
+    let this_thread = 0;
+    open_of(this_thread, request, processor)
+}
+
+/// Opens an event of the thread `thread`, on one processor or, with `None`, on all.
+///
+/// # Errors
+/// The kernel's error: usually that `kernel.perf_event_paranoid` forbids it.
+pub fn open_of(thread: pid_t, request: &Request, processor: Option<c_int>) -> io::Result<OwnedFd> {
     let attributes = Attributes {
         kind: request.kind,
         size: size_of::<Attributes>() as u32,
@@ -100,17 +128,10 @@ pub fn open(request: &Request, processor: Option<c_int>) -> io::Result<OwnedFd> 
         clockid: request.clockid,
         ..Attributes::default()
     };
-    let (this_thread, processor, no_group): (pid_t, c_int, c_int) = (0, processor.unwrap_or(-1), -1);
+    let (processor, no_group): (c_int, c_int) = (processor.unwrap_or(-1), -1);
     // SAFETY: the kernel reads `size` bytes of the attributes.
     let got = unsafe {
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            &raw const attributes,
-            this_thread,
-            processor,
-            no_group,
-            FLAG_FD_CLOEXEC,
-        )
+        libc::syscall(libc::SYS_perf_event_open, &raw const attributes, thread, processor, no_group, FLAG_FD_CLOEXEC)
     };
     if got < 0 {
         return Err(io::Error::last_os_error());
@@ -146,6 +167,18 @@ pub fn count(event: &OwnedFd) -> u64 {
 pub fn set_output(event: &OwnedFd, other: &OwnedFd) -> io::Result<()> {
     // SAFETY: both descriptors are open events; no memory is touched.
     match unsafe { libc::ioctl(event.as_raw_fd(), IOCTL_SET_OUTPUT as _, other.as_raw_fd()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Restricts a tracepoint event to records that match an expression of their fields (`id == 9 || id == 11`).
+///
+/// # Errors
+/// The kernel refuses the expression.
+pub fn set_filter(event: &OwnedFd, expression: &CStr) -> io::Result<()> {
+    // SAFETY: the expression is a C string, which the kernel copies.
+    match unsafe { libc::ioctl(event.as_raw_fd(), IOCTL_SET_FILTER as _, expression.as_ptr()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

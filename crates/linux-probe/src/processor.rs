@@ -1,4 +1,6 @@
-//! Pins the calling thread to its processor.
+//! The machine's processors, and pinning to one of them.
+
+use std::ffi::c_int;
 
 /// Pins the calling thread, and the processes that it forks later, to its current processor. They then use only that
 /// processor's per-CPU batches (pages on their way to the kernel's lists). False if the system does not allow it.
@@ -15,6 +17,17 @@ pub fn pin_to_current_processor() -> bool {
     unsafe { libc::CPU_SET(here, &mut set) };
     // SAFETY: the set is initialised and outlives the call.
     unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) == 0 }
+}
+
+/// The processors in use, from a list such as `0-3,6`.
+pub fn online() -> Vec<c_int> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let range = |word: &str| {
+        let (first, last) = word.split_once('-').unwrap_or((word, word));
+        Some(first.parse().ok()?..=last.parse().ok()?)
+    };
+    let known: Vec<c_int> = text.trim().split(',').filter_map(range).flatten().collect();
+    if known.is_empty() { vec![0] } else { known }
 }
 
 #[cfg(test)]

@@ -7,6 +7,10 @@ use std::ptr::NonNull;
 
 use crate::PAGE_BYTES;
 
+/// A flag for mmap that the kernel ignores (`MAP_EXECUTABLE`). A memory recording of a replay tells the replay's own
+/// memory from the allocator's by it.
+pub const MAP_HARNESS: libc::c_int = libc::MAP_EXECUTABLE;
+
 /// Types of which all-zero bytes are a valid value, and that need no drop.
 ///
 /// # Safety
@@ -34,7 +38,8 @@ impl<T: Zeroable> Resident<T> {
     /// `len` zeroed values.
     pub fn zeroed(len: usize) -> io::Result<Resident<T>> {
         let bytes = len.max(1).checked_mul(size_of::<T>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | MAP_HARNESS);
         // SAFETY: a new mapping at an address chosen by the kernel.
         let got = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
         if got == libc::MAP_FAILED {

@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use hksim_policy::layout::{HEAP_BYTES, Layout, SPANS_AT};
 use hksim_policy::memory::{
-    APPLICATION_BYTE, Advice, ArenaRange, Block, Link, Locking, Mapping, Memory, MemoryLock, World,
+    APPLICATION_BYTE, Advice, ArenaRange, Block, Link, Locking, Mapping, Memory, MemoryLock, PageOps, World,
 };
 use hksim_policy::meta::{Entry, PoolMeta, SpanMeta, SuperSlabMeta};
 use hksim_policy::vocabulary::{Align, MetaPlace};
-use hksim_policy::{Errno, InvalidFree, PAGE_BYTES};
+use hksim_policy::{Errno, InvalidFree, PAGE_BYTES, Paging};
 
 use crate::addresses::Addresses;
 use crate::lock::ForkLock;
@@ -405,34 +405,8 @@ impl<O: Os> Memory for MmapMemory<O> {
         }
     }
 
-    fn map(&self, range: ArenaRange, mapping: Mapping) -> Result<(), Errno> {
-        // SAFETY: the policy maps only ranges without live blocks.
-        unsafe { self.os.map(self.arena_at(range.start), range.bytes as usize, mapping) }
-    }
-
-    fn unmap(&self, range: ArenaRange) -> Result<(), Errno> {
-        // SAFETY: as for `map`.
-        unsafe { self.os.unmap(self.arena_at(range.start), range.bytes as usize) }
-    }
-
-    fn advise(&self, range: ArenaRange, advice: Advice) -> Result<(), Errno> {
-        // SAFETY: the policy purges only ranges without live blocks.
-        unsafe { self.os.advise(self.arena_at(range.start), range.bytes as usize, advice) }
-    }
-
-    fn remap(&self, from: ArenaRange, to_start: u64) -> Result<(), Errno> {
-        // SAFETY: the target is a run that was just taken; the policy later maps the source again.
-        unsafe { self.os.remap(self.arena_at(from.start), from.bytes as usize, self.arena_at(to_start)) }
-    }
-
-    fn map_anywhere(&self, bytes: u64, mapping: Mapping) -> Result<u64, Errno> {
-        self.os.map_anywhere(bytes as usize, mapping).map(|at| at.as_ptr().expose_provenance() as u64)
-    }
-
-    fn unmap_at(&self, address: u64, bytes: u64) -> Result<(), Errno> {
-        let at = NonNull::new(std::ptr::with_exposed_provenance_mut(address as usize)).ok_or(Errno(libc::EINVAL))?;
-        // SAFETY: the policy unmaps only ranges that it mapped, without live blocks.
-        unsafe { self.os.unmap(at, bytes as usize) }
+    fn perform<A: PartialEq>(&self, own: &Paging, operation: impl Fn(&Paging, &dyn PageOps) -> A) -> A {
+        operation(own, self)
     }
 
     fn bind(&self, first: u32, count: u32, address: u64) {
@@ -470,6 +444,47 @@ impl<O: Os> Memory for MmapMemory<O> {
         }
     }
 
+    fn now_ns(&self) -> u64 {
+        self.os.now_ns()
+    }
+
+    /// Yields the core, because the thread that the caller waits for may have been preempted.
+    fn yield_now(&self) {
+        std::thread::yield_now();
+    }
+}
+
+impl<O: Os> PageOps for MmapMemory<O> {
+    fn map(&self, range: ArenaRange, mapping: Mapping) -> Result<(), Errno> {
+        // SAFETY: the policy maps only ranges without live blocks.
+        unsafe { self.os.map(self.arena_at(range.start), range.bytes as usize, mapping) }
+    }
+
+    fn unmap(&self, range: ArenaRange) -> Result<(), Errno> {
+        // SAFETY: as for `map`.
+        unsafe { self.os.unmap(self.arena_at(range.start), range.bytes as usize) }
+    }
+
+    fn advise(&self, range: ArenaRange, advice: Advice) -> Result<(), Errno> {
+        // SAFETY: the policy purges only ranges without live blocks.
+        unsafe { self.os.advise(self.arena_at(range.start), range.bytes as usize, advice) }
+    }
+
+    fn remap(&self, from: ArenaRange, to_start: u64) -> Result<(), Errno> {
+        // SAFETY: the target is a run that was just taken; the policy later maps the source again.
+        unsafe { self.os.remap(self.arena_at(from.start), from.bytes as usize, self.arena_at(to_start)) }
+    }
+
+    fn map_anywhere(&self, bytes: u64, mapping: Mapping) -> Result<u64, Errno> {
+        self.os.map_anywhere(bytes as usize, mapping).map(|at| at.as_ptr().expose_provenance() as u64)
+    }
+
+    fn unmap_at(&self, address: u64, bytes: u64) -> Result<(), Errno> {
+        let at = NonNull::new(std::ptr::with_exposed_provenance_mut(address as usize)).ok_or(Errno(libc::EINVAL))?;
+        // SAFETY: the policy unmaps only ranges that it mapped, without live blocks.
+        unsafe { self.os.unmap(at, bytes as usize) }
+    }
+
     fn lock_tables(&self) -> Result<(), Errno> {
         // SAFETY: the tables are at the start of the reservation.
         unsafe { self.os.lock(self.base, self.layout.arena as usize, Locking::OnFault) }
@@ -495,15 +510,6 @@ impl<O: Os> Memory for MmapMemory<O> {
     fn fill_pages(&self, range: ArenaRange) {
         // SAFETY: a range without live blocks.
         unsafe { self.arena_at(range.start).as_ptr().write_bytes(0, range.bytes as usize) };
-    }
-
-    fn now_ns(&self) -> u64 {
-        self.os.now_ns()
-    }
-
-    /// Yields the core, because the thread that the caller waits for may have been preempted.
-    fn yield_now(&self) {
-        std::thread::yield_now();
     }
 }
 

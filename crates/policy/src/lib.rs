@@ -35,5 +35,6 @@ pub use memory::{Block, Errno, Memory, World};
 pub use metadata::shared_word::{Word, order};
 pub use metadata::{bits, field, meta};
 pub use policy::process::{Checks, ProcessConfig};
+pub use policy::split::{Paging, Placement};
 pub use policy::{Policy, PolicyError, PreparedPolicy, flags, process, units, vocabulary};
 pub use validate::Violation;

@@ -1,8 +1,9 @@
 //! The memory backend: the interface between the allocator and the memory it manages.
 //!
 //! The interface covers individual memory accesses, not only mmap calls, because the allocator's own metadata, headers
-//! and links cause many of its page faults. A backend provides typed access to the allocator's memory, and single
-//! system calls on ranges of the arena. The policy decides which calls are made, and in which order (`os.rs`).
+//! and links cause many of its page faults. A backend provides typed access to the allocator's memory ([`Memory`]), and
+//! single page operations on ranges of the arena ([`PageOps`]). The policy decides which operations are made, when
+//! (`os.rs`), and in which order (`paging.rs`).
 //!
 //! Contract of every method that takes a SuperSlab: the SuperSlab comes from [`Memory::superslab`] with an ordinal
 //! below [`Memory::ordinals`], the policy has initialised its metadata, and offsets are inside it. If SuperSlabs have
@@ -13,6 +14,7 @@ use crate::heap::invalid_free::InvalidFree;
 pub use crate::heap::link::Link;
 use crate::metadata::meta::{Entry, PoolMeta, SpanMeta, SuperSlabMeta};
 use crate::metadata::shared_word::Word;
+use crate::policy::split::Paging;
 use crate::policy::vocabulary::MetaPlace;
 
 /// The byte that applications write, in every backend. Not zero, because the kernel treats zero-filled pages
@@ -104,6 +106,36 @@ impl MemoryLock {
     }
 }
 
+/// The page operations that a paging policy makes: system calls and prefaulting touches.
+pub trait PageOps {
+    /// One `mmap(MAP_FIXED)` over a range of the arena.
+    fn map(&self, range: ArenaRange, mapping: Mapping) -> Result<(), Errno>;
+    /// One `munmap` of a range of the arena.
+    fn unmap(&self, range: ArenaRange) -> Result<(), Errno>;
+    /// One `madvise` on a range of the arena.
+    fn advise(&self, range: ArenaRange, advice: Advice) -> Result<(), Errno>;
+    /// One `mremap(MREMAP_MAYMOVE | MREMAP_FIXED)` of equal length inside the arena; the source is left unmapped.
+    fn remap(&self, from: ArenaRange, to_start: u64) -> Result<(), Errno>;
+    /// One `mmap` without a hint; returns the address. This and the next method are used only if SuperSlabs have separate
+    /// mappings.
+    fn map_anywhere(&self, bytes: u64, mapping: Mapping) -> Result<u64, Errno>;
+    /// One `munmap` of addresses that [`map_anywhere`](PageOps::map_anywhere) mapped.
+    fn unmap_at(&self, address: u64, bytes: u64) -> Result<(), Errno>;
+    /// Prefaults by writing one zero byte to every page of a range.
+    fn touch_pages(&self, range: ArenaRange);
+    /// Prefaults by writing zeros to a whole range.
+    fn fill_pages(&self, range: ArenaRange);
+
+    /// Locks the allocator's tables, on fault.
+    fn lock_tables(&self) -> Result<(), Errno> {
+        Ok(())
+    }
+    /// Locks a range of the arena.
+    fn lock_range(&self, _range: ArenaRange, _locking: Locking) -> Result<(), Errno> {
+        Ok(())
+    }
+}
+
 /// The memory backend of an allocator. All of its state is in the instance, none in statics.
 pub trait Memory {
     /// Identifies a SuperSlab: by address on mmap, by ordinal in the simulator.
@@ -158,6 +190,23 @@ pub trait Memory {
     fn read_key(&self, superslab: Self::SuperSlab, at: u32) -> u32;
     /// Writes a key after the link at `at`, which is a multiple of 8. A key of 0 clears it.
     fn write_key(&self, superslab: Self::SuperSlab, at: u32, key: u32);
+    /// Writes a link, then reads its key. Unless the key was `key` already, writes it and returns true.
+    #[inline(always)]
+    fn push_link(&self, superslab: Self::SuperSlab, at: u32, link: Link, key: u32) -> bool {
+        self.write_link(superslab, at, link);
+        if self.read_key(superslab, at) == key {
+            return false;
+        }
+        self.write_key(superslab, at, key);
+        true
+    }
+    /// Reads a link that was written before, then clears its key.
+    #[inline(always)]
+    fn take_link(&self, superslab: Self::SuperSlab, at: u32) -> Link {
+        let link = self.read_link(superslab, at);
+        self.write_key(superslab, at, 0);
+        link
+    }
     /// Swaps a link and its key with one access; returns the previous values.
     fn exchange(&self, superslab: Self::SuperSlab, at: u32, link: Link, key: u32) -> (Link, u32);
     /// Reports an invalid free or realloc. If this returns, the allocator ignores the call.
@@ -171,31 +220,18 @@ pub trait Memory {
     /// Copies application bytes between ranges that do not overlap. The source may never have been touched.
     fn copy(&self, to: Block<Self::SuperSlab>, from: Block<Self::SuperSlab>, bytes: u64);
 
-    /// One `mmap(MAP_FIXED)` over a range of the arena.
-    fn map(&self, range: ArenaRange, mapping: Mapping) -> Result<(), Errno>;
-    /// One `munmap` of a range of the arena.
-    fn unmap(&self, range: ArenaRange) -> Result<(), Errno>;
-    /// One `madvise` on a range of the arena.
-    fn advise(&self, range: ArenaRange, advice: Advice) -> Result<(), Errno>;
-    /// One `mremap(MREMAP_MAYMOVE | MREMAP_FIXED)` of equal length inside the arena; the source is left unmapped.
-    fn remap(&self, from: ArenaRange, to_start: u64) -> Result<(), Errno>;
-    /// One `mmap` without a hint; returns the address. This and the next four methods are used only if SuperSlabs have
-    /// separate mappings.
-    fn map_anywhere(&self, bytes: u64, mapping: Mapping) -> Result<u64, Errno>;
-    /// One `munmap` of addresses that [`map_anywhere`](Memory::map_anywhere) mapped.
-    fn unmap_at(&self, address: u64, bytes: u64) -> Result<(), Errno>;
+    /// Performs page operations as a paging policy requires, and returns what placement learns of them. `own` is the
+    /// policy of the allocator that calls. A backend that runs several paging policies on one placement performs the
+    /// operation under each of them.
+    fn perform<A: PartialEq>(&self, own: &Paging, operation: impl Fn(&Paging, &dyn PageOps) -> A) -> A;
+
     /// Binds the `count` SuperSlabs that start at ordinal `first` to adjacent addresses that start at `address`.
-    /// `address` is a multiple of the SuperSlab size, inside a mapping from [`map_anywhere`](Memory::map_anywhere).
+    /// `address` is a multiple of the SuperSlab size, inside a mapping from [`map_anywhere`](PageOps::map_anywhere).
     fn bind(&self, first: u32, count: u32, address: u64);
     /// Removes the binding of SuperSlabs. Mappings are not changed.
     fn unbind(&self, first: u32, count: u32);
     /// The address of a bound SuperSlab.
     fn address_of(&self, ordinal: u32) -> u64;
-    /// Prefaults by writing one zero byte to every page of a range.
-    fn touch_pages(&self, range: ArenaRange);
-    /// Prefaults by writing zeros to a whole range.
-    fn fill_pages(&self, range: ArenaRange);
-
     /// Locks or unlocks the process's memory outside the allocator. If `future` is set, new mappings are locked from
     /// now on, and [`locks_future`](Memory::locks_future) returns how. If only `future` is set, existing locks stay;
     /// otherwise the call replaces them. A backend without a kernel has nothing to lock.
@@ -206,15 +242,6 @@ pub trait Memory {
     fn locks_future(&self) -> Option<Locking> {
         None
     }
-    /// Locks the allocator's tables, on fault.
-    fn lock_tables(&self) -> Result<(), Errno> {
-        Ok(())
-    }
-    /// Locks a range of the arena.
-    fn lock_range(&self, _range: ArenaRange, _locking: Locking) -> Result<(), Errno> {
-        Ok(())
-    }
-
     /// Nanoseconds on the clock of the purge delay. Only called on slow paths.
     fn now_ns(&self) -> u64;
 

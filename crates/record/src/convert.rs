@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hksim_trace::header::{Clock, Header, Origin, Quality, Summary, TouchKnowledge};
+use hksim_trace::header::{Clock, Header, Origin, Quality, Summary, TouchSource};
 use hksim_trace::hkt::ResolvingWriter;
 use hksim_trace::resolve::{RawEvent, WaitLimits};
 
@@ -227,18 +227,18 @@ impl ConversionConfig {
     }
 
     /// The header of a trace written this way.
-    fn header(&self, origin: Origin, touch: TouchKnowledge, clock: Clock) -> Header {
+    fn header(&self, origin: Origin, touch: TouchSource, clock: Clock) -> Header {
         let clock_events = (self.clock_events > 1).then_some(self.clock_events);
         Header { clock_events, ..Header::new(origin, touch, clock) }
     }
 }
 
 /// What a trace contains about the program's accesses.
-fn touch_of(has_stream: bool, has_pages: bool) -> TouchKnowledge {
+fn touch_of(has_stream: bool, has_pages: bool) -> TouchSource {
     match (has_stream, has_pages) {
-        (true, _) => TouchKnowledge::FullStream,
-        (false, true) => TouchKnowledge::Sampled,
-        (false, false) => TouchKnowledge::Assumed,
+        (true, _) => TouchSource::FullStream,
+        (false, true) => TouchSource::Sampled,
+        (false, false) => TouchSource::Assumed,
     }
 }
 

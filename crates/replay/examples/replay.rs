@@ -64,8 +64,8 @@ fn perform(arguments: &[String]) -> Result<(), Box<dyn std::error::Error>> {
         trace,
         on: match argument(1, "native") {
             "native" => Target::Native(design),
-            "glibc" => Target::Malloc { preload: None },
-            library => Target::Malloc { preload: Some(library.into()) },
+            "glibc" => Target::Malloc { preload: None, variables: Vec::new() },
+            library => Target::Malloc { preload: Some(library.into()), variables: Vec::new() },
         },
         memory_policy: Default::default(),
         touch: serde_json::from_value::<TouchRule>(argument(2, "all").into())?,

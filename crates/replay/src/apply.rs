@@ -94,7 +94,7 @@ fn allocate<H: Heap>(
     let place = heap.allocate(call, bytes, align_log2);
     *object = Object { place, bytes };
     let Some(place) = place else { return Err(Refused) };
-    touch_new_bytes(&HeapBlock { heap, place }, 0..bytes, touch.initial_touch(initial_touch));
+    touch_new_bytes(HeapBlock { heap, place }, 0..bytes, touch.initial_touch(initial_touch));
     Ok(())
 }
 
@@ -107,7 +107,7 @@ fn resize<H: Heap>(
     initial_touch: InitialTouch,
 ) -> Result<(), Refused> {
     let place = heap.resize(place, bytes, call).ok_or(Refused)?;
-    touch_new_bytes(&HeapBlock { heap, place }, object.bytes..bytes, touch.initial_touch(initial_touch));
+    touch_new_bytes(HeapBlock { heap, place }, object.bytes..bytes, touch.initial_touch(initial_touch));
     *object = Object { place: Some(place), bytes };
     Ok(())
 }
@@ -116,6 +116,14 @@ fn resize<H: Heap>(
 struct HeapBlock<'a, H: Heap> {
     heap: &'a H,
     place: H::Place,
+}
+
+impl<H: Heap> Copy for HeapBlock<'_, H> {}
+
+impl<H: Heap> Clone for HeapBlock<'_, H> {
+    fn clone(&self) -> Self {
+        *self
+    }
 }
 
 impl<H: Heap> BlockAccess for HeapBlock<'_, H> {

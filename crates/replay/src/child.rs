@@ -87,7 +87,7 @@ fn perform(channel: &mut Channel) -> Result<Report, ChildError> {
                 Run::System(warm_up, probe) => system::run(plan, touch, &mut trace, warm_up, probe),
             }
         }
-        (Target::Malloc { preload }, Mode::Ordered) => {
+        (Target::Malloc { preload, .. }, Mode::Ordered) => {
             preload.as_deref().map_or(Ok(()), check_loaded)?;
             let malloc = MallocRun { library: preload.as_deref(), touch };
             match job.run {
@@ -101,7 +101,7 @@ fn perform(channel: &mut Channel) -> Result<Report, ChildError> {
             let plan = design.prepare().map_err(ChildError::Design)?;
             Threaded { trace: &mut trace, touch }.native(plan, job.run)
         }
-        (Target::Malloc { preload }, Mode::Threaded) => {
+        (Target::Malloc { preload, .. }, Mode::Threaded) => {
             preload.as_deref().map_or(Ok(()), check_loaded)?;
             Threaded { trace: &mut trace, touch }.malloc(preload.as_deref(), job.run)
         }

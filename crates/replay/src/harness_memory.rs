@@ -10,7 +10,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hksim_linux_probe::PAGE_BYTES;
-use hksim_linux_probe::resident::make_resident;
+use hksim_linux_probe::resident::{MAP_HARNESS, make_resident};
 
 use crate::child::child_exit_code;
 use crate::parent::CHILD_ARGUMENT;
@@ -199,7 +199,8 @@ fn map(bytes: usize, align: usize) -> Option<NonNull<u8>> {
     let page = PAGE_BYTES as usize;
     let bytes = bytes.checked_next_multiple_of(page)?;
     let mapped = bytes.checked_add(align.max(page) - page)?;
-    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    let (protection, flags) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | MAP_HARNESS);
     // SAFETY: a new mapping, at an address that the kernel chooses.
     let start = unsafe { libc::mmap(ptr::null_mut(), mapped, protection, flags, -1, 0) };
     if start == libc::MAP_FAILED {

@@ -75,11 +75,11 @@ pub(crate) fn checked(spec: &ReplaySpec) -> Result<ReplaySpec, ReplayError> {
                 return Err(ReplayError::MapsOfThreads);
             }
         }
-        Target::Malloc { preload: Some(path) } => {
+        Target::Malloc { preload: Some(path), .. } => {
             let found = path.canonicalize();
             *path = found.map_err(|source| ReplayError::NoLibrary { path: path.clone(), source })?;
         }
-        Target::Malloc { preload: None } => {}
+        Target::Malloc { preload: None, .. } => {}
     }
     Ok(spec)
 }
@@ -137,9 +137,7 @@ fn died(run: Run, status: ExitStatus) -> ReplayError {
 fn spawn(spec: &ReplaySpec) -> std::io::Result<Child> {
     let mut command = Command::new(PathBuf::from("/proc/self/exe"));
     command.arg(CHILD_ARGUMENT).stdin(Stdio::piped()).stdout(Stdio::piped()).env_remove("LD_PRELOAD");
-    if let Target::Malloc { preload: Some(library) } = &spec.on {
-        command.env("LD_PRELOAD", library);
-    }
+    command.envs(spec.on.environment());
     let parent = std::process::id() as libc::pid_t;
     // SAFETY: `die_with_parent` is safe between fork and exec. The child dies with the thread that waits for it.
     unsafe {

@@ -1,6 +1,7 @@
 //! The specification of a replay.
 
 use hksim_policy::Policy;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use hksim_engine::{ForkWindow, MemoryPolicyRule, TouchRule};
@@ -38,7 +39,19 @@ pub enum Target {
     Malloc {
         /// The library to preload.
         preload: Option<PathBuf>,
+        /// Environment variables that configure the allocator.
+        #[serde(default)]
+        variables: Vec<(String, String)>,
     },
+}
+
+impl Target {
+    /// The environment variables of a process that uses this allocator.
+    pub fn environment(&self) -> Vec<(OsString, OsString)> {
+        let Target::Malloc { preload, variables } = self else { return Vec::new() };
+        let preload = preload.iter().map(|library| ("LD_PRELOAD".into(), library.into()));
+        preload.chain(variables.iter().map(|(name, value)| (name.into(), value.into()))).collect()
+    }
 }
 
 /// Which threads drive the events.

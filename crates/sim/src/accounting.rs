@@ -59,8 +59,10 @@ pub struct Accounting {
     os_calls_failed: u64,
     peaks: Peaks,
     work: PageOperations,
-    /// Events since the last install by an access.
-    events_since_install: u64,
+    /// Events performed so far.
+    events: u64,
+    /// Events performed before the event of the last install by an access.
+    events_at_install: u64,
     forks: Forks,
     /// Pages that held data when they were purged or unmapped.
     purged: RangeSet,
@@ -68,8 +70,8 @@ pub struct Accounting {
     once_huge: RangeSet,
     provider: AddressProvider,
     memory_policy: MemoryPolicyLabel,
-    /// Whether an access raised SIGBUS.
-    killed: bool,
+    /// Events performed before the event in which an access raised SIGBUS.
+    killed_at: Option<u64>,
 }
 
 impl Accounting {
@@ -82,20 +84,21 @@ impl Accounting {
             os_calls_failed: 0,
             peaks: Peaks::default(),
             work: PageOperations::default(),
-            events_since_install: 0,
+            events: 0,
+            events_at_install: 0,
             forks: Forks::default(),
             purged: RangeSet::default(),
             once_huge: RangeSet::default(),
             provider: AddressProvider::new(Addresses::default()),
             memory_policy: MemoryPolicyLabel::default(),
-            killed: false,
+            killed_at: None,
         }
     }
 
-    /// The number of events since an access raised SIGBUS because the hugetlb pool had no page for it, including the
-    /// event of the access. `None` if no access did. Figures after such an access are meaningless.
-    pub fn events_since_killed(&self) -> Option<u64> {
-        self.killed.then_some(self.events_since_install)
+    /// The number, from 1, of the event in which an access raised SIGBUS because the hugetlb pool had no page for it.
+    /// `None` if no access did. Figures after such an access are meaningless.
+    pub fn killed_in_event(&self) -> Option<u64> {
+        self.killed_at.map(|before| before + 1)
     }
 
     /// Sets the addresses of mmaps without a hint.
@@ -139,12 +142,6 @@ impl Accounting {
             zero: count(InstallKind::Zero),
             cow: count(InstallKind::Cow),
         }
-    }
-
-    /// Called after every event of the trace.
-    #[inline]
-    pub(crate) fn event_done(&mut self) {
-        self.events_since_install += 1;
     }
 
     /// The kernel's work besides installs.
@@ -263,9 +260,7 @@ impl Accounting {
             Ok(installed) => installed,
             // After a fork, the hugetlb pool may have no free page for a copy (R13).
             Err(Signal::Bus) => {
-                if !mem::replace(&mut self.killed, true) {
-                    self.events_since_install = 0;
-                }
+                self.killed_at.get_or_insert(self.events);
                 return None;
             }
             // The allocator touches only mapped pages, so this is a bug in it or in the model.
@@ -292,16 +287,13 @@ impl Accounting {
 
     /// Records the spacing to the previous install. Of several simultaneous installs, all but the first have spacing 0.
     fn note_spacing(&mut self, kind: InstallKind, installs: u64) {
-        if self.killed {
-            return;
-        }
         let spacing = match kind {
             InstallKind::Thp | InstallKind::Hugetlb => &mut self.work.huge_fault_spacing,
             InstallKind::Base4k | InstallKind::Mthp | InstallKind::Zero | InstallKind::Cow => {
                 &mut self.work.fault_spacing
             }
         };
-        (0..installs).for_each(|_| spacing.add(mem::take(&mut self.events_since_install)));
+        (0..installs).for_each(|_| spacing.add(self.events - mem::replace(&mut self.events_at_install, self.events)));
     }
 
     /// Records which of the newest installs are refaults: installs of memory that the process had before.
@@ -364,6 +356,7 @@ impl Accounting {
 
 fn errno(errno: kernel::Errno) -> Errno {
     Errno(match errno {
+        kernel::Errno::BadFile => 9,
         kernel::Errno::Again => 11,
         kernel::Errno::NoMemory => 12,
         kernel::Errno::Fault => 14,
@@ -378,6 +371,7 @@ fn map_flags(mapping: Mapping) -> MapFlags {
         noreserve: !hugetlb,
         populate: matches!(mapping, Mapping::Populated | Mapping::HugetlbPopulated),
         hugetlb,
+        stack: false,
     }
 }
 
@@ -388,6 +382,10 @@ fn holds_data(state: kernel::PageState) -> bool {
 
 impl MemoryObserver for Accounting {
     const EVERY_ACCESS: bool = false;
+
+    fn set_events(&mut self, events: u64) {
+        self.events = events;
+    }
 
     fn touch(&mut self, page: u64, touch: Touch, cause: Cause) {
         let access = match touch {

@@ -1,6 +1,6 @@
 //! Addresses that the kernel returns for mmaps without a hint: an input of a simulation, or modelled.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Default end address of the first mapping. It is below a program's libraries, and not aligned to 2 MiB.
 pub const MODELLED_TOP: u64 = 0x7FFF_F7BF_F000;
@@ -25,7 +25,7 @@ impl Default for Addresses {
 }
 
 /// The source of a simulation's addresses, and their number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddressLabel {
     /// The source.
     pub source: AddressSource,
@@ -36,7 +36,7 @@ pub struct AddressLabel {
 }
 
 /// See [`Addresses`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AddressSource {
     /// The model.

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use hksim_policy::Errno;
 use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::accounting::Accounting;
 use crate::observer::{AccountingObserver, Cause, MemoryObserver, Touch};
@@ -13,7 +13,7 @@ use crate::page_operations::Present;
 use hksim_linux_mm::{Content, Kernel};
 
 /// One fork.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForkReport {
     /// Number of events before the fork.
     pub from_event: u64,
@@ -107,6 +107,10 @@ impl AccountingObserver for MetadataObserver {
 
 impl MemoryObserver for MetadataObserver {
     const EVERY_ACCESS: bool = true;
+
+    fn set_events(&mut self, events: u64) {
+        self.0.set_events(events);
+    }
 
     fn touch(&mut self, page: u64, touch: Touch, cause: Cause) {
         self.0.touch(page, touch, cause);

@@ -10,6 +10,7 @@ use hksim_policy::Errno;
 use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
 
 use crate::accounting::Accounting;
+use crate::miss_curves::MissCurves;
 use crate::reach::TlbLookups;
 use hksim_linux_mm::Content;
 
@@ -47,6 +48,9 @@ pub enum Touch {
 pub trait MemoryObserver {
     /// Whether the observer needs every access (as a TLB model does), or only those that may change a page.
     const EVERY_ACCESS: bool;
+
+    /// Sets the number of events performed so far. Called before any other method.
+    fn set_events(&mut self, _events: u64) {}
 
     /// Called when a page is touched for the first time, or for the first time since its state changed.
     fn touch(&mut self, page: u64, touch: Touch, cause: Cause);
@@ -99,6 +103,11 @@ pub trait AccountingObserver: MemoryObserver {
 
     /// TLB hits and misses, if the observer models a TLB.
     fn misses(&self) -> Option<TlbLookups> {
+        None
+    }
+
+    /// TLB misses by size, if the observer models a TLB.
+    fn miss_curves(&self) -> Option<MissCurves> {
         None
     }
 }

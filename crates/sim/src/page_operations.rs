@@ -1,7 +1,8 @@
 //! The kernel's work besides making pages present: pages freed, collapsed and moved.
 
 use hksim_policy::memory::Advice;
-use serde::{Serialize, Serializer};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use hksim_linux_mm::{InstallKind, InstallRun, PAGE_BYTES, PMD_PAGES, PageState, StateRun};
 
@@ -48,7 +49,7 @@ impl Present {
 pub struct FaultSpacing([u64; FaultSpacing::NUMBER]);
 
 /// One bucket of [`FaultSpacing`] in JSON. Empty buckets are omitted.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 struct SpacingBucket {
     /// Lower bound of the events since the previous install.
     events_min: u64,
@@ -60,6 +61,19 @@ impl Serialize for FaultSpacing {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let filled = self.iter().filter(|&(_, installs)| installs > 0);
         serializer.collect_seq(filled.map(|(events_min, installs)| SpacingBucket { events_min, installs }))
+    }
+}
+
+impl<'de> Deserialize<'de> for FaultSpacing {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut spacing = FaultSpacing::default();
+        for SpacingBucket { events_min, installs } in Vec::deserialize(deserializer)? {
+            let class = spacing.iter().position(|(bound, _)| bound == events_min);
+            let class =
+                class.ok_or_else(|| D::Error::custom(format!("{events_min} is not a bound of fault_spacing")))?;
+            spacing.0[class] = installs;
+        }
+        Ok(spacing)
     }
 }
 
@@ -87,7 +101,7 @@ impl FaultSpacing {
 pub struct Refaults([u64; Refaults::NUMBER]);
 
 /// One bucket of [`Refaults`] in JSON. Empty buckets are omitted.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 struct RefaultBucket {
     /// Lower bound of the returned memory.
     returned_bytes_min: u64,
@@ -100,6 +114,19 @@ impl Serialize for Refaults {
         let filled = self.0.iter().enumerate().filter(|&(_, &installs)| installs > 0);
         let bucket = |(class, &installs)| RefaultBucket { returned_bytes_min: Refaults::bytes_min(class), installs };
         serializer.collect_seq(filled.map(bucket))
+    }
+}
+
+impl<'de> Deserialize<'de> for Refaults {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut refaults = Refaults::default();
+        for RefaultBucket { returned_bytes_min, installs } in Vec::deserialize(deserializer)? {
+            let class = (0..Refaults::NUMBER).find(|&class| Refaults::bytes_min(class) == returned_bytes_min);
+            let class =
+                class.ok_or_else(|| D::Error::custom(format!("{returned_bytes_min} is not a bound of refaults")))?;
+            refaults.0[class] = installs;
+        }
+        Ok(refaults)
     }
 }
 
@@ -134,7 +161,7 @@ impl Refaults {
 }
 
 /// Refaults by kind of install.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefaultsByKind {
     /// Single pages, by accesses.
     pub base_4k: Refaults,
@@ -171,7 +198,7 @@ impl RefaultsByKind {
 }
 
 /// Counters of kernel work. Pages are 4 KiB unless called huge (2 MiB).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PageOperations {
     /// Single pages installed by populating calls.
     pub populated_pages: u64,

@@ -4,30 +4,58 @@ use std::ops::Range;
 
 use hksim_policy::Errno;
 use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
-use serde::Serialize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::accounting::Accounting;
+use crate::miss_curves::{MissCurves, Stacks};
 use crate::observer::{AccountingObserver, Cause, MemoryObserver, Touch};
 use crate::tlb::{Geometry, HitCounts, LiveMix, PageSize, Reach, TwoLevel};
 use hksim_linux_mm::{Content, Kernel, PMD_PAGES, PmdState};
 
 /// Results for the data TLB of one core.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TlbReport {
     /// The core's geometry.
+    #[serde(deserialize_with = "core_by_name")]
     pub core: &'static Geometry,
     /// Reach over the live set at evenly spaced points and at the end.
     pub reach: Vec<ReachSample>,
     /// Hits and misses; absent unless the trace records every access of the program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lookups: Option<TlbLookups>,
+    /// Misses of fully associative TLBs of every size; absent if `lookups` is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub miss_curves: Option<MissCurves>,
     /// Why misses are absent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub lookups_skipped: Option<&'static str>,
+    #[serde(default, deserialize_with = "reason_by_presence")]
+    pub lookups_skipped: Option<SkipReason>,
+}
+
+/// A core from its JSON form. Only known cores are results, so the name is enough.
+fn core_by_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<&'static Geometry, D::Error> {
+    #[derive(Deserialize)]
+    struct Core {
+        name: String,
+    }
+    let Core { name } = Core::deserialize(deserializer)?;
+    Geometry::named(&name).ok_or_else(|| D::Error::custom(format!("`{name}` is not a core that hksim knows")))
+}
+
+/// Why a figure is absent. The alias keeps serde from borrowing the text from its input.
+pub type SkipReason = &'static str;
+
+/// The only reason why misses are absent.
+pub(crate) const LOOKUPS_SKIPPED: &str = "the accesses of the program are not all known";
+
+/// The reason, if there is one.
+fn reason_by_presence<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'static str>, D::Error> {
+    Ok(Option::<String>::deserialize(deserializer)?.map(|_| LOOKUPS_SKIPPED))
 }
 
 /// The live set at one point, and how much of it the TLB can map.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReachSample {
     /// Number of events performed so far.
     pub event: u64,
@@ -42,7 +70,7 @@ pub struct ReachSample {
 }
 
 /// Hits and misses by source. A touch counts as one access per page, because immediately repeated accesses always hit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TlbLookups {
     /// Accesses by the application.
     pub application: HitCounts,
@@ -55,16 +83,23 @@ pub(crate) struct TlbObserver {
     accounting: Accounting,
     tlb: TwoLevel,
     application: HitCounts,
+    stacks: Stacks,
 }
 
 impl TlbObserver {
     pub(crate) fn new(accounting: Accounting, core: &Geometry) -> TlbObserver {
-        TlbObserver { accounting, tlb: TwoLevel::new(core), application: HitCounts::default() }
+        TlbObserver {
+            accounting,
+            tlb: TwoLevel::new(core),
+            application: HitCounts::default(),
+            stacks: Stacks::default(),
+        }
     }
 
     /// Invalidates the entries of pages whose mapping changes.
     fn changed(&mut self, pages: &Range<u64>) {
         self.tlb.invalidate(pages.clone());
+        self.stacks.invalidate(pages);
     }
 }
 
@@ -96,10 +131,18 @@ impl AccountingObserver for TlbObserver {
         let allocator = less(self.tlb.counts(), self.application);
         Some(TlbLookups { application: self.application, allocator })
     }
+
+    fn miss_curves(&self) -> Option<MissCurves> {
+        Some(self.stacks.curves())
+    }
 }
 
 impl MemoryObserver for TlbObserver {
     const EVERY_ACCESS: bool = true;
+
+    fn set_events(&mut self, events: u64) {
+        self.accounting.set_events(events);
+    }
 
     fn touch(&mut self, page: u64, touch: Touch, cause: Cause) {
         self.accounting.touch(page, touch, cause);
@@ -110,6 +153,7 @@ impl MemoryObserver for TlbObserver {
         for page in pages {
             let size = page_size(self.accounting.kernel(), page);
             self.tlb.access(page, size);
+            self.stacks.access(page, size);
         }
         if cause == Cause::Application {
             let now = less(self.tlb.counts(), before);
@@ -172,9 +216,8 @@ impl MemoryObserver for TlbObserver {
     }
 }
 
-/// Samples the pages of live objects. `live` contains their page ranges, in any order.
-pub(crate) fn sample(event: u64, core: &Geometry, kernel: &Kernel, mut live: Vec<Range<u64>>) -> ReachSample {
-    live.sort_unstable_by_key(|range| range.start);
+/// Samples the pages of live objects. `live` has their page ranges, by their first page.
+pub(crate) fn sample(event: u64, core: &Geometry, kernel: &Kernel, live: &[Range<u64>]) -> ReachSample {
     let (mut mix, mut under_huge, mut done, mut last_huge) = (LiveMix::default(), 0, 0, None);
     for range in live {
         let mut page = range.start.max(done);

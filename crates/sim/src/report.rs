@@ -1,12 +1,14 @@
 //! The report of a simulation, in its exported form. Field names are a stable interface, with units last.
 
-use hksim_policy::Policy;
 use std::collections::BTreeMap;
 
+use hksim_policy::Policy;
+
 use hksim_engine::{ByKind, Fallbacks, MemoryPolicyRule, OsCalls, TouchRule};
-use hksim_trace::header::{Clock, Header, Origin, TouchKnowledge};
+use hksim_trace::header::{Clock, Header, Origin, TouchSource};
 use hksim_trace::source::EventSource;
-use serde::Serialize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::accounting::ByReason;
 use crate::addresses::AddressLabel;
@@ -21,8 +23,18 @@ pub const SCHEMA: u32 = 2;
 /// The version of hksim that produced a result.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// [`VERSION`]. The alias keeps serde from borrowing the text from its input.
+pub type ThisVersion = &'static str;
+
+/// A result is read back only by the version that wrote it: another version may have other figures.
+fn this_version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<&'static str, D::Error> {
+    let version = String::deserialize(deserializer)?;
+    let differs = || D::Error::custom(format!("the row was written by hksim {version}, and this is hksim {VERSION}"));
+    (version == VERSION).then_some(VERSION).ok_or_else(differs)
+}
+
 /// The trace of a result.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TraceLabel {
     /// The file name, if any.
     pub file: Option<String>,
@@ -31,7 +43,7 @@ pub struct TraceLabel {
     /// The origin of the events. For a generated trace, everything needed to generate it again.
     pub origin: Origin,
     /// How its touches were obtained.
-    pub touch_source: TouchKnowledge,
+    pub touch_source: TouchSource,
     /// Whether its times were measured.
     pub clock: Clock,
     /// Whether the trace is complete, not truncated.
@@ -48,16 +60,16 @@ impl TraceLabel {
 }
 
 /// How touches were decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TouchLabel {
     /// The rule applied.
     pub rule: TouchRule,
     /// `assumed`, unless the rule was `recorded`; then the source of the touches in the trace.
-    pub source: TouchKnowledge,
+    pub source: TouchSource,
 }
 
 /// The program's process-wide memory settings, and their effect.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryPolicyLabel {
     /// Whether the settings were applied.
     pub rule: MemoryPolicyRule,
@@ -70,7 +82,7 @@ pub struct MemoryPolicyLabel {
 }
 
 /// Page-table installs: in total, by kind and by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Installs {
     /// The total.
     pub total: u64,
@@ -81,7 +93,7 @@ pub struct Installs {
 }
 
 /// A sample of the timeline.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// Number of events performed so far.
     pub event: u64,
@@ -100,12 +112,13 @@ pub struct Sample {
 }
 
 /// One trace under one design.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SimReport {
     /// [`SCHEMA`].
     pub schema: u32,
     /// [`VERSION`].
-    pub hksim_version: &'static str,
+    #[serde(deserialize_with = "this_version")]
+    pub hksim_version: ThisVersion,
     /// The trace.
     pub trace: TraceLabel,
     /// The design.
@@ -116,7 +129,7 @@ pub struct SimReport {
     pub kernel: KernelConfig,
     /// Events simulated.
     pub events: u64,
-    /// Wall seconds of the simulation.
+    /// Wall seconds of the pass that simulated this design, together with others of the same trace.
     pub elapsed_s: f64,
     /// Page-table installs.
     pub installs: Installs,
@@ -154,7 +167,7 @@ pub struct SimReport {
     /// The kernel's work besides installs.
     pub page_operations: PageOperations,
     /// The costs of forked children.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forks: Vec<ForkReport>,
     /// Requests that could not be served.
     pub requests_failed: u64,
@@ -176,12 +189,12 @@ pub struct SimReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tlb: Option<TlbReport>,
     /// If touches were assumed: the main figures under the other assumptions.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub by_touch_rule: BTreeMap<String, MainFigures>,
 }
 
 /// The main figures under another assumption about touches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MainFigures {
     /// Installs.
     pub installs: u64,

@@ -1,14 +1,24 @@
-//! Simulates many designs on many traces.
+//! Simulates many designs on one trace: one decode for many placements, one placement for many designs.
+//!
+//! Designs whose [`Placement`] is equal share a run (`placed`) for as long as their page operations return the same.
+//! Those that part from the leader form another group, which is simulated in a later pass. So the number of placements
+//! that are really run is that of the different placements on this trace, and no list says which settings matter.
 
+use std::collections::VecDeque;
+
+use hksim_engine::{MemoryPolicyRule, TouchRule, even_points};
+use hksim_policy::Placement;
 use hksim_trace::error::TraceError;
+use hksim_trace::header::TouchSource;
 use hksim_trace::source::EventSource;
-use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::report::SimReport;
-use crate::simulate::{Marks, SimConfig, SimError, simulate};
+use crate::placed::{self, Placed, Points, may_share};
+use crate::pump::pump;
+use crate::report::{SimReport, TraceLabel};
+use crate::simulate::{SimConfig, SimError};
 
-/// Opens a source at its start. Every row of a sweep opens its own source.
+/// Opens a source at its start. Every pass of a sweep opens its own source.
 pub type OpenSource = Box<dyn Fn() -> Result<Box<dyn EventSource + Send>, TraceError> + Send + Sync>;
 
 /// A trace to sweep over.
@@ -19,42 +29,118 @@ pub struct Input {
     pub open: OpenSource,
 }
 
-/// The result of a sweep. Rows are ordered by trace, then by configuration, regardless of the number of workers.
+/// Is told about the work of a sweep. Its unit is one event performed by one placement.
+pub trait SweepProgress: Sync {
+    /// There is more work than was known.
+    fn expect(&self, events: u64);
+    /// Some of it is done.
+    fn done(&self, events: u64);
+    /// The report of a configuration is complete.
+    fn finished(&self, _config: usize, _report: &SimReport) {}
+}
+
+impl SweepProgress for () {
+    fn expect(&self, _: u64) {}
+    fn done(&self, _: u64) {}
+}
+
+/// The result of a sweep.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sweep {
-    /// One row per simulation.
+    /// One row per design, in their order.
     pub rows: Vec<SimReport>,
-    /// Indices of the rows on the Pareto front of installs and peak resident bytes, separately for each trace.
+    /// Indices of the rows on the Pareto front of installs and peak resident bytes.
     pub pareto: Vec<usize>,
 }
 
-/// Simulates every configuration on every trace, on the workers of the current rayon pool. Calls `progress` with the
-/// number of events performed since its previous call for the same row.
+/// Placements that are run at the same time, for each thread of the pool: they take their time in turn, so that none
+/// waits for a slow one. Memory holds the tables of this many placements.
+const PLACEMENTS_PER_THREAD: usize = 4;
+
+/// Simulates every configuration on a trace, on the threads of the current rayon pool. The result does not depend on
+/// their number.
 ///
 /// # Errors
-/// The error of the first simulation that fails.
-pub fn sweep(inputs: &[Input], configs: &[SimConfig], progress: &(dyn Fn(u64) + Sync)) -> Result<Sweep, SimError> {
-    let jobs: Vec<(&Input, &SimConfig)> =
-        inputs.iter().flat_map(|input| configs.iter().map(move |config| (input, config))).collect();
-    let rows = jobs
-        .into_par_iter()
-        .map(|(input, config)| simulate_row(input, config, progress))
-        .collect::<Result<Vec<SimReport>, SimError>>()?;
-    let per_trace = configs.len().max(1);
-    let pareto = rows
-        .chunks(per_trace)
-        .enumerate()
-        .flat_map(|(trace, rows)| pareto(rows).into_iter().map(move |row| trace * per_trace + row))
-        .collect();
+/// The error of the first configuration that fails.
+pub fn sweep(input: &Input, configs: &[SimConfig], progress: &dyn SweepProgress) -> Result<Sweep, SimError> {
+    let source = (input.open)()?;
+    let events = source.summary().events;
+    let mut waiting = groups(configs, source.header().touch);
+    drop(source);
+    progress.expect(events.saturating_mul(waiting.len() as u64));
+    let mut rows: Vec<Option<SimReport>> = configs.iter().map(|_| None).collect();
+    while !waiting.is_empty() {
+        let together = waiting.len().min(PLACEMENTS_PER_THREAD * rayon::current_num_threads());
+        let groups: Vec<Vec<usize>> = waiting.drain(..together).collect();
+        let runs = run(input, configs, &groups, progress)?;
+        for (group, run) in groups.into_iter().zip(runs) {
+            let (reports, _) = run.finish();
+            let mut parted = Vec::new();
+            for (row, report) in group.into_iter().zip(reports) {
+                match report {
+                    Some(report) => {
+                        progress.finished(row, &report);
+                        rows[row] = Some(report);
+                    }
+                    None => parted.push(row),
+                }
+            }
+            if !parted.is_empty() {
+                progress.expect(events);
+                waiting.push_back(parted);
+            }
+        }
+    }
+    let rows: Vec<SimReport> = rows.into_iter().flatten().collect();
+    let pareto = pareto(&rows);
     Ok(Sweep { rows, pareto })
 }
 
-fn simulate_row(input: &Input, config: &SimConfig, progress: &(dyn Fn(u64) + Sync)) -> Result<SimReport, SimError> {
+/// What two designs must have in common to share a placement.
+#[derive(PartialEq)]
+struct Key {
+    placement: Placement,
+    touch: TouchRule,
+    memory_policy: MemoryPolicyRule,
+}
+
+/// The rows of each group of designs that may share a placement, in the order of their first rows.
+fn groups(configs: &[SimConfig], touch: TouchSource) -> VecDeque<Vec<usize>> {
+    let mut groups: Vec<(Option<Key>, Vec<usize>)> = Vec::new();
+    for (row, config) in configs.iter().enumerate() {
+        let key = may_share(config, touch).then(|| Key {
+            placement: config.policy.split().0,
+            touch: config.touch,
+            memory_policy: config.memory_policy,
+        });
+        match groups.iter_mut().find(|(other, _)| key.is_some() && *other == key) {
+            Some((_, rows)) => rows.push(row),
+            None => groups.push((key, vec![row])),
+        }
+    }
+    groups.into_iter().map(|(_, rows)| rows).collect()
+}
+
+/// Runs the placements of several groups in one pass over the trace.
+fn run(
+    input: &Input,
+    configs: &[SimConfig],
+    groups: &[Vec<usize>],
+    progress: &dyn SweepProgress,
+) -> Result<Vec<Box<dyn Placed>>, SimError> {
     let mut source = (input.open)()?;
-    let config = SimConfig { file: input.file.clone(), ..config.clone() };
+    let summary = *source.summary();
+    let label = TraceLabel::of(input.file.clone(), source.as_ref());
+    let start = |rows: &Vec<usize>| {
+        let designs: Vec<&SimConfig> = rows.iter().map(|&row| &configs[row]).collect();
+        let points = Points::new(summary.events, even_points(summary.events), false);
+        placed::start(&designs, label.clone(), summary, points)
+    };
+    let mut runs = groups.iter().map(start).collect::<Result<Vec<_>, SimError>>()?;
     let reported = std::cell::Cell::new(0);
-    let advance = |done: u64| progress(done - reported.replace(done));
-    Ok(simulate(source.as_mut(), &config, Marks::Skip, &advance)?.report)
+    let placements = groups.len() as u64;
+    pump(source.as_mut(), &mut runs, &|events| progress.done((events - reported.replace(events)) * placements))?;
+    Ok(runs)
 }
 
 /// Indices of the rows on the Pareto front. For such a row, no other row is at least as good in both installs and peak

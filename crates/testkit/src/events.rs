@@ -32,14 +32,7 @@ struct Generator {
 
 /// Generates a trace of `count` events, with blocks of at most `bytes_max` bytes.
 pub fn random_trace(seed: u64, count: u64, threads: u32, bytes_max: u64) -> RandomTrace {
-    let mut generator = Generator {
-        random: Random::new(seed),
-        threads,
-        bytes_max,
-        ids: ObjectIds::default(),
-        live: Vec::new(),
-        time_ns: 0,
-    };
+    let mut generator = Generator::new(seed, threads, bytes_max);
     let mut objects_peak = 0;
     let mut events = Vec::new();
     for index in 0..count {
@@ -51,12 +44,53 @@ pub fn random_trace(seed: u64, count: u64, threads: u32, bytes_max: u64) -> Rand
     RandomTrace { events, threads, objects_peak }
 }
 
+/// Generates a trace of `count` events by one thread: `malloc`, `calloc` and `free` of small blocks. The number of live
+/// objects rises and falls, so that slabs become empty, often long after the previous event.
+pub fn common_trace(seed: u64, count: u64) -> RandomTrace {
+    let mut generator = Generator::new(seed, 1, 0);
+    let mut objects_peak = 0;
+    let mut events = Vec::new();
+    for index in 0..count {
+        generator.pass_time();
+        let shrinks = index / 500 % 2 == 1;
+        let frees = !generator.live.is_empty() && generator.random.per_mille(if shrinks { 800 } else { 250 });
+        let op = if frees { generator.free() } else { generator.common_allocation() };
+        events.push(Event::new(generator.time_ns, ThreadId(0), op));
+        objects_peak = objects_peak.max(generator.live.len() as u32);
+    }
+    RandomTrace { events, threads: 1, objects_peak }
+}
+
 impl Generator {
-    fn event(&mut self, wanted: usize) -> Event {
+    fn new(seed: u64, threads: u32, bytes_max: u64) -> Generator {
+        let (random, ids) = (Random::new(seed), ObjectIds::default());
+        Generator { random, threads, bytes_max, ids, live: Vec::new(), time_ns: 0 }
+    }
+
+    fn pass_time(&mut self) {
         self.time_ns += self.random.below(400);
         if self.random.per_mille(5) {
             self.time_ns += self.random.below(300_000_000);
         }
+    }
+
+    fn common_allocation(&mut self) -> Op {
+        let object = self.ids.allocate().expect("a test has few objects");
+        let size = self.random.log_uniform(8 << 10);
+        self.live.push(LiveObject { object, size });
+        let call = self.random.pick(&[AllocCall::Malloc, AllocCall::Malloc, AllocCall::Calloc]);
+        Op::Alloc { object, size, align_log2: 0, call, initial_touch: self.initial_touch() }
+    }
+
+    fn free(&mut self) -> Op {
+        let index = self.random.below(self.live.len() as u64) as usize;
+        let object = self.live.swap_remove(index).object;
+        self.ids.release(object);
+        Op::Free { object }
+    }
+
+    fn event(&mut self, wanted: usize) -> Event {
+        self.pass_time();
         let thread = ThreadId(self.random.below(u64::from(self.threads)) as u32);
         let op = match self.random.below(1000) {
             0..=3 => Op::ThreadExit,

@@ -5,6 +5,7 @@
 //! - [`NaiveModel`]: the guarantees of an allocator, checked from requests and addresses alone.
 //! - [`Player`]: seeded random programs on a `PlainMemory`; the model checks every result.
 //! - [`CProgram`]: an oracle in C; [`cases`]: a runner for tests that execute their own program again.
+//! - [`modes`]: keeps the machine's modes during a test.
 //! - [`spread`]: random policies; [`events`]: random traces for drivers.
 
 mod advised;
@@ -14,6 +15,7 @@ pub mod cases;
 mod check_schedule;
 pub mod events;
 mod mappings;
+pub mod modes;
 mod naive;
 pub mod pattern;
 mod plain;

@@ -3,8 +3,9 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::ops::Range;
 
+use hksim_policy::Paging;
 use hksim_policy::layout::{HEAPS_MAX, Layout};
-use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory, World};
+use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory, PageOps, World};
 use hksim_policy::meta::{Entry, Pages, PoolMeta, SpanMeta, SuperSlabMeta};
 use hksim_policy::vocabulary::{Align, MetaPlace};
 use hksim_policy::{Errno, Geometry, HUGE_PAGE_BYTES, InvalidFree, PAGE_BYTES, Policy, Word};
@@ -399,6 +400,38 @@ impl<W: Word + Default> Memory for PlainMemory<W> {
         self.bytes.borrow_mut().copy(to, from, bytes);
     }
 
+    fn perform<A: PartialEq>(&self, own: &Paging, operation: impl Fn(&Paging, &dyn PageOps) -> A) -> A {
+        operation(own, self)
+    }
+
+    fn bind(&self, first: u32, count: u32, address: u64) {
+        for (ordinal, address) in (first..first + count).zip((address..).step_by(1 << self.layout.superslab_shift)) {
+            if let Some(mappings) = &self.mappings {
+                mappings.bind(ordinal, address);
+            }
+            self.change(self.superslab_range(ordinal), Backing::Mapped);
+        }
+    }
+
+    fn unbind(&self, first: u32, count: u32) {
+        for ordinal in first..first + count {
+            if let Some(mappings) = &self.mappings {
+                mappings.unbind(ordinal);
+            }
+            self.change(self.superslab_range(ordinal), Backing::Hole);
+        }
+    }
+
+    fn address_of(&self, ordinal: u32) -> u64 {
+        self.address(Block { superslab: ordinal, offset: 0 })
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.now_ns.get()
+    }
+}
+
+impl<W: Word + Default> PageOps for PlainMemory<W> {
     fn map(&self, range: ArenaRange, mapping: Mapping) -> Result<(), Errno> {
         let whole = range.start.is_multiple_of(HUGE_PAGE_BYTES) && range.bytes.is_multiple_of(HUGE_PAGE_BYTES);
         if self.splits_hugetlb(range) {
@@ -501,28 +534,6 @@ impl<W: Word + Default> Memory for PlainMemory<W> {
         }
     }
 
-    fn bind(&self, first: u32, count: u32, address: u64) {
-        for (ordinal, address) in (first..first + count).zip((address..).step_by(1 << self.layout.superslab_shift)) {
-            if let Some(mappings) = &self.mappings {
-                mappings.bind(ordinal, address);
-            }
-            self.change(self.superslab_range(ordinal), Backing::Mapped);
-        }
-    }
-
-    fn unbind(&self, first: u32, count: u32) {
-        for ordinal in first..first + count {
-            if let Some(mappings) = &self.mappings {
-                mappings.unbind(ordinal);
-            }
-            self.change(self.superslab_range(ordinal), Backing::Hole);
-        }
-    }
-
-    fn address_of(&self, ordinal: u32) -> u64 {
-        self.address(Block { superslab: ordinal, offset: 0 })
-    }
-
     fn touch_pages(&self, range: ArenaRange) {
         for page in Self::pages(range) {
             self.overwritten(page * PAGE_BYTES, 1);
@@ -533,10 +544,6 @@ impl<W: Word + Default> Memory for PlainMemory<W> {
     fn fill_pages(&self, range: ArenaRange) {
         self.overwritten(range.start, range.bytes);
         self.bytes.borrow_mut().fill(range.start, range.bytes, 0);
-    }
-
-    fn now_ns(&self) -> u64 {
-        self.now_ns.get()
     }
 }
 

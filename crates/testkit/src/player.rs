@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use hksim_policy::memory::{Block, Memory, World};
-use hksim_policy::{Allocator, Geometry, Request, ThreadHeap};
+use hksim_policy::{Allocator, Geometry, Policy, Request, ThreadHeap};
 
 use crate::check_schedule::{CheckSchedule, CheckSpacing};
 use crate::naive::{Alignment, Object};
@@ -66,6 +66,7 @@ pub struct PlayerCounts {
 /// A random program in progress.
 pub struct Player<G: Geometry> {
     allocator: Allocator<PlainMemory, G>,
+    policy: Policy,
     heaps: Vec<Option<ThreadHeap<PlainMemory>>>,
     blocks: Vec<Option<(Block<u32>, usize)>>,
     model: NaiveModel,
@@ -89,6 +90,7 @@ impl<G: Geometry> Player<G> {
         let layout = *memory.layout();
         Player {
             allocator: Allocator::new(memory, geometry, design.policy, &layout).in_process(design.process),
+            policy: design.policy,
             heaps: (0..limits.threads).map(|_| None).collect(),
             blocks: (0..limits.objects).map(|_| None).collect(),
             model: NaiveModel::new(alignment),
@@ -344,7 +346,7 @@ impl<G: Geometry> Player<G> {
             self.allocator.validate(heap).map_err(|violation| format!("heap {}: {violation:?}", heap.id()))?;
         }
         if self.allocator.mem.failed_calls() == 0 {
-            self.counts.small_superslabs_seen += self.allocator.mem.check_advice(&self.allocator.policy)?;
+            self.counts.small_superslabs_seen += self.allocator.mem.check_advice(&self.policy)?;
         }
         check_pool(&self.allocator.mem)
     }
@@ -371,7 +373,7 @@ impl<G: Geometry> Player<G> {
         if superslabs > 0 {
             return Err(format!("{superslabs} superslabs stay in use although nothing is live"));
         }
-        let startup_bytes = self.allocator.policy.startup_touch_bytes;
+        let startup_bytes = self.policy.startup_touch_bytes;
         let startup = startup_bytes.div_ceil(1 << self.allocator.geometry.superslab_shift());
         let huge = u64::from(self.allocator.mem.pool().huge_superslabs.get());
         if huge > startup {

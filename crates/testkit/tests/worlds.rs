@@ -8,17 +8,18 @@ use std::cell::Cell;
 use std::ptr::NonNull;
 
 use designs::random_policy;
-use hksim_engine::{Driver, TouchRule};
+use hksim_engine::{Driver, Live, TouchRule};
 use hksim_linux_mm::{Kernel, KernelConfig};
 use hksim_native::{MmapMemory, Os, Syscalls};
 use hksim_policy::memory::{Advice, Mapping};
-use hksim_policy::{Allocator, Errno, Geometry, Policy, PreparedPolicy, World};
+use hksim_policy::{Allocator, Errno, Geometry, Policy, PreparedPolicy, RunGeometry, World};
 use hksim_sim::accounting::Accounting;
 use hksim_sim::memory::SimMemory;
-use hksim_testkit::events::{RandomTrace, random_trace};
+use hksim_testkit::events::{RandomTrace, common_trace, random_trace};
 use hksim_testkit::{PlainMemory, Random, test_scale};
 use hksim_trace::event::{Access, AllocCall, Event, InitialTouch, ObjectId, Op, SiteId, ThreadId};
 use hksim_trace::generate::{RandomMixed, Server, TinyHot, Workload};
+use hksim_trace::hkt::Batch;
 
 /// Real system calls, and a clock that only changes when it is set.
 #[derive(Default)]
@@ -73,27 +74,86 @@ fn placed<W: World, G: Geometry>(driver: &Driver<W, G>) -> Vec<Placed> {
 struct Placements {
     digests: Vec<(u64, u64)>,
     objects: Vec<Vec<Placed>>,
+    live: Live,
+    /// The memory's clock at the end.
+    now_ns: u64,
 }
 
 /// Number of events between comparisons of all live objects.
 const OBJECTS_EVERY: usize = 500;
 
-fn drive<W: World>(memory: W, plan: &PreparedPolicy, trace: &RandomTrace, touch: TouchRule) -> Placements {
+fn driver_on<W: World>(
+    memory: W,
+    plan: &PreparedPolicy,
+    trace: &RandomTrace,
+    touch: TouchRule,
+) -> Driver<W, RunGeometry> {
     let allocator = Allocator::new(memory, plan.geometry.clone(), plan.policy, &plan.layout);
-    let mut driver = Driver::new(allocator, trace.threads, trace.objects_peak, touch);
+    Driver::new(allocator, trace.threads, trace.objects_peak, touch)
+}
+
+fn drive<W: World, G: Geometry>(driver: &mut Driver<W, G>, trace: &RandomTrace) -> Placements {
     let mut placements = Placements::default();
     for (index, event) in trace.events.iter().enumerate() {
         driver.step(event).unwrap_or_else(|error| panic!("event {index}: {error}"));
         placements.digests.push((driver.placement(), driver.failed()));
         if index % OBJECTS_EVERY == 0 || index + 1 == trace.events.len() {
-            placements.objects.push(placed(&driver));
+            placements.objects.push(placed(driver));
             for heap in driver.heaps() {
                 let valid = driver.allocator().validate(heap);
                 valid.unwrap_or_else(|violation| panic!("event {index}, heap {}: {violation:?}", heap.id()));
             }
         }
     }
+    placements.live = driver.live();
+    placements.now_ns = driver.allocator().mem.now_ns();
     placements
+}
+
+/// As [`drive`], by column: in batches and parts of random length. Contains the digests after each part instead of those
+/// after each event.
+fn drive_by_column<W: World, G: Geometry>(driver: &mut Driver<W, G>, trace: &RandomTrace) -> (Vec<usize>, Placements) {
+    let (mut placements, mut ends) = (Placements::default(), Vec::new());
+    let (mut random, mut batch) = (Random::new(trace.events.len() as u64), Batch::new());
+    let (mut passed_before, mut counted) = (0, 0);
+    while passed_before < trace.events.len() {
+        let events = &trace.events[passed_before..];
+        batch.copy_from(&events[..events.len().min(1 + random.below(1500) as usize)]);
+        let mut reader = batch.read();
+        while reader.passed() < batch.len() {
+            let part = random.pick(&[10, 100, 1500]);
+            let end = batch.len().min(reader.passed() + 1 + random.below(part) as usize);
+            let stepped = driver.step_common(&mut reader, end, |_| counted += 1);
+            stepped.unwrap_or_else(|error| panic!("event {}: {error}", passed_before + reader.passed()));
+            if let Some(event) = if reader.passed() < end { reader.uncommon() } else { None } {
+                driver.step(event).unwrap_or_else(|error| panic!("{event:?}: {error}"));
+                counted += 1;
+            }
+            assert_eq!(counted, passed_before + reader.passed(), "events after which `done` was called");
+            ends.push(counted);
+            placements.digests.push((driver.placement(), driver.failed()));
+        }
+        passed_before += batch.len();
+    }
+    placements.objects.push(placed(driver));
+    placements.live = driver.live();
+    placements.now_ns = driver.allocator().mem.now_ns();
+    (ends, placements)
+}
+
+/// The costs of a simulation. They depend on the time of each purge.
+fn costs<G: Geometry>(driver: &Driver<SimMemory<Accounting>, G>) -> String {
+    let accounts = driver.allocator().mem.observer();
+    format!("{:?} {:?} {:?}", accounts.kernel().counters(), accounts.os_calls(), accounts.by_reason())
+}
+
+/// Checks that events have the same effects one by one and by column.
+fn compare_by_column(by_event: &Placements, (ends, by_column): (Vec<usize>, Placements)) {
+    for (end, digest) in ends.into_iter().zip(&by_column.digests) {
+        assert_eq!(by_event.digests[end - 1], *digest, "placements by column after {end} events");
+    }
+    assert!(by_event.objects.last() == by_column.objects.last(), "by column: live objects differ");
+    assert_eq!((by_event.live, by_event.now_ns), (by_column.live, by_column.now_ns), "live bytes and clock by column");
 }
 
 fn compare(names: &str, one: &Placements, other: &Placements, trace: &RandomTrace) {
@@ -108,13 +168,20 @@ fn compare(names: &str, one: &Placements, other: &Placements, trace: &RandomTrac
 fn worlds_agree(design: &Policy, trace: &RandomTrace, touch: TouchRule, what: &str) -> u64 {
     eprintln!("{what}: {touch:?}, {design:?}");
     let plan = design.prepare().unwrap_or_else(|error| panic!("{error}"));
-    let accounts = Accounting::new(Kernel::new(KernelConfig::default()));
-    let simulated = drive(SimMemory::new(plan.layout, &plan.geometry, accounts), &plan, trace, touch);
+    let new_accounts = || Accounting::new(Kernel::new(KernelConfig::default()));
+    let new_simulated = || driver_on(SimMemory::new(plan.layout, &plan.geometry, new_accounts()), &plan, trace, touch);
+    let (mut by_event, mut by_column) = (new_simulated(), new_simulated());
+    let simulated = drive(&mut by_event, trace);
+    compare_by_column(&simulated, drive_by_column(&mut by_column, trace));
+    assert_eq!(costs(&by_event), costs(&by_column), "costs by event and by column");
     let plain: PlainMemory = PlainMemory::new(plan.layout, &plan.geometry, plan.layout.ordinals(), 7);
-    let plain = drive(plain, &plan, trace, touch);
+    let plain = drive(&mut driver_on(plain, &plan, trace, touch), trace);
     compare("the simulator and the plain memory", &simulated, &plain, trace);
     match MmapMemory::new(plan.layout, SetClock::default()) {
-        Ok(native) => compare("the simulator and mmap", &simulated, &drive(native, &plan, trace, touch), trace),
+        Ok(native) => {
+            let native = drive(&mut driver_on(native, &plan, trace, touch), trace);
+            compare("the simulator and mmap", &simulated, &native, trace);
+        }
         Err(error) => eprintln!("skipped: the native memory: {error}"),
     }
     simulated.digests.last().map_or(0, |&(_, failed)| failed)
@@ -131,6 +198,16 @@ fn random_traces_are_placed_alike_under_random_policies() {
         refused += worlds_agree(&random_policy(&mut random), &trace, touch, &format!("seed {seed:#x}"));
     }
     assert!(refused > 10, "no arena was ever full: {refused} refusals");
+}
+
+#[test]
+fn common_events_are_placed_alike_under_random_policies() {
+    for seed in 0x7100..0x7100 + 10 * test_scale() {
+        let mut random = Random::new(seed);
+        let trace = common_trace(seed, 10_000);
+        let touch = random.pick(&TouchRule::ALL);
+        worlds_agree(&random_policy(&mut random), &trace, touch, &format!("common events, seed {seed:#x}"));
+    }
 }
 
 #[test]

@@ -34,6 +34,13 @@ pub enum TraceError {
         /// What was found instead.
         why: &'static str,
     },
+    /// The file is a memory recording, which holds page operations instead of allocator calls.
+    #[error("{}: this is a memory recording (.hkm), but a trace of allocator calls (.hkt) is needed; commands for memory \
+             recordings are info, sim, sweep, validate, and trace verify, cut and anonymise", path.display())]
+    MemoryRecording {
+        /// The file.
+        path: PathBuf,
+    },
     /// The file was written by a newer hksim.
     #[error("{}: trace format version {found}, but this hksim reads versions up to {known}; use a newer hksim", path.display())]
     NewerVersion {

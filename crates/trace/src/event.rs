@@ -70,10 +70,9 @@ impl ReallocCall {
 /// The first accesses to a new block, known at its allocation. For a realloc: the first accesses to the bytes that it
 /// added.
 ///
-/// Meaningful only where the trace's touch knowledge is not `assumed`. Recorders that do not watch accesses write
+/// Meaningful only if the trace's touch source is not `assumed`. Recorders that do not watch accesses write
 /// `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
 pub enum InitialTouch {
     /// No access (later ones may follow as [`Op::Touch`]).
     None,
@@ -115,6 +114,9 @@ impl InitialTouch {
         }
     }
 }
+
+// A `repr` would give the payload of `PerPage` a byte of its own, and decoding and simulation each event more work.
+const _: () = assert!(size_of::<InitialTouch>() == 1);
 
 /// Initial touches of a block that spans two pages, if they differ. Each name gives the first page, then the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

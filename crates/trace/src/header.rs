@@ -11,7 +11,7 @@ pub struct Header {
     /// Where the events come from.
     pub origin: Origin,
     /// What is known about the program's accesses to its blocks.
-    pub touch: TouchKnowledge,
+    pub touch: TouchSource,
     /// How the event times were obtained.
     pub clock: Clock,
     /// Maximum number of consecutive events that share one clock reading. All of them have the time of the first.
@@ -45,7 +45,7 @@ impl HistoryStep {
 
 impl Header {
     /// A header whose producer is this version of hksim.
-    pub fn new(origin: Origin, touch: TouchKnowledge, clock: Clock) -> Self {
+    pub fn new(origin: Origin, touch: TouchSource, clock: Clock) -> Self {
         Header {
             origin,
             touch,
@@ -89,10 +89,10 @@ pub enum Origin {
     },
 }
 
-/// What is known about the program's accesses to its blocks. Every result is labelled with it.
+/// Where the touches in a trace come from, and how complete they are. Every result states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum TouchKnowledge {
+pub enum TouchSource {
     /// Nothing: results are printed as a range.
     Assumed,
     /// The first access to each page of the watched objects.

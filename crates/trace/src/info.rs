@@ -9,7 +9,7 @@ mod sizes;
 mod threads;
 
 use crate::error::TraceError;
-use crate::header::{Clock, Origin, Quality, TouchKnowledge};
+use crate::header::{Clock, Origin, Quality, TouchSource};
 use crate::memory_policy::MemoryPolicy;
 use crate::result_names::QualityNames;
 use crate::source::EventSource;
@@ -105,7 +105,7 @@ pub struct Info {
     /// Where the trace comes from.
     pub origin: Origin,
     /// What is known about the program's accesses to its blocks.
-    pub touch_source: TouchKnowledge,
+    pub touch_source: TouchSource,
     /// Whether times were measured.
     pub clock: Clock,
     /// What the producer left out, guessed or repaired.

@@ -10,7 +10,8 @@
 use crate::error::TraceError;
 use crate::event::{AllocCall, Event, InitialTouch, Op, PageTouches};
 use crate::header::{Footer, Header, Summary};
-use crate::source::{BATCH_EVENTS_MAX, EventSource};
+use crate::hkt::Batch;
+use crate::source::{BATCH_EVENTS_MAX, EventSource, copy_next};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 
@@ -248,6 +249,13 @@ impl<S: EventSource> EventSource for WithProfiles<S> {
             }
         }
         Ok(Some(&self.batch))
+    }
+
+    fn next_into(&mut self, batch: &mut Batch) -> Result<bool, TraceError> {
+        if self.fresh.is_empty() {
+            return self.source.next_into(batch);
+        }
+        copy_next(self, batch)
     }
 
     fn header(&self) -> &Header {

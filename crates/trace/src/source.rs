@@ -3,6 +3,7 @@
 use crate::error::TraceError;
 use crate::event::Event;
 use crate::header::{Footer, Header, Summary};
+use crate::hkt::Batch;
 
 /// Maximum number of events in one batch.
 pub const BATCH_EVENTS_MAX: usize = 1024;
@@ -17,6 +18,15 @@ pub trait EventSource {
     /// # Errors
     /// Damaged or unreadable input. After an error the stream returns `None` until [`EventSource::rewind`].
     fn next_batch(&mut self) -> Result<Option<&[Event]>, TraceError>;
+
+    /// Replaces the contents of `batch` by the next events, at least one. Returns false at the end. The events are those
+    /// of [`EventSource::next_batch`], in larger batches and faster if the source is a file. Calls of both may alternate.
+    ///
+    /// # Errors
+    /// As for [`EventSource::next_batch`].
+    fn next_into(&mut self, batch: &mut Batch) -> Result<bool, TraceError> {
+        copy_next(self, batch)
+    }
 
     /// Where the trace comes from and what it records.
     fn header(&self) -> &Header;
@@ -40,4 +50,11 @@ pub trait EventSource {
     /// # Errors
     /// As for [`EventSource::next_batch`].
     fn rewind(&mut self) -> Result<(), TraceError>;
+}
+
+/// [`EventSource::next_into`] of a source that has its events in no other form than [`EventSource::next_batch`].
+pub(crate) fn copy_next(source: &mut (impl EventSource + ?Sized), batch: &mut Batch) -> Result<bool, TraceError> {
+    let events = source.next_batch()?;
+    batch.copy_from(events.unwrap_or_default());
+    Ok(events.is_some())
 }

@@ -1,10 +1,12 @@
-//! Runs every fuzz target on its seeds and on mutations of them, without a nightly toolchain.
+//! Runs every fuzz target for traces on its seeds and on mutations of them, without a nightly toolchain.
 //!
 //! `HKSIM_FUZZ_INPUTS` is the number of mutations per target, and `HKSIM_FUZZ_SEED` their random seed. A failing input
 //! is kept.
 
 #[path = "../../../fuzz/src/lib.rs"]
 mod bodies;
+#[path = "../../../fuzz/src/mutate.rs"]
+mod mutate;
 mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,8 +17,6 @@ use support::Random;
 
 const INPUTS_DEFAULT: u64 = 500;
 const SEED_DEFAULT: u64 = 0xF022;
-/// The same as `-max_len` in fuzz/run.sh.
-const INPUT_BYTES_MAX: usize = 16_384;
 /// Twice `-timeout` in fuzz/run.sh, for builds without optimisation.
 const INPUT_TIME_MAX: Duration = Duration::from_secs(40);
 
@@ -80,6 +80,8 @@ fn seeds(folder: &Path) -> Vec<Vec<u8>> {
 fn targets() -> Vec<Target> {
     let sources = fs::read_dir(fuzz_folder().join("fuzz_targets")).expect("the fuzz targets");
     let mut paths: Vec<PathBuf> = sources.map(|entry| entry.expect("an entry").path()).collect();
+    // crates/memory-trace/tests/fuzz_targets.rs runs the targets for memory recordings.
+    paths.retain(|path| path.file_name().is_some_and(|name| !name.as_encoded_bytes().starts_with(b"memory_")));
     paths.sort();
     let target = |path: &PathBuf| {
         let name = path.file_stem().expect("a name").to_str().expect("UTF-8").to_string();
@@ -88,48 +90,6 @@ fn targets() -> Vec<Target> {
         Target { name, body, seeds }
     };
     paths.iter().map(target).collect()
-}
-
-/// A seed with one to eight random changes: flipped bits, changed bytes, boundary values, and pieces that are removed,
-/// repeated or copied from another seed.
-fn mutated(random: &mut Random, seeds: &[Vec<u8>]) -> Vec<u8> {
-    let pick = |random: &mut Random| &seeds[random.below(seeds.len() as u64) as usize];
-    let mut input = pick(random).clone();
-    for _ in 0..=random.below(8) {
-        if input.is_empty() {
-            input.push(0);
-        }
-        let at = random.below(input.len() as u64) as usize;
-        let end = (at + 1 + random.below(64) as usize).min(input.len());
-        match random.below(9) {
-            0 => input[at] ^= 1 << random.below(8),
-            1 => input[at] = random.next() as u8,
-            2 => input[at] = random.pick(b"\0\x7F\x80\xFF \n09-x"),
-            3 => {
-                let edge = random.pick(&[0, 1, u64::MAX, 1 << 31, 1 << 32, 1 << 47, 1 << 63]).to_le_bytes();
-                let bytes = (end - at).min(8);
-                input[at..at + bytes].copy_from_slice(&edge[..bytes]);
-            }
-            4 => {
-                let digits = input[at..end].iter_mut().filter(|byte| byte.is_ascii_digit());
-                digits.for_each(|byte| *byte = b"0123456789"[random.below(10) as usize]);
-            }
-            5 => drop(input.drain(at..end)),
-            6 => {
-                let piece = input[at..end].to_vec();
-                input.splice(at..at, piece);
-            }
-            7 => {
-                let other = pick(random);
-                let from = random.below(other.len() as u64) as usize;
-                let piece = other[from..].iter().take(256).copied();
-                input.splice(at..end, piece);
-            }
-            _ => input.truncate(at),
-        }
-    }
-    input.truncate(INPUT_BYTES_MAX);
-    input
 }
 
 /// Runs one input. If it fails or takes too long, saves it and panics with the file's name.
@@ -175,7 +135,11 @@ fn no_target_fails_on_mutations_of_its_seeds() {
     let accepted = |target: &Target| {
         let mut random = Random::new(seed);
         for number in 0..inputs {
-            run(target, &mutated(&mut random, &target.seeds), &format!("input {number} of seed {seed}"));
+            run(
+                target,
+                &mutate::mutated(&mut |end| random.below(end), &target.seeds),
+                &format!("input {number} of seed {seed}"),
+            );
         }
         bodies::accepted()
     };

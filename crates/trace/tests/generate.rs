@@ -4,7 +4,7 @@ mod support;
 
 use hksim_trace::event::*;
 use hksim_trace::generate::{RandomMixed, Server, TinyHot, Workload};
-use hksim_trace::header::TouchKnowledge;
+use hksim_trace::header::TouchSource;
 use hksim_trace::hkt::{TraceReader, TraceWriter};
 use std::collections::HashMap;
 use support::read_all;
@@ -236,7 +236,7 @@ fn a_header_reproduces_its_trace() {
             Workload::Server(p) => Workload::Server(Server { live: 4 << 20, events: 40_000, ..p }),
         };
         let mut source = workload.source().unwrap();
-        assert_eq!(source.header().touch, TouchKnowledge::FullStream);
+        assert_eq!(source.header().touch, TouchSource::FullStream);
         let mut writer = TraceWriter::create(&path, source.header()).unwrap();
         while let Some(batch) = source.next_batch().unwrap() {
             batch.iter().for_each(|event| writer.push(event).unwrap());

@@ -8,7 +8,7 @@ use plotters::prelude::*;
 
 pub use super::data::{Sample, Series};
 
-use super::data::Panel;
+use super::data::{Panel, Progress};
 use super::labels::label_width;
 use super::scatter::drawing;
 use super::style::{INK, Look, SMALL_PX, text};
@@ -57,7 +57,7 @@ pub fn write(path: &Path, title: &str, figures: &[Bars], lines: Vec<Series>) -> 
 }
 
 fn svg(title: &str, figures: &[Bars], lines: Vec<Series>) -> Result<String> {
-    let panel = Panel { title: title.to_string(), floor_bytes: 0, series: lines };
+    let panel = Panel { title: title.to_string(), floor_bytes: 0, series: lines, progress: Progress::Events };
     let bars_height = BARS_TITLE_HEIGHT + BAR_HEIGHT * panel.series.len() as i32 + BARS_FOOT;
     let figures_height = bars_height * figures.len().div_ceil(COLUMNS) as i32;
     let legend_height = timeline::legend_height(&panel);

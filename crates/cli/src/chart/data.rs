@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::names::Names;
+use super::recordings;
 use crate::commands::info::origin_text;
 use crate::flags::RunConfig;
 use crate::flags::row::Inputs;
@@ -36,7 +37,7 @@ struct Installs {
 /// A point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub struct Sample {
-    /// Events done.
+    /// Progress: events done, or the time.
     pub event: u64,
     /// Requested bytes of live objects.
     pub live_bytes: u64,
@@ -53,6 +54,17 @@ pub struct Panel {
     pub floor_bytes: u64,
     /// The designs: those on the front first, each group in descending order of installs.
     pub series: Vec<Series>,
+    /// What the timelines run over.
+    pub progress: Progress,
+}
+
+/// What a timeline runs over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Events of a trace.
+    Events,
+    /// Nanoseconds of a recording; the live bytes are unknown.
+    Time,
 }
 
 /// Designs with the same figures.
@@ -78,6 +90,10 @@ pub struct Series {
 /// The result is not from `sweep` or `sim`.
 pub fn panels(result: &Value) -> Result<Vec<Panel>> {
     let is_sweep = result.get("rows").is_some();
+    let first = if is_sweep { result["rows"].get(0) } else { Some(result) };
+    if first.is_some_and(|row| row.get("recording").is_some()) {
+        return recordings::panels(result);
+    }
     let mut rows: Vec<Row> = if is_sweep {
         Vec::deserialize(&result["rows"]).context("not a sweep result")?
     } else {
@@ -100,7 +116,7 @@ pub fn panels(result: &Value) -> Result<Vec<Panel>> {
 
 /// Gives each design the same rank in all panels: designs on a front first, in the order of the panels. On entry, a
 /// rank is the number of the series' first row in its panel, which identifies the design.
-fn rank(panels: &mut [Panel]) {
+pub(super) fn rank(panels: &mut [Panel]) {
     let mut designs: Vec<usize> = Vec::new();
     for is_front in [true, false] {
         for series in panels.iter().flat_map(|panel| &panel.series).filter(|series| series.is_front == is_front) {
@@ -116,33 +132,36 @@ fn rank(panels: &mut [Panel]) {
 
 fn panel(rows: &[Row], is_front: impl Fn(usize) -> bool) -> Panel {
     let configs: Vec<RunConfig> = rows.iter().filter_map(|row| row.inputs.config()).collect();
-    let names = Names::of(&configs);
+    let series = rows.iter().enumerate().map(|(index, row)| Series {
+        label: String::new(),
+        installs: row.installs.total,
+        rss_bytes_peak: row.rss_bytes_peak,
+        is_front: is_front(index),
+        timeline: row.timeline.clone(),
+        rank: index,
+    });
+    let title = rows.first().map(title).unwrap_or_default();
+    let floor_pages = rows.iter().map(|row| row.floor_pages).max().unwrap_or(0);
+    let floor_bytes = floor_pages.saturating_mul(hksim_policy::PAGE_BYTES);
+    let series = grouped(series.collect(), &Names::of(&configs));
+    Panel { title, floor_bytes, series, progress: Progress::Events }
+}
+
+/// Joins designs with equal figures into one series, and names each. On entry, a rank is the number of the row.
+pub(super) fn grouped(designs: Vec<Series>, names: &Names) -> Vec<Series> {
     let mut series: Vec<(Series, Vec<usize>)> = Vec::new();
-    for (index, row) in rows.iter().enumerate() {
-        let figures = (row.installs.total, row.rss_bytes_peak, &row.timeline);
+    for (index, design) in designs.into_iter().enumerate() {
+        let figures = (design.installs, design.rss_bytes_peak, &design.timeline);
         let twin = series.iter_mut().find(|(twin, _)| (twin.installs, twin.rss_bytes_peak, &twin.timeline) == figures);
         match twin {
             Some((_, members)) => members.push(index),
-            None => series.push((Series { rank: index, ..unnamed(row, is_front(index)) }, vec![index])),
+            None => series.push((design, vec![index])),
         }
     }
     let named = |(series, members): (Series, Vec<usize>)| Series { label: names.of_group(&members), ..series };
     let mut series: Vec<Series> = series.into_iter().map(named).collect();
     series.sort_by_key(|series| (!series.is_front, std::cmp::Reverse(series.installs)));
-    let title = rows.first().map(title).unwrap_or_default();
-    let floor_pages = rows.iter().map(|row| row.floor_pages).max().unwrap_or(0);
-    Panel { title, floor_bytes: floor_pages.saturating_mul(hksim_policy::PAGE_BYTES), series }
-}
-
-fn unnamed(row: &Row, is_front: bool) -> Series {
-    Series {
-        label: String::new(),
-        installs: row.installs.total,
-        rss_bytes_peak: row.rss_bytes_peak,
-        is_front,
-        timeline: row.timeline.clone(),
-        rank: 0,
-    }
+    series
 }
 
 fn title(row: &Row) -> String {
@@ -162,7 +181,12 @@ mod tests {
     #[test]
     fn a_design_has_one_rank_in_all_panels_those_of_a_front_first() {
         let series = |design: usize, is_front: bool| Series { rank: design, is_front, ..Series::default() };
-        let panel = |series: &[Series]| Panel { title: String::new(), floor_bytes: 0, series: series.to_vec() };
+        let panel = |series: &[Series]| Panel {
+            title: String::new(),
+            floor_bytes: 0,
+            series: series.to_vec(),
+            progress: Progress::Events,
+        };
         let mut panels = [
             panel(&[series(4, true), series(0, false), series(2, false)]),
             panel(&[series(2, true), series(4, false), series(7, false)]),

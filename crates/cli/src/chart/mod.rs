@@ -2,7 +2,7 @@
 //!
 //! - [`live`]: live bytes of a trace; [`faults`]: page faults of a program; both use [`over_time`]. [`comparison`]:
 //!   allocators side by side.
-//! - [`data`]: the data of charts; [`scatter`] and [`timeline`]: the panels; [`names`] and [`labels`]: names of designs
+//! - [`data`] and [`recordings`]: the data of charts; [`scatter`] and [`timeline`]: the panels; [`names`] and [`labels`]: names of designs
 //!   and their places; [`style`]: colours.
 
 pub mod comparison;
@@ -12,6 +12,7 @@ mod labels;
 pub mod live;
 mod names;
 mod over_time;
+mod recordings;
 mod scatter;
 mod style;
 mod timeline;

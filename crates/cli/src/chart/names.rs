@@ -16,6 +16,14 @@ impl Names {
         Names { words: configs.iter().map(words).collect(), flags }
     }
 
+    /// The names of designs with these values of `flags`. Flags that do not vary are left out.
+    pub fn of_words(flags: &[&'static str], words: Vec<Vec<String>>) -> Names {
+        let varies = |column: &usize| words.iter().any(|row| row[*column] != words[0][*column]);
+        let columns: Vec<usize> = (0..flags.len()).filter(varies).collect();
+        let kept = words.iter().map(|row| columns.iter().map(|&column| row[column].clone()).collect());
+        Names { words: kept.collect(), flags: columns.iter().map(|&column| flags[column]).collect() }
+    }
+
     /// A common name of several designs: `2M thp/hugetlb any purge` if they are all combinations of some values, else the
     /// first name and the number of others.
     pub fn of_group(&self, members: &[usize]) -> String {

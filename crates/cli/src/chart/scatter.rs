@@ -32,7 +32,10 @@ pub fn draw(area: &Area, panel: &Panel) -> Result<()> {
         .y_label_formatter(&tick)
         .draw()
         .map_err(drawing)?;
-    floor_line(&mut chart, panel.floor_bytes as f64 / unit)?;
+    // Recordings of page operations have no live bytes.
+    if panel.floor_bytes > 0 {
+        floor_line(&mut chart, panel.floor_bytes as f64 / unit)?;
+    }
     front_line(&mut chart, &panel.series, unit)?;
     points(&mut chart, &panel.series, unit)?;
     names(area, &chart, panel, unit)
@@ -131,7 +134,7 @@ fn names(area: &Area, chart: &Chart, panel: &Panel, unit: f64) -> Result<()> {
     let steps = (0..4).map(|step| inside.right - width - 4 - step * (inside.right - inside.left - width - 8) / 3);
     let sides = steps.flat_map(|left| [(left, floor + 3), (left, floor - LABEL_HEIGHT - 3)]);
     let spot = first_free(sides, width, &inside, &taken);
-    spot.map_or(Ok(()), |label| {
+    spot.filter(|_| panel.floor_bytes > 0).map_or(Ok(()), |label| {
         area.draw_text(floor_text, &text(SMALL_PX, &FRONT), (label.left, label.top + 1)).map_err(drawing)
     })
 }

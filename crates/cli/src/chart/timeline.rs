@@ -4,9 +4,9 @@ use anyhow::Result;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use super::data::{Panel, Sample, Series};
+use super::data::{Panel, Progress, Sample, Series};
 use super::scatter::drawing;
-use super::style::{INK, Look, SMALL_PX, byte_unit, event_unit, plain, rss_bytes_max, text, tick};
+use super::style::{INK, Look, SMALL_PX, byte_unit, event_unit, plain, rss_bytes_max, text, tick, time_unit};
 
 /// Colour of the live bytes.
 const LIVE: RGBColor = RGBColor(214, 214, 214);
@@ -18,7 +18,10 @@ pub fn draw(area: &DrawingArea<SVGBackend, Shift>, panel: &Panel) -> Result<()> 
     let events_max = samples().map(|sample| sample.event).max().unwrap_or(0).max(1);
     let bytes_max = rss_bytes_max(&panel.series).max(live_max).max(1);
     let (unit, unit_name) = byte_unit(bytes_max);
-    let (events, events_name) = event_unit(events_max);
+    let (events, events_name) = match panel.progress {
+        Progress::Events => event_unit(events_max),
+        Progress::Time => time_unit(events_max),
+    };
     let mut chart = ChartBuilder::on(area)
         .margin(10)
         .margin_right(24)
@@ -60,9 +63,11 @@ pub fn legend(area: &DrawingArea<SVGBackend, Shift>, panel: &Panel) -> Result<()
     let columns = legend_columns(panel);
     let width = area.dim_in_pixel().0 as i32 / columns as i32;
     let spot = |index: usize| ((index % columns) as i32 * width + 20, (index / columns) as i32 * LEGEND_LINE + 4);
-    let (x, y) = spot(0);
-    area.draw(&Rectangle::new([(x, y + 3), (x + 26, y + 13)], LIVE.filled())).map_err(drawing)?;
-    area.draw_text("live bytes", &text(SMALL_PX, &INK), (x + 34, y + 1)).map_err(drawing)?;
+    if panel.progress == Progress::Events {
+        let (x, y) = spot(0);
+        area.draw(&Rectangle::new([(x, y + 3), (x + 26, y + 13)], LIVE.filled())).map_err(drawing)?;
+        area.draw_text("live bytes", &text(SMALL_PX, &INK), (x + 34, y + 1)).map_err(drawing)?;
+    }
     let (named, others): (Vec<&Series>, Vec<&Series>) =
         panel.series.iter().partition(|series| Look::of(series.rank).is_named);
     if let Some(other) = others.first() {

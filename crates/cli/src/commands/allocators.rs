@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use hksim_policy::Policy;
 use hksim_replay::Target;
 
+use super::allocator_settings::Settings;
 use crate::flags::PolicyArgs;
 use crate::host;
 
@@ -35,6 +36,8 @@ struct Known {
     files: &'static [&'static str],
     /// The Debian package that contains it.
     package: &'static str,
+    /// How it is configured.
+    settings: Settings,
 }
 
 const KNOWN: [Known; 4] = [
@@ -42,28 +45,44 @@ const KNOWN: [Known; 4] = [
         name: "mimalloc",
         files: &["libmimalloc.so.3", "libmimalloc.so.2", "libmimalloc.so"],
         package: "libmimalloc2.0",
+        settings: Settings::Variables("MIMALLOC_"),
     },
-    Known { name: "jemalloc", files: &["libjemalloc.so.2", "libjemalloc.so"], package: "libjemalloc2" },
+    Known {
+        name: "jemalloc",
+        files: &["libjemalloc.so.2", "libjemalloc.so"],
+        package: "libjemalloc2",
+        settings: Settings::MallocConf,
+    },
     Known {
         name: "tcmalloc",
         files: &["libtcmalloc_minimal.so.4", "libtcmalloc.so.4", "libtcmalloc_minimal.so"],
         package: "libtcmalloc-minimal4",
+        settings: Settings::Variables("TCMALLOC_"),
     },
-    Known { name: "tbbmalloc", files: &["libtbbmalloc_proxy.so.2", "libtbbmalloc_proxy.so"], package: "libtbbmalloc2" },
+    Known {
+        name: "tbbmalloc",
+        files: &["libtbbmalloc_proxy.so.2", "libtbbmalloc_proxy.so"],
+        package: "libtbbmalloc2",
+        settings: Settings::Variables("TBB_MALLOC_"),
+    },
 ];
 
 impl Allocator {
-    /// Looks up a word of a flag: `glibc`, a known allocator, `native`, `native:POLICY`, or the path of a library.
+    /// Looks up a word of a flag: `glibc`, a known allocator, `native`, `native:POLICY`, or the path of a library. All
+    /// but native may be followed by settings: `jemalloc:thp=always`, `glibc:hugetlb=1+arena_max=1`.
     ///
     /// # Errors
     /// The word is none of these, the policy is invalid, or the file does not exist.
     pub fn named(flag: &str, word: &str) -> Result<Allocator> {
         let found = match word.split_once(':').map_or((word, ""), |(kind, policy)| (kind, policy)) {
-            ("glibc", "") => Found::Here(Target::Malloc { preload: None }),
+            ("glibc", settings) => glibc(settings).with_context(|| format!("--{flag} {word}"))?,
             ("native", policy) => native(policy).with_context(|| format!("--{flag} {word}"))?,
-            _ => match KNOWN.iter().find(|known| known.name == word) {
-                Some(known) => installed(known, &folders()),
-                None => library(flag, word)?,
+            (name, settings) => match KNOWN.iter().find(|known| known.name == name) {
+                Some(known) => {
+                    let variables = known.settings.variables(settings).with_context(|| format!("--{flag} {word}"))?;
+                    installed(known, &folders(), &variables)
+                }
+                None => library(flag, name, settings)?,
             },
         };
         Ok(Allocator { name: word.to_string(), found })
@@ -72,7 +91,7 @@ impl Allocator {
     /// The library to preload.
     pub fn library(&self) -> Option<&Path> {
         match &self.found {
-            Found::Here(Target::Malloc { preload }) => preload.as_deref(),
+            Found::Here(Target::Malloc { preload, .. }) => preload.as_deref(),
             _ => None,
         }
     }
@@ -94,7 +113,12 @@ fn native(policy: &str) -> Result<Found> {
     })
 }
 
-fn library(flag: &str, word: &str) -> Result<Found> {
+fn glibc(settings: &str) -> Result<Found> {
+    let variables = Settings::Tunables.variables(settings)?;
+    Ok(Found::Here(Target::Malloc { preload: None, variables }))
+}
+
+fn library(flag: &str, word: &str, settings: &str) -> Result<Found> {
     if !word.contains('/') && !word.contains(".so") {
         let names: Vec<&str> = KNOWN.iter().map(|known| known.name).collect();
         bail!(
@@ -107,13 +131,14 @@ fn library(flag: &str, word: &str) -> Result<Found> {
     if !path.is_file() {
         bail!("{word}: cannot preload it: not a file; give the path of a shared object");
     }
-    Ok(Found::Here(Target::Malloc { preload: Some(path) }))
+    let variables = Settings::Variables("").variables(settings).with_context(|| format!("--{flag} {word}"))?;
+    Ok(Found::Here(Target::Malloc { preload: Some(path), variables }))
 }
 
-fn installed(known: &Known, folders: &[PathBuf]) -> Found {
+fn installed(known: &Known, folders: &[PathBuf], variables: &[(String, String)]) -> Found {
     let paths = known.files.iter().flat_map(|file| folders.iter().map(move |folder| folder.join(file)));
     match paths.into_iter().find(|path| path.is_file()) {
-        Some(path) => Found::Here(Target::Malloc { preload: Some(path) }),
+        Some(path) => Found::Here(Target::Malloc { preload: Some(path), variables: variables.to_vec() }),
         None => Found::Missing(format!(
             "no {} in the library directories; install Debian's package {}, or give its path (LD_LIBRARY_PATH is searched too)",
             known.files[0], known.package
@@ -140,11 +165,11 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let folders = [folder.path().to_path_buf()];
         for known in &KNOWN {
-            let Found::Missing(why) = installed(known, &folders) else { panic!("{}: found", known.name) };
+            let Found::Missing(why) = installed(known, &folders, &[]) else { panic!("{}: found", known.name) };
             assert!(why.contains(known.package) && why.contains(known.files[0]), "{why}");
             for (index, file) in known.files.iter().enumerate().rev() {
                 std::fs::write(folder.path().join(file), "").expect("a file");
-                let Found::Here(Target::Malloc { preload: Some(path) }) = installed(known, &folders) else {
+                let Found::Here(Target::Malloc { preload: Some(path), .. }) = installed(known, &folders, &[]) else {
                     panic!("{}: not found", known.name)
                 };
                 assert_eq!(path, folder.path().join(known.files[index]));

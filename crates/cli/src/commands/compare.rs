@@ -13,7 +13,7 @@ use environment::Surroundings;
 use hksim_engine::TouchRule;
 use hksim_replay::Mode;
 use hksim_sim::report::{TouchLabel, TraceLabel};
-use hksim_trace::header::TouchKnowledge;
+use hksim_trace::header::TouchSource;
 use rounds::{Outcome, Plan, Row, WARM_UP_RUNS, rows};
 use serde::Serialize;
 use spread::Spread;
@@ -86,19 +86,15 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let trace = Trace::file(&args.trace)?;
     let allocators =
         args.allocators.iter().map(|word| Allocator::named("allocators", word)).collect::<Result<Vec<_>>>()?;
-    let knowledge = trace.header.touch;
-    let rule =
-        args.touch.unwrap_or(if knowledge == TouchKnowledge::Assumed { TouchRule::All } else { TouchRule::Recorded });
+    let source = trace.header.touch;
+    let rule = args.touch.unwrap_or(if source == TouchSource::Assumed { TouchRule::All } else { TouchRule::Recorded });
     let plan = Plan { trace: &args.trace, touch: rule, mode: args.mode, runs: args.runs };
     let (rows, environment) = rows(&allocators, &plan)?;
     let report = ComparisonReport {
         stamp: Stamp::HERE,
         trace: trace.label(),
         events: trace.summary.events,
-        touch: TouchLabel {
-            rule,
-            source: if rule == TouchRule::Recorded { knowledge } else { TouchKnowledge::Assumed },
-        },
+        touch: TouchLabel { rule, source: if rule == TouchRule::Recorded { source } else { TouchSource::Assumed } },
         mode: args.mode,
         runs: args.runs,
         warm_up_runs: WARM_UP_RUNS,

@@ -9,6 +9,7 @@ use hksim_trace::import::faults::FaultOptions;
 use hksim_trace::import::{Format as Source, ImportReport, Options, import};
 use serde::Serialize;
 
+use crate::memory;
 use crate::output::stamp::Stamp;
 use crate::output::trace::{rest_of_totals, write_new};
 use crate::output::{Format, print, render, units};
@@ -71,6 +72,7 @@ pub fn run(args: &Args) -> Result<()> {
     let (Some(trace), Some(output)) = (&args.trace, &args.output) else {
         bail!("name the trace, and the output with -o")
     };
+    memory::refuse(trace)?;
     let source = args.from.as_deref().map(|name| {
         Source::from_name(name).ok_or_else(|| anyhow!("--from {name}: unknown format; formats are {}", Source::names()))
     });

@@ -15,6 +15,7 @@ use sites::{By, TopSites};
 pub use view::{origin_text, quality_lines, touch_text};
 
 use crate::chart;
+use crate::memory;
 use crate::output::stamp::Stamp;
 use crate::output::{OutputArgs, note};
 
@@ -44,6 +45,11 @@ pub struct Args {
 /// The input is not a trace, or the output cannot be written.
 pub fn run(args: &Args) -> Result<()> {
     args.output.check(&[args.plot.as_deref()], &[])?;
+    if memory::is_recording(&args.trace) {
+        let flags = [("plot", args.plot.is_some()), ("sites", args.sites.is_some())];
+        memory::refuse_flags(&args.trace, &flags)?;
+        return memory::info::run(&args.trace, &args.output);
+    }
     let mut reader = TraceReader::open(&args.trace)?;
     let truncated = reader.tail().map(|tail| tail.to_string());
     if let Some(tail) = &truncated {

@@ -1,13 +1,17 @@
 //! The commands, one file each.
 
-mod allocators;
+mod advise;
+mod allocator_settings;
+pub mod allocators;
 mod calibrate;
+mod check;
 mod compare;
 mod export;
 mod generate;
 mod import;
 pub mod info;
 mod mark;
+mod merge;
 mod plot;
 mod record;
 mod replay;
@@ -25,7 +29,7 @@ use anyhow::Result;
 /// A command with its arguments.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// Record a program's allocator calls
+    /// Record a program's allocator calls, or its page operations
     Record(record::Args),
     /// Mark a moment of a running recording, or pause and restart it
     Mark(mark::Args),
@@ -36,7 +40,7 @@ pub enum Command {
     /// Generate a trace of a synthetic workload
     #[command(subcommand)]
     Gen(generate::Generator),
-    /// Summarise a trace
+    /// Summarise a trace or a memory recording
     Info(info::Args),
     /// Edit, merge, shrink and check traces
     #[command(subcommand)]
@@ -45,6 +49,12 @@ pub enum Command {
     Sim(sim::Args),
     /// Predict many designs side by side
     Sweep(sweep::Args),
+    /// Hold designs to a budget, for CI
+    Check(check::Args),
+    /// Put the shards of a sweep together
+    Merge(merge::Args),
+    /// Choose a design for traces, within limits
+    Advise(advise::Args),
     /// Replay a trace on a real allocator and measure it
     Replay(replay::Args),
     /// Replay a trace on several allocators and compare them
@@ -78,6 +88,9 @@ impl Command {
             Command::Trace(tool) => tool.run(),
             Command::Sim(args) => sim::run(&args).map(done),
             Command::Sweep(args) => sweep::run(&args).map(done),
+            Command::Check(args) => check::run(&args),
+            Command::Merge(args) => merge::run(&args).map(done),
+            Command::Advise(args) => advise::run(&args),
             Command::Replay(args) => replay::run(&args).map(done),
             Command::Compare(args) => compare::run(&args),
             Command::Validate(args) => validate::run(&args),

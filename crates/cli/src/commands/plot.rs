@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use crate::chart;
+use crate::memory;
 use crate::output::{file, note};
 use crate::schema_1;
 
@@ -27,6 +28,7 @@ pub struct Args {
 /// # Errors
 /// The file is not such a result, or the picture cannot be written.
 pub fn run(args: &Args) -> Result<()> {
+    memory::refuse(&args.result)?;
     let name = args.result.display();
     let text = fs::read_to_string(&args.result).with_context(|| format!("{name}: cannot read the result"))?;
     let advice = || format!("{name}: cannot draw; give a JSON result: `hksim sweep --format json -o {name}`");

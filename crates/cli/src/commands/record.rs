@@ -17,6 +17,7 @@ use hksim_record::{
 };
 use serde::Serialize;
 
+use crate::memory;
 use crate::output::progress::Recording;
 use crate::output::stamp::Stamp;
 use crate::output::{Format, file, note, render};
@@ -54,12 +55,18 @@ enum Reads {
 /// Arguments of `record`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_long_help = "Examples:\n  hksim record -o app.hkt ./app --verbose\n  hksim record --accesses pages --stacks -o app.hkt ./app\n  hksim record --recover app.hkt.session"
+    after_long_help = "Examples:\n  hksim record -o app.hkt ./app --verbose\n  hksim record --accesses pages --stacks -o app.hkt ./app\n  hksim record --memory -o app.hkm ./app\n  hksim record --recover app.hkt.session"
 )]
 pub struct Args {
     /// Write the trace to this file, and those of child processes next to it [default: hksim.hkt]
     #[arg(short, long, value_name = "FILE.hkt")]
     output: Option<PathBuf>,
+    /// Record page operations instead of allocator calls: memory calls and page faults of any program (as root: all)
+    #[arg(long, conflicts_with_all = ["accesses", "touch", "backend", "paused", "max_size", "stacks", "operators", "only", "no_children", "clock", "recover"])]
+    memory: bool,
+    /// With --memory: give the program the same addresses in each run
+    #[arg(long, requires = "memory")]
+    no_aslr: bool,
     /// Record accesses to blocks
     #[arg(long, value_enum, default_value = "none")]
     accesses: Accesses,
@@ -141,6 +148,15 @@ struct StampedReport<'a> {
 /// The program cannot be recorded.
 pub fn run(args: &Args) -> Result<()> {
     args.output.as_deref().map_or(Ok(()), file::refuse_standard_output)?;
+    if args.memory {
+        return memory::record::run(&memory::record::Request {
+            output: args.output.as_deref().unwrap_or(Path::new("hksim.hkm")),
+            no_aslr: args.no_aslr,
+            duration: args.duration.map(Duration::from_nanos),
+            format: args.format,
+            command: &args.command,
+        });
+    }
     if args.touch.is_some() {
         note("--touch of record is now called --accesses; the next version removes the old name");
     }

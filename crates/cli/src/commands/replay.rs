@@ -4,13 +4,13 @@ mod view;
 
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use hksim_engine::TouchRule;
 use hksim_policy::Policy;
 use hksim_policy::vocabulary::Align;
 use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target, replay};
 use hksim_sim::report::{TouchLabel, TraceLabel};
-use hksim_trace::header::TouchKnowledge;
+use hksim_trace::header::TouchSource;
 use serde::Serialize;
 
 use super::allocators::{Allocator, Found};
@@ -18,6 +18,7 @@ use crate::flags::{HostPolicyArgs, PolicyArgs};
 use crate::forks::ForkArgs;
 use crate::host;
 use crate::inputs::Trace;
+use crate::memory;
 use crate::output::OutputArgs;
 use crate::output::stamp::Stamp;
 use crate::point::Point;
@@ -36,6 +37,10 @@ pub struct Args {
     /// Replay on one thread in trace order (ordered) or on the trace's own threads (threaded)
     #[arg(long, value_name = "MODE", default_value = "ordered", value_parser = parse_mode)]
     mode: Mode,
+    /// Record the page operations of the replay to a file instead of measuring it (needs root); `sim`, `sweep` and
+    /// `validate` take the file
+    #[arg(long, value_name = "FILE.hkm", conflicts_with_all = ["stop_at", "fork_at"])]
+    memory: Option<PathBuf>,
     /// Stop the measured run (SIGSTOP) after this event, at this mark, or at the end, and print its process id and base
     #[arg(long, value_name = "N|MARK|end")]
     stop_at: Option<Point>,
@@ -103,13 +108,17 @@ pub fn run(args: &Args) -> Result<()> {
     let stop_at = args.stop_at.as_ref().map(|point| point.event(&args.trace)).transpose()?;
     let (mode, measure) = (args.mode, Measure::default());
     let library = match &on {
-        Target::Malloc { preload } => preload.clone(),
+        Target::Malloc { preload, .. } => preload.clone(),
         Target::Native(_) => None,
     };
     let (memory_policy, forks) = (config.memory_policy, args.forks.windows(&trace)?);
     let spec = ReplaySpec { trace: args.trace.clone(), on, touch: rule, memory_policy, mode, measure, stop_at, forks };
+    if let Some(path) = &args.memory {
+        let format = args.output.format.text().context("--format parquet: the report of a recording is text")?;
+        return memory::replayed::replay_and_report(&spec, path, format);
+    }
     let replayed = replay(&spec)?;
-    let knowledge = if rule == TouchRule::Recorded { trace.header.touch } else { TouchKnowledge::Assumed };
+    let source = if rule == TouchRule::Recorded { trace.header.touch } else { TouchSource::Assumed };
     let report = ReplayReport {
         stamp: Stamp::HERE,
         trace: trace.label(),
@@ -117,7 +126,7 @@ pub fn run(args: &Args) -> Result<()> {
         library,
         mode: args.mode,
         policy: design,
-        touch: TouchLabel { rule, source: knowledge },
+        touch: TouchLabel { rule, source },
         replayed,
     };
     args.output.emit(&report, &[&report], || view::table(&report))

@@ -5,6 +5,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -15,7 +16,7 @@ use hksim_record::Obstacle;
 
 use crate::flags::table::{FLAGS, Subject};
 use crate::flags::{HostPolicyArgs, RunConfig};
-use crate::{host, output};
+use crate::{host, memory, output};
 
 /// What to do when the program frees or resizes something that is not a live block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -84,6 +85,7 @@ pub fn run(args: &Args) -> Result<()> {
     let object = cached("native", ALLOCATOR)?;
     let statistics = args.stats.as_deref().map(statistics).transpose()?;
     let (program, arguments) = args.command.split_first().context("no command")?;
+    memory::refuse(Path::new(program))?;
     if let Some(Obstacle { path, why }) = hksim_record::obstacle(program) {
         let what =
             "so it runs on its own allocator, without statistics; programs that it starts may use the native one";

@@ -20,8 +20,11 @@ use serde::Serialize;
 use crate::flags::{BaseKernel, PolicyArgs};
 use crate::forks::ForkArgs;
 use crate::inputs::Trace;
+use crate::memory;
+use crate::memory::settings::MemoryArgs;
 use crate::output::{OutputArgs, file, pages};
 use crate::point::Point;
+use crate::question::{core_help, parse_core};
 use crate::runs::{BRACKET, setup, simulate_all};
 use crate::system_time::{Priced, ProfileArgs};
 
@@ -31,13 +34,15 @@ use crate::system_time::{Priced, ProfileArgs};
     after_long_help = "Examples:\n  hksim sim app.hkt\n  hksim sim app.hkt --huge=never --purge none --format json -o app.json"
 )]
 pub struct Args {
-    /// Simulate this trace
+    /// Simulate this trace, or this memory recording (.hkm)
     #[arg(value_name = "TRACE.hkt")]
     trace: PathBuf,
     #[command(flatten)]
     policy: PolicyArgs,
+    #[command(flatten)]
+    memory: MemoryArgs,
     /// Model the data TLB of a core: its reach, and its misses if the trace has every access
-    #[arg(long, value_name = "CORE", value_parser = parse_core, help = tlb_help())]
+    #[arg(long, value_name = "CORE", value_parser = parse_core, help = core_help("Model the data TLB of a core: reach, and misses if the trace has every access"))]
     tlb: Option<&'static Geometry>,
     /// Write the pages present at every mark to a file (docs/how-to/page-sets.md)
     #[arg(long, value_name = "FILE")]
@@ -53,24 +58,17 @@ pub struct Args {
     output: OutputArgs,
 }
 
-fn parse_core(name: &str) -> Result<&'static Geometry, String> {
-    Geometry::named(name).ok_or_else(|| format!("cores are {}", core_names()))
-}
-
-fn core_names() -> String {
-    Geometry::all().iter().map(|core| core.name).collect::<Vec<_>>().join(", ")
-}
-
-fn tlb_help() -> String {
-    format!("Model the data TLB of a core: reach, and misses if the trace has every access [{}]", core_names())
-}
-
 /// Simulates. If touches are neither recorded nor given, simulates every assumption about them.
 ///
 /// # Errors
 /// Bad input.
 pub fn run(args: &Args) -> Result<()> {
     args.output.check(&[args.dump_pages.as_deref()], &[args.profile.path()])?;
+    if memory::is_recording(&args.trace) {
+        let profile = args.profile.read()?;
+        return memory::sim::sim(&args.trace, &args.policy, &args.memory, profile.as_ref(), &args.output);
+    }
+    args.memory.refuse_for_trace()?;
     let config = args.policy.config()?;
     let profile = args.profile.read()?;
     let trace = Trace::file(&args.trace)?;

@@ -1,24 +1,30 @@
 //! `hksim sweep`: simulates many designs on several traces, side by side.
 
+mod answers;
+pub mod plan;
+pub mod result;
 mod view;
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
-use hksim_cost_model::Profile;
-use hksim_sim::{SimConfig, Sweep};
+use anyhow::{Context, Result, bail};
+use hksim_explore::shard::Shard;
+use hksim_sim::SimConfig;
 use serde::Serialize;
-use serde_json::{Map, Value};
 
-use super::sim::csv;
 use crate::chart;
-use crate::flags::{BaseKernel, HugeList, PolicyArgs};
+use crate::flags::{BaseKernel, HugeList, ModesFrom, PolicyArgs};
 use crate::forks::ForkArgs;
 use crate::inputs::Trace;
-use crate::output::OutputArgs;
+use crate::memory;
+use crate::memory::settings::MemoryArgs;
 use crate::output::stamp::Stamp;
-use crate::runs::{setup, simulate_all};
-use crate::system_time::{Priced, ProfileArgs, SystemTime};
+use crate::output::{OutputArgs, ResultFormat};
+use crate::question::QuestionArgs;
+use crate::runs::{on_workers, setup};
+use crate::system_time::{Priced, ProfileArgs};
+use plan::Plan;
+use result::{Head, PricedSweep, ShardResult};
 
 /// The name of the picture if `--plot` has no value.
 const DEFAULT_PLOT: &str = "hksim-sweep.svg";
@@ -35,11 +41,25 @@ pub struct Args {
     #[command(flatten)]
     policy: PolicyArgs,
     #[command(flatten)]
+    memory: MemoryArgs,
+    /// Replay the traces once on each of these allocators (as in `compare`), and predict their page operations under
+    /// every setting (needs root): hksim, glibc, jemalloc:thp=always, native:POLICY, LIB.so
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    allocators: Vec<String>,
+    #[command(flatten)]
     forks: ForkArgs,
     #[command(flatten)]
     profile: ProfileArgs,
     #[command(flatten)]
+    question: QuestionArgs,
+    #[command(flatten)]
     output: OutputArgs,
+    /// Simulate only this part of the rows, for `hksim merge` (needs --format json): 1/4 is the first of four
+    #[arg(long, value_name = "I/N", conflicts_with = "plot")]
+    shard: Option<Shard>,
+    /// Note finished rows in this file, and skip those that it already has
+    #[arg(long, value_name = "FILE")]
+    resume: Option<PathBuf>,
     /// Run this many simulations at a time [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: Option<u16>,
@@ -53,81 +73,70 @@ pub struct Args {
 /// # Errors
 /// Bad input.
 pub fn run(args: &Args) -> Result<()> {
-    args.output.check(&[args.plot.as_deref()], &[args.profile.path()])?;
-    let configs = args.policy.configs(HugeList::All)?;
+    args.output.check(&[args.plot.as_deref(), args.resume.as_deref()], &[args.profile.path()])?;
+    if args.shard.is_some() && args.output.format != ResultFormat::Json {
+        bail!("--shard: a shard is a part for `hksim merge`; add --format json -o FILE");
+    }
     let profile = args.profile.read()?;
+    if args.traces.iter().any(|path| memory::is_recording(path)) {
+        args.refuse_for_recording()?;
+        let result = memory::sim::sweep(&args.traces, &args.policy, &args.memory, profile.as_ref(), &args.output)?;
+        return draw(args, &result);
+    }
+    if !args.allocators.is_empty() {
+        args.refuse_for_recording()?;
+        let request = memory::allocators::Request {
+            traces: &args.traces,
+            allocators: &args.allocators,
+            policy: &args.policy,
+            memory: &args.memory,
+            profile: profile.as_ref(),
+            output: &args.output,
+        };
+        return draw(args, &memory::allocators::sweep(&request)?);
+    }
+    args.memory.refuse_for_trace()?;
+    let configs = args.policy.configs(HugeList::All)?;
     let traces = if args.traces.is_empty() { Trace::built_in()? } else { open(&args.traces)? };
-    let runs = traces.into_iter().map(|trace| {
-        let forks = args.forks.windows(&trace)?;
-        let setups = configs
-            .iter()
-            .map(|config| Ok(SimConfig { forks: forks.clone(), ..setup(config, &trace, BaseKernel::AsItComes)? }));
-        let setups = setups.collect::<Result<Vec<SimConfig>>>()?;
-        Ok((trace, setups))
-    });
-    let runs = runs.collect::<Result<Vec<_>>>()?;
-    let workers = rayon::ThreadPoolBuilder::new().num_threads(args.jobs.map_or(0, usize::from));
-    let workers = workers.build().context("cannot start the worker threads; try a smaller --jobs")?;
-    let sweep = PricedSweep::new(workers.install(|| simulate_all(&runs))?, profile.as_ref(), configs.len())?;
-    args.output.emit(&sweep, &sweep.csv_rows(), || view::table(&sweep, &configs))?;
+    let question = args.question.question(&traces, profile.is_some())?;
+    let plan = Plan::new(traces, &configs, |trace, config| {
+        let forks = args.forks.windows(trace)?;
+        Ok(SimConfig { forks, tlb: args.question.core(), ..setup(config, trace, BaseKernel::AsItComes)? })
+    })?;
+    let head = Head { rows_per_trace: configs.len(), question, modes: ModesFrom::of(&configs) };
+    let rows = args.shard.map_or_else(|| (0..plan.rows()).collect(), |shard| shard.rows(plan.rows()));
+    let reports = on_workers(args.jobs, || plan.simulate(&rows, args.resume.as_deref()))?;
+    let rows: Vec<Priced> = reports.into_iter().map(|row| Priced::new(row, profile.as_ref())).collect();
+    if let Some(shard) = args.shard {
+        let sweep = plan.digest(&head, profile.as_ref())?;
+        let part = ShardResult { stamp: Stamp::HERE, shard, sweep, rows_total: plan.rows(), head, rows };
+        return args.output.emit(&part, &[()], String::new);
+    }
+    let result = PricedSweep::new(rows, &head)?;
+    result.emit(&args.output, &head)?;
+    draw(args, &result)
+}
+
+impl Args {
+    /// Checks that no flag was given that is about traces only.
+    fn refuse_for_recording(&self) -> Result<()> {
+        for (flag, given) in [("shard", self.shard.is_some()), ("resume", self.resume.is_some())] {
+            if given {
+                bail!(
+                    "--{flag} is about traces (.hkt): a memory recording is simulated under all settings in one pass"
+                );
+            }
+        }
+        self.question.refuse_for_recording()
+    }
+}
+
+/// Draws the result, if that was asked for.
+fn draw<T: Serialize>(args: &Args, result: &T) -> Result<()> {
     match &args.plot {
-        Some(path) => chart::write(path, &serde_json::to_value(&sweep).context("result as JSON")?),
+        Some(path) => chart::write(path, &serde_json::to_value(result).context("result as JSON")?),
         None => Ok(()),
     }
-}
-
-/// The result, with times if a profile was given.
-#[derive(Debug, Serialize)]
-struct PricedSweep {
-    #[serde(flatten)]
-    stamp: Stamp,
-    rows: Vec<Priced>,
-    /// Rows on the Pareto front of installs and peak resident bytes, per trace.
-    pareto: Vec<usize>,
-    /// Rows on the Pareto front of median system time and peak resident bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pareto_system_time: Option<Vec<usize>>,
-}
-
-impl PricedSweep {
-    /// Adds system times to the rows of a sweep with `designs` designs per trace.
-    fn new(sweep: Sweep, profile: Option<&Profile>, designs: usize) -> Result<PricedSweep> {
-        let Sweep { rows, pareto, .. } = sweep;
-        let rows = rows.into_iter().map(|row| Priced::new(row, profile)).collect::<Vec<Priced>>();
-        let pareto_system_time = profile.is_some().then(|| fronts(&rows, designs.max(1)));
-        Ok(PricedSweep { stamp: Stamp::HERE, rows, pareto, pareto_system_time })
-    }
-}
-
-impl PricedSweep {
-    /// The rows as CSV, each marked if it is on a Pareto front.
-    fn csv_rows(&self) -> Vec<Map<String, Value>> {
-        let rows = self.rows.iter().enumerate().map(|(number, row)| {
-            let mut row = csv::row(row);
-            let of_time = self.pareto_system_time.as_ref().map(|front| front.contains(&number));
-            row.insert("row".into(), number.into());
-            row.insert("pareto".into(), self.pareto.contains(&number).into());
-            row.insert("pareto_system_time".into(), of_time.into());
-            row
-        });
-        rows.collect()
-    }
-}
-
-/// The Pareto front of each trace: a row is on it if no other row is at least as good in both system time and peak
-/// resident bytes and better in one of them.
-fn fronts(rows: &[Priced], designs: usize) -> Vec<usize> {
-    let time = |row: &Priced| row.system_time.as_ref().map_or(0.0, SystemTime::rank_s);
-    let beats = |other: &Priced, row: &Priced| {
-        let costs = [(time(other), time(row)), (other.report.rss_bytes_peak as f64, row.report.rss_bytes_peak as f64)];
-        costs.iter().all(|(other, own)| other <= own) && costs.iter().any(|(other, own)| other < own)
-    };
-    let traces = rows.chunks(designs).enumerate();
-    let fronts = traces.flat_map(|(trace, rows)| {
-        let front = (0..rows.len()).filter(move |&row| !rows.iter().any(|other| beats(other, &rows[row])));
-        front.map(move |row| trace * designs + row)
-    });
-    fronts.collect()
 }
 
 fn open(paths: &[PathBuf]) -> Result<Vec<Trace>> {

@@ -16,6 +16,8 @@ use tempfile::TempDir;
 use crate::flags::{BaseKernel, HostPolicyArgs, HugeList, RunConfig};
 use crate::forks::ForkArgs;
 use crate::inputs::Trace;
+use crate::memory;
+use crate::memory::settings::MemoryArgs;
 use crate::output::progress::Progress;
 use crate::output::{OutputArgs, note};
 use crate::runs::setup;
@@ -37,10 +39,17 @@ pub struct Args {
     /// Policies to check
     #[command(flatten)]
     pub policy: HostPolicyArgs,
+    #[command(flatten)]
+    memory: MemoryArgs,
+    /// With a memory recording (.hkm): set the machine's modes as --thp, --mthp and --zero-page say (needs root); they
+    /// are restored at the end, even if the run is killed
+    #[arg(long)]
+    set_modes: bool,
     /// Replay on one thread in trace order (ordered), or several times on the trace's own threads (threaded)
     #[arg(long, value_name = "MODE", default_value = "ordered", value_parser = super::replay::parse_mode)]
     mode: Mode,
-    /// With --mode threaded: replay this many times [default: 9]
+    /// With --mode threaded: replay this many times [default: 9]; with a memory recording: run the program this many
+    /// times [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1000))]
     runs: Option<u32>,
     /// Old form of --mode threaded --runs N
@@ -90,6 +99,20 @@ struct Replayable {
 /// Bad input, or a replay cannot start.
 pub fn run(args: &Args) -> Result<ExitCode> {
     args.output.check(&[], &[args.profile.path()])?;
+    if args.traces.iter().any(|path| memory::is_recording(path)) {
+        return memory::validate::run(&memory::validate::Request {
+            paths: &args.traces,
+            policy: args.policy.with_kernel_flags(),
+            memory: &args.memory,
+            runs: args.runs.unwrap_or(memory::validate::RUNS),
+            set_modes: args.set_modes,
+            output: &args.output,
+        });
+    }
+    args.memory.refuse_for_trace()?;
+    if args.set_modes {
+        bail!("--set-modes is for memory recordings (.hkm); a replay runs under this machine's modes");
+    }
     if args.threaded.is_some() {
         note("--threaded is now --mode threaded, with --runs N; the next version removes the old form");
     }

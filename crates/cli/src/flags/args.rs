@@ -50,7 +50,10 @@ impl PolicyArgs {
     /// # Errors
     /// The word names a flag that is not a policy flag.
     pub fn of_word(word: &str) -> Result<PolicyArgs> {
-        let is_file = |base: &str| base.ends_with(".toml") || base.ends_with(".json");
+        let is_file = |base: &str| {
+            let file = base.rsplit_once('#').map_or(base, |(file, _)| file);
+            file.ends_with(".toml") || file.ends_with(".json")
+        };
         let mut parts = word.split('+').peekable();
         let base = parts.next_if(|base| !base.contains('=') || is_file(base)).unwrap_or_default();
         let file = is_file(base).then(|| PathBuf::from(base));
@@ -76,6 +79,25 @@ impl PolicyArgs {
         }
         configs.iter().try_for_each(RunConfig::check)?;
         Ok(configs)
+    }
+
+    /// The flags given, each with its words, in the order of the command line.
+    pub fn lists(&self, huge: HugeList) -> impl Iterator<Item = (&'static Flag, Vec<String>)> + '_ {
+        self.given.iter().map(move |&(flag, ref words)| {
+            let words = if words.is_empty() { huge.words() } else { words };
+            (flag, words.split(flag.separator()).map(str::to_string).collect())
+        })
+    }
+
+    /// The run configuration that the flags modify: the preset with the policy file applied.
+    ///
+    /// # Errors
+    /// There are several presets, or the file is invalid.
+    pub fn base(&self) -> Result<RunConfig> {
+        match self.bases()?.as_slice() {
+            [base] => Ok(base.clone()),
+            _ => bail!("--preset {}: this command starts from one preset", self.presets),
+        }
     }
 
     /// The only run configuration given.
@@ -143,6 +165,11 @@ impl HostPolicyArgs {
             }
             None => Ok(&self.0),
         }
+    }
+
+    /// The flags, with those of the simulated kernel: for commands that set the real one to match.
+    pub fn with_kernel_flags(&self) -> &PolicyArgs {
+        &self.0
     }
 }
 
@@ -224,7 +251,7 @@ impl clap::Args for PolicyArgs {
                     .value_parser(value_parser!(PathBuf))
                     .help_heading(heading)
                     .help(
-                        "Read policy fields from a TOML file, or a whole run configuration from a row of a JSON result",
+                        "Read policy fields from a TOML file, or a whole run configuration from a row of a JSON result (FILE#3, FILE#winner)",
                     ),
             );
         FLAGS.iter().fold(command, |command, flag| command.arg(argument(flag).help_heading(heading)))

@@ -27,20 +27,22 @@ This page lists the flags of the allocator, of the program and of the simulated 
 - Precedence: a flag overrides the policy file (`--policy FILE.toml`, with the field names of `policy` in a JSON result), which
   overrides the preset (`--preset default` or `hakmem`). The defaults below are those of `default`.
 - Units: sizes are binary (K, M, G, T), counts are decimal (k, M, G).
-- `--huge` without a value means never,thp,hugetlb in `sweep` and `validate`, else thp. In `--huge app.hkt` the second word is a trace,
-  since it is not a valid value.
-- `--kernel`, `--thp`, `--mthp` and `--hugetlb-pool` describe a simulated kernel, so `replay` and `validate` refuse them. `--kernel host`
-  uses all settings of this machine, as `validate` does; the other flags override single settings.
+- `--huge` without a value means never,thp,hugetlb in `sweep` and `validate`, else thp.
+- `--kernel`, `--thp`, `--mthp`, `--hugetlb-pool`, `--zero-page` and `--defrag` describe a simulated kernel, so `replay` and `validate`
+  of a trace refuse them. `--kernel host` uses all settings of this machine, as `validate` does; the other flags override single settings.
+- A [memory recording](memory-recording.md) has an allocator of its own: `sim`, `sweep` and `validate` then take the flags of the kernel,
+  and two edits of the recording. `--advise none|all|heap|>=SIZE|drop` (default none) advises mappings with `MADV_HUGEPAGE` beside the
+  program's own advice, or drops that advice. `--thp-prctl recorded|ignored|disabled` (default recorded) applies the program's
+  `PR_SET_THP_DISABLE`, ignores it, or disables huge pages from the start. Both take lists in `sweep`.
 - `--tlb CORE` (`sim` only) selects the core whose data TLB is modelled; `hksim sim --help` lists them.
 
-| `--huge` | Detail |
-|---|---|
-| `collapse` | calls `MADV_COLLAPSE` once per SuperSlab, and again after memory of the SuperSlab was purged. SuperSlabs below 2M are collapsed together with the others in the same 2 MiB. Blocks above half a SuperSlab are not collapsed |
-| `mthp-SIZE` | makes the same calls as `thp`; requires that SIZE is the largest size that the kernel gives to advised memory |
-| `system` | requires that the kernel gives huge pages to all memory. Former name: `thp-always` |
+`--huge collapse` calls `MADV_COLLAPSE` once per SuperSlab, and again after memory of the SuperSlab was purged. SuperSlabs below 2M are
+collapsed together with the others in the same 2 MiB. Blocks above half a SuperSlab are not collapsed.
 
-For `mthp-SIZE` and `system`, `sim` and `sweep` set the simulated modes, unless `--thp` or `--mthp` is given. On a machine with other
-modes, `run` and `replay` refuse these values and `validate` skips them; the message names the commands that set the modes.
+`--huge mthp-SIZE` requires that SIZE is the largest size that the kernel gives to advised memory, and `--huge system` (formerly
+`thp-always`) that it gives huge pages to all memory. `sim` and `sweep` set the simulated modes accordingly, unless `--thp` or `--mthp`
+is given. On a machine with other modes, `run` and `replay` refuse these values and `validate` skips them; the message names the
+commands that set the modes.
 
 | Flag | Values | Default | Meaning |
 |---|---|---|---|

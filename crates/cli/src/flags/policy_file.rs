@@ -1,7 +1,7 @@
-//! Policies in files: policy fields as TOML or JSON, or a whole row of a JSON result.
+//! Policies in files: policy fields as TOML or JSON, or a row of a JSON result, also by its number: `result.json#3`.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use hksim_engine::TouchRule;
@@ -14,13 +14,27 @@ use super::run_config::RunConfig;
 use crate::schema_1;
 
 /// Reads a run configuration. Policy fields replace those of the preset; a row of a result replaces the whole
-/// configuration.
+/// configuration. `FILE#N` is row N of a result with rows, from 0; `FILE#winner` is the winner of advice.
 ///
 /// # Errors
-/// The file is missing, has fields that no policy has, or is a result with several rows.
+/// The file is missing, has fields that no policy has, or is a result with several rows and none is named.
 pub fn read(path: &Path, preset: &Policy) -> Result<RunConfig> {
-    let text = fs::read_to_string(path).with_context(|| format!("{}: cannot read the policy", path.display()))?;
-    if text.trim_start().starts_with('{') { from_json(path, &text, preset) } else { from_toml(path, &text, preset) }
+    let (file, row) = split_row(path);
+    let text = fs::read_to_string(&file).with_context(|| format!("{}: cannot read the policy", file.display()))?;
+    match (text.trim_start().starts_with('{'), row) {
+        (true, row) => from_json(&file, &text, row.as_deref(), preset),
+        (false, None) => from_toml(&file, &text, preset),
+        (false, Some(row)) => bail!("{}#{row}: only a JSON result has rows", file.display()),
+    }
+}
+
+/// A path and the row after its last `#`. A file whose name has a `#` is read as a whole.
+fn split_row(path: &Path) -> (PathBuf, Option<String>) {
+    let text = path.to_str().filter(|_| !path.exists());
+    match text.and_then(|text| text.rsplit_once('#')) {
+        Some((file, row)) => (PathBuf::from(file), Some(row.to_string())),
+        None => (path.to_path_buf(), None),
+    }
 }
 
 fn from_toml(path: &Path, text: &str, preset: &Policy) -> Result<RunConfig> {
@@ -38,20 +52,39 @@ fn from_toml(path: &Path, text: &str, preset: &Policy) -> Result<RunConfig> {
     Ok(RunConfig::of(design))
 }
 
-fn from_json(path: &Path, text: &str, preset: &Policy) -> Result<RunConfig> {
-    let file = path.display();
+/// The row of a result that `name` names: a number, or `winner`.
+fn named_row<'a>(file: &str, result: &'a Value, name: &str) -> Result<&'a Value> {
+    if name == "winner" {
+        let winner = result.get("winner").filter(|winner| winner.is_object());
+        return winner.ok_or_else(|| anyhow!("{file}#winner: the result has no winner; `hksim advise` writes one"));
+    }
+    let number: usize = name.parse().with_context(|| format!("{file}#{name}: expected a row number, or `winner`"))?;
+    let rows = result.get("rows").or_else(|| result.get("front")).and_then(Value::as_array);
+    let rows = rows.ok_or_else(|| anyhow!("{file}#{name}: the result has no rows"))?;
+    let rows_count = rows.len();
+    rows.get(number).ok_or_else(|| anyhow!("{file}#{name}: the result has {rows_count} rows, numbered from 0"))
+}
+
+fn from_json(path: &Path, text: &str, row: Option<&str>, preset: &Policy) -> Result<RunConfig> {
+    let file = path.display().to_string();
     let cannot = || format!("{file}: cannot read the policy");
     let mut value: Value = serde_json::from_str(text).with_context(cannot)?;
     schema_1::upgrade(path, &mut value);
-    if let Some(rows) = value.get("rows").and_then(Value::as_array) {
-        bail!("{file}: has {} rows; write one row to a separate file: jq '.rows[0]' {file}", rows.len());
-    }
+    let row = match (row, value.get("rows").and_then(Value::as_array)) {
+        (Some(row), _) => named_row(&file, &value, row)?,
+        (None, Some(rows)) => bail!("{file}: has {} rows; name one of them: {file}#0", rows.len()),
+        (None, None) => &value,
+    };
     // A row of a validation contains the prediction with its inputs.
-    let row = value.get("predicted").unwrap_or(&value);
+    let row = row.get("predicted").unwrap_or(row);
+    if row.get("policy").is_some() && row.get("touch").is_none() {
+        // A design of advice: its traces decide the rest.
+        return Ok(RunConfig::of(Policy::deserialize(&row["policy"]).with_context(cannot)?));
+    }
     if row.get("policy").is_some() {
         return of_row(row).with_context(cannot)?.ok_or_else(|| anyhow!("{file}: the row has no policy"));
     }
-    let fields = value.as_object().cloned().unwrap_or_default();
+    let fields = row.as_object().cloned().unwrap_or_default();
     let mut merged = serde_json::to_value(preset).context("a preset as JSON")?;
     merged.as_object_mut().into_iter().for_each(|merged| merged.extend(fields.clone()));
     let design = Policy::deserialize(merged);

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::mthp::{self, Sizes};
 use super::run_config::RunConfig;
-use super::table::thp_from_word;
+use super::table::{defrag_from_word, thp_from_word};
 
 /// The inputs of a row. Rows of replays have no kernel; rows of other allocators have no policy.
 #[derive(Clone, Debug, Deserialize)]
@@ -37,6 +37,8 @@ struct Kernel {
     thp: Thp,
     rules: Rules,
     hugetlb_pool_pages: Option<u64>,
+    use_zero_page: Option<bool>,
+    defrag: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -67,6 +69,8 @@ impl Inputs {
             thp: kernel.and_then(|kernel| thp_from_word(&kernel.thp.global)),
             mthp: sizes.and_then(|sizes| RunConfig::unexpected_sizes(&policy, sizes)),
             hugetlb_pool_pages: kernel.and_then(|kernel| kernel.hugetlb_pool_pages),
+            use_zero_page: kernel.and_then(|kernel| kernel.use_zero_page),
+            defrag: kernel.and_then(|kernel| defrag_from_word(kernel.defrag.as_deref()?)),
             policy,
         })
     }

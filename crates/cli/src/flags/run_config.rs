@@ -2,11 +2,12 @@
 
 use anyhow::{Context, Result, bail};
 use hksim_engine::{MemoryPolicyRule, TouchRule};
-use hksim_linux_mm::{KernelConfig, KernelVersion, MthpSupport, PMD_ORDER, Rules, SizeMode, ThpMode};
+use hksim_linux_mm::{Defrag, KernelConfig, KernelVersion, MthpSupport, PMD_ORDER, Rules, SizeMode, ThpMode};
 use hksim_policy::Policy;
 use hksim_policy::vocabulary::Huge;
 use hksim_sim::SimReport;
-use hksim_trace::header::TouchKnowledge;
+use hksim_trace::header::TouchSource;
+use serde::{Deserialize, Serialize};
 
 use super::mthp::{self, Sizes};
 use super::table::{FLAGS, Flag, Subject};
@@ -32,10 +33,15 @@ pub struct RunConfig {
     pub mthp: Option<Sizes>,
     /// Huge pages in the simulated kernel's hugetlb pool.
     pub hugetlb_pool_pages: Option<u64>,
+    /// Whether read faults may map the simulated kernel's huge zero page.
+    pub use_zero_page: Option<bool>,
+    /// How hard the simulated kernel tries to get a huge page.
+    pub defrag: Option<Defrag>,
 }
 
 /// Where the THP mode of a prediction comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ModesFrom {
     /// Not given: the kernel's default after boot, or the mode that the policy expects.
     Assumed,
@@ -82,6 +88,8 @@ impl RunConfig {
             thp: None,
             mthp: None,
             hugetlb_pool_pages: None,
+            use_zero_page: None,
+            defrag: None,
         }
     }
 
@@ -96,6 +104,8 @@ impl RunConfig {
             thp: Some(report.kernel.thp.global),
             mthp: RunConfig::unexpected_sizes(&report.policy, report.kernel.thp.sizes),
             hugetlb_pool_pages: report.kernel.hugetlb_pool_pages,
+            use_zero_page: Some(report.kernel.use_zero_page),
+            defrag: Some(report.kernel.defrag),
         }
     }
 
@@ -105,8 +115,8 @@ impl RunConfig {
     }
 
     /// The touch rule for a trace: recorded touches if it has any, else every byte once.
-    pub fn touch_rule(&self, knowledge: TouchKnowledge) -> TouchRule {
-        self.touch.unwrap_or(if knowledge == TouchKnowledge::Assumed { TouchRule::All } else { TouchRule::Recorded })
+    pub fn touch_rule(&self, source: TouchSource) -> TouchRule {
+        self.touch.unwrap_or(if source == TouchSource::Assumed { TouchRule::All } else { TouchRule::Recorded })
     }
 
     /// The kernel to simulate: `base`, modified by the flags.
@@ -125,6 +135,8 @@ impl RunConfig {
         kernel.thp.global = self.thp.unwrap_or(kernel.thp.global);
         kernel.thp.sizes = self.mthp.unwrap_or(kernel.thp.sizes);
         kernel.hugetlb_pool_pages = self.hugetlb_pool_pages.or(kernel.hugetlb_pool_pages);
+        kernel.use_zero_page = self.use_zero_page.unwrap_or(kernel.use_zero_page);
+        kernel.defrag = self.defrag.unwrap_or(kernel.defrag);
         Ok(kernel)
     }
 

@@ -4,7 +4,7 @@
 use std::sync::{LazyLock, Once};
 
 use hksim_engine::{MemoryPolicyRule, TouchRule};
-use hksim_linux_mm::{KernelVersion, ThpMode};
+use hksim_linux_mm::{Defrag, KernelVersion, ThpMode};
 use hksim_policy::Policy;
 use hksim_policy::flags::{FLAGS as POLICY_FLAGS, Flag as PolicyFlag, Values as PolicyValues};
 use hksim_policy::units::parse_count;
@@ -72,8 +72,10 @@ enum Access {
 }
 
 /// Every flag, in the order of the help text.
-pub static FLAGS: LazyLock<Vec<Flag>> =
-    LazyLock::new(|| POLICY_FLAGS.iter().map(of_policy).chain(program_flags()).chain(kernel_flags()).collect());
+pub static FLAGS: LazyLock<Vec<Flag>> = LazyLock::new(|| {
+    let kernel_flags = kernel_flags().into_iter().chain(huge_page_flags());
+    POLICY_FLAGS.iter().map(of_policy).chain(program_flags()).chain(kernel_flags).collect()
+});
 
 fn of_policy(flag: &'static PolicyFlag) -> Flag {
     let values = match flag.values {
@@ -217,6 +219,60 @@ fn kernel_flags() -> Vec<Flag> {
             },
         },
     ]
+}
+
+/// Flags about huge pages of the simulated kernel that counts rarely depend on.
+fn huge_page_flags() -> Vec<Flag> {
+    vec![
+        Flag {
+            name: "zero-page",
+            subject: Subject::Kernel,
+            values: Values::Words(ON_OFF.map(|(word, _)| word).to_vec()),
+            default: Some("on; this machine's in validate"),
+            help: "Let read faults of the simulated kernel map the huge zero page",
+            access: Access::Beside {
+                set: |config, word| {
+                    let on = ON_OFF.iter().find(|(known, _)| *known == word).map(|(_, on)| *on);
+                    config.use_zero_page = Some(on.ok_or_else(|| refuse(word, &ON_OFF.map(|(word, _)| word)))?);
+                    Ok(())
+                },
+                show: |config| if config.use_zero_page == Some(false) { "off" } else { "on" }.to_string(),
+            },
+        },
+        Flag {
+            name: "defrag",
+            subject: Subject::Kernel,
+            values: Values::Words(DEFRAG_WORDS.map(|(word, _)| word).to_vec()),
+            default: Some("madvise; this machine's in validate"),
+            help: "Set how hard the simulated kernel tries to get a huge page (no effect on counts: one is always free)",
+            access: Access::Beside {
+                set: |config, word| {
+                    let defrag = defrag_from_word(word);
+                    config.defrag = Some(defrag.ok_or_else(|| refuse(word, &DEFRAG_WORDS.map(|(word, _)| word)))?);
+                    Ok(())
+                },
+                show: |config| {
+                    let defrag = config.defrag.unwrap_or(Defrag::Madvise);
+                    DEFRAG_WORDS.iter().find(|(_, known)| *known == defrag).map_or("", |(word, _)| word).to_string()
+                },
+            },
+        },
+    ]
+}
+
+const ON_OFF: [(&str, bool); 2] = [("on", true), ("off", false)];
+
+const DEFRAG_WORDS: [(&str, Defrag); 5] = [
+    ("always", Defrag::Always),
+    ("defer", Defrag::Defer),
+    ("defer+madvise", Defrag::DeferMadvise),
+    ("madvise", Defrag::Madvise),
+    ("never", Defrag::Never),
+];
+
+/// The defrag mode named by a word.
+pub fn defrag_from_word(word: &str) -> Option<Defrag> {
+    DEFRAG_WORDS.iter().find(|(known, _)| *known == word).map(|(_, defrag)| *defrag)
 }
 
 fn set_kernel(config: &mut RunConfig, word: &str) -> Result<(), String> {

@@ -6,8 +6,10 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use hksim_trace::error::TraceError;
 use hksim_trace::hkt::MAGIC;
+
+use super::trace::WriteError;
+use crate::memory;
 
 /// A file that is written under a temporary name. [`Staged::keep`] renames it; otherwise it is removed.
 #[derive(Debug)]
@@ -75,13 +77,11 @@ impl Staged {
     }
 
     /// The same error, with the file name that the user gave.
-    pub fn rename_error(&self, why: TraceError) -> TraceError {
-        match why {
-            TraceError::Io { path, action, source } if path == self.path => {
-                TraceError::Io { path: self.wanted.clone(), action, source }
-            }
-            why => why,
+    pub fn rename_error<E: WriteError>(&self, mut why: E) -> E {
+        if let Some(path) = why.path().filter(|path| **path == self.path) {
+            path.clone_from(&self.wanted);
         }
+        why
     }
 
     /// Renames the file to its final name.
@@ -157,10 +157,11 @@ pub fn check_trace(wanted: &Path) -> Result<()> {
     Staged::new(wanted)?.probe()
 }
 
-/// Whether a file begins like an `.hkt` trace.
+/// Whether a file begins like an `.hkt` trace or like a memory recording.
 fn is_trace(path: &Path) -> bool {
     let mut magic = [0; MAGIC.len()];
-    fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == MAGIC
+    let is_trace = fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == MAGIC;
+    is_trace || memory::is_recording(path)
 }
 
 /// Writes the file of a result.

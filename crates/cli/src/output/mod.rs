@@ -1,6 +1,5 @@
 //! What commands print and write.
 
-pub mod csv;
 pub mod file;
 pub mod help;
 pub mod pages;
@@ -8,13 +7,16 @@ pub mod progress;
 pub mod stamp;
 pub mod table;
 pub mod trace;
-pub mod units;
+pub use hksim_explore::units;
 
 use std::borrow::Cow;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use hksim_explore::table::Table;
+#[cfg(feature = "parquet")]
+use hksim_sim::report::{SCHEMA, VERSION};
 use serde::Serialize;
 
 /// The format of a result.
@@ -28,12 +30,47 @@ pub enum Format {
     Csv,
 }
 
+/// The format of a result that may go to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ResultFormat {
+    /// For people.
+    Table,
+    /// For programs: all figures, and all inputs needed to run it again.
+    Json,
+    /// For spreadsheets: one line per row.
+    Csv,
+    /// For data frames: the columns of csv, typed and compressed (needs -o).
+    Parquet,
+}
+
+impl ResultFormat {
+    /// The format if it is text.
+    pub fn text(self) -> Option<Format> {
+        match self {
+            ResultFormat::Table => Some(Format::Table),
+            ResultFormat::Json => Some(Format::Json),
+            ResultFormat::Csv => Some(Format::Csv),
+            ResultFormat::Parquet => None,
+        }
+    }
+}
+
+impl From<Format> for ResultFormat {
+    fn from(format: Format) -> ResultFormat {
+        match format {
+            Format::Table => ResultFormat::Table,
+            Format::Json => ResultFormat::Json,
+            Format::Csv => ResultFormat::Csv,
+        }
+    }
+}
+
 /// The destination and the format of a result.
 #[derive(Clone, Debug, clap::Args)]
 pub struct OutputArgs {
     /// Print the result in this format
     #[arg(long, value_enum, default_value = "table")]
-    pub format: Format,
+    pub format: ResultFormat,
     /// Write the result to a file instead of standard output (-)
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
@@ -45,6 +82,9 @@ impl OutputArgs {
     /// # Errors
     /// A file cannot be written, would replace one of the `inputs`, or is named twice.
     pub fn check(&self, others: &[Option<&Path>], inputs: &[Option<&Path>]) -> Result<()> {
+        if self.format == ResultFormat::Parquet && self.file().is_none() {
+            bail!("--format parquet: the result is binary; add -o FILE.parquet");
+        }
         let outputs: Vec<&Path> = others.iter().copied().chain([self.file()]).flatten().collect();
         outputs.iter().try_for_each(|path| file::check(path))?;
         file::refuse_same(&outputs, inputs)
@@ -64,12 +104,35 @@ impl OutputArgs {
         rows: &[R],
         table: impl FnOnce() -> String,
     ) -> Result<()> {
-        let text = render(self.format, result, rows, table)?;
+        let Some(format) = self.format.text() else { return self.emit_parquet(rows) };
+        let text = render(format, result, rows, table)?;
         match self.file() {
             Some(path) => file::write(path, text.as_bytes()),
             None => print(&text),
         }
     }
+}
+
+#[cfg(feature = "parquet")]
+impl OutputArgs {
+    fn emit_parquet<R: Serialize>(&self, rows: &[R]) -> Result<()> {
+        let table = table_of(rows)?;
+        let metadata = [("hksim.version", VERSION.to_string()), ("hksim.schema", SCHEMA.to_string())];
+        let mut file = Vec::new();
+        hksim_explore::parquet_file::write(&table, &metadata, &mut file).context("result as Parquet")?;
+        self.file().map_or(Ok(()), |path| file::write(path, &file))
+    }
+}
+
+#[cfg(not(feature = "parquet"))]
+impl OutputArgs {
+    fn emit_parquet<R: Serialize>(&self, _rows: &[R]) -> Result<()> {
+        bail!("--format parquet: this hksim was built without Parquet")
+    }
+}
+
+fn table_of<R: Serialize>(rows: &[R]) -> Result<Table> {
+    Table::of(rows).context("row as JSON")
 }
 
 /// Renders a result in a format.
@@ -85,7 +148,7 @@ pub fn render<T: Serialize, R: Serialize>(
     Ok(match format {
         Format::Table => table(),
         Format::Json => serde_json::to_string_pretty(result).context("result as JSON")? + "\n",
-        Format::Csv => csv::from_rows(rows)?,
+        Format::Csv => table_of(rows)?.csv(),
     })
 }
 

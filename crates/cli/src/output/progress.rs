@@ -30,6 +30,11 @@ impl Progress {
         Progress { bar }
     }
 
+    /// Raises the total.
+    pub fn expect_more(&self, events: u64) {
+        self.bar.inc_length(events);
+    }
+
     /// Advances by a number of events.
     pub fn advance(&self, events: u64) {
         self.bar.inc(events);

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use hksim_memory_trace::MemoryTraceError;
 use hksim_trace::error::TraceError;
 use hksim_trace::header::Summary;
 use serde::Serialize;
@@ -36,7 +37,7 @@ impl TraceOut {
     ///
     /// # Errors
     /// Those of `write`; the output is an input, or cannot be written.
-    pub fn write<T>(&self, inputs: &[&Path], write: impl FnOnce(&Path) -> Result<T, TraceError>) -> Result<T> {
+    pub fn write<T, E: WriteError>(&self, inputs: &[&Path], write: impl FnOnce(&Path) -> Result<T, E>) -> Result<T> {
         write_new(&self.output, inputs, write)
     }
 
@@ -54,12 +55,40 @@ impl TraceOut {
     }
 }
 
+/// An error of writing a trace or a memory recording.
+pub trait WriteError: std::error::Error + Send + Sync + 'static {
+    /// The file, if the system refused an operation on it.
+    fn path(&mut self) -> Option<&mut PathBuf>;
+}
+
+impl WriteError for TraceError {
+    fn path(&mut self) -> Option<&mut PathBuf> {
+        match self {
+            Self::Io { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+}
+
+impl WriteError for MemoryTraceError {
+    fn path(&mut self) -> Option<&mut PathBuf> {
+        match self {
+            Self::Io { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+}
+
 /// Calls `write` with a temporary path, and renames the file to `output` when it is complete. The trace never replaces
 /// one of the `inputs`.
 ///
 /// # Errors
 /// Those of `write`; the output is an input, or cannot be written.
-pub fn write_new<T>(output: &Path, inputs: &[&Path], write: impl FnOnce(&Path) -> Result<T, TraceError>) -> Result<T> {
+pub fn write_new<T, E: WriteError>(
+    output: &Path,
+    inputs: &[&Path],
+    write: impl FnOnce(&Path) -> Result<T, E>,
+) -> Result<T> {
     refuse_inputs(output, inputs)?;
     let staged = Staged::new(output)?;
     let written = write(staged.path()).map_err(|why| staged.rename_error(why))?;

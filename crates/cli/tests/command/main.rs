@@ -1,7 +1,10 @@
 //! Tests of the `hksim` binary.
 
 mod accesses;
+mod advice;
 mod alignment;
+mod answers;
+mod budgets;
 mod calibrate;
 mod call_sites;
 mod comparisons;
@@ -17,6 +20,8 @@ mod generators;
 mod interrupts;
 mod limits;
 mod memory_policies;
+mod memory_recordings;
+mod memory_validation;
 mod page_sets;
 mod pairwise;
 mod programs;
@@ -26,8 +31,10 @@ mod rules;
 mod run;
 mod sabotage;
 mod schema;
+mod shards;
 mod support;
 mod sweeps;
+mod tables;
 mod touch_pages;
 mod trace_tools;
 mod validations;

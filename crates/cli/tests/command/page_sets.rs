@@ -70,10 +70,7 @@ fn an_independent_reader_finds_the_predicted_pages() {
         ("--huge never --header light --carve bump --arena 256M", "12345"),
         ("--huge collapse --superslab 1M --arena 256M", "20k"),
     ] {
-        // The simulated kernel gets this machine's mode.
-        let mode = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
-        let mode = mode.split(['[', ']']).nth(1).unwrap_or("never").to_string();
-        bench.ok(&format!("sim rm.hkt {policy} --thp {mode} --dump-pages pages.txt --at {at}"));
+        bench.ok(&format!("sim rm.hkt {policy} --kernel host --dump-pages pages.txt --at {at}"));
         let stopped = Stopped::at(&bench, &format!("replay rm.hkt {policy} --stop-at {at}"));
         let event = if at == "end" { "20000" } else { &at.replace('k', "000") };
         let compared = Command::new("python3")

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Bench, number};
+use crate::support::{Bench, has_single_pages, number};
 
 /// The predicted installs of a validated design; `None` if this machine cannot measure it.
 fn validated(bench: &Bench, trace: &str, flags: &str) -> Option<Value> {
@@ -22,6 +22,11 @@ fn both(bench: &Bench, trace: &str, one: &str, other: &str) -> Option<(Value, Va
     validated(bench, trace, one).zip(validated(bench, trace, other))
 }
 
+/// As [`both`], if the machine also installs single pages, which the test counts.
+fn both_with_single_pages(bench: &Bench, trace: &str, one: &str, other: &str) -> Option<(Value, Value)> {
+    both(bench, trace, one, other).filter(|(one, _)| has_single_pages(one))
+}
+
 fn server() -> Bench {
     let bench = Bench::new();
     bench.ok("gen server --live 8M --events 40k --threads 2 -o server.hkt");
@@ -34,7 +39,7 @@ const PAGES_PER_HUGE_PAGE: u64 = 512;
 fn populating_before_the_advice_loses_all_huge_pages() {
     let bench = server();
     let (before, after) = ("--huge thp --prefault populate", "--huge thp --prefault populate-write");
-    let Some((before, after)) = both(&bench, "server.hkt", before, after) else { return };
+    let Some((before, after)) = both_with_single_pages(&bench, "server.hkt", before, after) else { return };
     // If the advice comes first, each SuperSlab is one huge page; if it comes last, every page is installed separately.
     let superslabs = number(&after, "installs.by_reason.populated");
     assert!(superslabs >= 4, "{superslabs} SuperSlabs populated");
@@ -86,7 +91,7 @@ fn holes(report: &Value) -> (u64, u64) {
 fn a_purge_around_the_header_leaves_holes_refilled_by_small_pages() {
     let bench = half_freed();
     let flags = |spans: &str| format!("--huge thp --purge-delay 0 --cache 0 --purge-spans {spans}");
-    let Some((spans, whole)) = both(&bench, "half.hkt", &flags("yes"), &flags("no")) else { return };
+    let Some((spans, whole)) = both_with_single_pages(&bench, "half.hkt", &flags("yes"), &flags("no")) else { return };
     // The empty slabs are purged but the header stays: this splits the huge page permanently.
     assert_eq!((holes(&spans), holes(&whole)), ((1, FREED_PAGES), (0, 0)));
     assert_eq!(number(&spans, "faults"), number(&whole, "faults") + FREED_PAGES);
@@ -96,7 +101,7 @@ fn a_purge_around_the_header_leaves_holes_refilled_by_small_pages() {
 fn small_superslabs_split_a_shared_huge_page() {
     let bench = half_freed();
     let flags = |superslab: &str| format!("--huge thp --superslab {superslab} --purge-delay 0 --cache 0");
-    let Some((half, whole)) = both(&bench, "half.hkt", &flags("1M"), &flags("2M")) else { return };
+    let Some((half, whole)) = both_with_single_pages(&bench, "half.hkt", &flags("1M"), &flags("2M")) else { return };
     // The second SuperSlab becomes empty and is purged, including its page of metadata.
     assert_eq!((holes(&half), holes(&whole)), ((1, FREED_PAGES + 1), (0, 0)));
 }
@@ -108,7 +113,9 @@ fn reading_the_header_first_costs_two_faults_per_page() {
     std::fs::write(bench.path("blocks.script"), blocks).expect("a script trace");
     bench.ok("import blocks.script -o blocks.hkt");
     let flags = |header: &str| format!("--huge never --touch none --carve bump --header {header}");
-    let Some((light, full)) = both(&bench, "blocks.hkt", &flags("light"), &flags("full")) else { return };
+    let Some((light, full)) = both_with_single_pages(&bench, "blocks.hkt", &flags("light"), &flags("full")) else {
+        return;
+    };
     let kinds = |report: &Value, kind: &str| number(report, &format!("installs.by_kind.{kind}"));
     // Fresh memory contains no header, so the header is written: first a zero page, then a private page.
     assert_eq!((kinds(&full, "zero"), kinds(&full, "cow")), (0, 0));

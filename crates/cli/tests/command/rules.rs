@@ -30,7 +30,7 @@ fn a_script_is_predicted_without_execution() {
     assert_eq!(result["measured"], Value::Null);
     let left = &result["predicted"];
     assert_eq!(left["pages"], json!([["base", 16], ["mthp", 496], ["none", 3584]]));
-    assert_eq!((&left["rss_kb"], &left["anon_huge_kb"], &left["vmas"]), (&json!(2048), &json!(0), &json!(2)));
+    assert_eq!((&left["rss_bytes"], &left["anon_huge_bytes"], &left["vmas"]), (&json!(2 << 20), &json!(0), &json!(2)));
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn a_script_is_executed_if_possible() {
     assert_eq!(result["verdict"], "equal");
     // The kernel's own figures, not the model's.
     assert_eq!(result["ops"][3]["measured"], json!({"ret": 0, "errno": null, "faults": 16, "traps": 16}));
-    assert_eq!(result["measured"]["rss_kb"], 2048);
+    assert_eq!(result["measured"]["rss_bytes"], 2 << 20);
 }
 
 #[test]

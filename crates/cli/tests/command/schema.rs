@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::memory_recordings;
 use crate::support::Bench;
 
-const PAGES: [&str; 2] = ["result-fields.md", "result-fields-tools.md"];
+const PAGES: [&str; 4] =
+    ["result-fields.md", "result-fields-tools.md", "result-fields-explore.md", "result-fields-memory.md"];
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -91,8 +93,26 @@ fn every_field_of_predictions_and_measurements_is_documented() {
     ] {
         check(line, &bench.json(line), &[("", PREDICTION)]);
     }
-    let line = "sweep rm.hkt --huge never,thp --profile costs.toml";
-    check(line, &bench.json(line), &[("", PREDICTION), ("rows.", PREDICTION)]);
+    bench.ok("gen tiny-hot --cycles 100 -o th.hkt");
+    for line in ["sweep rm.hkt --huge never,thp --profile costs.toml", "sweep rm.hkt th.hkt --huge --tlb zen4"] {
+        let answers: &[&str] = &[ALL, "Predictions", "Answers"];
+        check(line, &bench.json(line), &[("", answers), ("rows.", PREDICTION)]);
+    }
+    let line = "sweep rm.hkt th.hkt --huge --shard 1/2";
+    check(line, &bench.json(line), &[("", &[ALL, "Shards"]), ("rows.", PREDICTION)]);
+    fs::write(
+        bench.path("b.toml"),
+        "result = \"b.json\"\ntraces = [\"rm.hkt\"]\ntlb = \"zen4\"\n[design.a]\nvmas = 9\n",
+    )
+    .expect("a budget");
+    for line in ["check b.toml", "check b.toml --update", "check b.toml"] {
+        check(line, &bench.json(line), &[("", &[ALL, "check"])]);
+    }
+    let line = "advise rm.hkt th.hkt --huge never,thp --tlb zen4 --profile costs.toml --format json";
+    let limits = ["--limit", "rss +900%", "--limit", "vmas 1000"];
+    let output = bench.command(line).args(limits).output().expect("hksim starts");
+    let advice = serde_json::from_slice(&output.stdout).expect("JSON");
+    check(line, &advice, &[("", &[ALL, "advise"])]);
     for on in ["native", "glibc"] {
         let line = format!("replay rm.hkt --on {on}");
         check(&line, &bench.json(&line), &[("", MEASUREMENT)]);
@@ -155,6 +175,44 @@ fn every_field_of_record_and_run_reports_is_documented() {
         let json = text.find('{').map(|at| &text[at..]).expect("JSON");
         check(line, &serde_json::from_str(json).expect("JSON"), &[("", sections), ("traces.", sections)]);
     }
+}
+
+#[test]
+fn every_field_of_memory_recordings_is_documented() {
+    let bench = memory_recordings::with_recording();
+    let prediction: &[&str] = &[ALL, "Kernel", "Predictions of memory recordings"];
+    let child = bench.path("ops.processes/child.hkm");
+    for line in [
+        "sim ops.hkm --thp always",
+        &format!("sim {} --thp never --advise >=1M", child.display()),
+        "sweep ops.hkm --thp never,madvise --advise none,all --thp-prctl recorded,disabled",
+    ] {
+        check(line, &bench.json(line), &[("", prediction), ("rows.", prediction)]);
+    }
+    for (line, sections) in [
+        ("info ops.hkm", [ALL, "info of a memory recording"].as_slice()),
+        ("info ops.processes/child.hkm", &[ALL, "info of a memory recording"]),
+        ("trace cut ops.hkm --events ..100 -o part.hkm", &[ALL, "gen and trace"]),
+        ("trace anonymise ops.hkm -o public.hkm", &[ALL, "gen and trace"]),
+        ("trace verify ops.hkm", &[ALL, "gen and trace"]),
+    ] {
+        check(line, &bench.json(line), &[("", sections)]);
+    }
+}
+
+#[test]
+fn every_field_of_recording_memory_is_documented() {
+    if !memory_recordings::can_record() {
+        return;
+    }
+    let bench = Bench::new();
+    let line = "record --memory --no-aslr -o true.hkm --format json -- bash -c $(true)";
+    let text = bench.run(line).stderr;
+    check(line, &serde_json::from_str(&text).expect("JSON"), &[("", &[ALL, "record --memory"])]);
+    let line = "validate true.hkm";
+    // The verdict does not matter: a failed row has the same fields.
+    let text = bench.run(&format!("{line} --format json")).stdout;
+    check(line, &serde_json::from_str(&text).expect("JSON"), &[("", &[ALL, "Validation of memory recordings"])]);
 }
 
 /// A field that is renamed or removed must also be removed from the pages.

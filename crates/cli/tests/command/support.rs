@@ -86,6 +86,20 @@ impl Ran {
     }
 }
 
+/// Whether a validated prediction has single pages where no 2 MiB pages are. Otherwise prints why the test is skipped:
+/// this machine installs folios of a size in between.
+pub fn has_single_pages(predicted: &Value) -> bool {
+    let thp = &predicted["kernel"]["thp"];
+    let enabled = |mode: &Value| if mode == "inherit" { thp["global"] != "never" } else { mode != "never" };
+    let sizes = thp["sizes"].as_object().expect("sizes of huge pages");
+    let folios: Vec<&str> =
+        sizes.iter().filter(|(size, mode)| *size != "2M" && enabled(mode)).map(|(size, _)| size.as_str()).collect();
+    if !folios.is_empty() {
+        eprintln!("skipped: sizes of huge pages below 2M are on: {}", folios.join(", "));
+    }
+    folios.is_empty()
+}
+
 /// A number in a result, by its path: `installs.by_kind.thp`.
 pub fn number(value: &Value, path: &str) -> u64 {
     let found = path.split('.').fold(value, |value, name| &value[name]);

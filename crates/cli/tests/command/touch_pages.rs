@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use hksim_trace::event::{Access, InitialTouch, Op, PageTouches, ThreadId};
-use hksim_trace::header::TouchKnowledge;
+use hksim_trace::header::TouchSource;
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::source::EventSource;
 use tempfile::TempDir;
@@ -59,7 +59,7 @@ fn record(folder: &Path, wrapper: &[&str], program: &[&str]) -> Option<Touches> 
 /// The recorded touches of blocks whose size is `known`, and the threads that touched them.
 fn recorded(folder: &Path, known: impl Fn(u64) -> bool) -> (Touches, BTreeMap<u64, BTreeSet<ThreadId>>) {
     let mut reader = TraceReader::open(&folder.join("t.hkt")).expect("a trace");
-    assert_eq!(reader.header().touch, TouchKnowledge::Sampled);
+    assert_eq!(reader.header().touch, TouchSource::Sampled);
     let (mut live, mut touches, mut threads) = (BTreeMap::new(), Touches::new(), BTreeMap::new());
     while let Some(batch) = reader.next_batch().expect("readable") {
         for event in batch {

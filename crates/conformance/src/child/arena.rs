@@ -9,6 +9,7 @@ use hksim_linux_mm::{Advice, LockFlags, MapFlags, PMD_PAGES, Protection, RemapSo
 use hksim_linux_probe::PAGE_BYTES;
 use libc::c_int;
 
+use super::files::{self, MappedFile};
 use super::touch;
 
 /// The arena's address. Nothing else is mapped in its 512 GiB, so the upper page tables there map only the arena.
@@ -30,12 +31,13 @@ pub(super) struct Returned {
 pub(super) struct Arena {
     base: u64,
     zero: c_int,
+    file: c_int,
 }
 
 impl Arena {
     /// The arena of a script with this base; `zero` is `/dev/zero`.
-    pub(super) fn new(base_pages: u64, zero: &File) -> Self {
-        Self { base: PLACE + base_pages * PAGE_BYTES, zero: zero.as_raw_fd() }
+    pub(super) fn new(base_pages: u64, zero: &File, file: &MappedFile) -> Self {
+        Self { base: PLACE + base_pages * PAGE_BYTES, zero: zero.as_raw_fd(), file: file.descriptor() }
     }
 
     /// Addresses of the arena.
@@ -87,6 +89,10 @@ impl Arena {
                     mapped(libc::mremap(self.at(old), bytes(length), bytes(length), flags, self.at(new)))
                 }
                 Op::Resize(start, old, new) => mapped(libc::mremap(self.at(start), bytes(old), bytes(new), 0)),
+                Op::Mremap(old, length, new, new_length) => {
+                    let flags = if old == new { 0 } else { libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED };
+                    mapped(libc::mremap(self.at(old), bytes(length), bytes(new_length), flags, self.at(new)))
+                }
                 Op::LockAll(flags) => libc::mlockall(lock_flags(flags)),
                 Op::UnlockAll => libc::munlockall(),
                 Op::Lock(start, length, on_fault) => {
@@ -97,6 +103,19 @@ impl Arena {
                 Op::Touch(how, start, length, stride) => {
                     return Returned { ret: self.touch(how, start, length, stride), errno: 0 };
                 }
+                Op::Name(start, length, name) => {
+                    let mut text = [0; NAME_BYTES];
+                    let text = name.map_or(std::ptr::null(), |name| name_of(name, &mut text));
+                    libc::prctl(libc::PR_SET_VMA, libc::PR_SET_VMA_ANON_NAME, self.at(start), bytes(length), text)
+                }
+                Op::MapFile(start, length) => {
+                    let (flags, offset) = (libc::MAP_PRIVATE | libc::MAP_FIXED, files::next_offset());
+                    mapped(libc::mmap(self.at(start), bytes(length), libc::PROT_READ, flags, self.file, offset))
+                }
+                Op::TouchFile(start, length, stride) => {
+                    self.touch_each(start, length, stride, files::is_mapped, |address| touch::read(address));
+                    0
+                }
                 Op::Fork(..) => return Returned { ret: -1, errno: libc::ENOSYS },
             }
         };
@@ -104,22 +123,35 @@ impl Arena {
         Returned { ret: i64::from(ret), errno }
     }
 
-    /// Touches pages. Returns the number of pages that failed.
+    /// Touches pages that map no file. Returns the number of pages that failed.
     pub(super) fn touch(&self, how: Touch, start: u64, length: u64, stride: u64) -> i64 {
+        // SAFETY: the page is in the arena, which contains no data of this program.
+        let touched = |address: *mut u8| unsafe {
+            match how {
+                Touch::Read => touch::read(address),
+                Touch::WriteOne => touch::write(address, 1),
+                Touch::WriteZero => touch::write(address, 0),
+                Touch::SystemCall => libc::read(self.zero, address.cast(), 1) == 1,
+            }
+        };
+        self.touch_each(start, length, stride, |page| !files::is_mapped(page), touched)
+    }
+
+    /// Calls `touch` for every selected page. Returns the number of pages that failed.
+    fn touch_each(
+        &self,
+        start: u64,
+        length: u64,
+        stride: u64,
+        is_selected: impl Fn(u64) -> bool,
+        touch: impl Fn(*mut u8) -> bool,
+    ) -> i64 {
         let mut failed = 0;
         let mut page = 0;
         while page < length {
-            let address = self.at(start + page).cast::<u8>();
-            // SAFETY: the page is in the arena, which contains no data of this program.
-            let done = unsafe {
-                match how {
-                    Touch::Read => touch::read(address),
-                    Touch::WriteOne => touch::write(address, 1),
-                    Touch::WriteZero => touch::write(address, 0),
-                    Touch::SystemCall => libc::read(self.zero, address.cast(), 1) == 1,
-                }
-            };
-            failed += i64::from(!done);
+            if is_selected(start + page) {
+                failed += i64::from(!touch(self.at(start + page).cast::<u8>()));
+            }
             page += stride;
         }
         failed
@@ -143,6 +175,17 @@ pub(super) fn fill(room: u64, own: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Enough for a `u32` in hexadecimal and a zero byte.
+const NAME_BYTES: usize = 9;
+
+/// A name made from a number, as a C string in `text`.
+fn name_of(number: u32, text: &mut [u8; NAME_BYTES]) -> *const u8 {
+    for (digit, byte) in text[..NAME_BYTES - 1].iter_mut().enumerate() {
+        *byte = b'a' + (number >> (4 * digit) & 15) as u8;
+    }
+    text.as_ptr()
+}
+
 fn bytes(pages: u64) -> usize {
     (pages * PAGE_BYTES) as usize
 }
@@ -155,7 +198,12 @@ fn protection(protection: Protection) -> c_int {
     match protection {
         Protection::None => libc::PROT_NONE,
         Protection::Read => libc::PROT_READ,
+        Protection::Write => libc::PROT_WRITE,
         Protection::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
+        Protection::Execute => libc::PROT_EXEC,
+        Protection::ReadExecute => libc::PROT_READ | libc::PROT_EXEC,
+        Protection::WriteExecute => libc::PROT_WRITE | libc::PROT_EXEC,
+        Protection::ReadWriteExecute => libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC,
     }
 }
 
@@ -164,6 +212,7 @@ fn map_flags(flags: MapFlags) -> c_int {
         (flags.populate, libc::MAP_POPULATE),
         (flags.noreserve, libc::MAP_NORESERVE),
         (flags.hugetlb, libc::MAP_HUGETLB),
+        (flags.stack, libc::MAP_STACK),
     ];
     let set = letters.iter().filter(|(on, _)| *on).fold(0, |set, (_, flag)| set | flag);
     libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | set
@@ -175,6 +224,11 @@ fn lock_flags(flags: LockFlags) -> c_int {
     letters.iter().filter(|(on, _)| *on).fold(0, |set, (_, flag)| set | flag)
 }
 
+/// Missing in libc.
+const MADV_DONTNEED_LOCKED: c_int = 24;
+const MADV_GUARD_INSTALL: c_int = 102;
+const MADV_GUARD_REMOVE: c_int = 103;
+
 fn advice(advice: Advice) -> c_int {
     match advice {
         Advice::HugePage => libc::MADV_HUGEPAGE,
@@ -185,5 +239,20 @@ fn advice(advice: Advice) -> c_int {
         Advice::PopulateRead => libc::MADV_POPULATE_READ,
         Advice::PopulateWrite => libc::MADV_POPULATE_WRITE,
         Advice::Collapse => libc::MADV_COLLAPSE,
+        Advice::DontNeedLocked => MADV_DONTNEED_LOCKED,
+        Advice::WillNeed => libc::MADV_WILLNEED,
+        Advice::Normal => libc::MADV_NORMAL,
+        Advice::Random => libc::MADV_RANDOM,
+        Advice::Sequential => libc::MADV_SEQUENTIAL,
+        Advice::DontFork => libc::MADV_DONTFORK,
+        Advice::DoFork => libc::MADV_DOFORK,
+        Advice::WipeOnFork => libc::MADV_WIPEONFORK,
+        Advice::KeepOnFork => libc::MADV_KEEPONFORK,
+        Advice::DontDump => libc::MADV_DONTDUMP,
+        Advice::DoDump => libc::MADV_DODUMP,
+        Advice::Mergeable => libc::MADV_MERGEABLE,
+        Advice::Unmergeable => libc::MADV_UNMERGEABLE,
+        Advice::GuardInstall => MADV_GUARD_INSTALL,
+        Advice::GuardRemove => MADV_GUARD_REMOVE,
     }
 }

@@ -12,6 +12,7 @@ use libc::pid_t;
 use super::arena::Arena;
 use super::minflt;
 use super::own_memory::OwnMemory;
+use super::stale_entries;
 
 /// A page of memory shared with the children.
 pub(super) struct Forked {
@@ -61,6 +62,7 @@ impl Forked {
         }
         own.make_resident();
         self.word().store(u64::MAX, Ordering::Relaxed);
+        stale_entries::flush();
         let before = minflt();
         arena.touch(Touch::WriteOne, start, length, stride);
         self.word().store(minflt() - before, Ordering::Relaxed);

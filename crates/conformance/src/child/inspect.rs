@@ -15,6 +15,7 @@ use hksim_linux_probe::resident::Resident;
 use hksim_linux_probe::sysfs::THP;
 
 use super::Unsupported;
+use super::files;
 use super::shortage::Shortage;
 use crate::observation::PageRun;
 use crate::unobservable::Unobservable;
@@ -144,6 +145,11 @@ impl Inspector {
         let page_table_kb = self.status.number("VmPTE:").unwrap_or(0).saturating_sub(self.page_table_kb_before);
         let splits = self.vmstat.number("thp_split_pmd ").unwrap_or(0).saturating_sub(self.splits_before);
         self.read_states(&arena)?;
+        for (page, state) in self.states.iter_mut().enumerate() {
+            if files::is_mapped(page as u64) {
+                *state = 0;
+            }
+        }
         let Totals { rss_kb, huge_kb, lazy_kb, vmas } = totals;
         write!(out, "st {rss_kb} {huge_kb} {lazy_kb} {vmas} {page_table_kb} {splits}")?;
         for run in self.states.chunk_by(|a, b| a == b) {
@@ -165,10 +171,11 @@ impl Inspector {
         }
     }
 
-    /// Sums the arena's mappings in smaps, and stops reading after them.
+    /// Sums the arena's mappings in smaps, and stops reading after them. File mappings are counted, but not their memory.
     fn totals(&mut self, arena: &Range<u64>) -> io::Result<Totals> {
         let mut totals = Totals::default();
         let (mut at, mut held, mut is_inside) = (0, 0, false);
+        files::forget_pages();
         loop {
             let got = self.smaps.read_at(&mut self.smaps_text[held..], at)?;
             at += got as u64;
@@ -180,6 +187,11 @@ impl Inspector {
                     Some(start) => {
                         is_inside = start >= arena.start;
                         totals.vmas += u64::from(is_inside);
+                        if is_inside && files::is_first_line(line) {
+                            let page = |address: u64| (address.min(arena.end) - arena.start) / PAGE_BYTES;
+                            files::note_pages(page(start)..page(end_address(line)));
+                            is_inside = false;
+                        }
                     }
                     None if is_inside => totals.add(line),
                     None => {}
@@ -294,6 +306,16 @@ impl Totals {
 /// The start address in the first line of a mapping.
 fn first_address(line: &[u8]) -> Option<u64> {
     let digits = line.iter().position(|&byte| byte == b'-')?;
+    hexadecimal(&line[..digits])
+}
+
+/// The end address in the first line of a mapping; 0 in other lines.
+fn end_address(line: &[u8]) -> u64 {
+    let mut words = line.split(|&byte| byte == b'-' || byte == b' ');
+    words.nth(1).and_then(hexadecimal).unwrap_or(0)
+}
+
+fn hexadecimal(digits: &[u8]) -> Option<u64> {
     let digit = |byte: &u8| (*byte as char).to_digit(16).map(u64::from);
-    line[..digits].iter().try_fold(0u64, |address, byte| Some(address << 4 | digit(byte)?))
+    digits.iter().try_fold(0u64, |number, byte| Some(number << 4 | digit(byte)?))
 }

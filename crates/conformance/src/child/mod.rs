@@ -11,11 +11,13 @@
 //!   shortage), or `failed: REASON`.
 
 mod arena;
+mod files;
 mod fork;
 mod inspect;
 mod own_memory;
 mod second_thread;
 mod shortage;
+mod stale_entries;
 mod touch;
 
 use std::fs::File;
@@ -30,6 +32,7 @@ use thiserror::Error;
 
 use crate::unobservable::Unobservable;
 use arena::{Arena, Returned, fill};
+use files::MappedFile;
 use fork::Forked;
 use inspect::Inspector;
 use own_memory::OwnMemory;
@@ -142,6 +145,7 @@ struct Child {
     forked: Forked,
     own: OwnMemory,
     zero: File,
+    file: MappedFile,
     out: Output,
 }
 
@@ -165,6 +169,7 @@ impl Child {
             forked: Forked::new().map_err(|why| Unsupported::new("shared memory", why))?,
             own: OwnMemory::default(),
             zero: File::open("/dev/zero").map_err(|why| Unsupported::new("/dev/zero", why))?,
+            file: MappedFile::new().map_err(|why| Unsupported::new("memfd_create", why))?,
             out: Output::new().map_err(|why| Unsupported::new("memory", why))?,
         })
     }
@@ -180,7 +185,7 @@ impl Child {
     fn warm_up(&mut self) -> io::Result<()> {
         const WARM_UP: &str = "unmap 0 8\nw 0 16 1\nk 0 16 1\nr 7 3 1\nz 7 3 1\nprot 9 1 r\nmap 1 1 w p\nadv FREE 8 8\n\
             remap 8 1 20 1\nresize 20 1 2\nmlock 0 8 o\nmlock 0 8 -\nmunlock 0 8\nt w 0 16 1\nt r 30 1 1\nt k 0 16 1\n\
-            fork 8 16 1\nforkw 8 16 1\nt unmap 0 16";
+            mapfile 40 8\nf 40 8 1\nfork 8 16 1\nforkw 8 16 1\nt mapfile 50 8\nt f 50 8 1\nt unmap 0 16";
         let script: Script = WARM_UP.parse().map_err(io::Error::other)?;
         for _ in 0..2 {
             self.run(&script)?;
@@ -212,7 +217,8 @@ impl Child {
             // The arena itself is one mapping.
             fill(room.saturating_add(1), self.own.mappings())?;
         }
-        let arena = Arena::new(header.base, &self.zero);
+        self.file.clear()?;
+        let arena = Arena::new(header.base, &self.zero, &self.file);
         self.inspector.begin();
         arena.map_whole()?;
         Ok(arena)
@@ -222,12 +228,17 @@ impl Child {
         if let Op::Fork(writer, start, length, stride) = step.op {
             return self.fork_step(arena, writer, [start, length, stride]);
         }
+        stale_entries::flush();
         let (faults, traps) = (minflt(), self.traps_taken());
         let Returned { ret, errno } = match step.thread {
             Thread::First => arena.perform(&step.op),
             Thread::Second => self.second.perform(arena, &step.op),
         };
-        let (faults, traps) = (minflt() - faults, self.traps_taken() - traps);
+        let (mut faults, mut traps) = (minflt() - faults, self.traps_taken() - traps);
+        if let Op::TouchFile(..) = step.op {
+            // How many pages of a file one fault maps is not modelled.
+            (faults, traps) = (0, 0);
+        }
         self.out.line(format_args!("op {ret} {errno} {faults} {traps}"))
     }
 
@@ -235,6 +246,7 @@ impl Child {
     fn fork_step(&mut self, arena: Arena, writer: ForkWriter, pages: [u64; 3]) -> io::Result<()> {
         let child = self.forked.start(arena, &self.own, writer, pages)?;
         self.own.make_resident();
+        stale_entries::flush();
         let (faults, traps) = (minflt(), self.traps_taken());
         let ret = match writer {
             ForkWriter::Child => {

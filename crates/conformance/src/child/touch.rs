@@ -4,18 +4,21 @@ use std::arch::global_asm;
 use std::ffi::{c_int, c_void};
 use std::io;
 
-// These functions do not use the stack, so the signal handler can continue at `touch_failed`, which returns 1.
+// These functions do not use the stack, so the signal handler can continue at `touch_failed`, which returns 1. The fence
+// keeps the processor from looking up the next pages before an access that faults is complete: see `stale_entries`.
 global_asm!(
     ".globl hksim_rules_touch_begin",
     "hksim_rules_touch_begin:",
     ".globl hksim_rules_read",
     "hksim_rules_read:", // (address)
     "mov al, byte ptr [rdi]",
+    "lfence",
     "xor eax, eax",
     "ret",
     ".globl hksim_rules_write",
     "hksim_rules_write:", // (address, value)
     "mov byte ptr [rdi], sil",
+    "lfence",
     "xor eax, eax",
     "ret",
     ".globl hksim_rules_touch_failed",

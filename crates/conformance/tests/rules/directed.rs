@@ -1,12 +1,12 @@
 //! One small script per rule, and tests of limits.
 
-use hksim_conformance::catalogue::CASES;
+use hksim_conformance::catalogue::cases;
 use hksim_conformance::{Machine, RuleVerdict, Runner, Verdict, check, predict, rules};
 use hksim_linux_mm::script::Script;
 use hksim_linux_mm::{KernelConfig, Rules};
 
 pub fn each_rule_gives_its_figures() -> Result<(), String> {
-    for case in CASES {
+    for case in cases() {
         let script = case.script().unwrap_or_else(|why| panic!("{}: {why}", case.title));
         let steps = predict(&KernelConfig::default(), &script);
         let last = steps.last().expect("no script is empty");

@@ -37,6 +37,9 @@
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
 #endif
+#ifndef MADV_DONTNEED_LOCKED
+#define MADV_DONTNEED_LOCKED 24
+#endif
 #ifndef MREMAP_DONTUNMAP
 #define MREMAP_DONTUNMAP 4
 #endif
@@ -226,19 +229,22 @@ static void touch(char kind, unsigned long first, unsigned long length, unsigned
     }
 }
 
-static int protection(char letter) {
-    return letter == 'w' ? PROT_READ | PROT_WRITE : letter == 'r' ? PROT_READ : PROT_NONE;
+static int protection(const char *letters) {
+    return (strchr(letters, 'w') ? PROT_READ | PROT_WRITE : 0) | (strchr(letters, 'r') ? PROT_READ : 0)
+        | (strchr(letters, 'o') ? PROT_WRITE : 0) | (strchr(letters, 'x') ? PROT_EXEC : 0);
 }
 
 static int advice(const char *name) {
-    if (!strcmp(name, "HUGEPAGE")) return MADV_HUGEPAGE;
-    if (!strcmp(name, "NOHUGEPAGE")) return MADV_NOHUGEPAGE;
-    if (!strcmp(name, "DONTNEED")) return MADV_DONTNEED;
-    if (!strcmp(name, "FREE")) return MADV_FREE;
-    if (!strcmp(name, "COLD")) return MADV_COLD;
-    if (!strcmp(name, "POPULATE_READ")) return MADV_POPULATE_READ;
-    if (!strcmp(name, "POPULATE_WRITE")) return MADV_POPULATE_WRITE;
-    if (!strcmp(name, "COLLAPSE")) return MADV_COLLAPSE;
+    static const struct { const char *name; int number; } known[] = {{"HUGEPAGE", MADV_HUGEPAGE},
+        {"NOHUGEPAGE", MADV_NOHUGEPAGE}, {"DONTNEED", MADV_DONTNEED}, {"FREE", MADV_FREE}, {"COLD", MADV_COLD},
+        {"POPULATE_READ", MADV_POPULATE_READ}, {"POPULATE_WRITE", MADV_POPULATE_WRITE}, {"COLLAPSE", MADV_COLLAPSE},
+        {"DONTNEED_LOCKED", MADV_DONTNEED_LOCKED}, {"WILLNEED", MADV_WILLNEED}, {"NORMAL", MADV_NORMAL},
+        {"RANDOM", MADV_RANDOM}, {"SEQUENTIAL", MADV_SEQUENTIAL}, {"DONTFORK", MADV_DONTFORK},
+        {"DOFORK", MADV_DOFORK}, {"WIPEONFORK", MADV_WIPEONFORK}, {"KEEPONFORK", MADV_KEEPONFORK},
+        {"DONTDUMP", MADV_DONTDUMP}, {"DODUMP", MADV_DODUMP}, {"MERGEABLE", MADV_MERGEABLE},
+        {"UNMERGEABLE", MADV_UNMERGEABLE}, {"GUARD_INSTALL", 102}, {"GUARD_REMOVE", 103}};
+    for (unsigned i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(known[i].name, name)) return known[i].number;
     exit(8);
 }
 
@@ -247,6 +253,7 @@ static int mapping_flags(const char *letters) {
     if (strchr(letters, 'p')) set |= MAP_POPULATE;
     if (strchr(letters, 'N')) set |= MAP_NORESERVE;
     if (strchr(letters, 'H')) set |= MAP_HUGETLB;
+    if (strchr(letters, 'S')) set |= MAP_STACK;
     return set;
 }
 
@@ -258,16 +265,17 @@ static int lock_flags(const char *letters) {
 #define AT(page) (ARENA + (page) * PAGE)
 
 static void execute(void) {
-    char name[32], word[32];
+    char name[32], word[32], prot[8] = "";
     unsigned long a, b, c, d;
     long ret = 0, faults, traps_taken;
     char letter = 0;
     if (sscanf(line, "%31s", name) != 1) exit(9);
     int is_touch = !name[1] && strchr("rwzk", name[0]) && sscanf(line, "%*s %lu %lu %lu", &a, &b, &c) == 3;
-    int is_map = sscanf(line, "map %lu %lu %c %31s", &a, &b, &letter, word) == 4;
+    int is_map = sscanf(line, "map %lu %lu %7s %31s", &a, &b, prot, word) == 4;
     int is_unmap = sscanf(line, "unmap %lu %lu", &a, &b) == 2;
-    int is_prot = sscanf(line, "prot %lu %lu %c", &a, &b, &letter) == 3;
+    int is_prot = sscanf(line, "prot %lu %lu %7s", &a, &b, prot) == 3;
     int is_remap = sscanf(line, "remap %lu %lu %lu %lu", &a, &b, &c, &d) == 4;
+    int is_mremap = sscanf(line, "mremap %lu %lu %lu %lu", &a, &b, &c, &d) == 4;
     int is_resize = sscanf(line, "resize %lu %lu %lu", &a, &b, &c) == 3;
     int is_adv = sscanf(line, "adv %31s %lu %lu", word, &a, &b) == 3;
     int is_lock_all = sscanf(line, "mlockall %31s", word) == 1;
@@ -279,16 +287,18 @@ static void execute(void) {
     faults = minflt();
     errno = 0;
     if (is_touch) touch(name[0], a, b, c);
-    else if (is_map) ret = mmap(AT(a), b * PAGE, protection(letter), number, -1, 0) == MAP_FAILED ? -1 : 0;
+    else if (is_map) ret = mmap(AT(a), b * PAGE, protection(prot), number, -1, 0) == MAP_FAILED ? -1 : 0;
     else if (is_lock_all) ret = mlockall(number);
     else if (is_unlock_all) ret = munlockall();
     else if (is_lock) ret = syscall(SYS_mlock2, AT(a), b * PAGE, number);
     else if (is_unlock) ret = munlock(AT(a), b * PAGE);
     else if (is_unmap) ret = munmap(AT(a), b * PAGE);
     else if (is_adv) ret = madvise(AT(a), b * PAGE, number);
-    else if (is_prot) ret = mprotect(AT(a), b * PAGE, protection(letter));
+    else if (is_prot) ret = mprotect(AT(a), b * PAGE, protection(prot));
     else if (is_remap) ret = mremap(AT(a), b * PAGE, b * PAGE,
         MREMAP_MAYMOVE | MREMAP_FIXED | (d ? MREMAP_DONTUNMAP : 0), AT(c)) == MAP_FAILED ? -1 : 0;
+    else if (is_mremap) ret = mremap(AT(a), b * PAGE, d * PAGE,
+        a == c ? 0 : MREMAP_MAYMOVE | MREMAP_FIXED, AT(c)) == MAP_FAILED ? -1 : 0;
     else if (is_resize) ret = mremap(AT(a), b * PAGE, c * PAGE, 0) == MAP_FAILED ? -1 : 0;
     else exit(10);
     int error = ret == -1 ? errno : 0;

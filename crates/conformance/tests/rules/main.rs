@@ -7,6 +7,7 @@
 
 mod directed;
 mod failures;
+mod obstacles;
 mod oracle;
 mod random;
 mod text;
@@ -20,6 +21,10 @@ const CASES: &[(&str, Case)] = &[
     ("invalid_lines_are_reported_with_their_numbers", text::invalid_lines_are_reported_with_their_numbers),
     ("each_rule_gives_its_figures", directed::each_rule_gives_its_figures),
     ("each_rule_holds_on_the_running_kernel", directed::each_rule_holds_on_the_running_kernel),
+    (
+        "a_write_installs_a_huge_page_exactly_without_obstacles",
+        obstacles::a_write_installs_a_huge_page_exactly_without_obstacles,
+    ),
     (
         "the_model_enforces_max_map_count_as_the_kernel_does",
         directed::the_model_enforces_max_map_count_as_the_kernel_does,

@@ -17,6 +17,7 @@ fn number_from(variable: &str, default: u64) -> u64 {
 }
 
 pub fn random_scripts_match_the_running_kernel() -> Result<(), String> {
+    let _held = hksim_testkit::modes::hold();
     let mut runner = Runner::new(None).map_err(|why| why.to_string())?;
     let first = number_from("HKSIM_KERNEL_SEED", SEED_DEFAULT);
     let count = number_from("HKSIM_KERNEL_SCRIPTS", SCRIPTS_DEFAULT);

@@ -1,7 +1,7 @@
 //! Execution of scripts on the model.
 
 use super::{ARENA_PAGES, ForkWriter, Op, OpResult, Script, Touch};
-use crate::{Access, Content, Counters, Errno, Kernel, KernelConfig, MapFlags};
+use crate::{Access, Content, Counters, Errno, Kernel, KernelConfig, MapFlags, RemapSource};
 
 /// Where the model places an arena: 2 MiB-aligned, with nothing else mapped in the same 512 GiB.
 const BASE: u64 = 1 << 20;
@@ -39,6 +39,9 @@ impl Kernel {
             Op::Protect(start, length, protection) => self.protect(range(start, length), protection),
             Op::Remap(old, length, new, source) => self.remap(base + old, length, base + new, source),
             Op::Resize(start, old, new) => self.resize(base + start, old, new),
+            Op::Mremap(old, length, new, new_length) => {
+                self.mremap(range(old, length), range(new, new_length), RemapSource::Unmapped)
+            }
             Op::LockAll(flags) => self.lock_all(flags).result,
             Op::UnlockAll => {
                 self.unlock_all();
@@ -46,6 +49,14 @@ impl Kernel {
             }
             Op::Lock(start, length, on_fault) => self.lock(range(start, length), on_fault).result,
             Op::Unlock(start, length) => self.unlock(range(start, length)),
+            Op::Name(start, length, name) => self.name(range(start, length), name),
+            Op::MapFile(start, length) => self.map_unmodelled(range(start, length)),
+            Op::TouchFile(start, length, stride) => {
+                for page in range(start, length).step_by(usize::try_from(stride).unwrap_or(usize::MAX)) {
+                    self.touch_unmodelled(page);
+                }
+                Ok(())
+            }
             Op::Touch(touch, start, length, stride) => {
                 let pages = range(start, length).step_by(usize::try_from(stride).unwrap_or(usize::MAX));
                 let failed = pages.filter(|&page| self.touch(page, touch.access()).is_err()).count();

@@ -4,12 +4,20 @@
 //! A script has one operation per line, up to a line `end` or the end of the text. Offsets and lengths count 4 KiB
 //! pages of the arena, which has [`ARENA_PAGES`] and usually starts on a 2 MiB boundary.
 //! ```text
-//! map OFF LEN n|r|w FLAGS     FLAGS: - or letters p (populate), N (noreserve), H (hugetlb)
+//! map OFF LEN PROT FLAGS      PROT: n, r, w (read and write), o (write only), x, rx, ox, wx (x: execute)
+//!                             FLAGS: - or letters p (populate), N (noreserve), H (hugetlb),
+//!                             S (stack)
 //! unmap OFF LEN
-//! adv NAME OFF LEN            HUGEPAGE NOHUGEPAGE DONTNEED FREE COLD POPULATE_READ POPULATE_WRITE COLLAPSE
-//! prot OFF LEN n|r|w
+//! adv NAME OFF LEN            HUGEPAGE NOHUGEPAGE DONTNEED DONTNEED_LOCKED FREE COLD POPULATE_READ POPULATE_WRITE
+//!                             COLLAPSE WILLNEED NORMAL RANDOM SEQUENTIAL DONTFORK DOFORK WIPEONFORK KEEPONFORK
+//!                             DONTDUMP DODUMP MERGEABLE UNMERGEABLE GUARD_INSTALL GUARD_REMOVE
+//! name OFF LEN N|-            prctl(PR_SET_VMA_ANON_NAME): a name made from the number N, or none
+//! prot OFF LEN PROT
 //! remap OLD LEN NEW D         D=1: keep the source mapping
 //! resize OFF LEN NEWLEN
+//! mremap OLD LEN NEW NEWLEN   to a fixed address, or in place if OLD and NEW are equal
+//! mapfile OFF LEN             a private, readable mapping of a file
+//! f OFF LEN STRIDE            read every STRIDE-th page that is mapped to a file; the other touches skip such pages
 //! r|w|z|k OFF LEN STRIDE      read / write 1 / write 0 / read(2) zeros into every STRIDE-th page
 //! fork OFF LEN STRIDE         a child writes every STRIDE-th page and exits; ret: its faults
 //! forkw OFF LEN STRIDE        the process writes while an idle child exists; ret: its faults
@@ -70,6 +78,9 @@ pub enum Op {
     Remap(u64, u64, u64, RemapSource),
     /// mremap in place: start, old length, new length.
     Resize(u64, u64, u64),
+    /// mremap with two lengths: old start, old length, new start, new length. In place if the starts are equal,
+    /// otherwise to a fixed address.
+    Mremap(u64, u64, u64, u64),
     /// Touch: start, length, stride. Touches the pages at multiples of the stride from the start.
     Touch(Touch, u64, u64, u64),
     /// fork: the named process writes a 1 to pages, selected as in [`Op::Touch`]. Then the child exits.
@@ -82,12 +93,24 @@ pub enum Op {
     Lock(u64, u64, bool),
     /// munlock.
     Unlock(u64, u64),
+    /// prctl(PR_SET_VMA_ANON_NAME).
+    Name(u64, u64, Option<u32>),
+    /// mmap of a private file mapping, fixed, with `PROT_READ`.
+    MapFile(u64, u64),
+    /// Reads the pages of file mappings, selected as in [`Op::Touch`], and no others. Neither result nor cost is
+    /// compared.
+    TouchFile(u64, u64, u64),
 }
 
 impl Op {
     /// Whether the operation locks memory, which may need privileges.
     pub fn locks(&self) -> bool {
         matches!(self, Op::LockAll(_) | Op::Lock(..))
+    }
+
+    /// Whether the operation names mappings, which not every kernel supports.
+    pub fn names(&self) -> bool {
+        matches!(self, Op::Name(..))
     }
 }
 
@@ -164,13 +187,11 @@ pub struct ScriptError {
 pub enum OpError {
     /// The first word is not an operation.
     #[error(
-        "unknown operation; expected map, unmap, adv, prot, remap, resize, r, w, z, k, mlockall, munlockall, mlock, munlock, fork or forkw, optionally after t"
+        "unknown operation; expected map, unmap, adv, prot, remap, resize, mremap, r, w, z, k, mlockall, munlockall, mlock, munlock, mapfile, f, name, fork or forkw, optionally after t"
     )]
     UnknownOperation,
     /// Unknown madvise advice.
-    #[error(
-        "unknown advice; expected HUGEPAGE, NOHUGEPAGE, DONTNEED, FREE, COLD, POPULATE_READ, POPULATE_WRITE or COLLAPSE"
-    )]
+    #[error("unknown advice; expected the name of a MADV_ constant, such as HUGEPAGE or DONTNEED")]
     UnknownAdvice,
     /// The word is not a value of this mode.
     #[error(
@@ -184,10 +205,10 @@ pub enum OpError {
     #[error("modes must come before the first operation")]
     LateHeader,
     /// The word is not a protection.
-    #[error("unknown protection; expected n, r or w")]
+    #[error("unknown protection; expected n, r, w, o, x, rx, ox or wx")]
     UnknownProtection,
     /// Unknown mmap flags.
-    #[error("unknown map flags; expected - or any of the letters pNH")]
+    #[error("unknown map flags; expected - or any of the letters pNHS")]
     UnknownFlags,
     /// Unknown mlockall flags.
     #[error("unknown mlockall flags; expected any of the letters cfo (current, future, on fault)")]

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use super::{ARENA_PAGES, ForkWriter, Op, OpError, Step, Thread, Touch};
 use crate::{Advice, LockFlags, MapFlags, Protection, RemapSource};
 
-const ADVICES: [(&str, Advice); 8] = [
+const ADVICES: [(&str, Advice); 23] = [
     ("HUGEPAGE", Advice::HugePage),
     ("NOHUGEPAGE", Advice::NoHugePage),
     ("DONTNEED", Advice::DontNeed),
@@ -15,10 +15,34 @@ const ADVICES: [(&str, Advice); 8] = [
     ("POPULATE_READ", Advice::PopulateRead),
     ("POPULATE_WRITE", Advice::PopulateWrite),
     ("COLLAPSE", Advice::Collapse),
+    ("DONTNEED_LOCKED", Advice::DontNeedLocked),
+    ("WILLNEED", Advice::WillNeed),
+    ("NORMAL", Advice::Normal),
+    ("RANDOM", Advice::Random),
+    ("SEQUENTIAL", Advice::Sequential),
+    ("DONTFORK", Advice::DontFork),
+    ("DOFORK", Advice::DoFork),
+    ("WIPEONFORK", Advice::WipeOnFork),
+    ("KEEPONFORK", Advice::KeepOnFork),
+    ("DONTDUMP", Advice::DontDump),
+    ("DODUMP", Advice::DoDump),
+    ("MERGEABLE", Advice::Mergeable),
+    ("UNMERGEABLE", Advice::Unmergeable),
+    ("GUARD_INSTALL", Advice::GuardInstall),
+    ("GUARD_REMOVE", Advice::GuardRemove),
 ];
 
-const PROTECTIONS: [(&str, Protection); 3] =
-    [("n", Protection::None), ("r", Protection::Read), ("w", Protection::ReadWrite)];
+/// `w` is the most common protection, `PROT_READ | PROT_WRITE`; `o` is `PROT_WRITE` alone.
+const PROTECTIONS: [(&str, Protection); 8] = [
+    ("n", Protection::None),
+    ("r", Protection::Read),
+    ("w", Protection::ReadWrite),
+    ("o", Protection::Write),
+    ("x", Protection::Execute),
+    ("rx", Protection::ReadExecute),
+    ("ox", Protection::WriteExecute),
+    ("wx", Protection::ReadWriteExecute),
+];
 
 const TOUCHES: [(&str, Touch); 4] =
     [("r", Touch::Read), ("w", Touch::WriteOne), ("z", Touch::WriteZero), ("k", Touch::SystemCall)];
@@ -49,6 +73,7 @@ fn map_flags(protection: Protection, word: &str) -> Result<MapFlags, OpError> {
             'p' => flags.populate = true,
             'N' => flags.noreserve = true,
             'H' => flags.hugetlb = true,
+            'S' => flags.stack = true,
             _ => return Err(OpError::UnknownFlags),
         }
     }
@@ -77,13 +102,16 @@ impl Op {
             | Self::Advise(_, start, length)
             | Self::Protect(start, length, _)
             | Self::Lock(start, length, _)
+            | Self::MapFile(start, length)
+            | Self::Name(start, length, _)
             | Self::Unlock(start, length) => inside(start, length),
             Self::LockAll(_) | Self::UnlockAll => true,
             Self::Remap(old, length, new, _) => inside(old, length) && inside(new, length),
             Self::Resize(start, old, new) => inside(start, old) && inside(start, new),
-            Self::Touch(_, start, length, stride) | Self::Fork(_, start, length, stride) => {
-                inside(start, length) && stride > 0
-            }
+            Self::Mremap(old, length, new, new_length) => inside(old, length) && inside(new, new_length),
+            Self::Touch(_, start, length, stride)
+            | Self::Fork(_, start, length, stride)
+            | Self::TouchFile(start, length, stride) => inside(start, length) && stride > 0,
         }
     }
 }
@@ -112,6 +140,9 @@ impl FromStr for Op {
                 Self::Remap(old, length, new, if kept == "1" { RemapSource::Kept } else { RemapSource::Unmapped })
             }
             ["resize", ref rest @ ..] => numbers(rest).map(|[start, old, new]| Self::Resize(start, old, new))?,
+            ["mremap", ref rest @ ..] => {
+                numbers(rest).map(|[old, length, new, new_length]| Self::Mremap(old, length, new, new_length))?
+            }
             [name @ ("r" | "w" | "z" | "k"), ref rest @ ..] => {
                 let touch = named(&TOUCHES, name).ok_or(OpError::UnknownOperation)?;
                 numbers(rest).map(|[start, length, stride]| Self::Touch(touch, start, length, stride))?
@@ -120,6 +151,15 @@ impl FromStr for Op {
                 let writer = named(&FORKS, name).ok_or(OpError::UnknownOperation)?;
                 numbers(rest).map(|[start, length, stride]| Self::Fork(writer, start, length, stride))?
             }
+            ["name", start, length, name] => {
+                let [start, length] = numbers(&[start, length])?;
+                let name = if name == "-" { None } else { Some(name.parse().map_err(|_| OpError::Operands)?) };
+                Self::Name(start, length, name)
+            }
+            ["mapfile", ref rest @ ..] => numbers(rest).map(|[start, length]| Self::MapFile(start, length))?,
+            ["f", ref rest @ ..] => {
+                numbers(rest).map(|[start, length, stride]| Self::TouchFile(start, length, stride))?
+            }
             ["mlockall", flags] => Self::LockAll(lock_flags(flags)?),
             ["munlockall"] => Self::UnlockAll,
             ["mlock", start, length, how @ ("-" | "o")] => {
@@ -127,7 +167,9 @@ impl FromStr for Op {
                 Self::Lock(start, length, how == "o")
             }
             ["munlock", ref rest @ ..] => numbers(rest).map(|[start, length]| Self::Unlock(start, length))?,
-            ["map" | "prot" | "remap" | "mlock" | "mlockall" | "munlockall", ..] => return Err(OpError::Operands),
+            ["map" | "prot" | "remap" | "mlock" | "mlockall" | "munlockall" | "name", ..] => {
+                return Err(OpError::Operands);
+            }
             _ => return Err(OpError::UnknownOperation),
         };
         if op.stays_in_arena() { Ok(op) } else { Err(OpError::OutOfArena) }
@@ -139,7 +181,7 @@ impl fmt::Display for Op {
         match *self {
             Self::Map(start, length, flags) => {
                 write!(out, "map {start} {length} {} ", name_of(&PROTECTIONS, flags.protection))?;
-                let letters = [(flags.populate, 'p'), (flags.noreserve, 'N'), (flags.hugetlb, 'H')];
+                let letters = [(flags.populate, 'p'), (flags.noreserve, 'N'), (flags.hugetlb, 'H'), (flags.stack, 'S')];
                 let set: String = letters.iter().filter(|(on, _)| *on).map(|(_, letter)| *letter).collect();
                 out.write_str(if set.is_empty() { "-" } else { &set })
             }
@@ -154,6 +196,7 @@ impl fmt::Display for Op {
                 write!(out, "remap {old} {length} {new} {}", u8::from(source == RemapSource::Kept))
             }
             Self::Resize(start, old, new) => write!(out, "resize {start} {old} {new}"),
+            Self::Mremap(old, length, new, new_length) => write!(out, "mremap {old} {length} {new} {new_length}"),
             Self::LockAll(flags) => {
                 let letters = [(flags.current, 'c'), (flags.future, 'f'), (flags.on_fault, 'o')];
                 out.write_str("mlockall ")?;
@@ -164,6 +207,10 @@ impl fmt::Display for Op {
                 write!(out, "mlock {start} {length} {}", if on_fault { "o" } else { "-" })
             }
             Self::Unlock(start, length) => write!(out, "munlock {start} {length}"),
+            Self::Name(start, length, None) => write!(out, "name {start} {length} -"),
+            Self::Name(start, length, Some(name)) => write!(out, "name {start} {length} {name}"),
+            Self::MapFile(start, length) => write!(out, "mapfile {start} {length}"),
+            Self::TouchFile(start, length, stride) => write!(out, "f {start} {length} {stride}"),
             Self::Touch(touch, start, length, stride) => {
                 write!(out, "{} {start} {length} {stride}", name_of(&TOUCHES, touch))
             }

@@ -37,6 +37,13 @@ impl Generator {
                     Advice::PopulateRead,
                     Advice::PopulateWrite,
                     Advice::Collapse,
+                    Advice::DontFork,
+                    Advice::DoFork,
+                    Advice::WipeOnFork,
+                    Advice::WipeOnFork,
+                    Advice::KeepOnFork,
+                    Advice::GuardInstall,
+                    Advice::GuardRemove,
                 ]);
                 Op::Advise(advice, start, length)
             }

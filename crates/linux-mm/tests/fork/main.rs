@@ -40,6 +40,7 @@ impl std::fmt::Display for Step {
 fn line(ret: i64, errno: Option<Errno>, faults: u64, kernels: &[&Kernel]) -> String {
     let errno = match errno {
         None => 0,
+        Some(Errno::BadFile) => 9,
         Some(Errno::Again) => 11,
         Some(Errno::NoMemory) => 12,
         Some(Errno::Fault) => 14,
@@ -170,6 +171,7 @@ fn number_from(variable: &str, default: u64) -> u64 {
 
 #[test]
 fn random_fork_families_match_the_running_kernel() {
+    let _held = hksim_testkit::modes::hold();
     let Some(config) = machine_config() else {
         eprintln!(
             "skipped: this kernel has no transparent huge pages, or is older than every version with known rules"

@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use hksim_native::slots::SlotMemory;
 use hksim_native::{AtomicWord, MmapMemory};
+use hksim_policy::Paging;
 use hksim_policy::layout::HEAP_BYTES;
-use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory};
+use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory, PageOps};
 use hksim_policy::meta::{Entry, PoolMeta, SpanMeta, SuperSlabMeta};
 use hksim_policy::vocabulary::MetaPlace;
 use hksim_policy::{Errno, InvalidFree, Word};
@@ -280,6 +281,28 @@ impl Memory for Jitter {
         self.0.copy(to, from, bytes);
     }
 
+    fn perform<A: PartialEq>(&self, own: &Paging, operation: impl Fn(&Paging, &dyn PageOps) -> A) -> A {
+        operation(own, self)
+    }
+
+    fn bind(&self, first: u32, count: u32, address: u64) {
+        self.0.bind(first, count, address);
+    }
+
+    fn unbind(&self, first: u32, count: u32) {
+        self.0.unbind(first, count);
+    }
+
+    fn address_of(&self, ordinal: u32) -> u64 {
+        self.0.address_of(ordinal)
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.0.now_ns()
+    }
+}
+
+impl PageOps for Jitter {
     fn map(&self, range: ArenaRange, mapping: Mapping) -> Result<(), Errno> {
         perhaps_vanish();
         self.0.map(range, mapping)
@@ -308,27 +331,11 @@ impl Memory for Jitter {
         self.0.unmap_at(address, bytes)
     }
 
-    fn bind(&self, first: u32, count: u32, address: u64) {
-        self.0.bind(first, count, address);
-    }
-
-    fn unbind(&self, first: u32, count: u32) {
-        self.0.unbind(first, count);
-    }
-
-    fn address_of(&self, ordinal: u32) -> u64 {
-        self.0.address_of(ordinal)
-    }
-
     fn touch_pages(&self, range: ArenaRange) {
         self.0.touch_pages(range);
     }
 
     fn fill_pages(&self, range: ArenaRange) {
         self.0.fill_pages(range);
-    }
-
-    fn now_ns(&self) -> u64 {
-        self.0.now_ns()
     }
 }

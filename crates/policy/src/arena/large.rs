@@ -2,7 +2,7 @@
 
 use crate::allocator::Allocator;
 use crate::arena::layout::reserved_bytes;
-use crate::arena::mapping::Backing;
+use crate::arena::mapping::{Backing, Fresh};
 use crate::arena::pool::count_one;
 use crate::arena::run_cache::RunContents;
 use crate::geometry::Geometry;
@@ -11,9 +11,8 @@ use crate::heap::alloc::Request;
 use crate::heap::fork::on_slow_path;
 use crate::heap::span::SpanRequest;
 use crate::limits::{HUGE_PAGE_BYTES, PAGE_BYTES};
-use crate::memory::{Block, Mapping, Memory};
+use crate::memory::{Block, Memory};
 use crate::metadata::meta::{CLASS_LARGE, Pages, SpanState, Use};
-use crate::policy::vocabulary::Purge;
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Allocates a large or a huge block, depending on size and alignment.
@@ -99,7 +98,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         // The address of a separate mapping may not be aligned enough. The run then keeps its ordinals and gets a new
         // mapping.
         if !self.is_aligned(ordinal, align_superslabs)
-            && self.back(ordinal, entry.run.get(), align_superslabs, Mapping::Plain, Pages::Huge) == Backing::Refused
+            && self.back(ordinal, entry.run.get(), align_superslabs, Fresh::HugeBlock, Pages::Huge) == Backing::Refused
         {
             self.set_free(ordinal, entry.run.get());
             return None;
@@ -109,7 +108,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     fn take_run(&self, run: u32, align_superslabs: u32, bytes: u64) -> Option<u32> {
         let ordinal = self.find_free_or_evict(run, align_superslabs)?;
-        if self.back(ordinal, run, align_superslabs, Mapping::Plain, Pages::Huge) == Backing::Refused {
+        if self.back(ordinal, run, align_superslabs, Fresh::HugeBlock, Pages::Huge) == Backing::Refused {
             self.free_unless_lost(ordinal, run);
             return None;
         }
@@ -146,14 +145,12 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         entry.since_ns.set(self.mem.now_ns());
         self.push(&pool.huge_idle, ordinal);
         pool.huge_idle_bytes.set(pool.huge_idle_bytes.get() + entry.bytes.get());
-        while pool.huge_idle_bytes.get() > self.policy.huge_cache_bytes {
+        while pool.huge_idle_bytes.get() > self.placement.huge_cache_bytes {
             let Some(oldest) = pool.huge_idle.tail.get().checked_sub(1) else { break };
             self.evict_huge(oldest);
         }
         drop(guard);
-        if self.policy.purge != Purge::None {
-            self.purge_pool(self.mem.now_ns());
-        }
+        self.purge_pool(self.mem.now_ns());
     }
 
     /// Grows a huge block over the SuperSlabs that follow it, if they are free or a [cached
@@ -186,7 +183,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             self.split_run(next, more);
         } else if !self.continues(next, more) || !self.claim_if_free(next, more) {
             return false;
-        } else if self.back(next, more, 1, Mapping::Plain, Pages::Huge) == Backing::Refused {
+        } else if self.back(next, more, 1, Fresh::HugeBlock, Pages::Huge) == Backing::Refused {
             self.free_unless_lost(next, more);
             return false;
         }

@@ -19,7 +19,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let guard = self.mem.lock();
         self.mem.lock_process(lock)?;
         if lock.current {
-            self.mem.lock_tables()?;
+            self.perform(|_, ops| ops.lock_tables())?;
             self.lock_taken(lock.locking())?;
         }
         drop(guard);
@@ -32,12 +32,13 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let shift = self.geometry.superslab_shift();
         let range =
             |first: u32, count: u32| ArenaRange { start: u64::from(first) << shift, bytes: u64::from(count) << shift };
-        match self.policy.align {
+        let lock = |range| self.perform(|_, ops| ops.lock_range(range, locking));
+        match self.placement.align {
             Align::Arena if high_water == 0 => Ok(()),
-            Align::Arena => self.mem.lock_range(range(0, high_water), locking),
+            Align::Arena => lock(range(0, high_water)),
             Align::Trim | Align::Kernel => {
                 let bound = (0..high_water).filter(|&ordinal| self.is_bound(ordinal));
-                bound.map(|ordinal| range(ordinal, 1)).try_for_each(|range| self.mem.lock_range(range, locking))
+                bound.map(|ordinal| range(ordinal, 1)).try_for_each(lock)
             }
         }
     }
@@ -47,11 +48,12 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// locking fails, the SuperSlabs are used unlocked, and the failure is counted.
     #[cold]
     pub(crate) fn lock_new(&self, first: u32, end: u32) {
-        let is_mapped_later = self.policy.align != Align::Arena || self.policy.huge.is_hugetlb();
-        if let Some(locking) = self.mem.locks_future().filter(|_| !is_mapped_later && first < end) {
+        let is_mapped_later =
+            || self.placement.align != Align::Arena || self.paging(|paging, _| paging.huge.is_hugetlb());
+        if let Some(locking) = self.mem.locks_future().filter(|_| first < end && !is_mapped_later()) {
             let shift = self.geometry.superslab_shift();
             let range = ArenaRange { start: u64::from(first) << shift, bytes: u64::from(end - first) << shift };
-            if self.mem.lock_range(range, locking).is_err() {
+            if self.perform(|_, ops| ops.lock_range(range, locking)).is_err() {
                 let pool = self.mem.pool();
                 pool.locks_refused.set(pool.locks_refused.get() + 1);
             }

@@ -4,11 +4,11 @@
 //! run of SuperSlabs is one mapping; its parts can be used separately later.
 
 use crate::allocator::Allocator;
-use crate::arena::os::Purged;
+use crate::arena::paging::Purged;
 use crate::geometry::Geometry;
 use crate::memory::{Mapping, Memory};
 use crate::metadata::meta::{Pages, Part};
-use crate::policy::vocabulary::{Align, Prefault, Purge};
+use crate::policy::vocabulary::{Align, Purge};
 
 /// How SuperSlabs that are taken into use got their memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,15 +21,21 @@ pub(crate) enum Backing {
     Populated,
 }
 
-impl<M: Memory, G: Geometry> Allocator<M, G> {
-    /// How a SuperSlab that must be prefaulted is mapped, if it has a separate mapping.
-    pub(crate) fn fresh_mapping(&self) -> Mapping {
-        if self.policy.prefault == Prefault::Populate { Mapping::Populated } else { Mapping::Plain }
-    }
+/// What a new separate mapping of SuperSlabs is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fresh {
+    /// A huge block: never prefaulted.
+    HugeBlock,
+    /// A SuperSlab for a heap.
+    SuperSlab,
+    /// A SuperSlab that is prefaulted whenever the policy prefaults at all.
+    Prefaulted,
+}
 
+impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Whether a SuperSlab's address is a multiple of `superslabs` SuperSlabs.
     pub(crate) fn is_aligned(&self, ordinal: u32, superslabs: u32) -> bool {
-        match self.policy.align {
+        match self.placement.align {
             Align::Arena => ordinal.is_multiple_of(superslabs),
             Align::Trim | Align::Kernel => self.mem.address_of(ordinal).is_multiple_of(self.bytes_of(superslabs)),
         }
@@ -38,14 +44,14 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Whether these SuperSlabs directly follow the one before them in memory.
     pub(crate) fn continues(&self, first: u32, count: u32) -> bool {
         let is_later = |ordinal| self.part(ordinal) == Part::Later;
-        self.policy.align == Align::Arena || (first..first.saturating_add(count)).all(is_later)
+        self.placement.align == Align::Arena || (first..first.saturating_add(count)).all(is_later)
     }
 
     /// Provides memory for SuperSlabs that are taken into use, aligned to `align` SuperSlabs. If they need a new
-    /// separate mapping, it is created with `fresh`. Requests the page size `pages`, unless this size was requested
+    /// separate mapping, it is created for `fresh`. Requests the page size `pages`, unless this size was requested
     /// last. Lock held.
     #[must_use]
-    pub(crate) fn back(&self, first: u32, count: u32, align: u32, fresh: Mapping, pages: Pages) -> Backing {
+    pub(crate) fn back(&self, first: u32, count: u32, align: u32, fresh: Fresh, pages: Pages) -> Backing {
         let backed = self.back_with_memory(first, count, align, fresh, pages);
         if backed != Backing::Refused {
             self.ask_for(pages, first, count);
@@ -53,8 +59,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         backed
     }
 
-    fn back_with_memory(&self, first: u32, count: u32, align: u32, fresh: Mapping, pages: Pages) -> Backing {
-        if self.policy.align == Align::Arena {
+    fn back_with_memory(&self, first: u32, count: u32, align: u32, fresh: Fresh, pages: Pages) -> Backing {
+        if self.placement.align == Align::Arena {
             return if self.back_with_huge_pages(first, count) { Backing::Mapped } else { Backing::Refused };
         }
         let lies_on_one_map = self.part(first) != Part::Unmapped && self.continues(first + 1, count - 1);
@@ -64,7 +70,12 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if !self.unmap_own(first, count) {
             return Backing::Refused;
         }
-        let Some(address) = self.map_aligned(self.bytes_of(count), self.bytes_of(align), fresh) else {
+        let mapping = match fresh {
+            Fresh::HugeBlock => Mapping::Plain,
+            Fresh::SuperSlab => self.paging(|paging, _| paging.superslab_mapping()),
+            Fresh::Prefaulted => self.paging(|paging, _| paging.prefaulted_mapping()),
+        };
+        let Some(address) = self.map_aligned(self.bytes_of(count), self.bytes_of(align), mapping) else {
             return Backing::Refused;
         };
         self.mem.bind(first, count, address);
@@ -74,14 +85,15 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             entry.prepared.set(true);
             entry.set_pages(pages);
         }
-        self.advise_pages(self.run_range(first, self.bytes_of(count)), pages);
-        if fresh == Mapping::Populated { Backing::Populated } else { Backing::Mapped }
+        let range = self.run_range(first, self.bytes_of(count));
+        self.perform(|paging, ops| paging.advise(ops, range, pages));
+        if mapping == Mapping::Populated { Backing::Populated } else { Backing::Mapped }
     }
 
     /// Maps memory at a multiple of `align`; returns its address. Trims it if the kernel did not align it.
     fn map_aligned(&self, bytes: u64, align: u64, mapping: Mapping) -> Option<u64> {
-        if self.policy.align == Align::Kernel {
-            let address = self.mem.map_anywhere(bytes, mapping).ok()?;
+        if self.placement.align == Align::Kernel {
+            let address = self.perform(|_, ops| ops.map_anywhere(bytes, mapping)).ok()?;
             if address.is_multiple_of(align) {
                 return Some(address);
             }
@@ -89,7 +101,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             pool.fallbacks_to_trim.set(pool.fallbacks_to_trim.get() + 1);
             self.trim(address, bytes);
         }
-        let address = self.mem.map_anywhere(bytes.checked_add(align)?, mapping).ok()?;
+        let oversized_bytes = bytes.checked_add(align)?;
+        let address = self.perform(|_, ops| ops.map_anywhere(oversized_bytes, mapping)).ok()?;
         let start = address.next_multiple_of(align);
         self.trim(address, start - address);
         self.trim(start + bytes, address + align - start);
@@ -99,13 +112,13 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Unmaps the excess of a mapping. If the kernel refuses (too many mappings), the excess stays mapped and is lost.
     fn trim(&self, address: u64, bytes: u64) {
         if bytes > 0 {
-            let _ = self.mem.unmap_at(address, bytes);
+            let _ = self.perform(|_, ops| ops.unmap_at(address, bytes));
         }
     }
 
     /// Purges whole SuperSlabs as the policy requires.
     pub(crate) fn purge_superslabs(&self, first: u32, count: u32) -> Purged {
-        if self.policy.align == Align::Arena || self.policy.purge != Purge::Unmap {
+        if self.placement.align == Align::Arena || self.paging(|paging, _| paging.purge != Purge::Unmap) {
             return self.purge(self.run_range(first, self.bytes_of(count)));
         }
         // The mapping itself is removed; the next use creates another one.
@@ -122,7 +135,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                 while to < end && self.part(to) == Part::Later {
                     to += 1;
                 }
-                if self.mem.unmap_at(self.mem.address_of(from), self.bytes_of(to - from)).is_err() {
+                let (address, bytes) = (self.mem.address_of(from), self.bytes_of(to - from));
+                if self.perform(|_, ops| ops.unmap_at(address, bytes)).is_err() {
                     return false;
                 }
                 self.unbind(from, to - from);

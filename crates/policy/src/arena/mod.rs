@@ -5,6 +5,7 @@ pub mod layout;
 pub mod locking;
 pub mod mapping;
 pub mod os;
+pub mod paging;
 pub mod pool;
 pub mod purge;
 pub mod run_cache;

@@ -3,12 +3,11 @@
 use crate::metadata::field::Field;
 
 use crate::allocator::Allocator;
-use crate::arena::mapping::Backing;
+use crate::arena::mapping::{Backing, Fresh};
 use crate::geometry::Geometry;
 use crate::heap::own::Metadata;
-use crate::memory::{ArenaRange, Mapping, Memory};
+use crate::memory::{ArenaRange, Memory};
 use crate::metadata::meta::{EntryList, Pages, Use};
-use crate::policy::vocabulary::{PrefaultScope, Purge};
 
 pub(crate) fn count_one(counter: &Field<u64>) {
     counter.set(counter.get() + 1);
@@ -213,8 +212,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let pool = self.mem.pool();
         pool.superslabs.set(pool.superslabs.get() - 1);
         self.keep(ordinal, Use::Idle);
-        if self.policy.purge != Purge::None {
-            while pool.idle.count.get() > self.policy.cache_superslabs {
+        let is_over_limit = || pool.idle.count.get() > self.placement.cache_superslabs;
+        if is_over_limit() && self.paging(|paging, _| paging.purges()) {
+            while is_over_limit() {
                 let Some(oldest) = pool.idle.tail.get().checked_sub(1) else { break };
                 self.evict_idle(oldest);
             }
@@ -280,11 +280,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Prepares a SuperSlab's memory as the policy requires, before its first use after a mapping or purge. Lock held.
     /// False if no memory could be mapped.
     fn prepare(&self, ordinal: u32, pages: Pages) -> bool {
-        let mapping = match self.policy.prefault_scope {
-            PrefaultScope::SuperSlab => self.fresh_mapping(),
-            PrefaultScope::Slab | PrefaultScope::Init => Mapping::Plain,
-        };
-        let backed = self.back(ordinal, 1, 1, mapping, pages);
+        let backed = self.back(ordinal, 1, 1, Fresh::SuperSlab, pages);
         if backed == Backing::Mapped {
             self.prefault_superslab(self.superslab_range(ordinal));
         }

@@ -6,14 +6,14 @@
 //! nothing is purged in between. `os.rs` makes the system calls.
 
 use crate::allocator::Allocator;
-use crate::arena::os::Purged;
+use crate::arena::paging::Purged;
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::heap::fork::on_slow_path;
 use crate::heap::own::Links;
 use crate::memory::Memory;
 use crate::metadata::meta::{SuperSlabMeta, Use};
-use crate::policy::vocabulary::{Huge, Purge};
+use crate::policy::split::Paging;
 
 fn purge_links<W>(meta: &SuperSlabMeta<W>) -> Links<'_> {
     Links { next: &meta.purge_next, prev: &meta.purge_prev }
@@ -22,14 +22,14 @@ fn purge_links<W>(meta: &SuperSlabMeta<W>) -> Links<'_> {
 impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Queues a SuperSlab for the purge of its free spans, unless it is queued already.
     pub(crate) fn schedule_purge(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) {
-        if !self.policy.purges_spans() {
+        if !self.paging(|paging, _| paging.purges_spans()) {
             return;
         }
         let meta = self.mem.meta(superslab);
         if meta.in_purge.replace(true) {
             return;
         }
-        meta.purge_at_ns.set(self.mem.now_ns().saturating_add(self.policy.purge_delay_ns));
+        meta.purge_at_ns.set(self.mem.now_ns().saturating_add(self.placement.purge_delay_ns));
         if let Some(head) = self.insert(superslab, heap.purge_tail, 0, purge_links) {
             heap.purge_head = head;
         }
@@ -102,21 +102,28 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Purges cached memory that was idle for the purge delay. Lists are sorted by time, the oldest at the tail.
     pub(crate) fn purge_pool(&self, now_ns: u64) {
-        if self.policy.purge == Purge::None {
-            return;
-        }
         let guard = self.mem.lock();
         let pool = self.mem.pool();
-        let due =
-            |ordinal: u32| self.mem.entry(ordinal).since_ns.get().saturating_add(self.policy.purge_delay_ns) <= now_ns;
+        let due = |ordinal: u32| {
+            self.mem.entry(ordinal).since_ns.get().saturating_add(self.placement.purge_delay_ns) <= now_ns
+        };
+        let purges = || self.paging(|paging, _| paging.purges());
         let mut next = pool.idle.tail.get();
         while let Some(ordinal) = next.checked_sub(1).filter(|&ordinal| due(ordinal)) {
-            if self.mem.entry(ordinal).usage() == Use::Idle {
+            let entry = self.mem.entry(ordinal);
+            if entry.usage() == Use::Idle && !entry.clean.get() {
+                // Without purges nothing leaves the list, and its whole length would be searched each time.
+                if !purges() {
+                    return;
+                }
                 self.purge_idle(ordinal);
             }
             next = self.mem.entry(ordinal).prev.get();
         }
         while let Some(ordinal) = pool.huge_idle.tail.get().checked_sub(1).filter(|&ordinal| due(ordinal)) {
+            if !purges() {
+                return;
+            }
             self.evict_huge(ordinal);
         }
         drop(guard);
@@ -124,7 +131,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Purges an idle SuperSlab, together with the SuperSlabs that share its hugetlb page. Lock held.
     fn purge_idle(&self, ordinal: u32) {
-        if self.mem.entry(ordinal).clean.get() || self.policy.purge == Purge::None {
+        if self.mem.entry(ordinal).clean.get() || !self.paging(|paging, _| paging.purges()) {
             return;
         }
         let (first, count) = self.purge_group(ordinal);
@@ -144,10 +151,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// The SuperSlabs that must be purged together, because they share a hugetlb page: the first, and their number.
     fn purge_group(&self, ordinal: u32) -> (u32, u32) {
-        let group = match self.policy.huge {
-            Huge::Hugetlb | Huge::HugetlbPlain => self.superslabs_per_huge_page(),
-            Huge::Never | Huge::Thp | Huge::System | Huge::Collapse => 1,
-        };
+        let group = self.paging(Paging::purge_group);
         (ordinal - ordinal % group, group)
     }
 
@@ -166,12 +170,13 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.unlink_cached(ordinal);
         let run = entry.run.get();
         let purged = self.purge_superslabs(ordinal, run);
+        let is_clean = self.paging(|paging, _| paging.purges());
         if purged == Purged::Hole {
             return self.mark_lost(ordinal, run);
         }
         for ordinal in ordinal..ordinal + run {
             self.mem.entry(ordinal).zeroed.set(purged == Purged::Zero);
-            self.mem.entry(ordinal).clean.set(self.policy.purge != Purge::None);
+            self.mem.entry(ordinal).clean.set(is_clean);
         }
         self.set_free(ordinal, run);
     }

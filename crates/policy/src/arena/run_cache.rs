@@ -18,7 +18,7 @@ use crate::allocator::Allocator;
 use crate::geometry::Geometry;
 use crate::memory::Memory;
 use crate::metadata::meta::{EntryList, Pages, Use};
-use crate::policy::vocabulary::{Align, Huge, Prefault};
+use crate::policy::split::Paging;
 
 /// What the memory of a huge block must contain.
 #[derive(Clone, Copy)]
@@ -34,14 +34,7 @@ pub(crate) enum RunContents {
 impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Whether the two lists serve each other's requests.
     fn shares_runs(&self) -> bool {
-        let has_huge_pages = match self.policy.huge {
-            Huge::Thp | Huge::System | Huge::Hugetlb | Huge::HugetlbPlain => true,
-            Huge::Never | Huge::Collapse => false,
-        };
-        has_huge_pages
-            && self.policy.huge_page_bytes == 1 << self.geometry.superslab_shift()
-            && self.policy.align == Align::Arena
-            && self.policy.prefault == Prefault::Off
+        self.paging(Paging::shares_runs)
     }
 
     /// Takes a cached run for a huge block: the best fit, else other present memory. Lock held.
@@ -61,7 +54,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     fn take_present_run(&self, run: u32, align_superslabs: u32, bytes: u64) -> Option<u32> {
-        if !self.shares_runs() {
+        let pool = self.mem.pool();
+        if (pool.idle.count.get(), pool.huge_idle.count.get()) == (0, 0) || !self.shares_runs() {
             return None;
         }
         let idle = if run == 1 { self.take_idle(align_superslabs) } else { None };
@@ -91,12 +85,13 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Splits `run` SuperSlabs off the oldest cached run that is long enough. Lock held.
     pub(crate) fn split_cached(&self, run: u32, align_superslabs: u32) -> Option<u32> {
-        if !self.shares_runs() {
-            return None;
-        }
         let fits =
             |ordinal: &u32| self.mem.entry(*ordinal).run.get() >= run && ordinal.is_multiple_of(align_superslabs);
-        let ordinal = self.listed_from_the_oldest(&self.mem.pool().huge_idle).find(fits)?;
+        let huge_idle = &self.mem.pool().huge_idle;
+        if huge_idle.count.get() == 0 || !self.shares_runs() {
+            return None;
+        }
+        let ordinal = self.listed_from_the_oldest(huge_idle).find(fits)?;
         self.split_run(ordinal, run);
         Some(ordinal)
     }
@@ -121,7 +116,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                 && self.mem.entry(ordinal).usage() == Use::HugeIdle
                 && self.mem.entry(ordinal).run.get() >= count
         };
-        self.shares_runs() && is_freed()
+        is_freed() && self.shares_runs()
     }
 
     /// Takes the first `count` SuperSlabs of a cached run. Their contents are unknown. Lock held.

@@ -86,16 +86,19 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     #[inline(always)]
     pub fn take(&self, heap: &mut ThreadHeap<M>, ready: Ready<M>) -> Block<M::SuperSlab> {
         let Ready { class, superslab, start } = ready;
-        heap.ready[class] = self.mem.read_link(superslab, self.link_at(start));
-        if self.has_keys() {
-            self.mem.write_key(superslab, self.link_at(start), 0);
-        }
+        let at = self.link_at(start);
+        heap.ready[class] =
+            if self.has_keys() { self.mem.take_link(superslab, at) } else { self.mem.read_link(superslab, at) };
         self.hand_out(superslab, start, class)
     }
 
     #[inline(always)]
     fn hand_out(&self, superslab: M::SuperSlab, start: u32, class: usize) -> Block<M::SuperSlab> {
         let header_bytes = self.geometry.header_bytes();
+        // A branch is cheaper than the jump table of `match`.
+        if self.geometry.header() == Header::None {
+            return Block { superslab, offset: start + header_bytes };
+        }
         let tag = HEADER_TAG | class as u8;
         match self.geometry.header() {
             Header::None => {}

@@ -53,7 +53,14 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Frees a live block.
     #[inline(always)]
     pub fn free(&self, heap: &mut ThreadHeap<M>, block: Block<M::SuperSlab>) {
-        match self.free_fast(heap, block) {
+        let outcome = self.free_fast(heap, block);
+        self.finish_free(heap, block, outcome);
+    }
+
+    /// Completes a free after its fast path.
+    #[inline(always)]
+    pub fn finish_free(&self, heap: &mut ThreadHeap<M>, block: Block<M::SuperSlab>, outcome: FastFree) {
+        match outcome {
             FastFree::Done => {}
             FastFree::Emptied => self.finish_emptied(heap, block),
             FastFree::Suspect => self.free_suspect(heap, block),

@@ -12,18 +12,14 @@
 use crate::allocator::Allocator;
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
-use crate::memory::{Advice, ArenaRange, Memory};
+use crate::memory::{ArenaRange, Memory};
 use crate::metadata::meta::Pages;
-use crate::policy::vocabulary::{Huge, Prefault};
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// The page size for a heap's next SuperSlab.
     pub(crate) fn first_pages(&self, heap: &ThreadHeap<M>) -> Pages {
         let is_first = heap.own_head == 0;
-        let has_huge_pages = self.policy.huge == Huge::Thp
-            && self.policy.prefault == Prefault::Off
-            && self.policy.huge_page_bytes <= 1 << self.geometry.superslab_shift();
-        if is_first && has_huge_pages && heap.id >= self.policy.huge_heaps { Pages::Small } else { Pages::Huge }
+        if is_first { self.paging(|paging, placement| paging.first_pages(placement, heap.id)) } else { Pages::Huge }
     }
 
     /// The page size last requested for a range within one SuperSlab or run.
@@ -39,23 +35,11 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             let differs = |ordinal: u32| self.mem.entry(ordinal).pages() != pages;
             let to = (from..end).find(|&ordinal| !differs(ordinal)).unwrap_or(end);
             if from < to {
-                self.advise_pages(self.run_range(from, u64::from(to - from) << self.geometry.superslab_shift()), pages);
+                let range = self.run_range(from, u64::from(to - from) << self.geometry.superslab_shift());
+                self.perform(|paging, ops| paging.advise(ops, range, pages));
                 (from..to).for_each(|ordinal| self.mem.entry(ordinal).set_pages(pages));
             }
             from = to + 1;
         }
-    }
-
-    /// Makes the `madvise` call for a page size, if the policy requests huge pages. Best effort: a kernel without
-    /// transparent huge pages refuses the call, and a replay measures the result.
-    pub(crate) fn advise_pages(&self, range: ArenaRange, pages: Pages) {
-        if self.policy.huge != Huge::Thp {
-            return;
-        }
-        let advice = match pages {
-            Pages::Huge => Advice::HugePage,
-            Pages::Small => Advice::NoHugePage,
-        };
-        let _ = self.mem.advise(range, advice);
     }
 }

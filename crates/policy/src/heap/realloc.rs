@@ -73,8 +73,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         bytes: u64,
     ) -> Option<Block<M::SuperSlab>> {
         let pool = self.mem.pool();
-        let has_pages_of_its_own = self.is_huge(block) && !self.policy.huge.is_hugetlb();
-        if !has_pages_of_its_own || self.usable_bytes(block) < REMAP_BYTES_MIN {
+        if !self.is_huge(block) || self.usable_bytes(block) < REMAP_BYTES_MIN {
+            return None;
+        }
+        if self.paging(|paging, _| paging.huge.is_hugetlb()) {
             return None;
         }
         if pool.moved_vmas.get() + 2 > self.process.moved_vmas_max {
@@ -85,10 +87,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.mem.entry(self.mem.ordinal(new.superslab)).zeroed.set(false);
         let from = self.whole_run(self.mem.ordinal(block.superslab));
         let to = self.run_range(self.mem.ordinal(new.superslab), from.bytes);
-        if self.policy.align != Align::Arena {
+        if self.placement.align != Align::Arena {
             return self.move_between_maps(block, new, from, to);
         }
-        if self.mem.remap(from, to.start).is_err() {
+        if self.perform(|_, ops| ops.remap(from, to.start)).is_err() {
             // A failed mremap may have unmapped the target.
             let mapped = self.map_again(to);
             if mapped {
@@ -112,7 +114,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         from: ArenaRange,
         to: ArenaRange,
     ) -> Option<Block<M::SuperSlab>> {
-        let moved = self.mem.remap(from, to.start).is_ok();
+        let moved = self.perform(|_, ops| ops.remap(from, to.start)).is_ok();
         let (gone, result) = if moved { (old, Some(new)) } else { (new, None) };
         let ordinal = self.mem.ordinal(gone.superslab);
         let run = self.mem.entry(ordinal).run.get();

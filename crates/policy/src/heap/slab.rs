@@ -167,13 +167,11 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Pushes a freed block onto the local list of a slab that the heap owns.
     #[inline(always)]
     pub(crate) fn push_local(&self, superslab: M::SuperSlab, slab: &SpanMeta, start: u32) -> PushOutcome {
-        self.mem.write_link(superslab, self.link_at(start), slab.local_free.get());
-        if self.has_keys() {
-            let (at, key) = (self.link_at(start), slab.key.get());
-            if self.mem.read_key(superslab, at) == key {
-                return PushOutcome::Suspect;
-            }
-            self.mem.write_key(superslab, at, key);
+        let (at, link) = (self.link_at(start), slab.local_free.get());
+        if !self.has_keys() {
+            self.mem.write_link(superslab, at, link);
+        } else if !self.mem.push_link(superslab, at, link, slab.key.get()) {
+            return PushOutcome::Suspect;
         }
         self.list_local(slab, start)
     }
@@ -209,7 +207,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
         if slab.used.get() == 0 && !self.is_queued(span) {
             let bin = &mut heap.bins[usize::from(slab.class.get())];
-            if bin.warm < self.policy.warm_slabs {
+            if bin.warm < self.placement.warm_slabs {
                 bin.warm += 1;
                 return;
             }

@@ -4,6 +4,7 @@
 pub mod flags;
 mod keywords;
 pub mod process;
+pub mod split;
 pub mod units;
 pub mod vocabulary;
 
@@ -198,7 +199,7 @@ impl Policy {
 
     /// Whether empty spans of a SuperSlab in use are purged.
     pub fn purges_spans(&self) -> bool {
-        self.purge != Purge::None && (self.purge_spans || self.huge == Huge::Never)
+        self.split().1.purges_spans()
     }
 
     /// log2 of the pages in a multi-size THP, if the policy expects multi-size THPs; `None` if it expects 2 MiB pages.

@@ -7,8 +7,9 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
+use hksim_policy::Paging;
 use hksim_policy::layout::Layout;
-use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory};
+use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory, PageOps};
 use hksim_policy::meta::{Entry, PoolMeta, SpanMeta, SuperSlabMeta};
 use hksim_policy::vocabulary::MetaPlace;
 use hksim_policy::{Errno, InvalidFree, Policy, RunGeometry, Word, order};
@@ -223,6 +224,32 @@ impl<F: Flaw> Memory for LoomMemory<F> {
         self.plain.copy(to, from, bytes);
     }
 
+    fn perform<A: PartialEq>(&self, own: &Paging, operation: impl Fn(&Paging, &dyn PageOps) -> A) -> A {
+        operation(own, self)
+    }
+
+    fn bind(&self, first: u32, count: u32, address: u64) {
+        self.plain.bind(first, count, address);
+    }
+
+    fn unbind(&self, first: u32, count: u32) {
+        self.plain.unbind(first, count);
+    }
+
+    fn address_of(&self, ordinal: u32) -> u64 {
+        self.plain.address_of(ordinal)
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.plain.now_ns()
+    }
+
+    fn yield_now(&self) {
+        loom::thread::yield_now();
+    }
+}
+
+impl<F: Flaw> PageOps for LoomMemory<F> {
     fn map(&self, range: ArenaRange, mapping: Mapping) -> Result<(), Errno> {
         self.plain.map(range, mapping)
     }
@@ -247,31 +274,11 @@ impl<F: Flaw> Memory for LoomMemory<F> {
         self.plain.unmap_at(address, bytes)
     }
 
-    fn bind(&self, first: u32, count: u32, address: u64) {
-        self.plain.bind(first, count, address);
-    }
-
-    fn unbind(&self, first: u32, count: u32) {
-        self.plain.unbind(first, count);
-    }
-
-    fn address_of(&self, ordinal: u32) -> u64 {
-        self.plain.address_of(ordinal)
-    }
-
     fn touch_pages(&self, range: ArenaRange) {
         self.plain.touch_pages(range);
     }
 
     fn fill_pages(&self, range: ArenaRange) {
         self.plain.fill_pages(range);
-    }
-
-    fn now_ns(&self) -> u64 {
-        self.plain.now_ns()
-    }
-
-    fn yield_now(&self) {
-        loom::thread::yield_now();
     }
 }

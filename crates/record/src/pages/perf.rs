@@ -8,6 +8,7 @@ use hksim_linux_probe::perf::{
     SAMPLE_ADDRESS, SAMPLE_IP, SAMPLE_RAW, SAMPLE_TID, SAMPLE_TIME, SOFTWARE_PAGE_FAULTS, TYPE_SOFTWARE,
     TYPE_TRACEPOINT,
 };
+use hksim_linux_probe::processor;
 use libc::c_int;
 use serde::{Deserialize, Serialize};
 
@@ -79,8 +80,7 @@ pub fn open_rings() -> (FaultVisibility, Vec<Ring>, Option<String>) {
 }
 
 fn open_all(wanted: &[EventConfig], layout: Layout) -> io::Result<Vec<Ring>> {
-    let processors = online_processors();
-    processors.into_iter().map(|processor| open_on(processor, wanted, layout)).collect()
+    processor::online().into_iter().map(|processor| open_on(processor, wanted, layout)).collect()
 }
 
 /// The events of one processor, in one ring.
@@ -114,15 +114,4 @@ fn open(processor: c_int, wanted: EventConfig, ring_bytes: usize) -> io::Result<
         clockid: libc::CLOCK_MONOTONIC,
     };
     perf::open(&request, Some(processor))
-}
-
-/// The processors in use, from a list such as `0-3,6`.
-fn online_processors() -> Vec<c_int> {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    let range = |word: &str| {
-        let (first, last) = word.split_once('-').unwrap_or((word, word));
-        Some(first.parse().ok()?..=last.parse().ok()?)
-    };
-    let known: Vec<c_int> = text.trim().split(',').filter_map(range).flatten().collect();
-    if known.is_empty() { vec![0] } else { known }
 }

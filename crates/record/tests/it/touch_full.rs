@@ -9,7 +9,7 @@ use std::process::Command;
 use hksim_record::touch_full::{Merging, TouchFull};
 use hksim_record::{Exit, Options, RecordReport, record};
 use hksim_trace::event::{Access, Event, ObjectId, Op};
-use hksim_trace::header::{Clock, TouchKnowledge};
+use hksim_trace::header::{Clock, TouchSource};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::source::EventSource;
 
@@ -97,7 +97,7 @@ fn every_access_is_counted_once() {
     let report = record_part(dir.path(), "a.hkt", &program, "plain", tool.clone().with_merging(Merging::None));
     let trace = &report.traces[0];
     let header = TraceReader::open(&trace.path).expect("a trace").header().clone();
-    assert_eq!((header.touch, header.clock), (TouchKnowledge::FullStream, Clock::PerEvent));
+    assert_eq!((header.touch, header.clock), (TouchSource::FullStream, Clock::PerEvent));
     let lives = lives(&read(&trace.path));
     let nodes = &lives[&16];
     assert_eq!(nodes.len(), 100);

@@ -7,7 +7,7 @@ use hksim_engine::TouchRule;
 use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target, replay};
 use hksim_trace::event::{AllocCall, Event, InitialTouch, ObjectId, Op, ReallocCall, ThreadId};
 use hksim_trace::generate::Workload;
-use hksim_trace::header::{Clock, Footer, Header, Origin, TouchKnowledge};
+use hksim_trace::header::{Clock, Footer, Header, Origin, TouchSource};
 use hksim_trace::hkt::TraceWriter;
 use tempfile::TempDir;
 
@@ -29,7 +29,7 @@ impl Trace {
     pub fn of(events: impl IntoIterator<Item = (u32, Op)>) -> Trace {
         let trace = Trace { folder: tempfile::tempdir().unwrap() };
         let origin = Origin::Imported { format: "test".into(), file: "test".into() };
-        let header = Header::new(origin, TouchKnowledge::Assumed, Clock::PerEvent);
+        let header = Header::new(origin, TouchSource::Assumed, Clock::PerEvent);
         let mut writer = TraceWriter::create(&trace.path(), &header).unwrap();
         for (at, (thread, op)) in events.into_iter().enumerate() {
             writer.push(&Event::new(at as u64 * Clock::EVENT_NS, ThreadId(thread), op)).unwrap();
@@ -106,4 +106,10 @@ pub fn design(json: &str) -> Policy {
 pub fn needs_kinds(replayed: &Replayed) -> Result<(), String> {
     let reason = replayed.skipped.iter().find(|skipped| skipped.figure == "traps");
     reason.map_or(Ok(()), |skipped| Err(skipped.reason.clone()))
+}
+
+/// An error with the reason if this machine installs folios of sizes between 4 KiB and 2 MiB.
+pub fn needs_single_pages(replayed: &Replayed) -> Result<(), String> {
+    let sizes = &replayed.environment.mthp_enabled;
+    if sizes.is_empty() { Ok(()) } else { Err(format!("sizes of huge pages below 2M are on: {}", sizes.join(", "))) }
 }

@@ -3,7 +3,7 @@
 use hksim_engine::{ByKind, PageRun, PageState, TouchRule};
 use hksim_replay::{Control, Mode, Replayed, Target, replay};
 
-use crate::common::{Trace, design, free, malloc, needs_kinds, realloc, server};
+use crate::common::{Trace, design, free, malloc, needs_kinds, needs_single_pages, realloc, server};
 
 /// Pages that one thread with one huge block needs besides the block: the control page, two of the heap, one of the
 /// table.
@@ -34,6 +34,7 @@ pub fn a_huge_block_has_as_many_installs_as_pages() -> Result<(), String> {
     let never = design(r#"{"huge":"never"}"#);
     let arena_page = never.prepare().unwrap().layout.arena / 4096;
 
+    let disabled = ThpDisabled::new()?;
     let written = trace.replay(&never, TouchRule::All);
     needs_kinds(&written)?;
     assert_sound(&written, "10 MiB, never");
@@ -50,10 +51,12 @@ pub fn a_huge_block_has_as_many_installs_as_pages() -> Result<(), String> {
     let read_first = trace.replay(&never, TouchRule::ReadThenAll);
     let by_kind = ByKind { base_4k: OWN_PAGES, zero: 2560, cow: 2560, ..ByKind::default() };
     assert_eq!(read_first.installs.unwrap().by_kind, by_kind);
+    drop(disabled);
 
     if !matches!(written.environment.thp_enabled.as_deref(), Some("madvise" | "always")) {
         return Err("the rest needs transparent huge pages".into());
     }
+    needs_single_pages(&written)?;
     let huge = trace.replay(&design(r#"{"huge":"thp"}"#), TouchRule::All);
     assert_sound(&huge, "10 MiB, thp");
     assert_eq!(huge.installs.unwrap().by_kind, ByKind { base_4k: OWN_PAGES, thp: 5, ..ByKind::default() });
@@ -79,6 +82,7 @@ pub fn a_full_superslab_is_collapsed_once() -> Result<(), String> {
     assert_eq!(with.by_kind, ByKind { thp: 1, ..without.by_kind });
     assert_eq!((collapse.faults, collapse.traps), (never.faults, never.traps), "a collapse takes no fault");
     assert_eq!(collapse.huge_pages_end, Some(1));
+    needs_single_pages(&collapse)?;
     let metadata_page = 4096;
     assert_eq!(collapse.rss_bytes_end, never.rss_bytes_end.map(|bytes| bytes + (2 << 20) - metadata_page));
     Ok(())
@@ -124,7 +128,8 @@ pub fn a_huge_page_that_mremap_divided_is_split_in_both_frames() -> Result<(), S
     Ok(())
 }
 
-/// Disables transparent huge pages in this process and its children until dropped.
+/// Disables transparent huge pages of all sizes in this process and its children until dropped: every install is then a
+/// single page, whatever the machine's modes.
 struct ThpDisabled;
 
 impl ThpDisabled {
@@ -156,6 +161,7 @@ pub fn disabled_huge_pages_are_not_installed() -> Result<(), String> {
 }
 
 pub fn a_header_that_is_read_first_costs_twice() -> Result<(), String> {
+    let _disabled = ThpDisabled::new()?;
     // 64 blocks of more than a page: each header is on its own, untouched page.
     let trace = Trace::of((0..64).map(|object| (0, malloc(object, 4096))));
     let base = |header: &str| format!(r#"{{"huge":"never","header":"{header}","carve":"bump"}}"#);
@@ -173,15 +179,14 @@ pub fn a_header_that_is_read_first_costs_twice() -> Result<(), String> {
 
 pub fn malloc_grows_by_the_bytes_written() -> Result<(), String> {
     let trace = Trace::of([(0, malloc(0, 64 << 20)), (0, malloc(1, 4 << 20)), (0, free(0))]);
-    let spec = trace.spec(Target::Malloc { preload: None }, TouchRule::All);
+    let spec = trace.spec(Target::Malloc { preload: None, variables: Vec::new() }, TouchRule::All);
+    let _disabled = ThpDisabled::new()?;
     let replayed = replay(&spec).unwrap();
     assert_silent(&replayed.control, "malloc");
     let pages = (68 << 20) / 4096;
     let faults = replayed.faults.unwrap();
-    if replayed.environment.thp_enabled.as_deref() != Some("always") {
-        // Each block has an extra page for its chunk header, and malloc may touch a few pages of its own.
-        assert!((pages..pages + 16).contains(&faults), "{faults} faults for {pages} pages");
-    }
+    // Each block has an extra page for its chunk header, and malloc may touch a few pages of its own.
+    assert!((pages..pages + 16).contains(&faults), "{faults} faults for {pages} pages");
     let (peak, end) = (replayed.rss_bytes_peak.unwrap(), replayed.rss_bytes_end.unwrap());
     assert!((68 << 20..69 << 20).contains(&peak), "{peak}");
     assert!((4 << 20..5 << 20).contains(&end), "{end}");
@@ -191,26 +196,28 @@ pub fn malloc_grows_by_the_bytes_written() -> Result<(), String> {
 
 pub fn blocks_written_before_their_free_fault_as_often_as_blocks_written_at_allocation() -> Result<(), String> {
     const BYTES: u64 = 8 << 20;
+    let _disabled = ThpDisabled::new()?;
     let trace = Trace::of([(0, malloc(0, BYTES)), (0, free(0)), (0, malloc(0, BYTES))]);
     let design = || Target::Native(design(r#"{"huge":"never"}"#));
-    for (on, mode) in
-        [(design(), Mode::Ordered), (design(), Mode::Threaded), (Target::Malloc { preload: None }, Mode::Ordered)]
-    {
+    for (on, mode) in [
+        (design(), Mode::Ordered),
+        (design(), Mode::Threaded),
+        (Target::Malloc { preload: None, variables: Vec::new() }, Mode::Ordered),
+    ] {
         let mut spec = trace.spec(on, TouchRule::AllAtDeath);
         spec.mode = mode;
         let replayed = replay(&spec).unwrap();
-        if replayed.environment.thp_enabled.as_deref() != Some("always") {
-            // The last block is never freed, so it is not written. An allocator touches a few pages of its own.
-            let (faults, pages) = (replayed.faults.unwrap(), BYTES / 4096);
-            assert!((pages..pages + 64).contains(&faults), "{faults} faults for {pages} pages, {mode:?}");
-        }
+        // The last block is never freed, so it is not written. An allocator touches a few pages of its own.
+        let (faults, pages) = (replayed.faults.unwrap(), BYTES / 4096);
+        assert!((pages..pages + 64).contains(&faults), "{faults} faults for {pages} pages, {mode:?}");
     }
     Ok(())
 }
 
 pub fn threads_perform_every_event() -> Result<(), String> {
     let trace = server();
-    for on in [Target::Native(design(r#"{"huge":"never"}"#)), Target::Malloc { preload: None }] {
+    let _disabled = ThpDisabled::new()?;
+    for on in [Target::Native(design(r#"{"huge":"never"}"#)), Target::Malloc { preload: None, variables: Vec::new() }] {
         let mut spec = trace.spec(on, TouchRule::All);
         spec.measure.time = true;
         let ordered = replay(&spec).unwrap();

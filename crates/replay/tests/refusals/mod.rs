@@ -13,7 +13,7 @@ fn small() -> Trace {
 }
 
 fn on_library(trace: &Trace, library: &Path) -> ReplayError {
-    let on = Target::Malloc { preload: Some(library.to_path_buf()) };
+    let on = Target::Malloc { preload: Some(library.to_path_buf()), variables: Vec::new() };
     replay(&trace.spec(on, TouchRule::All)).unwrap_err()
 }
 

@@ -1,13 +1,13 @@
 //! Installs by reason.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::observer::Cause;
 
 /// Installs by reason. An install has the first reason that applies, in this order: populated (alignment_excess if the
 /// pages were unmapped again) or collapsed; cow_after_fork; write_after_zero_page; refault_after_split;
 /// refault_after_purge; otherwise the cause of the touch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByReason {
     /// The application used its block.
     pub application: u64,

@@ -1,12 +1,14 @@
-//! The allocator's memory in the simulator: it reports accesses to an observer and does not store contents.
+//! The allocator's memory in the simulator: it reports accesses to observers and does not store contents.
 
 mod bindings;
 mod contents;
 mod filter;
+mod followers;
 mod forked;
 mod kept_bytes;
 mod meta_tracker;
 mod nonzero;
+mod page_ops;
 mod report_contents;
 mod superslab;
 mod zeroed;
@@ -15,17 +17,17 @@ use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::ops::Range;
 
 use hksim_policy::layout::{BASE_ADDRESS, HEAP_BYTES, HEAPS_MAX, Layout};
-use hksim_policy::memory::{
-    APPLICATION_BYTE, Advice, ArenaRange, Block, Link, Locking, Mapping, Memory, MemoryLock, World,
-};
+use hksim_policy::memory::{APPLICATION_BYTE, ArenaRange, Block, Link, Locking, Memory, MemoryLock, PageOps, World};
 use hksim_policy::meta::{ENTRY_BYTES, Entry, PoolMeta, SpanMeta, SuperSlabMeta};
 use hksim_policy::vocabulary::{Align, Header, MetaPlace};
-use hksim_policy::{Errno, Geometry, InvalidFree, PAGE_BYTES};
+use hksim_policy::{Errno, Geometry, InvalidFree, PAGE_BYTES, Paging};
 
 use crate::observer::{Cause, MemoryObserver, Touch};
 use bindings::Bindings;
 use contents::Contents;
 use filter::TouchFilter;
+pub use followers::Follower;
+use followers::Followers;
 use kept_bytes::KeptBytes;
 use meta_tracker::{MetaItem, MetaTracker};
 use nonzero::NonZero;
@@ -46,9 +48,13 @@ pub const BASE_PAGE: u64 = BASE_ADDRESS / PAGE_BYTES;
 
 type EntryPage = Box<[Entry; ENTRIES_PER_PAGE]>;
 
-/// A simulated memory that reports to one observer.
+/// A simulated memory. It reports to the observer of the allocator's own paging policy, the leader, and to those of
+/// other paging policies that share the placement, the followers.
 pub struct SimMemory<H: MemoryObserver> {
     observer: RefCell<H>,
+    followers: RefCell<Followers<H>>,
+    /// Number of events performed.
+    events: Cell<u64>,
     filter: TouchFilter,
     contents: Option<Contents>,
     layout: Layout,
@@ -70,9 +76,26 @@ pub struct SimMemory<H: MemoryObserver> {
 impl<H: MemoryObserver> SimMemory<H> {
     /// Reserves the layout in the simulated address space and initialises its control page.
     pub fn new(layout: Layout, geometry: &impl Geometry, observer: H) -> SimMemory<H> {
+        SimMemory::with_followers(layout, geometry, observer, Vec::new())
+    }
+
+    /// As [`SimMemory::new`], for several paging policies. Placement is that of the allocator's own policy, which
+    /// `observer` observes.
+    ///
+    /// # Panics
+    /// If there are followers, and the policy cannot have any: see [`SimMemory::can_have_followers`].
+    pub fn with_followers(
+        layout: Layout,
+        geometry: &impl Geometry,
+        observer: H,
+        followers: Vec<Follower<H>>,
+    ) -> SimMemory<H> {
+        assert!(followers.is_empty() || SimMemory::<H>::can_have_followers(layout.align, geometry.header()));
         let ordinals = layout.ordinals() as usize;
         let memory = SimMemory {
             observer: RefCell::new(observer),
+            followers: RefCell::new(Followers::new(followers)),
+            events: Cell::new(0),
             filter: TouchFilter::new(layout.named_bytes() / PAGE_BYTES),
             contents: matches!(geometry.header(), Header::Light | Header::Off)
                 .then(|| Contents::Bytes(KeptBytes::new(layout.ordinals(), layout.superslab_shift))),
@@ -88,7 +111,7 @@ impl<H: MemoryObserver> SimMemory<H> {
             meta_tracker: MetaTracker::default(),
             layout,
         };
-        memory.observer.borrow_mut().reserve(memory.reserved());
+        memory.each_observer(|observer| observer.reserve(memory.reserved()));
         memory.touch(0, PAGE_BYTES, Touch::WriteZero, Cause::Metadata);
         memory
     }
@@ -101,9 +124,23 @@ impl<H: MemoryObserver> SimMemory<H> {
         self.contents.get_or_insert_with(|| Contents::NonZero(NonZero::new(superslabs, shift)));
     }
 
-    /// The observer.
+    /// The leader's observer.
     pub fn observer(&self) -> RefMut<'_, H> {
-        self.observer.borrow_mut()
+        self.observed(&self.observer)
+    }
+
+    /// Called after every event of the trace.
+    #[inline]
+    pub fn event_done(&self) {
+        self.flush_meta_writes();
+        self.events.set(self.events.get() + 1);
+    }
+
+    /// An observer that knows how many events were performed.
+    fn observed<'a>(&self, observer: &'a RefCell<H>) -> RefMut<'a, H> {
+        let mut observer = observer.borrow_mut();
+        observer.set_events(self.events.get());
+        observer
     }
 
     /// A block's address in the simulated address space.
@@ -170,7 +207,29 @@ impl<H: MemoryObserver> SimMemory<H> {
     #[cold]
     #[inline(never)]
     fn pass_on(&self, page: u64, touch: Touch, cause: Cause) {
-        self.observer.borrow_mut().touch(self.page_at(page), touch, cause);
+        let page = self.page_at(page);
+        self.each_observer(|observer| observer.touch(page, touch, cause));
+    }
+
+    /// Whether writes inside the page of `at` have no effect that anything observes.
+    #[inline(always)]
+    fn may_skip(&self, superslab: u32, at: u32) -> bool {
+        let page = (self.layout.superslab_of(superslab) + u64::from(at)) / PAGE_BYTES;
+        !H::EVERY_ACCESS && self.contents.is_none() && self.filter.is_written(page)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_link_slowly(&self, superslab: u32, at: u32, link: Link, key: u32) {
+        self.write_link(superslab, at, link);
+        self.read_key(superslab, at);
+        self.write_key(superslab, at, key);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn clear_key_slowly(&self, superslab: u32, at: u32) {
+        self.write_key(superslab, at, 0);
     }
 
     #[inline(always)]
@@ -398,6 +457,26 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
         }
     }
 
+    #[inline(always)]
+    fn push_link(&self, superslab: u32, at: u32, link: Link, key: u32) -> bool {
+        // Link and key are eight aligned bytes of one page. Once it is written, no access to it has an effect.
+        if self.may_skip(superslab, at) {
+            self.superslab_at(superslab).write_link(at, link);
+        } else {
+            self.push_link_slowly(superslab, at, link, key);
+        }
+        true
+    }
+
+    #[inline(always)]
+    fn take_link(&self, superslab: u32, at: u32) -> Link {
+        let link = self.read_link(superslab, at);
+        if !self.may_skip(superslab, at) {
+            self.clear_key_slowly(superslab, at);
+        }
+        link
+    }
+
     fn exchange(&self, superslab: u32, at: u32, link: Link, key: u32) -> (Link, u32) {
         self.write_link(superslab, at, link);
         self.write_key(superslab, at, key);
@@ -449,23 +528,8 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
         }
     }
 
-    fn map(&self, range: ArenaRange, mapping: Mapping) -> Result<(), Errno> {
-        self.flush_meta_writes();
-        self.forget(self.pages(range));
-        self.wiped(&self.pages(range));
-        self.observer.borrow_mut().map(self.pages_at(&self.pages(range)), mapping)
-    }
-
-    fn map_anywhere(&self, bytes: u64, mapping: Mapping) -> Result<u64, Errno> {
-        self.observer.borrow_mut().map_anywhere(bytes / PAGE_BYTES, mapping).map(|page| page * PAGE_BYTES)
-    }
-
-    fn unmap_at(&self, address: u64, bytes: u64) -> Result<(), Errno> {
-        let first = address / PAGE_BYTES;
-        let pages = first..first + bytes / PAGE_BYTES;
-        let is_bound = self.bindings.as_ref().is_some_and(|bindings| bindings.is_bound_at(first));
-        let mut observer = self.observer.borrow_mut();
-        if is_bound { observer.unmap(pages) } else { observer.trim(pages) }
+    fn perform<A: PartialEq>(&self, own: &Paging, operation: impl Fn(&Paging, &dyn PageOps) -> A) -> A {
+        self.perform_for_all(own, operation)
     }
 
     fn bind(&self, first: u32, count: u32, address: u64) {
@@ -490,72 +554,14 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
         self.address_of(Block { superslab: ordinal, offset: 0 })
     }
 
-    fn unmap(&self, range: ArenaRange) -> Result<(), Errno> {
-        self.flush_meta_writes();
-        self.forget(self.pages(range));
-        self.wiped(&self.pages(range));
-        self.observer.borrow_mut().unmap(self.pages_at(&self.pages(range)))
-    }
-
-    fn advise(&self, range: ArenaRange, advice: Advice) -> Result<(), Errno> {
-        self.flush_meta_writes();
-        if matches!(advice, Advice::DontNeed | Advice::Free) {
-            self.forget(self.pages(range));
-        }
-        if advice == Advice::Free {
-            self.report_contents(&self.pages(range));
-        }
-        let advised = self.observer.borrow_mut().advise(self.pages_at(&self.pages(range)), advice);
-        if advice == Advice::DontNeed && advised.is_ok() {
-            self.wiped(&self.pages(range));
-        }
-        advised
-    }
-
     fn lock_process(&self, lock: MemoryLock) -> Result<(), Errno> {
-        self.observer.borrow_mut().lock_process(lock);
+        self.each_observer(|observer| observer.lock_process(lock));
         self.locks_future.set(lock.future.then(|| lock.locking()));
         Ok(())
     }
 
     fn locks_future(&self) -> Option<Locking> {
         self.locks_future.get()
-    }
-
-    fn lock_tables(&self) -> Result<(), Errno> {
-        let tables = BASE_PAGE..BASE_PAGE + self.layout.arena / PAGE_BYTES;
-        self.observer.borrow_mut().lock(tables, Locking::OnFault)
-    }
-
-    fn lock_range(&self, range: ArenaRange, locking: Locking) -> Result<(), Errno> {
-        self.flush_meta_writes();
-        self.observer.borrow_mut().lock(self.pages_at(&self.pages(range)), locking)
-    }
-
-    fn remap(&self, from: ArenaRange, to_start: u64) -> Result<(), Errno> {
-        self.flush_meta_writes();
-        let pages = self.pages(from);
-        let to = self.pages(ArenaRange { start: to_start, ..from });
-        self.forget(pages.clone());
-        self.forget(to.clone());
-        if let Some(contents) = &self.contents {
-            contents.copy(to_start, from.start, from.bytes);
-            self.wiped(&pages);
-        }
-        self.observer.borrow_mut().remap(self.pages_at(&pages), self.page_at(to.start))
-    }
-
-    fn touch_pages(&self, range: ArenaRange) {
-        let pages = self.pages(range);
-        self.touch(pages.start * PAGE_BYTES, range.bytes, Touch::WriteZero, Cause::Prefault);
-        for page in pages.filter(|_| self.contents.is_some()) {
-            self.written(page * PAGE_BYTES, 1, 0);
-        }
-    }
-
-    fn fill_pages(&self, range: ArenaRange) {
-        self.touch_pages(range);
-        self.written(self.layout.arena + range.start, range.bytes, 0);
     }
 
     fn now_ns(&self) -> u64 {

@@ -18,10 +18,12 @@ mod array;
 mod cores;
 mod geometry;
 mod reach;
+mod stack_distance;
 mod two_level;
 
 pub use geometry::{Array, Geometry, GeometryError, Level};
 pub use reach::{LiveMix, Reach};
+pub use stack_distance::StackDistances;
 pub use two_level::{Hit, HitCounts, TwoLevel};
 
 use serde::Serialize;
@@ -46,6 +48,14 @@ impl PageSize {
         match self {
             Self::Base => 4096,
             Self::Huge => 4096 * HUGE_PAGES,
+        }
+    }
+
+    /// The number of the entry that maps a 4 KiB page, in units of the entry's size.
+    const fn entry_of(self, page: u64) -> u64 {
+        match self {
+            Self::Base => page,
+            Self::Huge => page / HUGE_PAGES,
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Reach: how many bytes the entries of a level can map at the same time.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::PageSize;
 use super::geometry::Level;
 
 /// The mapped pages of a live set, by page size.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LiveMix {
     /// Pages mapped 4 KiB at a time.
     pub base_pages: u64,
@@ -22,7 +22,7 @@ impl LiveMix {
 }
 
 /// The reach of one level, and how much of a live set it covers.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reach {
     /// Bytes mapped if all entries map 4 KiB.
     pub base_bytes: u64,

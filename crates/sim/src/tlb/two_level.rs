@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::array::LruArray;
 use super::geometry::{Geometry, Level};
@@ -20,7 +20,7 @@ pub enum Hit {
 }
 
 /// Number of accesses, by where their translation was found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HitCounts {
     /// In the first level.
     pub l1_hits: u64,

@@ -1,5 +1,7 @@
 //! The TLB models compared with an independent C program, access by access.
 
+mod stack_distance;
+
 use std::fmt::Write as _;
 
 use hksim_sim::tlb::{Array, Geometry, Hit, Level, LiveMix, PageSize, TwoLevel};

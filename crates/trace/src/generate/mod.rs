@@ -2,7 +2,7 @@
 //!
 //! A generator needs O(live objects) memory, independent of the trace's length. It produces the same events each time
 //! and on every machine. Consecutive events are [`Clock::EVENT_NS`] apart. Every access is in the trace, so the touch
-//! knowledge is `full-stream`.
+//! source is `full-stream`.
 
 mod program;
 mod random;
@@ -17,7 +17,7 @@ pub use server::Server;
 pub use tiny_hot::TinyHot;
 
 use crate::error::TraceError;
-use crate::header::{Clock, Header, Origin, TouchKnowledge};
+use crate::header::{Clock, Header, Origin, TouchSource};
 use crate::source::EventSource;
 use program::GeneratedSource;
 use serde::{Deserialize, Serialize};
@@ -90,6 +90,6 @@ impl Workload {
         parameters.remove("name");
         let seed = parameters.remove("seed").and_then(|seed| seed.as_u64()).unwrap_or(0);
         let origin = Origin::Generated { name: self.name().into(), parameters, seed };
-        Header::new(origin, TouchKnowledge::FullStream, Clock::PerEvent)
+        Header::new(origin, TouchSource::FullStream, Clock::PerEvent)
     }
 }

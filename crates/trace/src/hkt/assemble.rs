@@ -1,34 +1,13 @@
-//! Rebuilds events from the columns of a chunk.
+//! Rebuilds the objects of a chunk's events, and the events that are not common, from the columns.
 
 use super::code::{self, Detail};
 use super::column::Flaw;
 use super::columns::Columns;
-use crate::event::{Access, AllocCall, Event, InitialTouch, ObjectId, Op, ReallocCall, SiteId, ThreadId};
+use crate::event::{AllocCall, Event, InitialTouch, ObjectId, Op, ReallocCall, SiteId, ThreadId};
 use crate::ids::ObjectIds;
 use crate::memory_policy::MemoryPolicy;
 
-/// The read position in each of the [`Columns`].
-#[derive(Default)]
-pub(super) struct Cursor {
-    event: usize,
-    size: usize,
-    object: usize,
-    detail: usize,
-    number: usize,
-    offset: usize,
-    run: usize,
-    run_left: usize,
-    time_ns: u64,
-}
-
-/// Consecutive events of one thread.
-struct Run<'a> {
-    ops: &'a [u8],
-    deltas: &'a [u64],
-    thread: ThreadId,
-}
-
-const TOO_MANY: BadEvent = BadEvent::Flaw("more objects are live than ids exist");
+const TOO_MANY: BadEvent = BadEvent::Flaw("more objects are live than the section header allows");
 
 /// Why an event cannot be rebuilt.
 pub(super) enum BadEvent {
@@ -38,213 +17,244 @@ pub(super) enum BadEvent {
     Flaw(Flaw),
 }
 
-impl Cursor {
-    /// A cursor at the start of a chunk. The last event of the previous chunk was at `time_ns`.
-    pub(super) fn at(time_ns: u64) -> Self {
-        Cursor { time_ns, ..Cursor::default() }
+/// What the columns do not contain: the object of each event, and the events that are not common.
+#[derive(Default)]
+pub(super) struct Assembled {
+    /// One per event; arbitrary for an event that is not common.
+    pub(super) objects: Vec<u32>,
+    /// The events that are not common, in order.
+    pub(super) others: Vec<Event>,
+}
+
+impl Assembled {
+    pub(super) fn with_capacity(events: usize) -> Self {
+        Assembled { objects: Vec::with_capacity(events), others: Vec::new() }
     }
 
-    /// Events returned so far.
-    pub(super) fn event(&self) -> usize {
-        self.event
+    pub(super) fn clear(&mut self) {
+        self.objects.clear();
+        self.others.clear();
     }
 
-    /// Fills `events` up to its capacity or the end of the chunk.
-    ///
-    /// `columns` has passed [`Columns::check`], so every index used here is within its column.
-    pub(super) fn fill(
+    /// Assembles the events of `columns`, which have passed [`Columns::check`]. The last event before them was at
+    /// `time_ns`, and at most `objects_peak` objects may be live. Stops at the first bad event; the events before it are
+    /// complete.
+    pub(super) fn assemble(
         &mut self,
         columns: &Columns,
         ids: &mut ObjectIds,
-        events: &mut Vec<Event>,
+        time_ns: u64,
+        objects_peak: u32,
     ) -> Result<(), BadEvent> {
-        let end = columns.len().min(self.event + (events.capacity() - events.len()));
-        let (first, first_size) = (events.len(), self.size);
-        while self.event < end {
-            if self.run_left == 0 {
-                self.run_left = columns.run_lengths[self.run] as usize;
-                self.run += 1;
-                continue;
+        self.others.clear();
+        // Every entry is overwritten, so they are not cleared.
+        self.objects.resize(columns.len(), 0);
+        let cursor = Cursor { time_ns, ..Cursor::default() };
+        let mut assembler = Assembler { columns, ids, objects_peak, cursor };
+        let outcome = assembler.run(self);
+        self.objects.truncate(assembler.cursor.event);
+        outcome
+    }
+}
+
+/// The read position in each of the [`Columns`].
+#[derive(Default)]
+struct Cursor {
+    event: usize,
+    size: usize,
+    object: usize,
+    detail: usize,
+    number: usize,
+    offset: usize,
+    /// The run of the last uncommon event, and the first event after this run.
+    run: usize,
+    run_end: usize,
+    /// The time of the event before `timed`.
+    time_ns: u64,
+    timed: usize,
+}
+
+struct Assembler<'a> {
+    columns: &'a Columns,
+    ids: &'a mut ObjectIds,
+    objects_peak: u32,
+    cursor: Cursor,
+}
+
+impl Assembler<'_> {
+    fn run(&mut self, to: &mut Assembled) -> Result<(), BadEvent> {
+        // A common call of an impossible size is rare enough to look for it event by event.
+        let sizes_fit = self.columns.sizes.iter().fold(0, |bits, size| bits | size) < Op::BLOCK_BYTES_END;
+        while self.cursor.event < self.columns.len() {
+            if sizes_fit {
+                self.follow_common(&mut to.objects);
             }
-            let thread = ThreadId(columns.run_threads[self.run - 1]);
-            let segment = self.event..end.min(self.event + self.run_left);
-            self.run_left -= segment.len();
-            let mut ops = &columns.ops[segment.clone()];
-            let mut deltas = &columns.time_deltas[segment];
-            while let Some(&code) = ops.first() {
-                let done = if code <= code::FREE {
-                    self.fill_common(columns, ids, Run { ops, deltas, thread }, events)?
-                } else {
-                    self.time_ns += deltas[0];
-                    let op = self.rare_op(code, columns, ids)?;
-                    if let Some(flaw) = op.flaw() {
-                        return Err(BadEvent::Flaw(flaw));
-                    }
-                    events.push(Event::new(self.time_ns, thread, op));
-                    self.event += 1;
-                    1
-                };
-                ops = &ops[done..];
-                deltas = &deltas[done..];
+            if self.cursor.event < self.columns.len() {
+                self.single(to)?;
             }
-        }
-        if !columns.sites.is_empty() {
-            let asking = events[first..].iter_mut().filter(|event| event.op.asks_for_memory());
-            let sites = &columns.sites[first_size..];
-            asking.zip(sites).for_each(|(event, &site)| event.site = SiteId(site));
         }
         Ok(())
     }
 
-    /// Rebuilds the common allocations and frees at the start of `run` and returns their number. In most traces nearly
-    /// all events are of this kind, so the state is kept in local variables and written back once.
-    fn fill_common(
-        &mut self,
-        columns: &Columns,
-        ids: &mut ObjectIds,
-        run: Run<'_>,
-        events: &mut Vec<Event>,
-    ) -> Result<usize, BadEvent> {
-        let mut sizes = columns.sizes[self.size..].iter();
-        let mut objects = columns.objects[self.object..].iter();
-        let mut time_ns = self.time_ns;
-        let before = events.len();
-        let mut failed = None;
-        for (&code, &delta) in run.ops.iter().zip(run.deltas) {
-            let op = if code == code::FREE {
-                let object = ObjectId(objects.next().copied().unwrap_or(u32::MAX));
-                if !ids.release(object) {
-                    failed = Some(BadEvent::Dead(object));
-                    break;
-                }
-                Op::Free { object }
-            } else if let Some(&(call, initial_touch)) = code::COMMON.get(code as usize) {
-                let size = sizes.next().copied().unwrap_or(u64::MAX);
-                let Some(object) = ids.allocate() else {
-                    failed = Some(TOO_MANY);
-                    break;
-                };
-                if size >= Op::BLOCK_BYTES_END {
-                    failed = Some(BadEvent::Flaw("a block is larger than the address space"));
-                    break;
-                }
-                Op::Alloc { object, size, align_log2: 0, call, initial_touch }
-            } else {
-                break;
-            };
-            time_ns += delta;
-            events.push(Event::new(time_ns, run.thread, op));
-        }
-        let done = events.len() - before;
-        self.size = columns.sizes.len() - sizes.len();
-        self.object = columns.objects.len() - objects.len();
-        self.event += done;
-        self.time_ns = time_ns;
-        failed.map_or(Ok(done), Err)
+    /// Assigns the objects of the common events before the next event that is uncommon or bad.
+    fn follow_common(&mut self, objects: &mut [u32]) {
+        let Cursor { event, size, object, .. } = &mut self.cursor;
+        let is_free = |code| (code <= code::FREE).then_some(code == code::FREE);
+        let (ops, mut freed) = (&self.columns.ops[*event..], &self.columns.objects[*object..]);
+        let freed_before = freed.len();
+        let done = self.ids.follow(ops, is_free, self.objects_peak, &mut freed, &mut objects[*event..]);
+        let frees = freed_before - freed.len();
+        *event += done;
+        *object += frees;
+        *size += done - frees;
     }
 
-    fn rare_op(&mut self, code: u8, columns: &Columns, ids: &mut ObjectIds) -> Result<Op, BadEvent> {
+    /// Assembles one event of any kind.
+    fn single(&mut self, to: &mut Assembled) -> Result<(), BadEvent> {
+        let (code, size) = (self.columns.ops[self.cursor.event], self.cursor.size);
+        let op = self.op(code)?;
+        if let Some(flaw) = op.flaw() {
+            return Err(BadEvent::Flaw(flaw));
+        }
+        if self.ids.peak() > self.objects_peak {
+            return Err(TOO_MANY);
+        }
+        if code > code::FREE {
+            let site = if op.asks_for_memory() { self.columns.sites.get(size).copied() } else { None };
+            let site = SiteId(site.unwrap_or_default());
+            to.others.push(Event { site, ..Event::new(self.time_ns(), self.thread(), op) });
+        } else if let Some(object) = op.object() {
+            to.objects[self.cursor.event] = object.0;
+        }
+        self.cursor.event += 1;
+        Ok(())
+    }
+
+    /// The time of the current event.
+    fn time_ns(&mut self) -> u64 {
+        let next = self.cursor.event + 1;
+        self.cursor.time_ns += self.columns.time_deltas[self.cursor.timed..next].iter().sum::<u64>();
+        self.cursor.timed = next;
+        self.cursor.time_ns
+    }
+
+    /// The thread of the current event.
+    fn thread(&mut self) -> ThreadId {
+        while self.cursor.run_end <= self.cursor.event {
+            self.cursor.run_end += usize::from(self.columns.run_lengths[self.cursor.run]);
+            self.cursor.run += 1;
+        }
+        ThreadId(self.columns.run_threads[self.cursor.run - 1])
+    }
+
+    fn op(&mut self, code: u8) -> Result<Op, BadEvent> {
         Ok(match code {
+            code::FREE => Op::Free { object: self.dying()? },
             code::ALLOC => {
-                let (detail, size) = (self.detail(columns), self.size(columns));
+                let (detail, size) = (self.detail(), self.size());
                 let (call, initial_touch) = (alloc_call(detail)?, initial_touch(detail)?);
-                Op::Alloc { object: new_object(ids)?, size, align_log2: detail.align_log2(), call, initial_touch }
+                Op::Alloc { object: self.new_object()?, size, align_log2: detail.align_log2(), call, initial_touch }
             }
             code::REALLOC => {
-                let (detail, size) = (self.detail(columns), self.size(columns));
-                Op::Realloc {
-                    object: self.living(columns, ids)?,
-                    size,
-                    call: realloc_call(detail)?,
-                    initial_touch: initial_touch(detail)?,
-                }
+                let (detail, size) = (self.detail(), self.size());
+                let (call, initial_touch) = (realloc_call(detail)?, initial_touch(detail)?);
+                Op::Realloc { object: self.living()?, size, call, initial_touch }
             }
             code::REALLOC_FREE => {
-                let call = realloc_call(self.detail(columns))?;
-                Op::ReallocFree { object: self.dying(columns, ids)?, call }
+                let call = realloc_call(self.detail())?;
+                Op::ReallocFree { object: self.dying()?, call }
             }
             code::REALLOC_UNKNOWN => {
-                let (call, size) = (realloc_call(self.detail(columns))?, self.size(columns));
-                Op::ReallocUnknown { object: new_object(ids)?, size, call }
+                let (call, size) = (realloc_call(self.detail())?, self.size());
+                Op::ReallocUnknown { object: self.new_object()?, size, call }
             }
             code::FREE_NULL => Op::FreeNull,
             code::FREE_UNKNOWN => Op::FreeUnknown,
-            code::USABLE_SIZE => Op::UsableSize { object: self.living(columns, ids)? },
+            code::USABLE_SIZE => Op::UsableSize { object: self.living()? },
             code::ALLOC_FAILED => {
-                let (detail, size) = (self.detail(columns), self.size(columns));
+                let (detail, size) = (self.detail(), self.size());
                 Op::AllocFailed { size, align_log2: detail.align_log2(), call: alloc_call(detail)? }
             }
             code::REALLOC_FAILED => {
-                let (call, size) = (realloc_call(self.detail(columns))?, self.size(columns));
-                Op::ReallocFailed { object: self.living(columns, ids)?, size, call }
+                let (call, size) = (realloc_call(self.detail())?, self.size());
+                Op::ReallocFailed { object: self.living()?, size, call }
             }
+            _ => self.rare_op(code)?,
+        })
+    }
+
+    /// The op of an event that concerns no block, of an access, or of a common allocation.
+    fn rare_op(&mut self, code: u8) -> Result<Op, BadEvent> {
+        Ok(match code {
             code::THREAD_START => Op::ThreadStart,
             code::THREAD_EXIT => Op::ThreadExit,
-            code::FORK => Op::Fork { child_pid: self.number(columns) },
-            code::FORK_END => {
-                let (detail, child_pid) = (self.detail(columns), self.number(columns));
-                Op::ForkEnd { child_pid, outlives: detail.outlives() }
-            }
+            code::FORK => Op::Fork { child_pid: self.number() },
+            code::FORK_END => Op::ForkEnd { child_pid: self.number(), outlives: self.detail().outlives() },
             code::EXEC => Op::Exec,
-            code::MARK => Op::Mark { name: self.number(columns) },
+            code::MARK => Op::Mark { name: self.number() },
             code::MEMORY_POLICY => {
-                let (detail, value) = (self.detail(columns), self.number(columns));
+                let (detail, value) = (self.detail(), self.number());
                 let policy = MemoryPolicy::of_numbers(detail.policy_kind(), value);
                 let policy = policy.ok_or(BadEvent::Flaw("a memory policy is unknown"))?;
                 Op::MemoryPolicy { policy, inherited: detail.is_inherited() }
             }
-            _ => {
-                let offset = columns.offsets[self.offset];
-                self.offset += 1;
-                let access = if code == code::TOUCH_READ { Access::Read } else { Access::Write };
-                Op::Touch { object: self.living(columns, ids)?, offset, bytes: self.number(columns), access }
-            }
+            _ => match code::COMMON.get(usize::from(code)) {
+                Some(&(call, initial_touch)) => {
+                    let size = self.size();
+                    Op::Alloc { object: self.new_object()?, size, align_log2: 0, call, initial_touch }
+                }
+                None => self.touch(code)?,
+            },
         })
     }
 
-    #[inline(always)]
-    fn size(&mut self, columns: &Columns) -> u64 {
-        let size = columns.sizes[self.size];
-        self.size += 1;
+    fn touch(&mut self, code: u8) -> Result<Op, BadEvent> {
+        use crate::event::Access;
+        let access = if code == code::TOUCH_READ { Access::Read } else { Access::Write };
+        let offset = self.columns.offsets[self.cursor.offset];
+        self.cursor.offset += 1;
+        Ok(Op::Touch { object: self.living()?, offset, bytes: self.number(), access })
+    }
+
+    fn size(&mut self) -> u64 {
+        let size = self.columns.sizes[self.cursor.size];
+        self.cursor.size += 1;
         size
     }
 
-    fn detail(&mut self, columns: &Columns) -> Detail {
-        let detail = columns.details[self.detail];
-        self.detail += 1;
+    fn detail(&mut self) -> Detail {
+        let detail = self.columns.details[self.cursor.detail];
+        self.cursor.detail += 1;
         Detail(detail)
     }
 
-    fn number(&mut self, columns: &Columns) -> u32 {
-        let number = columns.numbers[self.number];
-        self.number += 1;
+    fn number(&mut self) -> u32 {
+        let number = self.columns.numbers[self.cursor.number];
+        self.cursor.number += 1;
         number
     }
 
+    fn new_object(&mut self) -> Result<ObjectId, BadEvent> {
+        self.ids.allocate().ok_or(TOO_MANY)
+    }
+
     /// The next stored object id, which this event frees.
-    #[inline(always)]
-    fn dying(&mut self, columns: &Columns, ids: &mut ObjectIds) -> Result<ObjectId, BadEvent> {
-        let object = self.object(columns);
-        if ids.release(object) { Ok(object) } else { Err(BadEvent::Dead(object)) }
+    fn dying(&mut self) -> Result<ObjectId, BadEvent> {
+        let object = self.object();
+        if self.ids.release(object) { Ok(object) } else { Err(BadEvent::Dead(object)) }
     }
 
     /// The next stored object id, which stays live.
-    fn living(&mut self, columns: &Columns, ids: &ObjectIds) -> Result<ObjectId, BadEvent> {
-        let object = self.object(columns);
-        if ids.is_live(object) { Ok(object) } else { Err(BadEvent::Dead(object)) }
+    fn living(&mut self) -> Result<ObjectId, BadEvent> {
+        let object = self.object();
+        if self.ids.is_live(object) { Ok(object) } else { Err(BadEvent::Dead(object)) }
     }
 
-    #[inline(always)]
-    fn object(&mut self, columns: &Columns) -> ObjectId {
-        let object = columns.objects[self.object];
-        self.object += 1;
+    fn object(&mut self) -> ObjectId {
+        let object = self.columns.objects[self.cursor.object];
+        self.cursor.object += 1;
         ObjectId(object)
     }
-}
-
-#[inline(always)]
-fn new_object(ids: &mut ObjectIds) -> Result<ObjectId, BadEvent> {
-    ids.allocate().ok_or(TOO_MANY)
 }
 
 fn alloc_call(detail: Detail) -> Result<AllocCall, BadEvent> {

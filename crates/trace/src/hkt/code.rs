@@ -32,15 +32,20 @@ pub(super) const COMMON: [(AllocCall, InitialTouch); FREE as usize] = [
     (AllocCall::Calloc, InitialTouch::All),
 ];
 
-/// The code of a common allocation; `None` for all other calls and for aligned blocks.
+/// The code of a common allocation; `None` for all other calls, aligned blocks and all other initial touches.
 pub(super) fn common_alloc(call: AllocCall, initial_touch: InitialTouch, align_log2: u8) -> Option<u8> {
     let row = match call {
         AllocCall::Malloc => 0,
         AllocCall::Calloc => 3,
         _ => return None,
     };
-    let common = align_log2 == 0 && initial_touch_index(initial_touch) < 3;
-    common.then_some(row + initial_touch_index(initial_touch))
+    let touch = match initial_touch {
+        InitialTouch::None => 0,
+        InitialTouch::FirstByte => 1,
+        InitialTouch::All => 2,
+        _ => return None,
+    };
+    (align_log2 == 0).then_some(row + touch)
 }
 
 /// How many values a run of events takes from each column: 20 bits per column, packed into one word so that one
@@ -58,7 +63,14 @@ const INVALID: u128 = 1 << 100;
 impl Takes {
     /// The sum over these op codes. A chunk has at most 2^14 events, so no field overflows.
     pub(super) fn sum(ops: &[u8]) -> Self {
-        Takes(ops.iter().map(|&op| TAKES[op as usize]).sum())
+        // Nearly all events are common. Counting these needs no table.
+        let frees = count(ops, |op| op == FREE);
+        let others = count(ops, |op| op > FREE);
+        let common = SIZE * (ops.len() - frees - others) as u128 + OBJECT * frees as u128;
+        if others == 0 {
+            return Takes(common);
+        }
+        Takes(common + ops.iter().filter(|&&op| op > FREE).map(|&op| TAKES[op as usize]).sum::<u128>())
     }
 
     pub(super) fn sizes(self) -> usize {
@@ -84,6 +96,14 @@ impl Takes {
     fn field(self, index: u32) -> usize {
         (self.0 >> (20 * index)) as usize & 0xF_FFFF
     }
+}
+
+/// Number of op codes of a kind.
+#[inline(always)]
+fn count(ops: &[u8], is_counted: impl Fn(u8) -> bool) -> usize {
+    // Sums of bytes are vectorised, and those of so few cannot overflow.
+    let counts = ops.chunks(128).map(|ops| ops.iter().map(|&op| u8::from(is_counted(op))).sum::<u8>());
+    counts.map(usize::from).sum()
 }
 
 static TAKES: [u128; 256] = {

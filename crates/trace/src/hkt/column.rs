@@ -153,9 +153,15 @@ impl ColumnDecoder {
         if ![1, 2, 4, 8].contains(&width) || width > V::BYTES {
             return Err("a column has an impossible width");
         }
-        self.planes(input, width, count)?;
         values.clear();
-        join(&self.planes[..width * count], count, width, values);
+        if count > 0
+            && let Some(value) = constant(input, width)
+        {
+            values.resize(count, V::narrow(value));
+        } else {
+            self.planes(input, width, count)?;
+            join(&self.planes[..width * count], count, width, values);
+        }
         if exceptions > 0 {
             self.patch(input, exceptions, values)?;
         }
@@ -217,6 +223,20 @@ fn join<V: Value>(planes: &[u8], count: usize, width: usize, values: &mut Vec<V>
             (0..count).map(|i| V::narrow((0..8).fold(0, |value, byte| value | (plane(byte)[i] as u64) << (8 * byte)))),
         ),
     }
+}
+
+/// The value of a column whose planes are all constant. Takes the planes from `input`, or nothing if one is not constant.
+fn constant(input: &mut &[u8], width: usize) -> Option<u64> {
+    let (planes, rest) = input.split_at_checked(2 * width)?;
+    let mut value = 0;
+    for plane in planes.rchunks_exact(2) {
+        if plane[0] != CONSTANT {
+            return None;
+        }
+        value = value << 8 | u64::from(plane[1]);
+    }
+    *input = rest;
+    Some(value)
 }
 
 fn take<'a>(input: &mut &'a [u8], bytes: usize) -> Result<&'a [u8], Flaw> {

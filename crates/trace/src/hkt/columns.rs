@@ -147,7 +147,8 @@ impl Columns {
         self.run_threads.push(thread);
     }
 
-    fn close_run(&mut self, at: usize) {
+    /// Ends the open run before event `at`.
+    pub(super) fn close_run(&mut self, at: usize) {
         let events = at - self.open.1;
         if events > 0 {
             self.run_lengths.push(events as u16);
@@ -315,6 +316,12 @@ impl Columns {
 
     /// Time from the last event of the previous chunk to the last event of this one; `None` if it overflows.
     pub(super) fn duration_ns(&self) -> Option<u64> {
+        // Below 2^50, the deltas of a chunk cannot overflow, and the sum of 64-bit numbers is several times faster.
+        let add = |(bits, sum): (u64, u64), delta: &u64| (bits | delta, sum.wrapping_add(*delta));
+        let (bits, sum) = self.time_deltas.iter().fold((0, 0), add);
+        if bits < 1 << 50 {
+            return Some(sum);
+        }
         let total: u128 = self.time_deltas.iter().map(|&delta| delta as u128).sum();
         u64::try_from(total).ok()
     }

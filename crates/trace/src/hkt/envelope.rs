@@ -12,6 +12,8 @@ use std::path::Path;
 /// The first bytes of every trace: a byte with which no text begins, the name, and line ends that a text-mode copy
 /// would change.
 pub const MAGIC: [u8; 8] = *b"\x89HKT\r\n\x1a\n";
+/// The first bytes of a memory recording (`.hkm`).
+const MEMORY_RECORDING_MAGIC: [u8; 8] = *b"\x89HKM\r\n\x1a\n";
 
 /// Bytes of the magic, the version and the length of the JSON.
 const FIXED_BYTES: usize = 16;
@@ -57,6 +59,9 @@ pub(super) fn read(path: &Path, file: &File) -> Result<(Version, Header, u64), T
             return Err(not_a_trace("the file is shorter than 16 bytes"));
         }
         Err(why) => return Err(TraceError::io(path, "read", why)),
+    }
+    if bytes[..8] == MEMORY_RECORDING_MAGIC {
+        return Err(TraceError::MemoryRecording { path: path.to_path_buf() });
     }
     if bytes[..8] != MAGIC {
         return Err(not_a_trace("it does not begin with the .hkt magic"));

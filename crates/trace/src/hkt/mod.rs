@@ -2,7 +2,9 @@
 
 mod appender;
 mod assemble;
+mod batch;
 mod chunk;
+mod chunk_reader;
 mod chunk_writer;
 mod code;
 mod column;
@@ -14,6 +16,7 @@ mod resolving_writer;
 mod skim;
 mod writer;
 
+pub use batch::{Batch, BatchReader, CommonAlloc, CommonCall, CommonRun};
 pub use envelope::MAGIC;
 pub use reader::TraceReader;
 pub use resolving_writer::ResolvingWriter;

@@ -42,7 +42,7 @@ mod valgrind;
 mod wee;
 
 use crate::error::TraceError;
-use crate::header::{Clock, Header, Origin, Quality, TouchKnowledge};
+use crate::header::{Clock, Header, Origin, Quality, TouchSource};
 use crate::hkt::TraceWriter;
 use crate::resolve::WaitLimits;
 use crate::result_names::QualityNames;
@@ -205,7 +205,7 @@ fn convert(
     let clock = (format.clock)(head);
     let file = input.path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let origin = Origin::Imported { format: format.name.to_string(), file };
-    let writer = TraceWriter::create(out, &Header::new(origin, TouchKnowledge::Assumed, clock))?;
+    let writer = TraceWriter::create(out, &Header::new(origin, TouchSource::Assumed, clock))?;
     let mut sink = Sink::new(writer, clock, format.window, options.process);
     (format.convert)(&mut input, &mut sink).map_err(|why| input.place_error(why))?;
     let (summary, quality, notes) = sink.finish()?;

@@ -3,7 +3,7 @@
 use super::renumber::Renumber;
 use crate::error::TraceError;
 use crate::event::{Event, Op, SiteId};
-use crate::header::{Clock, Footer, Header, HistoryStep, Origin, Summary, TouchKnowledge};
+use crate::header::{Clock, Footer, Header, HistoryStep, Origin, Summary, TouchSource};
 use crate::hkt::TraceWriter;
 use crate::profile::SiteProfile;
 use crate::sites::{Frame, Module, Sites};
@@ -24,7 +24,7 @@ pub struct MergeInput {
 
 /// Writes the events of all traces to one trace, sorted by time. Events with equal times are in the given order of the
 /// traces. Objects and threads of different traces stay distinct; equal call sites and mark names are combined. The
-/// result has the touch knowledge of the trace that knows least.
+/// result has the least complete touch source of the traces.
 ///
 /// # Errors
 /// The errors of the sources and of the writer; times beyond 2^64 ns.
@@ -115,13 +115,12 @@ fn header(traces: &[MergeInput]) -> Header {
     let headers = || traces.iter().map(|trace| trace.source.header());
     let clock = if headers().all(|header| header.clock == Clock::Measured) { Clock::Measured } else { Clock::PerEvent };
     let rank = |touch| match touch {
-        TouchKnowledge::Assumed => 0,
-        TouchKnowledge::Sampled => 1,
-        TouchKnowledge::FirstTouch => 2,
-        TouchKnowledge::FullStream => 3,
+        TouchSource::Assumed => 0,
+        TouchSource::Sampled => 1,
+        TouchSource::FirstTouch => 2,
+        TouchSource::FullStream => 3,
     };
-    let touch =
-        headers().map(|header| header.touch).min_by_key(|&touch| rank(touch)).unwrap_or(TouchKnowledge::Assumed);
+    let touch = headers().map(|header| header.touch).min_by_key(|&touch| rank(touch)).unwrap_or(TouchSource::Assumed);
     let nothing = Origin::Imported { format: "nothing".into(), file: String::new() };
     let origin = headers().next().map_or(nothing, |header| header.origin.clone());
     let mut merged = Header::new(origin, touch, clock);

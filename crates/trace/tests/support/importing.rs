@@ -1,7 +1,7 @@
 //! Imports in temporary folders, compared with the counts of an independent program.
 
 use hksim_trace::error::TraceError;
-use hksim_trace::header::TouchKnowledge;
+use hksim_trace::header::TouchSource;
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::import::{Format, ImportReport, Options, import};
 use hksim_trace::info::Info;
@@ -66,7 +66,7 @@ fn counted(format: &str, path: &Path, process: Option<u64>) -> Option<serde_json
 pub fn compare_counts(folder: &Folder, format: &str, path: &Path, process: Option<u64>, place: &str) -> Info {
     let (report, mut reader) = folder.import_with(path, &Options { format: None, process }).unwrap();
     assert_eq!(report.format, format, "{place}");
-    assert_eq!(reader.header().touch, TouchKnowledge::Assumed);
+    assert_eq!(reader.header().touch, TouchSource::Assumed);
     let info = Info::of(&mut reader).unwrap();
     let Some(expected) = counted(format, path, process) else { return info };
     let found = serde_json::to_value(&info).unwrap();

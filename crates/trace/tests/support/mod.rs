@@ -158,7 +158,7 @@ fn random_policy(random: &mut Random) -> MemoryPolicy {
 
 pub fn sample_header() -> Header {
     let origin = Origin::Recorded { command: vec!["./app".into(), "-x".into()], pid: 77, program_version: None };
-    Header::new(origin, TouchKnowledge::FullStream, Clock::Measured)
+    Header::new(origin, TouchSource::FullStream, Clock::Measured)
 }
 
 pub fn sample_footer() -> Footer {

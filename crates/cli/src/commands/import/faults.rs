@@ -30,7 +30,7 @@ struct Explained {
 /// # Errors
 /// The input has no page faults with addresses, or the output cannot be written.
 pub fn run(args: &Args, script: &Path) -> Result<()> {
-    let output = OutputArgs { format: args.format, output: args.output.clone() };
+    let output = OutputArgs { format: args.format.into(), output: args.output.clone() };
     output.check(&[args.plot.as_deref()], &[Some(script), args.maps.as_deref()])?;
     if file::is_standard(script) && args.maps.as_deref().is_some_and(file::is_standard) {
         bail!("--maps -: standard input is the script; copy /proc/PID/maps to a file");

@@ -1,6 +1,6 @@
 //! The text form of `info`.
 
-use hksim_trace::header::{Clock, HistoryStep, Origin, Quality, TouchKnowledge};
+use hksim_trace::header::{Clock, HistoryStep, Origin, Quality, TouchSource};
 use hksim_trace::info::{Info, LogQuantiles};
 
 use crate::output::table::{Table, text};
@@ -235,12 +235,12 @@ pub fn origin_text(origin: &Origin) -> String {
 }
 
 /// What the trace records about accesses, as text.
-pub fn touch_text(touch: TouchKnowledge) -> &'static str {
+pub fn touch_text(touch: TouchSource) -> &'static str {
     match touch {
-        TouchKnowledge::Assumed => "not recorded",
-        TouchKnowledge::FirstTouch => "first access to each page",
-        TouchKnowledge::Sampled => "first accesses of a sample of objects",
-        TouchKnowledge::FullStream => "every access",
+        TouchSource::Assumed => "not recorded",
+        TouchSource::FirstTouch => "first access to each page",
+        TouchSource::Sampled => "first accesses of a sample of objects",
+        TouchSource::FullStream => "every access",
     }
 }
 

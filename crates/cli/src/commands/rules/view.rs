@@ -6,6 +6,7 @@ use hksim_conformance::{CallResult, RuleVerdict};
 use super::Report;
 use super::scripts::ScriptReport;
 use crate::output::table::{Table, text};
+use crate::output::units::bytes;
 
 /// One line per script, followed by the reason if it did not pass.
 pub fn rules(report: &Report) -> String {
@@ -53,8 +54,12 @@ pub fn script(report: &ScriptReport) -> String {
     for (who, left) in [("predicted", Some(&report.predicted)), ("measured", report.measured.as_ref())] {
         let Some(left) = left else { continue };
         lines.push(format!(
-            "{who}: Rss {} kB, huge {} kB, lazily freed {} kB, {} mappings, page tables {} kB",
-            left.rss_kb, left.anon_huge_kb, left.lazy_free_kb, left.vmas, left.page_table_kb
+            "{who}: Rss {}, huge {}, lazily freed {}, {} mappings, page tables {}",
+            bytes(left.rss_bytes),
+            bytes(left.anon_huge_bytes),
+            bytes(left.lazy_free_bytes),
+            left.vmas,
+            bytes(left.page_table_bytes)
         ));
         let runs: Vec<String> = left.pages.iter().map(|run| format!("{:?} {}", run.0, run.1)).collect();
         lines.push(format!("    pages: {}", runs.join(", ")));
@@ -77,7 +82,7 @@ pub fn random(outcome: &Outcome) -> String {
         lines.push(format!("seed {}: differed once, and not when tried again: {}", once.seed, once.difference));
     }
     lines.push(format!(
-        "seed {seed}: {scripts} scripts, {operations} operations, {} differ, {} not_reproduced, {skipped} skipped",
+        "seed {seed}: {scripts} scripts, {operations} operations, {} differ, {} not reproduced, {skipped} skipped",
         failures.len(),
         not_reproduced.len()
     ));

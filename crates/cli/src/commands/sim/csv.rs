@@ -35,6 +35,7 @@ pub fn row(priced: &Priced) -> Map<String, Value> {
         json!({
             "version": kernel.rules.version.word(), "thp": thp_word(kernel.thp.global), "mthp": mthp::show(&kernel.thp.sizes),
             "hugetlb_pool_pages": kernel.hugetlb_pool_pages, "max_map_count": kernel.max_map_count,
+            "use_zero_page": kernel.use_zero_page, "defrag": word(&kernel.defrag),
         }),
     );
     for (name, fields) in OPTIONAL {

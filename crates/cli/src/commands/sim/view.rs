@@ -6,9 +6,10 @@ use hksim_policy::units::Time;
 use hksim_policy::vocabulary::Purge;
 use hksim_sim::SimReport;
 use hksim_sim::forks::ForkReport;
+use hksim_sim::miss_curves::{MissCurves, MissPoint};
 use hksim_sim::reach::{ReachSample, TlbReport};
 use hksim_sim::report::MemoryPolicyLabel;
-use hksim_trace::header::{Clock, TouchKnowledge};
+use hksim_trace::header::{Clock, TouchSource};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -64,11 +65,11 @@ fn head(report: &SimReport, config: &RunConfig) -> Vec<String> {
 }
 
 /// The touch rule, and whether it is recorded or assumed.
-pub fn touch_rule_text(rule: &str, knowledge: TouchKnowledge) -> String {
-    match knowledge {
-        _ if rule == TouchRule::Recorded.word() => format!("{rule} ({})", touch_text(knowledge)),
-        TouchKnowledge::Assumed => format!("{rule} (assumed: not recorded; see --touch)"),
-        _ => format!("{rule} (--touch; the trace has: {})", touch_text(knowledge)),
+pub fn touch_rule_text(rule: &str, source: TouchSource) -> String {
+    match source {
+        _ if rule == TouchRule::Recorded.word() => format!("{rule} ({})", touch_text(source)),
+        TouchSource::Assumed => format!("{rule} (assumed: not recorded; see --touch)"),
+        _ => format!("{rule} (--touch; the trace has: {})", touch_text(source)),
     }
 }
 
@@ -286,6 +287,23 @@ fn misses(tlb: &TlbReport) -> Vec<String> {
         let all = counts.l1_hits + counts.l2_hits + counts.misses;
         let figures = [counts.l1_hits, counts.l2_hits, counts.misses].map(count);
         table.push([name.to_string()].into_iter().chain(figures).chain([percent(counts.misses, all)]));
+    }
+    let curves = tlb.miss_curves.as_ref().map(miss_curves).unwrap_or_default();
+    [vec![String::new()], table.lines(), curves].concat()
+}
+
+/// Misses by size, for a few sizes.
+fn miss_curves(curves: &MissCurves) -> Vec<String> {
+    const SHOWN: [usize; 5] = [16, 64, 256, 1024, 4096];
+    // A curve ends where more entries no longer help.
+    let at = |curve: &[MissPoint], entries: usize| {
+        let point = curve.iter().find(|point| point.entries >= entries).or(curve.last());
+        point.map_or_else(String::new, |point| count(point.misses))
+    };
+    let mut table = Table::new(["entries, any place, LRU", "misses as mapped", "all 4K", "all 2M"], &[0]);
+    for entries in SHOWN {
+        let misses = [&curves.as_mapped, &curves.all_4k, &curves.all_2m].map(|curve| at(curve, entries));
+        table.push(std::iter::once(entries.to_string()).chain(misses));
     }
     [vec![String::new()], table.lines()].concat()
 }

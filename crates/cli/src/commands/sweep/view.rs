@@ -6,10 +6,11 @@ use hksim_cost_model::Price;
 use hksim_policy::PAGE_BYTES;
 use hksim_sim::SimReport;
 
-use super::PricedSweep;
+use super::answers;
+use super::result::{Head, PricedSweep};
 use crate::commands::info::origin_text;
 use crate::commands::sim::view::{huge_bytes_peak, kernel_text, made_up_times, memory_policy_text, touch_rule_text};
-use crate::flags::{ModesFrom, RunConfig, varied};
+use crate::flags::{RunConfig, varied};
 use crate::output::table::{Table, text};
 use crate::output::units::{bytes, bytes_apart, count};
 use crate::system_time::{Priced, SystemTime, milliseconds};
@@ -146,13 +147,14 @@ fn floor_ratio(row: &Priced) -> f64 {
 }
 
 /// All tables, with a legend.
-pub fn table(sweep: &PricedSweep, configs: &[RunConfig]) -> String {
-    let mut lines = Vec::new();
+pub fn table(sweep: &PricedSweep, head: &Head) -> String {
+    let mut lines = answers::combined(&sweep.answers);
     let mut first = 0;
-    for rows in sweep.rows.chunks(configs.len().max(1)) {
-        lines.extend(head(rows));
+    for (rows, answer) in sweep.rows.chunks(head.rows_per_trace.max(1)).zip(&sweep.answers.per_trace) {
+        lines.extend(trace_head(rows));
         lines.extend(trace_table(rows, first, sweep).lines());
         lines.extend(twins(rows, first));
+        lines.extend(answers::lines(answer));
         lines.push(String::new());
         first += rows.len();
     }
@@ -167,12 +169,12 @@ pub fn table(sweep: &PricedSweep, configs: &[RunConfig]) -> String {
     }
     let asks_pool = |row: &&Priced| RunConfig::of_report(&row.report).word("huge").starts_with("hugetlb");
     if let Some(row) = sweep.rows.iter().find(asks_pool).or(sweep.rows.first()) {
-        lines.push(format!("kernel: {}", kernel_text(&row.report, ModesFrom::of(configs))));
+        lines.push(format!("kernel: {}", kernel_text(&row.report, head.modes)));
     }
     text(&lines)
 }
 
-fn head(rows: &[Priced]) -> Vec<String> {
+fn trace_head(rows: &[Priced]) -> Vec<String> {
     let Some(Priced { report: row, .. }) = rows.first() else { return Vec::new() };
     let trace = &row.trace;
     let file = trace.file.as_ref().map(|file| format!("{file}, ")).unwrap_or_default();

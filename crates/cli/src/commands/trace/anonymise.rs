@@ -7,6 +7,7 @@ use hksim_trace::tools::{Anonymise, SizeDetail, rewrite};
 use serde::Serialize;
 
 use super::{ToolReport, open};
+use crate::memory;
 use crate::output::trace::TraceOut;
 
 /// Arguments of `trace anonymise`.
@@ -15,7 +16,7 @@ use crate::output::trace::TraceOut;
     after_long_help = "Replaced: the command, file names, process ids, mark names, modules, functions, source lines, code \
                        addresses and build ids. Kept: the order of calls, threads, times, sizes (unless rounded), \
                        alignments, and which calls came from the same place. Someone who has the program can recognise it \
-                       by these.\n\nExamples:\n  hksim trace anonymise app.hkt --sizes classes -o public.hkt"
+                       by these. A memory recording (.hkm) keeps addresses, sizes and process ids.\n\nExamples:\n  hksim trace anonymise app.hkt --sizes classes -o public.hkt"
 )]
 pub struct Args {
     /// Anonymise this trace
@@ -45,6 +46,10 @@ struct Kept {
 /// # Errors
 /// The input is not a trace, or the output cannot be written.
 pub fn run(args: &Args) -> Result<()> {
+    if memory::is_recording(&args.trace) {
+        memory::refuse_flags(&args.trace, &[("sizes", matches!(args.sizes, Sizes::Classes))])?;
+        return memory::tools::anonymise(&args.trace, &args.out);
+    }
     let mut reader = open(&args.trace)?;
     let mut edit = Anonymise::new(match args.sizes {
         Sizes::Exact => SizeDetail::Exact,

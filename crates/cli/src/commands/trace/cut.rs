@@ -10,6 +10,7 @@ use hksim_trace::source::EventSource;
 use hksim_trace::tools::{Cut, LiveAtStart, Part, named_part, rewrite};
 
 use super::{ToolReport, count_lines, open};
+use crate::memory;
 use crate::output::trace::TraceOut;
 
 /// Arguments of `trace cut`.
@@ -18,7 +19,7 @@ use crate::output::trace::TraceOut;
     after_long_help = "All conditions must hold. Objects that are live where the part begins are allocated first, at time \
                        0, so that the part runs on the same heap. Frees and resizes by removed threads are done by the \
                        thread that allocated the object; if that thread is removed too, they become calls on unknown \
-                       pointers.\n\nExamples:\n  hksim trace cut app.hkt --from 2s --to 5s -o part.hkt\n  hksim trace cut app.hkt --mark loaded..shutdown -o part.hkt"
+                       pointers.\n\nA memory recording (.hkm) can only be cut at its end: --to TIME, --events ..B.\n\nExamples:\n  hksim trace cut app.hkt --from 2s --to 5s -o part.hkt\n  hksim trace cut app.hkt --mark loaded..shutdown -o part.hkt"
 )]
 pub struct Args {
     /// Extract from this trace
@@ -46,6 +47,16 @@ pub struct Args {
     out: TraceOut,
 }
 
+impl Args {
+    /// The part to keep, if only its end is given.
+    fn end_only(&self) -> Option<hksim_memory_trace::Cut> {
+        let events = self.events.clone().unwrap_or(0..u64::MAX);
+        let has_other = self.from.is_some() || self.mark.is_some() || self.thread.is_some() || self.drop_live;
+        let until_ns = self.to.unwrap_or(u64::MAX);
+        (events.start == 0 && !has_other).then_some(hksim_memory_trace::Cut { until_ns, events: events.end })
+    }
+}
+
 fn parse_events(word: &str) -> Result<Range<u64>, String> {
     let (from, to) = word.split_once("..").ok_or_else(|| format!("`{word}` is not a range; write A..B, A.. or ..B"))?;
     let refuse = |part| move |why| format!("`{part}` {why}");
@@ -59,6 +70,9 @@ fn parse_events(word: &str) -> Result<Range<u64>, String> {
 /// # Errors
 /// The input is not a trace, a mark is missing, the part has no events, or the output cannot be written.
 pub fn run(args: &Args) -> Result<()> {
+    if memory::is_recording(&args.trace) {
+        return memory::tools::cut(&args.trace, args.end_only(), &args.out);
+    }
     let mut reader = open(&args.trace)?;
     let mut events = args.events.clone().unwrap_or(0..u64::MAX);
     if let Some(mark) = &args.mark {

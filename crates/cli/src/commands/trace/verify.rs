@@ -7,6 +7,7 @@ use anyhow::Result;
 use hksim_trace::tools::{Verified, repair, verify};
 use serde::Serialize;
 
+use crate::memory;
 use crate::output::stamp::Stamp;
 use crate::output::trace::write_new;
 use crate::output::{Format, print, render, units};
@@ -43,6 +44,9 @@ struct Report {
 /// # Errors
 /// The input is not a trace, or the repaired trace cannot be written.
 pub fn run(args: &Args) -> Result<ExitCode> {
+    if memory::is_recording(&args.trace) {
+        return memory::tools::verify(&args.trace, args.repair.as_deref(), args.format);
+    }
     let verified = verify(&args.trace)?;
     // With a damaged header there is nothing to write.
     let repaired = args.repair.as_ref().filter(|_| verified.valid || verified.events > 0);

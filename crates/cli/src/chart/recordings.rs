@@ -1,0 +1,117 @@
+//! The data of charts of memory recordings: one panel for each recording, or for each trace replayed on allocators.
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::data::{Panel, Progress, Sample, Series, grouped, rank};
+use super::names::Names;
+
+/// The parts of a row that are drawn.
+#[derive(Clone, Debug, Deserialize)]
+struct Row {
+    recording: Recording,
+    allocator: Option<Allocator>,
+    kernel: Value,
+    advise: Value,
+    thp_prctl: Value,
+    installs: Installs,
+    rss_bytes_peak: u64,
+    timeline: Vec<Point>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Recording {
+    file: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Allocator {
+    name: String,
+    trace: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Installs {
+    total: u64,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+struct Point {
+    time_ns: u64,
+    rss_bytes: u64,
+}
+
+impl Row {
+    fn title(&self) -> &str {
+        let path = self.allocator.as_ref().map_or(&self.recording.file, |allocator| &allocator.trace);
+        path.rsplit('/').next().unwrap_or(path)
+    }
+
+    /// The values of the settings, in the order of [`FLAGS`].
+    fn words(&self) -> Vec<String> {
+        let text = |value: &Value| match value {
+            Value::String(word) => word.clone(),
+            Value::Object(fields) => {
+                let fields =
+                    fields.iter().map(|(name, value)| format!("{name}={}", value.to_string().replace('"', "")));
+                fields.collect::<Vec<_>>().join(",")
+            }
+            other => other.to_string(),
+        };
+        let kernel = &self.kernel;
+        vec![
+            self.allocator.as_ref().map(|allocator| allocator.name.clone()).unwrap_or_default(),
+            text(&kernel["rules"]["version"]),
+            text(&kernel["thp"]["global"]),
+            text(&kernel["thp"]["sizes"]),
+            text(&kernel["use_zero_page"]),
+            text(&kernel["defrag"]),
+            text(&self.advise),
+            text(&self.thp_prctl),
+        ]
+    }
+}
+
+const FLAGS: [&str; 8] = ["allocator", "kernel", "thp", "mthp", "zero-page", "defrag", "advise", "thp-prctl"];
+
+/// The panels of a `sweep` or `sim` result of memory recordings.
+///
+/// # Errors
+/// The result is damaged.
+pub fn panels(result: &Value) -> Result<Vec<Panel>> {
+    let rows: Vec<Row> = match result.get("rows") {
+        Some(rows) => Vec::deserialize(rows).context("not a sweep result")?,
+        None => vec![Row::deserialize(result).context("not a sim result")?],
+    };
+    let front: Vec<usize> = match result.get("pareto") {
+        Some(front) => Vec::deserialize(front).context("`pareto` is damaged")?,
+        None => vec![0],
+    };
+    let mut panels = Vec::new();
+    let mut first = 0;
+    for rows in rows.chunk_by(|a, b| a.title() == b.title()) {
+        panels.push(panel(rows, |index| front.contains(&(first + index))));
+        first += rows.len();
+    }
+    rank(&mut panels);
+    Ok(panels)
+}
+
+fn panel(rows: &[Row], is_front: impl Fn(usize) -> bool) -> Panel {
+    let designs = rows.iter().enumerate().map(|(index, row)| {
+        let sample = |point: &Point| Sample { event: point.time_ns, live_bytes: 0, rss_bytes: point.rss_bytes };
+        Series {
+            label: String::new(),
+            installs: row.installs.total,
+            rss_bytes_peak: row.rss_bytes_peak,
+            is_front: is_front(index),
+            timeline: row.timeline.iter().map(sample).collect(),
+            rank: index,
+        }
+    });
+    let names = Names::of_words(&FLAGS, rows.iter().map(Row::words).collect());
+    let series = grouped(designs.collect(), &names);
+    let title = rows.first().map(|row| row.title().to_string()).unwrap_or_default();
+    Panel { title, floor_bytes: 0, series, progress: Progress::Time }
+}

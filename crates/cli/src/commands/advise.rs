@@ -1,0 +1,144 @@
+//! `hksim advise`: chooses a design for several traces, within limits, and says how far the choice generalises.
+
+mod laboratory;
+mod view;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, anyhow, bail};
+use hksim_explore::advise::{Advice, Request, advise};
+use hksim_explore::knobs::{Setting, settings};
+use hksim_explore::question::{Limit, Question};
+use hksim_explore::search::{Axis, Effort, Space};
+use hksim_explore::space::built_in;
+use hksim_sim::report::TraceLabel;
+use serde::Serialize;
+
+use crate::flags::table::Subject;
+use crate::flags::{HugeList, PolicyArgs};
+use crate::inputs::Trace;
+use crate::memory;
+use crate::output::OutputArgs;
+use crate::output::stamp::Stamp;
+use crate::question::QuestionArgs;
+use crate::runs::on_workers;
+use crate::system_time::ProfileArgs;
+use laboratory::Simulations;
+
+/// Exit status if no design meets the limits.
+const NO_DESIGN: u8 = 1;
+
+/// Arguments of `advise`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_long_help = "Examples:\n  hksim advise app.hkt other.hkt\n  hksim advise app.hkt --goal installs --limit rss+10% --limit vmas+0%\n  hksim advise app.hkt --superslab 1M,2M,4M --huge never,thp --format json -o advice.json"
+)]
+pub struct Args {
+    /// Choose a design for these traces together
+    #[arg(value_name = "TRACE.hkt", required = true)]
+    traces: Vec<PathBuf>,
+    /// Exclude designs beyond a limit on any trace: rss+10% (of the default design), "rss 64M", "vmas 1000"
+    #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
+    limit: Vec<Limit>,
+    /// Simulate at most this many designs of a space that is too large for all of them
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(2..=100_000))]
+    tries: u32,
+    /// Decide the order of the search
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    policy: PolicyArgs,
+    #[command(flatten)]
+    profile: ProfileArgs,
+    #[command(flatten)]
+    question: QuestionArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+    /// Run this many simulations at a time [default: one per core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    jobs: Option<u16>,
+}
+
+/// Advises. The exit status is 1 if no design meets the limits.
+///
+/// # Errors
+/// Bad input.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    args.output.check(&[], &[args.profile.path()])?;
+    if let Some(path) = args.traces.iter().find(|path| memory::is_recording(path)) {
+        bail!(
+            "{}: a memory recording has no allocator to choose; use `hksim sweep` for kernel settings",
+            path.display()
+        );
+    }
+    let profile = args.profile.read()?;
+    let traces = args.traces.iter().map(|path| Trace::file(path)).collect::<Result<Vec<Trace>>>()?;
+    let question = args.question.question(&traces, profile.is_some())?;
+    for limit in &args.limit {
+        args.question.check_known(limit.figure, &traces, profile.is_some())?;
+    }
+    let labels = traces.iter().map(Trace::label).collect();
+    let space = space(&args.policy)?;
+    let effort = Effort { points_max: args.tries as usize, seed: args.seed };
+    let weights = question.weights.of_traces(traces.len())?;
+    let mut lab =
+        Simulations::new(traces, weights, &space, args.policy.base()?, profile.as_ref(), args.question.core())?;
+    let request = Request { question: &question, limits: &args.limit, space: &space, effort };
+    let advice = on_workers(args.jobs, || advise(&mut lab, &request))?;
+    let settings = advice.winner.as_ref().map(|winner| settings(&winner.policy)).unwrap_or_default();
+    let has_winner = advice.winner.is_some();
+    let search = Search { points: space.points(), tries: args.tries, seed: args.seed };
+    let result = Advised { stamp: Stamp::HERE, traces: labels, question, search, advice, settings };
+    args.output.emit(&result, &result.advice.front, || view::text(&result))?;
+    Ok(if has_winner { ExitCode::SUCCESS } else { ExitCode::from(NO_DESIGN) })
+}
+
+/// The space that the flags span; the built-in one if no flag of the allocator is given. Flags with one value are axes,
+/// too, so that every design has them.
+fn space(policy: &PolicyArgs) -> Result<Space> {
+    let base = policy.base()?;
+    let mut axes = Vec::new();
+    for (flag, words) in policy.lists(HugeList::All) {
+        if flag.subject == Subject::Program && words.len() > 1 {
+            bail!(
+                "--{} {}: advise takes one value, and tests the other assumptions itself",
+                flag.name,
+                words.join(",")
+            );
+        }
+        for word in &words {
+            flag.set(&mut base.clone(), word).map_err(|why| anyhow!("--{} {why}", flag.name))?;
+        }
+        axes.push(Axis { flag: flag.name.to_string(), words });
+    }
+    if policy.policy_flag().is_none() {
+        axes.extend(built_in(&base.policy).axes);
+    }
+    Ok(Space { axes })
+}
+
+/// How the space was searched.
+#[derive(Debug, Serialize)]
+struct Search {
+    /// Number of designs in the space; null if it does not fit into 64 bits.
+    points: Option<u64>,
+    /// Maximum number of designs to simulate.
+    tries: u32,
+    /// The seed.
+    seed: u64,
+}
+
+/// The result.
+#[derive(Debug, Serialize)]
+struct Advised {
+    #[serde(flatten)]
+    stamp: Stamp,
+    traces: Vec<TraceLabel>,
+    question: Question,
+    search: Search,
+    #[serde(flatten)]
+    advice: Advice,
+    /// Settings of other allocators that come closest to the winner.
+    settings: Vec<Setting>,
+}

@@ -1,0 +1,162 @@
+//! Simulates the designs that advice asks for.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, anyhow};
+use hksim_cost_model::Profile;
+use hksim_engine::TouchRule;
+use hksim_explore::advise::{Compared, Laboratory, Trial};
+use hksim_explore::answer::Design;
+use hksim_explore::figures::Figures;
+use hksim_explore::rank::Case;
+use hksim_explore::search::{Point, Space};
+use hksim_policy::Policy;
+use hksim_sim::SimConfig;
+use hksim_sim::tlb::Geometry;
+use hksim_trace::header::TouchSource;
+
+use crate::answers;
+use crate::flags::table::{FLAGS, Flag, Subject, find};
+use crate::flags::{BaseKernel, RunConfig};
+use crate::inputs::Trace;
+use crate::runs::{BRACKET, setup, simulate_all};
+use crate::system_time::Priced;
+
+/// Simulations of designs on some traces.
+pub struct Simulations<'a> {
+    /// The traces, each with the setups of the current batch.
+    runs: Vec<(Trace, Vec<SimConfig>)>,
+    weights: Vec<f64>,
+    /// The flag and the words of each axis.
+    axes: Vec<(&'static Flag, &'a [String])>,
+    base: RunConfig,
+    profile: Option<&'a Profile>,
+    core: Option<&'static Geometry>,
+    /// The run configuration of each design, by name.
+    configs: BTreeMap<String, RunConfig>,
+}
+
+impl<'a> Simulations<'a> {
+    /// Simulations of the points of a space, which modify `base`.
+    ///
+    /// # Errors
+    /// An axis has no flag.
+    pub fn new(
+        traces: Vec<Trace>,
+        weights: Vec<f64>,
+        space: &'a Space,
+        base: RunConfig,
+        profile: Option<&'a Profile>,
+        core: Option<&'static Geometry>,
+    ) -> Result<Simulations<'a>> {
+        let axis = |axis: &'a hksim_explore::search::Axis| {
+            let flag = find(&axis.flag).ok_or_else(|| anyhow!("--{}: unknown flag", axis.flag))?;
+            Ok((flag, axis.words.as_slice()))
+        };
+        let axes = space.axes.iter().map(axis).collect::<Result<_>>()?;
+        let runs = traces.into_iter().map(|trace| (trace, Vec::new())).collect();
+        Ok(Simulations { runs, weights, axes, base, profile, core, configs: BTreeMap::new() })
+    }
+
+    /// The run configuration of a point; `None` if its words exclude each other.
+    fn config(&self, point: &Point) -> Option<RunConfig> {
+        let mut config = self.base.clone();
+        for (&(flag, words), &word) in self.axes.iter().zip(point) {
+            flag.set(&mut config, words.get(word)?).ok()?;
+        }
+        config.check().ok().map(|()| config)
+    }
+
+    /// The default policy, with the program and the kernel of all designs.
+    fn default_config(&self) -> RunConfig {
+        let fixed = self.axes.iter().filter(|(flag, _)| flag.subject != Subject::Policy);
+        let start = fixed.fold(self.base.clone(), |mut config, (flag, words)| {
+            // The words were checked before.
+            let _ = words.first().map(|word| flag.set(&mut config, word));
+            config
+        });
+        RunConfig { policy: Policy::default(), ..start }
+    }
+
+    /// The flags in which a design differs from the default one.
+    fn name(&self, config: &RunConfig) -> String {
+        let default = self.default_config();
+        let differs = |flag: &&Flag| flag.subject != Subject::Program && flag.show(config) != flag.show(&default);
+        let words = FLAGS.iter().filter(differs).map(|flag| format!("--{} {}", flag.name, flag.show(config)));
+        words.collect::<Vec<_>>().join(" ")
+    }
+
+    /// The figures of each configuration, one per trace. `touch` replaces assumed touches.
+    fn simulate(&mut self, configs: &[RunConfig], touch: Option<TouchRule>) -> Result<Vec<Vec<Figures>>> {
+        for (trace, setups) in &mut self.runs {
+            let is_assumed = trace.header.touch == TouchSource::Assumed;
+            *setups = configs
+                .iter()
+                .map(|config| {
+                    let given = touch.filter(|_| is_assumed).or(config.touch);
+                    let config = RunConfig { touch: given, ..config.clone() };
+                    Ok(SimConfig { tlb: self.core, ..setup(&config, trace, BaseKernel::AsItComes)? })
+                })
+                .collect::<Result<Vec<SimConfig>>>()?;
+        }
+        if configs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let rows = simulate_all(&self.runs)?.rows;
+        let figures: Vec<Figures> =
+            rows.into_iter().map(|row| answers::figures(&Priced::new(row, self.profile))).collect();
+        let designs = 0..configs.len();
+        Ok(designs.map(|design| figures.iter().skip(design).step_by(configs.len()).copied().collect()).collect())
+    }
+
+    fn trial(&mut self, config: &RunConfig, figures: Vec<Figures>) -> Trial {
+        let name = self.name(config);
+        self.configs.insert(name.clone(), config.clone());
+        Trial { design: Design::new(name, &config.policy), policy: config.policy, figures }
+    }
+}
+
+impl Laboratory for Simulations<'_> {
+    type Error = anyhow::Error;
+
+    fn cases(&self) -> Vec<Case> {
+        let case = |(number, ((trace, _), &weight)): (usize, (&(Trace, Vec<SimConfig>), &f64))| Case {
+            name: answers::trace_name(&trace.label()),
+            trace: number,
+            assumption: None,
+            weight,
+            designs: Vec::new(),
+        };
+        self.runs.iter().zip(&self.weights).enumerate().map(case).collect()
+    }
+
+    fn default_trial(&mut self) -> Result<Trial> {
+        let config = self.default_config();
+        let figures = self.simulate(std::slice::from_ref(&config), None)?;
+        Ok(self.trial(&config, figures.into_iter().next().unwrap_or_default()))
+    }
+
+    fn trials(&mut self, points: &[Point]) -> Result<Vec<Option<Trial>>> {
+        let configs: Vec<Option<RunConfig>> = points.iter().map(|point| self.config(point)).collect();
+        let valid: Vec<RunConfig> = configs.iter().flatten().cloned().collect();
+        let mut figures = self.simulate(&valid, None)?.into_iter();
+        Ok(configs.into_iter().map(|config| Some(self.trial(&config?, figures.next()?))).collect())
+    }
+
+    fn assumptions(&mut self, winner: &Trial, against: &Trial) -> Result<Vec<(String, Compared)>> {
+        let is_assumed = self.runs.iter().any(|(trace, _)| trace.header.touch == TouchSource::Assumed);
+        let configs: Vec<RunConfig> =
+            [winner, against].iter().filter_map(|trial| self.configs.get(&trial.design.name).cloned()).collect();
+        let is_given = configs.iter().any(|config| config.touch.is_some());
+        if !is_assumed || is_given || configs.len() != 2 {
+            return Ok(Vec::new());
+        }
+        let mut compared = Vec::new();
+        for rule in BRACKET {
+            let figures = self.simulate(&configs, Some(rule))?;
+            let pairs = figures[0].iter().zip(&figures[1]).map(|(&winner, &against)| [winner, against]);
+            compared.push((rule.word().to_string(), pairs.collect()));
+        }
+        Ok(compared)
+    }
+}

@@ -1,0 +1,203 @@
+//! `hksim check`: holds named designs to a budget, for CI.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use hksim_explore::budget::{Allowed, Budget, CheckedRow, Metric, Row, Stored};
+use hksim_explore::digest::Digest;
+use hksim_explore::sentences::{budget as sentences, percent_signed};
+use hksim_sim::report::{SCHEMA, VERSION};
+use hksim_sim::tlb::Geometry;
+use hksim_sim::{SimConfig, SimReport};
+use hksim_trace::header::TouchSource;
+use hksim_trace::hkt::TraceReader;
+use hksim_trace::info::Info;
+use serde::Serialize;
+use serde_json::json;
+
+use super::sweep::plan::Plan;
+use crate::answers;
+use crate::flags::{BaseKernel, HugeList, PolicyArgs, RunConfig};
+use crate::inputs::Trace;
+use crate::output::stamp::Stamp;
+use crate::output::table::{Table, text};
+use crate::output::{OutputArgs, file};
+use crate::question::parse_core;
+use crate::runs::setup;
+use crate::system_time::Priced;
+
+/// Exit status if a limit is broken.
+const BROKEN: u8 = 1;
+
+/// Arguments of `check`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:\n  hksim check budget.toml\n  hksim check budget.toml --update")]
+pub struct Args {
+    /// Check this budget (docs/how-to/budget.md)
+    #[arg(value_name = "BUDGET.toml")]
+    budget: PathBuf,
+    /// Write the stored result that the budget names
+    #[arg(long)]
+    update: bool,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Checks a budget. The exit status is 1 if a limit is broken.
+///
+/// # Errors
+/// Bad input.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    args.output.check(&[], &[Some(&args.budget)])?;
+    let name = args.budget.display();
+    let text = fs::read_to_string(&args.budget).with_context(|| format!("{name}: cannot read the budget"))?;
+    let budget = Budget::parse(&text).with_context(|| name.to_string())?;
+    let folder = args.budget.parent().unwrap_or(Path::new(""));
+    let stored_path = folder.join(&budget.result);
+    let stored = read_stored(&stored_path)?;
+    let designs = designs(&budget)?;
+    let rows = simulate(&budget, folder, &designs)?;
+    let checked = rows.into_iter().enumerate().map(|(index, row)| {
+        let (_, _, allowed) = &designs[index % designs.len()];
+        CheckedRow::of(row, allowed, stored.as_ref(), VERSION)
+    });
+    let rows: Vec<CheckedRow> = checked.collect();
+    let is_within = rows.iter().all(CheckedRow::is_within);
+    if args.update {
+        update(&stored_path, &rows)?;
+    }
+    let result = CheckedBudget { stamp: Stamp::HERE, is_within, rows };
+    args.output.emit(&result, &result.rows, || table(&result))?;
+    Ok(if is_within { ExitCode::SUCCESS } else { ExitCode::from(BROKEN) })
+}
+
+/// The result.
+#[derive(Debug, Serialize)]
+struct CheckedBudget {
+    #[serde(flatten)]
+    stamp: Stamp,
+    /// Whether every row is within its limits.
+    is_within: bool,
+    rows: Vec<CheckedRow>,
+}
+
+/// A design of the budget: its name, its configuration and its limits.
+type Named = (String, RunConfig, Vec<Allowed>);
+
+fn designs(budget: &Budget) -> Result<Vec<Named>> {
+    let design = |(name, allowance): (&String, &hksim_explore::budget::Allowance)| {
+        let config = PolicyArgs::of_word(&allowance.policy).and_then(|policy| policy.configs(HugeList::Thp));
+        let config = config.with_context(|| format!("design.{name}: policy = \"{}\"", allowance.policy))?;
+        match <[RunConfig; 1]>::try_from(config) {
+            Ok([config]) => Ok((name.clone(), config, allowance.limits(name)?)),
+            Err(_) => bail!("design.{name}: policy = \"{}\": a list; name one design each", allowance.policy),
+        }
+    };
+    budget.design.iter().map(design).collect()
+}
+
+/// The stored result; `None` if there is no file yet.
+fn read_stored(path: &Path) -> Result<Option<Stored>> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    let name = path.display();
+    let text = fs::read_to_string(path).with_context(|| format!("{name}: cannot read the stored result"))?;
+    let stored = serde_json::from_str(&text);
+    stored.map(Some).with_context(|| format!("{name}: not a result of `hksim check --update`"))
+}
+
+fn update(path: &Path, rows: &[CheckedRow]) -> Result<()> {
+    let rows = rows.iter().map(|checked| checked.row.clone()).collect();
+    let stored = Stored { schema: SCHEMA, hksim_version: VERSION.into(), rows };
+    let text = serde_json::to_string_pretty(&stored).context("result as JSON")? + "\n";
+    file::write(path, text.as_bytes())
+}
+
+/// Simulates every design on every trace. Rows are ordered by trace, then by design.
+fn simulate(budget: &Budget, folder: &Path, designs: &[Named]) -> Result<Vec<Row>> {
+    let core = budget.tlb.as_deref().map(parse_core).transpose();
+    let core = core.map_err(|why| anyhow::anyhow!("tlb = \"{}\": {why}", budget.tlb.as_deref().unwrap_or_default()))?;
+    let paths: Vec<PathBuf> = budget.traces.iter().map(|trace| folder.join(trace)).collect();
+    let traces = paths.iter().map(|path| Trace::file(path)).collect::<Result<Vec<Trace>>>()?;
+    check_misses(&traces, core, designs)?;
+    let allocations = paths.iter().map(|path| allocations(path)).collect::<Result<Vec<u64>>>()?;
+    let checksums: Vec<Option<String>> = traces.iter().map(|trace| trace.label().checksum).collect();
+    let configs: Vec<RunConfig> = designs.iter().map(|(_, config, _)| config.clone()).collect();
+    let plan = Plan::new(traces, &configs, |trace, config| {
+        Ok(SimConfig { tlb: core, ..setup(config, trace, BaseKernel::AsItComes)? })
+    })?;
+    let all: Vec<usize> = (0..plan.rows()).collect();
+    let reports = plan.simulate(&all, None)?;
+    let row = |(index, report): (usize, SimReport)| {
+        let (trace, design) = (index / designs.len(), index % designs.len());
+        Row {
+            trace: budget.traces[trace].display().to_string(),
+            checksum: checksums[trace].clone(),
+            design: designs[design].0.clone(),
+            policy: report.policy,
+            inputs: inputs(&report, core),
+            allocations: allocations[trace],
+            figures: answers::figures(&Priced::new(report, None)),
+        }
+    };
+    Ok(reports.into_iter().enumerate().map(row).collect())
+}
+
+/// The digest of the inputs that a row does not show: the program's assumptions, the kernel and the TLB.
+fn inputs(report: &SimReport, core: Option<&'static Geometry>) -> Digest {
+    let (touch, memory_policy) = (report.touch, report.memory_policy.rule);
+    let core = core.map(|core| core.name);
+    Digest::of(&json!({"touch": touch, "memory_policy": memory_policy, "kernel": report.kernel, "tlb": core}))
+}
+
+/// Checks, before the work starts, that limited TLB misses will be known.
+fn check_misses(traces: &[Trace], core: Option<&'static Geometry>, designs: &[Named]) -> Result<()> {
+    let limits_misses = |allowed: &Vec<Allowed>| allowed.iter().any(|allowed| allowed.metric == Metric::TlbMisses);
+    let Some((name, _, _)) = designs.iter().find(|(_, _, allowed)| limits_misses(allowed)) else { return Ok(()) };
+    if core.is_none() {
+        bail!("design.{name}: tlb_misses: needs `tlb`, the core to model");
+    }
+    match traces.iter().find(|trace| trace.header.touch != TouchSource::FullStream) {
+        Some(trace) => bail!(
+            "{}: tlb_misses: the trace does not have every access of the program; record it with --accesses full",
+            trace.name()
+        ),
+        None => Ok(()),
+    }
+}
+
+/// Calls that allocate.
+fn allocations(path: &Path) -> Result<u64> {
+    let info = Info::of(&mut TraceReader::open(path)?)?;
+    Ok(info.mallocs + info.callocs + info.reallocs + info.aligned_allocs)
+}
+
+fn table(result: &CheckedBudget) -> String {
+    let mut table =
+        Table::new(["trace", "design", "limit", "amount", "allowed", "stored", "change", ""], &[0, 1, 2, 7]);
+    for checked in &result.rows {
+        for limit in &checked.limits {
+            let metric = limit.allowed.metric;
+            let shown = |amount: Option<f64>| amount.map_or("-".into(), |amount| metric.text(amount));
+            let change = limit.amount.zip(limit.stored).filter(|(now, before)| now != before && *before > 0.0);
+            table.push([
+                checked.row.trace.clone(),
+                checked.row.design.clone(),
+                metric.name().into(),
+                shown(limit.amount),
+                metric.text(limit.allowed.most),
+                shown(limit.stored),
+                change.map_or(String::new(), |(now, before)| percent_signed(now / before - 1.0)),
+                if limit.is_within { "ok" } else { "BROKEN" }.to_string(),
+            ]);
+        }
+    }
+    let mut lines = table.lines();
+    lines.push(String::new());
+    lines.extend(result.rows.iter().filter_map(sentences::broken));
+    lines.push(format!("budget: {}", if result.is_within { "ok" } else { "broken" }));
+    text(&lines)
+}

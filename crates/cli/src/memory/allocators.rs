@@ -1,0 +1,102 @@
+//! `hksim sweep --allocators`: replays traces on real allocators, and predicts each under every setting.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use hksim_cost_model::Profile;
+use hksim_engine::{MemoryPolicyRule, TouchRule};
+use hksim_memory_sim::Detail;
+use hksim_replay::{Measure, Mode, ReplaySpec, Target};
+use hksim_trace::header::TouchSource;
+
+use super::replayed::record_replay;
+use super::row::{AllocatorLabel, MemoryRow, predict};
+use super::settings::{MemoryArgs, NamedSetting};
+use super::sim::{Sweep, emit_rows};
+use crate::commands::allocators::{Allocator, Found};
+use crate::flags::{BaseKernel, PolicyArgs};
+use crate::inputs::Trace;
+use crate::output::progress::Progress;
+use crate::output::{OutputArgs, note};
+
+/// What to sweep.
+pub struct Request<'a> {
+    /// Traces of allocator calls.
+    pub traces: &'a [PathBuf],
+    /// Allocators with their settings.
+    pub allocators: &'a [String],
+    /// Flags of the kernel.
+    pub policy: &'a PolicyArgs,
+    /// Edits of the recordings.
+    pub memory: &'a MemoryArgs,
+    /// The costs of a machine.
+    pub profile: Option<&'a Profile>,
+    /// Destination of the result.
+    pub output: &'a OutputArgs,
+}
+
+/// Replays each trace once on each allocator, and predicts every setting.
+///
+/// # Errors
+/// Bad input, or a replay fails.
+pub fn sweep(request: &Request<'_>) -> Result<Sweep> {
+    if request.traces.is_empty() {
+        bail!("--allocators: name at least one trace (.hkt)");
+    }
+    let settings = request.memory.settings(request.policy, BaseKernel::AsItComes)?;
+    let named = |word: &String| Allocator::named("allocators", if word == "hksim" { "native" } else { word });
+    let allocators = request.allocators.iter().map(named).collect::<Result<Vec<_>>>()?;
+    let folder = tempfile::tempdir().context("cannot create a temporary directory; set TMPDIR")?;
+    let progress = Progress::of((request.traces.len() * allocators.len()) as u64, "replays");
+    let mut rows = Vec::new();
+    for path in request.traces {
+        let trace = Trace::file(path)?;
+        for (allocator, word) in allocators.iter().zip(request.allocators) {
+            match &allocator.found {
+                Found::Here(target) => {
+                    let spec = spec(path, &trace, target);
+                    rows.extend(replay_and_predict(&spec, word, &settings, &folder.path().join("replay.hkm"))?);
+                }
+                Found::Missing(why) => note(&format!("skipped: {word}: {why}")),
+            }
+            progress.advance(1);
+        }
+    }
+    drop(progress);
+    if rows.is_empty() {
+        bail!("--allocators: none of them is installed");
+    }
+    let rows: Vec<_> = rows.into_iter().map(|row: MemoryRow| row.priced(request.profile)).collect();
+    emit_rows(rows, &settings, request.output)
+}
+
+fn spec(path: &Path, trace: &Trace, target: &Target) -> ReplaySpec {
+    let touch = if trace.header.touch == TouchSource::Assumed { TouchRule::All } else { TouchRule::Recorded };
+    ReplaySpec {
+        trace: path.to_path_buf(),
+        on: target.clone(),
+        touch,
+        memory_policy: MemoryPolicyRule::default(),
+        mode: Mode::Ordered,
+        measure: Measure::default(),
+        stop_at: None,
+        forks: Vec::new(),
+    }
+}
+
+fn replay_and_predict(
+    spec: &ReplaySpec,
+    word: &str,
+    settings: &[NamedSetting],
+    recording: &Path,
+) -> Result<Vec<MemoryRow>> {
+    record_replay(spec, recording).with_context(|| format!("{word} on {}", spec.trace.display()))?;
+    let (library, environment) = match &spec.on {
+        Target::Malloc { preload, variables } => (preload.clone(), variables.iter().cloned().collect()),
+        Target::Native(_) => (None, BTreeMap::new()),
+    };
+    let label = AllocatorLabel { name: word.to_string(), library, environment, trace: spec.trace.clone() };
+    let rows = predict(recording, settings, Detail::Figures)?;
+    Ok(rows.into_iter().map(|row| MemoryRow { allocator: Some(label.clone()), ..row }).collect())
+}

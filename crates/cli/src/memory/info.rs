@@ -1,0 +1,128 @@
+//! `hksim info` for memory recordings.
+
+use std::path::Path;
+
+use anyhow::Result;
+use hksim_memory_trace::{Beginning, Calls, End, Faults, Machine, Summary, Visibility, summarise};
+use serde::Serialize;
+
+use crate::output::stamp::Stamp;
+use crate::output::table::{Table, text};
+use crate::output::units::{self, bytes, count};
+use crate::output::{OutputArgs, note, plain};
+
+/// The summary with the stamp of every JSON result.
+#[derive(Serialize)]
+struct Info<'a> {
+    #[serde(flatten)]
+    stamp: Stamp,
+    file: String,
+    /// Whether the recording has its end.
+    complete: bool,
+    #[serde(flatten)]
+    summary: &'a Summary,
+}
+
+/// Summarises a recording.
+///
+/// # Errors
+/// The recording is damaged, or the output cannot be written.
+pub fn run(path: &Path, output: &OutputArgs) -> Result<()> {
+    let summary = summarise(path)?;
+    let file = path.display().to_string();
+    let complete = summary.footer.is_some();
+    if !complete {
+        note(&format!("{file}: the end is missing; these are the events before it"));
+    }
+    let info = Info { stamp: Stamp::HERE, file, complete, summary: &summary };
+    output.emit(&info, &[&info], || table(&info))
+}
+
+fn table(info: &Info<'_>) -> String {
+    let mut lines = origin(info);
+    lines.push(String::new());
+    lines.extend(counts(info.summary));
+    text(&lines)
+}
+
+fn line(name: &str, value: &str) -> String {
+    format!("{name:<22}{value}")
+}
+
+/// Where the recording comes from, and what it shows.
+fn origin(info: &Info<'_>) -> Vec<String> {
+    let Summary { header, footer, .. } = info.summary;
+    let command = plain(&header.command.join(" ")).into_owned();
+    let began = match header.beginning {
+        Beginning::Exec => String::new(),
+        Beginning::Fork { parent_pid, .. } => format!(", forked by process {parent_pid}"),
+    };
+    let end = footer.as_ref().map_or("the file is truncated", |footer| match footer.end {
+        End::Exit => "the process exited",
+        End::Exec => "the process executed another program",
+        End::Running => "the recording ended before the process",
+    });
+    let mut lines = vec![
+        line("memory recording of", &format!("{command} (pid {}, image {}){began}", header.pid, header.image)),
+        line("recorded by", &format!("{} on {}", plain(&header.producer), machine(&header.machine))),
+        line("seen", &visibility(header.visibility)),
+        line("end", end),
+        line("duration", &units::time(info.summary.duration_ns)),
+    ];
+    for (name, value) in &header.environment {
+        lines.push(line("environment", &plain(&format!("{name}={value}"))));
+    }
+    if !header.history.is_empty() {
+        lines.push(line("edited by", &plain(&header.history.join(", "))));
+    }
+    lines
+}
+
+fn machine(machine: &Machine) -> String {
+    let thp = if machine.thp_disabled { "huge pages off" } else { "huge pages as the machine's mode says" };
+    let mode = machine.thp_mode.as_deref().unwrap_or("without THP");
+    let addresses = if machine.addresses_random { "random addresses" } else { "fixed addresses" };
+    plain(&format!("Linux {}, {thp} (machine: {mode}), {addresses}", machine.kernel_release)).into_owned()
+}
+
+fn visibility(visibility: Visibility) -> String {
+    let faults = match visibility.faults {
+        Faults::Accesses => "all page faults, as reads and writes",
+        Faults::All => "all page faults, without read or write",
+        Faults::UserOnly => "page faults outside system calls, without read or write",
+    };
+    let calls = match visibility.calls {
+        Calls::Tracepoints => "memory calls (tracepoints)",
+        Calls::Stops => "memory calls (ptrace)",
+    };
+    format!("{faults}; {calls}")
+}
+
+fn counts(summary: &Summary) -> Vec<String> {
+    let mut table = Table::new(["events", &count(summary.events)], &[0]);
+    let mut row = |name: &str, number: u64| table.push([name.to_string(), count(number)]);
+    row("threads", summary.threads);
+    for (access, touches) in &summary.touches {
+        row(&format!("touches, {access}"), *touches);
+    }
+    for (name, calls) in &summary.calls {
+        match *name {
+            "exec" | "kernel" => row(&format!("mappings by {name}"), *calls),
+            name => row(name, *calls),
+        }
+    }
+    row("forks", summary.forks);
+    let lost = summary.footer.as_ref().map_or(summary.lost_events, |footer| footer.lost_events);
+    row("lost events", lost);
+    let mut lines = table.lines();
+    let unrecorded = summary.footer.iter().flat_map(|footer| &footer.unrecorded_calls);
+    lines.extend(unrecorded.map(|(call, &calls)| match calls {
+        Some(calls) => format!("{}: effect not recorded", units::of(calls, call)),
+        None => format!("{call}: effect not recorded, and the number of calls in this part is unknown"),
+    }));
+    lines.push(String::new());
+    let mut mapped = Table::new(["mapped", "bytes"], &[0]);
+    summary.mapped_bytes.iter().for_each(|(kind, size)| mapped.push([kind.words().to_string(), bytes(*size)]));
+    lines.extend(mapped.lines());
+    lines
+}

@@ -1,0 +1,52 @@
+//! Memory recordings (`.hkm`): recording, summaries, tools, predictions and their validation.
+
+pub mod allocators;
+pub mod info;
+mod price;
+pub mod record;
+pub mod replayed;
+mod row;
+pub mod settings;
+pub mod sim;
+mod sweep_view;
+pub mod tools;
+pub mod validate;
+mod view;
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use hksim_memory_trace::MAGIC;
+use hksim_trace::error::TraceError;
+
+/// Whether a file is a memory recording. A file that cannot be read is none; whoever opens it reports the error.
+pub fn is_recording(path: &Path) -> bool {
+    let mut magic = [0; MAGIC.len()];
+    File::open(path).is_ok_and(|mut file| file.read_exact(&mut magic).is_ok()) && magic == MAGIC
+}
+
+/// Refuses flags that are only for traces of allocator calls.
+///
+/// # Errors
+/// One of them was given.
+pub fn refuse_flags(path: &Path, flags: &[(&str, bool)]) -> Result<()> {
+    match flags.iter().find(|(_, is_given)| *is_given) {
+        Some((flag, _)) => {
+            bail!("{}: --{flag} is for traces (.hkt); leave it out for a memory recording", path.display())
+        }
+        None => Ok(()),
+    }
+}
+
+/// Refuses a memory recording where another file is needed.
+///
+/// # Errors
+/// The file is a memory recording.
+pub fn refuse(path: &Path) -> Result<(), TraceError> {
+    match is_recording(path) {
+        true => Err(TraceError::MemoryRecording { path: path.to_path_buf() }),
+        false => Ok(()),
+    }
+}

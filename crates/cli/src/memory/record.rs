@@ -1,0 +1,159 @@
+//! `hksim record --memory`.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use hksim_memory_record::{
+    Options, RecordedFile, RecordingReport, SignalsToProgram, SnapshotsOf, Source, Streams, Traced, record,
+};
+use hksim_memory_trace::{Beginning, Calls, Faults};
+use serde::Serialize;
+
+use crate::output::stamp::Stamp;
+use crate::output::{Format, file, note, plain, render, units};
+
+/// Maximum number of children listed.
+const CHILDREN_SHOWN: usize = 20;
+
+/// What to record.
+pub struct Request<'a> {
+    /// File of the program's recording.
+    pub output: &'a Path,
+    /// Switch random addresses off.
+    pub no_aslr: bool,
+    /// End the recording after this time.
+    pub duration: Option<Duration>,
+    /// Format of the report.
+    pub format: Format,
+    /// The command and its arguments.
+    pub command: &'a [OsString],
+}
+
+/// The report, with the stamp of every JSON result.
+#[derive(Serialize)]
+struct StampedReport<'a> {
+    #[serde(flatten)]
+    stamp: Stamp,
+    #[serde(flatten)]
+    report: &'a RecordingReport,
+}
+
+/// Records the page operations of a program and its children.
+///
+/// # Errors
+/// The program cannot be recorded.
+pub fn run(request: &Request<'_>) -> Result<()> {
+    let output = request.output;
+    match fs::metadata(output) {
+        Ok(metadata) if metadata.is_dir() => {
+            bail!("{}: is a directory; name a file for the recording", output.display())
+        }
+        Ok(metadata) if !metadata.is_file() => {
+            bail!("{}: is a device or a pipe; name a file for the recording", output.display())
+        }
+        _ => file::check_trace(output)?,
+    }
+    let options = Options {
+        output: request.output.to_path_buf(),
+        fixes_addresses: request.no_aslr,
+        keeps_thp: false,
+        duration: request.duration,
+        variables: Vec::new(),
+        streams: Streams::Inherited,
+        snapshots_of: SnapshotsOf::Nothing,
+        source: Source::Auto,
+    };
+    let report = {
+        let _signals = SignalsToProgram::begin();
+        record(&options, request.command)?
+    };
+    print(&report, request.format)?;
+    if report.traced.as_ref().is_some_and(Traced::is_running) {
+        note("processes of the program still run; hksim stays until they end, since they end with it");
+    }
+    Ok(())
+}
+
+/// Prints a report on standard error.
+///
+/// # Errors
+/// The report cannot be represented in the format.
+pub fn print(report: &RecordingReport, format: Format) -> Result<()> {
+    let stamped = StampedReport { stamp: Stamp::HERE, report };
+    let text = render(format, &stamped, &report.files, || summary(report))?;
+    match format {
+        Format::Table => text.lines().for_each(note),
+        Format::Json | Format::Csv => eprint!("{text}"),
+    }
+    Ok(())
+}
+
+fn summary(report: &RecordingReport) -> String {
+    let mut text = String::new();
+    match (report.exit_code, report.exit_signal) {
+        (Some(0), _) => {}
+        (Some(code), _) => text += &format!("the program exited with {code}\n"),
+        (None, Some(signal)) => text += &format!("signal {signal} ended the program\n"),
+        (None, None) => text += "the recording ended at --duration, before the program\n",
+    }
+    if let Some((own, children)) = report.files.split_first() {
+        text += &line(own);
+        for child in children.iter().take(CHILDREN_SHOWN) {
+            text += &line(child);
+        }
+        if children.len() > CHILDREN_SHOWN {
+            text += &format!("and {} more next to them\n", units::count((children.len() - CHILDREN_SHOWN) as u64));
+        }
+    }
+    text += missing(report.visibility.faults);
+    if report.visibility.calls == Calls::Stops {
+        text += "the program was stopped at each memory call, so its run time is not representative\n";
+    }
+    for file in report.files.iter().filter(|file| is_unreadable(report, file)) {
+        let path = file.path.to_string_lossy();
+        text +=
+            &format!("{}: nothing was recorded: only root may observe a program that you cannot read\n", plain(&path));
+    }
+    for path in &report.programs_32_bit {
+        text += &format!("{}: a 32-bit program; its memory calls are not understood, do not use it\n", path.display());
+    }
+    if report.lost_events > 0 {
+        text += &format!(
+            "{} events were LOST because the machine was too busy; figures will be too small, record again\n",
+            units::count(report.lost_events)
+        );
+        if report.visibility.calls == Calls::Stops {
+            text += "kernel.perf_event_mlock_kb and `ulimit -l` limit the buffers for events of ordinary users\n";
+        }
+    }
+    text
+}
+
+/// Whether a program could not be observed. Exec itself makes mappings, so that other recordings have events.
+fn is_unreadable(report: &RecordingReport, file: &RecordedFile) -> bool {
+    report.visibility.calls == Calls::Stops && file.beginning == Beginning::Exec && file.events == 0
+}
+
+/// What a recording without tracepoints lacks.
+fn missing(faults: Faults) -> &'static str {
+    match faults {
+        Faults::Accesses => "",
+        Faults::All => "recorded without tracepoints, which need root: reads count as writes\n",
+        Faults::UserOnly => {
+            "recorded without tracepoints, which need root: faults inside system calls are missing, and reads count \
+             as writes\n"
+        }
+    }
+}
+
+fn line(file: &RecordedFile) -> String {
+    let forked = match file.beginning {
+        Beginning::Exec => "",
+        Beginning::Fork { .. } => ", forked",
+    };
+    let path = file.path.to_string_lossy();
+    format!("{}: {}, {}{forked}\n", plain(&path), plain(&file.program), units::of(file.events, "event"))
+}

@@ -1,0 +1,124 @@
+//! The settings under which a memory recording is simulated, from the command line.
+
+use anyhow::{Result, anyhow, bail};
+use hksim_memory_sim::{Advise, Setting, ThpPrctl};
+use hksim_policy::units::{Size, parse_size};
+
+use crate::flags::{BaseKernel, HugeList, PolicyArgs, RunConfig};
+
+/// Flags for memory recordings only.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Memory recordings (.hkm)")]
+pub struct MemoryArgs {
+    /// Advise mappings with MADV_HUGEPAGE, beside the program's own advice: none, all, heap, >=SIZE; drop: leave out
+    /// the program's own advice [default: none]
+    #[arg(long, value_name = "WORD")]
+    advise: Option<String>,
+    /// Apply the program's prctl(PR_SET_THP_DISABLE), ignore it, or disable huge pages from the start: recorded,
+    /// ignored, disabled [default: recorded]
+    #[arg(long, value_name = "WORD")]
+    thp_prctl: Option<String>,
+}
+
+const ADVISE_WORDS: [(&str, Advise); 4] =
+    [("none", Advise::Recorded), ("drop", Advise::Nothing), ("all", Advise::All), ("heap", Advise::Heap)];
+
+const PRCTL_WORDS: [(&str, ThpPrctl); 3] =
+    [("recorded", ThpPrctl::Recorded), ("ignored", ThpPrctl::Ignored), ("disabled", ThpPrctl::Disabled)];
+
+/// One setting, with its words for tables.
+#[derive(Clone, Debug)]
+pub struct NamedSetting {
+    /// The setting.
+    pub setting: Setting,
+    /// The kernel's part as flags.
+    pub config: RunConfig,
+}
+
+impl MemoryArgs {
+    /// The first of these flags that was given.
+    pub fn given(&self) -> Option<&'static str> {
+        let flags = [("advise", &self.advise), ("thp-prctl", &self.thp_prctl)];
+        flags.into_iter().find(|(_, value)| value.is_some()).map(|(name, _)| name)
+    }
+
+    /// Refuses these flags for a trace of allocator calls.
+    ///
+    /// # Errors
+    /// One was given.
+    pub fn refuse_for_trace(&self) -> Result<()> {
+        match self.given() {
+            Some(flag) => bail!("--{flag} is for memory recordings (.hkm); leave it out for a trace (.hkt)"),
+            None => Ok(()),
+        }
+    }
+
+    /// Every combination of the values given, at least one. The flags modify the kernel `base`.
+    ///
+    /// # Errors
+    /// A value is invalid, or a flag does not apply to memory recordings.
+    pub fn settings(&self, flags: &PolicyArgs, base: BaseKernel) -> Result<Vec<NamedSetting>> {
+        if let Some(flag) = flags.policy_flag().or_else(|| flags.program_flag()) {
+            bail!(
+                "--{flag} is about hksim's allocator, and a memory recording (.hkm) has its own; leave it out, or use a \
+                 trace (.hkt)"
+            );
+        }
+        let advises = words(self.advise.as_deref().unwrap_or("none"), "advise", parse_advise)?;
+        let prctls = words(self.thp_prctl.as_deref().unwrap_or("recorded"), "thp-prctl", parse_prctl)?;
+        let mut settings = Vec::new();
+        for config in flags.configs(HugeList::All)? {
+            let kernel =
+                RunConfig { base: config.base.or(Some(base)), ..config.clone() }.kernel(BaseKernel::AsItComes)?;
+            for &advise in &advises {
+                for &thp_prctl in &prctls {
+                    let setting = Setting { kernel: kernel.clone(), advise, thp_prctl };
+                    settings.push(NamedSetting { setting, config: config.clone() });
+                }
+            }
+        }
+        Ok(settings)
+    }
+
+    /// The only setting given.
+    ///
+    /// # Errors
+    /// As for [`MemoryArgs::settings`]; a flag has a list of values.
+    pub fn setting(&self, flags: &PolicyArgs, base: BaseKernel) -> Result<NamedSetting> {
+        let mut settings = self.settings(flags, base)?;
+        match (settings.pop(), settings.is_empty()) {
+            (Some(setting), true) => Ok(setting),
+            _ => bail!("this command takes one setting; use `hksim sweep` for lists"),
+        }
+    }
+}
+
+fn words<T>(list: &str, flag: &str, parse: impl Fn(&str) -> Result<T, String>) -> Result<Vec<T>> {
+    list.split(',').map(|word| parse(word).map_err(|why| anyhow!("--{flag} `{word}`: {why}"))).collect()
+}
+
+fn parse_advise(word: &str) -> Result<Advise, String> {
+    if let Some(size) = word.strip_prefix(">=") {
+        return parse_size(size).map(Advise::AtLeastBytes).map_err(|why| why.to_string());
+    }
+    let known = ADVISE_WORDS.iter().find(|(known, _)| *known == word).map(|(_, advise)| *advise);
+    known.ok_or_else(|| "expected none, all, heap, >=SIZE or drop".to_string())
+}
+
+fn parse_prctl(word: &str) -> Result<ThpPrctl, String> {
+    let known = PRCTL_WORDS.iter().find(|(known, _)| *known == word).map(|(_, prctl)| *prctl);
+    known.ok_or_else(|| "expected recorded, ignored or disabled".to_string())
+}
+
+/// The word of `--advise`.
+pub fn advise_word(advise: Advise) -> String {
+    match advise {
+        Advise::AtLeastBytes(bytes) => format!(">={}", Size(bytes)),
+        _ => ADVISE_WORDS.iter().find(|(_, known)| *known == advise).map_or("", |(word, _)| word).to_string(),
+    }
+}
+
+/// The word of `--thp-prctl`.
+pub fn prctl_word(prctl: ThpPrctl) -> &'static str {
+    PRCTL_WORDS.iter().find(|(_, known)| *known == prctl).map_or("", |(word, _)| word)
+}

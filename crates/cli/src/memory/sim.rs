@@ -1,0 +1,120 @@
+//! `hksim sim` and `hksim sweep` for memory recordings.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use hksim_cost_model::Profile;
+use hksim_memory_sim::Detail;
+use serde::Serialize;
+
+use super::row::{MemoryRow, predict};
+use super::settings::{MemoryArgs, NamedSetting};
+use super::{sweep_view, view};
+use crate::flags::{BaseKernel, PolicyArgs};
+use crate::output::OutputArgs;
+use crate::output::stamp::Stamp;
+
+/// The result of `sim`.
+#[derive(Serialize)]
+struct One<'a> {
+    #[serde(flatten)]
+    stamp: Stamp,
+    #[serde(flatten)]
+    row: &'a MemoryRow,
+}
+
+/// The result of `sweep`.
+#[derive(Serialize)]
+pub struct Sweep {
+    #[serde(flatten)]
+    stamp: Stamp,
+    rows: Vec<MemoryRow>,
+    /// Rows on the Pareto front of traps and peak resident bytes, per recording; of all allocators per trace.
+    pareto: Vec<usize>,
+}
+
+/// Simulates one setting.
+///
+/// # Errors
+/// Bad input.
+pub fn sim(
+    path: &Path,
+    policy: &PolicyArgs,
+    memory: &MemoryArgs,
+    profile: Option<&Profile>,
+    output: &OutputArgs,
+) -> Result<()> {
+    let setting = memory.setting(policy, BaseKernel::AsItComes)?;
+    let rows = predict(path, std::slice::from_ref(&setting), Detail::Figures)?;
+    let row = &rows.into_iter().next().context("no result")?.priced(profile);
+    output.emit(&One { stamp: Stamp::HERE, row }, &[row.csv()], || view::one(row, &setting))
+}
+
+/// Simulates many settings.
+///
+/// # Errors
+/// Bad input.
+pub fn sweep(
+    paths: &[PathBuf],
+    policy: &PolicyArgs,
+    memory: &MemoryArgs,
+    profile: Option<&Profile>,
+    output: &OutputArgs,
+) -> Result<Sweep> {
+    if let Some(trace) = paths.iter().find(|path| !super::is_recording(path)) {
+        bail!(
+            "{}: not a memory recording (.hkm), but other files are; sweep the two kinds separately",
+            trace.display()
+        );
+    }
+    let settings = memory.settings(policy, BaseKernel::AsItComes)?;
+    let mut rows = Vec::new();
+    for path in paths {
+        rows.extend(predict(path, &settings, Detail::Figures)?.into_iter().map(|row| row.priced(profile)));
+    }
+    emit_rows(rows, &settings, output)
+}
+
+/// Writes the result of a sweep. Each recording has a row for each setting.
+///
+/// # Errors
+/// The output cannot be written.
+pub fn emit_rows(rows: Vec<MemoryRow>, settings: &[NamedSetting], output: &OutputArgs) -> Result<Sweep> {
+    // Allocators on one trace compete with each other; programs do not.
+    let recordings = match trace_of(&rows[0]) {
+        Some(_) => rows.iter().take_while(|row| trace_of(row) == trace_of(&rows[0])).count() / settings.len(),
+        None => 1,
+    };
+    let group = recordings * settings.len();
+    let csv: Vec<_> = rows.iter().map(MemoryRow::csv).collect();
+    let result = Sweep { stamp: Stamp::HERE, pareto: fronts(&rows, group), rows };
+    output.emit(&result, &csv, || table(&result.rows, settings, group, &result.pareto))?;
+    Ok(result)
+}
+
+fn trace_of(row: &MemoryRow) -> Option<&Path> {
+    row.allocator.as_ref().map(|allocator| allocator.trace.as_path())
+}
+
+fn table(rows: &[MemoryRow], settings: &[NamedSetting], group: usize, pareto: &[usize]) -> String {
+    let parts = rows.chunks(group).enumerate();
+    let parts =
+        parts.map(|(part, rows)| sweep_view::table(rows, settings, |row| pareto.contains(&(part * group + row))));
+    parts.collect::<Vec<_>>().join("\n")
+}
+
+/// The Pareto front of each group: rows for which no other row is at least as good in traps and peak resident bytes
+/// and better in one of them.
+fn fronts(rows: &[MemoryRow], group: usize) -> Vec<usize> {
+    let costs = |row: &MemoryRow| [row.prediction.traps, row.prediction.rss_bytes_peak];
+    let beats = |other: &MemoryRow, row: &MemoryRow| {
+        let pairs = costs(other).into_iter().zip(costs(row));
+        pairs.clone().all(|(other, own)| other <= own) && pairs.clone().any(|(other, own)| other < own)
+    };
+    let parts = rows.chunks(group).enumerate();
+    let fronts = parts.flat_map(|(part, rows)| {
+        let front = (0..rows.len()).filter(move |&row| !rows.iter().any(|other| beats(other, &rows[row])));
+        front.map(move |row| part * group + row)
+    });
+    fronts.collect()
+}

@@ -1,0 +1,96 @@
+//! A sweep over memory recordings as text: one line per setting.
+
+use super::price::MemorySystemTime;
+use super::row::MemoryRow;
+use super::settings::{NamedSetting, advise_word, prctl_word};
+use super::view::{coverage, head, kernel, outside};
+use crate::flags::varied;
+use crate::output::plain;
+use crate::output::table::{Table, text};
+use crate::output::units::{bytes, count};
+
+/// The text of a row in a column.
+type Cell = dyn Fn(&MemoryRow, &NamedSetting) -> String;
+
+/// A column that tells the rows apart.
+struct Column {
+    name: String,
+    cell: Box<Cell>,
+}
+
+impl Column {
+    fn new(name: &str, cell: impl Fn(&MemoryRow, &NamedSetting) -> String + 'static) -> Self {
+        Self { name: name.to_string(), cell: Box::new(cell) }
+    }
+}
+
+/// The rows of one recording, or of all allocators on one trace.
+pub fn table(rows: &[MemoryRow], settings: &[NamedSetting], is_on_front: impl Fn(usize) -> bool) -> String {
+    let Some(first) = rows.first() else { return String::new() };
+    let pairs = || rows.iter().zip(settings.iter().cycle());
+    let columns = columns(rows, settings);
+    let figures = ["traps", "installs", "huge", "in huge", "peak RSS", "splits", "page tables", "VMAs"];
+    let has_time = rows.iter().any(|row| row.system_time.is_some());
+    let figures = figures.into_iter().chain(has_time.then_some("system time"));
+    let names = columns.iter().map(|column| column.name.clone());
+    let names = [String::new()].into_iter().chain(names).chain(figures.map(str::to_string));
+    let words: Vec<usize> = (0..=columns.len()).collect();
+    let mut table = Table::new(names, &words);
+    for (number, (row, named)) in pairs().enumerate() {
+        let mark = if is_on_front(number) { "*" } else { "" }.to_string();
+        let prediction = &row.prediction;
+        let figures = [
+            count(prediction.traps),
+            count(prediction.installs.total),
+            count(prediction.huge_pages_peak),
+            coverage(row),
+            bytes(prediction.rss_bytes_peak),
+            count(prediction.pmd_splits),
+            bytes(prediction.page_table_bytes_peak),
+            count(prediction.vmas_peak),
+        ];
+        let time = row.system_time.as_ref().map(MemorySystemTime::cell);
+        let cells = columns.iter().map(|column| (column.cell)(row, named)).chain(figures).chain(time);
+        table.push([mark].into_iter().chain(cells));
+    }
+    let mut lines = match &first.allocator {
+        Some(allocator) => {
+            let trace = allocator.trace.display().to_string();
+            vec![format!("trace      {}: replayed once on each allocator, with huge pages off", plain(&trace))]
+        }
+        None => head(first),
+    };
+    if let [only] = settings {
+        lines.push(format!("kernel     {}", kernel(only)));
+    }
+    lines.push(String::new());
+    lines.extend(table.lines());
+    lines.push("* Pareto front of traps and peak RSS".to_string());
+    if first.allocator.is_none() {
+        lines.push(outside(first));
+    }
+    text(&lines)
+}
+
+/// The columns in which the rows differ.
+fn columns(rows: &[MemoryRow], settings: &[NamedSetting]) -> Vec<Column> {
+    let configs: Vec<_> = settings.iter().map(|named| named.config.clone()).collect();
+    let allocator =
+        |row: &MemoryRow, _: &NamedSetting| row.allocator.as_ref().map_or("", |label| &label.name).to_string();
+    let advise = |_: &MemoryRow, named: &NamedSetting| advise_word(named.setting.advise);
+    let prctl = |_: &MemoryRow, named: &NamedSetting| prctl_word(named.setting.thp_prctl).to_string();
+    let flags = varied(&configs).into_iter();
+    let flags = flags.map(|flag| Column::new(flag, move |_: &MemoryRow, named: &NamedSetting| named.config.word(flag)));
+    let mut columns = vec![Column::new("allocator", allocator)];
+    columns.extend(flags);
+    columns.extend([Column::new("advise", advise), Column::new("thp-prctl", prctl)]);
+    let pairs: Vec<_> = rows.iter().zip(settings.iter().cycle()).collect();
+    let differs = |column: &Column| {
+        let mut cells = pairs.iter().map(|(row, named)| (column.cell)(row, named));
+        let first = cells.next();
+        cells.any(|cell| Some(cell) != first)
+    };
+    let has_allocators = rows.iter().any(|row| row.allocator.is_some());
+    columns.retain(|column| if column.name == "allocator" { has_allocators } else { differs(column) });
+    columns
+}

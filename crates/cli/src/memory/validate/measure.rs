@@ -1,0 +1,203 @@
+//! Runs a recorded program again, with huge pages as the machine's modes say.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use hksim_linux_probe::khugepaged::AdvisedMap;
+use hksim_linux_probe::modes::ModeFiles;
+use hksim_linux_probe::sysfs;
+use hksim_memory_record::{Options, RecordingReport, Snapshot, SnapshotsOf, Source, Streams, record};
+use hksim_memory_sim::{Detail, Family, MemorySimulation, Place, RunFile, RunFiles, Setting, ThpPrctl, simulate};
+use hksim_memory_trace::{Calls, End, Visibility};
+
+/// Maximum number of runs until khugepaged collapses nothing.
+const ATTEMPTS: u32 = 3;
+
+/// The program of a recording, and which of its processes was recorded.
+pub struct Program {
+    place: Place,
+    is_child: bool,
+    command: Vec<OsString>,
+    variables: Vec<(OsString, OsString)>,
+    input: Option<String>,
+    fixes_addresses: bool,
+    disables_thp: bool,
+    /// What the recording shows: the run must show the same.
+    visibility: Visibility,
+}
+
+/// One measured run.
+pub struct Run {
+    /// The recordings of its processes, in which a fault may have installed a huge page.
+    pub files: RunFiles,
+    /// Faults in modelled memory.
+    pub traps: u64,
+    /// The same by the region's number.
+    pub traps_by_region: BTreeMap<usize, u64>,
+    /// The memory at the exit; `None` if it could not be read.
+    pub snapshot: Option<Snapshot>,
+    /// Why there is nothing to compare.
+    missing: Option<String>,
+    report: RecordingReport,
+    /// It shows the same kinds of faults and calls as the recording.
+    shows_the_same: bool,
+    khugepaged_collapses: u64,
+}
+
+impl Program {
+    /// The program of a recording, or the reason why it cannot be run again. `files` are the recordings of its run.
+    pub fn of(recording: &RunFile, files: &RunFiles, prctl: ThpPrctl) -> std::result::Result<Self, String> {
+        let (Some(started), Some(place)) = (files.started(), files.place(&recording.header)) else {
+            let why = "the recording of the program that was started is not next to it, so its command is unknown";
+            return Err(why.to_string());
+        };
+        let header = &started.header;
+        if header.history.iter().any(|step| step == "anonymise") {
+            return Err("the recording is anonymised: its command is unknown".to_string());
+        }
+        if header.directory.is_none() || header.command.is_empty() {
+            return Err("the recording holds no command".to_string());
+        }
+        let variables = header.environment.iter();
+        Ok(Self {
+            place,
+            is_child: recording.header.pid != header.pid,
+            command: header.command.iter().map(OsString::from).collect(),
+            variables: variables.map(|(name, value)| (name.into(), value.into())).collect(),
+            input: header.input.clone(),
+            fixes_addresses: !header.machine.addresses_random,
+            disables_thp: prctl == ThpPrctl::Disabled,
+            visibility: header.visibility,
+        })
+    }
+
+    /// The recording of this process in a run of the program.
+    pub fn file_in<'a>(&self, files: &'a RunFiles) -> Option<&'a RunFile> {
+        files.at(&self.place)
+    }
+
+    /// Runs the program and records it to `path`; again if khugepaged disturbed the run.
+    ///
+    /// # Errors
+    /// It cannot be run.
+    pub fn run(&self, path: &Path) -> Result<Run> {
+        let mut run = self.run_once(path)?;
+        for _ in 1..ATTEMPTS {
+            if run.khugepaged_collapses == 0 {
+                break;
+            }
+            run = self.run_once(path)?;
+        }
+        Ok(run)
+    }
+
+    /// Records the program again to `path`, with huge pages off, as it was recorded.
+    ///
+    /// # Errors
+    /// It cannot be run.
+    pub fn record_again(&self, path: &Path) -> Result<RunFiles> {
+        self.record(path, false, SnapshotsOf::Nothing)?;
+        RunFiles::around(path).context("reading the second recording")
+    }
+
+    fn record(&self, path: &Path, keeps_thp: bool, snapshots_of: SnapshotsOf) -> Result<RecordingReport> {
+        let streams = match &self.input {
+            Some(input) => Streams::Job { input: input.clone(), output: path.with_extension("output") },
+            None => Streams::Silent,
+        };
+        let options = Options {
+            output: path.to_path_buf(),
+            fixes_addresses: self.fixes_addresses,
+            keeps_thp,
+            duration: None,
+            variables: self.variables.clone(),
+            streams,
+            snapshots_of,
+            source: match self.visibility.calls {
+                Calls::Tracepoints => Source::Auto,
+                Calls::Stops => Source::Stops,
+            },
+        };
+        Ok(record(&options, &self.command)?)
+    }
+
+    fn run_once(&self, path: &Path) -> Result<Run> {
+        // Without it the program could be the one that wakes khugepaged up.
+        let _awake = AdvisedMap::new();
+        let modes = ModeFiles::open();
+        let modes_before = modes.digest();
+        let before = sysfs::khugepaged_collapses().unwrap_or(0);
+        let snapshots_of = if self.is_child { SnapshotsOf::Processes } else { SnapshotsOf::Program };
+        let report = self.record(path, !self.disables_thp, snapshots_of)?;
+        let khugepaged_collapses = sysfs::khugepaged_collapses().unwrap_or(0).saturating_sub(before);
+        let files = RunFiles::around(path).context("reading the measured run")?;
+        let mut run = Run {
+            files,
+            traps: 0,
+            traps_by_region: BTreeMap::new(),
+            snapshot: None,
+            missing: (modes.digest() != modes_before).then(|| "the machine's modes changed during the run".to_string()),
+            shows_the_same: report.visibility == self.visibility,
+            report,
+            khugepaged_collapses,
+        };
+        run.read(&self.place)?;
+        Ok(run)
+    }
+}
+
+/// The recorded faults of a run, by region.
+fn faults_of(path: &Path) -> Result<MemorySimulation> {
+    let any = Setting { kernel: Default::default(), advise: Default::default(), thp_prctl: Default::default() };
+    Ok(simulate(Family::open(path)?, &[any], Detail::Figures)?)
+}
+
+impl Run {
+    /// Reads the figures of the process at `place`.
+    fn read(&mut self, place: &Place) -> Result<()> {
+        let Some(RunFile { path, header }) = self.files.at(place) else {
+            self.missing = Some(format!("a run had no {}", place.text()));
+            return Ok(());
+        };
+        let faults = faults_of(path).context("reading the measured run")?;
+        let regions = faults.predictions.iter().flat_map(|prediction| &prediction.regions);
+        self.traps = faults.traps_recorded;
+        self.traps_by_region = regions.map(|region| (region.number, region.touches)).collect();
+        match faults.footer.map(|footer| footer.end) {
+            Some(End::Exit) => {
+                let snapshot = self.report.snapshots.get(&header.pid);
+                // A replay's own memory is anonymous too, but not modelled.
+                self.snapshot = snapshot.map(|snapshot| snapshot.within(&faults.modelled_end));
+            }
+            Some(End::Exec) => {
+                self.missing = Some("the process executed another program, so its end is not seen".into())
+            }
+            Some(End::Running) | None => {
+                self.missing = Some("the process outlived the program that was started".into())
+            }
+        }
+        Ok(())
+    }
+
+    /// Why this run cannot be compared.
+    pub fn disturbed(&self) -> Option<String> {
+        if !self.shows_the_same {
+            return Some("the program was recorded with other rights, which show other page faults".to_string());
+        }
+        if self.report.lost_events > 0 {
+            return Some(format!("{} events of the measured run were lost", self.report.lost_events));
+        }
+        if self.khugepaged_collapses > 0 {
+            return Some(format!(
+                "khugepaged collapsed {} PMD ranges during the run; --set-modes pauses it",
+                self.khugepaged_collapses
+            ));
+        }
+        if self.missing.is_some() {
+            return self.missing.clone();
+        }
+        self.snapshot.is_none().then(|| "the memory at the exit could not be read".to_string())
+    }
+}

@@ -1,0 +1,105 @@
+//! The flags of commands that say which design is best.
+
+use anyhow::{Result, bail};
+use hksim_explore::figures::Figure;
+use hksim_explore::question::{Goal, Question, Tie, Weights};
+use hksim_sim::tlb::Geometry;
+use hksim_trace::header::TouchSource;
+
+use crate::inputs::Trace;
+
+/// What is asked of the designs.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Which design is best")]
+pub struct QuestionArgs {
+    /// Minimise this figure: installs, sys-time, rss, tlb-misses, vmas
+    #[arg(long, value_name = "FIGURE", default_value = "installs")]
+    goal: Goal,
+    /// Treat designs that differ by less as equal
+    #[arg(long, value_name = "PERCENT", default_value = "1%")]
+    tie: Tie,
+    /// Weigh the traces, in their order [default: all equal]
+    #[arg(long, value_name = "LIST")]
+    weights: Option<Weights>,
+    /// Model the data TLB of a core, for --goal tlb-misses
+    #[arg(long, value_name = "CORE", value_parser = parse_core, help = core_help("Model the data TLB of a core, for --goal tlb-misses"))]
+    tlb: Option<&'static Geometry>,
+}
+
+/// The core with this name.
+///
+/// # Errors
+/// There is no such core; the message lists all.
+pub fn parse_core(name: &str) -> Result<&'static Geometry, String> {
+    Geometry::named(name).ok_or_else(|| format!("cores are {}", core_names()))
+}
+
+/// A help text with the names of all cores.
+pub fn core_help(text: &str) -> String {
+    format!("{text} [{}]", core_names())
+}
+
+fn core_names() -> String {
+    Geometry::all().iter().map(|core| core.name).collect::<Vec<_>>().join(", ")
+}
+
+impl QuestionArgs {
+    /// The question about these traces. `has_profile`: whether system times are known.
+    ///
+    /// # Errors
+    /// The weights are not those of the traces, or the goal cannot be known.
+    pub fn question(&self, traces: &[Trace], has_profile: bool) -> Result<Question> {
+        let weights = self.weights.clone().unwrap_or_default();
+        weights.of_traces(traces.len())?;
+        self.check_known(self.goal.0, traces, has_profile)?;
+        Ok(Question { goal: self.goal, tie: self.tie, weights })
+    }
+
+    /// Checks, before the work starts, that a figure will be known.
+    ///
+    /// # Errors
+    /// It will not; the message says what is missing.
+    pub fn check_known(&self, figure: Figure, traces: &[Trace], has_profile: bool) -> Result<()> {
+        match figure {
+            Figure::SysTime if !has_profile => {
+                bail!("sys-time: needs --profile, a profile of `hksim calibrate` on the target machine")
+            }
+            Figure::TlbMisses if self.tlb.is_none() => {
+                bail!("tlb-misses: needs --tlb, the core to model ({})", core_names())
+            }
+            Figure::TlbMisses => {
+                let sampled = traces.iter().find(|trace| trace.header.touch != TouchSource::FullStream);
+                match sampled {
+                    Some(trace) => bail!(
+                        "{}: tlb-misses: the trace does not have every access of the program; record it with --accesses full",
+                        trace.name()
+                    ),
+                    None => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The core to model.
+    pub fn core(&self) -> Option<&'static Geometry> {
+        self.tlb
+    }
+
+    /// Checks that none of these flags was given.
+    ///
+    /// # Errors
+    /// One was: the command does not rank memory recordings.
+    pub fn refuse_for_recording(&self) -> Result<()> {
+        let given = [
+            ("goal", self.goal != Goal(Figure::Installs)),
+            ("weights", self.weights.is_some()),
+            ("tlb", self.tlb.is_some()),
+            ("tie", self.tie != Tie::default()),
+        ];
+        match given.iter().find(|(_, given)| *given) {
+            Some((flag, _)) => bail!("--{flag} is about traces (.hkt); results of memory recordings are not ranked"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The common events of a batch: the same effects as [`Driver::step`], with less work per event.
+//!
+//! - A thread's heap is looked up once for a run of its events.
+//! - The clock is set only before a slow path of the allocator. Nothing else reads it.
+
+use hksim_policy::{Allocator, Block, FastFree, Geometry, Request, ThreadHeap, World};
+use hksim_trace::event::{AllocCall, Event, ThreadId};
+use hksim_trace::hkt::{BatchReader, CommonAlloc, CommonCall};
+
+use super::{DriveError, Driver, request};
+
+impl<W: World, G: Geometry> Driver<W, G> {
+    /// Performs events of a batch: those before the first uncommon one, and before event `end` of the batch. Calls
+    /// `done` after each event. After the last, the memory's clock is at its time.
+    ///
+    /// # Errors
+    /// No heap can be opened for a new thread. The failed event is the last one that `reader` has passed.
+    pub fn step_common(
+        &mut self,
+        reader: &mut BatchReader<'_>,
+        end: usize,
+        mut done: impl FnMut(&W),
+    ) -> Result<(), DriveError> {
+        loop {
+            let before = reader.passed();
+            self.step_run(reader, end, &mut done)?;
+            if reader.passed() == before {
+                break;
+            }
+        }
+        if reader.passed() > 0 {
+            self.allocator.mem.set_now(reader.time_ns());
+        }
+        Ok(())
+    }
+
+    /// As [`Driver::step_common`], for the events of one thread.
+    fn step_run(
+        &mut self,
+        reader: &mut BatchReader<'_>,
+        end: usize,
+        done: &mut impl FnMut(&W),
+    ) -> Result<(), DriveError> {
+        let mut run = reader.common(end);
+        let thread = run.thread();
+        if !self.has_heap(thread) {
+            return self.step_one(reader, end, done);
+        }
+        let Driver { allocator, heaps, objects, failed } = self;
+        let Some(Some(heap)) = heaps.get_mut(thread.0 as usize) else { return Ok(()) };
+        let initial_touches = CommonAlloc::ALL.map(|kind| objects.touch.initial_touch(kind.initial_touch()));
+        while let Some(call) = run.next() {
+            match call {
+                CommonCall::Alloc { object, size, kind } => {
+                    let is_malloc = kind.call() == AllocCall::Malloc;
+                    let ready = if is_malloc { heap.ready(&allocator.geometry, size) } else { None };
+                    let block = match ready {
+                        Some(ready) => Some(allocator.take(heap, ready)),
+                        None => {
+                            allocator.mem.set_now(reader.time_ns_after(run.passed()));
+                            allocate_slowly(allocator, heap, request(size, 0, kind.call()))
+                        }
+                    };
+                    match block {
+                        Some(block) => {
+                            objects.place(&allocator.mem, object, block, size, initial_touches[kind.index()]);
+                        }
+                        None => {
+                            *failed += 1;
+                            objects.without_block(object);
+                        }
+                    }
+                }
+                CommonCall::Free { object } => {
+                    if let Some(block) = objects.remove(&allocator.mem, object) {
+                        let outcome = allocator.free_fast(heap, block);
+                        if outcome != FastFree::Done {
+                            allocator.mem.set_now(reader.time_ns_after(run.passed()));
+                            allocator.finish_free(heap, block, outcome);
+                        }
+                    }
+                }
+            }
+            done(&allocator.mem);
+        }
+        reader.pass(run);
+        Ok(())
+    }
+
+    /// As [`Driver::step_common`], for the next event. Only an allocation, and a free of a block, open the thread's heap.
+    fn step_one(
+        &mut self,
+        reader: &mut BatchReader<'_>,
+        end: usize,
+        done: &mut impl FnMut(&W),
+    ) -> Result<(), DriveError> {
+        let mut run = reader.common(end);
+        let (thread, call) = (run.thread(), run.next());
+        reader.pass(run);
+        let Some(call) = call else { return Ok(()) };
+        self.step(&Event::new(reader.time_ns(), thread, call.op()))?;
+        done(&self.allocator.mem);
+        Ok(())
+    }
+
+    fn has_heap(&self, thread: ThreadId) -> bool {
+        self.heaps.get(thread.0 as usize).is_some_and(Option::is_some)
+    }
+}
+
+/// Not inlined: the fast path of an allocation is already in the caller.
+#[inline(never)]
+fn allocate_slowly<W: World, G: Geometry>(
+    allocator: &Allocator<W, G>,
+    heap: &mut ThreadHeap<W>,
+    request: Request,
+) -> Option<Block<W::SuperSlab>> {
+    allocator.allocate(heap, request)
+}

@@ -1,0 +1,385 @@
+//! The answer to "which design?": the winner, what it is compared with, and typed reasons.
+
+use hksim_policy::Policy;
+use hksim_policy::flags::{FLAGS, Flag};
+use serde::Serialize;
+
+use crate::figures::{Figure, Figures};
+use crate::question::Question;
+use crate::rank::{Case, RankError, Ranking, Standing, rank};
+use crate::sentences;
+
+/// A design as sentences name it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Design {
+    /// Its flags, as they can be given on a command line; empty for the only design.
+    pub name: String,
+    /// Number of settings of its policy that are not those of the default one.
+    pub settings_changed: usize,
+}
+
+impl Design {
+    /// A design with this policy.
+    pub fn new(name: String, policy: &Policy) -> Design {
+        let differs = |flag: &&Flag| flag.show(policy).to_string() != flag.show(&Policy::DEFAULT).to_string();
+        Design { name, settings_changed: FLAGS.iter().filter(differs).count() }
+    }
+
+    /// Whether its policy is the default one.
+    pub fn is_default(&self) -> bool {
+        self.settings_changed == 0
+    }
+}
+
+/// What the winner is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reference {
+    /// The default policy.
+    Default,
+    /// The design in the middle of the ranking: the default is not in the table, or it is the winner.
+    Median,
+    /// The last design of the ranking: the one in the middle is the winner, or as good.
+    Worst,
+}
+
+/// A figure of the winner and of the reference.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Change {
+    /// The figure.
+    pub figure: Figure,
+    /// Geometric mean over the traces of the winner's amount divided by the reference's.
+    pub ratio: f64,
+}
+
+/// The goal of the winner and of the reference.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Lead {
+    /// The change in the goal.
+    #[serde(flatten)]
+    pub change: Change,
+    /// Whether no design is better than the winner. Otherwise a better one is within the tie.
+    pub is_least: bool,
+}
+
+/// What decides between designs within the tie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TieBreak {
+    /// The winner is the default, so nothing has to be changed.
+    Default,
+    /// The winner changes the fewest settings. It is the one that is least likely to be good by chance.
+    FewestChanges,
+    /// Of the designs that change the fewest settings, the winner has the least peak RSS.
+    LeastRss,
+}
+
+/// A reason for an answer, or a reservation about it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Reason {
+    /// All designs are equal within the tie, on every trace.
+    Alike {
+        /// Other figures in which they differ by more than the tie.
+        differs_in: Vec<Figure>,
+        /// Why the winner was chosen among them.
+        by: TieBreak,
+    },
+    /// The winner is better than the reference.
+    Better(Lead),
+    /// The reference is as good as the winner, within the tie.
+    NoBetter(Lead),
+    /// A figure that the winner pays with.
+    Price(Change),
+    /// A figure in which the winner is better, too.
+    Bonus(Change),
+    /// The other figures are equal within the tie.
+    NoPrice,
+    /// Designs within the tie of the best, without the winner.
+    Tied {
+        /// The designs.
+        designs: Vec<usize>,
+        /// Why the winner was chosen among them.
+        by: TieBreak,
+    },
+    /// The ranges of the winner and of these designs overlap.
+    NotSeparable {
+        /// The designs.
+        designs: Vec<usize>,
+    },
+    /// On how many cases the winner is within the tie of the best.
+    BestOn {
+        /// Number of such cases.
+        cases: usize,
+        /// Number of all cases.
+        of: usize,
+    },
+    /// The greatest regret of the winner on one trace.
+    RegretWorst {
+        /// The regret.
+        regret: f64,
+        /// The trace.
+        case: String,
+    },
+    /// The touches of some traces are assumed, and only one assumption was simulated.
+    TouchesAssumed,
+    /// Whether the winner stays at least as good as the reference, within the tie, under each assumption about touches.
+    TouchBracket {
+        /// Assumptions under which it is.
+        holds: Vec<String>,
+        /// Assumptions under which the reference is better.
+        fails: Vec<String>,
+    },
+    /// These designs did not serve every request, and were not compared.
+    Failed {
+        /// The designs.
+        designs: Vec<usize>,
+    },
+    /// The figure of these designs is not known, so they were not compared.
+    Unknown {
+        /// The designs.
+        designs: Vec<usize>,
+    },
+}
+
+/// The answer for one table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Answer {
+    /// The figure minimised.
+    pub goal: Figure,
+    /// Index of the winner.
+    pub winner: usize,
+    /// The winner's figures, by trace.
+    pub figures: Vec<Figures>,
+    /// Index of the design that it is compared with; absent if there is only one design.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub against: Option<usize>,
+    /// What that design is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reference: Option<Reference>,
+    /// The reasons.
+    pub reasons: Vec<Reason>,
+    /// The reasons as sentences.
+    pub text: Vec<String>,
+}
+
+/// The winner among the `candidates`, as in [`answer`].
+///
+/// # Errors
+/// As for [`answer`].
+pub fn winner(
+    question: &Question,
+    designs: &[Design],
+    cases: &[Case],
+    candidates: &[usize],
+) -> Result<usize, RankError> {
+    let ranking = rank(cases, candidates, question.goal.0)?;
+    Ok(Judged { question, designs, cases, ranking: &ranking }.winner())
+}
+
+/// A ranking, and what is needed to explain it.
+struct Judged<'a> {
+    question: &'a Question,
+    designs: &'a [Design],
+    cases: &'a [Case],
+    ranking: &'a Ranking,
+}
+
+/// Answers a question about the `candidates` among the designs of `cases`. `notes` are reservations that figures do not
+/// show.
+///
+/// # Errors
+/// The goal's figure is not known, or no candidate serves every request.
+pub fn answer(
+    question: &Question,
+    designs: &[Design],
+    cases: &[Case],
+    candidates: &[usize],
+    notes: &[Reason],
+) -> Result<Answer, RankError> {
+    let ranking = rank(cases, candidates, question.goal.0)?;
+    let judged = Judged { question, designs, cases, ranking: &ranking };
+    let winner = judged.winner();
+    let against = judged.reference(winner);
+    let mut reasons = judged.reasons(winner, against);
+    reasons.extend_from_slice(notes);
+    let figures = cases.iter().map(|case| case.designs[winner]).collect();
+    let mut answer = Answer {
+        goal: question.goal.0,
+        winner,
+        figures,
+        against: against.map(|(design, _)| design),
+        reference: against.map(|(_, reference)| reference),
+        reasons,
+        text: Vec::new(),
+    };
+    answer.text = sentences::of(&answer, question, designs, cases);
+    Ok(answer)
+}
+
+/// Geometric mean over the cases of the ratio of two designs in a figure; `None` if the figure is not known everywhere.
+pub(crate) fn change(cases: &[Case], figure: Figure, from: usize, to: usize) -> Option<Change> {
+    let weights: f64 = cases.iter().map(|case| case.weight).sum();
+    let mut sum = 0.0;
+    for case in cases {
+        let amount = |design: usize| Some(figure.at_least_one_unit(case.designs[design].amount(figure)?.middle));
+        sum += case.weight * (amount(to)? / amount(from)?).ln();
+    }
+    Some(Change { figure, ratio: (sum / weights).exp() })
+}
+
+impl Judged<'_> {
+    fn goal(&self) -> Figure {
+        self.question.goal.0
+    }
+
+    /// Designs within the tie of the best, best first.
+    fn tied(&self) -> impl Iterator<Item = &Standing> {
+        let best = self.ranking.standings[0].ratio;
+        let limit = best * (1.0 + self.question.tie.0);
+        self.ranking.standings.iter().take_while(move |standing| standing.ratio <= limit)
+    }
+
+    /// Among the designs within the tie: the one that changes the fewest settings, and of several such designs the one
+    /// with the least peak RSS. What ties here may matter on another trace, so settings without a reason stay.
+    fn winner(&self) -> usize {
+        let changes = |standing: &Standing| self.designs[standing.design].settings_changed;
+        let least = self
+            .tied()
+            .min_by(|one, other| changes(one).cmp(&changes(other)).then(one.rss_ratio.total_cmp(&other.rss_ratio)));
+        least.map_or(0, |standing| standing.design)
+    }
+
+    fn reference(&self, winner: usize) -> Option<(usize, Reference)> {
+        // The default is a reference even if a limit keeps it from being a candidate.
+        let all = self.ranking.standings.iter().map(|standing| standing.design).chain(0..self.designs.len());
+        let is_compared =
+            |design: &usize| !self.ranking.failed.contains(design) && !self.ranking.unknown.contains(design);
+        let default = all.filter(is_compared).find(|&design| design != winner && self.designs[design].is_default());
+        if let Some(default) = default.filter(|_| !self.designs[winner].is_default()) {
+            return Some((default, Reference::Default));
+        }
+        let worst = self.ranking.standings.iter().rfind(|standing| standing.design != winner)?;
+        let middle = &self.ranking.standings[self.ranking.standings.len() / 2];
+        let is_tied = middle.ratio <= self.ranking.standings[0].ratio * (1.0 + self.question.tie.0);
+        let is_median = middle.design != winner && middle.design != worst.design && !is_tied;
+        Some(if is_median { (middle.design, Reference::Median) } else { (worst.design, Reference::Worst) })
+    }
+
+    fn reasons(&self, winner: usize, against: Option<(usize, Reference)>) -> Vec<Reason> {
+        let mut reasons = Vec::new();
+        let Some((against, _)) = against else {
+            reasons.extend(self.not_compared());
+            return reasons;
+        };
+        if self.is_alike(self.goal()) {
+            let differs = |figure: &Figure| *figure != self.goal() && !self.is_alike(*figure);
+            let differs_in = Figure::ALL.into_iter().filter(differs).collect();
+            reasons.push(Reason::Alike { differs_in, by: self.tie_break(winner) });
+        } else {
+            reasons.extend(self.comparison(winner, against));
+            let tied: Vec<usize> =
+                self.tied().map(|standing| standing.design).filter(|&design| design != winner).collect();
+            let overlapping = self.overlapping(winner, &tied);
+            if !tied.is_empty() {
+                reasons.push(Reason::Tied { designs: tied, by: self.tie_break(winner) });
+            }
+            if !overlapping.is_empty() {
+                reasons.push(Reason::NotSeparable { designs: overlapping });
+            }
+            reasons.extend(self.spread(winner));
+        }
+        reasons.extend(self.not_compared());
+        reasons
+    }
+
+    /// Whether all ranked designs are equal in a figure, within the tie, in every case. A figure that is not known is
+    /// equal.
+    fn is_alike(&self, figure: Figure) -> bool {
+        self.cases.iter().all(|case| {
+            let amounts = self.ranking.standings.iter().filter_map(|standing| {
+                Some(figure.at_least_one_unit(case.designs[standing.design].amount(figure)?.middle))
+            });
+            let (least, most) = amounts
+                .fold((f64::INFINITY, 0.0), |(least, most): (f64, f64), amount| (least.min(amount), most.max(amount)));
+            most <= least * (1.0 + self.question.tie.0)
+        })
+    }
+
+    fn tie_break(&self, winner: usize) -> TieBreak {
+        let changes = self.designs[winner].settings_changed;
+        let alike = self.tied().filter(|standing| self.designs[standing.design].settings_changed == changes).count();
+        match changes {
+            0 => TieBreak::Default,
+            _ if alike == 1 => TieBreak::FewestChanges,
+            _ => TieBreak::LeastRss,
+        }
+    }
+
+    fn is_tie(&self, ratio: f64) -> bool {
+        let tie = 1.0 + self.question.tie.0;
+        (1.0 / tie..=tie).contains(&ratio)
+    }
+
+    /// The goal and the other figures of the winner, compared with the reference.
+    fn comparison(&self, winner: usize, against: usize) -> Vec<Reason> {
+        let mut reasons = Vec::new();
+        if let Some(gain) = change(self.cases, self.goal(), against, winner) {
+            let best = self.ranking.standings[0].ratio;
+            let mut own = self.ranking.standings.iter().filter(|standing| standing.design == winner);
+            let lead = Lead { change: gain, is_least: own.any(|standing| standing.ratio <= best) };
+            reasons.push(if self.is_tie(gain.ratio) { Reason::NoBetter(lead) } else { Reason::Better(lead) });
+        }
+        let others = Figure::ALL.into_iter().filter(|&figure| figure != self.goal());
+        let changes: Vec<Change> = others.filter_map(|figure| change(self.cases, figure, against, winner)).collect();
+        let paid = changes.iter().filter(|change| change.ratio > 1.0 && !self.is_tie(change.ratio));
+        let won = changes.iter().filter(|change| change.ratio < 1.0 && !self.is_tie(change.ratio));
+        let (paid, won): (Vec<Change>, Vec<Change>) = (paid.copied().collect(), won.copied().collect());
+        if paid.is_empty() && won.is_empty() {
+            reasons.push(Reason::NoPrice);
+        }
+        reasons.extend(paid.into_iter().map(Reason::Price));
+        reasons.extend(won.into_iter().map(Reason::Bonus));
+        reasons
+    }
+
+    /// Designs outside the tie whose range overlaps with the winner's.
+    fn overlapping(&self, winner: usize, tied: &[usize]) -> Vec<usize> {
+        let Some(own) = self.ranking.standings.iter().find(|standing| standing.design == winner) else {
+            return Vec::new();
+        };
+        let has_range = own.ratio_high > own.ratio_low;
+        let overlaps = |other: &&Standing| {
+            has_range && other.design != winner && !tied.contains(&other.design) && other.ratio_low <= own.ratio_high
+        };
+        self.ranking.standings.iter().filter(overlaps).map(|standing| standing.design).collect()
+    }
+
+    /// How the winner does on the single traces.
+    fn spread(&self, winner: usize) -> Vec<Reason> {
+        let standing = self.ranking.standings.iter().find(|standing| standing.design == winner);
+        let (Some(standing), true) = (standing, self.cases.len() > 1) else { return Vec::new() };
+        let ranked = |case: &Case| {
+            let amount = |design: usize| {
+                let amount = case.designs[design].amount(self.goal()).map_or(0.0, |amount| amount.middle);
+                self.goal().at_least_one_unit(amount)
+            };
+            let least = self.ranking.standings.iter().map(|other| amount(other.design)).fold(f64::INFINITY, f64::min);
+            amount(winner) <= least * (1.0 + self.question.tie.0)
+        };
+        let best = self.cases.iter().filter(|case| ranked(case)).count();
+        let mut reasons = vec![Reason::BestOn { cases: best, of: self.cases.len() }];
+        if best < self.cases.len() {
+            let case = self.cases[standing.regret_worst_case].name.clone();
+            reasons.push(Reason::RegretWorst { regret: standing.regret_worst, case });
+        }
+        reasons
+    }
+
+    fn not_compared(&self) -> impl Iterator<Item = Reason> {
+        let (failed, unknown) = (self.ranking.failed.clone(), self.ranking.unknown.clone());
+        let failed = (!failed.is_empty()).then_some(Reason::Failed { designs: failed });
+        let unknown = (!unknown.is_empty()).then_some(Reason::Unknown { designs: unknown });
+        failed.into_iter().chain(unknown)
+    }
+}

@@ -1,0 +1,159 @@
+//! The figures that designs are compared by.
+
+use std::fmt;
+
+use hksim_cost_model::Price;
+use hksim_sim::SimReport;
+use serde::{Deserialize, Serialize};
+
+use crate::units;
+
+/// A figure of a simulated design. Less is better in all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Figure {
+    /// Page-table installs.
+    Installs,
+    /// System time, a range of seconds from measured costs.
+    SysTime,
+    /// Peak resident bytes.
+    Rss,
+    /// Misses of the second-level data TLB, program and allocator together.
+    TlbMisses,
+    /// Peak number of mappings.
+    Vmas,
+}
+
+impl Figure {
+    /// All figures, in the order of sentences and tables.
+    pub const ALL: [Figure; 5] = [Figure::Installs, Figure::SysTime, Figure::Rss, Figure::TlbMisses, Figure::Vmas];
+
+    /// The word that options use.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Figure::Installs => "installs",
+            Figure::SysTime => "sys-time",
+            Figure::Rss => "rss",
+            Figure::TlbMisses => "tlb-misses",
+            Figure::Vmas => "vmas",
+        }
+    }
+
+    /// The figure with this word.
+    pub fn from_word(word: &str) -> Option<Figure> {
+        Figure::ALL.into_iter().find(|figure| figure.word() == word)
+    }
+
+    /// All words, for messages.
+    pub fn words() -> String {
+        Figure::ALL.map(Figure::word).join(", ")
+    }
+
+    /// The name in sentences.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Figure::Installs => "installs",
+            Figure::SysTime => "system time",
+            Figure::Rss => "peak RSS",
+            Figure::TlbMisses => "TLB misses",
+            Figure::Vmas => "VMAs",
+        }
+    }
+
+    /// The least amount that ratios distinguish: an amount below it counts as this much. It keeps ratios to 0 finite.
+    const fn unit(self) -> f64 {
+        match self {
+            Figure::SysTime => 1e-9,
+            _ => 1.0,
+        }
+    }
+
+    /// The amount, for ratios.
+    pub fn at_least_one_unit(self, amount: f64) -> f64 {
+        amount.max(self.unit())
+    }
+
+    /// An amount as text.
+    pub fn text(self, amount: Amount) -> String {
+        match self {
+            Figure::Rss => units::bytes(amount.middle as u64),
+            Figure::SysTime => {
+                format!("{:.2} ms ({:.2} to {:.2})", amount.middle * 1e3, amount.low * 1e3, amount.high * 1e3)
+            }
+            _ => units::count(amount.middle as u64),
+        }
+    }
+}
+
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// A figure's amount: bytes, seconds or a count. Counts have no range: `low`, `middle` and `high` are equal.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Amount {
+    /// Lower end of the range.
+    pub low: f64,
+    /// The median.
+    pub middle: f64,
+    /// Upper end of the range.
+    pub high: f64,
+}
+
+impl Amount {
+    /// An exact amount.
+    pub const fn exact(amount: f64) -> Amount {
+        Amount { low: amount, middle: amount, high: amount }
+    }
+}
+
+/// The figures of one design on one trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Page-table installs.
+    pub installs: u64,
+    /// Peak resident bytes.
+    pub rss_bytes_peak: u64,
+    /// Peak number of mappings.
+    pub vmas_peak: u64,
+    /// Requests that the design could not serve. Such a design is not compared.
+    pub requests_failed: u64,
+    /// Misses of the second-level data TLB; absent unless every access of the program is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tlb_misses: Option<u64>,
+    /// System time; absent without a profile, or if the profile lacks a cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system_time: Option<Price>,
+}
+
+impl Figures {
+    /// The figures of a report.
+    pub fn of(report: &SimReport, system_time: Option<Price>) -> Figures {
+        let lookups = report.tlb.as_ref().and_then(|tlb| tlb.lookups);
+        Figures {
+            installs: report.installs.total,
+            rss_bytes_peak: report.rss_bytes_peak,
+            vmas_peak: report.vmas_peak,
+            requests_failed: report.requests_failed,
+            tlb_misses: lookups.map(|lookups| lookups.application.misses + lookups.allocator.misses),
+            system_time,
+        }
+    }
+
+    /// The amount of a figure; `None` if it is not known.
+    pub fn amount(&self, figure: Figure) -> Option<Amount> {
+        match figure {
+            Figure::Installs => Some(Amount::exact(self.installs as f64)),
+            Figure::Rss => Some(Amount::exact(self.rss_bytes_peak as f64)),
+            Figure::Vmas => Some(Amount::exact(self.vmas_peak as f64)),
+            Figure::TlbMisses => self.tlb_misses.map(|misses| Amount::exact(misses as f64)),
+            Figure::SysTime => self.system_time.map(|Price { low_s, median_s, high_s }| Amount {
+                low: low_s,
+                middle: median_s,
+                high: high_s,
+            }),
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! What is done with the results of many designs: which is best, how sure that is, and how results are kept.
+//!
+//! - [`figures`]: the figures that designs are compared by; [`question`]: goals, limits, ties, weights.
+//! - [`rank`]: the ranking over several traces; [`answer`]: the winner, with typed reasons; [`sentences`]: as text.
+//! - [`mod@advise`]: the best design within limits, and how far the choice generalises; [`search`], [`space`]: designs
+//!   beyond a grid; [`knobs`]: the settings of other allocators that come closest.
+//! - [`budget`]: limits for CI, and what changed since a stored result.
+//! - [`shard`]: a sweep on several machines; [`journal`]: a sweep that resumes; [`digest`]: equal inputs.
+//! - [`table`]: results as tables, for CSV and Parquet; [`units`]: figures as text.
+
+pub mod advise;
+pub mod answer;
+pub mod budget;
+pub mod digest;
+pub mod figures;
+pub mod journal;
+pub mod knobs;
+#[cfg(feature = "parquet")]
+pub mod parquet_file;
+pub mod question;
+pub mod rank;
+pub mod search;
+pub mod sentences;
+pub mod shard;
+pub mod space;
+pub mod table;
+pub mod units;

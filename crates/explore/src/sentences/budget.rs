@@ -1,0 +1,55 @@
+//! Checks of budgets as sentences.
+
+use super::{list, percent_signed};
+use crate::budget::{CheckedRow, Difference};
+use crate::figures::Amount;
+use crate::units;
+
+/// What broke in a row, and what changed since the stored result; `None` if nothing broke.
+pub fn broken(checked: &CheckedRow) -> Option<String> {
+    let mut broken: Vec<String> = Vec::new();
+    for limit in checked.limits.iter().filter(|limit| !limit.is_within) {
+        let metric = limit.allowed.metric;
+        let most = metric.text(limit.allowed.most);
+        broken.push(match limit.amount {
+            Some(amount) => format!("{} {}, and {most} allowed", metric.text(amount), metric.name()),
+            None => format!("{} not known, and {most} allowed", metric.name()),
+        });
+    }
+    if checked.has_failed_requests {
+        broken.push(format!("{} failed", units::of(checked.row.figures.requests_failed, "request")));
+    }
+    let (design, trace) = (&checked.row.design, &checked.row.trace);
+    (!broken.is_empty()).then(|| format!("broken: {design} on {trace}: {}. {}", list(&broken), since(checked)))
+}
+
+/// What changed since the stored result.
+pub fn since(checked: &CheckedRow) -> String {
+    let changes: Vec<String> = checked.differences.iter().map(difference).collect();
+    match checked.differences.as_slice() {
+        [] => "Nothing changed since the stored result.".into(),
+        [Difference::NotStored] => "There is no stored result of this row; --update writes one.".into(),
+        _ => format!("Since the stored result: {}.", list(&changes)),
+    }
+}
+
+fn difference(difference: &Difference) -> String {
+    let none = || "none".to_string();
+    match difference {
+        Difference::NotStored => "no stored row".into(),
+        Difference::Trace { before, now } => format!(
+            "another trace (checksum {} -> {})",
+            before.clone().unwrap_or_else(none),
+            now.clone().unwrap_or_else(none)
+        ),
+        Difference::Flag { flag, before, now } => format!("--{flag} {before} -> {now}"),
+        Difference::Version { before, now } => format!("hksim {before} -> {now}"),
+        Difference::OtherInput => "another kernel or another rule of touches".into(),
+        Difference::Figure { figure, before, now } => {
+            let change =
+                if *before > 0.0 { format!(" ({})", percent_signed(now / before - 1.0)) } else { String::new() };
+            let text = |amount: f64| figure.text(Amount::exact(amount));
+            format!("{} {} -> {}{change}", figure.name(), text(*before), text(*now))
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Advice that only sets a flag of a mapping. Such flags decide which mappings merge (R6), and what a child gets (R31).
+
+use std::ops::Range;
+
+use super::Kernel;
+use super::advise::Advice;
+use super::outcome::Errno;
+use super::vma::{Vma, VmaFlags};
+
+/// The flags of a mapping that advice other than (NO)HUGEPAGE sets, as a bit set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct OtherAdvice(u8);
+
+impl OtherAdvice {
+    /// VM_DONTCOPY.
+    const DONT_FORK: u8 = 1;
+    /// VM_WIPEONFORK.
+    const WIPE_ON_FORK: u8 = 1 << 1;
+    /// VM_DONTDUMP.
+    const DONT_DUMP: u8 = 1 << 2;
+    /// VM_RAND_READ.
+    const RANDOM: u8 = 1 << 3;
+    /// VM_SEQ_READ.
+    const SEQUENTIAL: u8 = 1 << 4;
+    /// VM_MERGEABLE.
+    const MERGEABLE: u8 = 1 << 5;
+
+    /// Whether a child does not get the mapping.
+    pub fn is_dont_fork(self) -> bool {
+        self.0 & Self::DONT_FORK != 0
+    }
+
+    /// Whether a child gets the mapping without its pages.
+    pub fn is_wiped_on_fork(self) -> bool {
+        self.0 & Self::WIPE_ON_FORK != 0
+    }
+
+    /// Whether a child gets the pages.
+    pub fn is_copied_by_fork(self) -> bool {
+        self.0 & (Self::DONT_FORK | Self::WIPE_ON_FORK) == 0
+    }
+
+    /// The flags after `advice`; `None` for advice that sets none of them.
+    fn after(self, advice: Advice) -> Option<Self> {
+        let (cleared, set) = match advice {
+            Advice::DontFork => (0, Self::DONT_FORK),
+            Advice::DoFork => (Self::DONT_FORK, 0),
+            Advice::WipeOnFork => (0, Self::WIPE_ON_FORK),
+            Advice::KeepOnFork => (Self::WIPE_ON_FORK, 0),
+            Advice::DontDump => (0, Self::DONT_DUMP),
+            Advice::DoDump => (Self::DONT_DUMP, 0),
+            Advice::Normal => (Self::RANDOM | Self::SEQUENTIAL, 0),
+            Advice::Random => (Self::SEQUENTIAL, Self::RANDOM),
+            Advice::Sequential => (Self::RANDOM, Self::SEQUENTIAL),
+            Advice::Mergeable => (0, Self::MERGEABLE),
+            Advice::Unmergeable => (Self::MERGEABLE, 0),
+            _ => return None,
+        };
+        Some(Self(self.0 & !cleared | set))
+    }
+}
+
+impl Kernel {
+    /// Applies advice that sets a flag of the mapping. Other advice has no effect.
+    ///
+    /// EINVAL for `WipeOnFork` on anything but anonymous memory.
+    pub(super) fn advise_flag(&mut self, vma: &Vma, part: &Range<u64>, advice: Advice) -> Result<(), Errno> {
+        let Some(other) = vma.flags.other.after(advice) else { return Ok(()) };
+        let is_file = vma.flags.hugetlb || vma.is_unmodelled();
+        match advice {
+            Advice::WipeOnFork if is_file => Err(Errno::Invalid),
+            // KSM skips hugetlb (`vma_ksm_compatible` in mm/ksm.c).
+            Advice::Mergeable if vma.flags.hugetlb => Ok(()),
+            _ => self.advise_flags(vma, part, VmaFlags { other, ..vma.flags }),
+        }
+    }
+
+    /// prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME): names the anonymous mappings in `range`, or removes their names. Equal
+    /// numbers stand for equal names. Mappings with different names do not merge. A moved or copied mapping keeps its
+    /// name. Exists from Linux 5.17 on, in kernels built with CONFIG_ANON_VMA_NAME.
+    ///
+    /// Errors: EBADF at the first mapping that is not anonymous. ENOMEM for a hole, after the rest has been named. EINVAL
+    /// for a reversed range. EAGAIN if a split would exceed `max_map_count`.
+    pub fn name(&mut self, range: Range<u64>, name: Option<u32>) -> Result<(), Errno> {
+        if range.start > range.end {
+            return Err(Errno::Invalid);
+        }
+        self.for_each_mapping(&range, |kernel, vma, part| {
+            if vma.flags.hugetlb || vma.is_unmodelled() {
+                return Err(Errno::BadFile);
+            }
+            kernel.advise_flags(vma, part, VmaFlags { name, ..vma.flags })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Advice, Errno, Kernel, KernelConfig, MapFlags, RemapSource};
+
+    /// Not shown by scripts on kernels without CONFIG_ANON_VMA_NAME. The counts follow from `madvise_vma_anon_name` and
+    /// `is_mergeable_vma` (mm/madvise.c, mm/vma.c).
+    #[test]
+    fn only_mappings_with_equal_names_merge() {
+        let mut kernel = Kernel::new(KernelConfig::default());
+        kernel.map(0..64, MapFlags::READ_WRITE).result.unwrap();
+        assert_eq!(kernel.name(0..16, Some(1)), Ok(()));
+        assert_eq!(kernel.name(16..32, Some(2)), Ok(()));
+        assert_eq!(kernel.vma_count(), 3);
+        assert_eq!(kernel.name(16..32, Some(1)), Ok(()));
+        assert_eq!(kernel.vma_count(), 2);
+        kernel.map(64..80, MapFlags::READ_WRITE).result.unwrap();
+        assert_eq!(kernel.vma_count(), 2, "a new mapping merges with one without a name");
+        kernel.remap(0, 16, 128, RemapSource::Unmapped).unwrap();
+        kernel.map(144..160, MapFlags::READ_WRITE).result.unwrap();
+        assert_eq!(kernel.vma_count(), 4, "a moved mapping keeps its name");
+        assert_eq!(kernel.name(0..160, None), Err(Errno::NoMemory), "a hole");
+        assert_eq!(kernel.vma_count(), 2);
+        kernel.map_unmodelled(20..30).unwrap();
+        assert_eq!(kernel.name(16..64, Some(1)), Err(Errno::BadFile));
+        assert_eq!(kernel.vma_count(), 4, "the part before the file is named");
+    }
+
+    #[test]
+    fn a_child_gets_no_mapping_or_an_empty_one() {
+        let mut kernel = Kernel::new(KernelConfig::default());
+        let populate = MapFlags { populate: true, ..MapFlags::READ_WRITE };
+        kernel.map(0..64, populate).result.unwrap();
+        kernel.advise(0..16, Advice::DontFork).result.unwrap();
+        kernel.advise(16..32, Advice::WipeOnFork).result.unwrap();
+        let mut child = kernel.fork();
+        assert_eq!((child.vma_count(), child.rss_pages()), (2, 32));
+        assert_eq!(child.mappings(0..64), [16..32, 32..64]);
+        assert_eq!(child.fork().mappings(0..64), [16..32, 32..64]);
+        child.advise(0..64, Advice::KeepOnFork).result.unwrap_err();
+        assert_eq!(child.mappings(0..64), [16..32, 32..64], "only one of them has memory inherited from the parent");
+    }
+}

@@ -1,0 +1,298 @@
+//! Turns the kernel's records into page operations of address spaces.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+
+use hksim_memory_trace::{End, MapOp, MappingKind, NameId, Op, Origin, PAGE_BYTES};
+
+use crate::calls::{self, Arguments, Effect};
+use crate::order::Order;
+use crate::record::{Record, What};
+use crate::spaces::{EndedSpace, SpaceId, Spaces};
+
+/// `CLONE_VM`, `CLONE_THREAD` (`include/uapi/linux/sched.h`).
+const CLONE_VM: u64 = 0x100;
+const CLONE_THREAD: u64 = 0x10000;
+/// First address that a 32-bit program cannot have.
+const ADDRESSES_32_BIT: u64 = 1 << 32;
+
+/// What the records said, in order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Output {
+    /// An address space begins.
+    Begin {
+        /// Its process.
+        pid: u32,
+        /// Its number within the process.
+        image: u32,
+        /// The parent of a forked one.
+        parent: Option<SpaceId>,
+        /// Name of the executed program; `None` for a forked one.
+        program: Option<String>,
+    },
+    /// An address space ends.
+    End(End),
+    /// An operation of a thread. A name, if any, belongs to the mapping.
+    Op {
+        /// Kernel thread id.
+        tid: u32,
+        /// The operation.
+        op: Op,
+        /// The mapping's file.
+        name: Option<String>,
+    },
+}
+
+/// A call in progress.
+#[derive(Clone, Debug)]
+struct Call {
+    number: i64,
+    arguments: Arguments,
+    /// The name of the mapping that it made.
+    file: Option<String>,
+}
+
+/// Interprets records. Output is for address spaces, numbered in order of their beginning.
+pub struct Interpreter {
+    spaces: Spaces,
+    calls: HashMap<u32, Call>,
+    /// Children created by threads that have not reported their flags yet.
+    created: HashMap<u32, (u32, u32)>,
+    order: Order<(SpaceId, Output)>,
+    /// Calls whose effect is not recorded, by address space and name.
+    pub unrecorded: HashMap<SpaceId, BTreeMap<String, u64>>,
+    /// Lost records.
+    pub lost: u64,
+    /// Address spaces of 32-bit programs, whose calls have other numbers: process and image.
+    pub programs_32_bit: Vec<(u32, u32)>,
+}
+
+impl Interpreter {
+    /// An interpreter for the started process and its descendants.
+    pub fn new(root_pid: u32) -> Self {
+        Self {
+            spaces: Spaces::new(root_pid),
+            calls: HashMap::new(),
+            created: HashMap::new(),
+            order: Order::new(),
+            unrecorded: HashMap::new(),
+            lost: 0,
+            programs_32_bit: Vec::new(),
+        }
+    }
+
+    /// The next output, with its time and address space.
+    pub fn next_output(&mut self) -> Option<(u64, SpaceId, Output)> {
+        self.order.pop().map(|(time_ns, (space, output))| (time_ns, space, output))
+    }
+
+    /// Address spaces in use when the recording ends.
+    pub fn in_use(&self) -> Vec<SpaceId> {
+        self.spaces.in_use()
+    }
+
+    /// Interprets a record. Records come in the order of their times.
+    pub fn take(&mut self, record: Record) {
+        let Record { time_ns, pid, tid, what } = record;
+        match what {
+            What::Fault { address, kind } => {
+                self.op(time_ns, pid, tid, Op::Touch { page: address / PAGE_BYTES, kind });
+            }
+            What::Enter { number, arguments } => self.enter(time_ns, tid, number, *arguments),
+            What::Exit { number, result } => self.exit(time_ns, pid, tid, number, result),
+            What::Fork { child_pid, child_tid } => {
+                self.created.insert(tid, (child_pid, child_tid));
+            }
+            What::NewTask { clone_flags } => self.new_task(time_ns, pid, tid, clone_flags),
+            What::ThreadEnd => self.thread_end(time_ns, pid, tid),
+            What::Exec { name } => self.exec(time_ns, pid, name),
+            What::Mapped { address, bytes, protection, flags, file } => {
+                self.mapped(time_ns, pid, tid, Mapped { address, bytes, protection, flags, file });
+            }
+            What::Lost(events) => {
+                self.lost += events;
+                for space in self.spaces.in_use() {
+                    self.push(time_ns, space, tid, Op::Lost { events });
+                }
+            }
+        }
+    }
+
+    fn op(&mut self, time_ns: u64, pid: u32, tid: u32, op: Op) {
+        if let Some(space) = self.spaces.of(pid) {
+            self.push(time_ns, space, tid, op);
+        }
+    }
+
+    fn push(&mut self, time_ns: u64, space: SpaceId, tid: u32, op: Op) {
+        self.order.push(time_ns, (space, Output::Op { tid, op, name: None }));
+    }
+
+    fn enter(&mut self, time_ns: u64, tid: u32, number: i64, arguments: Arguments) {
+        // brk gives memory up only if it lowers the end, which is known at its exit; no other thread can get that
+        // memory in between, because only brk hands it out.
+        self.order.enter(tid, time_ns, calls::effect(number) == Effect::AtEntry);
+        self.calls.insert(tid, Call { number, arguments, file: None });
+    }
+
+    fn exit(&mut self, time_ns: u64, pid: u32, tid: u32, number: i64, result: i64) {
+        let entered_ns = self.order.exit(tid);
+        let Some(call) = self.calls.remove(&tid).filter(|call| call.number == number) else { return };
+        let Some(space) = self.spaces.of(pid) else { return };
+        if let Some(name) = calls::unrecorded(number) {
+            *self.unrecorded.entry(space).or_default().entry(name.to_string()).or_default() += 1;
+        }
+        let op = match number {
+            libc::SYS_brk => self.brk(space, call.arguments[0], result as u64),
+            libc::SYS_shmdt if calls::errno(result) == 0 => {
+                let attached = self.spaces.get(space).attached.remove(&call.arguments[0]);
+                attached.map(|bytes| Op::Unmap(calls::range(call.arguments[0], bytes)))
+            }
+            _ => calls::completed(number, &call.arguments, result),
+        };
+        let Some(op) = op else { return };
+        let at_ns = match calls::effect(number) {
+            Effect::AtEntry => entered_ns.unwrap_or(time_ns),
+            Effect::AtExit => time_ns,
+        };
+        if let Op::Remap { old, .. } = &op {
+            return self.remap(space, tid, at_ns, time_ns, old.clone(), op);
+        }
+        self.order.push(at_ns, (space, Output::Op { tid, op, name: call.file }));
+    }
+
+    /// mremap gives memory up and makes memory available. It counts at its exit, or before the first mapping that
+    /// another thread got in the range given up.
+    fn remap(&mut self, space: SpaceId, tid: u32, entered_ns: u64, exit_ns: u64, old: Range<u64>, op: Op) {
+        let reuses = |waiting: &(SpaceId, Output)| match waiting {
+            (other, Output::Op { op: Op::Map(map), .. }) => {
+                *other == space && map.pages.start < old.end && old.start < map.pages.end
+            }
+            _ => false,
+        };
+        let output = (space, Output::Op { tid, op, name: None });
+        match self.order.first_waiting(entered_ns, reuses) {
+            Some(reused_ns) => self.order.push_before(reused_ns, output),
+            None => self.order.push(exit_ns, output),
+        }
+    }
+
+    fn brk(&mut self, space: SpaceId, requested: u64, result: u64) -> Option<Op> {
+        let space = self.spaces.get(space);
+        let before = space.brk.replace(result)?;
+        if requested != result {
+            return None;
+        }
+        let (old, new) = (before.div_ceil(PAGE_BYTES), result.div_ceil(PAGE_BYTES));
+        let (kind, origin) = (MappingKind::Anonymous, Origin::Brk);
+        match new.cmp(&old) {
+            std::cmp::Ordering::Equal => None,
+            std::cmp::Ordering::Less => Some(Op::Unmap(new..old)),
+            std::cmp::Ordering::Greater => {
+                let protection = (libc::PROT_READ | libc::PROT_WRITE) as u32;
+                let (pages, hint_page, flags, name) = (old..new, 0, 0, None::<NameId>);
+                Some(Op::Map(Box::new(MapOp { pages, hint_page, kind, origin, protection, flags, name })))
+            }
+        }
+    }
+
+    fn new_task(&mut self, time_ns: u64, pid: u32, tid: u32, clone_flags: u64) {
+        let Some((child_pid, _)) = self.created.remove(&tid) else { return };
+        if clone_flags & CLONE_THREAD != 0 {
+            self.spaces.thread_began(pid);
+        } else if clone_flags & CLONE_VM != 0 {
+            self.spaces.shared(pid, child_pid);
+        } else if let Some((parent, child)) = self.spaces.forked(pid, child_pid) {
+            let image = self.spaces.get(child).image;
+            let begin = Output::Begin { pid: child_pid, image, parent: Some(parent), program: None };
+            self.push(time_ns, parent, tid, Op::Fork { child_pid });
+            self.order.push(time_ns, (child, begin));
+        }
+    }
+
+    fn exec(&mut self, time_ns: u64, pid: u32, name: String) {
+        let Some((space, ended)) = self.spaces.executed(pid) else { return };
+        if let Some(ended) = ended {
+            self.end(time_ns, ended, End::Exec);
+        }
+        let image = self.spaces.get(space).image;
+        self.order.push(time_ns, (space, Output::Begin { pid, image, parent: None, program: Some(name) }));
+    }
+
+    fn thread_end(&mut self, time_ns: u64, pid: u32, tid: u32) {
+        self.order.abandon(tid);
+        self.calls.remove(&tid);
+        if let Some(ended) = self.spaces.thread_ended(pid) {
+            self.end(time_ns, ended, End::Exit);
+        }
+    }
+
+    fn end(&mut self, time_ns: u64, ended: EndedSpace, end: End) {
+        if let Some(from) = ended.forked_from {
+            self.push(time_ns, from.parent, from.child_pid, Op::ChildEnded { child_pid: from.child_pid });
+        }
+        self.order.push(time_ns, (ended.space, Output::End(end)));
+    }
+
+    fn mapped(&mut self, time_ns: u64, pid: u32, tid: u32, mapped: Mapped) {
+        let Some(space) = self.spaces.of(pid) else { return };
+        if let Some(call) = self.calls.get_mut(&tid).filter(|call| calls::tells_mappings(call.number)) {
+            if call.number == libc::SYS_mmap {
+                call.file = mapped.name();
+            }
+            return;
+        }
+        let is_exec = self.calls.get(&tid).is_some_and(|call| calls::is_exec(call.number));
+        // Exec makes the stack first. Linux 5.15 and 6.1 report it once more before, without its name and at its first
+        // size (`setup_arg_pages` in fs/exec.c).
+        let known = self.spaces.get(space);
+        known.has_stack |= mapped.file == "[stack]";
+        if is_exec && !known.has_stack && mapped.file == "//anon" {
+            return;
+        }
+        if mapped.file == "[stack]" && mapped.address + mapped.bytes < ADDRESSES_32_BIT {
+            let image = self.spaces.get(space).image;
+            self.programs_32_bit.push((pid, image));
+        }
+        if self.calls.get(&tid).is_some_and(|call| call.number == libc::SYS_shmat) {
+            self.spaces.get(space).attached.insert(mapped.address, mapped.bytes);
+        }
+        // Outside calls, anonymous memory is reported only when a stack grows: one made with MAP_GROWSDOWN has no name.
+        let is_growth = !self.calls.contains_key(&tid) && mapped.file == "//anon";
+        let map = MapOp {
+            pages: calls::range(mapped.address, mapped.bytes),
+            hint_page: 0,
+            kind: if is_growth { MappingKind::GrowingStack } else { mapped.kind() },
+            origin: if is_exec { Origin::Exec } else { Origin::Kernel },
+            protection: mapped.protection,
+            flags: mapped.flags,
+            name: None,
+        };
+        let output = Output::Op { tid, op: Op::Map(Box::new(map)), name: mapped.name() };
+        self.order.push(time_ns, (space, output));
+    }
+}
+
+/// A mapping as the kernel reports it.
+struct Mapped {
+    address: u64,
+    bytes: u64,
+    protection: u32,
+    flags: u32,
+    file: String,
+}
+
+impl Mapped {
+    fn kind(&self) -> MappingKind {
+        match self.file.as_str() {
+            "[stack]" => MappingKind::GrowingStack,
+            "//anon" | "[heap]" => calls::mapping_kind(self.flags, false),
+            name if name.starts_with('[') => MappingKind::Special,
+            _ => calls::mapping_kind(self.flags, true),
+        }
+    }
+
+    fn name(&self) -> Option<String> {
+        (self.file != "//anon").then(|| self.file.clone())
+    }
+}

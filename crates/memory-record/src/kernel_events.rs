@@ -1,0 +1,143 @@
+//! The kernel's events about a process and its descendants: page faults, memory calls, processes and mappings. Each
+//! processor has one ring for all of them.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use hksim_linux_probe::perf::{
+    self, FLAG_COMM, FLAG_COMM_EXEC, FLAG_INHERIT, FLAG_MMAP, FLAG_MMAP_DATA, FLAG_MMAP2, FLAG_SAMPLE_ID_ALL,
+    FLAG_TASK, FLAG_USE_CLOCKID, FLAG_WATERMARK, Request, SAMPLE_RAW, SAMPLE_TID, SAMPLE_TIME, SOFTWARE_DUMMY,
+    TYPE_SOFTWARE, TYPE_TRACEPOINT,
+};
+use hksim_linux_probe::processor;
+use hksim_linux_probe::ring::Ring;
+use hksim_linux_probe::tracefs::{Tracefs, Tracepoint};
+use libc::{c_int, pid_t};
+
+use crate::calls;
+use crate::error::MemoryRecordError;
+use crate::record::Layout;
+
+/// Data bytes of a ring: the largest power of two between these limits that the kernel grants.
+const RING_BYTES_MAX: usize = 32 << 20;
+const RING_BYTES_MIN: usize = 256 << 10;
+/// What every record carries.
+const SAMPLE: u64 = SAMPLE_TID | SAMPLE_TIME | SAMPLE_RAW;
+
+/// The tracepoints that are read.
+struct Tracepoints {
+    faults: [Tracepoint; 2],
+    calls: [Tracepoint; 2],
+    new_task: Tracepoint,
+}
+
+/// The open events; they end when this value is dropped.
+pub struct KernelEvents {
+    /// One ring for each processor.
+    pub rings: Vec<Ring>,
+    /// The layout of their records.
+    pub layout: Layout,
+    /// Keeps the events open.
+    pub events: Vec<OwnedFd>,
+}
+
+impl KernelEvents {
+    /// Opens the events of the stopped process `pid` and of all processes that it starts.
+    ///
+    /// # Errors
+    /// The kernel does not permit it.
+    pub fn open(pid: pid_t) -> Result<Self, MemoryRecordError> {
+        let not_permitted = |why: String| MemoryRecordError::NotPermitted { why };
+        let tracefs = Tracefs::open().ok_or_else(|| not_permitted("the kernel's tracepoints cannot be read".into()))?;
+        let points = Tracepoints::find(&tracefs)
+            .ok_or_else(|| not_permitted("this kernel lacks the tracepoints of page faults or system calls".into()))?;
+        let layout = points
+            .layout()
+            .ok_or_else(|| not_permitted("the tracepoints of this kernel have an unknown layout".into()))?;
+        let (mut rings, mut events) = (Vec::new(), Vec::new());
+        for processor in processor::online() {
+            let (ring, mut opened) = points
+                .open_on(pid, processor)
+                .map_err(|why| not_permitted(format!("perf events cannot be opened ({why})")))?;
+            rings.push(ring);
+            events.append(&mut opened);
+        }
+        Ok(Self { rings, layout, events })
+    }
+}
+
+impl Tracepoints {
+    fn find(tracefs: &Tracefs) -> Option<Self> {
+        let [user, kernel] =
+            [c"events/exceptions/page_fault_user/format", c"events/exceptions/page_fault_kernel/format"]
+                .map(|path| tracefs.tracepoint(path));
+        let [enter, exit] = [c"events/raw_syscalls/sys_enter/format", c"events/raw_syscalls/sys_exit/format"]
+            .map(|path| tracefs.tracepoint(path));
+        let new_task = tracefs.tracepoint(c"events/task/task_newtask/format")?;
+        Some(Self { faults: [user?, kernel?], calls: [enter?, exit?], new_task })
+    }
+
+    fn layout(&self) -> Option<Layout> {
+        let [user, kernel] = &self.faults;
+        let [enter, exit] = &self.calls;
+        let same = |field| user.offset_of(field).filter(|&at| kernel.offset_of(field) == Some(at));
+        Some(Layout {
+            fault_ids: [user.id as u16, kernel.id as u16],
+            fault_address_at: same("address")?,
+            fault_error_at: same("error_code")?,
+            enter_id: enter.id as u16,
+            enter_number_at: enter.offset_of("id")?,
+            enter_arguments_at: enter.offset_of("args")?,
+            exit_id: exit.id as u16,
+            exit_number_at: exit.offset_of("id")?,
+            exit_result_at: exit.offset_of("ret")?,
+            new_task_id: self.new_task.id as u16,
+            new_task_flags_at: self.new_task.offset_of("clone_flags")?,
+        })
+    }
+
+    /// All events on one processor, in one ring.
+    fn open_on(&self, pid: pid_t, processor: c_int) -> io::Result<(Ring, Vec<OwnedFd>)> {
+        let flags = FLAG_INHERIT | FLAG_WATERMARK | FLAG_USE_CLOCKID | FLAG_SAMPLE_ID_ALL;
+        let process_flags = FLAG_MMAP | FLAG_MMAP_DATA | FLAG_MMAP2 | FLAG_COMM | FLAG_COMM_EXEC | FLAG_TASK;
+        let request = |kind, config, flags| Request {
+            kind,
+            config,
+            sample_period: 1,
+            sample_type: SAMPLE,
+            flags,
+            wakeup_bytes: (RING_BYTES_MAX / 8) as u32,
+            clockid: libc::CLOCK_MONOTONIC,
+        };
+        let open = |request: &Request| perf::open_of(pid, request, Some(processor));
+        let first = open(&request(TYPE_SOFTWARE, SOFTWARE_DUMMY, flags | process_flags))?;
+        let ring = map_largest(&first)?;
+        let mut events = vec![first];
+        for point in [&self.faults[0], &self.faults[1], &self.calls[0], &self.calls[1], &self.new_task] {
+            let event = open(&request(TYPE_TRACEPOINT, point.id, flags))?;
+            if self.calls.iter().any(|call| call.id == point.id) {
+                perf::set_filter(&event, &filter())?;
+            }
+            perf::set_output(&event, &events[0])?;
+            events.push(event);
+        }
+        Ok((ring, events))
+    }
+}
+
+fn map_largest(event: &OwnedFd) -> io::Result<Ring> {
+    let mut data_bytes = RING_BYTES_MAX;
+    loop {
+        match Ring::map(event, data_bytes) {
+            Err(_) if data_bytes > RING_BYTES_MIN => data_bytes /= 2,
+            mapped => return mapped,
+        }
+    }
+}
+
+/// The filter for the system calls that are recorded.
+fn filter() -> CString {
+    let words: Vec<String> = calls::numbers().map(|number| format!("id == {number}")).collect();
+    CString::new(words.join(" || ")).unwrap_or_default()
+}

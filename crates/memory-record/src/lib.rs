@@ -1,0 +1,53 @@
+//! Records the page operations of a program and its children: every system call that changes memory, and every page
+//! fault, in one order. Each address space gets a `.hkm` file ([`hksim_memory_trace`]).
+//!
+//! The program itself is not changed, so static programs, and programs with an allocator of their own, are recorded as
+//! well. Huge pages are off for the recorded processes (`PR_SET_THP_DISABLE`), so that the first touch of each page
+//! shows.
+//!
+//! There are two ways of recording ([`Source`]). With root's rights, the kernel's tracepoints report everything. Without
+//! them, the program is stopped at its memory calls (ptrace and seccomp), and the kernel's page-fault event reports the
+//! faults: without read or write, and only those in user mode if `kernel.perf_event_paranoid` is 2.
+//!
+//! | Module | |
+//! |---|---|
+//! | `launch` | starts the program, stopped until the events are open |
+//! | `source` | chooses the way of recording |
+//! | `kernel_events` | tracepoints |
+//! | `filter`, `ptrace`, `tracer`, `call_log` | calls by stops |
+//! | `fault_events` | page faults without tracepoints |
+//! | `record`, `merge` | the records of all rings and of the tracer, merged by time |
+//! | `interpreter`, `calls`, `spaces`, `order` | records to page operations of address spaces |
+//! | `signals` | Ctrl-C while the program runs |
+//! | `files` | one file for each address space |
+//! | `snapshot` | the memory of a program at its exit |
+
+mod call_log;
+mod calls;
+mod clock;
+mod error;
+mod fault_events;
+mod files;
+mod filter;
+mod interpreter;
+mod kernel_events;
+mod launch;
+mod machine;
+mod merge;
+mod order;
+mod ptrace;
+mod record;
+mod recorder;
+mod signals;
+mod snapshot;
+mod source;
+mod spaces;
+mod tracer;
+
+pub use error::MemoryRecordError;
+pub use launch::{Ended, Launch, Running, Stopped, Streams};
+pub use recorder::{Options, RecordedFile, RecordingReport, record};
+pub use signals::SignalsToProgram;
+pub use snapshot::{MeasuredMapping, Resident, Snapshot, Snapshots, SnapshotsOf};
+pub use source::Source;
+pub use tracer::Traced;

@@ -1,0 +1,277 @@
+//! Records a program from its start to its end.
+
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hksim_memory_trace::{Beginning, Calls, End, Footer, Header, Visibility};
+use serde::Serialize;
+
+use crate::call_log::CallLog;
+use crate::clock::monotonic_ns;
+use crate::error::MemoryRecordError;
+use crate::files::{Files, Finished};
+use crate::interpreter::{Interpreter, Output};
+use crate::launch::{Ended, Launch, Running, Streams};
+use crate::machine;
+use crate::merge::Merger;
+use crate::signals::Recipient;
+use crate::snapshot::{Snapshots, SnapshotsOf};
+use crate::source::{Events, Source};
+use crate::spaces::SpaceId;
+use crate::tracer::Traced;
+
+/// Interval between two reads of the rings.
+const INTERVAL: Duration = Duration::from_millis(2);
+/// Number of records that are interpreted between two reads of the rings.
+const RECORDS_BETWEEN_READS: u64 = 1024;
+/// Minimum age of a record when it is used. By then all rings hold the records before it, even if the host of a
+/// virtual machine stopped a processor between taking a record's time and storing it.
+const SETTLED_NS: u64 = 100_000_000;
+
+/// What is recorded, and where.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// File of the program's recording; those of its children go to a directory next to it.
+    pub output: PathBuf,
+    /// Switch random addresses off.
+    pub fixes_addresses: bool,
+    /// Leave huge pages as they are. The recording then shows one fault per huge page; use it to measure.
+    pub keeps_thp: bool,
+    /// End the recording after this time; the program continues.
+    pub duration: Option<Duration>,
+    /// Additional environment variables of the program.
+    pub variables: Vec<(OsString, OsString)>,
+    /// The program's standard streams.
+    pub streams: Streams,
+    /// Whose memory is read at the exit.
+    pub snapshots_of: SnapshotsOf,
+    /// How the program is observed.
+    pub source: Source,
+}
+
+/// One written file.
+#[derive(Clone, Debug, Serialize)]
+pub struct RecordedFile {
+    /// Its path.
+    pub path: PathBuf,
+    /// The program.
+    pub program: String,
+    /// The process.
+    pub pid: u32,
+    /// Number of the address space within the process.
+    pub image: u32,
+    /// How the address space began.
+    pub beginning: Beginning,
+    /// How it ended.
+    pub end: End,
+    /// Events in the file.
+    pub events: u64,
+}
+
+/// The result of a recording.
+#[derive(Clone, Debug, Serialize)]
+pub struct RecordingReport {
+    /// The files: the program's own first, then those of its children in order of creation.
+    pub files: Vec<RecordedFile>,
+    /// Exit code of the program; `None` if a signal ended it, or if it still runs.
+    pub exit_code: Option<i32>,
+    /// The signal that ended the program.
+    pub exit_signal: Option<i32>,
+    /// What the recorder could see.
+    pub visibility: Visibility,
+    /// Events that did not fit into the kernel's rings.
+    pub lost_events: u64,
+    /// Files of 32-bit programs, whose calls are not understood.
+    pub programs_32_bit: Vec<PathBuf>,
+    /// Faults that the kernel charged to the program and the children it waited for (`ru_minflt`).
+    pub minor_faults: Option<u64>,
+    /// Largest resident set of one of these processes (`ru_maxrss`).
+    pub resident_bytes_peak: Option<u64>,
+    /// Run time of the program, in seconds.
+    pub elapsed_s: f64,
+    /// The memory of the program and of its children at their exit, if asked for. Not exported.
+    #[serde(skip)]
+    pub snapshots: Snapshots,
+    /// With [`Source::Stops`]: the program's processes that still run. Dropping the report waits for their end.
+    #[serde(skip)]
+    pub traced: Option<Traced>,
+}
+
+/// Runs a program and records it.
+///
+/// # Errors
+/// The program cannot be started, the kernel does not permit its events, or a file cannot be written.
+pub fn record(options: &Options, command: &[OsString]) -> Result<RecordingReport, MemoryRecordError> {
+    let launch = Launch {
+        command: command.to_vec(),
+        variables: options.variables.clone(),
+        disables_thp: !options.keeps_thp,
+        fixes_addresses: options.fixes_addresses,
+        streams: options.streams.clone(),
+        snapshots_of: options.snapshots_of,
+    };
+    let stopped = launch.start()?;
+    let recipient = Recipient::begin(stopped.pid());
+    let events = Events::open(options.source, stopped.pid())?;
+    let visibility = events.visibility;
+    let start_ns = monotonic_ns();
+    let header = header(options, command, stopped.pid() as u32, start_ns, visibility);
+    let log = Arc::new(CallLog::default());
+    let mut session = Session {
+        interpreter: Interpreter::new(stopped.pid() as u32),
+        files: Files::create(&options.output, header, start_ns)?,
+        merger: Merger::new(events.rings, events.samples, Arc::clone(&log)),
+    };
+    let begin = Instant::now();
+    let started = match visibility.calls {
+        Calls::Tracepoints => stopped.go().map(|running| (running, None)),
+        Calls::Stops => stopped.go_traced(&log).map(|(running, traced)| (running, Some(traced))),
+    };
+    let (ended, traced) = match started {
+        Ok((running, traced)) => (session.watch(running, options.duration, command), traced),
+        Err(why) => (Err(why), None),
+    };
+    drop(recipient);
+    let elapsed_s = begin.elapsed().as_secs_f64();
+    use MemoryRecordError::{Start, System, TracingForbidden};
+    if let Err(Start { .. } | System { .. } | TracingForbidden { .. }) = &ended {
+        session.files.discard();
+    }
+    let ended = ended?;
+    log.close();
+    session.finish()?;
+    let (interpreter, files) = (session.interpreter, session.files.name()?);
+    let is_32_bit = |file: &&Finished| interpreter.programs_32_bit.contains(&(file.pid, file.image));
+    Ok(RecordingReport {
+        exit_code: ended.as_ref().and_then(|ended| ended.status.code()),
+        exit_signal: ended.as_ref().and_then(|ended| ended.status.signal()),
+        visibility,
+        lost_events: interpreter.lost,
+        programs_32_bit: files.iter().filter(is_32_bit).map(|file| file.path.clone()).collect(),
+        minor_faults: ended.as_ref().map(|ended| ended.minor_faults),
+        resident_bytes_peak: ended.as_ref().map(|ended| ended.resident_bytes_peak),
+        snapshots: ended.map(|ended| ended.snapshots).unwrap_or_default(),
+        elapsed_s,
+        traced,
+        files: files.into_iter().map(recorded_file).collect(),
+    })
+}
+
+fn recorded_file(file: Finished) -> RecordedFile {
+    let program = file.command.first().cloned().unwrap_or_default();
+    let Finished { path, pid, image, beginning, end, events, .. } = file;
+    RecordedFile { path, program, pid, image, beginning, end, events }
+}
+
+fn header(options: &Options, command: &[OsString], pid: u32, start_ns: u64, visibility: Visibility) -> Header {
+    let directory = std::env::current_dir().ok().map(|path| path.display().to_string());
+    let mut environment = machine::environment();
+    let text = |word: &OsString| word.to_string_lossy().into_owned();
+    environment.extend(options.variables.iter().map(|(name, value)| (text(name), text(value))));
+    Header {
+        producer: concat!("hksim ", env!("CARGO_PKG_VERSION")).to_string(),
+        run_id: format!("{start_ns:x}-{pid}"),
+        command: command.iter().map(text).collect(),
+        input: match &options.streams {
+            Streams::Job { input, .. } => Some(input.clone()),
+            Streams::Inherited | Streams::Silent => None,
+        },
+        directory,
+        environment,
+        pid,
+        image: 0,
+        beginning: Beginning::Exec,
+        visibility,
+        machine: machine::machine(options.fixes_addresses, !options.keeps_thp),
+        history: Vec::new(),
+    }
+}
+
+/// A recording in progress.
+struct Session {
+    merger: Merger,
+    interpreter: Interpreter,
+    files: Files,
+}
+
+impl Session {
+    /// Records until the program ends, or until `duration`. `None` if it still runs.
+    fn watch(
+        &mut self,
+        running: Running,
+        duration: Option<Duration>,
+        command: &[OsString],
+    ) -> Result<Option<Ended>, MemoryRecordError> {
+        let deadline = duration.map(|duration| Instant::now() + duration);
+        loop {
+            let has_ended = running.has_ended();
+            let now_ns = monotonic_ns();
+            let found = self.merger.take_all();
+            self.interpret(now_ns.saturating_sub(SETTLED_NS))?;
+            if has_ended {
+                self.interpret(u64::MAX)?;
+                let ended = running.wait().map_err(|source| MemoryRecordError::Start {
+                    command: Path::new(&command[0]).display().to_string(),
+                    source,
+                });
+                return ended.map(Some);
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                self.interpret(u64::MAX)?;
+                return Ok(None);
+            }
+            if !found {
+                thread::sleep(INTERVAL);
+            }
+        }
+    }
+
+    fn interpret(&mut self, until_ns: u64) -> Result<(), MemoryRecordError> {
+        let mut records = 0u64;
+        while let Some(record) = self.merger.next_until(until_ns) {
+            records += 1;
+            // Small rings fill up while many records are interpreted.
+            if records.is_multiple_of(RECORDS_BETWEEN_READS) {
+                self.merger.take_all();
+            }
+            self.interpreter.take(record);
+            self.write()?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self) -> Result<(), MemoryRecordError> {
+        while let Some((time_ns, space, output)) = self.interpreter.next_output() {
+            match output {
+                Output::Begin { pid, image, parent, program } => {
+                    self.files.begin(space, (pid, image), parent, program)?;
+                }
+                Output::Op { tid, op, name } => self.files.push(space, time_ns, tid, op, name)?,
+                Output::End(end) => {
+                    let footer = self.footer(space, end);
+                    self.files.end(space, footer)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Completes the files of address spaces that still exist.
+    fn finish(&mut self) -> Result<(), MemoryRecordError> {
+        for space in self.interpreter.in_use() {
+            let footer = self.footer(space, End::Running);
+            self.files.end(space, footer)?;
+        }
+        Ok(())
+    }
+
+    fn footer(&mut self, space: SpaceId, end: End) -> Footer {
+        let unrecorded = self.interpreter.unrecorded.remove(&space).unwrap_or_default();
+        let unrecorded_calls = unrecorded.into_iter().map(|(call, calls)| (call, Some(calls))).collect();
+        Footer { end, lost_events: self.interpreter.lost, unrecorded_calls }
+    }
+}

@@ -1,0 +1,356 @@
+//! The memory of a program and of its children at the moment of their exit, from /proc.
+//!
+//! The program is traced (ptrace) so that it stops when it exits; it is not stopped at system calls.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fs;
+use std::io;
+use std::ops::Range;
+use std::thread;
+
+use hksim_linux_probe::PAGE_BYTES;
+use hksim_linux_probe::pagemap::{PageMap, PresentPages};
+use libc::{c_int, c_long, pid_t};
+
+/// How often the call of a thread is read that has not left its processor yet.
+const RUNNING_READS_MAX: u32 = 1000;
+
+/// A mapping of private anonymous memory, from smaps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MeasuredMapping {
+    /// Its pages.
+    pub pages: Range<u64>,
+    /// `Rss`.
+    pub rss_bytes: u64,
+    /// `AnonHugePages`.
+    pub huge_bytes: u64,
+    /// `Private_Hugetlb`.
+    pub hugetlb_bytes: u64,
+}
+
+/// The private anonymous memory of a program.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// Its mappings, in order of addresses.
+    pub mappings: Vec<MeasuredMapping>,
+    /// The present pages of these mappings; `None` if the kernel cannot scan page tables (before Linux 6.7).
+    pub present: Option<Vec<PresentPages>>,
+    /// Faults that the kernel charged to the process without input or output (`minflt`).
+    pub minor_faults: u64,
+    /// Resident bytes of the process.
+    pub resident: Resident,
+}
+
+/// Resident bytes of a process, from /proc/PID/status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Resident {
+    /// Highest so far (`VmHWM`).
+    pub peak_bytes: u64,
+    /// Anonymous memory, that of stacks and of written pages of private file mappings included (`RssAnon`).
+    pub anonymous_bytes: u64,
+    /// Files and shared memory (`RssFile`, `RssShmem`).
+    pub file_bytes: u64,
+}
+
+/// Whose memory is read at the exit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SnapshotsOf {
+    /// Nobody's.
+    #[default]
+    Nothing,
+    /// The started program's.
+    Program,
+    /// That of every process that ends before the started program.
+    Processes,
+}
+
+/// Snapshots by process id.
+pub type Snapshots = BTreeMap<u32, Snapshot>;
+
+/// Lets the parent trace this process. Called between fork and exec.
+pub fn trace_me() -> io::Result<()> {
+    // SAFETY: a request without addresses.
+    checked(unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) })
+}
+
+/// Runs a traced program from its first exec to its exit, and takes a snapshot there, or at the exit of each process. The exit status is left for `wait`. Must be called by the thread that created the process.
+///
+/// # Errors
+/// The process cannot be traced.
+pub fn at_exits(pid: pid_t, whose: SnapshotsOf) -> io::Result<Snapshots> {
+    let mut tracer = Tracer { pid, known: HashSet::from([pid]), snapshots: Snapshots::new() };
+    // A traced child runs later than its parent, so the two race differently. It is not traced needlessly.
+    let children = match whose {
+        SnapshotsOf::Processes => libc::PTRACE_O_TRACEFORK | libc::PTRACE_O_TRACEVFORK,
+        SnapshotsOf::Program | SnapshotsOf::Nothing => 0,
+    };
+    let options = libc::PTRACE_O_TRACEEXIT | libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_TRACECLONE | children;
+    let (_, status) = tracer.next_stop()?;
+    if libc::WIFSTOPPED(status) {
+        // SAFETY: the process is stopped and traced by this thread.
+        checked(unsafe { libc::ptrace(libc::PTRACE_SETOPTIONS, pid, 0, options) })?;
+        resume(pid, 0)?;
+        tracer.run()?;
+    }
+    Ok(tracer.snapshots)
+}
+
+struct Tracer {
+    pid: pid_t,
+    /// Threads that have reported their first stop.
+    known: HashSet<pid_t>,
+    snapshots: Snapshots,
+}
+
+impl Tracer {
+    /// Handles stops until the process is about to be gone.
+    fn run(&mut self) -> io::Result<()> {
+        loop {
+            let (tid, status) = self.next_stop()?;
+            if !libc::WIFSTOPPED(status) {
+                // A thread that ended has been reaped. The process itself has not: see `next_stop`.
+                if tid == self.pid {
+                    return Ok(());
+                }
+                continue;
+            }
+            let signal = match (status >> 16, libc::WSTOPSIG(status)) {
+                // The threads that an exec ended may have looked like the end of the process.
+                (libc::PTRACE_EVENT_EXEC, _) => {
+                    self.snapshots.remove(&(tid as u32));
+                    0
+                }
+                (libc::PTRACE_EVENT_EXIT, _) => {
+                    take_at_exit(tid, &mut self.snapshots);
+                    0
+                }
+                (0, libc::SIGSTOP) if self.known.insert(tid) => 0,
+                (0, signal) => signal,
+                _ => 0,
+            };
+            self.known.insert(tid);
+            // The thread may have been killed meanwhile.
+            let _ = resume(tid, signal);
+        }
+    }
+
+    /// The next stop or end of a traced thread. The end of the process is reported but not reaped.
+    fn next_stop(&self) -> io::Result<(pid_t, c_int)> {
+        loop {
+            // SAFETY: plain data, valid when zeroed.
+            let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+            let flags = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | libc::__WALL | libc::__WNOTHREAD;
+            // SAFETY: the kernel writes to the value.
+            if unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, flags) } != 0 {
+                match io::Error::last_os_error() {
+                    why if why.kind() == io::ErrorKind::Interrupted => continue,
+                    why => return Err(why),
+                }
+            }
+            // SAFETY: waitid has filled the value.
+            let tid = unsafe { info.si_pid() };
+            let ended = matches!(info.si_code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED);
+            if ended && tid == self.pid {
+                return Ok((tid, 0));
+            }
+            let mut status: c_int = 0;
+            // SAFETY: the kernel writes to the value.
+            if unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL | libc::__WNOTHREAD) } == tid {
+                return Ok((tid, status));
+            }
+        }
+    }
+}
+
+/// Takes the snapshot of a process of which a traced thread has stopped at its exit. The first thread whose process ends
+/// gives the snapshot: it called exit_group, a signal ended it, or another thread ends it. An exec also ends threads;
+/// remove the snapshot then.
+pub fn take_at_exit(tid: pid_t, snapshots: &mut Snapshots) {
+    let Ok(status) = fs::read_to_string(format!("/proc/{tid}/status")) else { return };
+    let Some(pid) = number(&status, "Tgid").and_then(|pid| u32::try_from(pid).ok()) else { return };
+    let is_last_thread = number(&status, "Threads") == Some(1);
+    // A thread that ends by itself calls exit.
+    let is_ended = exiting_call(pid as pid_t, tid).is_some_and(|call| call != libc::SYS_exit);
+    if !(is_ended || is_last_thread || is_killed(tid)) || snapshots.contains_key(&pid) {
+        return;
+    }
+    if let Ok(snapshot) = Snapshot::take(pid as pid_t) {
+        snapshots.insert(pid, snapshot);
+    }
+}
+
+/// Whether a thread that stopped at its exit is ended by a signal.
+fn is_killed(tid: pid_t) -> bool {
+    let mut status: libc::c_ulong = 0;
+    // SAFETY: the thread is stopped and traced by this thread; the kernel writes to the value.
+    let got = unsafe { libc::ptrace(libc::PTRACE_GETEVENTMSG, tid, 0, &raw mut status) };
+    got == 0 && libc::WIFSIGNALED(status as c_int)
+}
+
+/// The call in which a thread stopped at its exit: exit, exit_group, or the one in which it was ended; -1 for none. `None`
+/// if the kernel does not say.
+fn exiting_call(pid: pid_t, tid: pid_t) -> Option<i64> {
+    for _ in 0..RUNNING_READS_MAX {
+        let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
+        // The thread has reported its stop, but has not left the processor yet.
+        if !text.starts_with("running") {
+            return text.split_ascii_whitespace().next()?.parse().ok();
+        }
+        thread::yield_now();
+    }
+    None
+}
+
+fn resume(tid: pid_t, signal: c_int) -> io::Result<()> {
+    // SAFETY: the thread is stopped and traced by this thread; no memory is touched.
+    checked(unsafe { libc::ptrace(libc::PTRACE_CONT, tid, 0, signal) })
+}
+
+fn checked(result: c_long) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+impl Snapshot {
+    /// The memory of a stopped process.
+    ///
+    /// # Errors
+    /// /proc cannot be read.
+    pub fn take(pid: pid_t) -> io::Result<Self> {
+        let mappings = anonymous_mappings(&fs::read_to_string(format!("/proc/{pid}/smaps"))?);
+        let ranges = mappings.iter().map(|mapping| mapping.pages.clone());
+        let present = match PageMap::of_process(pid) {
+            Ok(mut map) => Some(map.scan_each(ranges).collect()),
+            Err(why) if matches!(why.raw_os_error(), Some(libc::ENOTTY | libc::EINVAL)) => None,
+            Err(why) => return Err(why),
+        };
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        let resident = Resident::parse(&fs::read_to_string(format!("/proc/{pid}/status"))?);
+        Ok(Self { mappings, present, minor_faults: minor_faults(&stat).unwrap_or_default(), resident })
+    }
+
+    /// The part of the snapshot in mappings that begin in one of these ranges, which must be in ascending order.
+    pub fn within(&self, ranges: &[Range<u64>]) -> Self {
+        let is_within = |page: u64| {
+            let after = ranges.partition_point(|range| range.start <= page);
+            after > 0 && page < ranges[after - 1].end
+        };
+        let mappings: Vec<MeasuredMapping> =
+            self.mappings.iter().filter(|mapping| is_within(mapping.pages.start)).cloned().collect();
+        let is_inside = |run: &&PresentPages| {
+            let after = mappings.partition_point(|mapping| mapping.pages.start <= run.first_page);
+            after > 0 && run.first_page < mappings[after - 1].pages.end
+        };
+        let present = self.present.as_ref().map(|runs| runs.iter().filter(is_inside).copied().collect());
+        Self { present, mappings, minor_faults: self.minor_faults, resident: self.resident }
+    }
+
+    /// Resident bytes, hugetlb included.
+    pub fn rss_bytes(&self) -> u64 {
+        self.mappings.iter().map(|mapping| mapping.rss_bytes + mapping.hugetlb_bytes).sum()
+    }
+
+    /// Highest resident bytes of these mappings so far. It is estimated: other memory is taken as it was at the exit, and
+    /// that of files mostly grows.
+    pub fn rss_bytes_peak(&self) -> u64 {
+        let own: u64 = self.mappings.iter().map(|mapping| mapping.rss_bytes).sum();
+        let other = self.resident.file_bytes + self.resident.anonymous_bytes.saturating_sub(own);
+        self.resident.peak_bytes.saturating_sub(other).max(own)
+    }
+
+    /// Bytes in transparent huge pages.
+    pub fn huge_bytes(&self) -> u64 {
+        self.mappings.iter().map(|mapping| mapping.huge_bytes).sum()
+    }
+}
+
+impl Resident {
+    fn parse(status: &str) -> Self {
+        let bytes = |name| number(status, name).unwrap_or(0) * 1024;
+        let file_bytes = bytes("RssFile") + bytes("RssShmem");
+        Self { peak_bytes: bytes("VmHWM"), anonymous_bytes: bytes("RssAnon"), file_bytes }
+    }
+}
+
+/// The number in a line `NAME: NUMBER` of /proc/PID/status.
+fn number(status: &str, name: &str) -> Option<u64> {
+    let mut values = status.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    values.next()?.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// The private anonymous mappings in the text of smaps.
+fn anonymous_mappings(smaps: &str) -> Vec<MeasuredMapping> {
+    let mut mappings: Vec<MeasuredMapping> = Vec::new();
+    let mut is_anonymous = false;
+    for line in smaps.lines() {
+        if let Some((pages, is_private_anonymous)) = head(line) {
+            is_anonymous = is_private_anonymous;
+            if is_anonymous {
+                mappings.push(MeasuredMapping { pages, rss_bytes: 0, huge_bytes: 0, hugetlb_bytes: 0 });
+            }
+        } else if let (true, Some(mapping)) = (is_anonymous, mappings.last_mut()) {
+            let (key, value) = line.split_once(':').unwrap_or((line, ""));
+            let kib = value.trim().strip_suffix(" kB").and_then(|number| number.parse::<u64>().ok()).unwrap_or(0);
+            match key {
+                "Rss" => mapping.rss_bytes = kib * 1024,
+                "AnonHugePages" => mapping.huge_bytes = kib * 1024,
+                "Private_Hugetlb" => mapping.hugetlb_bytes = kib * 1024,
+                // A stack that grows (`MAP_GROWSDOWN`) is not modelled.
+                "VmFlags" if value.split(' ').any(|flag| flag == "gd") => drop(mappings.pop()),
+                _ => {}
+            }
+        }
+    }
+    mappings
+}
+
+/// The pages of a mapping's first line, and whether it is private anonymous memory. `None` for other lines.
+fn head(line: &str) -> Option<(Range<u64>, bool)> {
+    let mut words = line.split_ascii_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    let address = |word: &str| u64::from_str_radix(word, 16).ok();
+    let pages = address(start)? / PAGE_BYTES..address(end)? / PAGE_BYTES;
+    let permissions = words.next()?;
+    let name = words.nth(3).unwrap_or_default();
+    let is_named_anonymous = name.is_empty() || name == "[heap]" || name.starts_with("[anon:");
+    let is_hugetlb = name.starts_with("/anon_hugepage");
+    Some((pages, permissions.ends_with('p') && (is_named_anonymous || is_hugetlb)))
+}
+
+/// `minflt` of /proc/PID/stat: the tenth field. The second one, the name, may hold spaces.
+fn minor_faults(stat: &str) -> Option<u64> {
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(7)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn smaps_is_parsed() {
+        let text = "55d1d21bf000-55d1d21c3000 r--p 00000000 fe:00 123   /usr/bin/ls\nRss:                 16 kB\n\
+            55d206a17000-55d206a38000 rw-p 00000000 00:00 0        [heap]\nRss:                 44 kB\n\
+            AnonHugePages:      2048 kB\n7f0000000000-7f0000200000 rw-p 00000000 00:00 0 \nRss:       8 kB\n\
+            7f0000300000-7f0000301000 rw-p 00000000 00:00 0 \nRss:       4 kB\nVmFlags: rd wr gd ac \n\
+            7f0000400000-7f0000600000 rw-s 00000000 00:01 7  /dev/zero (deleted)\nRss:       4 kB\n";
+        let mappings = anonymous_mappings(text);
+        let figures: Vec<_> =
+            mappings.iter().map(|mapping| (mapping.pages.start, mapping.rss_bytes, mapping.huge_bytes)).collect();
+        assert_eq!(figures, [(0x55d206a17, 44 << 10, 2 << 20), (0x7f0000000, 8 << 10, 0)]);
+    }
+
+    #[test]
+    fn the_peak_leaves_out_other_memory() {
+        let status = "Name:\ta b\nTgid:\t7\nVmHWM:\t    1000 kB\nVmRSS:\t     500 kB\nRssAnon:\t     300 kB\n\
+            RssFile:\t     180 kB\nRssShmem:\t      20 kB\nThreads:\t2\n";
+        assert_eq!((number(status, "Tgid"), number(status, "Threads"), number(status, "Vm")), (Some(7), Some(2), None));
+        let resident = Resident::parse(status);
+        let mapping = MeasuredMapping { pages: 0..60, rss_bytes: 240 << 10, huge_bytes: 0, hugetlb_bytes: 0 };
+        let snapshot = Snapshot { mappings: vec![mapping], resident, ..Snapshot::default() };
+        assert_eq!(snapshot.rss_bytes_peak(), (1000 - 200 - 60) << 10);
+    }
+
+    #[test]
+    fn a_name_with_spaces_does_not_move_the_fields() {
+        assert_eq!(minor_faults("7 (a b) c) S 1 2 3 4 5 6 777 8 9"), Some(777));
+    }
+}

@@ -1,0 +1,67 @@
+//! Where records come from: tracepoints (root), or stops of the program and page-fault events (any user).
+
+use std::os::fd::OwnedFd;
+
+use hksim_linux_probe::ring::Ring;
+use hksim_memory_trace::{Calls, Faults, Visibility};
+use libc::pid_t;
+
+use crate::error::MemoryRecordError;
+use crate::fault_events::FaultEvents;
+use crate::kernel_events::KernelEvents;
+use crate::record::Samples;
+
+/// How page faults and memory calls are observed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// By tracepoints if the kernel permits them, else by stops.
+    #[default]
+    Auto,
+    /// By the kernel's tracepoints. Needs root. The program is not stopped.
+    Tracepoints,
+    /// Calls by stopping the program (ptrace), faults by the page-fault event. Needs no rights if
+    /// `kernel.perf_event_paranoid` is at most 2. The program ends if the recorder ends; the recorder stays until the
+    /// program and its children have ended.
+    Stops,
+}
+
+/// The open events of a process and its descendants; they end when this value is dropped.
+pub struct Events {
+    /// One ring for each processor.
+    pub rings: Vec<Ring>,
+    /// What their samples contain.
+    pub samples: Samples,
+    /// What they show.
+    pub visibility: Visibility,
+    /// Keeps the events open.
+    pub _open: Vec<OwnedFd>,
+}
+
+impl Events {
+    /// Opens the events of the stopped process `pid` and of all processes that it starts.
+    ///
+    /// # Errors
+    /// The kernel does not permit it.
+    pub fn open(source: Source, pid: pid_t) -> Result<Self, MemoryRecordError> {
+        match source {
+            Source::Tracepoints => Self::tracepoints(pid),
+            Source::Stops => Self::stops(pid),
+            Source::Auto => match Self::tracepoints(pid) {
+                Err(MemoryRecordError::NotPermitted { .. }) => Self::stops(pid),
+                opened => opened,
+            },
+        }
+    }
+
+    fn tracepoints(pid: pid_t) -> Result<Self, MemoryRecordError> {
+        let KernelEvents { rings, layout, events } = KernelEvents::open(pid)?;
+        let visibility = Visibility { faults: Faults::Accesses, calls: Calls::Tracepoints };
+        Ok(Self { rings, samples: Samples::Tracepoints(layout), visibility, _open: events })
+    }
+
+    fn stops(pid: pid_t) -> Result<Self, MemoryRecordError> {
+        let FaultEvents { rings, faults, events } = FaultEvents::open(pid)?;
+        let visibility = Visibility { faults, calls: Calls::Stops };
+        Ok(Self { rings, samples: Samples::Faults, visibility, _open: events })
+    }
+}

@@ -1,0 +1,171 @@
+//! Processes, threads and address spaces of a recording.
+
+use std::collections::HashMap;
+
+/// Number of an address space, in order of creation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SpaceId(pub usize);
+
+/// The parent of a forked address space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForkedFrom {
+    pub parent: SpaceId,
+    /// The child's process id, which names the fork in the parent's recording.
+    pub child_pid: u32,
+}
+
+/// One address space.
+#[derive(Clone, Debug)]
+pub struct Space {
+    /// Number of the address space within its process.
+    pub image: u32,
+    pub forked_from: Option<ForkedFrom>,
+    /// Number of processes that use it: more than one after vfork.
+    users: u32,
+    /// Whether the kernel has reported the main thread's stack.
+    pub has_stack: bool,
+    /// End of the heap that brk moves, in bytes; `None` before the first call.
+    pub brk: Option<u64>,
+    /// Segments attached by shmat: start and length in bytes.
+    pub attached: HashMap<u64, u64>,
+}
+
+/// A process.
+#[derive(Clone, Copy, Debug)]
+struct Process {
+    space: Option<SpaceId>,
+    threads: u32,
+    images: u32,
+}
+
+/// What the end of a process or an exec ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndedSpace {
+    pub space: SpaceId,
+    pub forked_from: Option<ForkedFrom>,
+}
+
+/// All processes and address spaces.
+#[derive(Debug)]
+pub struct Spaces {
+    spaces: Vec<Space>,
+    processes: HashMap<u32, Process>,
+}
+
+impl Spaces {
+    /// The started process, which has not executed its program yet.
+    pub fn new(root_pid: u32) -> Self {
+        let root = Process { space: None, threads: 1, images: 0 };
+        Self { spaces: Vec::new(), processes: HashMap::from([(root_pid, root)]) }
+    }
+
+    /// The address space of a process. `None` before the first program is executed, and for unknown processes.
+    pub fn of(&self, pid: u32) -> Option<SpaceId> {
+        self.processes.get(&pid)?.space
+    }
+
+    pub fn get(&mut self, id: SpaceId) -> &mut Space {
+        &mut self.spaces[id.0]
+    }
+
+    /// A thread was created.
+    pub fn thread_began(&mut self, pid: u32) {
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.threads += 1;
+        }
+    }
+
+    /// A process was created that shares the address space of its parent (vfork).
+    pub fn shared(&mut self, parent_pid: u32, child_pid: u32) {
+        let space = self.of(parent_pid);
+        if let Some(space) = space {
+            self.get(space).users += 1;
+        }
+        self.processes.insert(child_pid, Process { space, threads: 1, images: 0 });
+    }
+
+    /// A process was created with a copy of its parent's address space. Returns the parent's and the new one.
+    pub fn forked(&mut self, parent_pid: u32, child_pid: u32) -> Option<(SpaceId, SpaceId)> {
+        let parent = self.of(parent_pid)?;
+        let copied = self.get(parent).clone();
+        let forked_from = Some(ForkedFrom { parent, child_pid });
+        let space = self.add(Space { image: 0, forked_from, users: 1, ..copied });
+        self.processes.insert(child_pid, Process { space: Some(space), threads: 1, images: 1 });
+        Some((parent, space))
+    }
+
+    /// A process executed a program. Returns the new address space, and the old one if nobody else uses it.
+    pub fn executed(&mut self, pid: u32) -> Option<(SpaceId, Option<EndedSpace>)> {
+        let process = *self.processes.get(&pid)?;
+        let ended = process.space.and_then(|space| self.leave(space));
+        let image = process.images;
+        let (forked_from, has_stack, brk, attached) = (None, false, None, HashMap::new());
+        let space = self.add(Space { image, forked_from, users: 1, has_stack, brk, attached });
+        // The other threads of the process ended, and report it later or before.
+        self.processes.insert(pid, Process { space: Some(space), images: image + 1, ..process });
+        Some((space, ended))
+    }
+
+    /// A thread ended. Returns the address space if nobody uses it any more.
+    pub fn thread_ended(&mut self, pid: u32) -> Option<EndedSpace> {
+        let process = self.processes.get_mut(&pid)?;
+        process.threads = process.threads.saturating_sub(1);
+        if process.threads > 0 {
+            return None;
+        }
+        let space = self.processes.remove(&pid)?.space?;
+        self.leave(space)
+    }
+
+    /// Address spaces that are still in use.
+    pub fn in_use(&self) -> Vec<SpaceId> {
+        let used = self.spaces.iter().enumerate().filter(|(_, space)| space.users > 0);
+        used.map(|(index, _)| SpaceId(index)).collect()
+    }
+
+    fn add(&mut self, space: Space) -> SpaceId {
+        self.spaces.push(space);
+        SpaceId(self.spaces.len() - 1)
+    }
+
+    fn leave(&mut self, id: SpaceId) -> Option<EndedSpace> {
+        let space = self.get(id);
+        space.users -= 1;
+        (space.users == 0).then_some(EndedSpace { space: id, forked_from: space.forked_from })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fork_vfork_exec_and_exit() {
+        let mut spaces = Spaces::new(10);
+        assert_eq!(spaces.of(10), None);
+        let (shell, ended) = spaces.executed(10).expect("the root");
+        assert_eq!((shell, ended), (SpaceId(0), None));
+        // A thread, a vforked child that executes, a forked child that exits.
+        spaces.thread_began(10);
+        spaces.shared(10, 11);
+        assert_eq!(spaces.of(11), Some(shell));
+        let (program, ended) = spaces.executed(11).expect("a child");
+        assert_eq!((program, ended), (SpaceId(1), None), "the shell still uses its space");
+        let (parent, copy) = spaces.forked(10, 12).expect("a fork");
+        assert_eq!((parent, copy), (shell, SpaceId(2)));
+        let forked_from = Some(ForkedFrom { parent: shell, child_pid: 12 });
+        assert_eq!(spaces.thread_ended(12), Some(EndedSpace { space: copy, forked_from }));
+        assert_eq!(spaces.thread_ended(10), None, "one of two threads");
+        assert_eq!(spaces.thread_ended(10), Some(EndedSpace { space: shell, forked_from: None }));
+        assert_eq!(spaces.in_use(), [program]);
+    }
+
+    #[test]
+    fn a_second_exec_is_a_second_image() {
+        let mut spaces = Spaces::new(10);
+        spaces.executed(10).expect("the root");
+        let (second, ended) = spaces.executed(10).expect("the root");
+        assert_eq!(ended, Some(EndedSpace { space: SpaceId(0), forked_from: None }));
+        assert_eq!(spaces.get(second).image, 1);
+    }
+}

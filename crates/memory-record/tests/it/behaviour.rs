@@ -1,0 +1,150 @@
+//! A program that checks by itself that it behaves as without a recorder, and the recorder's report of its end.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use hksim_memory_record::{Options, RecordingReport, Source, Traced};
+use hksim_memory_trace::{Beginning, End, Op, Origin};
+
+use crate::support::{events, operations, options, recorded, with_program};
+
+/// Programs of `behaviour.c` that exit with 0.
+const CHECKED: [&str; 9] = [
+    "signals",
+    "stops",
+    "exec_by_thread",
+    "exit_in_calls",
+    "children",
+    "killed",
+    "own_filter",
+    "traces_itself",
+    "many_threads",
+];
+
+/// Records one program of `behaviour.c` by stops.
+fn run(directory: &Path, program: &Path, name: &str, change: impl Fn(&mut Options)) -> Option<RecordingReport> {
+    let file = directory.join(format!("{name}.hkm"));
+    let mut options = options(&file, Source::Stops);
+    change(&mut options);
+    recorded(&options, program, &[name])
+}
+
+fn unchanged(_: &mut Options) {}
+
+#[test]
+fn a_traced_program_notices_nothing() {
+    let Some((directory, program)) = with_program("behaviour.c") else { return };
+    for name in CHECKED {
+        let Some(report) = run(directory.path(), &program, name, unchanged) else { return };
+        assert_eq!((report.exit_code, report.exit_signal), (Some(0), None), "{name}");
+        assert_eq!(report.lost_events, 0, "{name}");
+        assert!(!report.traced.as_ref().is_some_and(Traced::is_running) || name == "killed", "{name}");
+    }
+}
+
+#[test]
+fn every_program_and_child_has_a_complete_file() {
+    let Some((directory, program)) = with_program("behaviour.c") else { return };
+    let Some(report) = run(directory.path(), &program, "children", unchanged) else { return };
+    // The program, and 20 times: vfork with exec, posix_spawn, fork, clone with shared memory, which has no file.
+    assert_eq!(report.files.len(), 61);
+    let forked = |file: &&_| matches!(hksim_memory_record::RecordedFile::clone(file).beginning, Beginning::Fork { .. });
+    assert_eq!(report.files.iter().filter(forked).count(), 20);
+    assert!(report.files.iter().all(|file| file.end == End::Exit && file.events > 0));
+    let own = operations(&report.files[0].path);
+    assert_eq!(own.iter().filter(|op| matches!(op, Op::Fork { .. })).count(), 20);
+    assert_eq!(own.iter().filter(|op| matches!(op, Op::ChildEnded { .. })).count(), 20);
+}
+
+#[test]
+fn an_exec_by_a_thread_begins_a_new_file() {
+    let Some((directory, program)) = with_program("behaviour.c") else { return };
+    let Some(report) = run(directory.path(), &program, "exec_by_thread", unchanged) else { return };
+    let ends: Vec<(u32, End)> = report.files.iter().map(|file| (file.image, file.end)).collect();
+    assert_eq!(ends, [(1, End::Exit), (0, End::Exec)]);
+    let maps_stack = |op: &Op| matches!(op, Op::Map(map) if map.origin != Origin::Mmap);
+    assert!(operations(&report.files[0].path).iter().any(maps_stack));
+}
+
+#[test]
+fn all_threads_are_recorded() {
+    let Some((directory, program)) = with_program("behaviour.c") else { return };
+    let Some(report) = run(directory.path(), &program, "many_threads", unchanged) else { return };
+    let events = events(&report.files[0].path);
+    let is_churn = |op: &Op| matches!(op, Op::Map(map) if map.pages.end - map.pages.start == 16);
+    let threads: BTreeSet<u32> = events.iter().filter(|event| is_churn(&event.op)).map(|event| event.thread).collect();
+    assert_eq!(threads.len(), 50);
+    assert_eq!(events.iter().filter(|event| is_churn(&event.op)).count(), 1000);
+}
+
+#[test]
+fn calls_that_the_programs_own_filter_forbids_have_no_effect() {
+    let Some((directory, program)) = with_program("behaviour.c") else { return };
+    let Some(report) = run(directory.path(), &program, "own_filter", unchanged) else { return };
+    // The loader's own calls are before the filter.
+    let own = operations(&report.files[0].path);
+    let last_map = own.iter().rposition(|op| matches!(op, Op::Map(_))).expect("a mapping");
+    assert!(!own[last_map..].iter().any(|op| matches!(op, Op::Protect { .. })));
+    assert!(own[last_map..].iter().any(|op| matches!(op, Op::Unmap(_))));
+}
+
+#[test]
+fn the_end_of_the_program_is_reported() {
+    let Some((directory, program)) = with_program("behaviour.c") else { return };
+    for (name, end) in [("code_7", (Some(7), None)), ("segv", (None, Some(libc::SIGSEGV)))] {
+        let Some(report) = run(directory.path(), &program, name, unchanged) else { return };
+        assert_eq!((report.exit_code, report.exit_signal), end, "{name}");
+        assert_eq!(report.files[0].end, End::Exit);
+        assert!(report.minor_faults > Some(10) && report.resident_bytes_peak > Some(1 << 16));
+    }
+    let missing = directory.path().join("missing");
+    let options = options(&directory.path().join("missing.hkm"), Source::Stops);
+    let why = hksim_memory_record::record(&options, &[missing.into()]).expect_err("no program").to_string();
+    assert!(why.contains("No such file"), "{why}");
+}
+
+#[test]
+fn children_that_outlive_the_program_are_not_harmed() {
+    let Some((directory, program)) = with_program("behaviour.c") else { return };
+    let done = directory.path().join("done");
+    let add = |options: &mut Options| options.variables.push(("DONE".into(), done.clone().into()));
+    let Some(report) = run(directory.path(), &program, "leaves_child", add) else { return };
+    assert_eq!(report.files.len(), 2);
+    assert_eq!((report.files[0].end, report.files[1].end), (End::Exit, End::Running));
+    assert!(report.traced.as_ref().is_some_and(Traced::is_running) && !done.exists());
+    drop(report);
+    assert!(done.exists(), "the child ended before its work was done");
+}
+
+#[test]
+fn a_recording_can_end_before_the_program() {
+    let Some((directory, program)) = with_program("behaviour.c") else { return };
+    let end_early = |options: &mut Options| options.duration = Some(Duration::from_millis(700));
+    let Some(report) = run(directory.path(), &program, "waits_between", end_early) else { return };
+    assert_eq!((report.exit_code, report.files[0].end), (None, End::Running));
+    assert!(report.traced.as_ref().is_some_and(Traced::is_running));
+    let traced = report.traced.clone();
+    drop(report);
+    while traced.as_ref().is_some_and(Traced::is_running) {
+        sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_snapshot_shows_the_memory_at_the_exit() {
+    let Some((directory, program)) = with_program("behaviour.c") else { return };
+    let snapshot = |source| {
+        let mut options = options(&directory.path().join("snapshot.hkm"), source);
+        options.snapshots_of = hksim_memory_record::SnapshotsOf::Program;
+        recorded(&options, &program, &["nothing"])
+            .map(|report| report.snapshots.into_values().next().map(|snapshot| snapshot.mappings))
+    };
+    let Some(by_stops) = snapshot(Source::Stops) else { return };
+    if by_stops.is_none() {
+        return eprintln!("skipped: the kernel cannot scan page tables (before Linux 6.7)");
+    }
+    let Some(by_tracepoints) = snapshot(Source::Tracepoints) else { return };
+    assert_eq!(by_stops, by_tracepoints);
+}

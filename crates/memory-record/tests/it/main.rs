@@ -1,0 +1,10 @@
+//! Recordings of C programs that know what they did, in both ways of recording.
+
+mod arguments;
+mod behaviour;
+mod calls;
+mod faults;
+mod maps;
+mod operations;
+mod support;
+mod user;

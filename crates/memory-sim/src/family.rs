@@ -1,0 +1,249 @@
+//! The recordings that are simulated together. Forked processes share pages, so what one of them costs depends on its
+//! relatives.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::path::{Path, PathBuf};
+
+use hksim_linux_mm::Access;
+use hksim_memory_trace::{Beginning, Event, Footer, Header, MemoryTraceError, Op, Reader};
+use thiserror::Error;
+
+use crate::steps::{Action, Step, Translator};
+
+/// Why recordings cannot be simulated.
+#[derive(Debug, Error)]
+pub enum FamilyError {
+    /// A file cannot be read.
+    #[error(transparent)]
+    Trace(#[from] MemoryTraceError),
+    /// The parent's recording is missing.
+    #[error(
+        "{}: the process began as a copy of process {parent_pid}, whose recording is not next to it; keep the files of a \
+         recording together",
+        path.display()
+    )]
+    NoParent {
+        /// The file.
+        path: PathBuf,
+        /// The parent.
+        parent_pid: u32,
+    },
+}
+
+/// One recording of the family.
+struct Member {
+    reader: Reader,
+    events: VecDeque<Event>,
+    /// `None` until the parent forks.
+    translator: Option<Translator>,
+    is_at_end: bool,
+}
+
+/// Which member a fork creates: by the parent's number and the child's process id.
+pub(crate) type Children = HashMap<(usize, u32), usize>;
+
+/// A recording with those of its relatives by fork. Member 0 is the recording that was asked for.
+pub struct Family {
+    members: Vec<Member>,
+    children: Children,
+}
+
+/// Steps of a batch.
+const BATCH_STEPS: usize = 1 << 16;
+
+impl Family {
+    /// Opens a recording, and its relatives by fork in the same run: files in its directory, in its directory of
+    /// children (`app.processes`), or in the parent directory.
+    ///
+    /// # Errors
+    /// A file is damaged, or the recording of a parent is missing.
+    pub fn open(path: &Path) -> Result<Self, FamilyError> {
+        let reader = Reader::open(path)?;
+        let mut members = vec![Member::new(reader)];
+        let mut others: Vec<Reader> = Vec::new();
+        for other in candidates(path) {
+            // A file that cannot be read belongs to nobody.
+            let Ok(other) = Reader::open(&other) else { continue };
+            let (own, theirs) = (members[0].reader.header(), other.header());
+            let is_relative = theirs.run_id == own.run_id && (theirs.pid, theirs.image) != (own.pid, own.image);
+            let is_known = |known: &Reader| (known.header().pid, known.header().image) == (theirs.pid, theirs.image);
+            // Of several copies of a recording, the one without changes is meant.
+            match others.iter().position(is_known) {
+                Some(known) if is_relative && theirs.history.len() < others[known].header().history.len() => {
+                    others[known] = other;
+                }
+                None if is_relative => others.push(other),
+                _ => {}
+            }
+        }
+        // Add relatives until none is left.
+        while let Some(found) = others.iter().position(|other| {
+            members.iter().any(|member| is_child(other.header(), member.reader.header()))
+                || members.iter().any(|member| is_child(member.reader.header(), other.header()))
+        }) {
+            members.push(Member::new(others.swap_remove(found)));
+        }
+        let mut family = Self { members, children: HashMap::new() };
+        family.link()?;
+        Ok(family)
+    }
+
+    /// Finds each member's parent.
+    fn link(&mut self) -> Result<(), FamilyError> {
+        for index in 0..self.members.len() {
+            let header = self.members[index].reader.header();
+            let Beginning::Fork { parent_pid, .. } = header.beginning else {
+                self.members[index].translator = Some(Translator::default());
+                continue;
+            };
+            let parent = self.members.iter().position(|member| is_child(header, member.reader.header()));
+            let parent = parent.ok_or_else(|| FamilyError::NoParent {
+                path: self.members[index].reader.path().to_path_buf(),
+                parent_pid,
+            })?;
+            self.children.insert((parent, header.pid), index);
+        }
+        Ok(())
+    }
+
+    /// Number of recordings.
+    pub fn members(&self) -> usize {
+        self.members.len()
+    }
+
+    /// The header of the recording that was asked for.
+    pub fn header(&self) -> &Header {
+        self.members[0].reader.header()
+    }
+
+    /// Paths and headers of all recordings.
+    pub fn recordings(&self) -> impl Iterator<Item = (&Path, &Header)> {
+        self.members.iter().map(|member| (member.reader.path(), member.reader.header()))
+    }
+
+    /// The footer of the recording that was asked for, after its end. `None` if the file ends early.
+    pub(crate) fn footer(&self) -> Option<&Footer> {
+        self.members[0].reader.footer()
+    }
+
+    pub(crate) fn children(&self) -> &Children {
+        &self.children
+    }
+
+    /// Whether a member began by exec.
+    pub(crate) fn begins_empty(&self, member: usize) -> bool {
+        self.members[member].reader.header().beginning == Beginning::Exec
+    }
+
+    /// The translator of the recording that was asked for.
+    pub(crate) fn translator(&self) -> Translator {
+        self.members[0].translator.clone().unwrap_or_default()
+    }
+
+    /// Replaces `batch` with the next steps of all members, in order of time. False at the end.
+    pub(crate) fn next_batch(&mut self, batch: &mut Vec<(usize, Step)>) -> Result<bool, FamilyError> {
+        batch.clear();
+        let mut steps = Vec::new();
+        while batch.len() < BATCH_STEPS {
+            let Some(member) = self.earliest()? else { break };
+            let Some(event) = self.members[member].events.pop_front() else { break };
+            if let Op::Fork { child_pid } = event.op {
+                self.fork(member, child_pid);
+            }
+            if let Some(translator) = &mut self.members[member].translator {
+                translator.translate(&event, &mut steps);
+            }
+            batch.extend(steps.drain(..).map(|step| (member, step)));
+            // A forked process can live on after its last event, and shares pages until its parent's recording has its
+            // end.
+            let is_last = self.members[member].is_finished()?;
+            if is_last && (member == 0 || self.begins_empty(member)) {
+                batch.push((member, Step { time_ns: event.time_ns, action: Action::End }));
+            }
+        }
+        Ok(!batch.is_empty())
+    }
+
+    /// How often each page of modelled memory faulted in the recording that was asked for, by reads and by writes.
+    ///
+    /// # Errors
+    /// A recording cannot be read.
+    pub fn touches(mut self) -> Result<BTreeMap<u64, [u64; 2]>, FamilyError> {
+        let (mut batch, mut touches) = (Vec::new(), BTreeMap::new());
+        while self.next_batch(&mut batch)? {
+            for (member, step) in &batch {
+                if let (0, Action::Touch { page, access, .. }) = (*member, &step.action) {
+                    let counts: &mut [u64; 2] = touches.entry(*page).or_default();
+                    counts[usize::from(*access != Access::Read)] += 1;
+                }
+            }
+        }
+        Ok(touches)
+    }
+
+    /// The member with the earliest event. Of equal times, the parent's event is first.
+    fn earliest(&mut self) -> Result<Option<usize>, FamilyError> {
+        let mut earliest: Option<(u64, usize)> = None;
+        for (index, member) in self.members.iter_mut().enumerate() {
+            // A child's events wait for its fork.
+            if member.translator.is_none() || member.is_finished()? {
+                continue;
+            }
+            let Some(time_ns) = member.events.front().map(|event| event.time_ns) else { continue };
+            if earliest.is_none_or(|(before_ns, _)| time_ns < before_ns) {
+                earliest = Some((time_ns, index));
+            }
+        }
+        Ok(earliest.map(|(_, index)| index))
+    }
+
+    fn fork(&mut self, parent: usize, child_pid: u32) {
+        if let Some(&child) = self.children.get(&(parent, child_pid)) {
+            self.members[child].translator = self.members[parent].translator.as_ref().map(Translator::forked);
+        }
+    }
+}
+
+impl Member {
+    fn new(reader: Reader) -> Self {
+        Self { reader, events: VecDeque::new(), translator: None, is_at_end: false }
+    }
+
+    /// Whether all events have been taken; reads the next chunk if necessary.
+    fn is_finished(&mut self) -> Result<bool, FamilyError> {
+        if self.events.is_empty() && !self.is_at_end {
+            let mut events = Vec::new();
+            self.is_at_end = !self.reader.next_chunk(&mut events)?;
+            self.events = events.into();
+        }
+        Ok(self.events.is_empty() && self.is_at_end)
+    }
+}
+
+/// Whether `child` was forked by `parent`.
+fn is_child(child: &Header, parent: &Header) -> bool {
+    child.beginning == Beginning::Fork { parent_pid: parent.pid, parent_image: parent.image }
+}
+
+/// Recordings that may belong to the same run.
+pub(crate) fn candidates(path: &Path) -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    // The parent of a bare file name is empty.
+    let parent_of = |path: &Path| match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
+        _ => PathBuf::from("."),
+    };
+    let directory = parent_of(path);
+    let mut name = path.file_stem().unwrap_or_default().to_os_string();
+    name.push(".processes");
+    folders.push(directory.join(name));
+    if directory.extension().is_some_and(|extension| extension == "processes") {
+        folders.push(parent_of(&directory));
+        folders.push(directory);
+    }
+    let entries = folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    files.retain(|file| file.is_file() && file.extension() == path.extension());
+    files.sort();
+    files
+}

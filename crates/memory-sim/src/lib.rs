@@ -1,0 +1,46 @@
+//! Predicts what a recorded process would cost under other memory settings of Linux: another THP mode, other folio
+//! sizes, another kernel version, or more advice.
+//!
+//! A recording ([`hksim_memory_trace`]) holds the page operations of a process. They are played to the kernel model
+//! ([`hksim_linux_mm`]), once for each [`Setting`]; one pass over the recording serves all settings.
+//!
+//! ```no_run
+//! use std::path::Path;
+//!
+//! use hksim_linux_mm::{KernelConfig, ThpConfig, ThpMode};
+//! use hksim_memory_sim::{Advise, Detail, Family, Setting, ThpPrctl, simulate};
+//!
+//! let settings = [ThpMode::Never, ThpMode::Always].map(|mode| Setting {
+//!     kernel: KernelConfig { thp: ThpConfig::new(mode), ..KernelConfig::default() },
+//!     advise: Advise::Recorded,
+//!     thp_prctl: ThpPrctl::Recorded,
+//! });
+//! let result = simulate(Family::open(Path::new("app.hkm"))?, &settings, Detail::Figures)?;
+//! for prediction in &result.predictions {
+//!     println!("{} faults, {} huge pages", prediction.faults, prediction.huge_pages_peak);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod family;
+mod page_work;
+mod perform;
+mod placement;
+mod regions;
+mod report;
+mod run;
+mod setting;
+mod simulate;
+mod space;
+mod steps;
+mod timeline;
+
+pub use family::{Family, FamilyError};
+pub use page_work::{PageWork, Spacing};
+pub use placement::{place_again, places_alike, places_differently};
+pub use regions::{Outside, Region, Use};
+pub use report::{ByKind, Installs, ObstacleCount, Prediction, RegionPrediction};
+pub use run::{Place, RunFile, RunFiles};
+pub use setting::{Advise, Setting, ThpPrctl};
+pub use simulate::{Detail, MemorySimulation, simulate};
+pub use timeline::Sample;

@@ -1,0 +1,109 @@
+//! Performs memory calls on the kernel model, with the edits of a setting.
+
+use std::ops::Range;
+
+use hksim_linux_mm::{Advice, Errno, Kernel, MapFlags, Outcome, ThpDisable};
+use hksim_memory_trace::PAGE_BYTES;
+
+use crate::regions::Use;
+use crate::setting::{Advise, ThpPrctl};
+use crate::steps::Action;
+
+/// What a setting changes about the recorded calls.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Edits {
+    pub advise: Advise,
+    pub thp_prctl: ThpPrctl,
+}
+
+impl Edits {
+    /// Applies the edits to a process at its start.
+    pub fn begin(self, kernel: &mut Kernel) {
+        if self.thp_prctl == ThpPrctl::Disabled {
+            kernel.disable_thp(ThpDisable::All);
+        }
+    }
+
+    /// Performs a call. Touches, forks and ends are not calls: they have no effect here.
+    pub fn perform(self, kernel: &mut Kernel, action: &Action) -> Outcome {
+        let done = |result| Outcome { result, installs: Vec::new() };
+        match action {
+            Action::Map { pages, flags, locks, usage } => {
+                let mut outcome = match self.advise.covers(*usage, pages.end - pages.start) {
+                    true => map_advised(kernel, pages, *flags),
+                    false => kernel.map(pages.clone(), *flags),
+                };
+                if *locks {
+                    outcome = joined(outcome, kernel.lock(pages.clone(), false));
+                }
+                outcome
+            }
+            Action::GrowHeap { pages, heap_start } => {
+                let grown = kernel.grow_heap(pages.clone(), *heap_start);
+                match self.advise.covers(Use::Heap, pages.end - pages.start) {
+                    true => joined(grown, kernel.advise(pages.clone(), Advice::HugePage)),
+                    false => grown,
+                }
+            }
+            Action::MapOutside { pages } => done(kernel.map_unmodelled(pages.clone())),
+            Action::Unmap(pages) => done(kernel.unmap(pages.clone())),
+            Action::Remap { old, new, source } => done(kernel.mremap(old.clone(), new.clone(), *source)),
+            Action::Protect { pages, protection } => done(kernel.protect(pages.clone(), *protection)),
+            Action::Advise { pages, advice } => match (self.advise, advice) {
+                (Advise::Nothing, Advice::HugePage | Advice::Collapse) => done(Ok(())),
+                _ => kernel.advise(pages.clone(), *advice),
+            },
+            Action::Lock { pages, on_fault } => kernel.lock(pages.clone(), *on_fault),
+            Action::Unlock(pages) => done(kernel.unlock(pages.clone())),
+            Action::LockAll(flags) => kernel.lock_all(*flags),
+            Action::UnlockAll => {
+                kernel.unlock_all();
+                done(Ok(()))
+            }
+            Action::Name { pages, name } => done(kernel.name(pages.clone(), *name)),
+            Action::DisableThp(disable) => {
+                if self.thp_prctl == ThpPrctl::Recorded {
+                    kernel.disable_thp(*disable);
+                }
+                done(Ok(()))
+            }
+            Action::TouchOutside { page } => {
+                kernel.touch_unmodelled(*page);
+                done(Ok(()))
+            }
+            Action::Touch { .. } | Action::Fork { .. } | Action::ChildEnded { .. } | Action::End => done(Ok(())),
+        }
+    }
+}
+
+/// mmap, with `MADV_HUGEPAGE` before the mapping is populated.
+fn map_advised(kernel: &mut Kernel, pages: &Range<u64>, flags: MapFlags) -> Outcome {
+    let mapped = kernel.map(pages.clone(), MapFlags { populate: false, ..flags });
+    let advised = joined(mapped, kernel.advise(pages.clone(), Advice::HugePage));
+    let populate = match (flags.populate, flags.protection.is_writable()) {
+        (false, _) => return advised,
+        (true, true) => Advice::PopulateWrite,
+        (true, false) => Advice::PopulateRead,
+    };
+    joined(advised, kernel.advise(pages.clone(), populate))
+}
+
+/// Two calls as one; the first error counts.
+fn joined(first: Outcome, second: Outcome) -> Outcome {
+    let mut installs = first.installs;
+    installs.extend(second.installs);
+    let result: Result<(), Errno> = first.result.and(second.result);
+    Outcome { result, installs }
+}
+
+impl Advise {
+    /// Whether a new mapping is advised.
+    fn covers(self, usage: Use, pages: u64) -> bool {
+        match self {
+            Self::Recorded | Self::Nothing => false,
+            Self::All => true,
+            Self::Heap => usage == Use::Heap,
+            Self::AtLeastBytes(bytes) => pages * PAGE_BYTES >= bytes,
+        }
+    }
+}

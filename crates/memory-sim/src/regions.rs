@@ -1,0 +1,251 @@
+//! The mappings of a recorded address space: which memory a touch is in, and whether it is modelled.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use hksim_memory_trace::{MapOp, MappingKind, Origin, PAGE_BYTES};
+use serde::Serialize;
+
+/// Number of a region, in order of creation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RegionId(pub u32);
+
+/// Who uses anonymous memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Use {
+    /// The heap of brk.
+    Heap,
+    /// A mapping of mmap.
+    Mmap,
+    /// A thread's stack (`MAP_STACK`).
+    ThreadStack,
+    /// Zero-initialised data of the program and of its loader.
+    ProgramData,
+    /// Made by the kernel outside mmap, brk and exec.
+    Kernel,
+}
+
+/// A mapping with private anonymous memory, from its creation on. Parts of it may be unmapped or moved later.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Region {
+    /// Who uses it.
+    #[serde(rename = "use")]
+    pub usage: Use,
+    /// Its first address when it was created.
+    pub address: u64,
+    /// Its size: for the heap the largest, otherwise when it was created.
+    pub bytes: u64,
+    /// When it was created, in nanoseconds since the start of the recording.
+    pub time_ns: u64,
+}
+
+/// What is mapped at a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mapped {
+    /// Modelled memory.
+    Region(RegionId),
+    /// Memory that is not modelled.
+    Outside(Outside),
+}
+
+/// Memory that is not modelled, and the lack of a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outside {
+    /// A private mapping of a file.
+    PrivateFile,
+    /// A shared mapping.
+    Shared,
+    /// A stack that grows.
+    GrowingStack,
+    /// hugetlb with pages of another size than 2 MiB.
+    OtherHugetlb,
+    /// vdso, vvar, shadow stacks and the like.
+    Special,
+    /// A replay's own memory.
+    Harness,
+    /// Nothing: the access raised a signal.
+    Unmapped,
+}
+
+impl Outside {
+    fn of(kind: MappingKind) -> Option<Self> {
+        match kind {
+            MappingKind::Anonymous => None,
+            MappingKind::PrivateFile => Some(Self::PrivateFile),
+            MappingKind::Shared => Some(Self::Shared),
+            MappingKind::GrowingStack => Some(Self::GrowingStack),
+            MappingKind::OtherHugetlb => Some(Self::OtherHugetlb),
+            MappingKind::Special => Some(Self::Special),
+            MappingKind::Harness => Some(Self::Harness),
+        }
+    }
+}
+
+/// All mappings of an address space.
+#[derive(Clone, Debug, Default)]
+pub struct Regions {
+    /// By first page: end and content.
+    mapped: BTreeMap<u64, (u64, Mapped)>,
+    all: Vec<Region>,
+    heap: Option<RegionId>,
+}
+
+impl Regions {
+    /// Every region, in order of creation.
+    pub fn all(&self) -> &[Region] {
+        &self.all
+    }
+
+    /// What is mapped at a page.
+    pub fn at(&self, page: u64) -> Mapped {
+        let below = self.mapped.range(..=page).next_back();
+        if let Some((_, &(_, mapped))) = below.filter(|(_, (end, _))| page < *end) {
+            return mapped;
+        }
+        // A stack grows when it is touched below its start.
+        match self.mapped.range(page..).next() {
+            Some((_, &(_, stack @ Mapped::Outside(Outside::GrowingStack)))) => stack,
+            _ => Mapped::Outside(Outside::Unmapped),
+        }
+    }
+
+    /// A new mapping. Returns what it is.
+    pub fn map(&mut self, map: &MapOp, time_ns: u64) -> Mapped {
+        let mapped = match Outside::of(map.kind) {
+            Some(outside) => Mapped::Outside(outside),
+            None => Mapped::Region(self.region(map, time_ns)),
+        };
+        self.unmap(&map.pages);
+        self.mapped.insert(map.pages.start, (map.pages.end, mapped));
+        mapped
+    }
+
+    fn region(&mut self, map: &MapOp, time_ns: u64) -> RegionId {
+        const MAP_STACK: u32 = 0x20000;
+        let usage = match map.origin {
+            Origin::Brk => Use::Heap,
+            Origin::Mmap if map.flags & MAP_STACK != 0 => Use::ThreadStack,
+            Origin::Mmap => Use::Mmap,
+            Origin::Exec => Use::ProgramData,
+            Origin::Kernel => Use::Kernel,
+        };
+        let end = map.pages.end * PAGE_BYTES;
+        if let Some(heap) = self.heap.filter(|_| usage == Use::Heap) {
+            let region = &mut self.all[heap.0 as usize];
+            region.bytes = region.bytes.max(end.saturating_sub(region.address));
+            return heap;
+        }
+        let (address, bytes) = (map.pages.start * PAGE_BYTES, (map.pages.end - map.pages.start) * PAGE_BYTES);
+        let id = RegionId(self.all.len() as u32);
+        self.all.push(Region { usage, address, bytes, time_ns });
+        if usage == Use::Heap {
+            self.heap = Some(id);
+        }
+        id
+    }
+
+    /// Removes mappings.
+    pub fn unmap(&mut self, pages: &Range<u64>) {
+        for (start, (end, mapped)) in self.overlapping(pages) {
+            self.mapped.remove(&start);
+            if start < pages.start {
+                self.mapped.insert(start, (pages.start, mapped));
+            }
+            if pages.end < end {
+                self.mapped.insert(pages.end, (end, mapped));
+            }
+        }
+    }
+
+    /// Moves or resizes a mapping. `keeps_source` for `MREMAP_DONTUNMAP`.
+    pub fn remap(&mut self, old: &Range<u64>, new: &Range<u64>, keeps_source: bool) {
+        let found = self.overlapping(old);
+        let Some(&(_, (_, last))) = found.last() else { return };
+        if !keeps_source {
+            self.unmap(old);
+        }
+        self.unmap(new);
+        for (start, (end, mapped)) in found {
+            let start = start.max(old.start) - old.start + new.start;
+            let end = (end.min(old.end) - old.start + new.start).min(new.end);
+            if start < end {
+                self.mapped.insert(start, (end, mapped));
+            }
+        }
+        let grown = new.start + (old.end - old.start);
+        if grown < new.end {
+            self.mapped.insert(grown, (new.end, last));
+        }
+    }
+
+    /// The ranges that hold modelled memory, in ascending order; adjacent ones are joined.
+    pub fn modelled(&self) -> Vec<Range<u64>> {
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for (&start, &(end, mapped)) in &self.mapped {
+            match (mapped, ranges.last_mut()) {
+                (Mapped::Outside(_), _) => {}
+                (Mapped::Region(_), Some(last)) if last.end == start => last.end = end,
+                (Mapped::Region(_), _) => ranges.push(start..end),
+            }
+        }
+        ranges
+    }
+
+    fn overlapping(&self, pages: &Range<u64>) -> Vec<(u64, (u64, Mapped))> {
+        let first = self.mapped.range(..=pages.start).next_back().filter(|(_, (end, _))| *end > pages.start);
+        let first = first.map_or(pages.start, |(&start, _)| start);
+        self.mapped.range(first..pages.end).map(|(&start, &rest)| (start, rest)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pages: Range<u64>, kind: MappingKind, origin: Origin) -> MapOp {
+        MapOp { pages, hint_page: 0, kind, origin, protection: 3, flags: 0x22, name: None }
+    }
+
+    #[test]
+    fn later_mappings_replace_parts() {
+        let mut regions = Regions::default();
+        let first = regions.map(&map(100..200, MappingKind::Anonymous, Origin::Mmap), 0);
+        regions.map(&map(120..130, MappingKind::PrivateFile, Origin::Mmap), 1);
+        assert_eq!([regions.at(119), regions.at(130)], [first; 2]);
+        assert_eq!(regions.at(125), Mapped::Outside(Outside::PrivateFile));
+        regions.unmap(&(110..125));
+        assert_eq!(regions.at(110), Mapped::Outside(Outside::Unmapped));
+        assert_eq!(regions.at(129), Mapped::Outside(Outside::PrivateFile));
+        assert_eq!([regions.at(105), regions.at(135)], [first; 2]);
+        assert_eq!(regions.modelled(), [100..110, 130..200]);
+    }
+
+    #[test]
+    fn the_heap_is_one_region() {
+        let mut regions = Regions::default();
+        let heap = regions.map(&map(100..110, MappingKind::Anonymous, Origin::Brk), 0);
+        assert_eq!(regions.map(&map(110..150, MappingKind::Anonymous, Origin::Brk), 0), heap);
+        assert_eq!((regions.all().len(), regions.all()[0].bytes), (1, 50 * PAGE_BYTES));
+    }
+
+    #[test]
+    fn a_moved_region_keeps_its_number() {
+        let mut regions = Regions::default();
+        let moved = regions.map(&map(100..110, MappingKind::Anonymous, Origin::Mmap), 0);
+        regions.remap(&(100..110), &(500..600), false);
+        assert_eq!([regions.at(100), regions.at(99)], [Mapped::Outside(Outside::Unmapped); 2]);
+        assert_eq!([regions.at(500), regions.at(599)], [moved; 2]);
+        regions.remap(&(500..600), &(500..520), false);
+        assert_eq!(regions.at(520), Mapped::Outside(Outside::Unmapped));
+    }
+
+    #[test]
+    fn pages_below_a_stack_belong_to_it() {
+        let mut regions = Regions::default();
+        regions.map(&map(900..1000, MappingKind::GrowingStack, Origin::Exec), 0);
+        assert_eq!(regions.at(890), Mapped::Outside(Outside::GrowingStack));
+        assert_eq!(regions.at(1000), Mapped::Outside(Outside::Unmapped));
+    }
+}

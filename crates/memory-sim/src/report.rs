@@ -1,0 +1,179 @@
+//! Predictions in their exported form. Field names are a stable interface and those of `hksim sim`, with units last.
+
+use hksim_linux_mm::{InstallKind, KhugepagedBound, Obstacles, StateRun};
+use serde::Serialize;
+
+use crate::page_work::PageWork;
+use crate::regions::Region;
+use crate::setting::Setting;
+use crate::space::Space;
+use crate::timeline::Sample;
+
+/// Installs by kind of entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ByKind {
+    /// Fresh pages of 4 KiB.
+    pub base_4k: u64,
+    /// Fresh folios between 16 KiB and 1 MiB.
+    pub mthp: u64,
+    /// Huge pages of 2 MiB.
+    pub thp: u64,
+    /// Pages of the hugetlb pool.
+    pub hugetlb: u64,
+    /// Zero pages, small or huge.
+    pub zero: u64,
+    /// Pages installed by a write in place of a zero page or a shared page.
+    pub cow: u64,
+}
+
+impl ByKind {
+    pub(crate) fn add(&mut self, kind: InstallKind) {
+        *self.of(kind) += 1;
+    }
+
+    fn of(&mut self, kind: InstallKind) -> &mut u64 {
+        match kind {
+            InstallKind::Base4k => &mut self.base_4k,
+            InstallKind::Mthp => &mut self.mthp,
+            InstallKind::Thp => &mut self.thp,
+            InstallKind::Hugetlb => &mut self.hugetlb,
+            InstallKind::Zero => &mut self.zero,
+            InstallKind::Cow => &mut self.cow,
+        }
+    }
+}
+
+/// Page-table installs: in total and by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Installs {
+    /// The total.
+    pub total: u64,
+    /// By kind of entry.
+    pub by_kind: ByKind,
+}
+
+/// How often the same rules kept a first touch from installing a huge page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ObstacleCount {
+    /// The rules.
+    #[serde(flatten)]
+    pub obstacles: Obstacles,
+    /// Installs of less than a huge page.
+    pub installs: u64,
+}
+
+/// What the touches of one region cost.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RegionPrediction {
+    /// Number of the region, in order of creation.
+    pub number: usize,
+    /// The region.
+    #[serde(flatten)]
+    pub region: Region,
+    /// First touches in the recording, in which huge pages were off.
+    pub touches: u64,
+    /// Exceptions.
+    pub traps: u64,
+    /// Installs by touches.
+    pub installs: Installs,
+    /// Bytes that these installs made present.
+    pub bytes_installed: u64,
+    /// What kept first touches from installing huge pages, most frequent first.
+    pub obstacles: Vec<ObstacleCount>,
+}
+
+/// One address space under one setting.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Prediction {
+    /// The setting.
+    #[serde(flatten)]
+    pub setting: Setting,
+    /// Page-table installs.
+    pub installs: Installs,
+    /// Faults charged to `ru_minflt`, by touches and by calls that populate.
+    pub faults: u64,
+    /// #PF exceptions in modelled memory.
+    pub traps: u64,
+    /// Exceptions among them that raised a signal.
+    pub traps_denied: u64,
+    /// Faults that only restored write permission.
+    pub reuses: u64,
+    /// Huge PMD entries split.
+    pub pmd_splits: u64,
+    /// Highest resident bytes of modelled memory, hugetlb included.
+    pub rss_bytes_peak: u64,
+    /// Resident bytes of modelled memory at the end.
+    pub rss_bytes_end: u64,
+    /// Highest number of transparent huge pages mapped.
+    pub huge_pages_peak: u64,
+    /// Transparent huge pages mapped at the end.
+    pub huge_pages_end: u64,
+    /// Highest bytes in pages of the hugetlb pool.
+    pub hugetlb_bytes_peak: u64,
+    /// Highest number of mappings.
+    pub vmas_peak: u64,
+    /// Highest bytes of page tables.
+    pub page_table_bytes_peak: u64,
+    /// Recorded calls that fail in the model.
+    pub calls_failed: u64,
+    /// A bound on khugepaged's effects; `None` if no mapping can have huge pages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub khugepaged_bound: Option<KhugepagedBound>,
+    /// The kernel's work, in operations that have a cost.
+    pub page_work: PageWork,
+    /// Regions with at least one touch, in order of creation.
+    pub regions: Vec<RegionPrediction>,
+    /// Samples, the last at the end.
+    pub timeline: Vec<Sample>,
+    /// What is present at the end, if asked for. Not exported.
+    #[serde(skip)]
+    pub pages: Vec<StateRun>,
+}
+
+impl Prediction {
+    /// The result of an address space at its end.
+    pub(crate) fn of(mut space: Space, setting: &Setting, regions: &[Region], pages: Vec<StateRun>) -> Self {
+        let timeline = space.timeline();
+        let counters = *space.kernel.counters();
+        let mut by_kind = ByKind::default();
+        InstallKind::ALL.into_iter().for_each(|kind| *by_kind.of(kind) = counters.installs_of(kind));
+        let touched = space.regions.iter().zip(regions).enumerate().filter(|(_, (tally, _))| tally.touches > 0);
+        let regions = touched.map(|(number, (tally, region))| RegionPrediction {
+            number,
+            region: region.clone(),
+            touches: tally.touches,
+            traps: tally.traps,
+            installs: Installs { total: tally.installs.total(), by_kind: tally.installs },
+            bytes_installed: tally.pages_installed * hksim_memory_trace::PAGE_BYTES,
+            obstacles: tally.obstacle_counts(),
+        });
+        Self {
+            regions: regions.collect(),
+            setting: setting.clone(),
+            installs: Installs { total: counters.installs_total(), by_kind },
+            faults: counters.faults,
+            traps: counters.traps,
+            traps_denied: space.traps_denied,
+            reuses: counters.reuses,
+            pmd_splits: counters.pmd_splits,
+            rss_bytes_peak: space.rss_bytes_peak,
+            rss_bytes_end: space.kernel.resident_bytes(),
+            huge_pages_peak: space.huge_pages_peak,
+            huge_pages_end: space.kernel.huge_pages(),
+            hugetlb_bytes_peak: space.hugetlb_pages_peak * hksim_linux_mm::PMD_PAGES * hksim_memory_trace::PAGE_BYTES,
+            vmas_peak: space.vmas_peak,
+            page_table_bytes_peak: space.page_table_bytes_peak,
+            calls_failed: space.calls_failed,
+            page_work: std::mem::take(&mut space.work),
+            khugepaged_bound: space.kernel.khugepaged_bound(space.time_last_ns()),
+            timeline,
+            pages,
+        }
+    }
+}
+
+impl ByKind {
+    fn total(&self) -> u64 {
+        self.base_4k + self.mthp + self.thp + self.hugetlb + self.zero + self.cow
+    }
+}

@@ -1,0 +1,230 @@
+//! Simulates all settings in one pass over a recording.
+
+use std::collections::{BTreeMap, HashMap};
+use std::num::NonZero;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::thread;
+
+use hksim_linux_mm::{Kernel, StateRun};
+use hksim_memory_trace::{Footer, Header};
+
+use crate::family::{Children, Family, FamilyError};
+use crate::regions::{Outside, Region};
+use crate::report::Prediction;
+use crate::setting::Setting;
+use crate::space::Space;
+use crate::steps::{Action, Step};
+
+/// How much a simulation collects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// Figures only.
+    Figures,
+    /// Also the state of each page at the end.
+    Pages,
+}
+
+/// The result for one recording.
+#[derive(Clone, Debug)]
+pub struct MemorySimulation {
+    /// The recording's header.
+    pub header: Header,
+    /// Its footer; `None` if the file ends early.
+    pub footer: Option<Footer>,
+    /// One prediction for each setting, in the same order.
+    pub predictions: Vec<Prediction>,
+    /// Recorded faults in modelled memory.
+    pub traps_recorded: u64,
+    /// Recorded faults in memory that is not modelled, by kind. They are the same under all settings.
+    pub traps_outside: BTreeMap<Outside, u64>,
+    /// Calls with an advice that the model does not know, by `MADV_*` number.
+    pub advice_unmodelled: BTreeMap<u32, u64>,
+    /// Events that the recorder lost.
+    pub lost_events: u64,
+    /// Calls of prctl after which the recorded process could have huge pages, although the recorder had switched them
+    /// off. Touches inside a huge page were not seen.
+    pub thp_enabled: u64,
+    /// Pages that hold modelled memory at the end, in ascending order.
+    pub modelled_end: Vec<Range<u64>>,
+}
+
+/// All address spaces of a family under one setting.
+struct World<'a> {
+    setting: &'a Setting,
+    /// By member; `None` before the fork and after the end.
+    spaces: Vec<Option<Space>>,
+    /// Forked children without a recording, by parent and process id. They share pages until they end.
+    unrecorded: HashMap<(usize, u32), Kernel>,
+    /// The space that was asked for, at its end.
+    ended: Option<Space>,
+    pages: Vec<StateRun>,
+    detail: Detail,
+}
+
+/// What the reading thread sends to the simulating threads.
+enum Message {
+    /// Steps with the members that they concern.
+    Batch(Arc<Vec<(usize, Step)>>),
+    /// The end of all recordings, with the regions of the recording that was asked for.
+    End(Arc<Vec<Region>>),
+}
+
+/// Batches that may wait for a slow thread.
+const BATCHES_WAITING: usize = 4;
+
+/// Simulates the family under each setting, on several threads. The predictions are for the recording that was asked
+/// for.
+///
+/// # Errors
+/// A recording cannot be read.
+pub fn simulate(mut family: Family, settings: &[Setting], detail: Detail) -> Result<MemorySimulation, FamilyError> {
+    let threads = thread::available_parallelism().map_or(1, NonZero::get).clamp(1, settings.len().max(1));
+    let outline = Outline::of(&family);
+    let predictions = thread::scope(|scope| {
+        // A kernel belongs to one thread, so each thread creates those that it simulates.
+        let workers: Vec<_> = (0..threads)
+            .map(|worker| {
+                let (sender, receiver) = mpsc::sync_channel(BATCHES_WAITING);
+                let own: Vec<&Setting> = settings.iter().skip(worker).step_by(threads).collect();
+                let outline = &outline;
+                (sender, scope.spawn(move || work(&receiver, &own, outline, detail)))
+            })
+            .collect();
+        let read = send_all(&mut family, workers.iter().map(|(sender, _)| sender));
+        let parts: Vec<Vec<Prediction>> = workers
+            .into_iter()
+            .map(|(sender, worker)| {
+                drop(sender);
+                worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
+            .collect();
+        read.map(|()| interleave(parts))
+    })?;
+    let translator = family.translator();
+    let (modelled_end, tally) = (translator.regions().modelled(), translator.tally);
+    Ok(MemorySimulation {
+        header: family.header().clone(),
+        footer: family.footer().cloned(),
+        predictions,
+        traps_recorded: tally.traps_recorded,
+        traps_outside: tally.traps_outside,
+        advice_unmodelled: tally.advice_unmodelled,
+        lost_events: tally.lost_events,
+        thp_enabled: tally.thp_enabled,
+        modelled_end,
+    })
+}
+
+/// Reads the family, and sends its steps to all threads.
+fn send_all<'a>(
+    family: &mut Family,
+    senders: impl Iterator<Item = &'a SyncSender<Message>> + Clone,
+) -> Result<(), FamilyError> {
+    let mut batch = Vec::new();
+    while family.next_batch(&mut batch)? {
+        let shared = Arc::new(std::mem::take(&mut batch));
+        // A thread that panicked receives no more; joining it reports the panic.
+        senders.clone().for_each(|sender| drop(sender.send(Message::Batch(Arc::clone(&shared)))));
+    }
+    let regions = Arc::new(family.translator().regions().all().to_vec());
+    senders.for_each(|sender| drop(sender.send(Message::End(Arc::clone(&regions)))));
+    Ok(())
+}
+
+/// Simulates some settings. Without an end there are no predictions.
+fn work(receiver: &Receiver<Message>, settings: &[&Setting], outline: &Outline, detail: Detail) -> Vec<Prediction> {
+    let mut worlds: Vec<World<'_>> = settings.iter().map(|setting| World::new(setting, outline, detail)).collect();
+    for message in receiver {
+        match message {
+            Message::Batch(steps) => {
+                for world in &mut worlds {
+                    steps.iter().for_each(|(member, step)| world.apply(*member, step, &outline.children));
+                }
+            }
+            Message::End(regions) => return worlds.into_iter().filter_map(|world| world.finish(&regions)).collect(),
+        }
+    }
+    Vec::new()
+}
+
+/// Restores the order of settings that were dealt out to the threads in turn.
+fn interleave(parts: Vec<Vec<Prediction>>) -> Vec<Prediction> {
+    let mut parts: Vec<_> = parts.into_iter().map(Vec::into_iter).collect();
+    let mut all = Vec::new();
+    loop {
+        let before = all.len();
+        all.extend(parts.iter_mut().filter_map(Iterator::next));
+        if all.len() == before {
+            return all;
+        }
+    }
+}
+
+/// What a world must know about its members before their first step.
+struct Outline {
+    /// Whether each member begins empty, by exec.
+    begins_empty: Vec<bool>,
+    children: Children,
+}
+
+impl Outline {
+    fn of(family: &Family) -> Self {
+        let begins_empty = (0..family.members()).map(|member| family.begins_empty(member)).collect();
+        Self { begins_empty, children: family.children().clone() }
+    }
+}
+
+impl<'a> World<'a> {
+    fn new(setting: &'a Setting, outline: &Outline, detail: Detail) -> Self {
+        let spaces = outline.begins_empty.iter().map(|&is_empty| is_empty.then(|| Space::new(setting)));
+        let spaces = spaces.collect();
+        Self { setting, spaces, unrecorded: HashMap::new(), ended: None, pages: Vec::new(), detail }
+    }
+
+    fn apply(&mut self, member: usize, step: &Step, children: &Children) {
+        match step.action {
+            Action::Fork { child_pid } => self.fork(member, child_pid, children),
+            Action::ChildEnded { child_pid } => {
+                self.unrecorded.remove(&(member, child_pid));
+                if let Some(&child) = children.get(&(member, child_pid)) {
+                    self.end(child);
+                }
+            }
+            Action::End => self.end(member),
+            _ => {
+                if let Some(space) = &mut self.spaces[member] {
+                    space.apply(step);
+                }
+            }
+        }
+    }
+
+    fn fork(&mut self, member: usize, child_pid: u32, children: &Children) {
+        let Some(parent) = &mut self.spaces[member] else { return };
+        match children.get(&(member, child_pid)) {
+            Some(&child) => self.spaces[child] = Some(parent.fork()),
+            None => {
+                parent.work.forked(&parent.kernel);
+                self.unrecorded.insert((member, child_pid), parent.kernel.fork());
+            }
+        }
+    }
+
+    fn end(&mut self, member: usize) {
+        let Some(space) = self.spaces[member].take() else { return };
+        if member == 0 {
+            if self.detail == Detail::Pages {
+                self.pages = space.pages();
+            }
+            self.ended = Some(space);
+        }
+    }
+
+    fn finish(mut self, regions: &[Region]) -> Option<Prediction> {
+        self.end(0);
+        let space = self.ended.take()?;
+        Some(Prediction::of(space, self.setting, regions, self.pages))
+    }
+}

@@ -1,0 +1,166 @@
+//! One address space under one setting.
+
+use std::collections::BTreeMap;
+
+use hksim_linux_mm::{Access, Install, InstallKind, Kernel, Obstacles, PageState, StateRun};
+
+use crate::page_work::{Before, PageWork};
+use crate::perform::Edits;
+use crate::regions::RegionId;
+use crate::report::{ByKind, ObstacleCount};
+use crate::setting::Setting;
+use crate::steps::{Action, Step};
+use crate::timeline::{Sample, Timeline};
+
+/// What the touches of one region cost.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RegionTally {
+    /// Recorded first touches.
+    pub touches: u64,
+    /// Predicted exceptions.
+    pub traps: u64,
+    pub installs: ByKind,
+    /// Pages that the installs made present.
+    pub pages_installed: u64,
+    /// First touches that installed less than a huge page, by what refused one.
+    pub obstacles: BTreeMap<Obstacles, u64>,
+}
+
+/// One address space under one setting.
+#[derive(Debug)]
+pub(crate) struct Space {
+    pub kernel: Kernel,
+    pub regions: Vec<RegionTally>,
+    pub rss_bytes_peak: u64,
+    pub huge_pages_peak: u64,
+    pub hugetlb_pages_peak: u64,
+    pub vmas_peak: u64,
+    pub page_table_bytes_peak: u64,
+    /// Touches that raised a signal: the protection forbade them.
+    pub traps_denied: u64,
+    /// Calls that failed in the model.
+    pub calls_failed: u64,
+    /// The kernel's work.
+    pub work: PageWork,
+    timeline: Timeline,
+    time_last_ns: u64,
+    install_last_ns: u64,
+    edits: Edits,
+}
+
+impl Space {
+    /// An empty address space after exec.
+    pub fn new(setting: &Setting) -> Self {
+        let mut kernel = Kernel::new(setting.kernel.clone());
+        let edits = Edits { advise: setting.advise, thp_prctl: setting.thp_prctl };
+        edits.begin(&mut kernel);
+        Self::with(kernel, edits)
+    }
+
+    /// A forked child's copy.
+    pub fn fork(&mut self) -> Self {
+        self.work.forked(&self.kernel);
+        Self::with(self.kernel.fork(), self.edits)
+    }
+
+    fn with(kernel: Kernel, edits: Edits) -> Self {
+        Self {
+            rss_bytes_peak: kernel.resident_bytes(),
+            huge_pages_peak: kernel.huge_pages(),
+            hugetlb_pages_peak: kernel.hugetlb_pages(),
+            vmas_peak: kernel.vma_count(),
+            page_table_bytes_peak: kernel.page_table_bytes(),
+            kernel,
+            regions: Vec::new(),
+            traps_denied: 0,
+            calls_failed: 0,
+            timeline: Timeline::new(),
+            work: PageWork::default(),
+            time_last_ns: 0,
+            install_last_ns: 0,
+            edits,
+        }
+    }
+
+    /// Performs an operation other than a fork.
+    pub fn apply(&mut self, step: &Step) {
+        self.timeline.observe(&self.kernel, step.time_ns);
+        self.time_last_ns = step.time_ns;
+        if let Action::Touch { page, access, region } = step.action {
+            self.touch(page, access, region, step.time_ns);
+        } else {
+            let before = Before::of(&self.kernel);
+            let outcome = self.edits.perform(&mut self.kernel, &step.action);
+            self.calls_failed += u64::from(outcome.result.is_err());
+            self.work.populated(&outcome.installs);
+            self.work.after(&step.action, before, &self.kernel);
+            self.vmas_peak = self.vmas_peak.max(self.kernel.vma_count());
+            self.hugetlb_pages_peak = self.hugetlb_pages_peak.max(self.kernel.hugetlb_pages());
+        }
+        self.rss_bytes_peak = self.rss_bytes_peak.max(self.kernel.resident_bytes());
+        self.huge_pages_peak = self.huge_pages_peak.max(self.kernel.huge_pages());
+        self.page_table_bytes_peak = self.page_table_bytes_peak.max(self.kernel.page_table_bytes());
+    }
+
+    fn touch(&mut self, page: u64, access: Access, region: RegionId, time_ns: u64) {
+        let index = region.0 as usize;
+        if self.regions.len() <= index {
+            self.regions.resize_with(index + 1, RegionTally::default);
+        }
+        let obstacles = self.kernel.obstacles(page);
+        let had_zero_page = self.kernel.page_state(page) == PageState::Zero;
+        let (traps, page_table_bytes) = (self.kernel.counters().traps, self.kernel.page_table_bytes());
+        let touched = self.kernel.touch(page, access);
+        let tally = &mut self.regions[index];
+        tally.touches += 1;
+        tally.traps += self.kernel.counters().traps - traps;
+        match touched {
+            Ok(Some(install)) => {
+                tally.count(install, obstacles);
+                let gap_ns = time_ns - self.install_last_ns;
+                self.install_last_ns = time_ns;
+                self.work.touched(install, gap_ns, had_zero_page);
+                self.work.page_table_bytes_allocated += self.kernel.page_table_bytes() - page_table_bytes;
+            }
+            Ok(None) => {}
+            Err(_) => self.traps_denied += 1,
+        }
+    }
+
+    /// Samples, the last one at the end.
+    pub fn timeline(&mut self) -> Vec<Sample> {
+        std::mem::replace(&mut self.timeline, Timeline::new()).finish(&self.kernel, self.time_last_ns)
+    }
+
+    /// What is mapped at the end, without pages that are not present.
+    pub fn pages(&self) -> Vec<StateRun> {
+        let runs = self.kernel.mappings(0..u64::MAX).into_iter().flat_map(|range| self.kernel.page_states(range));
+        runs.filter(|run| run.state != PageState::None).collect()
+    }
+
+    /// Time of the last operation.
+    pub fn time_last_ns(&self) -> u64 {
+        self.time_last_ns
+    }
+}
+
+impl RegionTally {
+    fn count(&mut self, install: Install, obstacles: Obstacles) {
+        self.installs.add(install.kind);
+        self.pages_installed += install.pages;
+        let is_huge = matches!(install.kind, InstallKind::Thp | InstallKind::Hugetlb);
+        // A copy replaces a page that was present; what kept its first install small was counted then.
+        if !is_huge && install.kind != InstallKind::Cow && obstacles != Obstacles::default() {
+            *self.obstacles.entry(obstacles).or_default() += 1;
+        }
+    }
+
+    /// The obstacles, most frequent first.
+    pub fn obstacle_counts(&self) -> Vec<ObstacleCount> {
+        let counts = self.obstacles.iter();
+        let mut counts: Vec<ObstacleCount> =
+            counts.map(|(obstacles, &installs)| ObstacleCount { obstacles: *obstacles, installs }).collect();
+        counts.sort_by_key(|count| std::cmp::Reverse(count.installs));
+        counts
+    }
+}

@@ -1,0 +1,285 @@
+//! Translates recorded events into operations of the kernel model. The result is the same for all settings.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use hksim_linux_mm::{Access, Advice, Content, LockFlags, MapFlags, Protection, RemapSource, ThpDisable};
+use hksim_memory_trace::{Event, MapOp, Op, TouchKind};
+
+use crate::regions::{Mapped, Outside, Region, RegionId, Regions, Use};
+
+/// One operation of one address space.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// Time since the start of the recording.
+    pub time_ns: u64,
+    /// The operation.
+    pub action: Action,
+}
+
+/// An operation of the kernel model.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// A first touch of modelled memory.
+    Touch {
+        page: u64,
+        access: Access,
+        region: RegionId,
+    },
+    /// A touch of mapped memory that is not modelled. It creates page tables.
+    TouchOutside {
+        page: u64,
+    },
+    /// A modelled mapping.
+    Map {
+        pages: Range<u64>,
+        flags: MapFlags,
+        locks: bool,
+        usage: Use,
+    },
+    /// Memory added to the heap by brk.
+    GrowHeap {
+        pages: Range<u64>,
+        heap_start: u64,
+    },
+    /// A mapping that is not modelled.
+    MapOutside {
+        pages: Range<u64>,
+    },
+    Unmap(Range<u64>),
+    Remap {
+        old: Range<u64>,
+        new: Range<u64>,
+        source: RemapSource,
+    },
+    Protect {
+        pages: Range<u64>,
+        protection: Protection,
+    },
+    Advise {
+        pages: Range<u64>,
+        advice: Advice,
+    },
+    Lock {
+        pages: Range<u64>,
+        on_fault: bool,
+    },
+    Unlock(Range<u64>),
+    LockAll(LockFlags),
+    UnlockAll,
+    Name {
+        pages: Range<u64>,
+        name: Option<u32>,
+    },
+    DisableThp(ThpDisable),
+    Fork {
+        child_pid: u32,
+    },
+    ChildEnded {
+        child_pid: u32,
+    },
+    /// The address space ended.
+    End,
+}
+
+/// `MADV_*` and `MREMAP_*` values of `include/uapi/asm-generic/mman-common.h` and `include/uapi/linux/mman.h`.
+mod abi {
+    pub const PROT_READ: u32 = 1;
+    pub const PROT_WRITE: u32 = 2;
+    pub const PROT_EXEC: u32 = 4;
+    pub const MAP_LOCKED: u32 = 0x2000;
+    pub const MAP_NORESERVE: u32 = 0x4000;
+    pub const MAP_POPULATE: u32 = 0x8000;
+    pub const MAP_STACK: u32 = 0x20000;
+    pub const MAP_HUGETLB: u32 = 0x40000;
+    pub const MREMAP_DONTUNMAP: u32 = 4;
+    pub const MCL_CURRENT: u32 = 1;
+    pub const MCL_FUTURE: u32 = 2;
+    pub const MCL_ONFAULT: u32 = 4;
+    pub const MLOCK_ONFAULT: u32 = 1;
+    pub const PR_THP_DISABLE_EXCEPT_ADVISED: u32 = 2;
+}
+
+/// Translates the events of one address space.
+#[derive(Clone, Debug, Default)]
+pub struct Translator {
+    regions: Regions,
+    /// Names of mappings (`PR_SET_VMA_ANON_NAME`) by their address.
+    names: BTreeMap<u64, u32>,
+    /// What was left out.
+    pub tally: Tally,
+}
+
+/// What a recording holds besides modelled memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Recorded faults outside modelled memory, by kind of memory.
+    pub traps_outside: BTreeMap<Outside, u64>,
+    /// Recorded faults in modelled memory.
+    pub traps_recorded: u64,
+    /// Calls with an advice that the model does not know, by `MADV_*` number.
+    pub advice_unmodelled: BTreeMap<u32, u64>,
+    /// Events that the recorder lost.
+    pub lost_events: u64,
+    /// Calls of prctl after which the recorded process could have huge pages, although the recorder had switched them
+    /// off. Touches inside a huge page were not seen.
+    pub thp_enabled: u64,
+}
+
+impl Translator {
+    /// The mappings so far.
+    pub fn regions(&self) -> &Regions {
+        &self.regions
+    }
+
+    /// A forked child's: the same mappings, nothing counted yet.
+    pub fn forked(&self) -> Self {
+        Self { tally: Tally::default(), ..self.clone() }
+    }
+
+    /// Translates an event into steps.
+    pub fn translate(&mut self, event: &Event, steps: &mut Vec<Step>) {
+        let mut push = |action| steps.push(Step { time_ns: event.time_ns, action });
+        match &event.op {
+            Op::Touch { page, kind } => {
+                if let Some(action) = self.touch(*page, *kind) {
+                    push(action);
+                }
+            }
+            Op::Map(map) => {
+                let mapped = self.regions.map(map, event.time_ns);
+                push(self.map(map, mapped));
+            }
+            Op::Unmap(pages) => {
+                self.regions.unmap(pages);
+                push(Action::Unmap(pages.clone()));
+            }
+            Op::Remap { old, new, flags } => {
+                let keeps_source = flags & abi::MREMAP_DONTUNMAP != 0;
+                self.regions.remap(old, new, keeps_source);
+                let source = if keeps_source { RemapSource::Kept } else { RemapSource::Unmapped };
+                push(Action::Remap { old: old.clone(), new: new.clone(), source });
+            }
+            Op::Protect { pages, protection, .. } => {
+                push(Action::Protect { pages: pages.clone(), protection: protection_of(*protection) });
+            }
+            Op::Advise { pages, advice, errno } => {
+                if let Some(advice) = self.advice(*advice, *errno) {
+                    push(Action::Advise { pages: pages.clone(), advice });
+                }
+            }
+            Op::Lock { pages, flags, .. } => {
+                push(Action::Lock { pages: pages.clone(), on_fault: flags & abi::MLOCK_ONFAULT != 0 });
+            }
+            Op::Unlock(pages) => push(Action::Unlock(pages.clone())),
+            Op::LockAll(flags) => push(Action::LockAll(LockFlags {
+                current: flags & abi::MCL_CURRENT != 0,
+                future: flags & abi::MCL_FUTURE != 0,
+                on_fault: flags & abi::MCL_ONFAULT != 0,
+            })),
+            Op::UnlockAll => push(Action::UnlockAll),
+            Op::NameMapping { pages, name_address } => {
+                push(Action::Name { pages: pages.clone(), name: self.name(*name_address) });
+            }
+            Op::DisableThp { value, flags } => {
+                let disable = match (value, flags) {
+                    (0, _) => ThpDisable::Off,
+                    (_, flags) if flags & abi::PR_THP_DISABLE_EXCEPT_ADVISED != 0 => ThpDisable::ExceptAdvised,
+                    _ => ThpDisable::All,
+                };
+                push(Action::DisableThp(disable));
+                self.tally.thp_enabled += u64::from(disable != ThpDisable::All);
+            }
+            Op::Fork { child_pid } => push(Action::Fork { child_pid: *child_pid }),
+            Op::ChildEnded { child_pid } => push(Action::ChildEnded { child_pid: *child_pid }),
+            Op::Lost { events } => self.tally.lost_events += events,
+        }
+    }
+
+    fn touch(&mut self, page: u64, kind: TouchKind) -> Option<Action> {
+        match self.regions.at(page) {
+            Mapped::Region(region) => {
+                self.tally.traps_recorded += 1;
+                let access = match kind {
+                    TouchKind::Read => Access::Read,
+                    // Contents are not recorded. An unknown access counts as a write, like most first accesses to heap
+                    // memory.
+                    TouchKind::Write | TouchKind::Unknown => Access::Write(Content::NonZero),
+                };
+                Some(Action::Touch { page, access, region })
+            }
+            Mapped::Outside(outside) => {
+                *self.tally.traps_outside.entry(outside).or_default() += 1;
+                (outside != Outside::Unmapped).then_some(Action::TouchOutside { page })
+            }
+        }
+    }
+
+    fn map(&self, map: &MapOp, mapped: Mapped) -> Action {
+        let pages = map.pages.clone();
+        let Mapped::Region(region) = mapped else { return Action::MapOutside { pages } };
+        let has = |flag: u32| map.flags & flag != 0;
+        let Region { usage, address, .. } = self.regions.all()[region.0 as usize];
+        if usage == Use::Heap {
+            return Action::GrowHeap { pages, heap_start: address / hksim_memory_trace::PAGE_BYTES };
+        }
+        let flags = MapFlags {
+            protection: protection_of(map.protection),
+            noreserve: has(abi::MAP_NORESERVE),
+            populate: has(abi::MAP_POPULATE),
+            hugetlb: has(abi::MAP_HUGETLB),
+            stack: has(abi::MAP_STACK),
+        };
+        Action::Map { pages, flags, locks: has(abi::MAP_LOCKED), usage }
+    }
+
+    /// The advice as the model knows it. An advice that failed is included: it may have been applied to the mappings
+    /// before the one that refused it, and if it failed because huge pages were off, it can succeed here.
+    fn advice(&mut self, number: u32, errno: u32) -> Option<Advice> {
+        let advice = advice_of(number);
+        if advice.is_none() && errno == 0 {
+            *self.tally.advice_unmodelled.entry(number).or_default() += 1;
+        }
+        advice
+    }
+
+    fn name(&mut self, address: u64) -> Option<u32> {
+        let next = self.names.len() as u32;
+        (address != 0).then(|| *self.names.entry(address).or_insert(next))
+    }
+}
+
+fn protection_of(bits: u32) -> Protection {
+    let has = |bit: u32| bits & bit != 0;
+    Protection::from_prot(has(abi::PROT_READ), has(abi::PROT_WRITE), has(abi::PROT_EXEC))
+}
+
+/// The advice with a `MADV_*` number (`include/uapi/asm-generic/mman-common.h`), if the model knows it.
+fn advice_of(number: u32) -> Option<Advice> {
+    Some(match number {
+        0 => Advice::Normal,
+        1 => Advice::Random,
+        2 => Advice::Sequential,
+        3 => Advice::WillNeed,
+        4 => Advice::DontNeed,
+        8 => Advice::Free,
+        10 => Advice::DontFork,
+        11 => Advice::DoFork,
+        12 => Advice::Mergeable,
+        13 => Advice::Unmergeable,
+        14 => Advice::HugePage,
+        15 => Advice::NoHugePage,
+        16 => Advice::DontDump,
+        17 => Advice::DoDump,
+        18 => Advice::WipeOnFork,
+        19 => Advice::KeepOnFork,
+        20 => Advice::Cold,
+        22 => Advice::PopulateRead,
+        23 => Advice::PopulateWrite,
+        24 => Advice::DontNeedLocked,
+        25 => Advice::Collapse,
+        102 => Advice::GuardInstall,
+        103 => Advice::GuardRemove,
+        _ => return None,
+    })
+}

@@ -1,0 +1,154 @@
+//! Metadata of a recording: the header is known at the start, the footer at the end.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// A process id.
+pub type ProcessId = u32;
+
+/// Where a recording comes from and what it shows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Header {
+    /// The program that wrote the file, with its version.
+    pub producer: String,
+    /// Identifies the run. All address spaces of one run have the same value.
+    pub run_id: String,
+    /// The command and its arguments. For a program that a recorded program executed: its name alone.
+    pub command: Vec<String>,
+    /// The text that the command got as its standard input, if the recorder gave it one: the job of a replay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<String>,
+    /// The directory in which the command was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<String>,
+    /// Environment variables that configure allocators, libraries and huge pages (`GLIBC_TUNABLES`, `LD_PRELOAD`).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub environment: BTreeMap<String, String>,
+    /// The process.
+    pub pid: ProcessId,
+    /// Number of the address space within the process; each exec begins a new one.
+    pub image: u32,
+    /// How the address space began.
+    pub beginning: Beginning,
+    /// What the recorder could see.
+    pub visibility: Visibility,
+    /// The machine at the start of the recording.
+    pub machine: Machine,
+    /// The tools that changed the recording, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<String>,
+}
+
+/// How an address space began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Beginning {
+    /// By exec: it was empty.
+    Exec,
+    /// By fork: it began as a copy of the parent's.
+    Fork {
+        /// The parent's process id.
+        parent_pid: ProcessId,
+        /// Number of the parent's address space.
+        parent_image: u32,
+    },
+}
+
+/// Which page faults were recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Faults {
+    /// All, with read or write.
+    Accesses,
+    /// All, without read or write.
+    All,
+    /// Those in user mode, without read or write. Faults inside system calls are missing.
+    UserOnly,
+}
+
+/// How memory calls were recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Calls {
+    /// By the kernel's tracepoints.
+    Tracepoints,
+    /// By stopping the program at each call (ptrace).
+    Stops,
+}
+
+/// What the recorder could see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Visibility {
+    /// Page faults.
+    pub faults: Faults,
+    /// Memory calls.
+    pub calls: Calls,
+}
+
+/// The machine at the start of the recording.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// `uname -r`.
+    pub kernel_release: String,
+    /// The mode of `/sys/kernel/mm/transparent_hugepage/enabled`: programs may read it. `None` without THP.
+    pub thp_mode: Option<String>,
+    /// Whether addresses were random (ASLR).
+    pub addresses_random: bool,
+    /// `vm.overcommit_memory`.
+    pub overcommit_memory: Option<u32>,
+    /// Whether huge pages were off for the recorded processes, so that each touched page was seen.
+    pub thp_disabled: bool,
+}
+
+/// What is known at the end.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Footer {
+    /// How the address space ended.
+    pub end: End,
+    /// Events that the recorder lost, over all processes of the run.
+    pub lost_events: u64,
+    /// Calls that can change memory in ways that are not recorded, by name. `None`: some in the whole recording, but this
+    /// is a part of it, and how many of them it has is unknown.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unrecorded_calls: BTreeMap<String, Option<u64>>,
+}
+
+/// How an address space ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum End {
+    /// The process exited.
+    Exit,
+    /// The process executed another program.
+    Exec,
+    /// The recording ended first.
+    #[default]
+    Running,
+}
+
+impl Header {
+    /// A header for tests and examples: this command, recorded with full visibility.
+    pub fn example(command: &[&str]) -> Self {
+        Self {
+            producer: concat!("hksim ", env!("CARGO_PKG_VERSION")).to_string(),
+            run_id: "example".to_string(),
+            command: command.iter().map(|word| word.to_string()).collect(),
+            input: None,
+            directory: None,
+            environment: BTreeMap::new(),
+            pid: 1,
+            image: 0,
+            beginning: Beginning::Exec,
+            visibility: Visibility { faults: Faults::Accesses, calls: Calls::Tracepoints },
+            machine: Machine {
+                kernel_release: "6.18.0".to_string(),
+                thp_mode: Some("madvise".to_string()),
+                addresses_random: true,
+                overcommit_memory: Some(0),
+                thp_disabled: true,
+            },
+            history: Vec::new(),
+        }
+    }
+}

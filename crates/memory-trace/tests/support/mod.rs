@@ -1,0 +1,155 @@
+//! Shared by the tests: seeded random events of every kind, and functions to write and read files.
+#![allow(dead_code)] // each test binary uses only some of these items
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+
+use hksim_memory_trace::{
+    End, Event, Footer, Header, MapOp, MappingKind, MemoryTraceError, Op, Origin, Reader, TouchKind, Writer,
+};
+
+/// Pages of the largest address space of x86-64.
+pub const PAGES_MAX: u64 = 1 << 45;
+
+/// splitmix64.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Random(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// From 0 to `end` - 1.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len() as u64) as usize]
+    }
+
+    /// Small and extreme values.
+    fn word(&mut self) -> u32 {
+        match self.below(4) {
+            0 => 0,
+            1 => u32::MAX,
+            2 => self.below(300) as u32,
+            _ => self.next() as u32,
+        }
+    }
+}
+
+/// An event and, for a mapping, the name that it must have.
+pub type Named = (Event, Option<String>);
+
+fn range(random: &mut Random) -> Range<u64> {
+    match random.below(8) {
+        0 => 0..0,
+        1 => 0..PAGES_MAX,
+        2 => PAGES_MAX - 1..PAGES_MAX,
+        _ => {
+            let start = 0x7f00_0000 + random.below(1 << 20);
+            start..start + random.below(5000)
+        }
+    }
+}
+
+fn map(random: &mut Random) -> MapOp {
+    MapOp {
+        pages: range(random),
+        hint_page: random.pick(&[0, 1, 0x7f00_1234, u64::MAX]),
+        kind: random.pick(&MappingKind::ALL),
+        origin: random.pick(&Origin::ALL),
+        protection: random.word(),
+        flags: random.word(),
+        name: None,
+    }
+}
+
+/// A random operation of kind `kind`, from 0 to [`OP_KINDS`] - 1.
+pub fn op(random: &mut Random, kind: u64) -> Op {
+    let page = random.pick(&[0, PAGES_MAX - 1, 0x7f00_0000]) ^ random.below(2);
+    let touch = |kind| Op::Touch { page, kind };
+    match kind {
+        0 => touch(TouchKind::Read),
+        1 => touch(TouchKind::Write),
+        2 => touch(TouchKind::Unknown),
+        3 => Op::Map(Box::new(map(random))),
+        4 => Op::Unmap(range(random)),
+        5 => Op::Remap { old: range(random), new: range(random), flags: random.word() },
+        6 => Op::Protect { pages: range(random), protection: random.word(), errno: random.word() },
+        7 => Op::Advise { pages: range(random), advice: random.word(), errno: random.word() },
+        8 => Op::Lock { pages: range(random), flags: random.word(), errno: random.word() },
+        9 => Op::Unlock(range(random)),
+        10 => Op::LockAll(random.word()),
+        11 => Op::UnlockAll,
+        12 => Op::NameMapping { pages: range(random), name_address: random.next() },
+        13 => Op::DisableThp { value: random.word(), flags: random.word() },
+        14 => Op::Fork { child_pid: random.word() },
+        15 => Op::ChildEnded { child_pid: random.word() },
+        _ => Op::Lost { events: random.next() },
+    }
+}
+
+/// Number of kinds of [`op`].
+pub const OP_KINDS: u64 = 17;
+
+/// Random events of every kind, in order of time.
+pub fn random_events(seed: u64, count: u64) -> Vec<Named> {
+    let mut random = Random::new(seed);
+    let names = ["/usr/lib/libc.so.6", "[stack]", "", "/tmp/µ", "/a file"];
+    let mut time_ns = random.below(1 << 40);
+    let event = |number| {
+        // Half of the events are touches of neighbouring pages, as in a real recording.
+        let op = match random.below(2) {
+            0 if number >= OP_KINDS => Op::Touch { page: 0x7f00_0000 + number, kind: TouchKind::Write },
+            _ => op(&mut random, number % OP_KINDS),
+        };
+        time_ns += random.pick(&[0, 0, 1, 700, 1 << 33]);
+        let thread = random.pick(&[0, 0, 0, 1, 2, (1 << 22) - 1]);
+        let name = matches!(op, Op::Map(_)).then(|| random.pick(&names).to_string());
+        (Event { time_ns, thread, op }, name.filter(|name| !name.is_empty()))
+    };
+    (0..count).map(event).collect()
+}
+
+pub fn footer() -> Footer {
+    Footer { end: End::Exit, lost_events: 3, unrecorded_calls: BTreeMap::from([("mbind".to_string(), Some(7))]) }
+}
+
+pub fn write(path: &Path, events: &[Named]) {
+    let mut writer = Writer::create(path, &Header::example(&["app", "--flag"])).expect("a file");
+    for (event, name) in events {
+        let mut event = event.clone();
+        if let (Op::Map(map), Some(name)) = (&mut event.op, name) {
+            map.name = Some(writer.name(name));
+        }
+        writer.push(event).expect("an event");
+    }
+    writer.finish(&footer()).expect("the end");
+}
+
+/// The events of a file, and whether it has its footer.
+pub fn read(path: &Path) -> Result<(Vec<Named>, bool), MemoryTraceError> {
+    let mut reader = Reader::open(path)?;
+    let (mut events, mut chunk) = (Vec::new(), Vec::new());
+    while reader.next_chunk(&mut chunk)? {
+        for mut event in chunk.drain(..) {
+            let mut name = None;
+            if let Op::Map(map) = &mut event.op {
+                name = map.name.take().map(|name| reader.name(name).to_string());
+            }
+            events.push((event, name));
+        }
+    }
+    Ok((events, reader.footer().is_some()))
+}

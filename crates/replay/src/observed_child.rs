@@ -1,0 +1,59 @@
+//! A child for an observer outside this crate, such as a recorder of page operations. It replays like a timed run,
+//! without observers of its own.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use crate::error::ReplayError;
+use crate::parent::{CHILD_ARGUMENT, checked, unexpected};
+use crate::protocol::{self, Report};
+use crate::spec::{Job, ReplaySpec, Run};
+
+/// How to start the child.
+#[derive(Clone, Debug)]
+pub struct ObservedChild {
+    /// This program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// Additional environment variables.
+    pub environment: Vec<(OsString, OsString)>,
+    /// What it reads from standard input.
+    pub job: String,
+}
+
+impl ObservedChild {
+    /// The child that replays a trace.
+    ///
+    /// # Errors
+    /// The specification is invalid, or this program's path is unknown.
+    pub fn of(spec: &ReplaySpec) -> Result<ObservedChild, ReplayError> {
+        let failed = |action| move |source| ReplayError::Child { action, source };
+        let mut spec = checked(spec)?;
+        spec.trace = spec.trace.canonicalize().map_err(failed("find the trace of"))?;
+        let environment = spec.on.environment();
+        let job = serde_json::to_string(&Job { spec, run: Run::Timed });
+        Ok(ObservedChild {
+            program: std::env::current_exe().map_err(failed("find the program of"))?,
+            arguments: vec![CHILD_ARGUMENT.to_string()],
+            environment,
+            job: job.map_err(|why| failed("prepare the job of")(why.into()))?,
+        })
+    }
+
+    /// Checks what the child wrote to standard output.
+    ///
+    /// # Errors
+    /// The replay failed.
+    pub fn check(output: &[u8]) -> Result<(), ReplayError> {
+        let run = "observed";
+        match protocol::receive(output) {
+            Ok(Some(received)) => match received.report {
+                Report::Timed(_) => Ok(()),
+                other => Err(unexpected(Run::Timed, &other)),
+            },
+            Ok(None) => Err(ReplayError::Garbled { run, why: "no report".into() }),
+            Err(why) => Err(ReplayError::Garbled { run, why }),
+        }
+    }
+}

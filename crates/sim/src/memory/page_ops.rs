@@ -1,0 +1,114 @@
+//! The page operations of one paging policy, on the kernel that its observer models.
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use hksim_policy::memory::{Advice, ArenaRange, Locking, Mapping, PageOps};
+use hksim_policy::{Errno, PAGE_BYTES};
+
+use super::{BASE_PAGE, SimMemory};
+use crate::observer::{Cause, MemoryObserver, Touch};
+
+/// Performs page operations for one observer of a memory. What they do to the memory itself (contents, links, touches
+/// to be reported again) applies to all of its observers.
+pub(super) struct ObservedOps<'a, H: MemoryObserver> {
+    pub(super) memory: &'a SimMemory<H>,
+    pub(super) observer: &'a RefCell<H>,
+}
+
+impl<H: MemoryObserver> ObservedOps<'_, H> {
+    /// Calls the observer with pages of the simulated address space.
+    fn call<R>(&self, pages: &Range<u64>, call: impl FnOnce(&mut H, Range<u64>) -> R) -> R {
+        call(&mut self.memory.observed(self.observer), self.memory.pages_at(pages))
+    }
+
+    /// As [`ObservedOps::call`], for calls that drop the pages.
+    fn drop_pages<R>(&self, pages: &Range<u64>, call: impl FnOnce(&mut H, Range<u64>) -> R) -> R {
+        self.memory.flush_meta_writes();
+        self.memory.forget(pages.clone());
+        self.memory.wiped(pages);
+        self.call(pages, call)
+    }
+}
+
+impl<H: MemoryObserver> PageOps for ObservedOps<'_, H> {
+    fn map(&self, range: ArenaRange, mapping: Mapping) -> Result<(), Errno> {
+        self.drop_pages(&self.memory.pages(range), |observer, pages| observer.map(pages, mapping))
+    }
+
+    fn unmap(&self, range: ArenaRange) -> Result<(), Errno> {
+        self.drop_pages(&self.memory.pages(range), |observer, pages| observer.unmap(pages))
+    }
+
+    fn advise(&self, range: ArenaRange, advice: Advice) -> Result<(), Errno> {
+        let (memory, pages) = (self.memory, self.memory.pages(range));
+        memory.flush_meta_writes();
+        if matches!(advice, Advice::DontNeed | Advice::Free) {
+            memory.forget(pages.clone());
+        }
+        if advice == Advice::Free {
+            memory.report_contents(&pages);
+        }
+        let advised = self.call(&pages, |observer, pages| observer.advise(pages, advice));
+        if advice == Advice::DontNeed && advised.is_ok() {
+            memory.wiped(&pages);
+        }
+        advised
+    }
+
+    fn remap(&self, from: ArenaRange, to_start: u64) -> Result<(), Errno> {
+        let memory = self.memory;
+        memory.flush_meta_writes();
+        let pages = memory.pages(from);
+        let to = memory.pages(ArenaRange { start: to_start, ..from });
+        memory.forget(pages.clone());
+        memory.forget(to.clone());
+        if let Some(contents) = &memory.contents {
+            contents.copy(to_start, from.start, from.bytes);
+            memory.wiped(&pages);
+        }
+        self.call(&pages, |observer, pages| observer.remap(pages, memory.page_at(to.start)))
+    }
+
+    fn map_anywhere(&self, bytes: u64, mapping: Mapping) -> Result<u64, Errno> {
+        let mapped = self.memory.observed(self.observer).map_anywhere(bytes / PAGE_BYTES, mapping);
+        mapped.map(|page| page * PAGE_BYTES)
+    }
+
+    fn unmap_at(&self, address: u64, bytes: u64) -> Result<(), Errno> {
+        let first = address / PAGE_BYTES;
+        let pages = first..first + bytes / PAGE_BYTES;
+        let is_bound = self.memory.bindings.as_ref().is_some_and(|bindings| bindings.is_bound_at(first));
+        let mut observer = self.memory.observed(self.observer);
+        if is_bound { observer.unmap(pages) } else { observer.trim(pages) }
+    }
+
+    /// The touches do not pass the filter: another observer's pages may still be untouched.
+    fn touch_pages(&self, range: ArenaRange) {
+        let pages = self.memory.pages(range);
+        self.call(&pages, |observer, pages| {
+            pages.clone().for_each(|page| observer.touch(page, Touch::WriteZero, Cause::Prefault));
+            if H::EVERY_ACCESS {
+                observer.access(pages, Cause::Prefault);
+            }
+        });
+        for page in pages.filter(|_| self.memory.contents.is_some()) {
+            self.memory.written(page * PAGE_BYTES, 1, 0);
+        }
+    }
+
+    fn fill_pages(&self, range: ArenaRange) {
+        self.touch_pages(range);
+        self.memory.written(self.memory.layout.arena + range.start, range.bytes, 0);
+    }
+
+    fn lock_tables(&self) -> Result<(), Errno> {
+        let tables = BASE_PAGE..BASE_PAGE + self.memory.layout.arena / PAGE_BYTES;
+        self.memory.observed(self.observer).lock(tables, Locking::OnFault)
+    }
+
+    fn lock_range(&self, range: ArenaRange, locking: Locking) -> Result<(), Errno> {
+        self.memory.flush_meta_writes();
+        self.call(&self.memory.pages(range), |observer, pages| observer.lock(pages, locking))
+    }
+}

@@ -1,0 +1,320 @@
+//! One placement, and the designs that share it.
+//!
+//! The first design leads: its allocator places the blocks. The others follow it (`memory/followers.rs`), and cost only
+//! their own page operations.
+
+use std::ops::Range;
+use std::time::Instant;
+
+use hksim_engine::{Driver, ForkSchedule, ForkStep, PageRun, PageSet, PageState as SetState, TouchRule};
+use hksim_linux_mm::{Kernel, PageState};
+use hksim_policy::vocabulary::Purge;
+use hksim_policy::{Allocator, PAGE_BYTES, RunGeometry};
+use hksim_trace::event::Op;
+use hksim_trace::header::{Summary, TouchSource};
+use hksim_trace::hkt::{Batch, BatchReader};
+
+use crate::accounting::Accounting;
+use crate::forks::MetadataObserver;
+use crate::memory::{Follower, SimMemory};
+use crate::observer::AccountingObserver;
+use crate::pump::Consumer;
+use crate::reach::TlbObserver;
+use crate::report::{SimReport, TraceLabel};
+use crate::simulate::{MarkedPages, SimConfig, SimError};
+use crate::track::{Moment, Track};
+
+/// Number of samples in a timeline.
+const TIMELINE_SAMPLES: u64 = 64;
+
+/// The points of a run at which timeline samples and page sets are taken.
+pub(crate) struct Points {
+    timeline: Vec<u64>,
+    marks: Vec<u64>,
+    collects_pages: bool,
+}
+
+impl Points {
+    /// Evenly spaced samples of a trace with `events` events. Marks are for TLB samples and, if `collects_pages`, page
+    /// sets.
+    pub(crate) fn new(events: u64, marks: Vec<u64>, collects_pages: bool) -> Points {
+        let spaced = |k: u64| (u128::from(k) * u128::from(events) / u128::from(TIMELINE_SAMPLES)) as u64;
+        let mut timeline: Vec<u64> = (1..=TIMELINE_SAMPLES).map(spaced).collect();
+        timeline.dedup();
+        Points { timeline, marks, collects_pages }
+    }
+}
+
+/// A placement in progress.
+pub(crate) trait Placed: Consumer {
+    /// The report of each design, in their order, and the leader's page sets. `None` for a design that parted from the
+    /// leader: it has to be simulated again.
+    fn finish(self: Box<Self>) -> (Vec<Option<SimReport>>, Vec<MarkedPages>);
+}
+
+impl Consumer for Box<dyn Placed> {
+    fn consume(&mut self, batch: &Batch) -> Result<(), SimError> {
+        self.as_mut().consume(batch)
+    }
+}
+
+/// Whether a run of this design under a full stream of accesses counts TLB hits and misses.
+fn counts_tlb_misses(config: &SimConfig, touch: TouchSource) -> bool {
+    // Misses are meaningful only if the trace records every access and the run performs exactly these accesses.
+    config.tlb.is_some() && touch == TouchSource::FullStream && config.touch == TouchRule::Recorded
+}
+
+/// Whether another design may share this design's placement, as far as its settings tell. Which designs really do shows
+/// only while the trace is simulated.
+pub(crate) fn may_share(config: &SimConfig, touch: TouchSource) -> bool {
+    let policy = &config.policy;
+    SimMemory::<Accounting>::can_have_followers(policy.align, policy.header)
+        && policy.purge != Purge::Free
+        && config.forks.is_empty()
+        && !counts_tlb_misses(config, touch)
+}
+
+/// Starts a run of designs with equal placements, touches and memory-policy rules, the leader first. Several designs
+/// need [`may_share`] for each of them.
+///
+/// # Errors
+/// A policy is invalid.
+pub(crate) fn start(
+    configs: &[&SimConfig],
+    trace: TraceLabel,
+    summary: Summary,
+    points: Points,
+) -> Result<Box<dyn Placed>, SimError> {
+    let leader = configs[0];
+    let accounting = |config: &SimConfig| {
+        Accounting::new(Kernel::new(config.kernel.clone())).with_addresses(config.addresses.clone())
+    };
+    Ok(match leader.tlb.filter(|_| counts_tlb_misses(leader, trace.touch_source)) {
+        Some(core) => {
+            let observer = |config: &SimConfig| TlbObserver::new(accounting(config), core);
+            Box::new(Run::new(configs, observer, trace, summary, points)?)
+        }
+        None if !leader.forks.is_empty() || leader.policy.purge == Purge::Free => {
+            Box::new(Run::new(configs, |config| MetadataObserver(accounting(config)), trace, summary, points)?)
+        }
+        None => Box::new(Run::new(configs, accounting, trace, summary, points)?),
+    })
+}
+
+struct Run<H: AccountingObserver> {
+    started: Instant,
+    trace: TraceLabel,
+    driver: Driver<SimMemory<H>, RunGeometry>,
+    points: Points,
+    next_sample: usize,
+    next_mark: usize,
+    done: u64,
+    time_ns: u64,
+    /// One for each design; the first leads.
+    tracks: Vec<Track>,
+    /// The leader's page sets.
+    marked: Vec<MarkedPages>,
+    forks: ForkSchedule,
+}
+
+impl<H: AccountingObserver> Run<H> {
+    fn new(
+        configs: &[&SimConfig],
+        observer: impl Fn(&SimConfig) -> H,
+        trace: TraceLabel,
+        summary: Summary,
+        points: Points,
+    ) -> Result<Run<H>, SimError> {
+        let leader = configs[0];
+        let plan = leader.policy.prepare()?;
+        let mut followers = Vec::new();
+        for (number, config) in configs.iter().enumerate().skip(1) {
+            let (_, paging) = config.policy.prepare()?.policy.split();
+            followers.push(Follower { number, paging, observer: observer(config) });
+        }
+        let mut memory = SimMemory::with_followers(plan.layout, &plan.geometry, observer(leader), followers);
+        if leader.policy.purge == Purge::Free {
+            memory.keep_contents();
+        }
+        let allocator = Allocator::new(memory, plan.geometry, plan.policy, &plan.layout);
+        Ok(Run {
+            started: Instant::now(),
+            trace,
+            driver: Driver::new(allocator, summary.threads, summary.objects_peak, leader.touch).counting_scattered(),
+            points,
+            next_sample: 0,
+            next_mark: 0,
+            done: 0,
+            time_ns: 0,
+            tracks: configs.iter().map(|&config| Track::new(config.clone())).collect(),
+            marked: Vec::new(),
+            forks: ForkSchedule::new(&leader.forks),
+        })
+    }
+
+    /// Performs the events before event `end` of a batch. `before` is the number of events before the batch.
+    fn perform(&mut self, reader: &mut BatchReader<'_>, end: usize, before: u64) -> Result<(), SimError> {
+        let failed =
+            |reader: &BatchReader<'_>, source| SimError::Drive { event: before + reader.passed() as u64, source };
+        while reader.passed() < end {
+            let stepped = self.driver.step_common(reader, end, SimMemory::event_done);
+            stepped.map_err(|source| failed(reader, source))?;
+            if reader.passed() == end {
+                break;
+            }
+            let Some(event) = reader.uncommon() else { break };
+            self.apply_memory_policy(&event.op);
+            self.driver.step(event).map_err(|source| failed(reader, source))?;
+            self.driver.allocator().mem.event_done();
+        }
+        self.done = before + reader.passed() as u64;
+        self.time_ns = reader.time_ns();
+        match self.driver.allocator().mem.observer().accounting().killed_in_event() {
+            Some(event) => Err(SimError::Killed { event }),
+            None => Ok(()),
+        }
+    }
+
+    /// Applies a change of the program's memory policy, if the event is one.
+    fn apply_memory_policy(&self, op: &Op) {
+        let memory_policy = self.tracks[0].config().memory_policy;
+        if let Op::MemoryPolicy { policy, .. } = *op {
+            let memory = &self.driver.allocator().mem;
+            memory.each_observer(|observer| observer.accounting_mut().change_policy(policy, memory_policy));
+        }
+        if let Some(lock) = memory_policy.lock(op) {
+            // An error is ignored. The model does not limit locked memory, so an error only means that locking stopped at
+            // an unmapped part of the arena, as in the kernel.
+            let _ = self.driver.allocator().lock_memory(lock);
+        }
+    }
+
+    fn next_point(&self) -> Option<u64> {
+        let sample = self.points.timeline.get(self.next_sample).copied();
+        let mark = self.points.marks.get(self.next_mark).copied();
+        sample.into_iter().chain(mark).chain(self.forks.next_event()).min()
+    }
+
+    /// Performs every sample, mark, fork and exit that is due.
+    fn take_due(&mut self) {
+        while self.points.timeline.get(self.next_sample).is_some_and(|&point| point <= self.done) {
+            self.next_sample += 1;
+            self.sample();
+        }
+        while self.points.marks.get(self.next_mark).is_some_and(|&point| point <= self.done) {
+            self.next_mark += 1;
+            self.mark();
+        }
+        while let Some(step) = self.forks.due(self.done) {
+            self.fork_or_exit(step);
+        }
+    }
+
+    fn fork_or_exit(&mut self, step: ForkStep) {
+        let mem = &self.driver.allocator().mem;
+        if let ForkStep::Exit(child) = step {
+            return mem.observer().accounting_mut().child_exits(child, self.done);
+        }
+        let mapped_ranges: Vec<(u64, Range<u64>)> = mem.mapped_ranges().collect();
+        let pages: Vec<Range<u64>> = mapped_ranges.iter().map(|(_, pages)| pages.clone()).collect();
+        mem.observer().accounting_mut().fork(self.done, &pages);
+        let observer = mem.observer();
+        for (name, pages) in mapped_ranges {
+            let states = observer.accounting().kernel().page_states(pages.clone());
+            for run in states.into_iter().filter(|run| run.state != PageState::None) {
+                let first = name + (run.first_page - pages.start);
+                mem.forked(first..first + run.pages);
+            }
+        }
+    }
+
+    /// Takes the last sample and mark if they are missing: a truncated trace can end before its last points.
+    fn take_last(&mut self) {
+        if self.tracks[0].last_sample_event() != Some(self.done) {
+            self.sample();
+        }
+        let marked = self.points.marks.get(..self.next_mark).and_then(<[u64]>::last);
+        if marked != Some(&self.done) {
+            self.mark();
+        }
+    }
+
+    /// Takes the leader's page set, if requested, and TLB samples.
+    fn mark(&mut self) {
+        let Run { driver, tracks, .. } = self;
+        let mem = &driver.allocator().mem;
+        if self.points.collects_pages {
+            let observer = mem.observer();
+            let pages = page_set(observer.accounting().kernel(), mem.mapped_ranges());
+            let lazy_free_bytes = observer.accounting().kernel().lazy_free_pages() * PAGE_BYTES;
+            self.marked.push(MarkedPages { event: self.done, pages, lazy_free_bytes });
+        }
+        if tracks.iter().any(Track::samples_reach) {
+            let mut live: Vec<Range<u64>> =
+                driver.live_objects().map(|(block, bytes)| mem.pages_of(block, bytes)).collect();
+            live.sort_unstable_by_key(|range| range.start);
+            let done = self.done;
+            mem.each_track(|number, observer| tracks[number].sample_reach(done, observer.accounting(), &live));
+        }
+    }
+
+    fn moment(&self) -> Moment {
+        Moment { event: self.done, time_ns: self.time_ns, live: self.driver.live() }
+    }
+
+    fn sample(&mut self) {
+        let moment = self.moment();
+        let Run { driver, tracks, .. } = self;
+        driver.allocator().mem.each_track(|number, observer| tracks[number].sample(moment, observer.accounting()));
+    }
+}
+
+impl<H: AccountingObserver + Send> Consumer for Run<H> {
+    /// Performs events, and stops at each point where a sample, mark, fork or exit is due.
+    fn consume(&mut self, batch: &Batch) -> Result<(), SimError> {
+        let (mut reader, before) = (batch.read(), self.done);
+        while reader.passed() < batch.len() {
+            let until = self.next_point().map_or(u64::MAX, |point| point.saturating_sub(self.done));
+            let until = usize::try_from(until).unwrap_or(usize::MAX);
+            let end = batch.len().min(reader.passed().saturating_add(until));
+            self.perform(&mut reader, end, before)?;
+            self.take_due();
+        }
+        Ok(())
+    }
+}
+
+impl<H: AccountingObserver + Send> Placed for Run<H> {
+    fn finish(mut self: Box<Self>) -> (Vec<Option<SimReport>>, Vec<MarkedPages>) {
+        self.take_last();
+        let elapsed_s = self.started.elapsed().as_secs_f64();
+        let mut reports: Vec<Option<SimReport>> = self.tracks.iter().map(|_| None).collect();
+        self.driver.allocator().mem.each_track(|number, observer| {
+            let track = &self.tracks[number];
+            reports[number] = Some(track.report(&self.driver, observer, self.moment(), self.trace.clone(), elapsed_s));
+        });
+        (reports, self.marked)
+    }
+}
+
+/// The present pages of mapped ranges, in the order of their names. Each range has the name of its first page, and its
+/// pages in the simulated address space (see [`SimMemory::mapped_ranges`]).
+fn page_set(kernel: &Kernel, mapped_ranges: impl Iterator<Item = (u64, Range<u64>)>) -> PageSet {
+    let mut set = PageSet::default();
+    let runs = mapped_ranges.flat_map(|(name, pages)| {
+        let runs = kernel.page_states(pages.clone()).into_iter();
+        runs.map(move |run| (name + run.first_page - pages.start, run))
+    });
+    for (first_page, run) in runs {
+        let state = match run.state {
+            PageState::None => continue,
+            PageState::Zero => SetState::Zero,
+            PageState::Base | PageState::Mthp => SetState::Base,
+            PageState::Thp => SetState::Thp,
+            PageState::HugeZero => SetState::HugeZero,
+            PageState::Hugetlb => SetState::Hugetlb,
+        };
+        set.push(PageRun { first_page, pages: run.pages, state });
+    }
+    set
+}

@@ -1,0 +1,143 @@
+//! What is noted of one design while its placement is run.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use hksim_engine::{Driver, Fallbacks, Live, TouchRule};
+use hksim_policy::{Memory, PAGE_BYTES, RunGeometry};
+use hksim_trace::header::TouchSource;
+
+use crate::accounting::Accounting;
+use crate::memory::SimMemory;
+use crate::observer::AccountingObserver;
+use crate::reach::{self, ReachSample, TlbReport};
+use crate::report::{Installs, SCHEMA, Sample, SimReport, TouchLabel, TraceLabel, VERSION};
+use crate::simulate::SimConfig;
+
+/// A point of a run. Equal for all designs of a placement.
+#[derive(Clone, Copy)]
+pub(crate) struct Moment {
+    /// Events performed.
+    pub(crate) event: u64,
+    /// Trace time.
+    pub(crate) time_ns: u64,
+    /// Live bytes.
+    pub(crate) live: Live,
+}
+
+/// A design, with its samples so far.
+pub(crate) struct Track {
+    config: SimConfig,
+    timeline: Vec<Sample>,
+    reach: Vec<ReachSample>,
+}
+
+impl Track {
+    pub(crate) fn new(config: SimConfig) -> Track {
+        Track { config, timeline: Vec::new(), reach: Vec::new() }
+    }
+
+    pub(crate) fn config(&self) -> &SimConfig {
+        &self.config
+    }
+
+    /// The event after which the last sample was taken.
+    pub(crate) fn last_sample_event(&self) -> Option<u64> {
+        self.timeline.last().map(|sample| sample.event)
+    }
+
+    /// Whether the design has a TLB.
+    pub(crate) fn samples_reach(&self) -> bool {
+        self.config.tlb.is_some()
+    }
+
+    /// Takes a sample of the timeline.
+    pub(crate) fn sample(&mut self, moment: Moment, accounting: &Accounting) {
+        let kernel = accounting.kernel();
+        self.timeline.push(Sample {
+            event: moment.event,
+            time_ns: moment.time_ns,
+            live_bytes: moment.live.bytes,
+            rss_bytes: kernel.resident_bytes(),
+            huge_pages: kernel.huge_pages(),
+            installs: kernel.counters().installs_total(),
+            vmas: kernel.vma_count(),
+        });
+    }
+
+    /// Samples the TLB reach over live objects: `live` has their pages, by their first page.
+    pub(crate) fn sample_reach(&mut self, event: u64, accounting: &Accounting, live: &[Range<u64>]) {
+        if let Some(core) = self.config.tlb {
+            self.reach.push(reach::sample(event, core, accounting.kernel(), live));
+        }
+    }
+
+    fn tlb_report<H: AccountingObserver>(&self, observer: &H) -> Option<TlbReport> {
+        let misses = observer.misses();
+        self.config.tlb.map(|core| TlbReport {
+            core,
+            reach: self.reach.clone(),
+            lookups: misses,
+            miss_curves: observer.miss_curves(),
+            lookups_skipped: misses.is_none().then_some(reach::LOOKUPS_SKIPPED),
+        })
+    }
+
+    /// The report at the end of a run.
+    pub(crate) fn report<H: AccountingObserver>(
+        &self,
+        driver: &Driver<SimMemory<H>, RunGeometry>,
+        observer: &H,
+        Moment { event, time_ns, live }: Moment,
+        trace: TraceLabel,
+        elapsed_s: f64,
+    ) -> SimReport {
+        let config = &self.config;
+        let pool = driver.allocator().mem.pool();
+        let accounting = observer.accounting();
+        let (kernel, peaks) = (accounting.kernel(), accounting.peaks());
+        let counters = kernel.counters();
+        let source = if config.touch == TouchRule::Recorded { trace.touch_source } else { TouchSource::Assumed };
+        SimReport {
+            schema: SCHEMA,
+            hksim_version: VERSION,
+            trace: TraceLabel { file: config.file.clone(), ..trace },
+            policy: config.policy,
+            touch: TouchLabel { rule: config.touch, source },
+            kernel: config.kernel.clone(),
+            events: event,
+            elapsed_s,
+            installs: Installs {
+                total: counters.installs_total(),
+                by_kind: accounting.by_kind(),
+                by_reason: accounting.by_reason(),
+            },
+            faults: counters.faults,
+            traps: counters.traps,
+            pmd_splits: counters.pmd_splits,
+            rss_bytes_peak: peaks.rss_bytes,
+            rss_bytes_end: kernel.resident_bytes(),
+            hugetlb_bytes_peak: peaks.hugetlb_bytes,
+            huge_pages_peak: peaks.huge_pages,
+            live_bytes_peak: live.bytes_peak,
+            floor_pages: live.bytes_peak.div_ceil(PAGE_BYTES),
+            floor_touched_pages: live.touched_bytes_peak.div_ceil(PAGE_BYTES),
+            superslabs_peak: u64::from(pool.superslabs_peak.get()),
+            vmas_peak: peaks.vmas,
+            page_table_bytes_peak: peaks.page_table_bytes,
+            os_calls: accounting.os_calls(),
+            os_calls_failed: accounting.os_calls_failed(),
+            page_operations: accounting.work(),
+            forks: accounting.forks().to_vec(),
+            requests_failed: driver.failed(),
+            fallbacks: Fallbacks::of(pool),
+            addresses: accounting.addresses(),
+            memory_policy: accounting.memory_policy(config.memory_policy),
+            khugepaged_bound: kernel.khugepaged_bound(time_ns),
+            placement_digest: format!("{:016x}", driver.placement()),
+            timeline: self.timeline.clone(),
+            tlb: self.tlb_report(observer),
+            by_touch_rule: BTreeMap::new(),
+        }
+    }
+}

@@ -1,0 +1,153 @@
+"""An independent reader of .hkm memory recordings, implemented only from docs/reference/memory-recording.md. Needs the package
+`zstandard` or the command `zstd`.
+
+    for event in Recording("app.hkm"): print(event)
+
+An event is a tuple (time_ns, thread, name, {field: value}). Pages are ranges [first, end). As a program, prints one JSON array per
+event; with --totals, the number of events of each name as a JSON object.
+"""
+
+import json
+import struct
+import subprocess
+import sys
+import zlib
+from collections import Counter
+
+try:
+    import zstandard
+except ImportError:
+    zstandard = None
+
+MAGIC = b"\x89HKM\r\n\x1a\n"
+SECTION = struct.Struct("<4sIIIIQQII")
+KINDS = "anonymous private_file shared growing_stack other_hugetlb special harness".split()
+ORIGINS = "mmap brk exec kernel".split()
+PAGE, RANGE, NUMBER = "page range number".split()
+# Code: name and fields, each with its type.
+EVENTS = {
+    0: ("read", [("page", PAGE)]),
+    1: ("write", [("page", PAGE)]),
+    2: ("touch", [("page", PAGE)]),
+    4: ("unmap", [("pages", RANGE)]),
+    5: ("remap", [("old", RANGE), ("new", RANGE), ("flags", NUMBER)]),
+    6: ("protect", [("pages", RANGE), ("protection", NUMBER), ("errno", NUMBER)]),
+    7: ("advise", [("pages", RANGE), ("advice", NUMBER), ("errno", NUMBER)]),
+    8: ("lock", [("pages", RANGE), ("flags", NUMBER), ("errno", NUMBER)]),
+    9: ("unlock", [("pages", RANGE)]),
+    10: ("lock_all", [("flags", NUMBER)]),
+    11: ("unlock_all", []),
+    12: ("name_mapping", [("pages", RANGE), ("name_address", NUMBER)]),
+    13: ("disable_thp", [("value", NUMBER), ("flags", NUMBER)]),
+    14: ("fork", [("child_pid", NUMBER)]),
+    15: ("child_ended", [("child_pid", NUMBER)]),
+    16: ("lost", [("events", NUMBER)]),
+}
+
+
+def decompress(frame, plain_bytes):
+    if zstandard:
+        return zstandard.ZstdDecompressor().decompress(frame, max_output_size=plain_bytes)
+    return subprocess.run(["zstd", "-dcq"], input=frame, stdout=subprocess.PIPE, check=True).stdout
+
+
+class Content:
+    """The plain bytes of a chunk, consumed from the front."""
+
+    def __init__(self, data):
+        self.data, self.at, self.page = data, 0, 0
+
+    def take(self, count):
+        taken = self.data[self.at : self.at + count]
+        if len(taken) < count:
+            raise ValueError("a chunk ends early")
+        self.at += count
+        return taken
+
+    def number(self):
+        value = shift = 0
+        while True:
+            (byte,) = self.take(1)
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    def field(self, kind):
+        if kind == NUMBER:
+            return self.number()
+        step = self.number()
+        self.page += -(step + 1) // 2 if step & 1 else step // 2
+        return self.page if kind == PAGE else [self.page, self.page + self.number()]
+
+
+class Recording:
+    def __init__(self, path):
+        self.data = open(path, "rb").read()
+        if self.data[:8] != MAGIC:
+            raise ValueError("not a memory recording")
+        version, length = struct.unpack_from("<II", self.data, 8)
+        if version != 1:
+            raise ValueError(f"version {version} is not known")
+        self.start = 16 + length + 4
+        (crc,) = struct.unpack_from("<I", self.data, 16 + length)
+        if zlib.crc32(self.data[: 16 + length]) != crc:
+            raise ValueError("damaged file header")
+        self.header = json.loads(self.data[16 : 16 + length])
+        self.footer = None  # known after the last event
+
+    def chunks(self):
+        at, total = self.start, 0
+        while at + SECTION.size <= len(self.data):
+            tag, length, payload_crc, plain, events, events_total, time_ns, _, crc = SECTION.unpack_from(self.data, at)
+            if zlib.crc32(self.data[at : at + 40]) != crc:
+                raise ValueError(f"damaged section header at byte {at}")
+            at += SECTION.size
+            payload = self.data[at : at + length]
+            at += length
+            if len(payload) < length:
+                return
+            total += events
+            if zlib.crc32(payload) != payload_crc or total != events_total:
+                raise ValueError(f"damaged section before byte {at}")
+            if tag == b"HMft":
+                self.footer = json.loads(payload)
+                return
+            yield decompress(payload, plain), events, time_ns
+
+    def __iter__(self):
+        names = []
+        for plain, events, last_ns in self.chunks():
+            content = Content(plain)
+            for _ in range(content.number()):
+                names.append(content.take(content.number()).decode())
+            time_ns = thread = 0
+            for _ in range(events):
+                (first,) = content.take(1)
+                if first & 0x40:
+                    time_ns += content.number()
+                if first & 0x80:
+                    thread = content.number()
+                yield time_ns, thread, *self.event(first & 0x3F, content, names)
+            if content.at != len(plain) or time_ns != last_ns:
+                raise ValueError("a chunk does not end with its last event")
+
+    @staticmethod
+    def event(code, content, names):
+        if code != 3:
+            name, fields = EVENTS[code]
+            return name, {field: content.field(kind) for field, kind in fields}
+        pages = content.field(RANGE)
+        kind, origin = content.take(2)
+        hint, protection, flags, name = (content.number() for _ in range(4))
+        fields = dict(pages=pages, kind=KINDS[kind], origin=ORIGINS[origin], hint_page=hint)
+        return "map", dict(fields, protection=protection, flags=flags, name=names[name - 1] if name else None)
+
+
+if __name__ == "__main__":
+    recording = Recording(sys.argv[-1])
+    if "--totals" in sys.argv:
+        print(json.dumps(Counter(name for _, _, name, _ in recording)))
+    else:
+        for event in recording:
+            print(json.dumps(event))
