@@ -29,6 +29,7 @@ tools=(
     "git:git:recordings of git"
     "strace:strace:counts of system calls"
     "sqlite3:sqlite3:recordings of sqlite3"
+    "ruby:ruby:ruby on the native allocator"
     "python3:python3:recordings of Python, the independent trace reader, the notebook"
     "ensurepip:python3-venv:notebooks, and readers of Parquet"
     "valgrind:valgrind:recordings of every access, traces of valgrind"

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use hksim_engine::TouchRule;
 use hksim_sim::sweep::SweepProgress;
-use hksim_sim::{Addresses, SimConfig, SimError, Sweep, sweep};
+use hksim_sim::{Addresses, SimConfig, SimError, SimReport, sweep};
 use rayon::prelude::*;
 
 use crate::flags::{BaseKernel, RunConfig};
@@ -51,18 +51,11 @@ pub fn on_workers<T: Send>(jobs: Option<u16>, work: impl FnOnce() -> Result<T> +
 ///
 /// # Errors
 /// A trace is damaged, or a policy is invalid.
-pub fn simulate_all(traces: &[(Trace, Vec<SimConfig>)]) -> Result<Sweep> {
+pub fn simulate_all(traces: &[(Trace, Vec<SimConfig>)]) -> Result<Vec<SimReport>> {
     let progress = Progress::events(0);
-    let parts: Vec<Result<Sweep, SimError>> =
+    let parts: Vec<Result<Vec<SimReport>, SimError>> =
         traces.par_iter().map(|(trace, setups)| sweep(&trace.input, setups, &progress)).collect();
-    let mut whole = Sweep { rows: Vec::new(), pareto: Vec::new() };
-    for part in parts {
-        let part = part?;
-        let first = whole.rows.len();
-        whole.pareto.extend(part.pareto.into_iter().map(|row| first + row));
-        whole.rows.extend(part.rows);
-    }
-    Ok(whole)
+    Ok(parts.into_iter().collect::<Result<Vec<_>, _>>()?.concat())
 }
 
 /// The touch rules whose results bound those of an unknown access pattern.

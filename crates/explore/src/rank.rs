@@ -176,7 +176,13 @@ fn rounded(ratio: f64) -> f64 {
 }
 
 /// Indices of the points on the Pareto front: no other point is at least as good in both coordinates and better in one.
-pub fn front(points: &[(f64, f64)]) -> Vec<usize> {
-    let beaten = |own: (f64, f64)| points.iter().any(|&point| point.0 <= own.0 && point.1 <= own.1 && point != own);
+pub fn front<T: PartialOrd + Copy>(points: &[(T, T)]) -> Vec<usize> {
+    let beaten = |own: (T, T)| points.iter().any(|&point| point.0 <= own.0 && point.1 <= own.1 && point != own);
     (0..points.len()).filter(|&point| !beaten(points[point])).collect()
+}
+
+/// The same for each `group` of consecutive points by itself. Indices are those of all points.
+pub fn fronts<T: PartialOrd + Copy>(points: &[(T, T)], group: usize) -> Vec<usize> {
+    let groups = points.chunks(group.max(1)).enumerate();
+    groups.flat_map(|(number, points)| front(points).into_iter().map(move |point| number * group + point)).collect()
 }

@@ -1,16 +1,11 @@
 //! The cost of a forked child for its parent: pages that a write copies because parent and child share them.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
-use hksim_policy::Errno;
-use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
+use hksim_linux_mm::Kernel;
 use serde::{Deserialize, Serialize};
 
-use crate::accounting::Accounting;
-use crate::observer::{AccountingObserver, Cause, MemoryObserver, Touch};
 use crate::page_operations::Present;
-use hksim_linux_mm::{Content, Kernel};
 
 /// One fork.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,77 +83,5 @@ impl Forks {
 
     pub(crate) fn reports(&self) -> &[ForkReport] {
         &self.reports
-    }
-}
-
-/// Accounting for a run in which metadata writes matter. After a fork, they copy pages. After the split of a huge page,
-/// they replace the zero pages that the split left.
-pub(crate) struct MetadataObserver(pub(crate) Accounting);
-
-impl AccountingObserver for MetadataObserver {
-    fn accounting(&self) -> &Accounting {
-        &self.0
-    }
-
-    fn accounting_mut(&mut self) -> &mut Accounting {
-        &mut self.0
-    }
-}
-
-impl MemoryObserver for MetadataObserver {
-    const EVERY_ACCESS: bool = true;
-
-    fn set_events(&mut self, events: u64) {
-        self.0.set_events(events);
-    }
-
-    fn touch(&mut self, page: u64, touch: Touch, cause: Cause) {
-        self.0.touch(page, touch, cause);
-    }
-
-    fn access(&mut self, _pages: Range<u64>, _cause: Cause) {}
-
-    fn reserve(&mut self, pages: Range<u64>) {
-        self.0.reserve(pages);
-    }
-
-    fn map_anywhere(&mut self, pages: u64, mapping: Mapping) -> Result<u64, Errno> {
-        self.0.map_anywhere(pages, mapping)
-    }
-
-    fn trim(&mut self, pages: Range<u64>) -> Result<(), Errno> {
-        self.0.trim(pages)
-    }
-
-    fn map(&mut self, pages: Range<u64>, mapping: Mapping) -> Result<(), Errno> {
-        self.0.map(pages, mapping)
-    }
-
-    fn unmap(&mut self, pages: Range<u64>) -> Result<(), Errno> {
-        self.0.unmap(pages)
-    }
-
-    fn content(&mut self, page: u64, content: Content) {
-        self.0.content(page, content);
-    }
-
-    fn folio_pages_outside(&self, pages: &Range<u64>) -> Vec<u64> {
-        self.0.folio_pages_outside(pages)
-    }
-
-    fn advise(&mut self, pages: Range<u64>, advice: Advice) -> Result<(), Errno> {
-        self.0.advise(pages, advice)
-    }
-
-    fn lock_process(&mut self, lock: MemoryLock) {
-        self.0.lock_process(lock);
-    }
-
-    fn lock(&mut self, pages: Range<u64>, locking: Locking) -> Result<(), Errno> {
-        self.0.lock(pages, locking)
-    }
-
-    fn remap(&mut self, pages: Range<u64>, to: u64) -> Result<(), Errno> {
-        self.0.remap(pages, to)
     }
 }

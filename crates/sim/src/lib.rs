@@ -6,8 +6,10 @@
 //! - [`mod@simulate`]: one trace under one design; [`mod@sweep`]: many designs on many traces; [`report`]: the results.
 //! - [`forks`]: the cost of forked children. [`page_operations`]: the kernel's work besides installs.
 //! - [`placement`]: the placement of every object, without its cost.
-//! - [`tlb`]: TLB models; [`reach`]: TLB reach and misses of a run.
+//! - [`tlb`]: TLB models; [`reach`]: TLB reach and misses of a run. [`translations`]: the stream of accesses that TLB
+//!   models observe; [`access_stream`]: the same stream for models outside this crate.
 
+pub mod access_stream;
 pub mod accounting;
 pub mod addresses;
 pub mod forks;
@@ -25,8 +27,9 @@ pub mod simulate;
 pub mod sweep;
 pub mod tlb;
 mod track;
+pub mod translations;
 
 pub use addresses::Addresses;
 pub use report::SimReport;
 pub use simulate::{SimConfig, SimError, Simulated, simulate};
-pub use sweep::{Input, Sweep, sweep};
+pub use sweep::{Input, sweep};

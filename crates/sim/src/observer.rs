@@ -101,6 +101,12 @@ pub trait AccountingObserver: MemoryObserver {
     /// The accounting, for events that are not accesses.
     fn accounting_mut(&mut self) -> &mut Accounting;
 
+    /// A fork after `event` events. `pages` are all pages of the program. The caller must then let the next write to each
+    /// page pass its touch filter.
+    fn fork(&mut self, event: u64, pages: &[Range<u64>]) {
+        self.accounting_mut().fork(event, pages);
+    }
+
     /// TLB hits and misses, if the observer models a TLB.
     fn misses(&self) -> Option<TlbLookups> {
         None

@@ -3,6 +3,7 @@
 //! The first design leads: its allocator places the blocks. The others follow it (`memory/followers.rs`), and cost only
 //! their own page operations.
 
+use std::cell::RefMut;
 use std::ops::Range;
 use std::time::Instant;
 
@@ -15,14 +16,14 @@ use hksim_trace::header::{Summary, TouchSource};
 use hksim_trace::hkt::{Batch, BatchReader};
 
 use crate::accounting::Accounting;
-use crate::forks::MetadataObserver;
 use crate::memory::{Follower, SimMemory};
 use crate::observer::AccountingObserver;
 use crate::pump::Consumer;
-use crate::reach::TlbObserver;
+use crate::reach::TlbModels;
 use crate::report::{SimReport, TraceLabel};
 use crate::simulate::{MarkedPages, SimConfig, SimError};
 use crate::track::{Moment, Track};
+use crate::translations::TranslationObserver;
 
 /// Number of samples in a timeline.
 const TIMELINE_SAMPLES: u64 = 64;
@@ -91,17 +92,22 @@ pub(crate) fn start(
     };
     Ok(match leader.tlb.filter(|_| counts_tlb_misses(leader, trace.touch_source)) {
         Some(core) => {
-            let observer = |config: &SimConfig| TlbObserver::new(accounting(config), core);
+            let observer = |config: &SimConfig| TranslationObserver::new(accounting(config), TlbModels::new(core));
             Box::new(Run::new(configs, observer, trace, summary, points)?)
         }
-        None if !leader.forks.is_empty() || leader.policy.purge == Purge::Free => {
-            Box::new(Run::new(configs, |config| MetadataObserver(accounting(config)), trace, summary, points)?)
-        }
+        None if !leader.forks.is_empty() || leader.policy.purge == Purge::Free => Box::new(Run::new(
+            configs,
+            |config| TranslationObserver::new(accounting(config), ()),
+            trace,
+            summary,
+            points,
+        )?),
         None => Box::new(Run::new(configs, accounting, trace, summary, points)?),
     })
 }
 
-struct Run<H: AccountingObserver> {
+/// A placement in progress, with observers of one kind.
+pub(crate) struct Run<H: AccountingObserver> {
     started: Instant,
     trace: TraceLabel,
     driver: Driver<SimMemory<H>, RunGeometry>,
@@ -118,7 +124,8 @@ struct Run<H: AccountingObserver> {
 }
 
 impl<H: AccountingObserver> Run<H> {
-    fn new(
+    /// See [`start`].
+    pub(crate) fn new(
         configs: &[&SimConfig],
         observer: impl Fn(&SimConfig) -> H,
         trace: TraceLabel,
@@ -150,6 +157,11 @@ impl<H: AccountingObserver> Run<H> {
             marked: Vec::new(),
             forks: ForkSchedule::new(&leader.forks),
         })
+    }
+
+    /// The leader's observer.
+    pub(crate) fn observer(&self) -> RefMut<'_, H> {
+        self.driver.allocator().mem.observer()
     }
 
     /// Performs the events before event `end` of a batch. `before` is the number of events before the batch.
@@ -217,7 +229,7 @@ impl<H: AccountingObserver> Run<H> {
         }
         let mapped_ranges: Vec<(u64, Range<u64>)> = mem.mapped_ranges().collect();
         let pages: Vec<Range<u64>> = mapped_ranges.iter().map(|(_, pages)| pages.clone()).collect();
-        mem.observer().accounting_mut().fork(self.done, &pages);
+        mem.observer().fork(self.done, &pages);
         let observer = mem.observer();
         for (name, pages) in mapped_ranges {
             let states = observer.accounting().kernel().page_states(pages.clone());

@@ -2,16 +2,14 @@
 
 use std::ops::Range;
 
-use hksim_policy::Errno;
-use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
+use hksim_linux_mm::{Kernel, PMD_PAGES};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::accounting::Accounting;
 use crate::miss_curves::{MissCurves, Stacks};
-use crate::observer::{AccountingObserver, Cause, MemoryObserver, Touch};
+use crate::observer::Cause;
 use crate::tlb::{Geometry, HitCounts, LiveMix, PageSize, Reach, TwoLevel};
-use hksim_linux_mm::{Content, Kernel, PMD_PAGES, PmdState};
+use crate::translations::{Change, Translations, page_size};
 
 /// Results for the data TLB of one core.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -78,56 +76,38 @@ pub struct TlbLookups {
     pub allocator: HitCounts,
 }
 
-/// Accounting with a TLB model that observes every access.
-pub(crate) struct TlbObserver {
-    accounting: Accounting,
+/// A TLB of a core, and fully associative TLBs of every size.
+pub(crate) struct TlbModels {
     tlb: TwoLevel,
     application: HitCounts,
     stacks: Stacks,
 }
 
-impl TlbObserver {
-    pub(crate) fn new(accounting: Accounting, core: &Geometry) -> TlbObserver {
-        TlbObserver {
-            accounting,
-            tlb: TwoLevel::new(core),
-            application: HitCounts::default(),
-            stacks: Stacks::default(),
+impl TlbModels {
+    pub(crate) fn new(core: &Geometry) -> TlbModels {
+        TlbModels { tlb: TwoLevel::new(core), application: HitCounts::default(), stacks: Stacks::default() }
+    }
+}
+
+impl Translations for TlbModels {
+    fn access(&mut self, page: u64, size: PageSize, cause: Cause) {
+        let before = self.tlb.counts();
+        self.tlb.access(page, size);
+        self.stacks.access(page, size);
+        if cause == Cause::Application {
+            let now = less(self.tlb.counts(), before);
+            self.application.l1_hits += now.l1_hits;
+            self.application.l2_hits += now.l2_hits;
+            self.application.misses += now.misses;
         }
     }
 
-    /// Invalidates the entries of pages whose mapping changes.
-    fn changed(&mut self, pages: &Range<u64>) {
+    fn changed(&mut self, pages: &Range<u64>, _by: Change) {
         self.tlb.invalidate(pages.clone());
         self.stacks.invalidate(pages);
     }
-}
 
-fn less(all: HitCounts, part: HitCounts) -> HitCounts {
-    HitCounts {
-        l1_hits: all.l1_hits - part.l1_hits,
-        l2_hits: all.l2_hits - part.l2_hits,
-        misses: all.misses - part.misses,
-    }
-}
-
-fn page_size(kernel: &Kernel, page: u64) -> PageSize {
-    match kernel.pmd_state(page) {
-        PmdState::Thp | PmdState::HugeZero | PmdState::Hugetlb => PageSize::Huge,
-        PmdState::None | PmdState::Table => PageSize::Base,
-    }
-}
-
-impl AccountingObserver for TlbObserver {
-    fn accounting(&self) -> &Accounting {
-        &self.accounting
-    }
-
-    fn accounting_mut(&mut self) -> &mut Accounting {
-        &mut self.accounting
-    }
-
-    fn misses(&self) -> Option<TlbLookups> {
+    fn lookups(&self) -> Option<TlbLookups> {
         let allocator = less(self.tlb.counts(), self.application);
         Some(TlbLookups { application: self.application, allocator })
     }
@@ -137,82 +117,11 @@ impl AccountingObserver for TlbObserver {
     }
 }
 
-impl MemoryObserver for TlbObserver {
-    const EVERY_ACCESS: bool = true;
-
-    fn set_events(&mut self, events: u64) {
-        self.accounting.set_events(events);
-    }
-
-    fn touch(&mut self, page: u64, touch: Touch, cause: Cause) {
-        self.accounting.touch(page, touch, cause);
-    }
-
-    fn access(&mut self, pages: Range<u64>, cause: Cause) {
-        let before = self.tlb.counts();
-        for page in pages {
-            let size = page_size(self.accounting.kernel(), page);
-            self.tlb.access(page, size);
-            self.stacks.access(page, size);
-        }
-        if cause == Cause::Application {
-            let now = less(self.tlb.counts(), before);
-            self.application.l1_hits += now.l1_hits;
-            self.application.l2_hits += now.l2_hits;
-            self.application.misses += now.misses;
-        }
-    }
-
-    fn reserve(&mut self, pages: Range<u64>) {
-        self.accounting.reserve(pages);
-    }
-
-    fn map(&mut self, pages: Range<u64>, mapping: Mapping) -> Result<(), Errno> {
-        self.changed(&pages);
-        self.accounting.map(pages, mapping)
-    }
-
-    fn map_anywhere(&mut self, pages: u64, mapping: Mapping) -> Result<u64, Errno> {
-        self.accounting.map_anywhere(pages, mapping)
-    }
-
-    fn trim(&mut self, pages: Range<u64>) -> Result<(), Errno> {
-        self.changed(&pages);
-        self.accounting.trim(pages)
-    }
-
-    fn unmap(&mut self, pages: Range<u64>) -> Result<(), Errno> {
-        self.changed(&pages);
-        self.accounting.unmap(pages)
-    }
-
-    fn content(&mut self, page: u64, content: Content) {
-        self.accounting.content(page, content);
-    }
-
-    fn folio_pages_outside(&self, pages: &Range<u64>) -> Vec<u64> {
-        self.accounting.folio_pages_outside(pages)
-    }
-
-    fn advise(&mut self, pages: Range<u64>, advice: Advice) -> Result<(), Errno> {
-        if matches!(advice, Advice::DontNeed | Advice::Free) {
-            self.changed(&pages);
-        }
-        self.accounting.advise(pages, advice)
-    }
-
-    fn lock_process(&mut self, lock: MemoryLock) {
-        self.accounting.lock_process(lock);
-    }
-
-    fn lock(&mut self, pages: Range<u64>, locking: Locking) -> Result<(), Errno> {
-        self.accounting.lock(pages, locking)
-    }
-
-    fn remap(&mut self, pages: Range<u64>, to: u64) -> Result<(), Errno> {
-        self.changed(&pages);
-        self.changed(&(to..to + pages.end - pages.start));
-        self.accounting.remap(pages, to)
+fn less(all: HitCounts, part: HitCounts) -> HitCounts {
+    HitCounts {
+        l1_hits: all.l1_hits - part.l1_hits,
+        l2_hits: all.l2_hits - part.l2_hits,
+        misses: all.misses - part.misses,
     }
 }
 

@@ -11,7 +11,6 @@ use hksim_policy::Placement;
 use hksim_trace::error::TraceError;
 use hksim_trace::header::TouchSource;
 use hksim_trace::source::EventSource;
-use serde::Serialize;
 
 use crate::placed::{self, Placed, Points, may_share};
 use crate::pump::pump;
@@ -44,25 +43,16 @@ impl SweepProgress for () {
     fn done(&self, _: u64) {}
 }
 
-/// The result of a sweep.
-#[derive(Clone, Debug, Serialize)]
-pub struct Sweep {
-    /// One row per design, in their order.
-    pub rows: Vec<SimReport>,
-    /// Indices of the rows on the Pareto front of installs and peak resident bytes.
-    pub pareto: Vec<usize>,
-}
-
 /// Placements that are run at the same time, for each thread of the pool: they take their time in turn, so that none
 /// waits for a slow one. Memory holds the tables of this many placements.
 const PLACEMENTS_PER_THREAD: usize = 4;
 
-/// Simulates every configuration on a trace, on the threads of the current rayon pool. The result does not depend on
-/// their number.
+/// Simulates every configuration on a trace, on the threads of the current rayon pool: a report for each, in their
+/// order. The result does not depend on the number of threads.
 ///
 /// # Errors
 /// The error of the first configuration that fails.
-pub fn sweep(input: &Input, configs: &[SimConfig], progress: &dyn SweepProgress) -> Result<Sweep, SimError> {
+pub fn sweep(input: &Input, configs: &[SimConfig], progress: &dyn SweepProgress) -> Result<Vec<SimReport>, SimError> {
     let source = (input.open)()?;
     let events = source.summary().events;
     let mut waiting = groups(configs, source.header().touch);
@@ -91,9 +81,7 @@ pub fn sweep(input: &Input, configs: &[SimConfig], progress: &dyn SweepProgress)
             }
         }
     }
-    let rows: Vec<SimReport> = rows.into_iter().flatten().collect();
-    let pareto = pareto(&rows);
-    Ok(Sweep { rows, pareto })
+    Ok(rows.into_iter().flatten().collect())
 }
 
 /// What two designs must have in common to share a placement.
@@ -141,12 +129,4 @@ fn run(
     let placements = groups.len() as u64;
     pump(source.as_mut(), &mut runs, &|events| progress.done((events - reported.replace(events)) * placements))?;
     Ok(runs)
-}
-
-/// Indices of the rows on the Pareto front. For such a row, no other row is at least as good in both installs and peak
-/// resident bytes and better in one of them.
-pub fn pareto(rows: &[SimReport]) -> Vec<usize> {
-    let costs: Vec<(u64, u64)> = rows.iter().map(|row| (row.installs.total, row.rss_bytes_peak)).collect();
-    let beaten = |cost: (u64, u64)| costs.iter().any(|&other| other.0 <= cost.0 && other.1 <= cost.1 && other != cost);
-    (0..rows.len()).filter(|&row| !beaten(costs[row])).collect()
 }

@@ -131,7 +131,7 @@ fn rows_of_a_sweep_equal_single_simulations() {
         let open = Box::new(move || Ok(Box::new(TraceReader::open(&opened)?) as Box<_>));
         let work = Work::default();
         let swept = sweep(&Input { file: None, open }, &configs, &work).unwrap_or_else(|error| panic!("{error}"));
-        for (number, (config, row)) in configs.iter().zip(&swept.rows).enumerate() {
+        for (number, (config, row)) in configs.iter().zip(&swept).enumerate() {
             let mut source = TraceReader::open(&path).expect("a trace");
             let single = simulate(&mut source, config, Marks::Skip, &|_| {}).expect("a valid design");
             let (expected, found) = (without_time(&single.report), without_time(row));

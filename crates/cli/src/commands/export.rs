@@ -1,37 +1,38 @@
-//! `hksim export`: writes a trace in another format, or the addresses at which a policy places its objects.
+//! `hksim export`: writes a trace in another format, the addresses at which a policy places its objects, or the page
+//! accesses that follow.
+
+mod accesses;
+mod addresses;
 
 use std::fs::File;
 use std::io::{BufWriter, ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use hksim_policy::Policy;
-use hksim_sim::SimError;
-use hksim_sim::placement::placements;
+use hksim_sim::{SimConfig, SimError};
 use hksim_trace::error::TraceError;
-use hksim_trace::event::{Access, Event, Op};
 use hksim_trace::export::{ExportReport, Kind, export};
 use hksim_trace::hkt::TraceReader;
-use hksim_trace::row;
 use hksim_trace::source::EventSource;
 
-use crate::flags::PolicyArgs;
+use crate::flags::{BaseKernel, PolicyArgs};
+use crate::forks::ForkArgs;
+use crate::inputs::Trace;
 use crate::output::file::{self, Staged};
 use crate::output::{note, units};
-
-/// Head of the address table.
-const ADDRESSES_HEAD: &str = "event,time_ns,thread,op,object,address,size";
+use crate::runs::setup;
 
 /// Arguments of `export`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_long_help = "Examples:\n  hksim export app.hkt --to csv -o app.csv\n  hksim export app.hkt --to addresses --huge=never"
+    after_long_help = "Examples:\n  hksim export app.hkt --to csv -o app.csv\n  hksim export app.hkt --to addresses --huge=never\n  hksim export app.hkt --to accesses --superslab 2M --huge=thp"
 )]
 pub struct Args {
     /// Export this trace
     #[arg(value_name = "TRACE.hkt")]
     trace: PathBuf,
-    /// Write this format; addresses: where the policy places each object, as CSV
+    /// Write this format; addresses: where the policy places each object, as CSV; accesses: every page access under the
+    /// policy and kernel, as CSV
     #[arg(long, value_name = "KIND", value_enum)]
     to: To,
     /// Write to this file instead of standard output (-)
@@ -39,6 +40,8 @@ pub struct Args {
     output: Option<PathBuf>,
     #[command(flatten)]
     policy: PolicyArgs,
+    #[command(flatten)]
+    forks: ForkArgs,
 }
 
 impl Args {
@@ -57,6 +60,7 @@ enum To {
     Parquet,
     Rep,
     Addresses,
+    Accesses,
 }
 
 /// Writes the trace in another format, and notes on standard error what that format cannot represent.
@@ -64,6 +68,9 @@ enum To {
 /// # Errors
 /// Bad input, or the output cannot be written.
 pub fn run(args: &Args) -> Result<()> {
+    if args.forks.are_asked() && args.to != To::Accesses {
+        bail!("--fork-at: only `--to accesses` simulates forks; leave it out");
+    }
     let kind = match args.to {
         To::Android => Kind::Android,
         To::Csv => Kind::Csv,
@@ -71,10 +78,11 @@ pub fn run(args: &Args) -> Result<()> {
         To::Parquet => Kind::Parquet,
         To::Rep => Kind::Rep,
         To::Addresses => return addresses(args),
+        To::Accesses => return accesses(args),
     };
     let policy = &args.policy;
     if let Some(flag) = policy.policy_flag().or(policy.kernel_flag()).or(policy.program_flag()) {
-        bail!("--{flag}: only `--to addresses` depends on the policy; leave it out");
+        bail!("--{flag}: only `--to addresses` and `--to accesses` depend on the policy; leave it out");
     }
     let mut source = open(&args.trace)?;
     if kind.is_binary() && args.output().is_none() && std::io::stdout().is_terminal() {
@@ -93,13 +101,20 @@ fn addresses(args: &Args) -> Result<()> {
         bail!("--{flag}: addresses depend on the allocator only; leave it out");
     }
     let mut source = open(&args.trace)?;
-    to_output(args.output(), |name, out| {
-        write_addresses(&mut source, &config.policy, out).map_err(|why| match why {
-            Broken::Sim(why) => why.into(),
-            Broken::Write(source) => TraceError::Io { path: name.to_path_buf(), action: "write", source }.into(),
-        })
-    })
-    .map(drop)
+    let written = to_output(args.output(), |name, out| {
+        addresses::write(&mut source, &config.policy, out).map_err(|why| why.at(name))
+    });
+    written.map(drop)
+}
+
+fn accesses(args: &Args) -> Result<()> {
+    let config = args.policy.config()?;
+    let trace = Trace::file(&args.trace)?;
+    let setup = SimConfig { forks: args.forks.windows(&trace)?, ..setup(&config, &trace, BaseKernel::AsItComes)? };
+    let mut source = (trace.input.open)()?;
+    let written =
+        to_output(args.output(), |name, out| accesses::write(source.as_mut(), &setup, out).map_err(|why| why.at(name)));
+    written.map(drop)
 }
 
 fn open(path: &Path) -> Result<TraceReader> {
@@ -142,10 +157,20 @@ fn print_notes(path: &Path, report: &ExportReport) {
     }
 }
 
-/// Why addresses could not be written.
+/// Why rows could not be written.
 enum Broken {
     Sim(SimError),
     Write(std::io::Error),
+}
+
+impl Broken {
+    /// The error, with the name of the output.
+    fn at(self, name: &Path) -> anyhow::Error {
+        match self {
+            Broken::Sim(why) => why.into(),
+            Broken::Write(source) => TraceError::Io { path: name.to_path_buf(), action: "write", source }.into(),
+        }
+    }
 }
 
 impl From<SimError> for Broken {
@@ -158,36 +183,4 @@ impl From<std::io::Error> for Broken {
     fn from(why: std::io::Error) -> Self {
         Broken::Write(why)
     }
-}
-
-/// Writes one line for each event that allocates, moves, frees or accesses an object.
-fn write_addresses(source: &mut TraceReader, design: &Policy, out: &mut dyn Write) -> Result<(), Broken> {
-    writeln!(out, "{ADDRESSES_HEAD}")?;
-    let mut sizes = vec![0u64; source.summary().objects_peak as usize];
-    let mut number = 0;
-    placements(source, design, |event: &Event, address: Option<u64>| -> Result<(), Broken> {
-        number += 1;
-        let (object, bytes, offset, name) = match event.op {
-            Op::Alloc { object, size, .. }
-            | Op::Realloc { object, size, .. }
-            | Op::ReallocUnknown { object, size, .. } => {
-                sizes[object.0 as usize] = size;
-                (object, size, 0, row::op_name(&event.op))
-            }
-            Op::Free { object } | Op::ReallocFree { object, .. } => {
-                (object, sizes[object.0 as usize], 0, row::op_name(&event.op))
-            }
-            Op::Touch { object, offset, bytes, access: Access::Read } => (object, u64::from(bytes), offset, "read"),
-            Op::Touch { object, offset, bytes, access: Access::Write } => (object, u64::from(bytes), offset, "write"),
-            _ => return Ok(()),
-        };
-        write!(out, "{},{},{},{name},{},", number - 1, event.time_ns, event.thread.0, object.0)?;
-        if let Some(address) = address {
-            write!(out, "{:#x}", address + offset)?;
-        }
-        writeln!(out, ",{bytes}")?;
-        Ok(())
-    })?;
-    out.flush()?;
-    Ok(())
 }

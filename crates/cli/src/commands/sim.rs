@@ -89,7 +89,7 @@ pub fn run(args: &Args) -> Result<()> {
     if headline.policy.align != Align::Arena {
         setups.extend(layouts::setups(&headline));
     }
-    let mut rows = simulate_all(&[(trace, setups)])?.rows;
+    let mut rows = simulate_all(&[(trace, setups)])?;
     let elsewhere = rows.split_off(touches);
     let report = with_bracket(rows).ok_or_else(|| anyhow!("no result"))?;
     let layouts = (!elsewhere.is_empty()).then(|| Layouts::of(&report, &elsewhere));

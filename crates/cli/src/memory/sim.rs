@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use hksim_cost_model::Profile;
+use hksim_explore::rank::fronts;
 use hksim_memory_sim::Detail;
 use serde::Serialize;
 
@@ -87,7 +88,8 @@ pub fn emit_rows(rows: Vec<MemoryRow>, settings: &[NamedSetting], output: &Outpu
     };
     let group = recordings * settings.len();
     let csv: Vec<_> = rows.iter().map(MemoryRow::csv).collect();
-    let result = Sweep { stamp: Stamp::HERE, pareto: fronts(&rows, group), rows };
+    let costs: Vec<(u64, u64)> = rows.iter().map(|row| (row.prediction.traps, row.prediction.rss_bytes_peak)).collect();
+    let result = Sweep { stamp: Stamp::HERE, pareto: fronts(&costs, group), rows };
     output.emit(&result, &csv, || table(&result.rows, settings, group, &result.pareto))?;
     Ok(result)
 }
@@ -101,20 +103,4 @@ fn table(rows: &[MemoryRow], settings: &[NamedSetting], group: usize, pareto: &[
     let parts =
         parts.map(|(part, rows)| sweep_view::table(rows, settings, |row| pareto.contains(&(part * group + row))));
     parts.collect::<Vec<_>>().join("\n")
-}
-
-/// The Pareto front of each group: rows for which no other row is at least as good in traps and peak resident bytes
-/// and better in one of them.
-fn fronts(rows: &[MemoryRow], group: usize) -> Vec<usize> {
-    let costs = |row: &MemoryRow| [row.prediction.traps, row.prediction.rss_bytes_peak];
-    let beats = |other: &MemoryRow, row: &MemoryRow| {
-        let pairs = costs(other).into_iter().zip(costs(row));
-        pairs.clone().all(|(other, own)| other <= own) && pairs.clone().any(|(other, own)| other < own)
-    };
-    let parts = rows.chunks(group).enumerate();
-    let fronts = parts.flat_map(|(part, rows)| {
-        let front = (0..rows.len()).filter(move |&row| !rows.iter().any(|other| beats(other, &rows[row])));
-        front.map(move |row| part * group + row)
-    });
-    fronts.collect()
 }

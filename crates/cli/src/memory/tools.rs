@@ -1,15 +1,15 @@
 //! `hksim trace` for memory recordings: cut, anonymise, verify.
 
 use std::path::Path;
-use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use hksim_memory_trace::{CopiedTotals, Cut, Verified};
+use hksim_memory_trace::{CopiedTotals, Cut};
+use hksim_trace::tools::{Finding, Verified};
 use serde::Serialize;
 
 use crate::output::stamp::Stamp;
-use crate::output::trace::{TraceOut, write_new};
-use crate::output::{Format, print, render, units};
+use crate::output::trace::TraceOut;
+use crate::output::units;
 
 /// The result of a tool that writes a recording.
 #[derive(Debug, Serialize)]
@@ -56,52 +56,16 @@ fn print_report(tool: &'static str, out: &TraceOut, totals: CopiedTotals) -> Res
     })
 }
 
-#[derive(Debug, Serialize)]
-struct VerifyReport {
-    #[serde(flatten)]
-    stamp: Stamp,
-    file: String,
-    #[serde(flatten)]
-    verified: Verified,
-    repaired: Option<String>,
-}
-
-/// Checks a recording. The exit code is 1 if it is damaged or truncated, even if it is repaired.
+/// Checks a recording. The result is in the terms of traces.
 ///
 /// # Errors
-/// The input cannot be read, or the repaired recording cannot be written.
-pub fn verify(path: &Path, repair: Option<&Path>, format: Format) -> Result<ExitCode> {
-    let verified = hksim_memory_trace::verify(path)?;
-    // With a damaged header there is nothing to write.
-    let repaired = repair.filter(|_| verified.valid || verified.events > 0);
-    if let Some(wanted) = repaired {
-        write_new(wanted, &[path], |to| hksim_memory_trace::repair(path, to))?;
-    }
-    let is_sound = verified.valid;
-    let (file, repaired) = (path.display().to_string(), repaired.map(|path| path.display().to_string()));
-    let report = VerifyReport { stamp: Stamp::HERE, file, verified, repaired };
-    print(&render(format, &report, &[&report], || table(&report))?)?;
-    Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn table(report: &VerifyReport) -> String {
-    let VerifyReport { file, verified, repaired, .. } = report;
-    let (events, time) = (units::count(verified.events), units::time(verified.duration_ns));
-    let mut text = match &verified.damage {
-        None => format!("{file}: sound, {events} events, {time}\n"),
-        Some(damage) => {
-            let damage = damage.strip_prefix(&format!("{file}: ")).unwrap_or(damage);
-            format!("{file}: NOT sound: {damage}\n{events} events before the damage are usable, {time}\n")
-        }
+/// The input cannot be read.
+pub fn verify(path: &Path) -> Result<Verified> {
+    let hksim_memory_trace::Verified { valid, events, duration_ns, damage, findings } =
+        hksim_memory_trace::verify(path)?;
+    let finding = |finding: hksim_memory_trace::Finding| {
+        let hksim_memory_trace::Finding { description, events, first_event } = finding;
+        Finding { description, events, first_event }
     };
-    for finding in &verified.findings {
-        let (count, first) = (units::count(finding.events), units::count(finding.first_event));
-        text += &format!("{count:<14}{}, first at event {first}\n", finding.description);
-    }
-    match (repaired, verified.valid) {
-        (Some(repaired), _) => text += &format!("{repaired}: written with these {events} events\n"),
-        (None, false) if verified.events > 0 => text += "--repair FILE.hkm writes them to a new recording\n",
-        (None, _) => {}
-    }
-    text
+    Ok(Verified { valid, events, duration_ns, damage, findings: findings.into_iter().map(finding).collect() })
 }

@@ -1,5 +1,6 @@
 //! Tests of the `hksim` binary.
 
+mod access_stream;
 mod accesses;
 mod advice;
 mod alignment;
@@ -21,7 +22,6 @@ mod interrupts;
 mod limits;
 mod memory_policies;
 mod memory_recordings;
-mod memory_validation;
 mod page_sets;
 mod pairwise;
 mod programs;
@@ -32,6 +32,7 @@ mod run;
 mod sabotage;
 mod schema;
 mod shards;
+#[path = "../support/mod.rs"]
 mod support;
 mod sweeps;
 mod tables;

@@ -12,30 +12,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::support::recordings::{can_record, data, with_recording};
 use crate::support::{Bench, number};
-
-fn data(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
-}
-
-/// A directory with the recording that is checked in, and that of its child.
-pub fn with_recording() -> Bench {
-    let bench = Bench::new();
-    fs::copy(data("page-operations.hkm"), bench.path("ops.hkm")).expect("a recording");
-    fs::create_dir(bench.path("ops.processes")).expect("a directory");
-    fs::copy(data("page-operations.processes/child.hkm"), bench.path("ops.processes/child.hkm")).expect("a recording");
-    bench
-}
-
-/// Whether page operations can be recorded here. Otherwise prints the reason.
-pub fn can_record() -> bool {
-    // SAFETY: reads a number.
-    let is_root = unsafe { libc::geteuid() } == 0;
-    if !is_root {
-        eprintln!("skipped: recording page operations needs root");
-    }
-    is_root
-}
 
 /// Compiles the program whose page operations are known; `None`, with the reason printed, without a compiler.
 fn compiled(bench: &Bench) -> Option<()> {

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::memory_recordings;
-use crate::support::Bench;
+use crate::support::{Bench, recordings};
 
 const PAGES: [&str; 4] =
     ["result-fields.md", "result-fields-tools.md", "result-fields-explore.md", "result-fields-memory.md"];
@@ -179,7 +178,7 @@ fn every_field_of_record_and_run_reports_is_documented() {
 
 #[test]
 fn every_field_of_memory_recordings_is_documented() {
-    let bench = memory_recordings::with_recording();
+    let bench = recordings::with_recording();
     let prediction: &[&str] = &[ALL, "Kernel", "Predictions of memory recordings"];
     let child = bench.path("ops.processes/child.hkm");
     for line in [
@@ -202,7 +201,7 @@ fn every_field_of_memory_recordings_is_documented() {
 
 #[test]
 fn every_field_of_recording_memory_is_documented() {
-    if !memory_recordings::can_record() {
+    if !recordings::can_record() {
         return;
     }
     let bench = Bench::new();

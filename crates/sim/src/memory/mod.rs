@@ -200,7 +200,7 @@ impl<H: MemoryObserver> SimMemory<H> {
             page += 1;
         }
         if H::EVERY_ACCESS {
-            self.observer.borrow_mut().access(self.pages_at(&(first..last + 1)), cause);
+            self.observed(&self.observer).access(self.pages_at(&(first..last + 1)), cause);
         }
     }
 
@@ -244,7 +244,7 @@ impl<H: MemoryObserver> SimMemory<H> {
     fn observe_meta(&self, ordinal: u32, item: impl FnOnce() -> MetaItem) {
         if H::EVERY_ACCESS {
             let page = self.layout.meta_of(ordinal) / PAGE_BYTES;
-            self.observer.borrow_mut().access(self.pages_at(&(page..page + 1)), Cause::Metadata);
+            self.observed(&self.observer).access(self.pages_at(&(page..page + 1)), Cause::Metadata);
             self.remember(item());
         }
     }
@@ -425,7 +425,7 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
     fn read_link(&self, superslab: u32, at: u32) -> Link {
         if H::EVERY_ACCESS {
             let page = (self.layout.superslab_of(superslab) + u64::from(at)) / PAGE_BYTES;
-            self.observer.borrow_mut().access(self.pages_at(&(page..page + 1)), Cause::FreeList);
+            self.observed(&self.observer).access(self.pages_at(&(page..page + 1)), Cause::FreeList);
         }
         self.superslab_at(superslab).read_link(at)
     }

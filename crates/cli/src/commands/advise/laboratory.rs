@@ -102,7 +102,7 @@ impl<'a> Simulations<'a> {
         if configs.is_empty() {
             return Ok(Vec::new());
         }
-        let rows = simulate_all(&self.runs)?.rows;
+        let rows = simulate_all(&self.runs)?;
         let figures: Vec<Figures> =
             rows.into_iter().map(|row| answers::figures(&Priced::new(row, self.profile))).collect();
         let designs = 0..configs.len();

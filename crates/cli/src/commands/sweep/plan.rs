@@ -139,7 +139,7 @@ impl Plan {
             let swept = sweep(&trace.input, &setups, &noting)?;
             match noting.failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
                 Some(error) => Err(error),
-                None => Ok(swept.rows),
+                None => Ok(swept),
             }
         };
         let parts: Vec<Result<Vec<SimReport>>> = of_trace.par_iter().map(simulate).collect();

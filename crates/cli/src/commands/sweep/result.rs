@@ -3,8 +3,8 @@
 use anyhow::Result;
 use hksim_explore::digest::Digest;
 use hksim_explore::question::Question;
+use hksim_explore::rank::fronts;
 use hksim_explore::shard::Shard;
-use hksim_sim::sweep::pareto;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -66,13 +66,12 @@ impl PricedSweep {
     /// The goal's figure is not known, or no design serves every request.
     pub fn new(rows: Vec<Priced>, head: &Head) -> Result<PricedSweep> {
         let designs = head.rows_per_trace.max(1);
-        let fronts = |front: fn(&[Priced]) -> Vec<usize>| -> Vec<usize> {
-            let traces = rows.chunks(designs).enumerate();
-            traces.flat_map(|(trace, rows)| front(rows).into_iter().map(move |row| trace * designs + row)).collect()
-        };
-        let installs = |rows: &[Priced]| pareto(&rows.iter().map(|row| row.report.clone()).collect::<Vec<_>>());
+        let rss = |row: &Priced| row.report.rss_bytes_peak;
+        let installs: Vec<(u64, u64)> = rows.iter().map(|row| (row.report.installs.total, rss(row))).collect();
+        let time = |row: &Priced| row.system_time.as_ref().map_or(0.0, SystemTime::rank_s);
+        let times = || rows.iter().map(|row| (time(row), rss(row) as f64)).collect::<Vec<_>>();
         let has_times = rows.iter().any(|row| row.system_time.is_some());
-        let (pareto, pareto_system_time) = (fronts(installs), has_times.then(|| fronts(of_time)));
+        let (pareto, pareto_system_time) = (fronts(&installs, designs), has_times.then(|| fronts(&times(), designs)));
         let answers = Answers::of(&rows, designs, &head.question)?;
         Ok(PricedSweep { stamp: Stamp::HERE, rows, pareto, pareto_system_time, answers })
     }
@@ -97,12 +96,4 @@ impl PricedSweep {
         });
         rows.collect()
     }
-}
-
-/// The Pareto front of a trace: a row is on it if no other row is at least as good in both system time and peak resident
-/// bytes and better in one of them.
-fn of_time(rows: &[Priced]) -> Vec<usize> {
-    let time = |row: &Priced| row.system_time.as_ref().map_or(0.0, SystemTime::rank_s);
-    let points: Vec<(f64, f64)> = rows.iter().map(|row| (time(row), row.report.rss_bytes_peak as f64)).collect();
-    hksim_explore::rank::front(&points)
 }

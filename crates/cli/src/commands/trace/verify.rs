@@ -44,24 +44,25 @@ struct Report {
 /// # Errors
 /// The input is not a trace, or the repaired trace cannot be written.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    if memory::is_recording(&args.trace) {
-        return memory::tools::verify(&args.trace, args.repair.as_deref(), args.format);
-    }
-    let verified = verify(&args.trace)?;
+    let (from, is_recording) = (&args.trace, memory::is_recording(&args.trace));
+    let verified = if is_recording { memory::tools::verify(from)? } else { verify(from)? };
     // With a damaged header there is nothing to write.
     let repaired = args.repair.as_ref().filter(|_| verified.valid || verified.events > 0);
-    if let Some(wanted) = repaired {
-        write_new(wanted, &[&args.trace], |path| repair(&args.trace, path))?;
+    match repaired {
+        Some(wanted) if is_recording => {
+            write_new(wanted, &[from], |to| hksim_memory_trace::repair(from, to).map(drop))?;
+        }
+        Some(wanted) => write_new(wanted, &[from], |to| repair(from, to).map(drop))?,
+        None => {}
     }
     let sound = verified.valid;
-    let file = args.trace.display().to_string();
     let repaired = repaired.map(|path| path.display().to_string());
-    let report = Report { stamp: Stamp::HERE, file, verified, repaired };
-    print(&render(args.format, &report, &[&report], || table(&report))?)?;
+    let report = Report { stamp: Stamp::HERE, file: from.display().to_string(), verified, repaired };
+    print(&render(args.format, &report, &[&report], || table(&report, is_recording))?)?;
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn table(report: &Report) -> String {
+fn table(report: &Report, is_recording: bool) -> String {
     let Report { file, verified, repaired, .. } = report;
     let (events, time) = (units::count(verified.events), units::time(verified.duration_ns));
     let mut text = match &verified.damage {
@@ -75,11 +76,13 @@ fn table(report: &Report) -> String {
         let (count, first) = (units::count(finding.events), units::count(finding.first_event));
         text += &format!("{count:<14}{}, first at event {first}\n", finding.description);
     }
+    let (suffix, kind) = if is_recording { ("hkm", "recording") } else { ("hkt", "trace") };
     match (repaired, verified.valid) {
         (Some(repaired), _) => text += &format!("{repaired}: written with these {events} events\n"),
-        (None, false) if verified.events == 0 => (),
-        (None, false) => text += "--repair FILE.hkt writes them to a new trace\n",
-        (None, true) => (),
+        (None, false) if verified.events > 0 => {
+            text += &format!("--repair FILE.{suffix} writes them to a new {kind}\n");
+        }
+        (None, _) => {}
     }
     text
 }

@@ -1,4 +1,7 @@
 //! Running `hksim`, and small traces to run it on.
+#![allow(dead_code)] // each test binary uses only some of these items
+
+pub mod recordings;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

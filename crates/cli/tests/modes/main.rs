@@ -1,7 +1,11 @@
 //! `hksim validate` of memory recordings notices what it must: lost events, other modes, and programs that behave
 //! differently under other modes.
 //!
-//! Validation needs root: it sets the machine's modes, which are locked meanwhile and restored.
+//! Validation needs root: it sets the machine's modes, which are locked meanwhile and restored. Other tests compare
+//! figures that depend on the modes, so these have a binary of their own: cargo runs one binary at a time.
+
+#[path = "../support/mod.rs"]
+mod support;
 
 use std::fs;
 use std::path::Path;
@@ -9,8 +13,8 @@ use std::path::Path;
 use hksim_memory_trace::{Event, Op, Origin, Reader, Writer};
 use serde_json::Value;
 
-use crate::memory_recordings::{can_record, with_recording};
-use crate::support::{Bench, number};
+use support::recordings::{can_record, with_recording};
+use support::{Bench, number};
 
 /// A directory with a recording of this script; `None`, with the reason printed, where perl is missing.
 fn recorded(script: &str) -> Option<Bench> {

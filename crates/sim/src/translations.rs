@@ -1,0 +1,222 @@
+//! What a data TLB sees of a simulation: every access, with the size of the page that maps it, and every change of a
+//! mapping.
+
+use std::ops::Range;
+
+use hksim_linux_mm::{Content, Kernel, PMD_PAGES, PageState, PmdState};
+use hksim_policy::Errno;
+use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
+
+use crate::accounting::Accounting;
+use crate::miss_curves::MissCurves;
+use crate::observer::{AccountingObserver, Cause, MemoryObserver, Touch};
+use crate::reach::TlbLookups;
+use crate::tlb::PageSize;
+
+/// Why mappings changed. The kernel then flushes their TLB entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// mmap.
+    Mmap,
+    /// munmap.
+    Munmap,
+    /// `MADV_DONTNEED`.
+    Dontneed,
+    /// `MADV_FREE`, after which the next write has to be seen.
+    Free,
+    /// `MADV_COLLAPSE` that installed a huge page.
+    Collapse,
+    /// mremap, at both ends.
+    Mremap,
+    /// A fault on a mapped page: a write to the zero page, to the huge zero page, or to a page shared with a child.
+    Fault,
+    /// fork, which makes all pages read-only.
+    Fork,
+}
+
+/// Takes the stream of accesses and changes. Pages are 4 KiB and numbered from address 0.
+pub trait Translations {
+    /// Whether the stream is used. If not, it is not determined.
+    const USED: bool = true;
+
+    /// Sets the number of events performed so far. Called before any other method.
+    fn set_events(&mut self, _events: u64) {}
+
+    /// An access to a page, after a fault if there was one. A touch of several bytes of a page is one access, because
+    /// immediately repeated accesses always hit.
+    fn access(&mut self, page: u64, size: PageSize, cause: Cause);
+
+    /// The mapping of these pages changes.
+    fn changed(&mut self, pages: &Range<u64>, by: Change);
+
+    /// Hits and misses, if this is a TLB model.
+    fn lookups(&self) -> Option<TlbLookups> {
+        None
+    }
+
+    /// Misses by size, if this is a TLB model.
+    fn miss_curves(&self) -> Option<MissCurves> {
+        None
+    }
+}
+
+/// For a run in which every access matters, but no TLB. Metadata writes then matter: after a fork, they copy pages;
+/// after the split of a huge page, they replace the zero pages that the split left.
+impl Translations for () {
+    const USED: bool = false;
+
+    fn access(&mut self, _page: u64, _size: PageSize, _cause: Cause) {}
+
+    fn changed(&mut self, _pages: &Range<u64>, _by: Change) {}
+}
+
+/// Accounting that also observes every access.
+pub(crate) struct TranslationObserver<T> {
+    accounting: Accounting,
+    pub(crate) translations: T,
+}
+
+impl<T: Translations> TranslationObserver<T> {
+    pub(crate) fn new(accounting: Accounting, translations: T) -> TranslationObserver<T> {
+        TranslationObserver { accounting, translations }
+    }
+
+    fn state(&self, page: u64) -> PageState {
+        if T::USED { self.accounting.kernel().page_state(page) } else { PageState::None }
+    }
+
+    /// Number of write faults on pages that parent and child shared.
+    fn write_faults(&self) -> u64 {
+        self.accounting.forks().iter().map(|fork| fork.cow_copies + fork.cow_reuses).sum()
+    }
+
+    /// The 2 MiB ranges of `pages` that huge pages map.
+    fn huge_ranges(&self, pages: &Range<u64>) -> Vec<u64> {
+        let ranges = if T::USED { pages.start / PMD_PAGES..pages.end.div_ceil(PMD_PAGES) } else { 0..0 };
+        let is_huge = |range: &u64| page_size(self.accounting.kernel(), range * PMD_PAGES) == PageSize::Huge;
+        ranges.filter(is_huge).collect()
+    }
+
+    fn collapse(&mut self, pages: Range<u64>) -> Result<(), Errno> {
+        let before = self.huge_ranges(&pages);
+        let result = self.accounting.advise(pages.clone(), Advice::Collapse);
+        for range in self.huge_ranges(&pages) {
+            if !before.contains(&range) {
+                self.translations.changed(&(range * PMD_PAGES..(range + 1) * PMD_PAGES), Change::Collapse);
+            }
+        }
+        result
+    }
+}
+
+/// The size of the entry that maps a page, or that would map it after a fault on a small page.
+pub(crate) fn page_size(kernel: &Kernel, page: u64) -> PageSize {
+    match kernel.pmd_state(page) {
+        PmdState::Thp | PmdState::HugeZero | PmdState::Hugetlb => PageSize::Huge,
+        PmdState::None | PmdState::Table => PageSize::Base,
+    }
+}
+
+impl<T: Translations> AccountingObserver for TranslationObserver<T> {
+    fn accounting(&self) -> &Accounting {
+        &self.accounting
+    }
+
+    fn accounting_mut(&mut self) -> &mut Accounting {
+        &mut self.accounting
+    }
+
+    fn fork(&mut self, event: u64, pages: &[Range<u64>]) {
+        pages.iter().for_each(|pages| self.translations.changed(pages, Change::Fork));
+        self.accounting.fork(event, pages);
+    }
+
+    fn misses(&self) -> Option<TlbLookups> {
+        self.translations.lookups()
+    }
+
+    fn miss_curves(&self) -> Option<MissCurves> {
+        self.translations.miss_curves()
+    }
+}
+
+impl<T: Translations> MemoryObserver for TranslationObserver<T> {
+    const EVERY_ACCESS: bool = true;
+
+    fn set_events(&mut self, events: u64) {
+        self.translations.set_events(events);
+        self.accounting.set_events(events);
+    }
+
+    fn touch(&mut self, page: u64, touch: Touch, cause: Cause) {
+        let before = (self.state(page), self.write_faults());
+        self.accounting.touch(page, touch, cause);
+        if before.0 != PageState::None && before != (self.state(page), self.write_faults()) {
+            self.translations.changed(&(page..page + 1), Change::Fault);
+        }
+    }
+
+    fn access(&mut self, pages: Range<u64>, cause: Cause) {
+        if T::USED {
+            for page in pages {
+                self.translations.access(page, page_size(self.accounting.kernel(), page), cause);
+            }
+        }
+    }
+
+    fn reserve(&mut self, pages: Range<u64>) {
+        self.accounting.reserve(pages);
+    }
+
+    fn map(&mut self, pages: Range<u64>, mapping: Mapping) -> Result<(), Errno> {
+        self.translations.changed(&pages, Change::Mmap);
+        self.accounting.map(pages, mapping)
+    }
+
+    fn map_anywhere(&mut self, pages: u64, mapping: Mapping) -> Result<u64, Errno> {
+        self.accounting.map_anywhere(pages, mapping)
+    }
+
+    fn trim(&mut self, pages: Range<u64>) -> Result<(), Errno> {
+        self.translations.changed(&pages, Change::Munmap);
+        self.accounting.trim(pages)
+    }
+
+    fn unmap(&mut self, pages: Range<u64>) -> Result<(), Errno> {
+        self.translations.changed(&pages, Change::Munmap);
+        self.accounting.unmap(pages)
+    }
+
+    fn content(&mut self, page: u64, content: Content) {
+        self.accounting.content(page, content);
+    }
+
+    fn folio_pages_outside(&self, pages: &Range<u64>) -> Vec<u64> {
+        self.accounting.folio_pages_outside(pages)
+    }
+
+    fn advise(&mut self, pages: Range<u64>, advice: Advice) -> Result<(), Errno> {
+        match advice {
+            Advice::DontNeed => self.translations.changed(&pages, Change::Dontneed),
+            Advice::Free => self.translations.changed(&pages, Change::Free),
+            Advice::Collapse => return self.collapse(pages),
+            _ => {}
+        }
+        self.accounting.advise(pages, advice)
+    }
+
+    fn lock_process(&mut self, lock: MemoryLock) {
+        self.accounting.lock_process(lock);
+    }
+
+    fn lock(&mut self, pages: Range<u64>, locking: Locking) -> Result<(), Errno> {
+        self.accounting.lock(pages, locking)
+    }
+
+    fn remap(&mut self, pages: Range<u64>, to: u64) -> Result<(), Errno> {
+        let moved = to..to + pages.end - pages.start;
+        self.translations.changed(&pages, Change::Mremap);
+        self.translations.changed(&moved, Change::Mremap);
+        self.accounting.remap(pages, to)
+    }
+}
