@@ -9,6 +9,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -37,6 +39,9 @@ pub enum JournalError {
     /// The journal of another sweep.
     #[error("{}: the journal of another sweep (traces, flags or version differ); remove it or name another file", .0.display())]
     OtherSweep(PathBuf),
+    /// Another process has the journal open.
+    #[error("{}: another sweep is using this journal; wait for its end, or name another file", .0.display())]
+    InUse(PathBuf),
     /// A line before the last one is damaged.
     #[error("{}:{line}: damaged; remove the line to simulate its row again", path.display())]
     Damaged {
@@ -89,6 +94,10 @@ impl Journal {
         let io = |what| move |source| JournalError::Io { path: path.to_path_buf(), what, source };
         let mut options = OpenOptions::new();
         let mut file = options.read(true).write(true).create(true).truncate(false).open(path).map_err(io("open"))?;
+        // The lock ends with the process. File systems without locks cannot detect a second process.
+        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+            return Err(JournalError::InUse(path.to_path_buf()));
+        }
         let mut text = Vec::new();
         file.read_to_end(&mut text).map_err(io("read"))?;
         // Anything after the last line break was cut off.
@@ -194,6 +203,8 @@ mod tests {
             // A row that is added after the cut is read back, too.
             let (mut journal, _) = Journal::open::<String>(&path, digests(&names)).expect("the journal");
             journal.add(1, &"one").expect("a row");
+            assert!(open(&path, &names).expect_err("in use").contains("another sweep is using this journal"));
+            drop(journal);
             assert_eq!(open(&path, &names).expect("rows").len(), expected + 1, "cut at {cut}");
         }
     }

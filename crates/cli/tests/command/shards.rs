@@ -1,6 +1,7 @@
 //! Sweeps on several machines, and sweeps that are interrupted.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -149,4 +150,21 @@ fn a_shard_resumes_too() {
     let rows = |text: &str| without_times(serde_json::from_str(text).expect("JSON"));
     assert_eq!(rows(&first), rows(&bench.ok(&line)));
     assert_eq!(bench.ok(&format!("{line} --resume j.jsonl")), first);
+}
+
+#[test]
+fn shards_on_dask_survive_lost_workers() {
+    let python = std::env::var("HKSIM_PYTHON").unwrap_or_else(|_| "python3".to_string());
+    let found = Command::new(&python).args(["-c", "import distributed"]).output();
+    if !found.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: {python} lacks the package distributed (pip install -r notebooks/requirements.txt)");
+        return;
+    }
+    let bench = Bench::new();
+    bench.ok("gen server --live 16M --threads 2 --events 400k -o server.hkt");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../notebooks/check_dask.py");
+    let arguments = [script.as_ref(), env!("CARGO_BIN_EXE_hksim").as_ref(), bench.folder(), Path::new("server.hkt")];
+    let ran = Command::new(&python).args(arguments).current_dir(bench.folder()).output().expect("Python starts");
+    let output = [ran.stdout, ran.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(ran.status.success() && output.contains("killed"), "{output}");
 }
