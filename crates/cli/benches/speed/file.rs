@@ -1,0 +1,59 @@
+//! Complete runs from a trace file.
+
+use std::hint::black_box;
+use std::path::Path;
+
+use hksim_engine::{Driver, TouchRule};
+use hksim_linux_mm::KernelConfig;
+use hksim_native::{MmapMemory, Syscalls};
+use hksim_policy::{Allocator, Policy};
+use hksim_sim::simulate::SimConfig;
+use hksim_sim::{Addresses, Input, sweep};
+use hksim_trace::hkt::{Batch, TraceReader};
+use hksim_trace::source::EventSource;
+
+/// Simulates one design on the current rayon pool. Returns the installs.
+pub fn sim(path: &Path) -> u64 {
+    let config = SimConfig {
+        addresses: Addresses::default(),
+        policy: Policy::default(),
+        memory_policy: Default::default(),
+        touch: TouchRule::Recorded,
+        kernel: KernelConfig::default(),
+        tlb: None,
+        forks: Vec::new(),
+        file: None,
+    };
+    let path = path.to_path_buf();
+    let open = Box::new(move || Ok(Box::new(TraceReader::open(&path)?) as Box<dyn EventSource + Send>));
+    let reports = sweep(&Input { file: None, open }, &[config], &()).expect("a valid design");
+    reports[0].installs.total
+}
+
+/// Runs the allocator on memory from mmap. Returns the digest of the placement.
+pub fn native(path: &Path) -> u64 {
+    let mut reader = TraceReader::open(path).expect("a trace");
+    let plan = Policy::default().prepare().expect("a valid design");
+    let memory = MmapMemory::new(plan.layout, Syscalls).expect("address space");
+    let allocator = Allocator::new(memory, plan.geometry, plan.policy, &plan.layout);
+    let (threads, objects) = (reader.summary().threads, reader.summary().objects_peak);
+    let mut driver = Driver::new(allocator, threads, objects, TouchRule::Recorded);
+    let mut batch = Batch::new();
+    while reader.next_into(&mut batch).expect("a whole trace") {
+        let mut events = batch.read();
+        driver.step_common(&mut events, batch.len(), |_| {}).expect("one thread");
+        assert_eq!(events.passed(), batch.len(), "random_mixed has common events only");
+    }
+    driver.placement()
+}
+
+/// Reads all events, by column. Returns the time of the last.
+pub fn read(path: &Path) -> u64 {
+    let mut reader = TraceReader::open(path).expect("a trace");
+    let mut batch = Batch::new();
+    let mut last_ns = 0;
+    while reader.next_into(&mut batch).expect("a complete trace") {
+        last_ns = black_box(&batch).read().time_ns_after(batch.len());
+    }
+    last_ns
+}
