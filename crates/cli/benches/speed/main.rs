@@ -85,7 +85,7 @@ fn print_ratios(folder: &Path) {
         let [mimalloc, minimal] = ["mimalloc", "minimal"].map(|row| median_s(folder, load, row));
         for row in ROWS {
             let Some(own) = median_s(folder, load, row) else { continue };
-            let speed = 2.0 * load.cycles as f64 / own / 1e6;
+            let speed = load.cycles as f64 / own / 1e6;
             let ratio = |other: Option<f64>| other.map_or(String::new(), |other| format!("{:.2}", other / own));
             println!("{:<20} {row:<14} {speed:>11.1} {:>11} {:>10}", load.name, ratio(mimalloc), ratio(minimal));
         }

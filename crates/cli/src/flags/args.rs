@@ -7,6 +7,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hksim_policy::Policy;
 
 use super::policy_file;
+use super::range;
 use super::run_config::RunConfig;
 use super::table::{FLAGS, Flag, Subject};
 
@@ -262,12 +263,13 @@ impl clap::Args for PolicyArgs {
     }
 }
 
-fn argument(flag: &Flag) -> Arg {
+fn argument(flag: &'static Flag) -> Arg {
     let argument = Arg::new(flag.name)
         .hide_short_help(!IN_SHORT_HELP.contains(&flag.name))
         .long(flag.name)
         .value_name(flag.placeholder())
         .action(ArgAction::Set)
+        .value_parser(move |words: &str| range::expanded(flag, words))
         // `-1` is then refused as a value, not as an unknown option.
         .allow_negative_numbers(true)
         .help(format!("{} [{}] [default: {}]", flag.help, flag.values_text(), flag.default_text()));

@@ -23,7 +23,7 @@ This page lists the flags of the allocator, of the program and of the simulated 
 `crates/policy/src/policy/flags.rs` and `crates/cli/src/flags/table.rs`; a test compares them.
 
 - Lists: `sweep` and `validate` take lists (`--superslab 1M,2M`). Every combination is one design; the first flag varies slowest.
-  Values of `--mthp` are separated by slashes: `--mthp default/64K=always`.
+  A range of sizes, counts or times doubles: `--superslab 256K..4M` is `256K,512K,1M,2M,4M`. Values of `--mthp` are separated by slashes: `--mthp default/64K=always`.
 - Precedence: a flag overrides the policy file (`--policy FILE.toml`, with the field names of `policy` in a JSON result), which
   overrides the preset (`--preset default` or `hakmem`). The defaults below are those of `default`.
 - Units: sizes are binary (K, M, G, T), counts are decimal (k, M, G).

@@ -2,7 +2,7 @@
 //!
 //! - [`table`]: the table of all flags; [`mthp`]: modes of huge-page sizes.
 //! - [`argv`]: arguments before clap parses them; [`args`]: the parsed words; [`run_config`]: the resulting
-//!   configuration.
+//!   configuration. `range`: ranges of values.
 //! - [`row`]: reads a result back; `policy_file`: reads a policy from a file.
 
 pub mod args;
@@ -11,6 +11,7 @@ pub mod argv;
 mod docs;
 pub mod mthp;
 mod policy_file;
+mod range;
 pub mod row;
 pub mod run_config;
 pub mod table;

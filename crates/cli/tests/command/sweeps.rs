@@ -162,3 +162,12 @@ fn pictures_name_the_trace_and_every_design() {
     bench.ok("sweep --plot rm.hkt");
     assert_eq!(std::fs::read(bench.path("rm.hkt")).expect("the trace"), before);
 }
+
+#[test]
+fn a_range_is_the_list_of_its_values() {
+    let bench = Bench::with_trace();
+    let rows = |line: &str| without_times(bench.json(&format!("sweep rm.hkt {line}")));
+    assert_eq!(rows("--superslab 256K..1M --cache 0,1..2"), rows("--superslab 256K,512K,1M --cache 0,1,2"));
+    assert!(bench.refused("sweep rm.hkt --superslab 256K..3M").contains("ends at 2M or 4M, not at 3M"));
+    assert!(bench.refused("sim rm.hkt --superslab 1M..2M").contains("this command takes one design"));
+}
