@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Validates the grid of superslab x huge x prefault x purge on two workloads and two recordings. Prints one line for each
-# pair of trace and huge, with the number of ok rows that are not exact but within a bound. Exits with 1 if any row fails.
+# Validates two grids on two workloads and two recordings: superslab x huge x prefault x purge, and superslab x huge x
+# free-order x slab-choice. Prints a line for each grid, trace and value of huge, with the number of ok rows that are not
+# exact but within a bound. Exits with 1 if any row fails.
 # As root it enables a hugetlb pool, huge-page sizes below 2M, and THP mode always. It restores these settings whichever
 # way it ends, even if it is killed. Without root, rows that need the settings are skipped with the reason.
 #
 #   benches/validate-grid.sh [HKSIM]                   default: target/release/hksim
-#   HUGE="never thp" SUPERSLAB=2M benches/validate-grid.sh      a part of the grid; also PREFAULT, PURGE, TRACES
+#   HUGE="never thp" SUPERSLAB=2M benches/validate-grid.sh      a part of the grid; also PREFAULT, PURGE, FREE_ORDER,
+#                                                               SLAB_CHOICE, TRACES
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,6 +16,8 @@ huge_list=${HUGE:-never thp hugetlb mthp-64K collapse system}
 superslab=${SUPERSLAB:-256K,1M,2M,4M,32M}
 prefault=${PREFAULT:-off,populate,populate-write,populate-read,touch,memset}
 purge=${PURGE:-none,dontneed,free,unmap}
+free_order=${FREE_ORDER:-lifo,fifo,address}
+slab_choice=${SLAB_CHOICE:-oldest,newest,fullest,lowest}
 # The purge delay is short enough that the workloads both purge and reuse memory.
 delay=${PURGE_DELAY:-200us}
 
@@ -28,21 +32,27 @@ else
 fi
 
 failed=0
+
+# rows TRACE HUGE AXES FLAG...: validates the designs that the flags span, and prints a line with the numbers of verdicts.
+rows() {
+    local trace=$1 huge=$2 axes=$3 result=$work/result.txt status=0
+    shift 3
+    "$hksim" validate "$trace" --huge "$huge" --purge-delay "$delay" --arena 4G "$@" >"$result" 7>&- || status=$?
+    count() { grep -v '^verdict' "$result" | grep -c " $1\$" || true; }
+    printf '%-18s %-12s %-8s ok %4d, bounded %4d  skipped %4d  failed %4d\n' "$(basename "$trace" .hkt)" "$huge" "$axes" \
+        "$(count ok)" "$(count 'bounded  *ok')" "$(count skipped)" "$(count FAILED)"
+    grep -E '^row [0-9]+: skipped' "$result" | sed 's/^row [0-9]*: //' | sort -u | head -2 || true
+    if [ "$status" != 0 ]; then
+        failed=1
+        grep -E ' FAILED$|^row [0-9]+: FAILED' "$result" || true
+    fi
+}
+
 for huge in $huge_list; do
     settings_for "$huge"
     for trace in "${traces[@]}"; do
-        result=$work/result.txt
-        status=0
-        "$hksim" validate "$trace" --huge "$huge" --superslab "$superslab" --prefault "$prefault" --purge "$purge" \
-            --purge-delay "$delay" --arena 4G >"$result" 7>&- || status=$?
-        count() { grep -v '^verdict' "$result" | grep -c " $1\$" || true; }
-        printf '%-18s %-12s ok %4d, bounded %4d  skipped %4d  failed %4d\n' "$(basename "$trace" .hkt)" "$huge" \
-            "$(count ok)" "$(count 'bounded  *ok')" "$(count skipped)" "$(count FAILED)"
-        grep -E '^row [0-9]+: skipped' "$result" | sed 's/^row [0-9]*: //' | sort -u | head -2 || true
-        if [ "$status" != 0 ]; then
-            failed=1
-            grep -E ' FAILED$|^row [0-9]+: FAILED' "$result" || true
-        fi
+        rows "$trace" "$huge" pages --superslab "$superslab" --prefault "$prefault" --purge "$purge"
+        rows "$trace" "$huge" reuse --superslab "$superslab" --free-order "$free_order" --slab-choice "$slab_choice"
     done
     restore
 done

@@ -152,6 +152,8 @@ def random_design(draw):
         "arena": draw.choice(["64M", "1G", "64G"]) if align == "arena" else "1G",
         "meta": draw.choice(["inband", "sidecar"]),
         "carve": draw.choice(["page", "bump", "eager"]),
+        "free-order": draw.choice(["lifo", "fifo", "address"]),
+        "slab-choice": draw.choice(["oldest", "newest", "fullest", "lowest"]),
         "startup-touch": draw.choice([0, 0, 3 << 20]),
         "huge-cache": draw.choice(["0", "1M", "64M"]),
     }

@@ -1,7 +1,9 @@
 //! Random policies from the whole policy space.
 
 use hksim_policy::layout::Layout;
-use hksim_policy::vocabulary::{Align, Carve, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, SizeClasses};
+use hksim_policy::vocabulary::{
+    Align, Carve, FreeOrder, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, SizeClasses, SlabChoice,
+};
 use hksim_policy::{Checks, HUGE_PAGE_BYTES, Policy, ProcessConfig, RunGeometry};
 
 use crate::Random;
@@ -114,6 +116,8 @@ fn random_choices(random: &mut Random, policy: Policy, ordinals: u64) -> Policy 
         purge: random.pick(&[Purge::None, Purge::DontNeed, Purge::Free, Purge::Unmap]),
         purge_delay_ns: random.pick(&[0, 1_000, 100_000]),
         purge_spans: random.per_mille(500),
+        free_order: random.pick(FreeOrder::ALL),
+        slab_choice: random.pick(SlabChoice::ALL),
         warm_slabs: random.below(3) as u32,
         huge_cache_bytes: random.pick(&[0, 1 << 20, 64 << 20]),
         startup_touch_bytes: if random.per_mille(150) { random.below(quarter * superslab_bytes) } else { 0 },

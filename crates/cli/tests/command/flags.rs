@@ -44,6 +44,8 @@ fn every_flag_reaches_the_policy() {
         ("--prewarm 3", "prewarm_superslabs", json!(3)),
         ("--cache 7", "cache_superslabs", json!(7)),
         ("--warm-slabs 2", "warm_slabs", json!(2)),
+        ("--free-order address", "free_order", json!("address")),
+        ("--slab-choice fullest", "slab_choice", json!("fullest")),
         ("--purge unmap", "purge", json!("unmap")),
         ("--purge-delay 5us", "purge_delay_ns", json!(5_000)),
         ("--purge-spans yes", "purge_spans", json!(true)),

@@ -6,6 +6,7 @@ pub mod available;
 pub mod classes;
 pub mod fork;
 pub mod free;
+mod free_order;
 mod huge_heaps;
 pub mod invalid_free;
 pub mod link;
@@ -14,6 +15,7 @@ pub mod owner_tag;
 mod realloc;
 pub mod remote;
 mod slab;
+mod slab_choice;
 pub mod span;
 
 use crate::geometry::Geometry;

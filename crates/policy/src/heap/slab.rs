@@ -50,7 +50,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.slice_meta(span.superslab, span.slice)
     }
 
-    fn span_of(&self, id: SlabId) -> Option<Span<M>> {
+    pub(crate) fn span_of(&self, id: SlabId) -> Option<Span<M>> {
         id.get().map(|(ordinal, slice)| Span { superslab: self.mem.superslab(ordinal), slice })
     }
 
@@ -80,7 +80,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                 self.span_meta(span).set_state(SpanState::Full);
                 heap.bins[class].has_active = false;
             }
-            if let Some(span) = self.span_of(heap.bins[class].partial_head) {
+            if let Some(span) = self.choose_partial(heap, class) {
                 self.unlist(heap, span);
                 self.activate(heap, class, span);
                 continue;
@@ -113,6 +113,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if list == Link::NONE {
             list = self.take_remote(span).list;
         }
+        let list = self.in_free_order(span.superslab, list, slab.capacity.get());
         let Some(start) = self.start_at(list) else { return self.carve(heap, class, span) };
         let carved = slab.carved.get();
         if carved < slab.capacity.get() && start >= slab.area.get() + carved * slab.stride.get() {

@@ -5,7 +5,9 @@ use core::fmt::{self, Write};
 
 use crate::limits::HUGE_PAGE_BYTES;
 use crate::policy::units::{Size, Time, parse_count_32, parse_size, parse_time};
-use crate::policy::vocabulary::{Align, Carve, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, SizeClasses};
+use crate::policy::vocabulary::{
+    Align, Carve, FreeOrder, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, SizeClasses, SlabChoice,
+};
 use crate::policy::{Policy, is_mthp_size};
 
 /// The values that a flag accepts.
@@ -235,6 +237,18 @@ pub const FLAGS: &[Flag] = &[
         Carve,
         carve,
         "Take fresh blocks from a slab: page: up to the end of a page; bump: one at a time; eager: all at once"
+    ),
+    word_flag!(
+        "free-order",
+        FreeOrder,
+        free_order,
+        "Reuse the free blocks of a slab: lifo: last freed first; fifo: first freed first; address: lowest address first"
+    ),
+    word_flag!(
+        "slab-choice",
+        SlabChoice,
+        slab_choice,
+        "Refill from the partial slab that is oldest or newest as such, fullest, or lowest in address"
     ),
     size_flag!(
         "startup-touch",

@@ -14,7 +14,9 @@ use crate::arena::layout::Layout;
 use crate::geometry::{GeometryError, RunGeometry};
 use crate::limits::HUGE_PAGE_BYTES;
 use crate::policy::units::Size;
-use crate::policy::vocabulary::{Align, Carve, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, SizeClasses};
+use crate::policy::vocabulary::{
+    Align, Carve, FreeOrder, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, SizeClasses, SlabChoice,
+};
 
 /// One allocator design. Sizes are in bytes, times in nanoseconds of the event clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,6 +63,10 @@ pub struct Policy {
     pub meta: MetaPlace,
     /// How fresh blocks are carved from a slab.
     pub carve: Carve,
+    /// In which order the free blocks of a slab are reused.
+    pub free_order: FreeOrder,
+    /// Which partial slab a bin takes next.
+    pub slab_choice: SlabChoice,
     /// Bytes touched once at start, one byte per page (HAKMEM's fixed start-up cost).
     pub startup_touch_bytes: u64,
     /// Bytes of freed huge blocks kept for reuse.
@@ -162,6 +168,8 @@ impl Policy {
         align: Align::Arena,
         meta: MetaPlace::InBand,
         carve: Carve::Page,
+        free_order: FreeOrder::Lifo,
+        slab_choice: SlabChoice::Oldest,
         startup_touch_bytes: 0,
         huge_cache_bytes: 64 << 20,
         arena_bytes: 64 << 30,

@@ -7,7 +7,9 @@
 use crate::limits::HUGE_PAGE_BYTES;
 use crate::metadata::meta::Pages;
 use crate::policy::Policy;
-use crate::policy::vocabulary::{Align, Carve, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, SizeClasses};
+use crate::policy::vocabulary::{
+    Align, Carve, FreeOrder, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, SizeClasses, SlabChoice,
+};
 
 /// The settings that the placement of blocks depends on. Fields are those of [`Policy`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,6 +27,8 @@ pub struct Placement {
     pub align: Align,
     pub meta: MetaPlace,
     pub carve: Carve,
+    pub free_order: FreeOrder,
+    pub slab_choice: SlabChoice,
     pub startup_touch_bytes: u64,
     pub huge_cache_bytes: u64,
     pub arena_bytes: u64,
@@ -68,6 +72,8 @@ impl Policy {
             align,
             meta,
             carve,
+            free_order,
+            slab_choice,
             startup_touch_bytes,
             huge_cache_bytes,
             arena_bytes,
@@ -85,6 +91,8 @@ impl Policy {
             align,
             meta,
             carve,
+            free_order,
+            slab_choice,
             startup_touch_bytes,
             huge_cache_bytes,
             arena_bytes,

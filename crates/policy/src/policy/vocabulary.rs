@@ -41,6 +41,33 @@ words! {
 }
 
 words! {
+    /// In which order the free blocks of a slab are reused. The order is made whenever a bin takes all free blocks of its
+    /// slab; blocks that are freed meanwhile wait until these are used up.
+    FreeOrder {
+        /// The last freed first.
+        Lifo = "lifo",
+        /// The first freed first.
+        Fifo = "fifo",
+        /// The lowest address first.
+        Address = "address",
+    }
+}
+
+words! {
+    /// Which partial slab a bin takes next, when its slab has no free block left.
+    SlabChoice {
+        /// The one that has been partial longest.
+        Oldest = "oldest",
+        /// The one that became partial last.
+        Newest = "newest",
+        /// The one with the most blocks in use, so that others become empty.
+        Fullest = "fullest",
+        /// The one at the lowest address.
+        Lowest = "lowest",
+    }
+}
+
+words! {
     /// Where the metadata of SuperSlabs and slabs is stored.
     MetaPlace {
         /// In the first pages of the SuperSlab.

@@ -2,7 +2,9 @@
 //! policies with small arenas.)
 
 use hksim_policy::Policy;
-use hksim_policy::vocabulary::{Align, Carve, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, SizeClasses};
+use hksim_policy::vocabulary::{
+    Align, Carve, FreeOrder, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, SizeClasses, SlabChoice,
+};
 use hksim_testkit::Random;
 
 /// A random policy with an arena of 64 MiB.
@@ -31,6 +33,8 @@ pub fn random_policy(random: &mut Random) -> Policy {
         purge: random.pick(Purge::ALL),
         purge_delay_ns: random.pick(&[0, 20_000, 100_000_000]),
         purge_spans: random.per_mille(500),
+        free_order: random.pick(FreeOrder::ALL),
+        slab_choice: random.pick(SlabChoice::ALL),
         warm_slabs: random.below(3) as u32,
         meta: random.pick(MetaPlace::ALL),
         carve: random.pick(Carve::ALL),
