@@ -6,8 +6,8 @@ use hksim_policy::flags::Flag;
 use crate::search::{Axis, Space};
 
 /// The flags to vary and their words. Left out are flags that a design cannot choose freely: huge pages that need a
-/// pool (`hugetlb`) or a machine's mode (`system`), separate mappings whose cost depends on addresses, and headers,
-/// which are a matter of safety.
+/// pool (`hugetlb`) or a machine's mode (`system`), separate mappings whose cost depends on addresses, headers, which are
+/// a matter of safety, and the order of reuse, which changes little (docs/lab/preset-default.md).
 const WORDS: [(&str, &[&str]); 11] = [
     ("superslab", &["256K", "512K", "1M", "2M", "4M", "8M", "16M", "32M"]),
     ("slab", &["16K", "32K", "64K", "128K", "256K"]),

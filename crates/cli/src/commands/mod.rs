@@ -17,6 +17,7 @@ mod record;
 mod replay;
 mod rules;
 mod run;
+mod shell;
 pub mod sim;
 mod sweep;
 mod trace;
@@ -69,6 +70,10 @@ pub enum Command {
     Run(run::Args),
     /// Draw the result of a sweep or simulation
     Plot(plot::Args),
+    /// Print the completions of a shell
+    Completions(shell::CompletionsArgs),
+    /// Print or write man pages
+    Man(shell::ManArgs),
 }
 
 impl Command {
@@ -98,6 +103,8 @@ impl Command {
             Command::Calibrate(args) => calibrate::run(&args).map(done),
             Command::Run(args) => run::run(&args).map(done),
             Command::Plot(args) => plot::run(&args).map(done),
+            Command::Completions(args) => shell::completions(&args).map(done),
+            Command::Man(args) => shell::man(&args).map(done),
         }
     }
 }

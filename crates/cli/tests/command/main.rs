@@ -32,6 +32,7 @@ mod run;
 mod sabotage;
 mod schema;
 mod shards;
+mod shell;
 #[path = "../support/mod.rs"]
 mod support;
 mod sweeps;

@@ -1,0 +1,74 @@
+//! `hksim completions` and `hksim man`: what a shell and `man` know of the command line.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::{Command, CommandFactory};
+use clap_complete::Shell;
+
+use crate::Cli;
+use crate::output::{note, print, units};
+
+/// Arguments of `completions`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_long_help = "Examples:\n  hksim completions bash > ~/.local/share/bash-completion/completions/hksim\n  hksim completions fish > ~/.config/fish/completions/hksim.fish"
+)]
+pub struct CompletionsArgs {
+    /// Print the completions of this shell
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+/// Arguments of `man`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_long_help = "Examples:\n  hksim man | man -l -\n  hksim man -o ~/.local/share/man/man1 && man hksim-sweep"
+)]
+pub struct ManArgs {
+    /// Write the pages of all commands to this folder, instead of the main page to standard output
+    #[arg(short, long, value_name = "FOLDER")]
+    output: Option<PathBuf>,
+}
+
+/// Prints a shell's completion script.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub fn completions(args: &CompletionsArgs) -> Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "hksim", &mut script);
+    print(&String::from_utf8(script).context("the completions are not text")?)
+}
+
+/// Prints the main page, or writes a page for every command.
+///
+/// # Errors
+/// The output cannot be written.
+pub fn man(args: &ManArgs) -> Result<()> {
+    let mut command = Cli::command();
+    // Gives subcommands their whole names: hksim-trace-cut.
+    command.build();
+    let Some(folder) = &args.output else {
+        return print(&String::from_utf8(page(&command)?).context("the page is not text")?);
+    };
+    std::fs::create_dir_all(folder).with_context(|| format!("{}: cannot create", folder.display()))?;
+    let pages = write_pages(&command, folder)?;
+    note(&format!("{}: {} written", folder.display(), units::of(pages, "page")));
+    Ok(())
+}
+
+/// Writes the pages of a command and of its subcommands. Returns their number.
+fn write_pages(command: &Command, folder: &Path) -> Result<u64> {
+    let name = command.get_display_name().unwrap_or(command.get_name());
+    let path = folder.join(format!("{name}.1"));
+    std::fs::write(&path, page(command)?).with_context(|| format!("{}: cannot write", path.display()))?;
+    let below = command.get_subcommands().filter(|below| below.get_name() != "help");
+    below.map(|below| write_pages(below, folder)).try_fold(1, |sum, pages| Ok(sum + pages?))
+}
+
+fn page(command: &Command) -> Result<Vec<u8>> {
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command.clone()).render(&mut page).context("the page cannot be rendered")?;
+    Ok(page)
+}
