@@ -8,6 +8,7 @@ pub mod replayed;
 mod row;
 pub mod settings;
 pub mod sim;
+mod sites;
 mod sweep_view;
 pub mod tools;
 pub mod validate;

@@ -43,6 +43,7 @@ pub fn options(file: &Path, source: Source) -> Options {
         streams: Streams::Job { input: String::new(), output: file.with_extension("output") },
         snapshots_of: SnapshotsOf::Nothing,
         source,
+        stack_depth: None,
     }
 }
 

@@ -117,7 +117,7 @@ pub fn random_events(seed: u64, count: u64) -> Vec<Named> {
         time_ns += random.pick(&[0, 0, 1, 700, 1 << 33]);
         let thread = random.pick(&[0, 0, 0, 1, 2, (1 << 22) - 1]);
         let name = matches!(op, Op::Map(_)).then(|| random.pick(&names).to_string());
-        (Event { time_ns, thread, op }, name.filter(|name| !name.is_empty()))
+        (Event { time_ns, thread, op, site: None }, name.filter(|name| !name.is_empty()))
     };
     (0..count).map(event).collect()
 }
