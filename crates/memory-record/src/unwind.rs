@@ -22,6 +22,10 @@ use crate::stack_dump::{
 /// Largest plausible frame in a chain of frame pointers, in bytes.
 const CHAIN_FRAME_MAX: u64 = 1 << 20;
 
+/// First address that code can have (`vm.mmap_min_addr`). A program's entry point has no caller: in place of the return
+/// address lies the number of its arguments.
+const CODE_START: u64 = 1 << 16;
+
 /// A stack that was found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Walked {
@@ -133,7 +137,7 @@ fn by_row(row: &Row<'_>, registers: &Registers, dump: &StackDump) -> Step {
         };
     }
     match (caller[INSTRUCTION_POINTER], caller[STACK_POINTER]) {
-        (None | Some(0), _) => Err(StackEnd::Outermost),
+        (None | Some(..CODE_START), _) => Err(StackEnd::Outermost),
         // A caller's frame lies above, except where a signal handler has a stack of its own.
         (_, pointer) if !row.is_signal && pointer <= registers[STACK_POINTER] => Err(StackEnd::NoUnwindInformation),
         _ => Ok(Caller { registers: caller, is_interrupted: row.is_signal }),
@@ -190,7 +194,7 @@ fn by_chain(registers: &Registers, dump: &StackDump, code: &CodeMap, address: u6
         return Err(StackEnd::NoUnwindInformation);
     }
     let (outer, back) = (dump.word(frame)?, dump.word(frame + 8)?);
-    if back == 0 {
+    if back < CODE_START {
         return Err(StackEnd::Outermost);
     }
     // Only generated code may be called by other generated code.

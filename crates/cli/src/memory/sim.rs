@@ -45,7 +45,7 @@ pub fn sim(
     output: &OutputArgs,
 ) -> Result<()> {
     let setting = memory.setting(policy, BaseKernel::AsItComes)?;
-    let rows = predict(path, std::slice::from_ref(&setting), Detail::Figures)?;
+    let rows = predict(path, std::slice::from_ref(&setting), memory.by, Detail::Figures)?;
     let row = &rows.into_iter().next().context("no result")?.priced(profile);
     output.emit(&One { stamp: Stamp::HERE, row }, &[row.csv()], || view::one(row, &setting))
 }
@@ -70,7 +70,7 @@ pub fn sweep(
     let settings = memory.settings(policy, BaseKernel::AsItComes)?;
     let mut rows = Vec::new();
     for path in paths {
-        rows.extend(predict(path, &settings, Detail::Figures)?.into_iter().map(|row| row.priced(profile)));
+        rows.extend(predict(path, &settings, memory.by, Detail::Figures)?.into_iter().map(|row| row.priced(profile)));
     }
     emit_rows(rows, &settings, output)
 }

@@ -1,12 +1,15 @@
 //! Call sites of memory recordings: their names, and `info --sites`.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use hksim_memory_trace::{SiteId, SiteUse, Sites, Summary};
+use hksim_memory_sim::{SitePrediction, SiteUse};
+use hksim_memory_trace::{SiteId, Sites, StackEnd, Summary};
 use hksim_trace::sites as trace;
 use serde::Serialize;
 
+use super::groups::use_words;
 use crate::commands::info::sites::By;
 use crate::output::units;
 use crate::symbols::{Symbols, frame_text};
@@ -51,6 +54,9 @@ pub struct NamedSites {
     /// Frames in the form of traces of allocator calls; site `n` of the recording is site `n + 1` here.
     sites: trace::Sites,
     symbols: Symbols,
+    ends: Vec<StackEnd>,
+    /// Callers and stacks that were looked up.
+    known: HashMap<SiteId, (String, Vec<String>)>,
 }
 
 impl NamedSites {
@@ -76,28 +82,34 @@ impl NamedSites {
             }));
             converted.stacks.push((first..converted.frames.len() as u32).collect());
         }
-        Self { sites: converted, symbols: Symbols::default() }
+        let ends = sites.stacks.iter().map(|stack| stack.end).collect();
+        Self { sites: converted, symbols: Symbols::default(), ends, known: HashMap::new() }
     }
 
     /// The frames of a site with inlined functions, innermost first.
     fn frames(&mut self, site: SiteId) -> Vec<trace::Frame> {
-        let Self { sites, symbols } = self;
+        let Self { sites, symbols, .. } = self;
         let site = hksim_trace::event::SiteId(site.0 + 1);
         sites.frames_of(site).flat_map(|frame| symbols.frames(sites, frame)).collect()
     }
 
-    /// The frames of a site as text, innermost first.
-    pub fn stack(&mut self, site: SiteId) -> Vec<String> {
-        let frames = self.frames(site);
-        frames.iter().map(|frame| frame_text(&self.sites, frame)).collect()
+    /// Where the stack of a site ends.
+    fn end(&self, site: SiteId) -> Option<StackEnd> {
+        self.ends.get(site.0 as usize).copied()
     }
 
-    /// Who asked for the memory of a site: the innermost frame outside the C library and allocators, or else the
-    /// outermost frame.
-    pub fn caller(&mut self, site: SiteId) -> String {
+    /// Who asked for the memory of a site, and its frames as text, innermost first. Who asked is the innermost frame
+    /// outside the C library and allocators, or else the outermost frame.
+    fn names(&mut self, site: SiteId) -> (String, Vec<String>) {
+        if let Some(known) = self.known.get(&site) {
+            return known.clone();
+        }
         let frames = self.frames(site);
         let found = frames.iter().find(|frame| !self.serves(frame)).or(frames.last());
-        found.map_or("(empty stack)".to_string(), |frame| self.short(frame))
+        let caller = found.map_or("(empty stack)".to_string(), |frame| self.short(frame));
+        let names = (caller, frames.iter().map(|frame| frame_text(&self.sites, frame)).collect());
+        self.known.insert(site, names.clone());
+        names
     }
 
     fn serves(&self, frame: &trace::Frame) -> bool {
@@ -119,6 +131,19 @@ impl NamedSites {
         }
     }
 
+    /// What a site's memory costs, with its name.
+    pub fn site(&mut self, costs: &SitePrediction) -> NamedSite {
+        let (caller, stack) = match costs.site {
+            SiteUse::Site(site) => self.names(site),
+            SiteUse::Unknown(usage) => (use_words(usage).to_string(), Vec::new()),
+        };
+        let stack_end = match costs.site {
+            SiteUse::Site(site) => self.end(site),
+            SiteUse::Unknown(_) => None,
+        };
+        NamedSite { caller, stack_end, stack, costs: costs.clone() }
+    }
+
     /// One note for each module without names or with doubtful names.
     pub fn notes(&self) -> Vec<String> {
         self.symbols.notes(&self.sites)
@@ -127,6 +152,21 @@ impl NamedSites {
 
 fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
+}
+
+/// What the memory of a call site costs, with its name.
+#[derive(Clone, Debug, Serialize)]
+pub struct NamedSite {
+    /// Who asked for the memory: the innermost function outside the C library and allocators; without a call site, the use
+    /// of the memory.
+    pub caller: String,
+    /// Where the stack ends.
+    pub stack_end: Option<StackEnd>,
+    /// Frames as text, innermost first; empty if the call site is unknown.
+    pub stack: Vec<String>,
+    /// The figures.
+    #[serde(flatten)]
+    pub costs: SitePrediction,
 }
 
 /// The top call sites of a recording.
@@ -145,11 +185,11 @@ struct TopSite {
     /// Number of the call site, from 1; 0 for calls whose site is unknown.
     site: u32,
     #[serde(flatten)]
-    used: SiteUse,
+    used: hksim_memory_trace::SiteUse,
     /// Who asked for the memory.
     caller: String,
     /// Where the stack ends.
-    stack_end: Option<hksim_memory_trace::StackEnd>,
+    stack_end: Option<StackEnd>,
     /// Frames as text, innermost first; empty for calls whose site is unknown.
     stack: Vec<String>,
 }
@@ -159,7 +199,7 @@ struct TopSite {
 pub struct SiteRow<'a> {
     site: u32,
     #[serde(flatten)]
-    used: &'a SiteUse,
+    used: &'a hksim_memory_trace::SiteUse,
     caller: &'a str,
     /// Frames, innermost first, separated by `;`.
     stack: String,
@@ -183,12 +223,11 @@ impl TopSites {
         let sites_total = uses.iter().filter(|used| used.site.is_some()).count();
         uses.truncate(count);
         let mut named = NamedSites::new(&summary.site_table);
-        let top = uses.into_iter().map(|used| TopSite {
-            site: used.site.map_or(0, |site| site.0 + 1),
-            caller: used.site.map_or("(call site not recorded)".to_string(), |site| named.caller(site)),
-            stack_end: used.site.and_then(|site| summary.site_table.stack(site)).map(|stack| stack.end),
-            stack: used.site.map_or(Vec::new(), |site| named.stack(site)),
-            used,
+        let top = uses.into_iter().map(|used| {
+            let nameless = || ("(call site not recorded)".to_string(), Vec::new());
+            let (caller, stack) = used.site.map_or_else(nameless, |site| named.names(site));
+            let stack_end = used.site.and_then(|site| named.end(site));
+            TopSite { site: used.site.map_or(0, |site| site.0 + 1), used, caller, stack_end, stack }
         });
         let sites = top.collect();
         Ok(Self { sites_total, sites, notes: named.notes() })
@@ -196,12 +235,13 @@ impl TopSites {
 
     /// The call sites as CSV rows.
     pub fn rows(&self) -> Vec<SiteRow<'_>> {
-        let row = |top: &'_ TopSite| (top.site, top.stack.join(";"));
         self.sites
             .iter()
-            .map(|top| {
-                let (site, stack) = row(top);
-                SiteRow { site, used: &top.used, caller: &top.caller, stack }
+            .map(|TopSite { site, used, caller, stack, .. }| SiteRow {
+                site: *site,
+                used,
+                caller,
+                stack: stack.join(";"),
             })
             .collect()
     }
