@@ -1,6 +1,6 @@
 // Makes mappings from known call stacks. Each function keeps its return address in a list of the program's own; before a
-// memory call, the list is printed: the number of pages, then return addresses, innermost first, relative to the start of
-// the program's file.
+// memory call, the list is printed: the number of pages, then return addresses, innermost first, as in the program's file.
+// Programs whose addresses are not those of the file are position-independent; others are compiled with -DSTART=0.
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <pthread.h>
@@ -12,7 +12,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#ifndef START
 extern const char __executable_start;
+#define START &__executable_start
+#endif
 static __thread void *callers[128];
 static __thread int depth;
 
@@ -24,7 +27,7 @@ static FUNCTION void print(long pages) {
     char line[4096];
     int at = snprintf(line, sizeof line, "%ld", pages);
     for (int frame = depth - 1; frame >= 0; frame--)
-        at += snprintf(line + at, sizeof line - at, " %lx", (long)((char *)callers[frame] - &__executable_start));
+        at += snprintf(line + at, sizeof line - at, " %lx", (long)((char *)callers[frame] - (const char *)(START)));
     line[at++] = '\n';
     if (write(1, line, at) != at) abort();
 }
