@@ -175,6 +175,7 @@ fn header(release: &str) -> Header {
         beginning: Beginning::Exec,
         visibility: Visibility { faults: Faults::Accesses, calls: Calls::Tracepoints },
         machine: machine(release, false),
+        stack_depth: None,
         history: Vec::new(),
     }
 }

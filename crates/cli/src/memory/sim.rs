@@ -11,8 +11,8 @@ use super::row::{MemoryRow, predict};
 use super::settings::{MemoryArgs, NamedSetting};
 use super::{sweep_view, view};
 use crate::flags::{BaseKernel, PolicyArgs};
-use crate::output::OutputArgs;
 use crate::output::stamp::Stamp;
+use crate::output::{OutputArgs, ResultFormat};
 
 /// The result of `sim`.
 #[derive(Serialize)]
@@ -66,6 +66,9 @@ pub fn sweep(
             "{}: not a memory recording (.hkm), but other files are; sweep the two kinds separately",
             trace.display()
         );
+    }
+    if memory.by.is_some() && output.format == ResultFormat::Table {
+        bail!("--by site: the table of sweep has no room for call sites; use --format json, or sim");
     }
     let settings = memory.settings(policy, BaseKernel::AsItComes)?;
     let mut rows = Vec::new();

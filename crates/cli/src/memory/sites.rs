@@ -46,8 +46,38 @@ const SERVING_FUNCTIONS: [&str; 16] = [
     "sbrk",
     "sysmalloc",
 ];
-/// Beginnings of the names of other such functions: of jemalloc, mimalloc, tcmalloc and C++.
-const SERVING_PREFIXES: [&str; 7] = ["je_", "mi_", "_mi_", "tc_", "operator new", "sysmalloc_mmap", "int_memalign"];
+/// Beginnings of the names of other such functions, without leading underscores: of C++, jemalloc, mimalloc, tcmalloc,
+/// Python, Go, SQLite and Rust.
+const SERVING_PREFIXES: [&str; 28] = [
+    "operator new",
+    "sysmalloc_",
+    "int_memalign",
+    "int_realloc",
+    "je_",
+    "mi_",
+    "tc_",
+    "PyMem_",
+    "PyObject_Malloc",
+    "PyObject_Calloc",
+    "PyObject_Realloc",
+    "PyObject_Arena",
+    "pymalloc_",
+    "new_arena",
+    "allocate_from_new_pool",
+    "arena_map_",
+    "runtime.sys",
+    "runtime.mmap",
+    "runtime.(*mheap).",
+    "runtime.(*pageAlloc).",
+    "runtime.(*mcentral).",
+    "runtime.(*mcache).",
+    "runtime.malloc",
+    "sqlite3Mem",
+    "sqlite3Malloc",
+    "rust_alloc",
+    "rust_realloc",
+    "alloc::",
+];
 
 /// The call sites of a recording, with names looked up once.
 pub struct NamedSites {
@@ -105,8 +135,13 @@ impl NamedSites {
             return known.clone();
         }
         let frames = self.frames(site);
-        let found = frames.iter().find(|frame| !self.serves(frame)).or(frames.last());
-        let caller = found.map_or("(empty stack)".to_string(), |frame| self.short(frame));
+        let is_incomplete = self.end(site).is_some_and(StackEnd::is_incomplete);
+        let caller = match (frames.iter().find(|frame| !self.serves(frame)), frames.last()) {
+            (Some(frame), _) => self.short(frame),
+            (None, Some(frame)) if is_incomplete => format!("{} (callers unknown)", self.short(frame)),
+            (None, Some(frame)) => self.short(frame),
+            (None, None) => "(empty stack)".to_string(),
+        };
         let names = (caller, frames.iter().map(|frame| frame_text(&self.sites, frame)).collect());
         self.known.insert(site, names.clone());
         names
@@ -119,7 +154,7 @@ impl NamedSites {
         let plain = name.trim_start_matches('_').trim_start_matches("libc_").trim_start_matches("GI_");
         by_file
             || SERVING_FUNCTIONS.contains(&plain)
-            || SERVING_PREFIXES.iter().any(|beginning| name.starts_with(beginning) || plain.starts_with(beginning))
+            || SERVING_PREFIXES.iter().any(|beginning| plain.starts_with(beginning))
     }
 
     /// A frame in a few words: the function, or file and offset.

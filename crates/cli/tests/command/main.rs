@@ -21,6 +21,7 @@ mod interrupts;
 mod limits;
 mod memory_policies;
 mod memory_recordings;
+mod memory_sites;
 mod memory_validation;
 mod page_sets;
 mod pairwise;
