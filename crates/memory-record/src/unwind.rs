@@ -174,7 +174,7 @@ fn value_of(
             _ => return Err(StackEnd::NoUnwindInformation),
         };
     }
-    match evaluation.result().first().map(|piece| piece.location.clone()) {
+    match evaluation.result().first().map(|piece| piece.location) {
         Some(Location::Address { address }) => Ok(address),
         _ => Err(StackEnd::NoUnwindInformation),
     }
