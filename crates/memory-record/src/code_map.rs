@@ -10,6 +10,7 @@ struct Part {
     end: u64,
     /// Offset in the file of the first byte.
     offset: u64,
+    /// Empty for executable memory without a file: generated code.
     path: Arc<str>,
 }
 
@@ -18,7 +19,8 @@ struct Part {
 pub struct CodeMap(BTreeMap<u64, Part>);
 
 impl CodeMap {
-    /// A new mapping replaces what was there. `file` is its path with the offset of its first byte.
+    /// A new mapping replaces what was there. `file` is its path with the offset of its first byte; for
+    /// executable memory without a file, the path is empty.
     pub fn map(&mut self, range: Range<u64>, file: Option<(&str, u64)>) {
         self.unmap(&range);
         if let Some((path, offset)) = file.filter(|_| !range.is_empty()) {
@@ -46,7 +48,12 @@ impl CodeMap {
     /// The file at an address, and the offset in it.
     pub fn at(&self, address: u64) -> Option<(&Arc<str>, u64)> {
         let (start, part) = self.0.range(..=address).next_back()?;
-        (address < part.end).then(|| (&part.path, part.offset + (address - start)))
+        (address < part.end && !part.path.is_empty()).then(|| (&part.path, part.offset + (address - start)))
+    }
+
+    /// Whether a file or executable memory is at an address.
+    pub fn is_code(&self, address: u64) -> bool {
+        self.0.range(..=address).next_back().is_some_and(|(_, part)| address < part.end)
     }
 }
 

@@ -260,7 +260,9 @@ impl Interpreter {
         let Some(space) = self.spaces.of(pid) else { return };
         if self.unwinder.is_some() {
             let range = mapped.address..mapped.address.saturating_add(mapped.bytes);
-            self.spaces.get(space).code.map(range, mapped.path().map(|path| (path, mapped.offset)));
+            let is_executable = mapped.protection & libc::PROT_EXEC as u32 != 0;
+            let path = mapped.path().or(is_executable.then_some(""));
+            self.spaces.get(space).code.map(range, path.map(|path| (path, mapped.offset)));
         }
         if let Some(call) = self.calls.get_mut(&tid).filter(|call| calls::tells_mappings(call.number)) {
             if call.number == libc::SYS_mmap {

@@ -79,6 +79,10 @@ impl Unwinder {
             else {
                 return Walked { frames, end: StackEnd::Outermost };
             };
+            // Tables lead astray where code switches stacks.
+            if !frames.is_empty() && !code.is_code(address) {
+                return Walked { frames, end: StackEnd::NoUnwindInformation };
+            }
             let by_tables = match find(files, code, address) {
                 Some((file, address)) => {
                     frames.push((Some(Arc::clone(&file.module)), address));
