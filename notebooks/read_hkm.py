@@ -3,8 +3,9 @@
 
     for event in Recording("app.hkm"): print(event)
 
-An event is a tuple (time_ns, thread, name, {field: value}). Pages are ranges [first, end). As a program, prints one JSON array per
-event; with --totals, the number of events of each name as a JSON object.
+An event is a tuple (time_ns, thread, name, {field: value}). Pages are ranges [first, end). An event with a call site has the field
+`site`, a number from 0: `Recording.stacks[site]` is a pair (end, frames), each frame (module, address, function, source), and a
+module (path, build id). As a program, prints one JSON array per event, with the stack instead of the number; with --totals, the number of events of each name as a JSON object.
 """
 
 import json
@@ -23,6 +24,7 @@ MAGIC = b"\x89HKM\r\n\x1a\n"
 SECTION = struct.Struct("<4sIIIIQQII")
 KINDS = "anonymous private_file shared growing_stack other_hugetlb special harness".split()
 ORIGINS = "mmap brk exec kernel".split()
+ENDS = "outermost depth no_unwind_information stack_cut_off".split()
 PAGE, RANGE, NUMBER = "page range number".split()
 # Code: name and fields, each with its type.
 EVENTS = {
@@ -87,13 +89,15 @@ class Recording:
         if self.data[:8] != MAGIC:
             raise ValueError("not a memory recording")
         version, length = struct.unpack_from("<II", self.data, 8)
-        if version != 1:
+        if version not in (1, 2):
             raise ValueError(f"version {version} is not known")
         self.start = 16 + length + 4
         (crc,) = struct.unpack_from("<I", self.data, 16 + length)
         if zlib.crc32(self.data[: 16 + length]) != crc:
             raise ValueError("damaged file header")
         self.header = json.loads(self.data[16 : 16 + length])
+        self.has_stacks = version == 2
+        self.modules, self.stacks = [], []  # those of the chunks so far
         self.footer = None  # known after the last event
 
     def chunks(self):
@@ -121,6 +125,8 @@ class Recording:
             content = Content(plain)
             for _ in range(content.number()):
                 names.append(content.take(content.number()).decode())
+            if self.has_stacks:
+                self.define(content, names)
             time_ns = thread = 0
             for _ in range(events):
                 (first,) = content.take(1)
@@ -128,9 +134,29 @@ class Recording:
                     time_ns += content.number()
                 if first & 0x80:
                     thread = content.number()
-                yield time_ns, thread, *self.event(first & 0x3F, content, names)
+                site = {}
+                if first & 0x20:
+                    if not self.has_stacks:
+                        raise ValueError("a call site in version 1")
+                    site = {"site": content.number()}
+                name, fields = self.event(first & 0x1F, content, names)
+                yield time_ns, thread, name, fields | site
             if content.at != len(plain) or time_ns != last_ns:
                 raise ValueError("a chunk does not end with its last event")
+
+    def define(self, content, names):
+        """Reads the modules and call sites that a chunk defines."""
+        name = lambda number: names[number - 1] if number else None
+        for _ in range(content.number()):
+            path = names[content.number() - 1]
+            self.modules.append((path, content.take(content.number()).hex()))
+        for _ in range(content.number()):
+            (end,) = content.take(1)
+            frames = []
+            for _ in range(content.number()):
+                module, address, function, source = (content.number() for _ in range(4))
+                frames.append((self.modules[module - 1] if module else None, address, name(function), name(source)))
+            self.stacks.append((ENDS[end], frames))
 
     @staticmethod
     def event(code, content, names):
@@ -149,5 +175,7 @@ if __name__ == "__main__":
     if "--totals" in sys.argv:
         print(json.dumps(Counter(name for _, _, name, _ in recording)))
     else:
-        for event in recording:
-            print(json.dumps(event))
+        for time_ns, thread, name, fields in recording:
+            if "site" in fields:
+                fields["site"] = recording.stacks[fields["site"]]
+            print(json.dumps((time_ns, thread, name, fields)))

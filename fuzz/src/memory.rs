@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use hksim_memory_trace::{Cut, Op, Reader, anonymise, cut, repair, summarise, verify};
+use hksim_memory_trace::{Cut, Frame, Op, Reader, anonymise, cut, repair, summarise, verify};
 
 /// Pages of the largest address space of x86-64, and the kernel's limit of process ids.
 const PAGES_MAX: u64 = 1 << 45;
@@ -31,12 +31,17 @@ pub fn read_recording(data: &[u8]) -> bool {
     is_whole
 }
 
-/// Splits the bytes into contents of chunks and reads the resulting recording. Each content is preceded by 4 bytes: its
+/// Splits the bytes after the first into contents of chunks and reads the resulting recording. Each content is preceded by 4 bytes: its
 /// length and its number of events. All checksums are correct, so that the reader decodes the contents.
 pub fn read_contents(data: &[u8]) -> bool {
-    let header = br#"{"producer":"fuzz","run_id":"","command":[],"pid":1,"image":0,"beginning":{"kind":"exec"},"visibility":{"faults":"accesses","calls":"tracepoints"},"machine":{"kernel_release":"","thp_mode":null,"addresses_random":true,"overcommit_memory":null,"thp_disabled":true}}"#;
+    // A leading byte says whether there are call stacks.
+    let Some((&kind, data)) = data.split_first() else { return false };
+    let header: &[u8] = match kind & 1 {
+        0 => br#"{"producer":"fuzz","run_id":"","command":[],"pid":1,"image":0,"beginning":{"kind":"exec"},"visibility":{"faults":"accesses","calls":"tracepoints"},"machine":{"kernel_release":"","thp_mode":null,"addresses_random":true,"overcommit_memory":null,"thp_disabled":true}}"#,
+        _ => br#"{"producer":"fuzz","run_id":"","command":[],"pid":1,"image":0,"beginning":{"kind":"exec"},"visibility":{"faults":"accesses","calls":"tracepoints"},"machine":{"kernel_release":"","thp_mode":null,"addresses_random":true,"overcommit_memory":null,"thp_disabled":true},"stack_depth":64}"#,
+    };
     let mut recording = b"\x89HKM\r\n\x1a\n".to_vec();
-    recording.extend(1u32.to_le_bytes());
+    recording.extend((1 + u32::from(kind & 1)).to_le_bytes());
     recording.extend((header.len() as u32).to_le_bytes());
     recording.extend(header);
     recording.extend(crc(&recording).to_le_bytes());
@@ -100,6 +105,10 @@ fn read(path: &Path) -> bool {
                 _ => 0..0,
             };
             assert!(pages.start <= pages.end && pages.end <= PAGES_MAX, "{event:?}");
+            let Some(site) = event.site else { continue };
+            let stack = reader.sites().stack(site).expect("a call site is defined before its use");
+            let has_module = |frame: &Frame| frame.module.is_none() || reader.sites().module_of(frame).is_some();
+            assert!(stack.frames.iter().all(has_module), "{stack:?}");
         }
         seen += chunk.len() as u64;
         assert_eq!(seen, reader.events_total());

@@ -23,6 +23,10 @@ pub struct Request {
     pub wakeup_bytes: u32,
     /// The clock of the samples, with [`FLAG_USE_CLOCKID`].
     pub clockid: c_int,
+    /// The registers of a sample, with [`SAMPLE_REGISTERS`]: one bit each (`arch/x86/include/uapi/asm/perf_regs.h`).
+    pub registers: u64,
+    /// Bytes of the stack in a sample, with [`SAMPLE_STACK`]: a multiple of 8.
+    pub stack_bytes: u32,
 }
 
 /// `struct perf_event_attr`, with its size in Linux 4.1.
@@ -69,6 +73,10 @@ pub const SAMPLE_TIME: u64 = 1 << 2;
 pub const SAMPLE_ADDRESS: u64 = 1 << 3;
 /// Sample a tracepoint's data.
 pub const SAMPLE_RAW: u64 = 1 << 10;
+/// Sample registers of user mode.
+pub const SAMPLE_REGISTERS: u64 = 1 << 12;
+/// Sample a part of the user stack, from the stack pointer on.
+pub const SAMPLE_STACK: u64 = 1 << 13;
 /// The event is disabled until [`enable`] is called.
 pub const FLAG_DISABLED: u64 = 1;
 /// Include threads and processes started later.
@@ -126,6 +134,8 @@ pub fn open_of(thread: pid_t, request: &Request, processor: Option<c_int>) -> io
         flags: request.flags,
         wakeup_watermark: request.wakeup_bytes,
         clockid: request.clockid,
+        sample_regs_user: request.registers,
+        sample_stack_user: request.stack_bytes,
         ..Attributes::default()
     };
     let (processor, no_group): (c_int, c_int) = (processor.unwrap_or(-1), -1);

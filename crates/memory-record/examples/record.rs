@@ -27,6 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         streams: Streams::Inherited,
         snapshots_of: SnapshotsOf::Nothing,
         source,
+        stack_depth: None,
     };
     let report = record(&options, &command)?;
     for file in &report.files {

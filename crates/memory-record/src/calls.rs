@@ -50,6 +50,11 @@ pub fn numbers() -> impl Iterator<Item = i64> {
     CALLS.into_iter().map(|(number, _)| number)
 }
 
+/// Whether a call makes or moves mappings, so that its call site is of interest.
+pub fn has_site(number: i64) -> bool {
+    matches!(number, libc::SYS_mmap | libc::SYS_brk | libc::SYS_mremap)
+}
+
 /// The name of a call whose effect is not recorded, if this call is one.
 pub fn unrecorded(number: i64) -> Option<&'static str> {
     let is_unrecorded = matches!(

@@ -37,6 +37,9 @@ pub enum MemoryRecordError {
         /// The system's error.
         why: std::io::Error,
     },
+    /// Call stacks are for x86-64.
+    #[error("call stacks of memory calls can be recorded on x86-64 only; leave out --stacks")]
+    StacksUnsupported,
     /// A file or directory.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {

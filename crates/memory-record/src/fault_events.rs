@@ -64,6 +64,7 @@ fn open_events(pid: pid_t, flags: u64) -> io::Result<Vec<OwnedFd>> {
         flags: flags | EVERYWHERE | PROCESSES,
         wakeup_bytes: (RING_BYTES_MAX / 8) as u32,
         clockid: libc::CLOCK_MONOTONIC,
+        ..Request::default()
     };
     processor::online().into_iter().map(|processor| perf::open_of(pid, &request, Some(processor))).collect()
 }

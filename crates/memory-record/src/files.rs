@@ -4,11 +4,13 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use hksim_memory_trace::{Beginning, End, Event, Footer, Header, Op, Writer};
+use hksim_memory_trace::{Beginning, End, Event, Footer, Frame, Header, Module, Op, SiteId, Stack, Writer};
 
 use crate::error::MemoryRecordError;
 use crate::spaces::SpaceId;
+use crate::unwind::Walked;
 
 /// Maximum number of bytes of a program's name in a file name.
 const PROGRAM_BYTES_MAX: usize = 64;
@@ -48,6 +50,8 @@ pub struct Files {
     /// Every address space, in order of creation.
     known: Vec<(SpaceId, Finished)>,
     start_ns: u64,
+    /// Calls whose callers could not all be found.
+    pub stacks_incomplete: u64,
 }
 
 impl Files {
@@ -59,7 +63,7 @@ impl Files {
         let directory = with_suffix(output, &format!(".{}.recording", std::process::id()));
         fs::create_dir_all(&directory).map_err(|why| MemoryRecordError::io(&directory, "create", why))?;
         let (open, known) = (HashMap::new(), Vec::new());
-        Ok(Self { output: output.to_path_buf(), directory, template, open, known, start_ns })
+        Ok(Self { output: output.to_path_buf(), directory, template, open, known, start_ns, stacks_incomplete: 0 })
     }
 
     /// Begins the file of an address space.
@@ -95,7 +99,7 @@ impl Files {
         Ok(())
     }
 
-    /// Writes an event.
+    /// Writes an event, with the name of its mapping and the stack of its call.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -105,7 +109,7 @@ impl Files {
         time_ns: u64,
         tid: u32,
         mut op: Op,
-        name: Option<String>,
+        (name, stack): (Option<String>, Option<&Walked>),
     ) -> Result<(), MemoryRecordError> {
         let Some(open) = self.open.get_mut(&space) else { return Ok(()) };
         let next = open.threads.len() as u32;
@@ -114,7 +118,11 @@ impl Files {
             map.name = Some(open.writer.name(&name));
         }
         let time_ns = time_ns.saturating_sub(self.start_ns);
-        Ok(open.writer.push(Event { time_ns, thread, op })?)
+        if stack.is_some_and(|stack| stack.end.is_incomplete()) {
+            self.stacks_incomplete += 1;
+        }
+        let site = stack.map(|stack| site_of(&mut open.writer, stack));
+        Ok(open.writer.push(Event { time_ns, thread, op, site })?)
     }
 
     /// Completes the file of an address space.
@@ -169,6 +177,15 @@ impl Files {
         }
         Ok(files)
     }
+}
+
+fn site_of(writer: &mut Writer, walked: &Walked) -> SiteId {
+    let frame = |(module, address): &(Option<Arc<Module>>, u64)| {
+        let module = module.as_ref().map(|module| writer.module(module));
+        Frame { module, address: *address, function: None, source: None }
+    };
+    let frames = walked.frames.iter().map(frame).collect();
+    writer.site(&Stack { frames, end: walked.end })
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {

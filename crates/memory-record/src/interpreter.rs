@@ -9,6 +9,8 @@ use crate::calls::{self, Arguments, Effect};
 use crate::order::Order;
 use crate::record::{Record, What};
 use crate::spaces::{EndedSpace, SpaceId, Spaces};
+use crate::stack_dump::StackDump;
+use crate::unwind::{Unwinder, Walked};
 
 /// `CLONE_VM`, `CLONE_THREAD` (`include/uapi/linux/sched.h`).
 const CLONE_VM: u64 = 0x100;
@@ -40,6 +42,8 @@ pub enum Output {
         op: Op,
         /// The mapping's file.
         name: Option<String>,
+        /// The stack of the call, if it was asked for.
+        stack: Option<Box<Walked>>,
     },
 }
 
@@ -50,6 +54,7 @@ struct Call {
     arguments: Arguments,
     /// The name of the mapping that it made.
     file: Option<String>,
+    dump: Option<Box<StackDump>>,
 }
 
 /// Interprets records. Output is for address spaces, numbered in order of their beginning.
@@ -63,13 +68,15 @@ pub struct Interpreter {
     pub unrecorded: HashMap<SpaceId, BTreeMap<String, u64>>,
     /// Lost records.
     pub lost: u64,
+    /// Finds call sites, if they were asked for.
+    unwinder: Option<Unwinder>,
     /// Address spaces of 32-bit programs, whose calls have other numbers: process and image.
     pub programs_32_bit: Vec<(u32, u32)>,
 }
 
 impl Interpreter {
-    /// An interpreter for the started process and its descendants.
-    pub fn new(root_pid: u32) -> Self {
+    /// An interpreter for the started process and its descendants. Call stacks have up to `stack_depth` frames.
+    pub fn new(root_pid: u32, stack_depth: Option<u32>) -> Self {
         Self {
             spaces: Spaces::new(root_pid),
             calls: HashMap::new(),
@@ -77,6 +84,7 @@ impl Interpreter {
             order: Order::new(),
             unrecorded: HashMap::new(),
             lost: 0,
+            unwinder: stack_depth.map(Unwinder::new),
             programs_32_bit: Vec::new(),
         }
     }
@@ -98,7 +106,9 @@ impl Interpreter {
             What::Fault { address, kind } => {
                 self.op(time_ns, pid, tid, Op::Touch { page: address / PAGE_BYTES, kind });
             }
-            What::Enter { number, arguments } => self.enter(time_ns, tid, number, *arguments),
+            What::Enter { number, arguments, dump } => {
+                self.enter(time_ns, tid, Call { number, arguments: *arguments, file: None, dump });
+            }
             What::Exit { number, result } => self.exit(time_ns, pid, tid, number, result),
             What::Fork { child_pid, child_tid } => {
                 self.created.insert(tid, (child_pid, child_tid));
@@ -106,8 +116,8 @@ impl Interpreter {
             What::NewTask { clone_flags } => self.new_task(time_ns, pid, tid, clone_flags),
             What::ThreadEnd => self.thread_end(time_ns, pid, tid),
             What::Exec { name } => self.exec(time_ns, pid, name),
-            What::Mapped { address, bytes, protection, flags, file } => {
-                self.mapped(time_ns, pid, tid, Mapped { address, bytes, protection, flags, file });
+            What::Mapped { address, bytes, offset, protection, flags, file } => {
+                self.mapped(time_ns, pid, tid, Mapped { address, bytes, offset, protection, flags, file });
             }
             What::Lost(events) => {
                 self.lost += events;
@@ -125,14 +135,14 @@ impl Interpreter {
     }
 
     fn push(&mut self, time_ns: u64, space: SpaceId, tid: u32, op: Op) {
-        self.order.push(time_ns, (space, Output::Op { tid, op, name: None }));
+        self.order.push(time_ns, (space, Output::Op { tid, op, name: None, stack: None }));
     }
 
-    fn enter(&mut self, time_ns: u64, tid: u32, number: i64, arguments: Arguments) {
+    fn enter(&mut self, time_ns: u64, tid: u32, call: Call) {
         // brk gives memory up only if it lowers the end, which is known at its exit; no other thread can get that
         // memory in between, because only brk hands it out.
-        self.order.enter(tid, time_ns, calls::effect(number) == Effect::AtEntry);
-        self.calls.insert(tid, Call { number, arguments, file: None });
+        self.order.enter(tid, time_ns, calls::effect(call.number) == Effect::AtEntry);
+        self.calls.insert(tid, call);
     }
 
     fn exit(&mut self, time_ns: u64, pid: u32, tid: u32, number: i64, result: i64) {
@@ -151,30 +161,42 @@ impl Interpreter {
             _ => calls::completed(number, &call.arguments, result),
         };
         let Some(op) = op else { return };
+        let stack = self.stack(space, call.dump.as_deref());
+        if let (libc::SYS_munmap, Op::Unmap(pages)) = (number, &op) {
+            let range = pages.start * PAGE_BYTES..pages.end.saturating_mul(PAGE_BYTES);
+            self.spaces.get(space).code.unmap(&range);
+        }
         let at_ns = match calls::effect(number) {
             Effect::AtEntry => entered_ns.unwrap_or(time_ns),
             Effect::AtExit => time_ns,
         };
         if let Op::Remap { old, .. } = &op {
-            return self.remap(space, tid, at_ns, time_ns, old.clone(), op);
+            let (old, output) = (old.clone(), Output::Op { tid, op, name: None, stack });
+            return self.remap(space, at_ns, time_ns, old, output);
         }
-        self.order.push(at_ns, (space, Output::Op { tid, op, name: call.file }));
+        self.order.push(at_ns, (space, Output::Op { tid, op, name: call.file, stack }));
     }
 
     /// mremap gives memory up and makes memory available. It counts at its exit, or before the first mapping that
     /// another thread got in the range given up.
-    fn remap(&mut self, space: SpaceId, tid: u32, entered_ns: u64, exit_ns: u64, old: Range<u64>, op: Op) {
+    fn remap(&mut self, space: SpaceId, entered_ns: u64, exit_ns: u64, old: Range<u64>, output: Output) {
         let reuses = |waiting: &(SpaceId, Output)| match waiting {
             (other, Output::Op { op: Op::Map(map), .. }) => {
                 *other == space && map.pages.start < old.end && old.start < map.pages.end
             }
             _ => false,
         };
-        let output = (space, Output::Op { tid, op, name: None });
+        let output = (space, output);
         match self.order.first_waiting(entered_ns, reuses) {
             Some(reused_ns) => self.order.push_before(reused_ns, output),
             None => self.order.push(exit_ns, output),
         }
+    }
+
+    /// The stack of a call.
+    fn stack(&mut self, space: SpaceId, dump: Option<&StackDump>) -> Option<Box<Walked>> {
+        let code = &self.spaces.get(space).code;
+        Some(Box::new(self.unwinder.as_mut()?.walk(dump?, code)))
     }
 
     fn brk(&mut self, space: SpaceId, requested: u64, result: u64) -> Option<Op> {
@@ -236,6 +258,12 @@ impl Interpreter {
 
     fn mapped(&mut self, time_ns: u64, pid: u32, tid: u32, mapped: Mapped) {
         let Some(space) = self.spaces.of(pid) else { return };
+        if self.unwinder.is_some() {
+            let range = mapped.address..mapped.address.saturating_add(mapped.bytes);
+            let is_executable = mapped.protection & libc::PROT_EXEC as u32 != 0;
+            let path = mapped.path().or(is_executable.then_some(""));
+            self.spaces.get(space).code.map(range, path.map(|path| (path, mapped.offset)));
+        }
         if let Some(call) = self.calls.get_mut(&tid).filter(|call| calls::tells_mappings(call.number)) {
             if call.number == libc::SYS_mmap {
                 call.file = mapped.name();
@@ -268,7 +296,7 @@ impl Interpreter {
             flags: mapped.flags,
             name: None,
         };
-        let output = Output::Op { tid, op: Op::Map(Box::new(map)), name: mapped.name() };
+        let output = Output::Op { tid, op: Op::Map(Box::new(map)), name: mapped.name(), stack: None };
         self.order.push(time_ns, (space, output));
     }
 }
@@ -277,6 +305,8 @@ impl Interpreter {
 struct Mapped {
     address: u64,
     bytes: u64,
+    /// Offset in the file.
+    offset: u64,
     protection: u32,
     flags: u32,
     file: String,
@@ -290,6 +320,11 @@ impl Mapped {
             name if name.starts_with('[') => MappingKind::Special,
             _ => calls::mapping_kind(self.flags, true),
         }
+    }
+
+    /// The path of the file, if one is mapped.
+    fn path(&self) -> Option<&str> {
+        Some(&*self.file).filter(|file| file.starts_with('/') && !file.starts_with("//"))
     }
 
     fn name(&self) -> Option<String> {

@@ -7,8 +7,8 @@ use std::os::fd::OwnedFd;
 
 use hksim_linux_probe::perf::{
     self, FLAG_COMM, FLAG_COMM_EXEC, FLAG_INHERIT, FLAG_MMAP, FLAG_MMAP_DATA, FLAG_MMAP2, FLAG_SAMPLE_ID_ALL,
-    FLAG_TASK, FLAG_USE_CLOCKID, FLAG_WATERMARK, Request, SAMPLE_RAW, SAMPLE_TID, SAMPLE_TIME, SOFTWARE_DUMMY,
-    TYPE_SOFTWARE, TYPE_TRACEPOINT,
+    FLAG_TASK, FLAG_USE_CLOCKID, FLAG_WATERMARK, Request, SAMPLE_RAW, SAMPLE_REGISTERS, SAMPLE_STACK, SAMPLE_TID,
+    SAMPLE_TIME, SOFTWARE_DUMMY, TYPE_SOFTWARE, TYPE_TRACEPOINT,
 };
 use hksim_linux_probe::processor;
 use hksim_linux_probe::ring::Ring;
@@ -18,6 +18,7 @@ use libc::{c_int, pid_t};
 use crate::calls;
 use crate::error::MemoryRecordError;
 use crate::record::Layout;
+use crate::stack_dump;
 
 /// Data bytes of a ring: the largest power of two between these limits that the kernel grants.
 const RING_BYTES_MAX: usize = 32 << 20;
@@ -43,11 +44,12 @@ pub struct KernelEvents {
 }
 
 impl KernelEvents {
-    /// Opens the events of the stopped process `pid` and of all processes that it starts.
+    /// Opens the events of the stopped process `pid` and of all processes that it starts: `with_stacks`, calls that make
+    /// mappings with a dump of registers and stack.
     ///
     /// # Errors
     /// The kernel does not permit it.
-    pub fn open(pid: pid_t) -> Result<Self, MemoryRecordError> {
+    pub fn open(pid: pid_t, with_stacks: bool) -> Result<Self, MemoryRecordError> {
         let not_permitted = |why: String| MemoryRecordError::NotPermitted { why };
         let tracefs = Tracefs::open().ok_or_else(|| not_permitted("the kernel's tracepoints cannot be read".into()))?;
         let points = Tracepoints::find(&tracefs)
@@ -58,7 +60,7 @@ impl KernelEvents {
         let (mut rings, mut events) = (Vec::new(), Vec::new());
         for processor in processor::online() {
             let (ring, mut opened) = points
-                .open_on(pid, processor)
+                .open_on(pid, processor, with_stacks)
                 .map_err(|why| not_permitted(format!("perf events cannot be opened ({why})")))?;
             rings.push(ring);
             events.append(&mut opened);
@@ -98,7 +100,7 @@ impl Tracepoints {
     }
 
     /// All events on one processor, in one ring.
-    fn open_on(&self, pid: pid_t, processor: c_int) -> io::Result<(Ring, Vec<OwnedFd>)> {
+    fn open_on(&self, pid: pid_t, processor: c_int, with_stacks: bool) -> io::Result<(Ring, Vec<OwnedFd>)> {
         let flags = FLAG_INHERIT | FLAG_WATERMARK | FLAG_USE_CLOCKID | FLAG_SAMPLE_ID_ALL;
         let process_flags = FLAG_MMAP | FLAG_MMAP_DATA | FLAG_MMAP2 | FLAG_COMM | FLAG_COMM_EXEC | FLAG_TASK;
         let request = |kind, config, flags| Request {
@@ -109,15 +111,35 @@ impl Tracepoints {
             flags,
             wakeup_bytes: (RING_BYTES_MAX / 8) as u32,
             clockid: libc::CLOCK_MONOTONIC,
+            ..Request::default()
+        };
+        let with_dump = |request: Request| Request {
+            sample_type: SAMPLE | SAMPLE_REGISTERS | SAMPLE_STACK,
+            registers: stack_dump::sampled_mask(),
+            stack_bytes: stack_dump::STACK_BYTES,
+            ..request
         };
         let open = |request: &Request| perf::open_of(pid, request, Some(processor));
         let first = open(&request(TYPE_SOFTWARE, SOFTWARE_DUMMY, flags | process_flags))?;
         let ring = map_largest(&first)?;
         let mut events = vec![first];
-        for point in [&self.faults[0], &self.faults[1], &self.calls[0], &self.calls[1], &self.new_task] {
-            let event = open(&request(TYPE_TRACEPOINT, point.id, flags))?;
-            if self.calls.iter().any(|call| call.id == point.id) {
-                perf::set_filter(&event, &filter())?;
+        let traced = |point: &Tracepoint| request(TYPE_TRACEPOINT, point.id, flags);
+        let [enter, exit] = &self.calls;
+        let is_dumped = |&number: &i64| with_stacks && calls::has_site(number);
+        let mut points: Vec<(Request, Option<CString>)> = vec![
+            (traced(&self.faults[0]), None),
+            (traced(&self.faults[1]), None),
+            (traced(enter), Some(filter(calls::numbers().filter(|number| !is_dumped(number))))),
+            (traced(exit), Some(filter(calls::numbers()))),
+            (traced(&self.new_task), None),
+        ];
+        if with_stacks {
+            points.push((with_dump(traced(enter)), Some(filter(calls::numbers().filter(is_dumped)))));
+        }
+        for (request, filter) in points {
+            let event = open(&request)?;
+            if let Some(filter) = filter {
+                perf::set_filter(&event, &filter)?;
             }
             perf::set_output(&event, &events[0])?;
             events.push(event);
@@ -136,8 +158,8 @@ fn map_largest(event: &OwnedFd) -> io::Result<Ring> {
     }
 }
 
-/// The filter for the system calls that are recorded.
-fn filter() -> CString {
-    let words: Vec<String> = calls::numbers().map(|number| format!("id == {number}")).collect();
+/// The filter for system calls.
+fn filter(numbers: impl Iterator<Item = i64>) -> CString {
+    let words: Vec<String> = numbers.map(|number| format!("id == {number}")).collect();
     CString::new(words.join(" || ")).unwrap_or_default()
 }

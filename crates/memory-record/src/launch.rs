@@ -18,7 +18,7 @@ use crate::error::MemoryRecordError;
 use crate::filter;
 use crate::signals;
 use crate::snapshot::{self, Snapshots, SnapshotsOf};
-use crate::tracer::{self, Traced};
+use crate::tracer::{self, Reads, Traced};
 
 /// What the process gets to execute the program, without and with a filter of its calls.
 const GO: u8 = 1;
@@ -239,12 +239,20 @@ impl Stopped {
         self.go_with(GO)
     }
 
-    /// Lets the process execute the program, traced: its memory calls are logged.
+    /// Lets the process execute the program, traced: its memory calls are logged, `with_stacks` with
+    /// registers and stack.
     ///
     /// # Errors
     /// The process cannot be traced, or is gone.
-    pub(crate) fn go_traced(self, log: &Arc<CallLog>) -> Result<(Running, Traced), MemoryRecordError> {
-        let (ended, traced) = tracer::start(self.pid, log, self.snapshots_of != SnapshotsOf::Nothing)?;
+    pub(crate) fn go_traced(
+        self,
+        log: &Arc<CallLog>,
+        with_stacks: bool,
+    ) -> Result<(Running, Traced), MemoryRecordError> {
+        let (ended, traced) = {
+            let reads = Reads { snapshots: self.snapshots_of != SnapshotsOf::Nothing, stacks: with_stacks };
+            tracer::start(self.pid, log, reads)?
+        };
         // The watcher waits for this, or has failed and has the reason.
         let _ = self.tracer.send(ended);
         Ok((self.go_with(GO_FILTERED)?, traced))

@@ -18,6 +18,7 @@
 //! | `fault_events` | page faults without tracepoints |
 //! | `record`, `merge` | the records of all rings and of the tracer, merged by time |
 //! | `interpreter`, `calls`, `spaces`, `order` | records to page operations of address spaces |
+//! | `stack_dump`, `unwind`, `code_map`, `module_file` | callers of memory calls |
 //! | `signals` | Ctrl-C while the program runs |
 //! | `files` | one file for each address space |
 //! | `snapshot` | the memory of a program at its exit |
@@ -25,6 +26,7 @@
 mod call_log;
 mod calls;
 mod clock;
+mod code_map;
 mod error;
 mod fault_events;
 mod files;
@@ -34,6 +36,7 @@ mod kernel_events;
 mod launch;
 mod machine;
 mod merge;
+mod module_file;
 mod order;
 mod ptrace;
 mod record;
@@ -42,7 +45,9 @@ mod signals;
 mod snapshot;
 mod source;
 mod spaces;
+mod stack_dump;
 mod tracer;
+mod unwind;
 
 pub use error::MemoryRecordError;
 pub use launch::{Ended, Launch, Running, Stopped, Streams};

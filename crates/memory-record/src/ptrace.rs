@@ -4,9 +4,11 @@ use std::fs;
 use std::io;
 
 use hksim_linux_probe::sysfs;
+use hksim_memory_trace::PAGE_BYTES;
 use libc::{c_int, c_long, c_uint, pid_t};
 
 use crate::calls::Arguments;
+use crate::stack_dump::{STACK_BYTES, StackDump};
 
 /// `PTRACE_EVENT_STOP`: the first stop of a new thread, or a stop by SIGSTOP and its like.
 pub const EVENT_STOP: c_int = 128;
@@ -115,6 +117,50 @@ pub fn read_word(tid: u32, address: u64) -> io::Result<u64> {
     // SAFETY: the kernel writes at most one word to `word`; the other process's memory is only read.
     let got = unsafe { libc::process_vm_readv(tid as pid_t, &raw const local, 1, &raw const remote, 1, 0) };
     if got == size_of_val(&word) as isize { Ok(word) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The registers and the stack of a stopped thread.
+#[cfg(target_arch = "x86_64")]
+pub fn stack_dump(tid: u32) -> io::Result<StackDump> {
+    // SAFETY: plain numbers, valid when zeroed.
+    let mut user: libc::user_regs_struct = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes the registers.
+    checked(unsafe { libc::ptrace(libc::PTRACE_GETREGS, tid as pid_t, NO_ADDRESS, &raw mut user) })?;
+    let mut dump = StackDump { bytes: read_stack(tid, user.rsp)?, ..StackDump::default() };
+    let saved = [(3, user.rbx), (6, user.rbp), (7, user.rsp), (16, user.rip)];
+    let others = [(12, user.r12), (13, user.r13), (14, user.r14), (15, user.r15)];
+    for (register, value) in saved.into_iter().chain(others) {
+        dump.registers[register] = Some(value);
+    }
+    Ok(dump)
+}
+
+/// Call stacks are for x86-64 only.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn stack_dump(_tid: u32) -> io::Result<StackDump> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// The bytes of a stopped thread from an address on, up to [`STACK_BYTES`] or to the end of the mapped memory.
+#[cfg(target_arch = "x86_64")]
+fn read_stack(tid: u32, start: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0u8; STACK_BYTES as usize];
+    let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    // What is not mapped ends the transfer at the end of an element.
+    let (mut remote, mut at, end) = (Vec::new(), start, start.saturating_add(u64::from(STACK_BYTES)));
+    while at < end {
+        let next = (at / PAGE_BYTES * PAGE_BYTES).saturating_add(PAGE_BYTES).min(end);
+        remote.push(libc::iovec { iov_base: at as *mut libc::c_void, iov_len: (next - at) as usize });
+        at = next;
+    }
+    // SAFETY: the kernel writes at most `bytes.len()` bytes to `bytes`; the other process's memory is only read.
+    let got =
+        unsafe { libc::process_vm_readv(tid as pid_t, &raw const local, 1, remote.as_ptr(), remote.len() as u64, 0) };
+    if got < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    bytes.truncate(got as usize);
+    Ok(bytes)
 }
 
 /// A field of /proc/TID/status that is a number: `Tgid`, `PPid`.

@@ -4,6 +4,7 @@ use hksim_linux_probe::ring::{HEADER_BYTES, RECORD_LOST, RECORD_SAMPLE, RecordHe
 use hksim_memory_trace::TouchKind;
 
 use crate::calls::Arguments;
+use crate::stack_dump::{SAMPLED, STACK_POINTER, StackDump};
 
 /// `PERF_RECORD_COMM`, `_EXIT`, `_FORK`, `_MMAP2` (`include/uapi/linux/perf_event.h`).
 const RECORD_COMM: u32 = 3;
@@ -20,6 +21,8 @@ const ADDRESS_AT: usize = HEADER_BYTES + 2 * 8;
 const RAW_AT: usize = HEADER_BYTES + 2 * 8 + 4;
 /// Bit of the processor's page-fault error code that is set for writes.
 const ERROR_WRITE: u64 = 2;
+/// `PERF_SAMPLE_REGS_ABI_64`.
+const ABI_64: u64 = 2;
 /// Start of the kernel's half of the address space.
 const KERNEL_HALF: u64 = 1 << 63;
 
@@ -63,8 +66,8 @@ pub struct Record {
 pub enum What {
     /// A page fault.
     Fault { address: u64, kind: TouchKind },
-    /// The entry of a system call.
-    Enter { number: i64, arguments: Box<Arguments> },
+    /// The entry of a system call, with its registers and stack if they were asked for.
+    Enter { number: i64, arguments: Box<Arguments>, dump: Option<Box<StackDump>> },
     /// The exit of a system call.
     Exit { number: i64, result: i64 },
     /// The thread has created a thread or process, of which the next [`What::NewTask`] of the same thread has the
@@ -77,7 +80,7 @@ pub enum What {
     /// The process has a new address space, with a program of this name.
     Exec { name: String },
     /// A new or grown mapping.
-    Mapped { address: u64, bytes: u64, protection: u32, flags: u32, file: String },
+    Mapped { address: u64, bytes: u64, offset: u64, protection: u32, flags: u32, file: String },
     /// Records that did not fit into the ring.
     Lost(u64),
 }
@@ -132,7 +135,8 @@ impl Layout {
             for (index, argument) in arguments.iter_mut().enumerate() {
                 *argument = raw(self.enter_arguments_at + 8 * index)?;
             }
-            What::Enter { number: raw(self.enter_number_at)? as i64, arguments: Box::new(arguments) }
+            let number = raw(self.enter_number_at)? as i64;
+            What::Enter { number, arguments: Box::new(arguments), dump: bytes.dump().map(Box::new) }
         } else if id == self.exit_id {
             What::Exit { number: raw(self.exit_number_at)? as i64, result: raw(self.exit_result_at)? as i64 }
         } else if id == self.new_task_id {
@@ -168,6 +172,26 @@ impl Bytes<'_> {
         Some(String::from_utf8_lossy(&bytes[..length]).into_owned())
     }
 
+    /// Registers and stack after a tracepoint's data; `None` without them.
+    fn dump(&self) -> Option<StackDump> {
+        let registers_at = RAW_AT + self.word(RAW_AT - 4)? as usize;
+        // The interface of the registers: none, 32 or 64 bits.
+        if self.long(registers_at)? != ABI_64 {
+            return None;
+        }
+        let mut dump = StackDump::default();
+        for (index, &(_, register)) in SAMPLED.iter().enumerate() {
+            dump.registers[register] = Some(self.long(registers_at + 8 + 8 * index)?);
+        }
+        let stack_at = registers_at + 8 + 8 * SAMPLED.len() + 8;
+        let reserved = self.long(stack_at - 8)? as usize;
+        if reserved > 0 {
+            let used = self.long(stack_at.checked_add(reserved)?)?.min(reserved as u64) as usize;
+            dump.bytes = self.0.get(stack_at..stack_at + used)?.to_vec();
+        }
+        dump.registers[STACK_POINTER].is_some().then_some(dump)
+    }
+
     fn about_processes(&self, header: RecordHeader) -> Option<What> {
         let at = HEADER_BYTES;
         match header.kind {
@@ -176,6 +200,7 @@ impl Bytes<'_> {
             RECORD_MMAP2 => Some(What::Mapped {
                 address: self.long(at + 8)?,
                 bytes: self.long(at + 16)?,
+                offset: self.long(at + 24)?,
                 protection: self.word(at + 56)?,
                 flags: self.word(at + 60)?,
                 file: self.text(at + 64)?,

@@ -22,6 +22,7 @@ use crate::signals::Recipient;
 use crate::snapshot::{Snapshots, SnapshotsOf};
 use crate::source::{Events, Source};
 use crate::spaces::SpaceId;
+use crate::stack_dump;
 use crate::tracer::Traced;
 
 /// Interval between two reads of the rings.
@@ -51,6 +52,8 @@ pub struct Options {
     pub snapshots_of: SnapshotsOf,
     /// How the program is observed.
     pub source: Source,
+    /// Record the call stacks of calls that make mappings, up to this number of frames.
+    pub stack_depth: Option<u32>,
 }
 
 /// One written file.
@@ -85,6 +88,10 @@ pub struct RecordingReport {
     pub visibility: Visibility,
     /// Events that did not fit into the kernel's rings.
     pub lost_events: u64,
+    /// Calls whose stack is incomplete: code without unwind information, or a stack deeper than its recorded part. Absent
+    /// if call stacks were not recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stacks_incomplete: Option<u64>,
     /// Files of 32-bit programs, whose calls are not understood.
     pub programs_32_bit: Vec<PathBuf>,
     /// Faults that the kernel charged to the program and the children it waited for (`ru_minflt`).
@@ -106,6 +113,10 @@ pub struct RecordingReport {
 /// # Errors
 /// The program cannot be started, the kernel does not permit its events, or a file cannot be written.
 pub fn record(options: &Options, command: &[OsString]) -> Result<RecordingReport, MemoryRecordError> {
+    if options.stack_depth.is_some() && stack_dump::SAMPLED.is_empty() {
+        return Err(MemoryRecordError::StacksUnsupported);
+    }
+    let with_stacks = options.stack_depth.is_some();
     let launch = Launch {
         command: command.to_vec(),
         variables: options.variables.clone(),
@@ -116,20 +127,20 @@ pub fn record(options: &Options, command: &[OsString]) -> Result<RecordingReport
     };
     let stopped = launch.start()?;
     let recipient = Recipient::begin(stopped.pid());
-    let events = Events::open(options.source, stopped.pid())?;
+    let events = Events::open(options.source, stopped.pid(), with_stacks)?;
     let visibility = events.visibility;
     let start_ns = monotonic_ns();
     let header = header(options, command, stopped.pid() as u32, start_ns, visibility);
     let log = Arc::new(CallLog::default());
     let mut session = Session {
-        interpreter: Interpreter::new(stopped.pid() as u32),
+        interpreter: Interpreter::new(stopped.pid() as u32, options.stack_depth),
         files: Files::create(&options.output, header, start_ns)?,
         merger: Merger::new(events.rings, events.samples, Arc::clone(&log)),
     };
     let begin = Instant::now();
     let started = match visibility.calls {
         Calls::Tracepoints => stopped.go().map(|running| (running, None)),
-        Calls::Stops => stopped.go_traced(&log).map(|(running, traced)| (running, Some(traced))),
+        Calls::Stops => stopped.go_traced(&log, with_stacks).map(|(running, traced)| (running, Some(traced))),
     };
     let (ended, traced) = match started {
         Ok((running, traced)) => (session.watch(running, options.duration, command), traced),
@@ -144,6 +155,7 @@ pub fn record(options: &Options, command: &[OsString]) -> Result<RecordingReport
     let ended = ended?;
     log.close();
     session.finish()?;
+    let stacks_incomplete = options.stack_depth.map(|_| session.files.stacks_incomplete);
     let (interpreter, files) = (session.interpreter, session.files.name()?);
     let is_32_bit = |file: &&Finished| interpreter.programs_32_bit.contains(&(file.pid, file.image));
     Ok(RecordingReport {
@@ -151,6 +163,7 @@ pub fn record(options: &Options, command: &[OsString]) -> Result<RecordingReport
         exit_signal: ended.as_ref().and_then(|ended| ended.status.signal()),
         visibility,
         lost_events: interpreter.lost,
+        stacks_incomplete,
         programs_32_bit: files.iter().filter(is_32_bit).map(|file| file.path.clone()).collect(),
         minor_faults: ended.as_ref().map(|ended| ended.minor_faults),
         resident_bytes_peak: ended.as_ref().map(|ended| ended.resident_bytes_peak),
@@ -187,6 +200,7 @@ fn header(options: &Options, command: &[OsString], pid: u32, start_ns: u64, visi
         beginning: Beginning::Exec,
         visibility,
         machine: machine::machine(options.fixes_addresses, !options.keeps_thp),
+        stack_depth: options.stack_depth,
         history: Vec::new(),
     }
 }
@@ -250,7 +264,9 @@ impl Session {
                 Output::Begin { pid, image, parent, program } => {
                     self.files.begin(space, (pid, image), parent, program)?;
                 }
-                Output::Op { tid, op, name } => self.files.push(space, time_ns, tid, op, name)?,
+                Output::Op { tid, op, name, stack } => {
+                    self.files.push(space, time_ns, tid, op, (name, stack.as_deref()))?;
+                }
                 Output::End(end) => {
                     let footer = self.footer(space, end);
                     self.files.end(space, footer)?;

@@ -38,23 +38,24 @@ pub struct Events {
 }
 
 impl Events {
-    /// Opens the events of the stopped process `pid` and of all processes that it starts.
+    /// Opens the events of the stopped process `pid` and of all processes that it starts. `with_stacks` is for
+    /// tracepoints; a tracer reads the stacks itself.
     ///
     /// # Errors
     /// The kernel does not permit it.
-    pub fn open(source: Source, pid: pid_t) -> Result<Self, MemoryRecordError> {
+    pub fn open(source: Source, pid: pid_t, with_stacks: bool) -> Result<Self, MemoryRecordError> {
         match source {
-            Source::Tracepoints => Self::tracepoints(pid),
+            Source::Tracepoints => Self::tracepoints(pid, with_stacks),
             Source::Stops => Self::stops(pid),
-            Source::Auto => match Self::tracepoints(pid) {
+            Source::Auto => match Self::tracepoints(pid, with_stacks) {
                 Err(MemoryRecordError::NotPermitted { .. }) => Self::stops(pid),
                 opened => opened,
             },
         }
     }
 
-    fn tracepoints(pid: pid_t) -> Result<Self, MemoryRecordError> {
-        let KernelEvents { rings, layout, events } = KernelEvents::open(pid)?;
+    fn tracepoints(pid: pid_t, with_stacks: bool) -> Result<Self, MemoryRecordError> {
+        let KernelEvents { rings, layout, events } = KernelEvents::open(pid, with_stacks)?;
         let visibility = Visibility { faults: Faults::Accesses, calls: Calls::Tracepoints };
         Ok(Self { rings, samples: Samples::Tracepoints(layout), visibility, _open: events })
     }

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use crate::code_map::CodeMap;
+
 /// Number of an address space, in order of creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SpaceId(pub usize);
@@ -28,6 +30,8 @@ pub struct Space {
     pub brk: Option<u64>,
     /// Segments attached by shmat: start and length in bytes.
     pub attached: HashMap<u64, u64>,
+    /// The mapped files, if call stacks are recorded.
+    pub code: CodeMap,
 }
 
 /// A process.
@@ -99,8 +103,8 @@ impl Spaces {
         let process = *self.processes.get(&pid)?;
         let ended = process.space.and_then(|space| self.leave(space));
         let image = process.images;
-        let (forked_from, has_stack, brk, attached) = (None, false, None, HashMap::new());
-        let space = self.add(Space { image, forked_from, users: 1, has_stack, brk, attached });
+        let (forked_from, has_stack, brk, attached, code) = (None, false, None, HashMap::new(), CodeMap::default());
+        let space = self.add(Space { image, forked_from, users: 1, has_stack, brk, attached, code });
         // The other threads of the process ended, and report it later or before.
         self.processes.insert(pid, Process { space: Some(space), images: image + 1, ..process });
         Some((space, ended))

@@ -16,6 +16,7 @@ use std::thread::{self, JoinHandle};
 use libc::{c_int, pid_t};
 
 use crate::call_log::CallLog;
+use crate::calls;
 use crate::error::MemoryRecordError;
 use crate::filter;
 use crate::launch::Ended;
@@ -58,21 +59,26 @@ impl Drop for Handle {
     }
 }
 
+/// What the tracer reads from the processes beside their calls.
+#[derive(Clone, Copy, Debug)]
+pub struct Reads {
+    /// Their memory at the exit.
+    pub snapshots: bool,
+    /// Registers and stack at calls that make mappings.
+    pub stacks: bool,
+}
+
 /// Begins to trace the process `pid`, which has not installed its filter yet. Returns where the tracer reports the end
 /// of that process.
 ///
 /// # Errors
 /// The kernel does not permit it.
-pub fn start(
-    pid: pid_t,
-    log: &Arc<CallLog>,
-    takes_snapshot: bool,
-) -> Result<(Receiver<Ended>, Traced), MemoryRecordError> {
+pub fn start(pid: pid_t, log: &Arc<CallLog>, reads: Reads) -> Result<(Receiver<Ended>, Traced), MemoryRecordError> {
     let forbidden = |why| MemoryRecordError::TracingForbidden { why };
     filter::is_available().map_err(forbidden)?;
     let (report, ended) = mpsc::channel();
     let (seized, has_seized) = mpsc::channel();
-    let mut tracer = Tracer::new(pid as u32, Arc::clone(log), takes_snapshot, report);
+    let mut tracer = Tracer::new(pid as u32, Arc::clone(log), reads, report);
     // Only the thread that traces a process can wait for its stops.
     let thread = thread::spawn(move || {
         let result = ptrace::seize(pid);
@@ -112,16 +118,16 @@ struct Tracer {
     /// so that their records come after the creator's.
     early: HashMap<u32, u32>,
     log: Arc<CallLog>,
-    takes_snapshot: bool,
+    reads: Reads,
     snapshots: Snapshots,
     report: Sender<Ended>,
 }
 
 impl Tracer {
-    fn new(root: u32, log: Arc<CallLog>, takes_snapshot: bool, report: Sender<Ended>) -> Self {
+    fn new(root: u32, log: Arc<CallLog>, reads: Reads, report: Sender<Ended>) -> Self {
         let threads = HashMap::from([(root, Thread { pid: root, call: None })]);
         let (has_executed, early, snapshots) = (false, HashMap::new(), Snapshots::new());
-        Self { root, has_executed, threads, early, log, takes_snapshot, snapshots, report }
+        Self { root, has_executed, threads, early, log, reads, snapshots, report }
     }
 
     /// Handles reports until no traced process is left.
@@ -206,7 +212,10 @@ impl Tracer {
         let Some(CallState::Selected { number, arguments }) = ptrace::call_state(tid)? else { return Ok(()) };
         let Some(thread) = self.threads.get_mut(&tid) else { return Ok(()) };
         thread.call = Some(number);
-        self.log.push(thread.pid, tid, What::Enter { number, arguments: Box::new(arguments) });
+        let wants_dump = self.reads.stacks && calls::has_site(number);
+        // Without a dump, the call has no call site.
+        let dump = wants_dump.then(|| ptrace::stack_dump(tid).ok()).flatten().map(Box::new);
+        self.log.push(thread.pid, tid, What::Enter { number, arguments: Box::new(arguments), dump });
         Ok(())
     }
 
@@ -264,7 +273,7 @@ impl Tracer {
         }
         if tid == self.root && !self.has_executed {
             self.has_executed = true;
-            if self.takes_snapshot {
+            if self.reads.snapshots {
                 ptrace::stop_at_exit(tid)?;
             }
         }

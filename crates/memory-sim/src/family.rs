@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 
 use hksim_linux_mm::Access;
-use hksim_memory_trace::{Beginning, Event, Footer, Header, MemoryTraceError, Op, Reader};
+use hksim_memory_trace::{Beginning, Event, Footer, Header, MemoryTraceError, Op, Reader, SiteTable, Sites};
 use thiserror::Error;
 
 use crate::steps::{Action, Step, Translator};
@@ -46,6 +46,8 @@ pub(crate) type Children = HashMap<(usize, u32), usize>;
 pub struct Family {
     members: Vec<Member>,
     children: Children,
+    /// The call sites of all members: those of a forked child's first mappings are its parent's.
+    sites: SiteTable,
 }
 
 /// Steps of a batch.
@@ -83,7 +85,7 @@ impl Family {
         }) {
             members.push(Member::new(others.swap_remove(found)));
         }
-        let mut family = Self { members, children: HashMap::new() };
+        let mut family = Self { members, children: HashMap::new(), sites: SiteTable::default() };
         family.link()?;
         Ok(family)
     }
@@ -126,6 +128,11 @@ impl Family {
         self.members[0].reader.footer()
     }
 
+    /// The call sites of the events so far.
+    pub(crate) fn sites(&self) -> &Sites {
+        self.sites.sites()
+    }
+
     pub(crate) fn children(&self) -> &Children {
         &self.children
     }
@@ -146,7 +153,8 @@ impl Family {
         let mut steps = Vec::new();
         while batch.len() < BATCH_STEPS {
             let Some(member) = self.earliest()? else { break };
-            let Some(event) = self.members[member].events.pop_front() else { break };
+            let Some(mut event) = self.members[member].events.pop_front() else { break };
+            event.site = event.site.and_then(|site| self.sites.import(self.members[member].reader.sites(), site));
             if let Op::Fork { child_pid } = event.op {
                 self.fork(member, child_pid);
             }

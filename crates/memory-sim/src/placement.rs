@@ -148,7 +148,7 @@ impl Placement for Placer {
     fn performed(&mut self, op: &Op) {
         let is_mapping = !matches!(op, Op::Touch { .. } | Op::Fork { .. } | Op::ChildEnded { .. } | Op::Lost { .. });
         if is_mapping {
-            let event = hksim_memory_trace::Event { time_ns: 0, thread: 0, op: op.clone() };
+            let event = hksim_memory_trace::Event { time_ns: 0, thread: 0, op: op.clone(), site: None };
             self.translator.translate(&event, &mut self.steps);
             for step in self.steps.drain(..) {
                 // Errors show in the simulation itself.

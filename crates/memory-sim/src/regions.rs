@@ -1,14 +1,27 @@
 //! The mappings of a recorded address space: which memory a touch is in, and whether it is modelled.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use hksim_memory_trace::{MapOp, MappingKind, Origin, PAGE_BYTES};
+use hksim_memory_trace::{MapOp, MappingKind, Origin, PAGE_BYTES, SiteId};
 use serde::Serialize;
 
 /// Number of a region, in order of creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RegionId(pub u32);
+
+/// Number of a part of a region, in order of creation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PartId(pub u32);
+
+/// The part of a region that calls from one site made: the heap grows from many sites, and mremap adds to a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Part {
+    /// The region.
+    pub region: RegionId,
+    /// The call site, if it was recorded.
+    pub site: Option<SiteId>,
+}
 
 /// Who uses anonymous memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -44,7 +57,7 @@ pub struct Region {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mapped {
     /// Modelled memory.
-    Region(RegionId),
+    Part(PartId),
     /// Memory that is not modelled.
     Outside(Outside),
 }
@@ -89,6 +102,8 @@ pub struct Regions {
     /// By first page: end and content.
     mapped: BTreeMap<u64, (u64, Mapped)>,
     all: Vec<Region>,
+    parts: Vec<Part>,
+    part_ids: HashMap<Part, PartId>,
     heap: Option<RegionId>,
 }
 
@@ -96,6 +111,32 @@ impl Regions {
     /// Every region, in order of creation.
     pub fn all(&self) -> &[Region] {
         &self.all
+    }
+
+    /// Every part of a region, by [`PartId`].
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// The region of a part.
+    pub fn of_part(&self, part: PartId) -> &Region {
+        &self.all[self.parts[part.0 as usize].region.0 as usize]
+    }
+
+    fn part(&mut self, region: RegionId, site: Option<SiteId>) -> PartId {
+        let part = Part { region, site };
+        *self.part_ids.entry(part).or_insert_with(|| {
+            self.parts.push(part);
+            PartId(self.parts.len() as u32 - 1)
+        })
+    }
+
+    /// The mapped ranges of modelled memory with their parts, in ascending order.
+    pub fn ranges(&self) -> impl Iterator<Item = (Range<u64>, PartId)> {
+        self.mapped.iter().filter_map(|(&start, &(end, mapped))| match mapped {
+            Mapped::Part(part) => Some((start..end, part)),
+            Mapped::Outside(_) => None,
+        })
     }
 
     /// What is mapped at a page.
@@ -111,11 +152,14 @@ impl Regions {
         }
     }
 
-    /// A new mapping. Returns what it is.
-    pub fn map(&mut self, map: &MapOp, time_ns: u64) -> Mapped {
+    /// A new mapping by a call from `site`. Returns what it is.
+    pub fn map(&mut self, map: &MapOp, time_ns: u64, site: Option<SiteId>) -> Mapped {
         let mapped = match Outside::of(map.kind) {
             Some(outside) => Mapped::Outside(outside),
-            None => Mapped::Region(self.region(map, time_ns)),
+            None => {
+                let region = self.region(map, time_ns);
+                Mapped::Part(self.part(region, site))
+            }
         };
         self.unmap(&map.pages);
         self.mapped.insert(map.pages.start, (map.pages.end, mapped));
@@ -159,8 +203,9 @@ impl Regions {
         }
     }
 
-    /// Moves or resizes a mapping. `keeps_source` for `MREMAP_DONTUNMAP`.
-    pub fn remap(&mut self, old: &Range<u64>, new: &Range<u64>, keeps_source: bool) {
+    /// Moves or resizes a mapping by a call from `site`, which gets what is added. `keeps_source` for
+    /// `MREMAP_DONTUNMAP`.
+    pub fn remap(&mut self, old: &Range<u64>, new: &Range<u64>, keeps_source: bool, site: Option<SiteId>) {
         let found = self.overlapping(old);
         let Some(&(_, (_, last))) = found.last() else { return };
         if !keeps_source {
@@ -176,7 +221,11 @@ impl Regions {
         }
         let grown = new.start + (old.end - old.start);
         if grown < new.end {
-            self.mapped.insert(grown, (new.end, last));
+            let added = match last {
+                Mapped::Part(part) => Mapped::Part(self.part(self.parts[part.0 as usize].region, site)),
+                outside => outside,
+            };
+            self.mapped.insert(grown, (new.end, added));
         }
     }
 
@@ -186,8 +235,8 @@ impl Regions {
         for (&start, &(end, mapped)) in &self.mapped {
             match (mapped, ranges.last_mut()) {
                 (Mapped::Outside(_), _) => {}
-                (Mapped::Region(_), Some(last)) if last.end == start => last.end = end,
-                (Mapped::Region(_), _) => ranges.push(start..end),
+                (Mapped::Part(_), Some(last)) if last.end == start => last.end = end,
+                (Mapped::Part(_), _) => ranges.push(start..end),
             }
         }
         ranges
@@ -211,8 +260,8 @@ mod tests {
     #[test]
     fn later_mappings_replace_parts() {
         let mut regions = Regions::default();
-        let first = regions.map(&map(100..200, MappingKind::Anonymous, Origin::Mmap), 0);
-        regions.map(&map(120..130, MappingKind::PrivateFile, Origin::Mmap), 1);
+        let first = regions.map(&map(100..200, MappingKind::Anonymous, Origin::Mmap), 0, None);
+        regions.map(&map(120..130, MappingKind::PrivateFile, Origin::Mmap), 1, None);
         assert_eq!([regions.at(119), regions.at(130)], [first; 2]);
         assert_eq!(regions.at(125), Mapped::Outside(Outside::PrivateFile));
         regions.unmap(&(110..125));
@@ -225,27 +274,45 @@ mod tests {
     #[test]
     fn the_heap_is_one_region() {
         let mut regions = Regions::default();
-        let heap = regions.map(&map(100..110, MappingKind::Anonymous, Origin::Brk), 0);
-        assert_eq!(regions.map(&map(110..150, MappingKind::Anonymous, Origin::Brk), 0), heap);
+        let heap = regions.map(&map(100..110, MappingKind::Anonymous, Origin::Brk), 0, None);
+        assert_eq!(regions.map(&map(110..150, MappingKind::Anonymous, Origin::Brk), 0, None), heap);
         assert_eq!((regions.all().len(), regions.all()[0].bytes), (1, 50 * PAGE_BYTES));
     }
 
     #[test]
     fn a_moved_region_keeps_its_number() {
         let mut regions = Regions::default();
-        let moved = regions.map(&map(100..110, MappingKind::Anonymous, Origin::Mmap), 0);
-        regions.remap(&(100..110), &(500..600), false);
+        let moved = regions.map(&map(100..110, MappingKind::Anonymous, Origin::Mmap), 0, None);
+        regions.remap(&(100..110), &(500..600), false, None);
         assert_eq!([regions.at(100), regions.at(99)], [Mapped::Outside(Outside::Unmapped); 2]);
         assert_eq!([regions.at(500), regions.at(599)], [moved; 2]);
-        regions.remap(&(500..600), &(500..520), false);
+        regions.remap(&(500..600), &(500..520), false, None);
         assert_eq!(regions.at(520), Mapped::Outside(Outside::Unmapped));
     }
 
     #[test]
     fn pages_below_a_stack_belong_to_it() {
         let mut regions = Regions::default();
-        regions.map(&map(900..1000, MappingKind::GrowingStack, Origin::Exec), 0);
+        regions.map(&map(900..1000, MappingKind::GrowingStack, Origin::Exec), 0, None);
         assert_eq!(regions.at(890), Mapped::Outside(Outside::GrowingStack));
         assert_eq!(regions.at(1000), Mapped::Outside(Outside::Unmapped));
+    }
+
+    #[test]
+    fn what_a_call_adds_belongs_to_its_site() {
+        let mut regions = Regions::default();
+        let site = |number| Some(SiteId(number));
+        let part = |regions: &Regions, page| match regions.at(page) {
+            Mapped::Part(part) => regions.parts()[part.0 as usize],
+            outside => panic!("{outside:?}"),
+        };
+        regions.map(&map(100..110, MappingKind::Anonymous, Origin::Brk), 0, site(1));
+        regions.map(&map(110..120, MappingKind::Anonymous, Origin::Brk), 0, site(2));
+        assert_eq!([105, 115].map(|page| part(&regions, page).site), [site(1), site(2)]);
+        assert_eq!(regions.all().len(), 1, "one heap");
+        regions.map(&map(500..510, MappingKind::Anonymous, Origin::Mmap), 0, site(3));
+        regions.remap(&(500..510), &(700..730), false, site(4));
+        assert_eq!([705, 715].map(|page| part(&regions, page).site), [site(3), site(4)]);
+        assert_eq!(part(&regions, 705).region, part(&regions, 715).region);
     }
 }

@@ -4,9 +4,10 @@ use hksim_linux_mm::{InstallKind, KhugepagedBound, Obstacles, StateRun};
 use serde::Serialize;
 
 use crate::page_work::PageWork;
-use crate::regions::Region;
+use crate::regions::{Region, Regions};
 use crate::setting::Setting;
-use crate::space::Space;
+use crate::sites::SitePrediction;
+use crate::space::{Space, Tally};
 use crate::timeline::Sample;
 
 /// Installs by kind of entry.
@@ -31,6 +32,15 @@ impl ByKind {
         *self.of(kind) += 1;
     }
 
+    pub(crate) fn add_all(&mut self, other: &Self) {
+        self.base_4k += other.base_4k;
+        self.mthp += other.mthp;
+        self.thp += other.thp;
+        self.hugetlb += other.hugetlb;
+        self.zero += other.zero;
+        self.cow += other.cow;
+    }
+
     fn of(&mut self, kind: InstallKind) -> &mut u64 {
         match kind {
             InstallKind::Base4k => &mut self.base_4k,
@@ -50,6 +60,12 @@ pub struct Installs {
     pub total: u64,
     /// By kind of entry.
     pub by_kind: ByKind,
+}
+
+impl From<ByKind> for Installs {
+    fn from(by_kind: ByKind) -> Self {
+        Self { total: by_kind.total(), by_kind }
+    }
 }
 
 /// How often the same rules kept a first touch from installing a huge page.
@@ -123,6 +139,10 @@ pub struct Prediction {
     pub page_work: PageWork,
     /// Regions with at least one touch, in order of creation.
     pub regions: Vec<RegionPrediction>,
+    /// What the memory of each call site costs, most touches first; `None` if call sites were not recorded. Not exported:
+    /// it has no names.
+    #[serde(skip)]
+    pub sites: Option<Vec<SitePrediction>>,
     /// Samples, the last at the end.
     pub timeline: Vec<Sample>,
     /// What is present at the end, if asked for. Not exported.
@@ -132,18 +152,22 @@ pub struct Prediction {
 
 impl Prediction {
     /// The result of an address space at its end.
-    pub(crate) fn of(mut space: Space, setting: &Setting, regions: &[Region], pages: Vec<StateRun>) -> Self {
+    pub(crate) fn of(mut space: Space, setting: &Setting, regions: &Regions) -> Self {
         let timeline = space.timeline();
         let counters = *space.kernel.counters();
         let mut by_kind = ByKind::default();
         InstallKind::ALL.into_iter().for_each(|kind| *by_kind.of(kind) = counters.installs_of(kind));
-        let touched = space.regions.iter().zip(regions).enumerate().filter(|(_, (tally, _))| tally.touches > 0);
+        let mut tallies = vec![Tally::default(); regions.all().len()];
+        for (tally, part) in space.parts.iter().zip(regions.parts()) {
+            tallies[part.region.0 as usize].add(tally);
+        }
+        let touched = tallies.iter().zip(regions.all()).enumerate().filter(|(_, (tally, _))| tally.touches > 0);
         let regions = touched.map(|(number, (tally, region))| RegionPrediction {
             number,
             region: region.clone(),
             touches: tally.touches,
             traps: tally.traps,
-            installs: Installs { total: tally.installs.total(), by_kind: tally.installs },
+            installs: tally.installs.into(),
             bytes_installed: tally.pages_installed * hksim_memory_trace::PAGE_BYTES,
             obstacles: tally.obstacle_counts(),
         });
@@ -166,8 +190,9 @@ impl Prediction {
             calls_failed: space.calls_failed,
             page_work: std::mem::take(&mut space.work),
             khugepaged_bound: space.kernel.khugepaged_bound(space.time_last_ns()),
+            sites: None,
             timeline,
-            pages,
+            pages: Vec::new(),
         }
     }
 }

@@ -8,12 +8,13 @@ use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 
 use hksim_linux_mm::{Kernel, StateRun};
-use hksim_memory_trace::{Footer, Header};
+use hksim_memory_trace::{Footer, Header, Sites};
 
 use crate::family::{Children, Family, FamilyError};
-use crate::regions::{Outside, Region};
+use crate::regions::{Outside, Regions};
 use crate::report::Prediction;
 use crate::setting::Setting;
+use crate::sites::by_site;
 use crate::space::Space;
 use crate::steps::{Action, Step};
 
@@ -46,6 +47,8 @@ pub struct MemorySimulation {
     /// Calls of prctl after which the recorded process could have huge pages, although the recorder had switched them
     /// off. Touches inside a huge page were not seen.
     pub thp_enabled: u64,
+    /// The call sites; `None` if they were not recorded.
+    pub sites: Option<Sites>,
     /// Pages that hold modelled memory at the end, in ascending order.
     pub modelled_end: Vec<Range<u64>>,
 }
@@ -61,6 +64,7 @@ struct World<'a> {
     ended: Option<Space>,
     pages: Vec<StateRun>,
     detail: Detail,
+    has_sites: bool,
 }
 
 /// What the reading thread sends to the simulating threads.
@@ -68,7 +72,7 @@ enum Message {
     /// Steps with the members that they concern.
     Batch(Arc<Vec<(usize, Step)>>),
     /// The end of all recordings, with the regions of the recording that was asked for.
-    End(Arc<Vec<Region>>),
+    End(Arc<Regions>),
 }
 
 /// Batches that may wait for a slow thread.
@@ -104,7 +108,9 @@ pub fn simulate(mut family: Family, settings: &[Setting], detail: Detail) -> Res
     })?;
     let translator = family.translator();
     let (modelled_end, tally) = (translator.regions().modelled(), translator.tally);
+    let has_sites = family.header().stack_depth.is_some();
     Ok(MemorySimulation {
+        sites: has_sites.then(|| family.sites().clone()),
         header: family.header().clone(),
         footer: family.footer().cloned(),
         predictions,
@@ -128,7 +134,7 @@ fn send_all<'a>(
         // A thread that panicked receives no more; joining it reports the panic.
         senders.clone().for_each(|sender| drop(sender.send(Message::Batch(Arc::clone(&shared)))));
     }
-    let regions = Arc::new(family.translator().regions().all().to_vec());
+    let regions = Arc::new(family.translator().regions().clone());
     senders.for_each(|sender| drop(sender.send(Message::End(Arc::clone(&regions)))));
     Ok(())
 }
@@ -167,12 +173,15 @@ struct Outline {
     /// Whether each member begins empty, by exec.
     begins_empty: Vec<bool>,
     children: Children,
+    /// Whether the recording that was asked for has call sites.
+    has_sites: bool,
 }
 
 impl Outline {
     fn of(family: &Family) -> Self {
         let begins_empty = (0..family.members()).map(|member| family.begins_empty(member)).collect();
-        Self { begins_empty, children: family.children().clone() }
+        let has_sites = family.header().stack_depth.is_some();
+        Self { begins_empty, children: family.children().clone(), has_sites }
     }
 }
 
@@ -180,7 +189,15 @@ impl<'a> World<'a> {
     fn new(setting: &'a Setting, outline: &Outline, detail: Detail) -> Self {
         let spaces = outline.begins_empty.iter().map(|&is_empty| is_empty.then(|| Space::new(setting)));
         let spaces = spaces.collect();
-        Self { setting, spaces, unrecorded: HashMap::new(), ended: None, pages: Vec::new(), detail }
+        Self {
+            setting,
+            spaces,
+            unrecorded: HashMap::new(),
+            ended: None,
+            pages: Vec::new(),
+            detail,
+            has_sites: outline.has_sites,
+        }
     }
 
     fn apply(&mut self, member: usize, step: &Step, children: &Children) {
@@ -215,16 +232,18 @@ impl<'a> World<'a> {
     fn end(&mut self, member: usize) {
         let Some(space) = self.spaces[member].take() else { return };
         if member == 0 {
-            if self.detail == Detail::Pages {
+            if self.detail == Detail::Pages || self.has_sites {
                 self.pages = space.pages();
             }
             self.ended = Some(space);
         }
     }
 
-    fn finish(mut self, regions: &[Region]) -> Option<Prediction> {
+    fn finish(mut self, regions: &Regions) -> Option<Prediction> {
         self.end(0);
         let space = self.ended.take()?;
-        Some(Prediction::of(space, self.setting, regions, self.pages))
+        let sites = self.has_sites.then(|| by_site(&space, regions, &self.pages));
+        let pages = if self.detail == Detail::Pages { self.pages } else { Vec::new() };
+        Some(Prediction { sites, pages, ..Prediction::of(space, self.setting, regions) })
     }
 }

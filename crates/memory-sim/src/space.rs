@@ -6,15 +6,15 @@ use hksim_linux_mm::{Access, Install, InstallKind, Kernel, Obstacles, PageState,
 
 use crate::page_work::{Before, PageWork};
 use crate::perform::Edits;
-use crate::regions::RegionId;
+use crate::regions::PartId;
 use crate::report::{ByKind, ObstacleCount};
 use crate::setting::Setting;
 use crate::steps::{Action, Step};
 use crate::timeline::{Sample, Timeline};
 
-/// What the touches of one region cost.
+/// What the touches of some memory cost.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RegionTally {
+pub(crate) struct Tally {
     /// Recorded first touches.
     pub touches: u64,
     /// Predicted exceptions.
@@ -30,7 +30,8 @@ pub(crate) struct RegionTally {
 #[derive(Debug)]
 pub(crate) struct Space {
     pub kernel: Kernel,
-    pub regions: Vec<RegionTally>,
+    /// By part of a region.
+    pub parts: Vec<Tally>,
     pub rss_bytes_peak: u64,
     pub huge_pages_peak: u64,
     pub hugetlb_pages_peak: u64,
@@ -71,7 +72,7 @@ impl Space {
             vmas_peak: kernel.vma_count(),
             page_table_bytes_peak: kernel.page_table_bytes(),
             kernel,
-            regions: Vec::new(),
+            parts: Vec::new(),
             traps_denied: 0,
             calls_failed: 0,
             timeline: Timeline::new(),
@@ -86,8 +87,8 @@ impl Space {
     pub fn apply(&mut self, step: &Step) {
         self.timeline.observe(&self.kernel, step.time_ns);
         self.time_last_ns = step.time_ns;
-        if let Action::Touch { page, access, region } = step.action {
-            self.touch(page, access, region, step.time_ns);
+        if let Action::Touch { page, access, part } = step.action {
+            self.touch(page, access, part, step.time_ns);
         } else {
             let before = Before::of(&self.kernel);
             let outcome = self.edits.perform(&mut self.kernel, &step.action);
@@ -102,16 +103,16 @@ impl Space {
         self.page_table_bytes_peak = self.page_table_bytes_peak.max(self.kernel.page_table_bytes());
     }
 
-    fn touch(&mut self, page: u64, access: Access, region: RegionId, time_ns: u64) {
-        let index = region.0 as usize;
-        if self.regions.len() <= index {
-            self.regions.resize_with(index + 1, RegionTally::default);
+    fn touch(&mut self, page: u64, access: Access, part: PartId, time_ns: u64) {
+        let index = part.0 as usize;
+        if self.parts.len() <= index {
+            self.parts.resize_with(index + 1, Tally::default);
         }
         let obstacles = self.kernel.obstacles(page);
         let had_zero_page = self.kernel.page_state(page) == PageState::Zero;
         let (traps, page_table_bytes) = (self.kernel.counters().traps, self.kernel.page_table_bytes());
         let touched = self.kernel.touch(page, access);
-        let tally = &mut self.regions[index];
+        let tally = &mut self.parts[index];
         tally.touches += 1;
         tally.traps += self.kernel.counters().traps - traps;
         match touched {
@@ -144,7 +145,18 @@ impl Space {
     }
 }
 
-impl RegionTally {
+impl Tally {
+    /// Adds the figures of other memory.
+    pub fn add(&mut self, other: &Self) {
+        self.touches += other.touches;
+        self.traps += other.traps;
+        self.installs.add_all(&other.installs);
+        self.pages_installed += other.pages_installed;
+        for (&obstacles, installs) in &other.obstacles {
+            *self.obstacles.entry(obstacles).or_default() += installs;
+        }
+    }
+
     fn count(&mut self, install: Install, obstacles: Obstacles) {
         self.installs.add(install.kind);
         self.pages_installed += install.pages;

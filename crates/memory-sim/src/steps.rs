@@ -6,7 +6,7 @@ use std::ops::Range;
 use hksim_linux_mm::{Access, Advice, Content, LockFlags, MapFlags, Protection, RemapSource, ThpDisable};
 use hksim_memory_trace::{Event, MapOp, Op, TouchKind};
 
-use crate::regions::{Mapped, Outside, Region, RegionId, Regions, Use};
+use crate::regions::{Mapped, Outside, PartId, Region, Regions, Use};
 
 /// One operation of one address space.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,7 +24,7 @@ pub enum Action {
     Touch {
         page: u64,
         access: Access,
-        region: RegionId,
+        part: PartId,
     },
     /// A touch of mapped memory that is not modelled. It creates page tables.
     TouchOutside {
@@ -147,7 +147,7 @@ impl Translator {
                 }
             }
             Op::Map(map) => {
-                let mapped = self.regions.map(map, event.time_ns);
+                let mapped = self.regions.map(map, event.time_ns, event.site);
                 push(self.map(map, mapped));
             }
             Op::Unmap(pages) => {
@@ -156,7 +156,7 @@ impl Translator {
             }
             Op::Remap { old, new, flags } => {
                 let keeps_source = flags & abi::MREMAP_DONTUNMAP != 0;
-                self.regions.remap(old, new, keeps_source);
+                self.regions.remap(old, new, keeps_source, event.site);
                 let source = if keeps_source { RemapSource::Kept } else { RemapSource::Unmapped };
                 push(Action::Remap { old: old.clone(), new: new.clone(), source });
             }
@@ -198,7 +198,7 @@ impl Translator {
 
     fn touch(&mut self, page: u64, kind: TouchKind) -> Option<Action> {
         match self.regions.at(page) {
-            Mapped::Region(region) => {
+            Mapped::Part(part) => {
                 self.tally.traps_recorded += 1;
                 let access = match kind {
                     TouchKind::Read => Access::Read,
@@ -206,7 +206,7 @@ impl Translator {
                     // memory.
                     TouchKind::Write | TouchKind::Unknown => Access::Write(Content::NonZero),
                 };
-                Some(Action::Touch { page, access, region })
+                Some(Action::Touch { page, access, part })
             }
             Mapped::Outside(outside) => {
                 *self.tally.traps_outside.entry(outside).or_default() += 1;
@@ -217,9 +217,9 @@ impl Translator {
 
     fn map(&self, map: &MapOp, mapped: Mapped) -> Action {
         let pages = map.pages.clone();
-        let Mapped::Region(region) = mapped else { return Action::MapOutside { pages } };
+        let Mapped::Part(part) = mapped else { return Action::MapOutside { pages } };
         let has = |flag: u32| map.flags & flag != 0;
-        let Region { usage, address, .. } = self.regions.all()[region.0 as usize];
+        let &Region { usage, address, .. } = self.regions.of_part(part);
         if usage == Use::Heap {
             return Action::GrowHeap { pages, heap_start: address / hksim_memory_trace::PAGE_BYTES };
         }

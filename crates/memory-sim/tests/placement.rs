@@ -56,6 +56,7 @@ fn the_model_places_mappings_where_the_kernel_did() {
             streams: Streams::Silent,
             snapshots_of: SnapshotsOf::Nothing,
             source: Source::Tracepoints,
+            stack_depth: None,
         };
         let words: Vec<OsString> = command.split(' ').map(OsString::from).collect();
         match record(&options, &words) {
@@ -126,7 +127,7 @@ fn write_arenas(path: &Path, header: &Header) {
         ops.extend(ends.into_iter().map(Op::Unmap));
     }
     for op in ops {
-        writer.push(Event { time_ns: 0, thread: 0, op }).expect("an event");
+        writer.push(Event { time_ns: 0, thread: 0, op, site: None }).expect("an event");
     }
     writer.finish(&Footer::default()).expect("a footer");
 }
@@ -174,6 +175,7 @@ fn header(release: &str) -> Header {
         beginning: Beginning::Exec,
         visibility: Visibility { faults: Faults::Accesses, calls: Calls::Tracepoints },
         machine: machine(release, false),
+        stack_depth: None,
         history: Vec::new(),
     }
 }

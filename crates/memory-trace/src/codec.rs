@@ -6,16 +6,18 @@
 use std::ops::Range;
 
 use crate::event::{Event, MapOp, MappingKind, NameId, Op, Origin, TouchKind};
+use crate::sites::SiteId;
 use crate::varint::{put, put_signed, take, take_signed};
 
 /// Pages of the largest address space of x86-64 (57 bits).
 const PAGES_MAX: u64 = 1 << 45;
 /// Maximum number of threads: the kernel's limit of process ids (`PID_MAX_LIMIT`).
 const THREADS_MAX: u32 = 1 << 22;
-/// Bits of the first byte.
+/// Bits of the first byte. The first one is only in recordings with call stacks.
+const HAS_SITE: u8 = 0x20;
 const TIME_CHANGES: u8 = 0x40;
 const THREAD_CHANGES: u8 = 0x80;
-const CODE: u8 = 0x3f;
+const CODE: u8 = 0x1f;
 
 const TOUCH_READ: u8 = 0;
 const TOUCH_WRITE: u8 = 1;
@@ -66,12 +68,16 @@ impl Encoder {
         let time = event.time_ns.saturating_sub(self.before.time_ns);
         first |= if time > 0 { TIME_CHANGES } else { 0 };
         first |= if event.thread != self.before.thread { THREAD_CHANGES } else { 0 };
+        first |= if event.site.is_some() { HAS_SITE } else { 0 };
         self.bytes.push(first);
         if time > 0 {
             put(&mut self.bytes, time);
         }
         if event.thread != self.before.thread {
             put(&mut self.bytes, u64::from(event.thread));
+        }
+        if let Some(SiteId(site)) = event.site {
+            put(&mut self.bytes, u64::from(site));
         }
         self.before.time_ns += time;
         self.before.thread = event.thread;
@@ -163,13 +169,21 @@ fn code(op: &Op) -> u8 {
 pub(crate) struct Decoder<'a> {
     bytes: &'a [u8],
     before: Before,
-    /// Number of names defined up to this chunk.
-    names: u32,
+    defined: Defined,
+}
+
+/// What events may refer to: what this chunk and those before it define.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Defined {
+    /// Number of names.
+    pub names: u32,
+    /// Number of call sites.
+    pub sites: u32,
 }
 
 impl<'a> Decoder<'a> {
-    pub fn new(bytes: &'a [u8], names: u32) -> Self {
-        Self { bytes, before: Before::default(), names }
+    pub fn new(bytes: &'a [u8], defined: Defined) -> Self {
+        Self { bytes, before: Before::default(), defined }
     }
 
     /// Whether every byte was decoded.
@@ -186,8 +200,12 @@ impl<'a> Decoder<'a> {
         if first & THREAD_CHANGES != 0 {
             self.before.thread = self.word().filter(|&thread| thread < THREADS_MAX)?;
         }
+        let site = match first & HAS_SITE {
+            0 => None,
+            _ => Some(SiteId(self.word().filter(|&site| site < self.defined.sites)?)),
+        };
         let op = self.op(first & CODE)?;
-        Some(Event { time_ns: self.before.time_ns, thread: self.before.thread, op })
+        Some(Event { time_ns: self.before.time_ns, thread: self.before.thread, op, site })
     }
 
     #[inline]
@@ -222,7 +240,7 @@ impl<'a> Decoder<'a> {
         let (protection, flags) = (self.word()?, self.word()?);
         let name = match self.word()? {
             0 => None,
-            number if number <= self.names => Some(NameId(number - 1)),
+            number if number <= self.defined.names => Some(NameId(number - 1)),
             _ => return None,
         };
         Some(MapOp { pages, hint_page, kind, origin, protection, flags, name })

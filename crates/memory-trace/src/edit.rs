@@ -9,6 +9,7 @@ use crate::error::MemoryTraceError;
 use crate::event::{Event, Op};
 use crate::header::{End, Footer, Header};
 use crate::reader::Reader;
+use crate::sites::{Frame, Module, ModuleId, SiteId, Stack};
 use crate::writer::Writer;
 
 /// Which events [`cut`] keeps: those that meet both conditions. Mappings and page contents depend on all earlier events,
@@ -107,7 +108,7 @@ fn unknown(whole: Footer) -> BTreeMap<String, Option<u64>> {
 }
 
 /// Copies a recording without names, arguments, directories and variables. Programs get the name `program`, files the
-/// names `file-1`, `file-2`, ... Addresses, sizes and times stay: without them nothing could be predicted. Process ids stay
+/// names `file-1`, `file-2`, ..., modules of call stacks `module-1`, ... Addresses, sizes and times stay: without them nothing could be predicted. Process ids stay
 /// too: they connect forked processes with their parents.
 ///
 /// # Errors
@@ -136,12 +137,25 @@ pub fn anonymise(from: &Path, to: &Path) -> Result<CopiedTotals, MemoryTraceErro
             if let Op::NameMapping { name_address, .. } = &mut event.op {
                 *name_address = u64::from(*name_address != 0);
             }
+            event.site = event.site.and_then(|site| nameless_site(&reader, &mut writer, site));
             writer.push(event)?;
         }
     }
     let totals = CopiedTotals { events: writer.events_total(), duration_ns, complete: reader.footer().is_some() };
     writer.finish(&reader.footer().cloned().unwrap_or_default())?;
     Ok(totals)
+}
+
+/// A call site with the same addresses, whose modules have other names and no build ids.
+fn nameless_site(reader: &Reader, writer: &mut Writer, site: SiteId) -> Option<SiteId> {
+    let Stack { frames, end } = reader.sites().stack(site)?;
+    let nameless = |frame: &Frame| {
+        let path = |module: ModuleId| format!("module-{}", module.0 + 1).into();
+        let module = frame.module.map(|id| writer.module(&Module { path: path(id), build_id: Vec::new() }));
+        Frame { module, address: frame.address, function: None, source: None }
+    };
+    let frames = frames.iter().map(nameless).collect();
+    Some(writer.site(&Stack { frames, end: *end }))
 }
 
 fn with_step(header: &Header, step: String) -> Header {
@@ -151,9 +165,10 @@ fn with_step(header: &Header, step: String) -> Header {
 }
 
 /// Writes an event whose names are those of the reader.
-fn push_renamed(reader: &Reader, writer: &mut Writer, mut event: Event) -> Result<(), MemoryTraceError> {
+pub(crate) fn push_renamed(reader: &Reader, writer: &mut Writer, mut event: Event) -> Result<(), MemoryTraceError> {
     if let Op::Map(map) = &mut event.op {
         map.name = map.name.map(|name| writer.name(reader.name(name)));
     }
+    event.site = event.site.and_then(|site| writer.site_of(reader.sites(), site));
     writer.push(event)
 }

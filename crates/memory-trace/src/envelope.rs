@@ -10,8 +10,10 @@ use crate::header::Header;
 /// would change.
 pub const MAGIC: [u8; 8] = *b"\x89HKM\r\n\x1a\n";
 
-/// The version that is written, and the newest that can be read.
-const VERSION: u32 = 1;
+/// The version of recordings without call stacks.
+const VERSION_PLAIN: u32 = 1;
+/// The version of recordings with call stacks, and the newest that can be read.
+const VERSION: u32 = 2;
 /// Bytes of the magic, the version and the length of the JSON.
 const FIXED_BYTES: usize = 16;
 /// Maximum size of the header's JSON.
@@ -21,7 +23,8 @@ const JSON_BYTES_MAX: u32 = 1 << 20;
 pub(crate) fn encode(path: &Path, header: &Header) -> Result<Vec<u8>, MemoryTraceError> {
     let json = to_json(path, "header", JSON_BYTES_MAX, header)?;
     let mut bytes = MAGIC.to_vec();
-    bytes.extend_from_slice(&VERSION.to_le_bytes());
+    let version = if header.stack_depth.is_some() { VERSION } else { VERSION_PLAIN };
+    bytes.extend_from_slice(&version.to_le_bytes());
     bytes.extend_from_slice(&(json.len() as u32).to_le_bytes());
     bytes.extend_from_slice(&json);
     let crc = crc32fast::hash(&bytes);
@@ -74,7 +77,10 @@ pub(crate) fn read(path: &Path, file: &mut impl Read) -> Result<(Header, u64), M
     if u32_at(crc, 0) != crc32fast::hash(stored) {
         return Err(bad_header("wrong checksum".to_string()));
     }
-    let header = serde_json::from_slice(&stored[FIXED_BYTES..]).map_err(|why| bad_header(why.to_string()))?;
+    let header: Header = serde_json::from_slice(&stored[FIXED_BYTES..]).map_err(|why| bad_header(why.to_string()))?;
+    if header.stack_depth.is_some() != (found == VERSION) {
+        return Err(bad_header(format!("version {found} and the field stack_depth contradict each other")));
+    }
     Ok((header, bytes.len() as u64))
 }
 

@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use crate::sites::SiteId;
+
 /// Index of a name of the recording, in order of definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NameId(pub u32);
@@ -17,6 +19,8 @@ pub struct Event {
     pub thread: u32,
     /// What happened.
     pub op: Op,
+    /// The call site, if it was recorded: of calls that make mappings.
+    pub site: Option<SiteId>,
 }
 
 /// What a page fault was raised by.

@@ -35,6 +35,9 @@ pub struct Header {
     pub visibility: Visibility,
     /// The machine at the start of the recording.
     pub machine: Machine,
+    /// Maximum number of frames of a call stack; `None` if call stacks were not recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stack_depth: Option<u32>,
     /// The tools that changed the recording, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<String>,
@@ -148,6 +151,7 @@ impl Header {
                 overcommit_memory: Some(0),
                 thp_disabled: true,
             },
+            stack_depth: None,
             history: Vec::new(),
         }
     }

@@ -10,7 +10,7 @@
 //! use hksim_memory_trace::{Event, Footer, Header, Op, Reader, TouchKind, Writer};
 //!
 //! let mut writer = Writer::create(&path, &Header::example(&["app"]))?;
-//! writer.push(Event { time_ns: 10, thread: 0, op: Op::Touch { page: 0x7f000, kind: TouchKind::Write } })?;
+//! writer.push(Event { time_ns: 10, thread: 0, op: Op::Touch { page: 0x7f000, kind: TouchKind::Write }, site: None })?;
 //! writer.finish(&Footer::default())?;
 //!
 //! let mut reader = Reader::open(&path)?;
@@ -23,6 +23,7 @@
 //! ```
 
 mod codec;
+mod definitions;
 mod edit;
 mod envelope;
 mod error;
@@ -31,6 +32,7 @@ mod header;
 mod reader;
 mod relocate;
 mod section;
+mod sites;
 mod summary;
 mod trim;
 mod varint;
@@ -44,7 +46,8 @@ pub use event::{Event, MapOp, MappingKind, NameId, Op, Origin, TouchKind};
 pub use header::{Beginning, Calls, End, Faults, Footer, Header, Machine, ProcessId, Visibility};
 pub use reader::Reader;
 pub use relocate::{CallMismatch, Moves, Placement, Relocated, Rewritten, relocate, relocate_forked, rewrite};
-pub use summary::{Summary, summarise};
+pub use sites::{BUILD_ID_BYTES_MAX, FRAMES_MAX, Frame, Module, ModuleId, SiteId, SiteTable, Sites, Stack, StackEnd};
+pub use summary::{SiteUse, Summary, summarise};
 pub use verify::{Finding, Verified, verify};
 pub use writer::Writer;
 

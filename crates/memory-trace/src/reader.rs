@@ -3,16 +3,18 @@
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use zstd::bulk::Decompressor;
 
-use crate::codec::Decoder;
+use crate::codec::{Decoder, Defined};
+use crate::definitions;
 use crate::envelope;
 use crate::error::MemoryTraceError;
 use crate::event::{Event, NameId};
 use crate::header::{Footer, Header};
 use crate::section::{Kind, SECTION_BYTES, Section};
-use crate::varint::take;
+use crate::sites::Sites;
 
 /// Reads the events of a file, chunk by chunk.
 pub struct Reader {
@@ -20,7 +22,8 @@ pub struct Reader {
     file: BufReader<File>,
     header: Header,
     footer: Option<Footer>,
-    names: Vec<String>,
+    names: Vec<Arc<str>>,
+    sites: Sites,
     zstd: Decompressor<'static>,
     packed: Vec<u8>,
     offset: u64,
@@ -39,8 +42,8 @@ impl Reader {
         let (header, offset) = envelope::read(path, &mut file)?;
         let zstd = Decompressor::new().map_err(|why| MemoryTraceError::io(path, "decompress", why))?;
         let path = path.to_path_buf();
-        let (names, packed) = (Vec::new(), Vec::new());
-        Ok(Self { path, file, header, footer: None, names, zstd, packed, offset, events: 0, is_at_end: false })
+        let (names, sites, packed) = (Vec::new(), Sites::default(), Vec::new());
+        Ok(Self { path, file, header, footer: None, names, sites, zstd, packed, offset, events: 0, is_at_end: false })
     }
 
     /// The header.
@@ -61,7 +64,12 @@ impl Reader {
 
     /// A name that an event of an earlier chunk or of this chunk refers to.
     pub fn name(&self, id: NameId) -> &str {
-        self.names.get(id.0 as usize).map_or("", String::as_str)
+        self.names.get(id.0 as usize).map_or("", |name| name)
+    }
+
+    /// The call sites of earlier chunks and of this one.
+    pub fn sites(&self) -> &Sites {
+        &self.sites
     }
 
     /// Events read so far.
@@ -124,24 +132,21 @@ impl Reader {
 
     fn decode(&mut self, plain: &[u8], count: u32, events: &mut Vec<Event>) -> Result<(), MemoryTraceError> {
         let mut rest = plain;
-        self.names_of(&mut rest, count).ok_or_else(|| self.damaged("the names of a chunk are damaged"))?;
-        let mut decoder = Decoder::new(rest, self.names.len() as u32);
+        let has_sites = self.header.stack_depth.is_some();
+        // Without call sites, each name was new in an event of the chunk.
+        let names_max = if has_sites { rest.len() as u64 } else { u64::from(count) };
+        definitions::take_names(&mut rest, names_max, &mut self.names)
+            .ok_or_else(|| self.damaged("the names of a chunk are damaged"))?;
+        if has_sites {
+            definitions::take_sites(&mut rest, &self.names, &mut self.sites)
+                .ok_or_else(|| self.damaged("the call sites of a chunk are damaged"))?;
+        }
+        let defined = Defined { names: self.names.len() as u32, sites: self.sites.stacks.len() as u32 };
+        let mut decoder = Decoder::new(rest, defined);
         for _ in 0..count {
             events.push(decoder.next().ok_or_else(|| self.damaged("an event is damaged"))?);
         }
         if decoder.is_at_end() { Ok(()) } else { Err(self.damaged("a chunk has more bytes than events")) }
-    }
-
-    fn names_of(&mut self, bytes: &mut &[u8], events: u32) -> Option<()> {
-        // Each name was new in an event of the chunk.
-        let count = take(bytes).filter(|&count| count <= u64::from(events))?;
-        for _ in 0..count {
-            let length = usize::try_from(take(bytes)?).ok()?;
-            let (name, rest) = bytes.split_at_checked(length)?;
-            *bytes = rest;
-            self.names.push(String::from_utf8_lossy(name).into_owned());
-        }
-        Some(())
     }
 
     /// Bytes after the footer, which do not belong to a recording.

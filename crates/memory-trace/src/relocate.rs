@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::path::Path;
 
+use crate::edit::push_renamed;
 use crate::error::MemoryTraceError;
 use crate::event::{Event, MapOp, MappingKind, Op, Origin};
 use crate::header::ProcessId;
@@ -143,14 +144,12 @@ pub fn rewrite<P: Placement>(
             };
             trimmed.apply(number, event, start, &mut moves, &mut rewritten);
             number += 1;
-            for mut event in rewritten.drain(..) {
+            for event in rewritten.drain(..) {
                 placement.performed(&event.op);
-                match &mut event.op {
-                    Op::Map(map) => map.name = map.name.map(|name| writer.name(reader.name(name))),
-                    Op::Fork { child_pid } => drop(forks.insert(*child_pid, moves.clone())),
-                    _ => {}
+                if let Op::Fork { child_pid } = event.op {
+                    forks.insert(child_pid, moves.clone());
                 }
-                writer.push(event)?;
+                push_renamed(&reader, &mut writer, event)?;
             }
         }
     }
@@ -346,6 +345,7 @@ mod tests {
                 time_ns: 0,
                 thread: 0,
                 op: Op::Map(Box::new(MapOp { pages, hint_page, kind, origin, protection: 3, flags, name })),
+                site: None,
             }
         };
         let mut moves = Moves::default();

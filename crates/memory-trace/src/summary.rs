@@ -10,6 +10,7 @@ use crate::error::MemoryTraceError;
 use crate::event::{Event, MappingKind, Op, Origin, TouchKind};
 use crate::header::{Footer, Header};
 use crate::reader::Reader;
+use crate::sites::{SiteId, Sites, StackEnd};
 
 /// Totals of a recording.
 #[derive(Clone, Debug, Serialize)]
@@ -34,6 +35,27 @@ pub struct Summary {
     pub forks: u64,
     /// Events that the recorder lost while this address space existed.
     pub lost_events: u64,
+    /// Calls with a call stack, by the end of the stack; absent if call stacks were not recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stacks: Option<BTreeMap<StackEnd, u64>>,
+    /// What each call site mapped, most bytes first. Not exported.
+    #[serde(skip)]
+    pub sites: Vec<SiteUse>,
+    /// The call sites. Not exported.
+    #[serde(skip)]
+    pub site_table: Sites,
+}
+
+/// What a call site mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct SiteUse {
+    /// The call site; `None` for mappings of mmap and brk whose call site was not recorded.
+    #[serde(skip)]
+    pub site: Option<SiteId>,
+    /// Calls.
+    pub calls: u64,
+    /// Bytes of private anonymous mappings; growth by mremap is included.
+    pub mapped_bytes: u64,
 }
 
 /// Reads a whole recording and counts its events.
@@ -53,21 +75,47 @@ pub fn summarise(path: &Path) -> Result<Summary, MemoryTraceError> {
         duration_ns: 0,
         forks: 0,
         lost_events: 0,
+        stacks: reader.header().stack_depth.map(|_| BTreeMap::new()),
+        sites: Vec::new(),
+        site_table: Sites::default(),
     };
+    let mut uses = BTreeMap::new();
     let mut events = Vec::new();
     let mut threads = BTreeSet::new();
     while reader.next_chunk(&mut events)? {
         events.iter().for_each(|event| summary.count(event));
+        events.iter().for_each(|event| summary.count_site(event, reader.sites(), &mut uses));
         // The end of a child and a loss are not acts of a thread of this process.
         let own = events.iter().filter(|event| !matches!(event.op, Op::ChildEnded { .. } | Op::Lost { .. }));
         threads.extend(own.map(|event| event.thread));
     }
     summary.threads = threads.len() as u64;
     summary.footer = reader.footer().cloned();
+    summary.site_table = reader.sites().clone();
+    summary.sites = uses.into_values().collect();
+    summary.sites.sort_by_key(|used| std::cmp::Reverse(used.mapped_bytes));
     Ok(summary)
 }
 
 impl Summary {
+    fn count_site(&mut self, event: &Event, sites: &Sites, uses: &mut BTreeMap<Option<SiteId>, SiteUse>) {
+        let Some(stacks) = &mut self.stacks else { return };
+        if let Some(stack) = event.site.and_then(|site| sites.stack(site)) {
+            *stacks.entry(stack.end).or_default() += 1;
+        }
+        let pages = match &event.op {
+            Op::Map(map) if map.kind == MappingKind::Anonymous && is_call(map.origin) => {
+                map.pages.end - map.pages.start
+            }
+            Op::Remap { old, new, .. } => (new.end - new.start).saturating_sub(old.end - old.start),
+            _ => return,
+        };
+        let site = event.site;
+        let used = uses.entry(site).or_insert(SiteUse { site, calls: 0, mapped_bytes: 0 });
+        used.calls += 1;
+        used.mapped_bytes = used.mapped_bytes.saturating_add(pages.saturating_mul(PAGE_BYTES));
+    }
+
     fn count(&mut self, event: &Event) {
         self.events += 1;
         self.duration_ns = event.time_ns;
@@ -113,4 +161,9 @@ impl Summary {
         };
         *self.calls.entry(call).or_default() += 1;
     }
+}
+
+/// Whether a mapping was made by a call of the program.
+fn is_call(origin: Origin) -> bool {
+    matches!(origin, Origin::Mmap | Origin::Brk)
 }

@@ -1,6 +1,5 @@
 //! Writes a recording.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -8,15 +7,14 @@ use std::path::{Path, PathBuf};
 use zstd::bulk::Compressor;
 
 use crate::codec::Encoder;
+use crate::definitions::{self, Names};
 use crate::envelope::{self, to_json};
 use crate::error::MemoryTraceError;
 use crate::event::{Event, NameId};
 use crate::header::{Footer, Header};
 use crate::section::{CHUNK_BYTES_MAX, CHUNK_EVENTS_MAX, FOOTER_BYTES_MAX, Kind, SECTION_BYTES, Section};
-use crate::varint::put;
+use crate::sites::{Module, ModuleId, SiteId, SiteTable, Sites, Stack};
 
-/// Maximum length of a name in bytes; the rest is cut off.
-const NAME_BYTES_MAX: usize = 4096;
 /// A chunk ends before it can exceed the format's limit.
 const CHUNK_BYTES_FULL: usize = CHUNK_BYTES_MAX as usize / 4;
 const COMPRESSION_LEVEL: i32 = 3;
@@ -27,9 +25,10 @@ pub struct Writer {
     file: File,
     encoder: Encoder,
     zstd: Compressor<'static>,
-    names: HashMap<String, NameId>,
-    new_names: Vec<u8>,
-    new_names_count: u64,
+    names: Names,
+    sites: SiteTable,
+    /// Modules and sites that earlier chunks define; `None` in a recording without call stacks.
+    written: Option<(usize, usize)>,
     events: u32,
     events_total: u64,
     time_last_ns: u64,
@@ -50,9 +49,9 @@ impl Writer {
             file,
             encoder: Encoder::default(),
             zstd,
-            names: HashMap::new(),
-            new_names: Vec::new(),
-            new_names_count: 0,
+            names: Names::default(),
+            sites: SiteTable::default(),
+            written: header.stack_depth.map(|_| (0, 0)),
             events: 0,
             events_total: 0,
             time_last_ns: 0,
@@ -61,16 +60,22 @@ impl Writer {
 
     /// The number of a name for the next event; equal names have equal numbers.
     pub fn name(&mut self, name: &str) -> NameId {
-        let name = shortened(name);
-        if let Some(&id) = self.names.get(name) {
-            return id;
-        }
-        let id = NameId(self.names.len() as u32);
-        self.names.insert(name.to_string(), id);
-        put(&mut self.new_names, name.len() as u64);
-        self.new_names.extend_from_slice(name.as_bytes());
-        self.new_names_count += 1;
-        id
+        self.names.id(name)
+    }
+
+    /// The number of a module for the frames of [`Writer::site`].
+    pub fn module(&mut self, module: &Module) -> ModuleId {
+        self.sites.module(module)
+    }
+
+    /// The number of a stack for the next event; equal stacks have equal numbers.
+    pub fn site(&mut self, stack: &Stack) -> SiteId {
+        self.sites.site(stack)
+    }
+
+    /// The number of a call site of another recording for the next event.
+    pub fn site_of(&mut self, from: &Sites, site: SiteId) -> Option<SiteId> {
+        self.sites.import(from, site)
     }
 
     /// Appends an event. An event with an earlier time than the one before gets that one's time.
@@ -79,9 +84,10 @@ impl Writer {
     /// A chunk cannot be written.
     pub fn push(&mut self, event: Event) -> Result<(), MemoryTraceError> {
         self.time_last_ns = self.time_last_ns.max(event.time_ns);
-        self.encoder.push(&Event { time_ns: self.time_last_ns, ..event });
+        let site = event.site.filter(|_| self.written.is_some());
+        self.encoder.push(&Event { time_ns: self.time_last_ns, site, ..event });
         self.events += 1;
-        let bytes = self.encoder.bytes() + self.new_names.len();
+        let bytes = self.encoder.bytes() + self.names.new_bytes();
         if self.events as usize == CHUNK_EVENTS_MAX || bytes >= CHUNK_BYTES_FULL {
             self.write_chunk()?;
         }
@@ -107,9 +113,13 @@ impl Writer {
     }
 
     fn write_chunk(&mut self) -> Result<(), MemoryTraceError> {
-        let mut plain = Vec::new();
-        put(&mut plain, std::mem::take(&mut self.new_names_count));
-        plain.append(&mut self.new_names);
+        let mut sites = Vec::new();
+        if let Some((modules, stacks)) = &mut self.written {
+            definitions::put_sites(&mut sites, self.sites.sites(), (*modules, *stacks), &mut self.names);
+            (*modules, *stacks) = (self.sites.sites().modules.len(), self.sites.sites().stacks.len());
+        }
+        let mut plain = self.names.take_new();
+        plain.append(&mut sites);
         plain.append(&mut self.encoder.finish());
         let packed = self.zstd.compress(&plain).map_err(|why| MemoryTraceError::io(&self.path, "compress", why))?;
         let events = std::mem::take(&mut self.events);
@@ -132,13 +142,4 @@ impl Writer {
         bytes.extend_from_slice(&payload);
         self.file.write_all(&bytes).map_err(|why| MemoryTraceError::io(&self.path, "write", why))
     }
-}
-
-/// The name, cut off at a character boundary.
-fn shortened(name: &str) -> &str {
-    let mut end = name.len().min(NAME_BYTES_MAX);
-    while !name.is_char_boundary(end) {
-        end -= 1;
-    }
-    &name[..end]
 }

@@ -162,7 +162,7 @@ fn hostile_sizes_are_refused() {
     let sound = with_chunk(&path, &chunk(&[0, 0x80, 0xff, 0xff, 0xff, 1, 2], 7, 1, None)).expect("a sound chunk");
     assert_eq!(
         sound[0].0,
-        Event { time_ns: 0, thread: (1 << 22) - 1, op: Op::Touch { page: 1, kind: TouchKind::Read } }
+        Event { time_ns: 0, thread: (1 << 22) - 1, op: Op::Touch { page: 1, kind: TouchKind::Read }, site: None }
     );
 }
 

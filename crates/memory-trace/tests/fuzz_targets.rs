@@ -13,7 +13,7 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use support::{Random, random_events, write};
+use support::{Random, add_sites, random_events, random_sites, write, write_with_sites};
 
 /// A target: its name and its function, which returns whether the input was accepted.
 type Target = (&'static str, fn(&[u8]) -> bool);
@@ -36,21 +36,30 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| fs::read(path).expect("a seed")).collect()
 }
 
-/// The plain content of a recording's only chunk, with its length and number of events in front.
+/// The plain content of a recording's only chunk. In front: whether it has call stacks, its length and number of events.
 fn content(recording: &[u8]) -> Vec<u8> {
     let word = |at: usize| u32::from_le_bytes(recording[at..at + 4].try_into().expect("4 bytes"));
     let chunk = 16 + word(12) as usize + 4;
     let packed = &recording[chunk + 44..][..word(chunk + 4) as usize];
     let plain = zstd::decode_all(packed).expect("a zstd frame");
     let numbers = [plain.len() as u16, word(chunk + 16) as u16].map(u16::to_le_bytes);
-    [&numbers.concat(), &plain[..]].concat()
+    // The version in front says whether there are call stacks.
+    [&[recording[8] - 1], &numbers.concat()[..], &plain[..]].concat()
 }
 
 fn write_seeds() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("t.hkm");
-    for (number, events) in [(1, 17), (2, 100)] {
-        write(&path, &random_events(number, events));
+    for (number, count, has_sites) in [(1, 17, false), (2, 100, false), (3, 40, true)] {
+        let mut events = random_events(number, count);
+        match has_sites {
+            false => write(&path, &events),
+            true => {
+                let sites = random_sites(number, 5);
+                add_sites(number, &mut events, &sites);
+                write_with_sites(&path, &events, &sites);
+            }
+        }
         let recording = fs::read(&path).expect("a recording");
         for (target, seed) in [("memory_reader", recording.clone()), ("memory_contents", content(&recording))] {
             fs::create_dir_all(corpus(target)).expect("a folder");

@@ -5,9 +5,9 @@ mod support;
 use std::ops::Range;
 use std::process::Command;
 
-use hksim_memory_trace::{Op, Origin, TouchKind};
+use hksim_memory_trace::{Frame, Module, Op, Origin, TouchKind};
 use serde_json::{Value, json};
-use support::{Named, random_events, write};
+use support::{Named, NamedStack, add_sites, named_stack, random_events, random_sites, write, write_with_sites};
 
 const READER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../notebooks/read_hkm.py");
 
@@ -72,6 +72,38 @@ fn expected((event, name): &Named) -> Value {
         Op::Lost { events } => ("lost", json!({"events": events})),
     };
     json!([event.time_ns, event.thread, what, fields])
+}
+
+/// The stack as the Python reader prints it.
+fn expected_stack((frames, end): &NamedStack) -> Value {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let module = |module: &Module| json!([&*module.path, hex(&module.build_id)]);
+    let frame = |(frame, of): &(Frame, Option<Module>)| {
+        json!([of.as_ref().map(module), frame.address, frame.function.as_deref(), frame.source.as_deref()])
+    };
+    json!([end, frames.iter().map(frame).collect::<Vec<_>>()])
+}
+
+#[test]
+fn python_reads_the_same_call_sites() {
+    let Some(python) = python() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("t.hkm");
+    let (mut events, sites) = (random_events(2, 70_000), random_sites(2, 300));
+    add_sites(2, &mut events, &sites);
+    write_with_sites(&path, &events, &sites);
+    let output = Command::new(&python).arg(READER).arg(&path).output().expect("python starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    assert_eq!(text.lines().count(), events.len());
+    for (index, (line, event)) in text.lines().zip(&events).enumerate() {
+        let read: Value = serde_json::from_str(line).expect("JSON");
+        let mut wanted = expected(event);
+        if let Some(site) = event.0.site {
+            wanted[3]["site"] = expected_stack(&named_stack(&sites, site));
+        }
+        assert_eq!(read, wanted, "event {index}");
+    }
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn the_bytes_are_those_of_the_description() {
     let header = Header::example(&["app"]);
     let mut writer = Writer::create(&path, &header).expect("a file");
     writer
-        .push(Event { time_ns: 300, thread: 0, op: Op::Touch { page: 3, kind: TouchKind::Write } })
+        .push(Event { time_ns: 300, thread: 0, op: Op::Touch { page: 3, kind: TouchKind::Write }, site: None })
         .expect("an event");
     writer.finish(&Footer::default()).expect("the end");
     let bytes = std::fs::read(&path).expect("the file");
@@ -157,7 +157,7 @@ fn names_longer_than_a_chunk_are_written() {
             name: None,
         };
         let name = format!("{number}{}", "x".repeat(4090));
-        (Event { time_ns: number, thread: 0, op: Op::Map(Box::new(op)) }, Some(name))
+        (Event { time_ns: number, thread: 0, op: Op::Map(Box::new(op)), site: None }, Some(name))
     };
     let events: Vec<Named> = (0..6_000).map(mapping).collect();
     write(&path, &events);

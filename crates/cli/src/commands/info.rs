@@ -1,6 +1,6 @@
 //! `hksim info`: summarises a trace.
 
-mod sites;
+pub mod sites;
 mod view;
 
 use std::path::PathBuf;
@@ -46,9 +46,8 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     args.output.check(&[args.plot.as_deref()], &[])?;
     if memory::is_recording(&args.trace) {
-        let flags = [("plot", args.plot.is_some()), ("sites", args.sites.is_some())];
-        memory::refuse_flags(&args.trace, &flags)?;
-        return memory::info::run(&args.trace, &args.output);
+        memory::refuse_flags(&args.trace, &[("plot", args.plot.is_some())])?;
+        return memory::info::run(&args.trace, args.sites, args.by, &args.output);
     }
     let mut reader = TraceReader::open(&args.trace)?;
     let truncated = reader.tail().map(|tail| tail.to_string());

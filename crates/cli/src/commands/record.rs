@@ -22,6 +22,12 @@ use crate::output::progress::Recording;
 use crate::output::stamp::Stamp;
 use crate::output::{Format, file, note, render};
 
+/// Frames of the stack of an allocating call. Each costs time in the program.
+const STACK_DEPTH: u32 = 8;
+/// Frames of the stack of a memory call: the allocator between it and the program needs some, and they cost the program
+/// nothing.
+const MEMORY_STACK_DEPTH: u32 = 32;
+
 /// How calls are observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Backend {
@@ -62,7 +68,7 @@ pub struct Args {
     #[arg(short, long, value_name = "FILE.hkt")]
     output: Option<PathBuf>,
     /// Record page operations instead of allocator calls: memory calls and page faults of any program (as root: all)
-    #[arg(long, conflicts_with_all = ["accesses", "touch", "backend", "paused", "max_size", "stacks", "operators", "only", "no_children", "clock", "recover"])]
+    #[arg(long, conflicts_with_all = ["accesses", "touch", "backend", "paused", "max_size", "operators", "only", "no_children", "clock", "recover"])]
     memory: bool,
     /// With --memory: give the program the same addresses in each run
     #[arg(long, requires = "memory")]
@@ -88,10 +94,11 @@ pub struct Args {
     /// End the recording at this size (2G, at 8 bytes per event) and write the traces; the program continues
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     max_size: Option<u64>,
-    /// Record the call stack of each allocation, up to DEPTH frames [DEPTH if omitted: 8]
-    #[arg(long, value_name = "DEPTH", num_args = 0..=1, require_equals = true, default_missing_value = "8",
+    /// Record the call stack of each allocation, or with --memory of each call that makes a mapping, up to DEPTH frames
+    /// [DEPTH if omitted: 8; 32 with --memory]
+    #[arg(long, value_name = "DEPTH", num_args = 0..=1, require_equals = true,
         value_parser = clap::value_parser!(u32).range(1..=64))]
-    stacks: Option<u32>,
+    stacks: Option<Option<u32>>,
     /// Also interpose operator new and delete (automatic if the program's allocator serves them without malloc)
     #[arg(long)]
     operators: bool,
@@ -128,6 +135,11 @@ impl Args {
         self.output.as_deref().unwrap_or(Path::new("hksim.hkt"))
     }
 
+    /// The depth of call stacks: as given, or the usual one; `None` without --stacks.
+    fn stack_depth(&self, usual: u32) -> Option<u32> {
+        self.stacks.map(|depth| depth.unwrap_or(usual))
+    }
+
     fn accesses(&self) -> Accesses {
         self.touch.unwrap_or(self.accesses)
     }
@@ -153,6 +165,7 @@ pub fn run(args: &Args) -> Result<()> {
             output: args.output.as_deref().unwrap_or(Path::new("hksim.hkm")),
             no_aslr: args.no_aslr,
             duration: args.duration.map(Duration::from_nanos),
+            stack_depth: args.stack_depth(MEMORY_STACK_DEPTH),
             format: args.format,
             command: &args.command,
         });
@@ -190,7 +203,7 @@ fn record(args: &Args) -> Result<RecordReport> {
         begin: if args.paused { Begin::Stopped } else { Begin::AtOnce },
         duration: args.duration.map(Duration::from_nanos),
         bytes_max: args.max_size,
-        stack_depth: args.stacks,
+        stack_depth: args.stack_depth(STACK_DEPTH),
         touch: match args.accesses() {
             Accesses::None => Recorded::None,
             Accesses::Pages => Recorded::Pages { sample: args.sample },

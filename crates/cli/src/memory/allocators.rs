@@ -97,6 +97,6 @@ fn replay_and_predict(
         Target::Native(_) => (None, BTreeMap::new()),
     };
     let label = AllocatorLabel { name: word.to_string(), library, environment, trace: spec.trace.clone() };
-    let rows = predict(recording, settings, Detail::Figures)?;
+    let rows = predict(recording, settings, None, Detail::Figures)?;
     Ok(rows.into_iter().map(|row| MemoryRow { allocator: Some(label.clone()), ..row }).collect())
 }

@@ -6,6 +6,8 @@ use anyhow::Result;
 use hksim_memory_trace::{Beginning, Calls, End, Faults, Machine, Summary, Visibility, summarise};
 use serde::Serialize;
 
+use super::sites::TopSites;
+use crate::commands::info::sites::By;
 use crate::output::stamp::Stamp;
 use crate::output::table::{Table, text};
 use crate::output::units::{self, bytes, count};
@@ -21,21 +23,30 @@ struct Info<'a> {
     complete: bool,
     #[serde(flatten)]
     summary: &'a Summary,
+    #[serde(flatten)]
+    top: Option<&'a TopSites>,
 }
 
-/// Summarises a recording.
+/// Summarises a recording, with its top `sites` call sites if asked for, ranked by `by`.
 ///
 /// # Errors
 /// The recording is damaged, or the output cannot be written.
-pub fn run(path: &Path, output: &OutputArgs) -> Result<()> {
+pub fn run(path: &Path, sites: Option<usize>, by: By, output: &OutputArgs) -> Result<()> {
     let summary = summarise(path)?;
     let file = path.display().to_string();
     let complete = summary.footer.is_some();
     if !complete {
         note(&format!("{file}: the end is missing; these are the events before it"));
     }
-    let info = Info { stamp: Stamp::HERE, file, complete, summary: &summary };
-    output.emit(&info, &[&info], || table(&info))
+    let top = sites.map(|count| TopSites::of(path, &summary, count, by)).transpose()?;
+    top.iter().flat_map(TopSites::notes).for_each(|line| note(line));
+    let info = Info { stamp: Stamp::HERE, file, complete, summary: &summary, top: top.as_ref() };
+    let text = || table(&info) + &top.as_ref().map(TopSites::table).unwrap_or_default();
+    match &top {
+        // The requested rows.
+        Some(top) => output.emit(&info, &top.rows(), text),
+        None => output.emit(&info, &[&info], text),
+    }
 }
 
 fn table(info: &Info<'_>) -> String {
@@ -114,6 +125,9 @@ fn counts(summary: &Summary) -> Vec<String> {
     row("forks", summary.forks);
     let lost = summary.footer.as_ref().map_or(summary.lost_events, |footer| footer.lost_events);
     row("lost events", lost);
+    for (end, calls) in summary.stacks.iter().flatten() {
+        table.push([format!("call stacks, {}", end.words()), count(*calls)]);
+    }
     let mut lines = table.lines();
     let unrecorded = summary.footer.iter().flat_map(|footer| &footer.unrecorded_calls);
     lines.extend(unrecorded.map(|(call, &calls)| match calls {

@@ -1,6 +1,7 @@
 //! Memory recordings (`.hkm`): recording, summaries, tools, predictions and their validation.
 
 pub mod allocators;
+mod groups;
 pub mod info;
 mod price;
 pub mod record;
@@ -8,6 +9,7 @@ pub mod replayed;
 mod row;
 pub mod settings;
 pub mod sim;
+mod sites;
 mod sweep_view;
 pub mod tools;
 pub mod validate;

@@ -26,6 +26,8 @@ pub struct Request<'a> {
     pub no_aslr: bool,
     /// End the recording after this time.
     pub duration: Option<Duration>,
+    /// Record the call stacks of calls that make mappings, up to this number of frames.
+    pub stack_depth: Option<u32>,
     /// Format of the report.
     pub format: Format,
     /// The command and its arguments.
@@ -65,6 +67,7 @@ pub fn run(request: &Request<'_>) -> Result<()> {
         streams: Streams::Inherited,
         snapshots_of: SnapshotsOf::Nothing,
         source: Source::Auto,
+        stack_depth: request.stack_depth,
     };
     let report = {
         let _signals = SignalsToProgram::begin();
@@ -119,6 +122,9 @@ fn summary(report: &RecordingReport) -> String {
     }
     for path in &report.programs_32_bit {
         text += &format!("{}: a 32-bit program; its memory calls are not understood, do not use it\n", path.display());
+    }
+    if let Some(incomplete) = report.stacks_incomplete.filter(|&incomplete| incomplete > 0) {
+        text += &format!("{} incomplete; `hksim info` says why\n", units::of(incomplete, "call stack"));
     }
     if report.lost_events > 0 {
         text += &format!(

@@ -42,6 +42,7 @@ pub fn record_replay(spec: &ReplaySpec, path: &Path) -> Result<RecordingReport> 
         streams: Streams::Job { input: child.job, output: output.clone() },
         snapshots_of: SnapshotsOf::Nothing,
         source: Source::Auto,
+        stack_depth: None,
     };
     let report = record(&options, &command)?;
     let said = fs::read(&output).with_context(|| format!("{}: cannot read", output.display()))?;

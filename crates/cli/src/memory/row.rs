@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use hksim_cost_model::Profile;
 use hksim_memory_sim::{
     Detail, Family, MemorySimulation, Outside, Prediction, place_again, places_alike, places_differently, simulate,
@@ -13,7 +13,8 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::price::MemorySystemTime;
-use super::settings::{NamedSetting, advise_word, prctl_word};
+use super::settings::{By, NamedSetting, advise_word, prctl_word};
+use super::sites::{NamedSite, NamedSites};
 use crate::flags::mthp;
 use crate::flags::table::thp_word;
 use crate::output::note;
@@ -89,23 +90,30 @@ pub struct MemoryRow {
     pub prediction: Prediction,
     /// Recorded faults in memory that is not modelled, by kind. They are the same under all settings.
     pub traps_outside: BTreeMap<Outside, u64>,
+    /// What the memory of each call site costs, if asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sites: Option<Vec<NamedSite>>,
     /// The kernel's time for modelled memory, if a profile was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_time: Option<MemorySystemTime>,
 }
 
-/// Simulates a recording under each setting. Prints notes about what the recording lacks.
+/// Simulates a recording under each setting; with `by`, also what the memory of each call site costs. Prints notes about what the recording lacks.
 ///
 /// # Errors
 /// The recording cannot be read.
-pub fn predict(path: &Path, settings: &[NamedSetting], detail: Detail) -> Result<Vec<MemoryRow>> {
-    let recorded_on = Reader::open(path)?.header().machine.clone();
+pub fn predict(path: &Path, settings: &[NamedSetting], by: Option<By>, detail: Detail) -> Result<Vec<MemoryRow>> {
+    let header = Reader::open(path)?.header().clone();
+    if by.is_some() && header.stack_depth.is_none() {
+        bail!("{}: --by site: no call stacks were recorded; record with --memory --stacks", path.display());
+    }
+    let recorded_on = header.machine;
     let is_elsewhere = |named: &NamedSetting| places_differently(&recorded_on, &named.setting.kernel.rules);
     let mut rows: Vec<Option<MemoryRow>> = settings.iter().map(|_| None).collect();
     let mut simulate_at = |path: &Path, chosen: &[usize], addresses| -> Result<()> {
         let plain: Vec<_> = chosen.iter().map(|&index| settings[index].setting.clone()).collect();
         let result = simulate(Family::open(path)?, &plain, detail)?;
-        for (&index, row) in chosen.iter().zip(rows_of(path, result, addresses)) {
+        for (&index, row) in chosen.iter().zip(rows_of(path, result, addresses, by)) {
             rows[index] = Some(row);
         }
         Ok(())
@@ -145,17 +153,26 @@ pub fn predict(path: &Path, settings: &[NamedSetting], detail: Detail) -> Result
     Ok(rows)
 }
 
-fn rows_of(path: &Path, result: MemorySimulation, addresses: Addresses) -> impl Iterator<Item = MemoryRow> {
+fn rows_of(path: &Path, result: MemorySimulation, addresses: Addresses, by: Option<By>) -> Vec<MemoryRow> {
     let recording = label(path, &result);
-    let MemorySimulation { predictions, traps_outside, .. } = result;
-    predictions.into_iter().map(move |prediction| MemoryRow {
+    let MemorySimulation { predictions, traps_outside, sites, .. } = result;
+    let mut names = by.and(sites).map(|sites| NamedSites::new(&sites));
+    let mut named = |prediction: &Prediction| {
+        let (names, sites) = (names.as_mut()?, prediction.sites.as_ref()?);
+        Some(sites.iter().map(|site| names.site(site)).collect())
+    };
+    let row = |prediction| MemoryRow {
+        sites: named(&prediction),
         recording: recording.clone(),
         addresses,
         allocator: None,
         prediction,
         system_time: None,
         traps_outside: traps_outside.clone(),
-    })
+    };
+    let rows = predictions.into_iter().map(row).collect();
+    names.iter().flat_map(NamedSites::notes).for_each(|line| note(&line));
+    rows
 }
 
 fn label(path: &Path, result: &MemorySimulation) -> RecordingLabel {

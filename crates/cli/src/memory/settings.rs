@@ -18,6 +18,16 @@ pub struct MemoryArgs {
     /// ignored, disabled [default: recorded]
     #[arg(long, value_name = "WORD")]
     thp_prctl: Option<String>,
+    /// Tell what the memory of each call site costs (record --memory --stacks)
+    #[arg(long, value_enum)]
+    pub by: Option<By>,
+}
+
+/// What memory is grouped by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum By {
+    /// The caller that asked for it, outside the C library and allocators
+    Site,
 }
 
 const ADVISE_WORDS: [(&str, Advise); 4] =
@@ -38,8 +48,9 @@ pub struct NamedSetting {
 impl MemoryArgs {
     /// The first of these flags that was given.
     pub fn given(&self) -> Option<&'static str> {
-        let flags = [("advise", &self.advise), ("thp-prctl", &self.thp_prctl)];
-        flags.into_iter().find(|(_, value)| value.is_some()).map(|(name, _)| name)
+        let flags =
+            [("advise", self.advise.is_some()), ("thp-prctl", self.thp_prctl.is_some()), ("by", self.by.is_some())];
+        flags.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
     }
 
     /// Refuses these flags for a trace of allocator calls.

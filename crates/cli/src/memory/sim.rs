@@ -12,8 +12,8 @@ use super::row::{MemoryRow, predict};
 use super::settings::{MemoryArgs, NamedSetting};
 use super::{sweep_view, view};
 use crate::flags::{BaseKernel, PolicyArgs};
-use crate::output::OutputArgs;
 use crate::output::stamp::Stamp;
+use crate::output::{OutputArgs, ResultFormat};
 
 /// The result of `sim`.
 #[derive(Serialize)]
@@ -46,7 +46,7 @@ pub fn sim(
     output: &OutputArgs,
 ) -> Result<()> {
     let setting = memory.setting(policy, BaseKernel::AsItComes)?;
-    let rows = predict(path, std::slice::from_ref(&setting), Detail::Figures)?;
+    let rows = predict(path, std::slice::from_ref(&setting), memory.by, Detail::Figures)?;
     let row = &rows.into_iter().next().context("no result")?.priced(profile);
     output.emit(&One { stamp: Stamp::HERE, row }, &[row.csv()], || view::one(row, &setting))
 }
@@ -68,10 +68,13 @@ pub fn sweep(
             trace.display()
         );
     }
+    if memory.by.is_some() && output.format == ResultFormat::Table {
+        bail!("--by site: the table of sweep has no room for call sites; use --format json, or sim");
+    }
     let settings = memory.settings(policy, BaseKernel::AsItComes)?;
     let mut rows = Vec::new();
     for path in paths {
-        rows.extend(predict(path, &settings, Detail::Figures)?.into_iter().map(|row| row.priced(profile)));
+        rows.extend(predict(path, &settings, memory.by, Detail::Figures)?.into_iter().map(|row| row.priced(profile)));
     }
     emit_rows(rows, &settings, output)
 }

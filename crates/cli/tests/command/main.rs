@@ -22,6 +22,7 @@ mod interrupts;
 mod limits;
 mod memory_policies;
 mod memory_recordings;
+mod memory_sites;
 mod page_sets;
 mod pairwise;
 mod programs;

@@ -185,7 +185,7 @@ fn wrong_files_and_flags_are_refused_with_one_line() {
         ("trace anonymise ops.hkm --sizes classes -o x.hkm", "--sizes is for traces"),
         ("sim ops.hkm -o ops.hkm", "must not replace"),
         ("info ops.hkm -o ops.hkm", "must not replace"),
-        ("info ops.hkm --sites", "--sites is for traces"),
+        ("info ops.hkm --sites", "no call stacks were recorded"),
         ("info ops.hkm --plot=x.svg", "--plot is for traces"),
         ("sim ops.hkm --superslab 1M", "hksim's allocator"),
         ("sim th.hkt --advise all", "--advise is for memory recordings"),

@@ -6,5 +6,6 @@ mod calls;
 mod faults;
 mod maps;
 mod operations;
+mod sites;
 mod support;
 mod user;

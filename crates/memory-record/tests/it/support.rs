@@ -13,9 +13,14 @@ pub const MAPPINGS: &str = "../../../../tools/memory-grid/programs/mappings.c";
 
 /// Compiles a program of this directory, or by a path from it; `None`, with the reason printed, without a compiler.
 pub fn compiled(directory: &Path, source: &str) -> Option<PathBuf> {
+    compiled_with(directory, source, &["-O1"])
+}
+
+/// [`compiled`] with options of the compiler.
+pub fn compiled_with(directory: &Path, source: &str, flags: &[&str]) -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it").join(source);
     let program = directory.join(source.file_stem().expect("a source"));
-    match Command::new("cc").args(["-O1", "-pthread", "-o"]).arg(&program).arg(source).status() {
+    match Command::new("cc").args(flags).args(["-pthread", "-o"]).arg(&program).arg(source).status() {
         Ok(status) => assert!(status.success(), "the program compiles"),
         Err(why) => {
             eprintln!("skipped: no C compiler: {why}");
@@ -43,6 +48,7 @@ pub fn options(file: &Path, source: Source) -> Options {
         streams: Streams::Job { input: String::new(), output: file.with_extension("output") },
         snapshots_of: SnapshotsOf::Nothing,
         source,
+        stack_depth: None,
     }
 }
 

@@ -112,6 +112,7 @@ fn open(processor: c_int, wanted: EventConfig, ring_bytes: usize) -> io::Result<
         flags: wanted.flags | FLAG_INHERIT | FLAG_WATERMARK | FLAG_USE_CLOCKID,
         wakeup_bytes: (ring_bytes / 4) as u32,
         clockid: libc::CLOCK_MONOTONIC,
+        ..Request::default()
     };
     perf::open(&request, Some(processor))
 }

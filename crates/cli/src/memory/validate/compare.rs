@@ -108,7 +108,7 @@ pub fn compare(subject: &Subject<'_>, named: &NamedSetting, runs: &[Run], folder
                 recording.path.clone()
             }
         };
-        let mut rows = predict(&placed, std::slice::from_ref(named), Detail::Pages)?;
+        let mut rows = predict(&placed, std::slice::from_ref(named), None, Detail::Pages)?;
         let row = rows.pop().context("no prediction")?;
         gaps = row.recording.gaps();
         predictions.push(row.prediction);

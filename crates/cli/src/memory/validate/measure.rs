@@ -119,6 +119,7 @@ impl Program {
                 Calls::Tracepoints => Source::Auto,
                 Calls::Stops => Source::Stops,
             },
+            stack_depth: None,
         };
         Ok(record(&options, &self.command)?)
     }

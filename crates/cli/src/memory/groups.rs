@@ -1,0 +1,211 @@
+//! Whose memory a prediction is about: groups of mappings, and what kept them from having huge pages.
+
+use std::collections::BTreeMap;
+
+use hksim_linux_mm::{Obstacles, PlaceObstacle, SettingObstacle};
+use hksim_memory_sim::{Installs, ObstacleCount, Region, RegionPrediction, SitePrediction, Use};
+
+use hksim_memory_trace::StackEnd;
+
+use super::row::MemoryRow;
+use super::sites::NamedSite;
+use crate::output::plain;
+use crate::output::table::Table;
+use crate::output::units::{self, bytes, count, percent};
+
+/// Maximum number of groups of mappings listed.
+const GROUPS_SHOWN: usize = 12;
+/// Maximum number of reasons listed.
+const REASONS_SHOWN: usize = 6;
+
+/// Mappings of the same use and a similar size, or of the same caller.
+#[derive(Default)]
+struct Group {
+    mappings: u64,
+    bytes: u64,
+    rss_end: u64,
+    huge_end: u64,
+    touches: u64,
+    traps: u64,
+    huge: u64,
+    installed: u64,
+    obstacles: BTreeMap<String, u64>,
+}
+
+fn groups(row: &MemoryRow) -> Vec<(String, Group)> {
+    let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+    match &row.sites {
+        Some(sites) => {
+            sites.iter().for_each(|site| groups.entry(site.caller.clone()).or_default().add_site(&site.costs))
+        }
+        None => row.prediction.regions.iter().for_each(|region| {
+            groups.entry(group_name(&region.region)).or_default().add_region(region);
+        }),
+    }
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, group)| std::cmp::Reverse(group.touches));
+    groups
+}
+
+impl Group {
+    fn add_region(&mut self, region: &RegionPrediction) {
+        self.mappings += 1;
+        self.bytes += region.region.bytes;
+        self.add((region.touches, region.traps, region.bytes_installed), &region.installs, &region.obstacles);
+    }
+
+    fn add_site(&mut self, site: &SitePrediction) {
+        self.mappings += site.regions;
+        self.rss_end += site.rss_bytes_end;
+        self.huge_end += site.huge_bytes_end;
+        self.add((site.touches, site.traps, site.bytes_installed), &site.installs, &site.obstacles);
+    }
+
+    fn add(&mut self, (touches, traps, installed): (u64, u64, u64), installs: &Installs, obstacles: &[ObstacleCount]) {
+        self.touches += touches;
+        self.traps += traps;
+        self.huge += installs.by_kind.thp + installs.by_kind.hugetlb;
+        self.installed += installed;
+        for obstacle in obstacles {
+            *self.obstacles.entry(reason(obstacle.obstacles)).or_default() += obstacle.installs;
+        }
+    }
+}
+
+/// The name of a region's group. Mappings of mmap are grouped by the power of two of their size.
+fn group_name(region: &Region) -> String {
+    match region.usage {
+        Use::Mmap => {
+            let from = 1u64 << region.bytes.max(4096).ilog2();
+            format!("mmap of {} to {}", bytes(from).replace(".0", ""), bytes(from.saturating_mul(2)).replace(".0", ""))
+        }
+        usage => use_words(usage).to_string(),
+    }
+}
+
+/// The use of a region in words.
+pub fn use_words(usage: Use) -> &'static str {
+    match usage {
+        Use::Heap => "heap (brk)",
+        Use::ThreadStack => "thread stacks",
+        Use::ProgramData => "program data (bss)",
+        Use::Kernel => "made by the kernel",
+        Use::Mmap => "mmap",
+    }
+}
+
+/// The table of groups, and why their installs were not huge.
+pub fn lines(row: &MemoryRow) -> Vec<String> {
+    let groups = groups(row);
+    let mut lines = match row.sites {
+        Some(_) => by_caller(&groups),
+        None => by_use(&groups),
+    };
+    if groups.len() > GROUPS_SHOWN {
+        lines.push(format!(
+            "and {} with fewer touches (--format json)",
+            units::of((groups.len() - GROUPS_SHOWN) as u64, "group")
+        ));
+    }
+    lines.extend(reasons(groups));
+    lines.extend(row.sites.as_deref().and_then(incomplete));
+    lines
+}
+
+/// How many call sites lack callers, if any do.
+fn incomplete(sites: &[NamedSite]) -> Option<String> {
+    let is_incomplete = |site: &&NamedSite| site.stack_end.is_some_and(StackEnd::is_incomplete);
+    let number = sites.iter().filter(is_incomplete).count() as u64;
+    let of = units::of(sites.iter().filter(|site| site.stack_end.is_some()).count() as u64, "call site");
+    (number > 0).then(|| format!("{} of {of} have an incomplete stack (`hksim info --sites`)", count(number)))
+}
+
+fn by_use(groups: &[(String, Group)]) -> Vec<String> {
+    let mut table = Table::new(["whose memory", "mappings", "size", "touches", "traps", "huge", "installed"], &[0]);
+    for (name, group) in groups.iter().take(GROUPS_SHOWN) {
+        let Group { mappings, bytes: size, touches, traps, huge, installed, .. } = group;
+        table.push([
+            name.clone(),
+            count(*mappings),
+            bytes(*size),
+            count(*touches),
+            count(*traps),
+            count(*huge),
+            bytes(*installed),
+        ]);
+    }
+    table.lines()
+}
+
+fn by_caller(groups: &[(String, Group)]) -> Vec<String> {
+    let head =
+        ["whose memory", "mappings", "touches", "traps", "huge", "installed", "RSS at the end", "huge at the end"];
+    let mut table = Table::new(head, &[0]);
+    for (name, group) in groups.iter().take(GROUPS_SHOWN) {
+        let Group { mappings, touches, traps, huge, installed, rss_end, huge_end, .. } = group;
+        table.push([
+            plain(name).into_owned(),
+            count(*mappings),
+            count(*touches),
+            count(*traps),
+            count(*huge),
+            bytes(*installed),
+            bytes(*rss_end),
+            percent(*huge_end, *rss_end),
+        ]);
+    }
+    table.lines()
+}
+
+/// Why installs were not huge.
+fn reasons(groups: Vec<(String, Group)>) -> Vec<String> {
+    let mut reasons: Vec<(u64, String, String)> = Vec::new();
+    for (name, group) in groups {
+        let counts = group.obstacles.into_iter();
+        reasons.extend(counts.map(|(reason, installs)| (installs, name.clone(), reason)));
+    }
+    reasons.sort_by(|a, b| b.cmp(a));
+    if reasons.is_empty() {
+        return Vec::new();
+    }
+    let mut table = Table::new(["installs", "why not huge", ""], &[1, 2]);
+    for (installs, name, reason) in reasons.iter().take(REASONS_SHOWN) {
+        table.push([count(*installs), name.clone(), reason.clone()]);
+    }
+    let mut lines = vec![String::new()];
+    lines.extend(table.lines());
+    if reasons.len() > REASONS_SHOWN {
+        lines.push(format!(
+            "and {} (--format json)",
+            units::of((reasons.len() - REASONS_SHOWN) as u64, "smaller reason")
+        ));
+    }
+    lines
+}
+
+/// Obstacles in words.
+fn reason(obstacles: Obstacles) -> String {
+    let setting = obstacles.setting.map(|setting| match setting {
+        SettingObstacle::DisabledForProcess => "huge pages are off for the process (prctl)",
+        SettingObstacle::AdvisedAgainst => "MADV_NOHUGEPAGE",
+        SettingObstacle::StackMapping => "a thread's stack (MAP_STACK)",
+        SettingObstacle::ModeNever => "THP mode never",
+        SettingObstacle::NotAdvised => "THP mode madvise, and no MADV_HUGEPAGE",
+    });
+    let place = obstacles.place.map(|place| match place {
+        PlaceObstacle::NotMapped => "not mapped",
+        PlaceObstacle::NotAnonymous => "not anonymous memory",
+        PlaceObstacle::NotWritable => "the mapping is not writable",
+        PlaceObstacle::MappingTooShort => "the mapping is shorter than 2 MiB at that time",
+        PlaceObstacle::MappingUnaligned => "the mapping contains no aligned 2 MiB",
+        PlaceObstacle::MappingEdge => "at the edge of the mapping, outside its aligned 2 MiB ranges",
+        PlaceObstacle::PagesPresent => "small pages are already in its 2 MiB range",
+    });
+    match (setting, place, obstacles.place) {
+        // Without the setting, an earlier touch would have installed the huge page.
+        (Some(setting), Some(_), Some(PlaceObstacle::PagesPresent)) | (Some(setting), None, _) => setting.to_string(),
+        (Some(setting), Some(place), _) => format!("{place}; also {setting}"),
+        (None, Some(place), _) => place.to_string(),
+        (None, None, _) => "a huge page was possible".to_string(),
+    }
+}

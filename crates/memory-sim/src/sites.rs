@@ -1,0 +1,107 @@
+//! What the memory of each call site costs.
+
+use std::collections::BTreeMap;
+
+use hksim_linux_mm::{PageState, StateRun};
+use hksim_memory_trace::{PAGE_BYTES, SiteId};
+use serde::Serialize;
+
+use crate::regions::{Part, Regions, Use};
+use crate::report::{Installs, ObstacleCount};
+use crate::space::{Space, Tally};
+
+/// Whose memory it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum SiteUse {
+    /// Made by calls from this site.
+    Site(SiteId),
+    /// Its call site was not recorded.
+    Unknown(Use),
+}
+
+/// What the memory of one call site costs. The sums over all sites are the sums over all regions.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SitePrediction {
+    /// The call site. Not exported: numbers are those of the simulation.
+    #[serde(skip)]
+    pub site: SiteUse,
+    /// Regions of which calls from the site made a part.
+    pub regions: u64,
+    /// First touches in the recording, in which huge pages were off.
+    pub touches: u64,
+    /// Exceptions.
+    pub traps: u64,
+    /// Installs by touches.
+    pub installs: Installs,
+    /// Bytes that these installs made present.
+    pub bytes_installed: u64,
+    /// Resident bytes at the end, hugetlb included.
+    pub rss_bytes_end: u64,
+    /// Those of them in huge pages.
+    pub huge_bytes_end: u64,
+    /// What kept first touches from installing huge pages, most frequent first.
+    pub obstacles: Vec<ObstacleCount>,
+}
+
+/// Figures of one call site that are being added up.
+#[derive(Default)]
+struct Sum {
+    regions: u64,
+    tally: Tally,
+    resident_pages: u64,
+    huge_pages: u64,
+}
+
+/// The figures of each call site with touches or resident pages, most touches first. `pages` is what is present at the
+/// end.
+pub(crate) fn by_site(space: &Space, regions: &Regions, pages: &[StateRun]) -> Vec<SitePrediction> {
+    let mut sums: BTreeMap<SiteUse, Sum> = BTreeMap::new();
+    let owner = |part: &Part| match part.site {
+        Some(site) => SiteUse::Site(site),
+        None => SiteUse::Unknown(regions.all()[part.region.0 as usize].usage),
+    };
+    for (tally, part) in space.parts.iter().zip(regions.parts()).filter(|(tally, _)| tally.touches > 0) {
+        let sum = sums.entry(owner(part)).or_default();
+        sum.regions += 1;
+        sum.tally.add(tally);
+    }
+    let mut runs = pages.iter().peekable();
+    for (range, part) in regions.ranges() {
+        let sum = sums.entry(owner(&regions.parts()[part.0 as usize])).or_default();
+        // Runs and ranges ascend; a run can reach over several ranges.
+        while let Some(run) = runs.peek() {
+            let end = run.first_page + run.pages;
+            let inside = end.min(range.end).saturating_sub(run.first_page.max(range.start));
+            match run.state {
+                PageState::Base | PageState::Mthp => sum.resident_pages += inside,
+                PageState::Thp | PageState::Hugetlb => {
+                    sum.resident_pages += inside;
+                    sum.huge_pages += inside;
+                }
+                PageState::None | PageState::Zero | PageState::HugeZero => {}
+            }
+            if end > range.end {
+                break;
+            }
+            runs.next();
+        }
+    }
+    let mut sites: Vec<_> = sums.into_iter().map(|(site, sum)| prediction(site, &sum)).collect();
+    sites.retain(|site| site.touches > 0 || site.rss_bytes_end > 0);
+    sites.sort_by_key(|site| std::cmp::Reverse(site.touches));
+    sites
+}
+
+fn prediction(site: SiteUse, sum: &Sum) -> SitePrediction {
+    SitePrediction {
+        site,
+        regions: sum.regions,
+        touches: sum.tally.touches,
+        traps: sum.tally.traps,
+        installs: sum.tally.installs.into(),
+        bytes_installed: sum.tally.pages_installed * PAGE_BYTES,
+        rss_bytes_end: sum.resident_pages * PAGE_BYTES,
+        huge_bytes_end: sum.huge_pages * PAGE_BYTES,
+        obstacles: sum.tally.obstacle_counts(),
+    }
+}
