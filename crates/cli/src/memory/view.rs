@@ -133,6 +133,9 @@ pub fn outside(row: &MemoryRow) -> String {
         .iter()
         .map(|(outside, traps)| format!("{} {}", outside_words(*outside), count(*traps)))
         .collect();
+    if total == 0 {
+        return "not modelled: no traps recorded".to_string();
+    }
     format!("not modelled: {} recorded, the same under all settings ({})", units::of(total, "trap"), parts.join(", "))
 }
 
