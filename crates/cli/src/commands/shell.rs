@@ -12,7 +12,7 @@ use crate::output::{note, print, units};
 /// Arguments of `completions`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_long_help = "Examples:\n  hksim completions bash > ~/.local/share/bash-completion/completions/hksim\n  hksim completions fish > ~/.config/fish/completions/hksim.fish"
+    after_long_help = "Examples:\n  hksim completions bash\n\nShells read them from these files:\n  bash  ~/.local/share/bash-completion/completions/hksim\n  fish  ~/.config/fish/completions/hksim.fish\n  zsh   _hksim in a folder of $fpath"
 )]
 pub struct CompletionsArgs {
     /// Print the completions of this shell
@@ -22,9 +22,7 @@ pub struct CompletionsArgs {
 
 /// Arguments of `man`.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_long_help = "Examples:\n  hksim man | man -l -\n  hksim man -o ~/.local/share/man/man1 && man hksim-sweep"
-)]
+#[command(after_long_help = "Examples:\n  hksim man\n  hksim man -o ~/.local/share/man/man1")]
 pub struct ManArgs {
     /// Write the pages of all commands to this folder, instead of the main page to standard output
     #[arg(short, long, value_name = "FOLDER")]
