@@ -9,12 +9,19 @@ mod support;
 
 use std::fs;
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hksim_memory_trace::{Event, Op, Origin, Reader, Writer};
 use serde_json::Value;
 
 use support::recordings::{can_record, with_recording};
 use support::{Bench, number};
+
+/// Tests of this binary run one at a time: each depends on the modes that others set.
+fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A directory with a recording of this script; `None`, with the reason printed, where perl is missing.
 fn recorded(script: &str) -> Option<Bench> {
@@ -68,6 +75,7 @@ fn edited(bench: &Bench, from: &str, to: &str, change: impl Fn(&mut Vec<Event>))
 
 #[test]
 fn counted_losses_are_noted() {
+    let _alone = alone();
     let bench = with_recording();
     edited(&bench, "ops.hkm", "lossy.hkm", |events| {
         let lost = Event { op: Op::Lost { events: 12 }, ..events[0].clone() };
@@ -79,6 +87,7 @@ fn counted_losses_are_noted() {
 
 #[test]
 fn a_loss_that_nobody_counted_is_found() {
+    let _alone = alone();
     let Some(bench) = recorded("my @a = map { 'x' x 200 } 1 .. 30000; print scalar(@a);") else { return };
     let sound = validated(&bench, "a.hkm", "never");
     assert_eq!((sound["class"].as_str(), sound["verdict"].as_str()), (Some("exact"), Some("ok")), "{sound}");
@@ -102,6 +111,7 @@ fn a_loss_that_nobody_counted_is_found() {
 
 #[test]
 fn a_program_that_reads_the_mode_is_noticed() {
+    let _alone = alone();
     let script = "open my $f, '<', '/sys/kernel/mm/transparent_hugepage/enabled'; my $mode = <$f>; \
         my $n = $mode =~ /\\[always\\]/ ? 60000 : 10000; my @a = map { 'x' x 200 } 1 .. $n; print scalar(@a);";
     let Some(bench) = recorded(script) else { return };
@@ -118,6 +128,7 @@ fn a_program_that_reads_the_mode_is_noticed() {
 /// glibc advises its heap only if the mode is madvise when the program starts.
 #[test]
 fn an_allocator_that_reads_the_mode_is_noticed() {
+    let _alone = alone();
     let mode = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
     if !mode.contains("[madvise]") {
         return eprintln!("skipped: the machine's mode is {mode}");
@@ -139,6 +150,7 @@ fn an_allocator_that_reads_the_mode_is_noticed() {
 /// recorded.
 #[test]
 fn a_run_in_another_mode_than_the_machine_s_is_noticed() {
+    let _alone = alone();
     let prctl = format!("syscall({}, {}, 1, 0, 0, 0) if -e 'planted';", libc::SYS_prctl, libc::PR_SET_THP_DISABLE);
     let script = format!("{prctl} our $kept = 'x' x 20_000_000; print length($kept);");
     let Some(bench) = recorded(&script) else { return };
@@ -159,6 +171,7 @@ fn a_run_in_another_mode_than_the_machine_s_is_noticed() {
 /// A machine in another mode than asked for is not measured.
 #[test]
 fn other_modes_are_not_measured_without_leave() {
+    let _alone = alone();
     let Some(bench) = recorded("print 1;") else { return };
     // No other test, which may set modes at the same time, sets this one.
     let result = bench.json("validate a.hkm --thp madvise --mthp 1M=always --runs 2");
@@ -169,6 +182,7 @@ fn other_modes_are_not_measured_without_leave() {
 
 #[test]
 fn modes_that_change_during_the_run_are_noticed() {
+    let _alone = alone();
     // A program that sets the mode itself, as another process could.
     let script = "open my $f, '>', '/sys/kernel/mm/transparent_hugepage/enabled'; print $f 'madvise'; close $f; \
         my @a = map { 'x' x 200 } 1 .. 30000; print scalar(@a);";

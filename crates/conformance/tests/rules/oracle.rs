@@ -8,6 +8,8 @@ use hksim_testkit::CProgram;
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rules/executor.c");
 const SCRIPTS: u64 = 150;
 const FIRST_SEED: u64 = 4_000_000;
+/// Maximum number of scripts that may differ once without a sign of a disturbance.
+const UNEXPLAINED_MAX: usize = 3;
 /// Maximum number of attempts for a disturbed script.
 const TRIES: usize = 6;
 
@@ -96,19 +98,26 @@ pub fn a_c_program_makes_the_same_observations() -> Result<(), String> {
     let before = disturbances();
     let all_in_c = seen_by(&program, &scripts);
     let was_disturbed = disturbances() > before;
-    let (mut operations, mut disturbed) = (0, 0);
+    let (mut operations, mut disturbed, mut unexplained) = (0, 0, 0);
     for (script, in_c) in scripts.iter().zip(all_in_c) {
         let ours = check(&mut machine, script).expect("the script is executed");
         let compared = match difference(script, &ours, &in_c) {
             None => Some(in_c.len()),
             Some(difference) => {
-                assert!(was_disturbed || is_disturbed(&ours), "{difference}");
-                compare(&program, &mut machine, script)
+                // Pages that another processor has not put on its lists yet make a collapse fail with EAGAIN, and no
+                // counter shows it. A difference between the programs shows every time.
+                let compared = compare(&program, &mut machine, script);
+                if !was_disturbed && !is_disturbed(&ours) {
+                    eprintln!("skipped: differed once, and not when tried again: {difference}");
+                    unexplained += 1;
+                }
+                compared
             }
         };
         operations += compared.unwrap_or(0);
         disturbed += usize::from(compared.is_none());
     }
+    assert!(unexplained <= UNEXPLAINED_MAX, "{unexplained} scripts differed once");
     if disturbed > 0 {
         eprintln!("skipped: {disturbed} of {SCRIPTS} scripts: memory was short or fragmented");
     }
