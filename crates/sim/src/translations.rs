@@ -81,13 +81,14 @@ impl<T: Translations> TranslationObserver<T> {
         TranslationObserver { accounting, translations }
     }
 
-    fn state(&self, page: u64) -> PageState {
-        if T::USED { self.accounting.kernel().page_state(page) } else { PageState::None }
-    }
-
-    /// Number of write faults on pages that parent and child shared.
-    fn write_faults(&self) -> u64 {
-        self.accounting.forks().iter().map(|fork| fork.cow_copies + fork.cow_reuses).sum()
+    /// What changes if a touch changes the mapping of a page: its state, and the number of write faults on pages that
+    /// parent and child shared.
+    fn mapping(&self, page: u64) -> (PageState, u64) {
+        if !T::USED {
+            return (PageState::None, 0);
+        }
+        let write_faults = self.accounting.forks().iter().map(|fork| fork.cow_copies + fork.cow_reuses).sum();
+        (self.accounting.kernel().page_state(page), write_faults)
     }
 
     /// The 2 MiB ranges of `pages` that huge pages map.
@@ -149,9 +150,9 @@ impl<T: Translations> MemoryObserver for TranslationObserver<T> {
     }
 
     fn touch(&mut self, page: u64, touch: Touch, cause: Cause) {
-        let before = (self.state(page), self.write_faults());
+        let before = self.mapping(page);
         self.accounting.touch(page, touch, cause);
-        if before.0 != PageState::None && before != (self.state(page), self.write_faults()) {
+        if before.0 != PageState::None && before != self.mapping(page) {
             self.translations.changed(&(page..page + 1), Change::Fault);
         }
     }

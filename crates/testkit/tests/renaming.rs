@@ -11,7 +11,7 @@ use hksim_sim::{Addresses, SimConfig, simulate};
 use hksim_testkit::events::random_trace;
 use hksim_testkit::{Random, test_scale};
 use hksim_trace::error::TraceError;
-use hksim_trace::event::{Event, ObjectId, Op, ThreadId};
+use hksim_trace::event::{Event, ObjectId, ThreadId};
 use hksim_trace::header::{Clock, Footer, Header, Origin, Summary, TouchSource};
 use hksim_trace::source::{BATCH_EVENTS_MAX, EventSource};
 use serde_json::Value;
@@ -72,16 +72,10 @@ fn shuffled(count: u32, random: &mut Random) -> Vec<u32> {
 fn renamed(event: &Event, objects: &[u32], threads: &[u32]) -> Event {
     let mut event = *event;
     event.thread = ThreadId(threads[event.thread.0 as usize]);
-    match &mut event.op {
-        Op::Alloc { object, .. }
-        | Op::Realloc { object, .. }
-        | Op::ReallocFree { object, .. }
-        | Op::ReallocUnknown { object, .. }
-        | Op::Free { object }
-        | Op::UsableSize { object }
-        | Op::ReallocFailed { object, .. }
-        | Op::Touch { object, .. } => *object = ObjectId(objects[object.0 as usize]),
-        other => assert_eq!(other.object(), None, "{other:?} has an object that is not renamed"),
+    if let Some(object) = event.op.object() {
+        let other = ObjectId(objects[object.0 as usize]);
+        event.op = event.op.with_object(other);
+        assert_eq!(event.op.object(), Some(other), "{:?} has an object that is not renamed", event.op);
     }
     event
 }
