@@ -2,14 +2,12 @@
 
 use std::ops::Range;
 
-use hksim_linux_mm::Kernel;
 use hksim_trace::hkt::Batch;
 use hksim_trace::source::EventSource;
 
 use crate::SimError;
-use crate::accounting::Accounting;
 use crate::observer::Cause;
-use crate::placed::{Points, Run};
+use crate::placed::{Points, Run, accounting_of};
 use crate::pump::Consumer;
 use crate::report::TraceLabel;
 use crate::simulate::SimConfig;
@@ -83,10 +81,7 @@ pub fn access_stream<E: From<SimError>>(
     config: &SimConfig,
     mut each: impl FnMut(&StreamEntry) -> Result<(), E>,
 ) -> Result<(), E> {
-    let observer = |config: &SimConfig| {
-        let kernel = Kernel::new(config.kernel.clone());
-        TranslationObserver::new(Accounting::new(kernel).with_addresses(config.addresses.clone()), Entries::default())
-    };
+    let observer = |config: &SimConfig| TranslationObserver::new(accounting_of(config), Entries::default());
     let (label, summary) = (TraceLabel::of(config.file.clone(), source), *source.summary());
     let mut run = Run::new(&[config], observer, label, summary, Points::new(0, Vec::new(), false))?;
     let mut batch = Batch::new();

@@ -2,6 +2,8 @@
 //! reason.
 
 mod by_reason;
+mod conversions;
+mod install_log;
 mod memory_policy;
 
 use std::mem;
@@ -17,23 +19,26 @@ use crate::observer::{AccountingObserver, Cause, MemoryObserver, Touch};
 use crate::page_operations::{PageOperations, Present};
 use crate::range_set::RangeSet;
 use crate::report::MemoryPolicyLabel;
-pub use by_reason::ByReason;
+pub use by_reason::{ByReason, Reason};
+use conversions::{errno, kernel_advice, map_flags};
 use hksim_linux_mm::{
-    self as kernel, Access, Content, Install, InstallKind, InstallRun, Kernel, MapFlags, PAGE_BYTES, PMD_PAGES,
-    Protection, RemapSource, Signal,
+    self as kernel, Access, Content, Install, InstallKind, InstallRun, Kernel, PAGE_BYTES, PMD_PAGES, RemapSource,
+    Signal,
 };
+use install_log::InstallLog;
+pub use install_log::LoggedInstalls;
 
 /// The operation that caused an install.
 #[derive(Clone, Copy)]
 enum InstalledBy {
-    /// A touch.
-    Touch(Cause),
+    /// A touch of a page.
+    Touch(Cause, u64),
     /// A populating system call.
     Populate,
     /// MADV_COLLAPSE.
     Collapse,
     /// A write to a page shared with a child.
-    CopyOnWrite,
+    CopyOnWrite(u64),
 }
 
 /// Peak values. Resident bytes include hugetlb pages.
@@ -55,6 +60,7 @@ pub struct Peaks {
 pub struct Accounting {
     kernel: Kernel,
     by_reason: ByReason,
+    log: InstallLog,
     os_calls: OsCalls,
     os_calls_failed: u64,
     peaks: Peaks,
@@ -80,6 +86,7 @@ impl Accounting {
         Accounting {
             kernel,
             by_reason: ByReason::default(),
+            log: InstallLog::default(),
             os_calls: OsCalls::default(),
             os_calls_failed: 0,
             peaks: Peaks::default(),
@@ -119,6 +126,16 @@ impl Accounting {
     /// Installs by reason.
     pub fn by_reason(&self) -> ByReason {
         self.by_reason
+    }
+
+    /// From now on, keeps each install until it is taken.
+    pub(crate) fn log_installs(&mut self) {
+        self.log.switch_on();
+    }
+
+    /// The installs since the last call, in their order, if they are logged.
+    pub(crate) fn take_installs(&mut self) -> Vec<LoggedInstalls> {
+        self.log.take()
     }
 
     /// OS calls.
@@ -180,7 +197,7 @@ impl Accounting {
         let installed = self.touch_kernel(
             page,
             access,
-            if was_present { InstalledBy::CopyOnWrite } else { InstalledBy::Touch(cause) },
+            if was_present { InstalledBy::CopyOnWrite(page) } else { InstalledBy::Touch(cause, page) },
         );
         // If the child lost the page, the page is no longer shared and the write does not copy it.
         let after = *self.kernel.counters();
@@ -218,19 +235,23 @@ impl Accounting {
         let pages = run.first_page..run.first_page + run.pages;
         let pmd = run.first_page / PMD_PAGES;
         let refaults = self.purged.meets(&pages);
-        let reasons = &mut self.by_reason;
         let reason = match by {
-            InstalledBy::Populate => &mut reasons.populated,
-            InstalledBy::Collapse => &mut reasons.collapsed,
-            InstalledBy::CopyOnWrite => &mut reasons.cow_after_fork,
-            InstalledBy::Touch(_) if upgrades => &mut reasons.write_after_zero_page,
-            InstalledBy::Touch(_) if run.pages < PMD_PAGES && self.once_huge.contains(pmd) => {
-                &mut reasons.refault_after_split
+            InstalledBy::Populate => Reason::Populated,
+            InstalledBy::Collapse => Reason::Collapsed,
+            InstalledBy::CopyOnWrite(_) => Reason::CowAfterFork,
+            InstalledBy::Touch(..) if upgrades => Reason::WriteAfterZeroPage,
+            InstalledBy::Touch(..) if run.pages < PMD_PAGES && self.once_huge.contains(pmd) => {
+                Reason::RefaultAfterSplit
             }
-            InstalledBy::Touch(_) if refaults => &mut reasons.refault_after_purge,
-            InstalledBy::Touch(cause) => reasons.of(cause),
+            InstalledBy::Touch(..) if refaults => Reason::RefaultAfterPurge,
+            InstalledBy::Touch(cause, _) => cause.into(),
         };
-        *reason += run.installs;
+        let touched = match by {
+            InstalledBy::Touch(_, page) | InstalledBy::CopyOnWrite(page) => Some(page),
+            InstalledBy::Populate | InstalledBy::Collapse => None,
+        };
+        *self.by_reason.of_mut(reason) += run.installs;
+        self.log.push(run, reason, touched);
         if run.kind != InstallKind::Zero {
             self.purged.remove(&pages);
         }
@@ -276,7 +297,7 @@ impl Accounting {
                 InstallRun { kind: install.kind, first_page: install.first_page, pages: install.pages, installs: 1 };
             let upgrades = install.kind == InstallKind::Cow || was_huge_zero;
             // A copy does not increase the resident memory of the process.
-            if !matches!(by, InstalledBy::CopyOnWrite) {
+            if !matches!(by, InstalledBy::CopyOnWrite(_)) {
                 self.note_refaults(&[run], false);
             }
             self.attribute(run, by, upgrades);
@@ -354,27 +375,6 @@ impl Accounting {
     }
 }
 
-fn errno(errno: kernel::Errno) -> Errno {
-    Errno(match errno {
-        kernel::Errno::BadFile => 9,
-        kernel::Errno::Again => 11,
-        kernel::Errno::NoMemory => 12,
-        kernel::Errno::Fault => 14,
-        kernel::Errno::Invalid => 22,
-    })
-}
-
-fn map_flags(mapping: Mapping) -> MapFlags {
-    let hugetlb = matches!(mapping, Mapping::Hugetlb | Mapping::HugetlbPopulated);
-    MapFlags {
-        protection: Protection::ReadWrite,
-        noreserve: !hugetlb,
-        populate: matches!(mapping, Mapping::Populated | Mapping::HugetlbPopulated),
-        hugetlb,
-        stack: false,
-    }
-}
-
 /// Whether a page in this state has its own memory.
 fn holds_data(state: kernel::PageState) -> bool {
     !matches!(state, kernel::PageState::None | kernel::PageState::Zero | kernel::PageState::HugeZero)
@@ -396,7 +396,7 @@ impl MemoryObserver for Accounting {
         if self.forks.any() {
             self.touch_after_fork(page, access, cause);
         } else {
-            self.touch_kernel(page, access, InstalledBy::Touch(cause));
+            self.touch_kernel(page, access, InstalledBy::Touch(cause, page));
         }
     }
 
@@ -433,6 +433,7 @@ impl MemoryObserver for Accounting {
         let populated = self.installed_in(pages.clone());
         self.by_reason.populated -= populated;
         self.by_reason.alignment_excess += populated;
+        self.log.trimmed(&pages);
         self.os_calls.munmap += 1;
         self.work.unmapped(self.present(&pages));
         let result = self.kernel.unmap(pages);
@@ -466,15 +467,7 @@ impl MemoryObserver for Accounting {
                 self.dropping(&changed);
             }
         }
-        let advice = match advice {
-            Advice::HugePage => kernel::Advice::HugePage,
-            Advice::NoHugePage => kernel::Advice::NoHugePage,
-            Advice::DontNeed => kernel::Advice::DontNeed,
-            Advice::Free => kernel::Advice::Free,
-            Advice::PopulateRead => kernel::Advice::PopulateRead,
-            Advice::PopulateWrite => kernel::Advice::PopulateWrite,
-            Advice::Collapse => kernel::Advice::Collapse,
-        };
+        let advice = kernel_advice(advice);
         let by = if advice == kernel::Advice::Collapse { InstalledBy::Collapse } else { InstalledBy::Populate };
         let outcome = self.kernel.advise(pages, advice);
         self.called(outcome, by)

@@ -5,6 +5,7 @@
 //! - [`addresses`]: addresses of mmaps without a hint.
 //! - [`mod@simulate`]: one trace under one design; [`mod@sweep`]: many designs on many traces; [`report`]: the results.
 //! - [`forks`]: the cost of forked children. [`page_operations`]: the kernel's work besides installs.
+//! - [`mod@explain`]: where every install of a run came from.
 //! - [`placement`]: the placement of every object, without its cost.
 //! - [`tlb`]: TLB models; [`reach`]: TLB reach and misses of a run. [`translations`]: the stream of accesses that TLB
 //!   models observe; [`access_stream`]: the same stream for models outside this crate.
@@ -12,6 +13,7 @@
 pub mod access_stream;
 pub mod accounting;
 pub mod addresses;
+pub mod explain;
 pub mod forks;
 pub mod memory;
 pub mod miss_curves;
@@ -30,6 +32,7 @@ mod track;
 pub mod translations;
 
 pub use addresses::Addresses;
+pub use explain::{Explained, explain};
 pub use report::SimReport;
 pub use simulate::{SimConfig, SimError, Simulated, simulate};
 pub use sweep::{Input, sweep};

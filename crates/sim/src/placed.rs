@@ -75,6 +75,16 @@ pub(crate) fn may_share(config: &SimConfig, touch: TouchSource) -> bool {
         && !counts_tlb_misses(config, touch)
 }
 
+/// Whether a run needs every access even without a TLB: where the kernel's state depends on which metadata is written.
+pub(crate) fn needs_every_access(config: &SimConfig) -> bool {
+    !config.forks.is_empty() || config.policy.purge == Purge::Free
+}
+
+/// The accounting of a design's run.
+pub(crate) fn accounting_of(config: &SimConfig) -> Accounting {
+    Accounting::new(Kernel::new(config.kernel.clone())).with_addresses(config.addresses.clone())
+}
+
 /// Starts a run of designs with equal placements, touches and memory-policy rules, the leader first. Several designs
 /// need [`may_share`] for each of them.
 ///
@@ -87,22 +97,19 @@ pub(crate) fn start(
     points: Points,
 ) -> Result<Box<dyn Placed>, SimError> {
     let leader = configs[0];
-    let accounting = |config: &SimConfig| {
-        Accounting::new(Kernel::new(config.kernel.clone())).with_addresses(config.addresses.clone())
-    };
     Ok(match leader.tlb.filter(|_| counts_tlb_misses(leader, trace.touch_source)) {
         Some(core) => {
-            let observer = |config: &SimConfig| TranslationObserver::new(accounting(config), TlbModels::new(core));
+            let observer = |config: &SimConfig| TranslationObserver::new(accounting_of(config), TlbModels::new(core));
             Box::new(Run::new(configs, observer, trace, summary, points)?)
         }
-        None if !leader.forks.is_empty() || leader.policy.purge == Purge::Free => Box::new(Run::new(
+        None if needs_every_access(leader) => Box::new(Run::new(
             configs,
-            |config| TranslationObserver::new(accounting(config), ()),
+            |config| TranslationObserver::new(accounting_of(config), ()),
             trace,
             summary,
             points,
         )?),
-        None => Box::new(Run::new(configs, accounting, trace, summary, points)?),
+        None => Box::new(Run::new(configs, accounting_of, trace, summary, points)?),
     })
 }
 
@@ -164,8 +171,18 @@ impl<H: AccountingObserver> Run<H> {
         self.driver.allocator().mem.observer()
     }
 
+    /// The driver of the leader's allocator.
+    pub(crate) fn driver(&self) -> &Driver<SimMemory<H>, RunGeometry> {
+        &self.driver
+    }
+
+    /// Number of events performed.
+    pub(crate) fn done(&self) -> u64 {
+        self.done
+    }
+
     /// Performs the events before event `end` of a batch. `before` is the number of events before the batch.
-    fn perform(&mut self, reader: &mut BatchReader<'_>, end: usize, before: u64) -> Result<(), SimError> {
+    pub(crate) fn perform(&mut self, reader: &mut BatchReader<'_>, end: usize, before: u64) -> Result<(), SimError> {
         let failed =
             |reader: &BatchReader<'_>, source| SimError::Drive { event: before + reader.passed() as u64, source };
         while reader.passed() < end {
@@ -208,7 +225,7 @@ impl<H: AccountingObserver> Run<H> {
     }
 
     /// Performs every sample, mark, fork and exit that is due.
-    fn take_due(&mut self) {
+    pub(crate) fn take_due(&mut self) {
         while self.points.timeline.get(self.next_sample).is_some_and(|&point| point <= self.done) {
             self.next_sample += 1;
             self.sample();

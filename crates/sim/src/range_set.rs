@@ -21,6 +21,18 @@ impl RangeSet {
         self.meets(&(number..number + 1))
     }
 
+    /// The ranges, in ascending order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.ranges.iter().map(|(&start, &end)| start..end)
+    }
+
+    /// Number of elements of a range that are in the set.
+    pub(crate) fn count_in(&self, range: &Range<u64>) -> u64 {
+        let ends_after = |&(_, &end): &(&u64, &u64)| end > range.start;
+        let overlapping = self.ranges.range(..range.end).rev().take_while(ends_after);
+        overlapping.map(|(&start, &end)| end.min(range.end) - start.max(range.start)).sum()
+    }
+
     /// Adds a range.
     pub(crate) fn insert(&mut self, range: Range<u64>) {
         if range.is_empty() {
@@ -79,6 +91,10 @@ mod tests {
             let expected = range.clone().any(|number| plain.contains(&number));
             assert_eq!(ranges.meets(&range), expected, "step {step}: {range:?} of {ranges:?}");
             assert_eq!(ranges.contains(start), plain.contains(&start), "step {step}");
+            let count = range.clone().filter(|number| plain.contains(number)).count();
+            assert_eq!(ranges.count_in(&range), count as u64, "step {step}: {range:?} of {ranges:?}");
+            assert!(ranges.iter().flatten().all(|number| plain.contains(&number)), "step {step}");
+            assert_eq!(ranges.iter().flatten().count(), plain.len(), "step {step}");
             let apart = ranges.ranges.iter().zip(ranges.ranges.keys().skip(1)).all(|((_, end), next)| end < next);
             assert!(apart, "step {step}: {ranges:?}");
         }

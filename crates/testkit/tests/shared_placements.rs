@@ -5,6 +5,8 @@
 
 #[path = "common/designs.rs"]
 mod designs;
+#[path = "common/written.rs"]
+mod written;
 
 use designs::random_policy;
 use hksim_engine::{MemoryPolicyRule, TouchRule};
@@ -14,29 +16,12 @@ use hksim_policy::vocabulary::{Align, Header as BlockHeader, Purge};
 use hksim_sim::simulate::Marks;
 use hksim_sim::sweep::{Input, SweepProgress};
 use hksim_sim::{Addresses, SimConfig, simulate, sweep};
-use hksim_testkit::events::{RandomTrace, random_trace};
+use hksim_testkit::events::random_trace;
 use hksim_testkit::{Random, test_scale};
-use hksim_trace::event::{Event, Op, ThreadId};
-use hksim_trace::header::{Clock, Footer, Header, Origin, TouchSource};
-use hksim_trace::hkt::{TraceReader, TraceWriter};
+use hksim_trace::hkt::TraceReader;
 use serde_json::Value;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Writes a trace to a file.
-fn written(folder: &Path, seed: u64, trace: &RandomTrace) -> PathBuf {
-    let path = folder.join(format!("{seed}.hkt"));
-    let origin = Origin::Generated { name: "random".into(), parameters: Default::default(), seed };
-    let header = Header::new(origin, TouchSource::Assumed, Clock::Measured);
-    let mut writer = TraceWriter::create(&path, &header).expect("a file");
-    // A file numbers threads in the order of their first events.
-    for thread in 0..trace.threads {
-        writer.push(&Event::new(0, ThreadId(thread), Op::ThreadStart)).expect("a thread");
-    }
-    trace.events.iter().for_each(|event| writer.push(event).expect("a valid event"));
-    writer.finish(&Footer::default()).expect("a full file");
-    path
-}
+use written::written;
 
 /// A policy with the placement of one policy and the paging of another. Most purge like the first, since others part
 /// from it soon.

@@ -9,6 +9,7 @@ mod kept_bytes;
 mod meta_tracker;
 mod nonzero;
 mod page_ops;
+mod page_use;
 mod report_contents;
 mod superslab;
 mod zeroed;
@@ -31,6 +32,7 @@ use followers::Followers;
 use kept_bytes::KeptBytes;
 use meta_tracker::{MetaItem, MetaTracker};
 use nonzero::NonZero;
+pub use page_use::{PageUse, Place};
 use superslab::SimSuperSlab;
 pub use superslab::SimWord;
 
