@@ -4,6 +4,7 @@
 //! - [`rank`]: the ranking over several traces; [`answer`]: the winner, with typed reasons; [`sentences`]: as text.
 //! - [`mod@advise`]: the best design within limits, and how far the choice generalises; [`search`], [`space`]: designs
 //!   beyond a grid; [`knobs`]: the settings of other allocators that come closest.
+//! - [`causes`]: the causes of installs, and the policy changes that remove them.
 //! - [`budget`]: limits for CI, and what changed since a stored result.
 //! - [`shard`]: a sweep on several machines; [`journal`]: a sweep that resumes; [`digest`]: equal inputs.
 //! - [`table`]: results as tables, for CSV and Parquet; [`units`]: figures as text.
@@ -11,6 +12,7 @@
 pub mod advise;
 pub mod answer;
 pub mod budget;
+pub mod causes;
 pub mod digest;
 pub mod figures;
 pub mod journal;

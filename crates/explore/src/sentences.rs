@@ -1,6 +1,7 @@
 //! Answers as sentences. Every sentence about designs is built here, from typed reasons.
 
 pub mod budget;
+pub mod causes;
 
 use crate::advise::{HeldOut, LimitEffect};
 use crate::answer::{Answer, Change, Design, Lead, Reason, Reference, TieBreak};

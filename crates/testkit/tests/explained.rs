@@ -67,10 +67,10 @@ fn check_sums(explained: &Explained, seed: u64) {
 
 /// The last sample of the map has as many resident pages as the report, if each row is one page.
 fn check_last_sample(explained: &Explained, seed: u64) {
-    if explained.page_map.cell_pages() > 1 {
+    if explained.page_map.cell_pages > 1 {
         return;
     }
-    let rows = explained.page_map.finish();
+    let rows = &explained.page_map.rows;
     let is_present = |state: &&CellState| matches!(state, CellState::Resident | CellState::Huge | CellState::Refaulted);
     let present = rows.iter().filter_map(|row| row.states.last()).filter(is_present).count() as u64;
     let resident_bytes = present * 4096;

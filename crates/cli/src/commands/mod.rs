@@ -6,6 +6,7 @@ pub mod allocators;
 mod calibrate;
 mod check;
 mod compare;
+mod explain;
 mod export;
 mod generate;
 mod import;
@@ -48,6 +49,8 @@ pub enum Command {
     Trace(trace::Tool),
     /// Predict page faults and memory of one design on a trace
     Sim(sim::Args),
+    /// Explain where a design's page faults come from, and what removes them
+    Explain(explain::Args),
     /// Predict many designs side by side
     Sweep(sweep::Args),
     /// Hold designs to a budget, for CI
@@ -92,6 +95,7 @@ impl Command {
             Command::Info(args) => info::run(&args).map(done),
             Command::Trace(tool) => tool.run(),
             Command::Sim(args) => sim::run(&args).map(done),
+            Command::Explain(args) => explain::run(&args).map(done),
             Command::Sweep(args) => sweep::run(&args).map(done),
             Command::Check(args) => check::run(&args),
             Command::Merge(args) => merge::run(&args).map(done),

@@ -24,6 +24,7 @@ use crate::report::{SimReport, TraceLabel};
 use crate::simulate::{SimConfig, SimError};
 use crate::translations::TranslationObserver;
 pub use breakdown::{Breakdown, CauseKey, INTERVALS, InstallKey, Origin};
+use page_map::PageMapBuilder;
 pub use page_map::{CellState, MapRow, PageMap, SAMPLES};
 pub use per_mark::PerMark;
 
@@ -136,7 +137,7 @@ struct Explaining<H: AccountingObserver> {
     sites: Vec<u32>,
     phase: Option<u32>,
     breakdown: Breakdown,
-    page_map: PageMap,
+    page_map: PageMapBuilder,
     sample_times_ns: Vec<u64>,
     occupancy: BTreeMap<u32, Vec<u64>>,
     per_mark: Option<PerMark>,
@@ -150,7 +151,7 @@ impl<H: AccountingObserver + Send> Explaining<H> {
             sites: vec![0; summary.objects_peak as usize],
             phase: None,
             breakdown: Breakdown::default(),
-            page_map: PageMap::new(),
+            page_map: PageMapBuilder::new(),
             sample_times_ns: Vec::new(),
             occupancy: BTreeMap::new(),
             per_mark: mark.map(PerMark::new),
@@ -272,12 +273,14 @@ impl<H: AccountingObserver + Send> Explaining<H> {
         for samples in self.occupancy.values_mut() {
             samples.resize(self.sample_times_ns.len(), 0);
         }
+        let memory = &self.run.driver().allocator().mem;
+        let page_map = self.page_map.finish(|page| memory.superslab_of(page));
         let (reports, _) = Box::new(self.run).finish();
         let report = reports.into_iter().next().flatten();
         Explained {
             report: report.unwrap_or_else(|| unreachable!("the leader of a placement never parts from it")),
             breakdown: self.breakdown,
-            page_map: self.page_map,
+            page_map,
             sample_times_ns: self.sample_times_ns,
             occupancy: self.occupancy,
             interval_ends_ns: std::array::from_fn(|k| self.clock.part(k as u64 + 1, INTERVALS as u64)),

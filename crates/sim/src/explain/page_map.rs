@@ -73,8 +73,17 @@ impl Cell {
 }
 
 /// The states of ranges of pages over time. Pages are numbered from the start of the reservation.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageMap {
+    /// Pages of a row: a power of two.
+    pub cell_pages: u64,
+    /// The rows that were ever touched, in the order of their pages; at most 512.
+    pub rows: Vec<MapRow>,
+}
+
+/// A map in the making.
+#[derive(Clone, Debug)]
+pub(super) struct PageMapBuilder {
     cell_pages: u64,
     samples: Vec<BTreeMap<u64, Cell>>,
     /// Pages that were ever present.
@@ -86,15 +95,22 @@ pub struct PageMap {
 /// A row of a finished map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapRow {
+    /// The SuperSlab of the first page; `None` for the allocator's tables.
+    pub superslab: Option<u32>,
     /// The first page.
     pub first_page: u64,
     /// The state at each sample.
     pub states: Vec<CellState>,
 }
 
-impl PageMap {
-    pub(super) fn new() -> PageMap {
-        PageMap { cell_pages: 1, samples: Vec::new(), touched: RangeSet::default(), refaulted: RangeSet::default() }
+impl PageMapBuilder {
+    pub(super) fn new() -> PageMapBuilder {
+        PageMapBuilder {
+            cell_pages: 1,
+            samples: Vec::new(),
+            touched: RangeSet::default(),
+            refaulted: RangeSet::default(),
+        }
     }
 
     /// Records installs. `pages` are those of `logged`, numbered from the start of the reservation.
@@ -172,18 +188,14 @@ impl PageMap {
         }
     }
 
-    /// Pages of a row.
-    pub fn cell_pages(&self) -> u64 {
-        self.cell_pages
-    }
-
-    /// The rows that were ever touched, in the order of their pages.
-    pub fn finish(&self) -> Vec<MapRow> {
-        let Some(last) = self.samples.last() else { return Vec::new() };
+    /// The map. `superslab_of` returns the SuperSlab of a page.
+    pub(super) fn finish(&self, superslab_of: impl Fn(u64) -> Option<u32>) -> PageMap {
         let row = |&cell: &u64| MapRow {
+            superslab: superslab_of(cell * self.cell_pages),
             first_page: cell * self.cell_pages,
             states: self.samples.iter().map(|sample| sample.get(&cell).copied().unwrap_or_default().state()).collect(),
         };
-        last.keys().map(row).collect()
+        let rows = self.samples.last().map_or_else(Vec::new, |last| last.keys().map(row).collect());
+        PageMap { cell_pages: self.cell_pages, rows }
     }
 }

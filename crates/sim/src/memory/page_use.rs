@@ -53,7 +53,7 @@ impl<H: MemoryObserver> SimMemory<H> {
         if self.reserved().contains(&page) {
             return Some(page - BASE_PAGE);
         }
-        let bound = |&(_, ref pages): &(u64, Range<u64>)| pages.contains(&page);
+        let bound = |(_, pages): &(u64, Range<u64>)| pages.contains(&page);
         self.mapped_ranges().find(bound).map(|(first, pages)| first + page - pages.start)
     }
 

@@ -42,7 +42,7 @@ pub fn table(report: &SimReport, config: &RunConfig) -> String {
 }
 
 /// The inputs and the assumptions.
-fn head(report: &SimReport, config: &RunConfig) -> Vec<String> {
+pub fn head(report: &SimReport, config: &RunConfig) -> Vec<String> {
     let trace = &report.trace;
     let file = trace.file.as_ref().map(|file| format!("{file}, ")).unwrap_or_default();
     let truncated = if trace.complete { "" } else { " (truncated)" };

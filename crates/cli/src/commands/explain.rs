@@ -1,0 +1,150 @@
+//! `hksim explain`: puts every install of a simulation down to its causes.
+
+mod against;
+mod result;
+mod view;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, anyhow, bail};
+use hksim_explore::causes::{Cause, Tried, best, largest, remedies};
+use hksim_sim::explain::explain;
+use hksim_sim::{Explained, SimConfig};
+use hksim_trace::header::Footer;
+use hksim_trace::hkt::TraceReader;
+use hksim_trace::profile::WithProfiles;
+use hksim_trace::source::EventSource;
+
+use crate::flags::{BaseKernel, PolicyArgs, RunConfig};
+use crate::forks::ForkArgs;
+use crate::inputs::Trace;
+use crate::memory;
+use crate::output::OutputArgs;
+use crate::runs::{setup, simulate_all};
+use against::Against;
+use result::{CauseRow, Explanation, Names};
+
+/// Number of causes for which remedies are simulated.
+const CAUSES: usize = 3;
+
+/// Arguments of `explain`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  hksim explain app.hkt --preset hakmem
+  hksim explain app.hkt --purge-delay 0 --against default
+  hksim explain app.hkt --per request --format json -o app.json")]
+pub struct Args {
+    /// Explain a simulation of this trace
+    #[arg(value_name = "TRACE.hkt")]
+    trace: PathBuf,
+    #[command(flatten)]
+    policy: PolicyArgs,
+    /// Explain the difference to another policy: a preset or policy file, with changes (default+purge=none)
+    #[arg(long, value_name = "POLICY")]
+    against: Option<String>,
+    /// Count the installs after each mark of this name (hksim mark)
+    #[arg(long, value_name = "MARK")]
+    per: Option<String>,
+    #[command(flatten)]
+    forks: ForkArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Explains a design, or the difference between two.
+///
+/// # Errors
+/// Bad input.
+pub fn run(args: &Args) -> Result<()> {
+    args.output.check(&[], &[Some(&args.trace)])?;
+    if memory::is_recording(&args.trace) {
+        bail!(
+            "{}: a memory recording has no allocator calls to explain; use `hksim sim {0} --by site`",
+            args.trace.display()
+        );
+    }
+    let config = args.policy.config()?;
+    let trace = Trace::file(&args.trace)?;
+    let subject = Subject::open(args, &trace)?;
+    let explained = subject.explain(&trace, &config)?;
+    let other = args.against.as_deref().map(|word| other_config(word, &config)).transpose()?;
+    let names = Names::of(&subject.footer);
+    let against = other
+        .map(|other| -> Result<Against> { Ok(Against::new(&explained, &subject.explain(&trace, &other)?, &names)) });
+    let against = against.transpose()?;
+    let causes = causes(trace, &config, &subject, &explained)?;
+    let explanation = Explanation::new(&explained, causes, &names, args.per.as_deref(), against);
+    names.notes().iter().for_each(|line| crate::output::note(line));
+    args.output.emit(&explanation, &explanation.rows(), || view::table(&explanation, &config))
+}
+
+/// The other policy of a comparison, under the same kernel and assumptions.
+fn other_config(word: &str, config: &RunConfig) -> Result<RunConfig> {
+    let other =
+        PolicyArgs::of_word(word).and_then(|policy| policy.config()).with_context(|| format!("--against {word}"))?;
+    Ok(RunConfig { policy: other.policy, ..config.clone() })
+}
+
+/// What is explained, apart from the policy.
+struct Subject {
+    footer: Footer,
+    /// The number of the mark's name.
+    mark: Option<u32>,
+    forks: Vec<hksim_engine::ForkWindow>,
+    path: PathBuf,
+}
+
+impl Subject {
+    fn open(args: &Args, trace: &Trace) -> Result<Subject> {
+        let footer = TraceReader::open(&args.trace)?.footer().clone();
+        let mark = args.per.as_deref().map(|name| mark_number(&footer, name)).transpose()?;
+        Ok(Subject { footer, mark, forks: args.forks.windows(trace)?, path: args.trace.clone() })
+    }
+
+    fn setup(&self, trace: &Trace, config: &RunConfig) -> Result<SimConfig> {
+        Ok(SimConfig { forks: self.forks.clone(), ..setup(config, trace, BaseKernel::AsItComes)? })
+    }
+
+    fn explain(&self, trace: &Trace, config: &RunConfig) -> Result<Explained> {
+        let mut source = WithProfiles::new(TraceReader::open(&self.path)?);
+        Ok(explain(&mut source, &self.setup(trace, config)?, self.mark)?)
+    }
+}
+
+fn mark_number(footer: &Footer, name: &str) -> Result<u32> {
+    let number = footer.mark_names.iter().position(|known| known == name);
+    let known = || match footer.mark_names.as_slice() {
+        [] => "the trace has no marks; set them with `hksim mark` while recording".to_string(),
+        names => format!("its marks are {}", names.join(", ")),
+    };
+    number.map(|number| number as u32).ok_or_else(|| anyhow!("--per {name}: no such mark; {}", known()))
+}
+
+/// The largest causes, each with its best remedy. All remedies are simulated in one sweep.
+fn causes(trace: Trace, config: &RunConfig, subject: &Subject, explained: &Explained) -> Result<Vec<CauseRow>> {
+    let causes: Vec<Cause> = largest(&explained.breakdown, CAUSES);
+    let remedies: Vec<_> = causes.iter().map(|cause| remedies(&config.policy, cause)).collect();
+    let setups = remedies
+        .iter()
+        .flatten()
+        .map(|remedy| subject.setup(&trace, &RunConfig { policy: remedy.policy, ..config.clone() }));
+    let setups = setups.collect::<Result<Vec<SimConfig>>>()?;
+    let mut reports = simulate_all(&[(trace, setups)])?.into_iter();
+    let before = &explained.report;
+    let rows = causes.iter().zip(remedies).map(|(cause, remedies)| {
+        // A remedy under which requests fail is none.
+        let tried: Vec<Tried> = remedies
+            .into_iter()
+            .zip(reports.by_ref())
+            .filter(|(_, report)| report.requests_failed <= before.requests_failed)
+            .map(|(remedy, report)| Tried {
+                remedy,
+                installs: report.installs.total,
+                rss_bytes_peak: report.rss_bytes_peak,
+            })
+            .collect();
+        CauseRow::new(cause, best(&tried, before.installs.total), before)
+    });
+    Ok(rows.collect())
+}

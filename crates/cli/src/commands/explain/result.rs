@@ -1,0 +1,324 @@
+//! The result of `explain`, in its exported form.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use hksim_explore::causes::{Cause, Tried};
+use hksim_explore::sentences::causes as sentences;
+use hksim_sim::explain::{Breakdown, INTERVALS, Origin, PerMark};
+use hksim_sim::{Explained, SimReport};
+use hksim_trace::event::SiteId;
+use hksim_trace::header::Footer;
+use serde::Serialize;
+
+use super::against::Against;
+use crate::output::units;
+use crate::symbols::{Symbols, frame_text};
+
+/// The name of what happens before the first event.
+pub const START: &str = "start-up";
+
+/// An entry of a breakdown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Part {
+    /// The value of the key.
+    pub name: String,
+    /// Installs.
+    pub installs: u64,
+}
+
+/// Installs by every key. The sum over each list is the total.
+#[derive(Clone, Debug, Serialize)]
+pub struct By {
+    pub reason: Vec<Part>,
+    /// Size class of the block whose page it was: its bytes, or `large`, `huge`, `metadata`, `unused`.
+    pub class: Vec<Part>,
+    /// SuperSlab; `tables` for the allocator's own tables.
+    pub superslab: Vec<Part>,
+    /// Call site that allocated the object: its frames, innermost first, separated by `;`.
+    pub site: Vec<Part>,
+    pub thread: Vec<Part>,
+    /// The last mark before.
+    pub phase: Vec<Part>,
+    /// Intervals of trace time.
+    pub time: Vec<Part>,
+}
+
+impl By {
+    /// Each list with its name.
+    pub fn lists(&self) -> [(&'static str, &[Part]); 7] {
+        let By { reason, class, superslab, site, thread, phase, time } = self;
+        [
+            ("reason", reason),
+            ("class", class),
+            ("superslab", superslab),
+            ("site", site),
+            ("thread", thread),
+            ("phase", phase),
+            ("time", time),
+        ]
+    }
+
+    pub fn of(explained: &Explained, names: &Names<'_>) -> By {
+        let Breakdown { reason, page_use, superslab, site, thread, phase, time, .. } = &explained.breakdown;
+        By {
+            reason: parts(reason, |reason| reason.word().to_string()),
+            class: parts(page_use, |&page_use| class_name(page_use)),
+            superslab: parts(superslab, |superslab| superslab.map_or("tables".into(), |number| number.to_string())),
+            site: parts(site, |&site| of_trace(site, |site| names.site(site))),
+            thread: parts(thread, |&thread| of_trace(thread, |thread| thread.to_string())),
+            phase: parts(phase, |&phase| of_trace(phase, |mark| names.phase(mark))),
+            time: times(time, &explained.interval_ends_ns),
+        }
+    }
+}
+
+fn of_trace<T>(origin: Origin<T>, name: impl Fn(T) -> String) -> String {
+    match origin {
+        Origin::Start => START.into(),
+        Origin::Trace(value) => name(value),
+    }
+}
+
+fn class_name(page_use: hksim_sim::memory::PageUse) -> String {
+    use hksim_sim::memory::PageUse;
+    match page_use {
+        PageUse::Slab(bytes) => bytes.to_string(),
+        other => sentences::page_use(other),
+    }
+}
+
+/// The entries of a key, those with equal names joined.
+fn parts<K>(counts: &BTreeMap<K, u64>, name: impl Fn(&K) -> String) -> Vec<Part> {
+    let mut parts: Vec<Part> = Vec::new();
+    for (key, &installs) in counts {
+        let name = name(key);
+        match parts.iter_mut().find(|part| part.name == name) {
+            Some(part) => part.installs += installs,
+            None => parts.push(Part { name, installs }),
+        }
+    }
+    parts
+}
+
+fn times(counts: &[u64; INTERVALS], ends_ns: &[u64; INTERVALS]) -> Vec<Part> {
+    let starts = std::iter::once(0).chain(ends_ns.iter().copied());
+    let parts = starts.zip(ends_ns).zip(counts).map(|((start, &end), &installs)| Part {
+        name: format!("{} to {}", units::time(start), units::time(end)),
+        installs,
+    });
+    parts.collect()
+}
+
+/// Names of sites and marks.
+pub struct Names<'a> {
+    footer: &'a Footer,
+    symbols: RefCell<Symbols>,
+}
+
+impl<'a> Names<'a> {
+    pub fn of(footer: &'a Footer) -> Names<'a> {
+        Names { footer, symbols: RefCell::default() }
+    }
+
+    fn site(&self, site: u32) -> String {
+        let sites = &self.footer.sites;
+        let mut symbols = self.symbols.borrow_mut();
+        let frames = sites.frames_of(SiteId(site)).flat_map(|frame| symbols.frames(sites, frame));
+        let frames: Vec<String> = frames.map(|frame| frame_text(sites, &frame)).collect();
+        if frames.is_empty() { "not recorded".into() } else { frames.join(";") }
+    }
+
+    fn phase(&self, mark: Option<u32>) -> String {
+        let name = mark.and_then(|mark| self.footer.mark_names.get(mark as usize).cloned());
+        let no_mark = if self.footer.mark_names.is_empty() { "whole trace" } else { "before the first mark" };
+        name.unwrap_or_else(|| no_mark.into())
+    }
+
+    /// Notes about names that were not found.
+    pub fn notes(&self) -> Vec<String> {
+        self.symbols.borrow().notes(&self.footer.sites)
+    }
+}
+
+/// A cause with its best remedy.
+#[derive(Clone, Debug, Serialize)]
+pub struct CauseRow {
+    /// The cause in words.
+    pub sentence: String,
+    /// Its reason.
+    pub reason: &'static str,
+    /// Its installs.
+    pub installs: u64,
+    /// The class that has most of them.
+    pub class: String,
+    /// Installs of that class.
+    pub installs_of_class: u64,
+    /// The effect of the remedy in words.
+    pub remedy_sentence: String,
+    /// The flags that remove it; absent if none was found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+    /// Installs with the remedy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub installs_after: Option<u64>,
+    /// Peak resident bytes with the remedy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rss_bytes_peak_after: Option<u64>,
+}
+
+impl CauseRow {
+    pub fn new(cause: &Cause, remedy: Option<&Tried>, before: &SimReport) -> CauseRow {
+        CauseRow {
+            sentence: sentences::cause(cause, before.installs.total),
+            reason: cause.reason.word(),
+            installs: cause.installs,
+            class: class_name(cause.main_use),
+            installs_of_class: cause.main_installs,
+            remedy_sentence: sentences::remedy(remedy, (before.installs.total, before.rss_bytes_peak)),
+            remedy: remedy.map(|tried| tried.remedy.flags.clone()),
+            installs_after: remedy.map(|tried| tried.installs),
+            rss_bytes_peak_after: remedy.map(|tried| tried.rss_bytes_peak),
+        }
+    }
+}
+
+/// The states of pages over time.
+#[derive(Clone, Debug, Serialize)]
+pub struct MapResult {
+    /// Pages of a row.
+    cell_pages: u64,
+    /// Trace time of each sample.
+    times_ns: Vec<u64>,
+    /// The rows that were ever touched, by address.
+    rows: Vec<MapRowResult>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct MapRowResult {
+    /// The SuperSlab of the first page; absent for the allocator's tables.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    superslab: Option<u32>,
+    /// The first page, numbered from the start of the reservation.
+    first_page: u64,
+    /// A letter for each sample: `.` untouched, `r` resident, `h` huge, `p` purged, `f` refaulted.
+    states: String,
+}
+
+/// Live bytes of a SuperSlab.
+#[derive(Clone, Debug, Serialize)]
+struct Occupancy {
+    superslab: u32,
+    /// Requested bytes of live objects at each sample of the page map.
+    live_bytes: Vec<u64>,
+}
+
+/// Installs per request: between consecutive marks of one name.
+#[derive(Clone, Debug, Serialize)]
+pub struct PerMarkResult {
+    /// The name of the marks.
+    pub mark: String,
+    /// Number of marks with that name.
+    pub marks: u64,
+    /// Installs before the first of them.
+    pub installs_before: u64,
+    /// Installs after them.
+    pub installs: u64,
+    pub installs_mean: f64,
+    pub installs_median: u64,
+    pub installs_p99: u64,
+    pub installs_max: u64,
+}
+
+impl PerMarkResult {
+    fn of(mark: &str, per_mark: &PerMark) -> PerMarkResult {
+        let (marks, installs) = (per_mark.installs.len() as u64, per_mark.installs.iter().sum::<u64>());
+        PerMarkResult {
+            mark: mark.into(),
+            marks,
+            installs_before: per_mark.installs_before,
+            installs,
+            installs_mean: installs as f64 / marks.max(1) as f64,
+            installs_median: per_mark.quantile(0.5),
+            installs_p99: per_mark.quantile(0.99),
+            installs_max: per_mark.quantile(1.0),
+        }
+    }
+}
+
+/// An explained simulation.
+#[derive(Clone, Debug, Serialize)]
+pub struct Explanation {
+    /// The simulation, as `sim` writes it.
+    #[serde(flatten)]
+    pub report: SimReport,
+    /// All installs.
+    pub installs_total: u64,
+    /// Installs by every key.
+    pub by: By,
+    /// The largest causes.
+    pub causes: Vec<CauseRow>,
+    /// The difference to another policy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub against: Option<Against>,
+    /// Installs per mark.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per_mark: Option<PerMarkResult>,
+    page_map: MapResult,
+    occupancy: Vec<Occupancy>,
+}
+
+impl Explanation {
+    pub fn new(
+        explained: &Explained,
+        causes: Vec<CauseRow>,
+        names: &Names<'_>,
+        mark: Option<&str>,
+        against: Option<Against>,
+    ) -> Explanation {
+        let per_mark = mark.zip(explained.per_mark.as_ref());
+        let occupancy = explained.occupancy.iter();
+        Explanation {
+            installs_total: explained.report.installs.total,
+            by: By::of(explained, names),
+            causes,
+            against,
+            per_mark: per_mark.map(|(mark, per_mark)| PerMarkResult::of(mark, per_mark)),
+            page_map: map(explained),
+            occupancy: occupancy
+                .map(|(&superslab, live_bytes)| Occupancy { superslab, live_bytes: live_bytes.clone() })
+                .collect(),
+            report: explained.report.clone(),
+        }
+    }
+
+    /// The breakdowns as rows of a CSV table.
+    pub fn rows(&self) -> Vec<Row<'_>> {
+        let mut rows = Vec::new();
+        for (key, parts) in self.by.lists() {
+            rows.extend(parts.iter().map(|part| Row { key, name: &part.name, installs: part.installs }));
+        }
+        rows
+    }
+}
+
+/// A row of the CSV table.
+#[derive(Debug, Serialize)]
+pub struct Row<'a> {
+    key: &'static str,
+    name: &'a str,
+    installs: u64,
+}
+
+fn map(explained: &Explained) -> MapResult {
+    let rows = explained.page_map.rows.iter().map(|row| MapRowResult {
+        superslab: row.superslab,
+        first_page: row.first_page,
+        states: row.states.iter().map(|state| state.letter()).collect(),
+    });
+    MapResult {
+        cell_pages: explained.page_map.cell_pages,
+        times_ns: explained.sample_times_ns.clone(),
+        rows: rows.collect(),
+    }
+}

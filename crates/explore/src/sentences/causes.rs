@@ -1,0 +1,90 @@
+//! Causes of installs as sentences.
+
+use hksim_sim::accounting::Reason;
+use hksim_sim::memory::PageUse;
+
+use crate::causes::{Cause, Tried};
+use crate::sentences::percent_signed;
+use crate::units;
+
+/// What a page is used for, as a row of a table or a list.
+pub fn page_use(page_use: PageUse) -> String {
+    match page_use {
+        PageUse::Slab(bytes) => format!("{bytes} B"),
+        PageUse::Large => "large".into(),
+        PageUse::Huge => "huge".into(),
+        PageUse::Metadata => "metadata".into(),
+        PageUse::Unused => "unused".into(),
+    }
+}
+
+/// The blocks of a page, in a sentence.
+fn blocks(page_use: PageUse) -> String {
+    match page_use {
+        PageUse::Slab(bytes) => format!("slabs of the {bytes}-byte class"),
+        PageUse::Large => "large blocks".into(),
+        PageUse::Huge => "huge blocks".into(),
+        PageUse::Metadata => "metadata".into(),
+        PageUse::Unused => "memory without blocks".into(),
+    }
+}
+
+/// What happened, with its subject.
+fn what(cause: &Cause) -> &'static str {
+    match cause.reason {
+        Reason::Application => "the program uses pages for the first time",
+        Reason::Header => "the allocator accesses block headers on new pages",
+        Reason::FreeList => "the allocator links free blocks on new pages",
+        Reason::Metadata => "the allocator writes its metadata on new pages",
+        Reason::Zeroing => "calloc zeroes new pages",
+        Reason::Copy => "realloc copies into new pages",
+        Reason::Prefault if cause.at_start => "the allocator touches pages at its start",
+        Reason::Prefault => "the allocator touches pages before they are needed",
+        Reason::Populated if cause.at_start => "the allocator populates pages at its start",
+        Reason::Populated => "the allocator populates pages before they are needed",
+        Reason::AlignmentExcess => "mappings are populated at twice their size, and half is unmapped at once",
+        Reason::Collapsed => "the allocator collapses pages into huge pages",
+        Reason::RefaultAfterPurge => "pages are used again after they were purged",
+        Reason::RefaultAfterSplit => "pages are used again after a purge split their huge page",
+        Reason::WriteAfterZeroPage => "pages are written after a read had installed the zero page",
+        Reason::CowAfterFork => "pages shared with a forked child are copied at their first write",
+    }
+}
+
+/// A cause: how many installs, what happened, and where.
+pub fn cause(cause: &Cause, installs_total: u64) -> String {
+    let share = units::percent(cause.installs, installs_total);
+    let head = format!(
+        "{} of {} installs ({share}): {}",
+        units::count(cause.installs),
+        units::count(installs_total),
+        what(cause)
+    );
+    if cause.reason == Reason::Metadata {
+        return format!("{head}.");
+    }
+    if !cause.has_main_use() {
+        return format!("{head}, in blocks of many sizes.");
+    }
+    let all = cause.main_installs == cause.installs;
+    let amount = if all { "all".to_string() } else { units::count(cause.main_installs) };
+    format!("{head}, {amount} of them in {}.", blocks(cause.main_use))
+}
+
+/// What a remedy does; `before` are installs and peak resident bytes without it.
+pub fn remedy(tried: Option<&Tried>, before: (u64, u64)) -> String {
+    let Some(tried) = tried else {
+        return "None of the policy changes that were tried reduces the installs.".into();
+    };
+    let (installs_before, rss_before) = before;
+    let change = |now: u64, before: u64| percent_signed(now as f64 / before.max(1) as f64 - 1.0);
+    format!(
+        "With `{}`: {} installs ({}), peak RSS {} instead of {} ({}).",
+        tried.remedy.flags,
+        units::count(tried.installs),
+        change(tried.installs, installs_before),
+        units::bytes(tried.rss_bytes_peak),
+        units::bytes(rss_before),
+        change(tried.rss_bytes_peak, rss_before)
+    )
+}
