@@ -24,9 +24,6 @@ use crate::runs::{setup, simulate_all};
 use against::Against;
 use result::{CauseRow, Explanation, Names};
 
-/// Number of causes for which remedies are simulated.
-const CAUSES: usize = 3;
-
 /// Arguments of `explain`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
@@ -46,6 +43,9 @@ pub struct Args {
     /// Count the installs after each mark of this name (hksim mark)
     #[arg(long, value_name = "MARK")]
     per: Option<String>,
+    /// Find remedies for this many causes, by simulating policy changes
+    #[arg(long, value_name = "N", default_value = "3")]
+    causes: usize,
     #[command(flatten)]
     forks: ForkArgs,
     #[command(flatten)]
@@ -73,7 +73,8 @@ pub fn run(args: &Args) -> Result<()> {
     let against = other
         .map(|other| -> Result<Against> { Ok(Against::new(&explained, &subject.explain(&trace, &other)?, &names)) });
     let against = against.transpose()?;
-    let causes = causes(trace, &config, &subject, &explained)?;
+    let largest = largest(&explained.breakdown, args.causes);
+    let causes = with_remedies(&largest, trace, &config, &subject, &explained)?;
     let explanation = Explanation::new(&explained, causes, &names, args.per.as_deref(), against);
     names.notes().iter().for_each(|line| crate::output::note(line));
     args.output.emit(&explanation, &explanation.rows(), || view::table(&explanation, &config))
@@ -121,9 +122,14 @@ fn mark_number(footer: &Footer, name: &str) -> Result<u32> {
     number.map(|number| number as u32).ok_or_else(|| anyhow!("--per {name}: no such mark; {}", known()))
 }
 
-/// The largest causes, each with its best remedy. All remedies are simulated in one sweep.
-fn causes(trace: Trace, config: &RunConfig, subject: &Subject, explained: &Explained) -> Result<Vec<CauseRow>> {
-    let causes: Vec<Cause> = largest(&explained.breakdown, CAUSES);
+/// Each cause with its best remedy. All remedies are simulated in one sweep.
+fn with_remedies(
+    causes: &[Cause],
+    trace: Trace,
+    config: &RunConfig,
+    subject: &Subject,
+    explained: &Explained,
+) -> Result<Vec<CauseRow>> {
     let remedies: Vec<_> = causes.iter().map(|cause| remedies(&config.policy, cause)).collect();
     let setups = remedies
         .iter()

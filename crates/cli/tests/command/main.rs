@@ -12,6 +12,7 @@ mod comparisons;
 mod contract;
 mod errors;
 mod exactness;
+mod explain;
 mod exports;
 mod faults;
 mod files;

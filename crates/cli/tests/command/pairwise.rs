@@ -58,6 +58,15 @@ fn cover() -> Vec<Case> {
     cases
 }
 
+/// The flags of every case, without its trace.
+pub fn policies() -> Vec<String> {
+    let words = |case: &Case| {
+        let words = case.iter().zip(FACTORS).filter(|(_, (name, _))| name.starts_with("--"));
+        words.map(|(&value, (name, values))| format!("{name} {}", values[value])).collect::<Vec<String>>().join(" ")
+    };
+    cover().iter().map(words).collect()
+}
+
 #[test]
 fn every_pair_of_values_is_predicted_exactly() {
     let bench = Bench::new();

@@ -1,0 +1,186 @@
+//! `hksim explain`: sums, planted causes, differences and marks.
+
+use std::fmt::Write;
+
+use hksim_testkit::Random;
+use serde_json::Value;
+
+use crate::pairwise;
+use crate::support::{Bench, number};
+
+const KEYS: [&str; 7] = ["reason", "class", "superslab", "site", "thread", "phase", "time"];
+
+fn sum(list: &Value) -> u64 {
+    list.as_array().expect("a list").iter().map(|part| number(part, "installs")).sum()
+}
+
+/// Every key sums to the total of the simulation. That explaining changes no result is tested on random designs
+/// (`testkit/tests/explained.rs`).
+fn check(bench: &Bench, trace: &str, policy: &str) {
+    let explained = bench.json(&format!("explain {trace} {policy} --causes 0"));
+    let total = number(&explained, "installs.total");
+    assert_eq!(number(&explained, "installs_total"), total, "{trace} {policy}");
+    for key in KEYS {
+        assert_eq!(sum(&explained["by"][key]), total, "{trace} {policy}: by {key}");
+    }
+    for part in explained["by"]["reason"].as_array().expect("reasons") {
+        let reason = part["name"].as_str().expect("a name");
+        assert_eq!(part["installs"], explained["installs"]["by_reason"][reason], "{trace} {policy}: {reason}");
+    }
+}
+
+#[test]
+fn sums_by_every_key_equal_the_total_on_all_recordings() {
+    let bench = Bench::new();
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces");
+    let mut traces: Vec<String> = std::fs::read_dir(&folder)
+        .expect("the recordings")
+        .map(|entry| entry.expect("an entry").path().display().to_string())
+        .filter(|path| path.ends_with(".hkt"))
+        .collect();
+    traces.sort();
+    assert_eq!(traces.len(), 10);
+    let small = traces.iter().find(|trace| trace.contains("sqlite-memory")).expect("the smallest");
+    let policies = pairwise::policies();
+    for (number, policy) in policies.iter().enumerate() {
+        // Headers that are read first make the simulation keep every byte, so they take the smallest recording.
+        let is_slow = ["light", "off"].iter().any(|header| policy.contains(&format!("--header {header}")));
+        let trace = if is_slow { small } else { &traces[number % traces.len()] };
+        check(&bench, trace, policy);
+    }
+}
+
+#[test]
+fn a_remedy_has_the_effect_that_its_sentence_states() {
+    let bench = Bench::with_trace();
+    let policy = "--huge never --purge-delay 0 --purge-spans yes --prefault touch";
+    let explained = bench.json(&format!("explain rm.hkt {policy}"));
+    let mut tried = 0;
+    for cause in explained["causes"].as_array().expect("causes") {
+        let Some(remedy) = cause["remedy"].as_str() else { continue };
+        // A repeated flag would be an error, so the remedy's flags replace those of the policy.
+        let mut flags: Vec<(String, String)> = Vec::new();
+        let words: Vec<&str> = policy.split(' ').chain(remedy.split(' ')).collect();
+        for pair in words.chunks(2) {
+            flags.retain(|(name, _)| name != pair[0]);
+            flags.push((pair[0].into(), pair[1].into()));
+        }
+        let flags: Vec<String> = flags.iter().map(|(name, value)| format!("{name} {value}")).collect();
+        let after = bench.json(&format!("sim rm.hkt {}", flags.join(" ")));
+        assert_eq!(cause["installs_after"], after["installs"]["total"], "{remedy}");
+        assert_eq!(cause["rss_bytes_peak_after"], after["rss_bytes_peak"], "{remedy}");
+        tried += 1;
+    }
+    assert!(tried > 0, "{explained}");
+}
+
+/// A script in which the slabs of one class become empty again and again, and those of other classes never do: each
+/// has a block that stays.
+fn script_with_churn(random: &mut Random, size: u64, others: &[u64]) -> String {
+    let mut script = String::new();
+    let mut next = 0;
+    let mut allocate = |script: &mut String, size: u64| {
+        let _ = writeln!(script, "a {next} {size}");
+        next += 1;
+        next - 1
+    };
+    for &other in others {
+        for _ in 0..40 {
+            allocate(&mut script, other);
+        }
+    }
+    for _ in 0..30 {
+        // Some three slabs of 64 KiB.
+        let blocks: Vec<u64> = (0..3 * (64 << 10) / size).map(|_| allocate(&mut script, size)).collect();
+        let other = random.pick(others);
+        let passing = allocate(&mut script, other);
+        for block in blocks {
+            let _ = writeln!(script, "f {block}");
+        }
+        let _ = writeln!(script, "f {passing}");
+    }
+    script
+}
+
+#[test]
+fn a_class_whose_empty_slabs_are_purged_is_named_first() {
+    let bench = Bench::new();
+    let seed = 0xE0_01;
+    println!("seed {seed:#x}");
+    let mut random = Random::new(seed);
+    // Classes of the default scheme.
+    let classes: Vec<u64> =
+        (1..=8).map(|step| 16 * step).chain([160, 192, 224, 256, 320, 384, 448, 512, 640, 768]).collect();
+    for choice in 0..20 {
+        let class = random.pick(&classes);
+        let others: Vec<u64> = classes.iter().copied().filter(|&other| other != class).collect();
+        let script = script_with_churn(&mut random, class, &others);
+        std::fs::write(bench.path("planted.script"), script).expect("a file");
+        bench.ok("import planted.script --from script -o planted.hkt");
+        let explained = bench.json("explain planted.hkt --huge never --purge-delay 0 --purge-spans yes --cache 0");
+        let first = &explained["causes"][0];
+        let sentence = first["sentence"].as_str().expect("a sentence");
+        let named = format!("the {class}-byte class");
+        assert!(
+            sentence.contains("after they were purged") && sentence.contains(&named),
+            "choice {choice}, {class}: {sentence}"
+        );
+        assert_eq!(first["class"].as_str(), Some(class.to_string().as_str()));
+        let (before, after) = (number(&explained, "installs_total"), number(first, "installs_after"));
+        assert!(after < before / 3, "choice {choice}: the remedy removes the purges: {first}");
+    }
+}
+
+#[test]
+fn differences_add_up_to_the_difference_of_the_totals() {
+    let bench = Bench::with_trace();
+    let explained = bench.json("explain rm.hkt --huge never --against default+superslab=4M");
+    let against = &explained["against"];
+    let other = bench.json("sim rm.hkt --superslab 4M");
+    assert_eq!(against["installs_total"], other["installs"]["total"]);
+    let signed = |value: &Value, name| i64::try_from(number(value, name)).expect("a small number");
+    let differences = against["differences"].as_array().expect("differences").iter();
+    let sum: i64 = differences.map(|one| signed(one, "installs") - signed(one, "installs_against")).sum();
+    assert_eq!(sum, signed(&explained, "installs_total") - signed(against, "installs_total"));
+    let text = bench.ok("explain rm.hkt --huge never --against default+superslab=4M");
+    assert!(text.contains(against["sentences"][1].as_str().expect("a sentence")), "{text}");
+    let same = bench.json("explain rm.hkt --against default");
+    assert_eq!(same["against"]["differences"].as_array().map(Vec::len), Some(0));
+}
+
+#[test]
+fn installs_are_counted_per_mark() {
+    let bench = Bench::new();
+    bench.ok("gen random-mixed --cycles 20k --ws 900 --warmup 5k -o marked.hkt");
+    let info = bench.json("info marked.hkt");
+    assert!(number(&info, "marks") > 0, "{info}");
+    let refused = bench.run("explain marked.hkt --per nothing");
+    assert_eq!(refused.code, Some(2));
+    let mark =
+        refused.stderr.rsplit_once("its marks are ").expect("the names").1.trim().split(", ").next().expect("a name");
+    let explained = bench.json(&format!("explain marked.hkt --per {mark}"));
+    let per_mark = &explained["per_mark"];
+    let all = number(per_mark, "installs_before") + number(per_mark, "installs");
+    assert_eq!(all, number(&explained, "installs_total"));
+    let phases = explained["by"]["phase"].as_array().expect("phases");
+    assert!(phases.len() > 1, "{phases:?}");
+}
+
+/// The page map, checked against the timeline of the same run: rows of single pages sum to the residency.
+#[test]
+fn the_page_map_ends_with_the_resident_pages() {
+    let bench = Bench::new();
+    bench.ok("gen random-mixed --cycles 20k --ws 40 -o small.hkt");
+    let explained = bench.json("explain small.hkt --huge never --purge-delay 0 --purge-spans yes --cache 0");
+    let map = &explained["page_map"];
+    assert_eq!(number(map, "cell_pages"), 1);
+    let rows = map["rows"].as_array().expect("rows");
+    let last = rows.iter().map(|row| row["states"].as_str().and_then(|states| states.chars().last()).expect("states"));
+    let resident = last.filter(|state| "rhf".contains(*state)).count() as u64;
+    assert_eq!(resident * 4096, number(&explained, "rss_bytes_end"));
+    let times = map["times_ns"].as_array().expect("times").len();
+    assert!(rows.iter().all(|row| row["states"].as_str().map(str::len) == Some(times)));
+    let occupancy = explained["occupancy"].as_array().expect("occupancy");
+    let end: u64 = occupancy.iter().filter_map(|one| one["live_bytes"].as_array()?.last()?.as_u64()).sum();
+    assert!(end > 0 && end <= number(&explained, "live_bytes_peak"));
+}
