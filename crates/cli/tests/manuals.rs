@@ -216,6 +216,11 @@ fn the_how_to_on_budgets_shows_what_its_commands_print() {
 }
 
 #[test]
+fn the_how_to_on_explanations_shows_what_its_commands_print() {
+    check("docs/how-to/explain.md");
+}
+
+#[test]
 fn the_how_to_on_many_machines_shows_what_its_commands_print() {
     check("docs/how-to/many-machines.md");
 }

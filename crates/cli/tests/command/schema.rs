@@ -112,6 +112,9 @@ fn every_field_of_predictions_and_measurements_is_documented() {
     let output = bench.command(line).args(limits).output().expect("hksim starts");
     let advice = serde_json::from_slice(&output.stdout).expect("JSON");
     check(line, &advice, &[("", &[ALL, "advise"])]);
+    bench.ok("gen random-mixed --cycles 9k --ws 90 --warmup 1k -o marked.hkt");
+    let line = "explain marked.hkt --huge never --against hakmem --per main";
+    check(line, &bench.json(line), &[("", PREDICTION), ("", &["explain"])]);
     for on in ["native", "glibc"] {
         let line = format!("replay rm.hkt --on {on}");
         check(&line, &bench.json(&line), &[("", MEASUREMENT)]);
