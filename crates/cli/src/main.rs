@@ -17,6 +17,7 @@ mod memory;
 mod output;
 mod point;
 mod question;
+mod report;
 mod runs;
 mod schema_1;
 mod shrink;

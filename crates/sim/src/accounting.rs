@@ -64,6 +64,8 @@ pub struct Accounting {
     os_calls: OsCalls,
     os_calls_failed: u64,
     peaks: Peaks,
+    /// Highest resident bytes since the last sample of the timeline.
+    interval_peak_bytes: u64,
     work: PageOperations,
     /// Events performed so far.
     events: u64,
@@ -90,6 +92,7 @@ impl Accounting {
             os_calls: OsCalls::default(),
             os_calls_failed: 0,
             peaks: Peaks::default(),
+            interval_peak_bytes: 0,
             work: PageOperations::default(),
             events: 0,
             events_at_install: 0,
@@ -220,10 +223,17 @@ impl Accounting {
         self.peaks
     }
 
+    /// The highest resident bytes since the last call, and begins a new interval.
+    pub(crate) fn take_interval_peak_bytes(&mut self) -> u64 {
+        mem::replace(&mut self.interval_peak_bytes, self.kernel.resident_bytes())
+    }
+
     fn note_peaks(&mut self) {
         let kernel = &self.kernel;
         let peaks = &mut self.peaks;
-        peaks.rss_bytes = peaks.rss_bytes.max(kernel.resident_bytes());
+        let resident_bytes = kernel.resident_bytes();
+        peaks.rss_bytes = peaks.rss_bytes.max(resident_bytes);
+        self.interval_peak_bytes = self.interval_peak_bytes.max(resident_bytes);
         peaks.hugetlb_bytes = peaks.hugetlb_bytes.max(kernel.hugetlb_pages() * PMD_PAGES * PAGE_BYTES);
         peaks.vmas = peaks.vmas.max(kernel.vma_count());
         peaks.page_table_bytes = peaks.page_table_bytes.max(kernel.page_table_bytes());

@@ -27,6 +27,7 @@ pub mod reach;
 pub mod report;
 pub mod simulate;
 pub mod sweep;
+mod timeline;
 pub mod tlb;
 mod track;
 pub mod translations;

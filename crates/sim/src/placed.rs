@@ -25,8 +25,8 @@ use crate::simulate::{MarkedPages, SimConfig, SimError};
 use crate::track::{Moment, Track};
 use crate::translations::TranslationObserver;
 
-/// Number of samples in a timeline.
-const TIMELINE_SAMPLES: u64 = 64;
+/// Number of points at which a timeline may take a sample; it takes those that its interval of time wants.
+const TIMELINE_POINTS: u64 = 1024;
 
 /// The points of a run at which timeline samples and page sets are taken.
 pub(crate) struct Points {
@@ -36,11 +36,11 @@ pub(crate) struct Points {
 }
 
 impl Points {
-    /// Evenly spaced samples of a trace with `events` events. Marks are for TLB samples and, if `collects_pages`, page
+    /// Points of a timeline, evenly spaced over a trace with `events` events. Marks are for TLB samples and, if `collects_pages`, page
     /// sets.
     pub(crate) fn new(events: u64, marks: Vec<u64>, collects_pages: bool) -> Points {
-        let spaced = |k: u64| (u128::from(k) * u128::from(events) / u128::from(TIMELINE_SAMPLES)) as u64;
-        let mut timeline: Vec<u64> = (1..=TIMELINE_SAMPLES).map(spaced).collect();
+        let spaced = |k: u64| (u128::from(k) * u128::from(events) / u128::from(TIMELINE_POINTS)) as u64;
+        let mut timeline: Vec<u64> = (0..=TIMELINE_POINTS).map(spaced).collect();
         timeline.dedup();
         Points { timeline, marks, collects_pages }
     }
@@ -259,9 +259,9 @@ impl<H: AccountingObserver> Run<H> {
 
     /// Takes the last sample and mark if they are missing: a truncated trace can end before its last points.
     fn take_last(&mut self) {
-        if self.tracks[0].last_sample_event() != Some(self.done) {
-            self.sample();
-        }
+        let moment = self.moment();
+        let Run { driver, tracks, .. } = self;
+        driver.allocator().mem.each_track(|number, observer| tracks[number].end(moment, observer.accounting_mut()));
         let marked = self.points.marks.get(..self.next_mark).and_then(<[u64]>::last);
         if marked != Some(&self.done) {
             self.mark();
@@ -294,7 +294,7 @@ impl<H: AccountingObserver> Run<H> {
     fn sample(&mut self) {
         let moment = self.moment();
         let Run { driver, tracks, .. } = self;
-        driver.allocator().mem.each_track(|number, observer| tracks[number].sample(moment, observer.accounting()));
+        driver.allocator().mem.each_track(|number, observer| tracks[number].observe(moment, observer.accounting_mut()));
     }
 }
 

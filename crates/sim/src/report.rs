@@ -103,6 +103,8 @@ pub struct Sample {
     pub live_bytes: u64,
     /// Resident bytes, hugetlb included.
     pub rss_bytes: u64,
+    /// The highest resident bytes since the previous sample.
+    pub rss_bytes_peak: u64,
     /// Transparent huge pages mapped.
     pub huge_pages: u64,
     /// Installs so far.
@@ -183,7 +185,7 @@ pub struct SimReport {
     pub khugepaged_bound: Option<KhugepagedBound>,
     /// Digest of all placements: equal to a replay's if and (almost surely) only if all placements are equal.
     pub placement_digest: String,
-    /// Samples evenly spaced over the events, the last at the end.
+    /// Samples over trace time, the last at the end.
     pub timeline: Vec<Sample>,
     /// TLB results, if a core was given.
     #[serde(skip_serializing_if = "Option::is_none")]

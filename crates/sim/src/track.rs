@@ -11,8 +11,9 @@ use crate::accounting::Accounting;
 use crate::memory::SimMemory;
 use crate::observer::AccountingObserver;
 use crate::reach::{self, ReachSample, TlbReport};
-use crate::report::{Installs, SCHEMA, Sample, SimReport, TouchLabel, TraceLabel, VERSION};
+use crate::report::{Installs, SCHEMA, SimReport, TouchLabel, TraceLabel, VERSION};
 use crate::simulate::SimConfig;
+use crate::timeline::Timeline;
 
 /// A point of a run. Equal for all designs of a placement.
 #[derive(Clone, Copy)]
@@ -28,22 +29,17 @@ pub(crate) struct Moment {
 /// A design, with its samples so far.
 pub(crate) struct Track {
     config: SimConfig,
-    timeline: Vec<Sample>,
+    timeline: Timeline,
     reach: Vec<ReachSample>,
 }
 
 impl Track {
     pub(crate) fn new(config: SimConfig) -> Track {
-        Track { config, timeline: Vec::new(), reach: Vec::new() }
+        Track { config, timeline: Timeline::default(), reach: Vec::new() }
     }
 
     pub(crate) fn config(&self) -> &SimConfig {
         &self.config
-    }
-
-    /// The event after which the last sample was taken.
-    pub(crate) fn last_sample_event(&self) -> Option<u64> {
-        self.timeline.last().map(|sample| sample.event)
     }
 
     /// Whether the design has a TLB.
@@ -51,18 +47,14 @@ impl Track {
         self.config.tlb.is_some()
     }
 
-    /// Takes a sample of the timeline.
-    pub(crate) fn sample(&mut self, moment: Moment, accounting: &Accounting) {
-        let kernel = accounting.kernel();
-        self.timeline.push(Sample {
-            event: moment.event,
-            time_ns: moment.time_ns,
-            live_bytes: moment.live.bytes,
-            rss_bytes: kernel.resident_bytes(),
-            huge_pages: kernel.huge_pages(),
-            installs: kernel.counters().installs_total(),
-            vmas: kernel.vma_count(),
-        });
+    /// Takes a sample of the timeline, if one is due.
+    pub(crate) fn observe(&mut self, moment: Moment, accounting: &mut Accounting) {
+        self.timeline.observe(moment, accounting);
+    }
+
+    /// Takes the last sample of the timeline.
+    pub(crate) fn end(&mut self, moment: Moment, accounting: &mut Accounting) {
+        self.timeline.end(moment, accounting);
     }
 
     /// Samples the TLB reach over live objects: `live` has their pages, by their first page.
@@ -135,7 +127,7 @@ impl Track {
             memory_policy: accounting.memory_policy(config.memory_policy),
             khugepaged_bound: kernel.khugepaged_bound(time_ns),
             placement_digest: format!("{:016x}", driver.placement()),
-            timeline: self.timeline.clone(),
+            timeline: self.timeline.samples().to_vec(),
             tlb: self.tlb_report(observer),
             by_touch_rule: BTreeMap::new(),
         }

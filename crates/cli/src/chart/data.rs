@@ -10,6 +10,7 @@ use super::recordings;
 use crate::commands::info::origin_text;
 use crate::flags::RunConfig;
 use crate::flags::row::Inputs;
+use crate::output::units;
 
 /// The parts of a result's row that are drawn.
 #[derive(Clone, Debug, Deserialize)]
@@ -20,7 +21,26 @@ struct Row {
     installs: Installs,
     rss_bytes_peak: u64,
     floor_pages: u64,
-    timeline: Vec<Sample>,
+    timeline: Vec<RowSample>,
+}
+
+/// A sample of a row. Rows of older results have no peaks.
+#[derive(Clone, Copy, Debug, Deserialize)]
+struct RowSample {
+    time_ns: u64,
+    live_bytes: u64,
+    rss_bytes: u64,
+    #[serde(default)]
+    rss_bytes_peak: u64,
+}
+
+impl RowSample {
+    /// The peak since the previous sample, if it is higher, and the sample.
+    fn points(&self) -> impl Iterator<Item = Sample> + use<> {
+        let RowSample { time_ns: at, live_bytes, rss_bytes, rss_bytes_peak } = *self;
+        let peak = (rss_bytes_peak > rss_bytes).then_some(rss_bytes_peak);
+        peak.into_iter().chain([rss_bytes]).map(move |rss_bytes| Sample { at, live_bytes, rss_bytes })
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -35,10 +55,10 @@ struct Installs {
 }
 
 /// A point in time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// Progress: events done, or the time.
-    pub event: u64,
+    /// Events done, or nanoseconds of trace time.
+    pub at: u64,
     /// Requested bytes of live objects.
     pub live_bytes: u64,
     /// Resident bytes.
@@ -63,7 +83,7 @@ pub struct Panel {
 pub enum Progress {
     /// Events of a trace.
     Events,
-    /// Nanoseconds of a recording; the live bytes are unknown.
+    /// Nanoseconds.
     Time,
 }
 
@@ -78,10 +98,19 @@ pub struct Series {
     pub rss_bytes_peak: u64,
     /// Whether these designs are on the Pareto front.
     pub is_front: bool,
-    /// Residency over the events.
+    /// Residency over time.
     pub timeline: Vec<Sample>,
     /// Determines the style. A design has the same rank in all panels.
     pub rank: usize,
+}
+
+impl Series {
+    /// Its name and figures in one line.
+    pub fn text(&self) -> String {
+        let [installs, bytes] = [units::count(self.installs), units::bytes(self.rss_bytes_peak)];
+        let name = if self.label.is_empty() { String::new() } else { format!("{}: ", self.label) };
+        format!("{name}{installs} installs, peak RSS {bytes}")
+    }
 }
 
 /// The panels of a `sweep` or `sim` result, one for each trace.
@@ -137,14 +166,14 @@ fn panel(rows: &[Row], is_front: impl Fn(usize) -> bool) -> Panel {
         installs: row.installs.total,
         rss_bytes_peak: row.rss_bytes_peak,
         is_front: is_front(index),
-        timeline: row.timeline.clone(),
+        timeline: row.timeline.iter().flat_map(RowSample::points).collect(),
         rank: index,
     });
     let title = rows.first().map(title).unwrap_or_default();
     let floor_pages = rows.iter().map(|row| row.floor_pages).max().unwrap_or(0);
     let floor_bytes = floor_pages.saturating_mul(hksim_policy::PAGE_BYTES);
     let series = grouped(series.collect(), &Names::of(&configs));
-    Panel { title, floor_bytes, series, progress: Progress::Events }
+    Panel { title, floor_bytes, series, progress: Progress::Time }
 }
 
 /// Joins designs with equal figures into one series, and names each. On entry, a rank is the number of the row.

@@ -6,9 +6,9 @@ use anyhow::Result;
 use hksim_trace::import::faults::{FaultReport, RegionKind};
 use plotters::prelude::*;
 
-use super::over_time::{self, Axis, time_unit};
+use super::over_time::{self, Axis};
 use super::scatter::drawing;
-use super::style::{INK, Look, SMALL_PX, text};
+use super::style::{INK, Look, SMALL_PX, text, time_unit};
 
 /// Draws the faults of a script into a file, as one stacked bar per time span.
 ///

@@ -7,9 +7,9 @@ use hksim_trace::header::Clock;
 use hksim_trace::info::Info;
 use plotters::prelude::*;
 
-use super::over_time::{self, Axis, time_unit};
+use super::over_time::{self, Axis};
 use super::scatter::drawing;
-use super::style::{Look, byte_unit};
+use super::style::{Look, byte_unit, time_unit};
 
 /// Draws the timeline of a trace into a file.
 ///

@@ -1,17 +1,26 @@
-//! Charts of results: installs against peak residency, and below it residency over events.
+//! Charts of results: installs against peak residency, and below it residency over time.
 //!
+//! - [`figure`]: the figures that a result can be drawn as: [`designs`], [`page_map`], [`occupancy`], [`bars`],
+//!   [`miss_curves`].
 //! - [`live`]: live bytes of a trace; [`faults`]: page faults of a program; both use [`over_time`]. [`comparison`]:
 //!   allocators side by side.
 //! - [`data`] and [`recordings`]: the data of charts; [`scatter`] and [`timeline`]: the panels; [`names`] and [`labels`]: names of designs
-//!   and their places; [`style`]: colours.
+//!   and their places; [`style`]: colours. [`hits`]: where designs are drawn.
 
+mod bars;
 pub mod comparison;
 mod data;
+mod designs;
 pub mod faults;
+mod figure;
+mod hits;
 mod labels;
 pub mod live;
+mod miss_curves;
 mod names;
+mod occupancy;
 mod over_time;
+mod page_map;
 mod recordings;
 mod scatter;
 mod style;
@@ -19,18 +28,11 @@ mod timeline;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
-use plotters::prelude::*;
+use anyhow::{Result, anyhow};
 use serde_json::Value;
 
-use data::{Panel, panels};
-use scatter::drawing;
-use style::{FRONT, INK, SMALL_PX, text};
-
-const PANEL_WIDTH: u32 = 740;
-const TITLE_HEIGHT: i32 = 64;
-const SCATTER_HEIGHT: i32 = 420;
-const TIMELINE_HEIGHT: i32 = 320;
+pub use figure::Figure;
+pub use hits::{Hit, Picture, Shape};
 
 /// Reads the name of a picture, for clap. Pictures are always SVG.
 ///
@@ -44,30 +46,14 @@ pub fn parse_picture(name: &str) -> Result<PathBuf, String> {
     Err("pictures are SVG: name a file that ends in .svg (rsvg-convert or a browser converts it to PNG)".to_string())
 }
 
-/// Draws a `sweep` or `sim` result as SVG.
+/// Draws a result as SVG. A result with several designs has a scatter and timelines, one with a single design its
+/// timeline.
 ///
 /// # Errors
-/// The result is not from `sweep` or `sim`.
+/// The result is not from `sweep`, `sim` or `explain`.
 pub fn svg(result: &Value) -> Result<String> {
-    let panels = panels(result)?;
-    if panels.is_empty() {
-        bail!("the result has no rows to draw");
-    }
-    let columns = if panels.len() > 1 { 2 } else { 1 };
-    let legend = panels.iter().map(timeline::legend_height).max().unwrap_or(0);
-    let height = TITLE_HEIGHT + SCATTER_HEIGHT + TIMELINE_HEIGHT + legend;
-    let rows = panels.len().div_ceil(columns);
-    let size = (PANEL_WIDTH * columns as u32, height as u32 * rows as u32);
-    let mut svg = String::new();
-    {
-        let page = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-        page.fill(&WHITE).map_err(drawing)?;
-        for (area, panel) in page.split_evenly((rows, columns)).iter().zip(&panels) {
-            draw(area, panel)?;
-        }
-        page.present().map_err(drawing)?;
-    }
-    Ok(svg)
+    let picture = designs::draw(result)?;
+    picture.map(|picture| picture.svg).ok_or_else(|| anyhow!("the result has no rows to draw"))
 }
 
 /// Draws a result into a file.
@@ -76,16 +62,4 @@ pub fn svg(result: &Value) -> Result<String> {
 /// The result is not from `sweep` or `sim`, or the file cannot be written.
 pub fn write(path: &Path, result: &Value) -> Result<()> {
     crate::output::file::write(path, svg(result)?.as_bytes())
-}
-
-fn draw(area: &DrawingArea<SVGBackend, plotters::coord::Shift>, panel: &Panel) -> Result<()> {
-    let (title, rest) = area.split_vertically(TITLE_HEIGHT);
-    let (scatter_area, rest) = rest.split_vertically(SCATTER_HEIGHT);
-    let (timeline_area, legend_area) = rest.split_vertically(TIMELINE_HEIGHT);
-    title.draw_text(&panel.title, &text(20, &INK), (20, 16)).map_err(drawing)?;
-    let caption = "filled: Pareto front of installs and peak RSS; line: designs above and right of it are dominated";
-    title.draw_text(caption, &text(SMALL_PX, &FRONT), (20, 44)).map_err(drawing)?;
-    scatter::draw(&scatter_area, panel)?;
-    timeline::draw(&timeline_area, panel)?;
-    timeline::legend(&legend_area, panel)
 }

@@ -8,7 +8,8 @@ use plotters::prelude::*;
 use super::scatter::drawing;
 use super::style::{INK, plain, text, tick};
 
-const SIZE: (u32, u32) = (900, 420);
+const WIDTH: u32 = 900;
+const HEIGHT: u32 = 420;
 const TITLE_HEIGHT: i32 = 44;
 
 /// Where series are drawn.
@@ -29,7 +30,15 @@ pub struct Axis<'a> {
 /// # Errors
 /// Drawing fails.
 pub fn page(svg: &mut String) -> Result<Page<'_>> {
-    let page = SVGBackend::with_string(svg, SIZE).into_drawing_area();
+    page_of(svg, HEIGHT)
+}
+
+/// As [`page`], of another height.
+///
+/// # Errors
+/// Drawing fails.
+pub fn page_of(svg: &mut String, height: u32) -> Result<Page<'_>> {
+    let page = SVGBackend::with_string(svg, (WIDTH, height)).into_drawing_area();
     page.fill(&WHITE).map_err(drawing)?;
     Ok(page)
 }
@@ -57,13 +66,4 @@ pub fn chart<'svg>(page: &Page<'svg>, title: &str, time: &Axis<'_>, value: &Axis
         .draw()
         .map_err(drawing)?;
     Ok(chart)
-}
-
-/// A suitable unit for a time: the nanoseconds per unit, and the name of the axis.
-pub fn time_unit(ns: u64) -> (f64, &'static str) {
-    match ns {
-        0..10_000_000 => (1e3, "time (us)"),
-        10_000_000..10_000_000_000 => (1e6, "time (ms)"),
-        _ => (1e9, "time (s)"),
-    }
 }

@@ -100,7 +100,7 @@ pub fn panels(result: &Value) -> Result<Vec<Panel>> {
 
 fn panel(rows: &[Row], is_front: impl Fn(usize) -> bool) -> Panel {
     let designs = rows.iter().enumerate().map(|(index, row)| {
-        let sample = |point: &Point| Sample { event: point.time_ns, live_bytes: 0, rss_bytes: point.rss_bytes };
+        let sample = |point: &Point| Sample { at: point.time_ns, live_bytes: 0, rss_bytes: point.rss_bytes };
         Series {
             label: String::new(),
             installs: row.installs.total,

@@ -1,20 +1,19 @@
 //! Installs against peak residency.
 
 use anyhow::{Result, anyhow};
-use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::data::{Panel, Series};
+use super::hits::{Area, Hit};
 use super::labels::{Box, LABEL_HEIGHT, first_free, label_width, place};
 use super::style::{FRONT, Look, Marker, SMALL_PX, byte_unit, plain, rss_bytes_max, text, tick};
 use crate::output::units::count;
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Plane = Cartesian2d<plotters::coord::combinators::LogCoord<f64>, plotters::coord::types::RangedCoordf64>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Plane>;
 
-/// Draws the scatter of a panel.
-pub fn draw(area: &Area, panel: &Panel) -> Result<()> {
+/// Draws the scatter of a panel. Returns the places of the points.
+pub fn draw(area: &Area, panel: &Panel) -> Result<Vec<Hit>> {
     let (unit, unit_name) = byte_unit(rss_bytes_max(&panel.series).max(panel.floor_bytes));
     let mut chart = ChartBuilder::on(area)
         .margin(10)
@@ -38,7 +37,9 @@ pub fn draw(area: &Area, panel: &Panel) -> Result<()> {
     }
     front_line(&mut chart, &panel.series, unit)?;
     points(&mut chart, &panel.series, unit)?;
-    names(area, &chart, panel, unit)
+    names(area, &chart, panel, unit)?;
+    let hit = |series: &Series| Hit::of(chart.plotting_area(), series, &[at(series, unit)]);
+    Ok(panel.series.iter().map(hit).collect())
 }
 
 /// The range of the points with a margin on both sides; never empty.

@@ -105,10 +105,11 @@ pub fn event_unit(events_max: u64) -> (f64, &'static str) {
     }
 }
 
-/// A suitable unit for times up to `ns_max`: nanoseconds per unit, and the name of the axis.
-pub fn time_unit(ns_max: u64) -> (f64, &'static str) {
-    match ns_max {
-        0..10_000_000_000 => (1e6, "time (ms)"),
+/// A suitable unit for a time: the nanoseconds per unit, and the name of the axis.
+pub fn time_unit(ns: u64) -> (f64, &'static str) {
+    match ns {
+        0..10_000_000 => (1e3, "time (us)"),
+        10_000_000..10_000_000_000 => (1e6, "time (ms)"),
         _ => (1e9, "time (s)"),
     }
 }

@@ -1,35 +1,35 @@
-//! Residency over events, with the live bytes below it.
+//! Residency over time, with the live bytes below it.
 
 use anyhow::Result;
-use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::data::{Panel, Progress, Sample, Series};
+use super::hits::{Area, Hit};
 use super::scatter::drawing;
 use super::style::{INK, Look, SMALL_PX, byte_unit, event_unit, plain, rss_bytes_max, text, tick, time_unit};
 
 /// Colour of the live bytes.
 const LIVE: RGBColor = RGBColor(214, 214, 214);
 
-/// Draws the lines of a panel.
-pub fn draw(area: &DrawingArea<SVGBackend, Shift>, panel: &Panel) -> Result<()> {
+/// Draws the lines of a panel. Returns their places.
+pub fn draw(area: &Area, panel: &Panel) -> Result<Vec<Hit>> {
     let samples = || panel.series.iter().flat_map(|series| &series.timeline);
     let live_max = samples().map(|sample| sample.live_bytes).max().unwrap_or(0);
-    let events_max = samples().map(|sample| sample.event).max().unwrap_or(0).max(1);
+    let end = samples().map(|sample| sample.at).max().unwrap_or(0).max(1);
     let bytes_max = rss_bytes_max(&panel.series).max(live_max).max(1);
     let (unit, unit_name) = byte_unit(bytes_max);
-    let (events, events_name) = match panel.progress {
-        Progress::Events => event_unit(events_max),
-        Progress::Time => time_unit(events_max),
+    let (unit_of_time, time_name) = match panel.progress {
+        Progress::Events => event_unit(end),
+        Progress::Time => time_unit(end),
     };
     let mut chart = ChartBuilder::on(area)
         .margin(10)
         .margin_right(24)
         .x_label_area_size(44)
         .y_label_area_size(64)
-        .build_cartesian_2d(0.0..events_max as f64 / events, 0.0..bytes_max as f64 / unit * 1.08)
+        .build_cartesian_2d(0.0..end as f64 / unit_of_time, 0.0..bytes_max as f64 / unit * 1.08)
         .map_err(drawing)?;
-    let point = |sample: &Sample, bytes: u64| (sample.event as f64 / events, bytes as f64 / unit);
+    let point = |sample: &Sample, bytes: u64| (sample.at as f64 / unit_of_time, bytes as f64 / unit);
     let live = panel.series.first().map(|series| series.timeline.as_slice()).unwrap_or_default();
     let live_top = live.iter().map(|sample| point(sample, sample.live_bytes));
     let corners = [live.first(), live.last()].map(|sample| sample.map(|sample| point(sample, 0)));
@@ -37,7 +37,7 @@ pub fn draw(area: &DrawingArea<SVGBackend, Shift>, panel: &Panel) -> Result<()> 
     chart.draw_series([Polygon::new(outline, LIVE.filled())]).map_err(drawing)?;
     let mut mesh = chart.configure_mesh();
     plain(&mut mesh)
-        .x_desc(events_name)
+        .x_desc(time_name)
         .y_desc(format!("RSS ({unit_name})"))
         .x_labels(7)
         .y_labels(6)
@@ -45,25 +45,27 @@ pub fn draw(area: &DrawingArea<SVGBackend, Shift>, panel: &Panel) -> Result<()> 
         .y_label_formatter(&tick)
         .draw()
         .map_err(drawing)?;
+    let line = |series: &Series| -> Vec<(f64, f64)> {
+        series.timeline.iter().map(|sample| point(sample, sample.rss_bytes)).collect()
+    };
     for series in panel.series.iter().rev() {
         let look = Look::of(series.rank);
-        let line =
-            |series: &Series| series.timeline.iter().map(|sample| point(sample, sample.rss_bytes)).collect::<Vec<_>>();
         if look.is_dashed {
             chart.draw_series(DashedLineSeries::new(line(series), 6, 4, look.line())).map_err(drawing)?;
         } else {
             chart.draw_series(LineSeries::new(line(series), look.line())).map_err(drawing)?;
         }
     }
-    Ok(())
+    let hit = |series: &Series| Hit::of(chart.plotting_area(), series, &line(series));
+    Ok(panel.series.iter().map(hit).collect())
 }
 
 /// Writes the legend, with at most `rows` rows.
-pub fn legend(area: &DrawingArea<SVGBackend, Shift>, panel: &Panel) -> Result<()> {
+pub fn legend(area: &Area, panel: &Panel) -> Result<()> {
     let columns = legend_columns(panel);
     let width = area.dim_in_pixel().0 as i32 / columns as i32;
     let spot = |index: usize| ((index % columns) as i32 * width + 20, (index / columns) as i32 * LEGEND_LINE + 4);
-    if panel.progress == Progress::Events {
+    if panel.series.iter().flat_map(|series| &series.timeline).any(|sample| sample.live_bytes > 0) {
         let (x, y) = spot(0);
         area.draw(&Rectangle::new([(x, y + 3), (x + 26, y + 13)], LIVE.filled())).map_err(drawing)?;
         area.draw_text("live bytes", &text(SMALL_PX, &INK), (x + 34, y + 1)).map_err(drawing)?;

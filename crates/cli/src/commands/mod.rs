@@ -16,6 +16,7 @@ mod merge;
 mod plot;
 mod record;
 mod replay;
+mod report;
 mod rules;
 mod run;
 mod shell;
@@ -71,7 +72,9 @@ pub enum Command {
     Calibrate(calibrate::Args),
     /// Run a program on the native allocator
     Run(run::Args),
-    /// Draw the result of a sweep or simulation
+    /// Write results as one HTML file, with figures
+    Report(report::Args),
+    /// Draw a figure of a result
     Plot(plot::Args),
     /// Print the completions of a shell
     Completions(shell::CompletionsArgs),
@@ -106,6 +109,7 @@ impl Command {
             Command::Rules(args) => rules::run(&args),
             Command::Calibrate(args) => calibrate::run(&args).map(done),
             Command::Run(args) => run::run(&args).map(done),
+            Command::Report(args) => report::run(&args).map(done),
             Command::Plot(args) => plot::run(&args).map(done),
             Command::Completions(args) => shell::completions(&args).map(done),
             Command::Man(args) => shell::man(&args).map(done),

@@ -1,23 +1,28 @@
 //! `hksim plot`: draws a result.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::chart;
+use crate::chart::{self, Figure};
 use crate::memory;
 use crate::output::{file, note};
 use crate::schema_1;
 
 /// Arguments of `plot`.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = "Examples:\n  hksim plot sweep.json -o sweep.svg")]
+#[command(
+    after_long_help = "Examples:\n  hksim plot sweep.json -o sweep.svg\n  hksim plot explain.json --figure page-map -o map.svg"
+)]
 pub struct Args {
-    /// Draw this JSON result of `sweep` or `sim`
+    /// Draw this JSON result
     #[arg(value_name = "RESULT.json")]
     result: PathBuf,
+    /// Draw this figure
+    #[arg(long, value_enum, default_value = "designs")]
+    figure: Figure,
     /// Write the picture to this file
     #[arg(short, long, value_name = "FILE.svg", value_parser = chart::parse_picture)]
     output: PathBuf,
@@ -28,14 +33,30 @@ pub struct Args {
 /// # Errors
 /// The file is not such a result, or the picture cannot be written.
 pub fn run(args: &Args) -> Result<()> {
-    memory::refuse(&args.result)?;
     let name = args.result.display();
-    let text = fs::read_to_string(&args.result).with_context(|| format!("{name}: cannot read the result"))?;
+    let result = read_result(&args.result)?;
     let advice = || format!("{name}: cannot draw; give a JSON result: `hksim sweep --format json -o {name}`");
-    let mut result: Value = serde_json::from_str(&text).with_context(advice)?;
-    schema_1::upgrade(&args.result, &mut result);
-    let picture = chart::svg(&result).with_context(advice)?;
-    file::write(&args.output, picture.as_bytes())?;
+    let Some(picture) = args.figure.draw(&result).with_context(advice)? else {
+        bail!(
+            "{name}: has no data for --figure {}; see `hksim plot --help` for the command that has",
+            args.figure.word()
+        );
+    };
+    file::write(&args.output, picture.svg.as_bytes())?;
     note(&format!("drew {}", args.output.display()));
     Ok(())
+}
+
+/// Reads a JSON result. Old names are replaced.
+///
+/// # Errors
+/// The file cannot be read, or is not JSON.
+pub fn read_result(path: &Path) -> Result<Value> {
+    memory::refuse(path)?;
+    let name = path.display();
+    let text = fs::read_to_string(path).with_context(|| format!("{name}: cannot read the result"))?;
+    let advice = || format!("{name}: not a JSON result; write one with `hksim sweep --format json -o {name}`");
+    let mut result: Value = serde_json::from_str(&text).with_context(advice)?;
+    schema_1::upgrade(path, &mut result);
+    Ok(result)
 }

@@ -164,6 +164,8 @@ impl<H: AccountingObserver + Send> Explaining<H> {
         let (mut reader, mut details) = (batch.read(), batch.read());
         let before = self.run.done();
         let mut events: Vec<Event> = Vec::with_capacity(1);
+        // The first sample precedes the first event.
+        self.run.take_due();
         while reader.passed() < batch.len() {
             events.clear();
             details.events(1, &mut events);

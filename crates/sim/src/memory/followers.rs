@@ -54,10 +54,10 @@ impl<H: MemoryObserver> SimMemory<H> {
 
     /// Calls `visit` with 0 and the leader's observer, then with the number and observer of each follower that has not
     /// parted.
-    pub fn each_track(&self, mut visit: impl FnMut(usize, &H)) {
-        visit(0, &self.observer());
+    pub fn each_track(&self, mut visit: impl FnMut(usize, &mut H)) {
+        visit(0, &mut self.observer());
         for follower in &self.followers.borrow().0 {
-            visit(follower.number, &self.observed(&follower.observer));
+            visit(follower.number, &mut self.observed(&follower.observer));
         }
     }
 

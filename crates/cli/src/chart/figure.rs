@@ -1,0 +1,69 @@
+//! The figures that a result can be drawn as.
+
+use anyhow::Result;
+use serde_json::Value;
+
+use super::hits::Picture;
+use super::{bars, designs, miss_curves, occupancy, page_map};
+
+/// A figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Figure {
+    /// Installs against peak RSS, and RSS over time (sweep, sim, explain)
+    Designs,
+    /// The state of every page over time (explain)
+    PageMap,
+    /// Live bytes of each SuperSlab over time (explain)
+    Occupancy,
+    /// Installs by reason (sim, explain)
+    Reasons,
+    /// Installs by size class (explain)
+    Classes,
+    /// TLB misses by number of entries (sim --tlb, of a trace with every access)
+    Tlb,
+}
+
+impl Figure {
+    /// All figures, in the order of a report.
+    pub const ALL: [Figure; 6] =
+        [Figure::Designs, Figure::PageMap, Figure::Occupancy, Figure::Reasons, Figure::Classes, Figure::Tlb];
+
+    /// Its word on the command line.
+    pub fn word(self) -> &'static str {
+        match self {
+            Figure::Designs => "designs",
+            Figure::PageMap => "page-map",
+            Figure::Occupancy => "occupancy",
+            Figure::Reasons => "reasons",
+            Figure::Classes => "classes",
+            Figure::Tlb => "tlb",
+        }
+    }
+
+    /// What the figure shows.
+    pub fn title(self) -> &'static str {
+        match self {
+            Figure::Designs => "Installs and memory",
+            Figure::PageMap => "Pages over time",
+            Figure::Occupancy => "Occupancy of SuperSlabs",
+            Figure::Reasons => "Installs by reason",
+            Figure::Classes => "Installs by size class",
+            Figure::Tlb => "TLB misses",
+        }
+    }
+
+    /// Draws the figure; `None` if the result does not have its data.
+    ///
+    /// # Errors
+    /// The result is damaged.
+    pub fn draw(self, result: &Value) -> Result<Option<Picture>> {
+        match self {
+            Figure::Designs => designs::draw(result),
+            Figure::PageMap => page_map::draw(result),
+            Figure::Occupancy => occupancy::draw(result),
+            Figure::Reasons => bars::reasons(result),
+            Figure::Classes => bars::classes(result),
+            Figure::Tlb => miss_curves::draw(result),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! TLB misses by number of entries, with the sizes of the core.
+
+use anyhow::{Context, Result};
+use plotters::prelude::*;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::hits::Picture;
+use super::scatter::drawing;
+use super::style::{FRONT, INK, Look, SMALL_PX, plain, text};
+use crate::output::units::count;
+
+const SIZE: (u32, u32) = (900, 420);
+
+#[derive(Deserialize)]
+struct Point {
+    entries: u64,
+    misses: u64,
+}
+
+#[derive(Deserialize)]
+struct Curves {
+    as_mapped: Vec<Point>,
+    all_4k: Vec<Point>,
+    all_2m: Vec<Point>,
+}
+
+/// Draws the miss curves of a simulation; `None` if it has none.
+///
+/// # Errors
+/// The curves are damaged.
+pub fn draw(result: &Value) -> Result<Option<Picture>> {
+    let Some(curves) = result.get("tlb").and_then(|tlb| tlb.get("miss_curves")) else { return Ok(None) };
+    let curves = Curves::deserialize(curves).context("`miss_curves` is damaged")?;
+    let named = [("as mapped", &curves.as_mapped), ("all 4K", &curves.all_4k), ("all 2M", &curves.all_2m)];
+    let most = named.iter().flat_map(|(_, points)| points.iter()).map(|point| point.misses).max().unwrap_or(1).max(1);
+    let sizes = core_sizes(&result["tlb"]["core"]);
+    let last = sizes.iter().map(|&(entries, _)| entries).max().unwrap_or(1).max(2048) as f64 * 1.5;
+    let mut svg = String::new();
+    {
+        let page = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        page.fill(&WHITE).map_err(drawing)?;
+        let (above, below) = page.split_vertically(44);
+        let title = "misses of a fully associative LRU TLB, by number of entries";
+        above.draw_text(title, &text(18, &INK), (20, 16)).map_err(drawing)?;
+        let mut chart = ChartBuilder::on(&below)
+            .margin(10)
+            .margin_right(24)
+            .x_label_area_size(44)
+            .y_label_area_size(90)
+            .build_cartesian_2d((1.0..last).log_scale(), (0.8..most as f64 * 2.0).log_scale())
+            .map_err(drawing)?;
+        let mut mesh = chart.configure_mesh();
+        plain(&mut mesh)
+            .x_desc("entries (log scale)")
+            .y_desc("misses (log scale)")
+            .x_label_formatter(&|entries| count(*entries as u64))
+            .y_label_formatter(&|misses| count(*misses as u64))
+            .draw()
+            .map_err(drawing)?;
+        for (rank, (name, points)) in named.into_iter().enumerate() {
+            let look = Look::of(rank);
+            // A curve ends where more entries no longer help.
+            let end = points.last().map(|point| (last, point.misses.max(1) as f64));
+            let line = points.iter().map(|point| (point.entries as f64, point.misses.max(1) as f64)).chain(end);
+            chart.draw_series(LineSeries::new(line, look.line())).map_err(drawing)?;
+            let x = 560 + 110 * rank as i32;
+            above.draw(&PathElement::new([(x, 26), (x + 26, 26)], look.line())).map_err(drawing)?;
+            above.draw_text(name, &text(SMALL_PX, &INK), (x + 32, 19)).map_err(drawing)?;
+        }
+        for (entries, name) in sizes {
+            let ends = [(entries as f64, 0.8), (entries as f64, most as f64 * 2.0)];
+            chart.draw_series(DashedLineSeries::new(ends, 5, 4, FRONT.stroke_width(1))).map_err(drawing)?;
+            let (x, y) = chart.plotting_area().map_coordinate(&ends[1]);
+            page.draw_text(&name, &text(SMALL_PX, &FRONT), (x + 4, y + 2)).map_err(drawing)?;
+        }
+        page.present().map_err(drawing)?;
+    }
+    Ok(Some(Picture { svg, hits: Vec::new() }))
+}
+
+/// The numbers of entries of a core's levels, with names.
+fn core_sizes(core: &Value) -> Vec<(u64, String)> {
+    let name = core["name"].as_str().unwrap_or_default();
+    let sizes = ["l1", "l2"].into_iter().flat_map(|level| {
+        let array = |kind: &str, suffix: &str| {
+            let entries = core[level].pointer(&format!("/{kind}/entries"))?.as_u64()?;
+            Some((entries, format!("{name} {}{suffix}", level.to_uppercase())))
+        };
+        [array("shared", ""), array("split/base", " 4K"), array("split/huge", " 2M")]
+    });
+    sizes.flatten().collect()
+}

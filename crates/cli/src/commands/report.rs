@@ -1,0 +1,38 @@
+//! `hksim report`: writes results as one HTML file.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use super::plot::read_result;
+use crate::output::{file, note};
+use crate::report::{self, Input};
+
+/// Arguments of `report`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:\n  hksim report sweep.json explain.json validate.json -o report.html")]
+pub struct Args {
+    /// Report these JSON results of sweep, sim, explain, validate or advise
+    #[arg(value_name = "RESULT.json", required = true)]
+    results: Vec<PathBuf>,
+    /// Write the report to this file
+    #[arg(short, long, value_name = "FILE.html")]
+    output: PathBuf,
+}
+
+/// Writes the report.
+///
+/// # Errors
+/// A file is not such a result, or the report cannot be written.
+pub fn run(args: &Args) -> Result<()> {
+    file::check(&args.output)?;
+    let inputs: Vec<Option<&Path>> = args.results.iter().map(|path| Some(path.as_path())).collect();
+    file::refuse_same(&[&args.output], &inputs)?;
+    let input = |path: &PathBuf| -> Result<Input> {
+        Ok(Input { name: path.display().to_string(), result: read_result(path)? })
+    };
+    let inputs = args.results.iter().map(input).collect::<Result<Vec<Input>>>()?;
+    file::write(&args.output, report::html(&inputs)?.as_bytes())?;
+    note(&format!("wrote {}", args.output.display()));
+    Ok(())
+}

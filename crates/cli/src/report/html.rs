@@ -1,0 +1,108 @@
+//! Pieces of HTML.
+
+use std::fmt::Write;
+
+use crate::chart::{Hit, Picture, Shape};
+
+/// A text with the characters replaced that have a meaning in HTML.
+pub fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+/// A paragraph. Text between backquotes is code.
+pub fn paragraph(text: &str) -> String {
+    format!("<p>{}</p>\n", with_code(text))
+}
+
+fn with_code(text: &str) -> String {
+    let parts = text.split('`').enumerate();
+    parts
+        .map(|(index, part)| if index % 2 == 1 { format!("<code>{}</code>", escaped(part)) } else { escaped(part) })
+        .collect()
+}
+
+/// A table with a head.
+pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let cells = |cells: &mut dyn Iterator<Item = &str>, tag: &str| {
+        cells.map(|cell| format!("<{tag}>{}</{tag}>", escaped(cell))).collect::<String>()
+    };
+    let mut text = format!("<div class=\"scroll\"><table>\n<tr>{}</tr>\n", cells(&mut head.iter().copied(), "th"));
+    for row in rows {
+        let class = if row.iter().any(|cell| cell == "failed") { " class=\"failed\"" } else { "" };
+        let _ = writeln!(text, "<tr{class}>{}</tr>", cells(&mut row.iter().map(String::as_str), "td"));
+    }
+    text + "</table></div>\n"
+}
+
+/// A picture with its caption. `command` repeats it.
+pub fn figure(title: &str, picture: &Picture, command: &str) -> String {
+    // The SVG's own size is its ratio; the style scales it.
+    let places: String = picture.hits.iter().map(place).collect();
+    let svg = match picture.svg.rsplit_once("</svg>") {
+        Some((drawing, after)) => format!("{drawing}<g>{places}</g></svg>{after}"),
+        None => picture.svg.clone(),
+    };
+    format!(
+        "<h3>{}</h3>\n<figure>\n{svg}\n</figure>\n<p class=\"repeat\">Repeat: <code>{}</code></p>\n",
+        escaped(title),
+        escaped(command)
+    )
+}
+
+/// Radius of the area around a point that reacts to the pointer, in pixels.
+const REACH: u32 = 9;
+
+/// The invisible element above a design in a picture.
+fn place(hit: &Hit) -> String {
+    let text = escaped(&hit.text);
+    let data = format!("class=\"hit\" data-design=\"{}\" data-text=\"{text}\"", hit.rank);
+    match &hit.shape {
+        Shape::Point(x, y) => {
+            format!("<circle {data} cx=\"{x}\" cy=\"{y}\" r=\"{REACH}\"><title>{text}</title></circle>\n")
+        }
+        Shape::Line(corners) => {
+            let corners: Vec<String> = corners.iter().map(|(x, y)| format!("{x},{y}")).collect();
+            format!("<polyline {data} points=\"{}\"><title>{text}</title></polyline>\n", corners.join(" "))
+        }
+    }
+}
+
+/// The list of designs, which highlights them in the pictures.
+pub fn designs(hits: &[Hit]) -> String {
+    let mut named: Vec<&Hit> = Vec::new();
+    for hit in hits {
+        if !named.iter().any(|known| known.rank == hit.rank) {
+            named.push(hit);
+        }
+    }
+    if named.len() < 2 {
+        return String::new();
+    }
+    let item = |hit: &&Hit| {
+        let text = escaped(&hit.text);
+        format!("<li><button data-design=\"{}\" data-text=\"{text}\">{text}</button></li>\n", hit.rank)
+    };
+    let items: String = named.iter().map(item).collect();
+    format!("<p class=\"said\" aria-live=\"polite\"></p>\n<ul class=\"designs\">\n{items}</ul>\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_in_a_text_is_markup() {
+        assert_eq!(escaped("<b>\"&\"</b>"), "&lt;b&gt;&quot;&amp;&quot;&lt;/b&gt;");
+        assert_eq!(paragraph("use `a<b` & c"), "<p>use <code>a&lt;b</code> &amp; c</p>\n");
+    }
+}

@@ -1,0 +1,40 @@
+//! Reports: results as one HTML file without references to other files.
+//!
+//! [`section`] turns a result into a section; [`repeat`] finds the command that repeats it; [`html`] is the markup.
+
+mod html;
+mod repeat;
+mod section;
+
+use anyhow::Result;
+use hksim_sim::report::VERSION;
+use serde_json::Value;
+
+use html::escaped;
+
+const STYLE: &str = include_str!("report.css");
+const SCRIPT: &str = include_str!("report.js");
+
+/// A result to report: its file and its contents.
+pub struct Input {
+    /// The file's name.
+    pub name: String,
+    /// The JSON result.
+    pub result: Value,
+}
+
+/// The report of some results.
+///
+/// # Errors
+/// A result is of a kind that cannot be reported, or damaged.
+pub fn html(inputs: &[Input]) -> Result<String> {
+    let sections = inputs.iter().map(section::section).collect::<Result<Vec<String>>>()?;
+    Ok(format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>hksim report</title>\n\
+         <style>\n{STYLE}</style>\n</head>\n<body>\n<h1>hksim report</h1>\n{}<footer>Written by hksim {}.</footer>\n\
+         <script>\n{SCRIPT}</script>\n</body>\n</html>\n",
+        sections.concat(),
+        escaped(VERSION)
+    ))
+}
