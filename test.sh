@@ -40,6 +40,7 @@ tools=(
     "libjemalloc.so.2:libjemalloc2:replays on jemalloc"
     "libtcmalloc_minimal.so.4:libtcmalloc-minimal4:replays on tcmalloc"
     "libmimalloc.so.2:libmimalloc2.0:replays on mimalloc"
+    "chromium:chromium:reports in a browser"
     "shellcheck:shellcheck:shellcheck of the scripts"
 )
 

@@ -4,7 +4,7 @@ use crate::accounting::Accounting;
 use crate::report::Sample;
 use crate::track::Moment;
 
-/// Maximum number of samples. At this number, each two neighbours are joined and the interval doubles.
+/// Maximum number of samples. At this number the interval doubles, and the samples of one interval are joined.
 const SAMPLES_MAX: usize = 128;
 /// The first interval between two samples: 10 us.
 const INTERVAL_NS: u64 = 10_000;
@@ -38,6 +38,19 @@ impl Timeline {
         }
     }
 
+    fn interval_ns(&self) -> u64 {
+        INTERVAL_NS.saturating_mul(1u64.checked_shl(self.interval_log2).unwrap_or(u64::MAX))
+    }
+
+    /// Joins the samples of each interval, except the first sample, which is that of the start.
+    fn join(&mut self) {
+        let interval_ns = self.interval_ns();
+        let start = self.samples.first().copied();
+        let later = self.samples.get(1..).unwrap_or_default();
+        let intervals = later.chunk_by(|one, other| one.time_ns / interval_ns == other.time_ns / interval_ns);
+        self.samples = start.into_iter().chain(intervals.map(joined)).collect();
+    }
+
     fn sample(&mut self, moment: Moment, accounting: &mut Accounting) {
         let rss_bytes_peak = accounting.take_interval_peak_bytes();
         let kernel = accounting.kernel();
@@ -51,17 +64,41 @@ impl Timeline {
             installs: kernel.counters().installs_total(),
             vmas: kernel.vma_count(),
         });
-        if self.samples.len() == SAMPLES_MAX {
-            self.samples = self.samples.chunks(2).map(joined).collect();
+        while self.samples.len() >= SAMPLES_MAX {
             self.interval_log2 += 1;
+            self.join();
         }
-        let interval_ns = INTERVAL_NS << self.interval_log2;
-        self.next_ns = moment.time_ns - moment.time_ns % interval_ns + interval_ns;
+        let interval_ns = self.interval_ns();
+        self.next_ns = (moment.time_ns - moment.time_ns % interval_ns).saturating_add(interval_ns);
     }
 }
 
-/// The last of two samples, with the higher peak.
-fn joined(pair: &[Sample]) -> Sample {
-    let last = pair.last().copied().unwrap_or_default();
-    Sample { rss_bytes_peak: pair.iter().map(|sample| sample.rss_bytes_peak).max().unwrap_or(0), ..last }
+/// The last of some samples, with the highest peak.
+fn joined(samples: &[Sample]) -> Sample {
+    let last = samples.last().copied().unwrap_or_default();
+    Sample { rss_bytes_peak: samples.iter().map(|sample| sample.rss_bytes_peak).max().unwrap_or(0), ..last }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_sample_and_the_highest_peak_stay() {
+        let mut timeline = Timeline::default();
+        let sample = |event: u64, time_ns| Sample { event, time_ns, rss_bytes_peak: event % 97, ..Sample::default() };
+        // A pause, then many events: the samples before the pause must not be lost.
+        for event in 0..3_000 {
+            timeline.samples.push(sample(event, if event < 20 { event } else { 1_000_000_000 + event * 1_000 }));
+            while timeline.samples.len() >= SAMPLES_MAX {
+                timeline.interval_log2 += 1;
+                timeline.join();
+            }
+        }
+        let samples = timeline.samples();
+        assert!(samples.len() < SAMPLES_MAX && samples.len() > SAMPLES_MAX / 4, "{}", samples.len());
+        assert_eq!((samples[0].event, samples[samples.len() - 1].event), (0, 2_999));
+        assert!(samples[1].time_ns < 20, "{:?}", samples[1]);
+        assert_eq!(samples.iter().map(|sample| sample.rss_bytes_peak).max(), Some(96));
+    }
 }

@@ -31,7 +31,7 @@ pub fn draw(area: &Area, panel: &Panel) -> Result<Vec<Hit>> {
         .map_err(drawing)?;
     let point = |sample: &Sample, bytes: u64| (sample.at as f64 / unit_of_time, bytes as f64 / unit);
     let live = panel.series.first().map(|series| series.timeline.as_slice()).unwrap_or_default();
-    let live_top = live.iter().map(|sample| point(sample, sample.live_bytes));
+    let live_top = steps(live.iter().map(|sample| point(sample, sample.live_bytes)));
     let corners = [live.first(), live.last()].map(|sample| sample.map(|sample| point(sample, 0)));
     let outline: Vec<(f64, f64)> = corners[0].into_iter().chain(live_top).chain(corners[1]).collect();
     chart.draw_series([Polygon::new(outline, LIVE.filled())]).map_err(drawing)?;
@@ -46,7 +46,7 @@ pub fn draw(area: &Area, panel: &Panel) -> Result<Vec<Hit>> {
         .draw()
         .map_err(drawing)?;
     let line = |series: &Series| -> Vec<(f64, f64)> {
-        series.timeline.iter().map(|sample| point(sample, sample.rss_bytes)).collect()
+        steps(series.timeline.iter().map(|sample| point(sample, sample.rss_bytes)))
     };
     for series in panel.series.iter().rev() {
         let look = Look::of(series.rank);
@@ -58,6 +58,16 @@ pub fn draw(area: &Area, panel: &Panel) -> Result<Vec<Hit>> {
     }
     let hit = |series: &Series| Hit::of(chart.plotting_area(), series, &line(series));
     Ok(panel.series.iter().map(hit).collect())
+}
+
+/// The corners of a line on which each value holds until the next.
+fn steps(points: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
+    let mut corners: Vec<(f64, f64)> = Vec::new();
+    for (at, value) in points {
+        corners.extend(corners.last().map(|&(_, before)| (at, before)));
+        corners.push((at, value));
+    }
+    corners
 }
 
 /// Writes the legend, with at most `rows` rows.

@@ -29,6 +29,7 @@ mod pairwise;
 mod programs;
 mod puzzles;
 mod recorded_forks;
+mod report;
 mod rules;
 mod run;
 mod sabotage;

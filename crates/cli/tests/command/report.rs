@@ -1,0 +1,184 @@
+//! `hksim report` and the figures of `hksim plot`; in a browser, if one is installed.
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::{Bench, number};
+
+/// Results of every kind that a report takes.
+fn results() -> Bench {
+    let bench = Bench::with_trace();
+    for (command, file) in [
+        ("sweep rm.hkt --superslab 256K,1M --huge never,thp", "sweep.json"),
+        ("explain rm.hkt --huge never --purge-delay 0 --purge-spans yes --against default", "explain.json"),
+        ("sim rm.hkt --huge never --tlb zen4", "sim.json"),
+        ("advise rm.hkt --huge never,thp", "advise.json"),
+    ] {
+        bench.ok(&format!("{command} --format json -o {file}"));
+    }
+    // Its exit status depends on the machine.
+    bench.run("validate rm.hkt --huge never --format json -o validate.json");
+    bench.ok("report sweep.json explain.json sim.json advise.json validate.json -o report.html");
+    bench
+}
+
+fn report(bench: &Bench) -> String {
+    fs::read_to_string(bench.path("report.html")).expect("a report")
+}
+
+fn json(bench: &Bench, name: &str) -> Value {
+    serde_json::from_str(&fs::read_to_string(bench.path(name)).expect("a result")).expect("JSON")
+}
+
+#[test]
+fn a_report_has_every_result_and_needs_no_other_file() {
+    let bench = results();
+    let html = report(&bench);
+    for kind in ["sweep", "explain", "sim", "advise", "validate"] {
+        assert!(html.contains(&format!("<h2>{kind}: {kind}.json</h2>")), "{kind}");
+    }
+    for reference in ["<link", "src=", "url(", "@import", "fetch("] {
+        assert!(!html.contains(reference), "{reference}");
+    }
+    let sentence = json(&bench, "explain.json")["causes"][0]["sentence"].as_str().expect("a sentence").to_string();
+    assert!(html.contains(&sentence), "{sentence}");
+    assert_eq!(html.matches("<svg").count(), html.matches("</svg>").count());
+    for figure in ["page-map", "occupancy", "reasons", "classes", "tlb", "designs"] {
+        assert!(html.contains(&format!("--figure {figure} -o {figure}.svg")), "{figure}");
+    }
+}
+
+#[test]
+fn the_commands_of_a_report_repeat_its_results() {
+    let bench = results();
+    let html = report(&bench);
+    let mut repeated = 0;
+    for part in html.split("Repeat the result: <code>hksim ").skip(1) {
+        let line = part.split("</code>").next().expect("a command");
+        let name = line.split(' ').next().expect("a name");
+        if name == "validate" {
+            continue;
+        }
+        let installs = |result: &Value| match result["rows"].as_array() {
+            Some(rows) => rows.iter().map(|row| number(row, "installs.total")).collect::<Vec<_>>(),
+            None => vec![number(result, "installs.total")],
+        };
+        assert_eq!(installs(&bench.json(line)), installs(&json(&bench, &format!("{name}.json"))), "{line}");
+        repeated += 1;
+    }
+    assert_eq!(repeated, 3);
+}
+
+#[test]
+fn every_figure_is_drawn_and_a_missing_one_is_named() {
+    let bench = results();
+    for (result, figure) in [
+        ("sweep", "designs"),
+        ("explain", "page-map"),
+        ("explain", "occupancy"),
+        ("explain", "reasons"),
+        ("explain", "classes"),
+        ("sim", "tlb"),
+    ] {
+        bench.ok(&format!("plot {result}.json --figure {figure} -o {figure}.svg"));
+        let svg = fs::read_to_string(bench.path(&format!("{figure}.svg"))).expect("a picture");
+        assert!(svg.starts_with("<svg") && svg.contains("<text"), "{figure}");
+    }
+    let missing = bench.refused("plot sweep.json --figure page-map -o none.svg");
+    assert!(missing.contains("no data for --figure page-map"), "{missing}");
+    let png = bench.refused("plot sweep.json -o none.png");
+    assert!(png.contains("SVG"), "{png}");
+    fs::write(bench.path("other.json"), "{\"a\": 1}").expect("a file");
+    let other = bench.refused("report other.json -o other.html");
+    assert!(other.contains("not a JSON result of sweep"), "{other}");
+}
+
+#[test]
+fn the_drawn_maximum_of_a_timeline_is_the_peak() {
+    let bench = results();
+    for row in json(&bench, "sweep.json")["rows"].as_array().expect("rows") {
+        let samples = row["timeline"].as_array().expect("samples");
+        let most = samples.iter().map(|sample| number(sample, "rss_bytes_peak")).max();
+        assert_eq!(most, Some(number(row, "rss_bytes_peak")));
+        assert_eq!(number(&samples[0], "event"), 0);
+        assert!(samples.windows(2).all(|pair| number(&pair[0], "time_ns") <= number(&pair[1], "time_ns")));
+    }
+}
+
+/// What a reader does, as a script in the page: points at a design, clicks it, leaves it. Writes what happened into the
+/// page.
+const READER: &str = r#"<script>
+const sections = [...document.querySelectorAll("section")].filter((one) => one.querySelector("circle.hit"));
+const done = sections.map((section) => {
+  const point = section.querySelector("circle.hit");
+  const lit = () => [...section.querySelectorAll(".on")].map((one) => one.tagName.toLowerCase()).sort().join();
+  point.dispatchEvent(new Event("pointerenter"));
+  const pointed = lit(), said = section.querySelector(".said").textContent;
+  point.dispatchEvent(new Event("pointerleave"));
+  const left = lit();
+  point.dispatchEvent(new Event("click"));
+  point.dispatchEvent(new Event("pointerleave"));
+  const pinned = lit();
+  point.dispatchEvent(new Event("click"));
+  return { pointed, said, text: point.dataset.text, left, pinned, after: lit() };
+});
+const page = { width: innerWidth, scroll: document.documentElement.scrollWidth, dark: matchMedia("(prefers-color-scheme: dark)").matches };
+const figure = getComputedStyle(document.querySelector("figure svg")).filter;
+document.body.innerHTML = "";
+document.body.dataset.seen = JSON.stringify({ done, page, figure });
+</script>"#;
+
+/// Chromium without a screen, network or previous profile.
+fn chromium(bench: &Bench, arguments: &[&str]) -> Command {
+    let mut command = Command::new("chromium");
+    let quiet = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"];
+    command.args(quiet).args(["--disable-background-networking", "--disable-component-update"]);
+    command.arg(format!("--user-data-dir={}", bench.path("profile").display()));
+    command.args(arguments).current_dir(bench.folder());
+    command
+}
+
+fn has_chromium() -> bool {
+    Command::new("chromium").arg("--version").output().is_ok_and(|ran| ran.status.success())
+}
+
+/// What the reader saw.
+fn seen(bench: &Bench, arguments: &[&str]) -> Value {
+    let page = format!("file://{}", bench.path("read.html").display());
+    let ran = chromium(bench, arguments).args(["--dump-dom", &page]).output().expect("chromium starts");
+    let text = String::from_utf8_lossy(&ran.stdout).replace("&quot;", "\"").replace("&amp;", "&");
+    let seen = text.split_once("data-seen=\"").and_then(|(_, rest)| rest.rsplit_once("\">")).map(|(seen, _)| seen);
+    let seen = seen.unwrap_or_else(|| panic!("nothing was seen: {text} {}", String::from_utf8_lossy(&ran.stderr)));
+    let end = seen.rfind('}').expect("an object");
+    serde_json::from_str(&seen[..=end]).unwrap_or_else(|why| panic!("{why}: {seen}"))
+}
+
+#[test]
+fn a_browser_shows_the_report() {
+    if !has_chromium() {
+        return eprintln!("skipped: chromium is not installed (apt install chromium)");
+    }
+    let bench = results();
+    fs::write(bench.path("read.html"), report(&bench) + READER).expect("a page");
+    let phone = seen(&bench, &["--window-size=500,900", "--blink-settings=preferredColorScheme=1"]);
+    let done = phone["done"].as_array().expect("sections");
+    assert_eq!(done.len(), 1, "only the sweep has several designs");
+    for section in done {
+        // The point, its line and its name.
+        assert_eq!(section["pointed"], "button,circle,polyline");
+        assert_eq!(section["said"], section["text"]);
+        assert_eq!((&section["left"], &section["after"]), (&Value::from(""), &Value::from("")));
+        assert_eq!(section["pinned"], section["pointed"]);
+    }
+    assert!(number(&phone, "page.scroll") <= number(&phone, "page.width"), "the page scrolls sideways: {phone}");
+    let dark = seen(&bench, &["--blink-settings=preferredColorScheme=0"]);
+    assert_eq!((&phone["page"]["dark"], &dark["page"]["dark"]), (&Value::from(false), &Value::from(true)));
+    assert_ne!(phone["figure"], dark["figure"], "pictures follow the dark setting");
+    let page = format!("file://{}", bench.path("report.html").display());
+    let printed = chromium(&bench, &["--print-to-pdf=report.pdf", &page]).output().expect("chromium starts");
+    assert!(printed.status.success());
+    let pdf = fs::read(bench.path("report.pdf")).expect("a PDF");
+    assert!(pdf.starts_with(b"%PDF") && pdf.len() > 10_000, "{} bytes", pdf.len());
+}
