@@ -85,11 +85,14 @@ fn without_figures(line: &str) -> String {
 
 /// Whether a page that shows `page` shows `printed`. `...` stands for any lines.
 fn shows(page: &[String], printed: &[String], varies: bool) -> bool {
-    let same = |shown: &String, printed: &String| {
-        shown == printed || varies && without_figures(shown) == without_figures(printed)
+    // Figures that vary may change the order of the rows that they sort.
+    let without_order = |lines: &[String]| {
+        let mut lines: Vec<String> = lines.iter().map(|line| without_figures(line)).collect();
+        lines.sort_unstable();
+        lines
     };
     let all_same = |shown: &[String], printed: &[String]| {
-        shown.len() == printed.len() && shown.iter().zip(printed).all(|(shown, printed)| same(shown, printed))
+        shown == printed || varies && without_order(shown) == without_order(printed)
     };
     match page.iter().position(|line| line == LEFT_OUT) {
         None => all_same(page, printed),

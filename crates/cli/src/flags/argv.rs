@@ -32,8 +32,13 @@ fn is_picture(word: &str) -> bool {
 }
 
 /// Joins these options with their values: `--huge thp` becomes `--huge=thp`; `--huge app.hkt` stays. Words after `--`
-/// are not changed.
+/// are not changed, nor those of `record`, which has no such option: they may be the recorded program's.
 pub fn join_optional_values(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let words: Vec<OsString> = words.into_iter().collect();
+    // The first word may be the program's own name.
+    if words.iter().take(2).any(|word| word == "record") {
+        return words;
+    }
     let mut words = words.into_iter().peekable();
     let mut joined = Vec::new();
     while let Some(mut word) = words.next() {
@@ -81,6 +86,8 @@ mod tests {
             ("sweep --plot a.png app.hkt", "sweep --plot=a.png app.hkt"),
             ("sweep --plot a.svg --plot app.hkt", "sweep --plot=a.svg --plot app.hkt"),
             ("record -- app --huge thp", "record -- app --huge thp"),
+            ("hksim record -o a.hkt app --huge thp", "hksim record -o a.hkt app --huge thp"),
+            ("run --huge thp -- app --huge thp", "run --huge=thp -- app --huge thp"),
         ];
         for (line, expected) in cases {
             assert_eq!(joined(line), expected);
