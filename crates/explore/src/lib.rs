@@ -5,6 +5,7 @@
 //! - [`mod@advise`]: the best design within limits, and how far the choice generalises; [`search`], [`space`]: designs
 //!   beyond a grid; [`knobs`]: the settings of other allocators that come closest.
 //! - [`causes`]: the causes of installs, and the policy changes that remove them.
+//! - [`fit`]: which hypotheses explain counts measured elsewhere.
 //! - [`budget`]: limits for CI, and what changed since a stored result.
 //! - [`shard`]: a sweep on several machines; [`journal`]: a sweep that resumes; [`digest`]: equal inputs.
 //! - [`table`]: results as tables, for CSV and Parquet; [`units`]: figures as text.
@@ -15,6 +16,7 @@ pub mod budget;
 pub mod causes;
 pub mod digest;
 pub mod figures;
+pub mod fit;
 pub mod journal;
 pub mod knobs;
 #[cfg(feature = "parquet")]

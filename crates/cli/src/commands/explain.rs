@@ -1,13 +1,15 @@
 //! `hksim explain`: puts every install of a simulation down to its causes.
 
 mod against;
+mod fit;
 mod result;
 mod view;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use hksim_explore::causes::{Cause, Tried, best, largest, remedies};
+use hksim_explore::question::Tie;
 use hksim_sim::explain::explain;
 use hksim_sim::{Explained, SimConfig};
 use hksim_trace::header::Footer;
@@ -33,8 +35,14 @@ Examples:
   hksim explain app.hkt --per request --format json -o app.json")]
 pub struct Args {
     /// Explain a simulation of this trace
-    #[arg(value_name = "TRACE.hkt")]
-    trace: PathBuf,
+    #[arg(value_name = "TRACE.hkt", required_unless_present = "fit")]
+    trace: Option<PathBuf>,
+    /// Rank hypotheses for counts measured elsewhere: lines of TRACE.hkt,COUNT
+    #[arg(long, value_name = "COUNTS.csv", conflicts_with_all = ["trace", "against", "per"])]
+    fit: Option<PathBuf>,
+    /// Accept this deviation from a count as a fit
+    #[arg(long, value_name = "PERCENT", default_value = "1%", requires = "fit")]
+    tolerance: Tie,
     #[command(flatten)]
     policy: PolicyArgs,
     /// Explain the difference to another policy: a preset or policy file, with changes (default+purge=none)
@@ -57,16 +65,21 @@ pub struct Args {
 /// # Errors
 /// Bad input.
 pub fn run(args: &Args) -> Result<()> {
-    args.output.check(&[], &[Some(&args.trace)])?;
-    if memory::is_recording(&args.trace) {
+    args.output.check(&[], &[args.trace.as_deref(), args.fit.as_deref()])?;
+    let config = args.policy.config()?;
+    let path = match (&args.fit, &args.trace) {
+        (Some(counts), _) => return fit::run(counts, args.tolerance.0, &config, &args.output),
+        (None, Some(path)) => path,
+        (None, None) => bail!("name a trace, or --fit COUNTS.csv"),
+    };
+    if memory::is_recording(path) {
         bail!(
             "{}: a memory recording has no allocator calls to explain; use `hksim sim {0} --by site`",
-            args.trace.display()
+            path.display()
         );
     }
-    let config = args.policy.config()?;
-    let trace = Trace::file(&args.trace)?;
-    let subject = Subject::open(args, &trace)?;
+    let trace = Trace::file(path)?;
+    let subject = Subject::open(args, path, &trace)?;
     let explained = subject.explain(&trace, &config)?;
     let other = args.against.as_deref().map(|word| other_config(word, &config)).transpose()?;
     let names = Names::of(&subject.footer);
@@ -97,10 +110,10 @@ struct Subject {
 }
 
 impl Subject {
-    fn open(args: &Args, trace: &Trace) -> Result<Subject> {
-        let footer = TraceReader::open(&args.trace)?.footer().clone();
+    fn open(args: &Args, path: &Path, trace: &Trace) -> Result<Subject> {
+        let footer = TraceReader::open(path)?.footer().clone();
         let mark = args.per.as_deref().map(|name| mark_number(&footer, name)).transpose()?;
-        Ok(Subject { footer, mark, forks: args.forks.windows(trace)?, path: args.trace.clone() })
+        Ok(Subject { footer, mark, forks: args.forks.windows(trace)?, path: path.to_path_buf() })
     }
 
     fn setup(&self, trace: &Trace, config: &RunConfig) -> Result<SimConfig> {

@@ -32,7 +32,7 @@ pub fn run(args: &Args) -> Result<()> {
         Ok(Input { name: path.display().to_string(), result: read_result(path)? })
     };
     let inputs = args.results.iter().map(input).collect::<Result<Vec<Input>>>()?;
-    file::write(&args.output, report::html(&inputs)?.as_bytes())?;
+    file::write(&args.output, report::document(&inputs)?.as_bytes())?;
     note(&format!("wrote {}", args.output.display()));
     Ok(())
 }

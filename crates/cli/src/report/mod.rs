@@ -27,7 +27,7 @@ pub struct Input {
 ///
 /// # Errors
 /// A result is of a kind that cannot be reported, or damaged.
-pub fn html(inputs: &[Input]) -> Result<String> {
+pub fn document(inputs: &[Input]) -> Result<String> {
     let sections = inputs.iter().map(section::section).collect::<Result<Vec<String>>>()?;
     Ok(format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\

@@ -184,3 +184,39 @@ fn the_page_map_ends_with_the_resident_pages() {
     let end: u64 = occupancy.iter().filter_map(|one| one["live_bytes"].as_array()?.last()?.as_u64()).sum();
     assert!(end > 0 && end <= number(&explained, "live_bytes_peak"));
 }
+
+/// Counts made from the trace's own requests of one class: the hypothesis is among those that fit, with its parameters,
+/// and it is alone only if the traces tell it apart.
+#[test]
+fn planted_counts_are_fitted() {
+    let bench = Bench::new();
+    let sizes = [(16, 1024), (400, 600), (16, 40), (900, 3_000)];
+    let mut lines = String::new();
+    for (number, (low, high)) in sizes.into_iter().enumerate() {
+        bench.ok(&format!("gen random-mixed --cycles 20k --ws 300 --min {low} --max {high} -o {number}.hkt"));
+        bench.ok(&format!("export {number}.hkt --to csv -o {number}.csv"));
+        let events = std::fs::read_to_string(bench.path(&format!("{number}.csv"))).expect("events");
+        let mut columns = events.lines().next().expect("a head").split(',');
+        let size = columns.clone().position(|name| name == "size").expect("sizes");
+        let op = columns.position(|name| name == "op").expect("operations");
+        let is_in_class = |line: &&str| {
+            let fields: Vec<&str> = line.split(',').collect();
+            // The 512-byte class of the default scheme serves 449 to 512 bytes.
+            fields.get(op) == Some(&"alloc") && fields[size].parse().is_ok_and(|size: u64| (449..=512).contains(&size))
+        };
+        let count = 5_000 + 3 * events.lines().filter(is_in_class).count();
+        let _ = writeln!(lines, "{number}.hkt,{count}");
+    }
+    std::fs::write(bench.path("counts.csv"), lines).expect("a file");
+    let fit = bench.json("explain --fit counts.csv");
+    let best = &fit["hypotheses"][0];
+    assert!(best["name"].as_str().is_some_and(|name| name.contains("the 512-byte class")), "{fit}");
+    assert_eq!(best["fits"], true);
+    let near = |name: &str, value: f64| (best[name].as_f64().expect("a number") - value).abs() < 1e-6 * value.max(1.0);
+    assert!(near("fixed", 5_000.0) && near("per_unit", 3.0), "{best}");
+    assert_eq!(fit["identified"], true, "{}", fit["sentence"]);
+    std::fs::write(bench.path("few.csv"), "0.hkt,1\n1.hkt,2\n").expect("a file");
+    assert!(bench.refused("explain --fit few.csv").contains("give more traces"));
+    std::fs::write(bench.path("wrong.csv"), "0.hkt,1\n1.hkt,x\n").expect("a file");
+    assert!(bench.refused("explain --fit wrong.csv").contains("line 2"));
+}

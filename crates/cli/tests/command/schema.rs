@@ -115,6 +115,9 @@ fn every_field_of_predictions_and_measurements_is_documented() {
     bench.ok("gen random-mixed --cycles 9k --ws 90 --warmup 1k -o marked.hkt");
     let line = "explain marked.hkt --huge never --against hakmem --per main";
     check(line, &bench.json(line), &[("", PREDICTION), ("", &["explain"])]);
+    fs::write(bench.path("counts.csv"), "rm.hkt,100\nth.hkt,9\nmarked.hkt,70\n").expect("counts");
+    let line = "explain --fit counts.csv";
+    check(line, &bench.json(line), &[("", &[ALL, "explain --fit"])]);
     for on in ["native", "glibc"] {
         let line = format!("replay rm.hkt --on {on}");
         check(&line, &bench.json(&line), &[("", MEASUREMENT)]);

@@ -1,0 +1,197 @@
+//! Which hypotheses explain somebody else's counts: a fixed part, and a part per allocation, free, byte or class.
+//!
+//! Each hypothesis is a line, `count = fixed + per_unit * units`, fitted to the counts by least squares. Aggregate
+//! counts can rarely tell hypotheses apart whose units grow alike, so all that fit are reported.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::sentences::percent;
+
+/// The fewest counts from which a line with two parameters can fail to fit.
+pub const COUNTS_MIN: usize = 3;
+
+/// What a trace asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// Calls that allocate.
+    pub allocations: u64,
+    /// Calls that free.
+    pub frees: u64,
+    /// Bytes requested.
+    pub requested_bytes: u64,
+    /// Allocations by the bytes of their size class; larger ones under `u64::MAX`.
+    pub by_class: BTreeMap<u64, u64>,
+}
+
+impl Demand {
+    /// Adds an allocation of `size` bytes, which a block of `class_bytes` serves; `None` above the largest class.
+    pub fn allocate(&mut self, size: u64, class_bytes: Option<u64>) {
+        self.allocations += 1;
+        self.requested_bytes = self.requested_bytes.saturating_add(size);
+        *self.by_class.entry(class_bytes.unwrap_or(u64::MAX)).or_default() += 1;
+    }
+}
+
+/// A fitted hypothesis.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Hypothesis {
+    /// What the counts are proportional to, apart from a fixed part.
+    pub name: String,
+    /// The fixed part.
+    pub fixed: f64,
+    /// The part per unit.
+    pub per_unit: f64,
+    /// The largest deviation from a count, as a share of that count.
+    pub residual_worst: f64,
+    /// Whether it is within the tolerance, with no negative part.
+    pub fits: bool,
+}
+
+/// The hypotheses for some counts, the best first.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Fit {
+    /// Deviation that is accepted.
+    pub tolerance: f64,
+    /// All hypotheses, by their largest deviation.
+    pub hypotheses: Vec<Hypothesis>,
+    /// Whether exactly one fits.
+    pub identified: bool,
+    /// The result in words.
+    pub sentence: String,
+}
+
+/// Fits every hypothesis. `counts`, `demands` and `predicted` are those of the same traces; `predicted` are the installs
+/// of the design in question.
+pub fn fit(counts: &[u64], demands: &[Demand], predicted: &[u64], tolerance: f64) -> Fit {
+    let counts: Vec<f64> = counts.iter().map(|&count| count as f64).collect();
+    let mut hypotheses: Vec<Hypothesis> = units_of(demands)
+        .into_iter()
+        .map(|(name, units)| {
+            let (fixed, per_unit) = line(&units, &counts);
+            hypothesis(name, (fixed, per_unit), &units, &counts, tolerance)
+        })
+        .collect();
+    let predicted: Vec<f64> = predicted.iter().map(|&installs| installs as f64).collect();
+    hypotheses.push(hypothesis("the given design, simulated".into(), (0.0, 1.0), &predicted, &counts, tolerance));
+    hypotheses.sort_by(|one, other| one.residual_worst.total_cmp(&other.residual_worst));
+    let fitting: Vec<&Hypothesis> = hypotheses.iter().filter(|hypothesis| hypothesis.fits).collect();
+    let sentence = sentence(&fitting, hypotheses.first(), tolerance);
+    Fit { tolerance, identified: fitting.len() == 1, sentence, hypotheses }
+}
+
+/// The units of every hypothesis, one per trace.
+fn units_of(demands: &[Demand]) -> Vec<(String, Vec<f64>)> {
+    let column = |of: &dyn Fn(&Demand) -> u64| demands.iter().map(|demand| of(demand) as f64).collect::<Vec<f64>>();
+    let mut all = vec![
+        ("a fixed number".to_string(), vec![0.0; demands.len()]),
+        ("per allocation".to_string(), column(&|demand| demand.allocations)),
+        ("per free".to_string(), column(&|demand| demand.frees)),
+        ("per byte requested".to_string(), column(&|demand| demand.requested_bytes)),
+    ];
+    let mut classes: Vec<u64> = demands.iter().flat_map(|demand| demand.by_class.keys().copied()).collect();
+    classes.sort_unstable();
+    classes.dedup();
+    for &class in &classes {
+        let name =
+            if class == u64::MAX { "blocks above the classes".into() } else { format!("the {class}-byte class") };
+        all.push((
+            format!("per allocation of {name}"),
+            column(&|demand| demand.by_class.get(&class).copied().unwrap_or(0)),
+        ));
+    }
+    for &class in classes.iter().skip(1).filter(|&&class| class != u64::MAX) {
+        let from = |demand: &Demand| demand.by_class.range(class..).map(|(_, calls)| calls).sum();
+        all.push((format!("per allocation of the {class}-byte class and above"), column(&from)));
+    }
+    all
+}
+
+/// Fixed part and slope of the line with the least squares. A constant column has no slope.
+fn line(units: &[f64], counts: &[f64]) -> (f64, f64) {
+    let number = counts.len().max(1) as f64;
+    let (mean_units, mean_counts) = (units.iter().sum::<f64>() / number, counts.iter().sum::<f64>() / number);
+    let spread: f64 = units.iter().map(|unit| (unit - mean_units).powi(2)).sum();
+    let common: f64 = units.iter().zip(counts).map(|(unit, count)| (unit - mean_units) * (count - mean_counts)).sum();
+    let slope = if spread > 0.0 { common / spread } else { 0.0 };
+    (mean_counts - slope * mean_units, slope)
+}
+
+fn hypothesis(
+    name: String,
+    (fixed, per_unit): (f64, f64),
+    units: &[f64],
+    counts: &[f64],
+    tolerance: f64,
+) -> Hypothesis {
+    let deviation = |(unit, count): (&f64, &f64)| (fixed + per_unit * unit - count).abs() / count.max(1.0);
+    let residual_worst = units.iter().zip(counts).map(deviation).fold(0.0, f64::max);
+    // A cause cannot remove pages.
+    let fits = residual_worst <= tolerance
+        && fixed >= -tolerance * counts.iter().copied().fold(0.0, f64::max)
+        && per_unit >= 0.0;
+    Hypothesis { name, fixed, per_unit, residual_worst, fits }
+}
+
+fn sentence(fitting: &[&Hypothesis], best: Option<&Hypothesis>, tolerance: f64) -> String {
+    let within = percent(tolerance);
+    match fitting {
+        [] => {
+            let nearest = best.map_or(String::new(), |best| {
+                format!("; the nearest, {}, is off by {}", best.name, percent(best.residual_worst))
+            });
+            format!("None of the hypotheses fits within {within}{nearest}.")
+        }
+        [one] => format!("One hypothesis fits within {within}: {}.", one.name),
+        several => {
+            let named: Vec<&str> = several.iter().take(3).map(|hypothesis| hypothesis.name.as_str()).collect();
+            format!(
+                "Not identified: {} hypotheses fit within {within}, among them {}. Counts of traces that differ in these \
+                 would tell them apart.",
+                several.len(),
+                named.join("; ")
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn demand(small: u64, large: u64) -> Demand {
+        Demand {
+            allocations: small + large,
+            frees: small,
+            requested_bytes: 16 * small + 512 * large,
+            by_class: BTreeMap::from([(16, small), (512, large)]),
+        }
+    }
+
+    #[test]
+    fn the_planted_line_is_found_and_alone_if_the_traces_differ_enough() {
+        let demands = [demand(1_000, 10), demand(5_000, 4_000), demand(90_000, 20), demand(10, 70_000)];
+        let counts: Vec<u64> = demands.iter().map(|demand| 700 + demand.by_class[&512] / 2).collect();
+        let fit = fit(&counts, &demands, &[1, 2, 3, 4], 0.01);
+        let best = &fit.hypotheses[0];
+        assert!(best.name.contains("512-byte class") && best.fits, "{fit:?}");
+        assert!((best.fixed - 700.0).abs() < 1.0 && (best.per_unit - 0.5).abs() < 1e-3, "{best:?}");
+    }
+
+    #[test]
+    fn proportional_demands_cannot_be_told_apart() {
+        let demands: Vec<Demand> = (1..5).map(|times| demand(1_000 * times, 300 * times)).collect();
+        let counts: Vec<u64> = demands.iter().map(|demand| 50 + demand.allocations / 4).collect();
+        let fit = fit(&counts, &demands, &[0; 4], 0.01);
+        assert!(!fit.identified && fit.sentence.starts_with("Not identified"), "{}", fit.sentence);
+        assert!(fit.hypotheses.iter().filter(|hypothesis| hypothesis.fits).count() >= 5);
+    }
+
+    #[test]
+    fn counts_that_nothing_explains_fit_nothing() {
+        let demands = [demand(1, 2), demand(300, 5), demand(9, 8), demand(1_000, 1)];
+        let fit = fit(&[5_000, 10, 90_000, 3], &demands, &[1, 1, 1, 1], 0.01);
+        assert!(!fit.identified && fit.sentence.starts_with("None"), "{}", fit.sentence);
+    }
+}
