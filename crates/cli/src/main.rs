@@ -10,6 +10,7 @@ mod answers;
 mod chart;
 mod commands;
 mod flags;
+mod folded;
 mod forks;
 mod host;
 mod inputs;

@@ -224,6 +224,11 @@ fn the_how_to_on_explanations_shows_what_its_commands_print() {
 }
 
 #[test]
+fn the_cookbook_shows_what_its_commands_print() {
+    check("docs/how-to/cookbook.md");
+}
+
+#[test]
 fn the_experiments_show_what_their_commands_print() {
     check("docs/lab/experiments.md");
 }

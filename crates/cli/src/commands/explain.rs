@@ -18,6 +18,7 @@ use hksim_trace::profile::WithProfiles;
 use hksim_trace::source::EventSource;
 
 use crate::flags::{BaseKernel, PolicyArgs, RunConfig};
+use crate::folded;
 use crate::forks::ForkArgs;
 use crate::inputs::Trace;
 use crate::memory;
@@ -51,6 +52,9 @@ pub struct Args {
     /// Count the installs after each mark of this name (hksim mark)
     #[arg(long, value_name = "MARK")]
     per: Option<String>,
+    /// Write installs by call site as folded stacks, for a flame graph
+    #[arg(long, value_name = "FILE", conflicts_with = "fit")]
+    folded: Option<PathBuf>,
     /// Find remedies for this many causes, by simulating policy changes
     #[arg(long, value_name = "N", default_value = "3")]
     causes: usize,
@@ -65,7 +69,7 @@ pub struct Args {
 /// # Errors
 /// Bad input.
 pub fn run(args: &Args) -> Result<()> {
-    args.output.check(&[], &[args.trace.as_deref(), args.fit.as_deref()])?;
+    args.output.check(&[args.folded.as_deref()], &[args.trace.as_deref(), args.fit.as_deref()])?;
     let config = args.policy.config()?;
     let path = match (&args.fit, &args.trace) {
         (Some(counts), _) => return fit::run(counts, args.tolerance.0, &config, &args.output),
@@ -89,6 +93,10 @@ pub fn run(args: &Args) -> Result<()> {
     let largest = largest(&explained.breakdown, args.causes);
     let causes = with_remedies(&largest, trace, &config, &subject, &explained)?;
     let explanation = Explanation::new(&explained, causes, &names, args.per.as_deref(), against);
+    if let Some(path) = &args.folded {
+        let sites = explained.breakdown.site.iter();
+        folded::write(path, sites.map(|(&site, &installs)| (names.folded(site), installs)))?;
+    }
     names.notes().iter().for_each(|line| crate::output::note(line));
     args.output.emit(&explanation, &explanation.rows(), || view::table(&explanation, &config))
 }

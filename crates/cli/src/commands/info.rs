@@ -21,7 +21,9 @@ use crate::output::{OutputArgs, note};
 
 /// Arguments of `info`.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = "Examples:\n  hksim info app.hkt\n  hksim info app.hkt --sites=20 --by peak")]
+#[command(
+    after_long_help = "Examples:\n  hksim info app.hkt\n  hksim info app.hkt --sites=20 --by peak\n  hksim info app.hkt --sites --by peak --folded peak.folded"
+)]
 pub struct Args {
     /// Summarise this trace
     #[arg(value_name = "TRACE.hkt")]
@@ -35,6 +37,9 @@ pub struct Args {
     /// Rank call sites by this figure
     #[arg(long, value_enum, default_value = "bytes", requires = "sites")]
     by: By,
+    /// Write the figure of --by for all call sites as folded stacks, for a flame graph
+    #[arg(long, value_name = "FILE", requires = "sites")]
+    folded: Option<PathBuf>,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -44,9 +49,9 @@ pub struct Args {
 /// # Errors
 /// The input is not a trace, or the output cannot be written.
 pub fn run(args: &Args) -> Result<()> {
-    args.output.check(&[args.plot.as_deref()], &[])?;
+    args.output.check(&[args.plot.as_deref(), args.folded.as_deref()], &[Some(&args.trace)])?;
     if memory::is_recording(&args.trace) {
-        memory::refuse_flags(&args.trace, &[("plot", args.plot.is_some())])?;
+        memory::refuse_flags(&args.trace, &[("plot", args.plot.is_some()), ("folded", args.folded.is_some())])?;
         return memory::info::run(&args.trace, args.sites, args.by, &args.output);
     }
     let mut reader = TraceReader::open(&args.trace)?;
@@ -60,6 +65,9 @@ pub fn run(args: &Args) -> Result<()> {
         note(&format!("drew {}", path.display()));
     }
     let top = args.sites.map(|count| TopSites::of(&mut reader, count, args.by)).transpose()?;
+    if let Some(path) = &args.folded {
+        sites::write_folded(&mut reader, args.by, path)?;
+    }
     top.iter().flat_map(TopSites::notes).for_each(|line| note(line));
     let history = &reader.header().history;
     let list = || top.as_ref().map(TopSites::table).unwrap_or_default();

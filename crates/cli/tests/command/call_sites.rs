@@ -137,3 +137,37 @@ fn rust_names_are_demangled() {
         assert!(!named(&["_ZN"]) && !named(&["_RN"]), "{mangling:?}: {names:#?}");
     }
 }
+
+/// The stacks of a folded file, with their values.
+fn folded(bench: &Bench, name: &str) -> Vec<(String, u64)> {
+    let text = std::fs::read_to_string(bench.path(name)).expect("a file");
+    let line = |line: &str| {
+        let (stack, value) = line.rsplit_once(' ').expect("a value");
+        (stack.to_string(), value.parse().expect("a number"))
+    };
+    text.lines().map(line).collect()
+}
+
+#[test]
+fn folded_stacks_have_the_figures_of_the_source() {
+    let bench = Bench::new();
+    compile(&bench, &["-g"]);
+    bench.ok("record -q --stacks=4 -o app.hkt ./app");
+    for (by, small, large) in [("calls", 60, 7), ("bytes", 600, 35_000), ("peak", 0, 35_000), ("end", 0, 30_000)] {
+        bench.ok(&format!("info app.hkt --sites=1 --by {by} --folded app.folded"));
+        let stacks = folded(&bench, "app.folded");
+        let value = |function: &str| {
+            let ending = format!("main;{function}");
+            stacks.iter().filter(|(stack, _)| stack.ends_with(&ending)).map(|(_, value)| value).sum::<u64>()
+        };
+        assert_eq!((value("many_small"), value("few_large")), (small, large), "{by}: {stacks:?}");
+    }
+    let explained = bench.json("explain app.hkt --huge never --causes 0 --folded installs.folded");
+    let stacks = folded(&bench, "installs.folded");
+    assert_eq!(stacks.iter().map(|(_, value)| value).sum::<u64>(), crate::support::number(&explained, "installs_total"));
+    // Each large block has a page of its own, the small ones share one.
+    let of = |function: &str| stacks.iter().find(|(stack, _)| stack.ends_with(function)).map_or(0, |(_, value)| *value);
+    assert!(of(";few_large") >= 7 && of(";many_small") < 7, "{stacks:?}");
+    let refused = bench.refused("info app.hkt --folded x.folded");
+    assert!(refused.contains("--sites"), "{refused}");
+}

@@ -12,6 +12,7 @@ use hksim_trace::header::Footer;
 use serde::Serialize;
 
 use super::against::Against;
+use crate::folded;
 use crate::output::units;
 use crate::symbols::{Symbols, frame_text};
 
@@ -127,6 +128,15 @@ impl<'a> Names<'a> {
         let frames = sites.frames_of(SiteId(site)).flat_map(|frame| symbols.frames(sites, frame));
         let frames: Vec<String> = frames.map(|frame| frame_text(sites, &frame)).collect();
         if frames.is_empty() { "not recorded".into() } else { frames.join(";") }
+    }
+
+    /// The folded stack of a site.
+    pub fn folded(&self, site: Origin<u32>) -> String {
+        let stack = |site| folded::stack(&mut self.symbols.borrow_mut(), &self.footer.sites, site);
+        match site {
+            Origin::Start => format!("[{START}]"),
+            Origin::Trace(site) => stack(site),
+        }
     }
 
     fn phase(&self, mark: Option<u32>) -> String {

@@ -1,5 +1,7 @@
 //! `info --sites`: the top call sites.
 
+use std::path::Path;
+
 use anyhow::Result;
 use hksim_trace::event::SiteId;
 use hksim_trace::info::{SiteOrder, SiteUse};
@@ -7,6 +9,7 @@ use hksim_trace::sites::Sites;
 use hksim_trace::source::EventSource;
 use serde::Serialize;
 
+use crate::folded;
 use crate::output::units;
 use crate::symbols::{Symbols, frame_text};
 
@@ -21,6 +24,37 @@ pub enum By {
     Peak,
     /// Bytes never freed
     End,
+}
+
+impl By {
+    fn order(self) -> SiteOrder {
+        match self {
+            By::Bytes => SiteOrder::Bytes,
+            By::Calls => SiteOrder::Calls,
+            By::Peak => SiteOrder::Peak,
+            By::End => SiteOrder::End,
+        }
+    }
+
+    fn of(self, used: &SiteUse) -> u64 {
+        match self {
+            By::Bytes => used.allocated_bytes,
+            By::Calls => used.calls,
+            By::Peak => used.bytes_at_peak,
+            By::End => used.bytes_at_end,
+        }
+    }
+}
+
+/// Writes the figure of all call sites as folded stacks.
+///
+/// # Errors
+/// Those of the source, or the file cannot be written.
+pub fn write_folded(source: &mut dyn EventSource, by: By, path: &Path) -> Result<()> {
+    let uses = SiteUse::of(source, by.order())?;
+    let mut symbols = Symbols::default();
+    let sites = &source.footer().sites;
+    folded::write(path, uses.iter().map(|used| (folded::stack(&mut symbols, sites, used.site), by.of(used))))
 }
 
 /// A call site as a CSV row, which has no lists.
@@ -57,13 +91,7 @@ impl TopSites {
     /// # Errors
     /// Those of the source.
     pub fn of(source: &mut dyn EventSource, count: usize, by: By) -> Result<TopSites> {
-        let order = match by {
-            By::Bytes => SiteOrder::Bytes,
-            By::Calls => SiteOrder::Calls,
-            By::Peak => SiteOrder::Peak,
-            By::End => SiteOrder::End,
-        };
-        let mut uses = SiteUse::of(source, order)?;
+        let mut uses = SiteUse::of(source, by.order())?;
         let sites_total = uses.iter().filter(|used| used.site != 0).count();
         uses.truncate(count);
         let mut symbols = Symbols::default();
