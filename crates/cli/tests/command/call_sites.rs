@@ -164,7 +164,10 @@ fn folded_stacks_have_the_figures_of_the_source() {
     }
     let explained = bench.json("explain app.hkt --huge never --causes 0 --folded installs.folded");
     let stacks = folded(&bench, "installs.folded");
-    assert_eq!(stacks.iter().map(|(_, value)| value).sum::<u64>(), crate::support::number(&explained, "installs_total"));
+    assert_eq!(
+        stacks.iter().map(|(_, value)| value).sum::<u64>(),
+        crate::support::number(&explained, "installs_total")
+    );
     // Each large block has a page of its own, the small ones share one.
     let of = |function: &str| stacks.iter().find(|(stack, _)| stack.ends_with(function)).map_or(0, |(_, value)| *value);
     assert!(of(";few_large") >= 7 && of(";many_small") < 7, "{stacks:?}");
