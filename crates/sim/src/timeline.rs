@@ -54,7 +54,7 @@ impl Timeline {
     fn sample(&mut self, moment: Moment, accounting: &mut Accounting) {
         let rss_bytes_peak = accounting.take_interval_peak_bytes();
         let kernel = accounting.kernel();
-        self.samples.push(Sample {
+        self.push(Sample {
             event: moment.event,
             time_ns: moment.time_ns,
             live_bytes: moment.live.bytes,
@@ -64,12 +64,16 @@ impl Timeline {
             installs: kernel.counters().installs_total(),
             vmas: kernel.vma_count(),
         });
+    }
+
+    fn push(&mut self, sample: Sample) {
+        self.samples.push(sample);
         while self.samples.len() >= SAMPLES_MAX {
             self.interval_log2 += 1;
             self.join();
         }
         let interval_ns = self.interval_ns();
-        self.next_ns = (moment.time_ns - moment.time_ns % interval_ns).saturating_add(interval_ns);
+        self.next_ns = (sample.time_ns - sample.time_ns % interval_ns).saturating_add(interval_ns);
     }
 }
 
@@ -86,19 +90,21 @@ mod tests {
     #[test]
     fn the_first_sample_and_the_highest_peak_stay() {
         let mut timeline = Timeline::default();
-        let sample = |event: u64, time_ns| Sample { event, time_ns, rss_bytes_peak: event % 97, ..Sample::default() };
-        // A pause, then many events: the samples before the pause must not be lost.
-        for event in 0..3_000 {
-            timeline.samples.push(sample(event, if event < 20 { event } else { 1_000_000_000 + event * 1_000 }));
-            while timeline.samples.len() >= SAMPLES_MAX {
-                timeline.interval_log2 += 1;
-                timeline.join();
+        let sample = |event: u64, time_ns| Sample { event, time_ns, ..Sample::default() };
+        // A pause, then many events: the sample before the pause must not be lost. As in a run, a sample is taken when
+        // one is due, and the peak is that of all events since the sample before.
+        let mut rss_bytes_peak = 0;
+        for event in 0..30_000 {
+            let time_ns = if event < 20 { event * 700 } else { 1_000_000_000 + event * 1_000 };
+            rss_bytes_peak = rss_bytes_peak.max(event % 97);
+            if time_ns >= timeline.next_ns || event == 29_999 {
+                timeline.push(Sample { rss_bytes_peak: std::mem::take(&mut rss_bytes_peak), ..sample(event, time_ns) });
             }
         }
         let samples = timeline.samples();
         assert!(samples.len() < SAMPLES_MAX && samples.len() > SAMPLES_MAX / 4, "{}", samples.len());
-        assert_eq!((samples[0].event, samples[samples.len() - 1].event), (0, 2_999));
-        assert!(samples[1].time_ns < 20, "{:?}", samples[1]);
+        assert_eq!((samples[0].event, samples[samples.len() - 1].event), (0, 29_999));
+        assert!(samples[1].time_ns < 20 * 700, "{:?}", samples[1]);
         assert_eq!(samples.iter().map(|sample| sample.rss_bytes_peak).max(), Some(96));
     }
 }
