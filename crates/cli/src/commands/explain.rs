@@ -18,12 +18,12 @@ use hksim_trace::profile::WithProfiles;
 use hksim_trace::source::EventSource;
 
 use crate::flags::{BaseKernel, PolicyArgs, RunConfig};
-use crate::folded;
 use crate::forks::ForkArgs;
 use crate::inputs::Trace;
 use crate::memory;
 use crate::output::OutputArgs;
 use crate::runs::{setup, simulate_all};
+use crate::stack_profile::StackFiles;
 use against::Against;
 use result::{CauseRow, Explanation, Names};
 
@@ -39,7 +39,7 @@ pub struct Args {
     #[arg(value_name = "TRACE.hkt", required_unless_present = "fit")]
     trace: Option<PathBuf>,
     /// Rank hypotheses for counts measured elsewhere: lines of TRACE.hkt,COUNT
-    #[arg(long, value_name = "COUNTS.csv", conflicts_with_all = ["trace", "against", "per"])]
+    #[arg(long, value_name = "COUNTS.csv", conflicts_with_all = ["trace", "against", "per", "folded", "pprof"])]
     fit: Option<PathBuf>,
     /// Accept this deviation from a count as a fit
     #[arg(long, value_name = "PERCENT", default_value = "1%", requires = "fit")]
@@ -52,9 +52,8 @@ pub struct Args {
     /// Count the installs after each mark of this name (hksim mark)
     #[arg(long, value_name = "MARK")]
     per: Option<String>,
-    /// Write installs by call site as folded stacks, for a flame graph
-    #[arg(long, value_name = "FILE", conflicts_with = "fit")]
-    folded: Option<PathBuf>,
+    #[command(flatten)]
+    stacks: StackFiles,
     /// Find remedies for this many causes, by simulating policy changes
     #[arg(long, value_name = "N", default_value = "3")]
     causes: usize,
@@ -69,7 +68,7 @@ pub struct Args {
 /// # Errors
 /// Bad input.
 pub fn run(args: &Args) -> Result<()> {
-    args.output.check(&[args.folded.as_deref()], &[args.trace.as_deref(), args.fit.as_deref()])?;
+    args.output.check(&args.stacks.paths(), &[args.trace.as_deref(), args.fit.as_deref()])?;
     let config = args.policy.config()?;
     let path = match (&args.fit, &args.trace) {
         (Some(counts), _) => return fit::run(counts, args.tolerance.0, &config, &args.output),
@@ -93,9 +92,8 @@ pub fn run(args: &Args) -> Result<()> {
     let largest = largest(&explained.breakdown, args.causes);
     let causes = with_remedies(&largest, trace, &config, &subject, &explained)?;
     let explanation = Explanation::new(&explained, causes, &names, args.per.as_deref(), against);
-    if let Some(path) = &args.folded {
-        let sites = explained.breakdown.site.iter();
-        folded::write(path, sites.map(|(&site, &installs)| (names.folded(site), installs)))?;
+    if args.stacks.is_requested() {
+        args.stacks.write(&names.profile(&explained.breakdown.site))?;
     }
     names.notes().iter().for_each(|line| crate::output::note(line));
     args.output.emit(&explanation, &explanation.rows(), || view::table(&explanation, &config))

@@ -1,11 +1,13 @@
-//! `hksim info`: summarises a trace.
+//! `hksim info`: summarises a trace, or tells two apart.
 
+mod difference;
 pub mod sites;
 mod view;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
+use difference::Difference;
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::info::Info;
 use hksim_trace::source::EventSource;
@@ -18,16 +20,20 @@ use crate::chart;
 use crate::memory;
 use crate::output::stamp::Stamp;
 use crate::output::{OutputArgs, note};
+use crate::stack_profile::StackFiles;
 
 /// Arguments of `info`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_long_help = "Examples:\n  hksim info app.hkt\n  hksim info app.hkt --sites=20 --by peak\n  hksim info app.hkt --sites --by peak --folded peak.folded"
+    after_long_help = "Examples:\n  hksim info app.hkt\n  hksim info app.hkt --sites=20 --by peak\n  hksim info app.hkt --by peak --folded peak.folded\n  hksim info before.hkt after.hkt --sites"
 )]
 pub struct Args {
     /// Summarise this trace
     #[arg(value_name = "TRACE.hkt")]
     trace: PathBuf,
+    /// Tell how this trace differs from the first
+    #[arg(value_name = "OTHER.hkt", conflicts_with_all = ["plot", "folded", "pprof"])]
+    other: Option<PathBuf>,
     /// Draw live bytes over time [name if omitted: hksim-info.svg]
     #[arg(long, value_name = "FILE.svg", num_args = 0..=1, require_equals = true, default_missing_value = "hksim-info.svg", value_parser = chart::parse_picture)]
     plot: Option<PathBuf>,
@@ -35,11 +41,10 @@ pub struct Args {
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "10")]
     sites: Option<usize>,
     /// Rank call sites by this figure
-    #[arg(long, value_enum, default_value = "bytes", requires = "sites")]
+    #[arg(long, value_enum, default_value = "bytes")]
     by: By,
-    /// Write the figure of --by for all call sites as folded stacks, for a flame graph
-    #[arg(long, value_name = "FILE", requires = "sites")]
-    folded: Option<PathBuf>,
+    #[command(flatten)]
+    stacks: StackFiles,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -49,11 +54,30 @@ pub struct Args {
 /// # Errors
 /// The input is not a trace, or the output cannot be written.
 pub fn run(args: &Args) -> Result<()> {
-    args.output.check(&[args.plot.as_deref(), args.folded.as_deref()], &[Some(&args.trace)])?;
+    let [folded, pprof] = args.stacks.paths();
+    args.output.check(&[args.plot.as_deref(), folded, pprof], &[Some(&args.trace), args.other.as_deref()])?;
     if memory::is_recording(&args.trace) {
-        memory::refuse_flags(&args.trace, &[("plot", args.plot.is_some()), ("folded", args.folded.is_some())])?;
+        let flags = [("plot", args.plot.is_some()), ("folded", folded.is_some()), ("pprof", pprof.is_some())];
+        memory::refuse_flags(&args.trace, &flags)?;
+        if let Some(other) = &args.other {
+            bail!("{}: two memory recordings cannot be compared; name one, or two traces (.hkt)", other.display());
+        }
         return memory::info::run(&args.trace, args.sites, args.by, &args.output);
     }
+    match &args.other {
+        Some(other) => compare(args, [&args.trace, other]),
+        None => summarise(args),
+    }
+}
+
+fn compare(args: &Args, paths: [&Path; 2]) -> Result<()> {
+    let difference = Difference::of(paths, args.sites.map(|count| (count, args.by)))?;
+    difference.notes().iter().for_each(|line| note(line));
+    let result = Stamped { stamp: Stamp::HERE, result: &difference };
+    args.output.emit(&result, difference.rows(), || difference.table())
+}
+
+fn summarise(args: &Args) -> Result<()> {
     let mut reader = TraceReader::open(&args.trace)?;
     let truncated = reader.tail().map(|tail| tail.to_string());
     if let Some(tail) = &truncated {
@@ -65,8 +89,8 @@ pub fn run(args: &Args) -> Result<()> {
         note(&format!("drew {}", path.display()));
     }
     let top = args.sites.map(|count| TopSites::of(&mut reader, count, args.by)).transpose()?;
-    if let Some(path) = &args.folded {
-        sites::write_folded(&mut reader, args.by, path)?;
+    if args.stacks.is_requested() {
+        args.stacks.write(&sites::profile(&mut reader, args.by)?)?;
     }
     top.iter().flat_map(TopSites::notes).for_each(|line| note(line));
     let history = &reader.header().history;
@@ -89,4 +113,13 @@ struct WithSites<'a> {
     info: &'a Info,
     #[serde(flatten)]
     top: Option<&'a TopSites>,
+}
+
+/// The difference of two traces.
+#[derive(Serialize)]
+struct Stamped<'a> {
+    #[serde(flatten)]
+    stamp: Stamp,
+    #[serde(flatten)]
+    result: &'a Difference,
 }

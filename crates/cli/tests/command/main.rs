@@ -42,4 +42,5 @@ mod sweeps;
 mod tables;
 mod touch_pages;
 mod trace_tools;
+mod two_traces;
 mod validations;

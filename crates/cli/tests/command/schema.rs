@@ -145,6 +145,7 @@ fn every_field_of_other_results_is_documented() {
     for (line, sections) in [
         ("gen tiny-hot --cycles 100 -o th.hkt", tools),
         ("info rm.hkt --sites", &[ALL, "info", "Quality of a trace"]),
+        ("info rm.hkt heaptrack.hkt --sites", &[ALL, "info of two traces"]),
         ("trace cut rm.hkt --events 0..100 -o cut.hkt", tools),
         ("trace merge rm.hkt th.hkt -o merged.hkt", tools),
         ("trace scale rm.hkt --size 2 -o scaled.hkt", tools),

@@ -12,8 +12,8 @@ use hksim_trace::header::Footer;
 use serde::Serialize;
 
 use super::against::Against;
-use crate::folded;
 use crate::output::units;
+use crate::stack_profile::{StackProfile, ValueKind};
 use crate::symbols::{Symbols, frame_text};
 
 /// The name of what happens before the first event.
@@ -130,13 +130,18 @@ impl<'a> Names<'a> {
         if frames.is_empty() { "not recorded".into() } else { frames.join(";") }
     }
 
-    /// The folded stack of a site.
-    pub fn folded(&self, site: Origin<u32>) -> String {
-        let stack = |site| folded::stack(&mut self.symbols.borrow_mut(), &self.footer.sites, site);
-        match site {
-            Origin::Start => format!("[{START}]"),
-            Origin::Trace(site) => stack(site),
+    /// Installs by call stack.
+    pub fn profile(&self, installs: &BTreeMap<Origin<u32>, u64>) -> StackProfile {
+        let mut profile = StackProfile::new(&[ValueKind { name: "installs", unit: "count" }], 0);
+        for (&site, &count) in installs {
+            match site {
+                Origin::Start => profile.push_named(&format!("[{START}]"), &[count]),
+                Origin::Trace(site) => {
+                    profile.push(&mut self.symbols.borrow_mut(), &self.footer.sites, site, &[count]);
+                }
+            }
         }
+        profile
     }
 
     fn phase(&self, mark: Option<u32>) -> String {

@@ -1,7 +1,5 @@
 //! `info --sites`: the top call sites.
 
-use std::path::Path;
-
 use anyhow::Result;
 use hksim_trace::event::SiteId;
 use hksim_trace::info::{SiteOrder, SiteUse};
@@ -9,8 +7,8 @@ use hksim_trace::sites::Sites;
 use hksim_trace::source::EventSource;
 use serde::Serialize;
 
-use crate::folded;
 use crate::output::units;
+use crate::stack_profile::{StackProfile, ValueKind};
 use crate::symbols::{Symbols, frame_text};
 
 /// The figure that ranks call sites.
@@ -27,7 +25,7 @@ pub enum By {
 }
 
 impl By {
-    fn order(self) -> SiteOrder {
+    pub(super) fn order(self) -> SiteOrder {
         match self {
             By::Bytes => SiteOrder::Bytes,
             By::Calls => SiteOrder::Calls,
@@ -36,7 +34,18 @@ impl By {
         }
     }
 
-    fn of(self, used: &SiteUse) -> u64 {
+    /// The figure as a column of a stack profile. pprof knows heap profiles by these names.
+    fn kind(self) -> ValueKind {
+        let (name, unit) = match self {
+            By::Bytes => ("alloc_space", "bytes"),
+            By::Calls => ("alloc_objects", "count"),
+            By::Peak => ("peak_space", "bytes"),
+            By::End => ("inuse_space", "bytes"),
+        };
+        ValueKind { name, unit }
+    }
+
+    pub(super) fn of(self, used: &SiteUse) -> u64 {
         match self {
             By::Bytes => used.allocated_bytes,
             By::Calls => used.calls,
@@ -46,15 +55,20 @@ impl By {
     }
 }
 
-/// Writes the figure of all call sites as folded stacks.
+/// The figures of all call sites, of which `by` is shown.
 ///
 /// # Errors
-/// Those of the source, or the file cannot be written.
-pub fn write_folded(source: &mut dyn EventSource, by: By, path: &Path) -> Result<()> {
+/// Those of the source.
+pub fn profile(source: &mut dyn EventSource, by: By) -> Result<StackProfile> {
     let uses = SiteUse::of(source, by.order())?;
+    let all = [By::Bytes, By::Calls, By::Peak, By::End];
+    let shown = all.iter().position(|&kind| kind == by).unwrap_or(0);
+    let mut profile = StackProfile::new(&all.map(By::kind), shown);
     let mut symbols = Symbols::default();
-    let sites = &source.footer().sites;
-    folded::write(path, uses.iter().map(|used| (folded::stack(&mut symbols, sites, used.site), by.of(used))))
+    for used in &uses {
+        profile.push(&mut symbols, &source.footer().sites, used.site, &all.map(|kind| kind.of(used)));
+    }
+    Ok(profile)
 }
 
 /// A call site as a CSV row, which has no lists.
@@ -128,7 +142,8 @@ impl TopSites {
     }
 }
 
-fn stack(symbols: &mut Symbols, sites: &Sites, site: u32) -> Vec<String> {
+/// The frames of a site as text, innermost first; empty if they are not known.
+pub(super) fn stack(symbols: &mut Symbols, sites: &Sites, site: u32) -> Vec<String> {
     let frames: Vec<_> = sites.frames_of(SiteId(site)).flat_map(|frame| symbols.frames(sites, frame)).collect();
     frames.iter().map(|frame| frame_text(sites, frame)).collect()
 }

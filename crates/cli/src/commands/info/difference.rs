@@ -1,0 +1,289 @@
+//! `info A B`: what tells two traces apart.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Result;
+use hksim_trace::header::Clock;
+use hksim_trace::hkt::TraceReader;
+use hksim_trace::info::{Info, SiteUse};
+use hksim_trace::source::EventSource;
+use serde::Serialize;
+
+use super::sites::{By, stack};
+use crate::output::table::{Table, text};
+use crate::output::units;
+use crate::symbols::Symbols;
+
+/// Ratios closer to 1 than this do not tell traces apart: 1 %.
+const ALIKE: f64 = 0.01;
+/// Number of differences in words.
+const SENTENCES: usize = 3;
+
+/// Two traces side by side.
+#[derive(Debug, Serialize)]
+pub struct Difference {
+    /// Names of the two files.
+    traces: [String; 2],
+    /// The largest differences in words.
+    sentences: Vec<String>,
+    /// Figures of both traces.
+    figures: Vec<Figure>,
+    /// Requested sizes by powers of two.
+    sizes: Vec<SizeRow>,
+    /// The share of requests whose size would have to change by a power of two or more, for the sizes to be distributed
+    /// alike (total variation distance). From 0 to 1.
+    size_distance: f64,
+    /// The call sites with the largest differences, if they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sites: Option<Vec<SiteRow>>,
+    #[serde(skip)]
+    notes: Vec<String>,
+}
+
+/// A figure of both traces.
+#[derive(Debug, Serialize)]
+pub struct Figure {
+    /// Its field in the result of `info`; `allocations` are the calls of all functions that allocate.
+    name: &'static str,
+    #[serde(skip)]
+    label: &'static str,
+    first: u64,
+    second: u64,
+    /// Second divided by first; absent if the first is 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ratio: Option<f64>,
+    #[serde(skip)]
+    unit: Unit,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Unit {
+    Count,
+    Bytes,
+    Time,
+}
+
+/// Requests of sizes up to `bytes_max`, and above the row before.
+#[derive(Debug, Serialize)]
+struct SizeRow {
+    bytes_max: u64,
+    calls_first: u64,
+    calls_second: u64,
+    bytes_first: u64,
+    bytes_second: u64,
+}
+
+/// A call site of both traces, found by the names on its stack.
+#[derive(Debug, Serialize)]
+struct SiteRow {
+    /// Frames, innermost first.
+    stack: Vec<String>,
+    first: u64,
+    second: u64,
+}
+
+impl Difference {
+    /// Compares two traces; `sites`: this many call sites, ranked by the difference of a figure.
+    ///
+    /// # Errors
+    /// Those of the traces.
+    pub fn of(paths: [&Path; 2], sites: Option<(usize, By)>) -> Result<Difference> {
+        let mut readers = [TraceReader::open(paths[0])?, TraceReader::open(paths[1])?];
+        let [first, second] = &mut readers;
+        let infos = [Info::of(first)?, Info::of(second)?];
+        let mut notes = Vec::new();
+        let sites = sites.map(|(count, by)| site_rows(&mut readers, count, by, &mut notes)).transpose()?;
+        let figures = figures(&infos);
+        let sizes = size_rows(&infos);
+        let size_distance = distance(&sizes);
+        let sentences = sentences(&figures, &sizes, size_distance);
+        let traces = paths.map(|path| path.display().to_string());
+        Ok(Difference { traces, sentences, figures, sizes, size_distance, sites, notes })
+    }
+
+    /// The rows of a CSV file.
+    pub fn rows(&self) -> &[Figure] {
+        &self.figures
+    }
+
+    /// Notes about names that were not found.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// The comparison as text.
+    pub fn table(&self) -> String {
+        let mut lines: Vec<String> = self.sentences.clone();
+        lines.push(String::new());
+        lines.extend([format!("first   {}", self.traces[0]), format!("second  {}", self.traces[1]), String::new()]);
+        let mut figures = Table::new(["", "first", "second", "ratio"], &[0]);
+        for figure in &self.figures {
+            let ratio = figure.ratio.map_or("-".into(), ratio_text);
+            let [first, second] = [figure.first, figure.second].map(|value| figure.unit.show(value));
+            figures.push([figure.label.to_string(), first, second, ratio]);
+        }
+        lines.extend(figures.lines());
+        if !self.sizes.is_empty() {
+            lines.push(String::new());
+            lines.extend(self.size_table().lines());
+        }
+        for site in self.sites.iter().flatten() {
+            let [first, second] = [site.first, site.second].map(units::count);
+            lines.extend([String::new(), format!("{first} in the first, {second} in the second")]);
+            lines.extend(site.stack.iter().map(|frame| format!("    {frame}")));
+        }
+        text(&lines)
+    }
+
+    fn size_table(&self) -> Table {
+        let mut table = Table::new(["sizes up to", "calls, first", "share", "calls, second", "share"], &[]);
+        let totals = totals(&self.sizes);
+        for row in &self.sizes {
+            let shares = [units::percent(row.calls_first, totals[0]), units::percent(row.calls_second, totals[1])];
+            let [first, second] = shares;
+            let [calls_first, calls_second] = [row.calls_first, row.calls_second].map(units::count);
+            table.push([units::bytes(row.bytes_max), calls_first, first, calls_second, second]);
+        }
+        table
+    }
+}
+
+impl Unit {
+    fn show(self, value: u64) -> String {
+        match self {
+            Unit::Count => units::count(value),
+            Unit::Bytes => units::bytes(value),
+            Unit::Time => units::time(value),
+        }
+    }
+}
+
+fn figures(infos: &[Info; 2]) -> Vec<Figure> {
+    type Value = fn(&Info) -> u64;
+    let all: [(&str, &str, Unit, Value); 16] = [
+        ("events", "events", Unit::Count, |info| info.events),
+        ("allocations", "allocations", Unit::Count, |info| info.mallocs + info.callocs + info.aligned_allocs),
+        ("reallocs", "reallocs", Unit::Count, |info| info.reallocs),
+        ("frees", "frees", Unit::Count, |info| info.frees),
+        ("threads", "threads", Unit::Count, |info| u64::from(info.threads)),
+        ("forks", "forks", Unit::Count, |info| info.forks),
+        ("cross_thread_frees", "cross-thread frees", Unit::Count, |info| info.cross_thread_frees),
+        ("allocated_bytes", "bytes allocated", Unit::Bytes, |info| info.allocated_bytes),
+        ("calloc_bytes", "bytes by calloc", Unit::Bytes, |info| info.calloc_bytes),
+        ("live_bytes_peak", "live bytes, peak", Unit::Bytes, |info| info.live_bytes_peak),
+        ("live_objects_peak", "live objects, peak", Unit::Count, |info| info.live_objects_peak),
+        ("live_objects_end", "live objects, end", Unit::Count, |info| info.live_objects_end),
+        ("size_bytes.p50", "size, median", Unit::Bytes, |info| info.size_bytes.p50),
+        ("size_bytes.p99", "size, 99 %", Unit::Bytes, |info| info.size_bytes.p99),
+        ("lifetimes.allocated_bytes.p50", "lifetime in bytes allocated, median", Unit::Bytes, |info| {
+            info.lifetimes.allocated_bytes.p50
+        }),
+        ("duration_ns", "duration", Unit::Time, |info| info.duration_ns),
+    ];
+    let is_timed = infos.iter().all(|info| info.clock == Clock::Measured);
+    let shown = all.into_iter().filter(|&(_, _, unit, _)| is_timed || !matches!(unit, Unit::Time));
+    let figure = |(name, label, unit, value): (&'static str, &'static str, Unit, Value)| {
+        let [first, second] = [value(&infos[0]), value(&infos[1])];
+        let ratio = (first > 0).then(|| second as f64 / first as f64);
+        Figure { name, label, first, second, ratio, unit }
+    };
+    shown.map(figure).collect()
+}
+
+fn size_rows(infos: &[Info; 2]) -> Vec<SizeRow> {
+    let mut rows: BTreeMap<u64, SizeRow> = BTreeMap::new();
+    for (number, info) in infos.iter().enumerate() {
+        for bin in &info.size_histogram {
+            let empty =
+                SizeRow { bytes_max: bin.bytes_max, calls_first: 0, calls_second: 0, bytes_first: 0, bytes_second: 0 };
+            let row = rows.entry(bin.bytes_max).or_insert(empty);
+            match number {
+                0 => (row.calls_first, row.bytes_first) = (bin.calls, bin.bytes),
+                _ => (row.calls_second, row.bytes_second) = (bin.calls, bin.bytes),
+            }
+        }
+    }
+    rows.into_values().collect()
+}
+
+fn totals(sizes: &[SizeRow]) -> [u64; 2] {
+    [sizes.iter().map(|row| row.calls_first).sum(), sizes.iter().map(|row| row.calls_second).sum()]
+}
+
+/// Half the sum of the differences of shares.
+fn distance(sizes: &[SizeRow]) -> f64 {
+    let totals = totals(sizes).map(|total| total.max(1) as f64);
+    let apart = |row: &SizeRow| (row.calls_first as f64 / totals[0] - row.calls_second as f64 / totals[1]).abs();
+    sizes.iter().map(apart).sum::<f64>() / 2.0
+}
+
+fn sentences(figures: &[Figure], sizes: &[SizeRow], size_distance: f64) -> Vec<String> {
+    let mut apart: Vec<&Figure> = figures.iter().filter(|figure| figure.apart() > ALIKE.ln_1p()).collect();
+    apart.sort_by(|one, other| other.apart().total_cmp(&one.apart()));
+    let mut sentences: Vec<String> = apart.iter().take(SENTENCES).map(|figure| figure.sentence()).collect();
+    if sentences.is_empty() {
+        sentences.push("No figure differs by more than 1 %.".into());
+    } else if apart.len() > SENTENCES {
+        let more = apart.len() - SENTENCES;
+        sentences.push(format!("{more} more of {} figures differ by more than 1 %.", figures.len()));
+    }
+    let most = sizes.iter().max_by_key(|row| row.bytes_second.abs_diff(row.bytes_first));
+    if let Some(row) = most.filter(|row| row.bytes_first != row.bytes_second) {
+        let change = units::bytes(row.bytes_second.abs_diff(row.bytes_first));
+        let sign = if row.bytes_second > row.bytes_first { "more" } else { "fewer" };
+        let size = units::bytes(row.bytes_max);
+        sentences.push(format!("Most of the difference in bytes: {change} {sign} in requests of up to {size}."));
+    }
+    let share = 100.0 * size_distance;
+    sentences.push(match size_distance {
+        distance if distance < ALIKE => "Sizes are distributed alike.".into(),
+        _ => format!("Sizes are distributed differently: {share:.1} % of the requests fall into other powers of two."),
+    });
+    sentences
+}
+
+impl Figure {
+    /// How far apart the figures are: the logarithm of their ratio. A figure that only one trace has is furthest.
+    fn apart(&self) -> f64 {
+        match (self.first, self.second) {
+            (0, 0) => 0.0,
+            (0, _) | (_, 0) => f64::INFINITY,
+            (first, second) => (second as f64 / first as f64).ln().abs(),
+        }
+    }
+
+    fn sentence(&self) -> String {
+        let [first, second] = [self.first, self.second].map(|value| self.unit.show(value));
+        match self.ratio {
+            Some(ratio) if self.second > 0 => {
+                format!("{}: {second} instead of {first} (x {}).", self.label, ratio_text(ratio))
+            }
+            _ => format!("{}: {second} instead of {first}.", self.label),
+        }
+    }
+}
+
+/// A ratio with three significant digits.
+fn ratio_text(ratio: f64) -> String {
+    let digits = 2 - ratio.max(f64::MIN_POSITIVE).log10().floor().clamp(-9.0, 2.0) as i32;
+    format!("{ratio:.*}", digits as usize)
+}
+
+/// The call sites of both traces by the text of their stacks, which two builds of a program share.
+fn site_rows(readers: &mut [TraceReader; 2], count: usize, by: By, notes: &mut Vec<String>) -> Result<Vec<SiteRow>> {
+    let mut rows: BTreeMap<Vec<String>, [u64; 2]> = BTreeMap::new();
+    for (number, reader) in readers.iter_mut().enumerate() {
+        let mut symbols = Symbols::default();
+        for used in SiteUse::of(reader, by.order())? {
+            let stack = stack(&mut symbols, &reader.footer().sites, used.site);
+            rows.entry(stack).or_default()[number] += by.of(&used);
+        }
+        notes.extend(symbols.notes(&reader.footer().sites));
+    }
+    let row = |(stack, [first, second]): (Vec<String>, [u64; 2])| SiteRow { stack, first, second };
+    let mut rows: Vec<SiteRow> = rows.into_iter().map(row).filter(|row| row.first != row.second).collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.first.abs_diff(row.second)));
+    rows.truncate(count);
+    Ok(rows)
+}

@@ -1,0 +1,116 @@
+//! Figures by call stack, as files that other programs draw: [folded] stacks and [pprof].
+
+mod folded;
+mod pprof;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use hksim_trace::event::SiteId;
+use hksim_trace::sites::{Frame, Module, Sites};
+
+use crate::output::file;
+use crate::symbols::Symbols;
+
+/// The files to write.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct StackFiles {
+    /// Write the figure by call site as folded stacks, for a flame graph
+    #[arg(long, value_name = "FILE")]
+    folded: Option<PathBuf>,
+    /// Write the figures by call site for `pprof` and `go tool pprof`
+    #[arg(long, value_name = "FILE.pb.gz")]
+    pprof: Option<PathBuf>,
+}
+
+impl StackFiles {
+    /// The names of the files.
+    pub fn paths(&self) -> [Option<&Path>; 2] {
+        [self.folded.as_deref(), self.pprof.as_deref()]
+    }
+
+    /// Whether a file is requested.
+    pub fn is_requested(&self) -> bool {
+        self.paths().iter().any(Option::is_some)
+    }
+
+    /// Writes the requested files.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn write(&self, profile: &StackProfile) -> Result<()> {
+        if let Some(path) = &self.folded {
+            file::write(path, folded::text(profile).as_bytes())?;
+        }
+        self.pprof.as_ref().map_or(Ok(()), |path| file::write(path, &pprof::bytes(profile)?))
+    }
+}
+
+/// A figure that each call stack has.
+#[derive(Clone, Copy, Debug)]
+pub struct ValueKind {
+    /// Its name.
+    pub name: &'static str,
+    /// Its unit, as pprof spells it (`bytes`, `count`).
+    pub unit: &'static str,
+}
+
+/// Figures by call stack.
+#[derive(Debug)]
+pub struct StackProfile {
+    kinds: Vec<ValueKind>,
+    /// The figure that folded stacks have, and that pprof shows first: an index into `kinds`.
+    shown: usize,
+    stacks: Vec<(Vec<Call>, Vec<u64>)>,
+}
+
+/// A frame of a call stack.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Call {
+    /// Function, or place in the file if the function is not known.
+    name: String,
+    /// Source file and line; 0 for an unknown line.
+    source: Option<(String, i64)>,
+    module: Option<Module>,
+    address: u64,
+}
+
+impl StackProfile {
+    /// An empty profile of these figures, of which one is `shown`.
+    pub fn new(kinds: &[ValueKind], shown: usize) -> StackProfile {
+        StackProfile { kinds: kinds.to_vec(), shown, stacks: Vec::new() }
+    }
+
+    /// Adds the figures of a call site, one for each kind.
+    pub fn push(&mut self, symbols: &mut Symbols, sites: &Sites, site: u32, values: &[u64]) {
+        let frames = sites.frames_of(SiteId(site)).flat_map(|frame| symbols.frames(sites, frame));
+        let calls: Vec<Call> = frames.map(|frame| Call::of(sites, &frame)).collect();
+        let unknown = || vec![Call::named("[call site not recorded]")];
+        self.stacks.push((if calls.is_empty() { unknown() } else { calls }, values.to_vec()));
+    }
+
+    /// Adds figures that belong to no call of the program.
+    pub fn push_named(&mut self, name: &str, values: &[u64]) {
+        self.stacks.push((vec![Call::named(name)], values.to_vec()));
+    }
+}
+
+impl Call {
+    fn named(name: &str) -> Call {
+        Call { name: name.into(), source: None, module: None, address: 0 }
+    }
+
+    fn of(sites: &Sites, frame: &Frame) -> Call {
+        let module = sites.module_of(frame).cloned();
+        let place = || match &module {
+            Some(module) => format!("{}+{:#x}", module.path.rsplit('/').next().unwrap_or_default(), frame.address),
+            None => format!("{:#x}", frame.address),
+        };
+        let name = frame.function.clone().unwrap_or_else(place);
+        let source = frame.source.as_deref().map(|source| match source.rsplit_once(':') {
+            Some((file, line)) if line.parse::<i64>().is_ok() => (file.to_string(), line.parse().unwrap_or(0)),
+            _ => (source.to_string(), 0),
+        });
+        Call { name, source, module, address: frame.address }
+    }
+}

@@ -1,0 +1,62 @@
+//! `info A B`: figures of two traces whose differences are known.
+
+use crate::support::{Bench, number};
+
+/// A program that makes `objects` blocks of `bytes` bytes, and frees half of them.
+fn source(objects: u32, bytes: u32) -> String {
+    format!(
+        "#include <stdlib.h>\nstatic void *volatile kept[{objects}];\n\
+         __attribute__((noinline, noclone)) static void make(int at) {{ kept[at] = malloc({bytes}); }}\n\
+         int main(void) {{ for (int i = 0; i < {objects}; i++) make(i);\n\
+         for (int i = 0; i < {objects}; i += 2) free(kept[i]); return 0; }}\n"
+    )
+}
+
+fn record(bench: &Bench, name: &str, objects: u32, bytes: u32) {
+    std::fs::write(bench.path("app.c"), source(objects, bytes)).expect("the source");
+    let status = std::process::Command::new("cc")
+        .args(["-g", "-O1", "-fno-builtin", "-o", "app", "app.c"])
+        .current_dir(bench.folder())
+        .status();
+    assert!(status.expect("a C compiler").success());
+    bench.ok(&format!("record -q --stacks=4 -o {name}.hkt ./app"));
+    bench.ok(&format!("trace symbolise {name}.hkt -o {name}.named.hkt"));
+}
+
+#[test]
+fn differences_are_those_of_the_programs() {
+    let bench = Bench::new();
+    record(&bench, "before", 100, 48);
+    record(&bench, "after", 300, 3_000);
+    let result = bench.json("info before.named.hkt after.named.hkt --sites");
+    let figure = |name: &str| {
+        let figures = result["figures"].as_array().expect("figures");
+        let row = figures.iter().find(|figure| figure["name"] == name).expect("a figure");
+        (number(row, "first"), number(row, "second"), row["ratio"].as_f64())
+    };
+    assert_eq!(figure("allocations"), (100, 300, Some(3.0)));
+    assert_eq!(figure("frees"), (50, 150, Some(3.0)));
+    assert_eq!(figure("live_bytes_peak"), (4_800, 900_000, Some(187.5)));
+    assert_eq!(figure("forks"), (0, 0, None));
+    // No request has a size of the other program's.
+    assert_eq!(result["size_distance"], 1.0);
+    let sites = result["sites"].as_array().expect("sites");
+    assert_eq!(sites.len(), 1, "the same function, whatever its size and address: {sites:?}");
+    assert_eq!((number(&sites[0], "first"), number(&sites[0], "second")), (4_800, 900_000));
+    // The objects that a block outlives are larger, too: 448.0 KiB instead of 2.4 KiB.
+    let sentences = result["sentences"].as_array().expect("sentences");
+    let sentence = "bytes allocated: 878.9 KiB instead of 4.7 KiB (x 188).";
+    assert!(sentences.iter().any(|found| found == sentence), "{sentences:?}");
+}
+
+#[test]
+fn a_trace_does_not_differ_from_itself() {
+    let bench = Bench::new();
+    record(&bench, "app", 20, 100);
+    let result = bench.json("info app.hkt app.hkt --sites");
+    let sentences = ["No figure differs by more than 1 %.", "Sizes are distributed alike."];
+    assert_eq!(result["sentences"], serde_json::json!(sentences));
+    assert_eq!(result["sites"], serde_json::json!([]));
+    let refused = bench.refused("info app.hkt app.hkt --plot=x.svg");
+    assert!(refused.contains("--plot"), "{refused}");
+}
