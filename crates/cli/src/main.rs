@@ -4,9 +4,11 @@
 //! - [`mod@validate`]: compares prediction and replay; [`mod@shrink`]: searches for a smaller trace.
 //! - [`mod@question`], [`answers`]: which design is best.
 //! - [`point`]: points in a trace; [`system_time`]: turns counts into seconds.
-//! - [`output`]: tables, JSON, CSV, files; [`chart`]: charts; [`host`]: this machine's kernel.
+//! - [`output`]: tables, JSON, CSV, files; [`chart`]: charts; [`report`]: results as HTML;
+//!   [`bundle`]: results as a folder; [`stack_profile`]: flame graphs; [`host`]: this machine's kernel.
 
 mod answers;
+mod bundle;
 mod chart;
 mod commands;
 mod flags;

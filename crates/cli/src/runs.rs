@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use hksim_engine::TouchRule;
+use hksim_sim::report::MainFigures;
 use hksim_sim::sweep::SweepProgress;
 use hksim_sim::{Addresses, SimConfig, SimError, SimReport, sweep};
 use rayon::prelude::*;
@@ -61,3 +62,18 @@ pub fn simulate_all(traces: &[(Trace, Vec<SimConfig>)]) -> Result<Vec<SimReport>
 /// The touch rules whose results bound those of an unknown access pattern.
 pub const BRACKET: [TouchRule; 5] =
     [TouchRule::None, TouchRule::First, TouchRule::All, TouchRule::ReadThenAll, TouchRule::AllAtDeath];
+
+/// A simulation with assumed touches, and the same under every other assumption.
+pub fn bracketed(headline: &SimConfig) -> Vec<SimConfig> {
+    let others = BRACKET.into_iter().filter(|&rule| rule != headline.touch);
+    let others = others.map(|touch| SimConfig { touch, tlb: None, ..headline.clone() });
+    std::iter::once(headline.clone()).chain(others).collect()
+}
+
+/// The first row, with the figures of all rows if there are several.
+pub fn with_bracket(rows: Vec<SimReport>) -> Option<SimReport> {
+    let words = rows.iter().map(|row| (row.touch.rule.word().to_string(), MainFigures::from(row)));
+    let bracket = if rows.len() > 1 { words.collect() } else { Default::default() };
+    let headline = rows.into_iter().next()?;
+    Some(SimReport { by_touch_rule: bracket, ..headline })
+}

@@ -229,6 +229,11 @@ fn the_cookbook_shows_what_its_commands_print() {
 }
 
 #[test]
+fn the_manual_of_bundles_shows_what_its_commands_print() {
+    check("docs/how-to/bundle.md");
+}
+
+#[test]
 fn the_experiments_show_what_their_commands_print() {
     check("docs/lab/experiments.md");
 }

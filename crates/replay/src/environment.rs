@@ -55,7 +55,7 @@ pub struct Environment {
 
 impl Environment {
     /// Reads the constant settings and the current counts.
-    pub(crate) fn read() -> Environment {
+    pub fn read() -> Environment {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").ok();
         let field = |key: &str| {
             let line = cpuinfo.as_deref()?.lines().find(|line| line.starts_with(key))?;

@@ -3,6 +3,7 @@
 mod advise;
 mod allocator_settings;
 pub mod allocators;
+mod bundle;
 mod calibrate;
 mod check;
 mod compare;
@@ -15,6 +16,7 @@ mod mark;
 mod merge;
 mod plot;
 mod record;
+mod repeat;
 mod replay;
 mod report;
 mod rules;
@@ -28,6 +30,8 @@ pub mod validate;
 use std::process::ExitCode;
 
 use anyhow::Result;
+
+pub use plot::read_result;
 
 /// A command with its arguments.
 #[derive(Debug, clap::Subcommand)]
@@ -76,6 +80,10 @@ pub enum Command {
     Report(report::Args),
     /// Draw a figure of a result
     Plot(plot::Args),
+    /// Write results, with everything that repeats them, into a folder
+    Bundle(bundle::Args),
+    /// Make the predictions of a bundle again, and compare them
+    Repeat(repeat::Args),
     /// Print the completions of a shell
     Completions(shell::CompletionsArgs),
     /// Print or write man pages
@@ -111,6 +119,8 @@ impl Command {
             Command::Run(args) => run::run(&args).map(done),
             Command::Report(args) => report::run(&args).map(done),
             Command::Plot(args) => plot::run(&args).map(done),
+            Command::Bundle(args) => bundle::run(&args).map(done),
+            Command::Repeat(args) => repeat::run(&args),
             Command::Completions(args) => shell::completions(&args).map(done),
             Command::Man(args) => shell::man(&args).map(done),
         }

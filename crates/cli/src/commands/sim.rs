@@ -8,10 +8,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
 use hksim_policy::vocabulary::Align;
-use hksim_sim::report::MainFigures;
+use hksim_sim::SimConfig;
 use hksim_sim::simulate::{Marks, simulate};
 use hksim_sim::tlb::Geometry;
-use hksim_sim::{SimConfig, SimReport};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::profile::WithProfiles;
 use layouts::Layouts;
@@ -25,7 +24,7 @@ use crate::memory::settings::MemoryArgs;
 use crate::output::{OutputArgs, file, pages};
 use crate::point::Point;
 use crate::question::{core_help, parse_core};
-use crate::runs::{BRACKET, setup, simulate_all};
+use crate::runs::{bracketed, setup, simulate_all, with_bracket};
 use crate::system_time::{Priced, ProfileArgs};
 
 /// Arguments of `sim`.
@@ -81,10 +80,7 @@ pub fn run(args: &Args) -> Result<()> {
         dump_pages(args, path, &headline)?;
     }
     let is_assumed = config.touch.is_none() && headline.touch != hksim_engine::TouchRule::Recorded;
-    let others = BRACKET.into_iter().filter(|&rule| is_assumed && rule != headline.touch);
-    let setups =
-        std::iter::once(headline.clone()).chain(others.map(|touch| SimConfig { touch, tlb: None, ..headline.clone() }));
-    let mut setups: Vec<SimConfig> = setups.collect();
+    let mut setups = if is_assumed { bracketed(&headline) } else { vec![headline.clone()] };
     let touches = setups.len();
     if headline.policy.align != Align::Arena {
         setups.extend(layouts::setups(&headline));
@@ -118,12 +114,4 @@ fn dump_pages(args: &Args, path: &Path, setup: &SimConfig) -> Result<()> {
     let mut marks = simulate(&mut source, setup, at.map_or(Marks::Collect, Marks::At), &|_| {})?.marks;
     marks.retain(|mark| at.is_none_or(|event| mark.event == event));
     file::write(path, pages::text(&setup.policy.prepare()?.layout, &marks).as_bytes())
-}
-
-/// The first row, with the figures of all rows if there are several.
-fn with_bracket(rows: Vec<SimReport>) -> Option<SimReport> {
-    let words = rows.iter().map(|row| (row.touch.rule.word().to_string(), MainFigures::from(row)));
-    let bracket = if rows.len() > 1 { words.collect() } else { Default::default() };
-    let headline = rows.into_iter().next()?;
-    Some(SimReport { by_touch_rule: bracket, ..headline })
 }

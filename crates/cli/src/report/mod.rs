@@ -11,6 +11,7 @@ use hksim_sim::report::VERSION;
 use serde_json::Value;
 
 use html::escaped;
+pub use section::has_figures;
 
 const STYLE: &str = include_str!("report.css");
 const SCRIPT: &str = include_str!("report.js");

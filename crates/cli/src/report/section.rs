@@ -48,6 +48,11 @@ impl Kind {
     }
 }
 
+/// Whether a result has figures. Validations have tables only.
+pub fn has_figures(result: &Value) -> bool {
+    Kind::of(result).is_some_and(|kind| kind != Kind::Validate)
+}
+
 /// The section of a result.
 ///
 /// # Errors

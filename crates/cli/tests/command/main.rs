@@ -6,6 +6,7 @@ mod advice;
 mod alignment;
 mod answers;
 mod budgets;
+mod bundles;
 mod calibrate;
 mod call_sites;
 mod comparisons;

@@ -115,6 +115,9 @@ fn every_field_of_predictions_and_measurements_is_documented() {
     bench.ok("gen random-mixed --cycles 9k --ws 90 --warmup 1k -o marked.hkt");
     let line = "explain marked.hkt --huge never --against hakmem --per main";
     check(line, &bench.json(line), &[("", PREDICTION), ("", &["explain"])]);
+    bench.ok("sim rm.hkt --format json -o sim.json");
+    bench.ok("bundle sim.json -o study");
+    check("repeat study", &bench.json("repeat study"), &[("", &[ALL, "repeat"])]);
     fs::write(bench.path("counts.csv"), "rm.hkt,100\nth.hkt,9\nmarked.hkt,70\n").expect("counts");
     let line = "explain --fit counts.csv";
     check(line, &bench.json(line), &[("", &[ALL, "explain --fit"])]);
@@ -145,7 +148,7 @@ fn every_field_of_other_results_is_documented() {
     for (line, sections) in [
         ("gen tiny-hot --cycles 100 -o th.hkt", tools),
         ("info rm.hkt --sites", &[ALL, "info", "Quality of a trace"]),
-        ("info rm.hkt heaptrack.hkt --sites", &[ALL, "info of two traces"]),
+        ("info rm.hkt th.hkt --sites", &[ALL, "info of two traces"]),
         ("trace cut rm.hkt --events 0..100 -o cut.hkt", tools),
         ("trace merge rm.hkt th.hkt -o merged.hkt", tools),
         ("trace scale rm.hkt --size 2 -o scaled.hkt", tools),
