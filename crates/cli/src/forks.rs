@@ -8,17 +8,18 @@ use hksim_policy::units::{parse_count, parse_time};
 use hksim_trace::event::{Event, Op};
 
 use crate::inputs::Trace;
-use crate::output::note;
+use crate::output::warn;
 use crate::point::Point;
 
 /// The flags of commands that can fork.
 #[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Forks")]
 pub struct ForkArgs {
     /// Fork an idle child after event N, at a mark, or where the program forked; pages written later are copied
-    #[arg(long, value_name = "N|MARK,..|recorded", value_delimiter = ',')]
+    #[arg(long, value_name = "N|MARK,..|recorded", value_delimiter = ',', hide_short_help = true)]
     fork_at: Vec<ForkPoint>,
     /// Let the child exit after this much trace time or this many events; 0: immediately [default: at the end]
-    #[arg(long, value_name = "TIME|EVENTS", requires = "fork_at")]
+    #[arg(long, value_name = "TIME|EVENTS", requires = "fork_at", hide_short_help = true)]
     fork_for: Option<Life>,
 }
 
@@ -162,7 +163,7 @@ impl Recorded {
             );
         }
         if unknown > 0 {
-            note(&format!(
+            warn(&format!(
                 "{trace}: the end of {unknown} of {forks} children is not recorded; they are kept until the end of the trace"
             ));
         }

@@ -9,7 +9,7 @@ use hksim_policy::Policy;
 use hksim_policy::vocabulary::Huge;
 
 use crate::flags::RunConfig;
-use crate::output::note;
+use crate::output::warn;
 
 /// This machine's modes, limits and hugetlb pool, with the rules of its kernel version.
 ///
@@ -34,10 +34,10 @@ pub fn version() -> Result<KernelVersion> {
     match fit {
         Fit::Same => {}
         Fit::Between => {
-            SAID.call_once(|| note(&format!("kernel {release}: using the rules of {word}, the nearest known version")))
+            SAID.call_once(|| warn(&format!("kernel {release}: using the rules of {word}, the nearest known version")))
         }
         Fit::NewerThanAll => {
-            SAID.call_once(|| note(&format!("kernel {release}: using the rules of {word}, the newest known version")));
+            SAID.call_once(|| warn(&format!("kernel {release}: using the rules of {word}, the newest known version")));
         }
     }
     Ok(version)

@@ -13,7 +13,7 @@ use hksim_trace::profile::WithProfiles;
 use hksim_trace::source::EventSource;
 
 use crate::commands::info::origin_text;
-use crate::output::note;
+use crate::output::{detail, units, warn};
 
 /// A trace that was opened successfully once.
 pub struct Trace {
@@ -34,13 +34,15 @@ impl Trace {
     pub fn file(path: &Path) -> Result<Trace> {
         let reader = TraceReader::open(path)?;
         if let Some(tail) = reader.tail() {
-            note(&format!(
+            warn(&format!(
                 "{}: {tail}; continuing with the {} events before it",
                 path.display(),
                 reader.summary().events
             ));
         }
         let (header, summary, checksum) = (reader.header().clone(), *reader.summary(), reader.checksum());
+        let events = units::count(summary.events);
+        detail(&format!("reading {}: {events} events; {}", path.display(), origin_text(&header.origin)));
         let path: PathBuf = path.to_path_buf();
         let file = Some(path.display().to_string());
         let open = move || -> Result<Box<dyn EventSource + Send>, TraceError> {

@@ -49,6 +49,8 @@ const BAD_INPUT: u8 = 2;
 #[derive(Debug, Parser)]
 #[command(name = "hksim", version)]
 struct Cli {
+    #[command(flatten)]
+    screen: output::screen::ScreenArgs,
     #[command(subcommand)]
     command: Command,
 }
@@ -63,14 +65,19 @@ fn main() -> ExitCode {
     }
     hksim_linux_probe::file_size::ignore_sigxfsz();
     match Cli::try_parse_from(flags::argv::join_optional_values(words)) {
-        Ok(cli) => cli.command.run().unwrap_or_else(|why| failed(&why)),
+        Ok(cli) => {
+            cli.screen.apply();
+            let code = cli.command.run().unwrap_or_else(|why| failed(&why));
+            output::screen::report_cost();
+            code
+        }
         Err(why) => usage(&why),
     }
 }
 
 /// Prints the error. If the cause is a signal, raises it, so that a waiting shell sees it.
 fn failed(why: &anyhow::Error) -> ExitCode {
-    output::note(&message(why));
+    output::error(&message(why));
     if let Some(signal) = why.downcast_ref().and_then(RecordError::signal) {
         // SAFETY: `raise` accesses no memory of ours; the signal's handler is the one from before the recording.
         unsafe { libc::raise(signal) };
@@ -88,10 +95,10 @@ fn usage(why: &clap::Error) -> ExitCode {
         };
     }
     if why.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        output::note("no command; see `hksim --help`");
+        output::error("no command; see `hksim --help`");
         return ExitCode::from(BAD_INPUT);
     }
-    output::note(&one_line(&text));
+    output::error(&one_line(&text));
     ExitCode::from(BAD_INPUT)
 }
 

@@ -19,10 +19,10 @@ pub struct QuestionArgs {
     #[arg(long, value_name = "PERCENT", default_value = "1%")]
     tie: Tie,
     /// Weigh the traces, in their order [default: all equal]
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, value_name = "LIST", hide_short_help = true)]
     weights: Option<Weights>,
     /// Model the data TLB of a core, for --goal tlb-misses
-    #[arg(long, value_name = "CORE", value_parser = parse_core, help = core_help("Model the data TLB of a core, for --goal tlb-misses"))]
+    #[arg(long, value_name = "CORE", value_parser = parse_core, long_help = core_help("Model the data TLB of a core, for --goal tlb-misses"))]
     tlb: Option<&'static Geometry>,
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use crate::output::note;
+use crate::output::warn;
 
 /// The names that changed, one per line: result, old path, new name. `path=word` renames a value of a field. `path[]`
 /// is a list that became an object; its new name lists the keys of the items, and `-` drops an item. Paths of
@@ -28,7 +28,7 @@ pub fn upgrade(file: &Path, result: &mut Value) {
         }
     }
     if let Some(version) = version {
-        note(&format!("{}: schema 1 (hksim {version}): read with old names", file.display()));
+        warn(&format!("{}: schema 1 (hksim {version}): read with old names", file.display()));
     }
 }
 

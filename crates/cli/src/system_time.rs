@@ -33,7 +33,7 @@ const DRIFT_MAX: f64 = 2.0;
 #[derive(Clone, Debug, clap::Args)]
 pub struct ProfileArgs {
     /// Also predict system time, as a range, from a profile of `hksim calibrate`
-    #[arg(long, value_name = "FILE.toml")]
+    #[arg(long, value_name = "FILE.toml", hide_short_help = true)]
     profile: Option<PathBuf>,
 }
 

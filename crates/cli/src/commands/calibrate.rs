@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::output::stamp::Stamp;
 use crate::output::table::{Table, text};
-use crate::output::{Format, file, note, print, render};
+use crate::output::{Format, file, note, print, render, warn};
 
 /// Arguments of `calibrate`.
 #[derive(Debug, clap::Args)]
@@ -61,7 +61,7 @@ pub fn run(args: &Args) -> Result<()> {
         note(&format!("wrote {}", path.display()));
     }
     if profile.kernel_share.is_none() {
-        note(
+        warn(
             "sampling processor time is not permitted, so all of it counts as kernel time and `validate` will judge no time \
              by this profile; calibrate as root, or set kernel.perf_event_paranoid to 1 or less",
         );

@@ -95,7 +95,7 @@ pub fn run(args: &Args) -> Result<()> {
     if args.stacks.is_requested() {
         args.stacks.write(&names.profile(&explained.breakdown.site))?;
     }
-    names.notes().iter().for_each(|line| crate::output::note(line));
+    names.notes().iter().for_each(|line| crate::output::warn(line));
     args.output.emit(&explanation, &explanation.rows(), || view::table(&explanation, &config))
 }
 

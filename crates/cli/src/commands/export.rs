@@ -19,7 +19,7 @@ use crate::flags::{BaseKernel, PolicyArgs};
 use crate::forks::ForkArgs;
 use crate::inputs::Trace;
 use crate::output::file::{self, Staged};
-use crate::output::{note, units};
+use crate::output::{note, units, warn};
 use crate::runs::setup;
 
 /// Arguments of `export`.
@@ -120,7 +120,7 @@ fn accesses(args: &Args) -> Result<()> {
 fn open(path: &Path) -> Result<TraceReader> {
     let source = TraceReader::open(path)?;
     if let Some(tail) = source.tail() {
-        note(&format!("{}: {tail}; exporting the {} events before it", path.display(), source.summary().events));
+        warn(&format!("{}: {tail}; exporting the {} events before it", path.display(), source.summary().events));
     }
     Ok(source)
 }
@@ -153,7 +153,7 @@ fn print_notes(path: &Path, report: &ExportReport) {
     let [events, rows] = [report.events, report.rows].map(units::count);
     note(&format!("{}: {events} events exported as {rows} lines or rows of {}", path.display(), report.format.name()));
     for (what, &events) in &report.losses {
-        note(&format!("not represented in {}: {what}: {}", report.format.name(), units::count(events)));
+        warn(&format!("not represented in {}: {what}: {}", report.format.name(), units::count(events)));
     }
 }
 

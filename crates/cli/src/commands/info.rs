@@ -19,7 +19,7 @@ pub use view::{origin_text, quality_lines, touch_text};
 use crate::chart;
 use crate::memory;
 use crate::output::stamp::Stamp;
-use crate::output::{OutputArgs, note};
+use crate::output::{OutputArgs, note, warn};
 use crate::stack_profile::StackFiles;
 
 /// Arguments of `info`.
@@ -72,7 +72,7 @@ pub fn run(args: &Args) -> Result<()> {
 
 fn compare(args: &Args, paths: [&Path; 2]) -> Result<()> {
     let difference = Difference::of(paths, args.sites.map(|count| (count, args.by)))?;
-    difference.notes().iter().for_each(|line| note(line));
+    difference.notes().iter().for_each(|line| warn(line));
     let result = Stamped { stamp: Stamp::HERE, result: &difference };
     args.output.emit(&result, difference.rows(), || difference.table())
 }
@@ -81,7 +81,7 @@ fn summarise(args: &Args) -> Result<()> {
     let mut reader = TraceReader::open(&args.trace)?;
     let truncated = reader.tail().map(|tail| tail.to_string());
     if let Some(tail) = &truncated {
-        note(&format!("{}: {tail}", args.trace.display()));
+        warn(&format!("{}: {tail}", args.trace.display()));
     }
     let info = Info::of(&mut reader)?;
     if let Some(path) = &args.plot {
@@ -92,7 +92,7 @@ fn summarise(args: &Args) -> Result<()> {
     if args.stacks.is_requested() {
         args.stacks.write(&sites::profile(&mut reader, args.by)?)?;
     }
-    top.iter().flat_map(TopSites::notes).for_each(|line| note(line));
+    top.iter().flat_map(TopSites::notes).for_each(|line| warn(line));
     let history = &reader.header().history;
     let list = || top.as_ref().map(TopSites::table).unwrap_or_default();
     let table = || view::table(&info, history, truncated.as_deref()) + &list();

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use hksim_record::control::Control;
 
-use crate::output::note;
+use crate::output::warn;
 
 /// Arguments of `mark`.
 #[derive(Debug, clap::Args)]
@@ -33,13 +33,13 @@ pub fn run(args: &Args) -> Result<()> {
         control.mark(name)?;
     }
     if args.stop && !control.stop()? {
-        note("recording was already paused");
+        warn("recording was already paused");
     }
     if args.start && !control.start()? {
         if control.has_ended()? {
             bail!("process {}: its recording has ended and cannot restart; record the program again", args.pid);
         }
-        note("recording is already running");
+        warn("recording is already running");
     }
     Ok(())
 }

@@ -20,7 +20,7 @@ use serde::Serialize;
 use crate::memory;
 use crate::output::progress::Recording;
 use crate::output::stamp::Stamp;
-use crate::output::{Format, file, note, render};
+use crate::output::{Format, file, note, render, warn};
 
 /// Frames of the stack of an allocating call. Each costs time in the program.
 const STACK_DEPTH: u32 = 8;
@@ -71,7 +71,7 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["accesses", "touch", "backend", "paused", "max_size", "operators", "only", "no_children", "clock", "recover"])]
     memory: bool,
     /// With --memory: give the program the same addresses in each run
-    #[arg(long, requires = "memory")]
+    #[arg(long, requires = "memory", hide_short_help = true)]
     no_aslr: bool,
     /// Record accesses to blocks
     #[arg(long, value_enum, default_value = "none")]
@@ -80,19 +80,19 @@ pub struct Args {
     #[arg(long, value_enum, hide = true, conflicts_with = "accesses")]
     touch: Option<Accesses>,
     /// With --accesses pages: watch one object in N, and every object of 4 KiB or more
-    #[arg(long, value_name = "N", default_value = "100")]
+    #[arg(long, value_name = "N", default_value = "100", hide_short_help = true)]
     sample: NonZeroU32,
     /// Select how calls are observed
-    #[arg(long, value_enum, default_value = "preload")]
+    #[arg(long, value_enum, default_value = "preload", hide_short_help = true)]
     backend: Backend,
     /// Start paused; resume with `hksim mark PID --start` or SIGUSR2 to hksim
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     paused: bool,
     /// End the recording after this time (30s) and write the traces; the program continues
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, hide_short_help = true)]
     duration: Option<u64>,
     /// End the recording at this size (2G, at 8 bytes per event) and write the traces; the program continues
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, hide_short_help = true)]
     max_size: Option<u64>,
     /// Record the call stack of each allocation, or with --memory of each call that makes a mapping, up to DEPTH frames
     /// [DEPTH if omitted: 8; 32 with --memory]
@@ -100,7 +100,7 @@ pub struct Args {
         value_parser = clap::value_parser!(u32).range(1..=64))]
     stacks: Option<Option<u32>>,
     /// Also interpose operator new and delete (automatic if the program's allocator serves them without malloc)
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     operators: bool,
     /// Record only programs with this file or command name (cc1plus); repeatable
     #[arg(long, value_name = "NAME", value_parser = parse_program)]
@@ -109,16 +109,13 @@ pub struct Args {
     #[arg(long)]
     no_children: bool,
     /// Select how often the clock is read [default: 16; every with --accesses and --stacks]
-    #[arg(long, value_enum, conflicts_with = "stacks")]
+    #[arg(long, value_enum, conflicts_with = "stacks", hide_short_help = true)]
     clock: Option<Reads>,
     /// Print the report on standard error in this format (standard output is the program's)
-    #[arg(long, value_enum, default_value = "table")]
+    #[arg(long, value_enum, default_value = "table", hide_short_help = true)]
     format: Format,
-    /// Hide the progress line, which is shown if standard error is a terminal
-    #[arg(short, long)]
-    quiet: bool,
     /// Write the traces of an interrupted recording from its session directory, to the original path or to --output
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["command", "paused", "duration", "max_size", "stacks", "only", "no_children"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["command", "paused", "duration", "max_size", "stacks", "only", "no_children"], hide_short_help = true)]
     recover: Option<PathBuf>,
     /// Record this program with these arguments; hksim exits 0 and reports the program's exit status
     #[arg(
@@ -171,7 +168,7 @@ pub fn run(args: &Args) -> Result<()> {
         });
     }
     if args.touch.is_some() {
-        note("--touch of record is now called --accesses; the next version removes the old name");
+        warn("--touch of record is now called --accesses; the next version removes the old name");
     }
     if args.backend == Backend::Ltrace && args.recover.is_none() {
         return record_with_ltrace(args);
@@ -184,7 +181,7 @@ pub fn run(args: &Args) -> Result<()> {
     let stamped = StampedReport { stamp: Stamp::HERE, report: &report };
     let text = render(args.format, &stamped, &report.traces, || summary::text(&report))?;
     match args.format {
-        Format::Table => text.lines().for_each(note),
+        Format::Table => text.lines().for_each(if summary::is_as_expected(&report) { note } else { warn }),
         Format::Json | Format::Csv => eprint_all(&text),
     }
     Ok(())
@@ -217,7 +214,7 @@ fn record(args: &Args) -> Result<RecordReport> {
         },
         ..Options::default()
     };
-    let line = if args.quiet { Recording::hidden() } else { Recording::shown() };
+    let line = Recording::new();
     Ok(record_watched(&options, &args.command, &mut |progress| line.show(progress))?)
 }
 
@@ -247,7 +244,7 @@ fn parse_program(name: &str) -> Result<String, String> {
 fn find_touch_full() -> Result<TouchFull> {
     let found = TouchFull::find()?;
     if let Some(why) = found.why_lackey() {
-        note(&format!("using lackey to record accesses, about 60 times slower than hksim's own valgrind tool: {why}"));
+        warn(&format!("using lackey to record accesses, about 60 times slower than hksim's own valgrind tool: {why}"));
     }
     Ok(found)
 }

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::output::progress::Progress;
 use crate::output::stamp::Stamp;
-use crate::output::{OutputArgs, note};
+use crate::output::{OutputArgs, note, warn};
 
 /// Exit status when a check failed.
 const CHECK_FAILED: u8 = 1;
@@ -106,7 +106,7 @@ fn runner(args: &Args) -> Result<std::result::Result<Runner, String>> {
     match Runner::new(modes) {
         Ok(runner) => {
             for unobservable in runner.unobservable() {
-                note(&format!("not compared: {}", unobservable.what()));
+                warn(&format!("not compared: {}", unobservable.what()));
             }
             Ok(Ok(runner))
         }
@@ -140,7 +140,7 @@ fn run_random(args: &Args, count: u64) -> Result<bool> {
     let mut runner = match runner(args)? {
         Ok(runner) => runner,
         Err(reason) => {
-            note(&format!("skipped: {reason}"));
+            warn(&format!("skipped: {reason}"));
             return Ok(false);
         }
     };

@@ -75,7 +75,7 @@ pub fn run(args: &Args) -> Result<()> {
     host::can_serve(&config)?;
     let invalid_free = match args.misuse {
         Some(word) => {
-            output::note("--misuse is now called --invalid-free; the next version removes the old name");
+            output::warn("--misuse is now called --invalid-free; the next version removes the old name");
             word
         }
         None => args.invalid_free,
@@ -89,7 +89,7 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(Obstacle { path, why }) = hksim_record::obstacle(program) {
         let what =
             "so it runs on its own allocator, without statistics; programs that it starts may use the native one";
-        output::note(&format!("{} {why}, {what}", path.display()));
+        output::warn(&format!("{} {why}, {what}", path.display()));
     }
     let why = Command::new(program)
         .args(arguments)

@@ -41,13 +41,13 @@ pub struct Args {
     #[command(flatten)]
     memory: MemoryArgs,
     /// Model the data TLB of a core: its reach, and its misses if the trace has every access
-    #[arg(long, value_name = "CORE", value_parser = parse_core, help = core_help("Model the data TLB of a core: reach, and misses if the trace has every access"))]
+    #[arg(long, value_name = "CORE", value_parser = parse_core, long_help = core_help("Model the data TLB of a core: reach, and misses if the trace has every access"))]
     tlb: Option<&'static Geometry>,
     /// Write the pages present at every mark to a file (docs/how-to/page-sets.md)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     dump_pages: Option<PathBuf>,
     /// Write only the pages after this event, at this mark, or at the end
-    #[arg(long, value_name = "N|MARK|end", requires = "dump_pages")]
+    #[arg(long, value_name = "N|MARK|end", requires = "dump_pages", hide_short_help = true)]
     at: Option<Point>,
     #[command(flatten)]
     forks: ForkArgs,

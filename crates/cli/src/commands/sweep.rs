@@ -18,6 +18,7 @@ use crate::forks::ForkArgs;
 use crate::inputs::Trace;
 use crate::memory;
 use crate::memory::settings::MemoryArgs;
+use crate::output::screen::HEADING;
 use crate::output::stamp::Stamp;
 use crate::output::{OutputArgs, ResultFormat};
 use crate::question::QuestionArgs;
@@ -28,6 +29,9 @@ use result::{Head, PricedSweep, ShardResult};
 
 /// The name of the picture if `--plot` has no value.
 const DEFAULT_PLOT: &str = "hksim-sweep.svg";
+
+/// The heading of flags for sweeps that take long.
+const LARGE: &str = "Large sweeps";
 
 /// Arguments of `sweep`.
 #[derive(Debug, clap::Args)]
@@ -44,7 +48,7 @@ pub struct Args {
     memory: MemoryArgs,
     /// Replay the traces once on each of these allocators (as in `compare`), and predict their page operations under
     /// every setting (needs root): hksim, glibc, jemalloc:thp=always, native:POLICY, LIB.so
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', hide_short_help = true)]
     allocators: Vec<String>,
     #[command(flatten)]
     forks: ForkArgs,
@@ -55,16 +59,16 @@ pub struct Args {
     #[command(flatten)]
     output: OutputArgs,
     /// Simulate only this part of the rows, for `hksim merge` (needs --format json): 1/4 is the first of four
-    #[arg(long, value_name = "I/N", conflicts_with = "plot")]
+    #[arg(long, value_name = "I/N", conflicts_with = "plot", help_heading = LARGE, hide_short_help = true)]
     shard: Option<Shard>,
     /// Note finished rows in this file, and skip those that it already has
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = LARGE, hide_short_help = true)]
     resume: Option<PathBuf>,
     /// Run this many simulations at a time [default: one per core]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = LARGE, hide_short_help = true)]
     jobs: Option<u16>,
     /// Draw the result [name if omitted: hksim-sweep.svg]
-    #[arg(long, value_name = "FILE.svg", num_args = 0..=1, require_equals = true, default_missing_value = DEFAULT_PLOT, value_parser = chart::parse_picture)]
+    #[arg(long, value_name = "FILE.svg", num_args = 0..=1, require_equals = true, default_missing_value = DEFAULT_PLOT, value_parser = chart::parse_picture, help_heading = HEADING)]
     plot: Option<PathBuf>,
 }
 

@@ -19,13 +19,16 @@ use crate::inputs::Trace;
 use crate::memory;
 use crate::memory::settings::MemoryArgs;
 use crate::output::progress::Progress;
-use crate::output::{OutputArgs, note};
+use crate::output::{OutputArgs, warn};
 use crate::runs::setup;
 use crate::system_time::ProfileArgs;
 use crate::validate::{Row, Validation, Verdict, judge_system_time, validate, validate_threads};
 
 /// Exit status when a check failed.
 const CHECK_FAILED: u8 = 1;
+
+/// The heading of flags about the replay.
+const REPLAY: &str = "Replay";
 
 /// Arguments of `validate`.
 #[derive(Debug, clap::Args)]
@@ -43,14 +46,14 @@ pub struct Args {
     memory: MemoryArgs,
     /// With a memory recording (.hkm): set the machine's modes as --thp, --mthp and --zero-page say (needs root); they
     /// are restored at the end, even if the run is killed
-    #[arg(long)]
+    #[arg(long, hide_short_help = true, help_heading = REPLAY)]
     set_modes: bool,
     /// Replay on one thread in trace order (ordered), or several times on the trace's own threads (threaded)
-    #[arg(long, value_name = "MODE", default_value = "ordered", value_parser = super::replay::parse_mode)]
+    #[arg(long, value_name = "MODE", help_heading = REPLAY, default_value = "ordered", value_parser = super::replay::parse_mode)]
     mode: Mode,
     /// With --mode threaded: replay this many times [default: 9]; with a memory recording: run the program this many
     /// times [default: 3]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1000))]
+    #[arg(long, value_name = "N", hide_short_help = true, help_heading = REPLAY, value_parser = clap::value_parser!(u32).range(2..=1000))]
     runs: Option<u32>,
     /// Old form of --mode threaded --runs N
     #[arg(long, value_name = "N", hide = true, conflicts_with_all = ["mode", "runs"], num_args = 0..=1, require_equals = true, default_missing_value = "9", value_parser = clap::value_parser!(u32).range(2..=1000))]
@@ -114,7 +117,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         bail!("--set-modes is for memory recordings (.hkm); a replay runs under this machine's modes");
     }
     if args.threaded.is_some() {
-        note("--threaded is now --mode threaded, with --runs N; the next version removes the old form");
+        warn("--threaded is now --mode threaded, with --runs N; the next version removes the old form");
     }
     let configs = args.policy.checked()?.configs(HugeList::All)?;
     // Replays read files: the built-in traces are written to a directory that lives until the end of this function.

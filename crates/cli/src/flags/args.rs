@@ -17,6 +17,9 @@ const CONFIGS_MAX: usize = 100_000;
 /// Flags that `-h` lists; `--help` lists all.
 const IN_SHORT_HELP: [&str; 5] = ["superslab", "slab", "huge", "purge", "touch"];
 
+/// Maximum number of characters of the values in `-h`.
+const SHORT_VALUES: usize = 30;
+
 /// What a bare `--huge` means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HugeList {
@@ -263,6 +266,14 @@ impl clap::Args for PolicyArgs {
     }
 }
 
+/// What the flag does, without its values if they are many.
+fn short_help(flag: &Flag) -> String {
+    let what = flag.help.split([':', ';']).next().unwrap_or_default();
+    let values = flag.values_text();
+    let values = if values.len() <= SHORT_VALUES { format!(" [{values}]") } else { String::new() };
+    format!("{what}{values} [default: {}]", flag.default_text())
+}
+
 fn argument(flag: &'static Flag) -> Arg {
     let argument = Arg::new(flag.name)
         .hide_short_help(!IN_SHORT_HELP.contains(&flag.name))
@@ -272,7 +283,8 @@ fn argument(flag: &'static Flag) -> Arg {
         .value_parser(move |words: &str| range::expanded(flag, words))
         // `-1` is then refused as a value, not as an unknown option.
         .allow_negative_numbers(true)
-        .help(format!("{} [{}] [default: {}]", flag.help, flag.values_text(), flag.default_text()));
+        .help(short_help(flag))
+        .long_help(format!("{} [{}] [default: {}]", flag.help, flag.values_text(), flag.default_text()));
     // `argv` joins the value to the flag before clap sees it.
     if flag.name == "huge" {
         argument.num_args(0..=1).require_equals(true).default_missing_value("")

@@ -13,7 +13,7 @@ use hksim_policy::vocabulary::Huge;
 use super::mthp;
 use super::run_config::{BaseKernel, RunConfig};
 use crate::host;
-use crate::output::note;
+use crate::output::warn;
 
 /// The values that a flag accepts.
 #[derive(Clone, Debug)]
@@ -108,7 +108,7 @@ fn current_word_of_system() -> &'static str {
     static SAID: Once = Once::new();
     let word = Huge::System.word();
     SAID.call_once(|| {
-        note(&format!("--huge {OLD_SYSTEM} is now called {word}; the next version removes the old name"))
+        warn(&format!("--huge {OLD_SYSTEM} is now called {word}; the next version removes the old name"))
     });
     word
 }

@@ -18,7 +18,7 @@ use crate::commands::allocators::{Allocator, Found};
 use crate::flags::{BaseKernel, PolicyArgs};
 use crate::inputs::Trace;
 use crate::output::progress::Progress;
-use crate::output::{OutputArgs, note};
+use crate::output::{OutputArgs, warn};
 
 /// What to sweep.
 pub struct Request<'a> {
@@ -58,7 +58,7 @@ pub fn sweep(request: &Request<'_>) -> Result<Sweep> {
                     let spec = spec(path, &trace, target);
                     rows.extend(replay_and_predict(&spec, word, &settings, &folder.path().join("replay.hkm"))?);
                 }
-                Found::Missing(why) => note(&format!("skipped: {word}: {why}")),
+                Found::Missing(why) => warn(&format!("skipped: {word}: {why}")),
             }
             progress.advance(1);
         }

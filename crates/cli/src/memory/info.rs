@@ -11,7 +11,7 @@ use crate::commands::info::sites::By;
 use crate::output::stamp::Stamp;
 use crate::output::table::{Table, text};
 use crate::output::units::{self, bytes, count};
-use crate::output::{OutputArgs, note, plain};
+use crate::output::{OutputArgs, plain, warn};
 
 /// The summary with the stamp of every JSON result.
 #[derive(Serialize)]
@@ -36,10 +36,10 @@ pub fn run(path: &Path, sites: Option<usize>, by: By, output: &OutputArgs) -> Re
     let file = path.display().to_string();
     let complete = summary.footer.is_some();
     if !complete {
-        note(&format!("{file}: the end is missing; these are the events before it"));
+        warn(&format!("{file}: the end is missing; these are the events before it"));
     }
     let top = sites.map(|count| TopSites::of(path, &summary, count, by)).transpose()?;
-    top.iter().flat_map(TopSites::notes).for_each(|line| note(line));
+    top.iter().flat_map(TopSites::notes).for_each(|line| warn(line));
     let info = Info { stamp: Stamp::HERE, file, complete, summary: &summary, top: top.as_ref() };
     let text = || table(&info) + &top.as_ref().map(TopSites::table).unwrap_or_default();
     match &top {

@@ -13,7 +13,7 @@ use hksim_memory_trace::{Beginning, Calls, Faults};
 use serde::Serialize;
 
 use crate::output::stamp::Stamp;
-use crate::output::{Format, file, note, plain, render, units};
+use crate::output::{Format, file, note, plain, render, units, warn};
 
 /// Maximum number of children listed.
 const CHILDREN_SHOWN: usize = 20;
@@ -75,7 +75,7 @@ pub fn run(request: &Request<'_>) -> Result<()> {
     };
     print(&report, request.format)?;
     if report.traced.as_ref().is_some_and(Traced::is_running) {
-        note("processes of the program still run; hksim stays until they end, since they end with it");
+        warn("processes of the program still run; hksim stays until they end, since they end with it");
     }
     Ok(())
 }

@@ -17,8 +17,8 @@ use super::settings::{By, NamedSetting, advise_word, prctl_word};
 use super::sites::{NamedSite, NamedSites};
 use crate::flags::mthp;
 use crate::flags::table::thp_word;
-use crate::output::note;
 use crate::output::units::{count, of};
+use crate::output::warn;
 
 /// The recording of a result.
 #[derive(Clone, Debug, Serialize)]
@@ -132,7 +132,7 @@ pub fn predict(path: &Path, settings: &[NamedSetting], by: Option<By>, detail: D
         let folder = tempfile::tempdir().context("cannot create a temporary directory; set TMPDIR")?;
         let placed = folder.path().join("placed.hkm");
         if Family::open(path)?.members() > 1 {
-            note(&format!(
+            warn(&format!(
                 "{}: forked processes keep their recorded addresses; Linux {} would place mappings elsewhere",
                 path.display(),
                 settings[first].setting.kernel.rules.version.word()
@@ -171,7 +171,7 @@ fn rows_of(path: &Path, result: MemorySimulation, addresses: Addresses, by: Opti
         traps_outside: traps_outside.clone(),
     };
     let rows = predictions.into_iter().map(row).collect();
-    names.iter().flat_map(NamedSites::notes).for_each(|line| note(&line));
+    names.iter().flat_map(NamedSites::notes).for_each(|line| warn(&line));
     rows
 }
 
@@ -195,7 +195,7 @@ fn label(path: &Path, result: &MemorySimulation) -> RecordingLabel {
 }
 
 fn notes(recording: &RecordingLabel) {
-    recording.gaps().iter().for_each(|gap| note(&format!("{}: {gap}", recording.file)));
+    recording.gaps().iter().for_each(|gap| warn(&format!("{}: {gap}", recording.file)));
 }
 
 impl RecordingLabel {

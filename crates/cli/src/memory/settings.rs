@@ -12,14 +12,14 @@ use crate::flags::{BaseKernel, HugeList, PolicyArgs, RunConfig};
 pub struct MemoryArgs {
     /// Advise mappings with MADV_HUGEPAGE, beside the program's own advice: none, all, heap, >=SIZE; drop: leave out
     /// the program's own advice [default: none]
-    #[arg(long, value_name = "WORD")]
+    #[arg(long, value_name = "WORD", hide_short_help = true)]
     advise: Option<String>,
     /// Apply the program's prctl(PR_SET_THP_DISABLE), ignore it, or disable huge pages from the start: recorded,
     /// ignored, disabled [default: recorded]
-    #[arg(long, value_name = "WORD")]
+    #[arg(long, value_name = "WORD", hide_short_help = true)]
     thp_prctl: Option<String>,
     /// Tell what the memory of each call site costs (record --memory --stacks)
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, hide_short_help = true)]
     pub by: Option<By>,
 }
 

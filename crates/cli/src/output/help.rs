@@ -1,73 +1,18 @@
 //! Help screens, wrapped to the width of the terminal.
 
-use std::mem::MaybeUninit;
-
-/// The maximum width, and the width if standard output is not a terminal.
-const COLUMNS: usize = 100;
-/// The minimum width: a narrower column of explanations is hard to read.
-const COLUMNS_MIN: usize = 60;
+use super::screen::{COLUMNS, terminal_columns};
+use super::wrap;
 
 /// Wraps the long lines of a help screen.
 pub fn fitted(text: &str) -> String {
-    let columns = terminal_columns().unwrap_or(COLUMNS).clamp(COLUMNS_MIN, COLUMNS);
-    text.lines().map(|line| wrapped(line, columns) + "\n").collect()
-}
-
-fn terminal_columns() -> Option<usize> {
-    let mut size = MaybeUninit::<libc::winsize>::zeroed();
-    // SAFETY: TIOCGWINSZ writes one `winsize`, to the pointer given.
-    let status = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, size.as_mut_ptr()) };
-    // SAFETY: the memory is zeroed, and zeros are a valid `winsize`.
-    let columns = usize::from(unsafe { size.assume_init() }.ws_col);
-    (status == 0 && columns > 0).then_some(columns)
-}
-
-/// Wraps one line at spaces. Continuation lines are indented to the column of the explanation.
-fn wrapped(line: &str, columns: usize) -> String {
-    let indent = hanging(line, columns);
-    let mut text = String::new();
-    let mut used = 0;
-    for word in line.split_inclusive(' ') {
-        let width = word.trim_end().chars().count();
-        if used > indent && used + width > columns && !text.trim_end().is_empty() {
-            text.truncate(text.trim_end().len());
-            text += &format!("\n{}", " ".repeat(indent));
-            used = indent;
-        }
-        text += word;
-        used += word.chars().count();
-    }
-    text.truncate(text.trim_end().len());
-    text
-}
-
-/// The column of the explanation of an option, an argument or a command; for other lines, their indentation.
-fn hanging(line: &str, columns: usize) -> usize {
-    let own = line.len() - line.trim_start().len();
-    let explained = line[own..].find("  ").map(|gap| {
-        let rest = &line[own + gap..];
-        own + gap + rest.len() - rest.trim_start().len()
-    });
-    match explained {
-        Some(column) if column <= columns / 2 => column,
-        _ => own,
-    }
+    let columns = terminal_columns().unwrap_or(COLUMNS);
+    wrap::text(text, columns)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn long_lines_are_broken_beneath_their_explanation() {
-        let line = "      --slab <SIZE>  Size of a slab, which holds blocks [bytes] [default: 64K]";
-        let expected = "      --slab <SIZE>  Size of a slab, which\n                     holds blocks [bytes]\n                     [default: 64K]";
-        assert_eq!(wrapped(line, 44), expected);
-        assert_eq!(wrapped("short", 44), "short");
-        assert_eq!(wrapped("", 44), "");
-        assert_eq!(wrapped("Some words of prose", 10), "Some words\nof prose");
-        assert_eq!(wrapped(&"x".repeat(60), 44), "x".repeat(60), "a word stays whole");
-    }
+    use wrap::wrapped;
 
     /// No help screen has a line longer than the width, and wrapping loses no words.
     #[test]
@@ -80,6 +25,21 @@ mod tests {
                 let wide = shown.lines().find(|line| line.chars().count() > COLUMNS);
                 assert_eq!(wide, None, "{}", command.get_name());
             }
+            command.get_subcommands_mut().for_each(check);
+        }
+        let mut command = crate::Cli::command();
+        command.build();
+        check(&mut command);
+    }
+
+    /// `-h` fits one screen of a usual terminal; `--help` has everything.
+    #[test]
+    fn every_short_screen_is_one_screen() {
+        use clap::CommandFactory;
+        const LINES: usize = 40;
+        fn check(command: &mut clap::Command) {
+            let lines = fitted(&command.render_help().to_string()).lines().count();
+            assert!(lines <= LINES, "{}: {lines} lines", command.get_name());
             command.get_subcommands_mut().for_each(check);
         }
         let mut command = crate::Cli::command();

@@ -4,9 +4,11 @@ pub mod file;
 pub mod help;
 pub mod pages;
 pub mod progress;
+pub mod screen;
 pub mod stamp;
 pub mod table;
 pub mod trace;
+pub mod wrap;
 pub use hksim_explore::units;
 
 use std::borrow::Cow;
@@ -69,10 +71,10 @@ impl From<Format> for ResultFormat {
 #[derive(Clone, Debug, clap::Args)]
 pub struct OutputArgs {
     /// Print the result in this format
-    #[arg(long, value_enum, default_value = "table")]
+    #[arg(long, value_enum, default_value = "table", help_heading = screen::HEADING)]
     pub format: ResultFormat,
     /// Write the result to a file instead of standard output (-)
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", help_heading = screen::HEADING)]
     pub output: Option<PathBuf>,
 }
 
@@ -108,7 +110,10 @@ impl OutputArgs {
         let text = render(format, result, rows, table)?;
         match self.file() {
             Some(path) => file::write(path, text.as_bytes()),
-            None => print(&text),
+            None => match screen::terminal_columns().filter(|_| format == Format::Table) {
+                Some(columns) => print(&wrap::text(&text, columns)),
+                None => print(&text),
+            },
         }
     }
 }
@@ -164,8 +169,32 @@ pub fn print(text: &str) -> Result<()> {
     }
 }
 
-/// Prints a one-line note on standard error.
+/// Prints what was done, unless `--quiet` is given.
 pub fn note(text: &str) {
+    if !screen::is_quiet() {
+        line(text);
+    }
+}
+
+/// Prints what the user should know about the input, the machine or the result, even with `--quiet`.
+pub fn warn(text: &str) {
+    line(text);
+}
+
+/// Prints an error.
+pub fn error(text: &str) {
+    line(text);
+}
+
+/// Prints what is read or how long it takes, with `--verbose`.
+pub fn detail(text: &str) {
+    if screen::is_verbose() {
+        line(text);
+    }
+}
+
+/// Prints a line on standard error.
+fn line(text: &str) {
     // Continue even if standard error is closed.
     let _ = writeln!(std::io::stderr(), "hksim: {}", plain(text));
 }

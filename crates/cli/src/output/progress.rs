@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::output::screen::is_quiet;
 use crate::output::units;
 
 /// A bar that counts events.
@@ -21,8 +22,7 @@ impl Progress {
 
     /// A bar for this many items; hidden unless standard error is a terminal.
     pub fn of(total: u64, what: &str) -> Progress {
-        let target = if stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(Some(total), target);
+        let bar = ProgressBar::with_draw_target(Some(total), target());
         let template = format!("{{wide_bar}} {{human_pos}} of {{human_len}} {what}, {{eta}} left");
         if let Ok(style) = ProgressStyle::with_template(&template) {
             bar.set_style(style);
@@ -47,6 +47,12 @@ impl Drop for Progress {
     }
 }
 
+/// Standard error, if it is a terminal and `--quiet` is not given.
+fn target() -> ProgressDrawTarget {
+    let is_shown = stderr().is_terminal() && !is_quiet();
+    if is_shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() }
+}
+
 /// The progress line of a recording.
 pub struct Recording {
     line: ProgressBar,
@@ -56,17 +62,8 @@ pub struct Recording {
 
 impl Recording {
     /// A line that is shown if standard error is a terminal.
-    pub fn shown() -> Recording {
-        if stderr().is_terminal() { Recording::on(ProgressDrawTarget::stderr()) } else { Recording::hidden() }
-    }
-
-    /// A line that is never shown.
-    pub fn hidden() -> Recording {
-        Recording::on(ProgressDrawTarget::hidden())
-    }
-
-    fn on(target: ProgressDrawTarget) -> Recording {
-        let line = ProgressBar::with_draw_target(None, target);
+    pub fn new() -> Recording {
+        let line = ProgressBar::with_draw_target(None, target());
         if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
             line.set_style(style);
         }

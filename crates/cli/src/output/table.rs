@@ -1,17 +1,34 @@
 //! Text tables.
 
-/// A table whose first row is the head.
+use super::screen;
+use super::wrap::wrapped;
+
+/// The minimum width of a column of words that is wrapped.
+const WORDS_MIN: usize = 24;
+/// Between two columns.
+const GAP: usize = 2;
+
+/// A table whose first row is the head. It is fitted to the screen: optional columns are left out, then columns of words
+/// are wrapped.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     rows: Vec<Vec<String>>,
     /// Left-aligned columns of words; all others are figures and right-aligned.
     words: Vec<usize>,
+    /// Groups of columns to leave out together, the least important first.
+    optional: Vec<Vec<usize>>,
 }
 
 impl Table {
     /// A table with this head; `words` are the left-aligned columns.
     pub fn new<S: Into<String>>(head: impl IntoIterator<Item = S>, words: &[usize]) -> Table {
-        Table { rows: vec![head.into_iter().map(Into::into).collect()], words: words.to_vec() }
+        let rows = vec![head.into_iter().map(Into::into).collect()];
+        Table { rows, words: words.to_vec(), optional: Vec::new() }
+    }
+
+    /// Names the groups of columns that may be left out, the least important first.
+    pub fn with_optional(self, optional: Vec<Vec<usize>>) -> Table {
+        Table { optional, ..self }
     }
 
     /// Appends a row.
@@ -19,24 +36,81 @@ impl Table {
         self.rows.push(row.into_iter().map(Into::into).collect());
     }
 
-    /// The lines, with a rule below the head and without trailing spaces.
+    /// The lines, with a rule below the head and without trailing spaces; then the columns left out, if there are any.
     pub fn lines(&self) -> Vec<String> {
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let width =
-            |column: usize| self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
-        let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
-        let mut lines: Vec<String> = self.rows.iter().map(|row| self.line(row, &widths)).collect();
-        let rule: Vec<String> = widths.iter().map(|&width| "-".repeat(width)).collect();
-        lines.insert(1, rule.join("  "));
+        self.fitted(screen::columns().unwrap_or(usize::MAX))
+    }
+
+    fn fitted(&self, screen: usize) -> Vec<String> {
+        let mut shown: Vec<(usize, usize)> = self.widths().into_iter().enumerate().collect();
+        let mut left_out = Vec::new();
+        let mut optional = self.optional.iter();
+        while total(&shown) > screen
+            && let Some(least) = optional.next()
+        {
+            shown.retain(|(column, _)| !least.contains(column));
+            left_out.extend(least.iter().filter_map(|&column| self.rows[0].get(column)).map(String::as_str));
+        }
+        self.narrow_words(&mut shown, screen);
+        let mut lines: Vec<String> = self.rows.iter().flat_map(|row| self.row_lines(row, &shown)).collect();
+        let rule: Vec<String> = shown.iter().map(|&(_, width)| "-".repeat(width)).collect();
+        let head_lines = self.rows.first().map_or(0, |head| self.row_lines(head, &shown).len());
+        lines.insert(head_lines, rule.join(&" ".repeat(GAP)));
+        if !left_out.is_empty() {
+            lines.push(format!("left out: {} (--wide)", left_out.join(", ")));
+        }
         lines
     }
 
-    fn line(&self, row: &[String], widths: &[usize]) -> String {
-        let cells = row.iter().zip(widths).enumerate().map(|(column, (cell, &width))| {
+    fn widths(&self) -> Vec<usize> {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let cells = |column: usize| self.rows.iter().filter_map(move |row| row.get(column));
+        (0..columns).map(|column| cells(column).map(|cell| cell.chars().count()).max().unwrap_or(0)).collect()
+    }
+
+    /// Narrows the widest columns of words until the table fits, if they can be.
+    fn narrow_words(&self, shown: &mut [(usize, usize)], screen: usize) {
+        loop {
+            let excess = total(shown).saturating_sub(screen);
+            let can_be_wrapped =
+                |&&mut (column, width): &&mut (usize, usize)| self.words.contains(&column) && width > WORDS_MIN;
+            let widest = shown.iter_mut().filter(can_be_wrapped).max_by_key(|column| column.1);
+            match widest {
+                Some(widest) if excess > 0 => widest.1 = widest.1.saturating_sub(excess).max(WORDS_MIN),
+                _ => return,
+            }
+        }
+    }
+
+    /// A row; cells of words may need several lines.
+    fn row_lines(&self, row: &[String], shown: &[(usize, usize)]) -> Vec<String> {
+        let cells: Vec<Vec<String>> = shown
+            .iter()
+            .map(|&(column, width)| {
+                let cell = row.get(column).map_or("", String::as_str);
+                if self.words.contains(&column) {
+                    wrapped(cell, width).lines().map(str::to_string).collect()
+                } else {
+                    vec![cell.to_string()]
+                }
+            })
+            .collect();
+        let height = cells.iter().map(Vec::len).max().unwrap_or(1).max(1);
+        (0..height).map(|line| self.line(&cells, shown, line)).collect()
+    }
+
+    fn line(&self, cells: &[Vec<String>], shown: &[(usize, usize)], line: usize) -> String {
+        let cells = cells.iter().zip(shown).map(|(cell, &(column, width))| {
+            let cell = cell.get(line).map_or("", String::as_str);
             if self.words.contains(&column) { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
         });
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_string()
+        cells.collect::<Vec<_>>().join(&" ".repeat(GAP)).trim_end().to_string()
     }
+}
+
+/// The width of a table with these columns.
+fn total(shown: &[(usize, usize)]) -> usize {
+    shown.iter().map(|column| column.1 + GAP).sum::<usize>().saturating_sub(GAP)
 }
 
 /// Two blocks of lines, side by side.
@@ -65,6 +139,29 @@ mod tests {
         table.push(["long name", "1 000 000"]);
         let expected = "name          figure\n---------  ---------\na                  1\nlong name  1 000 000\n";
         assert_eq!(text(&table.lines()), expected);
+    }
+
+    #[test]
+    fn a_wide_table_leaves_out_columns_then_wraps_words() {
+        let mut table = Table::new(["design", "a", "b", "c"], &[0]).with_optional(vec![vec![2], vec![1]]);
+        table.push(["--superslab 1M --huge never --purge none", "100 000", "200 000", "7"]);
+        assert_eq!(table.fitted(80).len(), 3, "it fits");
+        let shorter = [
+            "design                                          a  c",
+            "----------------------------------------  -------  -",
+            "--superslab 1M --huge never --purge none  100 000  7",
+            "left out: b (--wide)",
+        ];
+        assert_eq!(table.fitted(55), shorter);
+        let wrapped = [
+            "design                       c",
+            "---------------------------  -",
+            "--superslab 1M --huge never  7",
+            "--purge none",
+            "left out: b, a (--wide)",
+        ];
+        assert_eq!(table.fitted(30), wrapped);
+        assert!(table.fitted(10).iter().all(|line| line.chars().count() <= WORDS_MIN + GAP + 1));
     }
 
     #[test]

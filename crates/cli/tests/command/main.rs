@@ -35,6 +35,7 @@ mod rules;
 mod run;
 mod sabotage;
 mod schema;
+mod screens;
 mod shards;
 mod shell;
 #[path = "../support/mod.rs"]

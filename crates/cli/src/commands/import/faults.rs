@@ -11,7 +11,7 @@ use crate::chart;
 use crate::output::stamp::Stamp;
 use crate::output::table::{Table, text};
 use crate::output::units::{bytes, count, of, percent, time};
-use crate::output::{OutputArgs, file, note};
+use crate::output::{OutputArgs, file, note, warn};
 
 /// Maximum rows of each table; JSON has all.
 const ROWS_SHOWN: usize = 12;
@@ -37,7 +37,7 @@ pub fn run(args: &Args, script: &Path) -> Result<()> {
     }
     let report = read(script, &args.faults_options())?;
     if !report.has_mappings {
-        note("the script has no mappings, so regions are unknown; print it with --show-mmap-events, or give --maps");
+        warn("the script has no mappings, so regions are unknown; print it with --show-mmap-events, or give --maps");
     }
     if let Some(path) = &args.plot {
         chart::faults::write(path, &script.display().to_string(), &report)?;

@@ -10,7 +10,7 @@ use hksim_trace::import::{Format, Options, import};
 use crate::commands::import::{Imported, table};
 use crate::output::file::{self, Staged};
 use crate::output::stamp::Stamp;
-use crate::output::{Format as Form, note, render};
+use crate::output::{Format as Form, note, render, warn};
 
 /// Breakpoints at the functions (-x) instead of at calls through the PLT (-e), because programs built with `-fno-plt`
 /// and calls inside libc do not use the PLT. These breakpoints also show nested calls, which the importer leaves out.
@@ -36,7 +36,7 @@ pub fn record<S: AsRef<OsStr>>(output: &Path, form: Form, command: &[S]) -> Resu
         Err(why) => bail!("cannot run ltrace ({why}); install it: apt install ltrace"),
     };
     if !status.success() {
-        note(&format!("ltrace or the program ended with {status}"));
+        warn(&format!("ltrace or the program ended with {status}"));
     }
     let options = Options { format: Format::from_name("ltrace"), process: None };
     let report = import(&text, &options, staged.path())?;

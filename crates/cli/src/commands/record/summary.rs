@@ -16,6 +16,22 @@ const TRACES_SHOWN: usize = 20;
 /// Maximum characters of a command line.
 const COMMAND_SHOWN: usize = 48;
 
+/// Whether the program succeeded, and everything that it did was recorded.
+pub fn is_as_expected(report: &RecordReport) -> bool {
+    let RecordReport { unrecorded_processes, seccomp_processes, damaged, static_malloc, .. } = report;
+    let is_lossless = report.traces.iter().all(|trace| trace.quality.events_lost == 0 && trace.quality.sites_lost == 0);
+    matches!(report.exit, Some(Exit::Code(0)))
+        && is_lossless
+        && *unrecorded_processes == 0
+        && *seccomp_processes == 0
+        && damaged.is_empty()
+        && static_malloc.is_empty()
+        && report.unseen_operators.is_empty()
+        && report.unseen_calls.is_empty()
+        && report.session_kept.is_none()
+        && report.preload_object_kept.is_none()
+}
+
 /// The summary, as lines.
 pub fn text(report: &RecordReport) -> String {
     let mut text = String::new();

@@ -120,6 +120,11 @@ const COLUMNS: [Column; 18] = [
     count_of!(kind, "failed", requests_failed),
 ];
 
+/// Columns that a narrow table leaves out, the least important first.
+const LEAST: [&str; 13] = [
+    "traps", "RSS end", "zero", "COW", "x floor", "OS calls", "4K", "THP", "mTHP", "hugetlb", "faults", "VMAs", "huge",
+];
+
 /// The range, in milliseconds.
 fn time_text(time: &SystemTime) -> String {
     let Some(Price { low_s, median_s, high_s }) = time.price else { return "skipped".into() };
@@ -206,7 +211,9 @@ fn trace_table(rows: &[Priced], first: usize, sweep: &PricedSweep) -> Table {
         .collect();
     let head = ["#"].into_iter().chain(flags.iter().copied()).chain(columns.iter().map(|column| column.head));
     let words: Vec<usize> = (1..=flags.len()).collect();
-    let mut table = Table::new(head.chain([""]), &words);
+    let optional = LEAST.iter().filter_map(|name| columns.iter().position(|column| column.head == *name));
+    let optional = optional.map(|column| vec![1 + flags.len() + column]).collect();
+    let mut table = Table::new(head.chain([""]), &words).with_optional(optional);
     let shown: Vec<Vec<String>> = columns.iter().map(|column| column.show.cells(rows)).collect();
     for (index, (row, point)) in rows.iter().zip(&points).enumerate() {
         let number = [(first + index).to_string()];

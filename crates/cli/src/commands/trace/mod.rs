@@ -16,9 +16,9 @@ use hksim_trace::header::Summary;
 use hksim_trace::hkt::TraceReader;
 use serde::Serialize;
 
-use crate::output::note;
 use crate::output::stamp::Stamp;
 use crate::output::trace::TraceOut;
+use crate::output::warn;
 
 /// A tool with its arguments.
 #[derive(Debug, clap::Subcommand)]
@@ -62,7 +62,7 @@ impl Tool {
 fn open(path: &Path) -> Result<TraceReader> {
     let reader = TraceReader::open(path)?;
     if let Some(tail) = reader.tail() {
-        note(&format!("{}: {tail}", path.display()));
+        warn(&format!("{}: {tail}", path.display()));
     }
     Ok(reader)
 }

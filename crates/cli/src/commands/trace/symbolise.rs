@@ -11,8 +11,8 @@ use hksim_trace::tools::{Edit, rewrite};
 use serde::Serialize;
 
 use super::{ToolReport, count_lines, open};
-use crate::output::note;
 use crate::output::trace::TraceOut;
+use crate::output::warn;
 use crate::symbols::Symbols;
 
 /// Arguments of `trace symbolise`.
@@ -62,7 +62,7 @@ pub fn run(args: &Args) -> Result<()> {
     let mut reader = open(&args.trace)?;
     let mut symbols = Symbols::default();
     let sites = symbols.sites(&reader.footer().sites);
-    symbols.notes(&sites).iter().for_each(|line| note(line));
+    symbols.notes(&sites).iter().for_each(|line| warn(line));
     let counts = Named {
         sites: sites.stacks.len() as u64,
         frames: sites.frames.len() as u64,

@@ -22,7 +22,9 @@ pub fn table(validation: &Validation) -> String {
     let head = ["trace"].into_iter().chain(flags.iter().copied()).chain(figures).chain(["class", "verdict"]);
     let columns = 1 + flags.len() + figures.len() + 2;
     let words: Vec<usize> = (0..=flags.len()).chain([columns - 2, columns - 1]).collect();
-    let mut table = Table::new(head, &words);
+    // The faults, then the class: the verdict and the residual say what they mean.
+    let optional = vec![vec![flags.len() + 1, flags.len() + 2], vec![columns - 2]];
+    let mut table = Table::new(head, &words).with_optional(optional);
     for (row, config) in validation.rows.iter().zip(&points) {
         let mut cells = vec![row.trace_name.clone()];
         cells.extend(flags.iter().map(|flag| config.word(flag)));
