@@ -83,8 +83,8 @@ fn write_figures(source: &Source, folder: &Path) -> Result<()> {
     let path = |what: &str, ending: &str| folder.join(FIGURES).join(format!("{}-{what}.{ending}", source.name));
     let figures = if report::has_figures(&source.result) { &Figure::ALL[..] } else { &[] };
     for figure in figures {
-        if let Some(picture) = figure.draw(&source.result).with_context(|| source.path.display().to_string())? {
-            file::write(&path(figure.word(), "svg"), picture.svg.as_bytes())?;
+        if let Some(sketch) = figure.sketch(&source.result).with_context(|| source.path.display().to_string())? {
+            sketch.write(&path(figure.word(), "svg"))?;
         }
     }
     for (name, rows) in data::tables(&source.result, &predictions::of(&source.result)?) {

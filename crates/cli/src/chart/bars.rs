@@ -4,9 +4,9 @@ use anyhow::Result;
 use plotters::prelude::*;
 use serde_json::Value;
 
-use super::hits::Picture;
 use super::labels::label_width;
 use super::scatter::drawing;
+use super::sketch::Sketch;
 use super::style::{INK, Look, SMALL_PX, text};
 use crate::output::units::{count, percent};
 
@@ -22,7 +22,7 @@ const FIGURE_WIDTH: i32 = 150;
 ///
 /// # Errors
 /// Drawing fails.
-pub fn reasons(result: &Value) -> Result<Option<Picture>> {
+pub fn reasons(result: &Value) -> Result<Option<Sketch<'static>>> {
     let by_reason = result["installs"]["by_reason"].as_object();
     let named = |(name, value): (&String, &Value)| Some((name.replace('_', " "), value.as_u64()?));
     bars("installs by reason", by_reason.into_iter().flatten().filter_map(named).collect())
@@ -32,13 +32,13 @@ pub fn reasons(result: &Value) -> Result<Option<Picture>> {
 ///
 /// # Errors
 /// Drawing fails.
-pub fn classes(result: &Value) -> Result<Option<Picture>> {
+pub fn classes(result: &Value) -> Result<Option<Sketch<'static>>> {
     let classes = result["by"]["class"].as_array();
     let named = |part: &Value| Some((part["name"].as_str()?.to_string(), part["installs"].as_u64()?));
     bars("installs by size class (bytes of its blocks)", classes.into_iter().flatten().filter_map(named).collect())
 }
 
-fn bars(title: &str, mut parts: Vec<(String, u64)>) -> Result<Option<Picture>> {
+fn bars(title: &'static str, mut parts: Vec<(String, u64)>) -> Result<Option<Sketch<'static>>> {
     parts.retain(|&(_, installs)| installs > 0);
     parts.sort_by_key(|&(_, installs)| std::cmp::Reverse(installs));
     let total: u64 = parts.iter().map(|&(_, installs)| installs).sum();
@@ -52,10 +52,8 @@ fn bars(title: &str, mut parts: Vec<(String, u64)>) -> Result<Option<Picture>> {
     let names_width = parts.iter().map(|(name, _)| label_width(name, SMALL_PX)).max().unwrap_or(0) + 24;
     let most = parts.iter().map(|&(_, installs)| installs).max().unwrap_or(1).max(1);
     let height = TOP + BAR_HEIGHT * parts.len() as i32 + 12;
-    let mut svg = String::new();
-    {
-        let page = SVGBackend::with_string(&mut svg, (WIDTH as u32, height as u32)).into_drawing_area();
-        page.fill(&WHITE).map_err(drawing)?;
+    let size = (WIDTH as u32, height as u32);
+    Ok(Some(Sketch::new(size, move |page| {
         page.draw_text(title, &text(18, &INK), (20, 16)).map_err(drawing)?;
         let room = (WIDTH - names_width - FIGURE_WIDTH) as f64;
         for (number, (name, installs)) in parts.iter().enumerate() {
@@ -67,7 +65,6 @@ fn bars(title: &str, mut parts: Vec<(String, u64)>) -> Result<Option<Picture>> {
             let figure = format!("{} ({})", count(*installs), percent(*installs, total));
             page.draw_text(&figure, &text(SMALL_PX, &INK), (end + 6, y + 2)).map_err(drawing)?;
         }
-        page.present().map_err(drawing)?;
-    }
-    Ok(Some(Picture { svg, hits: Vec::new() }))
+        Ok(Vec::new())
+    })))
 }

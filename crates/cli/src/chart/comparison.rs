@@ -3,18 +3,17 @@
 use std::path::Path;
 
 use anyhow::Result;
-use plotters::coord::Shift;
 use plotters::prelude::*;
 
 pub use super::data::{Sample, Series};
 
+use super::canvas::Area;
 use super::data::{Panel, Progress};
 use super::labels::label_width;
 use super::scatter::drawing;
+use super::sketch::Sketch;
 use super::style::{INK, Look, SMALL_PX, text};
 use super::timeline;
-
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 const WIDTH: u32 = 960;
 const TITLE_HEIGHT: i32 = 48;
@@ -53,19 +52,16 @@ pub struct Bars {
 /// # Errors
 /// The file cannot be written.
 pub fn write(path: &Path, title: &str, figures: &[Bars], lines: Vec<Series>) -> Result<()> {
-    crate::output::file::write(path, svg(title, figures, lines)?.as_bytes())
+    sketch(title, figures, lines).write(path)
 }
 
-fn svg(title: &str, figures: &[Bars], lines: Vec<Series>) -> Result<String> {
+fn sketch<'a>(title: &str, figures: &'a [Bars], lines: Vec<Series>) -> Sketch<'a> {
     let panel = Panel { title: title.to_string(), floor_bytes: 0, series: lines, progress: Progress::Events };
     let bars_height = BARS_TITLE_HEIGHT + BAR_HEIGHT * panel.series.len() as i32 + BARS_FOOT;
     let figures_height = bars_height * figures.len().div_ceil(COLUMNS) as i32;
     let legend_height = timeline::legend_height(&panel);
     let height = TITLE_HEIGHT + figures_height + TIMELINE_HEIGHT + legend_height;
-    let mut svg = String::new();
-    {
-        let page = SVGBackend::with_string(&mut svg, (WIDTH, height as u32)).into_drawing_area();
-        page.fill(&WHITE).map_err(drawing)?;
+    Sketch::new((WIDTH, height as u32), move |page| {
         let (head, rest) = page.split_vertically(TITLE_HEIGHT);
         head.draw_text(&panel.title, &text(20, &INK), (MARGIN, 16)).map_err(drawing)?;
         let (bars, rest) = rest.split_vertically(figures_height);
@@ -76,9 +72,8 @@ fn svg(title: &str, figures: &[Bars], lines: Vec<Series>) -> Result<String> {
         let (lines, legend) = rest.split_vertically(TIMELINE_HEIGHT);
         timeline::draw(&lines, &panel)?;
         timeline::legend(&legend, &panel)?;
-        page.present().map_err(drawing)?;
-    }
-    Ok(svg)
+        Ok(Vec::new())
+    })
 }
 
 /// Draws bars that start at zero. The allocator's name is to the left of its bar and the median to the right; a thin

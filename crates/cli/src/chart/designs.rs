@@ -1,12 +1,13 @@
 //! Designs side by side: installs against peak residency, and residency over time.
 
 use anyhow::Result;
-use plotters::prelude::*;
 use serde_json::Value;
 
+use super::canvas::Area;
 use super::data::{Panel, panels};
-use super::hits::{Area, Hit, Picture};
+use super::hits::Hit;
 use super::scatter::{self, drawing};
+use super::sketch::Sketch;
 use super::style::{FRONT, INK, SMALL_PX, text};
 use super::timeline;
 
@@ -20,7 +21,7 @@ const TIMELINE_HEIGHT: i32 = 320;
 ///
 /// # Errors
 /// The result is from another command.
-pub fn draw(result: &Value) -> Result<Option<Picture>> {
+pub fn sketch(result: &Value) -> Result<Option<Sketch<'static>>> {
     let panels = panels(result)?;
     if panels.is_empty() {
         return Ok(None);
@@ -31,16 +32,14 @@ pub fn draw(result: &Value) -> Result<Option<Picture>> {
     let scatter = if is_single { 0 } else { SCATTER_HEIGHT };
     let rows = panels.len().div_ceil(columns);
     let height = (TITLE_HEIGHT + scatter + TIMELINE_HEIGHT + legend) as u32 * rows as u32;
-    let (mut svg, mut hits) = (String::new(), Vec::new());
-    {
-        let page = SVGBackend::with_string(&mut svg, (PANEL_WIDTH * columns as u32, height)).into_drawing_area();
-        page.fill(&WHITE).map_err(drawing)?;
+    let size = (PANEL_WIDTH * columns as u32, height);
+    Ok(Some(Sketch::new(size, move |page| {
+        let mut hits = Vec::new();
         for (area, panel) in page.split_evenly((rows, columns)).iter().zip(&panels) {
             hits.extend(draw_panel(area, panel, scatter)?);
         }
-        page.present().map_err(drawing)?;
-    }
-    Ok(Some(Picture { svg, hits }))
+        Ok(hits)
+    })))
 }
 
 fn draw_panel(area: &Area, panel: &Panel, scatter_height: i32) -> Result<Vec<Hit>> {

@@ -8,6 +8,7 @@ use plotters::prelude::*;
 
 use super::over_time::{self, Axis};
 use super::scatter::drawing;
+use super::sketch::Sketch;
 use super::style::{INK, Look, SMALL_PX, text, time_unit};
 
 /// Draws the faults of a script into a file, as one stacked bar per time span.
@@ -15,19 +16,17 @@ use super::style::{INK, Look, SMALL_PX, text, time_unit};
 /// # Errors
 /// The file cannot be written.
 pub fn write(path: &Path, name: &str, report: &FaultReport) -> Result<()> {
-    crate::output::file::write(path, svg(name, report)?.as_bytes())
+    sketch(name, report).write(path)
 }
 
-fn svg(name: &str, report: &FaultReport) -> Result<String> {
+fn sketch<'a>(name: &'a str, report: &'a FaultReport) -> Sketch<'a> {
     let (unit, unit_name) = time_unit(report.duration_ns);
     let width_ns = report.timeline.get(1).map_or(report.duration_ns.max(1), |second| second.from_ns);
     let end = (width_ns * report.timeline.len() as u64) as f64 / unit;
     let highest = report.timeline.iter().map(|moment| moment.faults.iter().sum::<u64>()).max().unwrap_or(0);
     let (time, faults) = (Axis { name: unit_name, end }, Axis { name: "faults", end: highest.max(1) as f64 });
-    let mut svg = String::new();
-    {
-        let page = over_time::page(&mut svg)?;
-        let mut chart = over_time::chart(&page, &format!("{name}: page faults"), &time, &faults)?;
+    Sketch::new(over_time::SIZE, move |page| {
+        let mut chart = over_time::chart(page, &format!("{name}: page faults"), &time, &faults)?;
         for kind in RegionKind::ALL {
             if report.timeline.iter().all(|moment| moment.faults[kind as usize] == 0) {
                 continue;
@@ -46,7 +45,6 @@ fn svg(name: &str, report: &FaultReport) -> Result<String> {
         let labels = &mut chart.configure_series_labels();
         labels.position(SeriesLabelPosition::UpperRight).label_font(text(SMALL_PX, &INK));
         labels.background_style(WHITE.mix(0.8)).draw().map_err(drawing)?;
-        page.present().map_err(drawing)?;
-    }
-    Ok(svg)
+        Ok(Vec::new())
+    })
 }

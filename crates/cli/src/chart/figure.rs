@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::Value;
 
-use super::hits::Picture;
+use super::sketch::Sketch;
 use super::{bars, designs, miss_curves, occupancy, page_map};
 
 /// A figure.
@@ -52,18 +52,18 @@ impl Figure {
         }
     }
 
-    /// Draws the figure; `None` if the result does not have its data.
+    /// The figure; `None` if the result does not have its data.
     ///
     /// # Errors
     /// The result is damaged.
-    pub fn draw(self, result: &Value) -> Result<Option<Picture>> {
+    pub fn sketch(self, result: &Value) -> Result<Option<Sketch<'static>>> {
         match self {
-            Figure::Designs => designs::draw(result),
-            Figure::PageMap => page_map::draw(result),
-            Figure::Occupancy => occupancy::draw(result),
+            Figure::Designs => designs::sketch(result),
+            Figure::PageMap => page_map::sketch(result),
+            Figure::Occupancy => occupancy::sketch(result),
             Figure::Reasons => bars::reasons(result),
             Figure::Classes => bars::classes(result),
-            Figure::Tlb => miss_curves::draw(result),
+            Figure::Tlb => miss_curves::sketch(result),
         }
     }
 }

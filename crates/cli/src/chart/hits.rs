@@ -1,9 +1,9 @@
 //! Places of designs in a picture, so that a report can react to the pointer.
 
-use plotters::coord::Shift;
 use plotters::coord::ranged1d::Ranged;
 use plotters::prelude::*;
 
+use super::canvas::Canvas;
 use super::data::Series;
 
 /// Where a design is drawn, in pixels of the picture.
@@ -29,7 +29,7 @@ pub struct Hit {
 impl Hit {
     /// The place of a design with a point or line through these values.
     pub fn of<X: Ranged<ValueType = f64>, Y: Ranged<ValueType = f64>>(
-        plane: &DrawingArea<SVGBackend, Cartesian2d<X, Y>>,
+        plane: &DrawingArea<Canvas, Cartesian2d<X, Y>>,
         series: &Series,
         values: &[(f64, f64)],
     ) -> Hit {
@@ -50,6 +50,3 @@ pub struct Picture {
     /// The places of designs; empty if the picture shows a single one.
     pub hits: Vec<Hit>,
 }
-
-/// The area of a picture.
-pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;

@@ -9,6 +9,7 @@ use plotters::prelude::*;
 
 use super::over_time::{self, Axis};
 use super::scatter::drawing;
+use super::sketch::Sketch;
 use super::style::{Look, byte_unit, time_unit};
 
 /// Draws the timeline of a trace into a file.
@@ -16,32 +17,29 @@ use super::style::{Look, byte_unit, time_unit};
 /// # Errors
 /// The file cannot be written.
 pub fn write(path: &Path, name: &str, info: &Info) -> Result<()> {
-    crate::output::file::write(path, svg(name, info)?.as_bytes())
+    sketch(name, info).write(path)
 }
 
-fn svg(name: &str, info: &Info) -> Result<String> {
+fn sketch<'a>(name: &'a str, info: &'a Info) -> Sketch<'a> {
     let (unit, unit_name) = byte_unit(info.live_bytes_peak);
     let (second, second_name) = time_unit(info.duration_ns);
     let second_name = match info.clock {
         Clock::Measured => second_name.to_string(),
         Clock::PerEvent => format!("{second_name}, assumed"),
     };
-    let time = Axis { name: &second_name, end: info.duration_ns.max(1) as f64 / second };
     let bytes_name = format!("live bytes ({unit_name})");
-    let bytes = Axis { name: &bytes_name, end: info.live_bytes_peak.max(1) as f64 / unit };
-    let mut svg = String::new();
-    {
-        let page = over_time::page(&mut svg)?;
-        let mut chart = over_time::chart(&page, &format!("{name}: live bytes"), &time, &bytes)?;
+    Sketch::new(over_time::SIZE, move |page| {
+        let time = Axis { name: &second_name, end: info.duration_ns.max(1) as f64 / second };
+        let bytes = Axis { name: &bytes_name, end: info.live_bytes_peak.max(1) as f64 / unit };
+        let mut chart = over_time::chart(page, &format!("{name}: live bytes"), &time, &bytes)?;
         let line = steps(info, second, unit);
         let foot = line.last().map(|&(end, _)| (end, 0.0));
         let look = Look::of(0);
         let outline: Vec<(f64, f64)> = line.iter().copied().chain(foot).collect();
         chart.draw_series([Polygon::new(outline, look.colour.mix(0.15).filled())]).map_err(drawing)?;
         chart.draw_series(LineSeries::new(line, look.line())).map_err(drawing)?;
-        page.present().map_err(drawing)?;
-    }
-    Ok(svg)
+        Ok(Vec::new())
+    })
 }
 
 /// Live bytes as steps: each value holds until the next.

@@ -5,8 +5,8 @@ use plotters::prelude::*;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::hits::Picture;
 use super::scatter::drawing;
+use super::sketch::Sketch;
 use super::style::{FRONT, INK, Look, SMALL_PX, plain, text};
 use crate::output::units::count;
 
@@ -29,17 +29,14 @@ struct Curves {
 ///
 /// # Errors
 /// The curves are damaged.
-pub fn draw(result: &Value) -> Result<Option<Picture>> {
+pub fn sketch(result: &Value) -> Result<Option<Sketch<'static>>> {
     let Some(curves) = result.get("tlb").and_then(|tlb| tlb.get("miss_curves")) else { return Ok(None) };
     let curves = Curves::deserialize(curves).context("`miss_curves` is damaged")?;
-    let named = [("as mapped", &curves.as_mapped), ("all 4K", &curves.all_4k), ("all 2M", &curves.all_2m)];
+    let named = [("as mapped", curves.as_mapped), ("all 4K", curves.all_4k), ("all 2M", curves.all_2m)];
     let most = named.iter().flat_map(|(_, points)| points.iter()).map(|point| point.misses).max().unwrap_or(1).max(1);
     let sizes = core_sizes(&result["tlb"]["core"]);
     let last = sizes.iter().map(|&(entries, _)| entries).max().unwrap_or(1).max(2048) as f64 * 1.5;
-    let mut svg = String::new();
-    {
-        let page = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        page.fill(&WHITE).map_err(drawing)?;
+    Ok(Some(Sketch::new(SIZE, move |page| {
         let (above, below) = page.split_vertically(44);
         let title = "misses of a fully associative LRU TLB, by number of entries";
         above.draw_text(title, &text(18, &INK), (20, 16)).map_err(drawing)?;
@@ -58,7 +55,7 @@ pub fn draw(result: &Value) -> Result<Option<Picture>> {
             .y_label_formatter(&|misses| count(*misses as u64))
             .draw()
             .map_err(drawing)?;
-        for (rank, (name, points)) in named.into_iter().enumerate() {
+        for (rank, (name, points)) in named.iter().enumerate() {
             let look = Look::of(rank);
             // A curve ends where more entries no longer help.
             let end = points.last().map(|point| (last, point.misses.max(1) as f64));
@@ -68,15 +65,14 @@ pub fn draw(result: &Value) -> Result<Option<Picture>> {
             above.draw(&PathElement::new([(x, 26), (x + 26, 26)], look.line())).map_err(drawing)?;
             above.draw_text(name, &text(SMALL_PX, &INK), (x + 32, 19)).map_err(drawing)?;
         }
-        for (entries, name) in sizes {
-            let ends = [(entries as f64, 0.8), (entries as f64, most as f64 * 2.0)];
+        for (entries, name) in &sizes {
+            let ends = [(*entries as f64, 0.8), (*entries as f64, most as f64 * 2.0)];
             chart.draw_series(DashedLineSeries::new(ends, 5, 4, FRONT.stroke_width(1))).map_err(drawing)?;
             let (x, y) = chart.plotting_area().map_coordinate(&ends[1]);
-            page.draw_text(&name, &text(SMALL_PX, &FRONT), (x + 4, y + 2)).map_err(drawing)?;
+            page.draw_text(name, &text(SMALL_PX, &FRONT), (x + 4, y + 2)).map_err(drawing)?;
         }
-        page.present().map_err(drawing)?;
-    }
-    Ok(Some(Picture { svg, hits: Vec::new() }))
+        Ok(Vec::new())
+    })))
 }
 
 /// The numbers of entries of a core's levels, with names.

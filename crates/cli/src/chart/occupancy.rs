@@ -5,9 +5,9 @@ use plotters::prelude::*;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::hits::Picture;
 use super::over_time::{self, Axis};
 use super::scatter::drawing;
+use super::sketch::Sketch;
 use super::style::time_unit;
 
 #[derive(Deserialize)]
@@ -23,7 +23,7 @@ const FULL: RGBColor = RGBColor(0, 114, 178);
 ///
 /// # Errors
 /// The data are damaged.
-pub fn draw(result: &Value) -> Result<Option<Picture>> {
+pub fn sketch(result: &Value) -> Result<Option<Sketch<'static>>> {
     let Some(list) = result.get("occupancy").filter(|list| list.as_array().is_some_and(|list| !list.is_empty())) else {
         return Ok(None);
     };
@@ -33,13 +33,11 @@ pub fn draw(result: &Value) -> Result<Option<Picture>> {
     let end_ns = times_ns.last().copied().unwrap_or(0).max(1);
     let (unit, unit_name) = time_unit(end_ns);
     let rows = superslabs.iter().map(|one| one.superslab).max().unwrap_or(0) + 1;
-    let mut svg = String::new();
-    {
-        let page = over_time::page(&mut svg)?;
+    Ok(Some(Sketch::new(over_time::SIZE, move |page| {
         let time = Axis { name: unit_name, end: end_ns as f64 / unit };
         let axis = Axis { name: "SuperSlab", end: rows as f64 };
         let title = "live bytes in each SuperSlab (white: empty; dark: full)";
-        let mut chart = over_time::chart(&page, title, &time, &axis)?;
+        let mut chart = over_time::chart(page, title, &time, &axis)?;
         for SuperSlab { superslab, live_bytes } in &superslabs {
             let row = *superslab as f64;
             for (index, &bytes) in live_bytes.iter().enumerate().filter(|&(_, &bytes)| bytes > 0) {
@@ -51,7 +49,6 @@ pub fn draw(result: &Value) -> Result<Option<Picture>> {
                 chart.draw_series([cell]).map_err(drawing)?;
             }
         }
-        page.present().map_err(drawing)?;
-    }
-    Ok(Some(Picture { svg, hits: Vec::new() }))
+        Ok(Vec::new())
+    })))
 }

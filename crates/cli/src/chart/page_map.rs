@@ -5,12 +5,12 @@ use plotters::prelude::*;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::hits::Picture;
 use super::over_time::{self, Axis};
 use super::scatter::drawing;
+use super::sketch::Sketch;
 use super::style::{INK, SMALL_PX, text, time_unit};
 
-const HEIGHT: u32 = 560;
+const SIZE: (u32, u32) = (over_time::SIZE.0, 560);
 
 #[derive(Deserialize)]
 struct Map {
@@ -37,7 +37,7 @@ const STATES: [(char, RGBColor, &str); 4] = [
 ///
 /// # Errors
 /// The map is damaged.
-pub fn draw(result: &Value) -> Result<Option<Picture>> {
+pub fn sketch(result: &Value) -> Result<Option<Sketch<'static>>> {
     let Some(map) = result.get("page_map").filter(|map| map["rows"].as_array().is_some_and(|rows| !rows.is_empty()))
     else {
         return Ok(None);
@@ -45,13 +45,11 @@ pub fn draw(result: &Value) -> Result<Option<Picture>> {
     let map = Map::deserialize(map).context("`page_map` is damaged")?;
     let end_ns = map.times_ns.last().copied().unwrap_or(0).max(1);
     let (unit, unit_name) = time_unit(end_ns);
-    let mut svg = String::new();
-    {
-        let page = over_time::page_of(&mut svg, HEIGHT)?;
+    Ok(Some(Sketch::new(SIZE, move |page| {
         let title = format!("pages over time; a row is {} KiB, the lowest address at the bottom", map.cell_pages * 4);
         let time = Axis { name: unit_name, end: end_ns as f64 / unit };
         let rows = Axis { name: "touched pages, by address", end: map.rows.len() as f64 };
-        let mut chart = over_time::chart(&page, &title, &time, &rows)?;
+        let mut chart = over_time::chart(page, &title, &time, &rows)?;
         let at = |index: usize| map.times_ns.get(index).map_or(end_ns, |&ns| ns) as f64 / unit;
         for (number, row) in map.rows.iter().enumerate() {
             let (low, high) = (number as f64, number as f64 + 1.0);
@@ -74,9 +72,8 @@ pub fn draw(result: &Value) -> Result<Option<Picture>> {
             page.draw_text(name, &text(SMALL_PX, &INK), (x + 20, 30)).map_err(drawing)?;
             x += 40 + 7 * name.len() as i32;
         }
-        page.present().map_err(drawing)?;
-    }
-    Ok(Some(Picture { svg, hits: Vec::new() }))
+        Ok(Vec::new())
+    })))
 }
 
 /// Runs of equal letters: the first index, the index after the last, and the letter.

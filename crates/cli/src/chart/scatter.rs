@@ -3,14 +3,15 @@
 use anyhow::{Result, anyhow};
 use plotters::prelude::*;
 
+use super::canvas::{Area, Canvas};
 use super::data::{Panel, Series};
-use super::hits::{Area, Hit};
+use super::hits::Hit;
 use super::labels::{Box, LABEL_HEIGHT, first_free, label_width, place};
 use super::style::{FRONT, Look, Marker, SMALL_PX, byte_unit, plain, rss_bytes_max, text, tick};
 use crate::output::units::count;
 
 type Plane = Cartesian2d<plotters::coord::combinators::LogCoord<f64>, plotters::coord::types::RangedCoordf64>;
-type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Plane>;
+type Chart<'a, 'b> = ChartContext<'a, Canvas<'b>, Plane>;
 
 /// Draws the scatter of a panel. Returns the places of the points.
 pub fn draw(area: &Area, panel: &Panel) -> Result<Vec<Hit>> {

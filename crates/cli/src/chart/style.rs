@@ -2,9 +2,9 @@
 
 use plotters::chart::MeshStyle;
 use plotters::coord::ranged1d::Ranged;
-use plotters::prelude::SVGBackend;
 use plotters::style::{Color, IntoFont, RGBColor, ShapeStyle, TRANSPARENT, TextStyle};
 
+use super::canvas::Canvas;
 use super::data::Series;
 
 /// Okabe and Ito's palette for colour-blind readers, without yellow, which is too pale on white.
@@ -38,9 +38,9 @@ pub fn text(px: i32, colour: &RGBColor) -> TextStyle<'static> {
 }
 
 /// Sets the common style of axes and grid.
-pub fn plain<'m, 'a, 'b, X: Ranged, Y: Ranged>(
-    mesh: &'m mut MeshStyle<'a, 'b, X, Y, SVGBackend<'a>>,
-) -> &'m mut MeshStyle<'a, 'b, X, Y, SVGBackend<'a>> {
+pub fn plain<'m, 'a, 'b, 'c, X: Ranged, Y: Ranged>(
+    mesh: &'m mut MeshStyle<'a, 'b, X, Y, Canvas<'c>>,
+) -> &'m mut MeshStyle<'a, 'b, X, Y, Canvas<'c>> {
     mesh.axis_style(INK)
         .bold_line_style(GRID)
         .light_line_style(TRANSPARENT)

@@ -3,8 +3,9 @@
 use anyhow::Result;
 use plotters::prelude::*;
 
+use super::canvas::Area;
 use super::data::{Panel, Progress, Sample, Series};
-use super::hits::{Area, Hit};
+use super::hits::Hit;
 use super::scatter::drawing;
 use super::style::{INK, Look, SMALL_PX, byte_unit, event_unit, plain, rss_bytes_max, text, tick, time_unit};
 

@@ -51,8 +51,8 @@ pub struct Args {
     /// Select which bytes of its blocks the program touches [default: recorded if the trace has touches, else all]
     #[arg(long, value_name = "RULE", value_parser = parse_touch)]
     touch: Option<TouchRule>,
-    /// Draw the result [name if omitted: hksim-compare.svg]
-    #[arg(long, value_name = "FILE.svg", num_args = 0..=1, require_equals = true, default_missing_value = "hksim-compare.svg", value_parser = parse_picture)]
+    /// Draw the result as SVG or PNG [name if omitted: hksim-compare.svg]
+    #[arg(long, value_name = "PICTURE", num_args = 0..=1, require_equals = true, default_missing_value = "hksim-compare.svg", value_parser = parse_picture)]
     plot: Option<PathBuf>,
     #[command(flatten)]
     output: OutputArgs,

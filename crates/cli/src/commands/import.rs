@@ -29,8 +29,8 @@ pub struct Args {
     /// With --faults: read mappings that the script lacks from this copy of /proc/PID/maps
     #[arg(long, value_name = "FILE", requires = "faults")]
     maps: Option<PathBuf>,
-    /// With --faults: draw the faults over time
-    #[arg(long, value_name = "FILE.svg", requires = "faults", value_parser = crate::chart::parse_picture)]
+    /// With --faults: draw the faults over time as SVG or PNG
+    #[arg(long, value_name = "PICTURE", requires = "faults", value_parser = crate::chart::parse_picture)]
     plot: Option<PathBuf>,
     /// Read this format, as listed in docs/reference/import.md [default: recognised from the content]
     #[arg(long, value_name = "KIND")]

@@ -34,8 +34,8 @@ pub struct Args {
     /// Tell how this trace differs from the first
     #[arg(value_name = "OTHER.hkt", conflicts_with_all = ["plot", "folded", "pprof"])]
     other: Option<PathBuf>,
-    /// Draw live bytes over time [name if omitted: hksim-info.svg]
-    #[arg(long, value_name = "FILE.svg", num_args = 0..=1, require_equals = true, default_missing_value = "hksim-info.svg", value_parser = chart::parse_picture)]
+    /// Draw live bytes over time as SVG or PNG [name if omitted: hksim-info.svg]
+    #[arg(long, value_name = "PICTURE", num_args = 0..=1, require_equals = true, default_missing_value = "hksim-info.svg", value_parser = chart::parse_picture)]
     plot: Option<PathBuf>,
     /// List the top N call sites with functions and lines [N if omitted: 10]
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "10")]

@@ -25,8 +25,8 @@ pub struct Args {
     shards: Vec<PathBuf>,
     #[command(flatten)]
     output: OutputArgs,
-    /// Draw the result
-    #[arg(long, value_name = "FILE.svg", value_parser = chart::parse_picture)]
+    /// Draw the result as SVG or PNG
+    #[arg(long, value_name = "PICTURE", value_parser = chart::parse_picture)]
     plot: Option<PathBuf>,
 }
 

@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use crate::chart::{self, Figure};
 use crate::memory;
-use crate::output::{file, note};
+use crate::output::note;
 use crate::schema_1;
 
 /// Arguments of `plot`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_long_help = "Examples:\n  hksim plot sweep.json -o sweep.svg\n  hksim plot explain.json --figure page-map -o map.svg"
+    after_long_help = "Examples:\n  hksim plot sweep.json -o sweep.svg\n  hksim plot explain.json --figure page-map -o map.png"
 )]
 pub struct Args {
     /// Draw this JSON result
@@ -23,8 +23,8 @@ pub struct Args {
     /// Draw this figure
     #[arg(long, value_enum, default_value = "designs")]
     figure: Figure,
-    /// Write the picture to this file
-    #[arg(short, long, value_name = "FILE.svg", value_parser = chart::parse_picture)]
+    /// Write the picture to this file, whose name ends in .svg or .png
+    #[arg(short, long, value_name = "PICTURE", value_parser = chart::parse_picture)]
     output: PathBuf,
 }
 
@@ -36,13 +36,13 @@ pub fn run(args: &Args) -> Result<()> {
     let name = args.result.display();
     let result = read_result(&args.result)?;
     let advice = || format!("{name}: cannot draw; give a JSON result: `hksim sweep --format json -o {name}`");
-    let Some(picture) = args.figure.draw(&result).with_context(advice)? else {
+    let Some(sketch) = args.figure.sketch(&result).with_context(advice)? else {
         bail!(
             "{name}: has no data for --figure {}; see `hksim plot --help` for the command that has",
             args.figure.word()
         );
     };
-    file::write(&args.output, picture.svg.as_bytes())?;
+    sketch.write(&args.output)?;
     note(&format!("drew {}", args.output.display()));
     Ok(())
 }

@@ -67,8 +67,8 @@ pub struct Args {
     /// Run this many simulations at a time [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = LARGE, hide_short_help = true)]
     jobs: Option<u16>,
-    /// Draw the result [name if omitted: hksim-sweep.svg]
-    #[arg(long, value_name = "FILE.svg", num_args = 0..=1, require_equals = true, default_missing_value = DEFAULT_PLOT, value_parser = chart::parse_picture, help_heading = HEADING)]
+    /// Draw the result as SVG or PNG [name if omitted: hksim-sweep.svg]
+    #[arg(long, value_name = "PICTURE", num_args = 0..=1, require_equals = true, default_missing_value = DEFAULT_PLOT, value_parser = chart::parse_picture, help_heading = HEADING)]
     plot: Option<PathBuf>,
 }
 

@@ -128,7 +128,9 @@ fn figures(name: &str, result: &Value) -> Result<String> {
         if drawn == Figure::Designs && result.get("front").is_some() {
             continue;
         }
-        let Some(picture) = drawn.draw(result).with_context(|| format!("{name}: {}", drawn.title()))? else { continue };
+        let damaged = || format!("{name}: {}", drawn.title());
+        let Some(sketch) = drawn.sketch(result).with_context(damaged)? else { continue };
+        let picture = sketch.svg().with_context(damaged)?;
         let command = format!("hksim plot {name} --figure {} -o {}.svg", drawn.word(), drawn.word());
         let hits: &[Hit] = &picture.hits;
         text += &figure(drawn.title(), &picture, &command);

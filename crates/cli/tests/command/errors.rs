@@ -70,14 +70,14 @@ fn bad_usage_is_reported_by_name() {
 fn misspelt_values_are_refused_as_values() {
     let bench = Bench::with_trace();
     let cases = [
-        ("plot rm.hkt -o x.png", "ends in .svg"),
-        ("sweep rm.hkt --plot=x.png", "ends in .svg"),
-        ("info rm.hkt --plot x.png", "ends in .svg"),
+        ("plot rm.hkt -o x.pdf", "ends in .svg or .png"),
+        ("sweep rm.hkt --plot=x.pdf", "ends in .svg or .png"),
+        ("info rm.hkt --plot x.pdf", "ends in .svg or .png"),
         ("sim rm.hkt --fork-at 7,7", "both event 7"),
         ("sim rm.hkt --huge tph", "`tph`: expected one of never, thp"),
         ("sweep --huge tph", "`tph`: expected one of never, thp"),
         ("sweep --huge never,tph rm.hkt", "`tph`: expected one of never, thp"),
-        ("sweep rm.hkt --plot x.png", "ends in .svg"),
+        ("sweep rm.hkt --plot x.pdf", "ends in .svg or .png"),
         ("replay rm.hkt --on nobody", "name glibc, mimalloc"),
         ("replay rm.hkt --on native:huge=tph", "`tph`: expected one of never"),
         ("replay rm.hkt --on native:huge=never --superslab 1M", "--superslab"),

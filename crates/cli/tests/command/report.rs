@@ -85,14 +85,32 @@ fn every_figure_is_drawn_and_a_missing_one_is_named() {
         bench.ok(&format!("plot {result}.json --figure {figure} -o {figure}.svg"));
         let svg = fs::read_to_string(bench.path(&format!("{figure}.svg"))).expect("a picture");
         assert!(svg.starts_with("<svg") && svg.contains("<text"), "{figure}");
+        bench.ok(&format!("plot {result}.json --figure {figure} -o {figure}.png"));
+        assert_same_picture(&bench, figure);
     }
+    bench.ok("info rm.hkt --plot info.svg");
+    bench.ok("info rm.hkt --plot info.PNG");
+    fs::rename(bench.path("info.PNG"), bench.path("info.png")).expect("the picture");
+    assert_same_picture(&bench, "info");
     let missing = bench.refused("plot sweep.json --figure page-map -o none.svg");
     assert!(missing.contains("no data for --figure page-map"), "{missing}");
-    let png = bench.refused("plot sweep.json -o none.png");
-    assert!(png.contains("SVG"), "{png}");
+    let pdf = bench.refused("plot sweep.json -o none.pdf");
+    assert!(pdf.contains("ends in .svg or .png"), "{pdf}");
     fs::write(bench.path("other.json"), "{\"a\": 1}").expect("a file");
     let other = bench.refused("report other.json -o other.html");
     assert!(other.contains("not a JSON result of sweep"), "{other}");
+}
+
+/// Compares NAME.png with NAME.svg, by a program that decodes both on its own.
+fn assert_same_picture(bench: &Bench, name: &str) {
+    let oracle = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oracle/png.py");
+    let python = std::env::var("HKSIM_PYTHON").unwrap_or_else(|_| "python3".to_string());
+    let files = ["png", "svg"].map(|ending| bench.path(&format!("{name}.{ending}")));
+    let Ok(ran) = Command::new(python).arg(oracle).args(files).output() else {
+        return eprintln!("skipped: python3 is not installed");
+    };
+    let [found, why] = [ran.stdout, ran.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(ran.status.success(), "{name}: {found}{why}");
 }
 
 #[test]
