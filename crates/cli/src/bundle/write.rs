@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::inputs::Inputs;
 use super::{FIGURES, INPUTS, MANIFEST, Manifest, REPORT, RESULTS, ResultFile, data, predictions};
-use crate::chart::Figure;
+use crate::chart::{Figure, Subject};
 use crate::commands::read_result;
 use crate::output::{file, units};
 use crate::report::{self, Input};
@@ -82,8 +82,10 @@ fn sources(results: &[PathBuf]) -> Result<Vec<Source>> {
 fn write_figures(source: &Source, folder: &Path) -> Result<()> {
     let path = |what: &str, ending: &str| folder.join(FIGURES).join(format!("{}-{what}.{ending}", source.name));
     let figures = if report::has_figures(&source.result) { &Figure::ALL[..] } else { &[] };
+    let place = || source.path.display().to_string();
+    let subject = Subject::of(&source.result).with_context(place)?;
     for figure in figures {
-        if let Some(sketch) = figure.sketch(&source.result).with_context(|| source.path.display().to_string())? {
+        if let Some(sketch) = figure.sketch(&subject).with_context(place)? {
             sketch.write(&path(figure.word(), "svg"))?;
         }
     }

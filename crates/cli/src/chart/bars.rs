@@ -8,6 +8,7 @@ use super::labels::label_width;
 use super::scatter::drawing;
 use super::sketch::Sketch;
 use super::style::{INK, Look, SMALL_PX, text};
+use super::subject::Subject;
 use crate::output::units::{count, percent};
 
 /// At most this many bars; the rest is one bar.
@@ -22,23 +23,27 @@ const FIGURE_WIDTH: i32 = 150;
 ///
 /// # Errors
 /// Drawing fails.
-pub fn reasons(result: &Value) -> Result<Option<Sketch<'static>>> {
-    let by_reason = result["installs"]["by_reason"].as_object();
+pub fn reasons(subject: &Subject<'_>) -> Result<Option<Sketch<'static>>> {
+    let by_reason = subject.result["installs"]["by_reason"].as_object();
     let named = |(name, value): (&String, &Value)| Some((name.replace('_', " "), value.as_u64()?));
-    bars("installs by reason", by_reason.into_iter().flatten().filter_map(named).collect())
+    bars(subject.rank(), "installs by reason", by_reason.into_iter().flatten().filter_map(named).collect())
 }
 
 /// Installs by size class; `None` if the result is no explanation.
 ///
 /// # Errors
 /// Drawing fails.
-pub fn classes(result: &Value) -> Result<Option<Sketch<'static>>> {
-    let classes = result["by"]["class"].as_array();
+pub fn classes(subject: &Subject<'_>) -> Result<Option<Sketch<'static>>> {
+    let classes = subject.result["by"]["class"].as_array();
     let named = |part: &Value| Some((part["name"].as_str()?.to_string(), part["installs"].as_u64()?));
-    bars("installs by size class (bytes of its blocks)", classes.into_iter().flatten().filter_map(named).collect())
+    bars(
+        subject.rank(),
+        "installs by size class (bytes of its blocks)",
+        classes.into_iter().flatten().filter_map(named).collect(),
+    )
 }
 
-fn bars(title: &'static str, mut parts: Vec<(String, u64)>) -> Result<Option<Sketch<'static>>> {
+fn bars(rank: usize, title: &'static str, mut parts: Vec<(String, u64)>) -> Result<Option<Sketch<'static>>> {
     parts.retain(|&(_, installs)| installs > 0);
     parts.sort_by_key(|&(_, installs)| std::cmp::Reverse(installs));
     let total: u64 = parts.iter().map(|&(_, installs)| installs).sum();
@@ -59,7 +64,7 @@ fn bars(title: &'static str, mut parts: Vec<(String, u64)>) -> Result<Option<Ske
         for (number, (name, installs)) in parts.iter().enumerate() {
             let y = TOP + BAR_HEIGHT * number as i32;
             let end = names_width + (room * *installs as f64 / most as f64).ceil() as i32;
-            let bar = Rectangle::new([(names_width, y), (end, y + BAR_HEIGHT - 8)], Look::of(0).colour.filled());
+            let bar = Rectangle::new([(names_width, y), (end, y + BAR_HEIGHT - 8)], Look::of(rank).colour.filled());
             page.draw(&bar).map_err(drawing)?;
             page.draw_text(name, &text(SMALL_PX, &INK), (16, y + 2)).map_err(drawing)?;
             let figure = format!("{} ({})", count(*installs), percent(*installs, total));

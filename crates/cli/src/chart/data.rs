@@ -8,8 +8,9 @@ use serde_json::Value;
 use super::names::Names;
 use super::recordings;
 use crate::commands::info::origin_text;
-use crate::flags::RunConfig;
 use crate::flags::row::Inputs;
+use crate::flags::table::{FLAGS, Subject};
+use crate::flags::{RunConfig, varied};
 use crate::output::units;
 
 /// The parts of a result's row that are drawn.
@@ -100,7 +101,9 @@ pub struct Series {
     pub is_front: bool,
     /// Residency over time.
     pub timeline: Vec<Sample>,
-    /// Determines the style. A design has the same rank in all panels.
+    /// What identifies its designs in all panels and results.
+    pub designs: Vec<String>,
+    /// Determines the style. A design has the same rank in all panels, see [`rank`](super::subject::rank).
     pub rank: usize,
 }
 
@@ -139,35 +142,20 @@ pub fn panels(result: &Value) -> Result<Vec<Panel>> {
         first += same;
         rows = rest;
     }
-    rank(&mut panels);
     Ok(panels)
-}
-
-/// Gives each design the same rank in all panels: designs on a front first, in the order of the panels. On entry, a
-/// rank is the number of the series' first row in its panel, which identifies the design.
-pub(super) fn rank(panels: &mut [Panel]) {
-    let mut designs: Vec<usize> = Vec::new();
-    for is_front in [true, false] {
-        for series in panels.iter().flat_map(|panel| &panel.series).filter(|series| series.is_front == is_front) {
-            if !designs.contains(&series.rank) {
-                designs.push(series.rank);
-            }
-        }
-    }
-    for series in panels.iter_mut().flat_map(|panel| &mut panel.series) {
-        series.rank = designs.iter().position(|&design| design == series.rank).unwrap_or(designs.len());
-    }
 }
 
 fn panel(rows: &[Row], is_front: impl Fn(usize) -> bool) -> Panel {
     let configs: Vec<RunConfig> = rows.iter().filter_map(|row| row.inputs.config()).collect();
+    let varied = varied(&configs);
     let series = rows.iter().enumerate().map(|(index, row)| Series {
         label: String::new(),
         installs: row.installs.total,
         rss_bytes_peak: row.rss_bytes_peak,
         is_front: is_front(index),
         timeline: row.timeline.iter().flat_map(RowSample::points).collect(),
-        rank: index,
+        designs: vec![row.inputs.config().map_or_else(|| format!("row {index}"), |config| design(&config, &varied))],
+        rank: 0,
     });
     let title = rows.first().map(title).unwrap_or_default();
     let floor_pages = rows.iter().map(|row| row.floor_pages).max().unwrap_or(0);
@@ -176,14 +164,23 @@ fn panel(rows: &[Row], is_front: impl Fn(usize) -> bool) -> Panel {
     Panel { title, floor_bytes, series, progress: Progress::Time }
 }
 
-/// Joins designs with equal figures into one series, and names each. On entry, a rank is the number of the row.
+/// Identifies a design: its policy, and what else varies. A program's touches may differ between traces.
+fn design(config: &RunConfig, varied: &[&str]) -> String {
+    let flags = FLAGS.iter().filter(|flag| flag.subject == Subject::Policy || varied.contains(&flag.name));
+    flags.map(|flag| format!("{}={} ", flag.name, flag.show(config))).collect()
+}
+
+/// Joins designs with equal figures into one series, and names each.
 pub(super) fn grouped(designs: Vec<Series>, names: &Names) -> Vec<Series> {
     let mut series: Vec<(Series, Vec<usize>)> = Vec::new();
     for (index, design) in designs.into_iter().enumerate() {
         let figures = (design.installs, design.rss_bytes_peak, &design.timeline);
         let twin = series.iter_mut().find(|(twin, _)| (twin.installs, twin.rss_bytes_peak, &twin.timeline) == figures);
         match twin {
-            Some((_, members)) => members.push(index),
+            Some((twin, members)) => {
+                twin.designs.extend(design.designs);
+                members.push(index);
+            }
             None => series.push((design, vec![index])),
         }
     }
@@ -200,28 +197,5 @@ fn title(row: &Row) -> String {
             Origin::Generated { name, .. } => format!("{name} (built in)"),
             origin => origin_text(origin),
         },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_design_has_one_rank_in_all_panels_those_of_a_front_first() {
-        let series = |design: usize, is_front: bool| Series { rank: design, is_front, ..Series::default() };
-        let panel = |series: &[Series]| Panel {
-            title: String::new(),
-            floor_bytes: 0,
-            series: series.to_vec(),
-            progress: Progress::Events,
-        };
-        let mut panels = [
-            panel(&[series(4, true), series(0, false), series(2, false)]),
-            panel(&[series(2, true), series(4, false), series(7, false)]),
-        ];
-        rank(&mut panels);
-        let ranks = panels.map(|panel| panel.series.iter().map(|series| series.rank).collect::<Vec<_>>());
-        assert_eq!(ranks, [vec![0, 2, 1], vec![1, 0, 3]]);
     }
 }

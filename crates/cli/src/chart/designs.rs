@@ -1,10 +1,9 @@
 //! Designs side by side: installs against peak residency, and residency over time.
 
 use anyhow::Result;
-use serde_json::Value;
 
 use super::canvas::Area;
-use super::data::{Panel, panels};
+use super::data::Panel;
 use super::hits::Hit;
 use super::scatter::{self, drawing};
 use super::sketch::Sketch;
@@ -16,15 +15,10 @@ const TITLE_HEIGHT: i32 = 64;
 const SCATTER_HEIGHT: i32 = 420;
 const TIMELINE_HEIGHT: i32 = 320;
 
-/// Draws a result of `sweep`, `sim` or `explain`. Several designs have a scatter and timelines, a single design its
-/// timeline. `None` if the result has no rows.
-///
-/// # Errors
-/// The result is from another command.
-pub fn sketch(result: &Value) -> Result<Option<Sketch<'static>>> {
-    let panels = panels(result)?;
+/// Several designs have a scatter and timelines, a single design its timeline. `None` if there are no designs.
+pub fn sketch(panels: &[Panel]) -> Option<Sketch<'_>> {
     if panels.is_empty() {
-        return Ok(None);
+        return None;
     }
     let columns = if panels.len() > 1 { 2 } else { 1 };
     let legend = panels.iter().map(timeline::legend_height).max().unwrap_or(0);
@@ -33,13 +27,13 @@ pub fn sketch(result: &Value) -> Result<Option<Sketch<'static>>> {
     let rows = panels.len().div_ceil(columns);
     let height = (TITLE_HEIGHT + scatter + TIMELINE_HEIGHT + legend) as u32 * rows as u32;
     let size = (PANEL_WIDTH * columns as u32, height);
-    Ok(Some(Sketch::new(size, move |page| {
+    Some(Sketch::new(size, move |page| {
         let mut hits = Vec::new();
-        for (area, panel) in page.split_evenly((rows, columns)).iter().zip(&panels) {
+        for (area, panel) in page.split_evenly((rows, columns)).iter().zip(panels) {
             hits.extend(draw_panel(area, panel, scatter)?);
         }
         Ok(hits)
-    })))
+    }))
 }
 
 fn draw_panel(area: &Area, panel: &Panel, scatter_height: i32) -> Result<Vec<Hit>> {

@@ -1,9 +1,9 @@
 //! The figures that a result can be drawn as.
 
 use anyhow::Result;
-use serde_json::Value;
 
 use super::sketch::Sketch;
+use super::subject::Subject;
 use super::{bars, designs, miss_curves, occupancy, page_map};
 
 /// A figure.
@@ -56,14 +56,14 @@ impl Figure {
     ///
     /// # Errors
     /// The result is damaged.
-    pub fn sketch(self, result: &Value) -> Result<Option<Sketch<'static>>> {
+    pub fn sketch<'a>(self, subject: &'a Subject<'_>) -> Result<Option<Sketch<'a>>> {
         match self {
-            Figure::Designs => designs::sketch(result),
-            Figure::PageMap => page_map::sketch(result),
-            Figure::Occupancy => occupancy::sketch(result),
-            Figure::Reasons => bars::reasons(result),
-            Figure::Classes => bars::classes(result),
-            Figure::Tlb => miss_curves::sketch(result),
+            Figure::Designs => Ok(designs::sketch(&subject.panels)),
+            Figure::PageMap => page_map::sketch(subject.result),
+            Figure::Occupancy => occupancy::sketch(subject.result),
+            Figure::Reasons => bars::reasons(subject),
+            Figure::Classes => bars::classes(subject),
+            Figure::Tlb => miss_curves::sketch(subject),
         }
     }
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::scatter::drawing;
 use super::sketch::Sketch;
 use super::style::{FRONT, INK, Look, SMALL_PX, plain, text};
+use super::subject::Subject;
 use crate::output::units::count;
 
 const SIZE: (u32, u32) = (900, 420);
@@ -29,11 +30,19 @@ struct Curves {
 ///
 /// # Errors
 /// The curves are damaged.
-pub fn sketch(result: &Value) -> Result<Option<Sketch<'static>>> {
+pub fn sketch(subject: &Subject<'_>) -> Result<Option<Sketch<'static>>> {
+    let result = subject.result;
     let Some(curves) = result.get("tlb").and_then(|tlb| tlb.get("miss_curves")) else { return Ok(None) };
     let curves = Curves::deserialize(curves).context("`miss_curves` is damaged")?;
-    let named = [("as mapped", curves.as_mapped), ("all 4K", curves.all_4k), ("all 2M", curves.all_2m)];
-    let most = named.iter().flat_map(|(_, points)| points.iter()).map(|point| point.misses).max().unwrap_or(1).max(1);
+    // Only the first is of the design. The others are in colours that no design has.
+    let design = Look::of(subject.rank()).line();
+    let named = [
+        ("as mapped", curves.as_mapped, design),
+        ("all 4K", curves.all_4k, INK.stroke_width(1)),
+        ("all 2M", curves.all_2m, FRONT.stroke_width(1)),
+    ];
+    let most =
+        named.iter().flat_map(|(_, points, _)| points.iter()).map(|point| point.misses).max().unwrap_or(1).max(1);
     let sizes = core_sizes(&result["tlb"]["core"]);
     let last = sizes.iter().map(|&(entries, _)| entries).max().unwrap_or(1).max(2048) as f64 * 1.5;
     Ok(Some(Sketch::new(SIZE, move |page| {
@@ -55,14 +64,13 @@ pub fn sketch(result: &Value) -> Result<Option<Sketch<'static>>> {
             .y_label_formatter(&|misses| count(*misses as u64))
             .draw()
             .map_err(drawing)?;
-        for (rank, (name, points)) in named.iter().enumerate() {
-            let look = Look::of(rank);
+        for (place, (name, points, style)) in named.iter().enumerate().rev() {
             // A curve ends where more entries no longer help.
             let end = points.last().map(|point| (last, point.misses.max(1) as f64));
             let line = points.iter().map(|point| (point.entries as f64, point.misses.max(1) as f64)).chain(end);
-            chart.draw_series(LineSeries::new(line, look.line())).map_err(drawing)?;
-            let x = 560 + 110 * rank as i32;
-            above.draw(&PathElement::new([(x, 26), (x + 26, 26)], look.line())).map_err(drawing)?;
+            chart.draw_series(LineSeries::new(line, *style)).map_err(drawing)?;
+            let x = 560 + 110 * place as i32;
+            above.draw(&PathElement::new([(x, 26), (x + 26, 26)], *style)).map_err(drawing)?;
             above.draw_text(name, &text(SMALL_PX, &INK), (x + 32, 19)).map_err(drawing)?;
         }
         for (entries, name) in &sizes {

@@ -2,6 +2,7 @@
 //!
 //! - [`figure`]: the figures that a result can be drawn as: [`designs`], [`page_map`], [`occupancy`], [`bars`],
 //!   [`miss_curves`].
+//! - [`subject`]: a result to draw, and which colour each of its designs has.
 //! - [`live`]: live bytes of a trace; [`faults`]: page faults of a program; both use [`over_time`]. [`comparison`]:
 //!   allocators side by side.
 //! - [`data`] and [`recordings`]: the data of charts; [`scatter`] and [`timeline`]: the panels; [`names`] and [`labels`]: names of designs
@@ -27,6 +28,7 @@ mod recordings;
 mod scatter;
 mod sketch;
 mod style;
+mod subject;
 mod timeline;
 
 use std::path::Path;
@@ -37,13 +39,13 @@ use serde_json::Value;
 pub use figure::Figure;
 pub use hits::{Hit, Picture, Shape};
 pub use sketch::parse_picture;
+pub use subject::{Subject, rank};
 
-/// Draws a result into a file. A result with several designs has a scatter and timelines, one with a single design its
-/// timeline.
+/// Draws the designs of a result into a file.
 ///
 /// # Errors
-/// The result is not from `sweep` or `sim`, or the file cannot be written.
+/// The result has no designs, or the file cannot be written.
 pub fn write(path: &Path, result: &Value) -> Result<()> {
-    let sketch = designs::sketch(result)?;
-    sketch.ok_or_else(|| anyhow!("the result has no rows to draw"))?.write(path)
+    let subject = Subject::of(result)?;
+    designs::sketch(&subject.panels).ok_or_else(|| anyhow!("the result has no rows to draw"))?.write(path)
 }

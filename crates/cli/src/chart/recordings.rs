@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::data::{Panel, Progress, Sample, Series, grouped, rank};
+use super::data::{Panel, Progress, Sample, Series, grouped};
 use super::names::Names;
 
 /// The parts of a row that are drawn.
@@ -94,7 +94,6 @@ pub fn panels(result: &Value) -> Result<Vec<Panel>> {
         panels.push(panel(rows, |index| front.contains(&(first + index))));
         first += rows.len();
     }
-    rank(&mut panels);
     Ok(panels)
 }
 
@@ -107,7 +106,8 @@ fn panel(rows: &[Row], is_front: impl Fn(usize) -> bool) -> Panel {
             rss_bytes_peak: row.rss_bytes_peak,
             is_front: is_front(index),
             timeline: row.timeline.iter().map(sample).collect(),
-            rank: index,
+            designs: vec![row.words().join(" ")],
+            rank: 0,
         }
     });
     let names = Names::of_words(&FLAGS, rows.iter().map(Row::words).collect());

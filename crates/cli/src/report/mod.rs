@@ -6,10 +6,11 @@ mod html;
 mod repeat;
 mod section;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use hksim_sim::report::VERSION;
 use serde_json::Value;
 
+use crate::chart::{self, Subject};
 use html::escaped;
 pub use section::has_figures;
 
@@ -29,7 +30,11 @@ pub struct Input {
 /// # Errors
 /// A result is of a kind that cannot be reported, or damaged.
 pub fn document(inputs: &[Input]) -> Result<String> {
-    let sections = inputs.iter().map(section::section).collect::<Result<Vec<String>>>()?;
+    let subjects = inputs.iter().map(|input| Subject::of(&input.result).with_context(|| input.name.clone()));
+    let mut subjects = subjects.collect::<Result<Vec<Subject<'_>>>>()?;
+    chart::rank(&mut subjects);
+    let sections = inputs.iter().zip(&subjects).map(|(input, subject)| section::section(input, subject));
+    let sections = sections.collect::<Result<Vec<String>>>()?;
     Ok(format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>hksim report</title>\n\

@@ -1,12 +1,16 @@
-// Highlights a design in all pictures of a section while the pointer is on it; a click pins it.
-document.querySelectorAll("section").forEach((section) => {
-  const said = section.querySelector(".said");
+// Highlights a design in all pictures of the report while the pointer is on it; a click pins it.
+(() => {
+  const places = [...document.querySelectorAll("[data-design]")];
+  const sections = [...document.querySelectorAll("section")].filter((section) => section.querySelector(".said"));
   let pinned = null;
-  const places = [...section.querySelectorAll("[data-design]")];
   const show = (design) => {
-    places.forEach((place) => place.classList.toggle("on", place.dataset.design === design));
-    const named = places.find((place) => place.dataset.design === design);
-    if (said) said.textContent = named ? named.dataset.text : "";
+    const isShown = (place) => place.dataset.design === design;
+    places.forEach((place) => place.classList.toggle("on", isShown(place)));
+    sections.forEach((section) => {
+      // A design has other figures in each result.
+      const named = [...section.querySelectorAll("[data-design]")].find(isShown);
+      section.querySelector(".said").textContent = named ? named.dataset.text : "";
+    });
   };
   places.forEach((place) => {
     place.addEventListener("pointerenter", () => show(place.dataset.design));
@@ -16,4 +20,4 @@ document.querySelectorAll("section").forEach((section) => {
       show(pinned);
     });
   });
-});
+})();

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::html::{designs, escaped, figure, paragraph, table};
 use super::{Input, repeat};
-use crate::chart::{Figure, Hit};
+use crate::chart::{Figure, Hit, Subject};
 use crate::output::units;
 
 /// The kind of a result.
@@ -57,7 +57,7 @@ pub fn has_figures(result: &Value) -> bool {
 ///
 /// # Errors
 /// The result is of another kind, or damaged.
-pub fn section(input: &Input) -> Result<String> {
+pub fn section(input: &Input, subject: &Subject<'_>) -> Result<String> {
     let Input { name, result } = input;
     let Some(kind) = Kind::of(result) else {
         bail!("{name}: not a JSON result of sweep, sim, explain, validate or advise");
@@ -66,7 +66,7 @@ pub fn section(input: &Input) -> Result<String> {
     text += &words(kind, result).into_iter().map(|line| paragraph(&line)).collect::<String>();
     text += &match kind {
         Kind::Validate => validation(result),
-        Kind::Sweep | Kind::Sim | Kind::Explain | Kind::Advise => figures(name, result)?,
+        Kind::Sweep | Kind::Sim | Kind::Explain | Kind::Advise => figures(name, subject)?,
     };
     let rows: Vec<&Value> = match kind {
         Kind::Sweep => result["rows"].as_array().map(|rows| rows.iter().collect()).unwrap_or_default(),
@@ -121,15 +121,11 @@ fn words(kind: Kind, result: &Value) -> Vec<String> {
 }
 
 /// Every figure that the result has data for.
-fn figures(name: &str, result: &Value) -> Result<String> {
+fn figures(name: &str, subject: &Subject<'_>) -> Result<String> {
     let mut text = String::new();
     for drawn in Figure::ALL {
-        // The result of `advise` has no rows to draw.
-        if drawn == Figure::Designs && result.get("front").is_some() {
-            continue;
-        }
         let damaged = || format!("{name}: {}", drawn.title());
-        let Some(sketch) = drawn.sketch(result).with_context(damaged)? else { continue };
+        let Some(sketch) = drawn.sketch(subject).with_context(damaged)? else { continue };
         let picture = sketch.svg().with_context(damaged)?;
         let command = format!("hksim plot {name} --figure {} -o {}.svg", drawn.word(), drawn.word());
         let hits: &[Hit] = &picture.hits;

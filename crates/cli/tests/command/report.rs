@@ -101,6 +101,60 @@ fn every_figure_is_drawn_and_a_missing_one_is_named() {
     assert!(other.contains("not a JSON result of sweep"), "{other}");
 }
 
+/// The values of an attribute of an element.
+fn attribute<'a>(element: &'a str, name: &str) -> &'a str {
+    let start = format!(" {name}=\"");
+    let value = element.split_once(&start).and_then(|(_, rest)| rest.split_once('"'));
+    value.unwrap_or_else(|| panic!("no {name} in {element}")).0
+}
+
+/// The designs of a section's scatter: figures, number of the design, and shape with colour of its point.
+fn points(section: &str) -> Vec<(String, String, String)> {
+    let elements: Vec<&str> = section.split('<').collect();
+    let hits = elements.iter().filter(|element| element.starts_with("circle class=\"hit\""));
+    let of_hit = |hit: &&&str| {
+        let (x, y) = (attribute(hit, "cx"), attribute(hit, "cy"));
+        let is_at = |element: &&&str| {
+            element.starts_with("circle cx=") && attribute(element, "cx") == x && attribute(element, "cy") == y
+        };
+        let point = elements.iter().find(is_at).unwrap_or_else(|| panic!("no point at {x}, {y}"));
+        let colour =
+            [attribute(point, "fill"), attribute(point, "stroke")].into_iter().find(|colour| *colour != "none");
+        let figures = attribute(hit, "data-text").split_once(": ").expect("a name and figures").1;
+        (
+            figures.to_string(),
+            attribute(hit, "data-design").to_string(),
+            format!("circle {}", colour.expect("a colour")),
+        )
+    };
+    hits.map(|hit| of_hit(&hit)).collect()
+}
+
+#[test]
+fn a_design_has_one_colour_in_all_results_of_a_report() {
+    let bench = results();
+    // The same designs in another order, after one that the first sweep does not have.
+    bench.ok("sweep rm.hkt --superslab 2M,1M,256K --huge thp,never --format json -o other.json");
+    bench.ok("explain rm.hkt --superslab 1M --huge never --causes 0 --format json -o one.json");
+    bench.ok("report sweep.json other.json one.json -o report.html");
+    let html = report(&bench);
+    let sections: Vec<&str> = html.split("<section>").skip(1).collect();
+    let (first, second) = (points(sections[0]), points(sections[1]));
+    assert!(first.len() >= 3 && second.len() > first.len(), "{first:?} {second:?}");
+    for (number, design) in first.iter().enumerate() {
+        assert!(second.contains(design), "{design:?} is not in {second:?}");
+        assert!(first[..number].iter().all(|other| other.2 != design.2), "two designs look alike: {first:?}");
+    }
+    let one = json(&bench, "one.json");
+    let installs = number(&one, "installs.total").to_string();
+    let alike = first.iter().find(|(figures, ..)| figures.replace(' ', "").starts_with(&format!("{installs}installs")));
+    let (_, design, look) = alike.expect("the sweep has the explained design");
+    assert_eq!(attribute(sections[2].split_once("polyline class=\"hit\"").expect("a line").1, "data-design"), design);
+    let bars = sections[2].split_once("Installs by reason</h3>").expect("bars").1;
+    let colour = look.split_once(' ').expect("a colour").1;
+    assert!(bars.split_once("</figure>").expect("a figure").0.contains(colour), "the bars are not {colour}");
+}
+
 /// Compares NAME.png with NAME.svg, by a program that decodes both on its own.
 fn assert_same_picture(bench: &Bench, name: &str) {
     let oracle = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oracle/png.py");
