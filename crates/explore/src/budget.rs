@@ -171,7 +171,7 @@ impl Metric {
 }
 
 /// The most of a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Allowed {
     /// The metric.
     pub metric: Metric,
@@ -210,7 +210,7 @@ pub struct Stored {
 }
 
 /// A limit and what came of it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Checked {
     /// The limit.
     #[serde(flatten)]
@@ -224,7 +224,7 @@ pub struct Checked {
 }
 
 /// A difference between a row and the stored one.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Difference {
     /// There is no stored row.
@@ -239,7 +239,7 @@ pub enum Difference {
     /// A flag of the policy has another value.
     Flag {
         /// The flag.
-        flag: &'static str,
+        flag: String,
         /// The value before.
         before: String,
         /// The value now.
@@ -266,7 +266,7 @@ pub enum Difference {
 }
 
 /// The check of a row.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CheckedRow {
     /// The row.
     #[serde(flatten)]
@@ -317,7 +317,7 @@ fn differences(before: &Row, now: &Row, version_before: &str, version: &str) -> 
     for flag in FLAGS {
         let (before, now) = (flag.show(&before.policy).to_string(), flag.show(&now.policy).to_string());
         if before != now {
-            found.push(Difference::Flag { flag: flag.name, before, now });
+            found.push(Difference::Flag { flag: flag.name.to_string(), before, now });
         }
     }
     if version_before != version {

@@ -1,6 +1,6 @@
 //! Why a page gets no huge page (R1).
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Kernel;
 use super::config::{PMD_ORDER, ThpAdvice};
@@ -10,7 +10,7 @@ use super::span::{PMD_PAGES, pmd_of};
 use super::vma::Vma;
 
 /// A setting that keeps huge pages out of a mapping.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SettingObstacle {
     /// `prctl(PR_SET_THP_DISABLE)` (R28).
@@ -26,7 +26,7 @@ pub enum SettingObstacle {
 }
 
 /// A property of a page's place that keeps a huge page out, whatever the settings are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlaceObstacle {
     /// Nothing is mapped there.
@@ -47,7 +47,7 @@ pub enum PlaceObstacle {
 
 /// The obstacles to a huge page. If only a setting is in the way, another setting gives a huge page. If a place is in
 /// the way, no setting does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Obstacles {
     /// The first setting that refuses; `None` if none does, and for memory that is not anonymous.
     pub setting: Option<SettingObstacle>,

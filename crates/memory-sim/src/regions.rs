@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use hksim_memory_trace::{MapOp, MappingKind, Origin, PAGE_BYTES, SiteId};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Number of a region, in order of creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -24,7 +24,7 @@ pub struct Part {
 }
 
 /// Who uses anonymous memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Use {
     /// The heap of brk.
@@ -40,7 +40,7 @@ pub enum Use {
 }
 
 /// A mapping with private anonymous memory, from its creation on. Parts of it may be unmapped or moved later.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Region {
     /// Who uses it.
     #[serde(rename = "use")]

@@ -1,7 +1,7 @@
 //! Predictions in their exported form. Field names are a stable interface and those of `hksim sim`, with units last.
 
 use hksim_linux_mm::{InstallKind, KhugepagedBound, Obstacles, StateRun};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::page_work::PageWork;
 use crate::regions::{Region, Regions};
@@ -11,7 +11,7 @@ use crate::space::{Space, Tally};
 use crate::timeline::Sample;
 
 /// Installs by kind of entry.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByKind {
     /// Fresh pages of 4 KiB.
     pub base_4k: u64,
@@ -54,7 +54,7 @@ impl ByKind {
 }
 
 /// Page-table installs: in total and by kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Installs {
     /// The total.
     pub total: u64,
@@ -69,7 +69,7 @@ impl From<ByKind> for Installs {
 }
 
 /// How often the same rules kept a first touch from installing a huge page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObstacleCount {
     /// The rules.
     #[serde(flatten)]
@@ -79,7 +79,7 @@ pub struct ObstacleCount {
 }
 
 /// What the touches of one region cost.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegionPrediction {
     /// Number of the region, in order of creation.
     pub number: usize,

@@ -1,7 +1,7 @@
 //! What is varied between predictions: the kernel, and what the user can change about the process.
 
 use hksim_linux_mm::KernelConfig;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// One prediction's kernel and edits of the recording.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -16,7 +16,7 @@ pub struct Setting {
 
 /// `MADV_HUGEPAGE` in addition to the program's own advice, as `glibc.malloc.hugetlb=1` and options of other
 /// allocators add it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Advise {
     /// Only what the program advises itself.
@@ -33,7 +33,7 @@ pub enum Advise {
 }
 
 /// What the program's own `prctl(PR_SET_THP_DISABLE)` does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ThpPrctl {
     /// It applies.

@@ -81,10 +81,9 @@ fn sources(results: &[PathBuf]) -> Result<Vec<Source>> {
 /// Every figure that the result has, and their data.
 fn write_figures(source: &Source, folder: &Path) -> Result<()> {
     let path = |what: &str, ending: &str| folder.join(FIGURES).join(format!("{}-{what}.{ending}", source.name));
-    let figures = if report::has_figures(&source.result) { &Figure::ALL[..] } else { &[] };
     let place = || source.path.display().to_string();
     let subject = Subject::of(&source.result).with_context(place)?;
-    for figure in figures {
+    for figure in Figure::ALL {
         if let Some(sketch) = figure.sketch(&subject).with_context(place)? {
             sketch.write(&path(figure.word(), "svg"))?;
         }

@@ -36,6 +36,7 @@ use std::path::Path;
 use anyhow::{Result, anyhow};
 use serde_json::Value;
 
+pub use data::{Panel, Series};
 pub use figure::Figure;
 pub use hits::{Hit, Picture, Shape};
 pub use sketch::parse_picture;

@@ -175,10 +175,11 @@ fn allocations(path: &Path) -> Result<u64> {
     Ok(info.mallocs + info.callocs + info.reallocs + info.aligned_allocs)
 }
 
-fn table(result: &CheckedBudget) -> String {
+/// The limits of each row, with what came of them.
+pub fn limits(rows: &[CheckedRow]) -> Table {
     let mut table =
         Table::new(["trace", "design", "limit", "amount", "allowed", "stored", "change", ""], &[0, 1, 2, 7]);
-    for checked in &result.rows {
+    for checked in rows {
         for limit in &checked.limits {
             let metric = limit.allowed.metric;
             let shown = |amount: Option<f64>| amount.map_or("-".into(), |amount| metric.text(amount));
@@ -195,7 +196,11 @@ fn table(result: &CheckedBudget) -> String {
             ]);
         }
     }
-    let mut lines = table.lines();
+    table
+}
+
+fn table(result: &CheckedBudget) -> String {
+    let mut lines = limits(&result.rows).lines();
     lines.push(String::new());
     lines.extend(result.rows.iter().filter_map(sentences::broken));
     lines.push(format!("budget: {}", if result.is_within { "ok" } else { "broken" }));

@@ -5,7 +5,7 @@ mod allocator_settings;
 pub mod allocators;
 mod bundle;
 mod calibrate;
-mod check;
+pub mod check;
 mod compare;
 mod explain;
 mod export;

@@ -12,7 +12,7 @@ use crate::report::{self, Input};
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:\n  hksim report sweep.json explain.json validate.json -o report.html")]
 pub struct Args {
-    /// Report these JSON results of sweep, sim, explain, validate or advise
+    /// Report these JSON results of sweep, sim, explain, validate, advise or check
     #[arg(value_name = "RESULT.json", required = true)]
     results: Vec<PathBuf>,
     /// Write the report to this file

@@ -6,6 +6,7 @@ use hksim_engine::{MemoryPolicyRule, TouchRule};
 use hksim_linux_mm::KernelVersion;
 use hksim_policy::Policy;
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::mthp::{self, Sizes};
 use super::run_config::RunConfig;
@@ -59,21 +60,30 @@ impl Inputs {
     /// The complete run configuration; `None` if the row has no policy.
     pub fn config(&self) -> Option<RunConfig> {
         let policy = self.policy?;
-        let kernel = self.kernel.as_ref();
-        let sizes = kernel.and_then(|kernel| sizes(&kernel.thp.sizes));
-        Some(RunConfig {
-            touch: Some(self.touch.rule),
-            memory_policy: self.memory_policy.rule,
-            base: None,
-            kernel_version: kernel.and_then(|kernel| KernelVersion::from_word(kernel.rules.version.as_deref()?)),
-            thp: kernel.and_then(|kernel| thp_from_word(&kernel.thp.global)),
-            mthp: sizes.and_then(|sizes| RunConfig::unexpected_sizes(&policy, sizes)),
-            hugetlb_pool_pages: kernel.and_then(|kernel| kernel.hugetlb_pool_pages),
-            use_zero_page: kernel.and_then(|kernel| kernel.use_zero_page),
-            defrag: kernel.and_then(|kernel| defrag_from_word(kernel.defrag.as_deref()?)),
-            policy,
-        })
+        let base =
+            RunConfig { touch: Some(self.touch.rule), memory_policy: self.memory_policy.rule, ..RunConfig::of(policy) };
+        Some(self.kernel.as_ref().map_or(base.clone(), |kernel| kernel.modify(base)))
     }
+}
+
+impl Kernel {
+    fn modify(&self, base: RunConfig) -> RunConfig {
+        RunConfig {
+            kernel_version: self.rules.version.as_deref().and_then(KernelVersion::from_word),
+            thp: thp_from_word(&self.thp.global),
+            mthp: sizes(&self.thp.sizes).and_then(|sizes| RunConfig::unexpected_sizes(&base.policy, sizes)),
+            hugetlb_pool_pages: self.hugetlb_pool_pages,
+            use_zero_page: self.use_zero_page,
+            defrag: self.defrag.as_deref().and_then(defrag_from_word),
+            ..base
+        }
+    }
+}
+
+/// The run configuration of a row of a memory recording, whose kernel is all that flags set.
+pub fn of_kernel(row: &Value) -> Option<RunConfig> {
+    let kernel = Kernel::deserialize(&row["kernel"]).ok()?;
+    Some(kernel.modify(RunConfig::of(Policy::DEFAULT)))
 }
 
 fn sizes(words: &BTreeMap<String, String>) -> Option<Sizes> {

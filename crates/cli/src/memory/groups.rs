@@ -38,13 +38,30 @@ fn groups(row: &MemoryRow) -> Vec<(String, Group)> {
         Some(sites) => {
             sites.iter().for_each(|site| groups.entry(site.caller.clone()).or_default().add_site(&site.costs))
         }
-        None => row.prediction.regions.iter().for_each(|region| {
-            groups.entry(group_name(&region.region)).or_default().add_region(region);
-        }),
+        None => return groups_of(&row.prediction.regions),
     }
+    sorted(groups)
+}
+
+fn groups_of(regions: &[RegionPrediction]) -> Vec<(String, Group)> {
+    let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+    for region in regions {
+        groups.entry(group_name(&region.region)).or_default().add_region(region);
+    }
+    sorted(groups)
+}
+
+fn sorted(groups: BTreeMap<String, Group>) -> Vec<(String, Group)> {
     let mut groups: Vec<_> = groups.into_iter().collect();
     groups.sort_by_key(|(_, group)| std::cmp::Reverse(group.touches));
     groups
+}
+
+/// The tables of the groups of regions: whose memory they are, and why their installs were not huge.
+pub fn tables(regions: &[RegionPrediction]) -> Vec<Table> {
+    let groups = groups_of(regions);
+    let by_use = by_use(&groups);
+    [by_use].into_iter().chain(reasons(groups).map(|(table, _)| table)).collect()
 }
 
 impl Group {
@@ -99,7 +116,7 @@ pub fn lines(row: &MemoryRow) -> Vec<String> {
     let groups = groups(row);
     let mut lines = match row.sites {
         Some(_) => by_caller(&groups),
-        None => by_use(&groups),
+        None => by_use(&groups).lines(),
     };
     if groups.len() > GROUPS_SHOWN {
         lines.push(format!(
@@ -107,7 +124,12 @@ pub fn lines(row: &MemoryRow) -> Vec<String> {
             units::of((groups.len() - GROUPS_SHOWN) as u64, "group")
         ));
     }
-    lines.extend(reasons(groups));
+    if let Some((table, left_out)) = reasons(groups) {
+        lines.push(String::new());
+        lines.extend(table.lines());
+        let more = || format!("and {} (--format json)", units::of(left_out, "smaller reason"));
+        lines.extend((left_out > 0).then(more));
+    }
     lines.extend(row.sites.as_deref().and_then(incomplete));
     lines
 }
@@ -120,7 +142,7 @@ fn incomplete(sites: &[NamedSite]) -> Option<String> {
     (number > 0).then(|| format!("{} of {of} have an incomplete stack (`hksim info --sites`)", count(number)))
 }
 
-fn by_use(groups: &[(String, Group)]) -> Vec<String> {
+fn by_use(groups: &[(String, Group)]) -> Table {
     let mut table = Table::new(["whose memory", "mappings", "size", "touches", "traps", "huge", "installed"], &[0]);
     for (name, group) in groups.iter().take(GROUPS_SHOWN) {
         let Group { mappings, bytes: size, touches, traps, huge, installed, .. } = group;
@@ -134,7 +156,7 @@ fn by_use(groups: &[(String, Group)]) -> Vec<String> {
             bytes(*installed),
         ]);
     }
-    table.lines()
+    table
 }
 
 fn by_caller(groups: &[(String, Group)]) -> Vec<String> {
@@ -157,8 +179,8 @@ fn by_caller(groups: &[(String, Group)]) -> Vec<String> {
     table.lines()
 }
 
-/// Why installs were not huge.
-fn reasons(groups: Vec<(String, Group)>) -> Vec<String> {
+/// Why installs were not huge, most frequent first, and how many reasons are left out. `None` if there are none.
+fn reasons(groups: Vec<(String, Group)>) -> Option<(Table, u64)> {
     let mut reasons: Vec<(u64, String, String)> = Vec::new();
     for (name, group) in groups {
         let counts = group.obstacles.into_iter();
@@ -166,21 +188,13 @@ fn reasons(groups: Vec<(String, Group)>) -> Vec<String> {
     }
     reasons.sort_by(|a, b| b.cmp(a));
     if reasons.is_empty() {
-        return Vec::new();
+        return None;
     }
     let mut table = Table::new(["installs", "why not huge", ""], &[1, 2]);
     for (installs, name, reason) in reasons.iter().take(REASONS_SHOWN) {
         table.push([count(*installs), name.clone(), reason.clone()]);
     }
-    let mut lines = vec![String::new()];
-    lines.extend(table.lines());
-    if reasons.len() > REASONS_SHOWN {
-        lines.push(format!(
-            "and {} (--format json)",
-            units::of((reasons.len() - REASONS_SHOWN) as u64, "smaller reason")
-        ));
-    }
-    lines
+    Some((table, reasons.len().saturating_sub(REASONS_SHOWN) as u64))
 }
 
 /// Obstacles in words.

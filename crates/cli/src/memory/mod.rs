@@ -1,7 +1,7 @@
 //! Memory recordings (`.hkm`): recording, summaries, tools, predictions and their validation.
 
 pub mod allocators;
-mod groups;
+pub mod groups;
 pub mod info;
 mod price;
 pub mod record;

@@ -36,6 +36,16 @@ impl Table {
         self.rows.push(row.into_iter().map(Into::into).collect());
     }
 
+    /// The head and the rows, each with the cells of all columns that it has.
+    pub fn rows(&self) -> impl Iterator<Item = &[String]> {
+        self.rows.iter().map(Vec::as_slice)
+    }
+
+    /// Whether a column has words, which are left-aligned.
+    pub fn is_words(&self, column: usize) -> bool {
+        self.words.contains(&column)
+    }
+
     /// The lines, with a rule below the head and without trailing spaces; then the columns left out, if there are any.
     pub fn lines(&self) -> Vec<String> {
         self.fitted(screen::columns().unwrap_or(usize::MAX))
@@ -88,7 +98,7 @@ impl Table {
             .iter()
             .map(|&(column, width)| {
                 let cell = row.get(column).map_or("", String::as_str);
-                if self.words.contains(&column) {
+                if self.is_words(column) {
                     wrapped(cell, width).lines().map(str::to_string).collect()
                 } else {
                     vec![cell.to_string()]
@@ -102,7 +112,7 @@ impl Table {
     fn line(&self, cells: &[Vec<String>], shown: &[(usize, usize)], line: usize) -> String {
         let cells = cells.iter().zip(shown).map(|(cell, &(column, width))| {
             let cell = cell.get(line).map_or("", String::as_str);
-            if self.words.contains(&column) { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+            if self.is_words(column) { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
         });
         cells.collect::<Vec<_>>().join(&" ".repeat(GAP)).trim_end().to_string()
     }

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use crate::chart::{Hit, Picture, Shape};
+use crate::output::table::Table;
 
 /// A text with the characters replaced that have a meaning in HTML.
 pub fn escaped(text: &str) -> String {
@@ -31,15 +32,18 @@ fn with_code(text: &str) -> String {
         .collect()
 }
 
-/// A table with a head.
-pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
-    let cells = |cells: &mut dyn Iterator<Item = &str>, tag: &str| {
-        cells.map(|cell| format!("<{tag}>{}</{tag}>", escaped(cell))).collect::<String>()
-    };
-    let mut text = format!("<div class=\"scroll\"><table>\n<tr>{}</tr>\n", cells(&mut head.iter().copied(), "th"));
-    for row in rows {
-        let class = if row.iter().any(|cell| cell == "failed") { " class=\"failed\"" } else { "" };
-        let _ = writeln!(text, "<tr{class}>{}</tr>", cells(&mut row.iter().map(String::as_str), "td"));
+/// A table, which scrolls by itself if it is too wide. Rows of what failed are marked.
+pub fn table(table: &Table) -> String {
+    let mut text = "<div class=\"scroll\"><table>\n".to_string();
+    for (number, row) in table.rows().enumerate() {
+        let tag = if number == 0 { "th" } else { "td" };
+        let cell = |(column, cell): (usize, &String)| {
+            let class = if table.is_words(column) { " class=\"words\"" } else { "" };
+            format!("<{tag}{class}>{}</{tag}>", escaped(cell))
+        };
+        let has_failed = row.iter().any(|cell| matches!(cell.to_lowercase().as_str(), "failed" | "broken"));
+        let class = if has_failed { " class=\"failed\"" } else { "" };
+        let _ = writeln!(text, "<tr{class}>{}</tr>", row.iter().enumerate().map(cell).collect::<String>());
     }
     text + "</table></div>\n"
 }

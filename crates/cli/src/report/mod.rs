@@ -1,8 +1,12 @@
 //! Reports: results as one HTML file without references to other files.
 //!
-//! [`section`] turns a result into a section; [`repeat`] finds the command that repeats it; [`html`] is the markup.
+//! [`kind`] recognises a result, and [`section`] turns it into a section, with the parts of [`memory`] recordings and
+//! [`budget`]s. [`repeat`] finds the command that repeats it; [`html`] is the markup.
 
+mod budget;
 mod html;
+mod kind;
+mod memory;
 mod repeat;
 mod section;
 
@@ -12,7 +16,6 @@ use serde_json::Value;
 
 use crate::chart::{self, Subject};
 use html::escaped;
-pub use section::has_figures;
 
 const STYLE: &str = include_str!("report.css");
 const SCRIPT: &str = include_str!("report.js");

@@ -1,84 +1,34 @@
 //! A result as a section: its answer in words, its figures, and how to repeat them.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::html::{designs, escaped, figure, paragraph, table};
-use super::{Input, repeat};
+use super::html::{self, designs, escaped, figure, paragraph};
+use super::kind::Kind;
+use super::{Input, budget, memory, repeat};
 use crate::chart::{Figure, Hit, Subject};
+use crate::output::table::Table;
 use crate::output::units;
-
-/// The kind of a result.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Sweep,
-    Sim,
-    Explain,
-    Validate,
-    Advise,
-}
-
-impl Kind {
-    /// Recognises a result by its fields.
-    fn of(result: &Value) -> Option<Kind> {
-        let has = |name: &str| result.get(name).is_some();
-        Some(if has("verdict") && has("rows") {
-            Kind::Validate
-        } else if has("rows") && has("pareto") {
-            Kind::Sweep
-        } else if has("by") && has("causes") {
-            Kind::Explain
-        } else if has("winner") && has("front") {
-            Kind::Advise
-        } else if has("installs") && has("timeline") {
-            Kind::Sim
-        } else {
-            return None;
-        })
-    }
-
-    fn command(self) -> &'static str {
-        match self {
-            Kind::Sweep => "sweep",
-            Kind::Sim => "sim",
-            Kind::Explain => "explain",
-            Kind::Validate => "validate",
-            Kind::Advise => "advise",
-        }
-    }
-}
-
-/// Whether a result has figures. Validations have tables only.
-pub fn has_figures(result: &Value) -> bool {
-    Kind::of(result).is_some_and(|kind| kind != Kind::Validate)
-}
 
 /// The section of a result.
 ///
 /// # Errors
-/// The result is of another kind, or damaged.
+/// The result is of a kind that a report does not show, or damaged.
 pub fn section(input: &Input, subject: &Subject<'_>) -> Result<String> {
     let Input { name, result } = input;
-    let Some(kind) = Kind::of(result) else {
-        bail!("{name}: not a JSON result of sweep, sim, explain, validate or advise");
-    };
+    let kind = Kind::of(name, result)?;
     let mut text = format!("<section>\n<h2>{}: {}</h2>\n", kind.command(), escaped(name));
     text += &words(kind, result).into_iter().map(|line| paragraph(&line)).collect::<String>();
     text += &match kind {
         Kind::Validate => validation(result),
-        Kind::Sweep | Kind::Sim | Kind::Explain | Kind::Advise => figures(name, subject)?,
+        Kind::Check => budget::body(result).with_context(|| name.clone())?,
+        Kind::MemorySim => memory::sim(result).with_context(|| name.clone())?,
+        Kind::MemorySweep => memory::sweep(&subject.panels),
+        Kind::MemoryValidate => memory::validate(result).with_context(|| name.clone())?,
+        Kind::Sweep | Kind::Sim | Kind::Explain | Kind::Advise => String::new(),
     };
-    let rows: Vec<&Value> = match kind {
-        Kind::Sweep => result["rows"].as_array().map(|rows| rows.iter().collect()).unwrap_or_default(),
-        Kind::Validate => {
-            result["rows"].as_array().map(|rows| rows.iter().map(|row| &row["predicted"]).collect()).unwrap_or_default()
-        }
-        Kind::Sim | Kind::Explain => vec![result],
-        Kind::Advise => Vec::new(),
-    };
-    if let Some(command) =
-        Some(&rows).filter(|rows| !rows.is_empty()).and_then(|rows| repeat::command(kind.command(), rows))
-    {
+    text += &figures(name, subject)?;
+    if let Some(command) = repeat::command(kind, result) {
         text += &format!("<p class=\"repeat\">Repeat the result: <code>{}</code></p>\n", escaped(&command));
     }
     Ok(text + "</section>\n")
@@ -117,6 +67,7 @@ fn words(kind: Kind, result: &Value) -> Vec<String> {
             "Verdict: {}. Each row compares a prediction with a replay on this machine.",
             result["verdict"].as_str().unwrap_or("unknown")
         )],
+        Kind::Check | Kind::MemorySim | Kind::MemorySweep | Kind::MemoryValidate => Vec::new(),
     }
 }
 
@@ -137,13 +88,16 @@ fn figures(name: &str, subject: &Subject<'_>) -> Result<String> {
 
 /// The rows of a validation.
 fn validation(result: &Value) -> String {
-    let head = ["trace", "huge", "installs", "measured", "RSS peak", "measured", "pages +/-", "class", "verdict"];
+    let mut table = Table::new(
+        ["trace", "huge", "installs", "measured", "RSS peak", "measured", "pages +/-", "class", "verdict"],
+        &[0, 1, 7, 8],
+    );
     let count = |value: &Value| value.as_u64().map_or("-".into(), units::count);
     let bytes = |value: &Value| value.as_u64().map_or("-".into(), units::bytes);
     let word = |value: &Value| value.as_str().unwrap_or("-").to_string();
-    let row = |row: &Value| {
+    for row in result["rows"].as_array().into_iter().flatten() {
         let (predicted, measured, residual) = (&row["predicted"], &row["measured"], &row["residual"]);
-        vec![
+        table.push([
             word(&row["trace_name"]),
             word(&row["policy"]["huge"]),
             count(&predicted["installs"]["total"]),
@@ -153,8 +107,7 @@ fn validation(result: &Value) -> String {
             format!("{}/{}", count(&residual["pages_only_predicted"]), count(&residual["pages_only_measured"])),
             word(&row["class"]),
             word(&row["verdict"]),
-        ]
-    };
-    let rows: Vec<Vec<String>> = result["rows"].as_array().into_iter().flatten().map(row).collect();
-    table(&head, &rows)
+        ]);
+    }
+    html::table(&table)
 }

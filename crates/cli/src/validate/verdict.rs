@@ -3,13 +3,13 @@
 use hksim_policy::vocabulary::{Huge, Purge};
 use hksim_replay::{Replayed, Skipped};
 use hksim_sim::SimReport;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Residual;
 use crate::host;
 
 /// The claim about a prediction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
     /// Every figure and every page equal the measurement.
@@ -77,7 +77,7 @@ impl Judged {
 }
 
 /// Whether the claim holds. The order makes the greatest verdict that of a set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// This machine cannot measure it.

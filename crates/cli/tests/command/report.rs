@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{Bench, number};
+use crate::support::{Bench, number, without_times};
 
 /// Results of every kind that a report takes.
 fn results() -> Bench {
@@ -96,9 +96,68 @@ fn every_figure_is_drawn_and_a_missing_one_is_named() {
     assert!(missing.contains("no data for --figure page-map"), "{missing}");
     let pdf = bench.refused("plot sweep.json -o none.pdf");
     assert!(pdf.contains("ends in .svg or .png"), "{pdf}");
+}
+
+/// A budget that one design breaks.
+const BUDGET: &str = "result = \"stored.json\"\ntraces = [\"rm.hkt\"]\n[design.roomy]\nrss_peak = \"1G\"\n\
+                      [design.tight]\npolicy = \"default+huge=never\"\nrss_peak = \"4K\"\nvmas = 9\n";
+
+#[test]
+fn memory_recordings_and_budgets_are_reported() {
+    let bench = results();
+    let recording = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/python-json.hkm");
+    for (command, file) in [
+        (format!("sim {recording} --thp madvise --mthp 64K=always --advise heap --zero-page off"), "sim.json"),
+        (format!("sweep {recording} --thp never,always --advise none,>=1M"), "sweep.json"),
+    ] {
+        bench.ok(&format!("{command} --format json -o {file}"));
+    }
+    fs::write(bench.path("budget.toml"), BUDGET).expect("a budget");
+    assert_eq!(bench.run("check budget.toml --format json -o check.json").code, Some(1));
+    // Whatever this machine can measure, each row has a verdict.
+    bench.run(&format!("validate {recording} --thp always --runs 1 --format json -o measured.json"));
+    bench.ok("report sim.json sweep.json check.json measured.json -o report.html");
+    let html = report(&bench);
+    let sections: Vec<&str> = html.split("<section>").skip(1).collect();
+    let table = bench.ok(&format!("sim {recording} --thp madvise --mthp 64K=always --advise heap --zero-page off"));
+    let obstacles = table.split("why not huge").nth(1).expect("a table").lines().skip(2).take(2);
+    for cell in obstacles.flat_map(|line| line.split("  ")).map(str::trim).filter(|cell| !cell.is_empty()) {
+        assert!(sections[0].contains(&format!(">{cell}</td>")), "{cell}");
+    }
+    let peak = json(&bench, "sim.json")["rss_bytes_peak"].as_u64().expect("a peak");
+    assert!(sections[0].contains(&format!("peak RSS {:.1} MiB", peak as f64 / f64::from(1 << 20))), "{peak}");
+    assert!(sections[0].contains("<svg") && sections[1].contains("<svg"), "recordings have timelines");
+    let rows = json(&bench, "sweep.json");
+    let installs = |row: &Value| number(row, "installs.total");
+    let fewest = rows["rows"].as_array().expect("rows").iter().map(installs).min().expect("a row");
+    let told = sections[1].split_once("Fewest installs: ").expect("words").1.split(" installs").next();
+    assert!(told.is_some_and(|words| words.replace(' ', "").ends_with(&format!(":{fewest}"))), "{told:?} {fewest}");
+    assert!(sections[2].contains("The budget is broken") && sections[2].contains("broken: tight on rm.hkt"));
+    assert_eq!(sections[2].matches("<tr class=\"failed\">").count(), 1, "one limit is broken");
+    let verdict = json(&bench, "measured.json")["verdict"].as_str().expect("a verdict").to_string();
+    assert!(sections[3].contains(&format!("Verdict: {verdict}")) && sections[3].contains("thp always"), "{verdict}");
+    let lines: Vec<&str> = html.split("Repeat the result: <code>hksim ").skip(1).collect();
+    assert_eq!(lines.len(), 2);
+    for (line, file) in lines.iter().zip(["sim.json", "sweep.json"]) {
+        let line = line.split("</code>").next().expect("a command").replace("&gt;", ">").replace('\'', "");
+        assert_eq!(without_times(bench.json(&line)), without_times(json(&bench, file)), "{line}");
+    }
+}
+
+#[test]
+fn what_a_report_does_not_show_is_refused_with_what_it_shows() {
+    let bench = Bench::with_trace();
+    bench.ok("info rm.hkt --format json -o info.json");
     fs::write(bench.path("other.json"), "{\"a\": 1}").expect("a file");
-    let other = bench.refused("report other.json -o other.html");
-    assert!(other.contains("not a JSON result of sweep"), "{other}");
+    for file in ["info.json", "other.json"] {
+        let message = bench.refused(&format!("report {file} -o none.html"));
+        assert!(message.contains("sim, sweep, explain, validate, advise or check"), "{message}");
+        assert!(message.contains(file) && message.contains("memory recordings"), "{message}");
+    }
+    fs::write(bench.path("damaged.json"), "{\"is_within\": true, \"rows\": [{\"trace\": 1}]}").expect("a file");
+    let message = bench.refused("report damaged.json -o none.html");
+    assert!(message.contains("damaged.json: `rows` are damaged"), "{message}");
+    assert!(!bench.path("none.html").exists());
 }
 
 /// The values of an attribute of an element.

@@ -7,7 +7,7 @@ use hksim_linux_mm::PMD_PAGES;
 use hksim_linux_probe::processor;
 use hksim_memory_sim::{Detail, Prediction, RegionPrediction, RunFile, RunFiles};
 use hksim_policy::HUGE_PAGE_BYTES;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::causes::{more_faults, pinned};
 use super::measure::{Program, Run};
@@ -23,7 +23,7 @@ use crate::validate::{Class, Verdict};
 const TOLERANCE: f64 = 0.01;
 
 /// Figures of one address space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Figures {
     /// #PF exceptions in anonymous memory.
     pub traps: u64,
@@ -37,7 +37,7 @@ pub struct Figures {
 }
 
 /// Prediction and measurements.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Comparison {
     /// Predicted figures, one per measured run: with random addresses each run has its own.
     pub predicted: Vec<Figures>,
@@ -58,7 +58,7 @@ pub struct Comparison {
 }
 
 /// A mapping whose traps differ.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Difference {
     /// Its number, in order of creation.
     pub mapping: usize,

@@ -17,11 +17,12 @@ use hksim_linux_mm::script::Header as Modes;
 use hksim_linux_mm::{KernelConfig, PMD_ORDER};
 use hksim_memory_sim::{Advise, RunFile, RunFiles, ThpPrctl};
 use hksim_memory_trace::Reader;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
 use self::compare::{Comparison, Subject, compare};
 use self::measure::{Program, Run};
+pub use self::view::{figures_table, notes};
 use super::settings::{MemoryArgs, NamedSetting};
 use crate::flags::{BaseKernel, PolicyArgs};
 use crate::host;
@@ -51,7 +52,7 @@ pub struct Request<'a> {
 }
 
 /// One recording under one setting.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Row {
     /// The recording.
     file: String,

@@ -17,8 +17,8 @@ fn word(verdict: Verdict) -> &'static str {
     }
 }
 
-/// One line per row, then the reasons.
-pub fn table(rows: &[Row], verdict: Verdict) -> String {
+/// Figures, claim and verdict of each row.
+pub fn figures_table(rows: &[Row]) -> Table {
     let head = [
         "recording",
         "setting",
@@ -42,8 +42,12 @@ pub fn table(rows: &[Row], verdict: Verdict) -> String {
         cells.push(word(row.verdict).to_string());
         table.push(cells);
     }
-    let mut lines = table.lines();
-    lines.push(String::new());
+    table
+}
+
+/// The reasons of the rows' verdicts, and what differs.
+pub fn notes(rows: &[Row]) -> Vec<String> {
+    let mut lines = Vec::new();
     for (number, row) in rows.iter().enumerate() {
         if let Some(reason) = &row.reason {
             lines.push(format!("row {number}: {}: {reason}", word(row.verdict)));
@@ -61,6 +65,14 @@ pub fn table(rows: &[Row], verdict: Verdict) -> String {
             ));
         }
     }
+    lines
+}
+
+/// One line per row, then the reasons.
+pub fn table(rows: &[Row], verdict: Verdict) -> String {
+    let mut lines = figures_table(rows).lines();
+    lines.push(String::new());
+    lines.extend(notes(rows));
     lines.push(format!("verdict: {}", word(verdict)));
     lines.push("traps, huge pages and RSS are those of anonymous memory; several runs: lowest to highest".to_string());
     lines.push(
