@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::inputs::Inputs;
 use super::{FIGURES, INPUTS, MANIFEST, Manifest, REPORT, RESULTS, ResultFile, data, predictions};
-use crate::chart::{Figure, Subject};
+use crate::chart::{Figure, Medium, Subject};
 use crate::commands::read_result;
 use crate::output::{file, units};
 use crate::report::{self, Input};
@@ -84,7 +84,7 @@ fn write_figures(source: &Source, folder: &Path) -> Result<()> {
     let place = || source.path.display().to_string();
     let subject = Subject::of(&source.result).with_context(place)?;
     for figure in Figure::ALL {
-        if let Some(sketch) = figure.sketch(&subject).with_context(place)? {
+        if let Some(sketch) = figure.sketch(&subject, Medium::File).with_context(place)? {
             sketch.write(&path(figure.word(), "svg"))?;
         }
     }

@@ -13,7 +13,7 @@ use super::labels::label_width;
 use super::scatter::drawing;
 use super::sketch::Sketch;
 use super::style::{INK, Look, SMALL_PX, text};
-use super::timeline;
+use super::timeline::{self, Quantity};
 
 const WIDTH: u32 = 960;
 const TITLE_HEIGHT: i32 = 48;
@@ -59,8 +59,8 @@ fn sketch<'a>(title: &str, figures: &'a [Bars], lines: Vec<Series>) -> Sketch<'a
     let panel = Panel { title: title.to_string(), floor_bytes: 0, series: lines, progress: Progress::Events };
     let bars_height = BARS_TITLE_HEIGHT + BAR_HEIGHT * panel.series.len() as i32 + BARS_FOOT;
     let figures_height = bars_height * figures.len().div_ceil(COLUMNS) as i32;
-    let legend_height = timeline::legend_height(&panel);
-    let height = TITLE_HEIGHT + figures_height + TIMELINE_HEIGHT + legend_height;
+    let key = timeline::key(WIDTH, &panel, Quantity::Rss);
+    let height = TITLE_HEIGHT + figures_height + TIMELINE_HEIGHT + key.height();
     Sketch::new((WIDTH, height as u32), move |page| {
         let (head, rest) = page.split_vertically(TITLE_HEIGHT);
         head.draw_text(&panel.title, &text(20, &INK), (MARGIN, 16)).map_err(drawing)?;
@@ -70,8 +70,8 @@ fn sketch<'a>(title: &str, figures: &'a [Bars], lines: Vec<Series>) -> Sketch<'a
             draw_bars(area, figure, &panel.series)?;
         }
         let (lines, legend) = rest.split_vertically(TIMELINE_HEIGHT);
-        timeline::draw(&lines, &panel)?;
-        timeline::legend(&legend, &panel)?;
+        timeline::draw(&lines, &panel, Quantity::Rss)?;
+        key.draw(&legend)?;
         Ok(Vec::new())
     })
 }

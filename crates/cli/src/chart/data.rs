@@ -1,6 +1,7 @@
 //! The data of charts: a JSON result, fresh or read from a file.
 
 use anyhow::{Context, Result};
+use hksim_policy::HUGE_PAGE_BYTES;
 use hksim_trace::header::Origin;
 use serde::Deserialize;
 use serde_json::Value;
@@ -33,14 +34,17 @@ struct RowSample {
     rss_bytes: u64,
     #[serde(default)]
     rss_bytes_peak: u64,
+    #[serde(default)]
+    huge_pages: u64,
 }
 
 impl RowSample {
     /// The peak since the previous sample, if it is higher, and the sample.
     fn points(&self) -> impl Iterator<Item = Sample> + use<> {
-        let RowSample { time_ns: at, live_bytes, rss_bytes, rss_bytes_peak } = *self;
+        let RowSample { time_ns: at, live_bytes, rss_bytes, rss_bytes_peak, huge_pages } = *self;
+        let huge_bytes = huge_pages.saturating_mul(HUGE_PAGE_BYTES);
         let peak = (rss_bytes_peak > rss_bytes).then_some(rss_bytes_peak);
-        peak.into_iter().chain([rss_bytes]).map(move |rss_bytes| Sample { at, live_bytes, rss_bytes })
+        peak.into_iter().chain([rss_bytes]).map(move |rss_bytes| Sample { at, live_bytes, rss_bytes, huge_bytes })
     }
 }
 
@@ -64,6 +68,8 @@ pub struct Sample {
     pub live_bytes: u64,
     /// Resident bytes.
     pub rss_bytes: u64,
+    /// Those in transparent huge pages.
+    pub huge_bytes: u64,
 }
 
 /// One trace, which is one part of the chart.

@@ -2,9 +2,10 @@
 
 use anyhow::Result;
 
+use super::medium::Medium;
 use super::sketch::Sketch;
 use super::subject::Subject;
-use super::{bars, designs, miss_curves, occupancy, page_map};
+use super::{bars, designs, huge, miss_curves, occupancy, page_map};
 
 /// A figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -15,6 +16,8 @@ pub enum Figure {
     PageMap,
     /// Live bytes of each SuperSlab over time (explain)
     Occupancy,
+    /// Memory in huge pages over time (sweep, sim, explain)
+    Huge,
     /// Installs by reason (sim, explain)
     Reasons,
     /// Installs by size class (explain)
@@ -25,8 +28,15 @@ pub enum Figure {
 
 impl Figure {
     /// All figures, in the order of a report.
-    pub const ALL: [Figure; 6] =
-        [Figure::Designs, Figure::PageMap, Figure::Occupancy, Figure::Reasons, Figure::Classes, Figure::Tlb];
+    pub const ALL: [Figure; 7] = [
+        Figure::Designs,
+        Figure::Huge,
+        Figure::PageMap,
+        Figure::Occupancy,
+        Figure::Reasons,
+        Figure::Classes,
+        Figure::Tlb,
+    ];
 
     /// Its word on the command line.
     pub fn word(self) -> &'static str {
@@ -34,6 +44,7 @@ impl Figure {
             Figure::Designs => "designs",
             Figure::PageMap => "page-map",
             Figure::Occupancy => "occupancy",
+            Figure::Huge => "huge",
             Figure::Reasons => "reasons",
             Figure::Classes => "classes",
             Figure::Tlb => "tlb",
@@ -46,6 +57,7 @@ impl Figure {
             Figure::Designs => "Installs and memory",
             Figure::PageMap => "Pages over time",
             Figure::Occupancy => "Occupancy of SuperSlabs",
+            Figure::Huge => "Memory in huge pages",
             Figure::Reasons => "Installs by reason",
             Figure::Classes => "Installs by size class",
             Figure::Tlb => "TLB misses",
@@ -56,14 +68,15 @@ impl Figure {
     ///
     /// # Errors
     /// The result is damaged.
-    pub fn sketch<'a>(self, subject: &'a Subject<'_>) -> Result<Option<Sketch<'a>>> {
+    pub fn sketch<'a>(self, subject: &'a Subject<'_>, medium: Medium) -> Result<Option<Sketch<'a>>> {
         match self {
-            Figure::Designs => Ok(designs::sketch(&subject.panels)),
-            Figure::PageMap => page_map::sketch(subject.result),
-            Figure::Occupancy => occupancy::sketch(subject.result),
-            Figure::Reasons => bars::reasons(subject),
-            Figure::Classes => bars::classes(subject),
-            Figure::Tlb => miss_curves::sketch(subject),
+            Figure::Designs => Ok(designs::sketch(&subject.panels, medium)),
+            Figure::PageMap => page_map::sketch(subject.result, medium),
+            Figure::Occupancy => occupancy::sketch(subject.result, medium),
+            Figure::Huge => Ok(huge::sketch(&subject.panels, medium)),
+            Figure::Reasons => bars::reasons(subject, medium),
+            Figure::Classes => bars::classes(subject, medium),
+            Figure::Tlb => miss_curves::sketch(subject, medium),
         }
     }
 }

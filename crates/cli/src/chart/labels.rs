@@ -38,7 +38,7 @@ impl Box {
     pub fn led_from(&self, (x, y): (i32, i32)) -> Option<(i32, i32)> {
         const BESIDE: i32 = 12;
         let end = (x.clamp(self.left, self.right), y.clamp(self.top, self.bottom));
-        let away = (end.0 - x).abs().max((end.1 - y).abs());
+        let away = (end.0 - x).abs() + (end.1 - y).abs();
         (away > BESIDE).then_some(end)
     }
 
@@ -49,11 +49,38 @@ impl Box {
 }
 
 /// Height of a label.
-pub const LABEL_HEIGHT: i32 = 15;
+pub const LABEL_HEIGHT: i32 = 16;
 
 /// The approximate width of a label, for the widest common sans-serif fonts.
 pub fn label_width(text: &str, font_px: i32) -> i32 {
-    (text.chars().count() as f64 * f64::from(font_px) * 0.58).ceil() as i32 + 2
+    (text.chars().count() as f64 * f64::from(font_px) * CHARACTER_EM).ceil() as i32 + 2
+}
+
+/// Width of a character, as a share of the font's size.
+const CHARACTER_EM: f64 = 0.48;
+
+/// A text in lines of at most this width, broken at spaces. No line if the text is empty.
+pub fn wrapped(text: &str, font_px: i32, width: i32) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut().filter(|line| label_width(&format!("{line} {word}"), font_px) <= width) {
+            Some(line) => *line += &format!(" {word}"),
+            None => lines.push(word.to_string()),
+        }
+    }
+    lines.iter().map(|line| shortened(line, font_px, width)).collect()
+}
+
+/// A text cut to this width, which its end shows.
+pub fn shortened(text: &str, font_px: i32, width: i32) -> String {
+    if label_width(text, font_px) <= width {
+        return text.to_string();
+    }
+    let fits =
+        |&kept: &usize| label_width(text, font_px) - (kept as f64 * f64::from(font_px) * CHARACTER_EM) as i32 <= width;
+    let cut = (0..=text.chars().count()).find(fits).unwrap_or(0) + 3;
+    let kept = text.chars().count().saturating_sub(cut);
+    text.chars().take(kept).chain("...".chars()).collect()
 }
 
 /// The nearest place to `point` for a label of this width, inside `area` and clear of `taken`. Places to the right of
@@ -86,6 +113,19 @@ pub fn first_free(places: impl IntoIterator<Item = (i32, i32)>, width: i32, area
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_have_every_word_and_fit() {
+        let text = "pages over time; a row is 32 KiB, and the lowest address is at the bottom";
+        for width in [90, 200, 340, 2000] {
+            let lines = wrapped(text, 18, width);
+            assert_eq!(lines.join(" "), text, "{width}");
+            assert!(lines.iter().all(|line| label_width(line, 18) <= width), "{lines:?}");
+        }
+        assert_eq!(wrapped("", 18, 90), Vec::<String>::new());
+        let short = shortened(text, 14, 200);
+        assert!(short.ends_with("...") && label_width(&short, 14) <= 200 && short.len() > 20, "{short}");
+    }
 
     #[test]
     fn labels_never_overlap_and_stay_inside() {

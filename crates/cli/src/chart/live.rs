@@ -7,10 +7,11 @@ use hksim_trace::header::Clock;
 use hksim_trace::info::Info;
 use plotters::prelude::*;
 
-use super::over_time::{self, Axis};
+use super::medium::Medium;
+use super::over_time::{self, Frame, Scale};
 use super::scatter::drawing;
 use super::sketch::Sketch;
-use super::style::{Look, byte_unit, time_unit};
+use super::style::{Look, byte_unit};
 
 /// Draws the timeline of a trace into a file.
 ///
@@ -20,25 +21,29 @@ pub fn write(path: &Path, name: &str, info: &Info) -> Result<()> {
     sketch(name, info).write(path)
 }
 
-fn sketch<'a>(name: &'a str, info: &'a Info) -> Sketch<'a> {
+fn sketch<'a>(name: &str, info: &'a Info) -> Sketch<'a> {
     let (unit, unit_name) = byte_unit(info.live_bytes_peak);
-    let (second, second_name) = time_unit(info.duration_ns);
-    let second_name = match info.clock {
-        Clock::Measured => second_name.to_string(),
-        Clock::PerEvent => format!("{second_name}, assumed"),
+    let frame = Frame {
+        medium: Medium::File,
+        title: format!("{name}: live bytes"),
+        key: Vec::new(),
+        time_note: match info.clock {
+            Clock::Measured => "",
+            Clock::PerEvent => ", assumed",
+        },
+        end_ns: info.duration_ns.max(1),
+        name: format!("live bytes ({unit_name})"),
+        scale: Scale::Amount(info.live_bytes_peak.max(1) as f64 / unit),
+        height: over_time::HEIGHT,
     };
-    let bytes_name = format!("live bytes ({unit_name})");
-    Sketch::new(over_time::SIZE, move |page| {
-        let time = Axis { name: &second_name, end: info.duration_ns.max(1) as f64 / second };
-        let bytes = Axis { name: &bytes_name, end: info.live_bytes_peak.max(1) as f64 / unit };
-        let mut chart = over_time::chart(page, &format!("{name}: live bytes"), &time, &bytes)?;
-        let line = steps(info, second, unit);
+    let line = steps(info, frame.unit_ns(), unit);
+    frame.sketch(move |chart| {
         let foot = line.last().map(|&(end, _)| (end, 0.0));
         let look = Look::of(0);
         let outline: Vec<(f64, f64)> = line.iter().copied().chain(foot).collect();
         chart.draw_series([Polygon::new(outline, look.colour.mix(0.15).filled())]).map_err(drawing)?;
-        chart.draw_series(LineSeries::new(line, look.line())).map_err(drawing)?;
-        Ok(Vec::new())
+        chart.draw_series(LineSeries::new(line.iter().copied(), look.line())).map_err(drawing)?;
+        Ok(())
     })
 }
 

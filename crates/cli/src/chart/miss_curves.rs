@@ -2,16 +2,20 @@
 
 use anyhow::{Context, Result};
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::head::{Entry, Head, Key, Sample};
+use super::medium::Medium;
 use super::scatter::drawing;
 use super::sketch::Sketch;
-use super::style::{FRONT, INK, Look, SMALL_PX, plain, text};
+use super::style::{FRONT, INK, Look, SMALL_PX, labels_along, plain, text};
 use super::subject::Subject;
 use crate::output::units::count;
 
-const SIZE: (u32, u32) = (900, 420);
+/// Height of the chart in pixels.
+const HEIGHT: i32 = 376;
 
 #[derive(Deserialize)]
 struct Point {
@@ -30,7 +34,7 @@ struct Curves {
 ///
 /// # Errors
 /// The curves are damaged.
-pub fn sketch(subject: &Subject<'_>) -> Result<Option<Sketch<'static>>> {
+pub fn sketch(subject: &Subject<'_>, medium: Medium) -> Result<Option<Sketch<'static>>> {
     let result = subject.result;
     let Some(curves) = result.get("tlb").and_then(|tlb| tlb.get("miss_curves")) else { return Ok(None) };
     let curves = Curves::deserialize(curves).context("`miss_curves` is damaged")?;
@@ -45,10 +49,19 @@ pub fn sketch(subject: &Subject<'_>) -> Result<Option<Sketch<'static>>> {
         named.iter().flat_map(|(_, points, _)| points.iter()).map(|point| point.misses).max().unwrap_or(1).max(1);
     let sizes = core_sizes(&result["tlb"]["core"]);
     let last = sizes.iter().map(|&(entries, _)| entries).max().unwrap_or(1).max(2048) as f64 * 1.5;
-    Ok(Some(Sketch::new(SIZE, move |page| {
-        let (above, below) = page.split_vertically(44);
-        let title = "misses of a fully associative LRU TLB, by number of entries";
-        above.draw_text(title, &text(18, &INK), (20, 16)).map_err(drawing)?;
+    let width = medium.width();
+    let head = Head::new(width, "misses of a fully associative LRU TLB, by number of entries", "");
+    let entry = |(name, _, style): &(&str, Vec<Point>, ShapeStyle)| Entry {
+        name: (*name).to_string(),
+        sample: Sample::Line(*style),
+    };
+    let key = Key::new(width, named.iter().map(entry).collect());
+    let top = head.height() + key.height();
+    Ok(Some(Sketch::new((width, (top + HEIGHT) as u32), move |page| {
+        let (above, rest) = page.split_vertically(head.height());
+        let (colours, below) = rest.split_vertically(key.height());
+        head.draw(&above)?;
+        key.draw(&colours)?;
         let mut chart = ChartBuilder::on(&below)
             .margin(10)
             .margin_right(24)
@@ -60,24 +73,24 @@ pub fn sketch(subject: &Subject<'_>) -> Result<Option<Sketch<'static>>> {
         plain(&mut mesh)
             .x_desc("entries (log scale)")
             .y_desc("misses (log scale)")
+            .x_labels(labels_along(&below))
             .x_label_formatter(&|entries| count(*entries as u64))
             .y_label_formatter(&|misses| count(*misses as u64))
             .draw()
             .map_err(drawing)?;
-        for (place, (name, points, style)) in named.iter().enumerate().rev() {
+        for (_, points, style) in named.iter().rev() {
             // A curve ends where more entries no longer help.
             let end = points.last().map(|point| (last, point.misses.max(1) as f64));
             let line = points.iter().map(|point| (point.entries as f64, point.misses.max(1) as f64)).chain(end);
             chart.draw_series(LineSeries::new(line, *style)).map_err(drawing)?;
-            let x = 560 + 110 * place as i32;
-            above.draw(&PathElement::new([(x, 26), (x + 26, 26)], *style)).map_err(drawing)?;
-            above.draw_text(name, &text(SMALL_PX, &INK), (x + 32, 19)).map_err(drawing)?;
         }
         for (entries, name) in &sizes {
             let ends = [(*entries as f64, 0.8), (*entries as f64, most as f64 * 2.0)];
             chart.draw_series(DashedLineSeries::new(ends, 5, 4, FRONT.stroke_width(1))).map_err(drawing)?;
+            // To the left of the line: it may be at the right edge.
             let (x, y) = chart.plotting_area().map_coordinate(&ends[1]);
-            page.draw_text(name, &text(SMALL_PX, &FRONT), (x + 4, y + 2)).map_err(drawing)?;
+            let style = text(SMALL_PX, &FRONT).pos(Pos::new(HPos::Right, VPos::Top));
+            page.draw_text(name, &style, (x - 4, y + 2)).map_err(drawing)?;
         }
         Ok(Vec::new())
     })))

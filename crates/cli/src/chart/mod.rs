@@ -1,12 +1,13 @@
 //! Charts of results: installs against peak residency, and below it residency over time.
 //!
-//! - [`figure`]: the figures that a result can be drawn as: [`designs`], [`page_map`], [`occupancy`], [`bars`],
-//!   [`miss_curves`].
+//! - [`figure`]: the figures that a result can be drawn as: [`designs`], [`page_map`], [`occupancy`], [`huge`],
+//!   [`bars`], [`miss_curves`].
 //! - [`subject`]: a result to draw, and which colour each of its designs has.
 //! - [`live`]: live bytes of a trace; [`faults`]: page faults of a program; both use [`over_time`]. [`comparison`]:
 //!   allocators side by side.
 //! - [`data`] and [`recordings`]: the data of charts; [`scatter`] and [`timeline`]: the panels; [`names`] and [`labels`]: names of designs
 //!   and their places; [`style`]: colours. [`hits`]: where designs are drawn.
+//! - [`medium`]: what a figure is for, which decides its layout; [`head`]: titles and keys of colours.
 //! - [`canvas`]: the surface that they are drawn on; [`sketch`]: a figure, which becomes an SVG or PNG file.
 
 mod bars;
@@ -16,9 +17,12 @@ mod data;
 mod designs;
 pub mod faults;
 mod figure;
+mod head;
 mod hits;
+mod huge;
 mod labels;
 pub mod live;
+mod medium;
 mod miss_curves;
 mod names;
 mod occupancy;
@@ -39,6 +43,7 @@ use serde_json::Value;
 pub use data::{Panel, Series};
 pub use figure::Figure;
 pub use hits::{Hit, Picture, Shape};
+pub use medium::Medium;
 pub use sketch::parse_picture;
 pub use subject::{Subject, rank};
 
@@ -48,5 +53,5 @@ pub use subject::{Subject, rank};
 /// The result has no designs, or the file cannot be written.
 pub fn write(path: &Path, result: &Value) -> Result<()> {
     let subject = Subject::of(result)?;
-    designs::sketch(&subject.panels).ok_or_else(|| anyhow!("the result has no rows to draw"))?.write(path)
+    designs::sketch(&subject.panels, Medium::File).ok_or_else(|| anyhow!("the result has no rows to draw"))?.write(path)
 }

@@ -5,10 +5,10 @@ use plotters::prelude::*;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::over_time::{self, Axis};
+use super::medium::Medium;
+use super::over_time::{self, Band, Frame, Scale};
 use super::scatter::drawing;
 use super::sketch::Sketch;
-use super::style::time_unit;
 
 #[derive(Deserialize)]
 struct SuperSlab {
@@ -23,7 +23,7 @@ const FULL: RGBColor = RGBColor(0, 114, 178);
 ///
 /// # Errors
 /// The data are damaged.
-pub fn sketch(result: &Value) -> Result<Option<Sketch<'static>>> {
+pub fn sketch(result: &Value, medium: Medium) -> Result<Option<Sketch<'static>>> {
     let Some(list) = result.get("occupancy").filter(|list| list.as_array().is_some_and(|list| !list.is_empty())) else {
         return Ok(None);
     };
@@ -31,24 +31,39 @@ pub fn sketch(result: &Value) -> Result<Option<Sketch<'static>>> {
     let times_ns: Vec<u64> = Deserialize::deserialize(&result["page_map"]["times_ns"]).context("no `times_ns`")?;
     let superslab_bytes = result["policy"]["superslab_bytes"].as_u64().context("no `superslab_bytes`")?;
     let end_ns = times_ns.last().copied().unwrap_or(0).max(1);
-    let (unit, unit_name) = time_unit(end_ns);
-    let rows = superslabs.iter().map(|one| one.superslab).max().unwrap_or(0) + 1;
-    Ok(Some(Sketch::new(over_time::SIZE, move |page| {
-        let time = Axis { name: unit_name, end: end_ns as f64 / unit };
-        let axis = Axis { name: "SuperSlab", end: rows as f64 };
-        let title = "live bytes in each SuperSlab (white: empty; dark: full)";
-        let mut chart = over_time::chart(page, title, &time, &axis)?;
-        for SuperSlab { superslab, live_bytes } in &superslabs {
-            let row = *superslab as f64;
-            for (index, &bytes) in live_bytes.iter().enumerate().filter(|&(_, &bytes)| bytes > 0) {
-                let at = |index: usize| times_ns.get(index).map_or(end_ns, |&ns| ns) as f64 / unit;
+    let band = |superslab: &SuperSlab| Band { name: superslab.superslab.to_string(), rows: 1 };
+    let frame = Frame {
+        medium,
+        title: "live bytes in each SuperSlab (white: empty; dark: full)".to_string(),
+        key: Vec::new(),
+        time_note: "",
+        end_ns,
+        name: "SuperSlab".to_string(),
+        scale: Scale::Bands(superslabs.iter().map(band).collect()),
+        height: over_time::HEIGHT,
+    };
+    let unit = frame.unit_ns();
+    Ok(Some(frame.sketch(move |chart| {
+        let at = |index: usize| times_ns.get(index).map_or(end_ns, |&ns| ns) as f64 / unit;
+        for (row, superslab) in superslabs.iter().enumerate() {
+            let (low, high) = (row as f64, row as f64 + 1.0);
+            let mut first = 0;
+            for same in superslab.live_bytes.chunk_by(|a, b| a == b) {
                 // A huge block counts in its first SuperSlab.
-                let share = (bytes as f64 / superslab_bytes as f64).min(1.0);
-                let colour = FULL.mix(0.08 + 0.92 * share);
-                let cell = Rectangle::new([(at(index), row), (at(index + 1), row + 1.0)], colour.filled());
-                chart.draw_series([cell]).map_err(drawing)?;
+                let share = (same[0] as f64 / superslab_bytes as f64).min(1.0);
+                let cell = Rectangle::new([(at(first), low), (at(first + same.len()), high)], shade(share).filled());
+                first += same.len();
+                if same[0] > 0 {
+                    chart.draw_series([cell]).map_err(drawing)?;
+                }
             }
         }
-        Ok(Vec::new())
+        Ok(())
     })))
+}
+
+/// The colour of a share of live bytes: between nearly white and [`FULL`].
+fn shade(share: f64) -> RGBColor {
+    let mix = |full: u8| (255.0 - (255.0 - f64::from(full)) * (0.08 + 0.92 * share)).round() as u8;
+    RGBColor(mix(FULL.0), mix(FULL.1), mix(FULL.2))
 }

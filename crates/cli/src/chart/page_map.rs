@@ -5,12 +5,15 @@ use plotters::prelude::*;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::over_time::{self, Axis};
+use super::head::{Entry, Sample};
+use super::medium::Medium;
+use super::over_time::{Band, Frame, Scale};
 use super::scatter::drawing;
 use super::sketch::Sketch;
-use super::style::{INK, SMALL_PX, text, time_unit};
+use super::style::INK;
 
-const SIZE: (u32, u32) = (over_time::SIZE.0, 560);
+/// Height of the chart in pixels.
+const HEIGHT: i32 = 500;
 
 #[derive(Deserialize)]
 struct Map {
@@ -37,21 +40,29 @@ const STATES: [(char, RGBColor, &str); 4] = [
 ///
 /// # Errors
 /// The map is damaged.
-pub fn sketch(result: &Value) -> Result<Option<Sketch<'static>>> {
+pub fn sketch(result: &Value, medium: Medium) -> Result<Option<Sketch<'static>>> {
     let Some(map) = result.get("page_map").filter(|map| map["rows"].as_array().is_some_and(|rows| !rows.is_empty()))
     else {
         return Ok(None);
     };
-    let map = Map::deserialize(map).context("`page_map` is damaged")?;
-    let end_ns = map.times_ns.last().copied().unwrap_or(0).max(1);
-    let (unit, unit_name) = time_unit(end_ns);
-    Ok(Some(Sketch::new(SIZE, move |page| {
-        let title = format!("pages over time; a row is {} KiB, the lowest address at the bottom", map.cell_pages * 4);
-        let time = Axis { name: unit_name, end: end_ns as f64 / unit };
-        let rows = Axis { name: "touched pages, by address", end: map.rows.len() as f64 };
-        let mut chart = over_time::chart(page, &title, &time, &rows)?;
-        let at = |index: usize| map.times_ns.get(index).map_or(end_ns, |&ns| ns) as f64 / unit;
-        for (number, row) in map.rows.iter().enumerate() {
+    let Map { cell_pages, times_ns, rows } = Map::deserialize(map).context("`page_map` is damaged")?;
+    let end_ns = times_ns.last().copied().unwrap_or(0).max(1);
+    let is_drawn = |letter: char| rows.iter().any(|row| row.states.contains(letter));
+    let key = STATES.into_iter().filter(|&(letter, ..)| is_drawn(letter));
+    let frame = Frame {
+        medium,
+        title: format!("touched pages over time, {} KiB a row, lowest address at the bottom", cell_pages * 4),
+        key: key.map(|(_, colour, name)| Entry { name: name.to_string(), sample: Sample::Fill(colour) }).collect(),
+        time_note: "",
+        end_ns,
+        name: "SuperSlab".to_string(),
+        scale: Scale::Bands(bands(&rows)),
+        height: HEIGHT,
+    };
+    let unit = frame.unit_ns();
+    Ok(Some(frame.sketch(move |chart| {
+        let at = |index: usize| times_ns.get(index).map_or(end_ns, |&ns| ns) as f64 / unit;
+        for (number, row) in rows.iter().enumerate() {
             let (low, high) = (number as f64, number as f64 + 1.0);
             for (first, after, letter) in runs(&row.states) {
                 let Some((_, colour, _)) = STATES.iter().find(|(known, _, _)| *known == letter) else { continue };
@@ -59,21 +70,21 @@ pub fn sketch(result: &Value) -> Result<Option<Sketch<'static>>> {
                 chart.draw_series([cell]).map_err(drawing)?;
             }
         }
-        for (number, pair) in map.rows.windows(2).enumerate() {
-            if pair[0].superslab != pair[1].superslab {
-                let border = number as f64 + 1.0;
-                let line = PathElement::new([(0.0, border), (end_ns as f64 / unit, border)], INK.mix(0.35));
-                chart.draw_series([line]).map_err(drawing)?;
-            }
+        let mut border = 0.0;
+        for band in bands(&rows) {
+            let line = PathElement::new([(0.0, border), (end_ns as f64 / unit, border)], INK.mix(0.35));
+            chart.draw_series([line]).map_err(drawing)?;
+            border += band.rows as f64;
         }
-        let mut x = 300;
-        for (_, colour, name) in STATES {
-            page.draw(&Rectangle::new([(x, 30), (x + 14, 42)], colour.filled())).map_err(drawing)?;
-            page.draw_text(name, &text(SMALL_PX, &INK), (x + 20, 30)).map_err(drawing)?;
-            x += 40 + 7 * name.len() as i32;
-        }
-        Ok(Vec::new())
+        Ok(())
     })))
+}
+
+/// Rows of one SuperSlab each. Those of the allocator's tables have no name.
+fn bands(rows: &[Row]) -> Vec<Band> {
+    let same = rows.chunk_by(|a, b| a.superslab == b.superslab);
+    let name = |row: &Row| row.superslab.map(|superslab| superslab.to_string()).unwrap_or_default();
+    same.map(|rows| Band { name: name(&rows[0]), rows: rows.len() as u64 }).collect()
 }
 
 /// Runs of equal letters: the first index, the index after the last, and the letter.

@@ -1,6 +1,7 @@
 //! The data of charts of memory recordings: one panel for each recording, or for each trace replayed on allocators.
 
 use anyhow::{Context, Result};
+use hksim_policy::HUGE_PAGE_BYTES;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -40,6 +41,8 @@ struct Installs {
 struct Point {
     time_ns: u64,
     rss_bytes: u64,
+    #[serde(default)]
+    huge_pages: u64,
 }
 
 impl Row {
@@ -99,7 +102,12 @@ pub fn panels(result: &Value) -> Result<Vec<Panel>> {
 
 fn panel(rows: &[Row], is_front: impl Fn(usize) -> bool) -> Panel {
     let designs = rows.iter().enumerate().map(|(index, row)| {
-        let sample = |point: &Point| Sample { at: point.time_ns, live_bytes: 0, rss_bytes: point.rss_bytes };
+        let sample = |point: &Point| Sample {
+            at: point.time_ns,
+            live_bytes: 0,
+            rss_bytes: point.rss_bytes,
+            huge_bytes: point.huge_pages.saturating_mul(HUGE_PAGE_BYTES),
+        };
         Series {
             label: String::new(),
             installs: row.installs.total,

@@ -2,12 +2,13 @@
 
 use anyhow::{Result, anyhow};
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::canvas::{Area, Canvas};
 use super::data::{Panel, Series};
 use super::hits::Hit;
 use super::labels::{Box, LABEL_HEIGHT, first_free, label_width, place};
-use super::style::{FRONT, Look, Marker, SMALL_PX, byte_unit, plain, rss_bytes_max, text, tick};
+use super::style::{FRONT, Look, Marker, SMALL_PX, byte_unit, labels_along, plain, rss_bytes_max, text, tick};
 use crate::output::units::count;
 
 type Plane = Cartesian2d<plotters::coord::combinators::LogCoord<f64>, plotters::coord::types::RangedCoordf64>;
@@ -27,7 +28,7 @@ pub fn draw(area: &Area, panel: &Panel) -> Result<Vec<Hit>> {
     plain(&mut mesh)
         .x_desc("page-table installs (log scale)")
         .y_desc(format!("peak RSS ({unit_name})"))
-        .x_labels(7)
+        .x_labels(labels_along(area))
         .x_label_formatter(&|installs| count(*installs as u64))
         .y_label_formatter(&tick)
         .draw()
@@ -126,8 +127,14 @@ fn names(area: &Area, chart: &Chart, panel: &Panel, unit: f64) -> Result<()> {
                 let line = PathElement::new([spot, end], look.colour.mix(0.6).stroke_width(1));
                 area.draw(&line).map_err(drawing)?;
             }
-            area.draw_text(&series.label, &text(SMALL_PX, &look.colour), (label.left, label.top + 1))
-                .map_err(drawing)?;
+            // Next to the point, on whichever side of it the label is.
+            let style = text(SMALL_PX, &look.colour);
+            if label.right <= spot.0 {
+                let style = style.pos(Pos::new(HPos::Right, VPos::Top));
+                area.draw_text(&series.label, &style, (label.right, label.top + 1)).map_err(drawing)?;
+            } else {
+                area.draw_text(&series.label, &style, (label.left, label.top + 1)).map_err(drawing)?;
+            }
             taken.push(label);
         }
     }

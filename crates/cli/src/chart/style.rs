@@ -4,7 +4,7 @@ use plotters::chart::MeshStyle;
 use plotters::coord::ranged1d::Ranged;
 use plotters::style::{Color, IntoFont, RGBColor, ShapeStyle, TRANSPARENT, TextStyle};
 
-use super::canvas::Canvas;
+use super::canvas::{Area, Canvas};
 use super::data::Series;
 
 /// Okabe and Ito's palette for colour-blind readers, without yellow, which is too pale on white.
@@ -29,8 +29,10 @@ pub const FRONT: RGBColor = RGBColor(130, 130, 130);
 /// Number of series with an individual style: the first half with solid lines, the second half dashed.
 pub const COLOURED_MAX: usize = 2 * PALETTE.len();
 
-/// Size of small text.
-pub const SMALL_PX: i32 = 12;
+/// Size of small text: fonts are scaled so that its letters have 11.3 pixels per em.
+pub const SMALL_PX: i32 = 14;
+/// Size of titles.
+pub const TITLE_PX: i32 = 18;
 
 /// Small text in a colour.
 pub fn text(px: i32, colour: &RGBColor) -> TextStyle<'static> {
@@ -45,7 +47,13 @@ pub fn plain<'m, 'a, 'b, 'c, X: Ranged, Y: Ranged>(
         .bold_line_style(GRID)
         .light_line_style(TRANSPARENT)
         .label_style(text(SMALL_PX, &INK))
-        .axis_desc_style(text(SMALL_PX + 1, &INK))
+        .axis_desc_style(text(SMALL_PX, &INK))
+}
+
+/// The number of labels that fit along the bottom of an area.
+pub fn labels_along(area: &Area) -> usize {
+    const LABEL_WIDTH: u32 = 90;
+    (area.dim_in_pixel().0 / LABEL_WIDTH).max(3) as usize
 }
 
 /// How a series is drawn.

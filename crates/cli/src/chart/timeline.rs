@@ -1,23 +1,59 @@
 //! Residency over time, with the live bytes below it.
 
 use anyhow::Result;
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
-use super::canvas::Area;
+use super::canvas::{Area, Canvas};
 use super::data::{Panel, Progress, Sample, Series};
+use super::head::{self, Entry, Key};
 use super::hits::Hit;
 use super::scatter::drawing;
-use super::style::{INK, Look, SMALL_PX, byte_unit, event_unit, plain, rss_bytes_max, text, tick, time_unit};
+use super::style::{Look, byte_unit, event_unit, labels_along, plain, tick, time_unit};
 
 /// Colour of the live bytes.
 const LIVE: RGBColor = RGBColor(214, 214, 214);
 
+/// What the lines of a timeline show, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quantity {
+    /// Resident memory, with the live bytes below it.
+    Rss,
+    /// Memory in huge pages.
+    Huge,
+}
+
+impl Quantity {
+    fn name(self) -> &'static str {
+        match self {
+            Quantity::Rss => "RSS",
+            Quantity::Huge => "in huge pages",
+        }
+    }
+
+    /// Its amount in a sample.
+    pub fn of(self, sample: &Sample) -> u64 {
+        match self {
+            Quantity::Rss => sample.rss_bytes,
+            Quantity::Huge => sample.huge_bytes,
+        }
+    }
+
+    fn live(self, sample: &Sample) -> u64 {
+        if self == Quantity::Rss { sample.live_bytes } else { 0 }
+    }
+
+    fn has_live(self, panel: &Panel) -> bool {
+        panel.series.iter().flat_map(|series| &series.timeline).any(|sample| self.live(sample) > 0)
+    }
+}
+
 /// Draws the lines of a panel. Returns their places.
-pub fn draw(area: &Area, panel: &Panel) -> Result<Vec<Hit>> {
+pub fn draw(area: &Area, panel: &Panel, quantity: Quantity) -> Result<Vec<Hit>> {
     let samples = || panel.series.iter().flat_map(|series| &series.timeline);
-    let live_max = samples().map(|sample| sample.live_bytes).max().unwrap_or(0);
     let end = samples().map(|sample| sample.at).max().unwrap_or(0).max(1);
-    let bytes_max = rss_bytes_max(&panel.series).max(live_max).max(1);
+    let most = samples().map(|sample| quantity.of(sample).max(quantity.live(sample))).max();
+    let bytes_max = most.unwrap_or(0).max(1);
     let (unit, unit_name) = byte_unit(bytes_max);
     let (unit_of_time, time_name) = match panel.progress {
         Progress::Events => event_unit(end),
@@ -31,23 +67,21 @@ pub fn draw(area: &Area, panel: &Panel) -> Result<Vec<Hit>> {
         .build_cartesian_2d(0.0..end as f64 / unit_of_time, 0.0..bytes_max as f64 / unit * 1.08)
         .map_err(drawing)?;
     let point = |sample: &Sample, bytes: u64| (sample.at as f64 / unit_of_time, bytes as f64 / unit);
-    let live = panel.series.first().map(|series| series.timeline.as_slice()).unwrap_or_default();
-    let live_top = steps(live.iter().map(|sample| point(sample, sample.live_bytes)));
-    let corners = [live.first(), live.last()].map(|sample| sample.map(|sample| point(sample, 0)));
-    let outline: Vec<(f64, f64)> = corners[0].into_iter().chain(live_top).chain(corners[1]).collect();
-    chart.draw_series([Polygon::new(outline, LIVE.filled())]).map_err(drawing)?;
+    if quantity.has_live(panel) {
+        draw_live(&mut chart, panel, point)?;
+    }
     let mut mesh = chart.configure_mesh();
     plain(&mut mesh)
         .x_desc(time_name)
-        .y_desc(format!("RSS ({unit_name})"))
-        .x_labels(7)
+        .y_desc(format!("{} ({unit_name})", quantity.name()))
+        .x_labels(labels_along(area))
         .y_labels(6)
         .x_label_formatter(&tick)
         .y_label_formatter(&tick)
         .draw()
         .map_err(drawing)?;
     let line = |series: &Series| -> Vec<(f64, f64)> {
-        steps(series.timeline.iter().map(|sample| point(sample, sample.rss_bytes)))
+        steps(series.timeline.iter().map(|sample| point(sample, quantity.of(sample))))
     };
     for series in panel.series.iter().rev() {
         let look = Look::of(series.rank);
@@ -61,6 +95,17 @@ pub fn draw(area: &Area, panel: &Panel) -> Result<Vec<Hit>> {
     Ok(panel.series.iter().map(hit).collect())
 }
 
+type Chart<'a, 'page> = ChartContext<'a, Canvas<'page>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+
+/// Fills the area below the live bytes, which are the same for all designs.
+fn draw_live(chart: &mut Chart, panel: &Panel, point: impl Fn(&Sample, u64) -> (f64, f64)) -> Result<()> {
+    let live = panel.series.first().map(|series| series.timeline.as_slice()).unwrap_or_default();
+    let top = steps(live.iter().map(|sample| point(sample, sample.live_bytes)));
+    let corners = [live.first(), live.last()].map(|sample| sample.map(|sample| point(sample, 0)));
+    let outline: Vec<(f64, f64)> = corners[0].into_iter().chain(top).chain(corners[1]).collect();
+    chart.draw_series([Polygon::new(outline, LIVE.filled())]).map_err(drawing).map(drop)
+}
+
 /// The corners of a line on which each value holds until the next.
 fn steps(points: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
     let mut corners: Vec<(f64, f64)> = Vec::new();
@@ -71,48 +116,23 @@ fn steps(points: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
     corners
 }
 
-/// Writes the legend, with at most `rows` rows.
-pub fn legend(area: &Area, panel: &Panel) -> Result<()> {
-    let columns = legend_columns(panel);
-    let width = area.dim_in_pixel().0 as i32 / columns as i32;
-    let spot = |index: usize| ((index % columns) as i32 * width + 20, (index / columns) as i32 * LEGEND_LINE + 4);
-    if panel.series.iter().flat_map(|series| &series.timeline).any(|sample| sample.live_bytes > 0) {
-        let (x, y) = spot(0);
-        area.draw(&Rectangle::new([(x, y + 3), (x + 26, y + 13)], LIVE.filled())).map_err(drawing)?;
-        area.draw_text("live bytes", &text(SMALL_PX, &INK), (x + 34, y + 1)).map_err(drawing)?;
+/// The names of the lines' colours, for an area of this width in pixels.
+pub fn key(width: u32, panel: &Panel, quantity: Quantity) -> Key {
+    let mut entries = Vec::new();
+    if quantity.has_live(panel) {
+        entries.push(Entry { name: "live bytes".to_string(), sample: head::Sample::Fill(LIVE) });
     }
     let (named, others): (Vec<&Series>, Vec<&Series>) =
         panel.series.iter().partition(|series| Look::of(series.rank).is_named);
-    if let Some(other) = others.first() {
-        let (x, y) = spot(named.len() + 1);
-        let line = Look::of(other.rank).line();
-        area.draw(&PathElement::new([(x, y + 8), (x + 26, y + 8)], line)).map_err(drawing)?;
-        let others = format!("{} other designs", others.len());
-        area.draw_text(&others, &text(SMALL_PX, &INK), (x + 34, y + 1)).map_err(drawing)?;
-    }
-    for (index, series) in named.into_iter().enumerate() {
+    for series in named {
         let look = Look::of(series.rank);
-        let (x, y) = spot(index + 1);
-        let dashes = if look.is_dashed { vec![(0, 10), (16, 26)] } else { vec![(0, 26)] };
-        for (from, to) in dashes {
-            area.draw(&PathElement::new([(x + from, y + 8), (x + to, y + 8)], look.line())).map_err(drawing)?;
-        }
-        let name = if series.is_front { format!("{} (front)", series.label) } else { series.label.clone() };
-        area.draw_text(&name, &text(SMALL_PX, &INK), (x + 34, y + 1)).map_err(drawing)?;
+        let sample = if look.is_dashed { head::Sample::Dashes } else { head::Sample::Line };
+        let front = if series.is_front && panel.series.len() > 1 { " (front)" } else { "" };
+        entries.push(Entry { name: format!("{}{front}", series.label), sample: sample(look.line()) });
     }
-    Ok(())
-}
-
-const LEGEND_LINE: i32 = 19;
-
-/// The number of columns that fit the longest name.
-fn legend_columns(panel: &Panel) -> usize {
-    let longest = panel.series.iter().map(|series| series.label.chars().count()).max().unwrap_or(0);
-    (90 / (longest + 14)).clamp(1, 4)
-}
-
-/// The height of the legend in pixels.
-pub fn legend_height(panel: &Panel) -> i32 {
-    let entries = 1 + panel.series.len().min(super::style::COLOURED_MAX + 1);
-    entries.div_ceil(legend_columns(panel)) as i32 * LEGEND_LINE + 12
+    if let Some(other) = others.first() {
+        let sample = head::Sample::Line(Look::of(other.rank).line());
+        entries.push(Entry { name: format!("{} other designs", others.len()), sample });
+    }
+    Key::new(width, entries)
 }

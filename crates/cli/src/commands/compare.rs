@@ -144,7 +144,7 @@ fn bar<T: Copy>(spread: &Spread<T>, number: fn(T) -> f64, show: fn(T) -> String)
 fn line(row: &Row) -> Series {
     let sample = |sample: &rounds::Sample| {
         let rss_bytes = sample.rss_bytes?;
-        Some(Sample { at: sample.event, live_bytes: sample.live_bytes, rss_bytes })
+        Some(Sample { at: sample.event, live_bytes: sample.live_bytes, rss_bytes, huge_bytes: 0 })
     };
     let rss_bytes_peak = row.figures.rss_bytes_peak.map_or(0, |spread| spread.median);
     let timeline = row.timeline.iter().filter_map(sample).collect();

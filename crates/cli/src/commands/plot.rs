@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::chart::{self, Figure, Subject};
+use crate::chart::{self, Figure, Medium, Subject};
 use crate::memory;
 use crate::output::note;
 use crate::schema_1;
@@ -37,7 +37,7 @@ pub fn run(args: &Args) -> Result<()> {
     let result = read_result(&args.result)?;
     let advice = || format!("{name}: cannot draw; give a JSON result: `hksim sweep --format json -o {name}`");
     let subject = Subject::of(&result).with_context(advice)?;
-    let Some(sketch) = args.figure.sketch(&subject).with_context(advice)? else {
+    let Some(sketch) = args.figure.sketch(&subject, Medium::File).with_context(advice)? else {
         bail!(
             "{name}: has no data for --figure {}; see `hksim plot --help` for the command that has",
             args.figure.word()

@@ -32,33 +32,38 @@ fn with_code(text: &str) -> String {
         .collect()
 }
 
-/// A table, which scrolls by itself if it is too wide. Rows of what failed are marked.
+/// A table. Each cell names its column, for narrow screens, where a row is a list. Rows of what failed are marked.
 pub fn table(table: &Table) -> String {
-    let mut text = "<div class=\"scroll\"><table>\n".to_string();
-    for (number, row) in table.rows().enumerate() {
-        let tag = if number == 0 { "th" } else { "td" };
+    let mut rows = table.rows();
+    let head = rows.next().unwrap_or_default();
+    let class = |column: usize| if table.is_words(column) { " class=\"words\"" } else { "" };
+    let names = head.iter().enumerate().map(|(column, name)| format!("<th{}>{}</th>", class(column), escaped(name)));
+    let names: String = names.collect();
+    let mut text = format!("<div class=\"scroll\"><table>\n<thead><tr>{names}</tr></thead>\n");
+    for row in rows {
         let cell = |(column, cell): (usize, &String)| {
-            let class = if table.is_words(column) { " class=\"words\"" } else { "" };
-            format!("<{tag}{class}>{}</{tag}>", escaped(cell))
+            let name = head.get(column).map(|name| escaped(name)).unwrap_or_default();
+            format!("<td{} data-column=\"{name}\">{}</td>", class(column), escaped(cell))
         };
         let has_failed = row.iter().any(|cell| matches!(cell.to_lowercase().as_str(), "failed" | "broken"));
-        let class = if has_failed { " class=\"failed\"" } else { "" };
-        let _ = writeln!(text, "<tr{class}>{}</tr>", row.iter().enumerate().map(cell).collect::<String>());
+        let failed = if has_failed { " class=\"failed\"" } else { "" };
+        let _ = writeln!(text, "<tr{failed}>{}</tr>", row.iter().enumerate().map(cell).collect::<String>());
     }
     text + "</table></div>\n"
 }
 
-/// A picture with its caption. `command` repeats it.
-pub fn figure(title: &str, picture: &Picture, command: &str) -> String {
-    // The SVG's own size is its ratio; the style scales it.
-    let places: String = picture.hits.iter().map(place).collect();
-    let svg = match picture.svg.rsplit_once("</svg>") {
-        Some((drawing, after)) => format!("{drawing}<g>{places}</g></svg>{after}"),
-        None => picture.svg.clone(),
-    };
+/// A figure with its caption, drawn for several classes of screens. `command` repeats it.
+pub fn figure(title: &str, pictures: [(&str, &Picture); 2], command: &str) -> String {
+    let svgs = pictures.map(|(class, picture)| {
+        let places: String = picture.hits.iter().map(place).collect();
+        let (drawing, after) = picture.svg.rsplit_once("</svg>").unwrap_or((&picture.svg, ""));
+        // The SVG's own size is its ratio; the style scales it.
+        drawing.replacen("<svg ", &format!("<svg class=\"{class}\" "), 1) + &format!("<g>{places}</g></svg>{after}")
+    });
     format!(
-        "<h3>{}</h3>\n<figure>\n{svg}\n</figure>\n<p class=\"repeat\">Repeat: <code>{}</code></p>\n",
+        "<h3>{}</h3>\n<figure>\n{}\n</figure>\n<p class=\"repeat\">Repeat: <code>{}</code></p>\n",
         escaped(title),
+        svgs.concat(),
         escaped(command)
     )
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::html::{self, designs, escaped, figure, paragraph};
 use super::kind::Kind;
 use super::{Input, budget, memory, repeat};
-use crate::chart::{Figure, Hit, Subject};
+use crate::chart::{Figure, Medium, Subject};
 use crate::output::table::Table;
 use crate::output::units;
 
@@ -76,12 +76,14 @@ fn figures(name: &str, subject: &Subject<'_>) -> Result<String> {
     let mut text = String::new();
     for drawn in Figure::ALL {
         let damaged = || format!("{name}: {}", drawn.title());
-        let Some(sketch) = drawn.sketch(subject).with_context(damaged)? else { continue };
-        let picture = sketch.svg().with_context(damaged)?;
+        let picture = |medium| drawn.sketch(subject, medium)?.map(|sketch| sketch.svg()).transpose();
+        let Some(page) = picture(Medium::Page).with_context(damaged)? else { continue };
+        let Some(phone) = picture(Medium::Phone).with_context(damaged)? else { continue };
         let command = format!("hksim plot {name} --figure {} -o {}.svg", drawn.word(), drawn.word());
-        let hits: &[Hit] = &picture.hits;
-        text += &figure(drawn.title(), &picture, &command);
-        text += &designs(hits);
+        text += &figure(drawn.title(), [("wide", &page), ("narrow", &phone)], &command);
+        if drawn == Figure::Designs {
+            text += &designs(&page.hits);
+        }
     }
     Ok(text)
 }
