@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Validates two grids on two workloads and two recordings: superslab x huge x prefault x purge, and superslab x huge x
-# free-order x slab-choice. Prints a line for each grid, trace and value of huge, with the number of ok rows that are not
+# Validates three grids on two workloads and two recordings: superslab x huge x prefault x purge, superslab x huge x
+# free-order x slab-choice, and superslab x huge x classes. Prints a line for each grid, trace and value of huge, with the number of ok rows that are not
 # exact but within a bound. Exits with 1 if any row fails.
 # As root it enables a hugetlb pool, huge-page sizes below 2M, and THP mode always. It restores these settings whichever
 # way it ends, even if it is killed. Without root, rows that need the settings are skipped with the reason.
 #
 #   benches/validate-grid.sh [HKSIM]                   default: target/release/hksim
 #   HUGE="never thp" SUPERSLAB=2M benches/validate-grid.sh      a part of the grid; also PREFAULT, PURGE, FREE_ORDER,
-#                                                               SLAB_CHOICE, TRACES
+#                                                               SLAB_CHOICE, CLASSES, TRACES
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,6 +18,7 @@ prefault=${PREFAULT:-off,populate,populate-write,populate-read,touch,memset}
 purge=${PURGE:-none,dontneed,free,unmap}
 free_order=${FREE_ORDER:-lifo,fifo,address}
 slab_choice=${SLAB_CHOICE:-oldest,newest,fullest,lowest}
+classes=${CLASSES:-default,hakmem,linear,spacing-1,spacing-8,8/16/24/40/200,16/64/1008/5008}
 # The purge delay is short enough that the workloads both purge and reuse memory.
 delay=${PURGE_DELAY:-200us}
 
@@ -53,6 +54,7 @@ for huge in $huge_list; do
     for trace in "${traces[@]}"; do
         rows "$trace" "$huge" pages --superslab "$superslab" --prefault "$prefault" --purge "$purge"
         rows "$trace" "$huge" reuse --superslab "$superslab" --free-order "$free_order" --slab-choice "$slab_choice"
+        rows "$trace" "$huge" classes --superslab "$superslab" --classes "$classes"
     done
     restore
 done

@@ -135,7 +135,7 @@ def random_design(draw):
     design = {
         "superslab": superslab,
         "slab": slab,
-        "classes": draw.choice(["default", "hakmem", "linear"]),
+        "classes": draw.choice(["default", "hakmem", "linear", "spacing-2", "spacing-8", "8/16/24/40/200", "16/64/1008/5008"]),
         "header": draw.choice(["none", "none", "full", "light", "off"]),
         "header-bytes": draw.choice([1, 16]),
         "huge": draw.choice(huge),

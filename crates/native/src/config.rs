@@ -5,15 +5,14 @@
 
 use std::ffi::CStr;
 
+use hksim_policy::classes::Classes;
 use hksim_policy::flags::{Flag, ValueError};
+use hksim_policy::geometry::BLOCK_ALIGN;
 use hksim_policy::vocabulary::{Align, Header};
 use hksim_policy::{Checks, Policy, PolicyError, ProcessConfig};
 
 /// The environment variable with the configuration.
 pub const POLICY_VARIABLE: &CStr = c"HKSIM_NATIVE_POLICY";
-
-/// Alignment, in bytes, of every block of more than 8 bytes.
-const BLOCK_ALIGN: u32 = 16;
 
 /// A policy that a running program can use, and the reaction to invalid frees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -58,6 +57,8 @@ pub enum ConfigError<'a> {
     Policy(PolicyError),
     /// The policy has 1-byte headers, with which programs cannot run.
     Misaligned,
+    /// The policy has size classes that are not multiples of 16.
+    MisalignedClasses,
 }
 
 /// Why a setting is invalid.
@@ -90,6 +91,10 @@ impl std::fmt::Display for ConfigError<'_> {
                 "with a header of 1 byte, blocks are aligned to 1 byte only, and programs crash (SSE moves); \
                  use header-bytes=16 or header=none, or simulate \
                  or replay this policy",
+            ),
+            ConfigError::MisalignedClasses => f.write_str(
+                "with size classes above 8 that are not multiples of 16, programs crash (SSE moves); \
+                 use multiples of 16, or simulate or replay this policy",
             ),
         }
     }
@@ -129,6 +134,9 @@ impl NativeConfig {
         let Policy { header, header_bytes, .. } = config.policy;
         if header != Header::None && !header_bytes.is_multiple_of(BLOCK_ALIGN) {
             return Err(ConfigError::Misaligned);
+        }
+        if Classes::new(config.policy.classes).block_align() < BLOCK_ALIGN {
+            return Err(ConfigError::MisalignedClasses);
         }
         Ok(config)
     }

@@ -13,6 +13,9 @@ pub const SUPERSLAB_BYTES: core::ops::RangeInclusive<u64> = 64 << 10..=32 << 20;
 /// Smallest slice, in bytes.
 pub const SLICE_BYTES_MIN: u64 = 16 << 10;
 
+/// Alignment of every block of more than 8 bytes, with classes that are multiples of it.
+pub const BLOCK_ALIGN: u32 = 16;
+
 /// The sizes and layout of SuperSlabs, slabs and blocks.
 pub trait Geometry {
     /// log2 of the SuperSlab's bytes.
@@ -45,11 +48,13 @@ pub trait Geometry {
         1 << (self.superslab_shift() - self.slice_shift())
     }
 
-    /// Largest stride of a slab's blocks: the smallest of a slice, an eighth of the SuperSlab, and 64 KiB.
-    #[inline(always)]
-    fn stride_max(&self) -> u32 {
-        stride_max(self)
-    }
+    /// Largest stride of a slab's blocks: that of the largest class up to the smallest of a slice, an eighth of the
+    /// SuperSlab, and 64 KiB.
+    fn stride_max(&self) -> u32;
+
+    /// Alignment of every block of more than 8 bytes. Requests for more take a slower path. With headers of 1 byte it
+    /// is not kept.
+    fn block_align(&self) -> u32;
 
     /// Largest request, in bytes, that is served by a span. Larger blocks are huge.
     #[inline(always)]
@@ -58,9 +63,10 @@ pub trait Geometry {
     }
 }
 
+/// The smallest of a slice, an eighth of the SuperSlab, and 64 KiB.
 #[inline(always)]
-fn stride_max(geometry: &(impl Geometry + ?Sized)) -> u32 {
-    let shift = geometry.slice_shift().min(geometry.superslab_shift() - 3);
+const fn stride_limit(superslab_shift: u32, slice_shift: u32) -> u32 {
+    let shift = if slice_shift < superslab_shift - 3 { slice_shift } else { superslab_shift - 3 };
     if shift < STRIDE_MAX.ilog2() { 1 << shift } else { STRIDE_MAX }
 }
 
@@ -84,6 +90,8 @@ pub enum GeometryError {
     SuperSlab,
     /// The slab is smaller than 16 KiB or larger than the SuperSlab, or a SuperSlab would hold more than 512 slabs.
     Slab,
+    /// All size classes are larger than a slab, or an eighth of the SuperSlab.
+    Classes,
 }
 
 impl core::fmt::Display for GeometryError {
@@ -93,6 +101,10 @@ impl core::fmt::Display for GeometryError {
             GeometryError::SuperSlab => "the superslab size must be 64K to 32M",
             GeometryError::Slab => {
                 "the slab size must be 16K to the superslab size, with at most 512 slabs in a superslab"
+            }
+            GeometryError::Classes => {
+                "the smallest size class must be at most the slab size and an eighth of the superslab size; \
+                 list a smaller class, or use larger superslabs"
             }
         })
     }
@@ -108,15 +120,15 @@ pub struct RunGeometry {
     header_bytes: u32,
     carve: Carve,
     meta_place: MetaPlace,
-    /// Precomputed, because every allocation reads it.
     stride_max: u32,
+    block_align: u32,
 }
 
 impl RunGeometry {
     /// Builds the geometry of a policy.
     ///
     /// # Errors
-    /// Sizes that are not powers of two or are out of range.
+    /// Sizes that are not powers of two or are out of range; size classes that are all too large.
     pub fn new(policy: &Policy) -> Result<RunGeometry, GeometryError> {
         let &Policy { superslab_bytes, slab_bytes, header, .. } = policy;
         if !superslab_bytes.is_power_of_two() || !slab_bytes.is_power_of_two() {
@@ -131,18 +143,21 @@ impl RunGeometry {
         {
             return Err(GeometryError::Slab);
         }
-        let mut geometry = RunGeometry {
-            superslab_shift: superslab_bytes.ilog2(),
-            slice_shift: slab_bytes.ilog2(),
-            classes: Classes::new(policy.classes),
+        let (superslab_shift, slice_shift) = (superslab_bytes.ilog2(), slab_bytes.ilog2());
+        let classes = Classes::new(policy.classes);
+        let stride_max = classes.stride_up_to(stride_limit(superslab_shift, slice_shift));
+        let header_bytes = if header == Header::None { 0 } else { policy.header_bytes };
+        Ok(RunGeometry {
+            superslab_shift,
+            slice_shift,
+            stride_max: stride_max.ok_or(GeometryError::Classes)?,
+            block_align: if header_bytes == 1 { BLOCK_ALIGN } else { classes.block_align() },
+            classes,
             header,
-            header_bytes: if header == Header::None { 0 } else { policy.header_bytes },
+            header_bytes,
             carve: policy.carve,
             meta_place: policy.meta,
-            stride_max: 0,
-        };
-        geometry.stride_max = stride_max(&geometry);
-        Ok(geometry)
+        })
     }
 }
 
@@ -150,6 +165,10 @@ impl Geometry for RunGeometry {
     #[inline(always)]
     fn stride_max(&self) -> u32 {
         self.stride_max
+    }
+    #[inline(always)]
+    fn block_align(&self) -> u32 {
+        self.block_align
     }
     #[inline(always)]
     fn superslab_shift(&self) -> u32 {
@@ -195,6 +214,15 @@ impl<const S: u32, const U: u32> ConstGeometry<S, U> {
 }
 
 impl<const S: u32, const U: u32> Geometry for ConstGeometry<S, U> {
+    #[inline(always)]
+    fn stride_max(&self) -> u32 {
+        // The default's classes contain every power of two.
+        stride_limit(S, U)
+    }
+    #[inline(always)]
+    fn block_align(&self) -> u32 {
+        BLOCK_ALIGN
+    }
     #[inline(always)]
     fn superslab_shift(&self) -> u32 {
         const { Self::VALID };

@@ -5,7 +5,7 @@ use hksim_policy::geometry::{
     ConstGeometry, Geometry, GeometryError, RunGeometry, SLICE_BYTES_MIN, SUPERSLAB_BYTES, is_same,
 };
 use hksim_policy::layout::{Layout, block_slices, reserved_bytes, slab_slices};
-use hksim_policy::vocabulary::{Carve, Header, MetaPlace, SizeClasses};
+use hksim_policy::vocabulary::{Carve, ClassList, Header, MetaPlace, PerDoubling, SizeClasses};
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES, Policy};
 use hksim_testkit::spread::{META_PLACES, SCHEMES};
 
@@ -17,6 +17,13 @@ fn documented_strides(scheme: SizeClasses) -> Vec<u32> {
         }
         SizeClasses::Hakmem => vec![8, 16, 32, 64, 128, 256, 512, 1024],
         SizeClasses::Linear => std::iter::once(8).chain((16..=1024).step_by(16)).collect(),
+        SizeClasses::Spacing(per_doubling) => return evenly_spaced(f64::from(per_doubling.get())),
+        SizeClasses::List(list) => {
+            let mut strides: Vec<u32> = list.strides().collect();
+            let last = strides[strides.len() - 1];
+            strides.extend(documented_strides(SizeClasses::Default).into_iter().filter(|&stride| stride > last));
+            return strides;
+        }
     };
     for kib in [1u32, 2, 4, 8, 16, 32] {
         strides.extend([5, 6, 7, 8].map(|quarters| kib * 1024 / 4 * quarters));
@@ -24,21 +31,56 @@ fn documented_strides(scheme: SizeClasses) -> Vec<u32> {
     strides
 }
 
+/// 8; 16; then the classes in each doubling, rounded up to multiples of 16.
+fn evenly_spaced(per_doubling: f64) -> Vec<u32> {
+    let doublings = (4..16).map(|log2| f64::from(1 << log2));
+    let spaced = doublings.flat_map(|from| {
+        let parts = (1..=per_doubling as u32).map(move |part| from + from * f64::from(part) / per_doubling);
+        parts.map(|bytes| (bytes / 16.0).ceil() as u32 * 16)
+    });
+    let mut strides: Vec<u32> = [8, 16].into_iter().chain(spaced).collect();
+    strides.dedup();
+    strides
+}
+
+/// Every scheme, every rule, and lists: of the other schemes, with sizes that are no multiples of 16, and beyond 1 KiB.
+fn schemes() -> Vec<SizeClasses> {
+    let list = |strides: &[u32]| SizeClasses::List(ClassList::new(strides).unwrap());
+    let mut schemes = SCHEMES.to_vec();
+    schemes.extend((1..=8).map(|classes| SizeClasses::Spacing(PerDoubling::new(classes).unwrap())));
+    schemes.extend([list(&[8]), list(&[16, 48]), list(&[8, 16, 24, 40, 1000]), list(&[24, 1008, 1040, 5000, 40_000])]);
+    schemes.push(list(&documented_strides(SizeClasses::Linear)));
+    schemes
+}
+
+#[test]
+fn a_list_of_a_schemes_sizes_is_that_scheme() {
+    let strides = |classes: SizeClasses| {
+        let classes = Classes::new(classes);
+        (0..classes.count()).map(|class| classes.stride(class)).collect::<Vec<u32>>()
+    };
+    for (word, scheme) in [("8/16/32/64/128/256/512/1024", "hakmem"), ("8", "default"), ("8/16/32/48/64", "default")] {
+        assert_eq!(strides(SizeClasses::parse(word).unwrap()), strides(SizeClasses::parse(scheme).unwrap()), "{word}");
+    }
+}
+
 #[test]
 fn classes_match_the_documentation() {
-    for scheme in SCHEMES {
+    for scheme in schemes() {
         let classes = Classes::new(scheme);
         let strides: Vec<u32> = (0..classes.count()).map(|class| classes.stride(class)).collect();
         assert_eq!(strides, documented_strides(scheme), "{scheme:?}");
         assert!(strides.is_sorted_by(|one, next| one < next), "{scheme:?}");
-        assert!(strides[1..].iter().all(|stride| stride.is_multiple_of(16)), "{scheme:?}");
+        let is_aligned = strides.iter().filter(|&&stride| stride > 8).all(|stride| stride.is_multiple_of(16));
+        assert_eq!(classes.block_align(), if is_aligned { 16 } else { 8 }, "{scheme:?}");
+        assert!(is_aligned || matches!(scheme, SizeClasses::List(_)), "{scheme:?}");
         assert_eq!(strides.last(), Some(&STRIDE_MAX));
     }
 }
 
 #[test]
 fn every_size_gets_the_smallest_class_that_holds_it() {
-    for scheme in SCHEMES {
+    for scheme in schemes() {
         let classes = Classes::new(scheme);
         let strides = documented_strides(scheme);
         for bytes in 0..=STRIDE_MAX {
@@ -70,7 +112,7 @@ fn policies() -> impl Iterator<Item = Policy> {
     powers().flat_map(move |superslab_bytes| {
         powers().flat_map(move |slab_bytes| {
             META_PLACES.into_iter().flat_map(move |meta| {
-                SCHEMES.into_iter().map(move |classes| Policy {
+                schemes().into_iter().map(move |classes| Policy {
                     superslab_bytes,
                     slab_bytes,
                     classes,
@@ -103,12 +145,15 @@ fn every_position_of_a_slab_holds_a_block_of_its_class() {
         let slices = policy.superslab_bytes / policy.slab_bytes;
         assert!(first_slice < slices, "metadata fills all of {policy:?}");
         let strides = documented_strides(policy.classes);
-        assert!(strides.contains(&geometry.stride_max()), "{policy:?}");
+        let limit = policy.slab_bytes.min(policy.superslab_bytes / 8).min(u64::from(STRIDE_MAX));
+        let largest = strides.iter().copied().rfind(|&stride| u64::from(stride) <= limit);
+        assert_eq!(Some(geometry.stride_max()), largest, "{policy:?}");
         for stride in strides.into_iter().filter(|&stride| stride <= geometry.stride_max()) {
             let span_slices = documented_span_slices(stride, policy.slab_bytes, reserved);
             assert_eq!(u64::from(slab_slices(&geometry, stride)), span_slices, "{stride} of {policy:?}");
+            let slices_max = if SCHEMES.contains(&policy.classes) { 3 } else { 7 };
             assert!(
-                span_slices <= 3 && first_slice + span_slices <= slices,
+                span_slices <= slices_max && first_slice + span_slices <= slices,
                 "{span_slices} for {stride} of {policy:?}"
             );
             let least = u64::from(block_slices(&geometry, stride));

@@ -4,11 +4,13 @@ use hksim_policy::Policy;
 use hksim_policy::flags::{FLAGS, Flag, ValueError, Values};
 use hksim_policy::units::{Size, Time, parse_count, parse_count_32, parse_size, parse_time};
 use hksim_testkit::Random;
+use hksim_testkit::spread::random_classes;
 
 /// A random valid value of a flag, as text.
 fn random_word(flag: &Flag, random: &mut Random) -> String {
     match flag.values {
         Values::Words(words) => random.pick(words).to_string(),
+        Values::WordsOr(..) => random_classes(random).to_string(),
         Values::Size(_) => Size(random.log_uniform(1 << 45)).to_string(),
         Values::Count(_) => random.log_uniform(1 << 31).to_string(),
         Values::Time(_) => Time(random.log_uniform(1 << 50)).to_string(),
@@ -52,8 +54,40 @@ fn every_flag_refuses_invalid_values() {
 }
 
 #[test]
+fn invalid_lists_of_block_sizes_are_refused_with_a_remedy() {
+    let too_many = (1..=96).map(|step| (step * 8).to_string()).collect::<Vec<String>>().join("/");
+    let cases = [
+        ("8/", "separated by slashes"),
+        ("8/+16", "separated by slashes"),
+        ("8/16K", "separated by slashes"),
+        ("8,16", "separated by slashes"),
+        ("0/8", "multiples of 8 up to 65536"),
+        ("8/20", "multiples of 8 up to 65536"),
+        ("8/65544", "multiples of 8 up to 65536"),
+        ("8/99999999999", "separated by slashes"),
+        ("8/32/16", "ascending"),
+        ("8/8", "ascending"),
+        (too_many.as_str(), "list fewer sizes"),
+        ("spacing-0", "expected one of default"),
+        ("spacing-9", "expected one of default"),
+        ("spacing-+4", "expected one of default"),
+    ];
+    let classes = Flag::find("classes").unwrap();
+    for (word, expected) in cases {
+        let mut policy = Policy::default();
+        let why = classes.set(&mut policy, word).unwrap_err().to_string();
+        assert!(why.contains(expected), "{word}: {why}");
+        assert_eq!(policy, Policy::default(), "{word}");
+    }
+    // Above 5184 to 5248 bytes, the default has 15 classes.
+    let listed = |sizes: u32| (1..=sizes).map(|step| (step * 64).to_string()).collect::<Vec<String>>().join("/");
+    assert!(classes.set(&mut Policy::default(), &listed(81)).is_ok());
+    assert!(classes.set(&mut Policy::default(), &listed(82)).is_err());
+}
+
+#[test]
 fn invalid_policies_are_refused_and_presets_are_valid() {
-    let refused: [(&[(&str, &str)], &str); 7] = [
+    let refused: [(&[(&str, &str)], &str); 8] = [
         (&[("superslab", "3M")], "powers of two"),
         (&[("superslab", "64M")], "64K to 32M"),
         (&[("superslab", "32M"), ("slab", "16K")], "512 slabs"),
@@ -61,6 +95,7 @@ fn invalid_policies_are_refused_and_presets_are_valid() {
         (&[("arena", "1M")], "64M to 16T"),
         (&[("arena", "64M"), ("prewarm", "99")], "a quarter"),
         (&[("huge", "hugetlb"), ("align", "trim")], "align arena"),
+        (&[("superslab", "64K"), ("slab", "16K"), ("classes", "16384")], "list a smaller class"),
     ];
     for (flags, expected) in refused {
         let mut policy = Policy::default();

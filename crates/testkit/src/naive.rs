@@ -8,6 +8,8 @@ use std::ops::Range;
 pub enum Alignment {
     /// 16 bytes; 8 for requests up to 8 bytes.
     Natural,
+    /// 8 bytes: some classes are only multiples of 8.
+    Eight,
     /// None: headers of one byte shift every block.
     Shifted,
 }
@@ -80,7 +82,7 @@ impl NaiveModel {
         }
         let needs = match self.alignment {
             Alignment::Natural if object.bytes > 8 => align.max(16),
-            Alignment::Natural => align.max(8),
+            Alignment::Natural | Alignment::Eight => align.max(8),
             Alignment::Shifted if align > 16 => align,
             Alignment::Shifted => 1,
         };

@@ -85,8 +85,11 @@ type Checked = Result<(), String>;
 impl<G: Geometry> Player<G> {
     /// A program on a fresh allocator.
     pub fn new(memory: PlainMemory, geometry: G, design: &SmallDesign, limits: Limits, seed: u64) -> Player<G> {
-        let alignment =
-            if geometry.header_bytes().is_multiple_of(16) { Alignment::Natural } else { Alignment::Shifted };
+        let alignment = match (geometry.header_bytes(), geometry.block_align()) {
+            (1, _) => Alignment::Shifted,
+            (_, 8) => Alignment::Eight,
+            _ => Alignment::Natural,
+        };
         let layout = *memory.layout();
         Player {
             allocator: Allocator::new(memory, geometry, design.policy, &layout).in_process(design.process),

@@ -1,14 +1,16 @@
 //! Random policies from the whole policy space.
 
+use hksim_policy::classes::STRIDE_MAX;
 use hksim_policy::layout::Layout;
 use hksim_policy::vocabulary::{
-    Align, Carve, FreeOrder, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, SizeClasses, SlabChoice,
+    Align, Carve, ClassList, FreeOrder, Header, Huge, MetaPlace, PerDoubling, Prefault, PrefaultScope, Purge,
+    SizeClasses, SlabChoice,
 };
 use hksim_policy::{Checks, HUGE_PAGE_BYTES, Policy, ProcessConfig, RunGeometry};
 
 use crate::Random;
 
-/// Every class scheme.
+/// The class schemes without parameters.
 pub const SCHEMES: [SizeClasses; 3] = [SizeClasses::Default, SizeClasses::Hakmem, SizeClasses::Linear];
 /// Every header mode with its possible sizes.
 pub const HEADERS: [(Header, u32); 7] = [
@@ -34,6 +36,26 @@ pub struct SmallDesign {
     pub process: ProcessConfig,
     /// Number of SuperSlabs in the arena.
     pub ordinals: u32,
+}
+
+/// A scheme, a rule, or a list of sizes, which starts with a small one.
+pub fn random_classes(random: &mut Random) -> SizeClasses {
+    match random.below(4) {
+        0 | 1 => random.pick(&SCHEMES),
+        2 => PerDoubling::new(1 + random.below(8) as u8).map_or(SizeClasses::Default, SizeClasses::Spacing),
+        _ => {
+            // Lists of multiples of 16 are those that programs can run on.
+            let step = random.pick(&[8, 16]);
+            let largest = random.pick(&[128, 1024, 4096, u64::from(STRIDE_MAX)]);
+            let sizes = 1 + random.below(24);
+            let mut strides: Vec<u32> =
+                (0..sizes).map(|_| (1 + random.log_uniform(largest / step - 1)) as u32 * step as u32).collect();
+            strides.push(step as u32 * (1 + random.below(8)) as u32);
+            strides.sort_unstable();
+            strides.dedup();
+            SizeClasses::List(ClassList::new(&strides).expect("ascending multiples of 8, at most 25"))
+        }
+    }
 }
 
 impl SmallDesign {
@@ -80,7 +102,7 @@ fn random_geometry(random: &mut Random) -> Policy {
     Policy {
         superslab_bytes: 1 << superslab_shift,
         slab_bytes: 1 << slab_shift,
-        classes: random.pick(&SCHEMES),
+        classes: random_classes(random),
         header,
         header_bytes,
         carve,

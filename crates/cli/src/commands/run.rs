@@ -153,6 +153,7 @@ mod tests {
                 // The other values of `--align` are refused.
                 Values::Words(_) if flag.name == "align" => vec!["arena"],
                 Values::Words(words) => words.clone(),
+                Values::WordsOr(words, _) => words.iter().copied().chain(["16/48/96"]).collect(),
                 Values::Size(_) => vec!["1M"],
                 Values::Count(_) => vec!["16"],
                 Values::Time(_) => vec!["1500us", "0", "7ns", "2s"],
@@ -180,6 +181,7 @@ mod tests {
     fn what_cannot_run_is_refused_with_the_reason() {
         let why = |words| NativeConfig::read(words).expect_err(words).to_string();
         assert!(why("preset=hakmem").contains("header-bytes=16"));
+        assert!(why("classes=8/16/24").contains("use multiples of 16"));
         assert!(["align=trim", "align=kernel"].into_iter().all(|words| why(words).contains("use align=arena")));
         assert!(why("touch=all").contains("leave it out"));
         assert!(why("thp=never").contains("leave it out"));

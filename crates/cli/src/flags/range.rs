@@ -10,10 +10,10 @@ use super::table::Flag;
 /// # Errors
 /// An end of a range is not a value, or is not the other end doubled.
 pub fn expanded(flag: &Flag, words: &str) -> Result<String, String> {
-    use super::table::Values::{Count, Modes, Size as Bytes, Time as Ns, Words};
+    use super::table::Values::{Count, Modes, Size as Bytes, Time as Ns, Words, WordsOr};
     type Parse = fn(&str) -> Result<u64, String>;
     let (parse, show): (Parse, fn(u64) -> String) = match flag.values {
-        Words(_) | Modes(_) => return Ok(words.to_string()),
+        Words(_) | WordsOr(..) | Modes(_) => return Ok(words.to_string()),
         Bytes(_) => (|word| parse_size(word).map_err(|why| why.to_string()), |bytes| Size(bytes).to_string()),
         Count(_) => (|word| parse_count(word).map_err(|why| why.to_string()), |count| count.to_string()),
         Ns(_) => (|word| parse_time(word).map_err(|why| why.to_string()), |ns| Time(ns).to_string()),

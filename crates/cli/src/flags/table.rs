@@ -20,6 +20,8 @@ use crate::output::warn;
 pub enum Values {
     /// One of these words.
     Words(Vec<&'static str>),
+    /// One of these words, or a value of the form that the text describes.
+    WordsOr(Vec<&'static str>, &'static str),
     /// Bytes; the text describes the range.
     Size(&'static str),
     /// A number; the text names what is counted.
@@ -80,6 +82,7 @@ pub static FLAGS: LazyLock<Vec<Flag>> = LazyLock::new(|| {
 fn of_policy(flag: &'static PolicyFlag) -> Flag {
     let values = match flag.values {
         PolicyValues::Words(words) => Values::Words(words.to_vec()),
+        PolicyValues::WordsOr(words, form) => Values::WordsOr(words.to_vec(), form),
         PolicyValues::Size(range) => Values::Size(range),
         PolicyValues::Count(what) => Values::Count(what),
         PolicyValues::Time(clock) => Values::Time(clock),
@@ -355,6 +358,7 @@ impl Flag {
     pub fn values_text(&self) -> String {
         match &self.values {
             Values::Words(words) => words.join(", "),
+            Values::WordsOr(words, form) => format!("{}; {form}", words.join(", ")),
             Values::Size(range) => format!("bytes; {range}"),
             Values::Count(what) => format!("number; {what}"),
             Values::Time(units) => format!("time; {units}"),
@@ -375,7 +379,7 @@ impl Flag {
     /// The placeholder of a value in the help text.
     pub fn placeholder(&self) -> &'static str {
         match self.values {
-            Values::Words(_) => "WORD",
+            Values::Words(_) | Values::WordsOr(..) => "WORD",
             Values::Size(_) => "SIZE",
             Values::Count(_) => "N",
             Values::Time(_) => "TIME",
@@ -391,7 +395,7 @@ mod tests {
     #[test]
     fn every_word_is_read_and_shown_as_itself() {
         for flag in FLAGS.iter() {
-            let Values::Words(words) = &flag.values else { continue };
+            let (Values::Words(words) | Values::WordsOr(words, _)) = &flag.values else { continue };
             for word in words.iter().filter(|word| **word != "host") {
                 let mut config = RunConfig::of(Policy::default());
                 flag.set(&mut config, word).unwrap_or_else(|why| panic!("--{} {word}: {why}", flag.name));

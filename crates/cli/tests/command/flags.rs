@@ -37,6 +37,8 @@ fn every_flag_reaches_the_policy() {
         ("--superslab 1M", "superslab_bytes", json!(1 << 20)),
         ("--slab 32K", "slab_bytes", json!(32 << 10)),
         ("--classes linear", "classes", json!("linear")),
+        ("--classes spacing-8", "classes", json!("spacing-8")),
+        ("--classes 8/16/24/40", "classes", json!("8/16/24/40")),
         ("--header light", "header", json!("light")),
         ("--header full --header-bytes 16", "header_bytes", json!(16)),
         ("--prefault populate-write", "prefault", json!("populate-write")),
@@ -71,9 +73,11 @@ fn every_flag_reaches_the_policy() {
 #[test]
 fn a_flag_overrides_the_file_and_the_file_the_preset() {
     let bench = Bench::with_trace();
-    std::fs::write(bench.path("p.toml"), "superslab_bytes = 1048576\nheader = \"light\"\n").expect("a policy file");
+    std::fs::write(bench.path("p.toml"), "superslab_bytes = 1048576\nheader = \"light\"\nclasses = \"16/48\"\n")
+        .expect("a policy file");
     let policy = bench.json("sim rm.hkt --preset hakmem --policy p.toml --header off")["policy"].clone();
     assert_eq!(policy["header"], "off", "flag");
+    assert_eq!(policy["classes"], "16/48", "file");
     assert_eq!(policy["superslab_bytes"], 1 << 20, "file");
     assert_eq!(policy["carve"], "eager", "preset");
     assert_eq!(policy["slab_bytes"], 64 << 10, "the preset's default");

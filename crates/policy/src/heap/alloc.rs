@@ -14,7 +14,8 @@ use crate::policy::vocabulary::Header;
 pub struct Request {
     /// Bytes; 0 counts as 1.
     pub bytes: u64,
-    /// Alignment in bytes, a power of two. Blocks of more than 8 bytes are always aligned to 16.
+    /// Alignment in bytes, a power of two. Blocks of more than 8 bytes always have that of the
+    /// [geometry](Geometry::block_align).
     pub align: u64,
     /// Whether the block must read as zeros.
     pub zeroed: bool,
@@ -37,7 +38,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Allocates a block. Returns `None`, and changes nothing, if the arena is full or the request is invalid.
     #[inline(always)]
     pub fn allocate(&self, heap: &mut ThreadHeap<M>, request: Request) -> Option<Block<M::SuperSlab>> {
-        if request.align > 16 {
+        if request.align > u64::from(self.geometry.block_align()) {
             return self.allocate_aligned(heap, request);
         }
         // Without a header, 0 bytes map to the smallest class.

@@ -1,18 +1,17 @@
 //! Size classes: the block size that serves a request.
 //!
-//! Up to 1 KiB the scheme is configurable and stored in a byte table with 8-byte steps. Above 1 KiB every scheme has
-//! four classes per doubling, computed from the leading zeros.
+//! Requests up to 1 KiB find their class in a byte table with 8-byte steps. Above 1 KiB most schemes have four classes
+//! per doubling, computed from the leading zeros; in other schemes the class is searched.
 
+pub use crate::policy::size_classes::{CLASSES_MAX, STRIDE_MAX};
 use crate::policy::vocabulary::SizeClasses;
 
-/// Maximum number of classes of a scheme.
-pub const CLASSES_MAX: usize = 96;
 /// Requests up to this many bytes are looked up in the table.
 pub const TABLE_BYTES: u32 = 1024;
 /// Entries of the table.
 pub(crate) const STEPS: usize = TABLE_BYTES as usize / 8 + 1;
-/// Bytes of the largest class.
-pub const STRIDE_MAX: u32 = 64 << 10;
+/// Classes per doubling above the table, in most schemes.
+const QUARTERS: u32 = 4;
 
 /// A scheme's tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,33 +20,40 @@ pub struct Classes {
     strides: [u32; CLASSES_MAX],
     small_count: u8,
     count: u8,
+    /// Whether there are four classes per doubling above the table.
+    is_quartered: bool,
+    block_align: u8,
 }
 
 impl Classes {
     /// Builds the tables of a scheme.
     pub const fn new(scheme: SizeClasses) -> Classes {
-        let mut classes = Classes { table: [0; STEPS], strides: [0; CLASSES_MAX], small_count: 0, count: 0 };
-        let mut stride = 8;
-        let mut bytes = 0;
-        while stride <= TABLE_BYTES {
+        let mut classes = Classes {
+            table: [0; STEPS],
+            strides: [0; CLASSES_MAX],
+            small_count: 0,
+            count: 0,
+            is_quartered: true,
+            block_align: 16,
+        };
+        let (mut stride, mut bytes) = (0, 0);
+        while stride < STRIDE_MAX {
+            stride = scheme.stride_after(stride);
             classes.strides[classes.count as usize] = stride;
-            while bytes <= stride {
+            while bytes <= stride && bytes <= TABLE_BYTES {
                 classes.table[bytes.div_ceil(8) as usize] = classes.count;
                 bytes += 8;
             }
-            classes.count += 1;
-            stride = next_stride(scheme, stride);
-        }
-        classes.small_count = classes.count;
-        let mut base = TABLE_BYTES;
-        while base < STRIDE_MAX {
-            let mut quarter = 1;
-            while quarter <= 4 {
-                classes.strides[classes.count as usize] = base + quarter * (base / 4);
-                classes.count += 1;
-                quarter += 1;
+            if stride > 8 && !stride.is_multiple_of(16) {
+                classes.block_align = 8;
             }
-            base *= 2;
+            if stride > TABLE_BYTES && classes.quarter_of(stride) != classes.count as usize {
+                classes.is_quartered = false;
+            }
+            classes.count += 1;
+            if stride <= TABLE_BYTES {
+                classes.small_count = classes.count;
+            }
         }
         classes
     }
@@ -58,10 +64,30 @@ impl Classes {
         if bytes <= TABLE_BYTES {
             return self.table[bytes.div_ceil(8) as usize] as usize;
         }
+        if self.is_quartered { self.quarter_of(bytes) } else { self.search(bytes) }
+    }
+
+    /// The class of a request above the table, if there are four per doubling.
+    #[inline(always)]
+    const fn quarter_of(&self, bytes: u32) -> usize {
         let below = bytes - 1;
         let doubling = below.ilog2();
-        let quarter = (below >> (doubling - 2)) & 3;
-        self.small_count as usize + ((doubling - TABLE_BYTES.ilog2()) * 4 + quarter) as usize
+        let quarter = (below >> (doubling - QUARTERS.ilog2())) & (QUARTERS - 1);
+        self.small_count as usize + ((doubling - TABLE_BYTES.ilog2()) * QUARTERS + quarter) as usize
+    }
+
+    /// The class of a request above the table, by bisection.
+    const fn search(&self, bytes: u32) -> usize {
+        let (mut class, mut end) = (self.small_count as usize, self.count as usize);
+        while class < end {
+            let middle = (class + end) / 2;
+            if self.strides[middle] < bytes {
+                class = middle + 1;
+            } else {
+                end = middle;
+            }
+        }
+        class
     }
 
     /// Requests up to this many bytes find their class in [`steps`](Self::steps).
@@ -88,17 +114,16 @@ impl Classes {
     pub const fn count(&self) -> usize {
         self.count as usize
     }
-}
 
-const fn next_stride(scheme: SizeClasses, stride: u32) -> u32 {
-    match scheme {
-        SizeClasses::Hakmem => stride * 2,
-        _ if stride == 8 => 16,
-        SizeClasses::Linear => stride + 16,
-        SizeClasses::Default if stride < 128 => stride + 16,
-        SizeClasses::Default => {
-            let doubling = 1 << stride.ilog2();
-            stride + doubling / 4
-        }
+    /// Alignment of every block of more than 8 bytes, if blocks have no header: 16, or 8 if the scheme has classes
+    /// that are not multiples of 16.
+    #[inline(always)]
+    pub const fn block_align(&self) -> u32 {
+        self.block_align as u32
+    }
+
+    /// The largest stride of at most `limit` bytes; `None` if all are larger.
+    pub(crate) fn stride_up_to(&self, limit: u32) -> Option<u32> {
+        self.strides[..self.count()].iter().copied().rev().find(|&stride| stride <= limit)
     }
 }

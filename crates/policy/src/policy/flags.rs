@@ -6,7 +6,8 @@ use core::fmt::{self, Write};
 use crate::limits::HUGE_PAGE_BYTES;
 use crate::policy::units::{Size, Time, parse_count_32, parse_size, parse_time};
 use crate::policy::vocabulary::{
-    Align, Carve, FreeOrder, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, SizeClasses, SlabChoice,
+    Align, Carve, ClassListError, FreeOrder, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, SizeClasses,
+    SlabChoice,
 };
 use crate::policy::{Policy, is_mthp_size};
 
@@ -15,6 +16,8 @@ use crate::policy::{Policy, is_mthp_size};
 pub enum Values {
     /// One of these words.
     Words(&'static [&'static str]),
+    /// One of these words, or a value of the form that the text describes.
+    WordsOr(&'static [&'static str], &'static str),
     /// Bytes; the text names the range.
     Size(&'static str),
     /// A count; the text names what is counted.
@@ -49,6 +52,8 @@ pub enum ValueError {
     CountTooLarge,
     /// Not a time.
     Time,
+    /// Not a list of block sizes.
+    ClassList(ClassListError),
     /// `mthp-` with a size that the kernel does not support.
     HugePageSize,
 }
@@ -66,6 +71,7 @@ impl fmt::Display for ValueError {
             ValueError::Size => f.write_str("expected a size: bytes, or a number with K, M, G or T (64K, 2M)"),
             ValueError::Count => f.write_str("expected a count: a number, optionally with k, M or G (8, 100k)"),
             ValueError::CountTooLarge => write!(f, "expected at most {}", u32::MAX),
+            ValueError::ClassList(why) => why.fmt(f),
             ValueError::Time => f.write_str("expected a time: a number with its unit, ns, us, ms or s (100ms)"),
             ValueError::HugePageSize => {
                 f.write_str("expected a size of multi-size THPs: mthp-16K, doubling up to mthp-1M; thp is 2M")
@@ -160,9 +166,18 @@ pub const FLAGS: &[Flag] = &[
         "slab",
         "16K to the SuperSlab",
         slab_bytes,
-        "Set the size of a slice; a slab (blocks of one size class) spans 1 to 3 slices so that waste stays below 12.5 %"
+        "Set the size of a slice; a slab (blocks of one size class) spans as few slices as keep its waste below 12.5 %"
     ),
-    word_flag!("classes", SizeClasses, classes, "Select the table of size classes"),
+    Flag {
+        name: "classes",
+        values: Values::WordsOr(SizeClasses::WORDS, "block sizes as in 8/16/32/48/64"),
+        help: "Select the size classes: a scheme; spacing-N: N per doubling; or block sizes, and the default's above the last",
+        set: |policy, word| {
+            policy.classes = SizeClasses::parse(word)?;
+            Ok(())
+        },
+        write: |policy, out| write!(out, "{}", policy.classes),
+    },
     word_flag!(
         "header",
         Header,

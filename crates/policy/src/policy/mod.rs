@@ -4,6 +4,7 @@
 pub mod flags;
 mod keywords;
 pub mod process;
+pub mod size_classes;
 pub mod split;
 pub mod units;
 pub mod vocabulary;

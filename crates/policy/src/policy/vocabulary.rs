@@ -1,18 +1,7 @@
 //! The values of the policy's enumerated settings.
 
 use crate::policy::keywords::words;
-
-words! {
-    /// Size classes up to 1 KiB; above that, every scheme has four classes per doubling.
-    SizeClasses {
-        /// 8; 16 to 128 in steps of 16; then four per doubling.
-        Default = "default",
-        /// Powers of two from 8 to 1024 (HAKMEM's classes C0 to C7).
-        Hakmem = "hakmem",
-        /// 8; then steps of 16 up to 1024.
-        Linear = "linear",
-    }
-}
+pub use crate::policy::size_classes::{ClassList, ClassListError, PerDoubling, SizeClasses};
 
 words! {
     /// Whether blocks have a header, and when it is written. The three modes with a header have the same placement.

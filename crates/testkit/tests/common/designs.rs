@@ -3,9 +3,10 @@
 
 use hksim_policy::Policy;
 use hksim_policy::vocabulary::{
-    Align, Carve, FreeOrder, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, SizeClasses, SlabChoice,
+    Align, Carve, FreeOrder, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, SlabChoice,
 };
 use hksim_testkit::Random;
+use hksim_testkit::spread::random_classes;
 
 /// A random policy with an arena of 64 MiB.
 pub fn random_policy(random: &mut Random) -> Policy {
@@ -16,7 +17,7 @@ pub fn random_policy(random: &mut Random) -> Policy {
     Policy {
         superslab_bytes: 1 << superslab_shift,
         slab_bytes: 1 << (slab_least + random.below((superslab_shift - slab_least).min(3) + 1)),
-        classes: random.pick(SizeClasses::ALL),
+        classes: random_classes(random),
         header: random.pick(Header::ALL),
         header_bytes: random.pick(&[1, 16]),
         huge,
