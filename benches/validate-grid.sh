@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Validates three grids on two workloads and two recordings: superslab x huge x prefault x purge, superslab x huge x
-# free-order x slab-choice, and superslab x huge x classes. Prints a line for each grid, trace and value of huge, with the number of ok rows that are not
+# Validates four grids on two workloads and two recordings: superslab x huge x prefault x purge, superslab x huge x
+# free-order x slab-choice, superslab x huge x classes, and superslab x huge x purge along a curve. Prints a line for each grid, trace and value of huge, with the number of ok rows that are not
 # exact but within a bound. Exits with 1 if any row fails.
 # As root it enables a hugetlb pool, huge-page sizes below 2M, and THP mode always. It restores these settings whichever
 # way it ends, even if it is killed. Without root, rows that need the settings are skipped with the reason.
@@ -55,6 +55,7 @@ for huge in $huge_list; do
         rows "$trace" "$huge" pages --superslab "$superslab" --prefault "$prefault" --purge "$purge"
         rows "$trace" "$huge" reuse --superslab "$superslab" --free-order "$free_order" --slab-choice "$slab_choice"
         rows "$trace" "$huge" classes --superslab "$superslab" --classes "$classes"
+        rows "$trace" "$huge" curve --superslab "$superslab" --purge "$purge" --purge-curve smoothstep --purge-spans yes
     done
     restore
 done

@@ -147,6 +147,7 @@ def random_design(draw):
         "warm-slabs": draw.choice([0, 0, 2]),
         "purge": draw.choice(["none", "dontneed", "free", "free", "unmap"]),
         "purge-delay": draw.choice(["0ns", "0ns", "10us", "100ms"]),
+        "purge-curve": draw.choice(["step", "smoothstep"]),
         "purge-spans": draw.choice(["no", "yes"]),
         "align": align,
         "arena": draw.choice(["64M", "1G", "64G"]) if align == "arena" else "1G",

@@ -4,7 +4,7 @@ use hksim_policy::classes::STRIDE_MAX;
 use hksim_policy::layout::Layout;
 use hksim_policy::vocabulary::{
     Align, Carve, ClassList, FreeOrder, Header, Huge, MetaPlace, PerDoubling, Prefault, PrefaultScope, Purge,
-    SizeClasses, SlabChoice,
+    PurgeCurve, SizeClasses, SlabChoice,
 };
 use hksim_policy::{Checks, HUGE_PAGE_BYTES, Policy, ProcessConfig, RunGeometry};
 
@@ -138,6 +138,7 @@ fn random_choices(random: &mut Random, policy: Policy, ordinals: u64) -> Policy 
         purge: random.pick(&[Purge::None, Purge::DontNeed, Purge::Free, Purge::Unmap]),
         purge_delay_ns: random.pick(&[0, 1_000, 100_000]),
         purge_spans: random.per_mille(500),
+        purge_curve: random.pick(PurgeCurve::ALL),
         free_order: random.pick(FreeOrder::ALL),
         slab_choice: random.pick(SlabChoice::ALL),
         warm_slabs: random.below(3) as u32,

@@ -50,6 +50,7 @@ fn every_flag_reaches_the_policy() {
         ("--slab-choice fullest", "slab_choice", json!("fullest")),
         ("--purge unmap", "purge", json!("unmap")),
         ("--purge-delay 5us", "purge_delay_ns", json!(5_000)),
+        ("--purge-curve smoothstep", "purge_curve", json!("smoothstep")),
         ("--purge-spans yes", "purge_spans", json!(true)),
         ("--meta sidecar", "meta", json!("sidecar")),
         ("--carve bump", "carve", json!("bump")),

@@ -293,7 +293,7 @@ fn a_policy_is_read_from_schema_1() {
             assert_eq!(again["policy"][setting], *value, "{name}: {setting}");
         }
         // Settings that are newer have their defaults.
-        for (setting, default) in [("free_order", "lifo"), ("slab_choice", "oldest")] {
+        for (setting, default) in [("free_order", "lifo"), ("slab_choice", "oldest"), ("purge_curve", "step")] {
             assert_eq!(again["policy"][setting], default, "{name}");
         }
         let kernel = |kernel: &Value| [&kernel["thp"]["global"], &kernel["rules"]["version"]].map(Value::clone);

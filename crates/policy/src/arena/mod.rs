@@ -1,5 +1,6 @@
 //! The memory under the heaps: which SuperSlabs exist, which system calls are made, and when memory is purged.
 
+pub mod backlog;
 pub mod large;
 pub mod layout;
 pub mod locking;

@@ -2,8 +2,9 @@
 //!
 //! Three kinds of memory are purged after they were unused for the purge delay: free spans of SuperSlabs in use (in the
 //! order of the owning heap's purge list), idle SuperSlabs, and cached huge runs (both in the order of the pool's
-//! lists). Idle SuperSlabs and huge runs beyond the cache limits are purged immediately. Slow paths call `purge_due`;
-//! nothing is purged in between. `os.rs` makes the system calls.
+//! lists). With a [decay curve](crate::arena::backlog) each of these lists shrinks over the delay instead. Idle
+//! SuperSlabs and huge runs beyond the cache limits are purged immediately. Slow paths call `purge_due`; nothing is
+//! purged in between. `os.rs` makes the system calls.
 
 use crate::allocator::Allocator;
 use crate::arena::paging::Purged;
@@ -12,8 +13,9 @@ use crate::heap::ThreadHeap;
 use crate::heap::fork::on_slow_path;
 use crate::heap::own::Links;
 use crate::memory::Memory;
-use crate::metadata::meta::{SuperSlabMeta, Use};
+use crate::metadata::meta::{Entry, SuperSlabMeta, Use};
 use crate::policy::split::Paging;
+use crate::policy::vocabulary::PurgeCurve;
 
 fn purge_links<W>(meta: &SuperSlabMeta<W>) -> Links<'_> {
     Links { next: &meta.purge_next, prev: &meta.purge_prev }
@@ -64,17 +66,50 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     fn purge_spans_due(&self, heap: &mut ThreadHeap<M>, now_ns: u64) {
         while let Some(ordinal) = heap.purge_head.checked_sub(1) {
+        if self.is_on_curve(now_ns) {
+            return self.purge_spans_on_curve(heap, now_ns);
+        }
             let superslab = self.mem.superslab(ordinal);
             if self.mem.meta(superslab).purge_at_ns.get() > now_ns {
                 break;
             }
-            self.unschedule_purge(heap, superslab);
-            self.purge_free_spans(heap, superslab);
-            if self.mem.meta(superslab).free.find(self.first_slice(), self.geometry.slices(), true).is_none() {
-                self.remove_available(heap, superslab);
-            }
+            self.purge_scheduled(heap, superslab);
         }
     }
+
+    fn purge_spans_on_curve(&self, heap: &mut ThreadHeap<M>, now_ns: u64) {
+        let mut scheduled = 0;
+        let count = || {
+            let mut next = heap.purge_head;
+            while let Some(meta) = self.meta_at(next) {
+                scheduled += 1;
+                next = meta.purge_next.get();
+            }
+        }
+            scheduled
+        };
+        let Some(allowed) = heap.purge_backlog.allowed(now_ns, self.placement.purge_delay_ns, count) else { return };
+        while u64::from(scheduled) > allowed
+            && let Some(ordinal) = heap.purge_head.checked_sub(1)
+        {
+            self.purge_scheduled(heap, self.mem.superslab(ordinal));
+            scheduled -= 1;
+    }
+        heap.purge_backlog.set_before(scheduled);
+    }
+
+    /// Purges the free spans of a SuperSlab of the purge list.
+    fn purge_scheduled(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) {
+        self.unschedule_purge(heap, superslab);
+        self.purge_free_spans(heap, superslab);
+        if self.mem.meta(superslab).free.find(self.first_slice(), self.geometry.slices(), true).is_none() {
+            self.remove_available(heap, superslab);
+        }
+    }
+
+    /// Whether a decay curve decides what is purged now. `u64::MAX` purges everything.
+    fn is_on_curve(&self, now_ns: u64) -> bool {
+        self.placement.purge_curve != PurgeCurve::Step && self.placement.purge_delay_ns > 0 && now_ns != u64::MAX
 
     fn purge_free_spans(&self, heap: &ThreadHeap<M>, superslab: M::SuperSlab) {
         let meta = self.mem.meta(superslab);
@@ -104,6 +139,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     pub(crate) fn purge_pool(&self, now_ns: u64) {
         let guard = self.mem.lock();
         let pool = self.mem.pool();
+        if self.is_on_curve(now_ns) {
+            return self.purge_pool_on_curve(now_ns);
+        }
         let due = |ordinal: u32| {
             self.mem.entry(ordinal).since_ns.get().saturating_add(self.placement.purge_delay_ns) <= now_ns
         };
@@ -130,6 +168,40 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     /// Purges an idle SuperSlab, together with the SuperSlabs that share its hugetlb page. Lock held.
+    /// Purges cached memory along the decay curve. Lock held.
+    fn purge_pool_on_curve(&self, now_ns: u64) {
+        let (pool, delay_ns) = (self.mem.pool(), self.placement.purge_delay_ns);
+        let purges = || self.paging(|paging, _| paging.purges());
+        if let Some(allowed) = pool.idle_backlog.allowed(now_ns, delay_ns, || self.idle_present()) {
+            let mut next = pool.idle.tail.get();
+            while let Some(ordinal) = next.checked_sub(1)
+                && u64::from(self.idle_present()) > allowed
+                && purges()
+            {
+                next = self.mem.entry(ordinal).prev.get();
+                if self.mem.entry(ordinal).usage() == Use::Idle {
+                    self.purge_idle(ordinal);
+                }
+            }
+            pool.idle_backlog.set_before(self.idle_present());
+        }
+        if let Some(allowed) = pool.huge_idle_backlog.allowed(now_ns, delay_ns, || pool.huge_idle.count.get()) {
+            while u64::from(pool.huge_idle.count.get()) > allowed
+                && let Some(ordinal) = pool.huge_idle.tail.get().checked_sub(1)
+                && purges()
+            {
+                self.evict_huge(ordinal);
+            }
+            pool.huge_idle_backlog.set_before(pool.huge_idle.count.get());
+        }
+    }
+
+    /// Number of empty SuperSlabs that were not purged. Lock held.
+    fn idle_present(&self) -> u32 {
+        let is_present = |entry: &Entry| entry.usage() == Use::Idle && !entry.clean.get();
+        self.listed(&self.mem.pool().idle).filter(|&ordinal| is_present(self.mem.entry(ordinal))).count() as u32
+    }
+
     fn purge_idle(&self, ordinal: u32) {
         if self.mem.entry(ordinal).clean.get() || !self.paging(|paging, _| paging.purges()) {
             return;

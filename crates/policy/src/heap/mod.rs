@@ -19,6 +19,7 @@ mod slab_choice;
 pub mod span;
 
 use crate::geometry::Geometry;
+use crate::arena::backlog::Backlog;
 use crate::heap::available::{AvailableHints, FailedSearch};
 use crate::heap::classes::{CLASSES_MAX, Classes, STEPS};
 use crate::heap::fork::SlowPathFlag;
@@ -85,6 +86,8 @@ pub struct ThreadHeap<M: Memory> {
     /// Set while a slow path changes the heap.
     pub(crate) slow_path: SlowPathFlag,
 }
+    /// When SuperSlabs were added to that queue, if a decay curve purges them.
+    pub(crate) purge_backlog: Backlog,
 
 /// A block that the fast path can allocate.
 pub struct Ready<M: Memory> {
@@ -120,6 +123,7 @@ impl<M: Memory> ThreadHeap<M> {
         }
     }
 
+            purge_backlog: Backlog::new(),
     /// An empty heap in slot `id`.
     pub(crate) fn new(mem: &M, id: u32, classes: &Classes, checks: Checks) -> ThreadHeap<M> {
         let empty = ThreadHeap::empty(mem.superslab(0));

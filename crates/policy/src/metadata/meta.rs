@@ -11,6 +11,7 @@
 use crate::metadata::field::{Field, SharedField};
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
+use crate::arena::backlog::Backlog;
 use crate::heap::link::Link;
 use crate::heap::owner_tag::OwnerTag;
 use crate::limits::HEAPS_MAX;
@@ -429,6 +430,10 @@ pub struct PoolMeta {
     pub huge_idle: EntryList,
     /// Usable bytes in `huge_idle`.
     pub huge_idle_bytes: Field<u64>,
+    /// When the SuperSlabs in `idle` became empty, if a decay curve purges them.
+    pub idle_backlog: Backlog,
+    /// When the runs in `huge_idle` were freed, likewise.
+    pub huge_idle_backlog: Backlog,
     /// VMAs that moved huge blocks may have added.
     pub moved_vmas: Field<u32>,
     /// SuperSlabs that fell back from hugetlb to transparent huge pages.
@@ -471,6 +476,8 @@ impl PoolMeta {
             abandoned_hint: Field::new(0),
             huge_idle: EntryList::default(),
             huge_idle_bytes: Field::new(0),
+            idle_backlog: Backlog::new(),
+            huge_idle_backlog: Backlog::new(),
             moved_vmas: Field::new(0),
             fallbacks_to_thp: Field::new(0),
             fallbacks_to_4k: Field::new(0),

@@ -6,8 +6,8 @@ use core::fmt::{self, Write};
 use crate::limits::HUGE_PAGE_BYTES;
 use crate::policy::units::{Size, Time, parse_count_32, parse_size, parse_time};
 use crate::policy::vocabulary::{
-    Align, Carve, ClassListError, FreeOrder, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, SizeClasses,
-    SlabChoice,
+    Align, Carve, ClassListError, FreeOrder, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, PurgeCurve,
+    SizeClasses, SlabChoice,
 };
 use crate::policy::{Policy, is_mthp_size};
 
@@ -221,6 +221,12 @@ pub const FLAGS: &[Flag] = &[
         Time,
         purge_delay_ns,
         "Purge memory that was unused for this long"
+    ),
+    word_flag!(
+        "purge-curve",
+        PurgeCurve,
+        purge_curve,
+        "Purge each piece of memory after the delay (step), or the oldest along a curve over the delay (smoothstep)"
     ),
     Flag {
         name: "purge-spans",

@@ -16,7 +16,8 @@ use crate::geometry::{GeometryError, RunGeometry};
 use crate::limits::HUGE_PAGE_BYTES;
 use crate::policy::units::Size;
 use crate::policy::vocabulary::{
-    Align, Carve, FreeOrder, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, SizeClasses, SlabChoice,
+    Align, Carve, FreeOrder, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, PurgeCurve, SizeClasses,
+    SlabChoice,
 };
 
 /// One allocator design. Sizes are in bytes, times in nanoseconds of the event clock.
@@ -54,6 +55,8 @@ pub struct Policy {
     /// How long memory stays unused before it is purged.
     pub purge_delay_ns: u64,
     /// Whether single empty spans are purged even if huge pages are requested. With [`Huge::Never`] they are always
+    /// How memory is purged over that time.
+    pub purge_curve: PurgeCurve,
     /// purged.
     pub purge_spans: bool,
     /// Empty slabs kept per size class besides the active one.
@@ -172,6 +175,7 @@ impl Policy {
         free_order: FreeOrder::Lifo,
         slab_choice: SlabChoice::Oldest,
         startup_touch_bytes: 0,
+        purge_curve: PurgeCurve::Step,
         huge_cache_bytes: 64 << 20,
         arena_bytes: 64 << 30,
     };

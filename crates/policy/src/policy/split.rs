@@ -8,7 +8,8 @@ use crate::limits::HUGE_PAGE_BYTES;
 use crate::metadata::meta::Pages;
 use crate::policy::Policy;
 use crate::policy::vocabulary::{
-    Align, Carve, FreeOrder, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, SizeClasses, SlabChoice,
+    Align, Carve, FreeOrder, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, PurgeCurve, SizeClasses,
+    SlabChoice,
 };
 
 /// The settings that the placement of blocks depends on. Fields are those of [`Policy`].
@@ -23,6 +24,7 @@ pub struct Placement {
     pub prewarm_superslabs: u32,
     pub cache_superslabs: u32,
     pub purge_delay_ns: u64,
+    pub purge_curve: PurgeCurve,
     pub warm_slabs: u32,
     pub align: Align,
     pub meta: MetaPlace,
@@ -68,6 +70,7 @@ impl Policy {
             purge,
             purge_delay_ns,
             purge_spans,
+            purge_curve,
             warm_slabs,
             align,
             meta,
@@ -89,6 +92,7 @@ impl Policy {
             purge_delay_ns,
             warm_slabs,
             align,
+            purge_curve,
             meta,
             carve,
             free_order,

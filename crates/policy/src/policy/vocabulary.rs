@@ -138,6 +138,16 @@ words! {
 }
 
 words! {
+    /// How unused memory is purged over the purge delay.
+    PurgeCurve {
+        /// Each entry at once, when its delay is over.
+        Step = "step",
+        /// Along a curve, the oldest entries first: `1 - 3x^2 + 2x^3` of them may stay after a part `x` of the delay.
+        Smoothstep = "smoothstep",
+    }
+}
+
+words! {
     /// How SuperSlabs are mapped and aligned.
     Align {
         /// At multiples of their size in one reservation.

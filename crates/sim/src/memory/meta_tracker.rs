@@ -124,6 +124,7 @@ pub(super) fn of_pool(pool: &PoolMeta) -> u64 {
     let PoolMeta { abandoned_hint, locks_refused, huge_taken_idle, huge_taken_free, .. } = pool;
     let list = |list: &EntryList| [&list.head, &list.tail, &list.count].map(|number| u64::from(number.get()));
     let counts = [
+    let PoolMeta { idle_backlog, huge_idle_backlog, .. } = pool;
         high_water,
         free_hint,
         abandoned_hint,
@@ -139,5 +140,7 @@ pub(super) fn of_pool(pool: &PoolMeta) -> u64 {
         .map(|number| u64::from(number.get()));
     let wide = [huge_idle_bytes, taken_idle, taken_free, huge_taken_idle, huge_taken_free];
     let lists = [idle, abandoned, huge_idle].into_iter().flat_map(list);
-    digest_of(heaps.iter().chain(wide).map(Field::get).chain(counts).chain(lists).chain([pool.spans().into()]))
+    let backlogs = idle_backlog.values().chain(huge_idle_backlog.values());
+    let rest = counts.chain(lists).chain(backlogs).chain([pool.spans().into()]);
+    digest_of(heaps.iter().chain(wide).map(Field::get).chain(rest))
 }

@@ -3,7 +3,7 @@
 
 use hksim_policy::Policy;
 use hksim_policy::vocabulary::{
-    Align, Carve, FreeOrder, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, SlabChoice,
+    Align, Carve, FreeOrder, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, PurgeCurve, SlabChoice,
 };
 use hksim_testkit::Random;
 use hksim_testkit::spread::random_classes;
@@ -34,6 +34,7 @@ pub fn random_policy(random: &mut Random) -> Policy {
         purge: random.pick(Purge::ALL),
         purge_delay_ns: random.pick(&[0, 20_000, 100_000_000]),
         purge_spans: random.per_mille(500),
+        purge_curve: random.pick(PurgeCurve::ALL),
         free_order: random.pick(FreeOrder::ALL),
         slab_choice: random.pick(SlabChoice::ALL),
         warm_slabs: random.below(3) as u32,
