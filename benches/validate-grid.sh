@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Validates four grids on two workloads and two recordings: superslab x huge x prefault x purge, superslab x huge x
-# free-order x slab-choice, superslab x huge x classes, and superslab x huge x purge along a curve. Prints a line for each grid, trace and value of huge, with the number of ok rows that are not
-# exact but within a bound. Exits with 1 if any row fails.
+# Validates five grids on two workloads and two recordings: superslab x huge x prefault x purge, superslab x huge x
+# free-order x slab-choice, superslab x huge x classes, superslab x huge x purge along a curve, and superslab x huge x
+# front-cache x meta x header. Prints a line for each grid, trace and value of huge, with the number of ok rows that are
+# not exact but within a bound. Exits with 1 if any row fails.
 # As root it enables a hugetlb pool, huge-page sizes below 2M, and THP mode always. It restores these settings whichever
 # way it ends, even if it is killed. Without root, rows that need the settings are skipped with the reason.
 #
 #   benches/validate-grid.sh [HKSIM]                   default: target/release/hksim
 #   HUGE="never thp" SUPERSLAB=2M benches/validate-grid.sh      a part of the grid; also PREFAULT, PURGE, FREE_ORDER,
-#                                                               SLAB_CHOICE, CLASSES, TRACES
+#                                                               SLAB_CHOICE, CLASSES, FRONT_CACHE, TRACES
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,6 +20,7 @@ purge=${PURGE:-none,dontneed,free,unmap}
 free_order=${FREE_ORDER:-lifo,fifo,address}
 slab_choice=${SLAB_CHOICE:-oldest,newest,fullest,lowest}
 classes=${CLASSES:-default,hakmem,linear,spacing-1,spacing-8,8/16/24/40/200,16/64/1008/5008}
+front_cache=${FRONT_CACHE:-1,16,255}
 # The purge delay is short enough that the workloads both purge and reuse memory.
 delay=${PURGE_DELAY:-200us}
 
@@ -56,6 +58,7 @@ for huge in $huge_list; do
         rows "$trace" "$huge" reuse --superslab "$superslab" --free-order "$free_order" --slab-choice "$slab_choice"
         rows "$trace" "$huge" classes --superslab "$superslab" --classes "$classes"
         rows "$trace" "$huge" curve --superslab "$superslab" --purge "$purge" --purge-curve smoothstep --purge-spans yes
+        rows "$trace" "$huge" front --superslab "$superslab" --front-cache "$front_cache" --meta inband,sidecar --header none,full
     done
     restore
 done

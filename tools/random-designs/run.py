@@ -155,6 +155,7 @@ def random_design(draw):
         "carve": draw.choice(["page", "bump", "eager"]),
         "free-order": draw.choice(["lifo", "fifo", "address"]),
         "slab-choice": draw.choice(["oldest", "newest", "fullest", "lowest"]),
+        "front-cache": draw.choice([0, 0, 1, 3, 16, 255]),
         "startup-touch": draw.choice([0, 0, 3 << 20]),
         "huge-cache": draw.choice(["0", "1M", "64M"]),
     }

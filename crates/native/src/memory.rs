@@ -9,6 +9,7 @@ use std::ptr::NonNull;
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use hksim_policy::field::Field;
 use hksim_policy::layout::{HEAP_BYTES, Layout, SPANS_AT};
 use hksim_policy::memory::{
     APPLICATION_BYTE, Advice, ArenaRange, Block, Link, Locking, Mapping, Memory, MemoryLock, PageOps, World,
@@ -332,6 +333,11 @@ impl<O: Os> Memory for MmapMemory<O> {
     fn message_queue(&self, heap: u32) -> &AtomicWord {
         // SAFETY: the slot's last cache line; zero is a valid word.
         unsafe { self.at(self.layout.heap_of(heap) + QUEUE_AT).cast().as_ref() }
+    }
+
+    fn front_cache_entry(&self, heap: u32, index: u32) -> &Field<u64> {
+        // SAFETY: the layout has an entry for every index of a heap; fresh ones are zero, which is valid.
+        unsafe { self.at(self.layout.front_entry_of(heap, index)).cast().as_ref() }
     }
 
     #[inline(always)]

@@ -32,6 +32,8 @@ pub trait Geometry {
     fn carve(&self) -> Carve;
     /// Where metadata is stored.
     fn meta_place(&self) -> MetaPlace;
+    /// Blocks per class in a thread's front cache; 0 for none.
+    fn front_cache(&self) -> u32;
 
     /// The number that a link adds to a block's offset: 1 if a block may start at offset 0, else 0.
     #[inline(always)]
@@ -79,6 +81,7 @@ pub fn is_same(one: &impl Geometry, other: &impl Geometry) -> bool {
         && one.header_bytes() == other.header_bytes()
         && one.carve() == other.carve()
         && one.meta_place() == other.meta_place()
+        && one.front_cache() == other.front_cache()
 }
 
 /// Why a geometry is invalid.
@@ -120,6 +123,7 @@ pub struct RunGeometry {
     header_bytes: u32,
     carve: Carve,
     meta_place: MetaPlace,
+    front_cache: u32,
     stride_max: u32,
     block_align: u32,
 }
@@ -157,6 +161,7 @@ impl RunGeometry {
             header_bytes,
             carve: policy.carve,
             meta_place: policy.meta,
+            front_cache: policy.front_cache,
         })
     }
 }
@@ -198,9 +203,14 @@ impl Geometry for RunGeometry {
     fn meta_place(&self) -> MetaPlace {
         self.meta_place
     }
+    #[inline(always)]
+    fn front_cache(&self) -> u32 {
+        self.front_cache
+    }
 }
 
-/// Geometry with compile-time constants: default classes, no header, carving by page, in-band metadata.
+/// Geometry with compile-time constants: default classes, no header, carving by page, in-band metadata, no
+/// front cache.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConstGeometry<const SUPERSLAB_SHIFT: u32, const SLICE_SHIFT: u32>;
 
@@ -251,5 +261,9 @@ impl<const S: u32, const U: u32> Geometry for ConstGeometry<S, U> {
     #[inline(always)]
     fn meta_place(&self) -> MetaPlace {
         MetaPlace::InBand
+    }
+    #[inline(always)]
+    fn front_cache(&self) -> u32 {
+        0
     }
 }

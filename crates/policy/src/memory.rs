@@ -12,6 +12,7 @@
 
 use crate::heap::invalid_free::InvalidFree;
 pub use crate::heap::link::Link;
+use crate::metadata::field::Field;
 use crate::metadata::meta::{Entry, PoolMeta, SpanMeta, SuperSlabMeta};
 use crate::metadata::shared_word::Word;
 use crate::policy::split::Paging;
@@ -180,6 +181,9 @@ pub trait Memory {
     fn init_heap(&self, heap: u32);
     /// The head of a thread heap's message queue.
     fn message_queue(&self, heap: u32) -> &Self::Word;
+    /// An entry of a thread heap's front cache (out of band). The first access to an entry is a write. Only used if the
+    /// policy has front caches.
+    fn front_cache_entry(&self, heap: u32, index: u32) -> &Field<u64>;
 
     /// Reads a link that was written before.
     fn read_link(&self, superslab: Self::SuperSlab, at: u32) -> Link;

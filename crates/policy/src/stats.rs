@@ -16,7 +16,7 @@ pub struct ClassStats {
     pub live_bytes: u64,
     /// Carved blocks.
     pub carved: u64,
-    /// Live blocks, including remotely freed ones that the owner has not collected yet.
+    /// Live blocks, including those in front caches, and remotely freed ones that the owner has not collected yet.
     pub live: u64,
 }
 

@@ -45,6 +45,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             self.validate_spans(heap, superslab)?;
             next = meta.own_next.get();
         }
+        if !self.is_front_cache_valid(heap) {
+            return Err(Violation { what: "the front cache holds blocks of its classes", ordinal: 0, slice: 0 });
+        }
         for ordinal in heap.available_hints.all().map(|link| link - 1) {
             let meta = self.mem.meta(self.mem.superslab(ordinal));
             if meta.owner.load() != heap.owner_word() || !meta.in_available.get() {

@@ -4,7 +4,8 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::ops::Range;
 
 use hksim_policy::Paging;
-use hksim_policy::layout::{HEAPS_MAX, Layout};
+use hksim_policy::field::Field;
+use hksim_policy::layout::{FRONT_ENTRY_BYTES, HEAPS_MAX, Layout};
 use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory, PageOps, World};
 use hksim_policy::meta::{Entry, Pages, PoolMeta, SpanMeta, SuperSlabMeta};
 use hksim_policy::vocabulary::{Align, MetaPlace};
@@ -45,6 +46,7 @@ pub struct PlainMemory<W = PlainWord> {
     pool: PoolMeta,
     /// Each queue is created when its heap is first opened.
     message_queues: Vec<OnceCell<W>>,
+    front_caches: Vec<Field<u64>>,
     locked: Cell<bool>,
     random: RefCell<Random>,
     failing: Cell<Failing>,
@@ -80,6 +82,9 @@ impl<W: Word + Default> PlainMemory<W> {
             table: (0..ordinals).map(|_| Entry::default()).collect(),
             pool: PoolMeta::new(),
             message_queues: (0..HEAPS_MAX).map(|_| OnceCell::new()).collect(),
+            front_caches: (0..(layout.table - layout.front_caches) / FRONT_ENTRY_BYTES)
+                .map(|_| Field::new(0))
+                .collect(),
             locked: Cell::new(false),
             random: RefCell::new(Random::new(seed)),
             failing: Cell::new(Failing::Nothing),
@@ -343,6 +348,11 @@ impl<W: Word + Default> Memory for PlainMemory<W> {
     fn message_queue(&self, heap: u32) -> &W {
         let queue = self.message_queues[heap as usize].get();
         queue.unwrap_or_else(|| panic!("the message queue of heap {heap} is used before init_heap"))
+    }
+
+    fn front_cache_entry(&self, heap: u32, index: u32) -> &Field<u64> {
+        let at = self.layout.front_entry_of(heap, index) - self.layout.front_caches;
+        &self.front_caches[(at / FRONT_ENTRY_BYTES) as usize]
     }
 
     fn read_link(&self, superslab: u32, at: u32) -> Link {

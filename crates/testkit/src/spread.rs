@@ -141,6 +141,7 @@ fn random_choices(random: &mut Random, policy: Policy, ordinals: u64) -> Policy 
         purge_curve: random.pick(PurgeCurve::ALL),
         free_order: random.pick(FreeOrder::ALL),
         slab_choice: random.pick(SlabChoice::ALL),
+        front_cache: random.pick(&[0, 0, 0, 1, 16, 255]),
         warm_slabs: random.below(3) as u32,
         huge_cache_bytes: random.pick(&[0, 1 << 20, 64 << 20]),
         startup_touch_bytes: if random.per_mille(150) { random.below(quarter * superslab_bytes) } else { 0 },

@@ -48,6 +48,7 @@ fn every_flag_reaches_the_policy() {
         ("--warm-slabs 2", "warm_slabs", json!(2)),
         ("--free-order address", "free_order", json!("address")),
         ("--slab-choice fullest", "slab_choice", json!("fullest")),
+        ("--front-cache 16", "front_cache", json!(16)),
         ("--purge unmap", "purge", json!("unmap")),
         ("--purge-delay 5us", "purge_delay_ns", json!(5_000)),
         ("--purge-curve smoothstep", "purge_curve", json!("smoothstep")),

@@ -64,7 +64,8 @@ fn assert_ends(ran: &Output, how: &str, begins: &str, policy: &str) {
     assert!(names_superslab, "{policy} {how}: {printed}");
 }
 
-const POLICIES: [&str; 3] = ["", "superslab=1M huge=never purge-delay=0", "meta=sidecar carve=bump"];
+const POLICIES: [&str; 4] =
+    ["", "superslab=1M huge=never purge-delay=0", "meta=sidecar carve=bump", "front-cache=3 slab=32K"];
 
 #[test]
 fn misuse_aborts_with_one_line() {

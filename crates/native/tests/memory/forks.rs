@@ -76,8 +76,7 @@ struct Process {
 }
 
 impl Process {
-    fn new(meta: MetaPlace) -> Process {
-        let policy = Policy { meta, ..SMALLEST };
+    fn new(policy: Policy) -> Process {
         let geometry = RunGeometry::new(&policy).expect("a valid geometry");
         let layout = Layout::compact(&geometry, 16 << 20);
         let memory = MmapMemory::new(layout, Kernel).expect("address space for the arena");
@@ -224,8 +223,8 @@ fn fork_once(process: &Process, mine: Slot, generation: usize, met: Met) -> ([Li
 }
 
 /// Runs all generations. Returns the results of the threads by generation, and whether anything was lost.
-fn fork_at(meta: MetaPlace, met: [Met; GENERATIONS]) -> ([[Life; 2]; GENERATIONS], bool) {
-    let process = Process::new(meta);
+fn fork_at(policy: Policy, met: [Met; GENERATIONS]) -> ([[Life; 2]; GENERATIONS], bool) {
+    let process = Process::new(policy);
     let mine = process.open();
     let mut is_lost = false;
     let lives = std::array::from_fn(|generation| {
@@ -247,8 +246,8 @@ fn fork_at(meta: MetaPlace, met: [Met; GENERATIONS]) -> ([[Life; 2]; GENERATIONS
 
 /// Runs forks in which one thread of one generation vanishes at each access in turn, or at every `step`th access. The
 /// other threads vanish at a random access or never.
-fn fork_everywhere(meta: MetaPlace, step: usize) {
-    let (whole, is_lost) = fork_at(meta, [[NEVER; 2]; GENERATIONS]);
+fn fork_everywhere(name: &str, policy: Policy, step: usize) {
+    let (whole, is_lost) = fork_at(policy, [[NEVER; 2]; GENERATIONS]);
     assert!(!is_lost, "no thread was interrupted on a slow path");
     let mut random = Random::new(5);
     for generation in 0..GENERATIONS {
@@ -259,13 +258,12 @@ fn fork_everywhere(meta: MetaPlace, step: usize) {
             let mut any_or_none = |life: Life| if random.below(2) == 0 { NEVER } else { random.below(life.accesses) };
             let mut met = whole.map(|lives| lives.map(&mut any_or_none));
             met[generation][0] = access;
-            let run = || fork_at(meta, met).1;
+            let run = || fork_at(policy, met).1;
             let run = std::panic::catch_unwind(run);
-            losses +=
-                usize::from(run.unwrap_or_else(|_| panic!("{meta:?}: recovery failed after the forks at {met:?}")));
+            losses += usize::from(run.unwrap_or_else(|_| panic!("{name}: recovery failed after the forks at {met:?}")));
         }
         eprintln!(
-            "{meta:?}: fork {generation}, every {step}th of {accesses} accesses; {losses} runs lost a heap or the pool"
+            "{name}: fork {generation}, every {step}th of {accesses} accesses; {losses} runs lost a heap or the pool"
         );
         let forks = accesses as usize / step;
         assert!(cfg!(miri) || (losses > 20 && losses < forks), "{losses} of {forks} forks lost a heap or the pool");
@@ -274,6 +272,7 @@ fn fork_everywhere(meta: MetaPlace, step: usize) {
 
 #[test]
 fn children_recover_wherever_the_fork_interrupts_threads() {
-    fork_everywhere(MetaPlace::InBand, 1);
-    fork_everywhere(MetaPlace::Sidecar, 5);
+    fork_everywhere("inband", SMALLEST, 1);
+    fork_everywhere("sidecar", Policy { meta: MetaPlace::Sidecar, ..SMALLEST }, 5);
+    fork_everywhere("front cache", Policy { front_cache: 3, ..SMALLEST }, 3);
 }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use hksim_native::slots::SlotMemory;
 use hksim_native::{AtomicWord, MmapMemory};
 use hksim_policy::Paging;
+use hksim_policy::field::Field;
 use hksim_policy::layout::HEAP_BYTES;
 use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory, PageOps};
 use hksim_policy::meta::{Entry, PoolMeta, SpanMeta, SuperSlabMeta};
@@ -234,6 +235,11 @@ impl Memory for Jitter {
 
     fn message_queue(&self, heap: u32) -> &JitterWord {
         jittery(self.0.message_queue(heap))
+    }
+
+    fn front_cache_entry(&self, heap: u32, index: u32) -> &Field<u64> {
+        perhaps_vanish();
+        self.0.front_cache_entry(heap, index)
     }
 
     fn read_link(&self, superslab: NonNull<u8>, at: u32) -> Link {

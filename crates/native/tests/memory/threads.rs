@@ -263,6 +263,13 @@ fn threads_share_an_arena_that_is_never_purged() {
 }
 
 #[test]
+fn threads_share_an_arena_with_front_caches() {
+    let policy = Policy { front_cache: 4, huge: Huge::Never, purge_delay_ns: 50_000, ..SMALL };
+    stress(policy, 8, lives(30), 0x58);
+    stress(Policy { superslab_bytes: 64 << 10, cache_superslabs: 0, front_cache: 1, ..policy }, 12, lives(15), 0x59);
+}
+
+#[test]
 fn threads_share_superslabs_with_separate_mappings() {
     let policy = Policy {
         huge: Huge::Never,

@@ -3,6 +3,7 @@
 //! ```text
 //! 0          control page
 //! 4K         thread heaps, HEAP_BYTES each
+//! ...        front caches of thread heaps, if the policy has them
 //! ...        arena table, one Entry per ordinal
 //! ...        sidecar metadata, if the policy has it
 //! arena      SuperSlabs, by ordinal
@@ -20,6 +21,9 @@ use crate::policy::vocabulary::{Align, MetaPlace};
 /// The preferred address of a reservation: a multiple of every alignment, far from stacks and shared objects.
 pub const BASE_ADDRESS: u64 = 0x2000_0000_0000;
 
+/// Bytes of an entry of a front cache.
+pub const FRONT_ENTRY_BYTES: u64 = 8;
+
 /// Thread heaps in a [compact](Layout::compact) layout.
 pub const COMPACT_HEAPS: u32 = 64;
 
@@ -32,6 +36,10 @@ fn base_align(geometry: &impl Geometry) -> u64 {
 pub struct Layout {
     /// Start of the thread heaps.
     pub heaps: u64,
+    /// Start of the front caches (empty if the policy has none).
+    pub front_caches: u64,
+    /// Bytes of one heap's front cache, a multiple of the page.
+    pub front_cache_bytes: u64,
     /// Start of the arena table.
     pub table: u64,
     /// Start of the sidecar metadata (empty if metadata is in-band).
@@ -78,7 +86,10 @@ impl Layout {
         let meta = MetaBytes::of(geometry);
         let meta_place = geometry.meta_place();
         let heaps = PAGE_BYTES;
-        let table = heaps + HEAP_BYTES * u64::from(heaps_max);
+        let front_caches = heaps + HEAP_BYTES * u64::from(heaps_max);
+        let front_entries = geometry.classes().count() as u64 * u64::from(geometry.front_cache());
+        let front_cache_bytes = (front_entries * FRONT_ENTRY_BYTES).next_multiple_of(PAGE_BYTES);
+        let table = front_caches + front_cache_bytes * u64::from(heaps_max);
         let sidecar = (table + ordinals * ENTRY_BYTES).next_multiple_of(PAGE_BYTES);
         let sidecar_bytes = match meta_place {
             MetaPlace::InBand => 0,
@@ -86,6 +97,8 @@ impl Layout {
         };
         Layout {
             heaps,
+            front_caches,
+            front_cache_bytes,
             table,
             sidecar,
             arena: (sidecar + sidecar_bytes).next_multiple_of(arena_align),
@@ -142,6 +155,12 @@ impl Layout {
     /// Offset of a thread heap's slot.
     pub fn heap_of(&self, heap: u32) -> u64 {
         self.heaps + u64::from(heap) * HEAP_BYTES
+    }
+
+    /// Offset of an entry of a heap's front cache.
+    #[inline]
+    pub fn front_entry_of(&self, heap: u32, index: u32) -> u64 {
+        self.front_caches + u64::from(heap) * self.front_cache_bytes + u64::from(index) * FRONT_ENTRY_BYTES
     }
 
     /// Offset of an arena table entry.

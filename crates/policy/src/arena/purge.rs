@@ -56,19 +56,20 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.purge_pool(now_ns);
     }
 
-    /// Purges everything that is waiting for its purge delay.
+    /// Empties the heap's front cache, and purges everything that is waiting for its purge delay.
     pub fn purge_now(&self, heap: Option<&mut ThreadHeap<M>>) {
         if let Some(heap) = heap {
+            self.empty_front_cache(heap);
             on_slow_path(heap, |heap| self.purge_spans_due(heap, u64::MAX));
         }
         self.purge_pool(u64::MAX);
     }
 
     fn purge_spans_due(&self, heap: &mut ThreadHeap<M>, now_ns: u64) {
-        while let Some(ordinal) = heap.purge_head.checked_sub(1) {
         if self.is_on_curve(now_ns) {
             return self.purge_spans_on_curve(heap, now_ns);
         }
+        while let Some(ordinal) = heap.purge_head.checked_sub(1) {
             let superslab = self.mem.superslab(ordinal);
             if self.mem.meta(superslab).purge_at_ns.get() > now_ns {
                 break;
@@ -85,7 +86,6 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                 scheduled += 1;
                 next = meta.purge_next.get();
             }
-        }
             scheduled
         };
         let Some(allowed) = heap.purge_backlog.allowed(now_ns, self.placement.purge_delay_ns, count) else { return };
@@ -94,7 +94,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         {
             self.purge_scheduled(heap, self.mem.superslab(ordinal));
             scheduled -= 1;
-    }
+        }
         heap.purge_backlog.set_before(scheduled);
     }
 
@@ -110,6 +110,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Whether a decay curve decides what is purged now. `u64::MAX` purges everything.
     fn is_on_curve(&self, now_ns: u64) -> bool {
         self.placement.purge_curve != PurgeCurve::Step && self.placement.purge_delay_ns > 0 && now_ns != u64::MAX
+    }
 
     fn purge_free_spans(&self, heap: &ThreadHeap<M>, superslab: M::SuperSlab) {
         let meta = self.mem.meta(superslab);
@@ -138,10 +139,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Purges cached memory that was idle for the purge delay. Lists are sorted by time, the oldest at the tail.
     pub(crate) fn purge_pool(&self, now_ns: u64) {
         let guard = self.mem.lock();
-        let pool = self.mem.pool();
         if self.is_on_curve(now_ns) {
             return self.purge_pool_on_curve(now_ns);
         }
+        let pool = self.mem.pool();
         let due = |ordinal: u32| {
             self.mem.entry(ordinal).since_ns.get().saturating_add(self.placement.purge_delay_ns) <= now_ns
         };
@@ -167,7 +168,6 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         drop(guard);
     }
 
-    /// Purges an idle SuperSlab, together with the SuperSlabs that share its hugetlb page. Lock held.
     /// Purges cached memory along the decay curve. Lock held.
     fn purge_pool_on_curve(&self, now_ns: u64) {
         let (pool, delay_ns) = (self.mem.pool(), self.placement.purge_delay_ns);
@@ -202,6 +202,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.listed(&self.mem.pool().idle).filter(|&ordinal| is_present(self.mem.entry(ordinal))).count() as u32
     }
 
+    /// Purges an idle SuperSlab, together with the SuperSlabs that share its hugetlb page. Lock held.
     fn purge_idle(&self, ordinal: u32) {
         if self.mem.entry(ordinal).clean.get() || !self.paging(|paging, _| paging.purges()) {
             return;

@@ -27,6 +27,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Closes the heap of an exiting thread. Frees its empty spans, abandons the other SuperSlabs and frees the slot.
     pub fn close_heap(&self, mut heap: ThreadHeap<M>) {
+        self.empty_front_cache(&mut heap);
         self.close_message_queue(&mut heap);
         self.abandon_heap(heap);
     }

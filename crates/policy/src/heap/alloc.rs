@@ -73,6 +73,14 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     #[inline(always)]
     fn allocate_class(&self, heap: &mut ThreadHeap<M>, class: usize, request: Request) -> Option<Block<M::SuperSlab>> {
+        if self.geometry.front_cache() > 0
+            && let Some(block) = self.take_cached(heap, class)
+        {
+            if request.zeroed {
+                self.mem.zero(block.superslab, u64::from(block.offset), request.bytes);
+            }
+            return Some(block);
+        }
         if request.zeroed {
             return self.allocate_zeroed(heap, class, request.bytes);
         }
@@ -94,7 +102,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     #[inline(always)]
-    fn hand_out(&self, superslab: M::SuperSlab, start: u32, class: usize) -> Block<M::SuperSlab> {
+    pub(crate) fn hand_out(&self, superslab: M::SuperSlab, start: u32, class: usize) -> Block<M::SuperSlab> {
         let header_bytes = self.geometry.header_bytes();
         // A branch is cheaper than the jump table of `match`.
         if self.geometry.header() == Header::None {

@@ -74,6 +74,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if self.is_huge(block) {
             return FastFree::NotFast;
         }
+        if self.geometry.front_cache() > 0 {
+            return self.free_to_cache_fast(heap, block);
+        }
         let slab = self.slice_meta(block.superslab, block.offset >> self.geometry.slice_shift());
         if slab.owner_tag.word() != heap.fast_free_tag {
             return FastFree::NotFast;
@@ -119,6 +122,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             return self.free_huge(block);
         }
         let (span, slab) = self.span_at(block);
+        if self.geometry.front_cache() > 0 && !slab.is_large() {
+            return self.free_to_cache(heap, span, block);
+        }
         let owner = self.mem.meta(block.superslab).owner.load();
         if owner == 0 && self.adopt_for_free(heap, block.superslab) {
             // Adoption collects remote frees, which may have freed spans. Check everything again.
@@ -156,7 +162,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.update_after_push(heap, span, outcome);
     }
 
-    fn update_after_push(&self, heap: &mut ThreadHeap<M>, span: Span<M>, outcome: PushOutcome) {
+    pub(crate) fn update_after_push(&self, heap: &mut ThreadHeap<M>, span: Span<M>, outcome: PushOutcome) {
         match self.span_meta(span).span_state() {
             SpanState::Active => {}
             SpanState::Full => self.update_slab_list(heap, span),

@@ -84,10 +84,12 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if !self.has_keys() || self.mem.read_key(span.superslab, at) != slab.key.get() {
             return false;
         }
-        if self.mem.meta(span.superslab).owner.load() == heap.owner_word() {
+        let link = self.mem.read_link(span.superslab, at);
+        let is_cached = self.geometry.front_cache() > 0 && link == self.free_link(start);
+        if self.mem.meta(span.superslab).owner.load() == heap.owner_word() && !is_cached {
             return self.is_free(heap, span, start);
         }
-        self.looks_free(slab, self.mem.read_link(span.superslab, at), slab.key.get())
+        self.looks_free(slab, link, slab.key.get())
     }
 
     /// Checks a pointer into a span in use.

@@ -7,6 +7,7 @@ pub mod classes;
 pub mod fork;
 pub mod free;
 mod free_order;
+pub mod front_cache;
 mod huge_heaps;
 pub mod invalid_free;
 pub mod link;
@@ -18,8 +19,8 @@ mod slab;
 mod slab_choice;
 pub mod span;
 
-use crate::geometry::Geometry;
 use crate::arena::backlog::Backlog;
+use crate::geometry::Geometry;
 use crate::heap::available::{AvailableHints, FailedSearch};
 use crate::heap::classes::{CLASSES_MAX, Classes, STEPS};
 use crate::heap::fork::SlowPathFlag;
@@ -69,6 +70,8 @@ pub struct ThreadHeap<M: Memory> {
     /// By class: the SuperSlab of the active slab; arbitrary while there is none.
     pub(crate) sources: [M::SuperSlab; CLASS_SLOTS],
     pub(crate) bins: [Bin; CLASSES_MAX],
+    /// By class: blocks in the front cache.
+    pub(crate) front_counts: [u8; CLASS_SLOTS],
     /// Owned SuperSlabs with free slices, by ordinal (ordinal + 1; 0 ends).
     pub(crate) available_head: u32,
     /// The last SuperSlab in that list.
@@ -83,11 +86,11 @@ pub struct ThreadHeap<M: Memory> {
     pub(crate) purge_head: u32,
     /// The newest SuperSlab in that queue.
     pub(crate) purge_tail: u32,
+    /// When SuperSlabs were added to that queue, if a decay curve purges them.
+    pub(crate) purge_backlog: Backlog,
     /// Set while a slow path changes the heap.
     pub(crate) slow_path: SlowPathFlag,
 }
-    /// When SuperSlabs were added to that queue, if a decay curve purges them.
-    pub(crate) purge_backlog: Backlog,
 
 /// A block that the fast path can allocate.
 pub struct Ready<M: Memory> {
@@ -112,6 +115,7 @@ impl<M: Memory> ThreadHeap<M> {
             ready: [Link::NONE; CLASS_SLOTS],
             sources: [nowhere; CLASS_SLOTS],
             bins: [Bin::EMPTY; CLASSES_MAX],
+            front_counts: [0; CLASS_SLOTS],
             available_head: 0,
             available_tail: 0,
             failed_search: FailedSearch::NONE,
@@ -119,11 +123,11 @@ impl<M: Memory> ThreadHeap<M> {
             own_head: 0,
             purge_head: 0,
             purge_tail: 0,
+            purge_backlog: Backlog::new(),
             slow_path: SlowPathFlag::new(),
         }
     }
 
-            purge_backlog: Backlog::new(),
     /// An empty heap in slot `id`.
     pub(crate) fn new(mem: &M, id: u32, classes: &Classes, checks: Checks) -> ThreadHeap<M> {
         let empty = ThreadHeap::empty(mem.superslab(0));
@@ -148,7 +152,7 @@ impl<M: Memory> ThreadHeap<M> {
     /// The block with which the fast path serves a plain request of `bytes` bytes, if there is one.
     #[inline(always)]
     pub fn ready(&self, geometry: &impl Geometry, bytes: u64) -> Option<Ready<M>> {
-        if bytes > Classes::STEP_BYTES_MAX || geometry.header_bytes() != 0 {
+        if bytes > Classes::STEP_BYTES_MAX || geometry.header_bytes() != 0 || geometry.front_cache() != 0 {
             return None;
         }
         self.ready_in(geometry, usize::from(self.steps[Classes::step_of(bytes)]))

@@ -271,6 +271,12 @@ pub const FLAGS: &[Flag] = &[
         slab_choice,
         "Refill from the partial slab that is oldest or newest as such, fullest, or lowest in address"
     ),
+    count_flag!(
+        "front-cache",
+        "blocks; at most 255",
+        front_cache,
+        "Keep up to this many freed blocks per thread and size class, of any heap, and reuse the last freed first"
+    ),
     size_flag!(
         "startup-touch",
         "up to a quarter of the arena",

@@ -13,6 +13,7 @@ use core::fmt;
 
 use crate::arena::layout::Layout;
 use crate::geometry::{GeometryError, RunGeometry};
+use crate::heap::front_cache::FRONT_CACHE_MAX;
 use crate::limits::HUGE_PAGE_BYTES;
 use crate::policy::units::Size;
 use crate::policy::vocabulary::{
@@ -54,9 +55,9 @@ pub struct Policy {
     pub purge: Purge,
     /// How long memory stays unused before it is purged.
     pub purge_delay_ns: u64,
-    /// Whether single empty spans are purged even if huge pages are requested. With [`Huge::Never`] they are always
     /// How memory is purged over that time.
     pub purge_curve: PurgeCurve,
+    /// Whether single empty spans are purged even if huge pages are requested. With [`Huge::Never`] they are always
     /// purged.
     pub purge_spans: bool,
     /// Empty slabs kept per size class besides the active one.
@@ -71,6 +72,8 @@ pub struct Policy {
     pub free_order: FreeOrder,
     /// Which partial slab a bin takes next.
     pub slab_choice: SlabChoice,
+    /// Blocks per class in each thread's front cache, 0 to 255.
+    pub front_cache: u32,
     /// Bytes touched once at start, one byte per page (HAKMEM's fixed start-up cost).
     pub startup_touch_bytes: u64,
     /// Bytes of freed huge blocks kept for reuse.
@@ -105,6 +108,8 @@ pub enum PolicyError {
     AlignHugetlb,
     /// The arena has more SuperSlabs than can have separate mappings.
     AlignCount(u32),
+    /// A front cache has more than 255 blocks per class.
+    FrontCache(u32),
     /// More than a quarter of the arena is prewarmed or touched at start.
     StartTooLarge,
 }
@@ -130,6 +135,9 @@ impl fmt::Display for PolicyError {
                 "at most {MAPPINGS_MAX} SuperSlabs can have separate mappings, and this arena has {superslabs}; \
                  use a smaller arena or larger SuperSlabs"
             ),
+            PolicyError::FrontCache(blocks) => {
+                write!(f, "a front cache holds at most {FRONT_CACHE_MAX} blocks per class, not {blocks}")
+            }
             PolicyError::StartTooLarge => {
                 f.write_str("prewarm and startup-touch fill more than a quarter of the arena; use a larger arena")
             }
@@ -167,6 +175,7 @@ impl Policy {
         huge_heaps: 8,
         purge: Purge::DontNeed,
         purge_delay_ns: 100_000_000,
+        purge_curve: PurgeCurve::Step,
         purge_spans: false,
         warm_slabs: 0,
         align: Align::Arena,
@@ -174,8 +183,8 @@ impl Policy {
         carve: Carve::Page,
         free_order: FreeOrder::Lifo,
         slab_choice: SlabChoice::Oldest,
+        front_cache: 0,
         startup_touch_bytes: 0,
-        purge_curve: PurgeCurve::Step,
         huge_cache_bytes: 64 << 20,
         arena_bytes: 64 << 30,
     };
@@ -254,6 +263,9 @@ impl Policy {
         }
         if !ARENA_BYTES.contains(&self.arena_bytes) {
             return Err(PolicyError::Arena(self.arena_bytes));
+        }
+        if self.front_cache > FRONT_CACHE_MAX {
+            return Err(PolicyError::FrontCache(self.front_cache));
         }
         let prewarmed_bytes = u64::from(self.prewarm_superslabs).saturating_mul(self.superslab_bytes);
         if prewarmed_bytes.saturating_add(self.startup_touch_bytes) > self.arena_bytes / 4 {

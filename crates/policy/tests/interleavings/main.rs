@@ -53,8 +53,12 @@ struct Program<F: Flaw> {
 
 impl<F: Flaw> Program<F> {
     fn new() -> Rc<Program<F>> {
-        let (memory, geometry, layout) = LoomMemory::new(&policy(), 3);
-        Rc::new(Program { allocator: Allocator::new(memory, geometry, policy(), &layout), live: RefCell::default() })
+        Program::with(policy())
+    }
+
+    fn with(policy: Policy) -> Rc<Program<F>> {
+        let (memory, geometry, layout) = LoomMemory::new(&policy, 3);
+        Rc::new(Program { allocator: Allocator::new(memory, geometry, policy, &layout), live: RefCell::default() })
     }
 
     fn open(&self) -> Heap<F> {
@@ -279,6 +283,29 @@ fn an_abandoned_superslab_empties_while_it_is_adopted<F: Flaw>() {
     });
     assert!(frees.join().unwrap().is_empty());
     program.end(adopts.join().unwrap());
+}
+
+/// Two threads exit while each has a block of the other's slab in its front cache.
+fn front_caches_return_blocks_while_their_owners_leave<F: Flaw>() {
+    let program = Program::<F>::with(Policy { front_cache: 1, ..policy() });
+    let (mut one, mut other) = (program.open(), program.open());
+    let (of_one, of_other) = (program.allocate(&mut one, SMALL), program.allocate(&mut other, SMALL));
+    program.free(&mut one, of_other);
+    program.free(&mut other, of_one);
+    let threads = [one, other].map(|heap| {
+        let (program, heap) = (program.clone(), Sent(heap));
+        start(move || {
+            program.close(heap.take());
+            Vec::new()
+        })
+    });
+    threads.into_iter().for_each(|thread| assert!(thread.join().unwrap().is_empty()));
+    program.end(None);
+}
+
+#[test]
+fn no_interleaving_breaks_front_caches() {
+    model("front caches", front_caches_return_blocks_while_their_owners_leave::<Sound>);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 use hksim_policy::Paging;
+use hksim_policy::field::Field;
 use hksim_policy::layout::Layout;
 use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory, PageOps};
 use hksim_policy::meta::{Entry, PoolMeta, SpanMeta, SuperSlabMeta};
@@ -179,6 +180,10 @@ impl<F: Flaw> Memory for LoomMemory<F> {
 
     fn message_queue(&self, heap: u32) -> &LoomWord<F> {
         self.plain.message_queue(heap)
+    }
+
+    fn front_cache_entry(&self, heap: u32, index: u32) -> &Field<u64> {
+        self.plain.front_cache_entry(heap, index)
     }
 
     fn read_link(&self, superslab: u32, at: u32) -> Link {

@@ -3,7 +3,7 @@
 use hksim_policy::PAGE_BYTES;
 use std::ops::Range;
 
-use hksim_policy::layout::{HEAP_BYTES, SPANS_AT};
+use hksim_policy::layout::{FRONT_ENTRY_BYTES, HEAP_BYTES, SPANS_AT};
 use hksim_policy::meta::{ENTRY_BYTES, PoolMeta, SpanMeta};
 
 use super::meta_tracker::{self, MetaItem};
@@ -57,6 +57,7 @@ impl<H: MemoryObserver> SimMemory<H> {
                 self.table[page].get().map_or(0, |entries| meta_tracker::of_entry(&entries[index]))
             }
             MetaItem::MessageQueue(heap) => meta_tracker::of_word(&self.message_queues[heap as usize]),
+            MetaItem::FrontEntry(heap, index) => self.front_value(heap, index),
             MetaItem::Header(superslab) => meta_tracker::of_header(&self.superslab_at(superslab).meta),
             MetaItem::Slab(superslab, slice) => {
                 meta_tracker::of_slab(&self.superslab_at(superslab).slabs[slice as usize])
@@ -80,6 +81,7 @@ impl<H: MemoryObserver> SimMemory<H> {
         match item {
             MetaItem::Pool => (0, size_of::<PoolMeta>() as u64),
             MetaItem::Entry(ordinal) => (layout.entry_of(ordinal), ENTRY_BYTES),
+            MetaItem::FrontEntry(heap, index) => (layout.front_entry_of(heap, index), FRONT_ENTRY_BYTES),
             MetaItem::MessageQueue(heap) => (layout.heap_of(heap) + HEAP_BYTES - WORD_BYTES, WORD_BYTES),
             MetaItem::Header(superslab) => (layout.meta_of(superslab), u64::from(SPANS_AT)),
             MetaItem::Slab(superslab, slice) => {

@@ -21,6 +21,8 @@ pub(super) enum MetaItem {
     Entry(u32),
     /// A heap's message queue word.
     MessageQueue(u32),
+    /// An entry of a heap's front cache.
+    FrontEntry(u32, u32),
     /// The header of a SuperSlab's metadata.
     Header(u32),
     /// The metadata of a slice.
@@ -122,9 +124,9 @@ pub(super) fn of_pool(pool: &PoolMeta) -> u64 {
     let PoolMeta { moved_vmas, fallbacks_to_thp, fallbacks_to_4k, superslabs, superslabs_peak, .. } = pool;
     let PoolMeta { huge_superslabs, lost_superslabs, fallbacks_to_trim, taken_idle, taken_free, .. } = pool;
     let PoolMeta { abandoned_hint, locks_refused, huge_taken_idle, huge_taken_free, .. } = pool;
+    let PoolMeta { idle_backlog, huge_idle_backlog, .. } = pool;
     let list = |list: &EntryList| [&list.head, &list.tail, &list.count].map(|number| u64::from(number.get()));
     let counts = [
-    let PoolMeta { idle_backlog, huge_idle_backlog, .. } = pool;
         high_water,
         free_hint,
         abandoned_hint,

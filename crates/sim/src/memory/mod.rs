@@ -5,6 +5,7 @@ mod contents;
 mod filter;
 mod followers;
 mod forked;
+mod front_caches;
 mod kept_bytes;
 mod meta_tracker;
 mod nonzero;
@@ -17,6 +18,7 @@ mod zeroed;
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::ops::Range;
 
+use hksim_policy::field::Field;
 use hksim_policy::layout::{BASE_ADDRESS, HEAP_BYTES, HEAPS_MAX, Layout};
 use hksim_policy::memory::{APPLICATION_BYTE, ArenaRange, Block, Link, Locking, Memory, MemoryLock, PageOps, World};
 use hksim_policy::meta::{ENTRY_BYTES, Entry, PoolMeta, SpanMeta, SuperSlabMeta};
@@ -29,6 +31,7 @@ use contents::Contents;
 use filter::TouchFilter;
 pub use followers::Follower;
 use followers::Followers;
+use front_caches::FrontCaches;
 use kept_bytes::KeptBytes;
 use meta_tracker::{MetaItem, MetaTracker};
 use nonzero::NonZero;
@@ -65,6 +68,7 @@ pub struct SimMemory<H: MemoryObserver> {
     table: Box<[OnceCell<EntryPage>]>,
     pool: PoolMeta,
     message_queues: Box<[SimWord]>,
+    front_caches: FrontCaches,
     now_ns: Cell<u64>,
     /// Addresses of SuperSlabs with separate mappings.
     bindings: Option<Bindings>,
@@ -106,6 +110,7 @@ impl<H: MemoryObserver> SimMemory<H> {
             table: (0..ordinals.div_ceil(ENTRIES_PER_PAGE)).map(|_| OnceCell::new()).collect(),
             pool: PoolMeta::new(),
             message_queues: (0..HEAPS_MAX).map(|_| SimWord::default()).collect(),
+            front_caches: FrontCaches::new(&layout),
             now_ns: Cell::new(0),
             bindings: (layout.align != Align::Arena)
                 .then(|| Bindings::new(layout.ordinals(), (1 << layout.superslab_shift) / PAGE_BYTES)),
@@ -421,6 +426,10 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
             self.remember(MetaItem::MessageQueue(heap));
         }
         &self.message_queues[heap as usize]
+    }
+
+    fn front_cache_entry(&self, heap: u32, index: u32) -> &Field<u64> {
+        self.front_entry(heap, index)
     }
 
     #[inline(always)]

@@ -37,6 +37,7 @@ pub fn random_policy(random: &mut Random) -> Policy {
         purge_curve: random.pick(PurgeCurve::ALL),
         free_order: random.pick(FreeOrder::ALL),
         slab_choice: random.pick(SlabChoice::ALL),
+        front_cache: random.pick(&[0, 0, 1, 16, 255]),
         warm_slabs: random.below(3) as u32,
         meta: random.pick(MetaPlace::ALL),
         carve: random.pick(Carve::ALL),
