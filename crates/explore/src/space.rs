@@ -6,9 +6,9 @@ use hksim_policy::flags::Flag;
 use crate::search::{Axis, Space};
 
 /// The flags to vary and their words. Left out are flags that a design cannot choose freely: huge pages that need a
-/// pool (`hugetlb`) or a machine's mode (`system`), separate mappings whose cost depends on addresses, headers, which are
-/// a matter of safety, and the order of reuse, which changes little (docs/lab/preset-default.md).
-const WORDS: [(&str, &[&str]); 11] = [
+/// pool (`hugetlb`) or a machine's mode (`system`), separate mappings whose cost depends on addresses, and headers, which
+/// are a matter of safety. The order of reuse changes little (docs/lab/preset-default.md), so it has few words.
+const WORDS: [(&str, &[&str]); 15] = [
     ("superslab", &["256K", "512K", "1M", "2M", "4M", "8M", "16M", "32M"]),
     ("slab", &["16K", "32K", "64K", "128K", "256K"]),
     ("huge", &["never", "thp", "mthp-64K"]),
@@ -20,6 +20,10 @@ const WORDS: [(&str, &[&str]); 11] = [
     ("carve", &["page", "bump", "eager"]),
     ("meta", &["inband", "sidecar"]),
     ("warm-slabs", &["0", "1", "4"]),
+    ("purge-curve", &["step", "smoothstep"]),
+    ("free-order", &["lifo", "address"]),
+    ("slab-choice", &["oldest", "fullest", "lowest"]),
+    ("front-cache", &["0", "16", "128"]),
 ];
 
 /// The built-in space. Each axis starts with the word of `policy`.
