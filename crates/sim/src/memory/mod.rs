@@ -31,7 +31,6 @@ use contents::Contents;
 use filter::TouchFilter;
 pub use followers::Follower;
 use followers::Followers;
-use front_caches::FrontCaches;
 use kept_bytes::KeptBytes;
 use meta_tracker::{MetaItem, MetaTracker};
 use nonzero::NonZero;
@@ -68,7 +67,7 @@ pub struct SimMemory<H: MemoryObserver> {
     table: Box<[OnceCell<EntryPage>]>,
     pool: PoolMeta,
     message_queues: Box<[SimWord]>,
-    front_caches: FrontCaches,
+    front_caches: front_caches::FrontCaches,
     now_ns: Cell<u64>,
     /// Addresses of SuperSlabs with separate mappings.
     bindings: Option<Bindings>,
@@ -110,7 +109,7 @@ impl<H: MemoryObserver> SimMemory<H> {
             table: (0..ordinals.div_ceil(ENTRIES_PER_PAGE)).map(|_| OnceCell::new()).collect(),
             pool: PoolMeta::new(),
             message_queues: (0..HEAPS_MAX).map(|_| SimWord::default()).collect(),
-            front_caches: FrontCaches::new(&layout),
+            front_caches: front_caches::FrontCaches::new(&layout),
             now_ns: Cell::new(0),
             bindings: (layout.align != Align::Arena)
                 .then(|| Bindings::new(layout.ordinals(), (1 << layout.superslab_shift) / PAGE_BYTES)),
