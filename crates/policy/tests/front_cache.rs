@@ -90,7 +90,7 @@ impl Program {
 
     fn step(&mut self, step: u64) {
         let heap = self.random.below(HEAPS as u64) as usize;
-        let grows = (step / 700) % 2 == 0;
+        let grows = (step / 700).is_multiple_of(2);
         match self.random.below(1000) {
             0..=1 => {
                 self.heaps[heap].take().into_iter().for_each(|heap| self.allocator.close_heap(heap));
@@ -106,7 +106,7 @@ impl Program {
             }
             _ => self.free(heap),
         }
-        if step % 250 == 0 {
+        if step.is_multiple_of(250) {
             for heap in self.heaps.iter().flatten() {
                 self.allocator.validate(heap).unwrap_or_else(|why| panic!("{why:?}"));
             }

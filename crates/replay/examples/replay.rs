@@ -63,7 +63,7 @@ fn perform(arguments: &[String]) -> Result<(), Box<dyn std::error::Error>> {
     let spec = ReplaySpec {
         trace,
         on: match argument(1, "native") {
-            "native" => Target::Native(design),
+            "native" => Target::Native(Box::new(design)),
             "glibc" => Target::Malloc { preload: None, variables: Vec::new() },
             library => Target::Malloc { preload: Some(library.into()), variables: Vec::new() },
         },

@@ -34,7 +34,7 @@ pub struct ReplaySpec {
 #[serde(rename_all = "kebab-case")]
 pub enum Target {
     /// The SuperSlab allocator on mmap.
-    Native(Policy),
+    Native(Box<Policy>),
     /// The `malloc` of the process: glibc's, or that of a preloaded library.
     Malloc {
         /// The library to preload.

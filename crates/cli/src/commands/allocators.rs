@@ -109,7 +109,7 @@ fn native(policy: &str) -> Result<Found> {
     let policy = PolicyArgs::of_word(policy)?.config()?.policy;
     Ok(match host::lacks_for(&policy)? {
         Some(lack) => Found::Missing(lack),
-        None => Found::Here(Target::Native(policy)),
+        None => Found::Here(Target::Native(Box::new(policy))),
     })
 }
 

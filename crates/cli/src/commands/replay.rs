@@ -135,7 +135,7 @@ pub fn run(args: &Args) -> Result<()> {
 /// The named allocator, with its policy if it has one.
 fn target(on: &str, policy: &PolicyArgs, design: &Policy) -> Result<(Target, Option<Policy>)> {
     Ok(match on {
-        "native" => (Target::Native(*design), Some(*design)),
+        "native" => (Target::Native(Box::new(*design)), Some(*design)),
         other => {
             if let Some(flag) = policy.policy_flag() {
                 bail!("--{flag} applies to `--on native` only, not to {other}; leave it out");

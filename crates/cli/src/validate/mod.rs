@@ -218,7 +218,7 @@ fn judge_threads(report: &SimReport, runs: &[Replayed], spreads: &[Spread]) -> (
 fn spec(trace: &Path, setup: &SimConfig) -> ReplaySpec {
     ReplaySpec {
         trace: trace.to_path_buf(),
-        on: Target::Native(setup.policy),
+        on: Target::Native(Box::new(setup.policy)),
         touch: setup.touch,
         memory_policy: setup.memory_policy,
         mode: Mode::Ordered,

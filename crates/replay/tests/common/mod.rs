@@ -67,7 +67,7 @@ impl Trace {
     }
 
     pub fn replay(&self, design: &Policy, touch: TouchRule) -> Replayed {
-        replay(&self.spec(Target::Native(*design), touch)).unwrap()
+        replay(&self.spec(Target::Native(Box::new(*design)), touch)).unwrap()
     }
 }
 

@@ -198,7 +198,7 @@ pub fn blocks_written_before_their_free_fault_as_often_as_blocks_written_at_allo
     const BYTES: u64 = 8 << 20;
     let _disabled = ThpDisabled::new()?;
     let trace = Trace::of([(0, malloc(0, BYTES)), (0, free(0)), (0, malloc(0, BYTES))]);
-    let design = || Target::Native(design(r#"{"huge":"never"}"#));
+    let design = || Target::Native(Box::new(design(r#"{"huge":"never"}"#)));
     for (on, mode) in [
         (design(), Mode::Ordered),
         (design(), Mode::Threaded),
@@ -217,7 +217,10 @@ pub fn blocks_written_before_their_free_fault_as_often_as_blocks_written_at_allo
 pub fn threads_perform_every_event() -> Result<(), String> {
     let trace = server();
     let _disabled = ThpDisabled::new()?;
-    for on in [Target::Native(design(r#"{"huge":"never"}"#)), Target::Malloc { preload: None, variables: Vec::new() }] {
+    for on in [
+        Target::Native(Box::new(design(r#"{"huge":"never"}"#))),
+        Target::Malloc { preload: None, variables: Vec::new() },
+    ] {
         let mut spec = trace.spec(on, TouchRule::All);
         spec.measure.time = true;
         let ordered = replay(&spec).unwrap();
@@ -242,7 +245,7 @@ pub fn objects_may_cross_threads_in_a_circle() -> Result<(), String> {
         [((thread + 1) % THREADS, free(object)), ((thread + 2) % THREADS, malloc(object, 100 + u64::from(at)))]
     });
     let trace = Trace::of(start.chain(circle));
-    let mut spec = trace.spec(Target::Native(design("{}")), TouchRule::All);
+    let mut spec = trace.spec(Target::Native(Box::new(design("{}"))), TouchRule::All);
     spec.mode = Mode::Threaded;
     let replayed = replay(&spec).unwrap();
     assert_eq!((replayed.events, replayed.requests_failed), (u64::from(THREADS) * 121, 0));

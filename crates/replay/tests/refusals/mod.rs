@@ -52,7 +52,7 @@ pub fn a_killed_child_is_an_error() -> Result<(), String> {
 pub fn a_damaged_trace_is_an_error() -> Result<(), String> {
     let trace = small();
     std::fs::write(trace.path(), "nothing of the kind").unwrap();
-    let error = replay(&trace.spec(Target::Native(design("{}")), TouchRule::All)).unwrap_err();
+    let error = replay(&trace.spec(Target::Native(Box::new(design("{}"))), TouchRule::All)).unwrap_err();
     assert!(matches!(&error, ReplayError::Failed { message } if message.contains("test.hkt")), "{error}");
     Ok(())
 }

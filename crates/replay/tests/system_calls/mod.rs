@@ -12,7 +12,7 @@ pub const TRACED_ARGUMENT: &str = "replay-under-strace";
 
 pub fn traced(arguments: &[String]) -> ExitCode {
     let measure = Measure { pages: true, time: false };
-    let on = Target::Native(design(&arguments[1]));
+    let on = Target::Native(Box::new(design(&arguments[1])));
     let trace = (&arguments[0]).into();
     let (touch, mode) = (TouchRule::All, Mode::Ordered);
     let memory_policy = Default::default();

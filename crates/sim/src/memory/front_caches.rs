@@ -13,8 +13,11 @@ use crate::observer::{Cause, MemoryObserver, Touch};
 /// Entries on one page.
 const ENTRIES_PER_PAGE: u64 = PAGE_BYTES / FRONT_ENTRY_BYTES;
 
+/// The entries on one page.
+type EntryPage = Box<[Field<u64>]>;
+
 /// The entries of all heaps, by page.
-pub(super) struct FrontCaches(Box<[OnceCell<Box<[Field<u64>]>>]>);
+pub(super) struct FrontCaches(Box<[OnceCell<EntryPage>]>);
 
 impl FrontCaches {
     pub(super) fn new(layout: &Layout) -> FrontCaches {
