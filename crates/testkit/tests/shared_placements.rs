@@ -127,5 +127,5 @@ fn rows_of_a_sweep_equal_single_simulations() {
         rows += configs.len() as u64;
     }
     eprintln!("{rows} rows from {placements} placements");
-    assert!(2 * placements < rows, "few placements were shared");
+    assert!(3 * placements < 2 * rows, "few placements were shared");
 }
