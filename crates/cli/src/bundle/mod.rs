@@ -10,7 +10,7 @@
 //! ```
 //!
 //! [`predictions`] finds predictions in results; [`inputs`] finds their traces; [`data`] is the data of the figures;
-//! [`write`] creates the folder; [`repeat`] makes the predictions again and compares them.
+//! [`mod@write`] creates the folder; [`repeat`] makes the predictions again and compares them.
 
 mod data;
 mod inputs;
