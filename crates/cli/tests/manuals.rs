@@ -56,7 +56,8 @@ fn trimmed(lines: &[&str]) -> Vec<String> {
     lines
 }
 
-/// A line without the parts that vary: figures, units, column widths, marks of best values, sparklines.
+/// A line without the parts that vary: figures, units, column widths, marks of best values, sparklines, and how a
+/// prediction was verified.
 fn without_figures(line: &str) -> String {
     let words = line.split_whitespace().map(|word| word.trim_matches('*'));
     let mut kept: Vec<String> = Vec::new();
@@ -64,7 +65,7 @@ fn without_figures(line: &str) -> String {
         let is_unit = ["B", "KiB", "MiB", "GiB", "ns", "us", "ms", "s"].contains(&word.trim_end_matches([',', ';']));
         let is_rule = word.chars().all(|letter| letter == '-');
         let is_drawn = word.chars().all(|letter| ('\u{2581}'..='\u{258f}').contains(&letter));
-        let is_optional = ["zero", "COW", "P"].contains(&word);
+        let is_optional = ["zero", "COW", "P", "exact", "bounded", "statistical"].contains(&word);
         if is_rule || is_drawn || is_optional {
             continue;
         }
