@@ -51,6 +51,19 @@ class Cost:
     user_us: int
     system_us: int
 
+    @staticmethod
+    def read(file):
+        return Cost(*map(int, file.read_text().split()))
+
+    def after(self, start):
+        """The cost without that of the same process up to `start`. The peak RSS is that of the whole process."""
+        return Cost(self.faults - start.faults, self.rss_kib, self.user_us - start.user_us, self.system_us - start.system_us)
+
+
+def median_and_range(runs, field, unit, digits):
+    values = [getattr(run, field) / unit for run in runs]
+    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f}-{max(values):.{digits}f})"
+
 
 class Study:
     def __init__(self, hksim, work, rounds):
@@ -73,7 +86,7 @@ class Study:
             return
         program.prepare()
         trace = self.work / f"{name}.hkt"
-        expected = program.run(Launcher(words=[self.hksim, "record", "-q", "-o", str(trace), "--"]))
+        expected = program.run(Launcher(words=[self.hksim, "record", "-q", "--accesses", "pages", "-o", str(trace), "--"]))
         rss_4k = self.ask("sim", trace, "--huge", "never")["rss_bytes_peak"]
         flags = [word.replace("RSS_4K+10%", str(rss_4k * 11 // 10)) for word in case.flags]
         advice = self.ask("advise", trace, *flags)
@@ -82,21 +95,24 @@ class Study:
         rows = {word: self.predicted_and_replayed(trace, words) for word, words in designs.items()}
         costs = self.costs(program, designs, expected)
         self.show(name, case, program, flags, advice, designs, rows, costs)
+        assumed = {word: self.ask("sim", trace, "--touch", "all", *designs[word])["installs"]["total"] for word in ("4K pages", "advised")}
+        print(f"If the program touched every byte of its blocks (`--touch all`): {assumed['advised'] - assumed['4K pages']:+} installs.\n")
 
     def predicted_and_replayed(self, trace, words):
         return self.ask("sim", trace, *words), self.ask("replay", trace, *words)
 
     def costs(self, program, designs, expected):
-        """The costs of the program as it is and on each design, in turn."""
-        file = self.work / "took"
+        """The costs of the program as it is and on each design, in turn; without those of `hksim run` before it starts."""
+        whole, start_up = self.work / "whole", self.work / "start-up"
         starts = {"as it is": []} | {word: [self.hksim, "run", *words, "--"] for word, words in designs.items()}
         costs = {word: [] for word in starts}
         for _ in range(self.rounds):
             for word, start in starts.items():
-                digest = program.run(Launcher(words=[str(self.cost), str(file), *start]))
+                words = [str(self.cost), str(whole), *start, str(self.cost), "--start", str(start_up)]
+                digest = program.run(Launcher(words=words))
                 if digest != expected:
                     raise RuntimeError(f"{program.name}: other results on {word}")
-                costs[word].append(Cost(*map(int, file.read_text().split())))
+                costs[word].append(Cost.read(whole).after(Cost.read(start_up)))
         return costs
 
     def show(self, name, case, program, flags, advice, designs, rows, costs):
@@ -111,10 +127,8 @@ class Study:
                 head = ["hksim", f"{word}: `{' '.join(designs[word])}`" if designs[word] else word]
             else:
                 figures, head = ["-"] * 4, [program.allocator(), word]
-            median = lambda field: statistics.median(getattr(run, field) for run in runs)  # noqa: E731
-            span = lambda field: [getattr(run, field) / 1000 for run in runs]  # noqa: E731
-            times = [f"{statistics.median(span(field)):.0f} ({min(span(field)):.0f}-{max(span(field)):.0f})" for field in ("system_us", "user_us")]
-            cells = [*head, *figures, f"{median('faults'):.0f}", f"{median('rss_kib') / 1024:.2f}", *times]
+            measured = [("faults", 1, 0), ("rss_kib", 1024, 2), ("system_us", 1000, 0), ("user_us", 1000, 0)]
+            cells = [*head, *figures, *(median_and_range(runs, *column) for column in measured)]
             print("| " + " | ".join(map(str, cells)) + " |")
         before, after = rows["4K pages"][0]["installs"]["total"], rows["advised"][0]["installs"]["total"]
         measured = {word: statistics.median(run.faults for run in costs[word]) for word in ("4K pages", "advised")}
