@@ -364,6 +364,22 @@ impl<O: Os> Memory for MmapMemory<O> {
         unsafe { superslab.add(at as usize + LINK_BYTES).cast::<u32>().write(key) };
     }
 
+    /// In this order also after optimisation, hence volatile: on a page that was never written, a write is one fault, and a
+    /// read before it another.
+    #[inline(always)]
+    fn push_link(&self, superslab: NonNull<u8>, at: u32, link: Link, key: u32) -> bool {
+        // SAFETY: as for `write_link` and `read_key`; `at` is a multiple of 8.
+        unsafe {
+            let [link_at, key_at] = [0, LINK_BYTES].map(|from_link| superslab.add(at as usize + from_link).cast::<u32>());
+            link_at.write_volatile(link.to_bits());
+            if key_at.read_volatile() == key {
+                return false;
+            }
+            key_at.write(key);
+        }
+        true
+    }
+
     fn exchange(&self, superslab: NonNull<u8>, at: u32, link: Link, key: u32) -> (Link, u32) {
         let new = u64::from(link.to_bits()) | u64::from(key) << 32;
         // SAFETY: the block starts at a multiple of 8 and has at least 8 bytes. It is being freed. The only possible

@@ -194,7 +194,7 @@ pub trait Memory {
     fn read_key(&self, superslab: Self::SuperSlab, at: u32) -> u32;
     /// Writes a key after the link at `at`, which is a multiple of 8. A key of 0 clears it.
     fn write_key(&self, superslab: Self::SuperSlab, at: u32, key: u32);
-    /// Writes a link, then reads its key. Unless the key was `key` already, writes it and returns true.
+    /// Writes a link at a multiple of 8, then reads its key. Unless the key was `key` already, writes it and returns true.
     #[inline(always)]
     fn push_link(&self, superslab: Self::SuperSlab, at: u32, link: Link, key: u32) -> bool {
         self.write_link(superslab, at, link);

@@ -5,7 +5,7 @@ use std::fs;
 use crate::support::Bench;
 
 /// The cause of the former difference, the calls (script or CSV) and the policy flags.
-const CASES: [(&str, &str, &str); 11] = [
+const CASES: [(&str, &str, &str); 12] = [
     (
         "handing out a block clears its key: a write",
         "a 0 8000;a 1 8000;f 0;f 1;a 2 8000;a 3 8000",
@@ -15,6 +15,11 @@ const CASES: [(&str, &str, &str); 11] = [
         "handing out a block clears its key on a zero page that a split left absent",
         "a 0 2208;a 1 174523;f 1;a 2 2547",
         "--huge thp --purge free --purge-spans yes --purge-delay 0 --touch none",
+    ),
+    (
+        "a free writes its link before it reads its key, in optimised code, too",
+        "a 0 4000;a 1 4000;a 2 4000;a 3 4000;a 4 4000;a 5 4000;f 0;f 1;f 2;f 3;f 4;f 5",
+        "--huge never --touch none",
     ),
     (
         "metadata beyond the first page, after a split",
