@@ -370,7 +370,8 @@ impl<O: Os> Memory for MmapMemory<O> {
     fn push_link(&self, superslab: NonNull<u8>, at: u32, link: Link, key: u32) -> bool {
         // SAFETY: as for `write_link` and `read_key`; `at` is a multiple of 8.
         unsafe {
-            let [link_at, key_at] = [0, LINK_BYTES].map(|from_link| superslab.add(at as usize + from_link).cast::<u32>());
+            let [link_at, key_at] =
+                [0, LINK_BYTES].map(|from_link| superslab.add(at as usize + from_link).cast::<u32>());
             link_at.write_volatile(link.to_bits());
             if key_at.read_volatile() == key {
                 return false;

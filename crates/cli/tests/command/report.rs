@@ -121,7 +121,8 @@ fn memory_recordings_and_budgets_are_reported() {
     let html = report(&bench);
     let sections: Vec<&str> = html.split("<section>").skip(1).collect();
     // Tables that are not wide may wrap the words of a cell.
-    let table = bench.ok(&format!("sim {recording} --thp madvise --mthp 64K=always --advise heap --zero-page off --wide"));
+    let table =
+        bench.ok(&format!("sim {recording} --thp madvise --mthp 64K=always --advise heap --zero-page off --wide"));
     let obstacles = table.split("why not huge").nth(1).expect("a table").lines().skip(2).take(2);
     for cell in obstacles.flat_map(|line| line.split("  ")).map(str::trim).filter(|cell| !cell.is_empty()) {
         assert!(sections[0].contains(&format!(">{cell}</td>")), "{cell}");
