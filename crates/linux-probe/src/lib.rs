@@ -49,6 +49,8 @@ pub mod stale_entries;
 #[cfg(feature = "std")]
 pub mod sysfs;
 #[cfg(feature = "std")]
+pub mod tlb_counters;
+#[cfg(feature = "std")]
 pub mod tracefs;
 #[cfg(feature = "std")]
 pub mod traps;

@@ -9,7 +9,7 @@ use libc::{c_int, c_ulong, pid_t};
 /// Parameters of an event.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Request {
-    /// [`TYPE_SOFTWARE`] or [`TYPE_TRACEPOINT`].
+    /// [`TYPE_SOFTWARE`], [`TYPE_TRACEPOINT`] or [`TYPE_HARDWARE_CACHE`].
     pub kind: u32,
     /// The event within its kind.
     pub config: u64,
@@ -19,6 +19,8 @@ pub struct Request {
     pub sample_type: u64,
     /// `FLAG_*`.
     pub flags: u64,
+    /// What a read returns after the count: [`READ_TIMES`], or nothing.
+    pub read_format: u64,
     /// Bytes in the ring that wake a reader, with [`FLAG_WATERMARK`].
     pub wakeup_bytes: u32,
     /// The clock of the samples, with [`FLAG_USE_CLOCKID`].
@@ -57,6 +59,10 @@ struct Attributes {
 pub const TYPE_SOFTWARE: u32 = 1;
 /// Tracepoint events.
 pub const TYPE_TRACEPOINT: u32 = 2;
+/// Events of the processor's caches and TLBs (`PERF_TYPE_HW_CACHE`).
+pub const TYPE_HARDWARE_CACHE: u32 = 3;
+/// Read also how long the event was enabled, and how long it counted (`PERF_FORMAT_TOTAL_TIME_ENABLED | _RUNNING`).
+pub const READ_TIMES: u64 = 3;
 /// `PERF_COUNT_SW_CPU_CLOCK`.
 pub const SOFTWARE_CPU_CLOCK: u64 = 0;
 /// `PERF_COUNT_SW_PAGE_FAULTS`.
@@ -131,6 +137,7 @@ pub fn open_of(thread: pid_t, request: &Request, processor: Option<c_int>) -> io
         config: request.config,
         sample_period: request.sample_period,
         sample_type: request.sample_type,
+        read_format: request.read_format,
         flags: request.flags,
         wakeup_watermark: request.wakeup_bytes,
         clockid: request.clockid,
@@ -168,6 +175,16 @@ pub fn count(event: &OwnedFd) -> u64 {
     // SAFETY: the kernel writes at most 8 bytes, which is the size of `count`.
     unsafe { libc::read(event.as_raw_fd(), (&raw mut count).cast(), 8) };
     count
+}
+
+/// How often an event with [`READ_TIMES`] has happened; `None` if it did not count all the time that it was enabled,
+/// because there are fewer counters than events.
+pub fn whole_count(event: &OwnedFd) -> Option<u64> {
+    let mut read = [0u64; 3];
+    // SAFETY: the kernel writes at most the size of `read`.
+    let bytes = unsafe { libc::read(event.as_raw_fd(), read.as_mut_ptr().cast(), size_of_val(&read)) };
+    let [count, enabled, counted] = read;
+    (bytes == size_of_val(&read) as isize && enabled == counted).then_some(count)
 }
 
 /// Redirects `event`'s records to the ring of `other`.

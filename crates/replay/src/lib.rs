@@ -39,6 +39,7 @@ mod spec;
 mod split_folios;
 mod system;
 mod threaded;
+mod tlb;
 mod usage;
 mod window;
 
@@ -52,3 +53,4 @@ pub use parent::{CHILD_ARGUMENT, replay};
 pub use result::{Control, Installs, Mark, Replayed, Skipped};
 pub use spec::{Measure, Mode, ReplaySpec, SmallMemory, Target, WarmUp};
 pub use system::{SystemEffort, SystemRun, SystemRuns, system_time};
+pub use tlb::DtlbEvents;

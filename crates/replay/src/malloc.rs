@@ -14,6 +14,7 @@ use crate::prefault::{MeasuredHeap, prefault};
 use crate::process::ProcessMemory;
 use crate::protocol::{MeasuredReport, Report, Timing};
 use crate::result::{Mark, Replayed, Skipped};
+use crate::tlb::TlbWatch;
 use crate::usage::Usage;
 use crate::window::{PreparedTrace, WindowDriver, WindowObserver, drive};
 use hksim_linux_probe::resident::make_resident;
@@ -34,6 +35,7 @@ struct Driver<W> {
     failed: u64,
     marks: Vec<Mark>,
     watch: Option<W>,
+    tlb: TlbWatch,
 }
 
 impl<W: WindowObserver> WindowDriver for Driver<W> {
@@ -44,6 +46,14 @@ impl<W: WindowObserver> WindowDriver for Driver<W> {
             self.failed += u64::from(refused);
         }
         Ok(())
+    }
+
+    fn batch_begins(&mut self) {
+        self.tlb.begin();
+    }
+
+    fn batch_done(&mut self) {
+        self.tlb.pause();
     }
 
     fn stop(&mut self, events: u64) -> Result<(), ChildError> {
@@ -77,17 +87,17 @@ impl MallocRun<'_> {
         coarse::control(trace, MeasuredHeap::Process { library: self.library })
     }
 
-    fn driver<W>(&self, trace: &PreparedTrace, watch: Option<W>) -> Driver<W> {
+    fn driver<W>(&self, trace: &PreparedTrace, watch: Option<W>, tlb: TlbWatch) -> Driver<W> {
         let objects = vec![Object::DEAD; trace.reader.summary().objects_peak as usize];
         make_resident(objects.as_ptr().cast(), size_of_val(objects.as_slice()));
         let marks = Vec::with_capacity(trace.stops.len());
-        Driver { objects, touch: self.touch, failed: 0, marks, watch }
+        Driver { objects, touch: self.touch, failed: 0, marks, watch, tlb }
     }
 
     /// The measured run.
     pub(crate) fn measured(&self, trace: &mut PreparedTrace) -> Result<Report, ChildError> {
         let (memory, mut skipped) = watch_process()?;
-        let mut driver = self.driver(trace, Some(memory));
+        let mut driver = self.driver(trace, Some(memory), TlbWatch::off());
         ProcessMemory::reset_peak();
         prefault(MeasuredHeap::Process { library: self.library });
         let before = Usage::now();
@@ -114,10 +124,11 @@ impl MallocRun<'_> {
 
     /// The timed run.
     pub(crate) fn timed(&self, trace: &mut PreparedTrace) -> Result<Report, ChildError> {
-        let mut driver = self.driver::<ProcessMemory>(trace, None);
+        let mut driver = self.driver::<ProcessMemory>(trace, None, TlbWatch::open());
         prefault(MeasuredHeap::Process { library: self.library });
         let before = Usage::now();
         let driven = drive(trace, &mut driver)?;
-        Ok(Report::Timed(Timing::new(trace.operations, driven.time, Usage::now().since(&before))))
+        let spent = Usage::now().since(&before);
+        Ok(Report::Timed(Timing::new(trace.operations, driven.time, spent, driver.tlb.finish())))
     }
 }

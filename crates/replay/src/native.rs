@@ -21,6 +21,7 @@ use crate::observer::Observer;
 use crate::prefault::{MeasuredHeap, prefault};
 use crate::protocol::{Channel, MeasuredReport, Report, Timing};
 use crate::result::{Control, Installs, Mark, Replayed, Skipped};
+use crate::tlb::TlbWatch;
 use crate::usage::Usage;
 use crate::window::{Driven, PreparedTrace, WindowDriver, WindowObserver, drive};
 use hksim_linux_probe::resident::make_resident;
@@ -283,12 +284,21 @@ struct Timed {
     /// Never dropped, as in [`Measured`].
     heap: ManuallyDrop<Native<Counted>>,
     children: Children,
+    tlb: TlbWatch,
 }
 
 impl WindowDriver for Timed {
     #[inline]
     fn step(&mut self, event: &Event, number: u64) -> Result<(), ChildError> {
         step(&mut self.heap, event, number)
+    }
+
+    fn batch_begins(&mut self) {
+        self.tlb.begin();
+    }
+
+    fn batch_done(&mut self) {
+        self.tlb.pause();
     }
 
     /// The kernel refuses the same lock in the measured run, which reports it.
@@ -317,12 +327,12 @@ impl WindowDriver for Timed {
 /// The timed run.
 pub(crate) fn timed(plan: PreparedPolicy, touch: TouchRule, trace: &mut PreparedTrace) -> Result<Report, ChildError> {
     let ready = ready(&plan, trace);
-    let children = Children::none();
+    let (children, tlb) = (Children::none(), TlbWatch::open());
     prefault(MeasuredHeap::Reservation);
     let before = Usage::now();
     let heap = ManuallyDrop::new(open(plan, Counted::default(), ready, touch, |_| {})?);
-    let mut timed = Timed { heap, children };
+    let mut timed = Timed { heap, children, tlb };
     let driven = drive(trace, &mut timed)?;
     let usage = Usage::now().since(&before);
-    Ok(Report::Timed(Timing::new(trace.operations, driven.time, usage)))
+    Ok(Report::Timed(Timing::new(trace.operations, driven.time, usage, timed.tlb.finish())))
 }

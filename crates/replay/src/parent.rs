@@ -49,11 +49,15 @@ pub fn replay(spec: &ReplaySpec) -> Result<Replayed, ReplayError> {
                 replayed.ops_per_s = Some(timing.ops_per_s);
                 replayed.user_s = Some(timing.user_s);
                 replayed.sys_s = Some(timing.sys_s);
+                match timing.dtlb {
+                    Ok(events) => replayed.dtlb = Some(events),
+                    Err(reason) => replayed.skipped.push(Skipped::new("dtlb", reason)),
+                }
             }
             other => return Err(unexpected(Run::Timed, &other)),
         }
     } else {
-        replayed.skipped.push(Skipped::new("ops_per_s, user_s, sys_s", "not requested"));
+        replayed.skipped.push(Skipped::new("ops_per_s, user_s, sys_s, dtlb", "not requested"));
     }
     replayed.control = control;
     if matches!(spec.on, Target::Malloc { .. }) {

@@ -8,6 +8,7 @@ use crate::classify::Unclassified;
 use crate::environment::Environment;
 use crate::observer::Observer;
 use crate::process::ProcessMemory;
+use crate::tlb::DtlbEvents;
 use crate::usage::Usage;
 
 /// Installs of a replay, derived from the kernel's answers only.
@@ -119,6 +120,8 @@ pub struct Replayed {
     pub user_s: Option<f64>,
     /// System seconds of the timed window.
     pub sys_s: Option<f64>,
+    /// Data-TLB events of the timed window, without reading the trace.
+    pub dtlb: Option<DtlbEvents>,
     /// Events driven.
     pub events: u64,
     /// Requests that the allocator refused.

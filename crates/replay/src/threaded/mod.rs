@@ -191,7 +191,8 @@ impl Threaded<'_> {
     }
 
     fn timing(&self, outcome: &WindowResult) -> Report {
-        Report::Timed(Timing::new(self.trace.operations, outcome.time, outcome.spent))
+        let dtlb = Err("counted in ordered replays only: the threads run before the window opens".to_string());
+        Report::Timed(Timing::new(self.trace.operations, outcome.time, outcome.spent, dtlb))
     }
 }
 

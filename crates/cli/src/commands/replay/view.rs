@@ -83,6 +83,14 @@ fn run(report: &ReplayReport) -> Vec<String> {
     push("speed", replayed.ops_per_s.map_or("-".to_string(), |ops| format!("{:.2} M calls/s", ops / 1e6)));
     push("user time", seconds(replayed.user_s));
     push("system time", seconds(replayed.sys_s));
+    if let Some(events) = &replayed.dtlb {
+        let events = [
+            ("dTLB loads", events.loads),
+            ("dTLB load misses", events.load_misses),
+            ("dTLB store misses", events.store_misses),
+        ];
+        events.into_iter().for_each(|(name, events)| push(name, events.map_or("-".to_string(), count)));
+    }
     if let Some(calls) = &replayed.os_calls {
         let calls =
             [("mmap", calls.mmap), ("munmap", calls.munmap), ("madvise", calls.madvise), ("mremap", calls.mremap)];
