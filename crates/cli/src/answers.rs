@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 use hksim_engine::{MemoryPolicyRule, TouchRule};
-use hksim_explore::answer::{Answer, Design, Reason, answer};
+use hksim_explore::answer::{Answer, Design, Reason, answer, no_answer};
 use hksim_explore::figures::Figures;
 use hksim_explore::question::Question;
-use hksim_explore::rank::{Case, Ranking, all_designs, rank};
+use hksim_explore::rank::{Case, RankError, Ranking, all_designs, rank};
 use hksim_sim::report::TraceLabel;
 use hksim_trace::header::TouchSource;
 use serde::Serialize;
@@ -124,7 +124,7 @@ impl Answers {
     /// The answers for a sweep with `rows_per_trace` rows per trace.
     ///
     /// # Errors
-    /// The goal's figure is not known, or no design serves every request.
+    /// The goal's figure is not known.
     pub fn of(rows: &[Priced], rows_per_trace: usize, question: &Question) -> Result<Answers> {
         let traces: Vec<&[Priced]> = rows.chunks(rows_per_trace.max(1)).collect();
         let Some(first) = traces.first() else {
@@ -143,14 +143,25 @@ impl Answers {
             let is_open = layout.assumptions.len() == 1 && designs.len() > 1 && rows.iter().any(is_assumed);
             if is_open { vec![Reason::TouchesAssumed] } else { Vec::new() }
         };
-        let per_trace = traces.iter().zip(&cases);
-        let per_trace =
-            per_trace.map(|(rows, cases)| answer(question, &designs, cases, &all_designs(cases), &notes(rows)));
+        let answered = |rows: &[Priced], cases: &[Case]| match answer(
+            question,
+            &designs,
+            cases,
+            &all_designs(cases),
+            &notes(rows),
+        ) {
+            Err(RankError::NoDesign) => Ok(no_answer(question, &designs, cases)),
+            answered => answered,
+        };
+        let per_trace = traces.iter().zip(&cases).map(|(rows, cases)| answered(rows, cases));
         let per_trace = per_trace.collect::<Result<Vec<Answer>, _>>()?;
         let combined = if traces.len() > 1 && designs.len() > 1 {
             let all: Vec<Case> = cases.into_iter().flatten().collect();
-            let ranking = rank(&all, &all_designs(&all), question.goal.0)?;
-            let answer = answer(question, &designs, &all, &all_designs(&all), &notes(rows))?;
+            let ranking = match rank(&all, &all_designs(&all), question.goal.0) {
+                Err(RankError::NoDesign) => Ranking::of_none(all_designs(&all)),
+                ranked => ranked?,
+            };
+            let answer = answered(rows, &all)?;
             let cases = all.into_iter().map(|case| case.name).collect();
             Some(Combined { cases, ranking, answer })
         } else {

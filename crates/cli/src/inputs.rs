@@ -51,6 +51,19 @@ impl Trace {
         Ok(Trace { input: Input { file, open: Box::new(open) }, header, summary, checksum })
     }
 
+    /// Opens trace files. Prints a note for each file that is given twice.
+    ///
+    /// # Errors
+    /// As for [`Trace::file`].
+    pub fn files(paths: &[PathBuf]) -> Result<Vec<Trace>> {
+        for (index, path) in paths.iter().enumerate() {
+            if paths[..index].contains(path) {
+                warn(&format!("{}: given twice, so it counts twice", path.display()));
+            }
+        }
+        paths.iter().map(|path| Trace::file(path)).collect()
+    }
+
     /// Its name in messages: the file, or the origin of a generated trace.
     pub fn name(&self) -> String {
         self.input.file.clone().unwrap_or_else(|| origin_text(&self.header.origin))

@@ -10,11 +10,12 @@ use std::collections::BTreeMap;
 use hksim_policy::Policy;
 use serde::Serialize;
 
-use crate::answer::{self, Answer, Design, Reason};
+use crate::answer::{self, Answer, Design, Over, Reason};
 use crate::figures::{Figure, Figures};
 use crate::question::{Limit, Question};
 use crate::rank::{Case, RankError, front, rank};
 use crate::search::{Effort, Point, Space, Value, search};
+use crate::sentences;
 
 /// A design with its figures.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -80,8 +81,8 @@ pub struct LimitEffect {
     pub limit: Limit,
     /// Number of designs that meet it on every trace.
     pub designs_within: usize,
-    /// The goal of the best design that meets the other limits, divided by the winner's: 1 if the limit costs nothing.
-    /// Absent if no design meets all limits.
+    /// The goal of the design that would win without this limit, divided by the winner's: 1 if the limit costs nothing.
+    /// Both are chosen alike, so each may be worse than the best by the tie. Absent if no design meets all limits.
     pub goal_ratio_without: Option<f64>,
 }
 
@@ -280,7 +281,7 @@ pub fn advise<L: Laboratory>(lab: &mut L, request: &Request<'_>) -> Result<Advic
     let mut advice = Advice {
         designs: tried.len(),
         is_complete,
-        winner: judged.as_ref().map(|judged| table.trials[judged.winner].clone()),
+        winner: judged.as_ref().and_then(|judged| judged.winner).map(|winner| table.trials[winner].clone()),
         default: table.trials[0].clone(),
         front: front_of(request, &table, &cases, &allowed, price)?,
         price,
@@ -289,12 +290,43 @@ pub fn advise<L: Laboratory>(lab: &mut L, request: &Request<'_>) -> Result<Advic
         text: Vec::new(),
         held_out,
     };
-    if let Some(mut judged) = judged {
-        judged.reasons.extend(touch_bracket(lab, request, &table, &cases, &judged)?);
-        advice.text = crate::sentences::of(&judged, request.question, &designs, &cases);
-        advice.reasons = judged.reasons;
+    match judged {
+        Some(mut judged) => {
+            // The default counts only if it is what the winner is compared with.
+            let over = if judged.against == Some(0) { over_limits(request.limits, &cases)? } else { Vec::new() };
+            judged.reasons.extend(touch_bracket(lab, request, &table, &cases, &judged, &allowed)?);
+            judged.reasons.splice(0..0, over.into_iter().map(Reason::DefaultOverLimit));
+            advice.text = sentences::of(&judged, request.question, &designs, &cases);
+            advice.reasons = judged.reasons;
+        }
+        None => advice.text.push(sentences::no_winner(advice.designs, &cases, !request.limits.is_empty())),
     }
+    let effects = advice.limits.iter().map(|effect| sentences::limit(effect, request.question, advice.designs));
+    advice.text.extend(effects);
     Ok(advice)
+}
+
+/// The limits that the default design exceeds, each with the case of the greatest excess.
+fn over_limits(limits: &[Limit], cases: &[Case]) -> Result<Vec<Over>, RankError> {
+    let mut found = Vec::new();
+    for limit in limits {
+        let mut worst: Option<(f64, &Case)> = None;
+        for case in cases {
+            let over = excess(limit, &case.designs[0], &case.designs[0])?;
+            if over > worst.map_or(0.0, |(most, _)| most) {
+                worst = Some((over, case));
+            }
+        }
+        let default = worst.and_then(|(_, case)| Some((case, case.designs[0].amount(limit.figure)?)));
+        found.extend(default.map(|(case, amount)| Over {
+            limit: limit.text.clone(),
+            figure: limit.figure,
+            amount: amount.middle,
+            most: limit.amount_max(amount),
+            case: case.name.clone(),
+        }));
+    }
+    Ok(found)
 }
 
 /// The figure that the front weighs the goal against: that of the first limit, or peak RSS, or for a goal of peak RSS
@@ -349,7 +381,8 @@ fn limit_effects(
         others.remove(index);
         let freed = within(&others, cases, tried)?;
         let free = answer::winner(request.question, designs, cases, &freed).ok();
-        let ratio = judged.zip(free).and_then(|(judged, free)| answer::change(cases, goal, judged.winner, free));
+        let winner = judged.and_then(|judged| judged.winner);
+        let ratio = winner.zip(free).and_then(|(winner, free)| answer::change(cases, goal, winner, free));
         effects.push(LimitEffect {
             limit: limit.clone(),
             designs_within: within(std::slice::from_ref(limit), cases, tried)?.len(),
@@ -409,22 +442,31 @@ fn held_out(
     })
 }
 
-/// Whether the winner stays better than the reference under other assumptions about touches.
+/// Whether the winner stays better than the reference under other assumptions about touches. A reference that exceeds a
+/// limit is no alternative, so the second best design within the limits takes its place.
 fn touch_bracket<L: Laboratory>(
     lab: &mut L,
     request: &Request<'_>,
     table: &Table,
     cases: &[Case],
     judged: &Answer,
+    allowed: &[usize],
 ) -> Result<Option<Reason>, L::Error> {
-    let Some(against) = judged.against else { return Ok(None) };
-    let compared = lab.assumptions(&table.trials[judged.winner], &table.trials[against])?;
+    let (Some(winner), goal) = (judged.winner, request.question.goal.0) else { return Ok(None) };
+    let second = || {
+        let ranking = rank(cases, allowed, goal).ok()?;
+        ranking.standings.iter().map(|standing| standing.design).find(|&design| design != winner)
+    };
+    let reference = judged.against.filter(|against| allowed.contains(against));
+    let Some(other) = reference.or_else(second) else { return Ok(None) };
+    let compared = lab.assumptions(&table.trials[winner], &table.trials[other])?;
     let (mut holds, mut fails) = (Vec::new(), Vec::new());
     for (word, figures) in compared {
         let pairs = cases.iter().zip(figures);
         let pairs: Vec<Case> = pairs.map(|(case, pair)| Case { designs: pair.to_vec(), ..case.clone() }).collect();
-        let ratio = answer::change(&pairs, request.question.goal.0, 1, 0).map_or(1.0, |change| change.ratio);
+        let ratio = answer::change(&pairs, goal, 1, 0).map_or(1.0, |change| change.ratio);
         if ratio <= 1.0 + request.question.tie.0 { holds.push(word) } else { fails.push(word) }
     }
-    Ok((!holds.is_empty() || !fails.is_empty()).then_some(Reason::TouchBracket { holds, fails }))
+    let other = table.trials[other].design.clone();
+    Ok((!holds.is_empty() || !fails.is_empty()).then_some(Reason::TouchBracket { other, holds, fails }))
 }

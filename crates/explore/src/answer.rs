@@ -62,6 +62,21 @@ pub struct Lead {
     pub is_least: bool,
 }
 
+/// By how much a design exceeds a limit.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Over {
+    /// The limit as it was given.
+    pub limit: String,
+    /// The limited figure.
+    pub figure: Figure,
+    /// The design's amount: bytes, seconds or a count.
+    pub amount: f64,
+    /// The greatest allowed amount.
+    pub most: f64,
+    /// The trace on which the excess is greatest.
+    pub case: String,
+}
+
 /// What decides between designs within the tie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -84,6 +99,18 @@ pub enum Reason {
         differs_in: Vec<Figure>,
         /// Why the winner was chosen among them.
         by: TieBreak,
+    },
+    /// There is no winner: no design serves every request of every trace.
+    NoDesign,
+    /// The default design, with which the winner is compared, exceeds a limit.
+    DefaultOverLimit(Over),
+    /// The winner is the best of the designs that meet the limits. The reference does not meet them.
+    BestWithin {
+        /// Number of the designs that meet the limits and were compared.
+        candidates: usize,
+        /// The change in the goal.
+        #[serde(flatten)]
+        lead: Lead,
     },
     /// The winner is better than the reference.
     Better(Lead),
@@ -123,11 +150,13 @@ pub enum Reason {
     },
     /// The touches of some traces are assumed, and only one assumption was simulated.
     TouchesAssumed,
-    /// Whether the winner stays at least as good as the reference, within the tie, under each assumption about touches.
+    /// Whether the winner stays at least as good as another design, within the tie, under each assumption about touches.
     TouchBracket {
+        /// The other design: the reference, or the second best if the reference exceeds a limit.
+        other: Design,
         /// Assumptions under which it is.
         holds: Vec<String>,
-        /// Assumptions under which the reference is better.
+        /// Assumptions under which the other design is better.
         fails: Vec<String>,
     },
     /// These designs did not serve every request, and were not compared.
@@ -147,9 +176,9 @@ pub enum Reason {
 pub struct Answer {
     /// The figure minimised.
     pub goal: Figure,
-    /// Index of the winner.
-    pub winner: usize,
-    /// The winner's figures, by trace.
+    /// Index of the winner; `None` if no design serves every request.
+    pub winner: Option<usize>,
+    /// The winner's figures, by trace. Empty without a winner.
     pub figures: Vec<Figures>,
     /// Index of the design that it is compared with; absent if there is only one design.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -206,7 +235,7 @@ pub fn answer(
     let figures = cases.iter().map(|case| case.designs[winner]).collect();
     let mut answer = Answer {
         goal: question.goal.0,
-        winner,
+        winner: Some(winner),
         figures,
         against: against.map(|(design, _)| design),
         reference: against.map(|(_, reference)| reference),
@@ -215,6 +244,21 @@ pub fn answer(
     };
     answer.text = sentences::of(&answer, question, designs, cases);
     Ok(answer)
+}
+
+/// The answer for designs of which none serves every request.
+pub fn no_answer(question: &Question, designs: &[Design], cases: &[Case]) -> Answer {
+    let mut answer = Answer {
+        goal: question.goal.0,
+        winner: None,
+        figures: Vec::new(),
+        against: None,
+        reference: None,
+        reasons: vec![Reason::NoDesign],
+        text: Vec::new(),
+    };
+    answer.text = sentences::of(&answer, question, designs, cases);
+    answer
 }
 
 /// Geometric mean over the cases of the ratio of two designs in a figure; `None` if the figure is not known everywhere.
@@ -253,8 +297,10 @@ impl Judged<'_> {
     fn reference(&self, winner: usize) -> Option<(usize, Reference)> {
         // The default is a reference even if a limit keeps it from being a candidate.
         let all = self.ranking.standings.iter().map(|standing| standing.design).chain(0..self.designs.len());
-        let is_compared =
-            |design: &usize| !self.ranking.failed.contains(design) && !self.ranking.unknown.contains(design);
+        let has_goal = |case: &Case, design: usize| {
+            case.designs[design].requests_failed == 0 && case.designs[design].amount(self.goal()).is_some()
+        };
+        let is_compared = |&design: &usize| self.cases.iter().all(|case| has_goal(case, design));
         let default = all.filter(is_compared).find(|&design| design != winner && self.designs[design].is_default());
         if let Some(default) = default.filter(|_| !self.designs[winner].is_default()) {
             return Some((default, Reference::Default));
@@ -272,7 +318,8 @@ impl Judged<'_> {
             reasons.extend(self.not_compared());
             return reasons;
         };
-        if self.is_alike(self.goal()) {
+        let is_candidate = self.ranking.standings.iter().any(|standing| standing.design == against);
+        if is_candidate && self.is_alike(self.goal()) {
             let differs = |figure: &Figure| *figure != self.goal() && !self.is_alike(*figure);
             let differs_in = Figure::ALL.into_iter().filter(differs).collect();
             reasons.push(Reason::Alike { differs_in, by: self.tie_break(winner) });
@@ -328,7 +375,13 @@ impl Judged<'_> {
             let best = self.ranking.standings[0].ratio;
             let mut own = self.ranking.standings.iter().filter(|standing| standing.design == winner);
             let lead = Lead { change: gain, is_least: own.any(|standing| standing.ratio <= best) };
-            reasons.push(if self.is_tie(gain.ratio) { Reason::NoBetter(lead) } else { Reason::Better(lead) });
+            let candidates = self.ranking.standings.len();
+            let is_candidate = self.ranking.standings.iter().any(|standing| standing.design == against);
+            reasons.push(match (is_candidate, self.is_tie(gain.ratio)) {
+                (false, _) => Reason::BestWithin { candidates, lead },
+                (true, true) => Reason::NoBetter(lead),
+                (true, false) => Reason::Better(lead),
+            });
         }
         let others = Figure::ALL.into_iter().filter(|&figure| figure != self.goal());
         let changes: Vec<Change> = others.filter_map(|figure| change(self.cases, figure, against, winner)).collect();

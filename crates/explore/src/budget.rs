@@ -37,6 +37,12 @@ pub enum BudgetError {
     /// There is nothing to check.
     #[error("{0}")]
     Nothing(&'static str),
+    /// A design without limits.
+    #[error("design.{0}: no limit; set at least one of {limits}", limits = Metric::ALL.map(Metric::word).join(", "))]
+    NoLimit(String),
+    /// A trace named twice.
+    #[error("traces: {0} is there twice; name each trace once")]
+    Twice(String),
 }
 
 /// A budget, as its TOML file has it. Paths are relative to that file.
@@ -62,12 +68,22 @@ pub struct Allowance {
     pub policy: String,
     /// Installs per 1 000 allocations.
     pub installs_per_1000_allocations: Option<f64>,
-    /// Peak resident bytes: `64M`.
-    pub rss_peak: Option<String>,
+    /// Peak resident bytes: `"64M"`, or a number of bytes.
+    pub rss_peak: Option<Most>,
     /// Peak number of mappings.
     pub vmas: Option<u64>,
-    /// Misses of the second-level data TLB: `1M`.
-    pub tlb_misses: Option<String>,
+    /// Misses of the second-level data TLB: `"1M"`, or a number.
+    pub tlb_misses: Option<Most>,
+}
+
+/// A limit in a budget: a number, or a text with a unit.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged, expecting = "expected a whole number from 0, or a text with a unit: \"64M\"")]
+pub enum Most {
+    /// A number.
+    Number(u64),
+    /// A text with a unit.
+    Text(String),
 }
 
 fn default_policy() -> String {
@@ -87,11 +103,17 @@ impl Budget {
         if budget.traces.is_empty() {
             return Err(BudgetError::Nothing("`traces` is empty; name at least one trace"));
         }
+        let twin = |&(index, trace): &(usize, &PathBuf)| budget.traces[..index].contains(trace);
+        if let Some((_, trace)) = budget.traces.iter().enumerate().find(twin) {
+            return Err(BudgetError::Twice(trace.display().to_string()));
+        }
         if budget.design.is_empty() {
             return Err(BudgetError::Nothing("no design; add a section [design.NAME]"));
         }
         for (name, allowance) in &budget.design {
-            allowance.limits(name)?;
+            if allowance.limits(name)?.is_empty() {
+                return Err(BudgetError::NoLimit(name.clone()));
+            }
         }
         Ok(budget)
     }
@@ -103,17 +125,25 @@ impl Allowance {
     /// # Errors
     /// An amount is invalid.
     pub fn limits(&self, name: &str) -> Result<Vec<Allowed>, BudgetError> {
-        let amount = |limit: &'static str, text: &Option<String>, expected, parse: fn(&str) -> Option<u64>| {
-            let wrong = |text: &String| {
-                let (design, text) = (name.to_string(), text.clone());
-                BudgetError::Amount { design, name: limit, text, expected }
-            };
-            text.as_ref().map(|text| parse(text).map(|amount| amount as f64).ok_or_else(|| wrong(text))).transpose()
+        let wrong = |limit: Metric, text: &str, expected| {
+            let (design, text) = (name.to_string(), text.to_string());
+            BudgetError::Amount { design, name: limit.word(), text, expected }
         };
-        let rss = amount("rss_peak", &self.rss_peak, "a size (64M)", |text| parse_size(text).ok())?;
-        let misses = amount("tlb_misses", &self.tlb_misses, "a count (1M)", |text| parse_count(text).ok())?;
+        let amount = |limit: Metric, most: &Option<Most>, expected, parse: fn(&str) -> Option<u64>| match most {
+            None => Ok(None),
+            Some(Most::Number(amount)) => Ok(Some(*amount as f64)),
+            Some(Most::Text(text)) => {
+                parse(text).map(|amount| Some(amount as f64)).ok_or_else(|| wrong(limit, text, expected))
+            }
+        };
+        let rss = amount(Metric::RssPeak, &self.rss_peak, "a size (64M)", |text| parse_size(text).ok())?;
+        let misses = amount(Metric::TlbMisses, &self.tlb_misses, "a count (1M)", |text| parse_count(text).ok())?;
+        let installs = self.installs_per_1000_allocations;
+        if let Some(most) = installs.filter(|most| !most.is_finite() || *most < 0.0) {
+            return Err(wrong(Metric::InstallsPer1000Allocations, &most.to_string(), "a number from 0 (2.5)"));
+        }
         let limits = [
-            (Metric::InstallsPer1000Allocations, self.installs_per_1000_allocations),
+            (Metric::InstallsPer1000Allocations, installs),
             (Metric::RssPeak, rss),
             (Metric::Vmas, self.vmas.map(|vmas| vmas as f64)),
             (Metric::TlbMisses, misses),
@@ -138,6 +168,20 @@ pub enum Metric {
 }
 
 impl Metric {
+    /// All metrics, in the order of the table.
+    pub const ALL: [Metric; 4] =
+        [Metric::InstallsPer1000Allocations, Metric::RssPeak, Metric::Vmas, Metric::TlbMisses];
+
+    /// The key in a budget.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Metric::InstallsPer1000Allocations => "installs_per_1000_allocations",
+            Metric::RssPeak => "rss_peak",
+            Metric::Vmas => "vmas",
+            Metric::TlbMisses => "tlb_misses",
+        }
+    }
+
     /// The name in sentences.
     pub const fn name(self) -> &'static str {
         match self {
@@ -344,12 +388,14 @@ mod tests {
     #[test]
     fn budgets_are_read_with_their_limits() {
         let text = "result = \"b.json\"\ntraces = [\"a.hkt\"]\n[design.today]\nrss_peak = \"64M\"\nvmas = 40\n\
-                    tlb_misses = \"1M\"\ninstalls_per_1000_allocations = 2.5\n[design.small]\npolicy = \"default+superslab=1M\"\n";
+                    tlb_misses = \"1M\"\ninstalls_per_1000_allocations = 2.5\n[design.small]\n\
+                    policy = \"default+superslab=1M\"\nrss_peak = 4096\ntlb_misses = 7\n";
         let budget = Budget::parse(text).expect("a budget");
         let limits = budget.design["today"].limits("today").expect("limits");
         assert_eq!(limits.iter().map(|limit| limit.most).collect::<Vec<_>>(), [2.5, 67_108_864.0, 40.0, 1e6]);
         assert_eq!(budget.design["today"].policy, "default");
-        assert_eq!(budget.design["small"].limits("small"), Ok(Vec::new()));
+        let small = budget.design["small"].limits("small").expect("limits");
+        assert_eq!(small.iter().map(|limit| limit.most).collect::<Vec<_>>(), [4096.0, 7.0]);
     }
 
     #[test]
@@ -363,9 +409,18 @@ mod tests {
                 "result = \"r\"\ntraces = [\"a\"]\n[design.a]\nrss_peak = \"x\"\n",
                 "design.a: rss_peak = \"x\": expected a size",
             ),
+            ("result = \"r\"\ntraces = [\"a\"]\n[design.a]\n", "design.a: no limit; set at least one of installs_per"),
+            ("result = \"r\"\ntraces = [\"a\", \"a\"]\n[design.a]\nvmas = 1\n", "traces: a is there twice"),
+            ("result = \"r\"\ntraces = [\"a\"]\n[design.a]\nrss_peak = -1\n", "line 4: expected a whole number"),
         ] {
             let why = Budget::parse(text).expect_err(text).to_string();
             assert!(why.contains(part), "{why}");
+        }
+        for amount in ["nan", "inf", "-0.5"] {
+            let text =
+                format!("result = \"r\"\ntraces = [\"a\"]\n[design.a]\ninstalls_per_1000_allocations = {amount}\n");
+            let why = Budget::parse(&text).expect_err(amount).to_string();
+            assert!(why.contains("expected a number from 0"), "{why}");
         }
     }
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::figures::{Amount, Figure};
+use crate::units;
 
 /// Why an option is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -30,13 +31,18 @@ pub enum QuestionError {
     #[error("`{0}`: expected positive numbers separated by commas, one per trace (1,1,2.5)")]
     Weights(String),
     /// Too few or too many weights.
-    #[error("--weights has {given} numbers, and there are {traces} traces; give one per trace")]
+    #[error("--weights has {}, but there {}; give one weight per trace", units::of(*given as u64, "number"), there_are(*traces))]
     WeightCount {
         /// Number of weights.
         given: usize,
         /// Number of traces.
         traces: usize,
     },
+}
+
+/// `is 1 trace`, `are 2 traces`.
+fn there_are(traces: usize) -> String {
+    format!("{} {}", if traces == 1 { "is" } else { "are" }, units::of(traces as u64, "trace"))
 }
 
 /// The figure to minimise.
@@ -162,14 +168,18 @@ fn amount(figure: Figure, text: &str) -> Option<f64> {
 pub struct Weights(pub Vec<f64>);
 
 impl Weights {
-    /// One weight for each trace.
+    /// One weight for each trace; the greatest is 1.
     ///
     /// # Errors
     /// The number of weights differs from the number of traces.
     pub fn of_traces(&self, traces: usize) -> Result<Vec<f64>, QuestionError> {
         match self.0.len() {
             0 => Ok(vec![1.0; traces]),
-            given if given == traces => Ok(self.0.clone()),
+            // Only proportions matter. With the greatest at 1, sums stay finite.
+            given if given == traces => {
+                let greatest = self.0.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
+                Ok(self.0.iter().map(|weight| weight / greatest).collect())
+            }
             given => Err(QuestionError::WeightCount { given, traces }),
         }
     }
@@ -235,6 +245,11 @@ mod tests {
             assert_eq!(text.parse::<Weights>(), Err(QuestionError::Weights(text.into())));
         }
         assert_eq!(Weights::default().of_traces(2), Ok(vec![1.0, 1.0]));
+        assert_eq!(Weights(vec![1e308, 5e307]).of_traces(2), Ok(vec![1.0, 0.5]));
+        assert_eq!(
+            Weights(vec![1.0, 2.0]).of_traces(1).map_err(|why| why.to_string()),
+            Err("--weights has 2 numbers, but there is 1 trace; give one weight per trace".into())
+        );
         assert_eq!(Weights(vec![1.0]).of_traces(2), Err(QuestionError::WeightCount { given: 1, traces: 2 }));
     }
 }

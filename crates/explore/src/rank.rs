@@ -80,6 +80,13 @@ pub struct Ranking {
     pub unknown: Vec<usize>,
 }
 
+impl Ranking {
+    /// The ranking of designs of which none serves every request.
+    pub fn of_none(designs: Vec<usize>) -> Ranking {
+        Ranking { standings: Vec::new(), failed: designs, unknown: Vec::new() }
+    }
+}
+
 impl RankError {
     /// A figure is not known in a case.
     pub(crate) fn unknown(figure: Figure, case: &str) -> RankError {

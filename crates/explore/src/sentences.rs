@@ -4,8 +4,8 @@ pub mod budget;
 pub mod causes;
 
 use crate::advise::{HeldOut, LimitEffect};
-use crate::answer::{Answer, Change, Design, Lead, Reason, Reference, TieBreak};
-use crate::figures::Figure;
+use crate::answer::{Answer, Change, Design, Lead, Over, Reason, Reference, TieBreak};
+use crate::figures::{Amount, Figure};
 use crate::question::Question;
 use crate::rank::Case;
 use crate::units;
@@ -15,7 +15,8 @@ const NAMED_MAX: usize = 3;
 
 /// The sentences of an answer; none if there is only one design.
 pub fn of(answer: &Answer, question: &Question, designs: &[Design], cases: &[Case]) -> Vec<String> {
-    let writer = Writer { answer, question, designs, cases };
+    let Some(winner) = answer.winner else { return vec![no_design(designs.len(), cases)] };
+    let writer = Writer { answer, winner, question, designs, cases };
     let mut prices = Vec::new();
     let mut sentences = Vec::new();
     if designs.len() < 2 {
@@ -34,8 +35,16 @@ pub fn of(answer: &Answer, question: &Question, designs: &[Design], cases: &[Cas
     sentences
 }
 
+/// Why there is no answer.
+fn no_design(designs: usize, cases: &[Case]) -> String {
+    let place = if cases.len() > 1 { "every request of every trace" } else { "every request" };
+    let who = if designs == 1 { "The design does not serve" } else { "No design serves" };
+    format!("{who} {place}, so there is no answer; the column `failed` counts the requests that failed.")
+}
+
 struct Writer<'a> {
     answer: &'a Answer,
+    winner: usize,
     question: &'a Question,
     designs: &'a [Design],
     cases: &'a [Case],
@@ -45,6 +54,15 @@ impl Writer<'_> {
     fn sentence(&self, reason: &Reason) -> String {
         match reason {
             Reason::Alike { differs_in, by } => self.alike(differs_in, *by),
+            Reason::NoDesign => no_design(self.designs.len(), self.cases),
+            Reason::DefaultOverLimit(over) => self.over(over),
+            Reason::BestWithin { candidates: 1, lead } => {
+                format!("Only {} meets the limits: {}.", self.winner(), self.goal_compared(lead.change))
+            }
+            Reason::BestWithin { candidates, lead } => {
+                let within = format!("of the {candidates} designs that meet the limits, {}", self.lead(*lead));
+                format!("{within}: {}.", self.compared(lead.change))
+            }
             Reason::Better(lead) => format!("{}: {}.", self.lead(*lead), self.compared(lead.change)),
             Reason::NoBetter(lead) => {
                 format!("{}, but its lead is within {}: {}.", self.lead(*lead), self.question.tie, self.compared(lead.change))
@@ -58,7 +76,7 @@ impl Writer<'_> {
             ),
             Reason::NotSeparable { designs } => format!(
                 "Not separable: the range of {} overlaps with that of {}.",
-                self.name(self.answer.winner),
+                self.winner(),
                 self.names(designs)
             ),
             Reason::BestOn { cases, of } if cases == of => {
@@ -73,7 +91,7 @@ impl Writer<'_> {
             Reason::TouchesAssumed => {
                 "The touches are assumed; `--touch none,first,all,read-then-all,all-at-death` shows whether the answer depends on that.".into()
             }
-            Reason::TouchBracket { holds, fails } => self.touch_bracket(holds, fails),
+            Reason::TouchBracket { other, holds, fails } => self.touch_bracket(other, holds, fails),
             Reason::Failed { designs } => {
                 format!("Not compared, because a request failed: {}.", self.names(designs))
             }
@@ -90,8 +108,22 @@ impl Writer<'_> {
         format!("{} has {nearly}{} {}", self.winner(), least(lead.change.figure), self.goal())
     }
 
-    fn touch_bracket(&self, holds: &[String], fails: &[String]) -> String {
-        let (winner, against) = (self.winner(), self.answer.against.map_or(String::new(), |design| self.name(design)));
+    /// By how much the default exceeds a limit.
+    fn over(&self, over: &Over) -> String {
+        let text = |amount: f64| over.figure.text(Amount::exact(amount));
+        let place = if self.cases.len() > 1 { format!(" on {}", over.case) } else { String::new() };
+        format!(
+            "The default exceeds the limit \"{}\"{place}: {} of {}, and at most {} is allowed ({}).",
+            over.limit,
+            over.figure.name(),
+            text(over.amount),
+            text(over.most),
+            percent_signed(over.amount / over.figure.at_least_one_unit(over.most) - 1.0)
+        )
+    }
+
+    fn touch_bracket(&self, other: &Design, holds: &[String], fails: &[String]) -> String {
+        let (winner, against) = (self.winner(), name(other));
         let tie = self.question.tie;
         match fails {
             [] => {
@@ -113,7 +145,7 @@ impl Writer<'_> {
 
     fn alike(&self, differs_in: &[Figure], by: TieBreak) -> String {
         let (place, amount) = match self.cases {
-            [case] => ("on this trace", case.designs[self.answer.winner].amount(self.answer.goal)),
+            [case] => ("on this trace", case.designs[self.winner].amount(self.answer.goal)),
             _ => ("on these traces", None),
         };
         let amount = amount.map_or(String::new(), |amount| format!(": {}", self.answer.goal.text(amount)));
@@ -168,7 +200,7 @@ impl Writer<'_> {
         let percent = percent_signed(change.ratio - 1.0);
         let (Some(against), [case]) = (self.answer.against, self.cases) else { return percent };
         let amount = |design: usize| case.designs[design].amount(change.figure);
-        match (amount(self.answer.winner), amount(against)) {
+        match (amount(self.winner), amount(against)) {
             (Some(own), Some(other)) => {
                 format!("{} instead of {} ({percent})", change.figure.text(own), change.figure.text(other))
             }
@@ -176,13 +208,18 @@ impl Writer<'_> {
         }
     }
 
+    /// The figure, its amounts, and what they are compared with.
+    fn goal_compared(&self, change: Change) -> String {
+        format!("{} {}", change.figure.name(), self.compared(change))
+    }
+
     /// The amounts, and what they are compared with.
     fn compared(&self, change: Change) -> String {
         let amounts = self.amounts(change);
         let Some(against) = self.answer.against.map(|design| self.name(design)) else { return amounts };
         let reference = match self.answer.reference {
-            Some(Reference::Median) => format!("the median of the table, {against}"),
-            Some(Reference::Worst) => format!("the worst of the table, {against}"),
+            Some(Reference::Median) => format!("the median design, {against}"),
+            Some(Reference::Worst) => format!("the worst design, {against}"),
             Some(Reference::Default) | None => against,
         };
         match self.cases {
@@ -194,7 +231,7 @@ impl Writer<'_> {
     }
 
     fn winner(&self) -> String {
-        self.name(self.answer.winner)
+        self.name(self.winner)
     }
 
     fn name(&self, design: usize) -> String {
@@ -237,12 +274,14 @@ fn list(items: &[String]) -> String {
 }
 
 /// What a limit excludes and costs.
-pub fn limit(effect: &LimitEffect, goal: Figure, designs: usize) -> String {
-    let within = format!("Limit \"{}\": met by {} of {designs} designs", effect.limit.text, effect.designs_within);
+pub fn limit(effect: &LimitEffect, question: &Question, designs: usize) -> String {
+    let goal = question.goal.0;
+    let all = units::of(designs as u64, "design");
+    let within = format!("Limit \"{}\": met by {} of {all}", effect.limit.text, units::count(effect.designs_within as u64));
     match effect.goal_ratio_without {
         None => format!("{within}."),
-        // The winner without the limit can be within the tie, and then even be worse.
-        Some(ratio) if ratio > 0.9995 => format!("{within}; it costs nothing."),
+        // The winner without the limit, too, can be worse than the best by as much as the tie.
+        Some(ratio) if ratio > 0.9995 => format!("{within}; it costs nothing beyond {}.", question.tie),
         Some(ratio) => {
             format!("{within}; without it, {} would change by {}.", goal.name(), percent_signed(ratio - 1.0))
         }
@@ -266,9 +305,16 @@ pub fn held_out(held: &[HeldOut], goal: Figure) -> Option<String> {
     Some(format!("{head} {median} in {}, at worst {worst} ({trace}).{limits}", goal.name()))
 }
 
-/// Why there is no winner.
-pub fn no_winner(designs: usize) -> String {
-    format!("None of {} meets all limits on all traces.", units::of(designs as u64, "design"))
+/// Why advice has no winner.
+pub fn no_winner(designs: usize, cases: &[Case], has_limits: bool) -> String {
+    match (has_limits, designs) {
+        (false, _) => no_design(designs, cases),
+        (true, 1) => "The only design does not meet all limits on all traces, or a request fails with it.".into(),
+        (true, _) => format!(
+            "None of {} meets all limits on all traces and serves every request.",
+            units::of(designs as u64, "design")
+        ),
+    }
 }
 
 /// The superlative of a figure.

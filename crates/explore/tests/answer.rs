@@ -37,6 +37,11 @@ fn mean(cases: &[Case], design: usize, figure: fn(&Figures) -> u64) -> f64 {
     product.powf(1.0 / cases.len() as f64)
 }
 
+/// The winner, which there is.
+fn winner(answer: &Answer) -> usize {
+    answer.winner.expect("a winner")
+}
+
 /// Checks every statement of an answer.
 fn check(answer: &Answer, designs: &[Design], cases: &[Case]) {
     let means: Vec<f64> = (0..designs.len()).map(|design| mean(cases, design, |figures| figures.installs)).collect();
@@ -44,19 +49,19 @@ fn check(answer: &Answer, designs: &[Design], cases: &[Case]) {
     // Means this close to the edge of the tie may be on either side of it.
     let is_tied = |design: usize| means[design] <= least * (1.0 + TIE);
     let is_edge = |design: usize| (means[design] / (least * (1.0 + TIE)) - 1.0).abs() < 1e-7;
-    assert!(is_tied(answer.winner) || is_edge(answer.winner), "the winner is within the tie");
+    assert!(is_tied(winner(answer)) || is_edge(winner(answer)), "the winner is within the tie");
     let default = designs.iter().position(Design::is_default);
     if let Some(default) = default.filter(|&default| is_tied(default) && !is_edge(default)) {
-        assert_eq!(answer.winner, default, "the default wins a tie");
+        assert_eq!(winner(answer), default, "the default wins a tie");
     }
     let fewer = (0..designs.len()).find(|&design| {
         is_tied(design)
             && !is_edge(design)
-            && designs[design].settings_changed < designs[answer.winner].settings_changed
+            && designs[design].settings_changed < designs[winner(answer)].settings_changed
     });
     assert_eq!(fewer, None, "the winner changes the fewest settings");
     let against = answer.against.expect("a reference");
-    if let Some(default) = default.filter(|&default| default != answer.winner) {
+    if let Some(default) = default.filter(|&default| default != winner(answer)) {
         assert_eq!((against, answer.reference), (default, Some(Reference::Default)));
     }
     let alike = cases.iter().all(|case| {
@@ -67,8 +72,8 @@ fn check(answer: &Answer, designs: &[Design], cases: &[Case]) {
     for reason in &answer.reasons {
         match reason {
             Reason::Better(lead) | Reason::NoBetter(lead) => {
-                assert!((lead.change.ratio / (means[answer.winner] / means[against]) - 1.0).abs() < 1e-6);
-                assert_eq!(lead.is_least, means[answer.winner] <= least * (1.0 + 1e-8), "the fewest, or nearly");
+                assert!((lead.change.ratio / (means[winner(answer)] / means[against]) - 1.0).abs() < 1e-6);
+                assert_eq!(lead.is_least, means[winner(answer)] <= least * (1.0 + 1e-8), "the fewest, or nearly");
                 assert_eq!(matches!(reason, Reason::Better(_)), lead.change.ratio * (1.0 + TIE) < 1.0);
             }
             Reason::Price(change) | Reason::Bonus(change) => {
@@ -77,20 +82,20 @@ fn check(answer: &Answer, designs: &[Design], cases: &[Case]) {
                 } else {
                     |figures| figures.vmas_peak
                 };
-                let expected = mean(cases, answer.winner, figure) / mean(cases, against, figure);
+                let expected = mean(cases, winner(answer), figure) / mean(cases, against, figure);
                 assert!((change.ratio / expected - 1.0).abs() < 1e-6);
                 assert_eq!(matches!(reason, Reason::Price(_)), expected > 1.0);
             }
             Reason::Tied { designs: tied, .. } => {
                 for design in 0..designs.len() {
-                    let is_listed = tied.contains(&design) || design == answer.winner;
+                    let is_listed = tied.contains(&design) || design == winner(answer);
                     assert!(is_listed == is_tied(design) || is_edge(design), "design {design}");
                 }
             }
             Reason::BestOn { cases: best, of } => {
                 let is_best = |case: &&Case| {
                     let least = (0..designs.len()).map(|design| installs(case, design)).fold(f64::MAX, f64::min);
-                    installs(case, answer.winner) <= least * (1.0 + TIE)
+                    installs(case, winner(answer)) <= least * (1.0 + TIE)
                 };
                 assert_eq!((*best, *of), (cases.iter().filter(is_best).count(), cases.len()));
             }
@@ -141,7 +146,7 @@ fn ranges_of_system_time_that_overlap_are_not_separable() {
     let case = Case { name: "app.hkt".into(), trace: 0, assumption: None, weight: 1.0, designs: figures };
     let question = Question { goal: Goal(Figure::SysTime), tie: Tie(TIE), weights: Weights::default() };
     let answer = answer(&question, &designs, std::slice::from_ref(&case), &[0, 1, 2, 3], &[]).expect("an answer");
-    assert_eq!(answer.winner, 0);
+    assert_eq!(answer.winner, Some(0));
     assert!(answer.reasons.contains(&Reason::NotSeparable { designs: vec![1] }), "{:?}", answer.reasons);
     assert!(answer.reasons.contains(&Reason::Unknown { designs: vec![3] }), "{:?}", answer.reasons);
     let text = answer.text.join("\n");
@@ -172,6 +177,6 @@ fn designs_that_fail_requests_do_not_win() {
         .collect();
     let question = Question { goal: Goal(Figure::Installs), tie: Tie(TIE), weights: Weights::default() };
     let answer = answer(&question, &designs, &[case], &[0, 1, 2], &[]).expect("an answer");
-    assert_eq!((answer.winner, answer.reference), (1, Some(Reference::Worst)));
+    assert_eq!((answer.winner, answer.reference), (Some(1), Some(Reference::Worst)));
     assert!(answer.text.iter().any(|text| text.starts_with("Not compared, because a request failed: `--cache 1`")));
 }

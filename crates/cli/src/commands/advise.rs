@@ -6,7 +6,7 @@ mod view;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, bail};
 use hksim_explore::advise::{Advice, Request, advise};
 use hksim_explore::knobs::{Setting, settings};
 use hksim_explore::question::{Limit, Question};
@@ -73,7 +73,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         );
     }
     let profile = args.profile.read()?;
-    let traces = args.traces.iter().map(|path| Trace::file(path)).collect::<Result<Vec<Trace>>>()?;
+    let traces = Trace::files(&args.traces)?;
     let question = args.question.question(&traces, profile.is_some())?;
     for limit in &args.limit {
         args.question.check_known(limit.figure, &traces, profile.is_some())?;
@@ -99,16 +99,15 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 fn space(policy: &PolicyArgs) -> Result<Space> {
     let base = policy.base()?;
     let mut axes = Vec::new();
-    for (flag, words) in policy.lists(HugeList::All) {
-        if flag.subject == Subject::Program && words.len() > 1 {
-            bail!(
-                "--{} {}: advise takes one value, and tests the other assumptions itself",
-                flag.name,
-                words.join(",")
-            );
-        }
-        for word in &words {
-            flag.set(&mut base.clone(), word).map_err(|why| anyhow!("--{} {why}", flag.name))?;
+    for (flag, words) in policy.lists(HugeList::All, &base)? {
+        let reason = match flag.subject {
+            Subject::Program => "and tests the other assumptions itself",
+            Subject::Kernel => "because it chooses an allocator's design; `hksim sweep` compares kernel settings",
+            Subject::Policy => "",
+        };
+        if !reason.is_empty() && words.len() > 1 {
+            let list = words.join(&flag.separator().to_string());
+            bail!("--{} {list}: advise takes one value, {reason}", flag.name);
         }
         axes.push(Axis { flag: flag.name.to_string(), words });
     }

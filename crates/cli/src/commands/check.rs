@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
-use hksim_explore::budget::{Allowed, Budget, CheckedRow, Metric, Row, Stored};
+use anyhow::{Context, Result, anyhow, bail};
+use hksim_explore::budget::{Allowed, Budget, Checked, CheckedRow, Difference, Metric, Row, Stored};
 use hksim_explore::digest::Digest;
 use hksim_explore::sentences::{budget as sentences, percent_signed};
 use hksim_sim::report::{SCHEMA, VERSION};
@@ -56,8 +56,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let budget = Budget::parse(&text).with_context(|| name.to_string())?;
     let folder = args.budget.parent().unwrap_or(Path::new(""));
     let stored_path = folder.join(&budget.result);
+    args.output.check(&[], &[Some(&args.budget), Some(&stored_path)])?;
     let stored = read_stored(&stored_path)?;
-    let designs = designs(&budget)?;
+    let designs = designs(&budget, folder)?;
     let rows = simulate(&budget, folder, &designs)?;
     let checked = rows.into_iter().enumerate().map(|(index, row)| {
         let (_, _, allowed) = &designs[index % designs.len()];
@@ -69,7 +70,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         update(&stored_path, &rows)?;
     }
     let result = CheckedBudget { stamp: Stamp::HERE, is_within, rows };
-    args.output.emit(&result, &result.rows, || table(&result))?;
+    args.output.emit(&result, &limit_rows(&result.rows), || table(&result, args.update))?;
     Ok(if is_within { ExitCode::SUCCESS } else { ExitCode::from(BROKEN) })
 }
 
@@ -83,12 +84,33 @@ struct CheckedBudget {
     rows: Vec<CheckedRow>,
 }
 
+/// A limit of a row, as a line of CSV and Parquet.
+#[derive(Debug, Serialize)]
+struct LimitRow<'a> {
+    #[serde(flatten)]
+    row: &'a Row,
+    has_failed_requests: bool,
+    limit: Checked,
+}
+
+impl<'a> LimitRow<'a> {
+    fn new(checked: &'a CheckedRow, limit: &Checked) -> LimitRow<'a> {
+        LimitRow { row: &checked.row, has_failed_requests: checked.has_failed_requests, limit: *limit }
+    }
+}
+
+/// One line for each limit of each row.
+fn limit_rows(rows: &[CheckedRow]) -> Vec<LimitRow<'_>> {
+    rows.iter().flat_map(|checked| checked.limits.iter().map(|limit| LimitRow::new(checked, limit))).collect()
+}
+
 /// A design of the budget: its name, its configuration and its limits.
 type Named = (String, RunConfig, Vec<Allowed>);
 
-fn designs(budget: &Budget) -> Result<Vec<Named>> {
+fn designs(budget: &Budget, folder: &Path) -> Result<Vec<Named>> {
     let design = |(name, allowance): (&String, &hksim_explore::budget::Allowance)| {
-        let config = PolicyArgs::of_word(&allowance.policy).and_then(|policy| policy.configs(HugeList::Thp));
+        let policy = PolicyArgs::of_word(&allowance.policy);
+        let config = policy.and_then(|policy| policy.in_folder(folder).configs(HugeList::Thp));
         let config = config.with_context(|| format!("design.{name}: policy = \"{}\"", allowance.policy))?;
         match <[RunConfig; 1]>::try_from(config) {
             Ok([config]) => Ok((name.clone(), config, allowance.limits(name)?)),
@@ -105,8 +127,9 @@ fn read_stored(path: &Path) -> Result<Option<Stored>> {
     }
     let name = path.display();
     let text = fs::read_to_string(path).with_context(|| format!("{name}: cannot read the stored result"))?;
-    let stored = serde_json::from_str(&text);
-    stored.map(Some).with_context(|| format!("{name}: not a result of `hksim check --update`"))
+    let other = || format!("{name}: not a result of `hksim check --update`; remove it, or name another file as `result`");
+    // What the parser expected does not help: the file is another one, or was damaged.
+    serde_json::from_str(&text).map(Some).map_err(|_| anyhow!(other()))
 }
 
 fn update(path: &Path, rows: &[CheckedRow]) -> Result<()> {
@@ -122,6 +145,9 @@ fn simulate(budget: &Budget, folder: &Path, designs: &[Named]) -> Result<Vec<Row
     let core = core.map_err(|why| anyhow::anyhow!("tlb = \"{}\": {why}", budget.tlb.as_deref().unwrap_or_default()))?;
     let paths: Vec<PathBuf> = budget.traces.iter().map(|trace| folder.join(trace)).collect();
     let traces = paths.iter().map(|path| Trace::file(path)).collect::<Result<Vec<Trace>>>()?;
+    if let Some(trace) = traces.iter().find(|trace| !trace.summary.complete) {
+        bail!("{}: the trace is incomplete, so a budget cannot be checked with it; record it again", trace.name());
+    }
     check_misses(&traces, core, designs)?;
     let allocations = paths.iter().map(|path| allocations(path)).collect::<Result<Vec<u64>>>()?;
     let checksums: Vec<Option<String>> = traces.iter().map(|trace| trace.label().checksum).collect();
@@ -199,10 +225,14 @@ pub fn limits(rows: &[CheckedRow]) -> Table {
     table
 }
 
-fn table(result: &CheckedBudget) -> String {
+fn table(result: &CheckedBudget, is_stored: bool) -> String {
     let mut lines = limits(&result.rows).lines();
     lines.push(String::new());
     lines.extend(result.rows.iter().filter_map(sentences::broken));
+    let is_new = |checked: &CheckedRow| checked.differences.contains(&Difference::NotStored);
+    if !is_stored && result.rows.iter().any(is_new) {
+        lines.push("Some rows have no stored result to compare with; add --update to store this one.".into());
+    }
     lines.push(format!("budget: {}", if result.is_within { "ok" } else { "broken" }));
     text(&lines)
 }

@@ -25,7 +25,7 @@ use crate::question::QuestionArgs;
 use crate::runs::{on_workers, setup};
 use crate::system_time::{Priced, ProfileArgs};
 use plan::Plan;
-use result::{Head, PricedSweep, ShardResult};
+use result::{Head, PricedSweep, ShardResult, ShardRow};
 
 /// The name of the picture if `--plot` has no value.
 const DEFAULT_PLOT: &str = "hksim-sweep.svg";
@@ -101,17 +101,18 @@ pub fn run(args: &Args) -> Result<()> {
     }
     args.memory.refuse_for_trace()?;
     let configs = args.policy.configs(HugeList::All)?;
-    let traces = if args.traces.is_empty() { Trace::built_in()? } else { open(&args.traces)? };
+    let traces = if args.traces.is_empty() { Trace::built_in()? } else { Trace::files(&args.traces)? };
     let question = args.question.question(&traces, profile.is_some())?;
     let plan = Plan::new(traces, &configs, |trace, config| {
         let forks = args.forks.windows(trace)?;
         Ok(SimConfig { forks, tlb: args.question.core(), ..setup(config, trace, BaseKernel::AsItComes)? })
     })?;
     let head = Head { rows_per_trace: configs.len(), question, modes: ModesFrom::of(&configs) };
-    let rows = args.shard.map_or_else(|| (0..plan.rows()).collect(), |shard| shard.rows(plan.rows()));
-    let reports = on_workers(args.jobs, || plan.simulate(&rows, args.resume.as_deref()))?;
+    let numbers: Vec<usize> = args.shard.map_or_else(|| (0..plan.rows()).collect(), |shard| shard.rows(plan.rows()));
+    let reports = on_workers(args.jobs, || plan.simulate(&numbers, args.resume.as_deref()))?;
     let rows: Vec<Priced> = reports.into_iter().map(|row| Priced::new(row, profile.as_ref())).collect();
     if let Some(shard) = args.shard {
+        let rows = numbers.into_iter().zip(rows).map(|(row, priced)| ShardRow { row, priced }).collect();
         let sweep = plan.digest(&head, profile.as_ref())?;
         let part = ShardResult { stamp: Stamp::HERE, shard, sweep, rows_total: plan.rows(), head, rows };
         return args.output.emit(&part, &[()], String::new);
@@ -141,8 +142,4 @@ fn draw<T: Serialize>(args: &Args, result: &T) -> Result<()> {
         Some(path) => chart::write(path, &serde_json::to_value(result).context("result as JSON")?),
         None => Ok(()),
     }
-}
-
-fn open(paths: &[PathBuf]) -> Result<Vec<Trace>> {
-    paths.iter().map(|path| Trace::file(path)).collect()
 }

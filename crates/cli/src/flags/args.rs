@@ -1,6 +1,7 @@
 //! Policy flags as clap arguments, and the run configurations they span.
 
-use std::path::PathBuf;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
@@ -10,6 +11,10 @@ use super::policy_file;
 use super::range;
 use super::run_config::RunConfig;
 use super::table::{FLAGS, Flag, Subject};
+use crate::output::{units, warn};
+
+/// The flag whose value can be left out.
+const HUGE: &str = "huge";
 
 /// Maximum number of designs of one sweep.
 const CONFIGS_MAX: usize = 100_000;
@@ -65,10 +70,17 @@ impl PolicyArgs {
         let given = parts.map(|part| {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             let flag = FLAGS.iter().find(|flag| flag.subject == Subject::Policy && flag.name == name);
+            let flag = flag.filter(|flag| !value.is_empty() || (flag.name == HUGE && part == HUGE));
             let flag = flag.ok_or_else(|| anyhow!("`+{part}` is not a policy flag; write +FLAG=VALUE"))?;
             Ok((flag, value.to_string()))
         });
         Ok(PolicyArgs { given: given.collect::<Result<_>>()?, presets: presets.to_string(), file })
+    }
+
+    /// The same, with a policy file that is relative to this folder.
+    #[must_use]
+    pub fn in_folder(self, folder: &Path) -> PolicyArgs {
+        PolicyArgs { file: self.file.map(|file| folder.join(file)), ..self }
     }
 
     /// Every combination of the values given, the first flag varying slowest. At least one.
@@ -86,11 +98,15 @@ impl PolicyArgs {
     }
 
     /// The flags given, each with its words, in the order of the command line.
-    pub fn lists(&self, huge: HugeList) -> impl Iterator<Item = (&'static Flag, Vec<String>)> + '_ {
-        self.given.iter().map(move |&(flag, ref words)| {
+    ///
+    /// # Errors
+    /// A word is not a value of its flag.
+    pub fn lists(&self, huge: HugeList, base: &RunConfig) -> Result<Vec<(&'static Flag, Vec<String>)>> {
+        let list = |&(flag, ref words): &(&'static Flag, String)| {
             let words = if words.is_empty() { huge.words() } else { words };
-            (flag, words.split(flag.separator()).map(str::to_string).collect())
-        })
+            Ok((flag, distinct(flag, words, base)?.into_iter().map(str::to_string).collect()))
+        };
+        self.given.iter().map(list).collect()
     }
 
     /// The run configuration that the flags modify: the preset with the policy file applied.
@@ -181,17 +197,39 @@ impl HostPolicyArgs {
 fn spread(configs: &[RunConfig], flag: &Flag, words: &str) -> Result<Vec<RunConfig>> {
     let values = words.split(flag.separator()).count();
     if configs.len().saturating_mul(values) > CONFIGS_MAX {
-        bail!("--{} {words}: the lists span more than {CONFIGS_MAX} designs; shorten them", flag.name);
+        bail!(
+            "--{}: with its {} the lists span more than {} designs; shorten them",
+            flag.name,
+            units::of(values as u64, "value"),
+            units::count(CONFIGS_MAX as u64)
+        );
     }
     let mut spread = Vec::with_capacity(configs.len() * values);
+    let base = configs.first().cloned().unwrap_or_else(|| RunConfig::of(Policy::DEFAULT));
+    let distinct = distinct(flag, words, &base)?;
     for config in configs {
-        for word in words.split(flag.separator()) {
+        for word in &distinct {
             let mut config = config.clone();
             flag.set(&mut config, word).map_err(|why| anyhow!("--{} {why}", flag.name))?;
             spread.push(config);
         }
     }
     Ok(spread)
+}
+
+/// The words of a list without those that mean the same as an earlier one (1M, 1024K), which are dropped with a note.
+fn distinct<'a>(flag: &Flag, words: &'a str, base: &RunConfig) -> Result<Vec<&'a str>> {
+    let (mut seen, mut kept): (HashSet<String>, Vec<&str>) = (HashSet::new(), Vec::new());
+    for word in words.split(flag.separator()) {
+        let mut config = base.clone();
+        flag.set(&mut config, word).map_err(|why| anyhow!("--{} {why}", flag.name))?;
+        if seen.insert(flag.show(&config)) {
+            kept.push(word);
+        } else {
+            warn(&format!("--{}: {word} is in the list twice; the second is left out", flag.name));
+        }
+    }
+    Ok(kept)
 }
 
 impl clap::FromArgMatches for PolicyArgs {
@@ -286,7 +324,7 @@ fn argument(flag: &'static Flag) -> Arg {
         .help(short_help(flag))
         .long_help(format!("{} [{}] [default: {}]", flag.help, flag.values_text(), flag.default_text()));
     // `argv` joins the value to the flag before clap sees it.
-    if flag.name == "huge" {
+    if flag.name == HUGE {
         argument.num_args(0..=1).require_equals(true).default_missing_value("")
     } else {
         argument.num_args(1)

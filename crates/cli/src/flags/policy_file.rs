@@ -11,10 +11,11 @@ use serde_json::Value;
 
 use super::row::Inputs;
 use super::run_config::RunConfig;
+use crate::output::units;
 use crate::schema_1;
 
 /// Reads a run configuration. Policy fields replace those of the preset; a row of a result replaces the whole
-/// configuration. `FILE#N` is row N of a result with rows, from 0; `FILE#winner` is the winner of advice.
+/// configuration. `FILE#N` is row N of a result with rows, from 0 (in a shard: row N of the whole sweep); `FILE#winner` is the winner of advice.
 ///
 /// # Errors
 /// The file is missing, has fields that no policy has, or is a result with several rows and none is named.
@@ -58,11 +59,21 @@ fn named_row<'a>(file: &str, result: &'a Value, name: &str) -> Result<&'a Value>
         let winner = result.get("winner").filter(|winner| winner.is_object());
         return winner.ok_or_else(|| anyhow!("{file}#winner: the result has no winner; `hksim advise` writes one"));
     }
-    let number: usize = name.parse().with_context(|| format!("{file}#{name}: expected a row number, or `winner`"))?;
+    let number: usize = name.parse().map_err(|_| anyhow!("{file}#{name}: expected a row number, or `winner`"))?;
     let rows = result.get("rows").or_else(|| result.get("front")).and_then(Value::as_array);
     let rows = rows.ok_or_else(|| anyhow!("{file}#{name}: the result has no rows"))?;
+    if result.get("shard").is_some() {
+        return row_of_shard(rows, number).ok_or_else(|| {
+            anyhow!("{file}#{name}: this shard does not have row {name} of the sweep; `hksim merge` writes all rows")
+        });
+    }
     let rows_count = rows.len();
     rows.get(number).ok_or_else(|| anyhow!("{file}#{name}: the result has {rows_count} rows, numbered from 0"))
+}
+
+/// The row of a shard with this number in the whole sweep.
+fn row_of_shard(rows: &[Value], number: usize) -> Option<&Value> {
+    rows.iter().find(|row| row.get("row").and_then(Value::as_u64) == Some(number as u64))
 }
 
 fn from_json(path: &Path, text: &str, row: Option<&str>, preset: &Policy) -> Result<RunConfig> {
@@ -72,7 +83,10 @@ fn from_json(path: &Path, text: &str, row: Option<&str>, preset: &Policy) -> Res
     schema_1::upgrade(path, &mut value);
     let row = match (row, value.get("rows").and_then(Value::as_array)) {
         (Some(row), _) => named_row(&file, &value, row)?,
-        (None, Some(rows)) => bail!("{file}: has {} rows; name one of them: {file}#0", rows.len()),
+        (None, Some(rows)) => {
+            let first = rows.first().and_then(|row| row.get("row")).and_then(Value::as_u64).unwrap_or(0);
+            bail!("{file}: has {}; name one of them: {file}#{first}", units::of(rows.len() as u64, "row"))
+        }
         (None, None) => &value,
     };
     // A row of a validation contains the prediction with its inputs.

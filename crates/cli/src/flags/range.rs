@@ -13,11 +13,14 @@ pub fn expanded(flag: &Flag, words: &str) -> Result<String, String> {
     use super::table::Values::{Count, Modes, Size as Bytes, Time as Ns, Words, WordsOr};
     type Parse = fn(&str) -> Result<u64, String>;
     let (parse, show): (Parse, fn(u64) -> String) = match flag.values {
-        Words(_) | WordsOr(..) | Modes(_) => return Ok(words.to_string()),
+        Words(_) | WordsOr(..) | Modes(_) => return without_range(flag, words),
         Bytes(_) => (|word| parse_size(word).map_err(|why| why.to_string()), |bytes| Size(bytes).to_string()),
         Count(_) => (|word| parse_count(word).map_err(|why| why.to_string()), |count| count.to_string()),
         Ns(_) => (|word| parse_time(word).map_err(|why| why.to_string()), |ns| Time(ns).to_string()),
     };
+    if words.is_empty() {
+        return Err("a value is missing".to_string());
+    }
     let mut values = Vec::new();
     for word in words.split(flag.separator()) {
         let Some((first, last)) = word.split_once("..") else {
@@ -30,11 +33,33 @@ pub fn expanded(flag: &Flag, words: &str) -> Result<String, String> {
     Ok(values.join(&flag.separator().to_string()))
 }
 
+/// The list of a flag that has no ranges.
+fn without_range(flag: &Flag, words: &str) -> Result<String, String> {
+    // `--huge` without a value is a list of its own.
+    if words.is_empty() && flag.name != "huge" {
+        return Err("a value is missing".to_string());
+    }
+    let sizes: Vec<&str> = words.split(flag.separator()).collect();
+    let is_size = |word: &&str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
+    if flag.name == "classes" && sizes.len() > 1 && sizes.iter().all(is_size) {
+        let list = sizes.join("/");
+        return Err(format!("commas separate designs, and each of these would have one block size; write {list} for one list"));
+    }
+    Ok(words.to_string())
+}
+
+/// The start of a range that ends at `last`: a few doublings below.
+fn start_below(last: u64) -> u64 {
+    const DOUBLINGS: usize = 3;
+    (0..DOUBLINGS).fold(last, |start, _| if start > 1 && start.is_multiple_of(2) { start / 2 } else { start })
+}
+
 /// The values from `first` to `last`, each twice the one before.
 fn doubled(first: u64, last: u64, show: fn(u64) -> String) -> Result<Vec<String>, String> {
     if first == 0 {
         return Err(format!(
-            "a range starts above 0, because each value is twice the one before; write 0,1..{}",
+            "a range starts above 0, because each value is twice the one before; write 0,{}..{}",
+            show(start_below(last)),
             show(last)
         ));
     }
@@ -73,6 +98,9 @@ mod tests {
             ("cache", "0,1..8", "0,1,2,4,8"),
             ("purge-delay", "500us..2ms", "500us,1ms,2ms"),
             ("huge", "never,thp", "never,thp"),
+            ("huge", "", ""),
+            ("classes", "default,8", "default,8"),
+            ("classes", "8/16,8/24", "8/16,8/24"),
         ] {
             assert_eq!(of(flag, words).as_deref(), Ok(values), "--{flag} {words}");
         }
@@ -85,6 +113,11 @@ mod tests {
             ("superslab", "4M..1M", "write 1M..4M"),
             ("superslab", "..4M", "``: "),
             ("cache", "0..8", "write 0,1..8"),
+            ("purge-delay", "0..8ms", "write 0,1ms..8ms"),
+            ("huge-cache", "0..4M", "write 0,512K..4M"),
+            ("superslab", "", "a value is missing"),
+            ("classes", "", "a value is missing"),
+            ("classes", "8,16,24", "write 8/16/24 for one list"),
             ("cache", "1..18446744073709551615", "ends at 9223372036854775808, not"),
         ] {
             let why = of(flag, words).expect_err(words);

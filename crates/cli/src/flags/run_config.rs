@@ -1,9 +1,9 @@
 //! The configuration of one run: a policy, the program's behaviour and the kernel to simulate.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, anyhow, bail};
 use hksim_engine::{MemoryPolicyRule, TouchRule};
 use hksim_linux_mm::{Defrag, KernelConfig, KernelVersion, MthpSupport, PMD_ORDER, Rules, SizeMode, ThpMode};
-use hksim_policy::Policy;
+use hksim_policy::{Policy, PolicyError};
 use hksim_policy::vocabulary::Huge;
 use hksim_sim::SimReport;
 use hksim_trace::header::TouchSource;
@@ -155,8 +155,22 @@ impl RunConfig {
                 mthp::show(&sizes)
             );
         }
-        let sizes = ["superslab", "slab", "arena"].map(|name| format!("--{name} {}", self.word(name)));
-        self.policy.prepare().map(drop).with_context(|| sizes.join(" "))
+        let flags = |why: &PolicyError| -> &[&str] {
+            match why {
+                PolicyError::FrontCache(_) => &["front-cache"],
+                PolicyError::HeaderBytes(_) => &["header"],
+                PolicyError::HugePageBytes(_) => &["huge"],
+                PolicyError::Arena(_) => &["arena"],
+                PolicyError::AlignHugetlb => &["align", "huge"],
+                PolicyError::AlignCount(_) => &["align", "superslab", "arena"],
+                PolicyError::StartTooLarge => &["prewarm", "startup-touch", "superslab", "arena"],
+                PolicyError::Geometry(_) => &["superslab", "slab", "arena"],
+            }
+        };
+        self.policy.prepare().map(drop).map_err(|why| {
+            let given: Vec<String> = flags(&why).iter().map(|name| format!("--{name} {}", self.word(name))).collect();
+            anyhow!(why).context(given.join(" "))
+        })
     }
 
     /// All policy flags with their values, several per line, for the head of a table.

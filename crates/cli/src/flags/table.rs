@@ -96,8 +96,11 @@ pub fn find(name: &str) -> Option<&'static Flag> {
     FLAGS.iter().find(|flag| flag.name == name)
 }
 
-/// Whether a word is a value of `--huge`, or an attempt at one.
+/// Whether a word is a value of `--huge`, or an attempt at one: it has no ranges.
 pub fn is_huge_value(word: &str) -> bool {
+    if let Some((first, last)) = word.split_once("..") {
+        return is_huge_value(first) && is_huge_value(last);
+    }
     let words = find("huge").map(|flag| &flag.values);
     let is_known = matches!(words, Some(Values::Words(words)) if words.contains(&word));
     is_known || word == OLD_SYSTEM || word.starts_with("mthp-")
@@ -420,6 +423,7 @@ mod tests {
                 .iter()
                 .all(|word| is_huge_value(word))
         );
+        assert!(is_huge_value("never..thp") && !is_huge_value("../thp") && !is_huge_value("never..hkt"));
         assert!(!["app.hkt", "", "thp2", "Never", "x"].iter().any(|word| is_huge_value(word)));
     }
 }

@@ -52,7 +52,7 @@ fn the_combined_table_comes_first_and_every_table_has_an_answer() {
     assert_eq!(text.matches("`--huge thp` (the default) has the fewest installs").count(), 3, "{text}");
     assert_eq!(text.matches(" instead of ").count() % 2, 0, "{text}");
     let one = bench.ok("sweep rm.hkt --huge never,thp");
-    assert!(!one.contains("together") && one.contains("with the worst of the table, `--huge never`"), "{one}");
+    assert!(!one.contains("together") && one.contains("with the worst design, `--huge never`"), "{one}");
     let single = bench.ok("sweep rm.hkt");
     assert!(!single.contains("the fewest"), "one design needs no answer: {single}");
 }

@@ -12,8 +12,8 @@ pub fn broken(checked: &CheckedRow) -> Option<String> {
         let metric = limit.allowed.metric;
         let most = metric.text(limit.allowed.most);
         broken.push(match limit.amount {
-            Some(amount) => format!("{} {}, and {most} allowed", metric.text(amount), metric.name()),
-            None => format!("{} not known, and {most} allowed", metric.name()),
+            Some(amount) => format!("{} {} (at most {most} allowed)", metric.text(amount), metric.name()),
+            None => format!("{} not known (at most {most} allowed)", metric.name()),
         });
     }
     if checked.has_failed_requests {
@@ -28,7 +28,7 @@ pub fn since(checked: &CheckedRow) -> String {
     let changes: Vec<String> = checked.differences.iter().map(difference).collect();
     match checked.differences.as_slice() {
         [] => "Nothing changed since the stored result.".into(),
-        [Difference::NotStored] => "There is no stored result of this row; --update writes one.".into(),
+        [Difference::NotStored] => "There was no stored result of this row.".into(),
         _ => format!("Since the stored result: {}.", list(&changes)),
     }
 }

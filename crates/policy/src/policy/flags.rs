@@ -170,7 +170,7 @@ pub const FLAGS: &[Flag] = &[
     ),
     Flag {
         name: "classes",
-        values: Values::WordsOr(SizeClasses::WORDS, "block sizes as in 8/16/32/48/64"),
+        values: Values::WordsOr(SizeClasses::WORDS, "block sizes, multiples of 8 up to 65536, as in 8/16/32/48/64"),
         help: "Select the size classes: a scheme; spacing-N: N per doubling; or block sizes, and the default's above the last",
         set: |policy, word| {
             policy.classes = SizeClasses::parse(word)?;

@@ -77,7 +77,11 @@ impl fmt::Display for ClassListError {
                 f.write_str("expected block sizes in bytes, separated by slashes (8/16/32/48/64)")
             }
             ClassListError::Size(bytes) => {
-                write!(f, "a block cannot have {bytes} bytes; use multiples of {STEP_BYTES} up to {STRIDE_MAX}")
+                write!(
+                    f,
+                    "a block cannot have {bytes} byte{}; use multiples of {STEP_BYTES} up to {STRIDE_MAX}",
+                    if *bytes == 1 { "" } else { "s" }
+                )
             }
             ClassListError::Order(bytes) => {
                 write!(f, "{bytes} is not larger than the size before it; write the sizes in ascending order")

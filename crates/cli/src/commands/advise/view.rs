@@ -2,10 +2,11 @@
 
 use hksim_explore::advise::{Advice, FrontEntry};
 use hksim_explore::figures::Figure;
+use hksim_explore::knobs::joined;
 use hksim_explore::sentences::{self, percent_signed};
 
 use super::Advised;
-use crate::output::table::{Table, text as joined};
+use crate::output::table::{Table, text as text_of};
 use crate::output::units::{count, of};
 
 /// Designs of the front that are shown; JSON has all.
@@ -16,23 +17,24 @@ pub fn text(advised: &Advised) -> String {
     let advice = &advised.advice;
     let mut lines = head(advised);
     lines.push(String::new());
-    match &advice.winner {
-        Some(winner) => lines.push(format!("advice: {}", sentences::name(&winner.design).trim_matches('`'))),
-        None => lines.push(sentences::no_winner(advice.designs)),
+    if let Some(winner) = &advice.winner {
+        lines.push(format!("advice: {}", sentences::name(&winner.design).trim_matches('`')));
     }
     lines.extend(advice.text.iter().cloned());
     let goal = advised.question.goal.0;
-    lines.extend(advice.limits.iter().map(|effect| sentences::limit(effect, goal, advice.designs)));
     lines.extend(front(advice, goal));
     lines.extend(held_out(advice, goal));
     lines.extend(settings(advised));
-    joined(&lines)
+    text_of(&lines)
 }
 
 fn head(advised: &Advised) -> Vec<String> {
     let (advice, search) = (&advised.advice, &advised.search);
     let tried = if advice.is_complete {
-        format!("all {} of the space", of(advice.designs as u64, "design"))
+        match advice.designs {
+            1 => "the only design of the space".to_string(),
+            designs => format!("all {} of the space", of(designs as u64, "design")),
+        }
     } else {
         let all = search.points.map_or("2^64 or more".into(), count);
         format!(
@@ -119,6 +121,10 @@ fn settings(advised: &Advised) -> Vec<String> {
     }
     let mut lines = vec![String::new()];
     lines.extend(table.lines());
+    let joined = joined(&advised.settings);
+    if !joined.is_empty() {
+        lines.push(format!("Settings of one variable are set together: {}", joined.join(" ")));
+    }
     lines.push(
         "These settings do not make another allocator equal to the design: `hksim compare` measures what they do."
             .into(),

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::answers;
 use crate::commands::info::origin_text;
 use crate::flags::mthp;
 use crate::flags::table::thp_word;
@@ -43,6 +44,7 @@ pub fn row(priced: &Priced) -> Map<String, Value> {
         let figures = fields.iter().map(|&field| (field.to_string(), part.get(field).cloned().unwrap_or_default()));
         row.insert(name.into(), Value::Object(figures.collect()));
     }
+    row.insert("tlb_misses".into(), answers::figures(priced).tlb_misses.into());
     let copied: u64 = report.forks.iter().map(|fork| fork.copied_bytes).sum();
     row.insert("forks".into(), json!({"count": report.forks.len(), "copied_bytes": copied}));
     // These parts do not fit in a row; JSON has them.

@@ -34,7 +34,9 @@ pub fn combined(answers: &Answers) -> Vec<String> {
     }
     let mut lines =
         vec![format!("all {} traces together (geometric mean of the ratios to the best design)", cases.len())];
-    lines.extend(table.lines());
+    if !ranking.standings.is_empty() {
+        lines.extend(table.lines());
+    }
     lines.extend(self::lines(answer));
     lines.push(String::new());
     lines

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use hksim_explore::digest::Digest;
 use hksim_explore::question::Question;
-use hksim_explore::rank::fronts;
+use hksim_explore::rank::front;
 use hksim_explore::shard::Shard;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -41,7 +41,16 @@ pub struct ShardResult {
     /// The sweep.
     pub head: Head,
     /// The shard's rows.
-    pub rows: Vec<Priced>,
+    pub rows: Vec<ShardRow>,
+}
+
+/// A row of a shard.
+#[derive(Debug, Serialize)]
+pub struct ShardRow {
+    /// Its number in the whole sweep.
+    pub row: usize,
+    #[serde(flatten)]
+    pub priced: Priced,
 }
 
 /// The result of a sweep, with times if a profile was given.
@@ -50,7 +59,7 @@ pub struct PricedSweep {
     #[serde(flatten)]
     stamp: Stamp,
     pub rows: Vec<Priced>,
-    /// Rows on the Pareto front of installs and peak resident bytes, per trace.
+    /// Rows on the Pareto front of installs and peak resident bytes, per trace. Rows with failed requests are not on it.
     pub pareto: Vec<usize>,
     /// Rows on the Pareto front of median system time and peak resident bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -59,19 +68,34 @@ pub struct PricedSweep {
     pub answers: Answers,
 }
 
+/// The rows on the Pareto front of each trace, among the rows that serve every request.
+fn fronts_of_served<T: PartialOrd + Copy>(
+    rows: &[Priced],
+    designs: usize,
+    point: impl Fn(&Priced) -> (T, T),
+) -> Vec<usize> {
+    let mut fronts = Vec::new();
+    for (trace, rows) in rows.chunks(designs).enumerate() {
+        let served: Vec<usize> = (0..rows.len()).filter(|&row| rows[row].report.requests_failed == 0).collect();
+        let points: Vec<(T, T)> = served.iter().map(|&row| point(&rows[row])).collect();
+        fronts.extend(front(&points).into_iter().map(|index| trace * designs + served[index]));
+    }
+    fronts
+}
+
 impl PricedSweep {
     /// The result for the rows of a sweep.
     ///
     /// # Errors
-    /// The goal's figure is not known, or no design serves every request.
+    /// The goal's figure is not known.
     pub fn new(rows: Vec<Priced>, head: &Head) -> Result<PricedSweep> {
         let designs = head.rows_per_trace.max(1);
         let rss = |row: &Priced| row.report.rss_bytes_peak;
-        let installs: Vec<(u64, u64)> = rows.iter().map(|row| (row.report.installs.total, rss(row))).collect();
         let time = |row: &Priced| row.system_time.as_ref().map_or(0.0, SystemTime::rank_s);
-        let times = || rows.iter().map(|row| (time(row), rss(row) as f64)).collect::<Vec<_>>();
         let has_times = rows.iter().any(|row| row.system_time.is_some());
-        let (pareto, pareto_system_time) = (fronts(&installs, designs), has_times.then(|| fronts(&times(), designs)));
+        let pareto = fronts_of_served(&rows, designs, |row| (row.report.installs.total, rss(row)));
+        let pareto_system_time =
+            has_times.then(|| fronts_of_served(&rows, designs, |row| (time(row), rss(row) as f64)));
         let answers = Answers::of(&rows, designs, &head.question)?;
         Ok(PricedSweep { stamp: Stamp::HERE, rows, pareto, pareto_system_time, answers })
     }

@@ -8,6 +8,7 @@ use hksim_sim::SimReport;
 
 use super::answers;
 use super::result::{Head, PricedSweep};
+use crate::answers::figures;
 use crate::commands::info::origin_text;
 use crate::commands::sim::view::{huge_bytes_peak, kernel_text, made_up_times, memory_policy_text, touch_rule_text};
 use crate::flags::{RunConfig, varied};
@@ -81,7 +82,7 @@ macro_rules! count_of {
     };
 }
 
-const COLUMNS: [Column; 18] = [
+const COLUMNS: [Column; 19] = [
     count_of!(low, "faults", faults),
     count_of!(low, "traps", traps),
     count_of!(low, "installs", installs.total),
@@ -101,6 +102,14 @@ const COLUMNS: [Column; 18] = [
         is_optional: false,
     },
     count_of!(low, "VMAs", vmas_peak),
+    Column {
+        head: "TLB misses",
+        // One more than the misses, so that the column is there if the TLB has none.
+        key: |row| figures(row).tlb_misses.map_or(0.0, |misses| misses as f64 + 1.0),
+        show: Show::Each(|row| figures(row).tlb_misses.map_or("-".into(), count)),
+        best: Best::Lowest,
+        is_optional: true,
+    },
     low("OS calls", |row| os_calls(row) as f64, |row| count(os_calls(row))),
     low("x floor", floor_ratio, |row| format!("{:.2}", floor_ratio(row))),
     Column {
@@ -230,7 +239,8 @@ fn trace_table(rows: &[Priced], first: usize, sweep: &PricedSweep) -> Table {
     table
 }
 
-/// Whether a row has the best figure of a column in which rows differ.
+/// Whether a row has the best figure of a column in which rows differ. Rows with failed requests are not compared: they
+/// did less work.
 fn is_best(column: &Column, row: &Priced, rows: &[Priced]) -> bool {
     // Negate where the lowest is best.
     let goodness = |row: &Priced| match column.best {
@@ -238,15 +248,18 @@ fn is_best(column: &Column, row: &Priced, rows: &[Priced]) -> bool {
         Best::Highest => (column.key)(row),
         Best::None => 0.0,
     };
+    let is_served = |row: &&Priced| row.report.requests_failed == 0;
     let own = goodness(row);
-    rows.iter().any(|other| own > goodness(other)) && !rows.iter().any(|other| own < goodness(other))
+    is_served(&row)
+        && rows.iter().filter(is_served).any(|other| own > goodness(other))
+        && !rows.iter().filter(is_served).any(|other| own < goodness(other))
 }
 
 /// One line for each group of rows that are equal in all figures.
 fn twins(rows: &[Priced], first: usize) -> Vec<String> {
     let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (index, row) in rows.iter().enumerate() {
-        groups.entry(figures(&row.report)).or_default().push(first + index);
+        groups.entry(all_figures(&row.report)).or_default().push(first + index);
     }
     let mut twins: Vec<Vec<usize>> = groups.into_values().filter(|rows| rows.len() > 1).collect();
     twins.sort();
@@ -255,7 +268,7 @@ fn twins(rows: &[Priced], first: usize) -> Vec<String> {
 }
 
 /// All simulated figures of a row, without its inputs.
-fn figures(row: &SimReport) -> String {
+fn all_figures(row: &SimReport) -> String {
     let mut value = serde_json::to_value(row).unwrap_or_default();
     if let Some(fields) = value.as_object_mut() {
         for input in ["policy", "touch", "memory_policy", "kernel", "elapsed_s", "placement_digest"] {
