@@ -169,8 +169,7 @@ pub enum Metric {
 
 impl Metric {
     /// All metrics, in the order of the table.
-    pub const ALL: [Metric; 4] =
-        [Metric::InstallsPer1000Allocations, Metric::RssPeak, Metric::Vmas, Metric::TlbMisses];
+    pub const ALL: [Metric; 4] = [Metric::InstallsPer1000Allocations, Metric::RssPeak, Metric::Vmas, Metric::TlbMisses];
 
     /// The key in a budget.
     pub const fn word(self) -> &'static str {

@@ -277,9 +277,11 @@ fn list(items: &[String]) -> String {
 pub fn limit(effect: &LimitEffect, question: &Question, designs: usize) -> String {
     let goal = question.goal.0;
     let all = units::of(designs as u64, "design");
-    let within = format!("Limit \"{}\": met by {} of {all}", effect.limit.text, units::count(effect.designs_within as u64));
+    let within =
+        format!("Limit \"{}\": met by {} of {all}", effect.limit.text, units::count(effect.designs_within as u64));
     match effect.goal_ratio_without {
         None => format!("{within}."),
+        Some(_) if effect.designs_within == designs => format!("{within}; it costs nothing."),
         // The winner without the limit, too, can be worse than the best by as much as the tie.
         Some(ratio) if ratio > 0.9995 => format!("{within}; it costs nothing beyond {}.", question.tie),
         Some(ratio) => {

@@ -15,6 +15,7 @@ use hksim_explore::space::built_in;
 use hksim_sim::report::TraceLabel;
 use serde::Serialize;
 
+use crate::flags::between::between;
 use crate::flags::table::Subject;
 use crate::flags::{HugeList, PolicyArgs};
 use crate::inputs::Trace;
@@ -42,7 +43,7 @@ pub struct Args {
     #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
     limit: Vec<Limit>,
     /// Simulate at most this many designs of a space that is too large for all of them
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(2..=100_000), hide_short_help = true)]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = between(2u32, 100_000), hide_short_help = true)]
     tries: u32,
     /// Decide the order of the search
     #[arg(long, value_name = "N", default_value_t = 1, hide_short_help = true)]
@@ -56,7 +57,7 @@ pub struct Args {
     #[command(flatten)]
     output: OutputArgs,
     /// Run this many simulations at a time [default: one per core]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Options", hide_short_help = true)]
+    #[arg(long, value_name = "N", value_parser = between(1u16, 1024), help_heading = "Options", hide_short_help = true)]
     jobs: Option<u16>,
 }
 

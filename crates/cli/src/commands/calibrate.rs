@@ -8,6 +8,7 @@ use hksim_cost_model::Profile;
 use hksim_cost_model::measure::{Effort, measure};
 use serde::Serialize;
 
+use crate::flags::between::between;
 use crate::output::stamp::Stamp;
 use crate::output::table::{Table, text};
 use crate::output::{Format, file, note, print, render, warn};
@@ -20,10 +21,10 @@ pub struct Args {
     #[arg(short, long, value_name = "FILE.toml")]
     output: Option<PathBuf>,
     /// Run at most this many rounds; each times every operation once
-    #[arg(long, value_name = "N", default_value = "60", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value = "60", value_parser = between(1u32, 10_000))]
     rounds: u32,
     /// Start no round after this many seconds
-    #[arg(long, value_name = "S", default_value = "45", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    #[arg(long, value_name = "S", default_value = "45", value_parser = between(1u64, 3600))]
     seconds: u64,
     /// Print the table on standard output in this format
     #[arg(long, value_enum, default_value = "table")]

@@ -21,6 +21,7 @@ use spread::Spread;
 use super::allocators::Allocator;
 use crate::chart::comparison::{self, Bar, Bars, Sample, Series};
 use crate::chart::parse_picture;
+use crate::flags::between::between;
 use crate::inputs::Trace;
 use crate::output::OutputArgs;
 use crate::output::stamp::Stamp;
@@ -43,7 +44,7 @@ pub struct Args {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "glibc,mimalloc,jemalloc,tcmalloc,native")]
     allocators: Vec<String>,
     /// Run this many rounds; each allocator runs once per round
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = between(1u32, 1000))]
     runs: u32,
     /// Replay on one thread in trace order (ordered) or on the trace's own threads (threaded)
     #[arg(long, value_name = "MODE", default_value = "ordered", value_parser = super::replay::parse_mode)]

@@ -13,6 +13,7 @@ use hksim_sim::SimConfig;
 use serde::Serialize;
 
 use crate::chart;
+use crate::flags::between::between;
 use crate::flags::{BaseKernel, HugeList, ModesFrom, PolicyArgs};
 use crate::forks::ForkArgs;
 use crate::inputs::Trace;
@@ -65,7 +66,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", help_heading = LARGE, hide_short_help = true)]
     resume: Option<PathBuf>,
     /// Run this many simulations at a time [default: one per core]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = LARGE, hide_short_help = true)]
+    #[arg(long, value_name = "N", value_parser = between(1u16, 1024), help_heading = LARGE, hide_short_help = true)]
     jobs: Option<u16>,
     /// Draw the result as SVG or PNG [name if omitted: hksim-sweep.svg]
     #[arg(long, value_name = "PICTURE", num_args = 0..=1, require_equals = true, default_missing_value = DEFAULT_PLOT, value_parser = chart::parse_picture, help_heading = HEADING)]

@@ -13,6 +13,7 @@ use hksim_trace::header::Origin;
 use hksim_trace::hkt::TraceWriter;
 use tempfile::TempDir;
 
+use crate::flags::between::between;
 use crate::flags::{BaseKernel, HostPolicyArgs, HugeList, RunConfig};
 use crate::forks::ForkArgs;
 use crate::inputs::Trace;
@@ -53,10 +54,10 @@ pub struct Args {
     mode: Mode,
     /// With --mode threaded: replay this many times [default: 9]; with a memory recording: run the program this many
     /// times [default: 3]
-    #[arg(long, value_name = "N", hide_short_help = true, help_heading = REPLAY, value_parser = clap::value_parser!(u32).range(2..=1000))]
+    #[arg(long, value_name = "N", hide_short_help = true, help_heading = REPLAY, value_parser = between(2u32, 1000))]
     runs: Option<u32>,
     /// Old form of --mode threaded --runs N
-    #[arg(long, value_name = "N", hide = true, conflicts_with_all = ["mode", "runs"], num_args = 0..=1, require_equals = true, default_missing_value = "9", value_parser = clap::value_parser!(u32).range(2..=1000))]
+    #[arg(long, value_name = "N", hide = true, conflicts_with_all = ["mode", "runs"], num_args = 0..=1, require_equals = true, default_missing_value = "9", value_parser = between(2u32, 1000))]
     threaded: Option<u32>,
     #[command(flatten)]
     forks: ForkArgs,

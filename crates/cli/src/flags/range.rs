@@ -43,7 +43,9 @@ fn without_range(flag: &Flag, words: &str) -> Result<String, String> {
     let is_size = |word: &&str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
     if flag.name == "classes" && sizes.len() > 1 && sizes.iter().all(is_size) {
         let list = sizes.join("/");
-        return Err(format!("commas separate designs, and each of these would have one block size; write {list} for one list"));
+        return Err(format!(
+            "commas separate designs, and each of these would have one block size; write {list} for one list"
+        ));
     }
     Ok(words.to_string())
 }

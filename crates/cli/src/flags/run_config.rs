@@ -3,8 +3,8 @@
 use anyhow::{Result, anyhow, bail};
 use hksim_engine::{MemoryPolicyRule, TouchRule};
 use hksim_linux_mm::{Defrag, KernelConfig, KernelVersion, MthpSupport, PMD_ORDER, Rules, SizeMode, ThpMode};
-use hksim_policy::{Policy, PolicyError};
 use hksim_policy::vocabulary::Huge;
+use hksim_policy::{Policy, PolicyError};
 use hksim_sim::SimReport;
 use hksim_trace::header::TouchSource;
 use serde::{Deserialize, Serialize};

@@ -162,6 +162,9 @@ fn advice_that_cannot_be_given_is_refused() {
         ("advise rm.hkt --goal sys-time", "sys-time: needs --profile"),
         ("advise rm.hkt --limit rss", "expected FIGURE +N%"),
         ("advise rm.hkt --touch none,all", "--touch none,all: advise takes one value"),
+        ("advise rm.hkt --thp never,madvise", "--thp never,madvise: advise takes one value, because it chooses"),
+        ("advise rm.hkt --hugetlb-pool 0,1", "--hugetlb-pool 0,1: advise takes one value"),
+        ("advise rm.hkt --mthp 64K=always/default", "--mthp 64K=always/default: advise takes one value"),
         ("advise rm.hkt --superslab 3M,2Q", "--superslab"),
         ("advise rm.hkt --preset default,hakmem", "starts from one preset"),
         ("advise", "TRACE.hkt"),
@@ -169,4 +172,43 @@ fn advice_that_cannot_be_given_is_refused() {
         let why = bench.refused(line);
         assert!(why.contains(part), "{line}: {why}");
     }
+}
+
+/// The sentences of advice.
+fn text(advice: &Value) -> String {
+    advice["text"].as_array().expect("sentences").iter().filter_map(Value::as_str).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_default_beyond_a_limit_is_no_alternative() {
+    let bench = Bench::new();
+    let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces").canonicalize().expect("the recordings");
+    std::os::unix::fs::symlink(traces, bench.path("traces")).expect("a link");
+    let (code, one) = advise(&bench, "traces/sqlite-memory.hkt --huge never,thp", &["rss-10%"]);
+    assert_eq!((code, &one["winner"]["name"]), (Some(0), &"--huge never".into()));
+    let kinds = |advice: &Value| -> Vec<String> {
+        let reasons = advice["reasons"].as_array().expect("reasons").iter();
+        reasons.filter_map(|reason| Some(reason["kind"].as_str()?.to_string())).collect()
+    };
+    assert_eq!(kinds(&one)[..2], ["default_over_limit", "best_within"], "{one}");
+    assert!(!kinds(&one).iter().any(|kind| kind == "alike" || kind == "touch_bracket"), "one candidate: {one}");
+    for part in [
+        "The default exceeds the limit \"rss-10%\": peak RSS of 4.0 MiB, and at most 3.6 MiB is allowed (+11 %).",
+        "Only `--huge never` meets the limits: installs 298 instead of 6 (x 50) with the default.",
+        "Limit \"rss-10%\": met by 1 of 2 designs; without it, installs would change by -98 %.",
+    ] {
+        assert!(text(&one).contains(part), "no `{part}`: {}", text(&one));
+    }
+
+    let line = "traces/sqlite-memory.hkt --huge never,thp --slab 16K,32K,64K";
+    let (_, several) = advise(&bench, line, &["rss-60%"]);
+    assert!(text(&several).contains("Of the 3 designs that meet the limits, `--slab 16K --huge never` has the fewest"));
+    assert!(!text(&several).contains("the default is better") && !kinds(&several).contains(&"better".to_string()));
+    let bracket =
+        several["reasons"].as_array().and_then(|reasons| reasons.iter().find(|r| r["kind"] == "touch_bracket"));
+    assert_ne!(bracket.expect("touches are assumed")["other"]["settings_changed"], 0, "{several}");
+    // Without winner, the text says so, too.
+    let (code, none) = advise(&bench, line, &["rss 4K"]);
+    assert_eq!(code, Some(1));
+    assert!(text(&none).starts_with("None of 6 designs meets all limits on all traces"), "{}", text(&none));
 }

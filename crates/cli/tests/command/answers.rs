@@ -79,7 +79,12 @@ fn weights_decide_between_traces() {
     assert_eq!(winner("--weights 1000,0.001"), first["answers"]["per_trace"][0]["winner"]);
     assert_eq!(winner("--weights 0.001,1000"), second["answers"]["per_trace"][0]["winner"]);
     let why = bench.refused("sweep rm.hkt server.hkt --weights 1,2,3");
-    assert!(why.contains("--weights has 3 numbers, and there are 2 traces"), "{why}");
+    assert!(why.contains("--weights has 3 numbers, but there are 2 traces"), "{why}");
+    // Only proportions count, however large the weights are.
+    assert_eq!(winner("--weights 1e308,1e308"), winner("--weights 1,1"));
+    let huge = bench.json("sweep rm.hkt server.hkt --huge never,thp --weights 1e308,1e308");
+    let ranked = huge["answers"]["combined"]["ranking"]["standings"].as_array().expect("a ranking");
+    assert!(ranked.iter().all(|standing| standing["ratio"].is_f64()), "{ranked:?}");
 }
 
 #[test]
@@ -113,4 +118,69 @@ fn assumptions_about_touches_are_cases_and_not_designs() {
     bench.ok("import t.script -o t.hkt");
     let text = bench.ok("sweep t.hkt --huge never,thp");
     assert!(text.contains("The touches are assumed; `--touch none,first,all,read-then-all,all-at-death`"), "{text}");
+}
+
+/// A trace that needs more than the smallest arena, beside one that does not.
+fn too_large() -> Bench {
+    let bench = Bench::with_trace();
+    bench.ok("gen random-mixed --cycles 3000 --ws 2000 --min 60000 --max 200000 -o big.hkt");
+    bench
+}
+
+#[test]
+fn a_table_without_a_design_that_serves_every_request_is_written() {
+    let bench = too_large();
+    let line = "sweep rm.hkt big.hkt --arena 64M --superslab 2M,32M";
+    let sweep = bench.json(&format!("{line} --resume rows.journal"));
+    assert_eq!(sweep, bench.json(&format!("{line} --resume rows.journal")), "from the journal");
+    assert_eq!(sweep["rows"].as_array().map(Vec::len), Some(4));
+    let [first, second] = [0, 1].map(|trace| &sweep["answers"]["per_trace"][trace]);
+    assert!(first["winner"].is_u64(), "{first}");
+    for answer in [second, &sweep["answers"]["combined"]["answer"]] {
+        assert_eq!((&answer["winner"], &answer["reasons"][0]["kind"]), (&Value::Null, &"no_design".into()), "{answer}");
+    }
+    assert_eq!(sweep["answers"]["combined"]["ranking"]["failed"], Value::from(vec![0, 1]));
+    let text = bench.ok(line);
+    assert!(text.contains("No design serves every request of every trace, so there is no answer"), "{text}");
+    let single = bench.ok("sweep big.hkt --arena 64M");
+    assert!(single.contains("The design does not serve every request"), "{single}");
+    for number in 1..=2 {
+        bench.ok(&format!("{line} --shard {number}/2 --format json -o {number}.json"));
+    }
+    assert_eq!(bench.ok("merge 1.json 2.json"), text);
+    assert!(bench.ok(&format!("{line} --format csv")).lines().count() == 5);
+}
+
+#[test]
+fn rows_with_failed_requests_are_neither_best_nor_on_the_front() {
+    let bench = too_large();
+    let line = "sweep big.hkt --arena 64M,1G";
+    let sweep = bench.json(line);
+    let rows = sweep["rows"].as_array().expect("rows");
+    assert!(number(&rows[0], "requests_failed") > 0 && number(&rows[1], "requests_failed") == 0);
+    assert!(number(&rows[0], "rss_bytes_peak") < number(&rows[1], "rss_bytes_peak"));
+    assert_eq!(sweep["pareto"], Value::from(vec![1]));
+    let text = bench.ok(line);
+    let failed = text.lines().find(|line| line.starts_with("0 ")).expect("row 0");
+    assert!(!failed.contains('*') && !failed.ends_with('P'), "{text}");
+}
+
+#[test]
+fn the_tables_show_tlb_misses_where_a_tlb_is_modelled() {
+    let bench = Bench::with_trace();
+    let line = "sweep rm.hkt --huge never,thp --goal tlb-misses --tlb zen4";
+    let sweep = bench.json(line);
+    let misses: Vec<u64> = [0, 1].map(|design| number(&sweep["rows"][design], "tlb.lookups.application.misses")).into();
+    let text = bench.ok(line);
+    assert!(text.lines().any(|line| line.starts_with('#') && line.contains("TLB misses")), "{text}");
+    let csv = bench.ok(&format!("{line} --format csv"));
+    let place = csv.lines().next().and_then(|head| head.split(',').position(|name| name == "tlb_misses"));
+    let place = place.expect("a column tlb_misses");
+    // The allocator's own misses come on top.
+    let found = sweep["rows"].as_array().expect("rows").iter().map(|row| number(row, "tlb.lookups.allocator.misses"));
+    let expected: Vec<u64> = found.zip(misses).map(|(own, program)| own + program).collect();
+    // No cell before this column has a comma but the trace's origin, which is after it.
+    let cells: Vec<u64> = csv.lines().skip(1).filter_map(|line| line.split(',').nth(place)?.parse().ok()).collect();
+    assert_eq!(cells, expected, "{csv}");
+    assert!(!bench.ok("sweep rm.hkt --huge never,thp").contains("TLB misses"));
 }

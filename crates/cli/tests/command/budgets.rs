@@ -60,8 +60,10 @@ fn changes_since_the_stored_result_are_named() {
     let designs = "[design.a]\nvmas = 1\n[design.b]\npolicy = \"default+huge=never\"\nvmas = 1000\n";
     let (code, text) = check(&bench, designs, "");
     assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("There is no stored result of this row; --update writes one."), "{text}");
-    assert_eq!(check(&bench, designs, "--update").0, Some(1), "a stored result does not repair a budget");
+    assert!(text.contains("There was no stored result of this row.") && text.contains("add --update"), "{text}");
+    let (code, text) = check(&bench, designs, "--update");
+    assert_eq!(code, Some(1), "a stored result does not repair a budget");
+    assert!(!text.contains("--update"), "{text}");
     // Another trace under the same name.
     bench.ok("gen random-mixed --cycles 20k --ws 400 --min 100 --max 3k --seed 7 -o rm.hkt");
     let (_, text) = check(&bench, designs, "");
@@ -91,19 +93,79 @@ fn budgets_that_cannot_be_checked_are_refused() {
     let head = "result = \"r.json\"\ntraces = [\"t.hkt\"]\n";
     for (text, part) in [
         ("".to_string(), "budget.toml: line 1: missing field"),
-        (format!("{head}[design.a]\npolicy = \"none\"\n"), "design.a: policy = \"none\""),
-        (format!("{head}[design.a]\npolicy = \"default+huge=never,thp\"\n"), "name one design each"),
+        (format!("{head}[design.a]\npolicy = \"none\"\nvmas = 1\n"), "design.a: policy = \"none\""),
+        (format!("{head}[design.a]\npolicy = \"default+huge=never,thp\"\nvmas = 1\n"), "name one design each"),
+        (format!("{head}[design.a]\npolicy = \"default\"\n"), "design.a: no limit; set at least one of"),
         (format!("{head}[design.a]\ntlb_misses = \"1k\"\n"), "design.a: tlb_misses: needs `tlb`"),
         (
             format!("{head}tlb = \"zen4\"\n[design.a]\ntlb_misses = \"1k\"\n"),
             "t.hkt: tlb_misses: the trace does not have every access",
         ),
-        (format!("{head}tlb = \"x\"\n[design.a]\n"), "tlb = \"x\": cores are"),
-        ("result = \"rm.hkt\"\ntraces = [\"t.hkt\"]\n[design.a]\n".into(), "rm.hkt: cannot read the stored result"),
+        (format!("{head}tlb = \"x\"\n[design.a]\nvmas = 1\n"), "tlb = \"x\": cores are"),
+        (
+            "result = \"rm.hkt\"\ntraces = [\"t.hkt\"]\n[design.a]\nvmas = 1\n".into(),
+            "rm.hkt: cannot read the stored result",
+        ),
     ] {
         fs::write(bench.path("budget.toml"), &text).expect("a budget");
         let why = bench.refused("check budget.toml");
         assert!(why.contains(part), "{text}: {why}");
     }
     assert!(bench.refused("check none.toml").contains("none.toml: cannot read the budget"));
+}
+
+#[test]
+fn policy_files_are_relative_to_the_budget() {
+    let bench = Bench::with_trace();
+    fs::create_dir(bench.path("ci")).expect("a folder");
+    fs::rename(bench.path("rm.hkt"), bench.path("ci/rm.hkt")).expect("a trace");
+    fs::write(bench.path("ci/p.toml"), "superslab_bytes = 1048576\n").expect("a policy");
+    // Another policy of the same name, where the command runs.
+    fs::write(bench.path("p.toml"), "superslab_bytes = 4194304\n").expect("a policy");
+    let budget =
+        "result = \"r.json\"\ntraces = [\"rm.hkt\"]\n[design.a]\npolicy = \"p.toml+slab=16K\"\nrss_peak = 99999999\n";
+    fs::write(bench.path("ci/b.toml"), budget).expect("a budget");
+    let policy = &bench.json("check ci/b.toml")["rows"][0]["policy"];
+    assert_eq!((number(policy, "superslab_bytes"), number(policy, "slab_bytes")), (1 << 20, 16 << 10), "{policy}");
+}
+
+#[test]
+fn a_truncated_trace_does_not_pass() {
+    let bench = Bench::with_trace();
+    let whole = fs::read(bench.path("rm.hkt")).expect("a trace");
+    fs::write(bench.path("rm.hkt"), &whole[..whole.len() / 2]).expect("a trace");
+    let (code, text) = check(&bench, "[design.a]\nvmas = 1000\n", "");
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("rm.hkt: the trace is incomplete, so a budget cannot be checked with it"), "{text}");
+}
+
+#[test]
+fn the_stored_result_is_not_replaced_by_the_output() {
+    let bench = Bench::with_trace();
+    let designs = "[design.a]\nvmas = 1000\n";
+    assert_eq!(check(&bench, designs, "--update").0, Some(0));
+    let before = fs::read(bench.path("stored.json")).expect("a stored result");
+    let (code, text) = check(&bench, designs, "--format json -o stored.json");
+    assert_eq!((code, fs::read(bench.path("stored.json")).expect("a stored result")), (Some(2), before), "{text}");
+    fs::write(bench.path("stored.json"), "[]").expect("another file");
+    for options in ["", "--update"] {
+        let (code, text) = check(&bench, designs, options);
+        assert_eq!(code, Some(2), "{text}");
+        assert!(text.contains("stored.json: not a result of `hksim check --update`; remove it, or name"), "{text}");
+        assert!(!text.contains("struct"), "{text}");
+    }
+}
+
+#[test]
+fn tables_for_programs_have_a_line_for_each_limit() {
+    let bench = Bench::with_trace();
+    let (code, csv) = check(&bench, "[design.a]\nvmas = 1000\nrss_peak = 4096\n", "--format csv");
+    assert_eq!(code, Some(1), "{csv}");
+    let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let head = lines.next().expect("a head");
+    let place = |name: &str| head.iter().position(|known| *known == name).unwrap_or_else(|| panic!("no {name}: {csv}"));
+    let cells = ["limit_metric", "limit_most", "limit_is_within"].map(place);
+    let rows: Vec<[&str; 3]> = lines.map(|line| cells.map(|cell| line[cell])).collect();
+    assert_eq!(rows, [["rss_peak", "4096.0", "false"], ["vmas", "1000.0", "true"]], "{csv}");
+    assert!(csv.lines().next().is_some_and(|head| head.contains("limit_amount")));
 }

@@ -230,3 +230,36 @@ fn recorded_touches_are_used_and_missing_ones_assumed() {
     assert!(bracket["none"]["installs"].as_u64() < bracket["first"]["installs"].as_u64());
     assert!(bracket["first"]["installs"].as_u64() < bracket["all"]["installs"].as_u64());
 }
+
+#[test]
+fn lists_that_are_not_meant_are_refused_with_what_to_write() {
+    let bench = Bench::with_trace();
+    for (flags, part) in [
+        ("--classes 8,16,24", "write 8/16/24 for one list"),
+        ("--classes=", "a value is missing"),
+        ("--superslab=", "a value is missing"),
+        ("--purge-delay 0..8ms", "write 0,1ms..8ms"),
+        ("--huge never..thp", "`never..thp`: expected one of never"),
+        ("--front-cache 256", "hksim: --front-cache 256: a front cache holds at most 255"),
+        ("--jobs 0", "expected a number from 1 to 1024"),
+        (
+            "--cache 1..65536 --slab 16K..256K --warm-slabs 1..65536 --prewarm 1..65536 --superslab 1M..32M",
+            "the lists span more than 100 000 designs",
+        ),
+    ] {
+        let why = bench.refused(&format!("sweep rm.hkt {flags}"));
+        assert!(why.contains(part), "{flags}: {why}");
+    }
+}
+
+#[test]
+fn values_that_are_in_a_list_twice_are_dropped_with_a_note() {
+    let bench = Bench::with_trace();
+    let ran = bench.run("sweep rm.hkt --superslab 1M,1024K,2M --huge never --format json");
+    assert!(ran.stderr.contains("--superslab: 1024K is in the list twice"), "{}", ran.stderr);
+    let sweep: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    assert_eq!(sweep["rows"].as_array().map(Vec::len), Some(2));
+    let ran = bench.run("advise rm.hkt rm.hkt --superslab 1M,1024K --huge never --format json");
+    assert!(ran.stderr.contains("--superslab: 1024K is in the list twice"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("rm.hkt: given twice, so it counts twice"), "{}", ran.stderr);
+}

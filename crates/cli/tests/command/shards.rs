@@ -168,3 +168,26 @@ fn shards_on_dask_survive_lost_workers() {
     let output = [ran.stdout, ran.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
     assert!(ran.status.success() && output.contains("killed"), "{output}");
 }
+
+#[test]
+fn a_row_of_a_shard_has_the_number_of_the_whole_sweep() {
+    let bench = Bench::with_trace();
+    let line = "sweep rm.hkt --superslab 256K,1M,4M --huge never,thp";
+    let whole = without_times(bench.json(line));
+    let mut found = 0;
+    for number in 1..=2 {
+        bench.ok(&format!("{line} --shard {number}/2 --format json -o {number}.json"));
+        for row in 0..6 {
+            let again = bench.run(&format!("sim rm.hkt --policy {number}.json#{row} --format json"));
+            if again.code == Some(0) {
+                found += 1;
+                let again: Value = serde_json::from_str(&again.stdout).expect("JSON");
+                assert_eq!(without_times(again), whole["rows"][row], "row {row} of shard {number}");
+            } else {
+                let part = format!("this shard does not have row {row} of the sweep");
+                assert!(again.stderr.contains(&part), "{}", again.stderr);
+            }
+        }
+    }
+    assert_eq!(found, 6, "each row is in one shard");
+}
