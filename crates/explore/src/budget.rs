@@ -71,7 +71,7 @@ pub struct Allowance {
     /// Peak resident bytes: `"64M"`, or a number of bytes.
     pub rss_peak: Option<Most>,
     /// Peak number of mappings.
-    pub vmas: Option<u64>,
+    pub vmas: Option<Most>,
     /// Misses of the second-level data TLB: `"1M"`, or a number.
     pub tlb_misses: Option<Most>,
 }
@@ -98,7 +98,8 @@ impl Budget {
     pub fn parse(text: &str) -> Result<Budget, BudgetError> {
         let budget: Budget = toml::from_str(text).map_err(|why| BudgetError::Toml {
             line: why.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count()),
-            why: why.message().replace('\n', ", "),
+            // The parser names a type of Rust.
+            why: why.message().replace("expected f64", "expected a number (2.5)").replace('\n', ", "),
         })?;
         if budget.traces.is_empty() {
             return Err(BudgetError::Nothing("`traces` is empty; name at least one trace"));
@@ -137,6 +138,7 @@ impl Allowance {
             }
         };
         let rss = amount(Metric::RssPeak, &self.rss_peak, "a size (64M)", |text| parse_size(text).ok())?;
+        let vmas = amount(Metric::Vmas, &self.vmas, "a count (100)", |text| parse_count(text).ok())?;
         let misses = amount(Metric::TlbMisses, &self.tlb_misses, "a count (1M)", |text| parse_count(text).ok())?;
         let installs = self.installs_per_1000_allocations;
         if let Some(most) = installs.filter(|most| !most.is_finite() || *most < 0.0) {
@@ -145,7 +147,7 @@ impl Allowance {
         let limits = [
             (Metric::InstallsPer1000Allocations, installs),
             (Metric::RssPeak, rss),
-            (Metric::Vmas, self.vmas.map(|vmas| vmas as f64)),
+            (Metric::Vmas, vmas),
             (Metric::TlbMisses, misses),
         ];
         Ok(limits.into_iter().filter_map(|(metric, most)| Some(Allowed { metric, most: most? })).collect())
@@ -411,6 +413,11 @@ mod tests {
             ("result = \"r\"\ntraces = [\"a\"]\n[design.a]\n", "design.a: no limit; set at least one of installs_per"),
             ("result = \"r\"\ntraces = [\"a\", \"a\"]\n[design.a]\nvmas = 1\n", "traces: a is there twice"),
             ("result = \"r\"\ntraces = [\"a\"]\n[design.a]\nrss_peak = -1\n", "line 4: expected a whole number"),
+            ("result = \"r\"\ntraces = [\"a\"]\n[design.a]\nvmas = \"x\"\n", "vmas = \"x\": expected a count (100)"),
+            (
+                "result = \"r\"\ntraces = [\"a\"]\n[design.a]\ninstalls_per_1000_allocations = \"x\"\n",
+                "expected a number (2.5)",
+            ),
         ] {
             let why = Budget::parse(text).expect_err(text).to_string();
             assert!(why.contains(part), "{why}");
