@@ -129,7 +129,7 @@ mod tests {
                 "MALLOC_CONF=thp:always,muzzy_decay_ms:0,dirty_decay_ms:10,tcache:true",
             ]
         );
-        assert_eq!(joined(&settings(&policy)[..1]), [String::new(); 0]);
+        assert!(joined(&settings(&policy)[..1]).is_empty());
     }
 
     #[test]
