@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{Bench, number, without_times};
+use crate::support::{Bench, commands_of, json_of, number, without_times};
 
 /// Results of every kind that a report takes.
 fn results() -> Bench {
@@ -29,7 +29,7 @@ fn report(bench: &Bench) -> String {
 }
 
 fn json(bench: &Bench, name: &str) -> Value {
-    serde_json::from_str(&fs::read_to_string(bench.path(name)).expect("a result")).expect("JSON")
+    json_of(&bench.path(name))
 }
 
 #[test]
@@ -53,22 +53,71 @@ fn a_report_has_every_result_and_needs_no_other_file() {
 #[test]
 fn the_commands_of_a_report_repeat_its_results() {
     let bench = results();
-    let html = report(&bench);
-    let mut repeated = 0;
-    for part in html.split("Repeat the result: <code>hksim ").skip(1) {
-        let line = part.split("</code>").next().expect("a command");
-        let name = line.split(' ').next().expect("a name");
-        if name == "validate" {
-            continue;
-        }
-        let installs = |result: &Value| match result["rows"].as_array() {
-            Some(rows) => rows.iter().map(|row| number(row, "installs.total")).collect::<Vec<_>>(),
-            None => vec![number(result, "installs.total")],
-        };
-        assert_eq!(installs(&bench.json(line)), installs(&json(&bench, &format!("{name}.json"))), "{line}");
-        repeated += 1;
+    bench.ok("gen random-mixed --cycles 9k --ws 90 --warmup 1k -o marked.hkt");
+    fs::write(bench.path("budget.toml"), BUDGET).expect("a budget");
+    fs::write(bench.path("p.toml"), "superslab_bytes = 1048576\n").expect("a policy");
+    for (command, file) in [
+        ("sim rm.hkt --fork-at 100 --fork-for 9k --tlb zen4 --touch all", "f.json"),
+        ("explain marked.hkt --header full --against p.toml+huge=never --per main --causes 1", "m.json"),
+        ("sweep rm.hkt --preset default,hakmem --goal rss", "a b.json"),
+        ("check budget.toml", "check.json"),
+    ] {
+        let words = command.split(' ').chain(["--format", "json", "-o", file]);
+        bench.command("").args(words).output().expect("hksim starts");
     }
-    assert_eq!(repeated, 3);
+    let files = ["f.json", "m.json", "a b.json", "check.json", "advise.json"];
+    bench.command("report").args(files).args(["-o", "report.html"]).output().expect("hksim starts");
+    fs::remove_file(bench.path("p.toml")).expect("a policy");
+    let html = report(&bench);
+    let lines = commands_of(&html, "Repeat the result");
+    assert_eq!(lines.len(), files.len());
+    for (line, file) in lines.iter().zip(files) {
+        let before = without_times(json(&bench, file));
+        fs::remove_file(bench.path(file)).expect("a result");
+        let ran = bench.shell("", line);
+        assert!(matches!(ran.code, Some(0 | 1)), "{line}: {}", ran.stderr);
+        assert_eq!(without_times(json(&bench, file)), before, "{line}");
+    }
+    for line in commands_of(&html, "Repeat") {
+        let ran = bench.shell("", &line);
+        assert_eq!(ran.code, Some(0), "{line}: {}", ran.stderr);
+    }
+    let refused = bench.refused("report f.json -o report.txt");
+    assert!(refused.contains("ends in .html"), "{refused}");
+}
+
+#[test]
+fn filled_areas_of_the_page_map_have_no_gaps() {
+    let bench = Bench::with_trace();
+    bench.ok("explain rm.hkt --huge never --causes 0 --format json -o e.json");
+    bench.ok("plot e.json --figure page-map -o map.png");
+    bench.ok("plot e.json --figure page-map -o map.svg");
+    let script = "import sys; sys.path.insert(0, sys.argv[1]); import png\n\
+                  w, h, lines = png.decoded(sys.argv[2]); at = lambda x, y: tuple(lines[y][3*x:3*x+3])\n\
+                  column = [at(w - 80, y) for y in range(h)]; blue = (86, 180, 233)\n\
+                  print(max(map(len, ''.join('b' if c == blue else ' ' for c in column).split() or [''])))";
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oracle");
+    let python = std::env::var("HKSIM_PYTHON").unwrap_or_else(|_| "python3".to_string());
+    let Ok(ran) = Command::new(python).args(["-c", script, folder]).arg(bench.path("map.png")).output() else {
+        return eprintln!("skipped: python3 is not installed");
+    };
+    let longest: u32 = String::from_utf8_lossy(&ran.stdout).trim().parse().expect("a length");
+    assert!(longest > 40, "the longest run of resident pixels has {longest}");
+    let svg = fs::read_to_string(bench.path("map.svg")).expect("a picture");
+    assert!(svg.contains("untouched"), "white is in the key");
+}
+
+#[test]
+fn hugetlb_counts_as_huge_pages() {
+    let bench = Bench::with_trace();
+    bench.ok("sim rm.hkt --huge hugetlb --format json -o h.json");
+    let samples = json(&bench, "h.json")["timeline"].clone();
+    let most = samples.as_array().expect("samples").iter().map(|sample| number(sample, "hugetlb_bytes")).max();
+    assert_eq!(most, Some(number(&json(&bench, "h.json"), "hugetlb_bytes_peak")));
+    bench.ok("plot h.json --figure huge -o h.svg");
+    bench.ok("sim rm.hkt --huge never --format json -o n.json");
+    let none = bench.refused("plot n.json --figure huge -o n.svg");
+    assert!(none.contains("ever has memory in huge pages"), "{none}");
 }
 
 #[test]
@@ -137,12 +186,17 @@ fn memory_recordings_and_budgets_are_reported() {
     assert_eq!(sections[2].matches("<tr class=\"failed\">").count(), 1, "one limit is broken");
     let verdict = json(&bench, "measured.json")["verdict"].as_str().expect("a verdict").to_string();
     assert!(sections[3].contains(&format!("Verdict: {verdict}")) && sections[3].contains("thp always"), "{verdict}");
-    let lines: Vec<&str> = html.split("Repeat the result: <code>hksim ").skip(1).collect();
-    assert_eq!(lines.len(), 2);
+    let lines = commands_of(&html, "Repeat the result");
+    assert_eq!(lines.len(), 4, "of each result");
     for (line, file) in lines.iter().zip(["sim.json", "sweep.json"]) {
-        let line = line.split("</code>").next().expect("a command").replace("&gt;", ">").replace('\'', "");
-        assert_eq!(without_times(bench.json(&line)), without_times(json(&bench, file)), "{line}");
+        let before = without_times(json(&bench, file));
+        assert_eq!(bench.shell("", line).code, Some(0), "{line}");
+        assert_eq!(without_times(json(&bench, file)), before, "{line}");
     }
+    assert!(
+        sections[1].contains(">always default") || !sections[1].contains("128K=never"),
+        "sizes as flags write them"
+    );
 }
 
 #[test]
