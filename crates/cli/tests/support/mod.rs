@@ -120,7 +120,8 @@ pub fn json_of(path: &Path) -> Value {
 
 /// The commands of a report that begin with this text, as a shell reads them.
 pub fn commands_of(html: &str, beginning: &str) -> Vec<String> {
-    let parts = html.split(&format!("{beginning}: <code>")).skip(1);
+    let start = format!("{beginning}: <code>");
+    let parts = html.split(start.as_str()).skip(1);
     let lines = parts.map(|part| part.split("</code>").next().expect("a command"));
     let plain =
         |line: &str| line.replace("&gt;", ">").replace("&lt;", "<").replace("&quot;", "\"").replace("&amp;", "&");
