@@ -42,7 +42,8 @@ impl Inputs {
         }
         let base = source.file_name().map(|base| base.to_string_lossy().into_owned()).unwrap_or_default();
         let is_taken = self.found.values().any(|found| found.file == format!("{INPUTS}/{base}"));
-        let file = if is_taken { format!("{INPUTS}/{here}-{base}") } else { format!("{INPUTS}/{base}") };
+        // Its own name stays: results and answers contain it.
+        let file = if is_taken { format!("{INPUTS}/{here}/{base}") } else { format!("{INPUTS}/{base}") };
         self.found.insert(key, Found { source, file });
         Ok(())
     }
@@ -54,6 +55,8 @@ impl Inputs {
     pub fn copy(self, folder: &Path) -> Result<Vec<InputFile>> {
         let copy = |((name, checksum), found): ((String, String), Found)| -> Result<InputFile> {
             let target = folder.join(&found.file);
+            let place = target.parent().unwrap_or(folder);
+            fs::create_dir_all(place).with_context(|| format!("{}: cannot create", place.display()))?;
             let bytes = fs::copy(&found.source, &target)
                 .with_context(|| format!("{}: cannot copy to {}", found.source.display(), target.display()))?;
             Ok(InputFile { file: found.file, name, checksum, bytes })

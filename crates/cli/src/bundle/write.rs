@@ -168,9 +168,13 @@ impl Folder {
     /// The checksums of all files so far, by their places in the folder.
     fn checksums(&self) -> Result<BTreeMap<String, String>> {
         let mut checksums = BTreeMap::new();
-        for part in ["", RESULTS, INPUTS, FIGURES] {
-            let listed = fs::read_dir(self.path.join(part)).with_context(|| format!("{part}: cannot list"))?;
-            for path in listed.flatten().map(|entry| entry.path()).filter(|path| path.is_file()) {
+        let mut open = vec![self.path.clone()];
+        while let Some(folder) = open.pop() {
+            let listed = fs::read_dir(&folder).with_context(|| format!("{}: cannot list", folder.display()))?;
+            let (folders, files): (Vec<PathBuf>, Vec<PathBuf>) =
+                listed.flatten().map(|entry| entry.path()).partition(|path| path.is_dir());
+            open.extend(folders);
+            for path in files {
                 let place = path.strip_prefix(&self.path).unwrap_or(&path).display().to_string();
                 checksums.insert(place, inputs::checksum_of_bytes(&path)?);
             }

@@ -168,6 +168,16 @@ fn advice_policy_files_and_memory_recordings_are_bundled() {
 }
 
 #[test]
+fn two_inputs_of_one_name_are_kept_apart() {
+    let bench = Bench::with_trace();
+    fs::create_dir(bench.path("b")).expect("a folder");
+    bench.ok("gen tiny-hot --cycles 100 -o b/rm.hkt");
+    bench.ok("sweep rm.hkt b/rm.hkt --huge never,thp --format json -o two.json");
+    bench.ok("bundle two.json -o study");
+    assert_eq!(number(&bench.json("repeat study"), "equal"), 1);
+}
+
+#[test]
 fn what_is_measured_is_not_compared_and_said() {
     let bench = Bench::with_trace();
     bench.run("validate rm.hkt --huge never --format json -o measured.json");

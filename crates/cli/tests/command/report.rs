@@ -169,7 +169,8 @@ fn memory_recordings_and_budgets_are_reported() {
     bench.ok("report sim.json sweep.json check.json measured.json -o report.html");
     let html = report(&bench);
     let sections: Vec<&str> = html.split("<section>").skip(1).collect();
-    let table = bench.ok(&format!("sim {recording} --thp madvise --mthp 64K=always --advise heap --zero-page off"));
+    let table =
+        bench.ok(&format!("sim {recording} --thp madvise --mthp 64K=always --advise heap --zero-page off --wide"));
     let obstacles = table.split("why not huge").nth(1).expect("a table").lines().skip(2).take(2);
     for cell in obstacles.flat_map(|line| line.split("  ")).map(str::trim).filter(|cell| !cell.is_empty()) {
         assert!(sections[0].contains(&format!(">{cell}</td>")), "{cell}");
@@ -379,8 +380,8 @@ fn seen(bench: &Bench, arguments: &[&str]) -> Value {
 }
 
 /// A window that is narrower than the browser's own windows can be: the page is in a frame of this width.
-fn framed(bench: &Bench, width: u32) {
-    let page = (report(bench) + LAYOUT).replace('&', "&amp;").replace('"', "&quot;");
+fn framed(bench: &Bench, width: u32, page: &str) {
+    let page = (page.to_string() + LAYOUT).replace('&', "&amp;").replace('"', "&quot;");
     let outer = format!(
         "<body style=\"margin:0\"><iframe style=\"border:0;width:{width}px;height:900px\" srcdoc=\"{page}\"></iframe><script>\
          onload = () => {{ document.body.dataset.seen = document.querySelector('iframe').contentDocument.body.dataset.seen;\
@@ -395,8 +396,14 @@ fn all_text_of_figures_can_be_read_on_phones_and_desks() {
         return eprintln!("skipped: chromium is not installed (apt install chromium)");
     }
     let bench = results();
+    // Long names of settings.
+    let recording = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/python-json.hkm");
+    bench.ok(&format!(
+        "sweep {recording} --thp never,always --mthp 64K=always,16K=madvise/128K=always,32K=madvise --format json -o memory.json"
+    ));
+    bench.ok("report sweep.json explain.json sim.json advise.json validate.json memory.json -o report.html");
     for width in [390, 500, 760, 800, 1200] {
-        framed(&bench, width);
+        framed(&bench, width, &report(&bench));
         let seen = seen(&bench, &["--window-size=1300,900", "--hide-scrollbars"]);
         assert_eq!(seen["faults"], Value::Array(Vec::new()), "at {width} pixels");
         assert_eq!(number(&seen, "page.width"), u64::from(width));
@@ -404,6 +411,25 @@ fn all_text_of_figures_can_be_read_on_phones_and_desks() {
         assert_eq!(seen["page"]["shown"], seen["page"]["all"], "each figure is shown once");
         assert!(number(&seen, "page.all") > 8, "{seen}");
     }
+}
+
+#[test]
+fn all_columns_fit_on_paper() {
+    if !has_chromium() {
+        return eprintln!("skipped: chromium is not installed (apt install chromium)");
+    }
+    let bench = results();
+    fs::write(bench.path("budget.toml"), BUDGET).expect("a budget");
+    bench.run("check budget.toml --format json -o check.json");
+    bench.ok("report check.json validate.json sweep.json -o report.html");
+    // The style of paper, as wide as A4 between margins of 1 cm.
+    let paper = report(&bench).replace("@media screen", "@media speech").replace("@media print", "@media screen");
+    framed(&bench, 718, &paper);
+    let seen = seen(&bench, &["--window-size=1300,900", "--hide-scrollbars"]);
+    let is_outside = |fault: &&Value| fault.as_str().is_some_and(|fault| fault.starts_with("outside"));
+    let outside: Vec<&Value> = seen["faults"].as_array().expect("faults").iter().filter(is_outside).collect();
+    assert!(outside.is_empty(), "{outside:?}");
+    assert_eq!(number(&seen, "page.scroll"), 718, "{seen}");
 }
 
 #[test]
