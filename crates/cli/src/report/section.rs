@@ -53,7 +53,7 @@ fn words(kind: Kind, result: &Value) -> Vec<String> {
             match combined.collect::<Vec<_>>() {
                 lines if lines.is_empty() => {
                     let lines: Vec<String> = per_trace.flat_map(|answer| strings(&answer["text"])).collect();
-                    if lines.is_empty() { rows(result).iter().map(|row| of_design(row)).collect() } else { lines }
+                    if lines.is_empty() { rows(result).iter().map(of_design).collect() } else { lines }
                 }
                 lines => lines,
             }

@@ -108,6 +108,19 @@ fn filled_areas_of_the_page_map_have_no_gaps() {
 }
 
 #[test]
+fn a_section_says_what_its_designs_are() {
+    let bench = Bench::with_trace();
+    bench.ok("sweep rm.hkt --huge never --format json -o one.json");
+    bench.run("validate rm.hkt --huge never --superslab 1M,2M --format json -o two.json");
+    bench.ok("report one.json two.json -o report.html");
+    let html = report(&bench);
+    let sections: Vec<&str> = html.split("<section>").skip(1).collect();
+    assert!(sections[0].contains("The live set needs at least"), "a single design has words, too");
+    assert!(sections[1].contains(">superslab</th>") && sections[1].contains(">1M</td>"), "the flags that differ");
+    assert!(!sections[1].contains(">huge</th>"), "no other flags");
+}
+
+#[test]
 fn hugetlb_counts_as_huge_pages() {
     let bench = Bench::with_trace();
     bench.ok("sim rm.hkt --huge hugetlb --format json -o h.json");
