@@ -3,13 +3,14 @@
 //! - [`commands`]: one file per command; [`flags`]: parses policy flags; [`inputs`]: opens traces.
 //! - [`mod@validate`]: compares prediction and replay; [`mod@shrink`]: searches for a smaller trace.
 //! - [`mod@question`], [`answers`]: which design is best.
-//! - [`point`]: points in a trace; [`system_time`]: turns counts into seconds.
+//! - [`command_line`]: the arguments that made a result; [`point`]: points in a trace; [`system_time`]: turns counts into seconds.
 //! - [`output`]: tables, JSON, CSV, files; [`chart`]: charts; [`report`]: results as HTML;
 //!   [`bundle`]: results as a folder; [`stack_profile`]: flame graphs; [`host`]: this machine's kernel.
 
 mod answers;
 mod bundle;
 mod chart;
+mod command_line;
 mod commands;
 mod flags;
 mod forks;
@@ -31,8 +32,8 @@ mod validate;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::ErrorKind;
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 use hksim_record::RecordError;
 
 use commands::Command;
@@ -64,15 +65,23 @@ fn main() -> ExitCode {
         _ => {}
     }
     hksim_linux_probe::file_size::ignore_sigxfsz();
-    match Cli::try_parse_from(flags::argv::join_optional_values(words)) {
-        Ok(cli) => {
+    let matches = Cli::command().try_get_matches_from(flags::argv::join_optional_values(words));
+    match matches.and_then(parsed) {
+        Ok((cli, words)) => {
             cli.screen.apply();
+            command_line::set(words);
             let code = cli.command.run().unwrap_or_else(|why| failed(&why));
             output::screen::report_cost();
             code
         }
         Err(why) => usage(&why),
     }
+}
+
+/// The command, and the words that its result states.
+fn parsed(matches: ArgMatches) -> Result<(Cli, Vec<String>), clap::Error> {
+    let cli = Cli::from_arg_matches(&matches).map_err(|why| why.format(&mut Cli::command()))?;
+    Ok((cli, command_line::words_of(&matches)))
 }
 
 /// Prints the error. If the cause is a signal, raises it, so that a waiting shell sees it.

@@ -82,7 +82,7 @@ pub enum Command {
     Plot(plot::Args),
     /// Write results, with everything that repeats them, into a folder
     Bundle(bundle::Args),
-    /// Make the predictions of a bundle again, and compare them
+    /// Make the results of a bundle again, and compare them
     Repeat(repeat::Args),
     /// Print the completions of a shell
     Completions(shell::CompletionsArgs),

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use hksim_sim::report::SCHEMA;
 use serde_json::Value;
 
 use crate::chart::{self, Figure, Medium, Subject};
@@ -35,9 +36,13 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let name = args.result.display();
     let result = read_result(&args.result)?;
-    let advice = || format!("{name}: cannot draw; give a JSON result: `hksim sweep --format json -o {name}`");
+    let advice = || format!("{name}: cannot draw; give a JSON result: `hksim sweep --format json -o RESULT.json`");
     let subject = Subject::of(&result).with_context(advice)?;
+    let is_without_huge = args.figure == Figure::Huge && !subject.panels.is_empty();
     let Some(sketch) = args.figure.sketch(&subject, Medium::File).with_context(advice)? else {
+        if is_without_huge {
+            bail!("{name}: no design of it ever has memory in huge pages, so there is nothing to draw");
+        }
         bail!(
             "{name}: has no data for --figure {}; see `hksim plot --help` for the command that has",
             args.figure.word()
@@ -56,8 +61,14 @@ pub fn read_result(path: &Path) -> Result<Value> {
     memory::refuse(path)?;
     let name = path.display();
     let text = fs::read_to_string(path).with_context(|| format!("{name}: cannot read the result"))?;
-    let advice = || format!("{name}: not a JSON result; write one with `hksim sweep --format json -o {name}`");
+    let advice = || format!("{name}: not a JSON result; write one with `hksim sweep --format json -o RESULT.json`");
     let mut result: Value = serde_json::from_str(&text).with_context(advice)?;
+    if let Some(schema) = result["schema"].as_u64().filter(|&schema| schema > u64::from(SCHEMA)) {
+        let version = result["hksim_version"].as_str().unwrap_or("?");
+        bail!(
+            "{name}: schema {schema} (hksim {version}), and this hksim reads schemas up to {SCHEMA}; use a newer one"
+        );
+    }
     schema_1::upgrade(path, &mut result);
     Ok(result)
 }

@@ -21,6 +21,8 @@ use hksim_explore::table::Table;
 use hksim_sim::report::{SCHEMA, VERSION};
 use serde::Serialize;
 
+use crate::command_line::Stated;
+
 /// The format of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
@@ -107,7 +109,7 @@ impl OutputArgs {
         table: impl FnOnce() -> String,
     ) -> Result<()> {
         let Some(format) = self.format.text() else { return self.emit_parquet(rows) };
-        let text = render(format, result, rows, table)?;
+        let text = render(format, &Stated::new(result), rows, table)?;
         match self.file() {
             Some(path) => file::write(path, text.as_bytes()),
             None => match screen::terminal_columns().filter(|_| format == Format::Table) {
