@@ -15,6 +15,7 @@ mod flags;
 mod forks;
 mod host;
 mod inputs;
+mod marks;
 mod memory;
 mod output;
 mod point;
