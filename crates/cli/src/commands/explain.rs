@@ -70,6 +70,7 @@ pub struct Args {
 /// Bad input.
 pub fn run(args: &Args) -> Result<()> {
     args.output.check(&args.stacks.paths(), &[args.trace.as_deref(), args.fit.as_deref()])?;
+    args.stacks.check()?;
     let config = args.policy.config()?;
     let path = match (&args.fit, &args.trace) {
         (Some(counts), _) => return fit::run(counts, args.tolerance.0, &config, &args.output),

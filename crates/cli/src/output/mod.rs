@@ -1,5 +1,6 @@
 //! What commands print and write.
 
+pub mod earlier;
 pub mod file;
 pub mod help;
 pub mod pages;
