@@ -247,7 +247,10 @@ mod tests {
         assert_eq!(best(&[other, tried("this cause", 20, 920, 9)]), Some("this cause".to_string()));
         assert_eq!(best(&[tried("moves it to another reason", 0, 1_000, 1)]), None);
         assert_eq!(best(&[tried("hardly noticeable", 96, 996, 1)]), None);
-        assert_eq!(best(&[tried("first", 20, 920, 9), tried("fewer in all", 20, 900, 9)]), Some("fewer in all".to_string()));
+        assert_eq!(
+            best(&[tried("first", 20, 920, 9), tried("fewer in all", 20, 900, 9)]),
+            Some("fewer in all".to_string())
+        );
     }
 
     #[test]

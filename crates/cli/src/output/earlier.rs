@@ -74,7 +74,8 @@ fn remove(old: &Path) -> Result<()> {
     let cannot = || format!("{}: cannot remove", old.display());
     let other = match metadata.is_dir() {
         true => {
-            let entries = fs::read_dir(old).with_context(cannot)?.collect::<Result<Vec<_>, _>>().with_context(cannot)?;
+            let entries =
+                fs::read_dir(old).with_context(cannot)?.collect::<Result<Vec<_>, _>>().with_context(cannot)?;
             entries.into_iter().map(|entry| entry.path()).find(|path| is_other(path))
         }
         false => Some(old.to_path_buf()).filter(|path| is_other(path)),

@@ -178,13 +178,16 @@ pub fn refuse_json(wanted: &Path) -> Result<()> {
     let mut first = [0];
     let is_file = fs::metadata(wanted).is_ok_and(|metadata| metadata.is_file());
     if is_file && fs::File::open(wanted).and_then(|mut file| file.read_exact(&mut first)).is_ok() && first == *b"{" {
-        bail!("{}: is JSON, probably a result, which this output would replace; write to another file", wanted.display());
+        bail!(
+            "{}: is JSON, probably a result, which this output would replace; write to another file",
+            wanted.display()
+        );
     }
     Ok(())
 }
 
 /// Whether a file begins like an `.hkt` trace or like a memory recording.
-fn is_trace(path: &Path) -> bool {
+pub fn is_trace(path: &Path) -> bool {
     let mut magic = [0; MAGIC.len()];
     let is_trace = fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == MAGIC;
     is_trace || memory::is_recording(path)

@@ -169,7 +169,10 @@ fn differences_add_up_to_the_difference_of_the_totals() {
     let sum: i64 = differences.map(|one| signed(one, "installs") - signed(one, "installs_against")).sum();
     assert_eq!(sum, signed(&explained, "installs_total") - signed(against, "installs_total"));
     let text = bench.ok("explain rm.hkt --huge never --against default+superslab=4M");
-    assert!(text.contains("against default+superslab=4M\n") && text.contains("with `default+superslab=4M` ("), "{text}");
+    assert!(
+        text.contains("against default+superslab=4M\n") && text.contains("with `default+superslab=4M` ("),
+        "{text}"
+    );
     assert_eq!(against["name"], "default+superslab=4M");
     assert!(bench.run("explain rm.hkt --against=").code == Some(2), "an empty policy is refused");
     assert!(text.contains(against["sentences"][1].as_str().expect("a sentence")), "{text}");
@@ -242,7 +245,8 @@ fn control_characters_in_marks_are_escaped() {
     bench.ok("import m.csv --from csv -o named.hkt");
     bench.ok("export named.hkt --to csv -o named.csv");
     let events = std::fs::read_to_string(bench.path("named.csv")).expect("events");
-    std::fs::write(bench.path("named.csv"), events.replace("\"mark-0\"", r#""a\u001b[31mb\u0007\nc""#)).expect("a file");
+    std::fs::write(bench.path("named.csv"), events.replace("\"mark-0\"", r#""a\u001b[31mb\u0007\nc""#))
+        .expect("a file");
     bench.ok("import named.csv --from csv -o m.hkt");
     let text = bench.ok("explain m.hkt --huge never");
     assert!(text.contains("a\\u{1b}[31mb\\u{7}\\nc"), "{text}");

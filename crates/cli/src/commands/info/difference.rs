@@ -266,6 +266,9 @@ impl Figure {
 
 /// A ratio with three significant digits.
 fn ratio_text(ratio: f64) -> String {
+    if ratio == 0.0 {
+        return "0".into();
+    }
     let digits = 2 - ratio.max(f64::MIN_POSITIVE).log10().floor().clamp(-9.0, 2.0) as i32;
     format!("{ratio:.*}", digits as usize)
 }
