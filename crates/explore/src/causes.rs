@@ -243,7 +243,7 @@ mod tests {
         let best = |tried: &[Tried]| best(tried, &cause(100), 1_000).map(|best| best.remedy.flags.clone());
         // Removes nearly everything but this cause.
         let other = tried("other cause", 100, 110, 1);
-        assert_eq!(best(&[other.clone()]), None);
+        assert_eq!(best(std::slice::from_ref(&other)), None);
         assert_eq!(best(&[other, tried("this cause", 20, 920, 9)]), Some("this cause".to_string()));
         assert_eq!(best(&[tried("moves it to another reason", 0, 1_000, 1)]), None);
         assert_eq!(best(&[tried("hardly noticeable", 96, 996, 1)]), None);

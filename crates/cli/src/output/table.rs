@@ -116,14 +116,23 @@ impl Table {
     fn narrow_words(&self, shown: &mut [(usize, usize)], screen: usize) {
         loop {
             let excess = total(shown).saturating_sub(screen);
-            let can_be_wrapped =
-                |&&mut (column, width): &&mut (usize, usize)| self.words.contains(&column) && width > WORDS_MIN;
+            let can_be_wrapped = |&&mut (column, width): &&mut (usize, usize)| {
+                self.words.contains(&column) && width > self.width_min(column)
+            };
             let widest = shown.iter_mut().filter(can_be_wrapped).max_by_key(|column| column.1);
             match widest {
-                Some(widest) if excess > 0 => widest.1 = widest.1.saturating_sub(excess).max(WORDS_MIN),
+                Some(widest) if excess > 0 => {
+                    widest.1 = widest.1.saturating_sub(excess).max(self.width_min(widest.0));
+                }
                 _ => return,
             }
         }
+    }
+
+    /// The width below which a column of words is not narrowed: words stay whole.
+    fn width_min(&self, column: usize) -> usize {
+        let words = self.rows.iter().filter_map(|row| row.get(column)).flat_map(|cell| cell.split(' '));
+        words.map(|word| word.chars().count()).max().unwrap_or(0).max(WORDS_MIN)
     }
 
     /// A row; cells of words may need several lines.

@@ -251,6 +251,11 @@ fn control_characters_in_marks_are_escaped() {
     let text = bench.ok("explain m.hkt --huge never");
     assert!(text.contains("a\\u{1b}[31mb\\u{7}\\nc"), "{text}");
     assert!(!text.contains('\x1b') && !text.contains('\x07'), "{text:?}");
+    bench.ok("record -q -o echo.hkt echo \x1b[31mred\x07");
+    for command in ["info echo.hkt", "sim echo.hkt"] {
+        let text = bench.ok(command);
+        assert!(text.contains("echo \\u{1b}[31mred\\u{7} (pid"), "{command}: {text:?}");
+    }
 }
 
 /// The page map, checked against the timeline of the same run: rows of single pages sum to the residency.

@@ -290,3 +290,14 @@ fn site_rows(readers: &mut [TraceReader; 2], count: usize, by: By, notes: &mut V
     rows.truncate(count);
     Ok(rows)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_have_three_digits() {
+        let texts = [0.0, 0.012_345, 0.5, 2.0, 49.666, 1234.5].map(ratio_text);
+        assert_eq!(texts, ["0", "0.0123", "0.500", "2.00", "49.7", "1234"]);
+    }
+}
