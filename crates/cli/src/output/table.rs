@@ -224,11 +224,12 @@ mod tests {
         table.push(["0", "never", "1M", "100ms", "oldest", "1 000", "9"]);
         assert_eq!(table.fitted(70).len(), 3, "it fits");
         let joined = [
-            "#  design                    installs  RSS",
-            "-  ------------------------  --------  ---",
-            "0  huge never, superslab        1 000    9",
-            "   1M, purge-delay 100ms,",
+            "#  design                         installs",
+            "-  -----------------------------  --------",
+            "0  huge never, superslab 1M,         1 000",
+            "   purge-delay 100ms,",
             "   slab-choice oldest",
+            "left out: RSS (--wide)",
         ];
         assert_eq!(table.fitted(42), joined);
     }
