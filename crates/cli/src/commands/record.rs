@@ -228,7 +228,7 @@ fn record(args: &Args) -> Result<RecordReport> {
     let line = Recording::new();
     let report = record_watched(&options, &args.command, &mut |progress| line.show(progress))?;
     drop(line);
-    earlier.keep();
+    earlier.keep(args.format);
     Ok(report)
 }
 

@@ -75,7 +75,7 @@ pub fn run(request: &Request<'_>) -> Result<()> {
         let _signals = SignalsToProgram::begin();
         record(&options, request.command)?
     };
-    earlier.keep();
+    earlier.keep(request.format);
     print(&report, request.format)?;
     if report.traced.as_ref().is_some_and(Traced::is_running) {
         warn("processes of the program still run; hksim stays until they end, since they end with it");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use super::{file, note};
+use super::{Format, file, note};
 
 /// An earlier recording that was set aside. Without [`Earlier::keep`] it gets its name back: nothing replaced it.
 #[derive(Debug)]
@@ -37,9 +37,10 @@ impl Earlier {
         Ok(earlier)
     }
 
-    /// Leaves the earlier recording under its new name, and says so.
-    pub fn keep(mut self) {
-        for (path, old) in std::mem::take(&mut self.moved) {
+    /// Leaves the earlier recording under its new name, and says so beside a report for people: other reports are all
+    /// that standard error has.
+    pub fn keep(mut self, report: Format) {
+        for (path, old) in std::mem::take(&mut self.moved).into_iter().filter(|_| report == Format::Table) {
             note(&format!("the earlier {} is now {}", path.display(), old.display()));
         }
     }

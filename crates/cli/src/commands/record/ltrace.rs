@@ -43,7 +43,7 @@ pub fn record<S: AsRef<OsStr>>(output: &Path, form: Form, command: &[S]) -> Resu
     let report = import(&text, &options, staged.path())?;
     let earlier = Earlier::set_aside(output)?;
     staged.keep()?;
-    earlier.keep();
+    earlier.keep(form);
     let imported = Imported { stamp: Stamp::HERE, file: output.display().to_string(), report };
     let text = render(form, &imported, &[&imported], || table(&imported))?;
     text.lines().for_each(note);
