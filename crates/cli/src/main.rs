@@ -16,6 +16,7 @@ mod flags;
 mod forks;
 mod host;
 mod inputs;
+mod marks;
 mod memory;
 mod output;
 mod point;
@@ -32,8 +33,9 @@ mod validate;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
+use hksim_explore::nearest;
 use hksim_record::RecordError;
 
 use commands::Command;
@@ -48,7 +50,17 @@ const BAD_INPUT: u8 = 2;
 
 /// Simulate allocator designs on allocation traces, and check the predictions on this machine
 #[derive(Debug, Parser)]
-#[command(name = "hksim", version)]
+#[command(
+    name = "hksim",
+    version,
+    after_long_help = "\
+Examples:
+  hksim record -o app.hkt ./app
+  hksim sim app.hkt --huge never
+  hksim explain app.hkt --huge never
+  hksim sweep app.hkt --huge never,thp --superslab 1M,2M
+  hksim validate app.hkt"
+)]
 struct Cli {
     #[command(flatten)]
     screen: output::screen::ScreenArgs,
@@ -107,7 +119,7 @@ fn usage(why: &clap::Error) -> ExitCode {
         output::error("no command; see `hksim --help`");
         return ExitCode::from(BAD_INPUT);
     }
-    output::error(&one_line(&text));
+    output::error(&(one_line(&text, &meant(why))));
     ExitCode::from(BAD_INPUT)
 }
 
@@ -120,10 +132,22 @@ fn message(why: &anyhow::Error) -> String {
     })
 }
 
+/// Asks whether a word was meant, for the value of a list in which clap finds nothing similar.
+fn meant(why: &clap::Error) -> String {
+    match (why.get(ContextKind::InvalidValue), why.get(ContextKind::ValidValue)) {
+        (Some(ContextValue::String(word)), Some(ContextValue::Strings(known)))
+            if why.get(ContextKind::SuggestedValue).is_none() =>
+        {
+            nearest::question(word, known.iter().map(String::as_str))
+        }
+        _ => String::new(),
+    }
+}
+
 /// The error and its tip, without the usage that clap appends.
-fn one_line(text: &str) -> String {
+fn one_line(text: &str, question: &str) -> String {
     let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
     let lines = lines.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
     let lines: Vec<&str> = lines.map(|line| line.strip_prefix("error: ").unwrap_or(line)).collect();
-    format!("{}; see `--help`", lines.join("; ").replace(":; ", ": "))
+    format!("{}{question}; see `--help`", lines.join("; ").replace(":; ", ": "))
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, anyhow, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use hksim_explore::nearest;
 use hksim_policy::Policy;
 
 use super::policy_file;
@@ -178,7 +179,10 @@ impl PolicyArgs {
     /// The presets, each with the policy file applied.
     fn bases(&self) -> Result<Vec<RunConfig>> {
         let presets = self.presets.split(',').map(|name| {
-            let known = || anyhow!("--preset {name}: unknown; presets are {}", Policy::PRESETS.join(", "));
+            let known = || {
+                let question = nearest::question(name, Policy::PRESETS.iter().copied());
+                anyhow!("--preset {name}: unknown; presets are {}{question}", Policy::PRESETS.join(", "))
+            };
             let preset = Policy::preset(name).ok_or_else(known)?;
             match &self.file {
                 Some(path) => policy_file::read(path, &preset),
