@@ -8,7 +8,8 @@ use hksim_policy::units::{parse_count, parse_time};
 use hksim_trace::event::{Event, Op};
 
 use crate::inputs::Trace;
-use crate::output::warn;
+use crate::marks::Marks;
+use crate::output::{plain, warn};
 use crate::point::Point;
 
 /// The flags of commands that can fork.
@@ -176,6 +177,7 @@ struct Finder {
     wanted: Vec<Point>,
     life: Option<Life>,
     names: Vec<String>,
+    marks: Marks,
     /// The windows, each with the time of its fork.
     found: Vec<(ForkWindow, u64)>,
     /// Two points at the same event, and that event.
@@ -185,11 +187,13 @@ struct Finder {
 
 impl Finder {
     fn new(args: &ForkArgs, names: Vec<String>) -> Finder {
-        Finder { wanted: args.points(), life: args.fork_for, names, found: Vec::new(), twice: None, events: 0 }
+        let marks = Marks::default();
+        Finder { wanted: args.points(), life: args.fork_for, names, marks, found: Vec::new(), twice: None, events: 0 }
     }
 
     fn see(&mut self, event: &Event) {
         self.events += 1;
+        self.marks.see(&event.op, &self.names);
         let (number, time_ns) = (self.events, event.time_ns);
         for (window, forked_ns) in &mut self.found {
             let is_over = match self.life {
@@ -225,7 +229,10 @@ impl Finder {
             bail!("--fork-at: `{point}` and `{other}` are both event {event} of {trace}; name each event once");
         }
         match self.wanted.first() {
-            Some(Point::Mark(name)) => bail!("{trace}: has no mark `{name}`; it has: {}", self.names.join(", ")),
+            Some(Point::Mark(name)) => {
+                let more = if self.marks.number(name).is_some() { "no more marks" } else { "no mark" };
+                bail!("{trace}: has {more} `{}`; {}", plain(name), self.marks.known())
+            }
             Some(Point::Event(event)) => bail!("{trace}: has no event {event}; name one of 1 to {}", self.events),
             Some(Point::End) => bail!("--fork-at end: no event follows the end; name a mark or an event"),
             None => {}
@@ -271,14 +278,14 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused() {
         let refused = |at: &[&str], life| windows(at, life).expect_err("refused").to_string();
-        assert!(refused(&["load"], None).contains("has no mark `load`; it has: save"));
+        assert!(refused(&["load"], None).contains("has no mark `load`; its marks are save"));
         assert!(refused(&["21"], None).contains("1 to 20"));
         assert!(refused(&["end"], None).contains("end"));
         for at in [["1", "1"], ["4", "save"]] {
             let said = refused(&at, None);
             assert!(said.contains(&format!("`{}` and `{}` are both event {}", at[0], at[1], at[0])), "{said}");
         }
-        assert!(refused(&["save", "save"], None).contains("has no mark `save`"), "there is only one");
+        assert!(refused(&["save", "save"], None).contains("has no more marks `save`"), "there is only one");
         assert!("3 minutes".parse::<Life>().is_err());
     }
 

@@ -3,18 +3,20 @@
 //! - [`commands`]: one file per command; [`flags`]: parses policy flags; [`inputs`]: opens traces.
 //! - [`mod@validate`]: compares prediction and replay; [`mod@shrink`]: searches for a smaller trace.
 //! - [`mod@question`], [`answers`]: which design is best.
-//! - [`point`]: points in a trace; [`system_time`]: turns counts into seconds.
+//! - [`command_line`]: the arguments that made a result; [`point`]: points in a trace; [`system_time`]: turns counts into seconds.
 //! - [`output`]: tables, JSON, CSV, files; [`chart`]: charts; [`report`]: results as HTML;
 //!   [`bundle`]: results as a folder; [`stack_profile`]: flame graphs; [`host`]: this machine's kernel.
 
 mod answers;
 mod bundle;
 mod chart;
+mod command_line;
 mod commands;
 mod flags;
 mod forks;
 mod host;
 mod inputs;
+mod marks;
 mod memory;
 mod output;
 mod point;
@@ -31,8 +33,9 @@ mod validate;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
+use hksim_explore::nearest;
 use hksim_record::RecordError;
 
 use commands::Command;
@@ -47,7 +50,17 @@ const BAD_INPUT: u8 = 2;
 
 /// Simulate allocator designs on allocation traces, and check the predictions on this machine
 #[derive(Debug, Parser)]
-#[command(name = "hksim", version)]
+#[command(
+    name = "hksim",
+    version,
+    after_long_help = "\
+Examples:
+  hksim record -o app.hkt ./app
+  hksim sim app.hkt --huge never
+  hksim explain app.hkt --huge never
+  hksim sweep app.hkt --huge never,thp --superslab 1M,2M
+  hksim validate app.hkt"
+)]
 struct Cli {
     #[command(flatten)]
     screen: output::screen::ScreenArgs,
@@ -64,15 +77,23 @@ fn main() -> ExitCode {
         _ => {}
     }
     hksim_linux_probe::file_size::ignore_sigxfsz();
-    match Cli::try_parse_from(flags::argv::join_optional_values(words)) {
-        Ok(cli) => {
+    let matches = Cli::command().try_get_matches_from(flags::argv::join_optional_values(words));
+    match matches.and_then(parsed) {
+        Ok((cli, words)) => {
             cli.screen.apply();
+            command_line::set(words);
             let code = cli.command.run().unwrap_or_else(|why| failed(&why));
             output::screen::report_cost();
             code
         }
         Err(why) => usage(&why),
     }
+}
+
+/// The command, and the words that its result states.
+fn parsed(matches: ArgMatches) -> Result<(Cli, Vec<String>), clap::Error> {
+    let cli = Cli::from_arg_matches(&matches).map_err(|why| why.format(&mut Cli::command()))?;
+    Ok((cli, command_line::words_of(&matches)))
 }
 
 /// Prints the error. If the cause is a signal, raises it, so that a waiting shell sees it.
@@ -98,7 +119,7 @@ fn usage(why: &clap::Error) -> ExitCode {
         output::error("no command; see `hksim --help`");
         return ExitCode::from(BAD_INPUT);
     }
-    output::error(&one_line(&text));
+    output::error(&(one_line(&text, &meant(why))));
     ExitCode::from(BAD_INPUT)
 }
 
@@ -111,10 +132,22 @@ fn message(why: &anyhow::Error) -> String {
     })
 }
 
+/// Asks whether a word was meant, for the value of a list in which clap finds nothing similar.
+fn meant(why: &clap::Error) -> String {
+    match (why.get(ContextKind::InvalidValue), why.get(ContextKind::ValidValue)) {
+        (Some(ContextValue::String(word)), Some(ContextValue::Strings(known)))
+            if why.get(ContextKind::SuggestedValue).is_none() =>
+        {
+            nearest::question(word, known.iter().map(String::as_str))
+        }
+        _ => String::new(),
+    }
+}
+
 /// The error and its tip, without the usage that clap appends.
-fn one_line(text: &str) -> String {
+fn one_line(text: &str, question: &str) -> String {
     let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
     let lines = lines.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
     let lines: Vec<&str> = lines.map(|line| line.strip_prefix("error: ").unwrap_or(line)).collect();
-    format!("{}; see `--help`", lines.join("; ").replace(":; ", ": "))
+    format!("{}{question}; see `--help`", lines.join("; ").replace(":; ", ": "))
 }

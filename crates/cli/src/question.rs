@@ -2,6 +2,7 @@
 
 use anyhow::{Result, bail};
 use hksim_explore::figures::Figure;
+use hksim_explore::nearest;
 use hksim_explore::question::{Goal, Question, Tie, Weights};
 use hksim_sim::tlb::Geometry;
 use hksim_trace::header::TouchSource;
@@ -31,7 +32,7 @@ pub struct QuestionArgs {
 /// # Errors
 /// There is no such core; the message lists all.
 pub fn parse_core(name: &str) -> Result<&'static Geometry, String> {
-    Geometry::named(name).ok_or_else(|| format!("cores are {}", core_names()))
+    Geometry::named(name).ok_or_else(|| format!("cores are {}{}", core_names(), nearest::question(name, core_words())))
 }
 
 /// A help text with the names of all cores.
@@ -40,7 +41,12 @@ pub fn core_help(text: &str) -> String {
 }
 
 fn core_names() -> String {
-    Geometry::all().iter().map(|core| core.name).collect::<Vec<_>>().join(", ")
+    core_words().collect::<Vec<_>>().join(", ")
+}
+
+/// The names of all cores.
+pub fn core_words() -> impl Iterator<Item = &'static str> {
+    Geometry::all().iter().map(|core| core.name)
 }
 
 impl QuestionArgs {

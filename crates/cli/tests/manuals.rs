@@ -235,6 +235,31 @@ fn the_manual_of_bundles_shows_what_its_commands_print() {
 }
 
 #[test]
+fn the_how_to_on_recording_shows_what_its_commands_print() {
+    check("docs/how-to/recording.md");
+}
+
+#[test]
+fn the_how_to_on_call_sites_shows_what_its_commands_print() {
+    check("docs/how-to/stacks.md");
+}
+
+#[test]
+fn the_how_to_on_reports_shows_what_its_commands_print() {
+    check("docs/how-to/report.md");
+}
+
+#[test]
+fn the_how_to_on_forks_shows_what_its_commands_print() {
+    check("docs/how-to/fork.md");
+}
+
+#[test]
+fn the_how_to_on_system_time_shows_what_its_commands_print() {
+    check("docs/how-to/costs.md");
+}
+
+#[test]
 fn the_experiments_show_what_their_commands_print() {
     check("docs/lab/experiments.md");
 }

@@ -4,11 +4,20 @@ use std::ops::Range;
 
 use hksim_policy::{Block, World};
 use hksim_trace::event::{Access, InitialTouch, ObjectId};
+use hksim_trace::hkt::CommonRun;
 
 use crate::initial_touch::{BlockAccess, touch_new_bytes};
+use crate::prefetch::prefetch;
 use crate::scattered::Scattered;
 use crate::tables::Object;
 use crate::{Live, TouchRule};
+
+/// A table above this size does not fit into the caches near a core (L2: 512 KiB to 2 MiB).
+const LARGE_BYTES: usize = 256 << 10;
+/// How many events before its turn the entry of an object is fetched, and what belongs to its block. An event takes some
+/// 10 ns, and an access to main memory some 100 ns.
+const ENTRY_DISTANCE: usize = 32;
+const BLOCK_DISTANCE: usize = 16;
 
 /// The objects of a trace. Indexed by object id; the ids of a trace are below its `objects_peak`.
 pub(crate) struct Objects<S> {
@@ -65,6 +74,25 @@ impl PlacementDigest {
 impl<S: Copy> Objects<S> {
     pub(crate) fn new(table: Vec<Object<S>>, touch: TouchRule) -> Self {
         Objects { table, touch, live: Live::default(), scattered: None, placement: PlacementDigest(0) }
+    }
+
+    /// Whether the table is too large for the caches near a core, so that looking ahead pays.
+    pub(crate) fn is_large(&self) -> bool {
+        std::mem::size_of_val(self.table.as_slice()) > LARGE_BYTES
+    }
+
+    /// Fetches what `run`'s events after the next one need: first their entries of the table, then what the memory has for
+    /// their blocks. An object that is not live yet has no block, and one that is recycled before has another: both
+    /// cost only time.
+    #[inline(always)]
+    pub(crate) fn look_ahead<W: World<SuperSlab = S>>(&self, mem: &W, run: &CommonRun<'_>) {
+        let entry = |events| self.table.get(run.object_ahead(events)?.0 as usize);
+        if let Some(far) = entry(ENTRY_DISTANCE) {
+            prefetch(far);
+        }
+        if let Some(block) = entry(BLOCK_DISTANCE).and_then(|near| near.block) {
+            mem.expect_free(block);
+        }
     }
 
     /// The object has no block: its allocation failed.

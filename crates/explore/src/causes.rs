@@ -6,7 +6,7 @@
 use hksim_policy::Policy;
 use hksim_policy::flags::Flag;
 use hksim_sim::accounting::Reason;
-use hksim_sim::explain::Breakdown;
+use hksim_sim::explain::{Breakdown, CauseKey};
 use hksim_sim::memory::PageUse;
 
 /// Installs with one reason.
@@ -25,18 +25,38 @@ pub struct Cause {
 }
 
 impl Cause {
+    /// The number of installs in a breakdown that belong to this cause.
+    pub fn installs_in(&self, breakdown: &Breakdown) -> u64 {
+        let is_part = |key: &CauseKey| key.reason == self.reason && is_at_start(key) == self.at_start;
+        breakdown.causes.iter().filter(|(key, _)| is_part(key)).map(|(_, &installs)| installs).sum()
+    }
+
+    /// Whether installs with the same reason can belong to another cause: those made at the start.
+    pub fn shares_its_reason(&self) -> bool {
+        has_cause_at_start(self.reason)
+    }
+
     /// Whether one use stands out: at least half of the installs are for pages with it.
     pub fn has_main_use(&self) -> bool {
         2 * self.main_installs >= self.installs
     }
 }
 
+/// Whether installs with this reason are a cause of their own if they are made at the start: other settings decide what
+/// is made present then.
+fn has_cause_at_start(reason: Reason) -> bool {
+    matches!(reason, Reason::Prefault | Reason::Populated)
+}
+
+fn is_at_start(key: &CauseKey) -> bool {
+    key.at_start && has_cause_at_start(key.reason)
+}
+
 /// The causes with the most installs, at most `count`, in descending order.
 pub fn largest(breakdown: &Breakdown, count: usize) -> Vec<Cause> {
     let mut causes: Vec<Cause> = Vec::new();
     for (key, &installs) in &breakdown.causes {
-        // Other settings decide what is made present at the start.
-        let at_start = key.at_start && matches!(key.reason, Reason::Prefault | Reason::Populated);
+        let at_start = is_at_start(key);
         let known = causes.iter_mut().find(|cause| (cause.reason, cause.at_start) == (key.reason, at_start));
         match known {
             Some(cause) => {
@@ -62,8 +82,10 @@ pub fn largest(breakdown: &Breakdown, count: usize) -> Vec<Cause> {
 /// A policy change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remedy {
-    /// The flags that change, as they can be added to the command line: `--purge none`.
+    /// The flags that change: `--purge none`.
     pub flags: String,
+    /// The same flags with the values that they replace: `--purge dontneed`.
+    pub replaces: String,
     /// The changed policy.
     pub policy: Policy,
 }
@@ -121,9 +143,17 @@ pub fn remedies(policy: &Policy, cause: &Cause) -> Vec<Remedy> {
         let differs = |&&(name, _): &&(&str, &str)| {
             Flag::find(name).is_some_and(|flag| flag.show(&changed).to_string() != flag.show(policy).to_string())
         };
+        let shown = |policy: &Policy| {
+            let flags = change.iter().filter(differs).filter_map(|&(name, _)| Flag::find(name));
+            flags.map(|flag| format!("--{} {}", flag.name, flag.show(policy))).collect::<Vec<String>>().join(" ")
+        };
         let flags: Vec<String> =
             change.iter().filter(differs).map(|(name, value)| format!("--{name} {value}")).collect();
-        (!flags.is_empty() && changed.prepare().is_ok()).then(|| Remedy { flags: flags.join(" "), policy: changed })
+        (!flags.is_empty() && changed.prepare().is_ok()).then(|| Remedy {
+            flags: flags.join(" "),
+            replaces: shown(policy),
+            policy: changed,
+        })
     };
     let mut remedies: Vec<Remedy> = Vec::new();
     for remedy in changes(cause).iter().filter_map(remedy) {
@@ -139,7 +169,9 @@ pub fn remedies(policy: &Policy, cause: &Cause) -> Vec<Remedy> {
 pub struct Tried {
     /// The change.
     pub remedy: Remedy,
-    /// Installs with it.
+    /// Installs of the cause with it.
+    pub installs_of_cause: u64,
+    /// All installs with it.
     pub installs: u64,
     /// Peak resident bytes with it.
     pub rss_bytes_peak: u64,
@@ -147,14 +179,23 @@ pub struct Tried {
 
 /// Share of the best remedy's effect that a cheaper remedy must have to be preferred.
 const NEARLY_ALL: f64 = 0.9;
+/// Share of a cause that a remedy must remove to be named.
+const NOTICEABLE: f64 = 0.05;
 
-/// The remedy to name: of those that remove nearly as many installs as the best, the one with the least peak RSS; of
-/// equal ones, the first. `None` if none removes any.
-pub fn best(tried: &[Tried], installs_before: u64) -> Option<&Tried> {
-    let removed = |tried: &Tried| installs_before.saturating_sub(tried.installs);
-    let most = tried.iter().map(removed).max().filter(|&most| most > 0)?;
-    let suffices = |tried: &&Tried| removed(tried) as f64 >= NEARLY_ALL * most as f64;
-    tried.iter().filter(suffices).min_by_key(|tried| tried.rss_bytes_peak)
+/// The remedy to name for a cause: of those that remove nearly as much of it as the best, the one with the least peak
+/// RSS; of equal ones, the one with the fewest installs, then the first. `None` if none removes a noticeable part.
+///
+/// An install that only becomes one with another reason is not removed. So a remedy counts with what it takes from the
+/// cause, but at most with what it takes from the total.
+pub fn best<'a>(tried: &'a [Tried], cause: &Cause, installs_before: u64) -> Option<&'a Tried> {
+    let removed = |tried: &Tried| {
+        let of_cause = cause.installs.saturating_sub(tried.installs_of_cause);
+        of_cause.min(installs_before.saturating_sub(tried.installs)) as f64
+    };
+    let most = tried.iter().map(removed).fold(0.0, f64::max);
+    let is_noticeable = most > 0.0 && most >= NOTICEABLE * cause.installs as f64;
+    let suffices = |tried: &&Tried| is_noticeable && removed(tried) >= NEARLY_ALL * most;
+    tried.iter().filter(suffices).min_by_key(|tried| (tried.rss_bytes_peak, tried.installs))
 }
 
 #[cfg(test)]
@@ -174,15 +215,51 @@ mod tests {
         }
     }
 
+    fn cause(installs: u64) -> Cause {
+        let reason = Reason::Metadata;
+        Cause { reason, at_start: false, installs, main_use: PageUse::Metadata, main_installs: installs }
+    }
+
+    fn tried(flags: &str, installs_of_cause: u64, installs: u64, rss_bytes_peak: u64) -> Tried {
+        let remedy = Remedy { flags: flags.into(), replaces: String::new(), policy: Policy::default() };
+        Tried { remedy, installs_of_cause, installs, rss_bytes_peak }
+    }
+
     #[test]
     fn a_cheap_remedy_that_nearly_suffices_is_preferred() {
-        let tried = |flags: &str, installs, rss_bytes_peak| Tried {
-            remedy: Remedy { flags: flags.into(), policy: Policy::default() },
-            installs,
-            rss_bytes_peak,
-        };
-        let all = [tried("best", 0, 900), tried("cheap", 9, 100), tried("weak", 50, 10), tried("worse", 200, 1)];
-        assert_eq!(best(&all, 100).map(|tried| tried.remedy.flags.as_str()), Some("cheap"));
-        assert_eq!(best(&all[3..], 100), None);
+        let all = [
+            tried("best", 0, 0, 900),
+            tried("cheap", 9, 9, 100),
+            tried("weak", 50, 50, 10),
+            tried("worse", 200, 200, 1),
+        ];
+        let best = |tried: &[Tried]| best(tried, &cause(100), 100).map(|best| best.remedy.flags.clone());
+        assert_eq!(best(&all), Some("cheap".to_string()));
+        assert_eq!(best(&all[3..]), None);
+    }
+
+    #[test]
+    fn a_remedy_is_judged_by_its_cause() {
+        let best = |tried: &[Tried]| best(tried, &cause(100), 1_000).map(|best| best.remedy.flags.clone());
+        // Removes nearly everything but this cause.
+        let other = tried("other cause", 100, 110, 1);
+        assert_eq!(best(std::slice::from_ref(&other)), None);
+        assert_eq!(best(&[other, tried("this cause", 20, 920, 9)]), Some("this cause".to_string()));
+        assert_eq!(best(&[tried("moves it to another reason", 0, 1_000, 1)]), None);
+        assert_eq!(best(&[tried("hardly noticeable", 96, 996, 1)]), None);
+        assert_eq!(
+            best(&[tried("first", 20, 920, 9), tried("fewer in all", 20, 900, 9)]),
+            Some("fewer in all".to_string())
+        );
+    }
+
+    #[test]
+    fn a_remedy_names_the_values_that_it_replaces() {
+        let policy = Policy { huge: hksim_policy::vocabulary::Huge::Never, ..Policy::default() };
+        let remedies = remedies(&policy, &cause(1));
+        let named: Vec<(&str, &str)> =
+            remedies.iter().map(|remedy| (remedy.flags.as_str(), remedy.replaces.as_str())).collect();
+        assert!(named.contains(&("--huge thp", "--huge never")), "{named:?}");
+        assert!(named.iter().all(|(flags, replaces)| flags != replaces), "{named:?}");
     }
 }

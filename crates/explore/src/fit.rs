@@ -45,6 +45,8 @@ pub struct Hypothesis {
     pub per_unit: f64,
     /// The largest deviation from a count, as a share of that count.
     pub residual_worst: f64,
+    /// Whether its fixed part or its part per unit is negative: a cause cannot remove pages.
+    pub has_negative_part: bool,
     /// Whether it is within the tolerance, with no negative part.
     pub fits: bool,
 }
@@ -54,7 +56,8 @@ pub struct Hypothesis {
 pub struct Fit {
     /// Deviation that is accepted.
     pub tolerance: f64,
-    /// All hypotheses, by their largest deviation.
+    /// The hypotheses, by their largest deviation. If a fixed number fits, those that vary less than the tolerance are
+    /// left out: they are the fixed number.
     pub hypotheses: Vec<Hypothesis>,
     /// Whether exactly one fits.
     pub identified: bool,
@@ -66,26 +69,36 @@ pub struct Fit {
 /// of the design in question.
 pub fn fit(counts: &[u64], demands: &[Demand], predicted: &[u64], tolerance: f64) -> Fit {
     let counts: Vec<f64> = counts.iter().map(|&count| count as f64).collect();
-    let mut hypotheses: Vec<Hypothesis> = units_of(demands)
-        .into_iter()
-        .map(|(name, units)| {
-            let (fixed, per_unit) = line(&units, &counts);
-            hypothesis(name, (fixed, per_unit), &units, &counts, tolerance)
-        })
-        .collect();
+    let fixed_number = hypothesis(FIXED.into(), line(&[], &counts), &vec![0.0; counts.len()], &counts, tolerance);
+    let varies_within = if fixed_number.fits { tolerance * counts.iter().copied().fold(0.0, f64::max) } else { -1.0 };
+    let mut hypotheses = vec![fixed_number];
+    for (name, units) in units_of(demands) {
+        let (fixed, per_unit) = line(&units, &counts);
+        if per_unit.abs() * range(&units) > varies_within {
+            hypotheses.push(hypothesis(name, (fixed, per_unit), &units, &counts, tolerance));
+        }
+    }
     let predicted: Vec<f64> = predicted.iter().map(|&installs| installs as f64).collect();
     hypotheses.push(hypothesis("the given design, simulated".into(), (0.0, 1.0), &predicted, &counts, tolerance));
     hypotheses.sort_by(|one, other| one.residual_worst.total_cmp(&other.residual_worst));
     let fitting: Vec<&Hypothesis> = hypotheses.iter().filter(|hypothesis| hypothesis.fits).collect();
-    let sentence = sentence(&fitting, hypotheses.first(), tolerance);
+    let sentence = sentence(&fitting, &hypotheses, tolerance);
     Fit { tolerance, identified: fitting.len() == 1, sentence, hypotheses }
 }
 
-/// The units of every hypothesis, one per trace.
+/// The hypothesis that the counts do not depend on the trace.
+const FIXED: &str = "a fixed number";
+
+/// The largest of some numbers minus the smallest.
+fn range(numbers: &[f64]) -> f64 {
+    let largest = numbers.iter().copied().fold(f64::MIN, f64::max);
+    (largest - numbers.iter().copied().fold(f64::MAX, f64::min)).max(0.0)
+}
+
+/// The units of every hypothesis apart from the fixed number, one per trace.
 fn units_of(demands: &[Demand]) -> Vec<(String, Vec<f64>)> {
     let column = |of: &dyn Fn(&Demand) -> u64| demands.iter().map(|demand| of(demand) as f64).collect::<Vec<f64>>();
     let mut all = vec![
-        ("a fixed number".to_string(), vec![0.0; demands.len()]),
         ("per allocation".to_string(), column(&|demand| demand.allocations)),
         ("per free".to_string(), column(&|demand| demand.frees)),
         ("per byte requested".to_string(), column(&|demand| demand.requested_bytes)),
@@ -108,10 +121,10 @@ fn units_of(demands: &[Demand]) -> Vec<(String, Vec<f64>)> {
     all
 }
 
-/// Fixed part and slope of the line with the least squares. A constant column has no slope.
+/// Fixed part and slope of the line with the least squares. A constant or empty column has no slope.
 fn line(units: &[f64], counts: &[f64]) -> (f64, f64) {
-    let number = counts.len().max(1) as f64;
-    let (mean_units, mean_counts) = (units.iter().sum::<f64>() / number, counts.iter().sum::<f64>() / number);
+    let mean = |numbers: &[f64]| numbers.iter().sum::<f64>() / numbers.len().max(1) as f64;
+    let (mean_units, mean_counts) = (mean(units), mean(counts));
     let spread: f64 = units.iter().map(|unit| (unit - mean_units).powi(2)).sum();
     let common: f64 = units.iter().zip(counts).map(|(unit, count)| (unit - mean_units) * (count - mean_counts)).sum();
     let slope = if spread > 0.0 { common / spread } else { 0.0 };
@@ -127,21 +140,27 @@ fn hypothesis(
 ) -> Hypothesis {
     let deviation = |(unit, count): (&f64, &f64)| (fixed + per_unit * unit - count).abs() / count.max(1.0);
     let residual_worst = units.iter().zip(counts).map(deviation).fold(0.0, f64::max);
-    // A cause cannot remove pages.
-    let fits = residual_worst <= tolerance
-        && fixed >= -tolerance * counts.iter().copied().fold(0.0, f64::max)
-        && per_unit >= 0.0;
-    Hypothesis { name, fixed, per_unit, residual_worst, fits }
+    let has_negative_part = fixed < -tolerance * counts.iter().copied().fold(0.0, f64::max) || per_unit < 0.0;
+    let fits = residual_worst <= tolerance && !has_negative_part;
+    Hypothesis { name, fixed, per_unit, residual_worst, has_negative_part, fits }
 }
 
-fn sentence(fitting: &[&Hypothesis], best: Option<&Hypothesis>, tolerance: f64) -> String {
+/// `hypotheses` are sorted by their largest deviation.
+fn sentence(fitting: &[&Hypothesis], hypotheses: &[Hypothesis], tolerance: f64) -> String {
     let within = percent(tolerance);
     match fitting {
         [] => {
-            let nearest = best.map_or(String::new(), |best| {
-                format!("; the nearest, {}, is off by {}", best.name, percent(best.residual_worst))
+            let nearest = hypotheses.iter().find(|hypothesis| !hypothesis.has_negative_part);
+            let nearest = nearest.map_or(String::new(), |nearest| {
+                format!("; the nearest, {}, is off by {}", nearest.name, percent(nearest.residual_worst))
             });
-            format!("None of the hypotheses fits within {within}{nearest}.")
+            let negative = hypotheses.iter().filter(|hypothesis| hypothesis.residual_worst <= tolerance).count();
+            let negative = match negative {
+                0 => String::new(),
+                1 => " One more is within it, but with a negative part: a cause cannot remove pages.".to_string(),
+                more => format!(" {more} more are within it, but with a negative part: a cause cannot remove pages."),
+            };
+            format!("None of the hypotheses fits within {within}{nearest}.{negative}")
         }
         [one] => format!("One hypothesis fits within {within}: {}.", one.name),
         several => {
@@ -193,5 +212,24 @@ mod tests {
         let demands = [demand(1, 2), demand(300, 5), demand(9, 8), demand(1_000, 1)];
         let fit = fit(&[5_000, 10, 90_000, 3], &demands, &[1, 1, 1, 1], 0.01);
         assert!(!fit.identified && fit.sentence.starts_with("None"), "{}", fit.sentence);
+    }
+
+    #[test]
+    fn a_negative_part_is_the_reason_and_never_the_nearest() {
+        let demands = [demand(1_000, 0), demand(2_000, 0), demand(3_000, 0), demand(4_000, 0)];
+        let fit = fit(&[90_000, 80_000, 70_000, 60_000], &demands, &[1; 4], 0.01);
+        let best = &fit.hypotheses[0];
+        assert!(best.has_negative_part && !best.fits && best.residual_worst < 0.01, "{best:?}");
+        assert!(fit.sentence.contains("the nearest, a fixed number, is off by"), "{}", fit.sentence);
+        assert!(fit.sentence.contains("more are within it, but with a negative part"), "{}", fit.sentence);
+    }
+
+    #[test]
+    fn equal_counts_are_a_fixed_number_and_nothing_else() {
+        let demands = [demand(1_000, 10), demand(5_000, 4_000), demand(90_000, 20), demand(10, 70_000)];
+        for counts in [[700; 4], [700, 701, 699, 700]] {
+            let fit = fit(&counts, &demands, &[1, 2, 3, 4], 0.01);
+            assert!(fit.identified && fit.sentence.contains("a fixed number"), "{}", fit.sentence);
+        }
     }
 }

@@ -19,6 +19,7 @@ pub mod figures;
 pub mod fit;
 pub mod journal;
 pub mod knobs;
+pub mod nearest;
 #[cfg(feature = "parquet")]
 pub mod parquet_file;
 pub mod question;

@@ -8,13 +8,14 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::figures::{Amount, Figure};
+use crate::nearest;
 use crate::units;
 
 /// Why an option is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum QuestionError {
     /// Not a figure.
-    #[error("`{0}`: unknown figure; figures are {words}", words = Figure::words())]
+    #[error("`{0}`: unknown figure; figures are {words}{question}", words = Figure::words(), question = nearest::question(.0, Figure::ALL.map(Figure::word)))]
     Figure(String),
     /// Not a percentage.
     #[error("`{0}`: expected a percentage from 0% to 100% (1%)")]
@@ -129,7 +130,8 @@ impl FromStr for Limit {
         let unreadable = || QuestionError::Limit(text.to_string());
         let named = |figure: Figure| Some((figure, text.trim().strip_prefix(figure.word())?));
         let unknown = || {
-            let word = text.split_whitespace().next().unwrap_or_default();
+            let is_end = |character: char| character.is_whitespace() || character == '+';
+            let word = text.trim().split(is_end).next().unwrap_or_default();
             QuestionError::Figure(word.to_string())
         };
         let (figure, bound) = Figure::ALL.into_iter().find_map(named).ok_or_else(unknown)?;

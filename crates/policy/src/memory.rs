@@ -10,6 +10,8 @@
 //! separate mappings ([`Align`](crate::policy::vocabulary::Align)), the SuperSlab is bound to an address. An
 //! [`ArenaRange`] then covers only SuperSlabs with adjacent addresses.
 
+use core::ops::Range;
+
 use crate::heap::invalid_free::InvalidFree;
 pub use crate::heap::link::Link;
 use crate::metadata::field::Field;
@@ -185,6 +187,10 @@ pub trait Memory {
     /// policy has front caches.
     fn front_cache_entry(&self, heap: u32, index: u32) -> &Field<u64>;
 
+    /// Announces that these slices now have a slab whose blocks are `stride` bytes apart. For backends that keep links
+    /// apart from blocks.
+    fn begin_slab(&self, _superslab: Self::SuperSlab, _slices: Range<u32>, _stride: u32) {}
+
     /// Reads a link that was written before.
     fn read_link(&self, superslab: Self::SuperSlab, at: u32) -> Link;
     /// Writes a link (4 bytes, any alignment).
@@ -265,4 +271,9 @@ pub trait World: Memory {
 
     /// Sets the clock that [`Memory::now_ns`] reads, if the backend's clock can be set.
     fn set_now(&self, now_ns: u64);
+
+    /// Announces that this block may be freed soon. A backend may bring its own tables for the block into the
+    /// processor's caches, and must not change anything.
+    #[inline(always)]
+    fn expect_free(&self, _block: Block<Self::SuperSlab>) {}
 }

@@ -5,7 +5,7 @@
 //! signals, or the recorder that began the session.
 
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::mem::offset_of;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -160,7 +160,10 @@ impl Control {
     /// There is no such process, access to it is denied, or it is not recorded.
     pub fn of_process(pid: u32) -> Result<Self, RecordError> {
         let maps = PathBuf::from(format!("/proc/{pid}/maps"));
-        let text = fs::read(&maps).map_err(RecordError::io(&maps, "read"))?;
+        let text = fs::read(&maps).map_err(|why| match why.kind() {
+            ErrorKind::NotFound => RecordError::NoProcess { pid },
+            _ => RecordError::io(&maps, "read")(why),
+        })?;
         let text = String::from_utf8_lossy(&text);
         let paths = text.lines().filter_map(|line| line.find('/').and_then(|at| line.get(at..)));
         let dirs = paths.filter(|path| path.ends_with(LOG_SUFFIX)).filter_map(|path| Path::new(path).parent());

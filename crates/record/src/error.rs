@@ -125,6 +125,12 @@ pub enum RecordError {
         /// How the program ended, if that is known.
         exit: Option<Exit>,
     },
+    /// There is no such process.
+    #[error("process {pid}: there is no such process; give the process id of a program that hksim record started")]
+    NoProcess {
+        /// Its process id.
+        pid: u32,
+    },
     /// The process is not being recorded.
     #[error("process {pid}: not being recorded; give the process id of a program that hksim record started")]
     NotRecorded {

@@ -45,7 +45,7 @@ pub struct RecordReport {
     pub unrecorded_processes: u32,
     /// Damaged logs. Their processes have no trace, and the session is kept.
     pub damaged: Vec<DamagedLog>,
-    /// Number of processes that the options of the recording excluded.
+    /// Number of programs that the options of the recording excluded. A process counts at its start and at each exec.
     pub excluded_processes: u32,
     /// Number of processes that installed a system-call filter. Programs that they execute afterwards are not recorded.
     /// Their forked children are not recorded either, if the filter forbids creating files.

@@ -107,6 +107,9 @@ pub struct Sample {
     pub rss_bytes_peak: u64,
     /// Transparent huge pages mapped.
     pub huge_pages: u64,
+    /// Bytes in hugetlb pages. Absent in older results.
+    #[serde(default)]
+    pub hugetlb_bytes: u64,
     /// Installs so far.
     pub installs: u64,
     /// Mappings.

@@ -1,5 +1,7 @@
 //! Samples of a run over trace time: at most [`SAMPLES_MAX`], and none loses a peak.
 
+use hksim_policy::HUGE_PAGE_BYTES;
+
 use crate::accounting::Accounting;
 use crate::report::Sample;
 use crate::track::Moment;
@@ -61,6 +63,7 @@ impl Timeline {
             rss_bytes: kernel.resident_bytes(),
             rss_bytes_peak,
             huge_pages: kernel.huge_pages(),
+            hugetlb_bytes: kernel.hugetlb_pages().saturating_mul(HUGE_PAGE_BYTES),
             installs: kernel.counters().installs_total(),
             vmas: kernel.vma_count(),
         });

@@ -12,6 +12,8 @@ use hksim_sim::{Addresses, Input, sweep};
 use hksim_trace::hkt::{Batch, TraceReader};
 use hksim_trace::source::EventSource;
 
+use crate::minimal::Minimal;
+
 /// Simulates one design on the current rayon pool. Returns the installs.
 pub fn sim(path: &Path) -> u64 {
     let config = SimConfig {
@@ -45,6 +47,20 @@ pub fn native(path: &Path) -> u64 {
         assert_eq!(events.passed(), batch.len(), "random_mixed has common events only");
     }
     driver.placement()
+}
+
+/// Runs the minimal simulator, while another core decodes. Returns the first touches of pages.
+pub fn minimal(path: &Path) -> u64 {
+    let mut reader = TraceReader::open(path).expect("a trace");
+    let mut minimal = Minimal::new(reader.summary().objects_peak as usize);
+    let (mut now, mut next) = (Batch::new(), Batch::new());
+    let mut more = reader.next_into(&mut now).expect("a complete trace");
+    while more {
+        let fill = || reader.next_into(&mut next).expect("a complete trace");
+        (_, more) = rayon::join(|| minimal.take(&now), fill);
+        std::mem::swap(&mut now, &mut next);
+    }
+    minimal.touches
 }
 
 /// Reads all events, by column. Returns the time of the last.

@@ -6,7 +6,8 @@
 //! | `sim, one core` | the same on one core |
 //! | `native` | from the trace file: the same allocator on memory from mmap |
 //! | `read` | from the trace file: the reader alone |
-//! | `minimal` | decoded calls: the least work of any simulator ([`minimal`]) |
+//! | `minimal, file` | from the trace file, on all cores: the least work of any simulator ([`minimal`]) |
+//! | `minimal` | decoded calls: the same |
 //! | `mimalloc`, `glibc` | decoded calls: the real allocators, with a write of the first byte of each block |
 //!
 //! The last lines give the ratios of the medians. `cargo bench -p hksim --bench speed`
@@ -36,7 +37,7 @@ const LOADS: [Load; 2] = [
 ];
 
 /// The rows of a load, in their order.
-const ROWS: [&str; 7] = ["sim", "sim, one core", "native", "read", "minimal", "mimalloc", "glibc"];
+const ROWS: [&str; 8] = ["sim", "sim, one core", "native", "read", "minimal, file", "minimal", "mimalloc", "glibc"];
 
 fn generate(path: &Path, load: &Load) {
     let parameters = RandomMixed { cycles: load.cycles, ws: load.slots, ..RandomMixed::default() };
@@ -60,6 +61,7 @@ fn bench_load(group: &mut BenchmarkGroup<'_, WallTime>, path: &Path) {
             "sim, one core" => bencher.iter(|| one_core.install(|| file::sim(path))),
             "native" => bencher.iter(|| file::native(path)),
             "read" => bencher.iter(|| file::read(path)),
+            "minimal, file" => bencher.iter(|| file::minimal(path)),
             "minimal" => bencher.iter(|| minimal::simulate(&calls)),
             malloc => {
                 let malloc = calls::MALLOCS.iter().find(|known| known.name == malloc).expect("a row");

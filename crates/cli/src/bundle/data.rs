@@ -41,9 +41,16 @@ fn breakdown(by: &Value) -> Vec<Value> {
 fn page_map(map: &Value) -> Vec<Value> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let rows = list(&map["rows"]);
+    // Columns are sorted by name, so numbers have equal lengths.
+    let width = width_of(rows.iter().map(|row| &row["first_page"]));
     let states: Vec<(String, Vec<char>)> = rows
         .iter()
-        .map(|row| (format!("page_{}", row["first_page"]), row["states"].as_str().unwrap_or("").chars().collect()))
+        .map(|row| {
+            (
+                format!("page_{:0>width$}", row["first_page"].to_string()),
+                row["states"].as_str().unwrap_or("").chars().collect(),
+            )
+        })
         .collect();
     let times = list(&map["times_ns"]).into_iter().enumerate();
     let row = |(at, time_ns): (usize, Value)| {
@@ -60,14 +67,21 @@ fn occupancy(result: &Value) -> Vec<Value> {
     if superslabs.is_empty() {
         return Vec::new();
     }
+    let width = width_of(superslabs.iter().map(|superslab| &superslab["superslab"]));
     let row = |(at, time_ns): (usize, Value)| {
         let cell = |superslab: &Value| {
-            (format!("superslab_{}_live_bytes", superslab["superslab"]), superslab["live_bytes"][at].clone())
+            let number = superslab["superslab"].to_string();
+            (format!("superslab_{number:0>width$}_live_bytes"), superslab["live_bytes"][at].clone())
         };
         let cells = superslabs.iter().map(cell);
         Value::Object([("time_ns".to_string(), time_ns)].into_iter().chain(cells).collect())
     };
     times.into_iter().enumerate().map(row).collect()
+}
+
+/// The length of the longest number.
+fn width_of<'a>(numbers: impl Iterator<Item = &'a Value>) -> usize {
+    numbers.map(|number| number.to_string().len()).max().unwrap_or(0)
 }
 
 fn miss_curves(predictions: &[Prediction<'_>]) -> Vec<Value> {

@@ -1,17 +1,16 @@
-//! The traces of predictions: found by the name in the result, recognised by their checksum.
+//! The files that results were made from: found by their names in the result, recognised by their checksums.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use hksim_sim::report::TraceLabel;
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::source::EventSource;
 
 use super::{INPUTS, InputFile};
 
-/// The traces so far, by name and checksum.
+/// The files so far, by name and checksum.
 #[derive(Default)]
 pub struct Inputs {
     found: BTreeMap<(String, String), Found>,
@@ -23,40 +22,41 @@ struct Found {
 }
 
 impl Inputs {
-    /// Finds the trace of a prediction in a result. Built-in workloads have no file.
+    /// Finds a file that a result was made from. `stated` is its checksum in the result, if it states one.
     ///
     /// # Errors
-    /// The trace is not found, or it is not the one that the prediction was made with.
-    pub fn find(&mut self, label: &TraceLabel, result: &Path) -> Result<()> {
-        let Some(name) = &label.file else { return Ok(()) };
-        let checksum = label.checksum.clone().unwrap_or_default();
-        let key = (name.clone(), checksum.clone());
-        if self.found.contains_key(&key) {
-            return Ok(());
-        }
+    /// The file is not found, or is not the one that the result was made from.
+    pub fn find(&mut self, name: &str, stated: Option<&str>, result: &Path) -> Result<()> {
         let source = existing(name, result)?;
         let here = checksum_of(&source)?;
-        if here != checksum {
+        if let Some(stated) = stated.filter(|stated| *stated != here) {
             bail!(
-                "{}: has checksum {here}, but {} was made with {checksum}: the trace changed; make the result again",
+                "{}: has checksum {here}, but {} was made with {stated}: the trace changed; make the result again",
                 source.display(),
                 result.display()
             );
         }
+        let key = (name.to_string(), here.clone());
+        if self.found.contains_key(&key) {
+            return Ok(());
+        }
         let base = source.file_name().map(|base| base.to_string_lossy().into_owned()).unwrap_or_default();
         let is_taken = self.found.values().any(|found| found.file == format!("{INPUTS}/{base}"));
-        let file = if is_taken { format!("{INPUTS}/{checksum}-{base}") } else { format!("{INPUTS}/{base}") };
+        // Its own name stays: results and answers contain it.
+        let file = if is_taken { format!("{INPUTS}/{here}/{base}") } else { format!("{INPUTS}/{base}") };
         self.found.insert(key, Found { source, file });
         Ok(())
     }
 
-    /// Copies the traces into a folder.
+    /// Copies the files into a folder.
     ///
     /// # Errors
     /// A file cannot be copied.
     pub fn copy(self, folder: &Path) -> Result<Vec<InputFile>> {
         let copy = |((name, checksum), found): ((String, String), Found)| -> Result<InputFile> {
             let target = folder.join(&found.file);
+            let place = target.parent().unwrap_or(folder);
+            fs::create_dir_all(place).with_context(|| format!("{}: cannot create", place.display()))?;
             let bytes = fs::copy(&found.source, &target)
                 .with_context(|| format!("{}: cannot copy to {}", found.source.display(), target.display()))?;
             Ok(InputFile { file: found.file, name, checksum, bytes })
@@ -71,16 +71,28 @@ fn existing(name: &str, result: &Path) -> Result<PathBuf> {
     let known = [Some(PathBuf::from(name)), beside].into_iter().flatten().find(|path| path.is_file());
     known.with_context(|| {
         format!(
-            "{}: its trace {name} is neither here nor beside it; run this where the result was made",
+            "{}: its input {name} is neither here nor beside it; run this where the result was made",
             result.display()
         )
     })
 }
 
-/// The checksum of a trace, as results state it.
+/// The checksum of a trace, as results state it; of another file, that of its bytes.
 ///
 /// # Errors
-/// The file is not a trace.
+/// The file cannot be read.
 pub fn checksum_of(path: &Path) -> Result<String> {
-    Ok(TraceReader::open(path)?.checksum().map(|crc| format!("{crc:08x}")).unwrap_or_default())
+    match TraceReader::open(path) {
+        Ok(trace) => Ok(trace.checksum().map(|crc| format!("{crc:08x}")).unwrap_or_default()),
+        Err(_) => checksum_of_bytes(path),
+    }
+}
+
+/// The CRC-32 of a file.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn checksum_of_bytes(path: &Path) -> Result<String> {
+    let bytes = fs::read(path).with_context(|| format!("{}: cannot read", path.display()))?;
+    Ok(format!("{:08x}", crc32fast::hash(&bytes)))
 }

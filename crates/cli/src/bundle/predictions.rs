@@ -11,7 +11,7 @@ const MEASUREMENT: [&str; 2] = ["installs", "ops_per_s"];
 
 /// A prediction in a result.
 pub struct Prediction<'a> {
-    /// Its place in the result: `rows[3]`; `the result` if it is one prediction.
+    /// Its place in the result: `rows[3]`; `the prediction` if it is one prediction.
     pub place: String,
     pub report: SimReport,
     /// Its fields.
@@ -42,7 +42,7 @@ fn with_fields<'a>(result: &'a Value, names: &[&str]) -> Vec<(String, &'a Value)
     while let Some((place, value)) = open.pop() {
         match value {
             Value::Object(fields) if names.iter().all(|name| fields.contains_key(*name)) => {
-                found.push((if place.is_empty() { "the result".into() } else { place }, value));
+                found.push((if place.is_empty() { "the prediction".into() } else { place }, value));
             }
             Value::Object(fields) => {
                 let dot = if place.is_empty() { "" } else { "." };
@@ -70,7 +70,7 @@ mod tests {
         let places: Vec<String> = with_fields(&result, &MEASUREMENT).into_iter().map(|(place, _)| place).collect();
         // serde_json sorts the fields of an object by name.
         assert_eq!(places, ["b", "rows[0].measured", "rows[1].measured"]);
-        assert_eq!(with_fields(&one, &MEASUREMENT)[0].0, "the result");
+        assert_eq!(with_fields(&one, &MEASUREMENT)[0].0, "the prediction");
         assert!(with_fields(&result, &PREDICTION).is_empty());
     }
 }

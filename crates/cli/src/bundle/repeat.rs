@@ -1,8 +1,9 @@
-//! Makes the predictions of a bundle again, and compares them.
+//! Makes the results of a bundle again, and compares them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use hksim_engine::ForkWindow;
 use hksim_sim::addresses::AddressSource;
 use hksim_sim::report::TraceLabel;
@@ -10,17 +11,42 @@ use hksim_sim::{Addresses, SimConfig, SimReport};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::origin::Origin;
 use super::predictions::{self, Prediction};
 use super::{Manifest, inputs};
+use crate::command_line::Argument;
 use crate::commands::read_result;
 use crate::inputs::Trace;
 use crate::runs::{bracketed, simulate_all, with_bracket};
 
-/// A prediction that was made again.
-#[derive(Debug, Serialize)]
+/// The place of a result as a whole.
+pub const WHOLE: &str = "the result";
+
+/// Fields that belong to a run and not to a result.
+const OF_A_RUN: [&str; 2] = ["elapsed_s", "environment"];
+
+/// A bundle that was made again.
+#[derive(Debug)]
 pub struct Repeated {
-    /// The file of its result.
+    pub results: Vec<RepeatedResult>,
+    /// Files that are missing, or not as they were when the bundle was written.
+    pub changed_files: Vec<String>,
+}
+
+/// A result that was made again.
+#[derive(Debug, Serialize)]
+pub struct RepeatedResult {
+    /// Its file.
     pub result: String,
+    /// What was compared: `the result` as a whole, or its predictions.
+    pub parts: Vec<Part>,
+    /// Fields that were not compared, at every depth.
+    pub not_compared: Vec<String>,
+}
+
+/// A part of a result.
+#[derive(Debug, Serialize)]
+pub struct Part {
     /// Its place in the result.
     pub place: String,
     pub outcome: Outcome,
@@ -42,29 +68,110 @@ pub enum Outcome {
     },
 }
 
-/// Repeats all predictions of a bundle, in order.
+/// Repeats all results of a bundle, in order.
 ///
 /// # Errors
 /// The folder is no bundle, is damaged, or is of another version.
-pub fn repeat(folder: &Path) -> Result<Vec<Repeated>> {
+pub fn repeat(folder: &Path) -> Result<Repeated> {
     let manifest = Manifest::read(folder)?;
-    let mut repeated = Vec::new();
+    let changed_files = manifest.changed(folder);
+    let mut results = Vec::new();
     for file in &manifest.results {
         let path = folder.join(&file.file);
+        let name = path.display().to_string();
         let result = read_result(&path)?;
-        let predictions = predictions::of(&result).with_context(|| path.display().to_string())?;
+        let predictions = predictions::of(&result).with_context(|| name.clone())?;
         if predictions.len() != file.predictions {
-            bail!("{}: has {} predictions instead of {}", path.display(), predictions.len(), file.predictions);
+            bail!("{name}: has {} predictions instead of {}", predictions.len(), file.predictions);
         }
-        let outcomes = outcomes(folder, &manifest, &predictions)?;
-        let rows = predictions.iter().zip(outcomes);
-        repeated.extend(rows.map(|(prediction, outcome)| Repeated {
-            result: file.file.clone(),
-            place: prediction.place.clone(),
-            outcome,
-        }));
+        let (parts, other) = match Origin::of(&name, &result)? {
+            Origin::Command { name, arguments } => {
+                let again = again(folder, &manifest, &name, &arguments)?;
+                let outcome = difference("", &result, &again).unwrap_or(Outcome::Equal);
+                (vec![Part { place: WHOLE.into(), outcome }], Vec::new())
+            }
+            Origin::Predictions => {
+                let outcomes = outcomes(folder, &manifest, &predictions)?;
+                let pairs = predictions.iter().zip(outcomes);
+                let parts = pairs.map(|(one, outcome)| Part { place: one.place.clone(), outcome }).collect();
+                (parts, beside_predictions(&result, &predictions)?)
+            }
+        };
+        let not_compared = OF_A_RUN.iter().map(ToString::to_string).chain(other).collect();
+        results.push(RepeatedResult { result: file.file.clone(), parts, not_compared });
     }
-    Ok(repeated)
+    Ok(Repeated { results, changed_files })
+}
+
+/// The fields of a result and of its rows that are not those of a prediction.
+fn beside_predictions(result: &Value, predictions: &[Prediction<'_>]) -> Result<Vec<String>> {
+    let names = |value: &Value| value.as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect();
+    let mut fields: Vec<String> = names(result);
+    if let [one] = predictions
+        && result.get("rows").is_none()
+    {
+        let compared = serde_json::to_value(&one.report).context("a prediction as JSON")?;
+        fields.retain(|name| compared.get(name).is_none());
+        return Ok(fields);
+    }
+    fields.retain(|name| name != "rows");
+    if result["rows"][0].get("predicted").is_some() {
+        let of_row: Vec<String> = names(&result["rows"][0]);
+        fields.extend(of_row.into_iter().filter(|name| name != "predicted").map(|name| format!("rows.{name}")));
+    }
+    Ok(fields)
+}
+
+/// Runs a command on the inputs in the bundle.
+fn again(folder: &Path, manifest: &Manifest, name: &str, arguments: &[Argument]) -> Result<Value> {
+    let mut words: Vec<String> = vec![name.into()];
+    let mut renamed: Vec<(String, String)> = Vec::new();
+    for argument in arguments {
+        let Some((last, before)) = argument.words.split_last() else { continue };
+        words.extend(before.iter().cloned());
+        if argument.is_file {
+            let path = undamaged(manifest, folder, last)?.display().to_string();
+            words.push(path.clone());
+            renamed.push((path, last.clone()));
+        } else {
+            words.push(last.clone());
+        }
+    }
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let mut command = Command::new(program);
+    command.args(&words).args(["--format", "json"]).stdin(Stdio::null());
+    let ran = command.output().with_context(|| format!("hksim {name}: cannot run"))?;
+    let why = || anyhow!("hksim {}: {}", words.join(" "), String::from_utf8_lossy(&ran.stderr).trim());
+    let mut result: Value = serde_json::from_slice(&ran.stdout).map_err(|_| why())?;
+    // The longest first: one path may begin another.
+    renamed.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
+    rename(&mut result, &renamed);
+    Ok(result)
+}
+
+/// The place of an input, which is as it was when the bundle was written.
+fn undamaged(manifest: &Manifest, folder: &Path, name: &str) -> Result<PathBuf> {
+    let path = manifest.input(folder, name)?;
+    let stated = manifest.inputs.iter().find(|input| input.name == name).map(|input| input.checksum.as_str());
+    let here = inputs::checksum_of(&path)?;
+    match stated.filter(|stated| *stated != here) {
+        Some(stated) => bail!("{}: has checksum {here} instead of {stated}: the file is damaged", path.display()),
+        None => Ok(path),
+    }
+}
+
+/// Gives the inputs in all texts of a result the names that they had.
+fn rename(value: &mut Value, renamed: &[(String, String)]) {
+    match value {
+        Value::String(text) => {
+            for (path, name) in renamed {
+                *text = text.replace(path, name);
+            }
+        }
+        Value::Object(fields) => fields.values_mut().for_each(|field| rename(field, renamed)),
+        Value::Array(items) => items.iter_mut().for_each(|item| rename(item, renamed)),
+        _ => (),
+    }
 }
 
 /// The predictions of each trace are simulated together.
@@ -130,25 +237,41 @@ fn setups(report: &SimReport) -> Vec<SimConfig> {
     if report.by_touch_rule.is_empty() { vec![setup] } else { bracketed(&setup) }
 }
 
-/// Compares every field, except the time that the simulation took.
+/// Compares every field of a prediction.
 fn compare(bundled: &Value, again: &SimReport) -> Result<Outcome> {
     let again = serde_json::to_value(again).context("a prediction as JSON")?;
-    let fields = again.as_object().into_iter().flatten().filter(|(name, _)| *name != "elapsed_s");
+    let fields = again.as_object().into_iter().flatten();
     let mut differences = fields.filter_map(|(name, value)| difference(name, &bundled[name], value));
     Ok(differences.next().unwrap_or(Outcome::Equal))
 }
 
-/// The first value that differs.
+/// The first value that differs, except those of a run.
 fn difference(field: &str, bundled: &Value, again: &Value) -> Option<Outcome> {
     match (bundled, again) {
-        (Value::Object(one), Value::Object(other)) if one.len() == other.len() => {
-            other.iter().find_map(|(name, value)| difference(&format!("{field}.{name}"), &bundled[name], value))
+        _ if OF_A_RUN.contains(&field.rsplit('.').next().unwrap_or(field)) => None,
+        (Value::Object(one), Value::Object(other)) => {
+            let dot = if field.is_empty() { "" } else { "." };
+            let names = one.keys().chain(other.keys().filter(|name| !one.contains_key(*name)));
+            let of = |fields: &serde_json::Map<String, Value>, name| fields.get(name).cloned().unwrap_or(Value::Null);
+            names
+                .into_iter()
+                .find_map(|name| difference(&format!("{field}{dot}{name}"), &of(one, name), &of(other, name)))
         }
         (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
             let pairs = one.iter().zip(other).enumerate();
             pairs.into_iter().find_map(|(at, (one, other))| difference(&format!("{field}[{at}]"), one, other))
         }
         _ if bundled == again => None,
-        _ => Some(Outcome::Differs { field: field.into(), bundled: bundled.to_string(), repeated: again.to_string() }),
+        _ => Some(Outcome::Differs { field: field.into(), bundled: short(bundled), repeated: short(again) }),
+    }
+}
+
+/// A value as text, cut if it is long.
+fn short(value: &Value) -> String {
+    const CHARACTERS: usize = 200;
+    let text = value.to_string();
+    match text.char_indices().nth(CHARACTERS) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
     }
 }

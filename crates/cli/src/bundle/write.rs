@@ -1,5 +1,6 @@
 //! Writes a bundle.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -8,9 +9,11 @@ use hksim_explore::table::Table;
 use hksim_sim::report::VERSION;
 use serde_json::Value;
 
-use super::inputs::Inputs;
-use super::{FIGURES, INPUTS, MANIFEST, Manifest, REPORT, RESULTS, ResultFile, data, predictions};
+use super::inputs::{self, Inputs};
+use super::origin::Origin;
+use super::{FIGURES, INPUTS, InputFile, MANIFEST, Manifest, REPORT, RESULTS, ResultFile, data, predictions};
 use crate::chart::{Figure, Medium, Subject};
+use crate::command_line::line;
 use crate::commands::read_result;
 use crate::output::{file, units};
 use crate::report::{self, Input};
@@ -21,47 +24,63 @@ struct Source {
     /// Its name in the bundle, without the ending.
     name: String,
     result: Value,
+    origin: Origin,
 }
 
-/// Writes results with their traces, figures and report into a new folder. If that fails, nothing is left.
+impl Source {
+    /// Its file in the bundle.
+    fn file(&self) -> String {
+        format!("{RESULTS}/{}.json", self.name)
+    }
+}
+
+/// Writes results with their inputs, figures and report into a new folder. If that fails, nothing is left.
 ///
 /// # Errors
-/// A result has no prediction, a trace is missing or changed, or the folder cannot be written.
+/// A result cannot be made again, an input is missing or changed, or the folder cannot be written.
 pub fn write(results: &[PathBuf], folder: &Path) -> Result<Manifest> {
     if folder.exists() {
         bail!("{}: exists already; name a new folder", folder.display());
     }
     let sources = sources(results)?;
     let mut inputs = Inputs::default();
-    let mut files = Vec::new();
     for source in &sources {
-        let name = source.path.display();
-        let predictions = predictions::of(&source.result).with_context(|| name.to_string())?;
-        if predictions.is_empty() {
-            bail!("{name}: has no prediction; bundle results of sim, sweep, explain or validate");
-        }
-        for prediction in &predictions {
-            inputs.find(&prediction.report.trace, &source.path)?;
-        }
-        let measurements = predictions::measurements(&source.result);
-        let file = format!("{RESULTS}/{}.json", source.name);
-        files.push(ResultFile { file, predictions: predictions.len(), measurements });
+        let files = source.origin.files(&source.result).with_context(|| source.path.display().to_string())?;
+        files.iter().try_for_each(|(name, stated)| inputs.find(name, stated.as_deref(), &source.path))?;
     }
     let staged = Folder::new(folder)?;
-    for (source, file) in sources.iter().zip(&files) {
-        let target = staged.path.join(&file.file);
+    let mut files = Vec::new();
+    for source in &sources {
+        let target = staged.path.join(source.file());
         fs::copy(&source.path, &target).with_context(|| format!("{}: cannot write", target.display()))?;
         write_figures(source, &staged.path)?;
+        files.push(ResultFile {
+            file: source.file(),
+            predictions: predictions::of(&source.result)?.len(),
+            measurements: predictions::measurements(&source.result),
+        });
     }
-    let manifest = Manifest::new(files, inputs.copy(&staged.path)?);
+    let inputs = inputs.copy(&staged.path)?;
+    let reported = reported(sources, &inputs);
+    file::write(&staged.path.join("README.md"), readme(&files, &inputs, &reported).as_bytes())?;
+    file::write(&staged.path.join(REPORT), report::document(&reported)?.as_bytes())?;
+    let manifest = Manifest::new(files, inputs, staged.checksums()?);
     let json = serde_json::to_string_pretty(&manifest).context("a manifest as JSON")? + "\n";
     file::write(&staged.path.join(MANIFEST), json.as_bytes())?;
-    file::write(&staged.path.join("README.md"), readme(&manifest).as_bytes())?;
-    let reported: Vec<Input> =
-        sources.into_iter().map(|source| Input { name: source.name, result: source.result }).collect();
-    file::write(&staged.path.join(REPORT), report::document(&reported)?.as_bytes())?;
     staged.keep(folder)?;
     Ok(manifest)
+}
+
+/// The results as their report names them: commands start in the bundle's folder, and leave its results as they are.
+fn reported(sources: Vec<Source>, inputs: &[InputFile]) -> Vec<Input> {
+    let files: BTreeMap<String, String> = inputs.iter().map(|input| (input.name.clone(), input.file.clone())).collect();
+    let input = |source: Source| Input {
+        name: source.file(),
+        again: format!("{}.json", source.name),
+        result: source.result,
+        files: files.clone(),
+    };
+    sources.into_iter().map(input).collect()
 }
 
 /// Reads the results, and gives each a name of its own.
@@ -73,7 +92,8 @@ fn sources(results: &[PathBuf]) -> Result<Vec<Source>> {
         let is_free = |name: &String| sources.iter().all(|source| source.name != *name);
         let numbered = (2..).map(|number| format!("{stem}-{number}"));
         let name = std::iter::once(stem.clone()).chain(numbered).find(is_free).unwrap_or(stem);
-        sources.push(Source { path: path.clone(), name, result });
+        let origin = Origin::of(&path.display().to_string(), &result)?;
+        sources.push(Source { path: path.clone(), name, result, origin });
     }
     Ok(sources)
 }
@@ -95,23 +115,36 @@ fn write_figures(source: &Source, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-fn readme(manifest: &Manifest) -> String {
+fn readme(files: &[ResultFile], inputs: &[InputFile], reported: &[Input]) -> String {
     let mut text = format!(
         "# Results of hksim {VERSION}\n\n\
-         `{REPORT}` shows all results. `{MANIFEST}` has the environment and the checksums of the traces.\n\n\
-         Make the predictions again from the traces, and compare every figure:\n\n    hksim repeat .\n\n\
-         One row alone (rows count from 0):\n\n    hksim sim {INPUTS}/TRACE.hkt --policy {RESULTS}/RESULT.json#0\n\n\
-         | Result | Predictions | Measurements |\n|---|---|---|\n"
+         `{REPORT}` shows all results. `{MANIFEST}` has the environment and the checksums of all files.\n\n\
+         Make the results again from their inputs, and compare every figure:\n\n    hksim repeat .\n\n"
     );
-    for result in &manifest.results {
+    let commands: String = reported.iter().filter_map(report::command).map(|line| format!("    {line}\n")).collect();
+    if !commands.is_empty() {
+        text += &format!("Make one result again:\n\n{commands}\n");
+    }
+    if let Some(command) = inputs.iter().find_map(|input| one_row(&input.file, reported)) {
+        text += &format!("Use the design of one row (rows count from 0):\n\n    {command}\n\n");
+    }
+    text += "| Result | Predictions | Measurements |\n|---|---|---|\n";
+    for result in files {
         text += &format!("| `{}` | {} | {} |\n", result.file, result.predictions, result.measurements);
     }
-    text += "\n| Trace | Name in the results | Checksum | Size |\n|---|---|---|---|\n";
-    for input in &manifest.inputs {
+    text += "\n| Input | Name in the results | Checksum | Size |\n|---|---|---|---|\n";
+    for input in inputs {
         let size = units::bytes(input.bytes);
         text += &format!("| `{}` | `{}` | {} | {size} |\n", input.file, input.name, input.checksum);
     }
     text + "\nMeasurements are those of the machine in the environment; another machine has its own.\n"
+}
+
+/// A simulation of a trace with the design of a result's first row.
+fn one_row(trace: &str, reported: &[Input]) -> Option<String> {
+    let has_design = |input: &&Input| !predictions::of(&input.result).unwrap_or_default().is_empty();
+    let of_row = |input: &Input| line(["hksim", "sim", trace, "--policy", &format!("{}#0", input.name)]);
+    reported.iter().find(has_design).filter(|_| trace.ends_with(".hkt")).map(of_row)
 }
 
 /// A folder under a temporary name, removed unless it is kept.
@@ -130,6 +163,23 @@ impl Folder {
             fs::create_dir(&path).with_context(|| format!("{}: cannot create the folder", wanted.display()))?;
         }
         Ok(folder)
+    }
+
+    /// The checksums of all files so far, by their places in the folder.
+    fn checksums(&self) -> Result<BTreeMap<String, String>> {
+        let mut checksums = BTreeMap::new();
+        let mut open = vec![self.path.clone()];
+        while let Some(folder) = open.pop() {
+            let listed = fs::read_dir(&folder).with_context(|| format!("{}: cannot list", folder.display()))?;
+            let (folders, files): (Vec<PathBuf>, Vec<PathBuf>) =
+                listed.flatten().map(|entry| entry.path()).partition(|path| path.is_dir());
+            open.extend(folders);
+            for path in files {
+                let place = path.strip_prefix(&self.path).unwrap_or(&path).display().to_string();
+                checksums.insert(place, inputs::checksum_of_bytes(&path)?);
+            }
+        }
+        Ok(checksums)
     }
 
     fn keep(mut self, wanted: &Path) -> Result<()> {

@@ -116,11 +116,8 @@ impl DrawingBackend for Canvas<'_> {
         match self {
             Canvas::Svg(svg) => svg.draw_rect(from, to, style, fill).map_err(unified),
             Canvas::Pixels(pixels) => {
-                let ((left, top), (right, bottom)) = (scaled(from), scaled(to));
-                let (start, end) = ((left.min(right), top.min(bottom)), (left.max(right), top.max(bottom)));
-                // The bitmap includes the last row and column, SVG does not: neighbours would overlap.
-                let end = if fill { ((end.0 - 1).max(start.0), (end.1 - 1).max(start.1)) } else { end };
-                pixels.draw_rect(start, end, &scaled_style(style), fill).map_err(unified)
+                // Like SVG, a filled area of the bitmap ends before the last row and column.
+                pixels.draw_rect(scaled(from), scaled(to), &scaled_style(style), fill).map_err(unified)
             }
         }
     }

@@ -36,13 +36,15 @@ struct RowSample {
     rss_bytes_peak: u64,
     #[serde(default)]
     huge_pages: u64,
+    #[serde(default)]
+    hugetlb_bytes: u64,
 }
 
 impl RowSample {
     /// The peak since the previous sample, if it is higher, and the sample.
     fn points(&self) -> impl Iterator<Item = Sample> + use<> {
-        let RowSample { time_ns: at, live_bytes, rss_bytes, rss_bytes_peak, huge_pages } = *self;
-        let huge_bytes = huge_pages.saturating_mul(HUGE_PAGE_BYTES);
+        let RowSample { time_ns: at, live_bytes, rss_bytes, rss_bytes_peak, huge_pages, hugetlb_bytes } = *self;
+        let huge_bytes = huge_pages.saturating_mul(HUGE_PAGE_BYTES).saturating_add(hugetlb_bytes);
         let peak = (rss_bytes_peak > rss_bytes).then_some(rss_bytes_peak);
         peak.into_iter().chain([rss_bytes]).map(move |rss_bytes| Sample { at, live_bytes, rss_bytes, huge_bytes })
     }
@@ -68,7 +70,7 @@ pub struct Sample {
     pub live_bytes: u64,
     /// Resident bytes.
     pub rss_bytes: u64,
-    /// Those in transparent huge pages.
+    /// Those in huge pages, transparent or of hugetlb.
     pub huge_bytes: u64,
 }
 

@@ -101,6 +101,10 @@ impl Key {
                 Sample::Fill(colour) => {
                     let corners = [(x, y + 2), (x + SAMPLE_WIDTH, y + 14)];
                     area.draw(&Rectangle::new(corners, colour.filled())).map_err(drawing)?;
+                    // White needs a border to be seen.
+                    if *colour == WHITE {
+                        area.draw(&Rectangle::new(corners, FRONT.stroke_width(1))).map_err(drawing)?;
+                    }
                 }
                 Sample::Line(style) => line(0, SAMPLE_WIDTH, style)?,
                 Sample::Dashes(style) => {

@@ -1,10 +1,11 @@
-//! Live bytes of each SuperSlab over time: the darker, the fuller.
+//! Live bytes of each SuperSlab over time.
 
 use anyhow::{Context, Result};
 use plotters::prelude::*;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::head::{Entry, Sample};
 use super::medium::Medium;
 use super::over_time::{self, Band, Frame, Scale};
 use super::scatter::drawing;
@@ -34,8 +35,8 @@ pub fn sketch(result: &Value, medium: Medium) -> Result<Option<Sketch<'static>>>
     let band = |superslab: &SuperSlab| Band { name: superslab.superslab.to_string(), rows: 1 };
     let frame = Frame {
         medium,
-        title: "live bytes in each SuperSlab (white: empty; dark: full)".to_string(),
-        key: Vec::new(),
+        title: "live bytes in each SuperSlab".to_string(),
+        key: scale(),
         time_note: "",
         end_ns,
         name: "SuperSlab".to_string(),
@@ -60,6 +61,14 @@ pub fn sketch(result: &Value, medium: Medium) -> Result<Option<Sketch<'static>>>
         }
         Ok(())
     })))
+}
+
+/// What the colours mean.
+fn scale() -> Vec<Entry> {
+    let share = |(share, name): (f64, &str)| Entry { name: name.to_string(), sample: Sample::Fill(shade(share)) };
+    let empty = Entry { name: "empty".to_string(), sample: Sample::Fill(WHITE) };
+    let shares = [(0.0, "hardly filled"), (0.5, "half full"), (1.0, "full")];
+    std::iter::once(empty).chain(shares.map(share)).collect()
 }
 
 /// The colour of a share of live bytes: between nearly white and [`FULL`].

@@ -52,7 +52,11 @@ pub fn sketch(result: &Value, medium: Medium) -> Result<Option<Sketch<'static>>>
     let frame = Frame {
         medium,
         title: format!("touched pages over time, {} KiB a row, lowest address at the bottom", cell_pages * 4),
-        key: key.map(|(_, colour, name)| Entry { name: name.to_string(), sample: Sample::Fill(colour) }).collect(),
+        key: key
+            .map(|(_, colour, name)| (colour, name))
+            .chain(rows.iter().any(|row| row.states.contains('.')).then_some((WHITE, "untouched")))
+            .map(|(colour, name)| Entry { name: name.to_string(), sample: Sample::Fill(colour) })
+            .collect(),
         time_note: "",
         end_ns,
         name: "SuperSlab".to_string(),

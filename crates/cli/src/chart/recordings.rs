@@ -1,12 +1,15 @@
 //! The data of charts of memory recordings: one panel for each recording, or for each trace replayed on allocators.
 
 use anyhow::{Context, Result};
+use hksim_memory_sim::{Advise, ThpPrctl};
 use hksim_policy::HUGE_PAGE_BYTES;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::data::{Panel, Progress, Sample, Series, grouped};
 use super::names::Names;
+use crate::flags::row::of_kernel;
+use crate::memory::settings::{advise_word, prctl_word};
 
 /// The parts of a row that are drawn.
 #[derive(Clone, Debug, Deserialize)]
@@ -14,8 +17,8 @@ struct Row {
     recording: Recording,
     allocator: Option<Allocator>,
     kernel: Value,
-    advise: Value,
-    thp_prctl: Value,
+    advise: Advise,
+    thp_prctl: ThpPrctl,
     installs: Installs,
     rss_bytes_peak: u64,
     timeline: Vec<Point>,
@@ -51,28 +54,13 @@ impl Row {
         path.rsplit('/').next().unwrap_or(path)
     }
 
-    /// The values of the settings, in the order of [`FLAGS`].
-    fn words(&self) -> Vec<String> {
-        let text = |value: &Value| match value {
-            Value::String(word) => word.clone(),
-            Value::Object(fields) => {
-                let fields =
-                    fields.iter().map(|(name, value)| format!("{name}={}", value.to_string().replace('"', "")));
-                fields.collect::<Vec<_>>().join(",")
-            }
-            other => other.to_string(),
-        };
-        let kernel = &self.kernel;
-        vec![
-            self.allocator.as_ref().map(|allocator| allocator.name.clone()).unwrap_or_default(),
-            text(&kernel["rules"]["version"]),
-            text(&kernel["thp"]["global"]),
-            text(&kernel["thp"]["sizes"]),
-            text(&kernel["use_zero_page"]),
-            text(&kernel["defrag"]),
-            text(&self.advise),
-            text(&self.thp_prctl),
-        ]
+    /// The values of the settings, in the order of [`FLAGS`], as flags write them.
+    fn words(&self) -> Result<Vec<String>> {
+        let config = of_kernel(&self.kernel).context("`kernel` is damaged")?;
+        let of_kernel = ["kernel", "thp", "mthp", "zero-page", "defrag"].map(|flag| config.word(flag));
+        let allocator = self.allocator.as_ref().map(|allocator| allocator.name.clone()).unwrap_or_default();
+        let others = [advise_word(self.advise), prctl_word(self.thp_prctl).to_string()];
+        Ok(std::iter::once(allocator).chain(of_kernel).chain(others).collect())
     }
 }
 
@@ -94,13 +82,14 @@ pub fn panels(result: &Value) -> Result<Vec<Panel>> {
     let mut panels = Vec::new();
     let mut first = 0;
     for rows in rows.chunk_by(|a, b| a.title() == b.title()) {
-        panels.push(panel(rows, |index| front.contains(&(first + index))));
+        panels.push(panel(rows, |index| front.contains(&(first + index)))?);
         first += rows.len();
     }
     Ok(panels)
 }
 
-fn panel(rows: &[Row], is_front: impl Fn(usize) -> bool) -> Panel {
+fn panel(rows: &[Row], is_front: impl Fn(usize) -> bool) -> Result<Panel> {
+    let words = rows.iter().map(Row::words).collect::<Result<Vec<_>>>()?;
     let designs = rows.iter().enumerate().map(|(index, row)| {
         let sample = |point: &Point| Sample {
             at: point.time_ns,
@@ -114,12 +103,12 @@ fn panel(rows: &[Row], is_front: impl Fn(usize) -> bool) -> Panel {
             rss_bytes_peak: row.rss_bytes_peak,
             is_front: is_front(index),
             timeline: row.timeline.iter().map(sample).collect(),
-            designs: vec![row.words().join(" ")],
+            designs: vec![words[index].join(" ")],
             rank: 0,
         }
     });
-    let names = Names::of_words(&FLAGS, rows.iter().map(Row::words).collect());
-    let series = grouped(designs.collect(), &names);
+    let designs: Vec<Series> = designs.collect();
+    let series = grouped(designs, &Names::of_words(&FLAGS, words));
     let title = rows.first().map(|row| row.title().to_string()).unwrap_or_default();
-    Panel { title, floor_bytes: 0, series, progress: Progress::Time }
+    Ok(Panel { title, floor_bytes: 0, series, progress: Progress::Time })
 }

@@ -1,28 +1,34 @@
 //! Installs against peak residency.
 
 use anyhow::{Result, anyhow};
+use plotters::coord::combinators::{BindKeyPoints, LogCoord, WithKeyPoints};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::canvas::{Area, Canvas};
 use super::data::{Panel, Series};
 use super::hits::Hit;
-use super::labels::{Box, LABEL_HEIGHT, first_free, label_width, place};
-use super::style::{FRONT, Look, Marker, SMALL_PX, byte_unit, labels_along, plain, rss_bytes_max, text, tick};
+use super::labels::{Box, LABEL_HEIGHT, first_free, label_width, place, shortened};
+use super::style::{
+    FRONT, Look, Marker, SMALL_PX, byte_unit, labels_along, log_ticks, plain, rss_bytes_max, text, tick,
+};
 use crate::output::units::count;
 
-type Plane = Cartesian2d<plotters::coord::combinators::LogCoord<f64>, plotters::coord::types::RangedCoordf64>;
+type Installs = WithKeyPoints<LogCoord<f64>>;
+type Plane = Cartesian2d<Installs, plotters::coord::types::RangedCoordf64>;
 type Chart<'a, 'b> = ChartContext<'a, Canvas<'b>, Plane>;
 
 /// Draws the scatter of a panel. Returns the places of the points.
 pub fn draw(area: &Area, panel: &Panel) -> Result<Vec<Hit>> {
     let (unit, unit_name) = byte_unit(rss_bytes_max(&panel.series).max(panel.floor_bytes));
+    let installs = installs_range(&panel.series);
+    let ticks = log_ticks(&installs, labels_along(area));
     let mut chart = ChartBuilder::on(area)
         .margin(10)
         .margin_right(24)
         .x_label_area_size(44)
         .y_label_area_size(64)
-        .build_cartesian_2d(installs_range(&panel.series).log_scale(), rss_range(panel, unit))
+        .build_cartesian_2d(installs.clone().log_scale().with_key_points(ticks), rss_range(panel, unit))
         .map_err(drawing)?;
     let mut mesh = chart.configure_mesh();
     plain(&mut mesh)
@@ -121,8 +127,10 @@ fn names(area: &Area, chart: &Chart, panel: &Panel, unit: f64) -> Result<()> {
     taken.push(Box::along((inside.left, floor), (inside.right, floor)));
     for (series, &spot) in panel.series.iter().zip(&spots) {
         let look = Look::of(series.rank);
-        let place = place(spot, label_width(&series.label, SMALL_PX), &inside, &taken).filter(|_| look.is_named);
-        if let Some(label) = place {
+        // A narrow picture has space for the beginning of a long name only.
+        let names = [i32::MAX, 150, 90].map(|width| shortened(&series.label, SMALL_PX, width));
+        let placed = |name: String| Some((place(spot, label_width(&name, SMALL_PX), &inside, &taken)?, name));
+        if let Some((label, name)) = names.into_iter().filter(|_| look.is_named).find_map(placed) {
             if let Some(end) = label.led_from(spot) {
                 let line = PathElement::new([spot, end], look.colour.mix(0.6).stroke_width(1));
                 area.draw(&line).map_err(drawing)?;
@@ -131,9 +139,9 @@ fn names(area: &Area, chart: &Chart, panel: &Panel, unit: f64) -> Result<()> {
             let style = text(SMALL_PX, &look.colour);
             if label.right <= spot.0 {
                 let style = style.pos(Pos::new(HPos::Right, VPos::Top));
-                area.draw_text(&series.label, &style, (label.right, label.top + 1)).map_err(drawing)?;
+                area.draw_text(&name, &style, (label.right, label.top + 1)).map_err(drawing)?;
             } else {
-                area.draw_text(&series.label, &style, (label.left, label.top + 1)).map_err(drawing)?;
+                area.draw_text(&name, &style, (label.left, label.top + 1)).map_err(drawing)?;
             }
             taken.push(label);
         }

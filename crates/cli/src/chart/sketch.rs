@@ -61,6 +61,8 @@ impl<'a> Sketch<'a> {
     pub fn svg(&self) -> Result<Picture> {
         let mut svg = String::new();
         let hits = self.draw_on(&Canvas::svg(&mut svg, self.size))?;
+        // Neighbouring areas of a scaled picture would let the ground shine through.
+        let svg = svg.replace("<rect ", "<rect shape-rendering=\"crispEdges\" ");
         Ok(Picture { svg, hits })
     }
 

@@ -6,6 +6,7 @@ use plotters::style::{Color, IntoFont, RGBColor, ShapeStyle, TRANSPARENT, TextSt
 
 use super::canvas::{Area, Canvas};
 use super::data::Series;
+use crate::output::units::count;
 
 /// Okabe and Ito's palette for colour-blind readers, without yellow, which is too pale on white.
 const PALETTE: [RGBColor; 7] = [
@@ -116,8 +117,8 @@ pub fn event_unit(events_max: u64) -> (f64, &'static str) {
 /// A suitable unit for a time: the nanoseconds per unit, and the name of the axis.
 pub fn time_unit(ns: u64) -> (f64, &'static str) {
     match ns {
-        0..10_000_000 => (1e3, "time (us)"),
-        10_000_000..10_000_000_000 => (1e6, "time (ms)"),
+        0..2_000_000 => (1e3, "time (us)"),
+        2_000_000..2_000_000_000 => (1e6, "time (ms)"),
         _ => (1e9, "time (s)"),
     }
 }
@@ -125,10 +126,37 @@ pub fn time_unit(ns: u64) -> (f64, &'static str) {
 /// The number at a tick, without trailing digits.
 pub fn tick(value: &f64) -> String {
     let text = format!("{value:.2}");
-    text.trim_end_matches('0').trim_end_matches('.').to_string()
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    // A number of four digits or more has no part below 1.
+    if *value >= 1000.0 { count(value.round() as u64) } else { text.to_string() }
+}
+
+/// Ticks of a logarithmic axis: 1, 2 and 5 times the powers of 10; fewer if they are more than `most`.
+pub fn log_ticks(range: &std::ops::Range<f64>, most: usize) -> Vec<f64> {
+    let ticks = |steps: &[f64]| -> Vec<f64> {
+        let powers = (0..19).map(|power| 10f64.powi(power));
+        let all = powers.flat_map(|power| steps.iter().map(move |step| step * power));
+        all.filter(|tick| range.contains(tick)).collect()
+    };
+    let choices = [ticks(&[1.0, 2.0, 5.0]), ticks(&[1.0, 3.0]), ticks(&[1.0])];
+    let fitting = choices.iter().find(|ticks| ticks.len() <= most);
+    fitting.or(choices.last()).cloned().unwrap_or_default()
 }
 
 /// The highest residency of any series.
 pub fn rss_bytes_max(series: &[Series]) -> u64 {
     series.iter().map(|series| series.rss_bytes_peak).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_axis_has_several_ticks_that_fit() {
+        assert_eq!(log_ticks(&(700.0..6000.0), 8), [1000.0, 2000.0, 5000.0]);
+        assert_eq!(log_ticks(&(1.0..2000.0), 8), [1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0]);
+        assert_eq!(log_ticks(&(1.0..2e6), 8).len(), 7);
+        assert_eq!([0.25, 4.0, 4000.0].map(|value| tick(&value)), ["0.25", "4", "4 000"]);
+    }
 }

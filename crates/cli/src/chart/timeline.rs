@@ -116,6 +116,21 @@ fn steps(points: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
     corners
 }
 
+/// Whether the line of a series is below the same line of another series, which is drawn later.
+fn is_hidden(panel: &Panel, series: &Series, quantity: Quantity) -> bool {
+    let corners = |series: &Series| -> Vec<(u64, u64)> {
+        let mut corners: Vec<(u64, u64)> = Vec::new();
+        for (at, bytes) in series.timeline.iter().map(|sample| (sample.at, quantity.of(sample))) {
+            if corners.last().is_none_or(|&(_, before)| before != bytes) {
+                corners.push((at, bytes));
+            }
+        }
+        corners
+    };
+    let own = corners(series);
+    panel.series.iter().take_while(|other| !std::ptr::eq(*other, series)).any(|other| corners(other) == own)
+}
+
 /// The names of the lines' colours, for an area of this width in pixels.
 pub fn key(width: u32, panel: &Panel, quantity: Quantity) -> Key {
     let mut entries = Vec::new();
@@ -128,7 +143,8 @@ pub fn key(width: u32, panel: &Panel, quantity: Quantity) -> Key {
         let look = Look::of(series.rank);
         let sample = if look.is_dashed { head::Sample::Dashes } else { head::Sample::Line };
         let front = if series.is_front && panel.series.len() > 1 { " (front)" } else { "" };
-        entries.push(Entry { name: format!("{}{front}", series.label), sample: sample(look.line()) });
+        let hidden = if is_hidden(panel, series, quantity) { " (hidden: same as another)" } else { "" };
+        entries.push(Entry { name: format!("{}{front}{hidden}", series.label), sample: sample(look.line()) });
     }
     if let Some(other) = others.first() {
         let sample = head::Sample::Line(Look::of(other.rank).line());

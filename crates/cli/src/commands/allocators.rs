@@ -4,6 +4,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use hksim_explore::nearest;
 use hksim_policy::Policy;
 use hksim_replay::Target;
 
@@ -122,8 +123,9 @@ fn library(flag: &str, word: &str, settings: &str) -> Result<Found> {
     if !word.contains('/') && !word.contains(".so") {
         let names: Vec<&str> = KNOWN.iter().map(|known| known.name).collect();
         bail!(
-            "--{flag} {word}: unknown; name glibc, {}, native, native:POLICY, or the path of a malloc library",
-            names.join(", ")
+            "--{flag} {word}: unknown; name glibc, {}, native, native:POLICY, or the path of a malloc library{}",
+            names.join(", "),
+            nearest::question(word, names.iter().copied().chain(["glibc", "native"]))
         );
     }
     let path = Path::new(word).canonicalize();

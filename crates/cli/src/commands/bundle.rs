@@ -11,7 +11,7 @@ use crate::output::{note, units};
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:\n  hksim bundle sweep.json validate.json -o study\n  hksim repeat study")]
 pub struct Args {
-    /// Bundle these JSON results of sim, sweep, explain or validate
+    /// Bundle these JSON results of sim, sweep, explain, advise or validate
     #[arg(value_name = "RESULT.json", required = true)]
     results: Vec<PathBuf>,
     /// Write the bundle to this new folder
@@ -22,7 +22,7 @@ pub struct Args {
 /// Writes the bundle.
 ///
 /// # Errors
-/// A file is not such a result, a trace is missing or changed, or the folder cannot be written.
+/// A file is not such a result, an input is missing or changed, or the folder cannot be written.
 pub fn run(args: &Args) -> Result<()> {
     let manifest = bundle::write::write(&args.results, &args.output)?;
     let predictions: usize = manifest.results.iter().map(|result| result.predictions).sum();
@@ -32,7 +32,7 @@ pub fn run(args: &Args) -> Result<()> {
         args.output.display(),
         units::of(manifest.results.len() as u64, "result"),
         units::of(predictions as u64, "prediction"),
-        units::of(manifest.inputs.len() as u64, "trace"),
+        units::of(manifest.inputs.len() as u64, "input"),
         units::bytes(bytes)
     ));
     Ok(())

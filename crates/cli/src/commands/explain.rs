@@ -20,8 +20,9 @@ use hksim_trace::source::EventSource;
 use crate::flags::{BaseKernel, PolicyArgs, RunConfig};
 use crate::forks::ForkArgs;
 use crate::inputs::Trace;
+use crate::marks::Marks;
 use crate::memory;
-use crate::output::OutputArgs;
+use crate::output::{OutputArgs, plain};
 use crate::runs::{setup, simulate_all};
 use crate::stack_profile::StackFiles;
 use against::Against;
@@ -47,9 +48,9 @@ pub struct Args {
     #[command(flatten)]
     policy: PolicyArgs,
     /// Explain the difference to another policy: a preset or policy file, with changes (default+purge=none)
-    #[arg(long, value_name = "POLICY")]
+    #[arg(long, value_name = "POLICY", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     against: Option<String>,
-    /// Count the installs after each mark of this name (hksim mark)
+    /// Count the installs from each mark of this name to the next mark of any name (hksim mark)
     #[arg(long, value_name = "MARK")]
     per: Option<String>,
     #[command(flatten)]
@@ -69,6 +70,7 @@ pub struct Args {
 /// Bad input.
 pub fn run(args: &Args) -> Result<()> {
     args.output.check(&args.stacks.paths(), &[args.trace.as_deref(), args.fit.as_deref()])?;
+    args.stacks.check()?;
     let config = args.policy.config()?;
     let path = match (&args.fit, &args.trace) {
         (Some(counts), _) => return fit::run(counts, args.tolerance.0, &config, &args.output),
@@ -86,8 +88,9 @@ pub fn run(args: &Args) -> Result<()> {
     let explained = subject.explain(&trace, &config)?;
     let other = args.against.as_deref().map(|word| other_config(word, &config)).transpose()?;
     let names = Names::of(&subject.footer);
-    let against = other
-        .map(|other| -> Result<Against> { Ok(Against::new(&explained, &subject.explain(&trace, &other)?, &names)) });
+    let against = args.against.as_deref().zip(other).map(|(word, other)| -> Result<Against> {
+        Ok(Against::new(word, &explained, &subject.explain(&trace, &other)?, &names))
+    });
     let against = against.transpose()?;
     let largest = largest(&explained.breakdown, args.causes);
     let causes = with_remedies(&largest, trace, &config, &subject, &explained)?;
@@ -117,8 +120,9 @@ struct Subject {
 
 impl Subject {
     fn open(args: &Args, path: &Path, trace: &Trace) -> Result<Subject> {
-        let footer = TraceReader::open(path)?.footer().clone();
-        let mark = args.per.as_deref().map(|name| mark_number(&footer, name)).transpose()?;
+        let mut reader = TraceReader::open(path)?;
+        let footer = reader.footer().clone();
+        let mark = args.per.as_deref().map(|name| mark_number(&mut reader, name)).transpose()?;
         Ok(Subject { footer, mark, forks: args.forks.windows(trace)?, path: path.to_path_buf() })
     }
 
@@ -132,13 +136,9 @@ impl Subject {
     }
 }
 
-fn mark_number(footer: &Footer, name: &str) -> Result<u32> {
-    let number = footer.mark_names.iter().position(|known| known == name);
-    let known = || match footer.mark_names.as_slice() {
-        [] => "the trace has no marks; set them with `hksim mark` while recording".to_string(),
-        names => format!("its marks are {}", names.join(", ")),
-    };
-    number.map(|number| number as u32).ok_or_else(|| anyhow!("--per {name}: no such mark; {}", known()))
+fn mark_number(reader: &mut TraceReader, name: &str) -> Result<u32> {
+    let marks = Marks::of(reader)?;
+    marks.number(name).ok_or_else(|| anyhow!("--per {}: no such mark; {}", plain(name), marks.known()))
 }
 
 /// Each cause with its best remedy. All remedies are simulated in one sweep.
@@ -155,21 +155,29 @@ fn with_remedies(
         .flatten()
         .map(|remedy| subject.setup(&trace, &RunConfig { policy: remedy.policy, ..config.clone() }));
     let setups = setups.collect::<Result<Vec<SimConfig>>>()?;
-    let mut reports = simulate_all(&[(trace, setups)])?.into_iter();
+    let simulated = [(trace, setups)];
+    let mut reports = simulate_all(&simulated)?.into_iter();
+    let [(trace, _)] = &simulated;
     let before = &explained.report;
     let rows = causes.iter().zip(remedies).map(|(cause, remedies)| {
         // A remedy under which requests fail is none.
-        let tried: Vec<Tried> = remedies
+        let tried = remedies
             .into_iter()
             .zip(reports.by_ref())
             .filter(|(_, report)| report.requests_failed <= before.requests_failed)
-            .map(|(remedy, report)| Tried {
-                remedy,
-                installs: report.installs.total,
-                rss_bytes_peak: report.rss_bytes_peak,
-            })
-            .collect();
-        CauseRow::new(cause, best(&tried, before.installs.total), before)
+            .map(|(remedy, report)| {
+                let changed = RunConfig { policy: remedy.policy, ..config.clone() };
+                let installs_of_cause = if cause.shares_its_reason() {
+                    // A report does not tell the installs at the start from later ones.
+                    cause.installs_in(&subject.explain(trace, &changed)?.breakdown)
+                } else {
+                    report.installs.by_reason.of(cause.reason)
+                };
+                let (installs, rss_bytes_peak) = (report.installs.total, report.rss_bytes_peak);
+                Ok(Tried { remedy, installs_of_cause, installs, rss_bytes_peak })
+            });
+        let tried = tried.collect::<Result<Vec<Tried>>>()?;
+        Ok(CauseRow::new(cause, best(&tried, cause, before.installs.total), before))
     });
-    Ok(rows.collect())
+    rows.collect()
 }

@@ -5,6 +5,7 @@ mod faults;
 use std::path::PathBuf;
 
 use anyhow::{Result, anyhow, bail};
+use hksim_explore::nearest;
 use hksim_trace::import::faults::FaultOptions;
 use hksim_trace::import::{Format as Source, ImportReport, Options, import};
 use serde::Serialize;
@@ -74,7 +75,10 @@ pub fn run(args: &Args) -> Result<()> {
     };
     memory::refuse(trace)?;
     let source = args.from.as_deref().map(|name| {
-        Source::from_name(name).ok_or_else(|| anyhow!("--from {name}: unknown format; formats are {}", Source::names()))
+        Source::from_name(name).ok_or_else(|| {
+            let names = Source::names();
+            anyhow!("--from {name}: unknown format; formats are {names}{}", nearest::question(name, names.split(", ")))
+        })
     });
     let options = Options { format: source.transpose()?, process: args.pid };
     let report = write_new(output, &[trace], |path| import(trace, &options, path))?;

@@ -56,6 +56,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let [folded, pprof] = args.stacks.paths();
     args.output.check(&[args.plot.as_deref(), folded, pprof], &[Some(&args.trace), args.other.as_deref()])?;
+    args.stacks.check()?;
     if memory::is_recording(&args.trace) {
         let flags = [("plot", args.plot.is_some()), ("folded", folded.is_some()), ("pprof", pprof.is_some())];
         memory::refuse_flags(&args.trace, &flags)?;

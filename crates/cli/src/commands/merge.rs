@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use super::sweep::result::{Head, PricedSweep};
 use crate::chart;
+use crate::command_line;
 use crate::output::OutputArgs;
 use crate::system_time::Priced;
 
@@ -40,6 +41,8 @@ struct Version {
 /// A shard as `sweep --shard` writes it.
 #[derive(Deserialize)]
 struct ShardFile {
+    #[serde(default)]
+    command: Vec<String>,
     shard: Shard,
     sweep: Digest,
     rows_total: usize,
@@ -55,6 +58,7 @@ pub fn run(args: &Args) -> Result<()> {
     let inputs: Vec<Option<&Path>> = args.shards.iter().map(|path| Some(path.as_path())).collect();
     args.output.check(&[args.plot.as_deref()], &inputs)?;
     let files = args.shards.iter().map(|path| read(path)).collect::<Result<Vec<ShardFile>>>()?;
+    command_line::set(files.first().map(|file| file.command.clone()).unwrap_or_default());
     let head = files.first().map(|file| file.head.clone()).ok_or_else(|| anyhow!("no shard to merge"))?;
     let parts = args.shards.iter().zip(files).map(|(path, file)| Part {
         file: path.display().to_string(),

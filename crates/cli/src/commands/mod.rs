@@ -45,12 +45,24 @@ pub enum Command {
     /// Write a .hkt trace in another format
     Export(export::Args),
     /// Generate a trace of a synthetic workload
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_long_help = "\
+Examples:
+  hksim gen random-mixed --cycles 100k --ws 4k -o rm.hkt
+  hksim gen server --live 64M --threads 8 -o server.hkt"
+    )]
     Gen(generate::Generator),
     /// Summarise a trace or a memory recording
     Info(info::Args),
     /// Edit, merge, shrink and check traces
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_long_help = "\
+Examples:
+  hksim trace cut app.hkt --from 2s --to 5s -o part.hkt
+  hksim trace verify app.hkt"
+    )]
     Trace(trace::Tool),
     /// Predict page faults and memory of one design on a trace
     Sim(sim::Args),
@@ -82,7 +94,7 @@ pub enum Command {
     Plot(plot::Args),
     /// Write results, with everything that repeats them, into a folder
     Bundle(bundle::Args),
-    /// Make the predictions of a bundle again, and compare them
+    /// Make the results of a bundle again, and compare them
     Repeat(repeat::Args),
     /// Print the completions of a shell
     Completions(shell::CompletionsArgs),

@@ -4,11 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use hksim_sim::report::SCHEMA;
 use serde_json::Value;
 
 use crate::chart::{self, Figure, Medium, Subject};
 use crate::memory;
-use crate::output::note;
+use crate::output::{file, note};
 use crate::schema_1;
 
 /// Arguments of `plot`.
@@ -35,9 +36,13 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let name = args.result.display();
     let result = read_result(&args.result)?;
-    let advice = || format!("{name}: cannot draw; give a JSON result: `hksim sweep --format json -o {name}`");
+    let advice = || format!("{name}: cannot draw; give a JSON result, as {WRITE_RESULT} writes it");
     let subject = Subject::of(&result).with_context(advice)?;
+    let is_without_huge = args.figure == Figure::Huge && !subject.panels.is_empty();
     let Some(sketch) = args.figure.sketch(&subject, Medium::File).with_context(advice)? else {
+        if is_without_huge {
+            bail!("{name}: no design of it ever has memory in huge pages, so there is nothing to draw");
+        }
         bail!(
             "{name}: has no data for --figure {}; see `hksim plot --help` for the command that has",
             args.figure.word()
@@ -48,6 +53,9 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
+/// A command that writes a result. Its file is none of the user's: what was named might be anything.
+const WRITE_RESULT: &str = "`hksim sweep TRACE.hkt --format json -o result.json`";
+
 /// Reads a JSON result. Old names are replaced.
 ///
 /// # Errors
@@ -55,9 +63,18 @@ pub fn run(args: &Args) -> Result<()> {
 pub fn read_result(path: &Path) -> Result<Value> {
     memory::refuse(path)?;
     let name = path.display();
-    let text = fs::read_to_string(path).with_context(|| format!("{name}: cannot read the result"))?;
-    let advice = || format!("{name}: not a JSON result; write one with `hksim sweep --format json -o {name}`");
-    let mut result: Value = serde_json::from_str(&text).with_context(advice)?;
+    if file::is_trace(path) {
+        bail!("{name}: is a trace, not a result; predict its cost first: {WRITE_RESULT}");
+    }
+    let bytes = fs::read(path).with_context(|| format!("{name}: cannot read the result"))?;
+    let advice = || format!("{name}: not a JSON result; write one with {WRITE_RESULT}");
+    let mut result: Value = serde_json::from_slice(&bytes).with_context(advice)?;
+    if let Some(schema) = result["schema"].as_u64().filter(|&schema| schema > u64::from(SCHEMA)) {
+        let version = result["hksim_version"].as_str().unwrap_or("?");
+        bail!(
+            "{name}: schema {schema} (hksim {version}), and this hksim reads schemas up to {SCHEMA}; use a newer one"
+        );
+    }
     schema_1::upgrade(path, &mut result);
     Ok(result)
 }

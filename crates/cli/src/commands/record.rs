@@ -18,6 +18,7 @@ use hksim_record::{
 use serde::Serialize;
 
 use crate::memory;
+use crate::output::earlier::Earlier;
 use crate::output::progress::Recording;
 use crate::output::stamp::Stamp;
 use crate::output::{Format, file, note, render, warn};
@@ -61,14 +62,14 @@ enum Reads {
 /// Arguments of `record`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_long_help = "Examples:\n  hksim record -o app.hkt ./app --verbose\n  hksim record --accesses pages --stacks -o app.hkt ./app\n  hksim record --memory -o app.hkm ./app\n  hksim record --recover app.hkt.session"
+    after_long_help = "Examples:\n  hksim record -o app.hkt ./app --verbose\n  hksim record --accesses pages --stacks -o app.hkt ./app\n  hksim record --memory -o app.hkm ./app\n  hksim record --recover .app.hkt.recording-k3Xz9q"
 )]
 pub struct Args {
     /// Write the trace to this file, and those of child processes next to it [default: hksim.hkt]
     #[arg(short, long, value_name = "FILE.hkt")]
     output: Option<PathBuf>,
     /// Record page operations instead of allocator calls: memory calls and page faults of any program (as root: all)
-    #[arg(long, conflicts_with_all = ["accesses", "touch", "backend", "paused", "max_size", "operators", "only", "no_children", "clock", "recover"])]
+    #[arg(long, conflicts_with_all = ["accesses", "touch", "backend", "paused", "max_size", "operators", "clock", "recover"])]
     memory: bool,
     /// With --memory: give the program the same addresses in each run
     #[arg(long, requires = "memory", hide_short_help = true)]
@@ -102,10 +103,10 @@ pub struct Args {
     /// Also interpose operator new and delete (automatic if the program's allocator serves them without malloc)
     #[arg(long, hide_short_help = true)]
     operators: bool,
-    /// Record only programs with this file or command name (cc1plus); repeatable
+    /// Record only programs with this file or command name (cc1plus); repeatable (not with --memory)
     #[arg(long, value_name = "NAME", value_parser = parse_program)]
     only: Vec<String>,
-    /// Record only the started process, not its children
+    /// Record only the started process, not its children (not with --memory)
     #[arg(long)]
     no_children: bool,
     /// Select how often the clock is read [default: 16; every with --accesses and --stacks]
@@ -158,6 +159,12 @@ struct StampedReport<'a> {
 pub fn run(args: &Args) -> Result<()> {
     args.output.as_deref().map_or(Ok(()), file::refuse_standard_output)?;
     if args.memory {
+        if !args.only.is_empty() || args.no_children {
+            bail!(
+                "--memory records all processes of the program, since a forked child shares its memory; leave out \
+                 --only and --no-children, and use the files of the processes you want"
+            );
+        }
         return memory::record::run(&memory::record::Request {
             output: args.output.as_deref().unwrap_or(Path::new("hksim.hkm")),
             no_aslr: args.no_aslr,
@@ -175,7 +182,10 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let report = match (&args.recover, &args.output) {
         (Some(session), None) => recover(session)?,
-        (Some(session), Some(output)) => recover_to(session, output)?,
+        (Some(session), Some(output)) => {
+            file::refuse_other(output)?;
+            recover_to(session, output)?
+        }
         (None, _) => record(args)?,
     };
     let stamped = StampedReport { stamp: Stamp::HERE, report: &report };
@@ -214,8 +224,12 @@ fn record(args: &Args) -> Result<RecordReport> {
         },
         ..Options::default()
     };
+    let earlier = Earlier::set_aside(output)?;
     let line = Recording::new();
-    Ok(record_watched(&options, &args.command, &mut |progress| line.show(progress))?)
+    let report = record_watched(&options, &args.command, &mut |progress| line.show(progress))?;
+    drop(line);
+    earlier.keep(args.format);
+    Ok(report)
 }
 
 fn record_with_ltrace(args: &Args) -> Result<()> {

@@ -1,4 +1,4 @@
-//! `hksim repeat`: makes the predictions of a bundle again, and compares them.
+//! `hksim repeat`: makes the results of a bundle again, and compares them.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use serde::Serialize;
 
-use crate::bundle::repeat::{Outcome, Repeated, repeat};
+use crate::bundle::repeat::{Outcome, RepeatedResult, WHOLE, repeat};
 use crate::output::stamp::Stamp;
 use crate::output::{OutputArgs, units};
 
@@ -14,14 +14,14 @@ use crate::output::{OutputArgs, units};
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:\n  hksim bundle sweep.json -o study\n  hksim repeat study")]
 pub struct Args {
-    /// Repeat the predictions of this bundle
+    /// Make the results of this bundle again
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
     #[command(flatten)]
     output: OutputArgs,
 }
 
-/// The outcome for a bundle.
+/// The outcome for a bundle. The counts are of results.
 #[derive(Serialize)]
 struct Outcomes {
     #[serde(flatten)]
@@ -29,41 +29,76 @@ struct Outcomes {
     equal: usize,
     different: usize,
     skipped: usize,
-    predictions: Vec<Repeated>,
+    /// Files that are missing, or not as they were when the bundle was written.
+    changed_files: Vec<String>,
+    results: Vec<RepeatedResult>,
 }
 
-/// Repeats the predictions. The exit code is 1 if one differs.
+/// A part as a row of a CSV table.
+#[derive(Serialize)]
+struct Row<'a> {
+    result: &'a str,
+    place: &'a str,
+    outcome: &'a Outcome,
+}
+
+/// Repeats the results. The exit code is 1 if one differs, or if a file of the bundle changed.
 ///
 /// # Errors
 /// The folder is not a bundle of this version, or is damaged.
 pub fn run(args: &Args) -> Result<ExitCode> {
     args.output.check(&[], &[])?;
-    let predictions = repeat(&args.folder)?;
-    let count = |wanted: fn(&Outcome) -> bool| predictions.iter().filter(|row| wanted(&row.outcome)).count();
-    let outcomes = Outcomes {
-        stamp: Stamp::HERE,
-        equal: count(|outcome| *outcome == Outcome::Equal),
-        different: count(|outcome| matches!(outcome, Outcome::Differs { .. })),
-        skipped: count(|outcome| matches!(outcome, Outcome::Skipped { .. })),
-        predictions,
-    };
-    args.output.emit(&outcomes, &outcomes.predictions, || table(&outcomes))?;
-    Ok(if outcomes.different == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    let repeated = repeat(&args.folder)?;
+    let [mut equal, mut different, mut skipped] = [0; 3];
+    for result in &repeated.results {
+        let has = |wanted: fn(&Outcome) -> bool| result.parts.iter().any(|part| wanted(&part.outcome));
+        if has(|outcome| matches!(outcome, Outcome::Differs { .. })) {
+            different += 1;
+        } else if has(|outcome| *outcome == Outcome::Equal) {
+            equal += 1;
+        } else {
+            skipped += 1;
+        }
+    }
+    let (results, changed_files) = (repeated.results, repeated.changed_files);
+    let outcomes = Outcomes { stamp: Stamp::HERE, equal, different, skipped, changed_files, results };
+    let parts = outcomes.results.iter().flat_map(|one| one.parts.iter().map(move |part| (one, part)));
+    let rows = parts.map(|(one, part)| Row { result: &one.result, place: &part.place, outcome: &part.outcome });
+    args.output.emit(&outcomes, &rows.collect::<Vec<_>>(), || table(&outcomes))?;
+    let is_same = outcomes.different == 0 && outcomes.changed_files.is_empty();
+    Ok(if is_same { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 fn table(outcomes: &Outcomes) -> String {
     let mut text = String::new();
-    for row in &outcomes.predictions {
-        match &row.outcome {
-            Outcome::Equal => (),
-            Outcome::Differs { field, bundled, repeated } => {
-                text += &format!("{} {}: {field} is {repeated} instead of {bundled}\n", row.result, row.place);
+    for file in &outcomes.changed_files {
+        text += &format!("changed since the bundle was written: {file}\n");
+    }
+    for RepeatedResult { result, parts, not_compared } in &outcomes.results {
+        let is_whole = parts.iter().all(|part| part.place == WHOLE);
+        let equal = parts.iter().filter(|part| part.outcome == Outcome::Equal).count();
+        if is_whole && equal > 0 {
+            text += &format!("{result}: equal in every figure\n");
+        } else if !is_whole {
+            let all = units::of(parts.len() as u64, "prediction");
+            text += &format!(
+                "{result}: {all}, {} equal; not compared: {}\n",
+                units::count(equal as u64),
+                not_compared.join(", ")
+            );
+        }
+        for part in parts {
+            match &part.outcome {
+                Outcome::Equal => (),
+                Outcome::Differs { field, bundled, repeated } => {
+                    text += &format!("{result}: {}: {field} is {repeated} instead of {bundled}\n", part.place);
+                }
+                Outcome::Skipped { reason } => text += &format!("{result}: {}: skipped: {reason}\n", part.place),
             }
-            Outcome::Skipped { reason } => text += &format!("skipped: {} {}: {reason}\n", row.result, row.place),
         }
     }
-    let all = units::of(outcomes.predictions.len() as u64, "prediction");
+    let all = units::of(outcomes.results.len() as u64, "result");
     let count = |count: usize| units::count(count as u64);
     let [equal, different, skipped] = [outcomes.equal, outcomes.different, outcomes.skipped].map(count);
-    text + &format!("{all}: {equal} equal in every figure, {different} different, {skipped} skipped\n")
+    text + &format!("{all}: {equal} equal, {different} different, {skipped} skipped\n")
 }

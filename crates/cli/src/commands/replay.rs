@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use hksim_engine::TouchRule;
+use hksim_explore::nearest;
 use hksim_policy::Policy;
 use hksim_policy::vocabulary::Align;
 use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target, replay};
@@ -52,6 +53,9 @@ pub struct Args {
     output: OutputArgs,
 }
 
+/// The words of `--mode`.
+pub const MODES: [&str; 2] = ["ordered", "threaded"];
+
 /// Parses the word of `--mode`.
 ///
 /// # Errors
@@ -60,7 +64,7 @@ pub fn parse_mode(word: &str) -> Result<Mode, String> {
     match word {
         "ordered" => Ok(Mode::Ordered),
         "threaded" => Ok(Mode::Threaded),
-        _ => Err("modes are ordered and threaded".to_string()),
+        _ => Err(format!("modes are ordered and threaded{}", nearest::question(word, MODES))),
     }
 }
 

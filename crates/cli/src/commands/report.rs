@@ -1,5 +1,6 @@
 //! `hksim report`: writes results as one HTML file.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -16,8 +17,17 @@ pub struct Args {
     #[arg(value_name = "RESULT.json", required = true)]
     results: Vec<PathBuf>,
     /// Write the report to this file
-    #[arg(short, long, value_name = "FILE.html")]
+    #[arg(short, long, value_name = "FILE.html", value_parser = parse_page)]
     output: PathBuf,
+}
+
+/// The file of a report.
+fn parse_page(word: &str) -> Result<PathBuf, String> {
+    let ending = Path::new(word).extension().map(|ending| ending.to_ascii_lowercase());
+    match ending.is_some_and(|ending| ending == "html" || ending == "htm") {
+        true => Ok(PathBuf::from(word)),
+        false => Err("a report is HTML: name a file that ends in .html".to_string()),
+    }
 }
 
 /// Writes the report.
@@ -29,7 +39,8 @@ pub fn run(args: &Args) -> Result<()> {
     let inputs: Vec<Option<&Path>> = args.results.iter().map(|path| Some(path.as_path())).collect();
     file::refuse_same(&[&args.output], &inputs)?;
     let input = |path: &PathBuf| -> Result<Input> {
-        Ok(Input { name: path.display().to_string(), result: read_result(path)? })
+        let name = path.display().to_string();
+        Ok(Input { again: name.clone(), name, result: read_result(path)?, files: BTreeMap::new() })
     };
     let inputs = args.results.iter().map(input).collect::<Result<Vec<Input>>>()?;
     file::write(&args.output, report::document(&inputs)?.as_bytes())?;

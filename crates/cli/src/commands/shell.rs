@@ -3,11 +3,18 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use clap::{Command, CommandFactory};
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, Command, CommandFactory, ValueHint};
 use clap_complete::Shell;
 
+use hksim_explore::figures::Figure;
+use hksim_policy::Policy;
+
 use crate::Cli;
+use crate::commands::replay::MODES;
+use crate::flags::table::{FLAGS, Values};
 use crate::output::{note, print, units};
+use crate::question::core_words;
 
 /// Arguments of `completions`.
 #[derive(Debug, clap::Args)]
@@ -35,8 +42,36 @@ pub struct ManArgs {
 /// Standard output cannot be written.
 pub fn completions(args: &CompletionsArgs) -> Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "hksim", &mut script);
+    clap_complete::generate(args.shell, &mut with_words(Cli::command()), "hksim", &mut script);
     print(&String::from_utf8(script).context("the completions are not text")?)
+}
+
+/// The command with the words that its options take. They are not in the command itself: the options also take lists,
+/// and words with amounts.
+fn with_words(command: Command) -> Command {
+    let named: [(&str, Vec<&str>); 4] = [
+        ("preset", Policy::PRESETS.to_vec()),
+        ("goal", Figure::ALL.map(Figure::word).to_vec()),
+        ("tlb", core_words().collect()),
+        ("mode", MODES.to_vec()),
+    ];
+    let of_flag = |argument: &Arg| {
+        let flag = FLAGS.iter().find(|flag| argument.get_id() == flag.name);
+        flag.filter(|flag| argument.get_value_names().is_some_and(|names| names == [flag.placeholder()]))
+    };
+    let command = command.mut_args(|argument| {
+        let words = match of_flag(&argument).map(|flag| &flag.values) {
+            Some(Values::Words(words) | Values::WordsOr(words, _)) => words.clone(),
+            // No words, and not the name of a file either.
+            Some(_) => return argument.value_hint(ValueHint::Other),
+            None => match named.iter().find(|(name, _)| argument.get_id() == name) {
+                Some((_, words)) => words.clone(),
+                None => return argument,
+            },
+        };
+        argument.value_parser(PossibleValuesParser::new(words))
+    });
+    command.mut_subcommands(with_words)
 }
 
 /// Prints the main page, or writes a page for every command.

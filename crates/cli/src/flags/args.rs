@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use hksim_explore::nearest;
 use hksim_policy::Policy;
 
 use super::policy_file;
@@ -83,6 +84,43 @@ impl PolicyArgs {
         PolicyArgs { file: self.file.map(|file| folder.join(file)), ..self }
     }
 
+    /// Whether an argument is one of these.
+    pub fn has(name: &str) -> bool {
+        ["preset", "policy"].contains(&name) || FLAGS.iter().any(|flag| flag.name == name)
+    }
+
+    /// Flags with values that give the same run configurations without the policy file; `None` if there is no file, or
+    /// no lists of values span the configurations.
+    pub fn without_file(&self, huge: HugeList) -> Option<Vec<(String, String)>> {
+        self.file.as_ref()?;
+        let (configs, default) = (self.configs(huge).ok()?, RunConfig::of(Policy::DEFAULT));
+        let mut rows = 1;
+        let mut given = Vec::new();
+        for flag in FLAGS.iter() {
+            let mut values: Vec<String> = Vec::new();
+            for value in configs.iter().map(|config| flag.show(config)) {
+                if !values.contains(&value) {
+                    values.push(value);
+                }
+            }
+            rows *= values.len();
+            if values != [flag.show(&default)] {
+                given.push((flag.name.to_string(), values.join(&flag.separator().to_string())));
+            }
+        }
+        // The first flag given varies slowest.
+        let place = |name: &String| self.given.iter().position(|(flag, _)| flag.name == *name);
+        given.sort_by_key(|(name, _)| place(name));
+        (rows == configs.len()).then_some(given)
+    }
+
+    /// The same policy in one word, as of [`PolicyArgs::of_word`], without its policy file; `None` if it names none.
+    pub fn word_without_file(word: &str) -> Option<String> {
+        let flags = PolicyArgs::of_word(word).ok()?.without_file(HugeList::Thp)?;
+        let flags: Vec<String> = flags.into_iter().map(|(flag, value)| format!("+{flag}={value}")).collect();
+        Some(format!("default{}", flags.concat()))
+    }
+
     /// Every combination of the values given, the first flag varying slowest. At least one.
     ///
     /// # Errors
@@ -157,7 +195,10 @@ impl PolicyArgs {
     /// The presets, each with the policy file applied.
     fn bases(&self) -> Result<Vec<RunConfig>> {
         let presets = self.presets.split(',').map(|name| {
-            let known = || anyhow!("--preset {name}: unknown; presets are {}", Policy::PRESETS.join(", "));
+            let known = || {
+                let question = nearest::question(name, Policy::PRESETS.iter().copied());
+                anyhow!("--preset {name}: unknown; presets are {}{question}", Policy::PRESETS.join(", "))
+            };
             let preset = Policy::preset(name).ok_or_else(known)?;
             match &self.file {
                 Some(path) => policy_file::read(path, &preset),

@@ -80,9 +80,9 @@ impl Kernel {
     }
 }
 
-/// The run configuration of a row of a memory recording, whose kernel is all that flags set.
-pub fn of_kernel(row: &Value) -> Option<RunConfig> {
-    let kernel = Kernel::deserialize(&row["kernel"]).ok()?;
+/// The run configuration with the `kernel` of a row, which is all that flags set for a memory recording.
+pub fn of_kernel(kernel: &Value) -> Option<RunConfig> {
+    let kernel = Kernel::deserialize(kernel).ok()?;
     Some(kernel.modify(RunConfig::of(Policy::DEFAULT)))
 }
 

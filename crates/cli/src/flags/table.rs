@@ -4,6 +4,7 @@
 use std::sync::{LazyLock, Once};
 
 use hksim_engine::{MemoryPolicyRule, TouchRule};
+use hksim_explore::nearest;
 use hksim_linux_mm::{Defrag, KernelVersion, ThpMode};
 use hksim_policy::Policy;
 use hksim_policy::flags::{FLAGS as POLICY_FLAGS, Flag as PolicyFlag, ValueError, Values as PolicyValues};
@@ -125,18 +126,7 @@ const OTHER_KERNELS: &str =
 
 /// The refusal of a value that is not one of the known words.
 fn refuse(word: &str, known: &[&str]) -> String {
-    format!("`{word}`: expected one of {}{}", known.join(", "), nearest(word, known))
-}
-
-/// Asks whether the known word that is most like this one was meant, if one is.
-fn nearest(word: &str, known: &[&str]) -> String {
-    // The similarity from which clap suggests flags.
-    const LEAST: f64 = 0.7;
-    let similarity = |known: &str| strsim::jaro(word, known);
-    let nearest = known.iter().copied().max_by(|one, other| similarity(one).total_cmp(&similarity(other)));
-    nearest
-        .filter(|nearest| similarity(nearest) > LEAST)
-        .map_or(String::new(), |word| format!("; did you mean {word}?"))
+    format!("`{word}`: expected one of {}{}", known.join(", "), nearest::question(word, known.iter().copied()))
 }
 
 /// Flags about the program that uses the allocator.

@@ -12,6 +12,7 @@ use hksim_memory_record::{
 use hksim_memory_trace::{Beginning, Calls, Faults};
 use serde::Serialize;
 
+use crate::output::earlier::Earlier;
 use crate::output::stamp::Stamp;
 use crate::output::{Format, file, note, plain, render, units, warn};
 
@@ -69,10 +70,12 @@ pub fn run(request: &Request<'_>) -> Result<()> {
         source: Source::Auto,
         stack_depth: request.stack_depth,
     };
+    let earlier = Earlier::set_aside(output)?;
     let report = {
         let _signals = SignalsToProgram::begin();
         record(&options, request.command)?
     };
+    earlier.keep(request.format);
     print(&report, request.format)?;
     if report.traced.as_ref().is_some_and(Traced::is_running) {
         warn("processes of the program still run; hksim stays until they end, since they end with it");

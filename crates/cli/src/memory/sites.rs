@@ -12,72 +12,7 @@ use serde::Serialize;
 use super::groups::use_words;
 use crate::commands::info::sites::By;
 use crate::output::units;
-use crate::symbols::{Symbols, frame_text};
-
-/// Shared objects that serve memory to others, by the beginning of their file name: the caller of interest is outside.
-const SERVING: [&str; 10] = [
-    "libc.so",
-    "libc-",
-    "ld-linux",
-    "ld-musl",
-    "libjemalloc",
-    "libmimalloc",
-    "libtcmalloc",
-    "libsnmalloc",
-    "libstdc++",
-    "libhksim",
-];
-/// Functions that serve memory to others, without leading underscores, in programs that contain their allocator or libc.
-const SERVING_FUNCTIONS: [&str; 16] = [
-    "malloc",
-    "int_malloc",
-    "calloc",
-    "realloc",
-    "reallocarray",
-    "memalign",
-    "posix_memalign",
-    "aligned_alloc",
-    "valloc",
-    "pvalloc",
-    "mmap",
-    "mmap64",
-    "mremap",
-    "brk",
-    "sbrk",
-    "sysmalloc",
-];
-/// Beginnings of the names of other such functions, without leading underscores: of C++, jemalloc, mimalloc, tcmalloc,
-/// Python, Go, SQLite and Rust.
-const SERVING_PREFIXES: [&str; 28] = [
-    "operator new",
-    "sysmalloc_",
-    "int_memalign",
-    "int_realloc",
-    "je_",
-    "mi_",
-    "tc_",
-    "PyMem_",
-    "PyObject_Malloc",
-    "PyObject_Calloc",
-    "PyObject_Realloc",
-    "PyObject_Arena",
-    "pymalloc_",
-    "new_arena",
-    "allocate_from_new_pool",
-    "arena_map_",
-    "runtime.sys",
-    "runtime.mmap",
-    "runtime.(*mheap).",
-    "runtime.(*pageAlloc).",
-    "runtime.(*mcentral).",
-    "runtime.(*mcache).",
-    "runtime.malloc",
-    "sqlite3Mem",
-    "sqlite3Malloc",
-    "rust_alloc",
-    "rust_realloc",
-    "alloc::",
-];
+use crate::symbols::{Caller, Symbols, caller, frame_text, short_text};
 
 /// The call sites of a recording, with names looked up once.
 pub struct NamedSites {
@@ -136,34 +71,16 @@ impl NamedSites {
         }
         let frames = self.frames(site);
         let is_incomplete = self.end(site).is_some_and(StackEnd::is_incomplete);
-        let caller = match (frames.iter().find(|frame| !self.serves(frame)), frames.last()) {
-            (Some(frame), _) => self.short(frame),
-            (None, Some(frame)) if is_incomplete => format!("{} (callers unknown)", self.short(frame)),
-            (None, Some(frame)) => self.short(frame),
-            (None, None) => "(empty stack)".to_string(),
+        let caller = match caller(&self.sites, &frames) {
+            Some(Caller { frame, is_outside }) => {
+                let unknown = if is_incomplete && !is_outside { " (callers unknown)" } else { "" };
+                short_text(&self.sites, frame) + unknown
+            }
+            None => "(empty stack)".to_string(),
         };
         let names = (caller, frames.iter().map(|frame| frame_text(&self.sites, frame)).collect());
         self.known.insert(site, names.clone());
         names
-    }
-
-    fn serves(&self, frame: &trace::Frame) -> bool {
-        let file = self.sites.module_of(frame).map(|module| file_name(&module.path));
-        let by_file = file.is_some_and(|file| SERVING.iter().any(|known| file.starts_with(known)));
-        let name = frame.function.as_deref().unwrap_or_default();
-        let plain = name.trim_start_matches('_').trim_start_matches("libc_").trim_start_matches("GI_");
-        by_file
-            || SERVING_FUNCTIONS.contains(&plain)
-            || SERVING_PREFIXES.iter().any(|beginning| plain.starts_with(beginning))
-    }
-
-    /// A frame in a few words: the function, or file and offset.
-    fn short(&self, frame: &trace::Frame) -> String {
-        match (&frame.function, self.sites.module_of(frame)) {
-            (Some(function), _) => function.clone(),
-            (None, Some(module)) => format!("{}+{:#x}", file_name(&module.path), frame.address),
-            (None, None) => "generated code".to_string(),
-        }
     }
 
     /// What a site's memory costs, with its name.
@@ -183,10 +100,6 @@ impl NamedSites {
     pub fn notes(&self) -> Vec<String> {
         self.symbols.notes(&self.sites)
     }
-}
-
-fn file_name(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
 }
 
 /// What the memory of a call site costs, with its name.

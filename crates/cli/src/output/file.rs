@@ -154,11 +154,40 @@ pub fn same_file(one: &Path, other: &Path) -> bool {
 /// # Errors
 /// The system refuses.
 pub fn check_trace(wanted: &Path) -> Result<()> {
+    refuse_other(wanted)?;
     Staged::new(wanted)?.probe()
 }
 
+/// Refuses to replace a file by a trace, unless it is one itself or empty.
+///
+/// # Errors
+/// It is another file.
+pub fn refuse_other(wanted: &Path) -> Result<()> {
+    let has_contents = fs::metadata(wanted).is_ok_and(|metadata| metadata.is_file() && metadata.len() > 0);
+    if has_contents && !is_trace(wanted) {
+        bail!("{}: is no trace, so a trace must not replace it; write to another file, or remove it", wanted.display());
+    }
+    Ok(())
+}
+
+/// Refuses to replace a file that is probably a result.
+///
+/// # Errors
+/// The file begins like JSON.
+pub fn refuse_json(wanted: &Path) -> Result<()> {
+    let mut first = [0];
+    let is_file = fs::metadata(wanted).is_ok_and(|metadata| metadata.is_file());
+    if is_file && fs::File::open(wanted).and_then(|mut file| file.read_exact(&mut first)).is_ok() && first == *b"{" {
+        bail!(
+            "{}: is JSON, probably a result, which this output would replace; write to another file",
+            wanted.display()
+        );
+    }
+    Ok(())
+}
+
 /// Whether a file begins like an `.hkt` trace or like a memory recording.
-fn is_trace(path: &Path) -> bool {
+pub fn is_trace(path: &Path) -> bool {
     let mut magic = [0; MAGIC.len()];
     let is_trace = fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == MAGIC;
     is_trace || memory::is_recording(path)

@@ -53,9 +53,7 @@ mod tests {
         use clap::{CommandFactory, Parser};
         fn check(command: &clap::Command) {
             let name = command.get_name();
-            if command.has_subcommands() {
-                return command.get_subcommands().filter(|sub| sub.get_name() != "help").for_each(check);
-            }
+            command.get_subcommands().filter(|sub| sub.get_name() != "help").for_each(check);
             let text = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
             let examples: Vec<&str> = text.lines().filter(|line| line.starts_with("  hksim ")).collect();
             assert!(!examples.is_empty(), "{name}: no example");

@@ -1,5 +1,6 @@
 //! What commands print and write.
 
+pub mod earlier;
 pub mod file;
 pub mod help;
 pub mod pages;
@@ -20,6 +21,8 @@ use hksim_explore::table::Table;
 #[cfg(feature = "parquet")]
 use hksim_sim::report::{SCHEMA, VERSION};
 use serde::Serialize;
+
+use crate::command_line::Stated;
 
 /// The format of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -107,7 +110,7 @@ impl OutputArgs {
         table: impl FnOnce() -> String,
     ) -> Result<()> {
         let Some(format) = self.format.text() else { return self.emit_parquet(rows) };
-        let text = render(format, result, rows, table)?;
+        let text = render(format, &Stated::new(result), rows, || plain_lines(table()))?;
         match self.file() {
             Some(path) => file::write(path, text.as_bytes()),
             None => match screen::terminal_columns().filter(|_| format == Format::Table) {
@@ -197,6 +200,14 @@ pub fn detail(text: &str) {
 fn line(text: &str) {
     // Continue even if standard error is closed.
     let _ = writeln!(std::io::stderr(), "hksim: {}", plain(text));
+}
+
+/// Removes control characters from each line of a text: names in traces may contain any byte.
+fn plain_lines(text: String) -> String {
+    if !text.contains(|character: char| character.is_control() && character != '\n') {
+        return text;
+    }
+    text.split('\n').map(plain).collect::<Vec<_>>().join("\n")
 }
 
 /// Removes control characters from a text: file names and command lines may contain any byte.

@@ -1,10 +1,11 @@
 //! Progress on standard error, if it is a terminal.
 
 use std::cell::Cell;
+use std::fmt::Write;
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use crate::output::screen::is_quiet;
 use crate::output::units;
@@ -23,9 +24,11 @@ impl Progress {
     /// A bar for this many items; hidden unless standard error is a terminal.
     pub fn of(total: u64, what: &str) -> Progress {
         let bar = ProgressBar::with_draw_target(Some(total), target());
-        let template = format!("{{wide_bar}} {{human_pos}} of {{human_len}} {what}, {{eta}} left");
+        let template = format!("{{wide_bar}} {{done}} of {{total}} {what}, {{eta}} left");
         if let Ok(style) = ProgressStyle::with_template(&template) {
-            bar.set_style(style);
+            let done = |state: &ProgressState, to: &mut dyn Write| write_count(state.pos(), to);
+            let total = |state: &ProgressState, to: &mut dyn Write| write_count(state.len().unwrap_or(0), to);
+            bar.set_style(style.with_key("done", done).with_key("total", total));
         }
         Progress { bar }
     }
@@ -45,6 +48,12 @@ impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
+}
+
+/// Writes a count as tables do.
+fn write_count(count: u64, to: &mut dyn Write) {
+    // The bar's buffer does not fail.
+    let _ = to.write_str(&units::count(count));
 }
 
 /// Standard error, if it is a terminal and `--quiet` is not given.

@@ -1,5 +1,7 @@
 //! Text tables.
 
+use std::ops::Range;
+
 use super::screen;
 use super::wrap::wrapped;
 
@@ -17,18 +19,25 @@ pub struct Table {
     words: Vec<usize>,
     /// Groups of columns to leave out together, the least important first.
     optional: Vec<Vec<usize>>,
+    /// Columns that become one column of words, named by this word, if the table is too wide otherwise.
+    joined: Option<(Range<usize>, &'static str)>,
 }
 
 impl Table {
     /// A table with this head; `words` are the left-aligned columns.
     pub fn new<S: Into<String>>(head: impl IntoIterator<Item = S>, words: &[usize]) -> Table {
         let rows = vec![head.into_iter().map(Into::into).collect()];
-        Table { rows, words: words.to_vec(), optional: Vec::new() }
+        Table { rows, words: words.to_vec(), optional: Vec::new(), joined: None }
     }
 
     /// Names the groups of columns that may be left out, the least important first.
     pub fn with_optional(self, optional: Vec<Vec<usize>>) -> Table {
         Table { optional, ..self }
+    }
+
+    /// Names the columns that may become one column of words (`superslab 1M, huge never`), and its head.
+    pub fn with_joined(self, columns: Range<usize>, head: &'static str) -> Table {
+        Table { joined: Some((columns, head)), ..self }
     }
 
     /// Appends a row.
@@ -62,6 +71,11 @@ impl Table {
             left_out.extend(least.iter().filter_map(|&column| self.rows[0].get(column)).map(String::as_str));
         }
         self.narrow_words(&mut shown, screen);
+        if total(&shown) > screen
+            && let Some((columns, head)) = self.joined.as_ref().filter(|(columns, _)| columns.len() > 1)
+        {
+            return self.with_one(columns, head).fitted(screen);
+        }
         let mut lines: Vec<String> = self.rows.iter().flat_map(|row| self.row_lines(row, &shown)).collect();
         let rule: Vec<String> = shown.iter().map(|&(_, width)| "-".repeat(width)).collect();
         let head_lines = self.rows.first().map_or(0, |head| self.row_lines(head, &shown).len());
@@ -70,6 +84,26 @@ impl Table {
             lines.push(format!("left out: {} (--wide)", left_out.join(", ")));
         }
         lines
+    }
+
+    /// The table with one column of words in place of several columns.
+    fn with_one(&self, columns: &Range<usize>, head: &str) -> Table {
+        let names = self.rows.first().map_or(&[][..], |row| row.get(columns.clone()).unwrap_or_default());
+        let rows = self.rows.iter().enumerate().map(|(number, row)| {
+            let cells = row.get(columns.clone()).unwrap_or_default();
+            let pairs = names.iter().zip(cells).map(|(name, cell)| format!("{name} {cell}"));
+            let one = if number == 0 { head.to_string() } else { pairs.collect::<Vec<_>>().join(", ") };
+            let before = row.iter().take(columns.start).cloned();
+            before.chain([one]).chain(row.iter().skip(columns.end).cloned()).collect()
+        });
+        let moved = |&column: &usize| match column {
+            column if column < columns.end => column.min(columns.start),
+            column => column + 1 - columns.len(),
+        };
+        let mut words: Vec<usize> = self.words.iter().map(moved).chain([columns.start]).collect();
+        words.dedup();
+        let optional = self.optional.iter().map(|group| group.iter().map(moved).collect());
+        Table { rows: rows.collect(), words, optional: optional.collect(), joined: None }
     }
 
     fn widths(&self) -> Vec<usize> {
@@ -82,14 +116,23 @@ impl Table {
     fn narrow_words(&self, shown: &mut [(usize, usize)], screen: usize) {
         loop {
             let excess = total(shown).saturating_sub(screen);
-            let can_be_wrapped =
-                |&&mut (column, width): &&mut (usize, usize)| self.words.contains(&column) && width > WORDS_MIN;
+            let can_be_wrapped = |&&mut (column, width): &&mut (usize, usize)| {
+                self.words.contains(&column) && width > self.width_min(column)
+            };
             let widest = shown.iter_mut().filter(can_be_wrapped).max_by_key(|column| column.1);
             match widest {
-                Some(widest) if excess > 0 => widest.1 = widest.1.saturating_sub(excess).max(WORDS_MIN),
+                Some(widest) if excess > 0 => {
+                    widest.1 = widest.1.saturating_sub(excess).max(self.width_min(widest.0));
+                }
                 _ => return,
             }
         }
+    }
+
+    /// The width below which a column of words is not narrowed: words stay whole.
+    fn width_min(&self, column: usize) -> usize {
+        let words = self.rows.iter().filter_map(|row| row.get(column)).flat_map(|cell| cell.split(' '));
+        words.map(|word| word.chars().count()).max().unwrap_or(0).max(WORDS_MIN)
     }
 
     /// A row; cells of words may need several lines.
@@ -172,6 +215,23 @@ mod tests {
         ];
         assert_eq!(table.fitted(30), wrapped);
         assert!(table.fitted(10).iter().all(|line| line.chars().count() <= WORDS_MIN + GAP + 1));
+    }
+
+    #[test]
+    fn many_columns_of_settings_become_one() {
+        let head = ["#", "huge", "superslab", "purge-delay", "slab-choice", "installs", "RSS"];
+        let mut table = Table::new(head, &[1, 2, 3, 4]).with_optional(vec![vec![6]]).with_joined(1..5, "design");
+        table.push(["0", "never", "1M", "100ms", "oldest", "1 000", "9"]);
+        assert_eq!(table.fitted(70).len(), 3, "it fits");
+        let joined = [
+            "#  design                         installs",
+            "-  -----------------------------  --------",
+            "0  huge never, superslab 1M,         1 000",
+            "   purge-delay 100ms,",
+            "   slab-choice oldest",
+            "left out: RSS (--wide)",
+        ];
+        assert_eq!(table.fitted(42), joined);
     }
 
     #[test]

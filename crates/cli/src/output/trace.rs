@@ -90,6 +90,7 @@ pub fn write_new<T, E: WriteError>(
     write: impl FnOnce(&Path) -> Result<T, E>,
 ) -> Result<T> {
     refuse_inputs(output, inputs)?;
+    file::refuse_other(output)?;
     let staged = Staged::new(output)?;
     let written = write(staged.path()).map_err(|why| staged.rename_error(why))?;
     staged.keep()?;

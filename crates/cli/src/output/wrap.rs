@@ -31,7 +31,7 @@ pub fn wrapped(line: &str, columns: usize) -> String {
     let indent = hanging(line, columns);
     let mut text = String::new();
     let mut used = 0;
-    for word in line.split_inclusive(' ') {
+    for word in words(line) {
         let width = word.trim_end().chars().count();
         if used > indent && used + width > columns && !text.trim_end().is_empty() {
             text.truncate(text.trim_end().len());
@@ -43,6 +43,22 @@ pub fn wrapped(line: &str, columns: usize) -> String {
     }
     text.truncate(text.trim_end().len());
     text
+}
+
+/// The words of a line, each with the spaces after it. The groups of digits of a number are one word: `1 344 212`.
+fn words(line: &str) -> Vec<&str> {
+    let mut words = Vec::new();
+    let mut start = 0;
+    for (space, _) in line.match_indices(' ') {
+        let (before, after) = (&line[..space], &line[space + 1..]);
+        let digits = after.bytes().take_while(u8::is_ascii_digit).count();
+        if !(before.ends_with(|last: char| last.is_ascii_digit()) && digits == 3) {
+            words.push(&line[start..=space]);
+            start = space + 1;
+        }
+    }
+    words.push(&line[start..]);
+    words
 }
 
 /// The column of the explanation of an option, an argument, a figure or a command; for other lines, their indentation.
@@ -77,6 +93,7 @@ mod tests {
         assert_eq!(wrapped("short", 44), "short");
         assert_eq!(wrapped("", 44), "");
         assert_eq!(wrapped("Some words of prose", 10), "Some words\nof prose");
+        assert_eq!(wrapped("words and 1 344 212 events", 13), "words and\n1 344 212\nevents", "a number stays whole");
         assert_eq!(wrapped(&"x".repeat(60), 44), "x".repeat(60), "a word stays whole");
         assert_eq!(wrapped("größe  ä ö ü ß é", 14), "größe  ä ö ü ß\n       é", "characters count, not bytes");
     }

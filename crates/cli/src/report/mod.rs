@@ -10,6 +10,11 @@ mod memory;
 mod repeat;
 mod section;
 
+pub use kind::Kind;
+pub use repeat::{command, stated};
+
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result};
 use hksim_sim::report::VERSION;
 use serde_json::Value;
@@ -20,12 +25,16 @@ use html::escaped;
 const STYLE: &str = include_str!("report.css");
 const SCRIPT: &str = include_str!("report.js");
 
-/// A result to report: its file and its contents.
+/// A result to report.
 pub struct Input {
-    /// The file's name.
+    /// Its file, as commands name it.
     pub name: String,
+    /// The file to write when the result is repeated.
+    pub again: String,
     /// The JSON result.
     pub result: Value,
+    /// Files that the result names, where they have other names now.
+    pub files: BTreeMap<String, String>,
 }
 
 /// The report of some results.

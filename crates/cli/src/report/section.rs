@@ -1,12 +1,16 @@
 //! A result as a section: its answer in words, its figures, and how to repeat them.
 
 use anyhow::{Context, Result};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::html::{self, designs, escaped, figure, paragraph};
 use super::kind::Kind;
 use super::{Input, budget, memory, repeat};
 use crate::chart::{Figure, Medium, Subject};
+use crate::command_line::line;
+use crate::flags::row::Inputs;
+use crate::flags::{RunConfig, varied};
 use crate::output::table::Table;
 use crate::output::units;
 
@@ -15,7 +19,7 @@ use crate::output::units;
 /// # Errors
 /// The result is of a kind that a report does not show, or damaged.
 pub fn section(input: &Input, subject: &Subject<'_>) -> Result<String> {
-    let Input { name, result } = input;
+    let Input { name, result, .. } = input;
     let kind = Kind::of(name, result)?;
     let mut text = format!("<section>\n<h2>{}: {}</h2>\n", kind.command(), escaped(name));
     text += &words(kind, result).into_iter().map(|line| paragraph(&line)).collect::<String>();
@@ -28,10 +32,11 @@ pub fn section(input: &Input, subject: &Subject<'_>) -> Result<String> {
         Kind::Sweep | Kind::Sim | Kind::Explain | Kind::Advise => String::new(),
     };
     text += &figures(name, subject)?;
-    if let Some(command) = repeat::command(kind, result) {
-        text += &format!("<p class=\"repeat\">Repeat the result: <code>{}</code></p>\n", escaped(&command));
-    }
-    Ok(text + "</section>\n")
+    let again = match repeat::command(input) {
+        Some(command) => format!("Repeat the result: <code>{}</code>", escaped(&command)),
+        None => "This result does not state the arguments that made it; make it again with this hksim.".to_string(),
+    };
+    Ok(text + &format!("<p class=\"repeat\">{again}</p>\n</section>\n"))
 }
 
 fn strings(value: &Value) -> impl Iterator<Item = String> + '_ {
@@ -46,7 +51,10 @@ fn words(kind: Kind, result: &Value) -> Vec<String> {
             let combined = strings(&answers["combined"]["answer"]["text"]);
             let per_trace = answers["per_trace"].as_array().into_iter().flatten();
             match combined.collect::<Vec<_>>() {
-                lines if lines.is_empty() => per_trace.flat_map(|answer| strings(&answer["text"])).collect(),
+                lines if lines.is_empty() => {
+                    let lines: Vec<String> = per_trace.flat_map(|answer| strings(&answer["text"])).collect();
+                    if lines.is_empty() { rows(result).iter().map(of_design).collect() } else { lines }
+                }
                 lines => lines,
             }
         }
@@ -57,18 +65,28 @@ fn words(kind: Kind, result: &Value) -> Vec<String> {
             let of_cause = |cause| format!("{} {}", sentence(cause, "sentence"), sentence(cause, "remedy_sentence"));
             causes.map(of_cause).chain(strings(&result["against"]["sentences"])).collect()
         }
-        Kind::Sim => vec![format!(
-            "{} installs; peak RSS {}. The live set needs at least {} pages.",
-            units::count(result["installs"]["total"].as_u64().unwrap_or(0)),
-            units::bytes(result["rss_bytes_peak"].as_u64().unwrap_or(0)),
-            units::count(result["floor_pages"].as_u64().unwrap_or(0))
-        )],
+        Kind::Sim => vec![of_design(result)],
         Kind::Validate => vec![format!(
             "Verdict: {}. Each row compares a prediction with a replay on this machine.",
             result["verdict"].as_str().unwrap_or("unknown")
         )],
         Kind::Check | Kind::MemorySim | Kind::MemorySweep | Kind::MemoryValidate => Vec::new(),
     }
+}
+
+fn rows(result: &Value) -> &[Value] {
+    result["rows"].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// The figures of one design.
+fn of_design(row: &Value) -> String {
+    let trace = row["trace"]["file"].as_str().map(|file| format!("{file}: ")).unwrap_or_default();
+    format!(
+        "{trace}{} installs; peak RSS {}. The live set needs at least {} pages.",
+        units::count(row["installs"]["total"].as_u64().unwrap_or(0)),
+        units::bytes(row["rss_bytes_peak"].as_u64().unwrap_or(0)),
+        units::count(row["floor_pages"].as_u64().unwrap_or(0))
+    )
 }
 
 /// Every figure that the result has data for.
@@ -79,7 +97,8 @@ fn figures(name: &str, subject: &Subject<'_>) -> Result<String> {
         let picture = |medium| drawn.sketch(subject, medium)?.map(|sketch| sketch.svg()).transpose();
         let Some(page) = picture(Medium::Page).with_context(damaged)? else { continue };
         let Some(phone) = picture(Medium::Phone).with_context(damaged)? else { continue };
-        let command = format!("hksim plot {name} --figure {} -o {}.svg", drawn.word(), drawn.word());
+        let picture = format!("{}.svg", drawn.word());
+        let command = line(["hksim", "plot", name, "--figure", drawn.word(), "-o", &picture]);
         text += &figure(drawn.title(), [("wide", &page), ("narrow", &phone)], &command);
         if drawn == Figure::Designs {
             text += &designs(&page.hits);
@@ -88,20 +107,21 @@ fn figures(name: &str, subject: &Subject<'_>) -> Result<String> {
     Ok(text)
 }
 
-/// The rows of a validation.
+/// The rows of a validation, with the flags in which they differ.
 fn validation(result: &Value) -> String {
-    let mut table = Table::new(
-        ["trace", "huge", "installs", "measured", "RSS peak", "measured", "pages +/-", "class", "verdict"],
-        &[0, 1, 7, 8],
-    );
+    let config = |row: &Value| Inputs::deserialize(&row["predicted"]).ok()?.config();
+    let configs: Vec<RunConfig> = rows(result).iter().filter_map(config).collect();
+    let flags = if configs.len() == rows(result).len() { varied(&configs) } else { Vec::new() };
+    let figures = ["installs", "measured", "RSS peak", "measured", "pages +/-", "class", "verdict"];
+    let words: Vec<usize> = (0..=flags.len()).chain([flags.len() + 6, flags.len() + 7]).collect();
+    let mut table = Table::new(std::iter::once("trace").chain(flags.iter().copied()).chain(figures), &words);
     let count = |value: &Value| value.as_u64().map_or("-".into(), units::count);
     let bytes = |value: &Value| value.as_u64().map_or("-".into(), units::bytes);
     let word = |value: &Value| value.as_str().unwrap_or("-").to_string();
-    for row in result["rows"].as_array().into_iter().flatten() {
+    for (number, row) in rows(result).iter().enumerate() {
         let (predicted, measured, residual) = (&row["predicted"], &row["measured"], &row["residual"]);
-        table.push([
-            word(&row["trace_name"]),
-            word(&row["policy"]["huge"]),
+        let values = flags.iter().map(|flag| configs[number].word(flag));
+        let figures = [
             count(&predicted["installs"]["total"]),
             count(&measured["installs"]["total"]),
             bytes(&predicted["rss_bytes_peak"]),
@@ -109,7 +129,8 @@ fn validation(result: &Value) -> String {
             format!("{}/{}", count(&residual["pages_only_predicted"]), count(&residual["pages_only_measured"])),
             word(&row["class"]),
             word(&row["verdict"]),
-        ]);
+        ];
+        table.push(std::iter::once(word(&row["trace_name"])).chain(values).chain(figures));
     }
     html::table(&table)
 }

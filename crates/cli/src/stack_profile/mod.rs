@@ -29,6 +29,14 @@ impl StackFiles {
         [self.folded.as_deref(), self.pprof.as_deref()]
     }
 
+    /// Checks that no file would replace a result: profiles never look like one.
+    ///
+    /// # Errors
+    /// One would.
+    pub fn check(&self) -> Result<()> {
+        self.paths().into_iter().flatten().try_for_each(file::refuse_json)
+    }
+
     /// Whether a file is requested.
     pub fn is_requested(&self) -> bool {
         self.paths().iter().any(Option::is_some)

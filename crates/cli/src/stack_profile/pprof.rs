@@ -9,9 +9,11 @@ use std::io::Write;
 use anyhow::{Context, Result};
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use hksim_trace::sites::Module;
 use prost::Message;
 
 use super::{Call, StackProfile};
+use crate::symbols::file_name;
 
 #[derive(Clone, PartialEq, Message)]
 struct Profile {
@@ -104,6 +106,11 @@ fn message(profile: &StackProfile) -> Profile {
     let mut writer = Writer::default();
     // The format requires the first string to be empty.
     writer.string("");
+    // pprof takes the first mapping for the program.
+    let mut modules = profile.stacks.iter().flat_map(|(calls, _)| calls).filter_map(|call| call.module.as_ref());
+    if let Some(program) = modules.find(|module| !file_name(&module.path).contains(".so")) {
+        writer.mapping(program);
+    }
     let kinds = profile.kinds.iter().map(|kind| (writer.string(kind.name), writer.string(kind.unit)));
     let sample_type: Vec<ValueType> = kinds.map(|(kind, unit)| ValueType { kind, unit }).collect();
     let default_sample_type = sample_type.get(profile.shown).map_or(0, |shown| shown.kind);
@@ -146,10 +153,10 @@ impl Writer {
         id as i64 - 1
     }
 
-    fn mapping(&mut self, path: &str, build_id: &str) -> u64 {
-        let (id, is_new) = number(&mut self.mapping_ids, path.to_string());
+    fn mapping(&mut self, Module { path, build_id }: &Module) -> u64 {
+        let (id, is_new) = number(&mut self.mapping_ids, path.clone());
         if is_new {
-            let (filename, build_id) = (self.string(path), self.string(build_id));
+            let (filename, build_id) = (self.string(path), self.string(build_id.as_deref().unwrap_or_default()));
             self.mapping.push(Mapping { id, filename, build_id, has_functions: true });
         }
         id
@@ -167,9 +174,7 @@ impl Writer {
     fn location(&mut self, call: &Call) -> u64 {
         let (id, is_new) = number(&mut self.location_ids, call.clone());
         if is_new {
-            let build_id = |module: &hksim_trace::sites::Module| module.build_id.clone().unwrap_or_default();
-            let module = call.module.as_ref();
-            let mapping_id = module.map_or(0, |module| self.mapping(&module.path, &build_id(module)));
+            let mapping_id = call.module.as_ref().map_or(0, |module| self.mapping(module));
             let (file, line) = call.source.clone().unwrap_or_default();
             let line = vec![Line { function_id: self.function(&call.name, &file), line }];
             self.location.push(Location { id, mapping_id, address: call.address, line });

@@ -1,11 +1,13 @@
 //! Symbolises call sites: looks up functions, source files and lines in the files of this machine.
 
+mod caller;
 mod files;
 
 use std::collections::HashMap;
 
 use hksim_trace::sites::{Frame, Sites};
 
+pub use caller::{Caller, caller, file_name, short_text};
 use files::ModuleNames;
 
 /// Looks up frames, opening each file once.

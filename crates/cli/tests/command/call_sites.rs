@@ -211,7 +211,8 @@ for place in map(fields, profile[4]):
     name, file = functions[one(line, 1)]
     places[one(place, 1)] = f"{name} {file.rsplit('/')[-1]}:{one(line, 2)}"
 samples = [[[places[at] for at in packed(s[1][0])], packed(s[2][0])] for s in map(fields, profile[2])]
-print(json.dumps({"kinds": kinds, "shown": strings[one(profile, 14)], "samples": samples}))
+print(json.dumps({"kinds": kinds, "shown": strings[one(profile, 14)], "samples": samples,
+    "program": strings[one(fields(profile[3][0]), 5)]}))
 "#;
 
 fn pprof(bench: &Bench, name: &str) -> serde_json::Value {
@@ -237,6 +238,8 @@ fn pprof_files_have_the_figures_of_the_source() {
     assert_eq!(values("few_large app.c:8"), Some(serde_json::json!([35_000, 7, 35_000, 30_000])), "{samples:?}");
     assert_eq!(values("many_small app.c:5"), Some(serde_json::json!([600, 60, 0, 0])), "{samples:?}");
     assert_eq!(samples[0][0][1], "main app.c:13");
+    let program = profile["program"].as_str().expect("the first mapping");
+    assert!(program.ends_with("/app"), "pprof takes the first mapping for the program: {program}");
 
     let explained = bench.json("explain app.hkt --huge never --causes 0 --pprof installs.pb.gz");
     let profile = pprof(&bench, "installs.pb.gz");

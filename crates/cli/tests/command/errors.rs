@@ -10,6 +10,9 @@ fn bad_usage_is_reported_by_name() {
     let cases = [
         ("", "no command"),
         ("nonsense", "nonsense"),
+        ("mark 4194305 x", "there is no such process"),
+        ("report rm.hkt -o r.html", "rm.hkt: is a trace, not a result"),
+        ("record --memory --only ls -o m.hkm ls", "leave out --only and --no-children"),
         ("sim", "<TRACE.hkt>"),
         ("sim rm.hkt --nonsense", "--nonsense"),
         ("sim rm.hkt --superslab", "--superslab"),

@@ -69,9 +69,35 @@ fn a_remedy_has_the_effect_that_its_sentence_states() {
         let after = bench.json(&format!("sim rm.hkt {}", flags.join(" ")));
         assert_eq!(cause["installs_after"], after["installs"]["total"], "{remedy}");
         assert_eq!(cause["rss_bytes_peak_after"], after["rss_bytes_peak"], "{remedy}");
+        let left = number(cause, "installs_of_cause_after");
+        assert!(left < number(cause, "installs"), "{remedy} removes its cause: {cause}");
+        let reason = cause["reason"].as_str().expect("a reason");
+        assert!(left <= number(&after, &format!("installs.by_reason.{reason}")), "{cause}");
+        let replaces = cause["remedy_replaces"].as_str().expect("the replaced flags");
+        let sentence = cause["remedy_sentence"].as_str().expect("a sentence");
+        assert!(sentence.starts_with(&format!("With `{remedy}` instead of `{replaces}`")), "{sentence}");
         tried += 1;
     }
     assert!(tried > 0, "{explained}");
+}
+
+/// Two causes of which `--huge thp` removes one: the touches at the start, not what is populated.
+#[test]
+fn a_remedy_removes_the_cause_under_which_it_is_printed() {
+    let bench = Bench::new();
+    bench.ok("gen random-mixed --cycles 20k --ws 9k -o g.hkt");
+    let explained = bench.json("explain g.hkt --huge never --startup-touch 8M --prefault populate");
+    let causes = explained["causes"].as_array().expect("causes");
+    let of = |reason: &str| causes.iter().find(|cause| cause["reason"] == reason).expect("a cause");
+    let populated = of("populated");
+    assert_eq!(populated["remedy"], "--prefault off", "{populated}");
+    assert_eq!(number(populated, "installs_of_cause_after"), 0);
+    assert_eq!(of("prefault")["remedy"], "--startup-touch 0");
+    // Huge pages leave every install of metadata.
+    let metadata = of("metadata");
+    assert_eq!(metadata.get("remedy"), None, "{metadata}");
+    let sentence = metadata["remedy_sentence"].as_str().expect("a sentence");
+    assert!(sentence.starts_with("None of the policy changes that were tried"), "{sentence}");
 }
 
 /// A script in which the slabs of one class become empty again and again, and those of other classes never do: each
@@ -143,6 +169,12 @@ fn differences_add_up_to_the_difference_of_the_totals() {
     let sum: i64 = differences.map(|one| signed(one, "installs") - signed(one, "installs_against")).sum();
     assert_eq!(sum, signed(&explained, "installs_total") - signed(against, "installs_total"));
     let text = bench.ok("explain rm.hkt --huge never --against default+superslab=4M");
+    assert!(
+        text.contains("against default+superslab=4M\n") && text.contains("with `default+superslab=4M` ("),
+        "{text}"
+    );
+    assert_eq!(against["name"], "default+superslab=4M");
+    assert!(bench.run("explain rm.hkt --against=").code == Some(2), "an empty policy is refused");
     assert!(text.contains(against["sentences"][1].as_str().expect("a sentence")), "{text}");
     let same = bench.json("explain rm.hkt --against default");
     assert_eq!(same["against"]["differences"].as_array().map(Vec::len), Some(0));
@@ -164,6 +196,66 @@ fn installs_are_counted_per_mark() {
     assert_eq!(all, number(&explained, "installs_total"));
     let phases = explained["by"]["phase"].as_array().expect("phases");
     assert!(phases.len() > 1, "{phases:?}");
+}
+
+/// Windows of one mark end at the next mark of any name, as phases do.
+#[test]
+fn installs_per_mark_are_those_of_its_phase() {
+    let bench = Bench::new();
+    let mut events = "op,object,size,number\n".to_string();
+    for request in 0..4 {
+        let _ = writeln!(events, "mark,,,0\nalloc,{},9000,\nmark,,,1\nalloc,{},90000,", 2 * request, 2 * request + 1);
+    }
+    std::fs::write(bench.path("marks.csv"), events + "mark,,,2\nalloc,8,900000,\n").expect("a file");
+    bench.ok("import marks.csv --from csv -o marks.hkt");
+    let explained = bench.json("explain marks.hkt --huge never --per mark-0 --causes 0");
+    let per_mark = &explained["per_mark"];
+    let phases = explained["by"]["phase"].as_array().expect("phases");
+    let phase = |name: &str| number(phases.iter().find(|part| part["name"] == name).expect("a phase"), "installs");
+    assert_eq!(number(per_mark, "marks"), 4);
+    assert_eq!(number(per_mark, "installs"), phase("mark-0"));
+    assert_eq!(number(per_mark, "installs_elsewhere"), phase("mark-1") + phase("mark-2"));
+    let all = ["installs", "installs_before", "installs_elsewhere"].map(|name| number(per_mark, name));
+    assert_eq!(all.iter().sum::<u64>(), number(&explained, "installs_total"));
+    let text = bench.ok("explain marks.hkt --huge never --per mark-2 --causes 0");
+    assert!(text.contains("per mark `mark-2`: 1 mark,"), "{text}");
+}
+
+/// A part of a recording can name a mark that it does not set.
+#[test]
+fn marks_that_are_never_set_are_refused() {
+    let bench = Bench::new();
+    std::fs::write(bench.path("m.csv"), "op,object,size,number\nmark,,,1\nalloc,0,16,\n").expect("a file");
+    bench.ok("import m.csv --from csv -o m.hkt");
+    for command in ["explain m.hkt --per mark-0", "sim m.hkt --fork-at mark-0"] {
+        let said = bench.refused(command);
+        assert!(said.ends_with("its marks are mark-1\n"), "{command}: {said}");
+    }
+    let said = bench.refused("trace cut m.hkt --mark mark-0 -o none.hkt");
+    assert!(said.ends_with("the trace's marks are: mark-1\n"), "{said}");
+    assert!(bench.refused("sim m.hkt --fork-at mark-1,mark-1").contains("has no more marks `mark-1`"));
+}
+
+/// Names of marks come from the trace, so they can contain anything.
+#[test]
+fn control_characters_in_marks_are_escaped() {
+    let bench = Bench::new();
+    let events = "op,object,size,number\nmark,,,0\nalloc,0,9000,\nmark,,,1\nalloc,1,90000,\n";
+    std::fs::write(bench.path("m.csv"), events).expect("a file");
+    bench.ok("import m.csv --from csv -o named.hkt");
+    bench.ok("export named.hkt --to csv -o named.csv");
+    let events = std::fs::read_to_string(bench.path("named.csv")).expect("events");
+    std::fs::write(bench.path("named.csv"), events.replace("\"mark-0\"", r#""a\u001b[31mb\u0007\nc""#))
+        .expect("a file");
+    bench.ok("import named.csv --from csv -o m.hkt");
+    let text = bench.ok("explain m.hkt --huge never");
+    assert!(text.contains("a\\u{1b}[31mb\\u{7}\\nc"), "{text}");
+    assert!(!text.contains('\x1b') && !text.contains('\x07'), "{text:?}");
+    bench.ok("record -q -o echo.hkt echo \x1b[31mred\x07");
+    for command in ["info echo.hkt", "sim echo.hkt"] {
+        let text = bench.ok(command);
+        assert!(text.contains("echo \\u{1b}[31mred\\u{7} (pid"), "{command}: {text:?}");
+    }
 }
 
 /// The page map, checked against the timeline of the same run: rows of single pages sum to the residency.
@@ -215,6 +307,15 @@ fn planted_counts_are_fitted() {
     let near = |name: &str, value: f64| (best[name].as_f64().expect("a number") - value).abs() < 1e-6 * value.max(1.0);
     assert!(near("fixed", 5_000.0) && near("per_unit", 3.0), "{best}");
     assert_eq!(fit["identified"], true, "{}", fit["sentence"]);
+    let quoted = std::fs::read_to_string(bench.path("counts.csv")).expect("counts").replace(".hkt,", ".hkt\",");
+    let quoted: String = quoted.lines().map(|line| format!("\"{line}\n")).collect();
+    std::fs::write(bench.path("quoted.csv"), quoted).expect("a file");
+    assert_eq!(bench.json("explain --fit quoted.csv")["hypotheses"], fit["hypotheses"]);
+    std::fs::write(bench.path("twice.csv"), "0.hkt,1\n1.hkt,2\n0.hkt,9\n").expect("a file");
+    assert!(bench.refused("explain --fit twice.csv").contains("is the same trace as"));
+    std::fs::write(bench.path("equal.csv"), "0.hkt,700\n1.hkt,700\n2.hkt,700\n").expect("a file");
+    let text = bench.ok("explain --fit equal.csv");
+    assert!(text.contains("One hypothesis fits within 1.0 %: a fixed number."), "{text}");
     std::fs::write(bench.path("few.csv"), "0.hkt,1\n1.hkt,2\n").expect("a file");
     assert!(bench.refused("explain --fit few.csv").contains("give more traces"));
     std::fs::write(bench.path("wrong.csv"), "0.hkt,1\n1.hkt,x\n").expect("a file");

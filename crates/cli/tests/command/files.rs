@@ -18,12 +18,13 @@ fn unwritable_outputs_are_named_and_nothing_is_lost() {
             assert!(message.contains(output), "{line} -o {output}: {message}");
         }
     }
-    fs::write(bench.path("kept.hkt"), "kept").expect("a file");
+    bench.ok("gen tiny-hot --cycles 10 -o kept.hkt");
+    let kept = fs::read(bench.path("kept.hkt")).expect("the trace");
     fs::write(bench.path("bad.script"), "a 0 16\nf 0\nwhat\n").expect("a script trace");
     let message = bench.refused("import bad.script -o kept.hkt");
     assert!(message.contains("bad.script:3"), "{message}");
     bench.refused("import kept.hkt -o kept.hkt");
-    assert_eq!(fs::read(bench.path("kept.hkt")).expect("the file"), b"kept");
+    assert_eq!(fs::read(bench.path("kept.hkt")).expect("the file"), kept);
     let left: Vec<_> =
         fs::read_dir(bench.folder()).expect("the folder").flatten().map(|entry| entry.file_name()).collect();
     assert!(!left.iter().any(|name| name.to_string_lossy().ends_with(".part")), "{left:?}");
@@ -46,11 +47,72 @@ fn a_full_disk_is_an_error() {
 #[test]
 fn a_symbolic_link_is_kept() {
     let bench = Bench::new();
-    fs::write(bench.path("real.hkt"), "old").expect("a file");
+    bench.ok("gen tiny-hot --cycles 5 -o real.hkt");
     std::os::unix::fs::symlink("real.hkt", bench.path("link.hkt")).expect("a link");
     bench.ok("gen tiny-hot --cycles 10 -o link.hkt");
     assert!(fs::symlink_metadata(bench.path("link.hkt")).expect("the link").is_symlink());
     assert_eq!(bench.json("info real.hkt")["events"], 20);
+}
+
+#[test]
+fn only_traces_are_replaced_by_traces() {
+    let bench = Bench::with_trace();
+    fs::write(bench.path("notes.txt"), "precious").expect("a file");
+    fs::write(bench.path("t.script"), "a 0 16\nf 0\n").expect("a script trace");
+    for line in [
+        "record -q -o notes.txt true",
+        "record -q --memory -o notes.txt true",
+        "gen tiny-hot --cycles 10 -o notes.txt",
+        "import t.script -o notes.txt",
+        "trace cut rm.hkt --events ..9 -o notes.txt",
+    ] {
+        let said = bench.refused(line);
+        assert!(said.contains("notes.txt: is no trace"), "{line}: {said}");
+    }
+    assert_eq!(fs::read(bench.path("notes.txt")).expect("the notes"), b"precious");
+    fs::write(bench.path("empty.hkt"), "").expect("a file");
+    bench.ok("gen tiny-hot --cycles 10 -o empty.hkt");
+}
+
+#[test]
+fn a_recording_keeps_the_earlier_one_with_its_processes() {
+    let bench = Bench::new();
+    let names = |folder: &str| {
+        let Ok(entries) = fs::read_dir(bench.path(folder)) else { return Vec::new() };
+        entries.flatten().map(|entry| entry.file_name().into_string().expect("a name")).collect::<Vec<String>>()
+    };
+    let pids_of = |folder: &str| names(folder).len();
+    bench.ok("record -q -o a.hkt sh -c ls;ls;ls;:");
+    let (first, processes) = (fs::read(bench.path("a.hkt")).expect("the trace"), names("a.processes"));
+    assert!(!processes.is_empty());
+    let again = bench.run("record -o a.hkt sh -c ls;ls;:");
+    assert_eq!(again.code, Some(0), "{}", again.stderr);
+    assert!(again.stderr.contains("is now") && again.stderr.contains("a.hkt.old"), "{}", again.stderr);
+    assert_eq!(fs::read(bench.path("a.hkt.old")).expect("the earlier trace"), first);
+    assert_eq!(names("a.processes.old"), processes);
+    assert!(pids_of("a.processes") < processes.len() && names("a.processes").iter().all(|n| !processes.contains(n)));
+    // A recording that fails replaces nothing, and only one generation is kept.
+    let second = fs::read(bench.path("a.hkt")).expect("the trace");
+    bench.refused("record -q -o a.hkt ./no-such-program");
+    assert_eq!(fs::read(bench.path("a.hkt")).expect("the trace"), second);
+    bench.ok("record -q -o a.hkt ls");
+    assert_eq!(fs::read(bench.path("a.hkt.old")).expect("the earlier trace"), second);
+    assert!(names("a.processes").is_empty());
+    fs::write(bench.path("a.hkt.old"), "precious").expect("a file");
+    assert!(bench.refused("record -q -o a.hkt ls").contains("a.hkt.old: is no trace"));
+    assert_eq!(fs::read(bench.path("a.hkt.old")).expect("the notes"), b"precious");
+}
+
+#[test]
+fn a_profile_does_not_replace_a_result() {
+    let bench = Bench::with_trace();
+    bench.ok("sim rm.hkt --format json -o sim.json");
+    for line in ["explain rm.hkt --folded sim.json", "info rm.hkt --pprof sim.json"] {
+        assert!(bench.refused(line).contains("sim.json: is JSON"), "{line}");
+    }
+    bench.ok("sim rm.hkt --format json -o sim.json");
+    bench.ok("explain rm.hkt --folded stacks.folded -o explain.txt");
+    bench.ok("explain rm.hkt --folded stacks.folded -o explain.txt");
 }
 
 #[test]

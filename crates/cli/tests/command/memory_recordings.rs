@@ -118,10 +118,9 @@ fn a_new_recording_has_the_same_counts() {
         assert_eq!((&report["exit_code"], &report["lost_events"]), (&0.into(), &0.into()), "{report}");
         assert_eq!(report["files"].as_array().expect("files").len(), 2);
         check_counts(&bench, "new.hkm", &only_child(&bench, "new.processes"));
-        // The second recording replaces the first.
-        fs::remove_dir_all(bench.path("new.processes")).expect("the directory");
-        assert_eq!(names(&bench), ["new.hkm", "ops"]);
     }
+    // The second recording keeps the first, and mixes nothing.
+    assert_eq!(names(&bench), ["new.hkm", "new.hkm.old", "new.processes", "new.processes.old", "ops"]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{Bench, number, without_times};
+use crate::support::{Bench, commands_of, json_of, number, without_times};
 
 /// Results of every kind that a report takes.
 fn results() -> Bench {
@@ -29,7 +29,7 @@ fn report(bench: &Bench) -> String {
 }
 
 fn json(bench: &Bench, name: &str) -> Value {
-    serde_json::from_str(&fs::read_to_string(bench.path(name)).expect("a result")).expect("JSON")
+    json_of(&bench.path(name))
 }
 
 #[test]
@@ -53,22 +53,84 @@ fn a_report_has_every_result_and_needs_no_other_file() {
 #[test]
 fn the_commands_of_a_report_repeat_its_results() {
     let bench = results();
-    let html = report(&bench);
-    let mut repeated = 0;
-    for part in html.split("Repeat the result: <code>hksim ").skip(1) {
-        let line = part.split("</code>").next().expect("a command");
-        let name = line.split(' ').next().expect("a name");
-        if name == "validate" {
-            continue;
-        }
-        let installs = |result: &Value| match result["rows"].as_array() {
-            Some(rows) => rows.iter().map(|row| number(row, "installs.total")).collect::<Vec<_>>(),
-            None => vec![number(result, "installs.total")],
-        };
-        assert_eq!(installs(&bench.json(line)), installs(&json(&bench, &format!("{name}.json"))), "{line}");
-        repeated += 1;
+    bench.ok("gen random-mixed --cycles 9k --ws 90 --warmup 1k -o marked.hkt");
+    fs::write(bench.path("budget.toml"), BUDGET).expect("a budget");
+    fs::write(bench.path("p.toml"), "superslab_bytes = 1048576\n").expect("a policy");
+    for (command, file) in [
+        ("sim rm.hkt --fork-at 100 --fork-for 9k --tlb zen4 --touch all", "f.json"),
+        ("explain marked.hkt --header full --against p.toml+huge=never --per main --causes 1", "m.json"),
+        ("sweep rm.hkt --preset default,hakmem --goal rss", "a b.json"),
+        ("check budget.toml", "check.json"),
+    ] {
+        let words = command.split(' ').chain(["--format", "json", "-o", file]);
+        bench.command("").args(words).output().expect("hksim starts");
     }
-    assert_eq!(repeated, 3);
+    let files = ["f.json", "m.json", "a b.json", "check.json", "advise.json"];
+    bench.command("report").args(files).args(["-o", "report.html"]).output().expect("hksim starts");
+    fs::remove_file(bench.path("p.toml")).expect("a policy");
+    let html = report(&bench);
+    let lines = commands_of(&html, "Repeat the result");
+    assert_eq!(lines.len(), files.len());
+    for (line, file) in lines.iter().zip(files) {
+        let before = without_times(json(&bench, file));
+        fs::remove_file(bench.path(file)).expect("a result");
+        let ran = bench.shell("", line);
+        assert!(matches!(ran.code, Some(0 | 1)), "{line}: {}", ran.stderr);
+        assert_eq!(without_times(json(&bench, file)), before, "{line}");
+    }
+    for line in commands_of(&html, "Repeat") {
+        let ran = bench.shell("", &line);
+        assert_eq!(ran.code, Some(0), "{line}: {}", ran.stderr);
+    }
+    let refused = bench.refused("report f.json -o report.txt");
+    assert!(refused.contains("ends in .html"), "{refused}");
+}
+
+#[test]
+fn filled_areas_of_the_page_map_have_no_gaps() {
+    let bench = Bench::with_trace();
+    bench.ok("explain rm.hkt --huge never --causes 0 --format json -o e.json");
+    bench.ok("plot e.json --figure page-map -o map.png");
+    bench.ok("plot e.json --figure page-map -o map.svg");
+    let script = "import sys; sys.path.insert(0, sys.argv[1]); import png\n\
+                  w, h, lines = png.decoded(sys.argv[2]); at = lambda x, y: tuple(lines[y][3*x:3*x+3])\n\
+                  column = [at(w - 80, y) for y in range(h)]; blue = (86, 180, 233)\n\
+                  print(max(map(len, ''.join('b' if c == blue else ' ' for c in column).split() or [''])))";
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oracle");
+    let python = std::env::var("HKSIM_PYTHON").unwrap_or_else(|_| "python3".to_string());
+    let Ok(ran) = Command::new(python).args(["-c", script, folder]).arg(bench.path("map.png")).output() else {
+        return eprintln!("skipped: python3 is not installed");
+    };
+    let longest: u32 = String::from_utf8_lossy(&ran.stdout).trim().parse().expect("a length");
+    assert!(longest > 40, "the longest run of resident pixels has {longest}");
+    let svg = fs::read_to_string(bench.path("map.svg")).expect("a picture");
+    assert!(svg.contains("untouched"), "white is in the key");
+}
+
+#[test]
+fn a_section_says_what_its_designs_are() {
+    let bench = Bench::with_trace();
+    bench.ok("sweep rm.hkt --huge never --format json -o one.json");
+    bench.run("validate rm.hkt --huge never --superslab 1M,2M --format json -o two.json");
+    bench.ok("report one.json two.json -o report.html");
+    let html = report(&bench);
+    let sections: Vec<&str> = html.split("<section>").skip(1).collect();
+    assert!(sections[0].contains("The live set needs at least"), "a single design has words, too");
+    assert!(sections[1].contains(">superslab</th>") && sections[1].contains(">1M</td>"), "the flags that differ");
+    assert!(!sections[1].contains(">huge</th>"), "no other flags");
+}
+
+#[test]
+fn hugetlb_counts_as_huge_pages() {
+    let bench = Bench::with_trace();
+    bench.ok("sim rm.hkt --huge hugetlb --format json -o h.json");
+    let samples = json(&bench, "h.json")["timeline"].clone();
+    let most = samples.as_array().expect("samples").iter().map(|sample| number(sample, "hugetlb_bytes")).max();
+    assert_eq!(most, Some(number(&json(&bench, "h.json"), "hugetlb_bytes_peak")));
+    bench.ok("plot h.json --figure huge -o h.svg");
+    bench.ok("sim rm.hkt --huge never --format json -o n.json");
+    let none = bench.refused("plot n.json --figure huge -o n.svg");
+    assert!(none.contains("ever has memory in huge pages"), "{none}");
 }
 
 #[test]
@@ -120,7 +182,6 @@ fn memory_recordings_and_budgets_are_reported() {
     bench.ok("report sim.json sweep.json check.json measured.json -o report.html");
     let html = report(&bench);
     let sections: Vec<&str> = html.split("<section>").skip(1).collect();
-    // Tables that are not wide may wrap the words of a cell.
     let table =
         bench.ok(&format!("sim {recording} --thp madvise --mthp 64K=always --advise heap --zero-page off --wide"));
     let obstacles = table.split("why not huge").nth(1).expect("a table").lines().skip(2).take(2);
@@ -139,12 +200,17 @@ fn memory_recordings_and_budgets_are_reported() {
     assert_eq!(sections[2].matches("<tr class=\"failed\">").count(), 1, "one limit is broken");
     let verdict = json(&bench, "measured.json")["verdict"].as_str().expect("a verdict").to_string();
     assert!(sections[3].contains(&format!("Verdict: {verdict}")) && sections[3].contains("thp always"), "{verdict}");
-    let lines: Vec<&str> = html.split("Repeat the result: <code>hksim ").skip(1).collect();
-    assert_eq!(lines.len(), 2);
+    let lines = commands_of(&html, "Repeat the result");
+    assert_eq!(lines.len(), 4, "of each result");
     for (line, file) in lines.iter().zip(["sim.json", "sweep.json"]) {
-        let line = line.split("</code>").next().expect("a command").replace("&gt;", ">").replace('\'', "");
-        assert_eq!(without_times(bench.json(&line)), without_times(json(&bench, file)), "{line}");
+        let before = without_times(json(&bench, file));
+        assert_eq!(bench.shell("", line).code, Some(0), "{line}");
+        assert_eq!(without_times(json(&bench, file)), before, "{line}");
     }
+    assert!(
+        sections[1].contains(">always default") || !sections[1].contains("128K=never"),
+        "sizes as flags write them"
+    );
 }
 
 #[test]
@@ -327,8 +393,8 @@ fn seen(bench: &Bench, arguments: &[&str]) -> Value {
 }
 
 /// A window that is narrower than the browser's own windows can be: the page is in a frame of this width.
-fn framed(bench: &Bench, width: u32) {
-    let page = (report(bench) + LAYOUT).replace('&', "&amp;").replace('"', "&quot;");
+fn framed(bench: &Bench, width: u32, page: &str) {
+    let page = (page.to_string() + LAYOUT).replace('&', "&amp;").replace('"', "&quot;");
     let outer = format!(
         "<body style=\"margin:0\"><iframe style=\"border:0;width:{width}px;height:900px\" srcdoc=\"{page}\"></iframe><script>\
          onload = () => {{ document.body.dataset.seen = document.querySelector('iframe').contentDocument.body.dataset.seen;\
@@ -343,8 +409,14 @@ fn all_text_of_figures_can_be_read_on_phones_and_desks() {
         return eprintln!("skipped: chromium is not installed (apt install chromium)");
     }
     let bench = results();
+    // Long names of settings.
+    let recording = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/python-json.hkm");
+    bench.ok(&format!(
+        "sweep {recording} --thp never,always --mthp 64K=always,16K=madvise/128K=always,32K=madvise --format json -o memory.json"
+    ));
+    bench.ok("report sweep.json explain.json sim.json advise.json validate.json memory.json -o report.html");
     for width in [390, 500, 760, 800, 1200] {
-        framed(&bench, width);
+        framed(&bench, width, &report(&bench));
         let seen = seen(&bench, &["--window-size=1300,900", "--hide-scrollbars"]);
         assert_eq!(seen["faults"], Value::Array(Vec::new()), "at {width} pixels");
         assert_eq!(number(&seen, "page.width"), u64::from(width));
@@ -352,6 +424,25 @@ fn all_text_of_figures_can_be_read_on_phones_and_desks() {
         assert_eq!(seen["page"]["shown"], seen["page"]["all"], "each figure is shown once");
         assert!(number(&seen, "page.all") > 8, "{seen}");
     }
+}
+
+#[test]
+fn all_columns_fit_on_paper() {
+    if !has_chromium() {
+        return eprintln!("skipped: chromium is not installed (apt install chromium)");
+    }
+    let bench = results();
+    fs::write(bench.path("budget.toml"), BUDGET).expect("a budget");
+    bench.run("check budget.toml --format json -o check.json");
+    bench.ok("report check.json validate.json sweep.json -o report.html");
+    // The style of paper, as wide as A4 between margins of 1 cm.
+    let paper = report(&bench).replace("@media screen", "@media speech").replace("@media print", "@media screen");
+    framed(&bench, 718, &paper);
+    let seen = seen(&bench, &["--window-size=1300,900", "--hide-scrollbars"]);
+    let is_outside = |fault: &&Value| fault.as_str().is_some_and(|fault| fault.starts_with("outside"));
+    let outside: Vec<&Value> = seen["faults"].as_array().expect("faults").iter().filter(is_outside).collect();
+    assert!(outside.is_empty(), "{outside:?}");
+    assert_eq!(number(&seen, "page.scroll"), 718, "{seen}");
 }
 
 #[test]

@@ -16,6 +16,11 @@ fn tables_and_prose_fit_100_columns() {
     bench.ok("gen tiny-hot --cycles 200 -o a-trace-with-a-long-name.hkt");
     let lists = "--superslab 1M,2M --huge never,thp --purge none,dontneed --header none,light --meta inband,sidecar";
     let many = format!("sweep rm.hkt a-trace-with-a-long-name.hkt {lists} --warm-slabs 0,4 --tlb zen4");
+    // More settings than columns have room for.
+    let settings = "--huge never,thp --superslab 1M,2M --purge none,dontneed --slab 32K,64K --meta inband,sidecar \
+        --header none,light";
+    let wide_validation = format!("validate a-trace-with-a-long-name.hkt {settings}");
+    let wide_sweep = format!("sweep rm.hkt {settings} --slab-choice oldest,lowest --carve page,bump --warm-slabs 0,4");
     for line in [
         "sim rm.hkt --tlb zen4",
         "sim rm.hkt --fork-at 4000",
@@ -26,6 +31,8 @@ fn tables_and_prose_fit_100_columns() {
         "info rm.hkt",
         "info rm.hkt a-trace-with-a-long-name.hkt",
         "validate rm.hkt --huge never,thp",
+        wide_validation.as_str(),
+        wide_sweep.as_str(),
         "replay rm.hkt",
         "replay rm.hkt --on glibc",
         "rules --random 2",

@@ -18,6 +18,17 @@ fn completions_are_scripts_of_their_shells() {
         Ok(asked) => assert_eq!(String::from_utf8_lossy(&asked.stdout).trim(), "--superslab", "{asked:?}"),
         Err(why) => eprintln!("skipped: bash: {why}"),
     }
+    // Values are words, or nothing: never files.
+    for (option, expected) in [("--huge", "never thp"), ("--preset", "default hakmem"), ("--superslab", "")] {
+        let ask = format!(
+            "source ./hksim.bash; compopt() {{ :; }}; COMP_WORDS=(hksim sweep {option} ''); COMP_CWORD=3; \
+             _hksim hksim '' {option}; echo \"${{COMPREPLY[@]}}\""
+        );
+        let asked = Command::new("bash").args(["-c", &ask]).current_dir(bench.folder()).output();
+        let Ok(asked) = asked else { break };
+        let offered = String::from_utf8_lossy(&asked.stdout).trim().to_string();
+        assert!(offered.starts_with(expected) && (offered.is_empty() == expected.is_empty()), "{option}: {offered}");
+    }
     for shell in ["zsh", "fish"] {
         assert!(bench.ok(&format!("completions {shell}")).contains("superslab"), "{shell}");
     }
@@ -57,6 +68,14 @@ fn a_value_that_is_nearly_a_word_is_corrected() {
         ("sim rm.hkt --huge=nevr", "did you mean never?"),
         ("sweep rm.hkt --purge dontned,free", "did you mean dontneed?"),
         ("sim rm.hkt --touch frist", "did you mean first?"),
+        ("sim rm.hkt --preset hakmen", "did you mean hakmem?"),
+        ("sim rm.hkt --tlb zen44", "did you mean zen4?"),
+        ("compare rm.hkt --allocators gilbc", "did you mean glibc?"),
+        ("sweep rm.hkt --goal insalls", "did you mean installs?"),
+        ("advise rm.hkt --limit rs+10%", "did you mean rss?"),
+        ("replay rm.hkt --mode theaded", "did you mean threaded?"),
+        ("export rm.hkt --to cvs -o x", "did you mean csv?"),
+        ("import rm.hkt --from cvs -o x.hkt", "did you mean csv?"),
     ] {
         assert!(bench.refused(line).contains(meant), "{line}: {}", bench.refused(line));
     }

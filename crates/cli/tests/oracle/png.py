@@ -81,6 +81,7 @@ def differences(png, svg):
                 yield f"nothing at the point {x}, {y}"
 
 
-found = list(differences(*sys.argv[1:]))
-print("\n".join(found))
-sys.exit(1 if found else 0)
+if __name__ == "__main__":
+    found = list(differences(*sys.argv[1:]))
+    print("\n".join(found))
+    sys.exit(1 if found else 0)

@@ -56,6 +56,15 @@ impl Bench {
         ran.stdout
     }
 
+    /// Runs a line of a document in a shell, in a folder of the directory.
+    pub fn shell(&self, folder: &str, line: &str) -> Ran {
+        let program = Path::new(env!("CARGO_BIN_EXE_hksim")).parent().expect("a folder");
+        let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap_or_default());
+        let mut shell = Command::new("bash");
+        shell.args(["-c", line]).current_dir(self.path(folder)).env("PATH", path);
+        Ran::of(line, shell.output().expect("bash starts"))
+    }
+
     /// Runs a command that must succeed, and reads its JSON.
     pub fn json(&self, line: &str) -> Value {
         let text = self.ok(&format!("{line} --format json"));
@@ -103,6 +112,22 @@ pub fn has_single_pages(predicted: &Value) -> bool {
     folios.is_empty()
 }
 
+/// The JSON of a file.
+pub fn json_of(path: &Path) -> Value {
+    let text = std::fs::read(path).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
+    serde_json::from_slice(&text).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
+}
+
+/// The commands of a report that begin with this text, as a shell reads them.
+pub fn commands_of(html: &str, beginning: &str) -> Vec<String> {
+    let start = format!("{beginning}: <code>");
+    let parts = html.split(start.as_str()).skip(1);
+    let lines = parts.map(|part| part.split("</code>").next().expect("a command"));
+    let plain =
+        |line: &str| line.replace("&gt;", ">").replace("&lt;", "<").replace("&quot;", "\"").replace("&amp;", "&");
+    lines.map(plain).collect()
+}
+
 /// A number in a result, by its path: `installs.by_kind.thp`.
 pub fn number(value: &Value, path: &str) -> u64 {
     let found = path.split('.').fold(value, |value, name| &value[name]);
@@ -116,6 +141,7 @@ pub fn without_times(mut value: Value) -> Value {
             Value::Object(fields) => {
                 fields.remove("elapsed_s");
                 fields.remove("environment");
+                fields.remove("command");
                 fields.values_mut().for_each(strip);
             }
             Value::Array(values) => values.iter_mut().for_each(strip),

@@ -23,7 +23,10 @@ impl<W: World, G: Geometry> Driver<W, G> {
     ) -> Result<(), DriveError> {
         loop {
             let before = reader.passed();
-            self.step_run(reader, end, &mut done)?;
+            match self.objects.is_large() {
+                true => self.step_run::<true>(reader, end, &mut done)?,
+                false => self.step_run::<false>(reader, end, &mut done)?,
+            }
             if reader.passed() == before {
                 break;
             }
@@ -35,7 +38,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
     }
 
     /// As [`Driver::step_common`], for the events of one thread.
-    fn step_run(
+    fn step_run<const LOOKS_AHEAD: bool>(
         &mut self,
         reader: &mut BatchReader<'_>,
         end: usize,
@@ -50,6 +53,9 @@ impl<W: World, G: Geometry> Driver<W, G> {
         let Some(Some(heap)) = heaps.get_mut(thread.0 as usize) else { return Ok(()) };
         let initial_touches = CommonAlloc::ALL.map(|kind| objects.touch.initial_touch(kind.initial_touch()));
         while let Some(call) = run.next() {
+            if LOOKS_AHEAD {
+                objects.look_ahead(&allocator.mem, &run);
+            }
             match call {
                 CommonCall::Alloc { object, size, kind } => {
                     let is_malloc = kind.call() == AllocCall::Malloc;

@@ -71,17 +71,26 @@ pub fn cause(cause: &Cause, installs_total: u64) -> String {
     format!("{head}, {amount} of them in {}.", blocks(cause.main_use))
 }
 
-/// What a remedy does; `before` are installs and peak resident bytes without it.
-pub fn remedy(tried: Option<&Tried>, before: (u64, u64)) -> String {
+/// What a remedy does to a cause; `before` are all installs and the peak resident bytes without it.
+pub fn remedy(cause: &Cause, tried: Option<&Tried>, before: (u64, u64)) -> String {
     let Some(tried) = tried else {
-        return "None of the policy changes that were tried reduces the installs.".into();
+        return "None of the policy changes that were tried removes a noticeable part of them without as many \
+                installs for other reasons."
+            .into();
     };
     let (installs_before, rss_before) = before;
     let change = |now: u64, before: u64| percent_signed(now as f64 / before.max(1) as f64 - 1.0);
+    let of_cause = units::count(cause.installs);
+    let left = match tried.installs_of_cause {
+        0 => format!("none of these {of_cause} is left"),
+        1 => format!("1 of these {of_cause} is left"),
+        left => format!("{} of these {of_cause} are left", units::count(left)),
+    };
     format!(
-        "With `{}`: {} installs ({}), peak RSS {} instead of {} ({}).",
+        "With `{}` instead of `{}`, {left}; {} in all ({}), peak RSS {} instead of {} ({}).",
         tried.remedy.flags,
-        units::count(tried.installs),
+        tried.remedy.replaces,
+        units::of(tried.installs, "install"),
         change(tried.installs, installs_before),
         units::bytes(tried.rss_bytes_peak),
         units::bytes(rss_before),

@@ -146,6 +146,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         slab.class.set(class as u8);
         slab.stride.set(stride);
         slab.capacity.set((self.span_end(span) - slab.area.get()) / stride);
+        let slices = span.slice..span.slice + u32::from(slab.span_slices.get());
+        self.mem.begin_slab(span.superslab, slices, stride);
         Some(span)
     }
 

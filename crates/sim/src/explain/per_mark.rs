@@ -1,29 +1,39 @@
 //! Installs after each mark of a name: what one request of a server costs, if the program sets a mark at each.
 
-/// Installs between consecutive marks of one name.
+/// Installs from each mark of one name to the next mark of any name, as phases are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PerMark {
     name: u32,
+    /// Whether the last mark has this name.
+    is_inside: bool,
     /// Installs before the first mark of the name.
     pub installs_before: u64,
-    /// Installs after each mark of the name, up to the next one or the end.
+    /// Installs after each mark of the name, up to the next mark of any name or the end.
     pub installs: Vec<u64>,
+    /// Installs after marks of other names that follow the first mark of the name.
+    pub installs_elsewhere: u64,
 }
 
 impl PerMark {
     pub(super) fn new(name: u32) -> PerMark {
-        PerMark { name, installs_before: 0, installs: Vec::new() }
+        PerMark { name, is_inside: false, installs_before: 0, installs: Vec::new(), installs_elsewhere: 0 }
     }
 
     /// A mark was passed.
     pub(super) fn passed(&mut self, name: u32) {
-        if name == self.name {
+        self.is_inside = name == self.name;
+        if self.is_inside {
             self.installs.push(0);
         }
     }
 
     pub(super) fn add(&mut self, installs: u64) {
-        *self.installs.last_mut().unwrap_or(&mut self.installs_before) += installs;
+        let count = match self.installs.last_mut() {
+            None => &mut self.installs_before,
+            Some(window) if self.is_inside => window,
+            Some(_) => &mut self.installs_elsewhere,
+        };
+        *count += installs;
     }
 
     /// The number of installs that `share` of the intervals do not exceed, 0 to 1; 0 without intervals.

@@ -7,12 +7,14 @@ mod followers;
 mod forked;
 mod front_caches;
 mod kept_bytes;
+mod links;
 mod meta_tracker;
 mod nonzero;
 mod page_ops;
 mod page_use;
 mod report_contents;
 mod superslab;
+mod world;
 mod zeroed;
 
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
@@ -20,7 +22,7 @@ use std::ops::Range;
 
 use hksim_policy::field::Field;
 use hksim_policy::layout::{BASE_ADDRESS, HEAP_BYTES, HEAPS_MAX, Layout};
-use hksim_policy::memory::{APPLICATION_BYTE, ArenaRange, Block, Link, Locking, Memory, MemoryLock, PageOps, World};
+use hksim_policy::memory::{ArenaRange, Block, Link, Locking, Memory, MemoryLock, PageOps};
 use hksim_policy::meta::{ENTRY_BYTES, Entry, PoolMeta, SpanMeta, SuperSlabMeta};
 use hksim_policy::vocabulary::{Align, Header, MetaPlace};
 use hksim_policy::{Errno, Geometry, InvalidFree, PAGE_BYTES, Paging};
@@ -329,7 +331,7 @@ impl<H: MemoryObserver> SimMemory<H> {
             let ordinal = at >> self.layout.superslab_shift;
             if let Some(superslab) = self.superslabs[ordinal as usize].get() {
                 let offset = at - (ordinal << self.layout.superslab_shift);
-                superslab.lose(offset as u32, PAGE_BYTES as u32);
+                superslab.links.lose(offset as u32..(offset + PAGE_BYTES) as u32);
             }
         });
     }
@@ -358,8 +360,8 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
     }
 
     fn init_meta(&self, superslab: u32) {
-        let bytes = 1 << self.layout.superslab_shift;
-        self.superslabs[superslab as usize].get_or_init(|| Box::new(SimSuperSlab::new(bytes, self.slices)));
+        let slice_shift = self.layout.superslab_shift - self.slices.ilog2();
+        self.superslabs[superslab as usize].get_or_init(|| Box::new(SimSuperSlab::new(self.slices, slice_shift)));
         let meta_bytes = u64::from(self.layout.meta_bytes);
         if self.contents.is_some() {
             self.written(self.layout.meta_of(superslab), meta_bytes, 0);
@@ -431,20 +433,24 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
         self.front_entry(heap, index)
     }
 
+    fn begin_slab(&self, superslab: u32, slices: Range<u32>, stride: u32) {
+        self.superslab_at(superslab).links.begin_slab(slices, stride);
+    }
+
     #[inline(always)]
     fn read_link(&self, superslab: u32, at: u32) -> Link {
         if H::EVERY_ACCESS {
             let page = (self.layout.superslab_of(superslab) + u64::from(at)) / PAGE_BYTES;
             self.observed(&self.observer).access(self.pages_at(&(page..page + 1)), Cause::FreeList);
         }
-        self.superslab_at(superslab).read_link(at)
+        self.superslab_at(superslab).links.read(at)
     }
 
     #[inline(always)]
     fn write_link(&self, superslab: u32, at: u32, link: Link) {
         let touch = if link == Link::NONE { Touch::WriteZero } else { Touch::Write };
         self.touch(self.layout.superslab_of(superslab) + u64::from(at), LINK_BYTES, touch, Cause::FreeList);
-        self.superslab_at(superslab).write_link(at, link);
+        self.superslab_at(superslab).links.write(at, link);
         if self.contents.is_some() {
             let first = self.layout.superslab_of(superslab) + u64::from(at);
             self.written_number(first, link.to_bits());
@@ -471,7 +477,7 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
     fn push_link(&self, superslab: u32, at: u32, link: Link, key: u32) -> bool {
         // Link and key are eight aligned bytes of one page. Once it is written, no access to it has an effect.
         if self.may_skip(superslab, at) {
-            self.superslab_at(superslab).write_link(at, link);
+            self.superslab_at(superslab).links.write(at, link);
         } else {
             self.push_link_slowly(superslab, at, link, key);
         }
@@ -576,25 +582,5 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
 
     fn now_ns(&self) -> u64 {
         self.now_ns.get()
-    }
-}
-
-impl<H: MemoryObserver> World for SimMemory<H> {
-    #[inline(always)]
-    fn app_read(&self, block: Block<u32>, offset: u64, bytes: u64) {
-        let at = self.layout.superslab_of(block.superslab) + u64::from(block.offset) + offset;
-        self.touch(at, bytes, Touch::Read, Cause::Application);
-    }
-
-    #[inline(always)]
-    fn app_write(&self, block: Block<u32>, offset: u64, bytes: u64) {
-        let at = self.layout.superslab_of(block.superslab) + u64::from(block.offset) + offset;
-        self.touch(at, bytes, Touch::Write, Cause::Application);
-        self.written(at, bytes, APPLICATION_BYTE);
-    }
-
-    #[inline(always)]
-    fn set_now(&self, now_ns: u64) {
-        self.now_ns.set(now_ns);
     }
 }

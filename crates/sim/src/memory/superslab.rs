@@ -4,11 +4,10 @@ use std::cell::Cell;
 use std::ops::Range;
 
 use hksim_policy::layout::{Layout, SPANS_AT};
-use hksim_policy::memory::Link;
 use hksim_policy::meta::{SpanMeta, SuperSlabMeta};
 use hksim_policy::{PAGE_BYTES, Word};
 
-use super::zeroed::zeroed_cells;
+use super::links::Links;
 
 /// Bytes of a native word.
 const WORD_BYTES: usize = 8;
@@ -60,47 +59,27 @@ impl Word for SimWord {
     }
 }
 
-/// Blocks start at multiples of this size. The table of links has one entry per granule.
-const GRANULE_BYTES: u32 = 8;
-
 /// One SuperSlab in the simulator.
 pub(crate) struct SimSuperSlab {
     pub(crate) meta: SuperSlabMeta<SimWord>,
     pub(crate) slabs: Box<[SpanMeta]>,
     pub(crate) remote: Box<[SimWord]>,
     pub(crate) message_next: Box<[SimWord]>,
-    links: Box<[Cell<u32>]>,
+    pub(crate) links: Links,
     /// Whether its metadata is in memory: written, and not dropped since.
     has_meta: Cell<bool>,
 }
 
 impl SimSuperSlab {
-    pub(crate) fn new(bytes: u64, slices: u32) -> SimSuperSlab {
+    pub(crate) fn new(slices: u32, slice_shift: u32) -> SimSuperSlab {
         SimSuperSlab {
             meta: SuperSlabMeta::new(SimWord::default()),
             slabs: (0..slices).map(|_| SpanMeta::new()).collect(),
             remote: (0..slices).map(|_| SimWord::default()).collect(),
             message_next: (0..slices).map(|_| SimWord::default()).collect(),
-            links: zeroed_cells((bytes / u64::from(GRANULE_BYTES)) as usize),
+            links: Links::new(slices, slice_shift),
             has_meta: Cell::new(false),
         }
-    }
-
-    /// Reads a link.
-    ///
-    /// # Panics
-    /// If no link was written at `at` since the page was last purged: a bug in the allocator.
-    #[inline(always)]
-    pub(crate) fn read_link(&self, at: u32) -> Link {
-        let stored = self.links[(at / GRANULE_BYTES) as usize].get();
-        assert!(stored != 0, "the allocator read a link that was never written, at offset {at}");
-        Link::from_bits(stored - 1)
-    }
-
-    #[inline(always)]
-    pub(crate) fn write_link(&self, at: u32, link: Link) {
-        // Stored plus one, so that zero means never written.
-        self.links[(at / GRANULE_BYTES) as usize].set(link.to_bits() + 1);
     }
 
     /// Zeroes the metadata, before it is initialised.
@@ -142,11 +121,5 @@ impl SimSuperSlab {
     pub(crate) fn meta_page_holds_bytes(&self, page: u64, layout: &Layout) -> bool {
         let (start, end) = (page * PAGE_BYTES, (page + 1) * PAGE_BYTES);
         self.has_meta() && self.meta_bytes(layout).any(|bytes| bytes.start < end && start < bytes.end)
-    }
-
-    /// Forgets the links in a range that was dropped.
-    pub(crate) fn lose(&self, at: u32, bytes: u32) {
-        let granules = (at / GRANULE_BYTES) as usize..((at + bytes) / GRANULE_BYTES) as usize;
-        self.links[granules].iter().for_each(|link| link.set(0));
     }
 }

@@ -290,6 +290,13 @@ impl CommonRun<'_> {
     pub fn passed(&self) -> usize {
         self.first + self.at
     }
+
+    /// The object of the event that follows `events` events after the next one; `None` after the run's last. Of an
+    /// uncommon event, a number without meaning.
+    #[inline(always)]
+    pub fn object_ahead(&self, events: usize) -> Option<ObjectId> {
+        self.objects.get(self.at + events).map(|&object| ObjectId(object))
+    }
 }
 
 impl Iterator for CommonRun<'_> {

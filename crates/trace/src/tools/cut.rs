@@ -336,10 +336,15 @@ pub fn named_part(source: &mut dyn EventSource, from: &str, to: Option<&str>) ->
     let names = source.footer().mark_names.clone();
     let is = |name: u32, wanted: &str| names.get(name as usize).is_some_and(|found| found == wanted);
     let (mut number, mut first) = (0, None);
+    // A recording can name marks that it never sets: those of another process.
+    let mut is_set = vec![false; names.len()];
     while let Some(batch) = source.next_batch()? {
         for event in batch {
             number += 1;
             let Op::Mark { name } = event.op else { continue };
+            if let Some(is_set) = is_set.get_mut(name as usize) {
+                *is_set = true;
+            }
             match (first, to) {
                 (None, _) if is(name, from) => first = Some(number - 1),
                 (Some(first), Some(to)) if is(name, to) => return Ok(first..number),
@@ -350,6 +355,10 @@ pub fn named_part(source: &mut dyn EventSource, from: &str, to: Option<&str>) ->
     let missing = if first.is_some() { to } else { Some(from) };
     match (first, missing) {
         (Some(first), None) => Ok(first..u64::MAX),
-        (_, missing) => Err(TraceError::NoMark { name: missing.unwrap_or(from).to_string(), known: names.join(", ") }),
+        (_, missing) => {
+            let known = names.iter().zip(is_set).filter(|(_, is_set)| *is_set).map(|(name, _)| name.as_str());
+            let known = known.collect::<Vec<&str>>().join(", ");
+            Err(TraceError::NoMark { name: missing.unwrap_or(from).to_string(), known })
+        }
     }
 }

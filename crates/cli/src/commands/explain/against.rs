@@ -17,6 +17,8 @@ const SENTENCES: usize = 3;
 /// The other policy, and what differs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Against {
+    /// The other policy as it was given.
+    pub name: String,
     /// The other policy.
     pub policy: Policy,
     /// Its installs.
@@ -43,7 +45,7 @@ pub struct Difference {
 }
 
 impl Against {
-    pub fn new(explained: &Explained, other: &Explained, names: &Names<'_>) -> Against {
+    pub fn new(name: &str, explained: &Explained, other: &Explained, names: &Names<'_>) -> Against {
         let (own, others) = (&explained.breakdown.causes, &other.breakdown.causes);
         let mut keys: Vec<CauseKey> = own.keys().chain(others.keys()).copied().collect();
         keys.sort_unstable();
@@ -59,10 +61,11 @@ impl Against {
         let mut differences: Vec<Difference> =
             keys.iter().map(difference).filter(|difference| difference.amount() > 0).collect();
         differences.sort_by_key(|difference| std::cmp::Reverse(difference.amount()));
-        let sentences = std::iter::once(totals(explained, other))
+        let sentences = std::iter::once(totals(name, explained, other))
             .chain(differences.iter().take(SENTENCES).map(Difference::sentence))
             .collect();
         Against {
+            name: name.into(),
             policy: other.report.policy,
             installs_total: other.report.installs.total,
             rss_bytes_peak: other.report.rss_bytes_peak,
@@ -92,12 +95,12 @@ impl Difference {
     }
 }
 
-fn totals(explained: &Explained, other: &Explained) -> String {
+fn totals(name: &str, explained: &Explained, other: &Explained) -> String {
     let (own, others) = (explained.report.installs.total, other.report.installs.total);
     let (rss, rss_other) = (explained.report.rss_bytes_peak, other.report.rss_bytes_peak);
     let change = |now: u64, before: u64| percent_signed(now as f64 / before.max(1) as f64 - 1.0);
     format!(
-        "{} installs instead of {} ({}); peak RSS {} instead of {} ({}).",
+        "{} installs instead of {} with `{name}` ({}); peak RSS {} instead of {} ({}).",
         units::count(own),
         units::count(others),
         change(own, others),

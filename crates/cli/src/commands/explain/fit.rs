@@ -52,11 +52,12 @@ struct Fitted {
 /// The file or a trace cannot be read.
 pub fn run(file: &Path, tolerance: f64, config: &RunConfig, output: &OutputArgs) -> Result<()> {
     let counts = read(file)?;
+    let traces = counts.iter().map(|(path, _)| Trace::file(path)).collect::<Result<Vec<Trace>>>()?;
+    refuse_repeated(file, &traces)?;
     let classes = Classes::new(config.policy.classes);
     let demands =
         counts.iter().map(|(path, _)| demand(path, &classes, &config.policy)).collect::<Result<Vec<Demand>>>()?;
-    let runs = counts.iter().map(|(path, _)| -> Result<_> {
-        let trace = Trace::file(path)?;
+    let runs = traces.into_iter().map(|trace| -> Result<_> {
         let setups = vec![setup(config, &trace, BaseKernel::AsItComes)?];
         Ok((trace, setups))
     });
@@ -82,8 +83,8 @@ fn read(file: &Path) -> Result<Vec<(PathBuf, u64)>> {
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let wrong = || anyhow!("{name}: line {}: expected TRACE.hkt,COUNT", index + 1);
         let (trace, count) = line.rsplit_once(',').ok_or_else(wrong)?;
-        match count.trim().parse() {
-            Ok(count) => counts.push((folder.join(trace.trim()), count)),
+        match unquoted(count).parse() {
+            Ok(count) => counts.push((folder.join(unquoted(trace)), count)),
             Err(_) if index == 0 => {}
             Err(_) => return Err(wrong()),
         }
@@ -92,6 +93,30 @@ fn read(file: &Path) -> Result<Vec<(PathBuf, u64)>> {
         bail!("{name}: {} counts; two parameters fit anything below {COUNTS_MIN}, so give more traces", counts.len());
     }
     Ok(counts)
+}
+
+/// A CSV field without its quotes.
+fn unquoted(field: &str) -> String {
+    let field = field.trim();
+    let inner = field.strip_prefix('"').and_then(|field| field.strip_suffix('"'));
+    inner.map_or_else(|| field.to_string(), |inner| inner.replace("\"\"", "\""))
+}
+
+/// Refuses a file that gives several counts for one trace: no hypothesis explains a difference between them.
+fn refuse_repeated(file: &Path, traces: &[Trace]) -> Result<()> {
+    for (number, trace) in traces.iter().enumerate() {
+        let checksum = trace.label().checksum;
+        let same = |earlier: &&Trace| checksum.is_some() && earlier.label().checksum == checksum;
+        if let Some(earlier) = traces[..number].iter().find(same) {
+            bail!(
+                "{}: {} is the same trace as {}; give one count for each trace, such as the median of several runs",
+                file.display(),
+                trace.name(),
+                earlier.name()
+            );
+        }
+    }
+    Ok(())
 }
 
 fn demand(path: &Path, classes: &Classes, policy: &Policy) -> Result<Demand> {
@@ -116,6 +141,12 @@ fn demand(path: &Path, classes: &Classes, policy: &Policy) -> Result<Demand> {
     Ok(demand)
 }
 
+/// A number with four digits that count.
+fn digits(number: f64) -> String {
+    let before_point = if number == 0.0 { 1 } else { number.abs().log10().floor() as i32 + 1 };
+    format!("{number:.*}", (4 - before_point).clamp(0, 12) as usize)
+}
+
 fn table(fitted: &Fitted) -> String {
     let mut table = Table::new(["trace", "count", "the design, simulated"], &[0]);
     for Count { trace, count, installs_predicted } in &fitted.counts {
@@ -127,10 +158,15 @@ fn table(fitted: &Fitted) -> String {
     for hypothesis in fitted.fit.hypotheses.iter().take(SHOWN) {
         table.push([
             hypothesis.name.clone(),
-            format!("{:.0}", hypothesis.fixed),
-            format!("{:.4}", hypothesis.per_unit),
+            // Rounded first: else it could be -0.
+            format!("{:.0}", hypothesis.fixed.round() + 0.0),
+            digits(hypothesis.per_unit),
             format!("{:.2} %", hypothesis.residual_worst * 100.0),
-            if hypothesis.fits { "fits" } else { "" }.to_string(),
+            match (hypothesis.fits, hypothesis.has_negative_part) {
+                (true, _) => "fits".to_string(),
+                (false, true) => "negative".to_string(),
+                (false, false) => String::new(),
+            },
         ]);
     }
     lines.extend(table.lines());

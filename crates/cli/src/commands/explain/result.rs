@@ -9,15 +9,19 @@ use hksim_sim::explain::{Breakdown, INTERVALS, Origin, PerMark};
 use hksim_sim::{Explained, SimReport};
 use hksim_trace::event::SiteId;
 use hksim_trace::header::Footer;
+use hksim_trace::sites::Frame;
 use serde::Serialize;
 
 use super::against::Against;
 use crate::output::units;
 use crate::stack_profile::{StackProfile, ValueKind};
-use crate::symbols::{Symbols, frame_text};
+use crate::symbols::{Symbols, caller, file_name, frame_text, short_text};
 
 /// The name of what happens before the first event.
 pub const START: &str = "start-up";
+
+/// The name of a call site without frames.
+const NO_SITE: &str = "not recorded";
 
 /// An entry of a breakdown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -122,12 +126,30 @@ impl<'a> Names<'a> {
         Names { footer, symbols: RefCell::default() }
     }
 
-    fn site(&self, site: u32) -> String {
+    fn frames(&self, site: u32) -> Vec<Frame> {
         let sites = &self.footer.sites;
         let mut symbols = self.symbols.borrow_mut();
-        let frames = sites.frames_of(SiteId(site)).flat_map(|frame| symbols.frames(sites, frame));
-        let frames: Vec<String> = frames.map(|frame| frame_text(sites, &frame)).collect();
-        if frames.is_empty() { "not recorded".into() } else { frames.join(";") }
+        sites.frames_of(SiteId(site)).flat_map(|frame| symbols.frames(sites, frame)).collect()
+    }
+
+    fn site(&self, site: u32) -> String {
+        let frames = self.frames(site);
+        let frames: Vec<String> = frames.iter().map(|frame| frame_text(&self.footer.sites, frame)).collect();
+        if frames.is_empty() { NO_SITE.into() } else { frames.join(";") }
+    }
+
+    /// Who asked for the memory at a site: the function outside the C library and allocators, with its line.
+    fn caller(&self, site: u32) -> String {
+        let sites = &self.footer.sites;
+        let frames = self.frames(site);
+        let Some(caller) = caller(sites, &frames) else { return NO_SITE.into() };
+        let line = caller.frame.source.as_deref().map(|source| format!("  {}", file_name(source)));
+        short_text(sites, caller.frame) + &line.unwrap_or_default()
+    }
+
+    /// Installs by who asked for the memory.
+    fn callers(&self, installs: &BTreeMap<Origin<u32>, u64>) -> Vec<Part> {
+        parts(installs, |&site| of_trace(site, |site| self.caller(site)))
     }
 
     /// Installs by call stack.
@@ -174,7 +196,13 @@ pub struct CauseRow {
     /// The flags that remove it; absent if none was found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
-    /// Installs with the remedy.
+    /// The same flags with the values that the remedy replaces.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remedy_replaces: Option<String>,
+    /// Installs of the cause with the remedy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub installs_of_cause_after: Option<u64>,
+    /// All installs with the remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub installs_after: Option<u64>,
     /// Peak resident bytes with the remedy.
@@ -190,8 +218,10 @@ impl CauseRow {
             installs: cause.installs,
             class: class_name(cause.main_use),
             installs_of_class: cause.main_installs,
-            remedy_sentence: sentences::remedy(remedy, (before.installs.total, before.rss_bytes_peak)),
+            remedy_sentence: sentences::remedy(cause, remedy, (before.installs.total, before.rss_bytes_peak)),
             remedy: remedy.map(|tried| tried.remedy.flags.clone()),
+            remedy_replaces: remedy.map(|tried| tried.remedy.replaces.clone()),
+            installs_of_cause_after: remedy.map(|tried| tried.installs_of_cause),
             installs_after: remedy.map(|tried| tried.installs),
             rss_bytes_peak_after: remedy.map(|tried| tried.rss_bytes_peak),
         }
@@ -228,7 +258,7 @@ struct Occupancy {
     live_bytes: Vec<u64>,
 }
 
-/// Installs per request: between consecutive marks of one name.
+/// Installs per request: from each mark of one name to the next mark of any name.
 #[derive(Clone, Debug, Serialize)]
 pub struct PerMarkResult {
     /// The name of the marks.
@@ -237,8 +267,10 @@ pub struct PerMarkResult {
     pub marks: u64,
     /// Installs before the first of them.
     pub installs_before: u64,
-    /// Installs after them.
+    /// Installs after them, each time up to the next mark of any name.
     pub installs: u64,
+    /// Installs after marks of other names that follow the first of them.
+    pub installs_elsewhere: u64,
     pub installs_mean: f64,
     pub installs_median: u64,
     pub installs_p99: u64,
@@ -253,6 +285,7 @@ impl PerMarkResult {
             marks,
             installs_before: per_mark.installs_before,
             installs,
+            installs_elsewhere: per_mark.installs_elsewhere,
             installs_mean: installs as f64 / marks.max(1) as f64,
             installs_median: per_mark.quantile(0.5),
             installs_p99: per_mark.quantile(0.99),
@@ -271,6 +304,9 @@ pub struct Explanation {
     pub installs_total: u64,
     /// Installs by every key.
     pub by: By,
+    /// Installs by who asked for the memory, in the text instead of `by.site`: whole stacks do not fit.
+    #[serde(skip)]
+    pub callers: Vec<Part>,
     /// The largest causes.
     pub causes: Vec<CauseRow>,
     /// The difference to another policy.
@@ -296,6 +332,7 @@ impl Explanation {
         Explanation {
             installs_total: explained.report.installs.total,
             by: By::of(explained, names),
+            callers: names.callers(&explained.breakdown.site),
             causes,
             against,
             per_mark: per_mark.map(|(mark, per_mark)| PerMarkResult::of(mark, per_mark)),

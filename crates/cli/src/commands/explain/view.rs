@@ -3,8 +3,9 @@
 use super::result::{Explanation, Part, PerMarkResult, START};
 use crate::commands::sim::view::head;
 use crate::flags::RunConfig;
+use crate::output::plain;
 use crate::output::table::{Table, text};
-use crate::output::units::{bytes, count, percent};
+use crate::output::units::{bytes, count, of, percent};
 
 /// Number of rows of each breakdown; JSON and CSV have all.
 const ROWS_MAX: usize = 8;
@@ -16,9 +17,9 @@ pub fn table(explanation: &Explanation, config: &RunConfig) -> String {
     let report = &explanation.report;
     let mut lines = head(report, config);
     lines.push(format!(
-        "{} installs. At its peak the live set needs at least {} pages, and {} for the bytes that are touched. Peak RSS {}.",
+        "{} installs. At its peak the live set needs at least {}, and {} for the bytes that are touched. Peak RSS {}.",
         count(explanation.installs_total),
-        count(report.floor_pages),
+        of(report.floor_pages, "page"),
         count(report.floor_touched_pages),
         bytes(report.rss_bytes_peak)
     ));
@@ -29,7 +30,7 @@ pub fn table(explanation: &Explanation, config: &RunConfig) -> String {
     }
     if let Some(against) = &explanation.against {
         lines.push(String::new());
-        lines.push("against the other policy".into());
+        lines.push(format!("against {}", plain(&against.name)));
         lines.extend(against.sentences.iter().map(|sentence| format!("  {sentence}")));
     }
     if let Some(per_mark) = &explanation.per_mark {
@@ -37,6 +38,7 @@ pub fn table(explanation: &Explanation, config: &RunConfig) -> String {
         lines.extend(per_mark_lines(per_mark));
     }
     for (key, parts) in explanation.by.lists() {
+        let parts = if key == "site" { &explanation.callers } else { parts };
         if says_something(parts) {
             lines.push(String::new());
             lines.extend(breakdown(key, parts, explanation.installs_total));
@@ -51,11 +53,16 @@ fn says_something(parts: &[Part]) -> bool {
 }
 
 fn per_mark_lines(per_mark: &PerMarkResult) -> Vec<String> {
-    let PerMarkResult { mark, marks, installs_before, installs_mean, .. } = per_mark;
+    let PerMarkResult { mark, marks, installs_before, installs_elsewhere, installs_mean, .. } = per_mark;
     let PerMarkResult { installs_median, installs_p99, installs_max, .. } = per_mark;
+    let elsewhere = match installs_elsewhere {
+        0 => String::new(),
+        installs => format!(", {} after other marks", count(*installs)),
+    };
     vec![format!(
-        "per mark `{mark}`: {} marks, {installs_mean:.2} installs each (median {}, 99 % at most {}, most {}); {} before the first",
-        count(*marks),
+        "per mark `{}`: {}, {installs_mean:.2} installs each (median {}, 99 % at most {}, most {}); {} before the first{elsewhere}",
+        plain(mark),
+        of(*marks, "mark"),
         count(*installs_median),
         count(*installs_p99),
         count(*installs_max),
@@ -73,7 +80,9 @@ fn breakdown(key: &str, parts: &[Part], total: u64) -> Vec<String> {
     let rest = if is_time { Vec::new() } else { shown.split_off(shown.len().min(ROWS_MAX)) };
     let mut table = Table::new([format!("by {key}").as_str(), "installs", "share"], &[0]);
     for part in shown {
-        table.push([shortened(&part.name), count(part.installs), percent(part.installs, total)]);
+        // Words of results have underscores; names of the program stay as they are.
+        let name = if key == "reason" { part.name.replace('_', " ") } else { shortened(&part.name) };
+        table.push([name, count(part.installs), percent(part.installs, total)]);
     }
     if !rest.is_empty() {
         let installs = rest.iter().map(|part| part.installs).sum();
@@ -82,9 +91,11 @@ fn breakdown(key: &str, parts: &[Part], total: u64) -> Vec<String> {
     table.lines()
 }
 
+/// A name without control characters and, in the middle, without what is too long.
 fn shortened(name: &str) -> String {
-    if name.chars().count() <= NAME_MAX {
-        return name.replace('_', " ");
-    }
-    name.chars().take(NAME_MAX - 3).chain("...".chars()).collect()
+    let name = plain(name);
+    let characters: Vec<char> = name.chars().collect();
+    let Some(rest) = characters.len().checked_sub(NAME_MAX).filter(|&rest| rest > 0) else { return name.into_owned() };
+    let (before, after) = (NAME_MAX / 2, NAME_MAX / 2 + rest + 3);
+    characters[..before].iter().chain(&['.'; 3]).chain(&characters[after..]).collect()
 }

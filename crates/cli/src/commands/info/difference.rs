@@ -266,6 +266,9 @@ impl Figure {
 
 /// A ratio with three significant digits.
 fn ratio_text(ratio: f64) -> String {
+    if ratio == 0.0 {
+        return "0".into();
+    }
     let digits = 2 - ratio.max(f64::MIN_POSITIVE).log10().floor().clamp(-9.0, 2.0) as i32;
     format!("{ratio:.*}", digits as usize)
 }
@@ -286,4 +289,15 @@ fn site_rows(readers: &mut [TraceReader; 2], count: usize, by: By, notes: &mut V
     rows.sort_by_key(|row| std::cmp::Reverse(row.first.abs_diff(row.second)));
     rows.truncate(count);
     Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_have_three_digits() {
+        let texts = [0.0, 0.012_345, 0.5, 2.0, 49.666, 1234.5].map(ratio_text);
+        assert_eq!(texts, ["0", "0.0123", "0.500", "2.00", "49.7", "1234"]);
+    }
 }

@@ -126,6 +126,9 @@ impl TopSites {
 
     /// The list as text.
     pub fn table(&self) -> String {
+        if self.sites_total == 0 {
+            return "\ncall sites: none were recorded; record with --stacks\n".into();
+        }
         let mut text = format!("\ncall sites: {} of {}\n", self.sites.len(), units::count(self.sites_total as u64));
         for top in &self.sites {
             let [calls, bytes] = [units::count(top.used.calls), units::bytes(top.used.allocated_bytes)];

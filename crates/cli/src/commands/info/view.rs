@@ -3,6 +3,7 @@
 use hksim_trace::header::{Clock, HistoryStep, Origin, Quality, TouchSource};
 use hksim_trace::info::{Info, LogQuantiles};
 
+use crate::output::plain;
 use crate::output::table::{Table, text};
 use crate::output::units;
 
@@ -225,8 +226,8 @@ fn threads(info: &Info) -> String {
 /// The origin of a trace, as text.
 pub fn origin_text(origin: &Origin) -> String {
     match origin {
-        Origin::Recorded { command, pid, .. } => format!("recorded: {} (pid {pid})", command.join(" ")),
-        Origin::Imported { format, file } => format!("imported: {file} ({format})"),
+        Origin::Recorded { command, pid, .. } => format!("recorded: {} (pid {pid})", plain(&command.join(" "))),
+        Origin::Imported { format, file } => format!("imported: {} ({})", plain(file), plain(format)),
         Origin::Generated { name, parameters, seed } => {
             let parameters = parameters.iter().map(|(name, value)| format!("{name} {value}"));
             format!("generated: {name}, {}, seed {seed}", parameters.collect::<Vec<_>>().join(", "))

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use hksim_trace::import::{Format, Options, import};
 
 use crate::commands::import::{Imported, table};
+use crate::output::earlier::Earlier;
 use crate::output::file::{self, Staged};
 use crate::output::stamp::Stamp;
 use crate::output::{Format as Form, note, render, warn};
@@ -40,7 +41,9 @@ pub fn record<S: AsRef<OsStr>>(output: &Path, form: Form, command: &[S]) -> Resu
     }
     let options = Options { format: Format::from_name("ltrace"), process: None };
     let report = import(&text, &options, staged.path())?;
+    let earlier = Earlier::set_aside(output)?;
     staged.keep()?;
+    earlier.keep(form);
     let imported = Imported { stamp: Stamp::HERE, file: output.display().to_string(), report };
     let text = render(form, &imported, &[&imported], || table(&imported))?;
     text.lines().for_each(note);

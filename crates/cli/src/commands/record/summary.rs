@@ -172,8 +172,8 @@ fn unseen(report: &RecordReport) -> String {
     if report.excluded_processes > 0 {
         let count = report.excluded_processes as usize;
         text += &format!(
-            "{count} {} not recorded because of --only or --no-children\n",
-            plural(count, "process", "processes")
+            "{count} {} not recorded because of --only or --no-children (each exec of a process counts)\n",
+            plural(count, "program", "programs")
         );
     }
     if report.unrecorded_processes > 0 {

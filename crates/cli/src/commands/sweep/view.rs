@@ -222,7 +222,8 @@ fn trace_table(rows: &[Priced], first: usize, sweep: &PricedSweep) -> Table {
     let words: Vec<usize> = (1..=flags.len()).collect();
     let optional = LEAST.iter().filter_map(|name| columns.iter().position(|column| column.head == *name));
     let optional = optional.map(|column| vec![1 + flags.len() + column]).collect();
-    let mut table = Table::new(head.chain([""]), &words).with_optional(optional);
+    let mut table =
+        Table::new(head.chain([""]), &words).with_optional(optional).with_joined(1..1 + flags.len(), "design");
     let shown: Vec<Vec<String>> = columns.iter().map(|column| column.show.cells(rows)).collect();
     for (index, (row, point)) in rows.iter().zip(&points).enumerate() {
         let number = [(first + index).to_string()];

@@ -24,7 +24,8 @@ pub fn table(validation: &Validation) -> String {
     let words: Vec<usize> = (0..=flags.len()).chain([columns - 2, columns - 1]).collect();
     // The faults, then the class: the verdict and the residual say what they mean.
     let optional = vec![vec![flags.len() + 1, flags.len() + 2], vec![columns - 2]];
-    let mut table = Table::new(head, &words).with_optional(optional);
+    let mut table =
+        Table::new(head, &words).with_optional(optional).with_joined(0..1 + flags.len(), "trace and design");
     for (row, config) in validation.rows.iter().zip(&points) {
         let mut cells = vec![row.trace_name.clone()];
         cells.extend(flags.iter().map(|flag| config.word(flag)));

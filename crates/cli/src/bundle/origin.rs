@@ -1,0 +1,78 @@
+//! How a result can be made again.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use super::predictions;
+use crate::command_line::{Argument, parsed};
+use crate::report::{Kind, stated};
+
+/// How a result can be made again.
+#[derive(Debug)]
+pub enum Origin {
+    /// Completely, by the command that it states.
+    Command { name: String, arguments: Vec<Argument> },
+    /// Its predictions only: the rest was measured, or it does not state its command.
+    Predictions,
+}
+
+impl Origin {
+    /// The origin of a result.
+    ///
+    /// # Errors
+    /// Nothing of it can be made again, or the command is not one that hksim writes.
+    pub fn of(name: &str, result: &Value) -> Result<Origin> {
+        let kind = Kind::of(name, result)?;
+        match kind {
+            Kind::Check => bail!(
+                "{name}: a budget names its own files; share the budget, its traces and its stored result instead"
+            ),
+            Kind::MemoryValidate => bail!(
+                "{name}: is measured on this machine, so another one cannot repeat it; bundle a sim or sweep of the recording"
+            ),
+            Kind::Validate => return Ok(Origin::Predictions),
+            Kind::Sim | Kind::Sweep | Kind::Explain | Kind::Advise | Kind::MemorySim | Kind::MemorySweep => (),
+        }
+        let Some(words) = stated(result) else {
+            if predictions::of(result)?.is_empty() {
+                bail!("{name}: does not state the command that made it; make it again with this hksim");
+            }
+            return Ok(Origin::Predictions);
+        };
+        let arguments = parsed(&words).with_context(|| name.to_string())?;
+        if words.first().map(String::as_str) != Some(kind.command()) {
+            bail!("{name}: is a result of {}, but states another `command`: {}", kind.command(), words.join(" "));
+        }
+        let has = |flag: &str| words.iter().any(|word| word == flag);
+        if has("--allocators") {
+            bail!("{name}: was made by running allocators on this machine, so another one cannot repeat it");
+        }
+        // These predictions state the kernel that they used, which the command finds only on this machine.
+        let is_of_host = arguments.iter().any(|argument| argument.words == ["--kernel", "host"]);
+        if is_of_host && !predictions::of(result)?.is_empty() {
+            return Ok(Origin::Predictions);
+        }
+        Ok(Origin::Command { name: kind.command().to_string(), arguments })
+    }
+
+    /// The files that the result was made from, each with the checksum that the result states.
+    ///
+    /// # Errors
+    /// A prediction is damaged.
+    pub fn files(&self, result: &Value) -> Result<BTreeMap<String, Option<String>>> {
+        let mut files = BTreeMap::new();
+        if let Origin::Command { arguments, .. } = self {
+            let named = arguments.iter().filter(|argument| argument.is_file);
+            files.extend(named.filter_map(|argument| Some((argument.words.last()?.clone(), None))));
+        }
+        let labels = predictions::of(result)?.into_iter().map(|prediction| prediction.report.trace);
+        let labels = labels.filter_map(|label| Some((label.file?, label.checksum)));
+        let traces = result["traces"].as_array().into_iter().flatten();
+        let text = |value: &Value| value.as_str().map(str::to_string);
+        let of_advice = traces.filter_map(|label| Some((text(&label["file"])?, text(&label["checksum"]))));
+        files.extend(labels.chain(of_advice));
+        Ok(files)
+    }
+}

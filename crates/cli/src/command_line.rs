@@ -1,0 +1,224 @@
+//! The arguments that made a result, as the result states them: `command`.
+//!
+//! Arguments about the output are left out, and a policy file is replaced by its flags, so that the command gives the
+//! same figures wherever its inputs are.
+
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result};
+use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches};
+use serde::Serialize;
+
+use crate::Cli;
+use crate::flags::{HugeList, PolicyArgs, argv};
+
+/// Commands whose results state their arguments.
+const STATED: [&str; 6] = ["sim", "sweep", "explain", "validate", "advise", "check"];
+
+/// Arguments without influence on the figures.
+const ABOUT_OUTPUT: [&str; 14] = [
+    "format",
+    "output",
+    "quiet",
+    "verbose",
+    "wide",
+    "plot",
+    "jobs",
+    "shard",
+    "resume",
+    "dump_pages",
+    "at",
+    "folded",
+    "pprof",
+    "update",
+];
+
+/// Arguments that name files to read.
+const FILES: [&str; 6] = ["trace", "traces", "budget", "profile", "fit", "policy"];
+
+/// An argument, as the words of a command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Argument {
+    /// Whether its last word names a file to read.
+    pub is_file: bool,
+    pub words: Vec<String>,
+}
+
+static COMMAND: OnceLock<Vec<String>> = OnceLock::new();
+
+/// Sets the arguments that results of this process state. Only the first call has an effect.
+pub fn set(words: Vec<String>) {
+    if !words.is_empty() {
+        let _ = COMMAND.set(words);
+    }
+}
+
+/// A result with the arguments that made it.
+#[derive(Serialize)]
+pub struct Stated<'a, T> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    command: Option<&'static [String]>,
+    #[serde(flatten)]
+    result: &'a T,
+}
+
+impl<'a, T> Stated<'a, T> {
+    pub fn new(result: &'a T) -> Stated<'a, T> {
+        Stated { command: COMMAND.get().map(Vec::as_slice), result }
+    }
+}
+
+/// The words that results state for these matches of the whole program; none for other commands.
+pub fn words_of(matches: &ArgMatches) -> Vec<String> {
+    let Some((name, arguments)) = matches.subcommand().filter(|(name, _)| STATED.contains(name)) else {
+        return Vec::new();
+    };
+    let words = arguments_of(name, arguments).into_iter().flat_map(|argument| argument.words);
+    std::iter::once(name.to_string()).chain(words).collect()
+}
+
+/// Reads stated words back.
+///
+/// # Errors
+/// They are not what a result states: another command, or an argument about the output.
+pub fn parsed(words: &[String]) -> Result<Vec<Argument>> {
+    let line = std::iter::once("hksim".to_string()).chain(words.iter().cloned());
+    let line = argv::join_optional_values(line.map(Into::into));
+    let matches = Cli::command().try_get_matches_from(line);
+    let matches = matches.ok().filter(|matches| words_of(matches) == words);
+    let (name, arguments) = matches
+        .as_ref()
+        .and_then(ArgMatches::subcommand)
+        .with_context(|| format!("`command` is not one that this hksim writes: {}", words.join(" ")))?;
+    Ok(arguments_of(name, arguments))
+}
+
+/// The arguments: first those without a flag, then flags in their order on the command line.
+fn arguments_of(name: &str, matches: &ArgMatches) -> Vec<Argument> {
+    let program = Cli::command();
+    let Some(command) = program.find_subcommand(name) else { return Vec::new() };
+    let policy = resolved_policy(name, matches);
+    let is_given = |id: &str| matches.value_source(id) == Some(clap::parser::ValueSource::CommandLine);
+    let mut given: Vec<&clap::Arg> = command
+        .get_arguments()
+        .filter(|argument| is_given(argument.get_id().as_str()))
+        .filter(|argument| !ABOUT_OUTPUT.contains(&argument.get_id().as_str()))
+        .filter(|argument| policy.is_none() || !PolicyArgs::has(argument.get_id().as_str()))
+        .collect();
+    given.sort_by_key(|argument| (!argument.is_positional(), matches.index_of(argument.get_id().as_str())));
+    let given = given.into_iter().flat_map(|argument| of_argument(argument, matches));
+    let flags = policy.into_iter().flatten().map(|(flag, value)| flag_with(&flag, &value, false));
+    given.chain(flags).collect()
+}
+
+/// The policy flags that give the designs of a policy file; `None` without a file, or if no flags give them.
+fn resolved_policy(name: &str, matches: &ArgMatches) -> Option<Vec<(String, String)>> {
+    if !matches!(matches.try_contains_id("policy"), Ok(true)) {
+        return None;
+    }
+    let huge = if matches!(name, "sweep" | "validate" | "advise") { HugeList::All } else { HugeList::Thp };
+    PolicyArgs::from_arg_matches(matches).ok()?.without_file(huge)
+}
+
+/// An argument as often as it was given.
+fn of_argument(argument: &clap::Arg, matches: &ArgMatches) -> Vec<Argument> {
+    let id = argument.get_id().as_str();
+    let is_file = FILES.contains(&id);
+    if matches!(argument.get_action(), ArgAction::SetTrue) {
+        return vec![Argument { is_file, words: vec![format!("--{}", argument.get_long().unwrap_or(id))] }];
+    }
+    let occurrences = matches.get_raw_occurrences(id).into_iter().flatten();
+    let values = occurrences.map(|values| values.map(|value| value.to_string_lossy().into_owned()).collect::<Vec<_>>());
+    if argument.is_positional() {
+        return values.flatten().map(|word| Argument { is_file, words: vec![word] }).collect();
+    }
+    let separator = argument.get_value_delimiter().map(String::from).unwrap_or_default();
+    let flag = argument.get_long().unwrap_or(id);
+    values
+        .map(|values| match (id, values.join(&separator)) {
+            ("against", policy) => flag_with(flag, &PolicyArgs::word_without_file(&policy).unwrap_or(policy), false),
+            (_, value) if value.is_empty() && argument.is_require_equals_set() => {
+                Argument { is_file, words: vec![format!("--{flag}")] }
+            }
+            (_, value) if argument.is_require_equals_set() || value.starts_with('-') => {
+                Argument { is_file: false, words: vec![format!("--{flag}={value}")] }
+            }
+            (_, value) => flag_with(flag, &value, is_file),
+        })
+        .collect()
+}
+
+fn flag_with(flag: &str, value: &str, is_file: bool) -> Argument {
+    // clap takes the value of these flags only after `=`.
+    let words = match flag {
+        "huge" => vec![format!("--{flag}={value}")],
+        _ => vec![format!("--{flag}"), value.to_string()],
+    };
+    Argument { is_file, words }
+}
+
+/// A word that a shell reads as one.
+pub fn quoted(word: &str) -> String {
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || "-_./,+=:%@".contains(character);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.into()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+/// A command line that a shell reads as these words.
+pub fn line<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
+    words.into_iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stated(line: &str) -> String {
+        let words = argv::join_optional_values(line.split(' ').map(Into::into));
+        words_of(&Cli::command().try_get_matches_from(words).expect("a command line")).join(" ")
+    }
+
+    #[test]
+    fn words_about_the_output_are_left_out_and_others_keep_their_meaning() {
+        for (line, expected) in [
+            ("hksim sim --huge thp -q a.hkt --format json -o r.json", "sim a.hkt --huge=thp"),
+            (
+                "hksim sweep a.hkt b.hkt --slab 64K,128K --huge --jobs 2 --plot",
+                "sweep a.hkt b.hkt --slab 64K,128K --huge",
+            ),
+            (
+                "hksim sim a.hkt --fork-at 100,save --fork-for 2ms --tlb zen4",
+                "sim a.hkt --fork-at 100,save --fork-for 2ms --tlb zen4",
+            ),
+            ("hksim explain a.hkt --causes 1 --against hakmem --folded x", "explain a.hkt --causes 1 --against hakmem"),
+            ("hksim advise a.hkt --limit rss+10% --limit vmas+0%", "advise a.hkt --limit rss+10% --limit vmas+0%"),
+            ("hksim sweep --shard 1/2 --huge never,thp a.hkt", "sweep a.hkt --huge=never,thp"),
+            ("hksim check b.toml --update", "check b.toml"),
+            ("hksim info a.hkt", ""),
+        ] {
+            let words = stated(line);
+            assert_eq!(words, expected);
+            if !words.is_empty() {
+                let again: Vec<String> = words.split(' ').map(str::to_string).collect();
+                assert!(parsed(&again).is_ok(), "{words}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_no_result_states_is_refused() {
+        for line in ["run -- rm x", "sim a.hkt -o other.hkt", "sim", "sim a.hkt --tlb none", "explain a.hkt --folded x"]
+        {
+            let words: Vec<String> = line.split(' ').map(str::to_string).collect();
+            assert!(parsed(&words).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_shell_reads_each_word_as_one() {
+        assert_eq!(line(["sim", "a b.hkt", "<x>", "it's", "rss+10%"]), "sim 'a b.hkt' '<x>' 'it'\\''s' rss+10%");
+    }
+}
