@@ -89,7 +89,9 @@ pub fn run(args: &Args) -> Result<()> {
     let other = args.against.as_deref().map(|word| other_config(word, &config)).transpose()?;
     let names = Names::of(&subject.footer);
     let against = args.against.as_deref().zip(other).map(|(word, other)| -> Result<Against> {
-        Ok(Against::new(word, &explained, &subject.explain(&trace, &other)?, &names))
+        // Named by its flags, as in the command that the result states: a file may be elsewhere, or change.
+        let name = PolicyArgs::word_without_file(word);
+        Ok(Against::new(name.as_deref().unwrap_or(word), &explained, &subject.explain(&trace, &other)?, &names))
     });
     let against = against.transpose()?;
     let largest = largest(&explained.breakdown, args.causes);
