@@ -63,15 +63,15 @@ static void one(const char *end) {
         shares(1);
         pause_ms(600);
     } else if (!strcmp(end, "exec")) {
-        pause_ms(100); /* It runs another program now. */
+        pause_ms(250); /* It runs another program now. */
     } else if (!strcmp(end, "closes")) {
         pause_ms(100);
         shares(1);
         waitpid(pid, 0, 0);
-        pause_ms(50);
+        pause_ms(250);
     } else {
         waitpid(pid, 0, 0);
-        pause_ms(50);
+        pause_ms(250);
     }
     is_gone(1);
     while (wait(0) > 0) {}
@@ -87,12 +87,12 @@ static void two(void) {
     shares(2);
     close(second[1]);
     waitpid(pid_second, 0, 0);
-    pause_ms(50);
+    pause_ms(250);
     shares(1);
     is_gone(2);
     close(first[1]);
     waitpid(pid_first, 0, 0);
-    pause_ms(50);
+    pause_ms(250);
     is_gone(1);
     is_gone(2);
 }
@@ -104,7 +104,7 @@ static void many(void) {
         if (pid == 0) _exit(0);
         waitpid(pid, 0, 0);
     }
-    pause_ms(50);
+    pause_ms(250);
     is_gone(1);
 }
 
