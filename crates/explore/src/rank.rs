@@ -188,8 +188,14 @@ pub fn front<T: PartialOrd + Copy>(points: &[(T, T)]) -> Vec<usize> {
     (0..points.len()).filter(|&point| !beaten(points[point])).collect()
 }
 
-/// The same for each `group` of consecutive points by itself. Indices are those of all points.
-pub fn fronts<T: PartialOrd + Copy>(points: &[(T, T)], group: usize) -> Vec<usize> {
+/// The same for each `group` of consecutive points by itself, without those that are `None`. Indices are those of all
+/// points.
+pub fn fronts<T: PartialOrd + Copy>(points: &[Option<(T, T)>], group: usize) -> Vec<usize> {
     let groups = points.chunks(group.max(1)).enumerate();
-    groups.flat_map(|(number, points)| front(points).into_iter().map(move |point| number * group + point)).collect()
+    let of_group = |(number, points): (usize, &[Option<(T, T)>])| {
+        let (places, points): (Vec<usize>, Vec<(T, T)>) =
+            points.iter().enumerate().filter_map(|(place, point)| Some((place, (*point)?))).unzip();
+        front(&points).into_iter().map(|index| number * group + places[index]).collect::<Vec<usize>>()
+    };
+    groups.flat_map(of_group).collect()
 }

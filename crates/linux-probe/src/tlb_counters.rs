@@ -41,15 +41,10 @@ impl TlbCounters {
     /// The kernel's error for load misses, if it opens none of the counters: usually `ENOENT`, because a virtual machine
     /// has no performance counters, or `EACCES` by `kernel.perf_event_paranoid`.
     pub fn open() -> io::Result<TlbCounters> {
-        let load_misses = open_event(LOAD_MISSES);
-        let counters = TlbCounters {
-            loads: open_event(LOADS).ok(),
-            store_misses: open_event(STORE_MISSES).ok(),
-            load_misses: load_misses.as_ref().ok().map(OwnedFd::try_clone).transpose()?,
-        };
-        match load_misses {
-            Err(why) if counters.store_misses.is_none() => Err(why),
-            _ => Ok(counters),
+        let (loads, store_misses) = (open_event(LOADS).ok(), open_event(STORE_MISSES).ok());
+        match open_event(LOAD_MISSES) {
+            Err(why) if store_misses.is_none() => Err(why),
+            load_misses => Ok(TlbCounters { loads, load_misses: load_misses.ok(), store_misses }),
         }
     }
 

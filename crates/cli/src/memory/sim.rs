@@ -91,7 +91,8 @@ pub fn emit_rows(rows: Vec<MemoryRow>, settings: &[NamedSetting], output: &Outpu
     };
     let group = recordings * settings.len();
     let csv: Vec<_> = rows.iter().map(MemoryRow::csv).collect();
-    let costs: Vec<(u64, u64)> = rows.iter().map(|row| (row.prediction.traps, row.prediction.rss_bytes_peak)).collect();
+    let cost = |row: &MemoryRow| Some((row.prediction.traps, row.prediction.rss_bytes_peak));
+    let costs: Vec<_> = rows.iter().map(cost).collect();
     let result = Sweep { stamp: Stamp::HERE, pareto: fronts(&costs, group), rows };
     output.emit(&result, &csv, || table(&result.rows, settings, group, &result.pareto))?;
     Ok(result)

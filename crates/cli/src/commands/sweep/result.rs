@@ -3,7 +3,7 @@
 use anyhow::Result;
 use hksim_explore::digest::Digest;
 use hksim_explore::question::Question;
-use hksim_explore::rank::front;
+use hksim_explore::rank::fronts;
 use hksim_explore::shard::Shard;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -68,19 +68,9 @@ pub struct PricedSweep {
     pub answers: Answers,
 }
 
-/// The rows on the Pareto front of each trace, among the rows that serve every request.
-fn fronts_of_served<T: PartialOrd + Copy>(
-    rows: &[Priced],
-    designs: usize,
-    point: impl Fn(&Priced) -> (T, T),
-) -> Vec<usize> {
-    let mut fronts = Vec::new();
-    for (trace, rows) in rows.chunks(designs).enumerate() {
-        let served: Vec<usize> = (0..rows.len()).filter(|&row| rows[row].report.requests_failed == 0).collect();
-        let points: Vec<(T, T)> = served.iter().map(|&row| point(&rows[row])).collect();
-        fronts.extend(front(&points).into_iter().map(|index| trace * designs + served[index]));
-    }
-    fronts
+/// A point of each row that serves every request; the others are not compared.
+fn of_served<T>(rows: &[Priced], point: impl Fn(&Priced) -> (T, T)) -> Vec<Option<(T, T)>> {
+    rows.iter().map(|row| (row.report.requests_failed == 0).then(|| point(row))).collect()
 }
 
 impl PricedSweep {
@@ -93,9 +83,9 @@ impl PricedSweep {
         let rss = |row: &Priced| row.report.rss_bytes_peak;
         let time = |row: &Priced| row.system_time.as_ref().map_or(0.0, SystemTime::rank_s);
         let has_times = rows.iter().any(|row| row.system_time.is_some());
-        let pareto = fronts_of_served(&rows, designs, |row| (row.report.installs.total, rss(row)));
-        let pareto_system_time =
-            has_times.then(|| fronts_of_served(&rows, designs, |row| (time(row), rss(row) as f64)));
+        let installs = of_served(&rows, |row| (row.report.installs.total, rss(row)));
+        let times = || of_served(&rows, |row| (time(row), rss(row) as f64));
+        let (pareto, pareto_system_time) = (fronts(&installs, designs), has_times.then(|| fronts(&times(), designs)));
         let answers = Answers::of(&rows, designs, &head.question)?;
         Ok(PricedSweep { stamp: Stamp::HERE, rows, pareto, pareto_system_time, answers })
     }
