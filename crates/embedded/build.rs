@@ -5,6 +5,7 @@
 //! resolved and fetched everything.
 
 use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -18,10 +19,10 @@ struct Object {
     /// The crate's directory.
     krate: &'static str,
     features: &'static str,
-    /// The object's target directory, below `OUT_DIR`.
-    folder: &'static str,
     /// The file that cargo builds.
     file: &'static str,
+    /// The object's name in `OUT_DIR`: two of them have the same file.
+    name: &'static str,
 }
 
 const OBJECTS: [Object; 3] = [
@@ -29,22 +30,22 @@ const OBJECTS: [Object; 3] = [
         variable: "HKSIM_RECORDER_OBJECT",
         krate: "record-preload",
         features: "",
-        folder: "recorder",
         file: "libhksim_record_preload.so",
+        name: "recorder.so",
     },
     Object {
         variable: "HKSIM_RECORDER_OPERATORS_OBJECT",
         krate: "record-preload",
         features: "operators",
-        folder: "recorder-operators",
         file: "libhksim_record_preload.so",
+        name: "recorder-operators.so",
     },
     Object {
         variable: "HKSIM_ALLOCATOR_OBJECT",
         krate: "native-ffi",
         features: "",
-        folder: "allocator",
         file: "libhksim_native_ffi.so",
+        name: "allocator.so",
     },
 ];
 
@@ -82,10 +83,13 @@ fn main() {
         println!("cargo::rerun-if-changed={}", krate.join("Cargo.toml").display());
     }
     println!("cargo::rerun-if-changed={}", crates.join("../Cargo.lock").display());
+    // One target directory, because the objects share dependencies.
+    let target_dir = path_variable("OUT_DIR").join("objects");
     for object in OBJECTS {
-        let target_dir = path_variable("OUT_DIR").join(object.folder);
         build(&crates.join(object.krate).join("Cargo.toml"), &target_dir, object.features);
-        let file = target_dir.join(OBJECT_TARGET).join("release").join(object.file);
+        let built = target_dir.join(OBJECT_TARGET).join("release").join(object.file);
+        let file = path_variable("OUT_DIR").join(object.name);
+        fs::copy(&built, &file).unwrap_or_else(|why| panic!("cannot copy {}: {why}", built.display()));
         println!("cargo::rustc-env={}={}", object.variable, file.display());
     }
 }

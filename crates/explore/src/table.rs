@@ -86,10 +86,16 @@ impl Table {
     /// # Errors
     /// A row has no JSON form.
     pub fn of<R: Serialize>(rows: &[R]) -> Result<Table, Error> {
+        Table::of_values(&mut rows.iter().map(serde_json::to_value))
+    }
+
+    /// Not generic over the row, which may be any of many types.
+    fn of_values(rows: &mut dyn ExactSizeIterator<Item = Result<Value, Error>>) -> Result<Table, Error> {
         let mut columns: Vec<(String, Vec<Value>)> = Vec::new();
-        for (number, row) in rows.iter().enumerate() {
+        let rows_total = rows.len();
+        for (number, row) in rows.enumerate() {
             let mut cells = Vec::new();
-            flatten("", serde_json::to_value(row)?, &mut cells);
+            flatten("", row?, &mut cells);
             for (name, cell) in cells {
                 let column = columns.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
                     columns.push((name, Vec::new()));
@@ -101,10 +107,10 @@ impl Table {
             }
         }
         let columns = columns.into_iter().map(|(name, mut cells)| {
-            cells.resize(rows.len(), Value::Null);
+            cells.resize(rows_total, Value::Null);
             Column { kind: kind(&name, &cells), name, cells }
         });
-        Ok(Table { columns: columns.collect(), rows: rows.len() })
+        Ok(Table { columns: columns.collect(), rows: rows_total })
     }
 
     /// The table as comma-separated values.

@@ -76,10 +76,15 @@ impl<H: MemoryObserver> SimMemory<H> {
         operation: impl Fn(&Paging, &dyn PageOps) -> A,
     ) -> A {
         let result = operation(own, &ObservedOps { memory: self, observer: &self.observer });
-        let mut followers = self.followers.borrow_mut();
-        followers.0.retain(|Following { paging, observer, .. }| {
-            operation(paging, &ObservedOps { memory: self, observer }) == result
-        });
+        self.part_unless(&|paging, ops| operation(paging, ops) == result);
         result
+    }
+
+    /// Lets the followers part for which `same` is false. Not generic over the operation: there are a hundred.
+    fn part_unless(&self, same: &dyn Fn(&Paging, &dyn PageOps) -> bool) {
+        self.followers
+            .borrow_mut()
+            .0
+            .retain(|Following { paging, observer, .. }| same(paging, &ObservedOps { memory: self, observer }));
     }
 }
