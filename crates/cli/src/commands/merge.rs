@@ -77,13 +77,13 @@ pub fn run(args: &Args) -> Result<()> {
 
 fn read(path: &Path) -> Result<ShardFile> {
     let file = path.display();
-    let text = fs::read_to_string(path).with_context(|| format!("{file}: cannot read the shard"))?;
+    let text = fs::read(path).with_context(|| format!("{file}: cannot read the shard"))?;
     let not_a_shard = || format!("{file}: not a shard; shards are results of `sweep --shard I/N --format json`");
-    let Version { schema, hksim_version } = serde_json::from_str(&text).with_context(not_a_shard)?;
+    let Version { schema, hksim_version } = serde_json::from_slice(&text).with_context(not_a_shard)?;
     if (schema, hksim_version.as_str()) != (SCHEMA, VERSION) {
         bail!(
             "{file}: written by hksim {hksim_version} (schema {schema}), and this is {VERSION} (schema {SCHEMA}); merge with the version that wrote it"
         );
     }
-    serde_json::from_str(&text).with_context(not_a_shard)
+    serde_json::from_slice(&text).with_context(not_a_shard)
 }
