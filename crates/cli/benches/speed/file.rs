@@ -14,11 +14,14 @@ use hksim_trace::source::EventSource;
 
 use crate::minimal::Minimal;
 
-/// Simulates one design on the current rayon pool. Returns the installs.
-pub fn sim(path: &Path) -> u64 {
-    let config = SimConfig {
+/// Designs of different placements, the default first.
+pub const SUPERSLABS_BYTES: [u64; 5] = [2 << 20, 512 << 10, 1 << 20, 4 << 20, 8 << 20];
+
+/// Simulates the first designs of [`SUPERSLABS_BYTES`] on the current rayon pool. Returns the installs of all.
+pub fn sim(path: &Path, designs: usize) -> u64 {
+    let config = |superslab_bytes: u64| SimConfig {
         addresses: Addresses::default(),
-        policy: Policy::default(),
+        policy: Policy { superslab_bytes, ..Policy::default() },
         memory_policy: Default::default(),
         touch: TouchRule::Recorded,
         kernel: KernelConfig::default(),
@@ -28,8 +31,9 @@ pub fn sim(path: &Path) -> u64 {
     };
     let path = path.to_path_buf();
     let open = Box::new(move || Ok(Box::new(TraceReader::open(&path)?) as Box<dyn EventSource + Send>));
-    let reports = sweep(&Input { file: None, open }, &[config], &()).expect("a valid design");
-    reports[0].installs.total
+    let configs: Vec<SimConfig> = SUPERSLABS_BYTES[..designs].iter().copied().map(config).collect();
+    let reports = sweep(&Input { file: None, open }, &configs, &()).expect("valid designs");
+    reports.iter().map(|report| report.installs.total).sum()
 }
 
 /// Runs the allocator on memory from mmap. Returns the digest of the placement.

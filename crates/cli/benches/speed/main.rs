@@ -4,13 +4,14 @@
 //! |---|---|
 //! | `sim` | from the trace file to the report, on all cores: one decodes while another simulates |
 //! | `sim, one core` | the same on one core |
+//! | `placements` | the same for five designs, each with a placement of its own, on one core |
 //! | `native` | from the trace file: the same allocator on memory from mmap |
 //! | `read` | from the trace file: the reader alone |
 //! | `minimal, file` | from the trace file, on all cores: the least work of any simulator ([`minimal`]) |
 //! | `minimal` | decoded calls: the same |
 //! | `mimalloc`, `glibc` | decoded calls: the real allocators, with a write of the first byte of each block |
 //!
-//! The last lines give the ratios of the medians. `cargo bench -p hksim --bench speed`
+//! The last lines give the ratios of the medians, and the time that each further placement adds to an event. `cargo bench -p hksim --bench speed`
 
 mod calls;
 mod file;
@@ -37,7 +38,8 @@ const LOADS: [Load; 2] = [
 ];
 
 /// The rows of a load, in their order.
-const ROWS: [&str; 8] = ["sim", "sim, one core", "native", "read", "minimal, file", "minimal", "mimalloc", "glibc"];
+const ROWS: [&str; 9] =
+    ["sim", "sim, one core", "placements", "native", "read", "minimal, file", "minimal", "mimalloc", "glibc"];
 
 fn generate(path: &Path, load: &Load) {
     let parameters = RandomMixed { cycles: load.cycles, ws: load.slots, ..RandomMixed::default() };
@@ -57,8 +59,9 @@ fn bench_load(group: &mut BenchmarkGroup<'_, WallTime>, path: &Path) {
     let one_core = rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("a thread");
     for row in ROWS {
         group.bench_function(row, |bencher| match row {
-            "sim" => bencher.iter(|| file::sim(path)),
-            "sim, one core" => bencher.iter(|| one_core.install(|| file::sim(path))),
+            "sim" => bencher.iter(|| file::sim(path, 1)),
+            "sim, one core" => bencher.iter(|| one_core.install(|| file::sim(path, 1))),
+            "placements" => bencher.iter(|| one_core.install(|| file::sim(path, file::SUPERSLABS_BYTES.len()))),
             "native" => bencher.iter(|| file::native(path)),
             "read" => bencher.iter(|| file::read(path)),
             "minimal, file" => bencher.iter(|| file::minimal(path)),
@@ -94,6 +97,22 @@ fn print_ratios(folder: &Path) {
     }
 }
 
+/// Prints what a further placement costs an event, beside the whole work of the minimal simulator and of mimalloc.
+fn print_further_placements(folder: &Path) {
+    let further = (file::SUPERSLABS_BYTES.len() - 1) as f64;
+    for load in &LOADS {
+        let row_ns = |row| Some(median_s(folder, load, row)? * 1e9 / load.cycles as f64);
+        let (Some(one), Some(all)) = (row_ns("sim, one core"), row_ns("placements")) else { continue };
+        print!("{}, ns per event: further placement {:.1}", load.name, (all - one) / further);
+        for row in ["minimal", "mimalloc"] {
+            if let Some(own) = row_ns(row) {
+                print!(", {row} {own:.1}");
+            }
+        }
+        println!();
+    }
+}
+
 fn main() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     // SAFETY: returns a number.
@@ -109,4 +128,5 @@ fn main() {
     }
     criterion.final_summary();
     print_ratios(results.path());
+    print_further_placements(results.path());
 }
