@@ -14,8 +14,8 @@ use hksim_trace::source::EventSource;
 
 use crate::minimal::Minimal;
 
-/// Designs of different placements, the default first.
-pub const SUPERSLABS_BYTES: [u64; 5] = [2 << 20, 512 << 10, 1 << 20, 4 << 20, 8 << 20];
+/// Designs of different placements, the default first. One thread simulates as many in one pass.
+pub const SUPERSLABS_BYTES: [u64; 4] = [2 << 20, 512 << 10, 1 << 20, 4 << 20];
 
 /// Simulates the first designs of [`SUPERSLABS_BYTES`] on the current rayon pool. Returns the installs of all.
 pub fn sim(path: &Path, designs: usize) -> u64 {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `sim` | from the trace file to the report, on all cores: one decodes while another simulates |
 //! | `sim, one core` | the same on one core |
-//! | `placements` | the same for five designs, each with a placement of its own, on one core |
+//! | `placements` | the same for four designs, each with a placement of its own, on one core |
 //! | `native` | from the trace file: the same allocator on memory from mmap |
 //! | `read` | from the trace file: the reader alone |
 //! | `minimal, file` | from the trace file, on all cores: the least work of any simulator ([`minimal`]) |
