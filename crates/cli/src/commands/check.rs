@@ -126,11 +126,11 @@ fn read_stored(path: &Path) -> Result<Option<Stored>> {
         return Ok(None);
     }
     let name = path.display();
-    let text = fs::read(path).with_context(|| format!("{name}: cannot read the stored result"))?;
+    let text = fs::read_to_string(path).with_context(|| format!("{name}: cannot read the stored result"))?;
     let other =
         || format!("{name}: not a result of `hksim check --update`; remove it, or name another file as `result`");
     // What the parser expected does not help: the file is another one, or was damaged.
-    serde_json::from_slice(&text).map(Some).map_err(|_| anyhow!(other()))
+    serde_json::from_str(&text).map(Some).map_err(|_| anyhow!(other()))
 }
 
 fn update(path: &Path, rows: &[CheckedRow]) -> Result<()> {
