@@ -35,7 +35,7 @@ need cc gcc
 [ -x /usr/bin/python3 ] || want sqlite3 sqlite3 || true
 mkdir -p "$out"
 
-step "cargo build --release -p hksim (a minute or two the first time)"
+step "cargo build --release -p hksim (about four minutes the first time)"
 cargo build --release --locked --quiet -p hksim
 hksim=${CARGO_TARGET_DIR:-target}/release/hksim
 
