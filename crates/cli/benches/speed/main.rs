@@ -11,7 +11,8 @@
 //! | `minimal` | decoded calls: the same |
 //! | `mimalloc`, `glibc` | decoded calls: the real allocators, with a write of the first byte of each block |
 //!
-//! The last lines give the ratios of the medians, and the time that each further placement adds to an event. `cargo bench -p hksim --bench speed`
+//! The last lines give the ratios of the medians, and the time that each further placement adds to an event.
+//! `cargo bench -p hksim --bench speed`
 
 mod calls;
 mod file;
