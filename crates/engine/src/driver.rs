@@ -6,7 +6,6 @@ use hksim_policy::{Allocator, Block, Geometry, PAGE_BYTES, Request, ThreadHeap, 
 use hksim_trace::event::{Access, AllocCall, Event, InitialTouch, ObjectId, Op, ThreadId};
 
 use crate::objects::Objects;
-use crate::scattered::Scattered;
 use crate::tables::Tables;
 use crate::{Live, TouchRule};
 
@@ -50,7 +49,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
 
     /// Makes [`Driver::live`] count every touched byte. Bytes touched out of order cost additional memory.
     pub fn counting_scattered(self) -> Driver<W, G> {
-        Driver { objects: Objects { scattered: Some(Scattered::default()), ..self.objects }, ..self }
+        Driver { objects: Objects { counts_scattered: true, ..self.objects }, ..self }
     }
 
     /// The allocator.
@@ -60,7 +59,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
 
     /// Live bytes: current and peak.
     pub fn live(&self) -> Live {
-        self.objects.live
+        self.objects.live.get()
     }
 
     /// A digest of all placements so far. Two runs have equal digests if and (almost surely) only if all placements are

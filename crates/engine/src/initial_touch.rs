@@ -31,6 +31,13 @@ pub fn touch_new_bytes(block: impl BlockAccess, new: Range<u64>, initial_touch: 
         block.write(0, 1);
         return 1;
     }
+    touch_other(block, start..end, initial_touch)
+}
+
+/// As [`touch_new_bytes`], for the less frequent touches.
+#[inline(never)]
+fn touch_other(block: impl BlockAccess, new: Range<u64>, initial_touch: InitialTouch) -> u64 {
+    let Range { start, end } = new;
     match initial_touch {
         InitialTouch::All => block.write(start, end - start),
         InitialTouch::Read => block.read(start, end - start),

@@ -14,18 +14,52 @@ pub struct Live {
     pub touched_bytes_peak: u64,
 }
 
-impl Live {
+/// Counts [`Live`].
+#[derive(Default)]
+pub(crate) struct LiveCounter {
+    bytes: PeakCounter,
+    touched_bytes: PeakCounter,
+}
+
+impl LiveCounter {
     #[inline(always)]
     pub(crate) fn add(&mut self, bytes: u64, touched_bytes: u64) {
-        self.bytes += bytes;
-        self.bytes_peak = self.bytes_peak.max(self.bytes);
-        self.touched_bytes += touched_bytes;
-        self.touched_bytes_peak = self.touched_bytes_peak.max(self.touched_bytes);
+        self.bytes.add(bytes);
+        self.touched_bytes.add(touched_bytes);
     }
 
     #[inline(always)]
     pub(crate) fn remove(&mut self, bytes: u64, touched_bytes: u64) {
-        self.bytes -= bytes;
-        self.touched_bytes -= touched_bytes;
+        self.bytes.below_peak += bytes;
+        self.touched_bytes.below_peak += touched_bytes;
+    }
+
+    pub(crate) fn get(&self) -> Live {
+        Live {
+            bytes: self.bytes.peak - self.bytes.below_peak,
+            bytes_peak: self.bytes.peak,
+            touched_bytes: self.touched_bytes.peak - self.touched_bytes.below_peak,
+            touched_bytes_peak: self.touched_bytes.peak,
+        }
+    }
+}
+
+/// A number and its peak, stored so that most changes are one subtraction or addition.
+#[derive(Default)]
+struct PeakCounter {
+    peak: u64,
+    below_peak: u64,
+}
+
+impl PeakCounter {
+    #[inline(always)]
+    fn add(&mut self, more: u64) {
+        match self.below_peak.checked_sub(more) {
+            Some(below) => self.below_peak = below,
+            None => {
+                self.peak += more - self.below_peak;
+                self.below_peak = 0;
+            }
+        }
     }
 }

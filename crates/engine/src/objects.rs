@@ -6,11 +6,12 @@ use hksim_policy::{Block, World};
 use hksim_trace::event::{Access, InitialTouch, ObjectId};
 use hksim_trace::hkt::CommonRun;
 
+use crate::TouchRule;
 use crate::initial_touch::{BlockAccess, touch_new_bytes};
+use crate::live::LiveCounter;
 use crate::prefetch::prefetch;
 use crate::scattered::Scattered;
 use crate::tables::Object;
-use crate::{Live, TouchRule};
 
 /// A table above this size does not fit into the caches near a core (L2: 512 KiB to 2 MiB).
 const LARGE_BYTES: usize = 256 << 10;
@@ -23,9 +24,10 @@ const BLOCK_DISTANCE: usize = 16;
 pub(crate) struct Objects<S> {
     pub(crate) table: Vec<Object<S>>,
     pub(crate) touch: TouchRule,
-    pub(crate) live: Live,
-    /// `None` in a replay, which must not allocate.
-    pub(crate) scattered: Option<Scattered>,
+    pub(crate) live: LiveCounter,
+    /// Empty unless `counts_scattered`: a replay must not allocate.
+    pub(crate) scattered: Scattered,
+    pub(crate) counts_scattered: bool,
     pub(crate) placement: PlacementDigest,
 }
 
@@ -73,7 +75,14 @@ impl PlacementDigest {
 
 impl<S: Copy> Objects<S> {
     pub(crate) fn new(table: Vec<Object<S>>, touch: TouchRule) -> Self {
-        Objects { table, touch, live: Live::default(), scattered: None, placement: PlacementDigest(0) }
+        Objects {
+            table,
+            touch,
+            live: LiveCounter::default(),
+            scattered: Scattered::default(),
+            counts_scattered: false,
+            placement: PlacementDigest(0),
+        }
     }
 
     /// Whether the table is too large for the caches near a core, so that looking ahead pays.
@@ -123,8 +132,8 @@ impl<S: Copy> Objects<S> {
         let Object { block: slot, bytes, touched_bytes } = &mut self.table[object.0 as usize];
         let block = (*slot)?;
         *slot = None;
-        if let Some(scattered) = self.scattered.as_mut().filter(|scattered| !scattered.is_empty()) {
-            self.live.remove(0, scattered.forget(object));
+        if !self.scattered.is_empty() {
+            self.live.remove(0, self.scattered.forget(object));
         }
         if self.touch == TouchRule::AllAtDeath && *bytes > 0 {
             mem.app_write(block, 0, *bytes);
@@ -150,9 +159,7 @@ impl<S: Copy> Objects<S> {
         let touched_end =
             touch_new_bytes(AppBlock { mem, block: new }, new_bytes, self.touch.initial_touch(initial_touch));
         let touched_bytes = old_touched.min(bytes);
-        if let Some(scattered) = &mut self.scattered {
-            self.live.remove(0, scattered.shrink(object, old_touched, bytes));
-        }
+        self.live.remove(0, self.scattered.shrink(object, old_touched, bytes));
         self.live.remove(old_bytes, old_touched);
         self.live.add(bytes, touched_bytes);
         self.table[object.0 as usize] = Object { block: Some(new), bytes, touched_bytes };
@@ -191,8 +198,8 @@ impl<S: Copy> Objects<S> {
         if touched.end <= *prefix {
             return;
         }
-        if let Some(scattered) = &mut self.scattered {
-            let new = scattered.touch(object, prefix, touched, size);
+        if self.counts_scattered {
+            let new = self.scattered.touch(object, prefix, touched, size);
             self.live.add(0, new);
         } else if touched.start <= *prefix {
             self.live.add(0, touched.end - *prefix);

@@ -252,6 +252,8 @@ impl<O: Os> Memory for MmapMemory<O> {
         = MutexGuard<'a, ()>
     where
         O: 'a;
+    type LinkPlace = ();
+    const NO_LINKS: () = ();
 
     fn ordinals(&self) -> u32 {
         self.layout.ordinals()
@@ -367,7 +369,7 @@ impl<O: Os> Memory for MmapMemory<O> {
     /// In this order also after optimisation, hence volatile: on a page that was never written, a write is one fault, and a
     /// read before it another.
     #[inline(always)]
-    fn push_link(&self, superslab: NonNull<u8>, at: u32, link: Link, key: u32) -> bool {
+    fn push_link(&self, _place: (), superslab: NonNull<u8>, at: u32, link: Link, key: u32) -> bool {
         // SAFETY: as for `write_link` and `read_key`; `at` is a multiple of 8.
         unsafe {
             let [link_at, key_at] =

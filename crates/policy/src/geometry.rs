@@ -38,10 +38,7 @@ pub trait Geometry {
     /// The number that a link adds to a block's offset: 1 if a block may start at offset 0, else 0.
     #[inline(always)]
     fn link_bias(&self) -> u32 {
-        match self.meta_place() {
-            MetaPlace::InBand => 0,
-            MetaPlace::Sidecar => 1,
-        }
+        link_bias(self.meta_place())
     }
 
     /// Slices in a SuperSlab.
@@ -62,6 +59,15 @@ pub trait Geometry {
     #[inline(always)]
     fn large_bytes_max(&self) -> u64 {
         1 << (self.superslab_shift() - 1)
+    }
+}
+
+/// See [`Geometry::link_bias`].
+#[inline(always)]
+const fn link_bias(place: MetaPlace) -> u32 {
+    match place {
+        MetaPlace::InBand => 0,
+        MetaPlace::Sidecar => 1,
     }
 }
 
@@ -124,6 +130,7 @@ pub struct RunGeometry {
     carve: Carve,
     meta_place: MetaPlace,
     front_cache: u32,
+    link_bias: u32,
     stride_max: u32,
     block_align: u32,
 }
@@ -162,6 +169,7 @@ impl RunGeometry {
             carve: policy.carve,
             meta_place: policy.meta,
             front_cache: policy.front_cache,
+            link_bias: link_bias(policy.meta),
         })
     }
 }
@@ -206,6 +214,10 @@ impl Geometry for RunGeometry {
     #[inline(always)]
     fn front_cache(&self) -> u32 {
         self.front_cache
+    }
+    #[inline(always)]
+    fn link_bias(&self) -> u32 {
+        self.link_bias
     }
 }
 

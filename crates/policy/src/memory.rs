@@ -149,6 +149,11 @@ pub trait Memory {
     type Guard<'a>
     where
         Self: 'a;
+    /// Where a slab's links are, for backends that keep links apart from blocks; `()` for others. A heap keeps that of
+    /// each active slab.
+    type LinkPlace: Copy;
+    /// The place of no links.
+    const NO_LINKS: Self::LinkPlace;
 
     /// Number of SuperSlabs in the arena.
     fn ordinals(&self) -> u32;
@@ -190,6 +195,13 @@ pub trait Memory {
     /// Announces that these slices now have a slab whose blocks are `stride` bytes apart. For backends that keep links
     /// apart from blocks.
     fn begin_slab(&self, _superslab: Self::SuperSlab, _slices: Range<u32>, _stride: u32) {}
+    /// Announces that these slices no longer have a span: a slab, or a large block.
+    fn end_span(&self, _superslab: Self::SuperSlab, _slices: Range<u32>) {}
+    /// Where the links of the slab are that has this slice. Stays the same until the slab ends.
+    #[inline(always)]
+    fn link_place(&self, _superslab: Self::SuperSlab, _slice: u32) -> Self::LinkPlace {
+        Self::NO_LINKS
+    }
 
     /// Reads a link that was written before.
     fn read_link(&self, superslab: Self::SuperSlab, at: u32) -> Link;
@@ -201,8 +213,9 @@ pub trait Memory {
     /// Writes a key after the link at `at`, which is a multiple of 8. A key of 0 clears it.
     fn write_key(&self, superslab: Self::SuperSlab, at: u32, key: u32);
     /// Writes a link at a multiple of 8, then reads its key. Unless the key was `key` already, writes it and returns true.
+    /// `place` is that of the slab's links.
     #[inline(always)]
-    fn push_link(&self, superslab: Self::SuperSlab, at: u32, link: Link, key: u32) -> bool {
+    fn push_link(&self, _place: Self::LinkPlace, superslab: Self::SuperSlab, at: u32, link: Link, key: u32) -> bool {
         self.write_link(superslab, at, link);
         if self.read_key(superslab, at) == key {
             return false;
@@ -210,9 +223,9 @@ pub trait Memory {
         self.write_key(superslab, at, key);
         true
     }
-    /// Reads a link that was written before, then clears its key.
+    /// Reads a link that was written before, then clears its key. `place` is that of the slab's links.
     #[inline(always)]
-    fn take_link(&self, superslab: Self::SuperSlab, at: u32) -> Link {
+    fn take_link(&self, _place: Self::LinkPlace, superslab: Self::SuperSlab, at: u32) -> Link {
         let link = self.read_link(superslab, at);
         self.write_key(superslab, at, 0);
         link

@@ -287,6 +287,8 @@ impl<W: Word + Default> Memory for PlainMemory<W> {
         = PlainGuard<'a>
     where
         W: 'a;
+    type LinkPlace = ();
+    const NO_LINKS: () = ();
 
     fn ordinals(&self) -> u32 {
         self.ordinals

@@ -87,6 +87,10 @@ impl ObjectIds {
         let mut done = 0;
         loop {
             done += self.follow_recycled(&calls[done..], &is_free, freed, &mut objects[done..]);
+            if freed.is_empty() {
+                // Only allocations may follow.
+                done += self.follow_recycled(&calls[done..], &is_free, &mut [NO_ID].as_slice(), &mut objects[done..]);
+            }
             // An allocation without a freed id needs a new one. Nothing else can stop at an empty stack and be performed.
             let needs_id = self.top == 0 && calls.get(done).is_some_and(|&call| is_free(call) == Some(false));
             if !needs_id || !self.grow(peak_max) {
@@ -95,8 +99,8 @@ impl ObjectIds {
         }
     }
 
-    /// As [`follow`](Self::follow), and stops if no id is free. No branch depends on which calls are frees: in most
-    /// traces this cannot be predicted. Not inlined, so that all of its variables are in registers.
+    /// As [`follow`](Self::follow), and stops if no id is free, or if `freed` is empty. No branch depends on which calls
+    /// are frees: in most traces this cannot be predicted. Not inlined, so that all of its variables are in registers.
     #[inline(never)]
     fn follow_recycled(
         &mut self,
@@ -107,26 +111,29 @@ impl ObjectIds {
     ) -> usize {
         let live = self.live.as_mut_slice();
         let Some(stack) = self.freed.get_mut(..live.len() + EXTRA_ENTRIES) else { return 0 };
-        let (mut top, mut released, mut done) = (self.top, 0, 0);
+        let (mut top, mut left, mut done) = (self.top as u32, *freed, 0);
         for (&call, object) in calls.iter().zip(objects) {
             let Some(frees) = is_free(call) else { break };
-            let Some([recycled, above]) = stack.get_mut(top..).and_then(<[u32]>::first_chunk_mut) else { break };
-            let to_free = freed.get(released).copied().unwrap_or(NO_ID);
-            let id = std::hint::select_unpredictable(frees, to_free, *recycled);
+            let (at, above) = (top as usize, top as usize + 1);
+            if above >= stack.len() {
+                break;
+            }
+            let Some(&to_free) = left.first() else { break };
+            let id = std::hint::select_unpredictable(frees, to_free, stack[at]);
             let Some(live) = live.get_mut(id as usize) else { break };
             if *live != frees {
                 break;
             }
             *live = !frees;
             // Only a free puts its object there; after an allocation, the entry has no meaning.
-            *above = to_free;
-            top = (top + 2 * usize::from(frees)).wrapping_sub(1);
-            released += usize::from(frees);
+            stack[above] = to_free;
+            top = top.wrapping_add(2 * u32::from(frees)).wrapping_sub(1);
+            left = &left[usize::from(frees)..];
             *object = id;
             done += 1;
         }
-        self.top = top;
-        *freed = freed.get(released..).unwrap_or_default();
+        self.top = top as usize;
+        *freed = left;
         done
     }
 

@@ -3,11 +3,12 @@
 //! - A thread's heap is looked up once for a run of its events.
 //! - The clock is set only before a slow path of the allocator. Nothing else reads it.
 
-use hksim_policy::{Allocator, Block, FastFree, Geometry, Request, ThreadHeap, World};
-use hksim_trace::event::{AllocCall, Event, ThreadId};
+use hksim_policy::{Allocator, FastFree, Geometry, Request, ThreadHeap, World};
+use hksim_trace::event::{AllocCall, Event, InitialTouch, ObjectId, ThreadId};
 use hksim_trace::hkt::{BatchReader, CommonAlloc, CommonCall};
 
 use super::{DriveError, Driver, request};
+use crate::objects::Objects;
 
 impl<W: World, G: Geometry> Driver<W, G> {
     /// Performs events of a batch: those before the first uncommon one, and before event `end` of the batch. Calls
@@ -37,7 +38,8 @@ impl<W: World, G: Geometry> Driver<W, G> {
         Ok(())
     }
 
-    /// As [`Driver::step_common`], for the events of one thread.
+    /// As [`Driver::step_common`], for the events of one thread. Not inlined, so that its variables are in registers.
+    #[inline(never)]
     fn step_run<const LOOKS_AHEAD: bool>(
         &mut self,
         reader: &mut BatchReader<'_>,
@@ -58,22 +60,17 @@ impl<W: World, G: Geometry> Driver<W, G> {
             }
             match call {
                 CommonCall::Alloc { object, size, kind } => {
-                    let is_malloc = kind.call() == AllocCall::Malloc;
-                    let ready = if is_malloc { heap.ready(&allocator.geometry, size) } else { None };
-                    let block = match ready {
-                        Some(ready) => Some(allocator.take(heap, ready)),
+                    let initial_touch = initial_touches[kind.index()];
+                    match heap.ready(&allocator.geometry, size).filter(|_| kind.call() == AllocCall::Malloc) {
+                        Some(ready) => {
+                            let block = allocator.take(heap, ready);
+                            objects.place(&allocator.mem, object, block, size, initial_touch);
+                        }
                         None => {
                             allocator.mem.set_now(reader.time_ns_after(run.passed()));
-                            allocate_slowly(allocator, heap, request(size, 0, kind.call()))
-                        }
-                    };
-                    match block {
-                        Some(block) => {
-                            objects.place(&allocator.mem, object, block, size, initial_touches[kind.index()]);
-                        }
-                        None => {
-                            *failed += 1;
-                            objects.without_block(object);
+                            let request = request(size, 0, kind.call());
+                            let placed = place_slowly(allocator, heap, objects, object, request, initial_touch);
+                            *failed += u64::from(!placed);
                         }
                     }
                 }
@@ -114,12 +111,25 @@ impl<W: World, G: Geometry> Driver<W, G> {
     }
 }
 
-/// Not inlined: the fast path of an allocation is already in the caller.
+/// Allocates and places an object without the fast path. False if the allocation failed. Not inlined: its result would be
+/// in memory on the fast path, too.
 #[inline(never)]
-fn allocate_slowly<W: World, G: Geometry>(
+fn place_slowly<W: World, G: Geometry>(
     allocator: &Allocator<W, G>,
     heap: &mut ThreadHeap<W>,
+    objects: &mut Objects<W::SuperSlab>,
+    object: ObjectId,
     request: Request,
-) -> Option<Block<W::SuperSlab>> {
-    allocator.allocate(heap, request)
+    initial_touch: InitialTouch,
+) -> bool {
+    match allocator.allocate(heap, request) {
+        Some(block) => {
+            objects.place(&allocator.mem, object, block, request.bytes, initial_touch);
+            true
+        }
+        None => {
+            objects.without_block(object);
+            false
+        }
+    }
 }

@@ -159,6 +159,8 @@ impl Memory for Jitter {
     type SuperSlab = NonNull<u8>;
     type Word = JitterWord;
     type Guard<'a> = Guard<'a>;
+    type LinkPlace = ();
+    const NO_LINKS: () = ();
 
     fn ordinals(&self) -> u32 {
         self.0.ordinals()

@@ -22,7 +22,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         slots[word].set(slots[word].get() | 1 << bit);
         drop(guard);
         self.mem.init_heap(id);
-        Some(ThreadHeap::new(&self.mem, id, self.geometry.classes(), self.process.checks))
+        Some(ThreadHeap::new(&self.mem, id, &self.geometry, self.process.checks))
     }
 
     /// Closes the heap of an exiting thread. Frees its empty spans, abandons the other SuperSlabs and frees the slot.

@@ -49,7 +49,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if block_bytes > u64::from(self.geometry.stride_max()) {
             return self.allocate_beyond(heap, request.bytes, request.align, request.zeroed);
         }
-        let class = if block_bytes <= Classes::STEP_BYTES_MAX {
+        let is_plain = self.geometry.header_bytes() == 0 && self.geometry.front_cache() == 0;
+        let class = if is_plain && block_bytes <= Classes::STEP_BYTES_MAX {
             usize::from(heap.steps[Classes::step_of(block_bytes)])
         } else {
             self.geometry.classes().class_of(block_bytes as u32)
@@ -85,19 +86,28 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             return self.allocate_zeroed(heap, class, request.bytes);
         }
         if let Some(ready) = heap.ready_in(&self.geometry, class) {
-            return Some(self.take(heap, ready));
+            return Some(self.take_in(heap, ready));
         }
         let refilled = self.refill(heap, class)?;
         Some(self.hand_out(refilled.superslab, refilled.start, class))
     }
 
-    /// Allocates the block that [`ready`](ThreadHeap::ready) has just returned: the fast path.
+    /// Allocates the block that [`ready`](ThreadHeap::ready) has just returned: the fast path. Such a block has no header.
     #[inline(always)]
     pub fn take(&self, heap: &mut ThreadHeap<M>, ready: Ready<M>) -> Block<M::SuperSlab> {
         let Ready { class, superslab, start } = ready;
-        let at = self.link_at(start);
-        heap.ready[class] =
-            if self.has_keys() { self.mem.take_link(superslab, at) } else { self.mem.read_link(superslab, at) };
+        heap.ready[class] = self.mem.take_link(heap.link_places[class], superslab, start);
+        Block { superslab, offset: start }
+    }
+
+    /// Allocates the block that `ready_in` has just returned.
+    #[inline(always)]
+    fn take_in(&self, heap: &mut ThreadHeap<M>, ready: Ready<M>) -> Block<M::SuperSlab> {
+        if self.has_keys() {
+            return self.take(heap, ready);
+        }
+        let Ready { class, superslab, start } = ready;
+        heap.ready[class] = self.mem.read_link(superslab, self.link_at(start));
         self.hand_out(superslab, start, class)
     }
 
@@ -133,7 +143,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             Some(ready) => {
                 let slab = self.slice_meta(ready.superslab, heap.bins[class].slice);
                 let fresh = slab.fresh.get() && slab.zeroed.get();
-                (self.take(heap, ready), if fresh { Contents::ZeroButLink } else { Contents::Unknown })
+                (self.take_in(heap, ready), if fresh { Contents::ZeroButLink } else { Contents::Unknown })
             }
             None => {
                 let refilled = self.refill(heap, class)?;

@@ -74,14 +74,13 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if self.is_huge(block) {
             return FastFree::NotFast;
         }
-        if self.geometry.front_cache() > 0 {
-            return self.free_to_cache_fast(heap, block);
-        }
-        let slab = self.slice_meta(block.superslab, block.offset >> self.geometry.slice_shift());
+        let span = Span { superslab: block.superslab, slice: block.offset >> self.geometry.slice_shift() };
+        let slab = self.span_meta(span);
         if slab.owner_tag.word() != heap.fast_free_tag {
-            return FastFree::NotFast;
+            let is_cached = self.geometry.front_cache() > 0;
+            return if is_cached { self.free_to_cache_fast(heap, block) } else { FastFree::NotFast };
         }
-        match self.push_local(block.superslab, slab, block.offset - self.geometry.header_bytes()) {
+        match self.push_local(span, slab, block.offset - self.geometry.header_bytes()) {
             PushOutcome::Done => FastFree::Done,
             PushOutcome::Emptied => FastFree::Emptied,
             PushOutcome::Suspect => FastFree::Suspect,
@@ -144,7 +143,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if looks_before && self.mem.read_key(block.superslab, self.link_at(start)) == slab.key.get() {
             return self.free_suspect_unchanged(heap, span, block);
         }
-        match self.push_local(block.superslab, slab, start) {
+        match self.push_local(span, slab, start) {
             PushOutcome::Suspect => self.free_suspect(heap, block),
             outcome => self.update_after_push(heap, span, outcome),
         }

@@ -73,7 +73,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let slice = block.offset >> self.geometry.slice_shift();
         let slab = self.slice_meta(block.superslab, slice);
         // The heap of threads without a heap has the tag 0, and so have slices outside spans.
-        if heap.fast_free_tag == 0 || !slab.owner_tag.is_owned_by(heap.fast_free_tag) {
+        if heap.fast_cache_tag == 0 || !slab.owner_tag.is_owned_by(heap.fast_cache_tag) {
             return FastFree::NotFast;
         }
         let class = usize::from(slab.class.get());

@@ -60,7 +60,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     pub fn check_resized(&self, heap: &ThreadHeap<M>, block: Block<M::SuperSlab>) -> Option<InvalidFree> {
         if !self.is_huge(block) {
             let slab = self.slice_meta(block.superslab, block.offset >> self.geometry.slice_shift());
-            if slab.owner_tag.is_owned_by(heap.fast_free_tag) {
+            if [heap.fast_free_tag, heap.fast_cache_tag].into_iter().any(|tag| slab.owner_tag.is_owned_by(tag)) {
                 return self.check_in_span(slab, block);
             }
         }

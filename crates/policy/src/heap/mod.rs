@@ -26,7 +26,6 @@ use crate::heap::classes::{CLASSES_MAX, Classes, STEPS};
 use crate::heap::fork::SlowPathFlag;
 use crate::heap::link::Link;
 use crate::heap::owner_tag::{NO_FAST_FREE, fast_free_tag};
-use crate::limits::HEAP_BYTES;
 use crate::memory::Memory;
 use crate::metadata::meta::SlabId;
 use crate::policy::process::Checks;
@@ -54,6 +53,9 @@ impl Bin {
 /// Length of the arrays that the fast path indexes by class: one slot for every value of a byte, so that no bounds
 /// check is needed.
 pub(crate) const CLASS_SLOTS: usize = 256;
+/// The slot of no class: its list of free blocks is always empty.
+const NO_CLASS: u8 = u8::MAX;
+const _: () = assert!(CLASSES_MAX <= NO_CLASS as usize);
 
 /// A thread's heap. Callers pass it by `&mut`; the policy never looks it up.
 ///
@@ -62,13 +64,18 @@ pub(crate) const CLASS_SLOTS: usize = 256;
 pub struct ThreadHeap<M: Memory> {
     /// If this equals the owner tag of a block's slice, the free takes the fast path.
     pub(crate) fast_free_tag: u32,
+    /// If this equals it, and the policy has front caches, the block goes to the front cache.
+    pub(crate) fast_cache_tag: u32,
     pub(crate) id: u32,
-    /// The class of a request, by steps of 8 bytes: a copy of [`Classes::steps`].
+    /// The class of a request, by steps of 8 bytes: a copy of [`Classes::steps`] if the fast path serves plain requests,
+    /// else [`NO_CLASS`].
     pub(crate) steps: [u8; STEPS],
     /// By class: the list of free blocks taken from the active slab. The slab counts them as used.
     pub(crate) ready: [Link; CLASS_SLOTS],
     /// By class: the SuperSlab of the active slab; arbitrary while there is none.
     pub(crate) sources: [M::SuperSlab; CLASS_SLOTS],
+    /// By class: where the links of the active slab are.
+    pub(crate) link_places: [M::LinkPlace; CLASS_SLOTS],
     pub(crate) bins: [Bin; CLASSES_MAX],
     /// By class: blocks in the front cache.
     pub(crate) front_counts: [u8; CLASS_SLOTS],
@@ -100,20 +107,16 @@ pub struct Ready<M: Memory> {
 }
 
 impl<M: Memory> ThreadHeap<M> {
-    const FITS: () = assert!(
-        size_of::<ThreadHeap<M>>() as u64 + 192 <= HEAP_BYTES,
-        "the heap, the backend's data next to it, the mark and the message queue must fit into one slot"
-    );
-
     /// The empty heap, a sentinel for threads without a heap: every request and free takes the slow path.
     pub const fn empty(nowhere: M::SuperSlab) -> ThreadHeap<M> {
-        const { Self::FITS };
         ThreadHeap {
             id: u32::MAX,
             fast_free_tag: 0,
+            fast_cache_tag: 0,
             steps: [0; STEPS],
             ready: [Link::NONE; CLASS_SLOTS],
             sources: [nowhere; CLASS_SLOTS],
+            link_places: [M::NO_LINKS; CLASS_SLOTS],
             bins: [Bin::EMPTY; CLASSES_MAX],
             front_counts: [0; CLASS_SLOTS],
             available_head: 0,
@@ -129,13 +132,17 @@ impl<M: Memory> ThreadHeap<M> {
     }
 
     /// An empty heap in slot `id`.
-    pub(crate) fn new(mem: &M, id: u32, classes: &Classes, checks: Checks) -> ThreadHeap<M> {
+    pub(crate) fn new(mem: &M, id: u32, geometry: &impl Geometry, checks: Checks) -> ThreadHeap<M> {
         let empty = ThreadHeap::empty(mem.superslab(0));
-        let fast_free_tag = match checks {
+        let tag = match checks {
             Checks::Quick => fast_free_tag(id),
             Checks::Full => NO_FAST_FREE,
         };
-        ThreadHeap { id, fast_free_tag, steps: *classes.steps(), ..empty }
+        let is_cached = geometry.front_cache() != 0;
+        let (fast_free_tag, fast_cache_tag) = if is_cached { (NO_FAST_FREE, tag) } else { (tag, NO_FAST_FREE) };
+        let is_plain = !is_cached && geometry.header_bytes() == 0;
+        let steps = if is_plain { *geometry.classes().steps() } else { [NO_CLASS; STEPS] };
+        ThreadHeap { id, fast_free_tag, fast_cache_tag, steps, ..empty }
     }
 
     /// The heap's slot.
@@ -152,7 +159,7 @@ impl<M: Memory> ThreadHeap<M> {
     /// The block with which the fast path serves a plain request of `bytes` bytes, if there is one.
     #[inline(always)]
     pub fn ready(&self, geometry: &impl Geometry, bytes: u64) -> Option<Ready<M>> {
-        if bytes > Classes::STEP_BYTES_MAX || geometry.header_bytes() != 0 || geometry.front_cache() != 0 {
+        if bytes > Classes::STEP_BYTES_MAX {
             return None;
         }
         self.ready_in(geometry, usize::from(self.steps[Classes::step_of(bytes)]))

@@ -103,6 +103,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         slab.set_state(SpanState::Active);
         (bin.slice, bin.has_active) = (span.slice, true);
         heap.sources[class] = span.superslab;
+        heap.link_places[class] = self.mem.link_place(span.superslab, span.slice);
     }
 
     /// Takes a block from the active slab, and moves the slab's other free blocks to the bin.
@@ -165,14 +166,17 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Some(Refilled { superslab: span.superslab, start, contents })
     }
 
-    /// Pushes a freed block onto the local list of a slab that the heap owns.
+    /// Pushes a freed block onto the local list of a slab that the heap owns. `slab` is the metadata of `span`.
     #[inline(always)]
-    pub(crate) fn push_local(&self, superslab: M::SuperSlab, slab: &SpanMeta, start: u32) -> PushOutcome {
+    pub(crate) fn push_local(&self, span: Span<M>, slab: &SpanMeta, start: u32) -> PushOutcome {
         let (at, link) = (self.link_at(start), slab.local_free.get());
         if !self.has_keys() {
-            self.mem.write_link(superslab, at, link);
-        } else if !self.mem.push_link(superslab, at, link, slab.key.get()) {
-            return PushOutcome::Suspect;
+            self.mem.write_link(span.superslab, at, link);
+        } else {
+            let place = self.mem.link_place(span.superslab, span.slice);
+            if !self.mem.push_link(place, span.superslab, at, link, slab.key.get()) {
+                return PushOutcome::Suspect;
+            }
         }
         self.list_local(slab, start)
     }

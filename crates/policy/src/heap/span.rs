@@ -247,5 +247,6 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
         meta.free.put(span.slice, slices, true);
         meta.used_slices.set(meta.used_slices.get() - slices);
+        self.mem.end_span(span.superslab, span.slice..span.slice + slices);
     }
 }

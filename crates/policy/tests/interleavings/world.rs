@@ -128,6 +128,8 @@ impl<F: Flaw> Memory for LoomMemory<F> {
     type SuperSlab = u32;
     type Word = LoomWord<F>;
     type Guard<'a> = Guard<'a>;
+    type LinkPlace = ();
+    const NO_LINKS: () = ();
 
     fn ordinals(&self) -> u32 {
         self.plain.ordinals()

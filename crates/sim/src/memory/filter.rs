@@ -15,6 +15,8 @@ const WRITTEN_ZERO: u8 = 2;
 const WRITTEN: u8 = 4;
 /// Written, but the next touch must pass.
 const KEPT: u8 = 8;
+/// No access has an effect that anything observes.
+const SETTLED: u8 = 16;
 const EVER_WRITTEN: u8 = WRITTEN | WRITTEN_ZERO | KEPT;
 
 /// The filter over a whole reservation.
@@ -54,6 +56,18 @@ impl TouchFilter {
         }
         seen.set(before | mark(touch));
         true
+    }
+
+    /// Whether no access to a page would have an effect that anything observes.
+    #[inline(always)]
+    pub(crate) fn is_settled(&self, page: u64) -> bool {
+        self.pages[page as usize].get() & SETTLED != 0
+    }
+
+    /// Records that this is so, until the page's state changes.
+    pub(crate) fn settle(&self, page: u64) {
+        let seen = &self.pages[page as usize];
+        seen.set(seen.get() | SETTLED);
     }
 
     /// Whether a write to a page would have no effect.

@@ -60,7 +60,7 @@ impl<H: MemoryObserver> SimMemory<H> {
             MetaItem::FrontEntry(heap, index) => self.front_value(heap, index),
             MetaItem::Header(superslab) => meta_tracker::of_header(&self.superslab_at(superslab).meta),
             MetaItem::Slab(superslab, slice) => {
-                meta_tracker::of_slab(&self.superslab_at(superslab).slabs[slice as usize])
+                meta_tracker::of_slab(&self.superslab_at(superslab).slices[slice as usize].meta)
             }
             MetaItem::Remote(superslab, slice) => {
                 meta_tracker::of_word(&self.superslab_at(superslab).remote[slice as usize])

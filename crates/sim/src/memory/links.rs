@@ -1,71 +1,83 @@
-//! The links of the free blocks of one SuperSlab.
+//! The links of free blocks.
 //!
 //! A slab's links are stored densely, although its blocks are not, so that the links of many live blocks fit into the
 //! processor's caches. The entry of a link is that of its offset, divided by the largest power of two up to the stride:
-//! the blocks of a slab have different entries. An entry stores its offset, too.
+//! the blocks of a slab have different entries.
 
-use std::cell::Cell;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
-use hksim_engine::prefetch;
+use hksim_policy::PAGE_BYTES;
 use hksim_policy::memory::Link;
 
-use super::zeroed::zeroed_cells;
+use super::growing::GrowingTable;
 
-/// log2 of the smallest stride.
-const SHIFT_MIN: u32 = 3;
+/// log2 of the page size. An entry belongs to one page at most, so that a page can lose its links.
+const PAGE_SHIFT: u32 = PAGE_BYTES.ilog2();
 
-/// The link that was written last at one of the offsets of an entry, after that offset plus one. Zero if none was
-/// written, or its page was dropped.
-type Entry = u64;
+/// The entry of an offset without a link: none was written, or its page was dropped. Other entries are a link plus one.
+const NO_LINK: u32 = 0;
 
-/// Where the entries of a slice are: that of offset `at` of the SuperSlab is number `(at >> shift) + first`, wrapping.
-#[derive(Clone, Copy, Default)]
-struct Lookup {
+/// Where the entries of a span are: that of byte `at` of the reservation is number `(at >> shift) + first`, wrapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkPlace {
     first: u32,
     shift: u32,
 }
 
-/// The entries that a slice owns.
-#[derive(Clone, Copy, Default)]
-struct Region {
-    start: u32,
-    count: u32,
+impl LinkPlace {
+    /// The place of no links.
+    pub(crate) const NONE: LinkPlace = LinkPlace { first: 0, shift: 0 };
+
+    #[inline(always)]
+    fn entry(self, at: u64) -> usize {
+        ((at >> (self.shift % u64::BITS)) as u32).wrapping_add(self.first) as usize
+    }
+
+    /// Whether it is the place of a slab.
+    fn is_of_slab(self) -> bool {
+        self.shift <= PAGE_SHIFT
+    }
 }
 
-/// The links of a SuperSlab.
+/// The links of all spans. Bytes are counted from the start of the reservation.
+#[derive(Default)]
 pub(crate) struct Links {
-    slice_shift: u32,
-    /// By slice.
-    lookups: Box<[Cell<Lookup>]>,
-    /// By slice.
-    regions: Box<[Cell<Region>]>,
-    /// Enough for the smallest strides. Parts that were never written use no memory.
-    entries: Box<[Cell<Entry>]>,
-    /// The end of the last region.
-    end: Cell<u32>,
+    entries: GrowingTable,
+    /// The first entries of regions that are not in use, by their number of entries.
+    unused: RefCell<BTreeMap<u32, Vec<u32>>>,
 }
 
 impl Links {
-    pub(crate) fn new(slices: u32, slice_shift: u32) -> Links {
-        let links = Links {
-            slice_shift,
-            lookups: zeroed_cells(slices as usize),
-            regions: zeroed_cells(slices as usize),
-            entries: zeroed_cells((slices as usize) << (slice_shift - SHIFT_MIN)),
-            end: Cell::new(0),
-        };
-        // A span that is no slab has one block, so one entry in each slice is enough.
-        links.begin_slab(0..slices, 1 << slice_shift);
-        links
+    /// The place of spans that are no slab, in a range of slices: they have one block, so one entry in each slice is
+    /// enough.
+    pub(crate) fn place_of_others(&self, bytes: Range<u64>, slice_shift: u32) -> LinkPlace {
+        self.place(bytes, slice_shift)
     }
 
-    /// From now on, these slices have a slab whose blocks are `stride` bytes apart.
-    pub(crate) fn begin_slab(&self, slices: Range<u32>, stride: u32) {
-        let shift = stride.ilog2().min(self.slice_shift);
-        slices.filter(|&slice| self.lookups[slice as usize].get().shift != shift).for_each(|slice| {
-            self.set_shift(slice, shift);
-        });
+    /// The place of a slab whose blocks are `stride` bytes apart.
+    pub(crate) fn begin_slab(&self, bytes: Range<u64>, stride: u32) -> LinkPlace {
+        self.place(bytes, stride.ilog2().min(PAGE_SHIFT))
+    }
+
+    /// Ends the use of a slab's place.
+    pub(crate) fn end_slab(&self, place: LinkPlace, bytes: Range<u64>) {
+        let Range { start, end } = entries(place, bytes);
+        self.unused.borrow_mut().entry((end - start) as u32).or_default().push(start as u32);
+    }
+
+    fn place(&self, bytes: Range<u64>, shift: u32) -> LinkPlace {
+        let count = (bytes.end >> shift) - (bytes.start >> shift);
+        let unused = self.unused.borrow_mut().get_mut(&(count as u32)).and_then(Vec::pop);
+        let start = match unused {
+            Some(start) => {
+                self.entries.clear(start as usize..start as usize + count as usize);
+                start
+            }
+            None => self.entries.grow(count as usize) as u32,
+        };
+        LinkPlace { first: start.wrapping_sub((bytes.start >> shift) as u32), shift }
     }
 
     /// Reads a link.
@@ -73,83 +85,42 @@ impl Links {
     /// # Panics
     /// If no link was written at `at` since the page was last purged: a bug in the allocator.
     #[inline(always)]
-    pub(crate) fn read(&self, at: u32) -> Link {
-        let entry = self.entry(at).get();
-        assert!(entry >> 32 == u64::from(at) + 1, "the allocator read a link that was never written, at offset {at}");
-        Link::from_bits(entry as u32)
+    pub(crate) fn read(&self, place: LinkPlace, at: u64) -> Link {
+        match self.entries.get(place.entry(at)) {
+            NO_LINK => never_written(at),
+            entry => Link::from_bits(entry - 1),
+        }
     }
 
     #[inline(always)]
-    pub(crate) fn write(&self, at: u32, link: Link) {
-        self.entry(at).set((u64::from(at) + 1) << 32 | u64::from(link.to_bits()));
+    pub(crate) fn write(&self, place: LinkPlace, at: u64, link: Link) {
+        self.entries.set(place.entry(at), link.to_bits() + 1);
     }
 
     /// Fetches a link into the processor's caches.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, at: u32) {
-        prefetch(self.entry(at));
+    pub(crate) fn prefetch(&self, place: LinkPlace, at: u64) {
+        self.entries.prefetch(place.entry(at));
     }
 
-    /// Forgets the links in a range that was dropped.
-    pub(crate) fn lose(&self, dropped: Range<u32>) {
-        let last = dropped.end - 1;
-        for slice in dropped.start >> self.slice_shift..=last >> self.slice_shift {
-            let start = slice << self.slice_shift;
-            let end = start + ((1 << self.slice_shift) - 1);
-            let (first, last) = (self.index(dropped.start.max(start)), self.index(last.min(end)));
-            let is_lost = |entry: Entry| entry != 0 && dropped.contains(&((entry >> 32) as u32 - 1));
-            self.entries[first..=last].iter().filter(|entry| is_lost(entry.get())).for_each(|entry| entry.set(0));
+    /// Forgets the links of a page that was dropped, if it belongs to a slab.
+    pub(crate) fn lose_page(&self, place: LinkPlace, at: u64) {
+        if place.is_of_slab() {
+            self.entries.clear(entries(place, at..at + PAGE_BYTES));
         }
     }
+}
 
-    #[inline(always)]
-    fn entry(&self, at: u32) -> &Cell<Entry> {
-        &self.entries[self.index(at)]
-    }
+/// The entries of a range of bytes.
+fn entries(place: LinkPlace, bytes: Range<u64>) -> Range<usize> {
+    let start = place.entry(bytes.start);
+    start..start + ((bytes.end - bytes.start) >> place.shift) as usize
+}
 
-    #[inline(always)]
-    fn index(&self, at: u32) -> usize {
-        let Lookup { first, shift } = self.lookups[(at >> self.slice_shift) as usize].get();
-        (at >> (shift % u32::BITS)).wrapping_add(first) as usize
-    }
-
-    /// Gives a slice entries for another stride, and forgets its links.
-    fn set_shift(&self, slice: u32, shift: u32) {
-        let count = 1 << (self.slice_shift - shift);
-        let region = &self.regions[slice as usize];
-        if region.get().count < count {
-            region.set(Region::default());
-            if self.entries.len() < (self.end.get() + count) as usize {
-                self.close_gaps();
-            }
-            region.set(Region { start: self.end.get(), count });
-            self.end.set(self.end.get() + count);
-        }
-        let start = region.get().start;
-        self.entries[start as usize..][..count as usize].iter().for_each(|entry| entry.set(0));
-        self.look_up(slice, start, shift);
-    }
-
-    fn look_up(&self, slice: u32, start: u32, shift: u32) {
-        let first = start.wrapping_sub((slice << self.slice_shift) >> shift);
-        self.lookups[slice as usize].set(Lookup { first, shift });
-    }
-
-    /// Moves all regions together, and takes from each slice what its current stride does not need.
-    #[cold]
-    fn close_gaps(&self) {
-        let mut kept: Vec<Entry> = Vec::new();
-        for (slice, region) in (0..).zip(&self.regions) {
-            let Region { start, count } = region.get();
-            let shift = self.lookups[slice as usize].get().shift;
-            let count = count.min(1 << (self.slice_shift - shift));
-            region.set(Region { start: kept.len() as u32, count });
-            self.look_up(slice, kept.len() as u32, shift);
-            kept.extend(self.entries[start as usize..][..count as usize].iter().map(Cell::get));
-        }
-        self.end.set(kept.len() as u32);
-        self.entries.iter().zip(kept).for_each(|(entry, kept)| entry.set(kept));
-    }
+#[cold]
+#[inline(never)]
+fn never_written(at: u64) -> ! {
+    panic!("the allocator read a link that was never written, at byte {at} of the reservation")
 }
 
 #[cfg(test)]
@@ -158,71 +129,102 @@ mod tests {
 
     use super::*;
 
-    const SLICES: u32 = 8;
+    const SLICES: u64 = 8;
     const SLICE_SHIFT: u32 = 14;
+    /// The slices start here.
+    const BASE: u64 = 5 << 20;
 
     struct Random(u64);
 
     impl Random {
-        fn below(&mut self, end: u32) -> u32 {
+        fn below(&mut self, end: u64) -> u64 {
             self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            ((self.0 >> 33) % u64::from(end)) as u32
+            (self.0 >> 33) % end
         }
     }
 
-    fn is_written(links: &Links, at: u32) -> bool {
-        links.entry(at).get() >> 32 == u64::from(at) + 1
+    /// A slab: its bytes, its stride, and where its links are.
+    #[derive(Clone)]
+    struct Slab {
+        bytes: Range<u64>,
+        stride: u64,
+        place: LinkPlace,
     }
 
-    /// Slabs of random strides come and go, as in an allocator. A map by offset knows the links.
+    impl Slab {
+        fn begin(links: &Links, random: &mut Random, slices: Range<u64>) -> Slab {
+            let largest = if random.below(3) == 0 { 4 } else { 2048 };
+            let stride = 8 * (1 + random.below(largest));
+            let bytes = BASE + (slices.start << SLICE_SHIFT)..BASE + (slices.end << SLICE_SHIFT);
+            Slab { place: links.begin_slab(bytes.clone(), stride as u32), bytes, stride }
+        }
+    }
+
+    fn is_written(links: &Links, place: LinkPlace, at: u64) -> bool {
+        links.entries.get(place.entry(at)) != NO_LINK
+    }
+
+    /// Slabs of random strides, of one to three slices, come and go, as in an allocator. A map by byte knows the links.
     #[test]
     fn every_link_is_read_as_it_was_written() {
         for seed in 0..40 {
-            let (mut random, links) = (Random(seed), Links::new(SLICES, SLICE_SHIFT));
-            let mut model: HashMap<u32, Link> = HashMap::new();
-            let mut strides = [1u32 << SLICE_SHIFT; SLICES as usize];
+            let (mut random, links) = (Random(seed), Links::default());
+            let mut model: HashMap<u64, Link> = HashMap::new();
+            let mut slabs: Vec<Slab> = [0..1, 1..3, 3..6, 6..SLICES]
+                .into_iter()
+                .map(|slices| Slab::begin(&links, &mut random, slices))
+                .collect();
             for _ in 0..20_000 {
-                let slice = random.below(SLICES);
-                let stride = strides[slice as usize];
-                let at = (slice << SLICE_SHIFT) + random.below((1 << SLICE_SHIFT) / stride) * stride;
+                let number = random.below(slabs.len() as u64) as usize;
+                let Slab { bytes, stride, place } = slabs[number].clone();
+                let at = bytes.start + random.below((bytes.end - bytes.start) / stride) * stride;
                 match random.below(200) {
                     0 => {
-                        let largest = if random.below(3) == 0 { 4 } else { 2048 };
-                        strides[slice as usize] = 8 * (1 + random.below(largest));
-                        // An allocator writes each link of a new slab before it reads the link.
-                        model.retain(|at, _| at >> SLICE_SHIFT != slice);
-                        links.begin_slab(slice..slice + 1, strides[slice as usize]);
+                        model.retain(|at, _| !bytes.contains(at));
+                        links.end_slab(place, bytes.clone());
+                        let slices = (bytes.start - BASE) >> SLICE_SHIFT..(bytes.end - BASE) >> SLICE_SHIFT;
+                        slabs[number] = Slab::begin(&links, &mut random, slices);
                     }
                     1..=3 => {
-                        let page = at / 4096 * 4096;
-                        links.lose(page..page + 4096);
-                        model.retain(|other, _| other / 4096 != page / 4096);
-                        assert!(!is_written(&links, at), "seed {seed}, offset {at}");
+                        let page = at / PAGE_BYTES * PAGE_BYTES;
+                        links.lose_page(place, page);
+                        model.retain(|other, _| other / PAGE_BYTES != at / PAGE_BYTES);
+                        assert!(!is_written(&links, place, at), "seed {seed}, byte {at}");
                     }
                     4..=120 => {
-                        let link = Link::from_bits(random.below(1 << 20));
-                        links.write(at, link);
+                        let link = Link::from_bits(random.below(1 << 20) as u32);
+                        links.write(place, at, link);
                         model.insert(at, link);
                     }
-                    _ => {
-                        if let Some(&link) = model.get(&at) {
-                            assert_eq!(links.read(at), link, "seed {seed}, offset {at}");
-                        }
-                    }
+                    _ => match model.get(&at) {
+                        Some(&link) => assert_eq!(links.read(place, at), link, "seed {seed}, byte {at}"),
+                        None => assert!(!is_written(&links, place, at), "seed {seed}, byte {at}"),
+                    },
                 }
             }
         }
     }
 
     #[test]
-    #[should_panic(expected = "never written, at offset 4096")]
+    fn a_place_is_used_again() {
+        let links = Links::default();
+        let one = links.begin_slab(0..1 << 14, 48);
+        links.write(one, 96, Link::from_bits(7));
+        links.end_slab(one, 0..1 << 14);
+        let other = links.begin_slab(1 << 14..2 << 14, 32);
+        assert!(!is_written(&links, other, (1 << 14) + 96), "the links of the former slab are gone");
+        assert_eq!(other.entry(1 << 14), one.entry(0));
+    }
+
+    #[test]
+    #[should_panic(expected = "never written, at byte 4096")]
     fn a_link_that_was_dropped_is_not_read() {
-        let links = Links::new(SLICES, SLICE_SHIFT);
-        links.begin_slab(0..2, 48);
-        links.write(4080, Link::from_bits(1));
-        links.write(4096, Link::from_bits(1));
-        links.lose(4096..8192);
-        assert_eq!(links.read(4080), Link::from_bits(1));
-        links.read(4096);
+        let links = Links::default();
+        let place = links.begin_slab(0..2 << 14, 48);
+        links.write(place, 4080, Link::from_bits(1));
+        links.write(place, 4096, Link::from_bits(1));
+        links.lose_page(place, 4096);
+        assert_eq!(links.read(place, 4080), Link::from_bits(1));
+        links.read(place, 4096);
     }
 }

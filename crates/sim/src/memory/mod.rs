@@ -6,6 +6,7 @@ mod filter;
 mod followers;
 mod forked;
 mod front_caches;
+mod growing;
 mod kept_bytes;
 mod links;
 mod meta_tracker;
@@ -34,6 +35,8 @@ use filter::TouchFilter;
 pub use followers::Follower;
 use followers::Followers;
 use kept_bytes::KeptBytes;
+pub use links::LinkPlace;
+use links::Links;
 use meta_tracker::{MetaItem, MetaTracker};
 use nonzero::NonZero;
 pub use page_use::{PageUse, Place};
@@ -65,6 +68,8 @@ pub struct SimMemory<H: MemoryObserver> {
     contents: Option<Contents>,
     layout: Layout,
     slices: u32,
+    slice_shift: u32,
+    links: Links,
     superslabs: Box<[OnceCell<Box<SimSuperSlab>>]>,
     table: Box<[OnceCell<EntryPage>]>,
     pool: PoolMeta,
@@ -107,6 +112,8 @@ impl<H: MemoryObserver> SimMemory<H> {
             contents: matches!(geometry.header(), Header::Light | Header::Off)
                 .then(|| Contents::Bytes(KeptBytes::new(layout.ordinals(), layout.superslab_shift))),
             slices: geometry.slices(),
+            slice_shift: geometry.slice_shift(),
+            links: Links::default(),
             superslabs: (0..ordinals).map(|_| OnceCell::new()).collect(),
             table: (0..ordinals.div_ceil(ENTRIES_PER_PAGE)).map(|_| OnceCell::new()).collect(),
             pool: PoolMeta::new(),
@@ -215,15 +222,31 @@ impl<H: MemoryObserver> SimMemory<H> {
     #[cold]
     #[inline(never)]
     fn pass_on(&self, page: u64, touch: Touch, cause: Cause) {
+        if touch == Touch::Write && !H::EVERY_ACCESS && self.contents.is_none() {
+            self.filter.settle(page);
+        }
         let page = self.page_at(page);
         self.each_observer(|observer| observer.touch(page, touch, cause));
     }
 
-    /// Whether writes inside the page of `at` have no effect that anything observes.
+    /// Whether accesses inside the page of `at`, a byte of the reservation, have no effect that anything observes.
     #[inline(always)]
-    fn may_skip(&self, superslab: u32, at: u32) -> bool {
-        let page = (self.layout.superslab_of(superslab) + u64::from(at)) / PAGE_BYTES;
-        !H::EVERY_ACCESS && self.contents.is_none() && self.filter.is_written(page)
+    fn may_skip(&self, at: u64) -> bool {
+        !H::EVERY_ACCESS && self.filter.is_settled(at / PAGE_BYTES)
+    }
+
+    /// A range of slices, as bytes from the start of the reservation.
+    fn bytes_of(&self, superslab: u32, slices: &Range<u32>) -> Range<u64> {
+        let [start, end] = [slices.start, slices.end].map(|slice| u64::from(slice) << self.slice_shift);
+        let base = self.layout.superslab_of(superslab);
+        base + start..base + end
+    }
+
+    /// Where the link at an offset is, and its byte from the start of the reservation.
+    #[inline(always)]
+    fn find_link(&self, superslab: u32, at: u32) -> (LinkPlace, u64) {
+        let slice = &self.superslab_at(superslab).slices[(at >> self.slice_shift) as usize];
+        (slice.links.get(), self.layout.superslab_of(superslab) + u64::from(at))
     }
 
     #[cold]
@@ -331,7 +354,8 @@ impl<H: MemoryObserver> SimMemory<H> {
             let ordinal = at >> self.layout.superslab_shift;
             if let Some(superslab) = self.superslabs[ordinal as usize].get() {
                 let offset = at - (ordinal << self.layout.superslab_shift);
-                superslab.links.lose(offset as u32..(offset + PAGE_BYTES) as u32);
+                let place = superslab.slices[(offset >> self.slice_shift) as usize].links.get();
+                self.links.lose_page(place, self.layout.arena + at);
             }
         });
     }
@@ -344,6 +368,8 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
         = ()
     where
         H: 'a;
+    type LinkPlace = LinkPlace;
+    const NO_LINKS: LinkPlace = LinkPlace::NONE;
 
     fn ordinals(&self) -> u32 {
         self.layout.ordinals()
@@ -360,8 +386,10 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
     }
 
     fn init_meta(&self, superslab: u32) {
-        let slice_shift = self.layout.superslab_shift - self.slices.ilog2();
-        self.superslabs[superslab as usize].get_or_init(|| Box::new(SimSuperSlab::new(self.slices, slice_shift)));
+        self.superslabs[superslab as usize].get_or_init(|| {
+            let links = self.links.place_of_others(self.bytes_of(superslab, &(0..self.slices)), self.slice_shift);
+            Box::new(SimSuperSlab::new(self.slices, links))
+        });
         let meta_bytes = u64::from(self.layout.meta_bytes);
         if self.contents.is_some() {
             self.written(self.layout.meta_of(superslab), meta_bytes, 0);
@@ -379,7 +407,7 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
     #[inline(always)]
     fn slice_meta(&self, _place: MetaPlace, superslab: u32, slice: u32) -> &SpanMeta {
         self.observe_meta(superslab, || MetaItem::Slab(superslab, slice));
-        &self.superslab_at(superslab).slabs[slice as usize]
+        &self.superslab_at(superslab).slices[slice as usize].meta
     }
 
     #[inline(always)]
@@ -434,7 +462,20 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
     }
 
     fn begin_slab(&self, superslab: u32, slices: Range<u32>, stride: u32) {
-        self.superslab_at(superslab).links.begin_slab(slices, stride);
+        let links = self.links.begin_slab(self.bytes_of(superslab, &slices), stride);
+        self.superslab_at(superslab).begin_slab(slices, links);
+    }
+
+    fn end_span(&self, superslab: u32, slices: Range<u32>) {
+        let bytes = self.bytes_of(superslab, &slices);
+        if let Some(links) = self.superslab_at(superslab).end_span(slices) {
+            self.links.end_slab(links, bytes);
+        }
+    }
+
+    #[inline(always)]
+    fn link_place(&self, superslab: u32, slice: u32) -> LinkPlace {
+        self.superslab_at(superslab).slices[slice as usize].links.get()
     }
 
     #[inline(always)]
@@ -443,14 +484,16 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
             let page = (self.layout.superslab_of(superslab) + u64::from(at)) / PAGE_BYTES;
             self.observed(&self.observer).access(self.pages_at(&(page..page + 1)), Cause::FreeList);
         }
-        self.superslab_at(superslab).links.read(at)
+        let (place, at) = self.find_link(superslab, at);
+        self.links.read(place, at)
     }
 
     #[inline(always)]
     fn write_link(&self, superslab: u32, at: u32, link: Link) {
         let touch = if link == Link::NONE { Touch::WriteZero } else { Touch::Write };
         self.touch(self.layout.superslab_of(superslab) + u64::from(at), LINK_BYTES, touch, Cause::FreeList);
-        self.superslab_at(superslab).links.write(at, link);
+        let (place, from_start) = self.find_link(superslab, at);
+        self.links.write(place, from_start, link);
         if self.contents.is_some() {
             let first = self.layout.superslab_of(superslab) + u64::from(at);
             self.written_number(first, link.to_bits());
@@ -474,10 +517,11 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
     }
 
     #[inline(always)]
-    fn push_link(&self, superslab: u32, at: u32, link: Link, key: u32) -> bool {
+    fn push_link(&self, place: LinkPlace, superslab: u32, at: u32, link: Link, key: u32) -> bool {
         // Link and key are eight aligned bytes of one page. Once it is written, no access to it has an effect.
-        if self.may_skip(superslab, at) {
-            self.superslab_at(superslab).links.write(at, link);
+        let from_start = self.layout.superslab_of(superslab) + u64::from(at);
+        if self.may_skip(from_start) {
+            self.links.write(place, from_start, link);
         } else {
             self.push_link_slowly(superslab, at, link, key);
         }
@@ -485,9 +529,14 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
     }
 
     #[inline(always)]
-    fn take_link(&self, superslab: u32, at: u32) -> Link {
-        let link = self.read_link(superslab, at);
-        if !self.may_skip(superslab, at) {
+    fn take_link(&self, place: LinkPlace, superslab: u32, at: u32) -> Link {
+        let from_start = self.layout.superslab_of(superslab) + u64::from(at);
+        if H::EVERY_ACCESS {
+            let page = from_start / PAGE_BYTES;
+            self.observed(&self.observer).access(self.pages_at(&(page..page + 1)), Cause::FreeList);
+        }
+        let link = self.links.read(place, from_start);
+        if !self.may_skip(from_start) {
             self.clear_key_slowly(superslab, at);
         }
         link

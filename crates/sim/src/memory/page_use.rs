@@ -85,8 +85,8 @@ impl<H: MemoryObserver> SimMemory<H> {
         if superslab.meta.free.get(slice) {
             return PageUse::Unused;
         }
-        let back = u32::from(superslab.slabs[slice as usize].span_back.get());
-        let span = &superslab.slabs[slice.saturating_sub(back) as usize];
+        let back = u32::from(superslab.slices[slice as usize].meta.span_back.get());
+        let span = &superslab.slices[slice.saturating_sub(back) as usize].meta;
         if span.is_large() { PageUse::Large } else { PageUse::Slab(span.stride.get()) }
     }
 }

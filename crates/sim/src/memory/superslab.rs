@@ -1,4 +1,4 @@
-//! The simulator's representation of a SuperSlab: metadata and links, without contents.
+//! The simulator's representation of a SuperSlab: metadata, and where links are, without contents.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -7,7 +7,7 @@ use hksim_policy::layout::{Layout, SPANS_AT};
 use hksim_policy::meta::{SpanMeta, SuperSlabMeta};
 use hksim_policy::{PAGE_BYTES, Word};
 
-use super::links::Links;
+use super::links::LinkPlace;
 
 /// Bytes of a native word.
 const WORD_BYTES: usize = 8;
@@ -59,33 +59,54 @@ impl Word for SimWord {
     }
 }
 
+/// One slice in the simulator.
+pub(crate) struct SimSlice {
+    pub(crate) meta: SpanMeta,
+    /// Where the links of its span are.
+    pub(crate) links: Cell<LinkPlace>,
+}
+
 /// One SuperSlab in the simulator.
 pub(crate) struct SimSuperSlab {
     pub(crate) meta: SuperSlabMeta<SimWord>,
-    pub(crate) slabs: Box<[SpanMeta]>,
+    pub(crate) slices: Box<[SimSlice]>,
     pub(crate) remote: Box<[SimWord]>,
     pub(crate) message_next: Box<[SimWord]>,
-    pub(crate) links: Links,
+    /// Where the links are of slices that belong to no slab.
+    links_of_others: LinkPlace,
     /// Whether its metadata is in memory: written, and not dropped since.
     has_meta: Cell<bool>,
 }
 
 impl SimSuperSlab {
-    pub(crate) fn new(slices: u32, slice_shift: u32) -> SimSuperSlab {
+    pub(crate) fn new(slices: u32, links_of_others: LinkPlace) -> SimSuperSlab {
+        let slice = |_| SimSlice { meta: SpanMeta::new(), links: Cell::new(links_of_others) };
         SimSuperSlab {
             meta: SuperSlabMeta::new(SimWord::default()),
-            slabs: (0..slices).map(|_| SpanMeta::new()).collect(),
+            slices: (0..slices).map(slice).collect(),
             remote: (0..slices).map(|_| SimWord::default()).collect(),
             message_next: (0..slices).map(|_| SimWord::default()).collect(),
-            links: Links::new(slices, slice_shift),
+            links_of_others,
             has_meta: Cell::new(false),
         }
+    }
+
+    /// Records where the links of a slab are that has these slices.
+    pub(crate) fn begin_slab(&self, slices: Range<u32>, links: LinkPlace) {
+        slices.for_each(|slice| self.slices[slice as usize].links.set(links));
+    }
+
+    /// Records that these slices have no span. Returns where the links of their slab were, if they had one.
+    pub(crate) fn end_span(&self, slices: Range<u32>) -> Option<LinkPlace> {
+        let before = self.slices[slices.start as usize].links.get();
+        self.begin_slab(slices, self.links_of_others);
+        (before != self.links_of_others).then_some(before)
     }
 
     /// Zeroes the metadata, before it is initialised.
     pub(crate) fn zero_meta(&self) {
         self.has_meta.set(true);
-        self.slabs.iter().for_each(SpanMeta::clear);
+        self.slices.iter().for_each(|slice| slice.meta.clear());
         self.remote.iter().chain(&self.message_next).for_each(|word| word.store(0));
     }
 
@@ -106,7 +127,7 @@ impl SimSuperSlab {
             let start = u64::from(first) + (index * size) as u64;
             start..start + size as u64
         };
-        let slabs = self.slabs.iter().enumerate().filter(|(_, slab)| !slab.is_clear());
+        let slabs = self.slices.iter().enumerate().filter(|(_, slice)| !slice.meta.is_clear());
         let words = |words: &'_ [SimWord], first: u32| {
             let set: Vec<usize> = (0..words.len()).filter(|&slice| words[slice].load() != 0).collect();
             set.into_iter().map(move |slice| item(first, slice, WORD_BYTES))

@@ -24,16 +24,25 @@ pub(super) struct Assembled {
     pub(super) objects: Vec<u32>,
     /// The events that are not common, in order.
     pub(super) others: Vec<Event>,
+    /// Their positions in the batch.
+    pub(super) others_at: Vec<usize>,
 }
 
 impl Assembled {
     pub(super) fn with_capacity(events: usize) -> Self {
-        Assembled { objects: Vec::with_capacity(events), others: Vec::new() }
+        Assembled { objects: Vec::with_capacity(events), ..Assembled::default() }
     }
 
     pub(super) fn clear(&mut self) {
         self.objects.clear();
         self.others.clear();
+        self.others_at.clear();
+    }
+
+    /// Adds an event that is not common, at a position in the batch.
+    pub(super) fn push_other(&mut self, at: usize, event: Event) {
+        self.others.push(event);
+        self.others_at.push(at);
     }
 
     /// Assembles the events of `columns`, which have passed [`Columns::check`]. The last event before them was at
@@ -47,6 +56,7 @@ impl Assembled {
         objects_peak: u32,
     ) -> Result<(), BadEvent> {
         self.others.clear();
+        self.others_at.clear();
         // Every entry is overwritten, so they are not cleared.
         self.objects.resize(columns.len(), 0);
         let cursor = Cursor { time_ns, ..Cursor::default() };
@@ -122,7 +132,7 @@ impl Assembler<'_> {
         if code > code::FREE {
             let site = if op.asks_for_memory() { self.columns.sites.get(size).copied() } else { None };
             let site = SiteId(site.unwrap_or_default());
-            to.others.push(Event { site, ..Event::new(self.time_ns(), self.thread(), op) });
+            to.push_other(self.cursor.event, Event { site, ..Event::new(self.time_ns(), self.thread(), op) });
         } else if let Some(object) = op.object() {
             to.objects[self.cursor.event] = object.0;
         }

@@ -15,6 +15,8 @@ pub struct Batch {
     pub(super) assembled: Assembled,
     /// The time of the event before the first.
     pub(super) before_ns: u64,
+    /// The time of the last event of the columns.
+    pub(super) last_ns: u64,
 }
 
 /// A common event.
@@ -80,7 +82,12 @@ impl Default for Batch {
 impl Batch {
     /// A batch without events. Allocates its columns.
     pub fn new() -> Self {
-        Batch { columns: Columns::new(), assembled: Assembled::with_capacity(CHUNK_EVENTS_MAX), before_ns: 0 }
+        Batch {
+            columns: Columns::new(),
+            assembled: Assembled::with_capacity(CHUNK_EVENTS_MAX),
+            before_ns: 0,
+            last_ns: 0,
+        }
     }
 
     /// Number of events.
@@ -107,6 +114,7 @@ impl Batch {
         self.columns.clear();
         self.assembled.clear();
         self.before_ns = 0;
+        self.last_ns = 0;
     }
 
     /// Replaces the events by these, at most [`CHUNK_EVENTS_MAX`].
@@ -124,10 +132,11 @@ impl Batch {
             let is_common = self.columns.ops.last().is_some_and(|&code| code <= code::FREE);
             self.assembled.objects.push(event.op.object().filter(|_| is_common).map_or(0, |object| object.0));
             if !is_common {
-                self.assembled.others.push(*event);
+                self.assembled.push_other(self.columns.len() - 1, *event);
             }
         }
         self.columns.close_run(events.len());
+        self.last_ns = time_ns;
     }
 }
 
@@ -182,6 +191,10 @@ impl<'a> BatchReader<'a> {
     /// # Panics
     /// If `events` is less than in the previous call, or more than the batch has.
     pub fn time_ns_after(&mut self, events: usize) -> u64 {
+        // Most batches are read to their end, where nothing has to be added up.
+        if events == self.batch.columns.len() {
+            return self.batch.last_ns;
+        }
         self.batch.before_ns + self.at.clock.advance(self.batch, events)
     }
 
@@ -190,25 +203,27 @@ impl<'a> BatchReader<'a> {
     pub fn common(&mut self, end: usize) -> CommonRun<'a> {
         let Batch { columns, assembled, .. } = self.batch;
         let first = self.at.event;
-        let end = end.min(self.batch.len());
+        let end = end.min(self.next_other());
         let (thread, end) = if first < end { (self.thread(), end.min(self.at.run_end)) } else { Default::default() };
         let (codes, objects) = (&columns.ops[first..end.max(first)], &assembled.objects[first..end.max(first)]);
-        CommonRun { thread, codes, objects, sizes: &columns.sizes[self.at.size..], at: 0, size: 0, first }
+        let sizes = columns.sizes[self.at.size..].iter();
+        CommonRun { thread, codes, objects, at: 0, sizes_before: sizes.len(), sizes, first }
+    }
+
+    /// The position of the next uncommon event; the end of the batch if there is none.
+    fn next_other(&self) -> usize {
+        self.batch.assembled.others_at.get(self.at.other).copied().unwrap_or(self.batch.len())
     }
 
     /// Passes the events that were read from `run`, the last result of [`BatchReader::common`].
     pub fn pass(&mut self, run: CommonRun<'a>) {
         self.at.event = run.passed();
-        self.at.size += run.size;
+        self.at.size += run.sizes_before - run.sizes.len();
     }
 
     /// Passes the next event if it is uncommon.
     pub fn uncommon(&mut self) -> Option<&'a Event> {
-        let code = self.batch.columns.ops[..self.batch.len()].get(self.at.event)?;
-        if *code <= code::FREE {
-            return None;
-        }
-        let event = self.batch.assembled.others.get(self.at.other)?;
+        let event = self.batch.assembled.others.get(self.at.other).filter(|_| self.next_other() == self.at.event)?;
         self.at.event += 1;
         self.at.other += 1;
         self.at.size += usize::from(event.op.asks_for_memory());
@@ -233,12 +248,11 @@ impl<'a> BatchReader<'a> {
         let mut time_ns = self.time_ns();
         let mut run = self.common(end);
         let thread = run.thread;
-        let common = run.codes.iter().take_while(|&&code| code <= code::FREE).count();
         // The number of events is known beforehand, so the vector grows once.
-        let deltas = time_deltas[self.at.event..].iter().zip(&run.codes[..common]);
+        let deltas = time_deltas[self.at.event..].iter().zip(run.codes);
         events.extend(deltas.map(|(&delta_ns, _)| {
             time_ns += delta_ns;
-            let call = run.next().unwrap_or_else(|| unreachable!("a run has as many calls as common codes"));
+            let call = run.next().unwrap_or_else(|| unreachable!("a run has as many calls as codes"));
             Event::new(time_ns, thread, call.op())
         }));
         self.pass(run);
@@ -271,10 +285,11 @@ pub struct CommonRun<'a> {
     codes: &'a [u8],
     /// As many as `codes`.
     objects: &'a [u32],
-    sizes: &'a [u64],
-    /// How many of the codes and of the sizes were read. The first code of an uncommon event ends the run.
+    /// How many of the codes were read.
     at: usize,
-    size: usize,
+    /// The sizes that were not read, and their number before the run.
+    sizes: std::slice::Iter<'a, u64>,
+    sizes_before: usize,
     /// The first event of the run, as a position in the batch.
     first: usize,
 }
@@ -291,8 +306,7 @@ impl CommonRun<'_> {
         self.first + self.at
     }
 
-    /// The object of the event that follows `events` events after the next one; `None` after the run's last. Of an
-    /// uncommon event, a number without meaning.
+    /// The object of the event that follows `events` events after the next one; `None` after the run's last.
     #[inline(always)]
     pub fn object_ahead(&self, events: usize) -> Option<ObjectId> {
         self.objects.get(self.at + events).map(|&object| ObjectId(object))
@@ -305,18 +319,13 @@ impl Iterator for CommonRun<'_> {
     #[inline(always)]
     fn next(&mut self) -> Option<CommonCall> {
         let (&code, &object) = (self.codes.get(self.at)?, self.objects.get(self.at)?);
-        let object = ObjectId(object);
-        let call = if code == code::FREE {
-            CommonCall::Free { object }
-        } else if code < code::FREE {
-            let &size = self.sizes.get(self.size)?;
-            self.size += 1;
-            CommonCall::Alloc { object, size, kind: CommonAlloc(code) }
-        } else {
-            return None;
-        };
         self.at += 1;
-        Some(call)
+        let object = ObjectId(object);
+        if code == code::FREE {
+            return Some(CommonCall::Free { object });
+        }
+        let &size = self.sizes.next()?;
+        Some(CommonCall::Alloc { object, size, kind: CommonAlloc(code) })
     }
 }
 

@@ -122,10 +122,10 @@ impl ChunkReader {
         if crc32fast::hash(payload) != section.payload_crc {
             return Err(self.corrupt("wrong checksum"));
         }
-        let Batch { columns, assembled, before_ns } = batch;
+        let Batch { columns, assembled, before_ns, last_ns } = batch;
         columns.decode(&mut self.decoder, self.version, payload).map_err(|why| self.corrupt(why))?;
         self.check_totals(columns, &section)?;
-        *before_ns = self.before.time_last_ns;
+        (*before_ns, *last_ns) = (self.before.time_last_ns, section.time_last_ns);
         if let Err(bad) = assembled.assemble(columns, &mut self.ids, *before_ns, section.objects_peak) {
             let bad = self.bad_event(bad, batch.len());
             if batch.is_empty() {
