@@ -15,10 +15,11 @@ use crate::tables::Object;
 
 /// A table above this size does not fit into the caches near a core (L2: 512 KiB to 2 MiB).
 const LARGE_BYTES: usize = 256 << 10;
-/// How many events before its turn the entry of an object is fetched, and what belongs to its block. An event takes some
-/// 10 ns, and an access to main memory some 100 ns.
-const ENTRY_DISTANCE: usize = 32;
-const BLOCK_DISTANCE: usize = 16;
+/// How many events before its turn the entry of an object is fetched, the metadata of its block's slab, and what belongs
+/// to the block. An event takes some 10 ns, and an access to main memory some 100 ns.
+const ENTRY_DISTANCE: usize = 36;
+const SLAB_DISTANCE: usize = 24;
+const BLOCK_DISTANCE: usize = 12;
 
 /// The objects of a trace. Indexed by object id; the ids of a trace are below its `objects_peak`.
 pub(crate) struct Objects<S> {
@@ -98,6 +99,9 @@ impl<S: Copy> Objects<S> {
         let entry = |events| self.table.get(run.object_ahead(events)?.0 as usize);
         if let Some(far) = entry(ENTRY_DISTANCE) {
             prefetch(far);
+        }
+        if let Some(block) = entry(SLAB_DISTANCE).and_then(|nearer| nearer.block) {
+            mem.expect_use_of_slab(block);
         }
         if let Some(block) = entry(BLOCK_DISTANCE).and_then(|near| near.block) {
             mem.expect_free(block);

@@ -223,6 +223,13 @@ pub trait Memory {
         self.write_key(superslab, at, key);
         true
     }
+    /// Announces that the link at `at` may be read soon. A backend that keeps links apart from blocks may bring the link
+    /// into the processor's caches, and must not change anything.
+    #[inline(always)]
+    fn expect_link(&self, _place: Self::LinkPlace, _superslab: Self::SuperSlab, _at: u32) {}
+    /// Announces that a bin takes the free blocks of this slab next, and then those of the slab after it in the bin's list.
+    /// A backend may bring what this reads into the processor's caches, and must not change anything.
+    fn expect_refill(&self, _superslab: Self::SuperSlab, _slice: u32) {}
     /// Reads a link that was written before, then clears its key. `place` is that of the slab's links.
     #[inline(always)]
     fn take_link(&self, _place: Self::LinkPlace, superslab: Self::SuperSlab, at: u32) -> Link {
@@ -284,6 +291,11 @@ pub trait World: Memory {
 
     /// Sets the clock that [`Memory::now_ns`] reads, if the backend's clock can be set.
     fn set_now(&self, now_ns: u64);
+
+    /// Announces that this block may be freed in a while. A backend may bring the metadata of its slice into the
+    /// processor's caches, and must not change anything.
+    #[inline(always)]
+    fn expect_use_of_slab(&self, _block: Block<Self::SuperSlab>) {}
 
     /// Announces that this block may be freed soon. A backend may bring its own tables for the block into the
     /// processor's caches, and must not change anything.

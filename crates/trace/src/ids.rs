@@ -3,13 +3,16 @@
 //! The writer and the reader of a trace run the same recycler. So the ids of allocations are not stored, and every id
 //! that a reader returns is valid by construction.
 
+mod block;
+
 use crate::event::ObjectId;
+use block::{CALLS, Followed, Frees, WINDOW};
 
 /// The recycler: a stack of freed ids, and a flag for each id that is set while the id is live.
 #[derive(Clone, Debug)]
 pub struct ObjectIds {
-    /// The stack of freed ids in entries 1 to `top`. Entry 0 is [`NO_ID`]. The other entries have no meaning; there is
-    /// always one of them, which [`ObjectIds::follow`] may write.
+    /// The stack of freed ids: `top` entries from [`BOTTOM`]. Those before it are [`NO_ID`]. Those after it have no
+    /// meaning; there are always enough for a window from entry `top`.
     freed: Vec<u32>,
     top: usize,
     /// By id.
@@ -18,8 +21,8 @@ pub struct ObjectIds {
 
 /// Larger than every id.
 const NO_ID: u32 = u32::MAX;
-/// Entries of the stack besides one for each id: entry 0, and the one above the top.
-const EXTRA_ENTRIES: usize = 2;
+/// The first entry of the stack.
+const BOTTOM: usize = CALLS;
 
 impl Default for ObjectIds {
     fn default() -> Self {
@@ -36,15 +39,15 @@ impl ObjectIds {
     /// An empty recycler that allocates no further memory for up to `objects_peak` live objects.
     pub fn with_capacity(objects_peak: u32) -> Self {
         let peak = objects_peak as usize;
-        let mut freed = Vec::with_capacity(peak + EXTRA_ENTRIES);
-        freed.resize(EXTRA_ENTRIES, NO_ID);
+        let mut freed = Vec::with_capacity(peak + WINDOW);
+        freed.resize(WINDOW, NO_ID);
         ObjectIds { freed, top: 0, live: Vec::with_capacity(peak) }
     }
 
     /// The id that the next [`ObjectIds::allocate`] returns.
     #[inline(always)]
     pub fn upcoming(&self) -> ObjectId {
-        ObjectId(if self.top == 0 { self.peak() } else { self.freed[self.top] })
+        ObjectId(if self.top == 0 { self.peak() } else { self.freed[BOTTOM + self.top - 1] })
     }
 
     /// Allocates an id: the most recently freed one, or the next unused one. `None` if all 2^32 - 1 ids are live.
@@ -53,8 +56,8 @@ impl ObjectIds {
         if self.top == 0 && !self.grow(u32::MAX) {
             return None;
         }
-        let id = self.freed[self.top];
         self.top -= 1;
+        let id = self.freed[BOTTOM + self.top];
         self.live[id as usize] = true;
         Some(ObjectId(id))
     }
@@ -66,75 +69,77 @@ impl ObjectIds {
             return false;
         };
         *live = false;
+        self.freed[BOTTOM + self.top] = object.0;
         self.top += 1;
-        self.freed[self.top] = object.0;
         true
     }
 
-    /// Performs consecutive calls until one cannot be performed: `is_free` is `None` for it, the object that it frees
-    /// is not live, or its allocation would raise the peak above `peak_max`. Takes the objects of the frees from the
-    /// front of `freed`, and writes the object of each call to `objects`, which is as long as `calls`. Returns the
-    /// number of calls performed.
-    #[inline(always)]
+    /// Performs consecutive calls until one cannot be performed: it is above `free`, the code of a free; the object that
+    /// it frees is not live; or its allocation would raise the peak above `peak_max`. Takes the objects of the frees from
+    /// the front of `freed`, and writes the object of each call to `objects`, which is as long as `calls`. Returns the
+    /// number of calls performed. `free` is below 8, and no code is above 127.
     pub(crate) fn follow(
         &mut self,
         calls: &[u8],
-        is_free: impl Fn(u8) -> Option<bool>,
+        free: u8,
         peak_max: u32,
         freed: &mut &[u32],
         objects: &mut [u32],
     ) -> usize {
         let mut done = 0;
-        loop {
-            done += self.follow_recycled(&calls[done..], &is_free, freed, &mut objects[done..]);
-            if freed.is_empty() {
-                // Only allocations may follow.
-                done += self.follow_recycled(&calls[done..], &is_free, &mut [NO_ID].as_slice(), &mut objects[done..]);
-            }
-            // An allocation without a freed id needs a new one. Nothing else can stop at an empty stack and be performed.
-            let needs_id = self.top == 0 && calls.get(done).is_some_and(|&call| is_free(call) == Some(false));
-            if !needs_id || !self.grow(peak_max) {
-                return done;
+        while done < calls.len() {
+            done += self.follow_blocks(&calls[done..], free, freed, &mut objects[done..]);
+            let few = calls.len().min(done + CALLS);
+            let performed = self.follow_singly(&calls[done..few], free, peak_max, freed, &mut objects[done..few]);
+            done += performed;
+            if done < few {
+                break;
             }
         }
+        done
     }
 
-    /// As [`follow`](Self::follow), and stops if no id is free, or if `freed` is empty. No branch depends on which calls
-    /// are frees: in most traces this cannot be predicted. Not inlined, so that all of its variables are in registers.
+    /// As [`follow`](Self::follow), for whole blocks of calls. Stops before a block with a call that cannot be performed
+    /// without a new id, and if fewer objects to free are left than a block has calls. Not inlined, so that all of its variables are in registers.
     #[inline(never)]
-    fn follow_recycled(
+    fn follow_blocks(&mut self, calls: &[u8], free: u8, freed: &mut &[u32], objects: &mut [u32]) -> usize {
+        let mut done = 0;
+        for (calls, objects) in calls.as_chunks().0.iter().zip(objects.as_chunks_mut().0) {
+            let (Some(frees), Some(ahead)) = (Frees::of(calls, free), freed.first_chunk()) else { break };
+            let Some(window) = self.freed.get_mut(self.top..).and_then(<[u32]>::first_chunk_mut) else { break };
+            let Some(followed) = frees.follow(ahead, window, &mut self.live, objects) else { break };
+            let Followed { frees, taken, added } = followed;
+            self.top = self.top - taken + added;
+            *freed = &freed[frees.min(CALLS)..];
+            done += CALLS;
+        }
+        done
+    }
+
+    /// As [`follow`](Self::follow), one by one.
+    fn follow_singly(
         &mut self,
         calls: &[u8],
-        is_free: impl Fn(u8) -> Option<bool>,
+        free: u8,
+        peak_max: u32,
         freed: &mut &[u32],
         objects: &mut [u32],
     ) -> usize {
-        let live = self.live.as_mut_slice();
-        let Some(stack) = self.freed.get_mut(..live.len() + EXTRA_ENTRIES) else { return 0 };
-        let (mut top, mut left, mut done) = (self.top as u32, *freed, 0);
-        for (&call, object) in calls.iter().zip(objects) {
-            let Some(frees) = is_free(call) else { break };
-            let (at, above) = (top as usize, top as usize + 1);
-            if above >= stack.len() {
-                break;
+        for (done, (&call, object)) in calls.iter().zip(objects).enumerate() {
+            let id = if call == free {
+                let id = freed.first().copied().filter(|&id| self.release(ObjectId(id)));
+                id.inspect(|_| *freed = &freed[1..])
+            } else if call < free && (self.top > 0 || self.grow(peak_max)) {
+                self.allocate().map(|id| id.0)
+            } else {
+                None
+            };
+            match id {
+                Some(id) => *object = id,
+                None => return done,
             }
-            let Some(&to_free) = left.first() else { break };
-            let id = std::hint::select_unpredictable(frees, to_free, stack[at]);
-            let Some(live) = live.get_mut(id as usize) else { break };
-            if *live != frees {
-                break;
-            }
-            *live = !frees;
-            // Only a free puts its object there; after an allocation, the entry has no meaning.
-            stack[above] = to_free;
-            top = top.wrapping_add(2 * u32::from(frees)).wrapping_sub(1);
-            left = &left[usize::from(frees)..];
-            *object = id;
-            done += 1;
         }
-        self.top = top as usize;
-        *freed = left;
-        done
+        calls.len()
     }
 
     /// Whether an id is live.
@@ -155,7 +160,7 @@ impl ObjectIds {
 
     /// Removes all objects. The memory is kept for reuse.
     pub fn clear(&mut self) {
-        self.freed.truncate(EXTRA_ENTRIES);
+        self.freed.truncate(WINDOW);
         self.top = 0;
         self.live.clear();
     }
@@ -169,7 +174,7 @@ impl ObjectIds {
         }
         self.live.push(false);
         self.freed.push(0);
-        self.freed[1] = id;
+        self.freed[BOTTOM] = id;
         self.top = 1;
         true
     }

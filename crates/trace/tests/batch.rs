@@ -99,7 +99,9 @@ fn touches_of_no_common_kind_are_kept() {
     batch.copy_from(&events);
     batch.read().events(usize::MAX, &mut copied);
     assert_eq!(copied, events);
-    assert!(CommonAlloc::ALL.iter().enumerate().all(|(index, kind)| kind.index() == index));
+    let kinds = CommonAlloc::table(|kind| kind);
+    assert!(kinds.iter().all(|kind| kinds[kind.index()] == *kind));
+    assert_eq!(CommonAlloc::table(|kind| kind.call()).iter().filter(|&&call| call == AllocCall::Malloc).count(), 3);
 }
 
 /// A trace of one chunk: `allocations` allocations, then frees of the objects 2 and 1.

@@ -53,7 +53,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
         }
         let Driver { allocator, heaps, objects, failed } = self;
         let Some(Some(heap)) = heaps.get_mut(thread.0 as usize) else { return Ok(()) };
-        let initial_touches = CommonAlloc::ALL.map(|kind| objects.touch.initial_touch(kind.initial_touch()));
+        let initial_touches = CommonAlloc::table(|kind| objects.touch.initial_touch(kind.initial_touch()));
         while let Some(call) = run.next() {
             if LOOKS_AHEAD {
                 objects.look_ahead(&allocator.mem, &run);
@@ -63,7 +63,11 @@ impl<W: World, G: Geometry> Driver<W, G> {
                     let initial_touch = initial_touches[kind.index()];
                     match heap.ready(&allocator.geometry, size).filter(|_| kind.call() == AllocCall::Malloc) {
                         Some(ready) => {
+                            let class = ready.class();
                             let block = allocator.take(heap, ready);
+                            if LOOKS_AHEAD {
+                                allocator.expect_allocation(heap, class);
+                            }
                             objects.place(&allocator.mem, object, block, size, initial_touch);
                         }
                         None => {

@@ -100,6 +100,14 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Block { superslab, offset: start }
     }
 
+    /// Brings what the next allocation from this class reads into the processor's caches, as far as the backend can.
+    #[inline(always)]
+    pub fn expect_allocation(&self, heap: &ThreadHeap<M>, class: usize) {
+        if let Some(start) = self.start_at(heap.ready[class]) {
+            self.mem.expect_link(heap.link_places[class], heap.sources[class], self.link_at(start));
+        }
+    }
+
     /// Allocates the block that `ready_in` has just returned.
     #[inline(always)]
     fn take_in(&self, heap: &mut ThreadHeap<M>, ready: Ready<M>) -> Block<M::SuperSlab> {

@@ -106,6 +106,14 @@ pub struct Ready<M: Memory> {
     pub(crate) start: u32,
 }
 
+impl<M: Memory> Ready<M> {
+    /// The block's class.
+    #[inline(always)]
+    pub fn class(&self) -> usize {
+        self.class
+    }
+}
+
 impl<M: Memory> ThreadHeap<M> {
     /// The empty heap, a sentinel for threads without a heap: every request and free takes the slow path.
     pub const fn empty(nowhere: M::SuperSlab) -> ThreadHeap<M> {

@@ -104,6 +104,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         (bin.slice, bin.has_active) = (span.slice, true);
         heap.sources[class] = span.superslab;
         heap.link_places[class] = self.mem.link_place(span.superslab, span.slice);
+        if let Some(next) = self.span_of(bin.partial_head) {
+            self.mem.expect_refill(next.superslab, next.slice);
+        }
     }
 
     /// Takes a block from the active slab, and moves the slab's other free blocks to the bin.

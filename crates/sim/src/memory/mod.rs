@@ -21,6 +21,7 @@ mod zeroed;
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::ops::Range;
 
+use hksim_engine::prefetch;
 use hksim_policy::field::Field;
 use hksim_policy::layout::{BASE_ADDRESS, HEAP_BYTES, HEAPS_MAX, Layout};
 use hksim_policy::memory::{ArenaRange, Block, Link, Locking, Memory, MemoryLock, PageOps};
@@ -526,6 +527,21 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
             self.push_link_slowly(superslab, at, link, key);
         }
         true
+    }
+
+    #[inline(always)]
+    fn expect_link(&self, place: LinkPlace, superslab: u32, at: u32) {
+        self.links.prefetch(place, self.layout.superslab_of(superslab) + u64::from(at));
+    }
+
+    fn expect_refill(&self, superslab: u32, slice: u32) {
+        // Not by `slice_meta`, which reports an access.
+        let slice_of = |superslab: u32, slice: u32| &self.superslab_at(superslab).slices[slice as usize];
+        let slice = slice_of(superslab, slice);
+        self.expect_link(slice.links.get(), superslab, slice.meta.local_free.get().to_bits());
+        if let Some((superslab, after)) = slice.meta.next.get().get() {
+            prefetch(slice_of(superslab, after));
+        }
     }
 
     #[inline(always)]

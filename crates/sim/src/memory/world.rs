@@ -1,14 +1,21 @@
 //! The application's side of the memory: its accesses to its blocks.
 
-use std::cell::OnceCell;
-
+use hksim_engine::prefetch;
 use hksim_policy::PAGE_BYTES;
-use hksim_policy::memory::{APPLICATION_BYTE, Block, World};
+use hksim_policy::memory::{APPLICATION_BYTE, Block, Memory, World};
 
 use super::SimMemory;
+use super::superslab::SimSlice;
 use crate::observer::{Cause, MemoryObserver, Touch};
 
 impl<H: MemoryObserver> SimMemory<H> {
+    /// The slice that contains the start of a block; `None` in a huge block.
+    #[inline(always)]
+    fn slice_at(&self, block: Block<u32>) -> Option<&SimSlice> {
+        let superslab = self.superslabs.get(block.superslab as usize)?.get()?;
+        superslab.slices.get((block.offset >> self.slice_shift) as usize)
+    }
+
     #[inline(never)]
     fn write_slowly(&self, at: u64, bytes: u64) {
         self.touch(at, bytes, Touch::Write, Cause::Application);
@@ -38,10 +45,14 @@ impl<H: MemoryObserver> World for SimMemory<H> {
     }
 
     #[inline(always)]
+    fn expect_use_of_slab(&self, block: Block<u32>) {
+        self.slice_at(block).into_iter().for_each(prefetch);
+    }
+
+    #[inline(always)]
     fn expect_free(&self, block: Block<u32>) {
-        if let Some(superslab) = self.superslabs.get(block.superslab as usize).and_then(OnceCell::get) {
-            let slice = &superslab.slices[(block.offset >> self.slice_shift) as usize];
-            self.links.prefetch(slice.links.get(), self.layout.superslab_of(block.superslab) + u64::from(block.offset));
+        if let Some(slice) = self.slice_at(block) {
+            self.expect_link(slice.links.get(), block.superslab, block.offset);
         }
     }
 }

@@ -109,10 +109,9 @@ impl Assembler<'_> {
     /// Assigns the objects of the common events before the next event that is uncommon or bad.
     fn follow_common(&mut self, objects: &mut [u32]) {
         let Cursor { event, size, object, .. } = &mut self.cursor;
-        let is_free = |code| (code <= code::FREE).then_some(code == code::FREE);
         let (ops, mut freed) = (&self.columns.ops[*event..], &self.columns.objects[*object..]);
         let freed_before = freed.len();
-        let done = self.ids.follow(ops, is_free, self.objects_peak, &mut freed, &mut objects[*event..]);
+        let done = self.ids.follow(ops, code::FREE, self.objects_peak, &mut freed, &mut objects[*event..]);
         let frees = freed_before - freed.len();
         *event += done;
         *object += frees;

@@ -43,21 +43,18 @@ pub enum CommonCall {
 pub struct CommonAlloc(u8);
 
 impl CommonAlloc {
-    /// Every value, in the order of [`CommonAlloc::index`].
-    pub const ALL: [CommonAlloc; code::COMMON.len()] = {
-        let mut all = [CommonAlloc(0); code::COMMON.len()];
-        let mut code = 0;
-        while code < all.len() {
-            all[code] = CommonAlloc(code as u8);
-            code += 1;
-        }
-        all
-    };
+    /// Length of tables by [`CommonAlloc::index`]: a power of two, so that no bounds check is needed.
+    const TABLE_LENGTH: usize = code::COMMON.len().next_power_of_two();
 
-    /// Its position in [`CommonAlloc::ALL`], for tables.
+    /// A table of what `value` returns for each kind, by [`CommonAlloc::index`].
+    pub fn table<T>(value: impl Fn(CommonAlloc) -> T) -> [T; CommonAlloc::TABLE_LENGTH] {
+        std::array::from_fn(|code| value(CommonAlloc(code.min(code::COMMON.len() - 1) as u8)))
+    }
+
+    /// Its position in a [`table`](Self::table).
     #[inline(always)]
     pub fn index(self) -> usize {
-        usize::from(self.0)
+        usize::from(self.0) % CommonAlloc::TABLE_LENGTH
     }
 
     /// `malloc` or `calloc`.
@@ -200,6 +197,7 @@ impl<'a> BatchReader<'a> {
 
     /// The common events of one thread from here on, before event `end` of the batch. Empty if the next event is
     /// uncommon. After reading from it, call [`BatchReader::pass`].
+    #[inline(always)]
     pub fn common(&mut self, end: usize) -> CommonRun<'a> {
         let Batch { columns, assembled, .. } = self.batch;
         let first = self.at.event;
@@ -216,6 +214,7 @@ impl<'a> BatchReader<'a> {
     }
 
     /// Passes the events that were read from `run`, the last result of [`BatchReader::common`].
+    #[inline(always)]
     pub fn pass(&mut self, run: CommonRun<'a>) {
         self.at.event = run.passed();
         self.at.size += run.sizes_before - run.sizes.len();
