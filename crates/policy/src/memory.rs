@@ -119,8 +119,8 @@ pub trait PageOps {
     fn advise(&self, range: ArenaRange, advice: Advice) -> Result<(), Errno>;
     /// One `mremap(MREMAP_MAYMOVE | MREMAP_FIXED)` of equal length inside the arena; the source is left unmapped.
     fn remap(&self, from: ArenaRange, to_start: u64) -> Result<(), Errno>;
-    /// One `mmap` without a hint; returns the address. This and the next method are used only if SuperSlabs have separate
-    /// mappings.
+    /// One `mmap` without a hint; returns the address. This and the next method are used only if SuperSlabs have
+    /// separate mappings.
     fn map_anywhere(&self, bytes: u64, mapping: Mapping) -> Result<u64, Errno>;
     /// One `munmap` of addresses that [`map_anywhere`](PageOps::map_anywhere) mapped.
     fn unmap_at(&self, address: u64, bytes: u64) -> Result<(), Errno>;
@@ -212,8 +212,8 @@ pub trait Memory {
     fn read_key(&self, superslab: Self::SuperSlab, at: u32) -> u32;
     /// Writes a key after the link at `at`, which is a multiple of 8. A key of 0 clears it.
     fn write_key(&self, superslab: Self::SuperSlab, at: u32, key: u32);
-    /// Writes a link at a multiple of 8, then reads its key. Unless the key was `key` already, writes it and returns true.
-    /// `place` is that of the slab's links.
+    /// Writes a link at a multiple of 8, then reads its key. Unless the key was `key` already, writes it and returns
+    /// true. `place` is that of the slab's links.
     #[inline(always)]
     fn push_link(&self, _place: Self::LinkPlace, superslab: Self::SuperSlab, at: u32, link: Link, key: u32) -> bool {
         self.write_link(superslab, at, link);
@@ -223,12 +223,12 @@ pub trait Memory {
         self.write_key(superslab, at, key);
         true
     }
-    /// Announces that the link at `at` may be read soon. A backend that keeps links apart from blocks may bring the link
-    /// into the processor's caches, and must not change anything.
+    /// Announces that the link at `at` may be read soon. A backend that keeps links apart from blocks may bring the
+    /// link into the processor's caches, and must not change anything.
     #[inline(always)]
     fn expect_link(&self, _place: Self::LinkPlace, _superslab: Self::SuperSlab, _at: u32) {}
-    /// Announces that a bin takes the free blocks of this slab next, and then those of the slab after it in the bin's list.
-    /// A backend may bring what this reads into the processor's caches, and must not change anything.
+    /// Announces that a bin takes the free blocks of this slab next, and then those of the slab after it in the bin's
+    /// list. A backend may bring what this reads into the processor's caches, and must not change anything.
     fn expect_refill(&self, _superslab: Self::SuperSlab, _slice: u32) {}
     /// Reads a link that was written before, then clears its key. `place` is that of the slab's links.
     #[inline(always)]

@@ -27,11 +27,12 @@ struct Chunk {
 impl Chunk {
     /// Replaces the chunk by the source's next events. Empty at the end.
     fn fill(&mut self, source: &mut (dyn EventSource + Send)) {
-        self.batch.clear();
-        self.error = source.next_into(&mut self.batch).err();
-        if self.error.is_some() {
+        let more = source.next_into(&mut self.batch);
+        // A batch that is not cleared keeps what the next chunk may have in common with it.
+        if !matches!(more, Ok(true)) {
             self.batch.clear();
         }
+        self.error = more.err();
     }
 }
 

@@ -74,10 +74,10 @@ impl ObjectIds {
         true
     }
 
-    /// Performs consecutive calls until one cannot be performed: it is above `free`, the code of a free; the object that
-    /// it frees is not live; or its allocation would raise the peak above `peak_max`. Takes the objects of the frees from
-    /// the front of `freed`, and writes the object of each call to `objects`, which is as long as `calls`. Returns the
-    /// number of calls performed. `free` is below 8, and no code is above 127.
+    /// Performs consecutive calls until one cannot be performed: it is above `free`, the code of a free; the object
+    /// that it frees is not live; or its allocation would raise the peak above `peak_max`. Takes the objects of the
+    /// frees from the front of `freed`, and writes the object of each call to `objects`, which is as long as `calls`.
+    /// Returns the number of calls performed. `free` is below 8, and no code is above 127.
     pub(crate) fn follow(
         &mut self,
         calls: &[u8],
@@ -99,8 +99,9 @@ impl ObjectIds {
         done
     }
 
-    /// As [`follow`](Self::follow), for whole blocks of calls. Stops before a block with a call that cannot be performed
-    /// without a new id, and if fewer objects to free are left than a block has calls. Not inlined, so that all of its variables are in registers.
+    /// As [`follow`](Self::follow), for whole blocks of calls. Stops before a block with a call that cannot be
+    /// performed without a new id, and if fewer objects to free are left than a block has calls. Not inlined, so that
+    /// its variables are in registers.
     #[inline(never)]
     fn follow_blocks(&mut self, calls: &[u8], free: u8, freed: &mut &[u32], objects: &mut [u32]) -> usize {
         let mut done = 0;

@@ -92,7 +92,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Some(self.hand_out(refilled.superslab, refilled.start, class))
     }
 
-    /// Allocates the block that [`ready`](ThreadHeap::ready) has just returned: the fast path. Such a block has no header.
+    /// Allocates the block that [`ready`](ThreadHeap::ready) has just returned: the fast path. Such a block has no
+    /// header.
     #[inline(always)]
     pub fn take(&self, heap: &mut ThreadHeap<M>, ready: Ready<M>) -> Block<M::SuperSlab> {
         let Ready { class, superslab, start } = ready;

@@ -8,8 +8,9 @@ use hksim_engine::prefetch;
 /// The numbers. As cheap to access as a slice; growing may move them.
 #[derive(Default)]
 pub(crate) struct GrowingTable {
-    /// Only the methods below access the vector. None of them returns a reference into it or calls code that could reach
-    /// the table, and an `UnsafeCell` is not `Sync`. So while a method holds a reference to the vector, no other exists.
+    /// Only the methods below access the vector. None of them returns a reference into it or calls code that could
+    /// reach the table, and an `UnsafeCell` is not `Sync`. So while a method holds a reference to the vector, no other
+    /// exists.
     numbers: UnsafeCell<Vec<u32>>,
 }
 

@@ -24,11 +24,19 @@ const NO_LINK: u32 = 0;
 pub struct LinkPlace {
     first: u32,
     shift: u32,
+    /// The first byte of the span's SuperSlab.
+    superslab_at: u64,
 }
 
 impl LinkPlace {
     /// The place of no links.
-    pub(crate) const NONE: LinkPlace = LinkPlace { first: 0, shift: 0 };
+    pub(crate) const NONE: LinkPlace = LinkPlace { first: 0, shift: 0, superslab_at: 0 };
+
+    /// The byte of the reservation at an offset in the span's SuperSlab.
+    #[inline(always)]
+    pub(crate) fn at(self, offset: u32) -> u64 {
+        self.superslab_at + u64::from(offset)
+    }
 
     #[inline(always)]
     fn entry(self, at: u64) -> usize {
@@ -50,15 +58,16 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// The place of spans that are no slab, in a range of slices: they have one block, so one entry in each slice is
+    /// The place of the spans of a SuperSlab that are no slab: they have one block, so one entry in each slice is
     /// enough.
-    pub(crate) fn place_of_others(&self, bytes: Range<u64>, slice_shift: u32) -> LinkPlace {
-        self.place(bytes, slice_shift)
+    pub(crate) fn place_of_others(&self, superslab: Range<u64>, slice_shift: u32) -> LinkPlace {
+        let superslab_at = superslab.start;
+        LinkPlace { superslab_at, ..self.place(superslab, slice_shift) }
     }
 
-    /// The place of a slab whose blocks are `stride` bytes apart.
-    pub(crate) fn begin_slab(&self, bytes: Range<u64>, stride: u32) -> LinkPlace {
-        self.place(bytes, stride.ilog2().min(PAGE_SHIFT))
+    /// The place of a slab whose blocks are `stride` bytes apart, in the SuperSlab that starts at `superslab_at`.
+    pub(crate) fn begin_slab(&self, superslab_at: u64, bytes: Range<u64>, stride: u32) -> LinkPlace {
+        LinkPlace { superslab_at, ..self.place(bytes, stride.ilog2().min(PAGE_SHIFT)) }
     }
 
     /// Ends the use of a slab's place.
@@ -77,7 +86,7 @@ impl Links {
             }
             None => self.entries.grow(count as usize) as u32,
         };
-        LinkPlace { first: start.wrapping_sub((bytes.start >> shift) as u32), shift }
+        LinkPlace { first: start.wrapping_sub((bytes.start >> shift) as u32), shift, ..LinkPlace::NONE }
     }
 
     /// Reads a link.
@@ -156,7 +165,7 @@ mod tests {
             let largest = if random.below(3) == 0 { 4 } else { 2048 };
             let stride = 8 * (1 + random.below(largest));
             let bytes = BASE + (slices.start << SLICE_SHIFT)..BASE + (slices.end << SLICE_SHIFT);
-            Slab { place: links.begin_slab(bytes.clone(), stride as u32), bytes, stride }
+            Slab { place: links.begin_slab(BASE, bytes.clone(), stride as u32), bytes, stride }
         }
     }
 
@@ -208,19 +217,20 @@ mod tests {
     #[test]
     fn a_place_is_used_again() {
         let links = Links::default();
-        let one = links.begin_slab(0..1 << 14, 48);
+        let one = links.begin_slab(0, 0..1 << 14, 48);
         links.write(one, 96, Link::from_bits(7));
         links.end_slab(one, 0..1 << 14);
-        let other = links.begin_slab(1 << 14..2 << 14, 32);
+        let other = links.begin_slab(0, 1 << 14..2 << 14, 32);
         assert!(!is_written(&links, other, (1 << 14) + 96), "the links of the former slab are gone");
         assert_eq!(other.entry(1 << 14), one.entry(0));
+        assert_eq!((other.at(5), links.begin_slab(1 << 20, 3 << 20..4 << 20, 8).at(5)), (5, (1 << 20) + 5));
     }
 
     #[test]
     #[should_panic(expected = "never written, at byte 4096")]
     fn a_link_that_was_dropped_is_not_read() {
         let links = Links::default();
-        let place = links.begin_slab(0..2 << 14, 48);
+        let place = links.begin_slab(0, 0..2 << 14, 48);
         links.write(place, 4080, Link::from_bits(1));
         links.write(place, 4096, Link::from_bits(1));
         links.lose_page(place, 4096);

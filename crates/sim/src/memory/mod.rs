@@ -16,6 +16,7 @@ mod page_use;
 mod report_contents;
 mod superslab;
 mod world;
+mod written;
 mod zeroed;
 
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
@@ -48,9 +49,6 @@ pub use superslab::SimWord;
 const LINK_BYTES: u64 = 4;
 /// Bytes of the key that follows a link.
 const KEY_BYTES: u64 = 4;
-/// Stands for the non-zero bytes of former metadata that a block overlaps. The simulator does not store their real
-/// values.
-const METADATA_BYTE: u8 = 1;
 /// Entries on one page of the arena table.
 const ENTRIES_PER_PAGE: usize = (PAGE_BYTES / ENTRY_BYTES) as usize;
 /// First page of the reservation in the simulated address space.
@@ -246,8 +244,8 @@ impl<H: MemoryObserver> SimMemory<H> {
     /// Where the link at an offset is, and its byte from the start of the reservation.
     #[inline(always)]
     fn find_link(&self, superslab: u32, at: u32) -> (LinkPlace, u64) {
-        let slice = &self.superslab_at(superslab).slices[(at >> self.slice_shift) as usize];
-        (slice.links.get(), self.layout.superslab_of(superslab) + u64::from(at))
+        let place = self.superslab_at(superslab).slices[(at >> self.slice_shift) as usize].links.get();
+        (place, place.at(at))
     }
 
     #[cold]
@@ -290,60 +288,6 @@ impl<H: MemoryObserver> SimMemory<H> {
     fn pages(&self, range: ArenaRange) -> Range<u64> {
         let first = (self.layout.arena + range.start) / PAGE_BYTES;
         first..first + range.bytes / PAGE_BYTES
-    }
-
-    /// Records that the bytes of a number are written.
-    #[cold]
-    fn written_number(&self, at: u64, number: u32) {
-        for (place, byte) in (at..).zip(number.to_le_bytes()) {
-            self.written(place, 1, byte);
-        }
-    }
-
-    /// Records that `count` bytes at `at` are set to `byte`. `at` is an offset from the start of the reservation. Has
-    /// no effect unless contents are tracked.
-    #[inline(always)]
-    fn written(&self, at: u64, count: u64, byte: u8) {
-        if let Some(contents) = &self.contents
-            && let Some(at) = at.checked_sub(self.layout.arena)
-        {
-            self.take_over_meta(contents, at, count);
-            contents.write(at, count, byte);
-        }
-    }
-
-    /// Called before a block's bytes are written or copied. If the block overlaps metadata, its SuperSlab no longer
-    /// exists: from now on, the metadata is ordinary bytes.
-    fn take_over_meta(&self, contents: &Contents, at: u64, count: u64) {
-        let shift = self.layout.superslab_shift;
-        for ordinal in at >> shift..(at + count).div_ceil(1 << shift) {
-            let start = ordinal << shift;
-            let Some(superslab) = self.superslabs[ordinal as usize].get() else { continue };
-            if self.is_meta_in_band() && superslab.has_meta() && at < start + u64::from(self.layout.meta_bytes) {
-                superslab.meta_bytes(&self.layout).for_each(|bytes| {
-                    contents.write(start + bytes.start, bytes.end - bytes.start, METADATA_BYTE);
-                });
-                superslab.drop_meta();
-            }
-        }
-    }
-
-    fn is_meta_in_band(&self) -> bool {
-        self.layout.meta_of(0) == self.layout.superslab_of(0)
-    }
-
-    /// Records that these pages read as zeros from now on.
-    fn wiped(&self, pages: &Range<u64>) {
-        let Some(contents) = &self.contents else { return };
-        let Some(first) = (pages.start * PAGE_BYTES).checked_sub(self.layout.arena) else { return };
-        let bytes = first..first + (pages.end - pages.start) * PAGE_BYTES;
-        contents.write(bytes.start, bytes.end - bytes.start, 0);
-        let shift = self.layout.superslab_shift;
-        for ordinal in bytes.start.div_ceil(1 << shift)..bytes.end.div_ceil(1 << shift) {
-            if let Some(superslab) = self.superslabs[ordinal as usize].get() {
-                superslab.drop_meta();
-            }
-        }
     }
 
     /// Records that the state of these pages changed: touches pass the filter again, and links on them are lost.
@@ -463,7 +407,8 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
     }
 
     fn begin_slab(&self, superslab: u32, slices: Range<u32>, stride: u32) {
-        let links = self.links.begin_slab(self.bytes_of(superslab, &slices), stride);
+        let superslab_at = self.layout.superslab_of(superslab);
+        let links = self.links.begin_slab(superslab_at, self.bytes_of(superslab, &slices), stride);
         self.superslab_at(superslab).begin_slab(slices, links);
     }
 
@@ -520,7 +465,7 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
     #[inline(always)]
     fn push_link(&self, place: LinkPlace, superslab: u32, at: u32, link: Link, key: u32) -> bool {
         // Link and key are eight aligned bytes of one page. Once it is written, no access to it has an effect.
-        let from_start = self.layout.superslab_of(superslab) + u64::from(at);
+        let from_start = place.at(at);
         if self.may_skip(from_start) {
             self.links.write(place, from_start, link);
         } else {
@@ -530,8 +475,8 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
     }
 
     #[inline(always)]
-    fn expect_link(&self, place: LinkPlace, superslab: u32, at: u32) {
-        self.links.prefetch(place, self.layout.superslab_of(superslab) + u64::from(at));
+    fn expect_link(&self, place: LinkPlace, _superslab: u32, at: u32) {
+        self.links.prefetch(place, place.at(at));
     }
 
     fn expect_refill(&self, superslab: u32, slice: u32) {
@@ -546,7 +491,7 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
 
     #[inline(always)]
     fn take_link(&self, place: LinkPlace, superslab: u32, at: u32) -> Link {
-        let from_start = self.layout.superslab_of(superslab) + u64::from(at);
+        let from_start = place.at(at);
         if H::EVERY_ACCESS {
             let page = from_start / PAGE_BYTES;
             self.observed(&self.observer).access(self.pages_at(&(page..page + 1)), Cause::FreeList);

@@ -142,7 +142,7 @@ impl Assembler<'_> {
     /// The time of the current event.
     fn time_ns(&mut self) -> u64 {
         let next = self.cursor.event + 1;
-        self.cursor.time_ns += self.columns.time_deltas[self.cursor.timed..next].iter().sum::<u64>();
+        self.cursor.time_ns += self.columns.time_deltas.sum_ns(self.cursor.timed..next);
         self.cursor.timed = next;
         self.cursor.time_ns
     }

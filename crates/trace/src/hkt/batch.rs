@@ -159,7 +159,7 @@ struct Clock {
 impl Clock {
     /// Adds deltas until the sum contains the first `deltas` of them. Returns the sum.
     fn advance(&mut self, batch: &Batch, deltas: usize) -> u64 {
-        self.sum_ns += batch.columns.time_deltas[self.deltas..deltas].iter().sum::<u64>();
+        self.sum_ns += batch.columns.time_deltas.sum_ns(self.deltas..deltas);
         self.deltas = deltas;
         self.sum_ns
     }
@@ -248,7 +248,7 @@ impl<'a> BatchReader<'a> {
         let mut run = self.common(end);
         let thread = run.thread;
         // The number of events is known beforehand, so the vector grows once.
-        let deltas = time_deltas[self.at.event..].iter().zip(run.codes);
+        let deltas = time_deltas.as_slice()[self.at.event..].iter().zip(run.codes);
         events.extend(deltas.map(|(&delta_ns, _)| {
             time_ns += delta_ns;
             let call = run.next().unwrap_or_else(|| unreachable!("a run has as many calls as codes"));

@@ -7,7 +7,7 @@ use super::pack::{ColumnMethods, Packer, PlaneMethod};
 use zstd::bulk::Decompressor;
 
 /// An integer type of columns.
-pub(super) trait Value: Copy + Default {
+pub(super) trait Value: Copy + Default + PartialEq {
     const BYTES: usize;
     fn widen(self) -> u64;
     /// Truncates to the low bytes. Called only with values that fit.
@@ -141,6 +141,17 @@ impl ColumnDecoder {
 
     /// Reads a column from the front of `input` into `values`, whose capacity bounds the count.
     pub(super) fn decode<V: Value>(&mut self, input: &mut &[u8], values: &mut Vec<V>) -> Result<(), Flaw> {
+        self.decode_over(input, values, None).map(|_| ())
+    }
+
+    /// As [`decode`](Self::decode). `every` is the value that all of `values` have, if that is known. Returns the same
+    /// for the new values.
+    pub(super) fn decode_over<V: Value>(
+        &mut self,
+        input: &mut &[u8],
+        values: &mut Vec<V>,
+        every: Option<V>,
+    ) -> Result<Option<V>, Flaw> {
         let count = take_u16(input)? as usize;
         let exceptions = take_u16(input)? as usize;
         let width = take(input, 1)?[0] as usize;
@@ -153,19 +164,21 @@ impl ColumnDecoder {
         if ![1, 2, 4, 8].contains(&width) || width > V::BYTES {
             return Err("a column has an impossible width");
         }
-        values.clear();
-        if count > 0
-            && let Some(value) = constant(input, width)
-        {
-            values.resize(count, V::narrow(value));
-        } else {
-            self.planes(input, width, count)?;
-            join(&self.planes[..width * count], count, width, values);
+        let constant = if count > 0 { constant(input, width).map(V::narrow) } else { None };
+        if constant.is_none() || constant != every {
+            values.clear();
+        }
+        match constant {
+            Some(value) => values.resize(count, value),
+            None => {
+                self.planes(input, width, count)?;
+                join(&self.planes[..width * count], count, width, values);
+            }
         }
         if exceptions > 0 {
             self.patch(input, exceptions, values)?;
         }
-        Ok(())
+        Ok(constant.filter(|_| exceptions == 0))
     }
 
     fn patch<V: Value>(&mut self, input: &mut &[u8], exceptions: usize, values: &mut [V]) -> Result<(), Flaw> {
@@ -225,7 +238,8 @@ fn join<V: Value>(planes: &[u8], count: usize, width: usize, values: &mut Vec<V>
     }
 }
 
-/// The value of a column whose planes are all constant. Takes the planes from `input`, or nothing if one is not constant.
+/// The value of a column whose planes are all constant. Takes the planes from `input`, or nothing if one is not
+/// constant.
 fn constant(input: &mut &[u8], width: usize) -> Option<u64> {
     let (planes, rest) = input.split_at_checked(2 * width)?;
     let mut value = 0;

@@ -14,6 +14,7 @@ mod pack;
 mod reader;
 mod resolving_writer;
 mod skim;
+mod time_deltas;
 mod writer;
 
 pub use batch::{Batch, BatchReader, CommonAlloc, CommonCall, CommonRun};

@@ -94,9 +94,10 @@ impl Frees {
         (above & EACH << 7 == 0).then_some(Frees((frees.wrapping_mul(GATHER) >> 56) as u8))
     }
 
-    /// Performs all calls, or returns `None` and changes no flag and nothing below the top if one cannot be performed. `freed` are the objects that the
-    /// next frees free. `window` is the top of the stack, in its first half, and the entries above. `live` has a flag for
-    /// each id that is set while the id is live. `objects` gets the id of each call.
+    /// Performs all calls. If one cannot be performed, returns `None`, and changes no flag and nothing below the top.
+    /// `freed` are the objects that the next frees free. `window` is the top of the stack, in its first half, and the
+    /// entries above. `live` has a flag for each id that is set while the id is live. `objects` gets the id of each
+    /// call.
     #[inline(always)]
     pub(super) fn follow(
         self,
@@ -106,8 +107,8 @@ impl Frees {
         objects: &mut [u32; CALLS],
     ) -> Option<Followed> {
         let plan = &PLANS[usize::from(self.0)];
-        // The entries below the top are not copied: most were written one by one just before, and the processor would have
-        // to wait for them before it could read several at once.
+        // The entries below the top are not copied: most were written one by one just before, and the processor would
+        // have to wait for them before it could read several at once.
         window[CALLS..].copy_from_slice(freed);
         for call in 0..CALLS {
             objects[call] = window[usize::from(plan.ids[call]) % WINDOW];
