@@ -43,6 +43,15 @@ impl Chunk {
 pub(crate) fn pump<C: Consumer>(
     source: &mut (dyn EventSource + Send),
     consumers: &mut [C],
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<(), SimError> {
+    // All of it on the pool's threads: a thread outside the pool would wait for them to wake up at each chunk.
+    rayon::scope(|_| pump_in_pool(source, consumers, progress))
+}
+
+fn pump_in_pool<C: Consumer>(
+    source: &mut (dyn EventSource + Send),
+    consumers: &mut [C],
     progress: &dyn Fn(u64),
 ) -> Result<(), SimError> {
     let (mut now, mut next) = (Chunk::default(), Chunk::default());

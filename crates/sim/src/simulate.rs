@@ -101,7 +101,7 @@ pub fn simulate(
     source: &mut (dyn EventSource + Send),
     config: &SimConfig,
     marks: Marks,
-    progress: &dyn Fn(u64),
+    progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Simulated, SimError> {
     let trace = TraceLabel::of(config.file.clone(), source);
     let summary = *source.summary();

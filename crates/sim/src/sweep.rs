@@ -5,6 +5,7 @@
 //! that are really run is that of the different placements on this trace, and no list says which settings matter.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use hksim_engine::{MemoryPolicyRule, TouchRule, even_points};
 use hksim_policy::Placement;
@@ -125,8 +126,8 @@ fn run(
         placed::start(&designs, label.clone(), summary, points)
     };
     let mut runs = groups.iter().map(start).collect::<Result<Vec<_>, SimError>>()?;
-    let reported = std::cell::Cell::new(0);
+    let reported = AtomicU64::new(0);
     let placements = groups.len() as u64;
-    pump(source.as_mut(), &mut runs, &|events| progress.done((events - reported.replace(events)) * placements))?;
+    pump(source.as_mut(), &mut runs, &|events| progress.done((events - reported.swap(events, Relaxed)) * placements))?;
     Ok(runs)
 }
