@@ -63,3 +63,33 @@ impl PeakCounter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peaks_are_the_highest_values() {
+        let (mut counter, mut expected, mut seed) = (LiveCounter::default(), Live::default(), 7u64);
+        let mut objects: Vec<(u64, u64)> = Vec::new();
+        for _ in 0..20_000 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let draw = seed >> 33;
+            if draw % 100 < 52 || objects.is_empty() {
+                let (bytes, touched_bytes) = (draw % 5000, draw % 7);
+                objects.push((bytes, touched_bytes));
+                counter.add(bytes, touched_bytes);
+                expected.bytes += bytes;
+                expected.touched_bytes += touched_bytes;
+            } else {
+                let (bytes, touched_bytes) = objects.swap_remove(draw as usize % objects.len());
+                counter.remove(bytes, touched_bytes);
+                expected.bytes -= bytes;
+                expected.touched_bytes -= touched_bytes;
+            }
+            expected.bytes_peak = expected.bytes_peak.max(expected.bytes);
+            expected.touched_bytes_peak = expected.touched_bytes_peak.max(expected.touched_bytes);
+            assert_eq!(counter.get(), expected);
+        }
+    }
+}

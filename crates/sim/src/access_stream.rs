@@ -92,3 +92,49 @@ pub fn access_stream<E: From<SimError>>(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use hksim_engine::TouchRule;
+    use hksim_linux_mm::KernelConfig;
+    use hksim_policy::Policy;
+    use hksim_trace::event::Op;
+    use hksim_trace::generate::{RandomMixed, Workload};
+
+    use super::*;
+    use crate::Addresses;
+
+    /// Most frees put the block into the front cache, and read the metadata of its slice once for that.
+    #[test]
+    fn a_free_into_a_front_cache_reads_the_slice_once() {
+        let workload = RandomMixed { cycles: 20_000, ws: 200, ..RandomMixed::default() };
+        let mut source = Workload::RandomMixed(workload).source().expect("the parameters are in range");
+        let mut frees = Vec::new();
+        while let Some(batch) = source.next_batch().expect("a generator") {
+            frees.extend(batch.iter().map(|event| matches!(event.op, Op::Free { .. })));
+        }
+        source.rewind().expect("a generator");
+        let config = SimConfig {
+            policy: Policy { front_cache: 8, ..Policy::default() },
+            touch: TouchRule::First,
+            kernel: KernelConfig::default(),
+            tlb: None,
+            memory_policy: Default::default(),
+            addresses: Addresses::default(),
+            forks: Vec::new(),
+            file: None,
+        };
+        let mut twice = vec![false; frees.len()];
+        let mut before: Option<StreamEntry> = None;
+        let each = |entry: &StreamEntry| -> Result<(), SimError> {
+            let is_metadata = matches!(entry.what, StreamOp::Access { cause: Cause::Metadata, .. });
+            twice[entry.event as usize] |= is_metadata && before.as_ref() == Some(entry);
+            before = Some(entry.clone());
+            Ok(())
+        };
+        access_stream(source.as_mut(), &config, each).expect("a simulation");
+        let frees_twice = frees.iter().zip(&twice).filter(|&(&is_free, &twice)| is_free && twice).count();
+        let frees = frees.iter().filter(|&&is_free| is_free).count();
+        assert!(frees_twice < frees / 10, "{frees_twice} of {frees} frees read the same metadata twice in a row");
+    }
+}

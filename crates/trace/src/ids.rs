@@ -219,3 +219,66 @@ impl ObjectSet {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FREE: u8 = 6;
+
+    /// The oracle: performs one call with the methods for single calls.
+    fn perform(ids: &mut ObjectIds, call: u8, peak_max: u32, freed: &mut &[u32]) -> Option<u32> {
+        if call == FREE {
+            let (&id, rest) = freed.split_first()?;
+            ids.release(ObjectId(id)).then(|| *freed = rest)?;
+            return Some(id);
+        }
+        let is_new = ids.live() == ids.peak();
+        if call > FREE || is_new && ids.peak() >= peak_max { None } else { ids.allocate().map(|id| id.0) }
+    }
+
+    /// Random calls, some of which cannot be performed: dead objects, objects that do not exist, the same object twice,
+    /// other codes, too few objects to free, too many objects.
+    #[test]
+    fn calls_are_followed_as_one_by_one() {
+        let mut seed = 881_000u64;
+        let mut draw = |below: u32| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            ((seed >> 33) % u64::from(below)) as u32
+        };
+        for round in 0..3000 {
+            let (mut ids, mut one_by_one) = (ObjectIds::new(), ObjectIds::new());
+            let (peak_max, faults) = (1 + draw(60), draw(3));
+            for _ in 0..6 {
+                let mut live: Vec<u32> = (0..ids.peak()).filter(|&id| ids.is_live(ObjectId(id))).collect();
+                let calls: Vec<u8> = (0..draw(80))
+                    .map(|_| match draw(200) {
+                        0 if faults > 0 => FREE + 1 + draw(18) as u8,
+                        _ if draw(2) == 0 => FREE,
+                        _ => draw(6) as u8,
+                    })
+                    .collect();
+                let freed: Vec<u32> = (0..draw(60))
+                    .map(|_| match draw(60) {
+                        0 if faults > 1 => [draw(100), u32::MAX][draw(2) as usize],
+                        _ if live.is_empty() => draw(peak_max),
+                        _ => live.swap_remove(draw(live.len() as u32) as usize),
+                    })
+                    .collect();
+                let (mut left, mut left_one_by_one) = (freed.as_slice(), freed.as_slice());
+                let mut objects = vec![0; calls.len()];
+                let done = ids.follow(&calls, FREE, peak_max, &mut left, &mut objects);
+                let expected: Vec<u32> = calls
+                    .iter()
+                    .map_while(|&call| perform(&mut one_by_one, call, peak_max, &mut left_one_by_one))
+                    .collect();
+                assert_eq!(objects[..done], expected, "round {round}");
+                assert_eq!(left, left_one_by_one, "round {round}");
+                assert_eq!((ids.peak(), ids.live()), (one_by_one.peak(), one_by_one.live()), "round {round}");
+                let is_same = |id| ids.is_live(ObjectId(id)) == one_by_one.is_live(ObjectId(id));
+                assert!((0..ids.peak()).all(is_same), "round {round}");
+                assert_eq!(ids.upcoming(), one_by_one.upcoming(), "round {round}");
+            }
+        }
+    }
+}

@@ -78,7 +78,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let slab = self.span_meta(span);
         if slab.owner_tag.word() != heap.fast_free_tag {
             let is_cached = self.geometry.front_cache() > 0;
-            return if is_cached { self.free_to_cache_fast(heap, block) } else { FastFree::NotFast };
+            return if is_cached { self.free_to_cache_fast(heap, span, slab, block) } else { FastFree::NotFast };
         }
         match self.push_local(span, slab, block.offset - self.geometry.header_bytes()) {
             PushOutcome::Done => FastFree::Done,

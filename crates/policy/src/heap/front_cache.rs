@@ -67,20 +67,23 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     /// Puts a block of the heap's own slab into the front cache, if its array has room and nothing indicates that the
-    /// block is free.
+    /// block is free. `span` has the block's slice, and `slab` that slice's metadata.
     #[inline]
-    pub(crate) fn free_to_cache_fast(&self, heap: &mut ThreadHeap<M>, block: Block<M::SuperSlab>) -> FastFree {
-        let slice = block.offset >> self.geometry.slice_shift();
-        let slab = self.slice_meta(block.superslab, slice);
-        // The heap of threads without a heap has the tag 0, and so have slices outside spans.
-        if heap.fast_cache_tag == 0 || !slab.owner_tag.is_owned_by(heap.fast_cache_tag) {
+    pub(crate) fn free_to_cache_fast(
+        &self,
+        heap: &mut ThreadHeap<M>,
+        span: Span<M>,
+        slab: &SpanMeta,
+        block: Block<M::SuperSlab>,
+    ) -> FastFree {
+        if !slab.owner_tag.is_owned_by(heap.fast_cache_tag) {
             return FastFree::NotFast;
         }
         let class = usize::from(slab.class.get());
         if slab.is_large() || u32::from(heap.front_counts[class]) == self.geometry.front_cache() {
             return FastFree::NotFast;
         }
-        let (span, start) = (Span { superslab: block.superslab, slice }, block.offset - self.geometry.header_bytes());
+        let start = block.offset - self.geometry.header_bytes();
         if !self.mark_cached(span, slab, start, |_| true) {
             return FastFree::NotFast;
         }

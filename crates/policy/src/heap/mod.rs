@@ -60,11 +60,11 @@ const _: () = assert!(CLASSES_MAX <= NO_CLASS as usize);
 /// A thread's heap. Callers pass it by `&mut`; the policy never looks it up.
 ///
 /// The fields that the fast paths read are in separate arrays, indexed by class: the free lists in `ready`, their
-/// SuperSlabs in `sources`. So the bins in use occupy few cache lines.
+/// SuperSlabs in `sources`, and where their links are in `link_places`. So the bins in use occupy few cache lines.
 pub struct ThreadHeap<M: Memory> {
     /// If this equals the owner tag of a block's slice, the free takes the fast path.
     pub(crate) fast_free_tag: u32,
-    /// If this equals it, and the policy has front caches, the block goes to the front cache.
+    /// If this equals it instead, and the policy has front caches, the block goes to the front cache.
     pub(crate) fast_cache_tag: u32,
     pub(crate) id: u32,
     /// The class of a request, by steps of 8 bytes: a copy of [`Classes::steps`] if the fast path serves plain requests,
@@ -119,8 +119,8 @@ impl<M: Memory> ThreadHeap<M> {
     pub const fn empty(nowhere: M::SuperSlab) -> ThreadHeap<M> {
         ThreadHeap {
             id: u32::MAX,
-            fast_free_tag: 0,
-            fast_cache_tag: 0,
+            fast_free_tag: NO_FAST_FREE,
+            fast_cache_tag: NO_FAST_FREE,
             steps: [0; STEPS],
             ready: [Link::NONE; CLASS_SLOTS],
             sources: [nowhere; CLASS_SLOTS],

@@ -33,7 +33,8 @@ pub(crate) const fn fast_free_tag(id: u32) -> u32 {
     (id + 1) | IN_SPAN
 }
 
-/// Equals no owner tag. A heap with this fast-free tag sends every free to the slow path.
+/// Equals no owner tag. With this fast-free tag, a heap pushes no freed block onto a slab's list on the fast path: the
+/// block goes to its front cache, if it has one with a tag of its own, or to the slow path.
 pub(crate) const NO_FAST_FREE: u32 = u32::MAX;
 
 impl OwnerTag {
@@ -63,10 +64,11 @@ impl OwnerTag {
         self.word() & IN_SPAN != 0
     }
 
-    /// Whether the slice is the first of a span, full or not, of the heap with this fast-free tag.
+    /// Whether the slice is the first of a span, full or not, of the heap with this fast-free tag (or tag of a front
+    /// cache).
     #[inline(always)]
-    pub(crate) fn is_owned_by(&self, fast_free_tag: u32) -> bool {
-        self.word() & !FULL == fast_free_tag
+    pub(crate) fn is_owned_by(&self, tag: u32) -> bool {
+        self.word() & !FULL == tag
     }
 
     /// Sets the owner word; 0 means no owner.

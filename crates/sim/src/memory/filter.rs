@@ -15,7 +15,8 @@ const WRITTEN_ZERO: u8 = 2;
 const WRITTEN: u8 = 4;
 /// Written, but the next touch must pass.
 const KEPT: u8 = 8;
-/// No access has an effect that anything observes.
+/// No access has an effect that anything observes: the page was written, contents are not tracked, and the observers do
+/// not need every access.
 const SETTLED: u8 = 16;
 const EVER_WRITTEN: u8 = WRITTEN | WRITTEN_ZERO | KEPT;
 

@@ -84,7 +84,10 @@ impl Links {
                 self.entries.clear(start as usize..start as usize + count as usize);
                 start
             }
-            None => self.entries.grow(count as usize) as u32,
+            None => match u32::try_from(self.entries.grow(count as usize)) {
+                Ok(start) => start,
+                Err(_) => panic!("the links of more than 16 GiB of the smallest blocks do not fit into the simulator"),
+            },
         };
         LinkPlace { first: start.wrapping_sub((bytes.start >> shift) as u32), shift, ..LinkPlace::NONE }
     }
@@ -92,7 +95,8 @@ impl Links {
     /// Reads a link.
     ///
     /// # Panics
-    /// If no link was written at `at` since the page was last purged: a bug in the allocator.
+    /// If no link was written at `at` since the slab began or the page was last purged: a bug in the allocator. (A large
+    /// block's link stays when its page is purged.)
     #[inline(always)]
     pub(crate) fn read(&self, place: LinkPlace, at: u64) -> Link {
         match self.entries.get(place.entry(at)) {

@@ -130,8 +130,9 @@ impl<H: MemoryObserver> SimMemory<H> {
         memory
     }
 
-    /// From now on, tracks which bytes are zero. Needed for policies that purge with MADV_FREE: it can split a folio,
-    /// and a split drops zero-filled pages, including metadata pages. Slows down every write.
+    /// From now on, tracks which bytes are zero. Call it before the first event. Needed for policies that purge with
+    /// MADV_FREE: it can split a folio, and a split drops zero-filled pages, including metadata pages. Slows down every
+    /// write.
     pub fn keep_contents(&mut self) {
         self.meta_tracker.switch_on();
         let (superslabs, shift) = (self.layout.ordinals(), self.layout.superslab_shift);
@@ -483,6 +484,7 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
         // Not by `slice_meta`, which reports an access.
         let slice_of = |superslab: u32, slice: u32| &self.superslab_at(superslab).slices[slice as usize];
         let slice = slice_of(superslab, slice);
+        // A link is near its block's offset, which is close enough.
         self.expect_link(slice.links.get(), superslab, slice.meta.local_free.get().to_bits());
         if let Some((superslab, after)) = slice.meta.next.get().get() {
             prefetch(slice_of(superslab, after));

@@ -9,7 +9,7 @@ use super::superslab::SimSlice;
 use crate::observer::{Cause, MemoryObserver, Touch};
 
 impl<H: MemoryObserver> SimMemory<H> {
-    /// The slice that contains the start of a block; `None` in a huge block.
+    /// The slice that contains the start of a block; `None` if its SuperSlab never had slabs.
     #[inline(always)]
     fn slice_at(&self, block: Block<u32>) -> Option<&SimSlice> {
         let superslab = self.superslabs.get(block.superslab as usize)?.get()?;

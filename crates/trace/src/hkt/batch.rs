@@ -185,8 +185,7 @@ impl<'a> BatchReader<'a> {
     /// The time of the last of the first `events` events of the batch. Adds up the time since the previous call, so call
     /// it only where the time is needed.
     ///
-    /// # Panics
-    /// If `events` is less than in the previous call, or more than the batch has.
+    /// `events` is at least that of the previous call, and at most the batch's length.
     pub fn time_ns_after(&mut self, events: usize) -> u64 {
         // Most batches are read to their end, where nothing has to be added up.
         if events == self.batch.columns.len() {
@@ -204,8 +203,8 @@ impl<'a> BatchReader<'a> {
         let end = end.min(self.next_other());
         let (thread, end) = if first < end { (self.thread(), end.min(self.at.run_end)) } else { Default::default() };
         let (codes, objects) = (&columns.ops[first..end.max(first)], &assembled.objects[first..end.max(first)]);
-        let sizes = columns.sizes[self.at.size..].iter();
-        CommonRun { thread, codes, objects, at: 0, sizes_before: sizes.len(), sizes, first }
+        let (objects_ahead, sizes) = (&assembled.objects[first..], columns.sizes[self.at.size..].iter());
+        CommonRun { thread, codes, objects, objects_ahead, at: 0, sizes_before: sizes.len(), sizes, first }
     }
 
     /// The position of the next uncommon event; the end of the batch if there is none.
@@ -284,6 +283,8 @@ pub struct CommonRun<'a> {
     codes: &'a [u8],
     /// As many as `codes`.
     objects: &'a [u32],
+    /// The objects from here to the end of the batch.
+    objects_ahead: &'a [u32],
     /// How many of the codes were read.
     at: usize,
     /// The sizes that were not read, and their number before the run.
@@ -305,10 +306,11 @@ impl CommonRun<'_> {
         self.first + self.at
     }
 
-    /// The object of the event that follows `events` events after the next one; `None` after the run's last.
+    /// The object of the event that follows `events` events after the next one, of any thread; `None` after the batch's
+    /// last. Of an uncommon event, a number without meaning.
     #[inline(always)]
     pub fn object_ahead(&self, events: usize) -> Option<ObjectId> {
-        self.objects.get(self.at + events).map(|&object| ObjectId(object))
+        self.objects_ahead.get(self.at + events).map(|&object| ObjectId(object))
     }
 }
 
