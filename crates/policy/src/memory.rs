@@ -226,7 +226,7 @@ pub trait Memory {
     /// Announces that the link at `at` may be read soon. A backend that keeps links apart from blocks may bring the
     /// link into the processor's caches, and must not change anything.
     #[inline(always)]
-    fn expect_link(&self, _place: Self::LinkPlace, _superslab: Self::SuperSlab, _at: u32) {}
+    fn expect_link(&self, _place: Self::LinkPlace, _at: u32) {}
     /// Announces that a bin takes the free blocks of this slab next, and then those of the slab after it in the bin's
     /// list. A backend may bring what this reads into the processor's caches, and must not change anything.
     fn expect_refill(&self, _superslab: Self::SuperSlab, _slice: u32) {}

@@ -105,7 +105,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     #[inline(always)]
     pub fn expect_allocation(&self, heap: &ThreadHeap<M>, class: usize) {
         if let Some(start) = self.start_at(heap.ready[class]) {
-            self.mem.expect_link(heap.link_places[class], heap.sources[class], self.link_at(start));
+            self.mem.expect_link(heap.link_places[class], self.link_at(start));
         }
     }
 

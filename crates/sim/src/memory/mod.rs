@@ -476,7 +476,7 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
     }
 
     #[inline(always)]
-    fn expect_link(&self, place: LinkPlace, _superslab: u32, at: u32) {
+    fn expect_link(&self, place: LinkPlace, at: u32) {
         self.links.prefetch(place, place.at(at));
     }
 
@@ -485,7 +485,7 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
         let slice_of = |superslab: u32, slice: u32| &self.superslab_at(superslab).slices[slice as usize];
         let slice = slice_of(superslab, slice);
         // A link is near its block's offset, which is close enough.
-        self.expect_link(slice.links.get(), superslab, slice.meta.local_free.get().to_bits());
+        self.expect_link(slice.links.get(), slice.meta.local_free.get().to_bits());
         if let Some((superslab, after)) = slice.meta.next.get().get() {
             prefetch(slice_of(superslab, after));
         }

@@ -52,7 +52,7 @@ impl<H: MemoryObserver> World for SimMemory<H> {
     #[inline(always)]
     fn expect_free(&self, block: Block<u32>) {
         if let Some(slice) = self.slice_at(block) {
-            self.expect_link(slice.links.get(), block.superslab, block.offset);
+            self.expect_link(slice.links.get(), block.offset);
         }
     }
 }
