@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
-use hksim_cost_model::{FirstTouch, Locality, Operation, Price, Profile, Work};
+use hksim_cost_model::{Calls, FirstTouch, KernelWork, Locality, Price, Profile, Work};
 use hksim_policy::vocabulary::Prefault;
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
 use hksim_replay::{SmallMemory, SystemEffort, SystemRuns, WarmUp};
 use hksim_sim::SimReport;
-use hksim_sim::page_operations::FaultSpacing;
+use hksim_sim::kernel_work::FaultSpacing;
 use serde::{Deserialize, Serialize};
 
 /// The precision and the time limit of a measurement.
@@ -98,7 +98,9 @@ pub fn warm_up(report: &SimReport) -> WarmUp {
     let (huge_bytes, pool_bytes) = (report.huge_pages_peak * HUGE_PAGE_BYTES, report.hugetlb_bytes_peak);
     let small = match folio_bytes(report) {
         Some(bytes) => SmallMemory::Folios(bytes),
-        None if report.page_operations.populated_pages > report.installs.by_kind.base_4k / 2 => SmallMemory::Populated,
+        None if report.page_operations.operations.populated_pages > report.installs.by_kind.base_4k / 2 => {
+            SmallMemory::Populated
+        }
         None => SmallMemory::Pages,
     };
     WarmUp { small_bytes: small_bytes(report), small, huge_bytes, pool_bytes }
@@ -128,7 +130,7 @@ fn warm_up_work(up: WarmUp) -> Work {
 /// Bytes of a folio larger than a page and smaller than a huge page; for several sizes, the power of two below their
 /// mean.
 fn folio_bytes(report: &SimReport) -> Option<u64> {
-    let pages = report.page_operations.mthp_pages.checked_div(report.installs.by_kind.mthp)?;
+    let pages = report.page_operations.operations.mthp_pages.checked_div(report.installs.by_kind.mthp)?;
     Some(PAGE_BYTES << pages.max(1).ilog2())
 }
 
@@ -300,66 +302,21 @@ fn locality(gaps: &FaultSpacing, by_hand: u64, ends: [u64; 2]) -> Locality {
     Locality { filling: locality.filling / all, apart: locality.apart / all, far: 0.0 }
 }
 
-/// The kernel's work for a simulated design. The cost of a refault depends on how much memory was returned to the
-/// kernel and not yet taken again.
+/// The kernel's work for a simulated design.
 fn work(report: &SimReport) -> Work {
     let (kinds, done, calls) = (report.installs.by_kind, &report.page_operations, report.os_calls);
-    let footprint = report.rss_bytes_peak;
-    let mut work = Work::default();
     let by_hand = if report.policy.prefault == Prefault::Touch { report.installs.by_reason.prefault } else { 0 };
-    let huge_locality = huge_locality(&done.huge_fault_spacing);
-    let locality = locality(&done.fault_spacing, by_hand, FAULT_EVENTS);
-
-    let collapsed = done.collapsed_pmds;
-    let huge = kinds.thp.saturating_sub(collapsed);
-    let small = kinds.base_4k.saturating_sub(done.populated_pages);
-    let of = &done.refaults;
-    let folios = folio_bytes(report).map(|bytes| (FirstTouch::Folios(bytes, locality), kinds.mthp, &of.mthp));
-    for (touch, number, refaults) in [
-        (FirstTouch::Huge(huge_locality), huge, &of.thp),
-        (FirstTouch::Populated, done.populated_pages, &of.base_4k_populated),
-        (FirstTouch::Pool(huge_locality), kinds.hugetlb, &of.hugetlb),
-    ]
-    .into_iter()
-    .chain(folios)
-    {
-        work.add_first_touches(touch, number.saturating_sub(refaults.total()), footprint);
-        refaults.iter().for_each(|(bytes, number)| work.add_first_touches(touch, number, bytes));
-    }
-    work.add_first_touches(FirstTouch::Pages(locality), small.saturating_sub(of.base_4k.total()), footprint);
-    of.base_4k.iter().for_each(|(bytes, number)| work.add_refaults(number, locality, bytes));
-    work.add_collapses(collapsed, done.collapsed_present_pages);
-
-    for (operation, number) in [
-        (Operation::HugetlbDrop, done.unmapped_hugetlb_pages),
-        (Operation::ZeroReadFault, kinds.zero),
-        (Operation::WriteAfterZero, kinds.cow.saturating_sub(report.installs.by_reason.cow_after_fork)),
-        (Operation::PageTable, done.page_tables_allocated),
-        (Operation::DontneedPage, done.madv_dontneed_pages),
-        (Operation::DontneedHuge, done.madv_dontneed_huge_pages),
-        (Operation::FreePage, done.madv_free_pages.saturating_sub(done.madv_free_repeated_pages)),
-        (Operation::FreePageAgain, done.madv_free_repeated_pages),
-        (Operation::FreeHuge, done.madv_free_huge_pages.saturating_sub(done.madv_free_repeated_huge_pages)),
-        (Operation::FreeHugeAgain, done.madv_free_repeated_huge_pages),
-        (Operation::MunmapPage, done.unmapped_pages),
-        (Operation::MunmapHuge, done.unmapped_huge_pages),
-        (Operation::MoveTable, done.mremap_pte_tables),
-        (Operation::MoveHuge, done.mremap_huge_pages),
-        (Operation::SplitHuge, report.pmd_splits - report.forks.iter().map(|fork| fork.pmd_splits).sum::<u64>()),
-        (Operation::MmapCall, calls.mmap),
-        (Operation::MunmapCall, calls.munmap),
-        (Operation::MadviseCall, calls.madvise),
-    ] {
-        work.add(operation, number);
-    }
-    for fork in &report.forks {
-        work.add(Operation::ForkCall, 1);
-        work.add(Operation::ForkPage, fork.shared_pages);
-        work.add(Operation::SplitAfterFork, fork.pmd_splits);
-        work.add(Operation::CopyAfterFork, fork.cow_copies - fork.pmd_splits);
-        work.add(Operation::ReuseAfterFork, fork.cow_reuses);
-    }
-    work
+    Work::from(&KernelWork {
+        installs: [kinds.base_4k, kinds.mthp, kinds.thp, kinds.hugetlb, kinds.zero, kinds.cow],
+        operations: &done.operations,
+        refaults: &done.refaults,
+        small: locality(&done.fault_spacing, by_hand, FAULT_EVENTS),
+        huge: huge_locality(&done.huge_fault_spacing),
+        footprint_bytes: report.rss_bytes_peak,
+        pmd_splits: report.pmd_splits,
+        reuses: report.forks.iter().map(|fork| fork.cow_reuses).sum(),
+        calls: Calls { map: calls.mmap, unmap: calls.munmap, advise: calls.madvise },
+    })
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use super::Kernel;
 use super::entry::{PmdEntry, PteKind};
 use super::rules::{MadvFreeSharedTest, MadvFreeSplit};
 use super::span::{clip, index_of, is_whole_pmd, pmds_touching};
+use super::work::Amount;
 
 /// The advice that ages pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,8 @@ impl Kernel {
             }
             if is_whole_pmd(&pages) {
                 if aging == Aging::Free {
+                    let again = huge.lazy || folio.as_ref().is_some_and(|folio| folio.lazy);
+                    self.operations.marked_free(Amount { pages: 0, huge: 1 }, again);
                     (huge.dirty, huge.page_dirty) = (false, false);
                     huge.lazy = true;
                     // A process that has exited may have left the folio dirty.
@@ -82,6 +85,7 @@ impl Kernel {
                 return 0;
             }
             if aging == Aging::Free && !(folio.dirty && folio.is_shared()) {
+                self.operations.marked_free(Amount { pages: batch as u64, huge: 0 }, folio.lazy);
                 table.ptes[start..start + batch].iter_mut().for_each(|pte| pte.set_dirty(false));
                 folio.dirty = false;
                 folio.lazy = true;
@@ -92,6 +96,7 @@ impl Kernel {
         let pte = &mut table.ptes[start];
         // A dirty page that other processes map too is left unchanged.
         if pte.kind() == PteKind::Base && aging == Aging::Free && !(is_shared && pte.page_dirty()) {
+            self.operations.marked_free(Amount { pages: 1, huge: 0 }, pte.lazy());
             pte.free_lazily();
         }
         1

@@ -67,6 +67,7 @@ impl Kernel {
         if let PmdEntry::Table(table) = self.tables.entry(pmd) {
             for (index, pte) in table.ptes.iter().enumerate() {
                 huge.set_nonzero(index, pte.nonzero());
+                self.operations.collapsed_present_pages += u64::from(pte.is_anon());
                 if let Some(folio_page) = table.folio_page(index) {
                     self.memory.get().folios.unmap(folio_page.folio, self.space, folio_page.index);
                 } else if let Some(frame) = table.frame(index) {
@@ -76,6 +77,8 @@ impl Kernel {
         }
         self.tables.replace(pmd, PmdEntry::Huge(huge));
         self.counters.count_install(InstallKind::Thp);
+        self.operations.collapsed_pmds += 1;
+        self.note_resident();
         Install { kind: InstallKind::Thp, first_page: pages_of(pmd).start, pages: PMD_PAGES }
     }
 }

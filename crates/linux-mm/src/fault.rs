@@ -61,10 +61,25 @@ impl Kernel {
         }
     }
 
-    /// Handles the fault of an access that `vma` allows.
+    /// Handles the fault of an access that `vma` allows, and counts its work.
     ///
     /// Returns `None` if the page was present and only lacked write permission.
     pub(super) fn fault(
+        &mut self,
+        vma: &Vma,
+        page: u64,
+        access: Access,
+        cause: FaultCause,
+    ) -> Result<Option<Install>, Signal> {
+        let before = self.before_fault();
+        let installed = self.handle_fault(vma, page, access, cause);
+        if let Ok(Some(install)) = installed {
+            self.note_fault(install, cause, before);
+        }
+        installed
+    }
+
+    fn handle_fault(
         &mut self,
         vma: &Vma,
         page: u64,

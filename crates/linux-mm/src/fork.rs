@@ -7,8 +7,10 @@ use super::entry::{PmdEntry, PteKind};
 use super::lock::Locked;
 use super::outcome::Counters;
 use super::page_tables::PageTables;
+use super::refaults::RefaultsByKind;
 use super::span::{PMD_PAGES, clip, index_of, pmds_touching};
 use super::vma::Vma;
+use super::work::PageOperations;
 
 impl Kernel {
     /// fork: returns the child's address space. Every page is shared from now on. The first write to a page that is
@@ -29,6 +31,10 @@ impl Kernel {
             space: self.memory.new_space(),
             memory: self.memory.clone(),
             counters: Counters::default(),
+            operations: PageOperations::default(),
+            refaults: RefaultsByKind::default(),
+            resident_bytes_peak: 0,
+            moved_pages: 0,
             reservations_consumed: Default::default(),
             thp_disable: self.thp_disable,
             lock_future: Locked::No,
@@ -39,6 +45,8 @@ impl Kernel {
                 self.copy_tables(&vma, &mut child);
             }
         }
+        self.operations.forks += 1;
+        child.resident_bytes_peak = child.resident_bytes();
         child
     }
 
@@ -73,6 +81,7 @@ impl Kernel {
             let index = index_of(page);
             table.ptes[index].set_protected(table.ptes[index].is_anon());
             let pte = table.ptes[index];
+            self.operations.forked_pages += u64::from(pte.is_anon());
             match pte.kind() {
                 PteKind::None => {}
                 PteKind::Zero | PteKind::Guard => child.tables.set_pte(page, pte),

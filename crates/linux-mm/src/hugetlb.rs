@@ -106,6 +106,7 @@ impl Kernel {
         let renews = rule == HugetlbDontneed::ToReserve;
         for pmd in pmd_of(part.start)..part.end / PMD_PAGES {
             if let PmdEntry::Hugetlb { frame, .. } = self.tables.take(pmd) {
+                self.operations.unmapped_hugetlb_pages += 1;
                 let is_reserved = vma.reserves() && renews;
                 let was_last = self.release_hugetlb_page(frame, is_reserved);
                 if vma.reserves() && !(is_reserved && was_last) {
@@ -132,6 +133,7 @@ impl Kernel {
         for pmd in pmds_touching(part) {
             let is_consumed = self.reservations_consumed.remove(&pmd);
             if let PmdEntry::Hugetlb { frame, .. } = self.tables.take(pmd) {
+                self.operations.unmapped_hugetlb_pages += 1;
                 self.release_hugetlb_page(frame, false);
             } else if vma.reserves() && !is_consumed {
                 self.memory.get().pool.reserved -= 1;

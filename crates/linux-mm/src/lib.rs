@@ -42,6 +42,7 @@ mod place;
 mod populate;
 mod process_policy;
 mod protect;
+mod refaults;
 mod remap;
 mod rules;
 pub mod script;
@@ -53,6 +54,7 @@ mod version;
 mod vma;
 mod vma_advice;
 mod vma_map;
+mod work;
 mod write_protected;
 mod zap;
 
@@ -65,6 +67,7 @@ pub use map::MapFlags;
 pub use obstacles::{Obstacles, PlaceObstacle, SettingObstacle};
 pub use outcome::{Counters, Errno, Install, InstallKind, InstallRun, Outcome, Signal};
 pub use process_policy::ThpDisable;
+pub use refaults::{Refaults, RefaultsByKind};
 pub use remap::RemapSource;
 pub use rules::{
     AnonVmaMerge, Collapse, DontneedLocked, DontunmapSource, EmptyPteTables, GuardPages, HeapMerge, HugeZeroWrite,
@@ -77,6 +80,7 @@ pub use span::{ADDRESS_SPACE_PAGES, PAGE_BYTES, PMD_PAGES};
 pub use state::{PageState, PmdState, StateRun};
 pub use version::{Fit, KernelVersion};
 pub use vma::Protection;
+pub use work::{FoliosBySize, PageOperations};
 
 use std::collections::BTreeSet;
 
@@ -98,6 +102,11 @@ pub struct Kernel {
     /// is not restored (R13).
     reservations_consumed: BTreeSet<u64>,
     counters: Counters,
+    operations: PageOperations,
+    refaults: RefaultsByKind,
+    resident_bytes_peak: u64,
+    /// Single pages that mremap moved.
+    moved_pages: u64,
     thp_disable: ThpDisable,
     /// How new mappings are locked (`MCL_FUTURE`).
     lock_future: Locked,
@@ -116,6 +125,10 @@ impl Kernel {
             config,
             tables: PageTables::default(),
             counters: Counters::default(),
+            operations: PageOperations::default(),
+            refaults: RefaultsByKind::default(),
+            resident_bytes_peak: 0,
+            moved_pages: 0,
             thp_disable: ThpDisable::Off,
             lock_future: Locked::No,
             installs_thp_denied: 0,

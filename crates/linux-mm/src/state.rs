@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::Kernel;
 use super::entry::{HugePage, PmdEntry, PteKind, PteTable};
 use super::rules::SmapsProtNoneHuge;
-use super::span::{PAGE_BYTES, PMD_PAGES, clip, index_of, is_whole_pmd, pages_of, pmd_of, pmds_touching};
+use super::span::{PAGE_BYTES, PMD_PAGES, clip, index_of, pages_of, pmd_of, pmds_touching};
 use super::vma::{Protection, Vma};
 
 /// What one page of the address space maps.
@@ -122,27 +122,6 @@ impl Kernel {
         pages - PMD_PAGES * self.left_out_of_smaps().filter(|huge| self.is_lazily_freed(huge)).count() as u64
     }
 
-    /// Pages of `range` on which `MADV_FREE` was called after their install, even if they were written later. Returns
-    /// (single pages, whole huge pages).
-    pub fn marked_free(&self, range: &Range<u64>) -> (u64, u64) {
-        let (mut pages, mut huge_pages) = (0, 0);
-        let pmds = pmds_touching(range);
-        let mut from = pmds.start;
-        while let Some(pmd) = self.tables.next_present(from, pmds.end) {
-            let part = clip(range, pmd);
-            match self.tables.entry(pmd) {
-                PmdEntry::Huge(huge) if self.is_marked(huge) && is_whole_pmd(&part) => huge_pages += 1,
-                PmdEntry::Huge(huge) if self.is_marked(huge) => pages += part.end - part.start,
-                PmdEntry::Table(table) => {
-                    pages += part.filter(|&page| self.is_entry_marked(table, index_of(page))).count() as u64;
-                }
-                _ => {}
-            }
-            from = pmd + 1;
-        }
-        (pages, huge_pages)
-    }
-
     /// Pages outside `range` that map large folios which are also mapped inside `range`. Such folios exist after mremap
     /// moved part of a folio. Splitting the folio changes all its pages.
     pub fn folio_pages_outside(&self, range: &Range<u64>) -> Vec<u64> {
@@ -223,17 +202,6 @@ impl Kernel {
         }
     }
 
-    fn is_marked(&self, huge: &HugePage) -> bool {
-        huge.lazy || huge.folio.is_some_and(|folio| self.memory.get().folios.get(folio).lazy)
-    }
-
-    fn is_entry_marked(&self, table: &PteTable, index: usize) -> bool {
-        match table.folio_page(index) {
-            Some(folio_page) => self.memory.get().folios.get(folio_page.folio).lazy,
-            None => table.ptes[index].kind() == PteKind::Base && table.ptes[index].lazy(),
-        }
-    }
-
     /// Whether a huge page was freed lazily, and neither its entry nor its folio is dirty.
     fn is_lazily_freed(&self, huge: &HugePage) -> bool {
         let (mut dirty, mut lazy) = (huge.dirty || huge.page_dirty, huge.lazy);
@@ -292,27 +260,5 @@ mod tests {
         let moved: Vec<u64> = (elsewhere..elsewhere + half).collect();
         assert_eq!(kernel.folio_pages_outside(&mapped), moved);
         assert_eq!(kernel.folio_pages_outside(&(elsewhere..elsewhere + PMD_PAGES)), stayed);
-    }
-
-    #[test]
-    fn pages_stay_marked_free_when_they_are_written() {
-        let mut kernel = Kernel::new(KernelConfig::default());
-        let mapped = 4 * PMD_PAGES..8 * PMD_PAGES;
-        assert!(kernel.map(mapped.clone(), MapFlags::READ_WRITE).result.is_ok());
-        assert!(kernel.advise(4 * PMD_PAGES..6 * PMD_PAGES, Advice::HugePage).result.is_ok());
-        let write = |kernel: &mut Kernel, page| {
-            kernel.touch(page, Access::Write(Content::NonZero)).expect("the access succeeds");
-        };
-        let small = 6 * PMD_PAGES;
-        [4 * PMD_PAGES, small, small + 1, small + 2].into_iter().for_each(|page| write(&mut kernel, page));
-        assert_eq!(kernel.marked_free(&mapped), (0, 0));
-        assert!(kernel.advise(mapped.start..small + 2, Advice::Free).result.is_ok());
-        [4 * PMD_PAGES, small].into_iter().for_each(|page| write(&mut kernel, page));
-        assert_eq!((kernel.marked_free(&mapped), kernel.lazy_free_pages()), ((2, 1), 1));
-        assert_eq!(kernel.marked_free(&(small..small + 1)), (1, 0));
-        assert_eq!(kernel.marked_free(&(mapped.start + 1..mapped.start + 4)), (3, 0), "a part of a huge page");
-        assert!(kernel.advise(small..small + 1, Advice::DontNeed).result.is_ok());
-        write(&mut kernel, small);
-        assert_eq!(kernel.marked_free(&mapped), (1, 1), "a new page is not marked");
     }
 }

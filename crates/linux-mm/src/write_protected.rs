@@ -16,6 +16,7 @@ impl Kernel {
             if memory.folios.get(folio).is_shared() {
                 drop(memory);
                 self.split_entry(pmd_of(page));
+                self.operations.copies_with_split += 1;
                 return self.write_protected_page(page, access);
             }
             huge.page_dirty = memory.folios.get(folio).dirty;
@@ -34,6 +35,7 @@ impl Kernel {
             return None;
         }
         self.drop_page(page);
+        self.operations.copied_pages += 1;
         self.install_base_page(page, access);
         Some(self.installed(InstallKind::Cow, page, 1))
     }

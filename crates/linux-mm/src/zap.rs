@@ -5,7 +5,8 @@ use std::ops::Range;
 use super::Kernel;
 use super::entry::{PmdEntry, PteKind};
 use super::rules::EmptyPteTables;
-use super::span::{clip, index_of, is_whole_pmd, pmds_touching};
+use super::span::{PMD_PAGES, clip, index_of, is_whole_pmd, pmds_touching};
+use super::work::Amount;
 
 /// Why pages are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,17 +20,18 @@ pub(super) enum ZapReason {
 }
 
 impl Kernel {
-    /// Drops the pages of `part`, which is inside one mapping.
+    /// Drops the pages of `part`, which is inside one mapping, and counts them.
     pub(super) fn zap(&mut self, part: &Range<u64>, reason: ZapReason) {
         let frees_tables = reason == ZapReason::DontNeed && self.config.rules.empty_pte_tables == EmptyPteTables::Free;
         let pmds = pmds_touching(part);
         let mut from = pmds.start;
+        let (rss_pages, mut huge) = (self.tables.rss_pages, 0);
         while let Some(pmd) = self.tables.next_present(from, pmds.end) {
             let pages = clip(part, pmd);
             let whole = is_whole_pmd(&pages);
-            let huge = matches!(self.tables.entry(pmd), PmdEntry::Huge(_) | PmdEntry::HugeZero);
-            if whole && huge {
-                self.take_huge(pmd);
+            let is_huge = matches!(self.tables.entry(pmd), PmdEntry::Huge(_) | PmdEntry::HugeZero);
+            if whole && is_huge {
+                huge += u64::from(self.take_huge(pmd));
             } else {
                 self.split_entry(pmd);
                 let is_empty = self.zap_table(pmd, pages, reason);
@@ -39,15 +41,20 @@ impl Kernel {
             }
             from = pmd + 1;
         }
+        let pages = rss_pages - self.tables.rss_pages - huge * PMD_PAGES;
+        match reason {
+            ZapReason::DontNeed | ZapReason::GuardInstall => self.operations.dropped(Amount { pages, huge }),
+            ZapReason::Unmap => self.operations.unmapped(Amount { pages, huge }),
+        }
     }
 
-    /// Removes the PMD entry of a huge page or of the huge zero page.
-    fn take_huge(&mut self, pmd: u64) {
-        if let PmdEntry::Huge(huge) = self.tables.take(pmd)
-            && let Some(folio) = huge.folio
-        {
+    /// Removes the PMD entry of a huge page or of the huge zero page. Returns whether it was a huge page.
+    fn take_huge(&mut self, pmd: u64) -> bool {
+        let PmdEntry::Huge(huge) = self.tables.take(pmd) else { return false };
+        if let Some(folio) = huge.folio {
             self.memory.get().folios.release(folio, self.space);
         }
+        true
     }
 
     /// Drops everything, as at exit.

@@ -37,7 +37,7 @@ mod steps;
 mod timeline;
 
 pub use family::{Family, FamilyError};
-pub use page_work::{PageWork, Spacing};
+pub use page_work::{AtExit, Calls, PageWork, Spacing};
 pub use placement::{place_again, places_alike, places_differently};
 pub use regions::{Outside, Region, Use};
 pub use report::{ByKind, Installs, ObstacleCount, Prediction, RegionPrediction};

@@ -188,7 +188,7 @@ impl Prediction {
             vmas_peak: space.vmas_peak,
             page_table_bytes_peak: space.page_table_bytes_peak,
             calls_failed: space.calls_failed,
-            page_work: std::mem::take(&mut space.work),
+            page_work: space.work(),
             khugepaged_bound: space.kernel.khugepaged_bound(space.time_last_ns()),
             sites: None,
             timeline,

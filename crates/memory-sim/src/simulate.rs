@@ -223,7 +223,6 @@ impl<'a> World<'a> {
         match children.get(&(member, child_pid)) {
             Some(&child) => self.spaces[child] = Some(parent.fork()),
             None => {
-                parent.work.forked(&parent.kernel);
                 self.unrecorded.insert((member, child_pid), parent.kernel.fork());
             }
         }

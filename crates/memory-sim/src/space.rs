@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hksim_linux_mm::{Access, Install, InstallKind, Kernel, Obstacles, PageState, StateRun};
 
-use crate::page_work::{Before, PageWork};
+use crate::page_work::{AtExit, Calls, PageWork, Spacing};
 use crate::perform::Edits;
 use crate::regions::PartId;
 use crate::report::{ByKind, ObstacleCount};
@@ -41,8 +41,8 @@ pub(crate) struct Space {
     pub traps_denied: u64,
     /// Calls that failed in the model.
     pub calls_failed: u64,
-    /// The kernel's work.
-    pub work: PageWork,
+    spacing: Spacing,
+    calls: Calls,
     timeline: Timeline,
     time_last_ns: u64,
     install_last_ns: u64,
@@ -60,7 +60,6 @@ impl Space {
 
     /// A forked child's copy.
     pub fn fork(&mut self) -> Self {
-        self.work.forked(&self.kernel);
         Self::with(self.kernel.fork(), self.edits)
     }
 
@@ -76,7 +75,8 @@ impl Space {
             traps_denied: 0,
             calls_failed: 0,
             timeline: Timeline::new(),
-            work: PageWork::default(),
+            spacing: Spacing::default(),
+            calls: Calls::default(),
             time_last_ns: 0,
             install_last_ns: 0,
             edits,
@@ -90,11 +90,9 @@ impl Space {
         if let Action::Touch { page, access, part } = step.action {
             self.touch(page, access, part, step.time_ns);
         } else {
-            let before = Before::of(&self.kernel);
             let outcome = self.edits.perform(&mut self.kernel, &step.action);
             self.calls_failed += u64::from(outcome.result.is_err());
-            self.work.populated(&outcome.installs);
-            self.work.after(&step.action, before, &self.kernel);
+            self.calls.add(&step.action);
             self.vmas_peak = self.vmas_peak.max(self.kernel.vma_count());
             self.hugetlb_pages_peak = self.hugetlb_pages_peak.max(self.kernel.hugetlb_pages());
         }
@@ -109,8 +107,7 @@ impl Space {
             self.parts.resize_with(index + 1, Tally::default);
         }
         let obstacles = self.kernel.obstacles(page);
-        let had_zero_page = self.kernel.page_state(page) == PageState::Zero;
-        let (traps, page_table_bytes) = (self.kernel.counters().traps, self.kernel.page_table_bytes());
+        let traps = self.kernel.counters().traps;
         let touched = self.kernel.touch(page, access);
         let tally = &mut self.parts[index];
         tally.touches += 1;
@@ -118,13 +115,22 @@ impl Space {
         match touched {
             Ok(Some(install)) => {
                 tally.count(install, obstacles);
-                let gap_ns = time_ns - self.install_last_ns;
+                self.spacing.add(time_ns - self.install_last_ns);
                 self.install_last_ns = time_ns;
-                self.work.touched(install, gap_ns, had_zero_page);
-                self.work.page_table_bytes_allocated += self.kernel.page_table_bytes() - page_table_bytes;
             }
             Ok(None) => {}
             Err(_) => self.traps_denied += 1,
+        }
+    }
+
+    /// The kernel's work, if the process ends now.
+    pub fn work(&self) -> PageWork {
+        PageWork {
+            spacing: self.spacing,
+            operations: *self.kernel.operations(),
+            refaults: *self.kernel.refaults(),
+            at_exit: AtExit::of(&self.kernel),
+            calls: self.calls,
         }
     }
 

@@ -14,9 +14,9 @@ use hksim_policy::Errno;
 use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
 
 use crate::addresses::{AddressLabel, AddressProvider, Addresses};
-use crate::forks::{ForkReport, Forks};
+use crate::forks::{ForkReport, Forks, Present};
+use crate::kernel_work::{FaultSpacing, KernelWork};
 use crate::observer::{AccountingObserver, Cause, MemoryObserver, Touch};
-use crate::page_operations::{PageOperations, Present};
 use crate::range_set::RangeSet;
 use crate::report::MemoryPolicyLabel;
 pub use by_reason::{ByReason, Reason};
@@ -66,7 +66,8 @@ pub struct Accounting {
     peaks: Peaks,
     /// Highest resident bytes since the last sample of the timeline.
     interval_peak_bytes: u64,
-    work: PageOperations,
+    fault_spacing: FaultSpacing,
+    huge_fault_spacing: FaultSpacing,
     /// Events performed so far.
     events: u64,
     /// Events performed before the event of the last install by an access.
@@ -93,7 +94,8 @@ impl Accounting {
             os_calls_failed: 0,
             peaks: Peaks::default(),
             interval_peak_bytes: 0,
-            work: PageOperations::default(),
+            fault_spacing: FaultSpacing::default(),
+            huge_fault_spacing: FaultSpacing::default(),
             events: 0,
             events_at_install: 0,
             forks: Forks::default(),
@@ -165,8 +167,13 @@ impl Accounting {
     }
 
     /// The kernel's work besides installs.
-    pub fn work(&self) -> PageOperations {
-        self.work
+    pub fn work(&self) -> KernelWork {
+        KernelWork {
+            operations: *self.kernel.operations(),
+            fault_spacing: self.fault_spacing,
+            huge_fault_spacing: self.huge_fault_spacing,
+            refaults: *self.kernel.refaults(),
+        }
     }
 
     /// The forks so far.
@@ -265,10 +272,8 @@ impl Accounting {
         if run.kind != InstallKind::Zero {
             self.purged.remove(&pages);
         }
-        match run.kind {
-            InstallKind::Thp => self.once_huge.insert(pmd..pages.end.div_ceil(PMD_PAGES)),
-            InstallKind::Mthp => self.work.mthp_pages += run.pages,
-            _ => {}
+        if run.kind == InstallKind::Thp {
+            self.once_huge.insert(pmd..pages.end.div_ceil(PMD_PAGES));
         }
     }
 
@@ -286,7 +291,6 @@ impl Accounting {
     /// Touches a page of the simulated address space and accounts for the install, if any.
     fn touch_kernel(&mut self, page: u64, access: Access, by: InstalledBy) -> Option<Install> {
         let was_huge_zero = matches!(self.kernel.pmd_state(page), kernel::PmdState::HugeZero);
-        let tables_bytes = self.kernel.page_table_bytes();
         let installed = match self.kernel.touch(page, access) {
             Ok(installed) => installed,
             // After a fork, the hugetlb pool may have no free page for a copy (R13).
@@ -299,17 +303,9 @@ impl Accounting {
         };
         if let Some(install) = installed {
             self.note_spacing(install.kind, 1);
-            if install.pages < PMD_PAGES {
-                self.work.page_tables_allocated +=
-                    self.kernel.page_table_bytes().saturating_sub(tables_bytes) / PAGE_BYTES;
-            }
             let run =
                 InstallRun { kind: install.kind, first_page: install.first_page, pages: install.pages, installs: 1 };
             let upgrades = install.kind == InstallKind::Cow || was_huge_zero;
-            // A copy does not increase the resident memory of the process.
-            if !matches!(by, InstalledBy::CopyOnWrite(_)) {
-                self.note_refaults(&[run], false);
-            }
             self.attribute(run, by, upgrades);
             self.note_peaks();
         }
@@ -319,26 +315,10 @@ impl Accounting {
     /// Records the spacing to the previous install. Of several simultaneous installs, all but the first have spacing 0.
     fn note_spacing(&mut self, kind: InstallKind, installs: u64) {
         let spacing = match kind {
-            InstallKind::Thp | InstallKind::Hugetlb => &mut self.work.huge_fault_spacing,
-            InstallKind::Base4k | InstallKind::Mthp | InstallKind::Zero | InstallKind::Cow => {
-                &mut self.work.fault_spacing
-            }
+            InstallKind::Thp | InstallKind::Hugetlb => &mut self.huge_fault_spacing,
+            InstallKind::Base4k | InstallKind::Mthp | InstallKind::Zero | InstallKind::Cow => &mut self.fault_spacing,
         };
         (0..installs).for_each(|_| spacing.add(self.events - mem::replace(&mut self.events_at_install, self.events)));
-    }
-
-    /// Records which of the newest installs are refaults: installs of memory that the process had before.
-    fn note_refaults(&mut self, runs: &[InstallRun], by_call: bool) {
-        let made_bytes = |run: &InstallRun| match run.kind {
-            InstallKind::Zero | InstallKind::Cow => 0,
-            _ => run.pages * PAGE_BYTES,
-        };
-        let all_bytes: u64 = runs.iter().map(made_bytes).sum();
-        let mut resident_bytes = self.kernel.resident_bytes().saturating_sub(all_bytes);
-        for run in runs {
-            self.work.refaults.add(*run, by_call, resident_bytes, self.peaks.rss_bytes);
-            resident_bytes += made_bytes(run);
-        }
     }
 
     fn called(&mut self, outcome: kernel::Outcome, by: InstalledBy) -> Result<(), Errno> {
@@ -348,17 +328,9 @@ impl Accounting {
 
     /// Attributes the installs of a call to their reason.
     fn account_for(&mut self, installs: Vec<InstallRun>, by: InstalledBy) {
-        if matches!(by, InstalledBy::Populate) {
-            self.note_refaults(&installs, true);
-        }
         for run in installs {
-            match (by, run.kind) {
-                (InstalledBy::Collapse, _) => self.work.collapsed_pmds += run.installs,
-                (InstalledBy::Populate, InstallKind::Base4k) => self.work.populated_pages += run.installs,
-                (InstalledBy::Populate, InstallKind::Thp | InstallKind::Hugetlb) => {
-                    self.note_spacing(run.kind, run.installs);
-                }
-                _ => {}
+            if matches!((by, run.kind), (InstalledBy::Populate, InstallKind::Thp | InstallKind::Hugetlb)) {
+                self.note_spacing(run.kind, run.installs);
             }
             self.attribute(run, by, false);
         }
@@ -421,7 +393,6 @@ impl MemoryObserver for Accounting {
 
     fn map(&mut self, pages: Range<u64>, mapping: Mapping) -> Result<(), Errno> {
         self.os_calls.mmap += 1;
-        self.work.unmapped(self.present(&pages));
         self.dropping(&pages);
         let outcome = self.kernel.map(pages, map_flags(mapping));
         self.called(outcome, InstalledBy::Populate)
@@ -445,14 +416,12 @@ impl MemoryObserver for Accounting {
         self.by_reason.alignment_excess += populated;
         self.log.trimmed(&pages);
         self.os_calls.munmap += 1;
-        self.work.unmapped(self.present(&pages));
         let result = self.kernel.unmap(pages);
         self.returned(result)
     }
 
     fn unmap(&mut self, pages: Range<u64>) -> Result<(), Errno> {
         self.os_calls.munmap += 1;
-        self.work.unmapped(self.present(&pages));
         self.dropping(&pages);
         let result = self.kernel.unmap(pages);
         self.returned(result)
@@ -468,14 +437,9 @@ impl MemoryObserver for Accounting {
 
     fn advise(&mut self, pages: Range<u64>, advice: Advice) -> Result<(), Errno> {
         self.os_calls.madvise += 1;
-        if matches!(advice, Advice::DontNeed | Advice::Free | Advice::Collapse) {
-            // The kernel drops or frees pages only up to the first locked page.
-            let end = if advice == Advice::Collapse { pages.end } else { self.kernel.first_locked(&pages) };
-            let changed = pages.start..end;
-            self.work.advised(advice, self.present(&changed), || self.kernel.marked_free(&changed));
-            if advice == Advice::DontNeed {
-                self.dropping(&changed);
-            }
+        if advice == Advice::DontNeed {
+            // The kernel drops pages only up to the first locked page.
+            self.dropping(&(pages.start..self.kernel.first_locked(&pages)));
         }
         let advice = kernel_advice(advice);
         let by = if advice == kernel::Advice::Collapse { InstalledBy::Collapse } else { InstalledBy::Populate };
@@ -493,7 +457,6 @@ impl MemoryObserver for Accounting {
 
     fn remap(&mut self, pages: Range<u64>, to: u64) -> Result<(), Errno> {
         self.os_calls.mremap += 1;
-        self.work.moved(self.present(&pages));
         self.dropping(&(to..to + pages.end - pages.start));
         let result = self.kernel.remap(pages.start, pages.end - pages.start, to, RemapSource::Unmapped);
         self.returned(result)
@@ -513,8 +476,7 @@ impl AccountingObserver for Accounting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page_operations::Refaults;
-    use hksim_linux_mm::KernelConfig;
+    use hksim_linux_mm::{KernelConfig, Refaults};
 
     const PMD: u64 = 1 << 20;
 
@@ -536,7 +498,7 @@ mod tests {
         write(&mut accounting, ten.start..ten.end + 2);
         assert_eq!(accounting.advise(six.clone(), Advice::DontNeed), Ok(()));
         assert_eq!(accounting.advise(six.start..ten.end + 4, Advice::PopulateWrite), Ok(()));
-        assert_eq!(accounting.work().populated_pages, 8);
+        assert_eq!(accounting.work().operations.populated_pages, 8);
         assert_eq!(accounting.advise(huge.clone(), Advice::HugePage), Ok(()));
         for pages in [&huge, &pool] {
             write(&mut accounting, pages.start..pages.start + 1);
@@ -553,7 +515,7 @@ mod tests {
         accounting.fork(0, &[small.clone(), pool.clone()]);
         write(&mut accounting, pool.start..pool.start + 1);
         assert_eq!(accounting.advise(ten, Advice::PopulateWrite), Ok(()));
-        assert_eq!((accounting.work().refaults, accounting.work().populated_pages), (refaults, 8));
+        assert_eq!((accounting.work().refaults, accounting.work().operations.populated_pages), (refaults, 8));
     }
 
     #[test]
@@ -581,8 +543,11 @@ mod tests {
         assert_eq!(accounting.map(pages.clone(), Mapping::Plain), Ok(()));
         write(&mut accounting, pages.clone());
         assert_eq!(accounting.advise(pages.start..pages.start + 3, Advice::Free), Ok(()));
-        assert_eq!(accounting.work().madv_free_repeated_pages, 0);
+        assert_eq!(accounting.work().operations.madv_free_repeated_pages, 0);
         assert_eq!(accounting.advise(pages, Advice::Free), Ok(()));
-        assert_eq!((accounting.work().madv_free_pages, accounting.work().madv_free_repeated_pages), (11, 3));
+        assert_eq!(
+            (accounting.work().operations.madv_free_pages, accounting.work().operations.madv_free_repeated_pages),
+            (11, 3)
+        );
     }
 }

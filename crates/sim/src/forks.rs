@@ -2,10 +2,43 @@
 
 use std::collections::BTreeMap;
 
-use hksim_linux_mm::Kernel;
+use hksim_linux_mm::{Kernel, PMD_PAGES, PageState, StateRun};
 use serde::{Deserialize, Serialize};
 
-use crate::page_operations::Present;
+/// Present pages of a range.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Present {
+    /// Pages mapped by a PTE, or part of a huge page that the range covers only in part.
+    pub pages: u64,
+    /// Whole huge pages.
+    pub huge: u64,
+    /// Pages of the hugetlb pool.
+    pub hugetlb: u64,
+}
+
+impl Present {
+    /// Counts the present pages of runs of page states.
+    pub fn of(runs: impl Iterator<Item = StateRun>) -> Present {
+        let mut present = Present::default();
+        for run in runs {
+            let whole = match run.state {
+                PageState::Thp => {
+                    let first = run.first_page.div_ceil(PMD_PAGES);
+                    ((run.first_page + run.pages) / PMD_PAGES).saturating_sub(first)
+                }
+                _ => 0,
+            };
+            match run.state {
+                PageState::Base | PageState::Mthp => present.pages += run.pages,
+                PageState::Thp => present.pages += run.pages - whole * PMD_PAGES,
+                PageState::Hugetlb => present.hugetlb += run.pages / PMD_PAGES,
+                PageState::None | PageState::Zero | PageState::HugeZero => {}
+            }
+            present.huge += whole;
+        }
+        present
+    }
+}
 
 /// One fork.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,5 +116,24 @@ impl Forks {
 
     pub(crate) fn reports(&self) -> &[ForkReport] {
         &self.reports
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_huge_pages_count_as_huge() {
+        let run = |first_page, pages, state| StateRun { first_page, pages, state };
+        let runs = [
+            run(500, 12, PageState::Base),
+            run(512, 1024 + 100, PageState::Thp),
+            run(1636, 10, PageState::Zero),
+            run(2048, 1024, PageState::Hugetlb),
+        ];
+        assert_eq!(Present::of(runs.into_iter()), Present { pages: 112, huge: 2, hugetlb: 2 });
+        let inside = Present::of([run(600, 16, PageState::Thp)].into_iter());
+        assert_eq!(inside, Present { pages: 16, huge: 0, hugetlb: 0 });
     }
 }

@@ -4,7 +4,7 @@
 //! - [`accounting`]: an observer that feeds a kernel model ([`hksim_linux_mm`]) and attributes every install.
 //! - [`addresses`]: addresses of mmaps without a hint.
 //! - [`mod@simulate`]: one trace under one design; [`mod@sweep`]: many designs on many traces; [`report`]: the results.
-//! - [`forks`]: the cost of forked children. [`page_operations`]: the kernel's work besides installs.
+//! - [`forks`]: the cost of forked children. [`kernel_work`]: the kernel's work besides installs.
 //! - [`mod@explain`]: where every install of a run came from.
 //! - [`placement`]: the placement of every object, without its cost.
 //! - [`tlb`]: TLB models; [`reach`]: TLB reach and misses of a run. [`translations`]: the stream of accesses that TLB
@@ -15,10 +15,10 @@ pub mod accounting;
 pub mod addresses;
 pub mod explain;
 pub mod forks;
+pub mod kernel_work;
 pub mod memory;
 pub mod miss_curves;
 pub mod observer;
-pub mod page_operations;
 mod placed;
 pub mod placement;
 mod pump;

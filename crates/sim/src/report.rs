@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::accounting::ByReason;
 use crate::addresses::AddressLabel;
 use crate::forks::ForkReport;
-use crate::page_operations::PageOperations;
+use crate::kernel_work::KernelWork;
 use crate::reach::TlbReport;
 use hksim_linux_mm::{KernelConfig, KhugepagedBound};
 
@@ -170,7 +170,7 @@ pub struct SimReport {
     /// OS calls that failed.
     pub os_calls_failed: u64,
     /// The kernel's work besides installs.
-    pub page_operations: PageOperations,
+    pub page_operations: KernelWork,
     /// The costs of forked children.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forks: Vec<ForkReport>,

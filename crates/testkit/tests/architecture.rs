@@ -16,7 +16,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("linux-mm", &[]),
     ("linux-probe", &[]),
     ("embedded", &[]),
-    ("cost-model", &["linux-probe"]),
+    ("cost-model", &["linux-mm", "linux-probe"]),
     ("conformance", &["linux-mm", "linux-probe"]),
     ("engine", &["policy", "trace"]),
     ("sim", &["policy", "trace", "engine", "linux-mm"]),

@@ -1,14 +1,10 @@
 //! The system time of a prediction, from a machine's profile.
 
-use hksim_cost_model::{FirstTouch, Locality, Operation, Price, Profile, Work};
+use hksim_cost_model::{Calls, KernelWork, Locality, Operation, Price, Profile, Work};
 use hksim_memory_sim::{Prediction, Spacing};
-use hksim_policy::PAGE_BYTES;
 use serde::Serialize;
 
 use crate::system_time::milliseconds;
-
-/// Bytes of a page table.
-const PAGE_TABLE_BYTES: u64 = 4096;
 
 /// The time in the kernel that the modelled operations take.
 #[derive(Clone, Debug, Serialize)]
@@ -56,41 +52,21 @@ impl MemorySystemTime {
 /// The kernel's work. How warm the caches are at a first touch is estimated from the time since the previous one.
 fn work(prediction: &Prediction) -> Work {
     let (kinds, done) = (prediction.installs.by_kind, &prediction.page_work);
-    let footprint = prediction.rss_bytes_peak;
     let locality = locality(done.spacing);
-    let mut work = Work::default();
-    let populated_small = done.populated_pages.min(kinds.base_4k);
-    work.add_first_touches(FirstTouch::Pages(locality), kinds.base_4k - populated_small, footprint);
-    work.add_first_touches(FirstTouch::Populated, populated_small, footprint);
-    work.add_first_touches(FirstTouch::Huge(locality), kinds.thp, footprint);
-    work.add_first_touches(FirstTouch::Pool(locality), kinds.hugetlb, footprint);
-    for (&bytes, &folios) in &done.mthp_by_bytes {
-        work.add_first_touches(FirstTouch::Folios(bytes, locality), folios, footprint);
-    }
-    for (operation, number) in [
-        (Operation::ZeroReadFault, kinds.zero),
-        (Operation::WriteAfterZero, kinds.cow.saturating_sub(done.copies_after_fork)),
-        (Operation::CopyAfterFork, done.copies_after_fork),
-        (Operation::ReuseAfterFork, prediction.reuses),
-        (Operation::PageTable, done.page_table_bytes_allocated / PAGE_TABLE_BYTES),
-        (Operation::DontneedPage, done.madv_dontneed_pages),
-        (Operation::DontneedHuge, done.madv_dontneed_huge_pages),
-        (Operation::MunmapPage, done.unmapped_pages),
-        (Operation::MunmapHuge, done.unmapped_huge_pages),
-        (Operation::SplitHuge, prediction.pmd_splits),
-        (Operation::MmapCall, done.map_calls),
-        (Operation::MunmapCall, done.unmap_calls),
-        (Operation::MadviseCall, done.madvise_calls),
-        (Operation::ForkCall, done.forks),
-        (Operation::ForkPage, done.forked_pages),
-    ] {
-        work.add(operation, number);
-    }
-    // The pages that are present at the exit are dropped there.
-    let huge_end = prediction.huge_pages_end;
-    let small_end = (prediction.rss_bytes_end / PAGE_BYTES).saturating_sub(huge_end * hksim_linux_mm::PMD_PAGES);
-    work.add(Operation::MunmapPage, small_end);
-    work.add(Operation::MunmapHuge, huge_end);
+    let mut work = Work::from(&KernelWork {
+        installs: [kinds.base_4k, kinds.mthp, kinds.thp, kinds.hugetlb, kinds.zero, kinds.cow],
+        operations: &done.operations,
+        refaults: &done.refaults,
+        small: locality,
+        huge: locality,
+        footprint_bytes: prediction.rss_bytes_peak,
+        pmd_splits: prediction.pmd_splits,
+        reuses: prediction.reuses,
+        calls: Calls { map: done.calls.map_calls, unmap: done.calls.unmap_calls, advise: done.calls.madvise_calls },
+    });
+    work.add(Operation::MunmapPage, done.at_exit.pages);
+    work.add(Operation::MunmapHuge, done.at_exit.huge_pages);
+    work.add(Operation::HugetlbDrop, done.at_exit.hugetlb_pages);
     work
 }
 

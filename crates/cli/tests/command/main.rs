@@ -21,6 +21,7 @@ mod flags;
 mod forks;
 mod generators;
 mod interrupts;
+mod kernel_work;
 mod limits;
 mod memory_policies;
 mod memory_recordings;

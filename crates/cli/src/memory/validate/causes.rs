@@ -47,7 +47,7 @@ pub fn more_faults(subject: &Subject<'_>, comparison: &Comparison, predictions: 
         );
     }
     let is_forked = subject.recording.header.beginning != Beginning::Exec;
-    let forks = |prediction: &Prediction| is_forked || prediction.page_work.forks > 0;
+    let forks = |prediction: &Prediction| is_forked || prediction.page_work.operations.forks > 0;
     let has_shared_huge = predictions.iter().any(|prediction| prediction.huge_pages_peak > 0 && forks(prediction));
     let is_same_memory = comparison.pages_differ == Some([0, 0]);
     if let Some(faults @ 1..) = (is_same_memory && has_shared_huge).then(faults_by_stale_entries).flatten() {

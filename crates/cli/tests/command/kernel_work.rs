@@ -1,0 +1,76 @@
+//! The kernel's work in memory recordings, against arithmetic on programs whose page operations are known.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::recordings::{can_record, data};
+use crate::support::{Bench, number};
+
+/// Whether the program could be compiled. Otherwise prints the reason.
+fn compiled(bench: &Bench) -> bool {
+    match Command::new("cc").args(["-O1", "-o"]).arg(bench.path("work")).arg(data("kernel-work.c")).status() {
+        Ok(status) => assert!(status.success(), "the program compiles"),
+        Err(why) => {
+            eprintln!("skipped: no C compiler: {why}");
+            return false;
+        }
+    }
+    true
+}
+
+/// The prediction for one case under a THP mode.
+fn predicted(bench: &Bench, case: &str, thp: &str) -> Value {
+    let file = format!("{case}.hkm");
+    if !bench.path(&file).exists() {
+        let ran = bench.run(&format!("record --memory -o {file} -- {} {case}", bench.path("work").display()));
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    }
+    bench.json(&format!("sim {file} --thp {thp}"))
+}
+
+#[test]
+fn work_is_as_arithmetic_says() {
+    let bench = Bench::new();
+    if !can_record() || !compiled(&bench) {
+        return;
+    }
+    let cases: &[(&str, &str, &[(&str, u64)])] = &[
+        (
+            "partial",
+            "madvise",
+            &[("madv_dontneed_pages", 1), ("madv_dontneed_huge_pages", 1), ("unmapped_huge_pages", 0)],
+        ),
+        ("partial", "never", &[("madv_dontneed_pages", 1 + 512), ("madv_dontneed_huge_pages", 0)]),
+        (
+            "collapse",
+            "never",
+            &[
+                ("collapsed_pmds", 2),
+                ("collapsed_present_pages", 512 + 3),
+                ("madv_dontneed_pages", 0),
+                ("madv_dontneed_huge_pages", 0),
+            ],
+        ),
+        ("free", "never", &[("madv_free_pages", 140), ("madv_free_repeated_pages", 40), ("madv_dontneed_pages", 0)]),
+        ("move", "never", &[("mremap_pte_tables", 1 + 2), ("mremap_huge_pages", 0), ("unmapped_pages", 0)]),
+        ("unmap", "never", &[("unmapped_pages", 30 + 14), ("madv_dontneed_pages", 10)]),
+    ];
+    for (case, thp, figures) in cases {
+        let result = predicted(&bench, case, thp);
+        for (name, expected) in *figures {
+            assert_eq!(number(&result, &format!("page_work.operations.{name}")), *expected, "{case} {name}: {result}");
+        }
+    }
+    let split = |thp| number(&predicted(&bench, "partial", thp), "pmd_splits");
+    assert_eq!([split("madvise"), split("never")], [1, 0]);
+    let refaults = predicted(&bench, "unmap", "never")["page_work"]["refaults"]["base_4k"].clone();
+    assert_eq!(refaults, serde_json::json!([{"returned_bytes_min": 0, "installs": 10}]));
+    // The program's and the libraries' own pages are shared, too.
+    let fork = predicted(&bench, "fork", "never");
+    let of = |name: &str| number(&fork, &format!("page_work.operations.{name}"));
+    assert!((50..150).contains(&of("forked_pages")), "{fork}");
+    assert_eq!([of("forks"), of("copied_pages"), of("copies_with_split")], [1, 30, 0], "{fork}");
+    // Also pages of the stack and of libraries.
+    assert!((20..40).contains(&number(&fork, "reuses")), "{fork}");
+}

@@ -1,0 +1,121 @@
+//! The kernel's work in a run, as the kernel model counts it, in operations that have a price.
+
+use hksim_linux_mm::{InstallKind, PageOperations, Refaults, RefaultsByKind};
+
+use crate::price::{FirstTouch, Locality, Work};
+use crate::profile::Operation;
+
+/// What the kernel did in a run.
+#[derive(Clone, Copy, Debug)]
+pub struct KernelWork<'a> {
+    /// Installs by kind, in the order of [`InstallKind::ALL`].
+    pub installs: [u64; InstallKind::ALL.len()],
+    /// Pages dropped, marked, moved, collapsed and copied.
+    pub operations: &'a PageOperations,
+    /// Installs of memory that the process had before.
+    pub refaults: &'a RefaultsByKind,
+    /// The locality of first touches of single pages and folios.
+    pub small: Locality,
+    /// The locality of first touches of huge pages and of pages of the pool.
+    pub huge: Locality,
+    /// The memory that passes through the caches: the peak of resident memory.
+    pub footprint_bytes: u64,
+    /// Huge PMD entries split.
+    pub pmd_splits: u64,
+    /// Faults that only restored write permission.
+    pub reuses: u64,
+    /// Calls.
+    pub calls: Calls,
+}
+
+/// Calls that change memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Calls {
+    /// Calls that map memory.
+    pub map: u64,
+    /// Calls that unmap it.
+    pub unmap: u64,
+    /// Calls of madvise.
+    pub advise: u64,
+}
+
+impl From<&KernelWork<'_>> for Work {
+    fn from(run: &KernelWork<'_>) -> Work {
+        let mut work = Work::default();
+        run.add_first_touches(&mut work);
+        let done = run.operations;
+        work.add_collapses(done.collapsed_pmds, done.collapsed_present_pages);
+        for (operation, number) in [
+            (Operation::ZeroReadFault, run.installs_of(InstallKind::Zero)),
+            (Operation::WriteAfterZero, run.installs_of(InstallKind::Cow).saturating_sub(done.copied_pages)),
+            (Operation::PageTable, done.page_tables_allocated),
+            (Operation::DontneedPage, done.madv_dontneed_pages),
+            (Operation::DontneedHuge, done.madv_dontneed_huge_pages),
+            (Operation::FreePage, done.madv_free_pages.saturating_sub(done.madv_free_repeated_pages)),
+            (Operation::FreePageAgain, done.madv_free_repeated_pages),
+            (Operation::FreeHuge, done.madv_free_huge_pages.saturating_sub(done.madv_free_repeated_huge_pages)),
+            (Operation::FreeHugeAgain, done.madv_free_repeated_huge_pages),
+            (Operation::MunmapPage, done.unmapped_pages),
+            (Operation::MunmapHuge, done.unmapped_huge_pages),
+            (Operation::HugetlbDrop, done.unmapped_hugetlb_pages),
+            (Operation::MoveTable, done.mremap_pte_tables),
+            (Operation::MoveHuge, done.mremap_huge_pages),
+            (Operation::SplitHuge, run.pmd_splits.saturating_sub(done.copies_with_split)),
+            (Operation::ForkCall, done.forks),
+            (Operation::ForkPage, done.forked_pages),
+            (Operation::SplitAfterFork, done.copies_with_split),
+            (Operation::CopyAfterFork, done.copied_pages.saturating_sub(done.copies_with_split)),
+            (Operation::ReuseAfterFork, run.reuses),
+            (Operation::MmapCall, run.calls.map),
+            (Operation::MunmapCall, run.calls.unmap),
+            (Operation::MadviseCall, run.calls.advise),
+        ] {
+            work.add(operation, number);
+        }
+        work
+    }
+}
+
+impl KernelWork<'_> {
+    fn installs_of(&self, kind: InstallKind) -> u64 {
+        self.installs[kind as usize]
+    }
+
+    fn add_first_touches(&self, work: &mut Work) {
+        let (done, of) = (self.operations, self.refaults);
+        let huge = self.installs_of(InstallKind::Thp).saturating_sub(done.collapsed_pmds);
+        let small = self.installs_of(InstallKind::Base4k).saturating_sub(done.populated_pages);
+        for (touch, number, refaults) in [
+            (FirstTouch::Huge(self.huge), huge, &of.thp),
+            (FirstTouch::Populated, done.populated_pages, &of.base_4k_populated),
+            (FirstTouch::Pool(self.huge), self.installs_of(InstallKind::Hugetlb), &of.hugetlb),
+        ] {
+            self.add_touches(work, touch, number, refaults, |part| part);
+        }
+        let folios: u64 = done.mthp_by_bytes.iter().map(|(_, folios)| folios).sum();
+        for (bytes, number) in done.mthp_by_bytes.iter() {
+            // Refaults of folios are not counted by size.
+            self.add_touches(work, FirstTouch::Folios(bytes, self.small), number, &of.mthp, |all| {
+                all * number / folios
+            });
+        }
+        let touched = FirstTouch::Pages(self.small);
+        work.add_first_touches(touched, small.saturating_sub(of.base_4k.total()), self.footprint_bytes);
+        of.base_4k.iter().for_each(|(bytes, number)| work.add_refaults(number, self.small, bytes));
+    }
+
+    /// Adds first touches, and those among them that are refaults: `part` of each class. The cost of a refault depends on
+    /// how much memory was returned to the kernel and not yet taken again.
+    fn add_touches(
+        &self,
+        work: &mut Work,
+        touch: FirstTouch,
+        number: u64,
+        refaults: &Refaults,
+        part: impl Fn(u64) -> u64,
+    ) {
+        let again: u64 = refaults.iter().map(|(_, number)| part(number)).sum();
+        work.add_first_touches(touch, number.saturating_sub(again), self.footprint_bytes);
+        refaults.iter().for_each(|(bytes, number)| work.add_first_touches(touch, part(number), bytes));
+    }
+}
