@@ -12,12 +12,12 @@ use std::ops::Range;
 use hksim_engine::{ByKind, OsCalls};
 use hksim_policy::Errno;
 use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
+use rangemap::RangeSet;
 
 use crate::addresses::{AddressLabel, AddressProvider, Addresses};
 use crate::forks::{ForkReport, Forks, Present};
 use crate::kernel_work::{FaultSpacing, KernelWork};
 use crate::observer::{AccountingObserver, Cause, MemoryObserver, Touch};
-use crate::range_set::RangeSet;
 use crate::report::MemoryPolicyLabel;
 pub use by_reason::{ByReason, Reason};
 use conversions::{errno, kernel_advice, map_flags};
@@ -74,9 +74,9 @@ pub struct Accounting {
     events_at_install: u64,
     forks: Forks,
     /// Pages that held data when they were purged or unmapped.
-    purged: RangeSet,
+    purged: RangeSet<u64>,
     /// PMD ranges that were mapped by a huge page and have not been dropped as a whole since.
-    once_huge: RangeSet,
+    once_huge: RangeSet<u64>,
     provider: AddressProvider,
     memory_policy: MemoryPolicyLabel,
     /// Events performed before the event in which an access raised SIGBUS.
@@ -99,8 +99,8 @@ impl Accounting {
             events: 0,
             events_at_install: 0,
             forks: Forks::default(),
-            purged: RangeSet::default(),
-            once_huge: RangeSet::default(),
+            purged: RangeSet::new(),
+            once_huge: RangeSet::new(),
             provider: AddressProvider::new(Addresses::default()),
             memory_policy: MemoryPolicyLabel::default(),
             killed_at: None,
@@ -251,13 +251,13 @@ impl Accounting {
     fn attribute(&mut self, run: InstallRun, by: InstalledBy, upgrades: bool) {
         let pages = run.first_page..run.first_page + run.pages;
         let pmd = run.first_page / PMD_PAGES;
-        let refaults = self.purged.meets(&pages);
+        let refaults = self.purged.overlaps(&pages);
         let reason = match by {
             InstalledBy::Populate => Reason::Populated,
             InstalledBy::Collapse => Reason::Collapsed,
             InstalledBy::CopyOnWrite(_) => Reason::CowAfterFork,
             InstalledBy::Touch(..) if upgrades => Reason::WriteAfterZeroPage,
-            InstalledBy::Touch(..) if run.pages < PMD_PAGES && self.once_huge.contains(pmd) => {
+            InstalledBy::Touch(..) if run.pages < PMD_PAGES && self.once_huge.contains(&pmd) => {
                 Reason::RefaultAfterSplit
             }
             InstalledBy::Touch(..) if refaults => Reason::RefaultAfterPurge,
@@ -270,7 +270,7 @@ impl Accounting {
         *self.by_reason.of_mut(reason) += run.installs;
         self.log.push(run, reason, touched);
         if run.kind != InstallKind::Zero {
-            self.purged.remove(&pages);
+            self.purged.remove(pages.clone());
         }
         if run.kind == InstallKind::Thp {
             self.once_huge.insert(pmd..pages.end.div_ceil(PMD_PAGES));
@@ -353,7 +353,10 @@ impl Accounting {
                 self.purged.insert(run.first_page..run.first_page + run.pages);
             }
         }
-        self.once_huge.remove(&(pages.start.div_ceil(PMD_PAGES)..pages.end / PMD_PAGES));
+        let whole_pmds = pages.start.div_ceil(PMD_PAGES)..pages.end / PMD_PAGES;
+        if !whole_pmds.is_empty() {
+            self.once_huge.remove(whole_pmds);
+        }
     }
 }
 

@@ -22,7 +22,6 @@ pub mod observer;
 mod placed;
 pub mod placement;
 mod pump;
-mod range_set;
 pub mod reach;
 pub mod report;
 pub mod simulate;

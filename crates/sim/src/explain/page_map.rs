@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use hksim_linux_mm::{Kernel, PageState};
+use rangemap::RangeSet;
 
 use crate::accounting::LoggedInstalls;
-use crate::range_set::RangeSet;
 
 /// Number of samples.
 pub const SAMPLES: u64 = 128;
@@ -87,9 +87,9 @@ pub(super) struct PageMapBuilder {
     cell_pages: u64,
     samples: Vec<BTreeMap<u64, Cell>>,
     /// Pages that were ever present.
-    touched: RangeSet,
+    touched: RangeSet<u64>,
     /// Pages whose last install was a refault.
-    refaulted: RangeSet,
+    refaulted: RangeSet<u64>,
 }
 
 /// A row of a finished map.
@@ -105,12 +105,7 @@ pub struct MapRow {
 
 impl PageMapBuilder {
     pub(super) fn new() -> PageMapBuilder {
-        PageMapBuilder {
-            cell_pages: 1,
-            samples: Vec::new(),
-            touched: RangeSet::default(),
-            refaulted: RangeSet::default(),
-        }
+        PageMapBuilder { cell_pages: 1, samples: Vec::new(), touched: RangeSet::new(), refaulted: RangeSet::new() }
     }
 
     /// Records installs. `pages` are those of `logged`, numbered from the start of the reservation.
@@ -118,7 +113,7 @@ impl PageMapBuilder {
         if logged.reason.is_refault() {
             self.refaulted.insert(pages.clone());
         } else {
-            self.refaulted.remove(&pages);
+            self.refaulted.remove(pages.clone());
         }
         self.touched.insert(pages);
     }
@@ -137,12 +132,14 @@ impl PageMapBuilder {
                 };
                 let numbered = first + run.first_page - pages.start;
                 let numbered = numbered..numbered + run.pages;
-                absent.remove(&numbered);
+                absent.remove(numbered.clone());
                 self.present(&mut cells, numbered, is_huge);
             }
         }
         for range in absent.iter() {
-            self.each_cell(range, |cell, pages| cells.entry(cell).or_default().purged += pages.end - pages.start);
+            self.each_cell(range.clone(), |cell, pages| {
+                cells.entry(cell).or_default().purged += pages.end - pages.start
+            });
         }
         self.samples.push(cells);
         while self.rows() > ROWS_MAX {
@@ -153,7 +150,7 @@ impl PageMapBuilder {
     fn present(&self, cells: &mut BTreeMap<u64, Cell>, pages: Range<u64>, is_huge: bool) {
         self.each_cell(pages, |cell, pages| {
             let count = pages.end - pages.start;
-            let refaulted = if is_huge { 0 } else { self.refaulted.count_in(&pages) };
+            let refaulted = if is_huge { 0 } else { count_in(&self.refaulted, &pages) };
             let cell = cells.entry(cell).or_default();
             cell.refaulted += refaulted;
             *(if is_huge { &mut cell.huge } else { &mut cell.resident }) += count - refaulted;
@@ -198,4 +195,8 @@ impl PageMapBuilder {
         let rows = self.samples.last().map_or_else(Vec::new, |last| last.keys().map(row).collect());
         PageMap { cell_pages: self.cell_pages, rows }
     }
+}
+/// Number of elements of a range that are in a set.
+fn count_in(set: &RangeSet<u64>, range: &Range<u64>) -> u64 {
+    set.overlapping(range).map(|found| found.end.min(range.end) - found.start.max(range.start)).sum()
 }
