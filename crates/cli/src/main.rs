@@ -18,6 +18,7 @@ mod host;
 mod inputs;
 mod marks;
 mod memory;
+mod named_file;
 mod output;
 mod point;
 mod question;

@@ -9,6 +9,7 @@ use hksim_trace::hkt::TraceReader;
 use hksim_trace::source::EventSource;
 
 use super::{INPUTS, InputFile};
+use crate::named_file;
 
 /// The files so far, by name and checksum.
 #[derive(Default)]
@@ -93,6 +94,6 @@ pub fn checksum_of(path: &Path) -> Result<String> {
 /// # Errors
 /// The file cannot be read.
 pub fn checksum_of_bytes(path: &Path) -> Result<String> {
-    let bytes = fs::read(path).with_context(|| format!("{}: cannot read", path.display()))?;
-    Ok(format!("{:08x}", crc32fast::hash(&bytes)))
+    let crc = named_file::crc32(path).with_context(|| format!("{}: cannot read", path.display()))?;
+    Ok(format!("{crc:08x}"))
 }

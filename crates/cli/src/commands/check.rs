@@ -1,6 +1,5 @@
 //! `hksim check`: holds named designs to a budget, for CI.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -21,6 +20,7 @@ use super::sweep::plan::Plan;
 use crate::answers;
 use crate::flags::{BaseKernel, HugeList, PolicyArgs, RunConfig};
 use crate::inputs::Trace;
+use crate::named_file;
 use crate::output::stamp::Stamp;
 use crate::output::table::{Table, text};
 use crate::output::{OutputArgs, file};
@@ -52,7 +52,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode> {
     args.output.check(&[], &[Some(&args.budget)])?;
     let name = args.budget.display();
-    let text = fs::read_to_string(&args.budget).with_context(|| format!("{name}: cannot read the budget"))?;
+    let text = named_file::read_text(&args.budget).with_context(|| format!("{name}: cannot read the budget"))?;
     let budget = Budget::parse(&text).with_context(|| name.to_string())?;
     let folder = args.budget.parent().unwrap_or(Path::new(""));
     let stored_path = folder.join(&budget.result);
@@ -110,7 +110,7 @@ type Named = (String, RunConfig, Vec<Allowed>);
 fn designs(budget: &Budget, folder: &Path) -> Result<Vec<Named>> {
     let design = |(name, allowance): (&String, &hksim_explore::budget::Allowance)| {
         let policy = PolicyArgs::of_word(&allowance.policy);
-        let config = policy.and_then(|policy| policy.in_folder(folder).configs(HugeList::Thp));
+        let config = policy.and_then(|policy| policy.in_folder(folder)?.configs(HugeList::Thp));
         let config = config.with_context(|| format!("design.{name}: policy = \"{}\"", allowance.policy))?;
         match <[RunConfig; 1]>::try_from(config) {
             Ok([config]) => Ok((name.clone(), config, allowance.limits(name)?)),
@@ -126,11 +126,11 @@ fn read_stored(path: &Path) -> Result<Option<Stored>> {
         return Ok(None);
     }
     let name = path.display();
-    let text = fs::read_to_string(path).with_context(|| format!("{name}: cannot read the stored result"))?;
+    let text = named_file::read_regular(path).with_context(|| format!("{name}: cannot read the stored result"))?;
     let other =
         || format!("{name}: not a result of `hksim check --update`; remove it, or name another file as `result`");
     // What the parser expected does not help: the file is another one, or was damaged.
-    serde_json::from_str(&text).map(Some).map_err(|_| anyhow!(other()))
+    serde_json::from_slice(&text).map(Some).map_err(|_| anyhow!(other()))
 }
 
 fn update(path: &Path, rows: &[CheckedRow]) -> Result<()> {

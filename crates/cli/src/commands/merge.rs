@@ -1,6 +1,5 @@
 //! `hksim merge`: puts the shards of a sweep together.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -12,6 +11,7 @@ use serde::Deserialize;
 use super::sweep::result::{Head, PricedSweep};
 use crate::chart;
 use crate::command_line;
+use crate::named_file;
 use crate::output::OutputArgs;
 use crate::system_time::Priced;
 
@@ -77,7 +77,7 @@ pub fn run(args: &Args) -> Result<()> {
 
 fn read(path: &Path) -> Result<ShardFile> {
     let file = path.display();
-    let text = fs::read(path).with_context(|| format!("{file}: cannot read the shard"))?;
+    let text = named_file::read(path).with_context(|| format!("{file}: cannot read the shard"))?;
     let not_a_shard = || format!("{file}: not a shard; shards are results of `sweep --shard I/N --format json`");
     let Version { schema, hksim_version } = serde_json::from_slice(&text).with_context(not_a_shard)?;
     if (schema, hksim_version.as_str()) != (SCHEMA, VERSION) {

@@ -1,6 +1,5 @@
 //! Policies in files: policy fields as TOML or JSON, or a row of a JSON result, also by its number: `result.json#3`.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -11,6 +10,7 @@ use serde_json::Value;
 
 use super::row::Inputs;
 use super::run_config::RunConfig;
+use crate::named_file;
 use crate::output::units;
 use crate::schema_1;
 
@@ -21,12 +21,17 @@ use crate::schema_1;
 /// The file is missing, has fields that no policy has, or is a result with several rows and none is named.
 pub fn read(path: &Path, preset: &Policy) -> Result<RunConfig> {
     let (file, row) = split_row(path);
-    let text = fs::read_to_string(&file).with_context(|| format!("{}: cannot read the policy", file.display()))?;
+    let text = named_file::read_text(&file).with_context(|| format!("{}: cannot read the policy", file.display()))?;
     match (text.trim_start().starts_with('{'), row) {
         (true, row) => from_json(&file, &text, row.as_deref(), preset),
         (false, None) => from_toml(&file, &text, preset),
         (false, Some(row)) => bail!("{}#{row}: only a JSON result has rows", file.display()),
     }
+}
+
+/// The file of a path that may name a row of it.
+pub fn path_of(path: &Path) -> PathBuf {
+    split_row(path).0
 }
 
 /// A path and the row after its last `#`. A file whose name has a `#` is read as a whole.

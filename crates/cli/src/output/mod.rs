@@ -9,6 +9,7 @@ pub mod screen;
 pub mod stamp;
 pub mod table;
 pub mod trace;
+pub mod unfinished;
 pub mod wrap;
 pub use hksim_explore::units;
 
