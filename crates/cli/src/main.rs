@@ -23,6 +23,7 @@ mod output;
 mod point;
 mod question;
 mod report;
+mod result_numbers;
 mod runs;
 mod schema_1;
 mod shrink;

@@ -14,7 +14,7 @@ use hksim_trace::header::TouchSource;
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::info::Info;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::sweep::plan::Plan;
 use crate::answers;
@@ -25,6 +25,7 @@ use crate::output::stamp::Stamp;
 use crate::output::table::{Table, text};
 use crate::output::{OutputArgs, file};
 use crate::question::parse_core;
+use crate::result_numbers;
 use crate::runs::setup;
 use crate::system_time::Priced;
 
@@ -130,7 +131,9 @@ fn read_stored(path: &Path) -> Result<Option<Stored>> {
     let other =
         || format!("{name}: not a result of `hksim check --update`; remove it, or name another file as `result`");
     // What the parser expected does not help: the file is another one, or was damaged.
-    serde_json::from_slice(&text).map(Some).map_err(|_| anyhow!(other()))
+    let result: Value = serde_json::from_slice(&text).map_err(|_| anyhow!(other()))?;
+    result_numbers::check(&result).with_context(|| name.to_string())?;
+    serde_json::from_value(result).map(Some).map_err(|_| anyhow!(other()))
 }
 
 fn update(path: &Path, rows: &[CheckedRow]) -> Result<()> {

@@ -7,12 +7,14 @@ use hksim_explore::digest::Digest;
 use hksim_explore::shard::{Part, Shard, merge};
 use hksim_sim::report::{SCHEMA, VERSION};
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::sweep::result::{Head, PricedSweep};
 use crate::chart;
 use crate::command_line;
 use crate::named_file;
 use crate::output::OutputArgs;
+use crate::result_numbers;
 use crate::system_time::Priced;
 
 /// Arguments of `merge`.
@@ -85,5 +87,7 @@ fn read(path: &Path) -> Result<ShardFile> {
             "{file}: written by hksim {hksim_version} (schema {schema}), and this is {VERSION} (schema {SCHEMA}); merge with the version that wrote it"
         );
     }
-    serde_json::from_slice(&text).with_context(not_a_shard)
+    let shard: Value = serde_json::from_slice(&text).with_context(not_a_shard)?;
+    result_numbers::check(&shard).with_context(|| file.to_string())?;
+    serde_json::from_value(shard).with_context(not_a_shard)
 }

@@ -10,7 +10,7 @@ use crate::chart::{self, Figure, Medium, Subject};
 use crate::memory;
 use crate::named_file;
 use crate::output::{file, note};
-use crate::schema_1;
+use crate::{result_numbers, schema_1};
 
 /// Arguments of `plot`.
 #[derive(Debug, clap::Args)]
@@ -76,5 +76,6 @@ pub fn read_result(path: &Path) -> Result<Value> {
         );
     }
     schema_1::upgrade(path, &mut result);
+    result_numbers::check(&result).with_context(|| name.to_string())?;
     Ok(result)
 }
