@@ -84,7 +84,10 @@ pub fn words_of(matches: &ArgMatches) -> Vec<String> {
 }
 
 fn words(name: &str, arguments: &[Argument]) -> Vec<String> {
-    std::iter::once(name).chain(arguments.iter().flat_map(|argument| argument.words.iter().map(String::as_str))).map(str::to_string).collect()
+    std::iter::once(name)
+        .chain(arguments.iter().flat_map(|argument| argument.words.iter().map(String::as_str)))
+        .map(str::to_string)
+        .collect()
 }
 
 /// The command and the arguments that results state; `None` for other commands.
@@ -102,7 +105,8 @@ pub fn parsed(words: &[String]) -> Result<Vec<Argument>> {
     let line = argv::join_optional_values(line.map(Into::into));
     let matches = Cli::command().try_get_matches_from(line);
     let names_policy_file = |matches: &ArgMatches| {
-        let against = matches.subcommand().and_then(|(_, given)| given.try_get_one::<String>("against").ok().flatten().cloned());
+        let against =
+            matches.subcommand().and_then(|(_, given)| given.try_get_one::<String>("against").ok().flatten().cloned());
         against.is_some_and(|word| PolicyArgs::of_word(&word).is_ok_and(|policy| policy.file().is_some()))
     };
     let matches = matches.ok().filter(|matches| !names_policy_file(matches));

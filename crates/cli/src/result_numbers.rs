@@ -23,10 +23,11 @@ fn check_at(value: &Value, place: &str) -> Result<()> {
         Value::Number(number) if number.as_u64().is_some_and(|figure| figure > FIGURE_MAX) => {
             bail!("{place} is {number}, which no run can give; the file is damaged")
         }
-        Value::Object(fields) => fields
-            .iter()
-            .filter(|(name, _)| !INPUTS.contains(&name.as_str()))
-            .try_for_each(|(name, field)| check_at(field, &format!("{place}{}{name}", if place.is_empty() { "" } else { "." }))),
+        Value::Object(fields) => {
+            fields.iter().filter(|(name, _)| !INPUTS.contains(&name.as_str())).try_for_each(|(name, field)| {
+                check_at(field, &format!("{place}{}{name}", if place.is_empty() { "" } else { "." }))
+            })
+        }
         Value::Array(items) => {
             items.iter().enumerate().try_for_each(|(at, item)| check_at(item, &format!("{place}[{at}]")))
         }
@@ -41,7 +42,8 @@ mod tests {
 
     #[test]
     fn a_figure_that_no_run_can_give_is_named() {
-        let result = |figure: u64| json!({"policy": {"purge_delay_ns": u64::MAX}, "rows": [{"a": 1}, {"b": {"c": figure}}]});
+        let result =
+            |figure: u64| json!({"policy": {"purge_delay_ns": u64::MAX}, "rows": [{"a": 1}, {"b": {"c": figure}}]});
         assert!(check(&result(FIGURE_MAX)).is_ok());
         let why = check(&result(FIGURE_MAX + 1)).expect_err("too large").to_string();
         assert_eq!(why, "rows[1].b.c is 9007199254740993, which no run can give; the file is damaged");

@@ -262,7 +262,10 @@ mod tests {
                     fewer += usize::from(rows.len() < expected.len());
                 }
                 Err(why) => {
-                    assert!(["damaged", "another sweep", "not a journal", "version"].iter().any(|word| why.contains(word)), "{what}: {why}");
+                    assert!(
+                        ["damaged", "another sweep", "not a journal", "version"].iter().any(|word| why.contains(word)),
+                        "{what}: {why}"
+                    );
                     refused += 1;
                 }
             }

@@ -146,6 +146,7 @@ struct Stamp {
 
 /// The path of a file in a bundle.
 fn inside(folder: &Path, file: &str) -> Result<PathBuf> {
-    let damaged = || format!("{}: not a file in the bundle's folder; the bundle is damaged", folder.join(file).display());
+    let damaged =
+        || format!("{}: not a file in the bundle's folder; the bundle is damaged", folder.join(file).display());
     named_file::inside(folder, file).with_context(damaged)
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Result, anyhow, bail};
 use hksim_explore::nearest;
 use hksim_trace::import::faults::FaultOptions;
-use hksim_trace::import::{Format as Source, ImportReport, Options, import};
+use hksim_trace::import::{Format as Source, ImportReport, OnDoubt, Options, import};
 use serde::Serialize;
 
 use crate::memory;
@@ -39,6 +39,9 @@ pub struct Args {
     /// Take this process, if the trace has several [default: the first]
     #[arg(long, value_name = "N")]
     pid: Option<u64>,
+    /// Import also a file whose events do not fit together
+    #[arg(long, conflicts_with = "faults")]
+    force: bool,
     /// Write the trace to this file; with --faults, write the report
     #[arg(short, long, value_name = "FILE.hkt", required_unless_present = "faults")]
     output: Option<PathBuf>,
@@ -80,7 +83,8 @@ pub fn run(args: &Args) -> Result<()> {
             anyhow!("--from {name}: unknown format; formats are {names}{}", nearest::question(name, names.split(", ")))
         })
     });
-    let options = Options { format: source.transpose()?, process: args.pid };
+    let on_doubt = if args.force { OnDoubt::Import } else { OnDoubt::Refuse };
+    let options = Options { format: source.transpose()?, process: args.pid, on_doubt };
     let report = write_new(output, &[trace], |path| import(trace, &options, path))?;
     let imported = Imported { stamp: Stamp::HERE, file: output.display().to_string(), report };
     print(&render(args.format, &imported, &[&imported], || table(&imported))?)

@@ -48,8 +48,7 @@ impl Staged {
         if !folder.is_dir() {
             bail!("{}: there is no directory {}; create it first", wanted.display(), folder.display());
         }
-        let unfinished =
-            Unfinished::file(&target).with_context(|| format!("{}: cannot write", wanted.display()))?;
+        let unfinished = Unfinished::file(&target).with_context(|| format!("{}: cannot write", wanted.display()))?;
         Ok(Staged { wanted: target, path: unfinished.path_of_file(), unfinished: Some(unfinished) })
     }
 
