@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::memory;
 use crate::output::stamp::Stamp;
 use crate::output::trace::{rest_of_totals, write_new};
-use crate::output::{Format, print, render, units};
+use crate::output::{Format, plain, print, render, units};
 
 /// Arguments of `import`.
 #[derive(Debug, clap::Args)]
@@ -92,7 +92,7 @@ pub fn run(args: &Args) -> Result<()> {
 
 pub(super) fn table(imported: &Imported) -> String {
     let Imported { file, report, .. } = imported;
-    let member = report.archive_member.as_ref().map(|name| format!(" (member {name})")).unwrap_or_default();
+    let member = report.archive_member.as_ref().map(|name| format!(" (member {})", plain(name))).unwrap_or_default();
     let (amount, unit) = if report.lines > 0 { (report.lines, "line") } else { (report.bytes, "byte") };
     let (events, read) = (units::of(report.events, "event"), units::of(amount, unit));
     let rest = rest_of_totals(report.threads, report.objects_peak);
@@ -102,7 +102,7 @@ pub(super) fn table(imported: &Imported) -> String {
     if !report.not_recorded.is_empty() {
         text += &format!("{:<22}{}\n", "not in the source", report.not_recorded.join(", "));
     }
-    report.notes.iter().for_each(|note| text += &format!("{:<22}{note}\n", "note"));
+    report.notes.iter().for_each(|note| text += &format!("{:<22}{}\n", "note", plain(note)));
     text
 }
 

@@ -226,7 +226,7 @@ fn lttng_events_of_several_processes_without_vpid_are_refused() {
     assert!(said.contains("(one, seven)") && said.contains("vpid") && said.contains("--force"), "{said}");
     let (report, _) = folder.import(&two).unwrap();
     assert!(report.notes.iter().any(|note| note.contains("their addresses mix")), "{:?}", report.notes);
-    let (report, _) = folder.import_with(&one, &refuse).unwrap();
+    let (report, _) = folder.import(&one).unwrap();
     assert!(report.notes.iter().any(|note| note.contains("does not distinguish processes")), "{:?}", report.notes);
 }
 
