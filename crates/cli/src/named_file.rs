@@ -1,6 +1,6 @@
 //! Files to read, by who named them.
 //!
-//! A user may name a pipe, as `--policy <(...)` does. A name inside a file is not trusted: it must lead to a regular
+//! A user may name a pipe for what is read once. A name inside a file is not trusted: it must lead to a regular
 //! file, so that reading ends and no device or writer of a pipe is waited for. No file is read beyond a limit.
 
 use std::fs::{self, File, OpenOptions};
@@ -24,7 +24,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// Those of [`read`]; the file is not UTF-8.
 pub fn read_text(path: &Path) -> io::Result<String> {
-    String::from_utf8(read(path)?).map_err(|_| io::Error::new(ErrorKind::InvalidData, "not UTF-8 text"))
+    text(read(path)?)
 }
 
 /// Reads a regular file whose name comes from a file.
@@ -33,6 +33,14 @@ pub fn read_text(path: &Path) -> io::Result<String> {
 /// Those of [`open_regular`]; the file is longer than [`BYTES_MAX`].
 pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
     read_from(open_regular(path)?)
+}
+
+/// Reads a text in a regular file.
+///
+/// # Errors
+/// Those of [`read_regular`]; the file is not UTF-8.
+pub fn read_regular_text(path: &Path) -> io::Result<String> {
+    text(read_regular(path)?)
 }
 
 /// Opens a regular file whose name comes from a file.
@@ -92,6 +100,10 @@ pub fn crc32(path: &Path) -> io::Result<u32> {
             length => crc.update(&block[..length]),
         }
     }
+}
+
+fn text(bytes: Vec<u8>) -> io::Result<String> {
+    String::from_utf8(bytes).map_err(|_| io::Error::new(ErrorKind::InvalidData, "not UTF-8 text"))
 }
 
 fn read_from(file: File) -> io::Result<Vec<u8>> {

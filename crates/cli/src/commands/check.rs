@@ -111,7 +111,7 @@ type Named = (String, RunConfig, Vec<Allowed>);
 fn designs(budget: &Budget, folder: &Path) -> Result<Vec<Named>> {
     let design = |(name, allowance): (&String, &hksim_explore::budget::Allowance)| {
         let policy = PolicyArgs::of_word(&allowance.policy);
-        let config = policy.and_then(|policy| policy.in_folder(folder)?.configs(HugeList::Thp));
+        let config = policy.and_then(|policy| policy.in_folder(folder).configs(HugeList::Thp));
         let config = config.with_context(|| format!("design.{name}: policy = \"{}\"", allowance.policy))?;
         match <[RunConfig; 1]>::try_from(config) {
             Ok([config]) => Ok((name.clone(), config, allowance.limits(name)?)),
@@ -127,11 +127,11 @@ fn read_stored(path: &Path) -> Result<Option<Stored>> {
         return Ok(None);
     }
     let name = path.display();
-    let text = named_file::read_regular(path).with_context(|| format!("{name}: cannot read the stored result"))?;
+    let text = named_file::read_regular_text(path).with_context(|| format!("{name}: cannot read the stored result"))?;
     let other =
         || format!("{name}: not a result of `hksim check --update`; remove it, or name another file as `result`");
     // What the parser expected does not help: the file is another one, or was damaged.
-    let result: Value = serde_json::from_slice(&text).map_err(|_| anyhow!(other()))?;
+    let result: Value = serde_json::from_str(&text).map_err(|_| anyhow!(other()))?;
     result_numbers::check(&result).with_context(|| name.to_string())?;
     serde_json::from_value(result).map(Some).map_err(|_| anyhow!(other()))
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hksim_explore::nearest;
 use hksim_policy::Policy;
@@ -12,7 +12,6 @@ use super::policy_file;
 use super::range;
 use super::run_config::RunConfig;
 use super::table::{FLAGS, Flag, Subject};
-use crate::named_file;
 use crate::output::{units, warn};
 
 /// The flag whose value can be left out.
@@ -79,16 +78,10 @@ impl PolicyArgs {
         Ok(PolicyArgs { given: given.collect::<Result<_>>()?, presets: presets.to_string(), file })
     }
 
-    /// The same, with a policy file that is relative to this folder. A budget names it, so it must be a regular file.
-    ///
-    /// # Errors
-    /// It is not.
-    pub fn in_folder(self, folder: &Path) -> Result<PolicyArgs> {
-        let file = self.file.map(|file| folder.join(file));
-        if let Some(path) = file.as_deref().map(policy_file::path_of) {
-            named_file::open_regular(&path).with_context(|| format!("{}: cannot read the policy", path.display()))?;
-        }
-        Ok(PolicyArgs { file, ..self })
+    /// The same, with a policy file that is relative to this folder.
+    #[must_use]
+    pub fn in_folder(self, folder: &Path) -> PolicyArgs {
+        PolicyArgs { file: self.file.map(|file| folder.join(file)), ..self }
     }
 
     /// The policy file.

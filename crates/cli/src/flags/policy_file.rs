@@ -21,17 +21,14 @@ use crate::schema_1;
 /// The file is missing, has fields that no policy has, or is a result with several rows and none is named.
 pub fn read(path: &Path, preset: &Policy) -> Result<RunConfig> {
     let (file, row) = split_row(path);
-    let text = named_file::read_text(&file).with_context(|| format!("{}: cannot read the policy", file.display()))?;
+    // A policy is read several times, which a pipe cannot be.
+    let cannot = || format!("{}: cannot read the policy, which must be in a file", file.display());
+    let text = named_file::read_regular_text(&file).with_context(cannot)?;
     match (text.trim_start().starts_with('{'), row) {
         (true, row) => from_json(&file, &text, row.as_deref(), preset),
         (false, None) => from_toml(&file, &text, preset),
         (false, Some(row)) => bail!("{}#{row}: only a JSON result has rows", file.display()),
     }
-}
-
-/// The file of a path that may name a row of it.
-pub fn path_of(path: &Path) -> PathBuf {
-    split_row(path).0
 }
 
 /// A path and the row after its last `#`. A file whose name has a `#` is read as a whole.
