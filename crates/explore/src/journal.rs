@@ -118,7 +118,15 @@ impl Journal {
         if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
             return Err(JournalError::InUse(path.to_path_buf()));
         }
+        // Another file, which may be of any length, is not read as a whole.
         let mut text = Vec::new();
+        let is_regular = file.metadata().map_err(io("read"))?.is_file();
+        if is_regular {
+            (&mut file).take(START.len() as u64).read_to_end(&mut text).map_err(io("read"))?;
+        }
+        if !is_regular || !is_start(&text) {
+            return Err(JournalError::NotAJournal(path.to_path_buf()));
+        }
         file.read_to_end(&mut text).map_err(io("read"))?;
         // Anything after the last line break was cut off.
         let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
@@ -165,9 +173,8 @@ fn finished<R: DeserializeOwned>(
     let other_sweep = || JournalError::OtherSweep(path.to_path_buf());
     let mut finished = BTreeMap::new();
     let mut lines = text[..whole].split_inclusive(|&byte| byte == b'\n').enumerate();
-    let Some((_, first)) = lines.next() else {
-        return if is_cut_head(text) { Ok(finished) } else { Err(not_a_journal()) };
-    };
+    // A first line that was cut off.
+    let Some((_, first)) = lines.next() else { return Ok(finished) };
     let found: Head = serde_json::from_slice(first).map_err(|_| not_a_journal())?;
     if found.hksim_journal != FORMAT {
         return Err(JournalError::OtherVersion { path: path.to_path_buf(), found: found.hksim_journal });
@@ -196,9 +203,11 @@ fn checked(line: &[u8]) -> Option<&[u8]> {
     (crc == crc32fast::hash(json)).then_some(json)
 }
 
-/// Whether a text without a line break is the start of a first line that was cut off.
-fn is_cut_head(text: &[u8]) -> bool {
-    const START: &[u8] = b"{\"hksim_journal\":";
+/// How every journal begins.
+const START: &[u8] = b"{\"hksim_journal\":";
+
+/// Whether a text begins as a journal does, as far as it goes.
+fn is_start(text: &[u8]) -> bool {
     let length = text.len().min(START.len());
     text[..length] == START[..length]
 }
@@ -291,6 +300,7 @@ mod tests {
         let path = folder.path().join("j");
         open(&path, &["a", "b"]).expect("a new journal");
         assert!(open(&path, &["a", "c"]).expect_err("another sweep").contains("the journal of another sweep"));
+        assert!(open(Path::new("/dev/zero"), &["a"]).expect_err("a device").contains("not a journal"));
         for text in ["notes\n", "{\"rows\":[]}\n", "hello"] {
             fs::write(&path, text).expect("a file");
             assert!(open(&path, &["a"]).expect_err(text).contains("not a journal"), "{text}");

@@ -10,7 +10,6 @@ use hksim_trace::event::{AllocCall, Event, InitialTouch, ObjectId, Op, SiteId, T
 use hksim_trace::header::{Clock, Footer, Header, Origin, TouchSource};
 use hksim_trace::hkt::TraceWriter;
 use hksim_trace::sites::{Frame, Module, Sites};
-use serde_json::Value;
 
 use crate::support::{Bench, json_of};
 
@@ -144,6 +143,30 @@ fn commands_in_results_make_nothing_read() {
         }
         fs::write(bench.path(&place), kept).expect("a result");
     }
+}
+
+/// A bundle is shared, so a result of somebody else must not choose which files get into it.
+#[test]
+fn only_inputs_are_copied_into_a_bundle() {
+    let bench = Bench::with_trace();
+    fs::write(bench.path("secret"), "root:x:0:0").expect("a file");
+    bench.ok("sim rm.hkt --format json -o sim.json");
+    let result = json_of(&bench.path("sim.json"));
+    for words in [
+        vec!["sim", "secret"],
+        vec!["sim", "rm.hkt", "--profile", "secret"],
+        vec!["sim", "rm.hkt", "--policy", "secret"],
+    ] {
+        let mut result = result.clone();
+        result["command"] = words.into();
+        fs::write(bench.path("other.json"), result.to_string()).expect("a result");
+        let said = bench.refused("bundle other.json -o new");
+        assert!(said.contains("its input secret is no trace"), "{said}");
+    }
+    let mut labelled = result;
+    labelled["trace"]["file"] = "secret".into();
+    fs::write(bench.path("other.json"), labelled.to_string()).expect("a result");
+    assert!(bench.refused("bundle other.json -o new").contains("its input secret is no trace"));
 }
 
 #[test]

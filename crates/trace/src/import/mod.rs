@@ -141,10 +141,6 @@ pub enum OnDoubt {
     Import,
 }
 
-/// The smallest [`Quality::share`] that is not doubtful. Whole recordings are far above it. One that began in a running
-/// program lacks the blocks of before, which its frees name.
-const SHARE_MIN: f64 = 0.75;
-
 /// The result of an import.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ImportReport {
@@ -229,7 +225,6 @@ fn convert(
         let notes = notes.iter().map(|note| format!(": {note}")).collect();
         return Err(TraceError::NoCall { path: input.path().to_path_buf(), format: format.name, notes });
     }
-    let doubts: Vec<String> = doubts.into_iter().chain(doubt_of_share(quality.share(summary.events))).collect();
     match options.on_doubt {
         OnDoubt::Refuse if !doubts.is_empty() => {
             return Err(TraceError::Doubtful { path: input.path().to_path_buf(), why: doubts.join("; ") });
@@ -248,12 +243,6 @@ fn convert(
         complete_share: quality.share(summary.events),
         not_recorded: format.unknown,
         notes,
-    })
-}
-
-fn doubt_of_share(share: f64) -> Option<String> {
-    (share < SHARE_MIN).then(|| {
-        format!("only {:.1} % of the known calls are in the file as they were made", (share * 1000.0).floor() / 10.0)
     })
 }
 

@@ -15,6 +15,10 @@ use std::collections::BTreeSet;
 /// Maximum number of other processes that a note lists.
 const PROCESSES_NAMED_MAX: usize = 16;
 
+/// The smallest [`Quality::share`] that is not doubtful. Whole recordings are far above it. One that began in a running
+/// program lacks the blocks of before, which its frees name.
+const SHARE_MIN: f64 = 0.75;
+
 /// Takes calls in the order of the source and writes the trace.
 pub(super) struct Sink {
     resolver: Resolver,
@@ -188,10 +192,19 @@ impl Sink {
         }
         let resolved = self.resolver.finish(&mut |event| self.ready.push(event))?;
         self.ready.drain(..).try_for_each(|event| self.writer.push(&event))?;
-        let quality = self.footer.quality + self.quality + resolved;
+        let imported = self.quality + resolved;
+        let quality = self.footer.quality + imported;
         let summary = self.writer.finish(&Footer { quality, ..self.footer })?;
+        // What hksim's own tables state about their recording was known when they were written.
+        self.doubts.extend(doubt_of_share(imported.share(summary.events)));
         Ok(Finished { summary, quality, notes: self.notes, doubts: self.doubts })
     }
+}
+
+fn doubt_of_share(share: f64) -> Option<String> {
+    (share < SHARE_MIN).then(|| {
+        format!("only {:.1} % of the known calls are in the file as they were made", (share * 1000.0).floor() / 10.0)
+    })
 }
 
 /// A written trace.
