@@ -191,7 +191,7 @@ pub enum TraceError {
         notes: String,
     },
     /// The imported trace would differ much from what the program did.
-    #[error("{}: {why}; record it again as docs/reference/import.md says, or import it nevertheless with --force", path.display())]
+    #[error("{}: {why}; record it as docs/reference/import.md says, or import it nevertheless with --force", path.display())]
     Doubtful {
         /// The file.
         path: PathBuf,

@@ -16,8 +16,8 @@ const LINE_BYTES_MAX: u64 = 4096;
 /// Longest line of [`Lines::Table`]: a footer of 2^26 quotes, each doubled.
 const ROW_BYTES_MAX: u64 = (1 << 27) + 4096;
 
-/// Maximum length of the text before the first allocator call: far above what programs print while they start.
-const CALLLESS_BYTES_MAX: u64 = 64 << 20;
+/// Maximum length of the text before the first event: far above what programs print while they start.
+const EVENTLESS_BYTES_MAX: u64 = 64 << 20;
 
 /// The mark that some programs write before text.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
@@ -36,22 +36,22 @@ pub(super) struct Input<'a> {
     /// Offset of the current record, in formats with records.
     record_start: Option<u64>,
     bytes: Vec<u8>,
-    calls: Calls,
+    any_event: AnyEvent,
 }
 
-/// Whether the source has any allocator call so far. Shared by the input, which gives up without one, and the sink,
-/// which receives the calls.
+/// Whether the source has any event so far: an allocator call of any process, or a page fault. Shared by the input, which
+/// gives up without one, and whoever receives the events.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Calls(Rc<Cell<bool>>);
+pub(super) struct AnyEvent(Rc<Cell<bool>>);
 
-impl Calls {
-    /// Notes that there is a call.
+impl AnyEvent {
+    /// Notes that there is one.
     pub(super) fn found(&self) {
         self.0.set(true);
     }
 
     /// Whether there is one.
-    pub(super) fn are_found(&self) -> bool {
+    pub(super) fn is_found(&self) -> bool {
         self.0.get()
     }
 }
@@ -93,13 +93,13 @@ impl<'a> Input<'a> {
             offset: 0,
             record_start: None,
             bytes: Vec::new(),
-            calls: Calls::default(),
+            any_event: AnyEvent::default(),
         }
     }
 
-    /// Whether the source has any call so far.
-    pub(super) fn calls(&self) -> Calls {
-        self.calls.clone()
+    /// Whether the source has any event so far.
+    pub(super) fn any_event(&self) -> AnyEvent {
+        self.any_event.clone()
     }
 
     /// The file, without the member.
@@ -154,9 +154,9 @@ impl<'a> Input<'a> {
             self.line += 1;
             self.offset += length as u64;
             // A row of a table can be longer: it may hold a trace's header and footer.
-            if self.offset > CALLLESS_BYTES_MAX.max(2 * bytes_max) && !self.calls.are_found() {
-                let why = format!("{} MiB without an allocator call", self.offset >> 20);
-                return Err(Failure::new(why, "name the format with --from, or give the file that has the calls"));
+            if self.offset > EVENTLESS_BYTES_MAX.max(2 * bytes_max) && !self.any_event.is_found() {
+                let why = format!("{} MiB without an allocator call or page fault", self.offset >> 20);
+                return Err(Failure::new(why, "name the format with --from, or give the file that has them"));
             }
             if length as u64 == bytes_max && self.bytes.last() != Some(&b'\n') {
                 if lines != Lines::Mixed {

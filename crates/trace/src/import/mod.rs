@@ -218,10 +218,10 @@ fn convert(
     let file = input.path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let origin = Origin::Imported { format: format.name.to_string(), file };
     let writer = TraceWriter::create(out, &Header::new(origin, TouchSource::Assumed, clock))?;
-    let mut sink = Sink::new(writer, clock, format.window, options.process, input.calls());
+    let mut sink = Sink::new(writer, clock, format.window, options.process, input.any_event());
     (format.convert)(&mut input, &mut sink).map_err(|why| input.place_error(why))?;
     let Finished { summary, quality, mut notes, doubts } = sink.finish()?;
-    if !input.calls().are_found() {
+    if !input.any_event().is_found() {
         let notes = notes.iter().map(|note| format!(": {note}")).collect();
         return Err(TraceError::NoCall { path: input.path().to_path_buf(), format: format.name, notes });
     }

@@ -2,7 +2,7 @@
 //! objects and counts.
 
 use super::failure::Failure;
-use super::input::Calls;
+use super::input::AnyEvent;
 use super::reorder::Reorder;
 use super::threads::Threads;
 use crate::error::TraceError;
@@ -38,7 +38,7 @@ pub(super) struct Sink {
     /// Other processes that made calls.
     processes: BTreeSet<u64>,
     /// Whether there is a call.
-    calls: Calls,
+    any_event: AnyEvent,
     /// The counts of the converters. The resolver counts the rest.
     pub(super) quality: Quality,
     /// The footer, if the source has one (hksim's own tables).
@@ -56,7 +56,7 @@ impl Sink {
         clock: Clock,
         limits: WaitLimits,
         process: Option<u64>,
-        calls: Calls,
+        any_event: AnyEvent,
     ) -> Self {
         Sink {
             resolver: Resolver::new(limits),
@@ -70,7 +70,7 @@ impl Sink {
             process,
             process_seen: false,
             processes: BTreeSet::new(),
-            calls,
+            any_event,
             quality: Quality::default(),
             footer: Footer::default(),
             notes: Vec::new(),
@@ -88,6 +88,7 @@ impl Sink {
     pub(super) fn takes_process(&mut self, pid: u64) -> bool {
         let taken = *self.process.get_or_insert(pid) == pid;
         self.process_seen |= taken;
+        self.any_event.found();
         if !taken {
             self.quality.other_process_events += 1;
             if self.processes.len() < PROCESSES_NAMED_MAX {
@@ -156,7 +157,7 @@ impl Sink {
 
     /// Takes an event from one of hksim's own tables and writes it unchanged.
     pub(super) fn event(&mut self, event: &Event) -> Result<(), Failure> {
-        self.calls.found();
+        self.any_event.found();
         Ok(self.writer.push(event)?)
     }
 
@@ -172,7 +173,7 @@ impl Sink {
     /// Checks an operation, and notes if it is a call.
     fn check(&self, op: &RawOp) -> Result<(), Failure> {
         if matches!(op, RawOp::Alloc { .. } | RawOp::Free { .. } | RawOp::Realloc { .. } | RawOp::UsableSize { .. }) {
-            self.calls.found();
+            self.any_event.found();
         }
         check_size(op)
     }

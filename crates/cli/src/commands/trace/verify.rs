@@ -74,7 +74,7 @@ fn table(report: &Report, is_recording: bool) -> String {
     };
     for finding in &verified.findings {
         let (count, first) = (units::count(finding.events), units::count(finding.first_event));
-        text += &format!("{count:<14}{}, first at event {first}\n", plain(&finding.description));
+        text += &format!("{count:<14}{}, first at event {first}\n", plain(finding.description));
     }
     let (suffix, kind) = if is_recording { ("hkm", "recording") } else { ("hkt", "trace") };
     match (repaired, verified.valid) {
