@@ -44,6 +44,15 @@ pub struct Argument {
     pub words: Vec<String>,
 }
 
+/// What becomes of policy files.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PolicyFiles {
+    /// They are read and replaced by their flags, as a result states them.
+    Replaced,
+    /// They stay and are not read: the words come from a file.
+    Kept,
+}
+
 static COMMAND: OnceLock<Vec<String>> = OnceLock::new();
 
 /// Sets the arguments that results of this process state. Only the first call has an effect.
@@ -70,34 +79,49 @@ impl<'a, T> Stated<'a, T> {
 
 /// The words that results state for these matches of the whole program; none for other commands.
 pub fn words_of(matches: &ArgMatches) -> Vec<String> {
-    let Some((name, arguments)) = matches.subcommand().filter(|(name, _)| STATED.contains(name)) else {
-        return Vec::new();
-    };
-    let words = arguments_of(name, arguments).into_iter().flat_map(|argument| argument.words);
-    std::iter::once(name.to_string()).chain(words).collect()
+    let stated = stated(matches, PolicyFiles::Replaced);
+    stated.map(|(name, arguments)| words(name, &arguments)).unwrap_or_default()
 }
 
-/// Reads stated words back.
+fn words(name: &str, arguments: &[Argument]) -> Vec<String> {
+    std::iter::once(name)
+        .chain(arguments.iter().flat_map(|argument| argument.words.iter().map(String::as_str)))
+        .map(str::to_string)
+        .collect()
+}
+
+/// The command and the arguments that results state; `None` for other commands.
+fn stated(matches: &ArgMatches, files: PolicyFiles) -> Option<(&str, Vec<Argument>)> {
+    let (name, arguments) = matches.subcommand().filter(|(name, _)| STATED.contains(name))?;
+    Some((name, arguments_of(name, arguments, files)))
+}
+
+/// Reads stated words back. No file that they name is read.
 ///
 /// # Errors
-/// They are not what a result states: another command, or an argument about the output.
+/// They are not what a result states: another command, an argument about the output, or a policy file within a word.
 pub fn parsed(words: &[String]) -> Result<Vec<Argument>> {
     let line = std::iter::once("hksim".to_string()).chain(words.iter().cloned());
     let line = argv::join_optional_values(line.map(Into::into));
     let matches = Cli::command().try_get_matches_from(line);
-    let matches = matches.ok().filter(|matches| words_of(matches) == words);
-    let (name, arguments) = matches
-        .as_ref()
-        .and_then(ArgMatches::subcommand)
-        .with_context(|| format!("`command` is not one that this hksim writes: {}", words.join(" ")))?;
-    Ok(arguments_of(name, arguments))
+    let names_policy_file = |matches: &ArgMatches| {
+        let against =
+            matches.subcommand().and_then(|(_, given)| given.try_get_one::<String>("against").ok().flatten().cloned());
+        against.is_some_and(|word| PolicyArgs::of_word(&word).is_ok_and(|policy| policy.file().is_some()))
+    };
+    let matches = matches.ok().filter(|matches| !names_policy_file(matches));
+    let stated = matches.as_ref().and_then(|matches| stated(matches, PolicyFiles::Kept));
+    let stated = stated.filter(|(name, arguments)| self::words(name, arguments) == words);
+    let (_, arguments) =
+        stated.with_context(|| format!("`command` is not one that this hksim writes: {}", words.join(" ")))?;
+    Ok(arguments)
 }
 
 /// The arguments: first those without a flag, then flags in their order on the command line.
-fn arguments_of(name: &str, matches: &ArgMatches) -> Vec<Argument> {
+fn arguments_of(name: &str, matches: &ArgMatches, files: PolicyFiles) -> Vec<Argument> {
     let program = Cli::command();
     let Some(command) = program.find_subcommand(name) else { return Vec::new() };
-    let policy = resolved_policy(name, matches);
+    let policy = (files == PolicyFiles::Replaced).then(|| resolved_policy(name, matches)).flatten();
     let is_given = |id: &str| matches.value_source(id) == Some(clap::parser::ValueSource::CommandLine);
     let mut given: Vec<&clap::Arg> = command
         .get_arguments()
@@ -141,7 +165,7 @@ fn of_argument(argument: &clap::Arg, matches: &ArgMatches) -> Vec<Argument> {
                 Argument { is_file, words: vec![format!("--{flag}")] }
             }
             (_, value) if argument.is_require_equals_set() || value.starts_with('-') => {
-                Argument { is_file: false, words: vec![format!("--{flag}={value}")] }
+                Argument { is_file, words: vec![format!("--{flag}={value}")] }
             }
             (_, value) => flag_with(flag, &value, is_file),
         })

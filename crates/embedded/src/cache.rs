@@ -56,7 +56,10 @@ fn cached_in(place: &Path, user: u32, name: &str, object: &[u8]) -> Option<PathB
         return (can_be_named(&path) && allows_execution(&File::open(&path).ok()?)).then_some(path);
     }
     // Write to a temporary file and rename it, so that no process can load an incomplete object.
-    let new = write_in(&folder, &format!("{name}.{}", std::process::id()), object)?;
+    let new_name = format!("{name}.{}", std::process::id());
+    // Only this user writes to the folder, so a file of this name was left by an ended process with the same number.
+    let _ = fs::remove_file(folder.join(&new_name));
+    let new = write_in(&folder, &new_name, object)?;
     match fs::rename(&new, &path) {
         Ok(()) => Some(path),
         Err(_) => {

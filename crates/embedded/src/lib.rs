@@ -12,7 +12,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 pub use cache::{NoUsableDirectory, cached};
-pub use place::{temporary_directories, write_in};
+pub use place::{temporary_directories, user_cache, write_in};
 
 /// The recorder that interposes `malloc` and its family.
 pub static RECORDER: &[u8] = include_bytes!(env!("HKSIM_RECORDER_OBJECT"));

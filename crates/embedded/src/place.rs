@@ -2,6 +2,7 @@
 //! executable.
 
 use std::env;
+use std::ffi::OsString;
 use std::fs::{File, Permissions};
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -10,9 +11,14 @@ use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 
 /// The user's cache directory, if there is one.
-pub(crate) fn user_cache() -> Option<PathBuf> {
-    let given = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    given.or_else(|| env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")))
+pub fn user_cache() -> Option<PathBuf> {
+    cache_of(env::var_os("XDG_CACHE_HOME"), env::var_os("HOME"))
+}
+
+/// The XDG Base Directory Specification: an empty or relative value counts as none.
+fn cache_of(cache: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
+    let absolute = |value: Option<OsString>| value.map(PathBuf::from).filter(|path| path.is_absolute());
+    absolute(cache).or_else(|| absolute(home).map(|home| home.join(".cache")))
 }
 
 /// Directories for temporary files, best first.
@@ -23,14 +29,14 @@ pub fn temporary_directories() -> Vec<PathBuf> {
     places
 }
 
-/// Writes an object to a new file in a directory. Every user can read the file, since the program may change its user.
+/// Writes an object to a new file in a directory; a file of that name is left as it is. Every user can read the file, since the program may change its user.
 /// `None` if the file cannot be written, or if it could not be named in `LD_PRELOAD` or mapped executable.
 pub fn write_in(folder: &Path, name: &str, object: &[u8]) -> Option<PathBuf> {
     let path = folder.canonicalize().ok()?.join(name);
     if !can_be_named(&path) {
         return None;
     }
-    let mut file = File::create(&path).ok()?;
+    let mut file = File::options().write(true).create_new(true).open(&path).ok()?;
     file.write_all(object).ok()?;
     file.set_permissions(Permissions::from_mode(0o755)).ok()?;
     drop(file);
@@ -49,5 +55,20 @@ pub(crate) fn allows_execution(file: &File) -> bool {
         let protection = libc::PROT_READ | libc::PROT_EXEC;
         let mapped = libc::mmap(null_mut(), 1, protection, libc::MAP_PRIVATE, file.as_raw_fd(), 0);
         mapped != libc::MAP_FAILED && libc::munmap(mapped, 1) == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_and_relative_directories_are_not_used() {
+        let cache = |cache: Option<&str>, home: Option<&str>| cache_of(cache.map(Into::into), home.map(Into::into));
+        assert_eq!(cache(Some("/c"), Some("/h")), Some("/c".into()));
+        for given in [None, Some(""), Some("c"), Some("./c"), Some("../c")] {
+            assert_eq!(cache(given, Some("/h")), Some("/h/.cache".into()), "{given:?}");
+            assert_eq!(cache(given, given), None, "{given:?}");
+        }
     }
 }

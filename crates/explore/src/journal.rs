@@ -1,8 +1,9 @@
 //! A journal of finished rows, so that an interrupted sweep resumes.
 //!
-//! A text file with one JSON object per line. The first line names the sweep by the digest of its inputs. Each other line
-//! has a row's number, the digest of its inputs, and the row. A line that was not written completely is ignored and
-//! overwritten: it can only be the last one.
+//! A text file. Its first line is a JSON object that names the sweep by the digest of its inputs. Each other line is the
+//! CRC-32 of a JSON object, in hexadecimal, and the object: a row's number, the digest of its inputs, and the row. A line
+//! that was not written completely is ignored and overwritten: it can only be the last one. Any other damage is an error,
+//! never another figure. Lines may be in any order, as rows finish.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -18,7 +19,10 @@ use thiserror::Error;
 use crate::digest::Digest;
 
 /// Version of the format.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
+
+/// Digits of a line's checksum.
+const CRC_DIGITS: usize = 8;
 
 /// Why a journal cannot be used.
 #[derive(Debug, Error)]
@@ -42,9 +46,25 @@ pub enum JournalError {
     /// Another process has the journal open.
     #[error("{}: another sweep is using this journal; wait for its end, or name another file", .0.display())]
     InUse(PathBuf),
-    /// A line before the last one is damaged.
-    #[error("{}:{line}: damaged; remove the line to simulate its row again", path.display())]
+    /// The journal of another version of hksim.
+    #[error("{}: a journal of version {found}, and this hksim writes version {FORMAT}; remove it or name another file", path.display())]
+    OtherVersion {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+    },
+    /// A whole line does not have its checksum.
+    #[error("{}:{line}: damaged (its checksum is wrong); remove the line to simulate its row again", path.display())]
     Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Its line, from 1.
+        line: usize,
+    },
+    /// A whole line has its checksum and is not a row.
+    #[error("{}:{line}: not a row of this version; remove the journal or name another file", path.display())]
+    NotARow {
         /// The file.
         path: PathBuf,
         /// Its line, from 1.
@@ -98,7 +118,15 @@ impl Journal {
         if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
             return Err(JournalError::InUse(path.to_path_buf()));
         }
+        // Another file, which may be of any length, is not read as a whole.
         let mut text = Vec::new();
+        let is_regular = file.metadata().map_err(io("read"))?.is_file();
+        if is_regular {
+            (&mut file).take(START.len() as u64).read_to_end(&mut text).map_err(io("read"))?;
+        }
+        if !is_regular || !is_start(&text) {
+            return Err(JournalError::NotAJournal(path.to_path_buf()));
+        }
         file.read_to_end(&mut text).map_err(io("read"))?;
         // Anything after the last line break was cut off.
         let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
@@ -109,7 +137,8 @@ impl Journal {
         file.seek(SeekFrom::Start(whole as u64)).map_err(io("write"))?;
         let mut journal = Journal { path: path.to_path_buf(), file, rows };
         if whole == 0 {
-            journal.append(&head)?;
+            let head = serde_json::to_string(&head).map_err(JournalError::Row)?;
+            journal.append(head)?;
         }
         Ok((journal, finished))
     }
@@ -120,15 +149,15 @@ impl Journal {
     /// The file cannot be written.
     pub fn add<R: Serialize>(&mut self, row: usize, report: &R) -> Result<(), JournalError> {
         let inputs = self.rows[row].clone();
-        self.append(&Entry { row, inputs, report })
+        let json = serde_json::to_string(&Entry { row, inputs, report }).map_err(JournalError::Row)?;
+        self.append(format!("{:0CRC_DIGITS$x} {json}", crc32fast::hash(json.as_bytes())))
     }
 
     /// Appends a line with a single write, so that a kill leaves at most the last line incomplete.
-    fn append<T: Serialize>(&mut self, line: &T) -> Result<(), JournalError> {
-        let mut text = serde_json::to_vec(line).map_err(JournalError::Row)?;
-        text.push(b'\n');
+    fn append(&mut self, mut line: String) -> Result<(), JournalError> {
+        line.push('\n');
         let io = |source| JournalError::Io { path: self.path.clone(), what: "write", source };
-        self.file.write_all(&text).map_err(io)
+        self.file.write_all(line.as_bytes()).map_err(io)
     }
 }
 
@@ -144,16 +173,20 @@ fn finished<R: DeserializeOwned>(
     let other_sweep = || JournalError::OtherSweep(path.to_path_buf());
     let mut finished = BTreeMap::new();
     let mut lines = text[..whole].split_inclusive(|&byte| byte == b'\n').enumerate();
-    let Some((_, first)) = lines.next() else {
-        return if is_cut_head(text) { Ok(finished) } else { Err(not_a_journal()) };
-    };
+    // A first line that was cut off.
+    let Some((_, first)) = lines.next() else { return Ok(finished) };
     let found: Head = serde_json::from_slice(first).map_err(|_| not_a_journal())?;
+    if found.hksim_journal != FORMAT {
+        return Err(JournalError::OtherVersion { path: path.to_path_buf(), found: found.hksim_journal });
+    }
     if found != *head {
         return Err(other_sweep());
     }
     for (number, line) in lines {
-        let damaged = |source| JournalError::Damaged { path: path.to_path_buf(), line: number + 1, source };
-        let entry: Entry<R> = serde_json::from_slice(line).map_err(damaged)?;
+        let (path, line_number) = (path.to_path_buf(), number + 1);
+        let Some(json) = checked(line) else { return Err(JournalError::Damaged { path, line: line_number }) };
+        let not_a_row = |source| JournalError::NotARow { path, line: line_number, source };
+        let entry: Entry<R> = serde_json::from_slice(json).map_err(not_a_row)?;
         if rows.get(entry.row) != Some(&entry.inputs) {
             return Err(other_sweep());
         }
@@ -162,9 +195,19 @@ fn finished<R: DeserializeOwned>(
     Ok(finished)
 }
 
-/// Whether a text without a line break is the start of a first line that was cut off.
-fn is_cut_head(text: &[u8]) -> bool {
-    const START: &[u8] = b"{\"hksim_journal\":";
+/// The JSON of a line; `None` if it does not have its checksum.
+fn checked(line: &[u8]) -> Option<&[u8]> {
+    let (crc, rest) = line.split_at_checked(CRC_DIGITS)?;
+    let json = rest.strip_prefix(b" ")?.strip_suffix(b"\n")?;
+    let crc = u32::from_str_radix(std::str::from_utf8(crc).ok()?, 16).ok()?;
+    (crc == crc32fast::hash(json)).then_some(json)
+}
+
+/// How every journal begins.
+const START: &[u8] = b"{\"hksim_journal\":";
+
+/// Whether a text begins as a journal does, as far as it goes.
+fn is_start(text: &[u8]) -> bool {
     let length = text.len().min(START.len());
     text[..length] == START[..length]
 }
@@ -210,18 +253,61 @@ mod tests {
     }
 
     #[test]
+    fn no_change_of_a_byte_gives_another_row() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, names) = (folder.path().join("j"), ["a", "b"]);
+        let (mut journal, _) = Journal::open::<String>(&path, digests(&names)).expect("a new journal");
+        journal.add(1, &"peak 1835008").expect("a row");
+        journal.add(0, &"peak 1838").expect("a row");
+        drop(journal);
+        let whole = fs::read(&path).expect("the journal");
+        let expected = open(&path, &names).expect("rows");
+        let (mut refused, mut fewer) = (0, 0);
+        let mut try_changed = |changed: &[u8], what: &str| {
+            fs::write(&path, changed).expect("a changed journal");
+            match open(&path, &names) {
+                Ok(rows) => {
+                    assert!(rows.iter().all(|(row, text)| expected[row] == *text), "{what}: {rows:?}");
+                    fewer += usize::from(rows.len() < expected.len());
+                }
+                Err(why) => {
+                    assert!(
+                        ["damaged", "another sweep", "not a journal", "version"].iter().any(|word| why.contains(word)),
+                        "{what}: {why}"
+                    );
+                    refused += 1;
+                }
+            }
+        };
+        for at in 0..whole.len() {
+            try_changed(&[&whole[..at], &whole[at + 1..]].concat(), &format!("without byte {at}"));
+            for bit in [0, 3, 6] {
+                let mut changed = whole.clone();
+                changed[at] ^= 1 << bit;
+                try_changed(&changed, &format!("bit {bit} of byte {at}"));
+            }
+            for byte in [b'\n', b' ', b'0'] {
+                try_changed(&[&whole[..at], &[byte], &whole[at..]].concat(), &format!("{byte} before byte {at}"));
+            }
+        }
+        // Only damage after the last line break, or to it, is a line that was cut off.
+        assert!(refused > whole.len() * 3 && (1..=12).contains(&fewer), "{refused} refused, {fewer} with fewer rows");
+    }
+
+    #[test]
     fn other_files_and_other_sweeps_are_refused_and_unchanged() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("j");
         open(&path, &["a", "b"]).expect("a new journal");
         assert!(open(&path, &["a", "c"]).expect_err("another sweep").contains("the journal of another sweep"));
+        assert!(open(Path::new("/dev/zero"), &["a"]).expect_err("a device").contains("not a journal"));
         for text in ["notes\n", "{\"rows\":[]}\n", "hello"] {
             fs::write(&path, text).expect("a file");
             assert!(open(&path, &["a"]).expect_err(text).contains("not a journal"), "{text}");
             assert_eq!(fs::read_to_string(&path).expect("the file"), text);
         }
-        let damaged = format!("{{\"hksim_journal\":1,\"sweep\":\"{}\"}}\nx\n", Digest::of_all(&digests(&["a"])));
-        fs::write(&path, damaged).expect("a file");
-        assert!(open(&path, &["a"]).expect_err("damaged").contains("j:2: damaged"));
+        let older = format!("{{\"hksim_journal\":1,\"sweep\":\"{}\"}}\n", Digest::of_all(&digests(&["a"])));
+        fs::write(&path, older).expect("a file");
+        assert!(open(&path, &["a"]).expect_err("an older one").contains("a journal of version 1"));
     }
 }

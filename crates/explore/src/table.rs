@@ -113,11 +113,12 @@ impl Table {
         Ok(Table { columns: columns.collect(), rows: rows_total })
     }
 
-    /// The table as comma-separated values.
+    /// The table as comma-separated values. A text that a spreadsheet would take for a formula gets an apostrophe before
+    /// it.
     pub fn csv(&self) -> String {
-        let mut text = line(self.columns.iter().map(|column| column.name.clone()));
+        let mut text = line(self.columns.iter().map(|column| no_formula(column.name.clone())));
         for row in 0..self.rows {
-            text += &line(self.columns.iter().map(|column| cell_text(&column.cells[row])));
+            text += &line(self.columns.iter().map(|column| csv_cell(&column.cells[row])));
         }
         text
     }
@@ -152,6 +153,17 @@ pub(crate) fn cell_text(cell: &Value) -> String {
     }
 }
 
+/// A cell as text of a spreadsheet.
+fn csv_cell(cell: &Value) -> String {
+    let text = cell_text(cell);
+    if cell.is_string() { no_formula(text) } else { text }
+}
+
+/// A text that no spreadsheet takes for a formula.
+fn no_formula(text: String) -> String {
+    if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { format!("'{text}") } else { text }
+}
+
 fn line(cells: impl Iterator<Item = String>) -> String {
     cells.map(quoted).collect::<Vec<_>>().join(",") + "\n"
 }
@@ -170,6 +182,16 @@ mod tests {
         let rows = [json!({"a": {"b": 1, "c": null}, "list": [1, 2]}), json!({"a": {"b": 2}, "d": "x,\"y\""})];
         let text = Table::of(&rows).map(|table| table.csv()).unwrap_or_default();
         assert_eq!(text, "a_b,a_c,d\n1,,\n2,,\"x,\"\"y\"\"\"\n");
+    }
+
+    #[test]
+    fn texts_are_no_formulas_and_numbers_stay() {
+        for (name, cell) in
+            [("=1+1", "'=1+1"), ("+a", "'+a"), ("-a", "'-a"), ("@a", "'@a"), ("\ta", "'\ta"), ("a=1", "a=1")]
+        {
+            let rows = [json!({"a": -1, "b": -0.5, "c": name})];
+            assert_eq!(Table::of(&rows).expect("a table").csv(), format!("a,b,c\n-1,-0.5,{cell}\n"));
+        }
     }
 
     #[test]

@@ -180,6 +180,24 @@ pub enum TraceError {
         /// What to do instead.
         remedy: &'static str,
     },
+    /// The imported file has no allocator call.
+    #[error("{}: no allocator call in it, read as {format}{notes}; name another format with --from, or record the calls as docs/reference/import.md says", path.display())]
+    NoCall {
+        /// The file.
+        path: PathBuf,
+        /// The format.
+        format: &'static str,
+        /// What else was noticed, each with a colon before it.
+        notes: String,
+    },
+    /// The imported trace would differ much from what the program did.
+    #[error("{}: {why}; record it as docs/reference/import.md says, or import it nevertheless with --force", path.display())]
+    Doubtful {
+        /// The file.
+        path: PathBuf,
+        /// What does not fit.
+        why: String,
+    },
     /// An import's output is its input.
     #[error("{}: this file is both input and output; write to another file", path.display())]
     SameFile {

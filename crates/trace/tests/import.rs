@@ -261,6 +261,21 @@ fn files_without_events_are_recognised_and_refused() {
         (b"heap_v2/524288\n  t*: 106: 31 [0: 0]\n", "jemalloc", "hksim record"),
         (b"desc: (none)\ncmd: ./a\ntime_unit: i\n", "massif", "--trace-malloc=yes"),
         (b"{\"dhatFileVersion\":2\n,\"mode\":\"heap\"}\n", "DHAT", "--trace-malloc=yes"),
+        (b"{\n\"dhatFileVersion\": 2,\n\"mode\": \"rust-heap\"\n}\n", "DHAT", "dhat-rs"),
+        (
+            b"\nMemory not freed:\n-----------------\n   Address     Size     Caller\n",
+            "the mtrace script",
+            "MALLOC_TRACE",
+        ),
+        (b"- 0x10 Free 3 was never alloc'd 0x20\nNo memory leaks.\n", "the mtrace script", "MALLOC_TRACE"),
+        (
+            b"----\nCommand:            ./a\nMassif arguments:   (none)\nms_print arguments: m\n----\n",
+            "ms_print",
+            "--trace-malloc=yes",
+        ),
+        (b"JAVA PROFILE 1.0.2\0\0\0\0\x08", "hprof", "hksim record --memory"),
+        (b"JAVA PROFILE 1.0.1, created Mon\n\nHeader for -agentlib:hprof\n", "hprof", "hksim record --memory"),
+        (b"--- heapz 1 ---\nformat = java\nresolution = bytes\n", "heapz", "hksim record --memory"),
         (b"PERFILE2\x68\0\0\0", "a binary file of perf", "perf script"),
     ] {
         let path = folder.file("t.prof", contents);

@@ -140,7 +140,7 @@ fn refused(name: &str, bytes: &[u8], format: Option<&str>) -> String {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join(name);
     std::fs::write(&file, bytes).unwrap();
-    let options = Options { format: format.map(|name| Format::from_name(name).unwrap()), process: None };
+    let options = Options { format: format.map(|name| Format::from_name(name).unwrap()), ..Options::default() };
     let why = import(&file, &options, &folder.path().join("out.hkt")).expect_err("the file was accepted").to_string();
     assert!(why.contains(name), "{why}");
     why
@@ -525,7 +525,7 @@ fn damaged_files_of_every_format_never_cause_a_panic() {
             }
             std::fs::write(&bad, &bytes).unwrap();
             for format in [None, Format::from_name(name)] {
-                if let Err(why) = import(&bad, &Options { format, process: None }, &out) {
+                if let Err(why) = import(&bad, &Options { format, ..Options::default() }, &out) {
                     assert!(why.to_string().contains("bad"), "{encoder}: {why}");
                 }
             }

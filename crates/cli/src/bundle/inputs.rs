@@ -5,10 +5,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use hksim_cost_model::Profile;
+use hksim_policy::Policy;
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::source::EventSource;
 
 use super::{INPUTS, InputFile};
+use crate::flags::policy_file;
+use crate::named_file;
+use crate::output::file::is_trace;
 
 /// The files so far, by name and checksum.
 #[derive(Default)]
@@ -69,12 +74,25 @@ impl Inputs {
 fn existing(name: &str, result: &Path) -> Result<PathBuf> {
     let beside = result.parent().map(|folder| folder.join(name));
     let known = [Some(PathBuf::from(name)), beside].into_iter().flatten().find(|path| path.is_file());
-    known.with_context(|| {
+    let known = known.with_context(|| {
         format!(
             "{}: its input {name} is neither here nor beside it; run this where the result was made",
             result.display()
         )
-    })
+    })?;
+    if !is_input(&known) {
+        bail!(
+            "{}: its input {name} is no trace, recording, profile or policy, so it is not copied: the result names a wrong file",
+            result.display()
+        );
+    }
+    Ok(known)
+}
+
+/// Whether a result can be made from a file. A result of somebody else may name any file, which must not get into a
+/// folder that is shared.
+fn is_input(path: &Path) -> bool {
+    is_trace(path) || Profile::read(path).is_ok() || policy_file::read(path, &Policy::DEFAULT).is_ok()
 }
 
 /// The checksum of a trace, as results state it; of another file, that of its bytes.
@@ -93,6 +111,6 @@ pub fn checksum_of(path: &Path) -> Result<String> {
 /// # Errors
 /// The file cannot be read.
 pub fn checksum_of_bytes(path: &Path) -> Result<String> {
-    let bytes = fs::read(path).with_context(|| format!("{}: cannot read", path.display()))?;
-    Ok(format!("{:08x}", crc32fast::hash(&bytes)))
+    let crc = named_file::crc32(path).with_context(|| format!("{}: cannot read", path.display()))?;
+    Ok(format!("{crc:08x}"))
 }

@@ -21,12 +21,14 @@ pub mod repeat;
 pub mod write;
 
 use std::collections::BTreeMap;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use hksim_replay::Environment;
 use hksim_sim::report::{SCHEMA, VERSION};
 use serde::{Deserialize, Serialize};
+
+use crate::named_file;
 
 /// The file that describes a bundle.
 pub const MANIFEST: &str = "bundle.json";
@@ -85,9 +87,10 @@ impl Manifest {
     pub fn read(folder: &Path) -> Result<Manifest> {
         let path = folder.join(MANIFEST);
         let name = path.display();
-        let text = std::fs::read_to_string(&path)
+        let text = named_file::inside(folder, MANIFEST)
+            .and_then(|path| named_file::read_regular(&path))
             .with_context(|| format!("{name}: not a bundle; `hksim bundle` writes one"))?;
-        let stamp: Stamp = serde_json::from_str(&text).with_context(|| format!("{name}: not a bundle"))?;
+        let stamp: Stamp = serde_json::from_slice(&text).with_context(|| format!("{name}: not a bundle"))?;
         if (stamp.schema, stamp.hksim_version.as_str()) != (SCHEMA, VERSION) {
             bail!(
                 "{name}: written by hksim {} (schema {}), and this is hksim {VERSION} (schema {SCHEMA}); repeat it with \
@@ -96,14 +99,14 @@ impl Manifest {
                 stamp.schema
             );
         }
-        let manifest: Manifest = serde_json::from_str(&text).with_context(|| format!("{name}: not a bundle"))?;
+        let manifest: Manifest = serde_json::from_slice(&text).with_context(|| format!("{name}: not a bundle"))?;
         if manifest.results.is_empty() {
             bail!("{name}: lists no results; the bundle is damaged");
         }
         let results = manifest.results.iter().map(|result| &result.file);
         let inputs = manifest.inputs.iter().map(|input| &input.file);
         let mut files = results.chain(inputs).chain(manifest.checksums.keys());
-        if let Some(outside) = files.find(|file| !is_inside(file)) {
+        if let Some(outside) = files.find(|file| !named_file::is_plain(file)) {
             bail!("{name}: names {outside}, which is not in the bundle's folder; the bundle is damaged");
         }
         Ok(manifest)
@@ -112,16 +115,25 @@ impl Manifest {
     /// Files that are missing, or not as they were when the bundle was written.
     pub fn changed(&self, folder: &Path) -> Vec<String> {
         let is_same = |file: &str, checksum: &str| {
-            inputs::checksum_of_bytes(&folder.join(file)).is_ok_and(|here| here == checksum)
+            let path = named_file::inside(folder, file).ok();
+            path.is_some_and(|path| inputs::checksum_of_bytes(&path).is_ok_and(|here| here == checksum))
         };
         let all = self.checksums.iter();
         all.filter(|(file, checksum)| !is_same(file, checksum)).map(|(file, _)| file.clone()).collect()
     }
 
-    /// The place in the bundle of a file that a result names.
-    fn input(&self, folder: &Path, name: &str) -> Result<PathBuf> {
-        let input = self.inputs.iter().find(|input| input.name == name);
-        Ok(folder.join(&input.with_context(|| format!("{name}: the bundle does not have this input"))?.file))
+    /// The place in the bundle of a file that a result names, with the checksum that the result states if it does. The
+    /// file is as it was when the bundle was written.
+    fn input(&self, folder: &Path, name: &str, stated: Option<&str>) -> Result<PathBuf> {
+        let is_it = |input: &&InputFile| input.name == name && stated.is_none_or(|stated| input.checksum == stated);
+        let input = self.inputs.iter().find(is_it);
+        let input = input.with_context(|| format!("{name}: the bundle does not have this input"))?;
+        let path = inside(folder, &input.file)?;
+        let (here, stated) = (inputs::checksum_of(&path)?, &input.checksum);
+        if here != *stated {
+            bail!("{}: has checksum {here} instead of {stated}: the file is damaged", path.display());
+        }
+        Ok(path)
     }
 }
 
@@ -132,7 +144,9 @@ struct Stamp {
     hksim_version: String,
 }
 
-/// Whether a path stays in the folder that it starts from.
-fn is_inside(path: &str) -> bool {
-    !path.is_empty() && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
+/// The path of a file in a bundle.
+fn inside(folder: &Path, file: &str) -> Result<PathBuf> {
+    let damaged =
+        || format!("{}: not a file in the bundle's folder; the bundle is damaged", folder.join(file).display());
+    named_file::inside(folder, file).with_context(damaged)
 }

@@ -1,6 +1,6 @@
 //! Makes the results of a bundle again, and compares them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::origin::Origin;
 use super::predictions::{self, Prediction};
-use super::{Manifest, inputs};
+use super::{Manifest, inside};
 use crate::command_line::Argument;
 use crate::commands::read_result;
 use crate::inputs::Trace;
@@ -77,7 +77,7 @@ pub fn repeat(folder: &Path) -> Result<Repeated> {
     let changed_files = manifest.changed(folder);
     let mut results = Vec::new();
     for file in &manifest.results {
-        let path = folder.join(&file.file);
+        let path = inside(folder, &file.file)?;
         let name = path.display().to_string();
         let result = read_result(&path)?;
         let predictions = predictions::of(&result).with_context(|| name.clone())?;
@@ -130,7 +130,7 @@ fn again(folder: &Path, manifest: &Manifest, name: &str, arguments: &[Argument])
         let Some((last, before)) = argument.words.split_last() else { continue };
         words.extend(before.iter().cloned());
         if argument.is_file {
-            let path = undamaged(manifest, folder, last)?.display().to_string();
+            let path = manifest.input(folder, last, None)?.display().to_string();
             words.push(path.clone());
             renamed.push((path, last.clone()));
         } else {
@@ -147,17 +147,6 @@ fn again(folder: &Path, manifest: &Manifest, name: &str, arguments: &[Argument])
     renamed.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
     rename(&mut result, &renamed);
     Ok(result)
-}
-
-/// The place of an input, which is as it was when the bundle was written.
-fn undamaged(manifest: &Manifest, folder: &Path, name: &str) -> Result<PathBuf> {
-    let path = manifest.input(folder, name)?;
-    let stated = manifest.inputs.iter().find(|input| input.name == name).map(|input| input.checksum.as_str());
-    let here = inputs::checksum_of(&path)?;
-    match stated.filter(|stated| *stated != here) {
-        Some(stated) => bail!("{}: has checksum {here} instead of {stated}: the file is damaged", path.display()),
-        None => Ok(path),
-    }
 }
 
 /// Gives the inputs in all texts of a result the names that they had.
@@ -209,12 +198,7 @@ fn open(folder: &Path, manifest: &Manifest, label: &TraceLabel) -> Result<Trace>
         return known.context("a result has a generated trace that this hksim does not generate");
     };
     let checksum = label.checksum.as_deref().unwrap_or_default();
-    let input = manifest.inputs.iter().find(|input| input.name == *name && input.checksum == checksum);
-    let path = folder.join(&input.with_context(|| format!("{name}: the bundle does not have this trace"))?.file);
-    let here = inputs::checksum_of(&path)?;
-    if here != checksum {
-        bail!("{}: has checksum {here} instead of {checksum}: the file is damaged", path.display());
-    }
+    let path = manifest.input(folder, name, Some(checksum))?;
     Trace::file(&path)
 }
 

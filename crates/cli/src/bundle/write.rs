@@ -15,6 +15,7 @@ use super::{FIGURES, INPUTS, InputFile, MANIFEST, Manifest, REPORT, RESULTS, Res
 use crate::chart::{Figure, Medium, Subject};
 use crate::command_line::line;
 use crate::commands::read_result;
+use crate::output::unfinished::Unfinished;
 use crate::output::{file, units};
 use crate::report::{self, Input};
 
@@ -51,22 +52,22 @@ pub fn write(results: &[PathBuf], folder: &Path) -> Result<Manifest> {
     let staged = Folder::new(folder)?;
     let mut files = Vec::new();
     for source in &sources {
-        let target = staged.path.join(source.file());
+        let target = staged.path().join(source.file());
         fs::copy(&source.path, &target).with_context(|| format!("{}: cannot write", target.display()))?;
-        write_figures(source, &staged.path)?;
+        write_figures(source, staged.path())?;
         files.push(ResultFile {
             file: source.file(),
             predictions: predictions::of(&source.result)?.len(),
             measurements: predictions::measurements(&source.result),
         });
     }
-    let inputs = inputs.copy(&staged.path)?;
+    let inputs = inputs.copy(staged.path())?;
     let reported = reported(sources, &inputs);
-    file::write(&staged.path.join("README.md"), readme(&files, &inputs, &reported).as_bytes())?;
-    file::write(&staged.path.join(REPORT), report::document(&reported)?.as_bytes())?;
+    file::write(&staged.path().join("README.md"), readme(&files, &inputs, &reported).as_bytes())?;
+    file::write(&staged.path().join(REPORT), report::document(&reported)?.as_bytes())?;
     let manifest = Manifest::new(files, inputs, staged.checksums()?);
     let json = serde_json::to_string_pretty(&manifest).context("a manifest as JSON")? + "\n";
-    file::write(&staged.path.join(MANIFEST), json.as_bytes())?;
+    file::write(&staged.path().join(MANIFEST), json.as_bytes())?;
     staged.keep(folder)?;
     Ok(manifest)
 }
@@ -147,52 +148,44 @@ fn one_row(trace: &str, reported: &[Input]) -> Option<String> {
     reported.iter().find(has_design).filter(|_| trace.ends_with(".hkt")).map(of_row)
 }
 
-/// A folder under a temporary name, removed unless it is kept.
-struct Folder {
-    path: PathBuf,
-    is_kept: bool,
-}
+/// A folder that is not finished.
+struct Folder(Unfinished);
 
 impl Folder {
     fn new(wanted: &Path) -> Result<Folder> {
-        let Some(name) = wanted.file_name() else { bail!("{}: names no folder", wanted.display()) };
-        let staged = wanted.with_file_name(format!(".{}.{}.part", name.to_string_lossy(), std::process::id()));
-        let folder = Folder { path: staged, is_kept: false };
-        for part in ["", RESULTS, INPUTS, FIGURES] {
-            let path = folder.path.join(part);
-            fs::create_dir(&path).with_context(|| format!("{}: cannot create the folder", wanted.display()))?;
+        if wanted.file_name().is_none() {
+            bail!("{}: names no folder", wanted.display());
+        }
+        let cannot = || format!("{}: cannot create the folder", wanted.display());
+        let folder = Folder(Unfinished::folder(wanted).with_context(cannot)?);
+        for part in [RESULTS, INPUTS, FIGURES] {
+            fs::create_dir(folder.path().join(part)).with_context(cannot)?;
         }
         Ok(folder)
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
     }
 
     /// The checksums of all files so far, by their places in the folder.
     fn checksums(&self) -> Result<BTreeMap<String, String>> {
         let mut checksums = BTreeMap::new();
-        let mut open = vec![self.path.clone()];
+        let mut open = vec![self.path().to_path_buf()];
         while let Some(folder) = open.pop() {
             let listed = fs::read_dir(&folder).with_context(|| format!("{}: cannot list", folder.display()))?;
             let (folders, files): (Vec<PathBuf>, Vec<PathBuf>) =
                 listed.flatten().map(|entry| entry.path()).partition(|path| path.is_dir());
             open.extend(folders);
             for path in files {
-                let place = path.strip_prefix(&self.path).unwrap_or(&path).display().to_string();
+                let place = path.strip_prefix(self.path()).unwrap_or(&path).display().to_string();
                 checksums.insert(place, inputs::checksum_of_bytes(&path)?);
             }
         }
         Ok(checksums)
     }
 
-    fn keep(mut self, wanted: &Path) -> Result<()> {
-        fs::rename(&self.path, wanted).with_context(|| format!("{}: cannot create the folder", wanted.display()))?;
-        self.is_kept = true;
-        Ok(())
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        if !self.is_kept {
-            let _ = fs::remove_dir_all(&self.path);
-        }
+    fn keep(self, wanted: &Path) -> Result<()> {
+        self.0.keep(wanted).with_context(|| format!("{}: cannot create the folder", wanted.display()))
     }
 }

@@ -1,6 +1,5 @@
 //! `hksim check`: holds named designs to a budget, for CI.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -15,16 +14,18 @@ use hksim_trace::header::TouchSource;
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::info::Info;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::sweep::plan::Plan;
 use crate::answers;
 use crate::flags::{BaseKernel, HugeList, PolicyArgs, RunConfig};
 use crate::inputs::Trace;
+use crate::named_file;
 use crate::output::stamp::Stamp;
 use crate::output::table::{Table, text};
 use crate::output::{OutputArgs, file};
 use crate::question::parse_core;
+use crate::result_numbers;
 use crate::runs::setup;
 use crate::system_time::Priced;
 
@@ -52,7 +53,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode> {
     args.output.check(&[], &[Some(&args.budget)])?;
     let name = args.budget.display();
-    let text = fs::read_to_string(&args.budget).with_context(|| format!("{name}: cannot read the budget"))?;
+    let text = named_file::read_text(&args.budget).with_context(|| format!("{name}: cannot read the budget"))?;
     let budget = Budget::parse(&text).with_context(|| name.to_string())?;
     let folder = args.budget.parent().unwrap_or(Path::new(""));
     let stored_path = folder.join(&budget.result);
@@ -126,11 +127,13 @@ fn read_stored(path: &Path) -> Result<Option<Stored>> {
         return Ok(None);
     }
     let name = path.display();
-    let text = fs::read_to_string(path).with_context(|| format!("{name}: cannot read the stored result"))?;
+    let text = named_file::read_regular_text(path).with_context(|| format!("{name}: cannot read the stored result"))?;
     let other =
         || format!("{name}: not a result of `hksim check --update`; remove it, or name another file as `result`");
     // What the parser expected does not help: the file is another one, or was damaged.
-    serde_json::from_str(&text).map(Some).map_err(|_| anyhow!(other()))
+    let result: Value = serde_json::from_str(&text).map_err(|_| anyhow!(other()))?;
+    result_numbers::check(&result).with_context(|| name.to_string())?;
+    serde_json::from_value(result).map(Some).map_err(|_| anyhow!(other()))
 }
 
 fn update(path: &Path, rows: &[CheckedRow]) -> Result<()> {

@@ -19,7 +19,7 @@ use crate::flags::{BaseKernel, PolicyArgs};
 use crate::forks::ForkArgs;
 use crate::inputs::Trace;
 use crate::output::file::{self, Staged};
-use crate::output::{note, units, warn};
+use crate::output::{PlainLines, note, units, warn};
 use crate::runs::setup;
 
 /// Arguments of `export`.
@@ -132,7 +132,9 @@ fn to_output<T>(
     write: impl FnOnce(&Path, &mut (dyn Write + Send)) -> Result<T>,
 ) -> Result<Option<T>> {
     let Some(path) = output else {
-        let mut out = BufWriter::new(std::io::stdout());
+        let stdout = std::io::stdout();
+        let mut out: Box<dyn Write + Send> =
+            if stdout.is_terminal() { Box::new(PlainLines::new(stdout)) } else { Box::new(BufWriter::new(stdout)) };
         return match write(Path::new("standard output"), &mut out) {
             Err(why) if is_broken_pipe(&why) => Ok(None),
             result => result.map(Some),

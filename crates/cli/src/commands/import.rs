@@ -7,13 +7,13 @@ use std::path::PathBuf;
 use anyhow::{Result, anyhow, bail};
 use hksim_explore::nearest;
 use hksim_trace::import::faults::FaultOptions;
-use hksim_trace::import::{Format as Source, ImportReport, Options, import};
+use hksim_trace::import::{Format as Source, ImportReport, OnDoubt, Options, import};
 use serde::Serialize;
 
 use crate::memory;
 use crate::output::stamp::Stamp;
 use crate::output::trace::{rest_of_totals, write_new};
-use crate::output::{Format, print, render, units};
+use crate::output::{Format, plain, print, render, units};
 
 /// Arguments of `import`.
 #[derive(Debug, clap::Args)]
@@ -39,6 +39,9 @@ pub struct Args {
     /// Take this process, if the trace has several [default: the first]
     #[arg(long, value_name = "N")]
     pid: Option<u64>,
+    /// Import also a file whose events do not fit together
+    #[arg(long, conflicts_with = "faults")]
+    force: bool,
     /// Write the trace to this file; with --faults, write the report
     #[arg(short, long, value_name = "FILE.hkt", required_unless_present = "faults")]
     output: Option<PathBuf>,
@@ -80,7 +83,8 @@ pub fn run(args: &Args) -> Result<()> {
             anyhow!("--from {name}: unknown format; formats are {names}{}", nearest::question(name, names.split(", ")))
         })
     });
-    let options = Options { format: source.transpose()?, process: args.pid };
+    let on_doubt = if args.force { OnDoubt::Import } else { OnDoubt::Refuse };
+    let options = Options { format: source.transpose()?, process: args.pid, on_doubt };
     let report = write_new(output, &[trace], |path| import(trace, &options, path))?;
     let imported = Imported { stamp: Stamp::HERE, file: output.display().to_string(), report };
     print(&render(args.format, &imported, &[&imported], || table(&imported))?)
@@ -88,7 +92,7 @@ pub fn run(args: &Args) -> Result<()> {
 
 pub(super) fn table(imported: &Imported) -> String {
     let Imported { file, report, .. } = imported;
-    let member = report.archive_member.as_ref().map(|name| format!(" (member {name})")).unwrap_or_default();
+    let member = report.archive_member.as_ref().map(|name| format!(" (member {})", plain(name))).unwrap_or_default();
     let (amount, unit) = if report.lines > 0 { (report.lines, "line") } else { (report.bytes, "byte") };
     let (events, read) = (units::of(report.events, "event"), units::of(amount, unit));
     let rest = rest_of_totals(report.threads, report.objects_peak);
@@ -98,7 +102,7 @@ pub(super) fn table(imported: &Imported) -> String {
     if !report.not_recorded.is_empty() {
         text += &format!("{:<22}{}\n", "not in the source", report.not_recorded.join(", "));
     }
-    report.notes.iter().for_each(|note| text += &format!("{:<22}{note}\n", "note"));
+    report.notes.iter().for_each(|note| text += &format!("{:<22}{}\n", "note", plain(note)));
     text
 }
 

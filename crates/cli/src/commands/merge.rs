@@ -1,6 +1,5 @@
 //! `hksim merge`: puts the shards of a sweep together.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -8,11 +7,14 @@ use hksim_explore::digest::Digest;
 use hksim_explore::shard::{Part, Shard, merge};
 use hksim_sim::report::{SCHEMA, VERSION};
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::sweep::result::{Head, PricedSweep};
 use crate::chart;
 use crate::command_line;
+use crate::named_file;
 use crate::output::OutputArgs;
+use crate::result_numbers;
 use crate::system_time::Priced;
 
 /// Arguments of `merge`.
@@ -77,7 +79,7 @@ pub fn run(args: &Args) -> Result<()> {
 
 fn read(path: &Path) -> Result<ShardFile> {
     let file = path.display();
-    let text = fs::read(path).with_context(|| format!("{file}: cannot read the shard"))?;
+    let text = named_file::read(path).with_context(|| format!("{file}: cannot read the shard"))?;
     let not_a_shard = || format!("{file}: not a shard; shards are results of `sweep --shard I/N --format json`");
     let Version { schema, hksim_version } = serde_json::from_slice(&text).with_context(not_a_shard)?;
     if (schema, hksim_version.as_str()) != (SCHEMA, VERSION) {
@@ -85,5 +87,7 @@ fn read(path: &Path) -> Result<ShardFile> {
             "{file}: written by hksim {hksim_version} (schema {schema}), and this is {VERSION} (schema {SCHEMA}); merge with the version that wrote it"
         );
     }
-    serde_json::from_slice(&text).with_context(not_a_shard)
+    let shard: Value = serde_json::from_slice(&text).with_context(not_a_shard)?;
+    result_numbers::check(&shard).with_context(|| file.to_string())?;
+    serde_json::from_value(shard).with_context(not_a_shard)
 }

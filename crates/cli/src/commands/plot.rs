@@ -1,6 +1,5 @@
 //! `hksim plot`: draws a result.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -9,8 +8,9 @@ use serde_json::Value;
 
 use crate::chart::{self, Figure, Medium, Subject};
 use crate::memory;
+use crate::named_file;
 use crate::output::{file, note};
-use crate::schema_1;
+use crate::{result_numbers, schema_1};
 
 /// Arguments of `plot`.
 #[derive(Debug, clap::Args)]
@@ -66,7 +66,7 @@ pub fn read_result(path: &Path) -> Result<Value> {
     if file::is_trace(path) {
         bail!("{name}: is a trace, not a result; predict its cost first: {WRITE_RESULT}");
     }
-    let bytes = fs::read(path).with_context(|| format!("{name}: cannot read the result"))?;
+    let bytes = named_file::read(path).with_context(|| format!("{name}: cannot read the result"))?;
     let advice = || format!("{name}: not a JSON result; write one with {WRITE_RESULT}");
     let mut result: Value = serde_json::from_slice(&bytes).with_context(advice)?;
     if let Some(schema) = result["schema"].as_u64().filter(|&schema| schema > u64::from(SCHEMA)) {
@@ -76,5 +76,6 @@ pub fn read_result(path: &Path) -> Result<Value> {
         );
     }
     schema_1::upgrade(path, &mut result);
+    result_numbers::check(&result).with_context(|| name.to_string())?;
     Ok(result)
 }

@@ -13,7 +13,7 @@ use hksim_policy::Policy;
 use crate::Cli;
 use crate::commands::replay::MODES;
 use crate::flags::table::{FLAGS, Values};
-use crate::output::{note, print, units};
+use crate::output::{file, note, print, units};
 use crate::question::core_words;
 
 /// Arguments of `completions`.
@@ -95,7 +95,7 @@ pub fn man(args: &ManArgs) -> Result<()> {
 fn write_pages(command: &Command, folder: &Path) -> Result<u64> {
     let name = command.get_display_name().unwrap_or(command.get_name());
     let path = folder.join(format!("{name}.1"));
-    std::fs::write(&path, page(command)?).with_context(|| format!("{}: cannot write", path.display()))?;
+    file::write(&path, &page(command)?)?;
     let below = command.get_subcommands().filter(|below| below.get_name() != "help");
     below.map(|below| write_pages(below, folder)).try_fold(1, |sum, pages| Ok(sum + pages?))
 }

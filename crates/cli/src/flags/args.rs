@@ -84,6 +84,11 @@ impl PolicyArgs {
         PolicyArgs { file: self.file.map(|file| folder.join(file)), ..self }
     }
 
+    /// The policy file.
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
     /// Whether an argument is one of these.
     pub fn has(name: &str) -> bool {
         ["preset", "policy"].contains(&name) || FLAGS.iter().any(|flag| flag.name == name)

@@ -11,7 +11,7 @@ pub mod between;
 #[cfg(test)]
 mod docs;
 pub mod mthp;
-mod policy_file;
+pub mod policy_file;
 mod range;
 pub mod row;
 pub mod run_config;

@@ -1,6 +1,5 @@
 //! Policies in files: policy fields as TOML or JSON, or a row of a JSON result, also by its number: `result.json#3`.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -11,6 +10,7 @@ use serde_json::Value;
 
 use super::row::Inputs;
 use super::run_config::RunConfig;
+use crate::named_file;
 use crate::output::units;
 use crate::schema_1;
 
@@ -21,7 +21,9 @@ use crate::schema_1;
 /// The file is missing, has fields that no policy has, or is a result with several rows and none is named.
 pub fn read(path: &Path, preset: &Policy) -> Result<RunConfig> {
     let (file, row) = split_row(path);
-    let text = fs::read_to_string(&file).with_context(|| format!("{}: cannot read the policy", file.display()))?;
+    // A policy is read several times, which a pipe cannot be.
+    let cannot = || format!("{}: cannot read the policy, which must be in a file", file.display());
+    let text = named_file::read_regular_text(&file).with_context(cannot)?;
     match (text.trim_start().starts_with('{'), row) {
         (true, row) => from_json(&file, &text, row.as_deref(), preset),
         (false, None) => from_toml(&file, &text, preset),

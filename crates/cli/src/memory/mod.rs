@@ -15,18 +15,17 @@ pub mod tools;
 pub mod validate;
 mod view;
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Result, bail};
 use hksim_memory_trace::MAGIC;
 use hksim_trace::error::TraceError;
 
-/// Whether a file is a memory recording. A file that cannot be read is none; whoever opens it reports the error.
+use crate::named_file;
+
+/// Whether a file is a memory recording.
 pub fn is_recording(path: &Path) -> bool {
-    let mut magic = [0; MAGIC.len()];
-    File::open(path).is_ok_and(|mut file| file.read_exact(&mut magic).is_ok()) && magic == MAGIC
+    named_file::begins_with(path, &MAGIC)
 }
 
 /// Refuses flags that are only for traces of allocator calls.

@@ -1,51 +1,55 @@
 //! Files that are written completely or not at all.
 
-use std::ffi::OsString;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use hksim_trace::hkt::MAGIC;
 
 use super::trace::WriteError;
+use super::unfinished::{Unfinished, folder_of};
 use crate::memory;
+use crate::named_file;
 
 /// A file that is written under a temporary name. [`Staged::keep`] renames it; otherwise it is removed.
 #[derive(Debug)]
 pub struct Staged {
     wanted: PathBuf,
-    /// The path to write to: `wanted` itself if it is a device or a pipe.
+    /// The path to write to.
     path: PathBuf,
+    /// `None` if `wanted` is a device or a pipe, which is written itself.
+    unfinished: Option<Unfinished>,
 }
 
 impl Staged {
-    /// Prepares a file. An existing file at `wanted` stays until [`Staged::keep`].
+    /// Creates the temporary file. An existing file at `wanted` stays until [`Staged::keep`].
     ///
     /// # Errors
-    /// `wanted` is a directory, or its directory does not exist.
+    /// `wanted` is a directory, its directory does not exist, or the system refuses.
     pub fn new(wanted: &Path) -> Result<Staged> {
         refuse_standard_output(wanted)?;
+        refuse_planted_link(wanted)?;
         let metadata = fs::metadata(wanted);
         if metadata.as_ref().is_ok_and(fs::Metadata::is_dir) {
             bail!("{}: is a directory; name a file", wanted.display());
         }
         if metadata.as_ref().is_ok_and(|metadata| !metadata.is_file()) {
-            return Ok(Staged { wanted: wanted.to_path_buf(), path: wanted.to_path_buf() });
+            return Ok(Staged { wanted: wanted.to_path_buf(), path: wanted.to_path_buf(), unfinished: None });
         }
         // A symbolic link stays; its target is replaced.
         let target = if metadata.is_ok() { fs::canonicalize(wanted) } else { Ok(wanted.to_path_buf()) };
         let target = target.with_context(|| format!("{}: cannot write", wanted.display()))?;
-        let Some(name) = target.file_name() else { bail!("{}: names no file", wanted.display()) };
-        let mut staged: OsString = ".".into();
-        staged.push(name);
-        staged.push(format!(".{}.part", std::process::id()));
-        let path = target.with_file_name(staged);
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if target.file_name().is_none() {
+            bail!("{}: names no file", wanted.display());
+        }
+        let folder = folder_of(&target);
         if !folder.is_dir() {
             bail!("{}: there is no directory {}; create it first", wanted.display(), folder.display());
         }
-        Ok(Staged { wanted: target, path })
+        let unfinished = Unfinished::file(&target).with_context(|| format!("{}: cannot write", wanted.display()))?;
+        Ok(Staged { wanted: target, path: unfinished.path_of_file(), unfinished: Some(unfinished) })
     }
 
     /// Prepares the file of a result. A result never replaces a trace: its name was probably meant as the input.
@@ -58,17 +62,6 @@ impl Staged {
             bail!("{}: is a trace, which a result must not replace; write to another file", wanted.display());
         }
         Ok(staged)
-    }
-
-    /// Checks that the file can be written, before long work starts. An existing file stays.
-    ///
-    /// # Errors
-    /// The system refuses.
-    fn probe(self) -> Result<()> {
-        if self.path != self.wanted {
-            fs::File::create(&self.path).with_context(|| format!("{}: cannot write", self.wanted.display()))?;
-        }
-        Ok(())
     }
 
     /// The path to write to.
@@ -89,20 +82,28 @@ impl Staged {
     /// # Errors
     /// The system refuses.
     pub fn keep(self) -> Result<()> {
-        if self.path != self.wanted {
-            fs::rename(&self.path, &self.wanted).with_context(|| format!("{}: cannot write", self.wanted.display()))?;
-        }
-        Ok(())
+        let kept = self.unfinished.map_or(Ok(()), |unfinished| unfinished.keep(&self.wanted));
+        kept.with_context(|| format!("{}: cannot write", self.wanted.display()))
     }
 }
 
-impl Drop for Staged {
-    fn drop(&mut self) {
-        if self.path != self.wanted {
-            // After `keep` there is nothing to remove.
-            let _ = fs::remove_file(&self.path);
-        }
+/// Refuses a symbolic link that another user may have placed in a folder for all users, such as /tmp. This is the
+/// kernel's rule `fs.protected_symlinks`, which can be switched off, and which a rename does not obey.
+///
+/// # Errors
+/// It is such a link.
+fn refuse_planted_link(wanted: &Path) -> Result<()> {
+    const STICKY_FOR_ALL: u32 = libc::S_ISVTX | libc::S_IWOTH;
+    let Some(link) = fs::symlink_metadata(wanted).ok().filter(fs::Metadata::is_symlink) else { return Ok(()) };
+    let Ok(folder) = fs::metadata(folder_of(wanted)) else { return Ok(()) };
+    let is_known = [rustix::process::geteuid().as_raw(), folder.uid()].contains(&link.uid());
+    if folder.mode() & STICKY_FOR_ALL == STICKY_FOR_ALL && !is_known {
+        bail!(
+            "{}: is a link of another user in a folder that all users can write to; remove it or write to another file",
+            wanted.display()
+        );
     }
+    Ok(())
 }
 
 /// Whether a path is `-`, which means standard output (or input).
@@ -126,7 +127,7 @@ pub fn refuse_standard_output(wanted: &Path) -> Result<()> {
 /// # Errors
 /// The system refuses, or the file is an existing trace.
 pub fn check(wanted: &Path) -> Result<()> {
-    Staged::result(wanted)?.probe()
+    Staged::result(wanted).map(drop)
 }
 
 /// Checks that no output is also an input or another output.
@@ -155,7 +156,7 @@ pub fn same_file(one: &Path, other: &Path) -> bool {
 /// The system refuses.
 pub fn check_trace(wanted: &Path) -> Result<()> {
     refuse_other(wanted)?;
-    Staged::new(wanted)?.probe()
+    Staged::new(wanted).map(drop)
 }
 
 /// Refuses to replace a file by a trace, unless it is one itself or empty.
@@ -175,9 +176,7 @@ pub fn refuse_other(wanted: &Path) -> Result<()> {
 /// # Errors
 /// The file begins like JSON.
 pub fn refuse_json(wanted: &Path) -> Result<()> {
-    let mut first = [0];
-    let is_file = fs::metadata(wanted).is_ok_and(|metadata| metadata.is_file());
-    if is_file && fs::File::open(wanted).and_then(|mut file| file.read_exact(&mut first)).is_ok() && first == *b"{" {
+    if named_file::begins_with(wanted, b"{") {
         bail!(
             "{}: is JSON, probably a result, which this output would replace; write to another file",
             wanted.display()
@@ -188,9 +187,7 @@ pub fn refuse_json(wanted: &Path) -> Result<()> {
 
 /// Whether a file begins like an `.hkt` trace or like a memory recording.
 pub fn is_trace(path: &Path) -> bool {
-    let mut magic = [0; MAGIC.len()];
-    let is_trace = fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == MAGIC;
-    is_trace || memory::is_recording(path)
+    named_file::begins_with(path, &MAGIC) || memory::is_recording(path)
 }
 
 /// Writes the file of a result.

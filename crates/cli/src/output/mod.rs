@@ -4,16 +4,18 @@ pub mod earlier;
 pub mod file;
 pub mod help;
 pub mod pages;
+mod plain;
 pub mod progress;
 pub mod screen;
 pub mod stamp;
 pub mod table;
 pub mod trace;
+pub mod unfinished;
 pub mod wrap;
 pub use hksim_explore::units;
+pub use plain::{PlainLines, plain};
 
-use std::borrow::Cow;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -23,6 +25,7 @@ use hksim_sim::report::{SCHEMA, VERSION};
 use serde::Serialize;
 
 use crate::command_line::Stated;
+use plain::{plain_json, plain_lines, shortened};
 
 /// The format of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -110,7 +113,7 @@ impl OutputArgs {
         table: impl FnOnce() -> String,
     ) -> Result<()> {
         let Some(format) = self.format.text() else { return self.emit_parquet(rows) };
-        let text = render(format, &Stated::new(result), rows, || plain_lines(table()))?;
+        let text = render(format, &Stated::new(result), rows, table)?;
         match self.file() {
             Some(path) => file::write(path, text.as_bytes()),
             None => match screen::terminal_columns().filter(|_| format == Format::Table) {
@@ -154,8 +157,8 @@ pub fn render<T: Serialize, R: Serialize>(
     table: impl FnOnce() -> String,
 ) -> Result<String> {
     Ok(match format {
-        Format::Table => table(),
-        Format::Json => serde_json::to_string_pretty(result).context("result as JSON")? + "\n",
+        Format::Table => plain_lines(&table()).into_owned(),
+        Format::Json => plain_json(serde_json::to_string_pretty(result).context("result as JSON")?) + "\n",
         Format::Csv => table_of(rows)?.csv(),
     })
 }
@@ -166,6 +169,8 @@ pub fn render<T: Serialize, R: Serialize>(
 /// Standard output cannot be written.
 pub fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
+    // CSV has the names as they are, which only a file or a program takes.
+    let text = if out.is_terminal() { plain_lines(text) } else { text.into() };
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(why) if why.kind() == ErrorKind::BrokenPipe => Ok(()),
         result => result.context("standard output: cannot write"),
@@ -184,9 +189,9 @@ pub fn warn(text: &str) {
     line(text);
 }
 
-/// Prints an error.
+/// Prints an error. Values in it may come from a file and have any length.
 pub fn error(text: &str) {
-    line(text);
+    line(&shortened(text));
 }
 
 /// Prints what is read or how long it takes, with `--verbose`.
@@ -200,24 +205,4 @@ pub fn detail(text: &str) {
 fn line(text: &str) {
     // Continue even if standard error is closed.
     let _ = writeln!(std::io::stderr(), "hksim: {}", plain(text));
-}
-
-/// Removes control characters from each line of a text: names in traces may contain any byte.
-fn plain_lines(text: String) -> String {
-    if !text.contains(|character: char| character.is_control() && character != '\n') {
-        return text;
-    }
-    text.split('\n').map(plain).collect::<Vec<_>>().join("\n")
-}
-
-/// Removes control characters from a text: file names and command lines may contain any byte.
-pub fn plain(text: &str) -> Cow<'_, str> {
-    if !text.contains(char::is_control) {
-        return Cow::Borrowed(text);
-    }
-    let escaped = |character: char| match character.is_control() {
-        true => character.escape_default().to_string(),
-        false => character.to_string(),
-    };
-    Cow::Owned(text.chars().map(escaped).collect())
 }

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::screen;
 use super::wrap::wrapped;
+use super::{plain, screen};
 
 /// The minimum width of a column of words that is wrapped.
 const WORDS_MIN: usize = 24;
@@ -42,7 +42,8 @@ impl Table {
 
     /// Appends a row.
     pub fn push<S: Into<String>>(&mut self, row: impl IntoIterator<Item = S>) {
-        self.rows.push(row.into_iter().map(Into::into).collect());
+        // A name may contain line breaks, which would look like further rows.
+        self.rows.push(row.into_iter().map(|cell| plain(&cell.into()).into_owned()).collect());
     }
 
     /// The head and the rows, each with the cells of all columns that it has.

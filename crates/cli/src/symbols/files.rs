@@ -1,11 +1,14 @@
 //! The file on this machine that contains a module's symbols.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use addr2line::Loader;
 use hksim_trace::sites::Module;
-use object::Object;
+use object::{Object, ReadCache};
+
+use crate::named_file;
 
 /// The directory in which distributions install debug files.
 const DEBUG_ROOT: &str = "/usr/lib/debug";
@@ -85,6 +88,7 @@ fn debug_file(build_id: &str) -> Option<Loader> {
 
 /// Opens a file, and its supplementary debug file if it has one.
 fn load(path: &Path) -> Option<Loader> {
+    named_file::open_regular(path).ok()?;
     match shared_debug_file(path) {
         Some(shared) => Loader::new_with_sup(path, Some(shared)).ok(),
         None => Loader::new(path).ok(),
@@ -92,19 +96,24 @@ fn load(path: &Path) -> Option<Loader> {
 }
 
 fn shared_debug_file(path: &Path) -> Option<PathBuf> {
-    let bytes = fs::read(path).ok()?;
-    let file = object::File::parse(&*bytes).ok()?;
+    let bytes = contents(path).ok()?;
+    let file = object::File::parse(&bytes).ok()?;
     let (name, _) = file.gnu_debugaltlink().ok()??;
     let name = PathBuf::from(String::from_utf8_lossy(name).into_owned());
     // The link is relative to the debug file's real path.
     let shared = fs::canonicalize(path).ok()?.parent()?.join(name);
-    shared.exists().then_some(shared)
+    shared.is_file().then_some(shared)
+}
+
+/// A module's file, of which only the parts that are needed are read. The trace names it, so it is a regular file.
+fn contents(path: &Path) -> io::Result<ReadCache<File>> {
+    named_file::open_regular(path).map(ReadCache::new)
 }
 
 /// The build id of a file, in hexadecimal; the error explains why the file cannot be used.
 fn build_id_of(path: &Path) -> Result<Option<String>, String> {
-    let bytes = fs::read(path).map_err(|why| format!("no names: {why}"))?;
-    let file = object::File::parse(&*bytes).map_err(|why| format!("no names: {why}"))?;
+    let bytes = contents(path).map_err(|why| format!("no names: {why}"))?;
+    let file = object::File::parse(&bytes).map_err(|why| format!("no names: {why}"))?;
     let id = file.build_id().ok().flatten();
     Ok(id.map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect()))
 }

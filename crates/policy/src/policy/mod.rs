@@ -224,10 +224,10 @@ impl Policy {
         self.split().1.purges_spans()
     }
 
-    /// log2 of the pages in a multi-size THP, if the policy expects multi-size THPs; `None` if it expects 2 MiB pages.
+    /// log2 of the pages in a multi-size THP, if the policy expects multi-size THPs; `None` if it expects 2 MiB pages, or
+    /// a size that [`Policy::prepare`] refuses.
     pub fn mthp_order(&self) -> Option<usize> {
-        (self.huge_page_bytes < HUGE_PAGE_BYTES)
-            .then(|| (self.huge_page_bytes / crate::limits::PAGE_BYTES).ilog2() as usize)
+        is_mthp_size(self.huge_page_bytes).then(|| (self.huge_page_bytes / crate::limits::PAGE_BYTES).ilog2() as usize)
     }
 
     /// Checks the policy and computes what follows from it.

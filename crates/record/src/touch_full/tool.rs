@@ -241,7 +241,5 @@ impl Installed {
 
 /// The user's cache directory for hksim.
 fn cache() -> Option<PathBuf> {
-    let named = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let usual = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-    Some(named.or_else(usual)?.join("hksim"))
+    Some(hksim_embedded::user_cache()?.join("hksim"))
 }

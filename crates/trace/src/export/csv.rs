@@ -25,7 +25,7 @@ pub(super) fn write(source: &mut dyn EventSource, to: &mut Target<'_>) -> Result
             let Row { op, object, size, align_log2, call, initial_touch, offset, bytes, access, number: value, site } =
                 Row::of(event);
             let mark = match event.op {
-                Op::Mark { name } => names.get(name as usize).map(|name| Quoted(name)),
+                Op::Mark { name } => names.get(name as usize).map(|name| MarkName(name)),
                 _ => None,
             };
             to.line(format_args!(
@@ -60,6 +60,19 @@ struct Cell<T>(Option<T>);
 impl<T: Display> Display for Cell<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.as_ref().map_or(Ok(()), |value| value.fmt(f))
+    }
+}
+
+/// The quoted name of a mark. If a spreadsheet would take it for a formula, it gets an apostrophe; the footer has the
+/// name as it is.
+struct MarkName<'a>(&'a str);
+
+impl Display for MarkName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.starts_with(['=', '+', '-', '@', '\t', '\r']) {
+            true => Quoted(&format!("'{}", self.0)).fmt(f),
+            false => Quoted(self.0).fmt(f),
+        }
     }
 }
 

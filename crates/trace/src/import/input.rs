@@ -2,8 +2,10 @@
 
 use super::failure::Failure;
 use crate::error::{Place, TraceError};
+use std::cell::Cell;
 use std::io::{self, BufRead, Cursor, Read};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// Number of first bytes by which a format is recognised.
 const HEAD_BYTES: u64 = 16 << 10;
@@ -13,6 +15,9 @@ const LINE_BYTES_MAX: u64 = 4096;
 
 /// Longest line of [`Lines::Table`]: a footer of 2^26 quotes, each doubled.
 const ROW_BYTES_MAX: u64 = (1 << 27) + 4096;
+
+/// Maximum length of the text before the first event: far above what programs print while they start.
+const EVENTLESS_BYTES_MAX: u64 = 64 << 20;
 
 /// The mark that some programs write before text.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
@@ -31,6 +36,24 @@ pub(super) struct Input<'a> {
     /// Offset of the current record, in formats with records.
     record_start: Option<u64>,
     bytes: Vec<u8>,
+    any_event: AnyEvent,
+}
+
+/// Whether the source has any event so far: an allocator call of any process, or a page fault. Shared by the input, which
+/// gives up without one, and whoever receives the events.
+#[derive(Clone, Debug, Default)]
+pub(super) struct AnyEvent(Rc<Cell<bool>>);
+
+impl AnyEvent {
+    /// Notes that there is one.
+    pub(super) fn found(&self) {
+        self.0.set(true);
+    }
+
+    /// Whether there is one.
+    pub(super) fn is_found(&self) -> bool {
+        self.0.get()
+    }
 }
 
 /// How [`Input::line`] handles comments and long lines.
@@ -61,7 +84,22 @@ impl<'a> Input<'a> {
     /// `packed`: whether the bytes come from a decompressor.
     pub(super) fn new(path: &Path, member: Option<String>, packed: bool, reader: Box<dyn BufRead + 'a>) -> Self {
         let path = path.to_path_buf();
-        Input { path, member, packed, reader, line: 0, offset: 0, record_start: None, bytes: Vec::new() }
+        Input {
+            path,
+            member,
+            packed,
+            reader,
+            line: 0,
+            offset: 0,
+            record_start: None,
+            bytes: Vec::new(),
+            any_event: AnyEvent::default(),
+        }
+    }
+
+    /// Whether the source has any event so far.
+    pub(super) fn any_event(&self) -> AnyEvent {
+        self.any_event.clone()
     }
 
     /// The file, without the member.
@@ -115,6 +153,11 @@ impl<'a> Input<'a> {
             }
             self.line += 1;
             self.offset += length as u64;
+            // A row of a table can be longer: it may hold a trace's header and footer.
+            if self.offset > EVENTLESS_BYTES_MAX.max(2 * bytes_max) && !self.any_event.is_found() {
+                let why = format!("{} MiB without an allocator call or page fault", self.offset >> 20);
+                return Err(Failure::new(why, "name the format with --from, or give the file that has them"));
+            }
             if length as u64 == bytes_max && self.bytes.last() != Some(&b'\n') {
                 if lines != Lines::Mixed {
                     let why = format!("the line is longer than {} bytes", bytes_max - 1);

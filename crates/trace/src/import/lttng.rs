@@ -10,6 +10,7 @@ use super::times::{Days, seconds_ns, time_of_day_ns};
 use crate::event::AllocCall;
 use crate::header::Clock;
 use crate::resolve::{RawOp, WaitLimits};
+use std::collections::BTreeSet;
 
 pub(super) const FORMAT: Format = Format {
     name: "lttng",
@@ -27,6 +28,8 @@ const PROVIDER: &str = " lttng_ust_libc:";
 fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
     let mut days = Days::default();
     let mut threadless = false;
+    let mut names = BTreeSet::new();
+    let mut processless = false;
     while let Some(line) = input.line(Lines::Mixed)? {
         let Some((before, event)) = line.split_once(PROVIDER) else {
             match discarded(line) {
@@ -43,14 +46,23 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
         };
         let (pid, tid) = (field(fields, "vpid"), field(fields, "vtid"));
         threadless |= tid.is_none();
+        if pid.is_none() {
+            processless = true;
+            note_name(fields, &mut names);
+        }
         if pid.is_none_or(|pid| sink.takes_process(pid)) {
             sink.push_at(time_ns, tid.or(pid).unwrap_or(0), op)?;
         }
     }
+    let remedy = "record with `lttng add-context -u -t vpid -t vtid`";
+    if names.len() > 1 {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        sink.doubt(format!("events of several processes or threads ({}) do not say their process (vpid), so their addresses mix: {remedy}", names.join(", ")));
+    } else if processless {
+        sink.note(format!("the trace does not distinguish processes: if there were several, {remedy}"));
+    }
     if threadless {
-        sink.note(
-            "the trace does not distinguish threads: record with `lttng add-context -u -t vpid -t vtid`".to_string(),
-        );
+        sink.note(format!("the trace does not distinguish threads: {remedy}"));
     }
     Ok(())
 }
@@ -62,6 +74,18 @@ fn time_ns(before: &str, days: &mut Days) -> Option<u64> {
     match time_of_day_ns(time) {
         Some(of_day_ns) => Some(days.time_ns(of_day_ns)),
         None => seconds_ns(time),
+    }
+}
+
+/// Adds the name in `procname = "NAME"`, up to a limit.
+fn note_name(fields: &str, names: &mut BTreeSet<String>) {
+    const NAMES_MAX: usize = 4;
+    let name = fields.split_once("procname = \"").and_then(|(_, rest)| rest.split_once('"'));
+    if let Some((name, _)) = name
+        && names.len() < NAMES_MAX
+        && !names.contains(name)
+    {
+        names.insert(name.to_string());
     }
 }
 

@@ -50,7 +50,7 @@ use failure::Failure;
 use input::{Head, Input};
 use open::Container;
 use serde::Serialize;
-use sink::Sink;
+use sink::{Finished, Sink};
 use std::path::Path;
 
 /// A source format.
@@ -127,6 +127,18 @@ pub struct Options {
     pub format: Option<&'static Format>,
     /// The process to import if the source has several. If `None`, the first one.
     pub process: Option<u64>,
+    /// What to do if the trace would differ much from what the program did.
+    pub on_doubt: OnDoubt,
+}
+
+/// What to do with a source whose events do not fit together, or do not say whose they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnDoubt {
+    /// Report an error.
+    Refuse,
+    /// Import it nevertheless, with a note.
+    #[default]
+    Import,
 }
 
 /// The result of an import.
@@ -206,9 +218,19 @@ fn convert(
     let file = input.path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let origin = Origin::Imported { format: format.name.to_string(), file };
     let writer = TraceWriter::create(out, &Header::new(origin, TouchSource::Assumed, clock))?;
-    let mut sink = Sink::new(writer, clock, format.window, options.process);
+    let mut sink = Sink::new(writer, clock, format.window, options.process, input.any_event());
     (format.convert)(&mut input, &mut sink).map_err(|why| input.place_error(why))?;
-    let (summary, quality, notes) = sink.finish()?;
+    let Finished { summary, quality, mut notes, doubts } = sink.finish()?;
+    if !input.any_event().is_found() {
+        let notes = notes.iter().map(|note| format!(": {note}")).collect();
+        return Err(TraceError::NoCall { path: input.path().to_path_buf(), format: format.name, notes });
+    }
+    match options.on_doubt {
+        OnDoubt::Refuse if !doubts.is_empty() => {
+            return Err(TraceError::Doubtful { path: input.path().to_path_buf(), why: doubts.join("; ") });
+        }
+        OnDoubt::Refuse | OnDoubt::Import => notes.extend(doubts),
+    }
     Ok(ImportReport {
         format: format.name,
         archive_member: input.member().map(str::to_string),

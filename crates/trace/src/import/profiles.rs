@@ -15,6 +15,8 @@ struct Kind {
 
 const RECORD: &str = "record the program's calls: hksim record -- PROGRAM (docs/reference/import.md lists the tools whose traces can be imported)";
 
+const RECORD_JAVA: &str = "the Java heap is not managed by malloc; record what the process asks of the kernel: hksim record --memory -- java ...";
+
 const KINDS: &[Kind] = &[
     Kind {
         name: "a heap profile of jemalloc, which holds only sums, no events",
@@ -40,8 +42,32 @@ const KINDS: &[Kind] = &[
     },
     Kind {
         name: "a heap profile of DHAT, which holds only sums, no events",
-        recognise: |head| first_line(head).starts_with("{\"dhatFileVersion\""),
-        remedy: "run valgrind with --trace-malloc=yes instead of --tool=dhat, or hksim record",
+        recognise: |head| first_key(head).starts_with("{\"dhatFileVersion\""),
+        remedy: "run valgrind with --trace-malloc=yes instead of --tool=dhat, or hksim record (both also for dhat-rs)",
+    },
+    Kind {
+        name: "the output of ms_print, a report that holds only sums, no events",
+        recognise: |head| head.lines().any(|line| line.starts_with("ms_print arguments:")),
+        remedy: "run valgrind with --trace-malloc=yes instead of --tool=massif, or hksim record",
+    },
+    Kind {
+        name: "a report of the mtrace script, which lists only what was not freed",
+        recognise: |head| {
+            // Lines about frees of unknown blocks come first.
+            let mut lines = head.lines().skip_while(|line| line.starts_with("- 0x") || line.starts_with("+ 0x"));
+            matches!(lines.next(), Some("Memory not freed:" | "No memory leaks."))
+        },
+        remedy: "import the file that the program wrote, which MALLOC_TRACE named",
+    },
+    Kind {
+        name: "a heap profile of Java (hprof), which holds objects of the Java heap, no events",
+        recognise: |head| head.bytes().starts_with(b"JAVA PROFILE "),
+        remedy: RECORD_JAVA,
+    },
+    Kind {
+        name: "a heap profile of Java in pprof's text form (heapz), which holds only sums, no events",
+        recognise: |head| first_line(head).starts_with("--- heapz "),
+        remedy: RECORD_JAVA,
     },
     Kind {
         name: "a file of memray that holds only sums, no events",
@@ -57,6 +83,11 @@ const KINDS: &[Kind] = &[
 
 fn first_line(head: &Head) -> &str {
     head.lines().next().unwrap_or_default()
+}
+
+/// The beginning of a JSON file, without white space.
+fn first_key(head: &Head) -> String {
+    head.bytes().iter().filter(|byte| !byte.is_ascii_whitespace()).take(64).map(|&byte| char::from(byte)).collect()
 }
 
 fn is_command(line: &str) -> bool {

@@ -1,5 +1,5 @@
-//! Traces of CMU's allocator assignment (malloc lab): four numbers (heap size, ids, calls, weight), then the lines of
-//! [`super::script`].
+//! Traces of CMU's allocator assignment (malloc lab): four numbers (heap size, ids, calls, weight), or only two of them
+//! (ids, calls), then the lines of [`super::script`].
 
 use super::failure::Failure;
 use super::input::{Head, Input, Lines};
@@ -16,28 +16,48 @@ pub(super) const FORMAT: Format = Format {
     convert,
 };
 
-/// Lines before the calls, each a number.
-const HEADER_LINES: usize = 4;
+/// The number of calls in a header.
+fn calls_of(header: &[u64]) -> Option<u64> {
+    match *header {
+        [_heap_bytes, _ids, calls, _weight] => Some(calls),
+        [_ids, calls] => Some(calls),
+        _ => None,
+    }
+}
 
 fn recognise(head: &Head) -> bool {
-    let mut lines = head.lines();
-    let header = lines.by_ref().take(HEADER_LINES).filter(|line| line.parse::<u64>().is_ok()).count();
-    header == HEADER_LINES && lines.next().is_none_or(|line| script::parse(line).is_ok())
+    let mut lines = head.lines().peekable();
+    let header: Vec<u64> = std::iter::from_fn(|| lines.next_if(|line| number(line).is_some()))
+        .filter_map(number)
+        .take(HEADER_LINES_MAX + 1)
+        .collect();
+    calls_of(&header).is_some() && lines.next().is_none_or(|line| script::parse(line).is_ok())
 }
 
 fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
-    let mut header = [0; HEADER_LINES];
-    for value in &mut header {
-        let number = input.line(Lines::Strict)?.and_then(|line| line.parse::<u64>().ok());
-        *value = number.ok_or("expected four numbers before the calls: heap size, ids, calls, weight")?;
-    }
-    let mut calls = 0;
+    const EXPECTED: &str = "expected four numbers before the calls (heap size, ids, calls, weight) or two (ids, calls)";
+    let (mut header, mut calls) = (Vec::new(), 0);
     while let Some(line) = input.line(Lines::Strict)? {
-        script::push(script::parse(line)?, sink)?;
-        calls += 1;
+        match number(line) {
+            Some(number) if calls == 0 && header.len() < HEADER_LINES_MAX => header.push(number),
+            _ if calls_of(&header).is_none() => return Err(EXPECTED.into()),
+            _ => {
+                script::push(script::parse(line)?, sink)?;
+                calls += 1;
+            }
+        }
     }
-    if calls != header[2] {
-        sink.note(format!("the header says {} calls, but the file has {calls}", header[2]));
+    match calls_of(&header) {
+        None => return Err(EXPECTED.into()),
+        Some(said) if said != calls => sink.note(format!("the header says {said} calls, but the file has {calls}")),
+        Some(_) => (),
     }
     Ok(())
+}
+
+/// Maximum number of lines before the calls, each a number.
+const HEADER_LINES_MAX: usize = 4;
+
+fn number(line: &str) -> Option<u64> {
+    line.parse().ok()
 }

@@ -64,7 +64,8 @@ fn absurd_numbers_are_refused_or_counted() {
         ("script", "a 18446744073709551615 5\n"),
         ("script", "a 0 18446744073709551615\n"),
         ("rep", "1\n1\n1\n1\na 0 -5\n"),
-        ("rep", "1\n2\n"),
+        ("rep", "1\n2\n3\n"),
+        ("rep", "1\n"),
         ("wee", "Alloc(99999999999999999999),\n"),
         ("mtrace", "- 0x1ffffffffffffffff\n"),
         ("mtrace", "+ 0x10 0x7fffffffffffffff\n"),
@@ -121,6 +122,42 @@ fn truncated_and_corrupted_recordings_never_panic() {
     }
 }
 
+/// A text without a call is not read to its end: a pipe may have none.
+#[test]
+fn a_long_text_without_a_call_is_refused_early() {
+    let folder = Folder::new();
+    let mut long = GzEncoder::new(Vec::new(), Compression::fast());
+    // Lines without a call in each format; blank ones would only take longer.
+    let lines = format!("#{}\n", " ".repeat(1022)).repeat(1 << 10).into_bytes();
+    (0..65).for_each(|_| long.write_all(&lines).unwrap());
+    let path = folder.file("t.gz", long.finish().unwrap());
+    let faults = hksim_trace::import::faults::read(&path, &Default::default()).err().expect("it was accepted");
+    assert!(faults.to_string().contains("64 MiB without an allocator call or page fault"), "{faults}");
+    for format in ["perf", "ltrace", "script"] {
+        let said = folder.import_as(format, &path).err().expect("the file was accepted").to_string();
+        assert!(said.contains("t.gz:65537: 64 MiB without an allocator call or page fault"), "{format}: {said}");
+    }
+}
+
+#[test]
+fn files_without_a_call_are_refused_in_every_text_format() {
+    let folder = Folder::new();
+    for (format, text) in [
+        ("ltrace", "getpagesize() = 4096\nstrlen(\"abc\") = 3\n+++ exited (status 0) +++\n"),
+        ("perf", "app 7 1.0: page-faults: 1\n"),
+        ("lttng", "[00:00:00.1] (+?) vm other:event: { ptr = 0x1 }\n"),
+        ("bpftrace", "Attaching 9 probes...\n"),
+        ("valgrind", "==1== Memcheck, a memory error detector\n"),
+        ("mtrace", "= Start\n= End\n"),
+        ("csv", "op,object,size\n"),
+        ("rep", "1\n2\n0\n4\n"),
+        ("script", "# nothing\n"),
+    ] {
+        let said = refused(&folder, Some(format), text.as_bytes());
+        assert!(said.contains("no allocator call in it"), "{format}: {said}");
+    }
+}
+
 #[test]
 fn memory_use_does_not_depend_on_the_length_of_lines_or_of_the_trace() {
     let folder = Folder::new();
@@ -140,8 +177,8 @@ fn memory_use_does_not_depend_on_the_length_of_lines_or_of_the_trace() {
         let said = folder.import(&sparse).err().expect("the file was accepted").to_string();
         assert!(said.contains("sparse.txt:2: the line is longer than 4095 bytes"), "{said}");
         // An unrecognised line of 1 GiB is skipped.
-        let (report, _) = folder.import_as("ltrace", &sparse).unwrap();
-        assert_eq!((report.events, report.quality.foreign_lines), (0, 2));
+        let said = folder.import_as("ltrace", &sparse).err().expect("the file was accepted").to_string();
+        assert!(said.contains("sparse.txt: no allocator call in it, read as ltrace"), "{said}");
     });
     assert!(grown < 64 << 20, "{grown} bytes");
 }

@@ -4,7 +4,7 @@ use crate::support::importing::Folder;
 use crate::support::read_all;
 use hksim_trace::event::*;
 use hksim_trace::header::Quality;
-use hksim_trace::import::{ImportReport, Options};
+use hksim_trace::import::{ImportReport, OnDoubt, Options};
 
 /// Imports a text. Returns the operations with their threads, and the report.
 fn events(format: &str, text: &str) -> (Vec<(u32, Op)>, ImportReport) {
@@ -200,6 +200,52 @@ fn bpftrace_lines_are_sorted_and_losses_are_counted() {
     );
     assert_eq!(report.quality, Quality { events_lost: 12, nested_calls: 3, foreign_lines: 2, ..Quality::default() });
     assert!(report.complete_share < 0.3, "12 of 16 calls are missing: {}", report.complete_share);
+}
+
+#[test]
+fn lttng_events_of_several_processes_without_vpid_are_refused() {
+    let folder = Folder::new();
+    let line = |second: u32, name: &str, event: &str, fields: &str| {
+        format!(
+            "[00:00:0{second}.000001000] (+?) box lttng_ust_libc:{event}: {{ cpu_id = 0 }}, {{ procname = \"{name}\", vtid = {} }}, {{ {fields} }}\n",
+            name.len()
+        )
+    };
+    let text = |other: &str| {
+        [
+            line(1, "one", "malloc", "size = 100, ptr = 0x1000"),
+            line(2, other, "malloc", "size = 3000, ptr = 0x1000"),
+            line(3, "one", "free", "ptr = 0x1000"),
+            line(4, other, "free", "ptr = 0x1000"),
+        ]
+        .concat()
+    };
+    let (two, one) = (folder.file("two.txt", text("seven")), folder.file("one.txt", text("one")));
+    let refuse = Options { on_doubt: OnDoubt::Refuse, ..Options::default() };
+    let said = folder.import_with(&two, &refuse).err().expect("it was accepted").to_string();
+    assert!(said.contains("(one, seven)") && said.contains("vpid") && said.contains("--force"), "{said}");
+    let (report, _) = folder.import(&two).unwrap();
+    assert!(report.notes.iter().any(|note| note.contains("their addresses mix")), "{:?}", report.notes);
+    let (report, _) = folder.import(&one).unwrap();
+    assert!(report.notes.iter().any(|note| note.contains("does not distinguish processes")), "{:?}", report.notes);
+}
+
+#[test]
+fn a_source_with_mostly_unknown_frees_is_refused() {
+    let folder = Folder::new();
+    let path = folder
+        .file("t.txt", "= Start\n@ a:[0x1] + 0x10 0x20\n@ a:[0x1] - 0x20\n@ a:[0x1] - 0x30\n@ a:[0x1] - 0x10\n= End\n");
+    let refuse = Options { on_doubt: OnDoubt::Refuse, ..Options::default() };
+    let said = folder.import_with(&path, &refuse).err().expect("it was accepted").to_string();
+    assert!(said.contains("only 33.3 % of the known calls") && said.contains("--force"), "{said}");
+    folder.import(&path).unwrap();
+}
+
+#[test]
+fn a_rep_file_may_have_two_header_lines() {
+    let folder = Folder::new();
+    let (report, _) = folder.import(&folder.file("t.rep", "2\n4\na 0 100\na 1 200\nf 0\nf 1\n")).unwrap();
+    assert_eq!((report.format, report.events, &report.notes[..]), ("rep", 4, &[][..]));
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn counted(format: &str, path: &Path, process: Option<u64>) -> Option<serde_json
 
 /// Imports a trace and compares all figures that the independent program reports. The import must recognise the format.
 pub fn compare_counts(folder: &Folder, format: &str, path: &Path, process: Option<u64>, place: &str) -> Info {
-    let (report, mut reader) = folder.import_with(path, &Options { format: None, process }).unwrap();
+    let (report, mut reader) = folder.import_with(path, &Options { process, ..Options::default() }).unwrap();
     assert_eq!(report.format, format, "{place}");
     assert_eq!(reader.header().touch, TouchSource::Assumed);
     let info = Info::of(&mut reader).unwrap();

@@ -1,6 +1,5 @@
 //! `explain --fit`: which hypotheses explain counts measured elsewhere.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -15,6 +14,7 @@ use serde::Serialize;
 
 use crate::flags::{BaseKernel, RunConfig};
 use crate::inputs::Trace;
+use crate::named_file;
 use crate::output::stamp::Stamp;
 use crate::output::table::{Table, text};
 use crate::output::{OutputArgs, units};
@@ -77,7 +77,7 @@ pub fn run(file: &Path, tolerance: f64, config: &RunConfig, output: &OutputArgs)
 /// Reads lines of `TRACE,COUNT`. Paths are relative to the file. A head is skipped.
 fn read(file: &Path) -> Result<Vec<(PathBuf, u64)>> {
     let name = file.display();
-    let text = fs::read_to_string(file).with_context(|| format!("{name}: cannot read the counts"))?;
+    let text = named_file::read_text(file).with_context(|| format!("{name}: cannot read the counts"))?;
     let folder = file.parent().unwrap_or(Path::new(""));
     let mut counts = Vec::new();
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {

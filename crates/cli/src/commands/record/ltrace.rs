@@ -39,7 +39,7 @@ pub fn record<S: AsRef<OsStr>>(output: &Path, form: Form, command: &[S]) -> Resu
     if !status.success() {
         warn(&format!("ltrace or the program ended with {status}"));
     }
-    let options = Options { format: Format::from_name("ltrace"), process: None };
+    let options = Options { format: Format::from_name("ltrace"), ..Options::default() };
     let report = import(&text, &options, staged.path())?;
     let earlier = Earlier::set_aside(output)?;
     staged.keep()?;

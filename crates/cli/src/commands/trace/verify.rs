@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::memory;
 use crate::output::stamp::Stamp;
 use crate::output::trace::write_new;
-use crate::output::{Format, print, render, units};
+use crate::output::{Format, plain, print, render, units};
 
 /// Arguments of `trace verify`.
 #[derive(Debug, clap::Args)]
@@ -68,13 +68,13 @@ fn table(report: &Report, is_recording: bool) -> String {
     let mut text = match &verified.damage {
         None => format!("{file}: sound, {events} events, {time}\n"),
         Some(damage) => {
-            let damage = damage.strip_prefix(&format!("{file}: ")).unwrap_or(damage);
+            let damage = plain(damage.strip_prefix(&format!("{file}: ")).unwrap_or(damage));
             format!("{file}: NOT sound: {damage}\n{events} events before the damage are usable, {time}\n")
         }
     };
     for finding in &verified.findings {
         let (count, first) = (units::count(finding.events), units::count(finding.first_event));
-        text += &format!("{count:<14}{}, first at event {first}\n", finding.description);
+        text += &format!("{count:<14}{}, first at event {first}\n", plain(finding.description));
     }
     let (suffix, kind) = if is_recording { ("hkm", "recording") } else { ("hkt", "trace") };
     match (repaired, verified.valid) {

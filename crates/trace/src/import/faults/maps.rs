@@ -7,6 +7,8 @@ use super::line::Mapping;
 
 /// Reads all mappings. They apply from the start of the script.
 pub(super) fn read(input: &mut Input, fault_counter: &mut FaultCounter) -> Result<(), Failure> {
+    // A mapping is no event, and each line must be one.
+    input.any_event().found();
     while let Some(line) = input.line(Lines::Strict)? {
         let mapping = mapping(line);
         let bad = || Failure::new("not a line of /proc/PID/maps", "copy that file while the program runs");

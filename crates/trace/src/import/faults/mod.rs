@@ -19,6 +19,7 @@ use crate::error::TraceError;
 use std::path::{Path, PathBuf};
 
 use fault_counter::FaultCounter;
+use line::Line;
 pub use report::{CodeRow, FaultReport, MappingRow, Moment, Reasons, RegionKind, RegionRow};
 
 /// Options of [`read`].
@@ -47,8 +48,13 @@ pub fn read(path: &Path, options: &FaultOptions) -> Result<FaultReport, TraceErr
     let (mut lines, mut member) = (0, None);
     with_input(path, &mut |input| {
         member = input.member().map(str::to_string);
+        let any_event = input.any_event();
         while let Some(text) = input.line(Lines::Mixed)? {
-            fault_counter.take(line::parse(text)?)?;
+            let line = line::parse(text)?;
+            if matches!(line, Line::Record { .. }) {
+                any_event.found();
+            }
+            fault_counter.take(line)?;
         }
         lines = input.lines_read();
         fault_counter.check_usable()

@@ -1,0 +1,199 @@
+//! Names in traces, results, budgets and bundles, which hksim opens: they lead to regular files, and in a bundle not out
+//! of it.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use hksim_trace::event::{AllocCall, Event, InitialTouch, ObjectId, Op, SiteId, ThreadId};
+use hksim_trace::header::{Clock, Footer, Header, Origin, TouchSource};
+use hksim_trace::hkt::TraceWriter;
+use hksim_trace::sites::{Frame, Module, Sites};
+
+use crate::support::{Bench, json_of};
+
+/// Above the need of any command here, and below that of a file without an end.
+const MEMORY_BYTES_MAX: u64 = 4 << 30;
+
+/// Runs a command with limited memory and time. Returns its exit status and what it printed.
+fn bounded(bench: &Bench, line: &str) -> (Option<i32>, String) {
+    let mut command = std::process::Command::new("prlimit");
+    command.arg(format!("--as={MEMORY_BYTES_MAX}")).arg(env!("CARGO_BIN_EXE_hksim")).args(line.split(' '));
+    command.current_dir(bench.folder()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("prlimit starts");
+    let started = Instant::now();
+    while child.try_wait().expect("a child").is_none() {
+        if started.elapsed() > Duration::from_secs(60) {
+            child.kill().expect("the child is killed");
+            panic!("{line}: waits");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let ended = child.wait_with_output().expect("the child ended");
+    let text = [ended.stdout, ended.stderr].concat();
+    (ended.status.code(), String::from_utf8_lossy(&text).into_owned())
+}
+
+fn pipe(bench: &Bench, name: &str) {
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, bench.path(name), rustix::fs::FileType::Fifo, mode, 0).expect("a pipe");
+}
+
+/// A trace of one allocation, whose call site is in a file of this name.
+fn write_trace(bench: &Bench, module: &str) {
+    let origin = Origin::Imported { format: "test".into(), file: "test".into() };
+    let header = Header::new(origin, TouchSource::Assumed, Clock::PerEvent);
+    let mut writer = TraceWriter::create(&bench.path("t.hkt"), &header).expect("a trace");
+    let op = Op::Alloc {
+        object: ObjectId(0),
+        size: 100_000,
+        align_log2: 0,
+        call: AllocCall::Malloc,
+        initial_touch: InitialTouch::None,
+    };
+    writer.push(&Event { time_ns: 0, thread: ThreadId(0), site: SiteId(1), op }).expect("an event");
+    let sites = Sites {
+        modules: vec![Module { path: module.into(), build_id: None }],
+        frames: vec![Frame { module: Some(0), address: 16, function: None, source: None }],
+        stacks: vec![vec![0]],
+    };
+    writer.finish(&Footer { sites, ..Footer::default() }).expect("a trace");
+}
+
+#[test]
+fn modules_of_a_trace_are_regular_files() {
+    let bench = Bench::new();
+    pipe(&bench, "pipe");
+    let pipe = bench.path("pipe").display().to_string();
+    for module in ["/dev/zero", "/dev/tty", "/proc/self/mem", "/", &pipe] {
+        write_trace(&bench, module);
+        for line in ["explain t.hkt", "info t.hkt --sites", "trace symbolise t.hkt -o named.hkt"] {
+            let (code, text) = bounded(&bench, line);
+            assert_eq!(code, Some(0), "{module}: {line}: {text}");
+        }
+    }
+}
+
+#[test]
+fn files_that_the_user_names_are_read_to_a_limit() {
+    let bench = Bench::with_trace();
+    for line in ["report /dev/zero -o r.html", "merge /dev/zero", "check /dev/zero", "explain --fit /dev/zero"] {
+        let (code, text) = bounded(&bench, line);
+        assert!(code == Some(2) && text.contains("longer than 1 GiB"), "{line}: {code:?} {text}");
+    }
+    let (code, text) = bounded(&bench, "sim rm.hkt --policy /dev/zero");
+    assert!(code == Some(2) && text.contains("not a regular file"), "{code:?} {text}");
+    // It is read more than once: from a pipe, the default would be simulated.
+    let ran = bench.shell("", "hksim sim rm.hkt --policy <(echo 'huge = \"never\"')");
+    assert!(ran.code == Some(2) && ran.stderr.contains("not a regular file"), "{}", ran.stderr);
+    bench.ok("sim rm.hkt --format json -o sim.json");
+    let ran = bench.shell("", "hksim plot <(cat sim.json) -o p.svg");
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+}
+
+#[test]
+fn names_in_budgets_lead_to_regular_files() {
+    let bench = Bench::with_trace();
+    pipe(&bench, "pipe");
+    pipe(&bench, "pipe.toml");
+    for (trace, result, policy) in [
+        ("pipe", "r.json", "default"),
+        ("rm.hkt", "pipe", "default"),
+        ("rm.hkt", "r.json", "pipe.toml"),
+        ("rm.hkt", "/dev/zero", "default"),
+        ("/dev/zero", "r.json", "default"),
+    ] {
+        let budget =
+            format!("result = \"{result}\"\ntraces = [\"{trace}\"]\n[design.a]\npolicy = \"{policy}\"\nvmas = 2\n");
+        fs::write(bench.path("budget.toml"), budget).expect("a budget");
+        let (code, text) = bounded(&bench, "check budget.toml");
+        assert!(code == Some(2) && text.contains("regular file"), "{trace} {result} {policy}: {code:?} {text}");
+    }
+}
+
+#[test]
+fn commands_in_results_make_nothing_read() {
+    let bench = Bench::with_trace();
+    pipe(&bench, "pipe");
+    pipe(&bench, "pipe.toml");
+    bench.ok("sim rm.hkt --format json -o sim.json");
+    bench.ok("explain rm.hkt --against hakmem --format json -o explain.json");
+    bench.ok("bundle sim.json explain.json -o study");
+    bench.ok("repeat study");
+    for (name, words) in [
+        ("sim", vec!["sim", "rm.hkt", "--policy", "/dev/zero"]),
+        ("sim", vec!["sim", "rm.hkt", "--policy", "pipe"]),
+        ("sim", vec!["sim", "rm.hkt", "--policy=/dev/zero"]),
+        ("sim", vec!["sim", "rm.hkt", "--profile", "pipe"]),
+        ("sim", vec!["sim", "pipe"]),
+        ("explain", vec!["explain", "rm.hkt", "--against", "pipe.toml"]),
+        ("explain", vec!["explain", "--fit", "pipe"]),
+    ] {
+        let place = format!("study/results/{name}.json");
+        let kept = fs::read(bench.path(&place)).expect("a result");
+        let mut result = json_of(&bench.path(&place));
+        result["command"] = words.clone().into();
+        fs::write(bench.path(&place), result.to_string()).expect("a result");
+        for line in ["repeat study".to_string(), format!("bundle {place} -o new"), format!("report {place} -o r.html")]
+        {
+            let (code, text) = bounded(&bench, &line);
+            let is_report = line.starts_with("report");
+            assert!(code == Some(2) || is_report && code == Some(0), "{words:?}: {line}: {code:?} {text}");
+        }
+        fs::write(bench.path(&place), kept).expect("a result");
+    }
+}
+
+/// A bundle is shared, so a result of somebody else must not choose which files get into it.
+#[test]
+fn only_inputs_are_copied_into_a_bundle() {
+    let bench = Bench::with_trace();
+    fs::write(bench.path("secret"), "root:x:0:0").expect("a file");
+    bench.ok("sim rm.hkt --format json -o sim.json");
+    let result = json_of(&bench.path("sim.json"));
+    for words in [
+        vec!["sim", "secret"],
+        vec!["sim", "rm.hkt", "--profile", "secret"],
+        vec!["sim", "rm.hkt", "--policy", "secret"],
+    ] {
+        let mut result = result.clone();
+        result["command"] = words.into();
+        fs::write(bench.path("other.json"), result.to_string()).expect("a result");
+        let said = bench.refused("bundle other.json -o new");
+        assert!(said.contains("its input secret is no trace"), "{said}");
+    }
+    let mut labelled = result;
+    labelled["trace"]["file"] = "secret".into();
+    fs::write(bench.path("other.json"), labelled.to_string()).expect("a result");
+    assert!(bench.refused("bundle other.json -o new").contains("its input secret is no trace"));
+}
+
+#[test]
+fn links_do_not_lead_out_of_a_bundle() {
+    let bench = Bench::with_trace();
+    bench.ok("sim rm.hkt --format json -o sim.json");
+    bench.ok("bundle sim.json -o study");
+    for file in ["inputs/rm.hkt", "results/sim.json", "bundle.json"] {
+        let (inside, outside) = (bench.path(&format!("study/{file}")), bench.path("outside"));
+        fs::rename(&inside, &outside).expect("a file");
+        symlink(&outside, &inside).expect("a link");
+        let said = bench.refused("repeat study");
+        assert!(said.contains(file) && said.contains("leads out of the folder"), "{file}: {said}");
+        fs::remove_file(&inside).expect("a link");
+        fs::rename(&outside, &inside).expect("a file");
+    }
+    let (inside, outside) = (bench.path("study/inputs"), bench.path("outside"));
+    fs::rename(&inside, &outside).expect("a folder");
+    symlink(&outside, &inside).expect("a link");
+    assert!(bench.refused("repeat study").contains("leads out of the folder"));
+    fs::remove_file(&inside).expect("a link");
+    fs::rename(&outside, &inside).expect("a folder");
+    // A file that only the checksums name is reported as changed.
+    fs::remove_file(bench.path("study/README.md")).expect("a file");
+    symlink("/dev/zero", bench.path("study/README.md")).expect("a link");
+    let (code, text) = bounded(&bench, "repeat study");
+    assert!(code == Some(1) && text.contains("README.md"), "{code:?} {text}");
+    let before = bench.run("info study/inputs/rm.hkt");
+    assert_eq!(before.code, Some(0));
+}
