@@ -146,6 +146,11 @@ impl SignalsBlocked {
         let result = unsafe { call!(libc::SYS_rt_sigprocmask, how, &raw const all, &raw mut before, SIGNAL_SET_BYTES) };
         Self { before: (result == 0).then_some(before), _section: section }
     }
+
+    /// Whether signals are blocked.
+    pub fn are_blocked(&self) -> bool {
+        self.before.is_some()
+    }
 }
 
 impl Drop for SignalsBlocked {

@@ -18,6 +18,7 @@ mod processes;
 mod programs;
 mod refusals;
 mod signals;
+mod small_stacks;
 mod stacks;
 mod support;
 mod touch_full;
