@@ -179,6 +179,15 @@ impl Session {
         })
     }
 
+    /// A function from readings of the time stamp counter to `CLOCK_MONOTONIC` in nanoseconds.
+    ///
+    /// # Errors
+    /// As for [`Session::tick_rate`].
+    pub fn to_monotonic_ns(&self) -> Result<impl Fn(u64) -> u64, RecordError> {
+        let (start, rate) = (self.info.calibration.0, self.tick_rate()?);
+        Ok(move |ticks: u64| start.ns.saturating_add(rate.ns(ticks.saturating_sub(start.ticks))))
+    }
+
     /// The logs, sorted by process id and image.
     ///
     /// # Errors

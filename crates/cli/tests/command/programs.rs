@@ -33,13 +33,13 @@ fn child_processes_and_images_are_reported() {
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(bench.path("sh.hkt").exists(), "{}", ran.stderr);
     let mut traces = 0;
-    for entry in std::fs::read_dir(bench.path("sh.processes")).expect("the folder") {
+    for entry in std::fs::read_dir(bench.path("sh.hkt.processes")).expect("the folder") {
         let name = entry.expect("an entry").file_name().into_string().expect("a name");
         assert!(["sh.", "env.", "echo."].iter().any(|program| name.starts_with(program)), "{name}");
         assert!(ran.stderr.contains(&name), "{name}: {}", ran.stderr);
         traces += 1;
     }
-    assert!(ran.stderr.contains(&format!("sh.processes: {traces} trace")), "{}", ran.stderr);
+    assert!(ran.stderr.contains(&format!("sh.hkt.processes: {traces} trace")), "{}", ran.stderr);
     assert!(ran.stderr.contains("0 lost, "), "{}", ran.stderr);
 }
 

@@ -44,7 +44,7 @@ fn an_ended_process_takes_only_the_space_of_its_trace() {
     let other = scratch();
     let alone = record_words(other.path(), [program.as_os_str(), "100".as_ref()]).traces[0].events;
     for trace in rounds {
-        assert_eq!(trace.path.parent(), Some(dir.path().join("app.processes").as_path()));
+        assert_eq!(trace.path.parent(), Some(dir.path().join("app.hkt.processes").as_path()));
         let name = trace.path.file_name().expect("a name").to_string_lossy().into_owned();
         assert_eq!(name, format!("rounds.{}.hkt", trace.pid), "the trace is not named after its program");
         assert_eq!((trace.events, events(trace).len() as u64), (alone, alone), "{name}");
