@@ -53,6 +53,7 @@ mod tournament;
 mod traces;
 mod watch;
 mod window;
+mod written_file;
 
 // Files of the preloaded object, compiled a second time, so that writer and reader cannot disagree.
 #[doc(hidden)]
@@ -275,7 +276,7 @@ struct Started {
 /// Starts the supporting threads, then the program.
 fn start(options: &Options, command: &[OsString], object: &Path, session: &Session) -> Result<Started, RecordError> {
     session.control.limit_to(&options.programs)?;
-    let epochs = (options.clock_reads() != ClockReads::Every).then(|| Epochs::begin(&session.dir)).transpose()?;
+    let epochs = (options.clock_reads() != ClockReads::Every).then(|| Epochs::begin(&session.logs_dir)).transpose()?;
     let mut host = Host::default();
     let mut collector = None;
     match &options.touch {
@@ -286,13 +287,13 @@ fn start(options: &Options, command: &[OsString], object: &Path, session: &Sessi
         }
         Touch::Full(tool) => {
             session.control.number_events()?;
-            host = tool.host(&session.dir);
+            host = tool.host(&session.logs_dir);
         }
     }
-    let children = Children::begin(&session.dir);
+    let children = Children::begin(&session.logs_dir);
     let begin_tree = || ProcessTree::begin().map_err(|why| why.to_string());
     let tree = options.records_all().then(begin_tree);
-    Ok(Started { running: run::start(command, object, &session.dir, &host)?, collector, epochs, children, tree })
+    Ok(Started { running: run::start(command, object, &session.logs_dir, &host)?, collector, epochs, children, tree })
 }
 
 /// Writes the traces and waits for the program. If recording ended before the program, the traces are written first.

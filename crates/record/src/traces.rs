@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,6 +26,7 @@ use crate::process_tree::Started;
 use crate::report::{DamagedLog, Exit, RecordReport, RecordedTrace, UnseenImage};
 use crate::session::{LogFile, Session};
 use crate::touch_full::Merging;
+use crate::written_file;
 
 /// Likely reason if there is no log.
 const NOT_LOADED: &str = "the recorder was not loaded; does the program (or a wrapper around it) clear the \
@@ -310,6 +311,10 @@ fn open_images(files: &[LogFile], has_ended: impl Fn(&LogFile) -> bool) -> Resul
                 found.unrecorded_pids.push(file.pid);
                 continue;
             }
+            Ok(Some(log)) if log.control.pid != file.pid => {
+                let why = "another process wrote it than the one that it names";
+                Err(RecordError::BadLog { path: file.path.clone(), offset: 0, why })
+            }
             Ok(Some(log)) => log.facts(),
             Err(why) => Err(why),
         };
@@ -329,7 +334,7 @@ fn open_images(files: &[LogFile], has_ended: impl Fn(&LogFile) -> bool) -> Resul
 /// Whether a process may still write to a log: the log's process, or a forked child that has made no call since the
 /// fork.
 fn is_live(file: &LogFile) -> bool {
-    let log = File::open(&file.path).ok();
+    let log = written_file::open(&file.path).ok();
     log.and_then(|log| in_use::is_written(&log)).unwrap_or_else(|| is_running(file.pid))
 }
 

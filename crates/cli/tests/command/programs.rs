@@ -174,7 +174,8 @@ fn a_killed_recorder_leaves_a_recoverable_session() {
     };
     let spool = || {
         let session = found(".recording-")?;
-        let files = std::fs::read_dir(&session).ok()?.flatten();
+        let folders = std::fs::read_dir(&session).ok()?.flatten().filter(|entry| entry.path().is_dir());
+        let files = folders.filter_map(|folder| std::fs::read_dir(folder.path()).ok()).flatten().flatten();
         let spools = files.filter(|file| file.metadata().is_ok_and(|data| data.len() > 300_000)).count();
         let info = std::fs::read_to_string(session.join("session.json")).ok()?;
         let pid = info.split("\"root_pid\": ").nth(1)?.split(',').next()?.trim().parse::<i32>().ok()?;

@@ -12,6 +12,7 @@ mod full_log;
 mod handover;
 mod many;
 mod operators;
+mod other_users;
 mod pitfalls;
 mod policies;
 mod processes;
