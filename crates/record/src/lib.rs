@@ -228,6 +228,7 @@ pub fn record_watched(
     };
     // If this fails, only a later recovery lacks the id; this call has it in memory.
     let _ = session.set_root(running.pid());
+    let root = running.pid();
     let mut watch = Watch::new(&session, options.duration);
     let ahead =
         matches!(options.touch, Touch::None).then(|| BackgroundConverter::begin(&session.dir, &output)).flatten();
@@ -241,7 +242,7 @@ pub fn record_watched(
     }
     let begun = ahead.map(BackgroundConverter::end).unwrap_or_default();
     drop(epochs);
-    let started = tree.map(|tree| tree.map(ProcessTree::end));
+    let started = tree.map(|tree| tree.map(|tree| tree.end(root)));
     let recorded_s = Some(began.elapsed().as_secs_f64());
     let collected = collector.map_or(Ok(()), Collector::end);
     let outcome = match outcome.and_then(|outcome| collected.map(|()| outcome)) {

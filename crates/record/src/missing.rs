@@ -53,7 +53,7 @@ impl Unrecorded {
         let executed = logs.filter(|log| log.origin == ORIGIN_EXEC);
         let mut logs: Vec<(u32, u64)> = executed.map(|log| (log.pid, to_ns(log.start_ticks))).collect();
         logs.sort_by_key(|&(_, start_ns)| start_ns);
-        let running: HashSet<u32> = started.running.iter().copied().filter(|&pid| is_running(pid)).collect();
+        let running: HashSet<u32> = started.running.keys().copied().filter(|&pid| is_running(pid)).collect();
         let page = session.control.page()?;
         let ended_ns = match page.ended_ticks {
             0 => ClockPair::now().ns,

@@ -2,8 +2,10 @@
 //!
 //! A program may be executed without the recorder: it is static or set-user-ID, or its environment was cleared. A child
 //! may outlive the program and the recording. Neither leaves a trace, so only the kernel can name them. Its events
-//! (`perf_event_open`) cost time only at forks, execs and ends.
+//! (`perf_event_open`) cost time only at forks, execs and ends. With root's rights there is one event for each processor.
+//! Other users' events must be inherited by each thread, which costs about 2.5 us for each processor.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -26,6 +28,8 @@ use crate::clock::ClockPair;
 const RING_BYTES: usize = 256 << 10;
 /// Interval between two reads of the rings.
 const INTERVAL: Duration = Duration::from_millis(20);
+/// Maximum number of processors on which threads inherit events.
+const PROCESSORS_INHERITED_MAX: usize = 8;
 /// Minimum age of a record when it is read. By then all rings contain the records before it.
 const SETTLED_NS: u64 = 1_000_000;
 
@@ -36,6 +40,8 @@ pub struct Execution {
     pub time_ns: u64,
     /// Process id.
     pub pid: u32,
+    /// The child of the recorder that this process descends from.
+    root: u32,
     /// The first 15 bytes of the program's file name.
     pub name: String,
 }
@@ -45,8 +51,8 @@ pub struct Execution {
 pub struct Started {
     /// Executed programs, in order of time.
     pub executions: Vec<Execution>,
-    /// Processes that have not ended.
-    pub running: HashSet<u32>,
+    /// Processes that have not ended, each with the recorder's child that it descends from.
+    pub running: HashMap<u32, u32>,
     /// Whether records were lost.
     pub is_incomplete: bool,
 }
@@ -63,7 +69,7 @@ impl ProcessTree {
     /// # Errors
     /// The kernel does not permit it.
     pub fn begin() -> io::Result<Self> {
-        let opened = processor::online().into_iter().map(open_on).collect::<io::Result<Vec<_>>>()?;
+        let opened = open_all()?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let run = move || {
@@ -73,30 +79,57 @@ impl ProcessTree {
                 history.look(ClockPair::now().ns.saturating_sub(SETTLED_NS));
             }
             history.look(u64::MAX);
-            history.started
+            history.into_started()
         };
         Ok(Self { stop, thread: thread::Builder::new().name("processes".into()).spawn(run)? })
     }
 
-    /// Stops, and returns what was started.
-    pub fn end(self) -> Started {
+    /// Stops, and returns what the recorder's child `root` has started.
+    pub fn end(self, root: u32) -> Started {
         self.stop.store(true, Ordering::Release);
-        self.thread.join().unwrap_or(Started { is_incomplete: true, ..Started::default() })
+        self.thread.join().unwrap_or(Started { is_incomplete: true, ..Started::default() }).of(root)
     }
 }
 
+/// The records of all processors.
+fn open_all() -> io::Result<Vec<(OwnedFd, Ring)>> {
+    let processors = processor::online();
+    let open =
+        |of: Observed| processors.iter().map(|&processor| open_on(processor, of)).collect::<io::Result<Vec<_>>>();
+    open(Observed::All).or_else(|_| {
+        if processors.len() > PROCESSORS_INHERITED_MAX {
+            let why = "on this many processors it would slow down the start of threads; record as root";
+            return Err(io::Error::other(why));
+        }
+        open(Observed::Descendants)
+    })
+}
+
+/// Whose records are collected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Observed {
+    /// All processes of the machine; permitted to root.
+    All,
+    /// Those that the calling thread starts from now on.
+    Descendants,
+}
+
 /// The records of one processor.
-fn open_on(processor: i32) -> io::Result<(OwnedFd, Ring)> {
-    let flags = FLAG_TASK | FLAG_COMM | FLAG_COMM_EXEC | FLAG_INHERIT | FLAG_SAMPLE_ID_ALL | FLAG_USE_CLOCKID;
+fn open_on(processor: i32, of: Observed) -> io::Result<(OwnedFd, Ring)> {
+    let flags = FLAG_TASK | FLAG_COMM | FLAG_COMM_EXEC | FLAG_SAMPLE_ID_ALL | FLAG_USE_CLOCKID;
+    let (process, inherit) = match of {
+        Observed::All => (-1, 0),
+        Observed::Descendants => (0, FLAG_INHERIT),
+    };
     let request = Request {
         kind: TYPE_SOFTWARE,
         config: SOFTWARE_DUMMY,
         sample_type: SAMPLE_TIME,
-        flags: flags | FLAG_EXCLUDE_KERNEL | FLAG_EXCLUDE_HV,
+        flags: flags | inherit | FLAG_EXCLUDE_KERNEL | FLAG_EXCLUDE_HV,
         clockid: libc::CLOCK_MONOTONIC,
         ..Request::default()
     };
-    let event = perf::open(&request, Some(processor))?;
+    let event = perf::open_of(process, &request, Some(processor))?;
     let ring = Ring::map(&event, RING_BYTES)?;
     Ok((event, ring))
 }
@@ -112,14 +145,21 @@ enum Change {
     Exit { pid: u32 },
 }
 
+/// A running process.
+struct Process {
+    /// The child of the recorder that it descends from.
+    root: u32,
+    threads: u32,
+}
+
 /// The records so far.
 #[derive(Default)]
 struct History {
     rings: Vec<(OwnedFd, Ring)>,
     /// Records that are too new to be in order.
     waiting: Vec<(u64, Change)>,
-    /// Threads of each running process.
-    threads: HashMap<u32, u32>,
+    /// Each running descendant of the recorder.
+    processes: HashMap<u32, Process>,
     started: Started,
 }
 
@@ -147,23 +187,35 @@ impl History {
 
     fn apply(&mut self, time_ns: u64, change: Change) {
         match change {
-            // Threads of the recorder itself.
-            Change::Fork { pid, .. } | Change::Exit { pid } if pid == process::id() => {}
-            Change::Fork { pid, parent } => {
-                let threads = self.threads.entry(pid).or_default();
-                *threads = if pid == parent { *threads + 1 } else { 1 };
-                self.started.running.insert(pid);
+            Change::Fork { pid, parent } if pid == parent => {
+                self.processes.entry(pid).and_modify(|process| process.threads += 1);
             }
-            Change::Exec { pid, name } => self.started.executions.push(Execution { time_ns, pid, name }),
+            Change::Fork { pid, parent } => {
+                let root = match self.processes.get(&parent) {
+                    _ if parent == process::id() => pid,
+                    Some(parent) => parent.root,
+                    None => return,
+                };
+                self.processes.insert(pid, Process { root, threads: 1 });
+            }
+            Change::Exec { pid, name } => {
+                if let Some(&Process { root, .. }) = self.processes.get(&pid) {
+                    self.started.executions.push(Execution { time_ns, pid, root, name });
+                }
+            }
             Change::Exit { pid } => {
-                let threads = self.threads.entry(pid).or_insert(1);
-                *threads -= 1;
-                if *threads == 0 {
-                    self.threads.remove(&pid);
-                    self.started.running.remove(&pid);
+                let Entry::Occupied(mut process) = self.processes.entry(pid) else { return };
+                process.get_mut().threads -= 1;
+                if process.get().threads == 0 {
+                    process.remove();
                 }
             }
         }
+    }
+
+    fn into_started(self) -> Started {
+        let running = self.processes.into_iter().map(|(pid, process)| (pid, process.root)).collect();
+        Started { running, ..self.started }
     }
 }
 
@@ -186,6 +238,13 @@ fn read(kind: u32, misc: u16, record: &[u8]) -> Option<(u64, Change)> {
 }
 
 impl Started {
+    /// What the recorder's child `root` has started. Another recording of the same process may have started others.
+    fn of(mut self, root: u32) -> Self {
+        self.executions.retain(|execution| execution.root == root);
+        self.running.retain(|_, &mut of| of == root);
+        self
+    }
+
     /// The executed programs without a log. `logs` has process id and start of each log that began with exec, in order of
     /// time. A log of a process in another pid namespace has an unknown id; it belongs to the last program before it.
     pub fn without_log(&self, logs: &[(u32, u64)]) -> Vec<Execution> {
@@ -211,7 +270,8 @@ mod tests {
     use super::*;
 
     fn started(executions: &[(u64, u32, &str)]) -> Started {
-        let execution = |&(time_ns, pid, name): &(u64, u32, &str)| Execution { time_ns, pid, name: name.to_string() };
+        let execution =
+            |&(time_ns, pid, name): &(u64, u32, &str)| Execution { time_ns, pid, root: 1, name: name.to_string() };
         Started { executions: executions.iter().map(execution).collect(), ..Started::default() }
     }
 
@@ -228,17 +288,23 @@ mod tests {
 
     #[test]
     fn a_process_runs_until_its_last_thread_ends() {
-        let mut history = History::default();
-        for change in [
-            Change::Fork { pid: 5, parent: 4 },
-            Change::Fork { pid: 5, parent: 5 },
-            Change::Exit { pid: 5 },
-            Change::Fork { pid: 6, parent: 5 },
-        ] {
-            history.apply(1, change);
-        }
-        assert_eq!(history.started.running, HashSet::from([5, 6]));
-        history.apply(2, Change::Exit { pid: 5 });
-        assert_eq!(history.started.running, HashSet::from([6]));
+        let (mut history, own) = (History::default(), process::id());
+        let mut apply = |change| history.apply(1, change);
+        let (first, second, other) = (own + 1, own + 2, own + 3);
+        apply(Change::Fork { pid: first, parent: own });
+        apply(Change::Fork { pid: first, parent: first });
+        apply(Change::Exit { pid: first });
+        apply(Change::Fork { pid: second, parent: first });
+        apply(Change::Exec { pid: second, name: "app".to_string() });
+        apply(Change::Fork { pid: other, parent: own });
+        // Processes of nobody's concern.
+        apply(Change::Fork { pid: own + 5, parent: own + 4 });
+        apply(Change::Exec { pid: own + 5, name: "other".to_string() });
+        apply(Change::Exit { pid: own + 4 });
+        apply(Change::Exit { pid: first });
+        let started = history.into_started();
+        assert_eq!(started.running, HashMap::from([(second, first), (other, other)]));
+        assert_eq!(started.executions.iter().map(|execution| execution.root).collect::<Vec<_>>(), [first]);
+        assert_eq!(started.of(first).running, HashMap::from([(second, first)]));
     }
 }
