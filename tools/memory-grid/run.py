@@ -60,7 +60,7 @@ def recording_of(folder, program):
     own = folder / "app.hkm"
     if not program.child:
         return own
-    children = sorted((folder / "app.processes").glob(f"{program.child}.*.hkm"), key=lambda path: -path.stat().st_size)
+    children = sorted((folder / "app.hkm.processes").glob(f"{program.child}.*.hkm"), key=lambda path: -path.stat().st_size)
     return children[0] if children else own
 
 

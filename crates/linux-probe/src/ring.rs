@@ -13,8 +13,17 @@ const TAIL_AT: usize = 1032;
 pub const HEADER_BYTES: usize = 8;
 /// `PERF_RECORD_LOST`: records that did not fit.
 pub const RECORD_LOST: u32 = 2;
+/// `PERF_RECORD_COMM`: a new name of a process.
+pub const RECORD_COMM: u32 = 3;
+/// `PERF_RECORD_EXIT`: the end of a thread.
+pub const RECORD_EXIT: u32 = 4;
+/// `PERF_RECORD_FORK`: a new thread or process.
+pub const RECORD_FORK: u32 = 7;
 /// `PERF_RECORD_SAMPLE`.
 pub const RECORD_SAMPLE: u32 = 9;
+
+/// `PERF_RECORD_MISC_COMM_EXEC`: the name comes from exec.
+pub const MISC_COMM_EXEC: u16 = 1 << 13;
 
 /// Kind and length of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,13 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hksim_memory_trace::{Beginning, End, Event, Footer, Frame, Header, Module, Op, SiteId, Stack, Writer};
+use hksim_recording_files as recording_files;
 
 use crate::error::MemoryRecordError;
 use crate::spaces::SpaceId;
 use crate::unwind::Walked;
-
-/// Maximum number of bytes of a program's name in a file name.
-const PROGRAM_BYTES_MAX: usize = 64;
 
 /// A file of one address space that is being written.
 struct Open {
@@ -155,7 +153,7 @@ impl Files {
         let root_pid = self.template.pid;
         let mut files: Vec<Finished> = self.known.into_iter().map(|(_, file)| file).collect();
         let main = files.iter().rposition(|file| file.pid == root_pid);
-        let folder = with_suffix(&self.output.with_extension(""), ".processes");
+        let folder = recording_files::folder(&self.output);
         if files.len() > 1 {
             fs::create_dir_all(&folder).map_err(|why| MemoryRecordError::io(&folder, "create", why))?;
         }
@@ -165,7 +163,7 @@ impl Files {
                 self.output.clone()
             } else {
                 let has_others = images.iter().filter(|&&pid| pid == file.pid).count() > 1;
-                folder.join(file_name(file, has_others, self.output.extension()))
+                recording_files::beside(&self.output, &file.command, file.pid, has_others.then_some(file.image))
             };
             fs::rename(&file.path, &target).map_err(|why| MemoryRecordError::io(&target, "write", why))?;
             file.path = target;
@@ -192,22 +190,4 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path.file_name().unwrap_or_default());
     name.push(suffix);
     path.with_file_name(name)
-}
-
-/// `PROGRAM.PID.hkm`, or `PROGRAM.PID-IMAGE.hkm` if the process had several images.
-fn file_name(file: &Finished, has_others: bool, extension: Option<&std::ffi::OsStr>) -> OsString {
-    let word = file.command.first().map_or("", String::as_str);
-    let name = word.rsplit('/').next().unwrap_or_default().trim_start_matches(['-', '.']);
-    let plain = |letter: char| if letter.is_ascii_alphanumeric() || "._+-".contains(letter) { letter } else { '_' };
-    let name: String = name.chars().map(plain).take(PROGRAM_BYTES_MAX).collect();
-    let name = if name.is_empty() { "process" } else { &name };
-    let mut name = OsString::from(match has_others {
-        true => format!("{name}.{}-{}", file.pid, file.image),
-        false => format!("{name}.{}", file.pid),
-    });
-    if let Some(extension) = extension {
-        name.push(".");
-        name.push(extension);
-    }
-    name
 }

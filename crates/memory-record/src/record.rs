@@ -1,18 +1,15 @@
 //! Records of the kernel's rings.
 
-use hksim_linux_probe::ring::{HEADER_BYTES, RECORD_LOST, RECORD_SAMPLE, RecordHeader};
+use hksim_linux_probe::ring::{
+    HEADER_BYTES, MISC_COMM_EXEC, RECORD_COMM, RECORD_EXIT, RECORD_FORK, RECORD_LOST, RECORD_SAMPLE, RecordHeader,
+};
 use hksim_memory_trace::TouchKind;
 
 use crate::calls::Arguments;
 use crate::stack_dump::{SAMPLED, STACK_POINTER, StackDump};
 
-/// `PERF_RECORD_COMM`, `_EXIT`, `_FORK`, `_MMAP2` (`include/uapi/linux/perf_event.h`).
-const RECORD_COMM: u32 = 3;
-const RECORD_EXIT: u32 = 4;
-const RECORD_FORK: u32 = 7;
+/// `PERF_RECORD_MMAP2` (`include/uapi/linux/perf_event.h`).
 const RECORD_MMAP2: u32 = 10;
-/// `PERF_RECORD_MISC_COMM_EXEC`.
-const COMM_EXEC: u16 = 1 << 13;
 /// Bytes of process, thread and time at the end of records that are not samples.
 const TRAILER_BYTES: usize = 16;
 /// Offset of the address in a sample of a software event: after header, process and thread, and time.
@@ -196,7 +193,7 @@ impl Bytes<'_> {
         let at = HEADER_BYTES;
         match header.kind {
             RECORD_FORK => Some(What::Fork { child_pid: self.word(at)?, child_tid: self.word(at + 8)? }),
-            RECORD_COMM if header.misc & COMM_EXEC != 0 => Some(What::Exec { name: self.text(at + 8)? }),
+            RECORD_COMM if header.misc & MISC_COMM_EXEC != 0 => Some(What::Exec { name: self.text(at + 8)? }),
             RECORD_MMAP2 => Some(What::Mapped {
                 address: self.long(at + 8)?,
                 bytes: self.long(at + 16)?,

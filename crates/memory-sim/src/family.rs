@@ -46,6 +46,8 @@ pub(crate) type Children = HashMap<(usize, u32), usize>;
 pub struct Family {
     members: Vec<Member>,
     children: Children,
+    /// Forks so far whose child has no recording here.
+    children_missing: u64,
     /// The call sites of all members: those of a forked child's first mappings are its parent's.
     sites: SiteTable,
 }
@@ -55,7 +57,7 @@ const BATCH_STEPS: usize = 1 << 16;
 
 impl Family {
     /// Opens a recording, and its relatives by fork in the same run: files in its directory, in its directory of
-    /// children (`app.processes`), or in the parent directory.
+    /// children (`app.hkm.processes`), or in the parent directory.
     ///
     /// # Errors
     /// A file is damaged, or the recording of a parent is missing.
@@ -85,7 +87,7 @@ impl Family {
         }) {
             members.push(Member::new(others.swap_remove(found)));
         }
-        let mut family = Self { members, children: HashMap::new(), sites: SiteTable::default() };
+        let mut family = Self { members, children: HashMap::new(), children_missing: 0, sites: SiteTable::default() };
         family.link()?;
         Ok(family)
     }
@@ -126,6 +128,11 @@ impl Family {
     /// The footer of the recording that was asked for, after its end. `None` if the file ends early.
     pub(crate) fn footer(&self) -> Option<&Footer> {
         self.members[0].reader.footer()
+    }
+
+    /// Forks so far whose child has no recording here. The pages that such a child copies are not predicted.
+    pub(crate) fn children_missing(&self) -> u64 {
+        self.children_missing
     }
 
     /// The call sites of the events so far.
@@ -208,6 +215,8 @@ impl Family {
     fn fork(&mut self, parent: usize, child_pid: u32) {
         if let Some(&child) = self.children.get(&(parent, child_pid)) {
             self.members[child].translator = self.members[parent].translator.as_ref().map(Translator::forked);
+        } else {
+            self.children_missing += 1;
         }
     }
 }
@@ -242,10 +251,8 @@ pub(crate) fn candidates(path: &Path) -> Vec<PathBuf> {
         _ => PathBuf::from("."),
     };
     let directory = parent_of(path);
-    let mut name = path.file_stem().unwrap_or_default().to_os_string();
-    name.push(".processes");
-    folders.push(directory.join(name));
-    if directory.extension().is_some_and(|extension| extension == "processes") {
+    folders.extend(hksim_recording_files::folders(path));
+    if hksim_recording_files::is_folder(&directory) {
         folders.push(parent_of(&directory));
         folders.push(directory);
     }

@@ -44,6 +44,8 @@ pub struct MemorySimulation {
     pub advice_unmodelled: BTreeMap<u32, u64>,
     /// Events that the recorder lost.
     pub lost_events: u64,
+    /// Forked children whose recordings are missing.
+    pub children_missing: u64,
     /// Calls of prctl after which the recorded process could have huge pages, although the recorder had switched them
     /// off. Touches inside a huge page were not seen.
     pub thp_enabled: u64,
@@ -118,6 +120,7 @@ pub fn simulate(mut family: Family, settings: &[Setting], detail: Detail) -> Res
         traps_outside: tally.traps_outside,
         advice_unmodelled: tally.advice_unmodelled,
         lost_events: tally.lost_events,
+        children_missing: family.children_missing(),
         thp_enabled: tally.thp_enabled,
         modelled_end,
     })

@@ -15,6 +15,16 @@ use hksim_policy::Request;
 
 const PAGE_BYTES: usize = 4096;
 
+/// Creates the allocator when the object is loaded, because a program may make its first call on a small stack.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = {
+    extern "C" fn at_load() {
+        process::prepare();
+    }
+    at_load
+};
+
 #[cold]
 fn fail(errno: c_int) -> *mut c_void {
     // SAFETY: the location is this thread's errno.

@@ -45,23 +45,21 @@ impl<O: Os> SlotMemory for MmapMemory<O> {
     }
 }
 
-/// Opens a heap in the lowest free slot; `store` writes the heap to the slot's storage. Returns the slot, or `None` if
-/// all slots are taken.
-pub fn open<M: SlotMemory, G: Geometry>(
+/// Opens a heap in the lowest free slot; `store_empty` writes an empty heap to the slot's storage. Returns the slot, or
+/// `None` if all slots are taken.
+pub fn open<'a, M: SlotMemory + 'a, G: Geometry>(
     allocator: &Allocator<M, G>,
-    store: impl FnOnce(NonNull<u8>, ThreadHeap<M>),
+    store_empty: impl FnOnce(NonNull<u8>) -> &'a mut ThreadHeap<M>,
 ) -> Option<u32> {
-    let heap = allocator.open_heap()?;
-    let id = heap.id();
-    store(allocator.mem.heap_storage(id), heap);
+    let id = allocator.open_heap_at(|id| store_empty(allocator.mem.heap_storage(id)))?.id();
     allocator.mem.heap_mark(id).store(OPEN, Ordering::Release);
     Some(id)
 }
 
-/// Closes a heap that was read from its slot's storage; frees the slot.
-pub fn close<M: SlotMemory, G: Geometry>(allocator: &Allocator<M, G>, heap: ThreadHeap<M>) {
+/// Closes a heap in its slot's storage; frees the slot.
+pub fn close<M: SlotMemory, G: Geometry>(allocator: &Allocator<M, G>, heap: &mut ThreadHeap<M>) {
     allocator.mem.heap_mark(heap.id()).store(0, Ordering::Release);
-    allocator.close_heap(heap);
+    allocator.close_heap_at(heap);
 }
 
 /// Makes an allocator usable in the child of a fork: resets the pool's lock, closes the heaps of threads that do not
@@ -82,17 +80,16 @@ pub unsafe fn inherit<M: SlotMemory, G: Geometry>(
     }
     let mut lost = 0;
     for id in (0..allocator.mem.heaps()).filter(|&id| allocator.is_open(id)) {
-        let (at, mark) = (heap_at(id), allocator.mem.heap_mark(id));
+        let (mut at, mark) = (heap_at(id), allocator.mem.heap_mark(id));
         let before = mark.load(Ordering::Acquire);
         if before == LOST || kept.contains(&Some(at)) {
             continue;
         }
         let orphan = (before == OPEN).then(|| {
-            // SAFETY: the mark says that the heap is complete. Its thread does not exist here, and a heap needs no
-            // drop.
-            unsafe { at.read() }
+            // SAFETY: the mark says that the heap is complete, and its thread does not exist here.
+            unsafe { at.as_mut() }
         });
-        match orphan.filter(ThreadHeap::is_consistent) {
+        match orphan.filter(|heap| heap.is_consistent()) {
             Some(heap) => {
                 mark.store(0, Ordering::Release);
                 allocator.close_dead_heap(heap);

@@ -7,47 +7,49 @@
 //! until both children have ended.
 
 use core::ffi::c_void;
+use core::ptr::null_mut;
 
 use libc::pid_t;
 
 use crate::event_log::{CONTROL_BYTES, FORKED_SUFFIX, FORKING_SUFFIX};
 use crate::process::Process;
-use crate::session::PATH_BYTES;
-use crate::{session, sys};
+use crate::{own_stack, session, sys};
 
 /// A file that is mapped for the next child.
 pub struct Shared {
     process: &'static Process,
     mapping: *mut c_void,
-    path: [u8; PATH_BYTES],
+    /// The number in the file's name.
+    number: u32,
 }
 
 impl Shared {
     /// Maps a file for the child that is about to be forked; `None` on failure, or if the ends of children are not
     /// recorded.
     pub fn begin() -> Option<Self> {
-        let _errno = sys::Errno::save();
-        let process = Process::current()?;
-        // Numbered events have no times with which the end of a child could be ordered.
-        if !session::is_recording() || session::numbers_events() {
-            return None;
-        }
-        let path = process.numbered_path(process.number_fork(), FORKING_SUFFIX)?;
-        // SAFETY: the path ends with a zero byte, after the offset at which its name begins.
-        let fd =
-            unsafe { session::open_file(&path, process.name_start(), libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC) };
-        if fd < 0 {
-            return None;
-        }
-        // The file stays empty: the mapping is neither read nor written.
-        let mapping = sys::map_shared(fd, 0, CONTROL_BYTES);
-        sys::close(fd);
-        let shared = Self { process, mapping, path };
-        if mapping.is_null() {
-            shared.remove();
-            return None;
-        }
-        Some(shared)
+        own_stack::run(|| {
+            let process = Process::current()?;
+            // Numbered events have no times with which the end of a child could be ordered.
+            if !session::is_recording() || session::numbers_events() {
+                return None;
+            }
+            let shared = Self { process, mapping: null_mut(), number: process.number_fork() };
+            let path = process.numbered_path(shared.number, FORKING_SUFFIX)?;
+            let flags = libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC;
+            // SAFETY: the path ends with a zero byte, after the offset at which its name begins.
+            let fd = unsafe { session::open_file(&path, process.name_start(), flags) };
+            if fd < 0 {
+                return None;
+            }
+            // The file stays empty: the mapping is neither read nor written.
+            let mapping = sys::map_shared(fd, 0, CONTROL_BYTES);
+            sys::close(fd);
+            if mapping.is_null() {
+                shared.leave_nothing();
+                return None;
+            }
+            Some(Self { mapping, ..shared })
+        })
     }
 
     /// Leaves the mapping to the child; `child` is the result of `fork`.
@@ -55,17 +57,27 @@ impl Shared {
         if child == 0 {
             return;
         }
-        let _errno = sys::Errno::save();
-        let named = u32::try_from(child).ok().and_then(|child| self.process.numbered_path(child, FORKED_SUFFIX));
-        // SAFETY: both paths end with a zero byte, after the offset at which their names begin.
-        if !named.is_some_and(|named| unsafe { session::rename_file(&self.path, &named, self.process.name_start()) }) {
-            self.remove();
-        }
-        sys::unmap(self.mapping, CONTROL_BYTES);
+        own_stack::run(|| {
+            if !u32::try_from(child).is_ok_and(|child| self.name_after(child)) {
+                self.leave_nothing();
+            }
+            sys::unmap(self.mapping, CONTROL_BYTES);
+        });
     }
 
-    fn remove(&self) {
-        // SAFETY: as above.
-        unsafe { session::remove_file(&self.path, self.process.name_start()) };
+    fn name_after(&self, child: u32) -> bool {
+        let path = |number, suffix| self.process.numbered_path(number, suffix);
+        let (Some(from), Some(to)) = (path(self.number, FORKING_SUFFIX), path(child, FORKED_SUFFIX)) else {
+            return false;
+        };
+        // SAFETY: both paths end with a zero byte, after the offset at which their names begin.
+        unsafe { session::rename_file(&from, &to, self.process.name_start()) }
+    }
+
+    fn leave_nothing(&self) {
+        if let Some(path) = self.process.numbered_path(self.number, FORKING_SUFFIX) {
+            // SAFETY: as above.
+            unsafe { session::remove_file(&path, self.process.name_start()) };
+        }
     }
 }

@@ -27,6 +27,7 @@ mod modules;
 mod open;
 #[cfg(feature = "operators")]
 mod operators;
+mod own_stack;
 mod pool;
 mod process;
 mod real;

@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use libc::{c_void, size_t};
 
 use crate::encoding::{Kind, Record};
-use crate::{clock, hooks, real, thread_buffer};
+use crate::{clock, hooks, own_stack, real, thread_buffer};
 
 /// Value of [`Operator::way`]: the operator does not call `malloc`.
 const PAST_MALLOC: i32 = -1;
@@ -48,7 +48,7 @@ extern "C" fn enter(index: usize, first: size_t) -> Entered {
     }
     let mut real = operator.real.load(Ordering::Acquire);
     if real.is_null() {
-        real = real::find(operator.symbol);
+        real = own_stack::run(|| real::find(operator.symbol));
         if real.is_null() {
             // If a C program loads a C++ library later, the lookup finds no real operator after this object.
             real = operator.instead.cast_mut();

@@ -16,6 +16,7 @@ use crate::event_log::{
     ORIGIN_EXEC, ORIGIN_FORK, STREAM_SUFFIX, Window,
 };
 use crate::filters::Call;
+use crate::own_stack::{self, InUse};
 use crate::reserve::Reserve;
 use crate::sequence::{self, Counters};
 use crate::session::PATH_BYTES;
@@ -57,6 +58,7 @@ pub struct Process {
     /// The thread buffer registered last. Buffers are never removed, so the list is read without a lock.
     buffers: AtomicPtr<ThreadBuffer>,
     reserve: Reserve,
+    own_stacks: InUse,
     /// Whether the process itself installed a system-call filter, in addition to inherited filters.
     has_filter: AtomicBool,
     counters: Counters,
@@ -73,14 +75,14 @@ pub struct Process {
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = {
     extern "C" fn at_load() {
-        let _errno = sys::Errno::save();
-        memory_policy::begin();
-        let _signals = sys::SignalsBlocked::new();
-        filter_hooks::begin();
-        if let Some(process) = Process::current() {
-            process.describe_image();
-            site::begin();
-        }
+        own_stack::run(|| {
+            memory_policy::begin();
+            filter_hooks::begin();
+            if let Some(process) = Process::current() {
+                process.describe_image();
+                site::begin();
+            }
+        });
     }
     at_load
 };
@@ -90,6 +92,11 @@ pub fn is_off() -> bool {
     // SAFETY: null or the one Process, never unmapped.
     unsafe { PROCESS.load(Ordering::Acquire).as_ref() }
         .is_some_and(|process| process.state.load(Ordering::Relaxed) == OFF)
+}
+
+/// Which of the recorder's own stacks this process uses; `None` without memory.
+pub fn own_stacks() -> Option<&'static InUse> {
+    Process::shared().map(|process| &process.own_stacks)
 }
 
 /// Counts an event that has no log.
@@ -150,7 +157,7 @@ impl Process {
     pub fn current() -> Option<&'static Self> {
         let process = Self::shared()?;
         match process.state.compare_exchange(NEW, STARTING, Ordering::Acquire, Ordering::Acquire) {
-            Ok(_) => process.start(),
+            Ok(_) => own_stack::run(|| process.start()),
             Err(STARTING) => count_lost_early(),
             Err(_) => {}
         }

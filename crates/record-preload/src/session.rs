@@ -5,7 +5,7 @@
 
 use core::ffi::CStr;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use libc::{c_char, c_int};
 
@@ -21,6 +21,8 @@ pub const PATH_BYTES: usize = 4096;
 
 static PATH: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
 static PAGE: AtomicPtr<SessionPage> = AtomicPtr::new(null_mut());
+/// Whether the process may write the page. A program that another user executes may only read that of root.
+static MAY_WRITE: AtomicBool = AtomicBool::new(false);
 static DIRECTORY: Descriptor = Descriptor::none();
 
 /// The path of the session, once its page is mapped; `None` if there is no session. It is read from the environment at
@@ -98,16 +100,23 @@ fn open(path: &CStr) -> bool {
         return false;
     };
     // SAFETY: the name ends with a zero byte.
-    let fd = unsafe { sys::open_in(directory, FILE.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
+    let open_for = |access: c_int| unsafe { sys::open_in(directory, FILE.as_ptr(), access | libc::O_CLOEXEC) };
+    let writable = open_for(libc::O_RDWR);
+    let fd = if writable >= 0 { writable } else { open_for(libc::O_RDONLY) };
     if fd < 0 {
         return false;
     }
-    let page = sys::map_shared(fd, 0, CONTROL_BYTES).cast::<SessionPage>();
+    let page = match writable >= 0 {
+        true => sys::map_shared(fd, 0, CONTROL_BYTES),
+        false => sys::map_to_read(fd, CONTROL_BYTES),
+    };
+    let page = page.cast::<SessionPage>();
     sys::close(fd);
     // SAFETY: the page is not null; `hksim` wrote all of it before it started any process.
     if page.is_null() || unsafe { (&raw const (*page).magic).read() } != SESSION_MAGIC {
         return false;
     }
+    MAY_WRITE.store(writable >= 0, Ordering::Relaxed);
     PAGE.store(page, Ordering::Release);
     true
 }
@@ -164,11 +173,16 @@ fn word(field: impl FnOnce(*mut SessionPage) -> *mut u32) -> Option<&'static Ato
     (!page.is_null()).then(|| unsafe { AtomicU32::from_ptr(field(page)) })
 }
 
-/// A 64-bit field of the page, as [`word`].
+/// A 32-bit field of the page to change, as [`word`]; `None` if the process may only read the page.
+fn counter(field: impl FnOnce(*mut SessionPage) -> *mut u32) -> Option<&'static AtomicU32> {
+    word(field).filter(|_| MAY_WRITE.load(Ordering::Relaxed))
+}
+
+/// A 64-bit field of the page to change, as [`counter`].
 fn long(field: impl FnOnce(*mut SessionPage) -> *mut u64) -> Option<&'static AtomicU64> {
     let page = PAGE.load(Ordering::Relaxed);
     // SAFETY: as above.
-    (!page.is_null()).then(|| unsafe { AtomicU64::from_ptr(field(page)) })
+    (!page.is_null() && MAY_WRITE.load(Ordering::Relaxed)).then(|| unsafe { AtomicU64::from_ptr(field(page)) })
 }
 
 #[inline(always)]
@@ -224,7 +238,7 @@ pub fn wants(origin: u32, parent: u32) -> bool {
     let recorder = word(|page| unsafe { &raw mut (*page).only_child_of }).map_or(0, |pid| pid.load(Ordering::Relaxed));
     let is_wanted = (recorder == 0 || (origin == ORIGIN_EXEC && parent == recorder)) && wants_program();
     // SAFETY: as above.
-    if let Some(count) = word(|page| unsafe { &raw mut (*page).left_out }).filter(|_| !is_wanted) {
+    if let Some(count) = counter(|page| unsafe { &raw mut (*page).left_out }).filter(|_| !is_wanted) {
         count.fetch_add(1, Ordering::Relaxed);
     }
     is_wanted
@@ -254,7 +268,7 @@ fn wants_program() -> bool {
 /// Counts a process that could not create a log.
 pub fn count_unrecorded() {
     // SAFETY: takes the address of a field of the mapped page.
-    if let Some(count) = word(|page| unsafe { &raw mut (*page).unrecorded }) {
+    if let Some(count) = counter(|page| unsafe { &raw mut (*page).unrecorded }) {
         count.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -262,7 +276,7 @@ pub fn count_unrecorded() {
 /// Counts a process that installed a system-call filter.
 pub fn count_filtered() {
     // SAFETY: takes the address of a field of the mapped page.
-    if let Some(count) = word(|page| unsafe { &raw mut (*page).filtered }) {
+    if let Some(count) = counter(|page| unsafe { &raw mut (*page).filtered }) {
         count.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -283,7 +297,7 @@ pub fn count_chunk() {
 
 fn end() {
     // SAFETY: takes the addresses of fields of the mapped page.
-    let (ended, state) = unsafe { (long(|page| &raw mut (*page).ended_ticks), word(|page| &raw mut (*page).state)) };
+    let (ended, state) = unsafe { (long(|page| &raw mut (*page).ended_ticks), counter(|page| &raw mut (*page).state)) };
     if let (Some(ended), Some(state)) = (ended, state) {
         let _ = ended.compare_exchange(0, clock::ticks(), Ordering::Relaxed, Ordering::Relaxed);
         state.store(SESSION_ENDED, Ordering::Relaxed);

@@ -13,7 +13,7 @@ use crate::stacks::{
     TAG_MODULE, TAG_STACK, head, place, place_parts, stack_words,
 };
 use crate::unwind::{self, Own, Stack};
-use crate::{session, sys, unwind_rules};
+use crate::{own_stack, session, sys};
 
 /// Maximum number of the log's chunks that hold sites: 256 MiB, about 2 million stacks.
 const SITE_CHUNKS: usize = 1024;
@@ -63,7 +63,6 @@ pub fn begin() {
         return;
     }
     modules::begin();
-    unwind_rules::begin();
     let here = begin as *const () as u64;
     let Some(own) = modules::find(here) else {
         return;
@@ -140,10 +139,8 @@ impl Sites {
     #[cold]
     #[inline(never)]
     fn add(&self, stack: &Stack, generation: u64, slot: &AtomicU64, mark: u32) -> u32 {
-        let _errno = sys::Errno::save();
-        // A signal handler that ran now could write the same stack a second time.
-        let _signals = sys::SignalsBlocked::new();
-        let Some(place) = self.write_stack(stack.frames(), generation) else {
+        // A signal handler that ran meanwhile could write the same stack a second time.
+        let Some(place) = own_stack::run(|| self.write_stack(stack.frames(), generation)) else {
             return 0;
         };
         // If another thread was faster, the stack is stored twice, and both places are valid.

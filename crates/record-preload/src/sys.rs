@@ -146,6 +146,11 @@ impl SignalsBlocked {
         let result = unsafe { call!(libc::SYS_rt_sigprocmask, how, &raw const all, &raw mut before, SIGNAL_SET_BYTES) };
         Self { before: (result == 0).then_some(before), _section: section }
     }
+
+    /// Whether signals are blocked.
+    pub fn are_blocked(&self) -> bool {
+        self.before.is_some()
+    }
 }
 
 impl Drop for SignalsBlocked {
@@ -446,6 +451,11 @@ pub fn map_shared(fd: c_int, offset: u64, bytes: usize) -> *mut c_void {
     map(fd, offset, bytes, libc::MAP_SHARED)
 }
 
+/// Maps the first `bytes` of the file, shared and read-only; null on failure.
+pub fn map_to_read(fd: c_int, bytes: usize) -> *mut c_void {
+    map_as(fd, 0, bytes, libc::PROT_READ, libc::MAP_SHARED)
+}
+
 /// Fresh private memory that a forked child finds zeroed; null on failure.
 pub fn map_wiped_on_fork(bytes: usize) -> *mut c_void {
     let memory = map_private(bytes);
@@ -467,7 +477,11 @@ pub fn map_private(bytes: usize) -> *mut c_void {
 }
 
 fn map(fd: c_int, offset: u64, bytes: usize, flags: c_int) -> *mut c_void {
-    let protection = (libc::PROT_READ | libc::PROT_WRITE) as c_long;
+    map_as(fd, offset, bytes, libc::PROT_READ | libc::PROT_WRITE, flags)
+}
+
+fn map_as(fd: c_int, offset: u64, bytes: usize, protection: c_int, flags: c_int) -> *mut c_void {
+    let protection = protection as c_long;
     let nowhere = core::ptr::null::<c_void>();
     // SAFETY: the kernel chooses the address, so the new mapping does not affect existing memory.
     let address = unsafe { call!(libc::SYS_mmap, nowhere, bytes, protection, flags as c_long, fd as c_long, offset) };

@@ -18,7 +18,7 @@ use crate::event_log::{
     next_fill, words,
 };
 use crate::process::{self, Process};
-use crate::{arch, clock, sequence, session, site, sys};
+use crate::{arch, clock, own_stack, sequence, session, site, sys};
 
 /// The private half of a thread buffer. All zero, as after a fork, means that it has no chunk. The fields that every
 /// event uses come first, in one cache line.
@@ -201,18 +201,18 @@ fn begin_thread(record: &Record) {
 
 /// Gives the calling thread a buffer. Returns null if there is none; the event then counts as lost.
 fn begin_buffer() -> *mut ThreadBuffer {
-    let _errno = sys::Errno::save();
     // With signals enabled, a signal handler could give this thread a second buffer.
-    let _signals = sys::SignalsBlocked::new();
-    let Some(process) = Process::current() else {
-        return null_mut();
-    };
-    let buffer = process.adopt_buffer().unwrap_or_else(|| process.new_buffer());
-    if buffer.is_null() {
-        process.count_lost(1);
-    }
-    arch::set_buffer(buffer);
-    buffer
+    own_stack::run(|| {
+        let Some(process) = Process::current() else {
+            return null_mut();
+        };
+        let buffer = process.adopt_buffer().unwrap_or_else(|| process.new_buffer());
+        if buffer.is_null() {
+            process.count_lost(1);
+        }
+        arch::set_buffer(buffer);
+        buffer
+    })
 }
 
 impl ThreadBuffer {
@@ -372,8 +372,10 @@ impl ThreadBuffer {
             self.set_room(0);
             return false;
         }
-        let _errno = sys::Errno::save();
-        let _signals = sys::SignalsBlocked::new();
+        own_stack::run(|| self.make_room_now(record))
+    }
+
+    fn make_room_now(&self, record: &Record) -> bool {
         let Some(process) =
             Process::current().filter(|process| process.goes_on() || session::is_stopped() && counts(record))
         else {

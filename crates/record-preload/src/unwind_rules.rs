@@ -1,8 +1,6 @@
 //! Rules for finding the caller of a stack frame, computed from `.eh_frame` once per call address.
 
-use core::mem::{MaybeUninit, transmute};
-use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::mem::transmute;
 
 use gimli::{
     BaseAddresses, CfaRule, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, Register, RegisterRule, UnwindContext,
@@ -11,7 +9,7 @@ use gimli::{
 
 use crate::cache::Cache;
 use crate::modules::{self, Module};
-use crate::sys;
+use crate::own_stack;
 
 type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 
@@ -137,7 +135,9 @@ fn work_out(address: u64, key: u64) -> Rule {
     let Some(module) = modules::find(address) else {
         return Rule::bare(Base::ChainNoFile);
     };
-    let rule = Scratch::with(|context| from_tables(&module, address, context)).unwrap_or(Rule::bare(Base::Chain));
+    // The interpreter's context takes several KiB.
+    let rule = own_stack::run(|| from_tables(&module, address, &mut Context::new_in()));
+    let rule = rule.unwrap_or(Rule::bare(Base::Chain));
     CACHE.put(key, rule.0);
     rule
 }
@@ -214,32 +214,3 @@ impl UnwindContextStorage<usize> for Inline {
 }
 
 type Context = UnwindContext<usize, Inline>;
-
-/// The interpreter's context. It is in separate memory, because a signal handler's stack may be small.
-struct Scratch;
-
-static SCRATCH: AtomicPtr<Context> = AtomicPtr::new(null_mut());
-
-impl Scratch {
-    /// Runs `work` with exclusive use of a context; `None` if there is no memory for one.
-    fn with<T>(work: impl FnOnce(&mut Context) -> Option<T>) -> Option<T> {
-        let mut context = SCRATCH.swap(null_mut(), Ordering::Acquire);
-        if context.is_null() {
-            context = sys::map_private(size_of::<Context>()).cast();
-            // SAFETY: null, or a fresh mapping that is large enough.
-            unsafe { context.cast::<MaybeUninit<Context>>().as_mut()? }.write(Context::new_in());
-        }
-        // SAFETY: the context is not null and initialised, and only this call has taken it from SCRATCH.
-        let result = work(unsafe { &mut *context });
-        let other = SCRATCH.swap(context, Ordering::Release);
-        if !other.is_null() {
-            sys::unmap(other.cast(), size_of::<Context>());
-        }
-        result
-    }
-}
-
-/// Prepares a context for later.
-pub fn begin() {
-    Scratch::with(|_| Some(()));
-}

@@ -18,6 +18,8 @@ use std::thread::{self, JoinHandle};
 use crate::clock::ClockPair;
 use crate::event_log::FORKED_SUFFIX;
 use crate::in_use;
+use crate::session::own_path;
+use crate::written_file;
 
 /// Extension of the file with the ends of an image's children; the rest of its name is that of the image's log.
 const ENDS_EXTENSION: &str = "ends";
@@ -38,7 +40,7 @@ pub struct ChildEnd {
 /// The ends of an image's children that are known so far, in order of time.
 pub fn ends_of(log: &Path) -> Vec<ChildEnd> {
     // An image without children has no such file. If the file cannot be read, the ends are unknown.
-    let bytes = fs::read(log.with_extension(ENDS_EXTENSION)).unwrap_or_default();
+    let bytes = fs::read(own_path(log, ENDS_EXTENSION)).unwrap_or_default();
     let entry = |bytes: &[u8; ENTRY_BYTES]| {
         let [ticks @ .., _, _, _, _] = *bytes;
         let [_, _, _, _, _, _, _, _, child_pid @ ..] = *bytes;
@@ -50,7 +52,7 @@ pub fn ends_of(log: &Path) -> Vec<ChildEnd> {
 /// Whether a child without a known end still shares the image's memory; `None` if unknown.
 pub fn shares(log: &Path, child_pid: u32) -> Option<bool> {
     let stem = log.file_stem()?.to_str()?;
-    let file = File::open(log.with_file_name(format!("{stem}-{child_pid}{FORKED_SUFFIX}"))).ok()?;
+    let file = written_file::open(&log.with_file_name(format!("{stem}-{child_pid}{FORKED_SUFFIX}"))).ok()?;
     in_use::is_written(&file)
 }
 
@@ -61,7 +63,7 @@ pub struct Children {
 }
 
 impl Children {
-    /// Starts watching the session in `dir`. `None` if the system cannot report closed files; all ends are then
+    /// Starts watching the directory of logs, `dir`. `None` if the system cannot report closed files; all ends are then
     /// unknown.
     pub fn begin(dir: &Path) -> Option<Self> {
         let closed = Closed::begin(dir).ok()?;
@@ -96,7 +98,7 @@ fn note(dir: &Path, name: &OsStr, ticks: u64) {
     let Some((image, child_pid)) = child_of(name) else { return };
     let mut entry = ticks.to_le_bytes().to_vec();
     entry.extend(child_pid.to_le_bytes());
-    let path = dir.join(format!("{image}.{ENDS_EXTENSION}"));
+    let path = own_path(&dir.join(image), ENDS_EXTENSION);
     let written = OpenOptions::new().append(true).create(true).open(path).and_then(|mut file| file.write_all(&entry));
     // If the disk is full, the mapped file stays, and the end stays unknown.
     if written.is_ok() {

@@ -7,7 +7,7 @@
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Write};
 use std::mem::offset_of;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
 
@@ -78,12 +78,13 @@ pub struct ControlEntry {
 /// The controls of a session.
 #[derive(Debug)]
 pub struct Control {
+    /// The directory of logs.
     dir: PathBuf,
     page: File,
 }
 
 impl Control {
-    /// Creates the controls of a new session in `dir`. The recording ends when the logs take `bytes_max` bytes. It
+    /// Creates the controls of a new session, in its directory of logs `dir`. The recording ends when the logs take `bytes_max` bytes. It
     /// keeps `stack_depth` frames of each call's stack, and reads the clock as `clock` specifies.
     ///
     /// # Errors
@@ -100,11 +101,11 @@ impl Control {
         let page = OpenOptions::new().read(true).write(true).create_new(true).open(&path).map_err(failed())?;
         // All bytes are written now: otherwise a store through a process's mapping could hit a full disk.
         page.write_all_at(&[0; CONTROL_BYTES], 0).map_err(failed())?;
-        // A program that root starts may change its user and then execute another.
+        // A program that root starts may change its user and then execute another, which reads the page. Only root's
+        // processes write it: another user could falsify it, or end processes by truncating it.
         // SAFETY: no arguments.
-        if unsafe { libc::geteuid() } == 0 {
-            page.set_permissions(Permissions::from_mode(0o666)).map_err(failed())?;
-        }
+        let mode = if unsafe { libc::geteuid() } == 0 { 0o644 } else { 0o600 };
+        page.set_permissions(Permissions::from_mode(mode)).map_err(failed())?;
         let control = Self { dir: dir.to_path_buf(), page };
         control.write(offset_of!(SessionPage, bytes_max), &bytes_max.map_or(0, |bytes| bytes.max(1)).to_ne_bytes())?;
         control.write(offset_of!(SessionPage, stack_depth), &stack_depth.unwrap_or(0).to_ne_bytes())?;
@@ -140,18 +141,31 @@ impl Control {
         self.write(offset_of!(SessionPage, numbered), &1_u32.to_ne_bytes())
     }
 
-    /// The controls of the session in `dir`.
+    /// The controls of the session whose directory of logs is `dir`.
     ///
     /// # Errors
     /// The directory has no controls.
     pub fn open(dir: &Path) -> Result<Self, RecordError> {
         let path = dir.join(SESSION_FILE);
-        let page = OpenOptions::new().read(true).write(true).open(&path).map_err(RecordError::io(&path, "open"))?;
+        let mut options = OpenOptions::new();
+        let page = options.read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(&path);
+        let page = page.map_err(RecordError::io(&path, "open"))?;
         let control = Self { dir: dir.to_path_buf(), page };
         if control.page()?.magic != SESSION_MAGIC {
             return Err(RecordError::BadSession { path, why: "it does not control a recording".to_string() });
         }
         Ok(control)
+    }
+
+    /// Replaces damaged controls of a recording that has ended. Its logs tell the rest.
+    ///
+    /// # Errors
+    /// The directory cannot be written.
+    pub fn replace(dir: &Path) -> Result<Self, RecordError> {
+        // If it cannot be removed, creating it fails too.
+        let _ = fs::remove_file(dir.join(SESSION_FILE));
+        // Times may have been reused: that is the default, and only a note in the trace.
+        Self::create(dir, Begin::AtOnce, None, None, ClockReads::Sixteenth)
     }
 
     /// The controls of the session that records process `pid`, found by the log that the process has mapped.
@@ -266,7 +280,7 @@ impl Control {
     /// # Errors
     /// The session cannot be read.
     pub fn entries(&self) -> Result<Vec<ControlEntry>, RecordError> {
-        let path = self.dir.join(LOG_FILE);
+        let path = self.log_path();
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
             Err(why) if why.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -284,12 +298,19 @@ impl Control {
     }
 
     fn append(&self, ticks: u64, event: ControlEvent) -> Result<(), RecordError> {
-        let path = self.dir.join(LOG_FILE);
+        let path = self.log_path();
         let failed = || RecordError::io(&path, "write");
         let mut line = serde_json::to_vec(&ControlEntry { ticks, event }).map_err(|why| failed()(why.into()))?;
         line.push(b'\n');
-        let mut log = OpenOptions::new().append(true).create(true).open(&path).map_err(failed())?;
+        let mut options = OpenOptions::new();
+        options.append(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+        let mut log = options.open(&path).map_err(failed())?;
         log.write_all(&line).map_err(failed())
+    }
+
+    /// The control log, in the session itself.
+    fn log_path(&self) -> PathBuf {
+        self.dir.with_file_name(LOG_FILE)
     }
 
     fn set_state(&self, state: u32) -> Result<(), RecordError> {

@@ -16,6 +16,7 @@ use crate::error::RecordError;
 use crate::log_reader::LogReader;
 use crate::marks::MarkNames;
 use crate::merge::{EventSink, Merge};
+use crate::missing::Missing;
 use crate::pages::PageTouches;
 use crate::pipeline::Pipeline;
 use crate::report::Touches;
@@ -47,6 +48,8 @@ pub struct ConversionConfig {
     pub clock_events: u32,
     /// Whether consecutive touches are merged.
     pub merging: Merging,
+    /// What the trace's quality says about programs and processes without a log.
+    pub missing: Missing,
 }
 
 /// Result of a conversion.
@@ -121,6 +124,7 @@ impl Conversion {
             writer: ResolvingWriter::create(path, &header, WaitLimits { free_delay_ns: 0, ..window })?,
             last: (0, 0),
             forked: Vec::new(),
+            missing: how.missing,
         };
         pipeline.inherit(&log.control)?;
         let (merge, free_delay_ns, path) = (Merge::new(), window.free_delay_ns, path.to_path_buf());
@@ -155,6 +159,12 @@ impl Conversion {
     /// Events converted so far.
     pub fn events(&self) -> u64 {
         self.pipeline.events()
+    }
+
+    /// Sets what the trace's quality says about programs and processes without a log.
+    pub fn lacking(mut self, missing: Missing) -> Self {
+        self.pipeline.missing = missing;
+        self
     }
 
     /// Converts the remaining events and moves the complete trace to `output`. `log` is the same log, reopened after
@@ -223,7 +233,7 @@ impl ConversionConfig {
     /// The session cannot be read.
     pub fn of(session: &Session, merging: Merging) -> Result<Self, RecordError> {
         let clock_events = session.control.page()?.untimed_events.saturating_add(1);
-        Ok(Self { rate: session.tick_rate()?, merging, clock_events })
+        Ok(Self { rate: session.tick_rate()?, merging, clock_events, missing: Missing::default() })
     }
 
     /// The header of a trace written this way.

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use ::object::read::ReadCache;
 use ::object::read::elf::ElfFile64;
-use ::object::{Object, ObjectSymbol};
+use ::object::{Object, ObjectSection, ObjectSymbol};
 
 /// C++'s `operator new(size_t)`.
 const OPERATOR_NEW: &str = "_Znwm";
@@ -31,6 +31,19 @@ const OWN_NAMES: [&str; 16] = [
     "scalable_malloc",
 ];
 
+/// Sanitizers with an allocator of their own, each with a library or function that the file names.
+const SANITIZERS: [(&str, &str); 9] = [
+    ("libasan.so", "AddressSanitizer"),
+    ("__asan_init", "AddressSanitizer"),
+    ("libtsan.so", "ThreadSanitizer"),
+    ("__tsan_init", "ThreadSanitizer"),
+    ("liblsan.so", "LeakSanitizer"),
+    ("__lsan_init", "LeakSanitizer"),
+    ("__msan_init", "MemorySanitizer"),
+    ("libhwasan.so", "HWAddressSanitizer"),
+    ("__hwasan_init", "HWAddressSanitizer"),
+];
+
 /// Facts from a file's symbol tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Symbols {
@@ -38,6 +51,8 @@ pub struct Symbols {
     pub defines_malloc: bool,
     /// Whether the file exports its own C++ `operator new`.
     pub defines_operators: bool,
+    /// The sanitizer that the file is built with, if it has an allocator of its own.
+    pub sanitizer: Option<&'static str>,
     /// Functions of `OWN_NAMES` that the file calls or contains.
     pub own_names: BTreeSet<&'static str>,
 }
@@ -55,10 +70,26 @@ pub fn symbols(path: &Path) -> Option<Symbols> {
             _ => {}
         }
     }
+    found.sanitizer = dynamic_names(&file).and_then(|names| sanitizer_in(&names));
     // Statically linked functions are visible only if the program is not stripped.
     let inside = file.symbols().filter(|symbol| symbol.is_definition());
     found.own_names.extend(inside.filter_map(|symbol| symbol.name().ok().and_then(own_name)));
     Some(found)
+}
+
+/// The names of the file's libraries and dynamic symbols, each terminated by a zero byte.
+fn dynamic_names<'data>(file: &ElfFile64<'data, ::object::Endianness, &'data ReadCache<File>>) -> Option<Vec<u8>> {
+    file.section_by_name(".dynstr").and_then(|section| section.data().ok()).map(<[u8]>::to_vec)
+}
+
+fn sanitizer_in(names: &[u8]) -> Option<&'static str> {
+    let named = |wanted: &str| {
+        // A library's name continues with its version.
+        let is_library = wanted.ends_with(".so");
+        let is_it = |name: &[u8]| name == wanted.as_bytes() || (is_library && name.starts_with(wanted.as_bytes()));
+        names.split(|&byte| byte == 0).any(is_it)
+    };
+    SANITIZERS.into_iter().find(|(wanted, _)| named(wanted)).map(|(_, sanitizer)| sanitizer)
 }
 
 fn own_name(name: &str) -> Option<&'static str> {

@@ -7,7 +7,6 @@
 //! killed.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
@@ -23,6 +22,7 @@ use crate::log_reader::LogReader;
 use crate::session::{LogFile, Session};
 use crate::touch_full::Merging;
 use crate::traces::is_running;
+use crate::written_file;
 
 /// Shortest time between two scans of the logs.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -102,7 +102,7 @@ impl Images {
 
     /// Whether the log will not grow any more; `None` if unknown.
     fn has_ended(&mut self, file: &LogFile, end: ImageEnd) -> Option<bool> {
-        if in_use::is_written(&File::open(&file.path).ok()?)? {
+        if in_use::is_written(&written_file::open(&file.path).ok()?)? {
             return Some(false);
         }
         // During exec a process may have no log in use. If there is a next image, its log exists by the next scan.
@@ -129,7 +129,7 @@ impl Images {
             let how = ConversionConfig::of(&self.session, Merging::default())?;
             convert(&Arc::new(reader), how, end, &control_log, &file.partial_path(), &trace)?;
         }
-        let cut = || OpenOptions::new().write(true).open(&file.path)?.set_len(CONTROL_BYTES as u64);
+        let cut = || written_file::open_to_write(&file.path)?.set_len(CONTROL_BYTES as u64);
         cut().map_err(RecordError::io(&file.path, "cut"))?;
         Ok(true)
     }

@@ -50,6 +50,17 @@ pub enum RecordError {
         /// The program.
         path: PathBuf,
     },
+    /// The program is built with a sanitizer, whose runtime has an allocator of its own.
+    #[error(
+        "{}: is built with {sanitizer}, which replaces malloc itself; build it without that -fsanitize option to record it",
+        path.display()
+    )]
+    Sanitized {
+        /// The program.
+        path: PathBuf,
+        /// The sanitizer's name.
+        sanitizer: &'static str,
+    },
     /// The program is for another architecture than the recorder.
     #[error("{}: not a 64-bit x86 program; the recorder can be loaded into those only", path.display())]
     OtherArchitecture {

@@ -17,6 +17,7 @@ use crate::event_log::{
     CHUNK_BUFFER, CHUNK_BYTES, CHUNK_DRAINED, CHUNK_WORDS, ChunkHeader, Control, LOG_MAGIC, WORDS_OFFSET,
 };
 use crate::log_reader::LogReader;
+use crate::missing::Missing;
 use crate::touch_full::Merging;
 
 /// xorshift64.
@@ -170,7 +171,12 @@ impl Process {
 
 pub(crate) fn how() -> ConversionConfig {
     let (start, end) = (ClockPair { ticks: 0, ns: 0 }, ClockPair { ticks: 1, ns: 1 });
-    ConversionConfig { rate: TickRate::between(start, end).unwrap(), merging: Merging::default(), clock_events: 1 }
+    ConversionConfig {
+        rate: TickRate::between(start, end).unwrap(),
+        merging: Merging::default(),
+        clock_events: 1,
+        missing: Missing::default(),
+    }
 }
 
 pub(crate) fn open(path: &Path, live: bool) -> Arc<LogReader> {

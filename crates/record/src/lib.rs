@@ -32,12 +32,13 @@ pub mod measure;
 mod merge;
 #[cfg(test)]
 mod merge_order;
-mod naming;
+mod missing;
 mod object;
 mod output;
 mod pages;
 mod pipeline;
 mod plain_calls;
+mod process_tree;
 mod program;
 mod report;
 mod run;
@@ -52,6 +53,7 @@ mod tournament;
 mod traces;
 mod watch;
 mod window;
+mod written_file;
 
 // Files of the preloaded object, compiled a second time, so that writer and reader cannot disagree.
 #[doc(hidden)]
@@ -84,6 +86,7 @@ use ended::EndedProcesses;
 use epoch::Epochs;
 use object::{Unpacked, Variant};
 use pages::Collector;
+use process_tree::ProcessTree;
 use run::{Host, Running, WatchOutcome};
 use session::{Session, SessionConfig};
 use signals::Interruptible;
@@ -160,6 +163,12 @@ impl Options {
         let is_plain = matches!(self.touch, Touch::None) && self.stack_depth.is_none();
         if is_plain { self.clock } else { ClockReads::Every }
     }
+
+    /// Whether every program is to have a log. In valgrind, the programs that start valgrind have none.
+    fn records_all(&self) -> bool {
+        let Programs { only, no_children } = &self.programs;
+        only.is_empty() && !no_children && !matches!(self.touch, Touch::Full(_))
+    }
 }
 
 /// Runs `command` (program and arguments) and records it.
@@ -210,7 +219,7 @@ pub fn record_watched(
     };
     let mut session = Session::begin(plan)?;
     let began = Instant::now();
-    let Started { running, collector, epochs, children } = match start(options, command, &object.path, &session) {
+    let Started { running, collector, epochs, children, tree } = match start(options, command, &object.path, &session) {
         Ok(started) => started,
         Err(why) => {
             session.remove()?;
@@ -219,6 +228,7 @@ pub fn record_watched(
     };
     // If this fails, only a later recovery lacks the id; this call has it in memory.
     let _ = session.set_root(running.pid());
+    let root = running.pid();
     let mut watch = Watch::new(&session, options.duration);
     let ahead =
         matches!(options.touch, Touch::None).then(|| BackgroundConverter::begin(&session.dir, &output)).flatten();
@@ -232,6 +242,7 @@ pub fn record_watched(
     }
     let begun = ahead.map(BackgroundConverter::end).unwrap_or_default();
     drop(epochs);
+    let started = tree.map(|tree| tree.map(|tree| tree.end(root)));
     let recorded_s = Some(began.elapsed().as_secs_f64());
     let collected = collector.map_or(Ok(()), Collector::end);
     let outcome = match outcome.and_then(|outcome| collected.map(|()| outcome)) {
@@ -243,7 +254,7 @@ pub fn record_watched(
         Touch::Full(tool) => tool.merging(),
         Touch::None | Touch::Pages { .. } => Merging::default(),
     };
-    finish(session, outcome, object, ConversionInputs { merging, begun }).map(|report| RecordReport {
+    finish(session, outcome, object, ConversionInputs { merging, begun, started }).map(|report| RecordReport {
         recorded_s,
         unseen_calls,
         ..report
@@ -259,12 +270,14 @@ struct Started {
     epochs: Option<Epochs>,
     /// Records when forked children end, if the system reports it.
     children: Option<Children>,
+    /// Finds programs without a log, or why it cannot; `None` if not every program is to be recorded.
+    tree: Option<Result<ProcessTree, String>>,
 }
 
 /// Starts the supporting threads, then the program.
 fn start(options: &Options, command: &[OsString], object: &Path, session: &Session) -> Result<Started, RecordError> {
     session.control.limit_to(&options.programs)?;
-    let epochs = (options.clock_reads() != ClockReads::Every).then(|| Epochs::begin(&session.dir)).transpose()?;
+    let epochs = (options.clock_reads() != ClockReads::Every).then(|| Epochs::begin(&session.logs_dir)).transpose()?;
     let mut host = Host::default();
     let mut collector = None;
     match &options.touch {
@@ -275,11 +288,13 @@ fn start(options: &Options, command: &[OsString], object: &Path, session: &Sessi
         }
         Touch::Full(tool) => {
             session.control.number_events()?;
-            host = tool.host(&session.dir);
+            host = tool.host(&session.logs_dir);
         }
     }
-    let children = Children::begin(&session.dir);
-    Ok(Started { running: run::start(command, object, &session.dir, &host)?, collector, epochs, children })
+    let children = Children::begin(&session.logs_dir);
+    let begin_tree = || ProcessTree::begin().map_err(|why| why.to_string());
+    let tree = options.records_all().then(begin_tree);
+    Ok(Started { running: run::start(command, object, &session.logs_dir, &host)?, collector, epochs, children, tree })
 }
 
 /// Writes the traces and waits for the program. If recording ended before the program, the traces are written first.

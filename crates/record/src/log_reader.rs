@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -15,6 +15,7 @@ use crate::event_log::{
     WORDS_OFFSET, fill, words,
 };
 use crate::stacks::{CHUNK_SITES, FIRST_WORD, SITE_CHUNK_WORDS, place_parts};
+use crate::written_file;
 
 /// Size from which a file is checked for being sparse. A recorder writes no holes, but a file system may store fewer
 /// bytes than were written.
@@ -37,15 +38,16 @@ pub struct LogReader {
     threads: Mutex<HashMap<u32, u32>>,
 }
 
-/// Opens a file that may be a log. A recovered directory can contain any file; neither a pipe nor a huge sparse file
-/// may block the reader.
+/// Opens a file that may be a log. The directory can contain any file; a huge sparse file must not block the reader.
 fn open_file(path: &Path) -> Result<File, RecordError> {
     let bad = |why| RecordError::BadLog { path: path.to_path_buf(), offset: 0, why };
     let failed = |what| RecordError::io(path, what);
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(failed("open"))?;
+    let file = match written_file::open(path) {
+        Err(why) if written_file::is_other(&why) => return Err(bad("it is not a regular file")),
+        opened => opened.map_err(failed("open"))?,
+    };
     let data = file.metadata().map_err(failed("read"))?;
     match data.len() {
-        _ if !data.is_file() => Err(bad("it is not a regular file")),
         bytes if bytes > HOLES_BYTES_MIN && bytes / HOLES_RATIO_MAX > data.blocks() * 512 => {
             Err(bad("it is nearly empty"))
         }

@@ -16,6 +16,7 @@ use crate::event_log::Control;
 use crate::log_reader::LogReader;
 use crate::marks::MarkNames;
 use crate::merge::EventSink;
+use crate::missing::Missing;
 use crate::pages::PageTouches;
 use crate::sites::SiteReader;
 use crate::timeline::Timeline;
@@ -31,6 +32,7 @@ pub(super) struct Pipeline {
     pub(super) last: (u64, u32),
     /// Children that share the image's memory.
     pub(super) forked: Vec<u32>,
+    pub(super) missing: Missing,
 }
 
 impl EventSink for Pipeline {
@@ -157,11 +159,19 @@ impl Pipeline {
             let (time_ns, thread) = self.last;
             self.push(RawEvent::new(time_ns, thread, RawOp::Exec))?;
         }
-        let Self { timeline, names, sites, writer, .. } = self;
+        let Self { timeline, names, sites, writer, missing, .. } = self;
         let mut quality = Quality::default();
         let summary = writer.finish(|repaired| {
             let &Control { events_lost, sites_lost, .. } = &log.control;
-            quality = Quality { events_lost, sites_lost, watched, stopped_ns: timeline.off_ns(time_ns), ..repaired };
+            quality = Quality {
+                events_lost,
+                sites_lost,
+                watched,
+                stopped_ns: timeline.off_ns(time_ns),
+                programs_unrecorded: missing.programs,
+                processes_outliving: missing.processes,
+                ..repaired
+            };
             Footer { mark_names: names.names(), quality, sites: sites.finish(), profiles }
         })?;
         Ok((summary, quality))

@@ -69,7 +69,8 @@ pub struct Recordable {
 /// functions will be called.
 ///
 /// # Errors
-/// The program is static, privileged, for another architecture or C library, or defines its own `malloc`.
+/// The program is static, privileged, for another architecture or C library, built with a sanitizer, or defines its own
+/// `malloc`.
 pub fn check(path: &Path) -> Result<Recordable, RecordError> {
     let mut path = path.to_path_buf();
     for _ in 0..INTERPRETERS_MAX {
@@ -106,6 +107,7 @@ pub fn obstacle(command: &OsStr) -> Option<Obstacle> {
         RecordError::Static { path } => (path, "is statically linked".to_owned()),
         RecordError::Privileged { path, why } => (path, format!("has more rights than its caller ({why})")),
         RecordError::OwnMalloc { path } => (path, "defines malloc itself".to_owned()),
+        RecordError::Sanitized { path, sanitizer } => (path, format!("is built with {sanitizer}")),
         RecordError::OtherArchitecture { path } => (path, "is not a 64-bit x86 program".to_owned()),
         RecordError::OtherLibc { path, loader } => {
             (path, format!("is loaded by {loader}, not by glibc's dynamic linker"))
@@ -145,6 +147,9 @@ fn check_elf(path: &Path, file: &File, head: &[u8]) -> Result<Recordable, Record
 fn check_symbols(path: PathBuf, loader: &Path) -> Result<Recordable, RecordError> {
     // A program may run even if its symbols cannot be read.
     let symbols = elf::symbols(&path).unwrap_or_default();
+    if let Some(sanitizer) = symbols.sanitizer {
+        return Err(RecordError::Sanitized { path, sanitizer });
+    }
     if symbols.defines_malloc {
         return Err(RecordError::OwnMalloc { path });
     }

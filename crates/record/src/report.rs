@@ -50,6 +50,13 @@ pub struct RecordReport {
     /// Number of processes that installed a system-call filter. Programs that they execute afterwards are not recorded.
     /// Their forked children are not recorded either, if the filter forbids creating files.
     pub seccomp_processes: u32,
+    /// Programs that were executed without the recorder: static or set-user-ID programs, those that got another
+    /// environment, and those that ended before the recorder was loaded. Empty if `unobserved` has a reason.
+    pub unseen_programs: Vec<UnseenImage>,
+    /// Processes that still ran when the recording ended, other than the program itself.
+    pub outliving: Vec<UnseenImage>,
+    /// Why the kernel did not report programs and processes; `None` if it did, or was not asked.
+    pub unobserved: Option<String>,
     /// Images whose executable defines `malloc` itself, so that none of their calls was recorded.
     pub static_malloc: Vec<UnseenImage>,
     /// Images whose allocator may have served C++'s operators without a record (see [`crate::Operators`]).

@@ -1,9 +1,15 @@
-//! A session: the directory next to the output into which every process of a recording writes its log.
+//! A session: the directory next to the output with everything needed to write the traces, so that a recording survives
+//! the death of its recorder.
 //!
-//! It contains everything needed to write the traces, so a recording survives the death of its recorder.
+//! Processes write their logs into a directory inside it. A program that root starts may change its user and then fork or
+//! execute, and must still be able to create logs. So root's directory of logs is open to all users who know its name,
+//! and the name is secret: only processes of the recording have it, in their environments. Nobody can list the session,
+//! nor truncate or replace the files of another user. hksim's own files are in the session itself, where only its user
+//! can write.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
 
@@ -19,12 +25,16 @@ use crate::event_log::LOG_SUFFIX;
 const INFO_FILE: &str = "session.json";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Version of the session's layout and of the logs' encoding.
-const SESSION_VERSION: u32 = 2;
+const SESSION_VERSION: u32 = 3;
+/// Random bytes in the name of the directory of logs.
+const SECRET_BYTES: usize = 16;
 
 /// Facts about a session, stored in it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SessionInfo {
     version: u32,
+    /// Name of the directory of logs.
+    logs: String,
     /// Path of the trace.
     pub output: PathBuf,
     /// The command.
@@ -66,6 +76,8 @@ pub struct SessionConfig<'a> {
 pub struct Session {
     /// Its directory, absolute.
     pub dir: PathBuf,
+    /// The directory into which processes write.
+    pub logs_dir: PathBuf,
     /// Its controls.
     pub control: Control,
     /// Facts stored in the session.
@@ -86,18 +98,18 @@ pub struct LogFile {
 impl LogFile {
     /// Path of the early conversion, which is written while the process runs.
     pub fn ahead_path(&self) -> PathBuf {
-        self.path.with_extension("ahead")
+        own_path(&self.path, "ahead")
     }
 
     /// Path of the trace of a process that ended before the session.
     pub fn trace_path(&self) -> PathBuf {
-        self.path.with_extension("hkt")
+        own_path(&self.path, "hkt")
     }
 
     /// Path of the incomplete trace that this recorder writes. It contains the recorder's process id, because another
     /// recorder may write one at the same time.
     pub fn partial_path(&self) -> PathBuf {
-        self.path.with_extension(format!("partial-{}", process::id()))
+        own_path(&self.path, &format!("partial-{}", process::id()))
     }
 }
 
@@ -117,6 +129,7 @@ impl Session {
             .map_err(RecordError::io(parent, "create the recording session in it"))?;
         let info = SessionInfo {
             version: SESSION_VERSION,
+            logs: secret().map_err(RecordError::io(parent, "choose a name for the logs in it"))?,
             output: output.to_path_buf(),
             command,
             object: object.to_path_buf(),
@@ -125,9 +138,10 @@ impl Session {
             boot_id: boot_id(),
             calibration: calibrate(),
         };
-        admit_other_users(&dir.1)?;
-        let session =
-            Self { control: Control::create(&dir.1, begin, bytes_max, stack_depth, clock)?, dir: dir.1, info };
+        let logs_dir = dir.1.join(&info.logs);
+        create_for_logs(&dir.1, &logs_dir)?;
+        let control = Control::create(&logs_dir, begin, bytes_max, stack_depth, clock)?;
+        let session = Self { control, dir: dir.1, logs_dir, info };
         session.save()?;
         keep(dir.0);
         Ok(session)
@@ -147,7 +161,9 @@ impl Session {
                 info.version
             )));
         }
-        Ok(Self { dir: dir.to_path_buf(), control: Control::open(dir)?, info })
+        let logs_dir = dir.join(Path::new(&info.logs).file_name().unwrap_or_default());
+        let control = Control::open(&logs_dir).or_else(|_| Control::replace(&logs_dir))?;
+        Ok(Self { dir: dir.to_path_buf(), logs_dir, control, info })
     }
 
     /// Stores the program's process id.
@@ -162,7 +178,9 @@ impl Session {
     fn save(&self) -> Result<(), RecordError> {
         let path = self.dir.join(INFO_FILE);
         let json = serde_json::to_vec_pretty(&self.info).map_err(|why| RecordError::io(&path, "write")(why.into()))?;
-        fs::write(&path, json).map_err(RecordError::io(&path, "write"))
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
+        file.and_then(|mut file| file.write_all(&json)).map_err(RecordError::io(&path, "write"))
     }
 
     /// Rate for converting ticks to nanoseconds. It is determined from the session's start and now, which is most
@@ -179,15 +197,24 @@ impl Session {
         })
     }
 
+    /// A function from readings of the time stamp counter to `CLOCK_MONOTONIC` in nanoseconds.
+    ///
+    /// # Errors
+    /// As for [`Session::tick_rate`].
+    pub fn to_monotonic_ns(&self) -> Result<impl Fn(u64) -> u64, RecordError> {
+        let (start, rate) = (self.info.calibration.0, self.tick_rate()?);
+        Ok(move |ticks: u64| start.ns.saturating_add(rate.ns(ticks.saturating_sub(start.ticks))))
+    }
+
     /// The logs, sorted by process id and image.
     ///
     /// # Errors
     /// The directory cannot be read.
     pub fn logs(&self) -> Result<Vec<LogFile>, RecordError> {
-        let entries = fs::read_dir(&self.dir).map_err(RecordError::io(&self.dir, "read"))?;
+        let entries = fs::read_dir(&self.logs_dir).map_err(RecordError::io(&self.logs_dir, "read"))?;
         let mut logs = Vec::new();
         for entry in entries {
-            let path = entry.map_err(RecordError::io(&self.dir, "read"))?.path();
+            let path = entry.map_err(RecordError::io(&self.logs_dir, "read"))?.path();
             if let Some((pid, image)) = parse_name(&path) {
                 logs.push(LogFile { path, pid, image });
             }
@@ -232,14 +259,30 @@ impl Session {
     }
 }
 
-/// Lets all users create files in the session, if the caller is root. A program started by root may change its user and
-/// then fork, and the child must be able to create its log.
-fn admit_other_users(dir: &Path) -> Result<(), RecordError> {
+/// Path of a file that hksim itself writes about a log: in the session, where the recorded processes cannot write.
+pub fn own_path(log: &Path, extension: &str) -> PathBuf {
+    let name = Path::new(log.file_name().unwrap_or_default()).with_extension(extension);
+    let logs_dir = log.parent().unwrap_or(Path::new("/"));
+    logs_dir.with_file_name(name)
+}
+
+/// A name that other users cannot guess.
+fn secret() -> std::io::Result<String> {
+    let mut bytes = [0; SECRET_BYTES];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Creates the directory of logs. Root lets all users who know its name create files in it; each can remove only its own.
+fn create_for_logs(dir: &Path, logs_dir: &Path) -> Result<(), RecordError> {
+    let failed = || RecordError::io(logs_dir, "create");
+    fs::DirBuilder::new().mode(0o700).create(logs_dir).map_err(failed())?;
     // SAFETY: no arguments.
     if unsafe { libc::geteuid() } != 0 {
         return Ok(());
     }
-    fs::set_permissions(dir, Permissions::from_mode(0o1733)).map_err(RecordError::io(dir, "open to other users"))
+    fs::set_permissions(logs_dir, Permissions::from_mode(0o1733)).map_err(failed())?;
+    fs::set_permissions(dir, Permissions::from_mode(0o711)).map_err(RecordError::io(dir, "open to the logs' users"))
 }
 
 /// Keeps the directory when its handle is dropped.

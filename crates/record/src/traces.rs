@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use hksim_recording_files as recording_files;
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::source::EventSource;
 use rayon::prelude::*;
@@ -20,10 +21,12 @@ use crate::error::RecordError;
 use crate::event_log::ORIGIN_FORK;
 use crate::in_use;
 use crate::log_reader::{Facts, LogReader};
-use crate::naming;
+use crate::missing::{Missing, Unrecorded};
+use crate::process_tree::Started;
 use crate::report::{DamagedLog, Exit, RecordReport, RecordedTrace, UnseenImage};
 use crate::session::{LogFile, Session};
 use crate::touch_full::Merging;
+use crate::written_file;
 
 /// Likely reason if there is no log.
 const NOT_LOADED: &str = "the recorder was not loaded; does the program (or a wrapper around it) clear the \
@@ -48,6 +51,8 @@ pub struct ConversionInputs {
     pub merging: Merging,
     /// Conversions in progress.
     pub begun: StartedConversions,
+    /// What the program started, or why that is unknown; `None` if not every program was to be recorded.
+    pub started: Option<Result<Started, String>>,
 }
 
 /// A readable log. It is not kept open, because recording a software build leaves more logs than files can be open.
@@ -112,25 +117,31 @@ pub fn why_none(session: &Session, report: &RecordReport) -> Result<&'static str
 /// A log cannot be read, or a trace cannot be written.
 pub fn write_all(session: &Session, exit: Option<Exit>, work: ConversionInputs) -> Result<RecordReport, RecordError> {
     let began = Instant::now();
-    let ConversionInputs { merging, begun } = work;
+    let ConversionInputs { merging, begun, started } = work;
     let events_ahead = begun.values().map(Conversion::events).sum();
     let how = ConversionConfig::of(session, merging)?;
     let has_ended = |file: &LogFile| exit.is_some() && Some(file.pid) == session.info.root_pid;
     let Images { images, unrecorded_pids, mut damaged } = open_images(&session.logs()?, has_ended)?;
     let images = in_order(images, session.info.root_pid);
+    let unrecorded = Unrecorded::of(session, started, images.iter().map(|image| &*image.facts.control))?;
     let control_log = session.control.entries()?;
     let own_malloc = images.iter().filter(|image| !image.has_records() && image.facts.control.own_malloc != 0);
     let own_malloc =
         own_malloc.map(|image| UnseenImage { pid: image.file.pid, command: image.facts.command() }).collect();
-    let writer =
-        Writer { how, control_log: &control_log, begun: Mutex::new(begun), is_beside: session.is_beside_output() };
+    let writer = Writer {
+        how,
+        missing: unrecorded.missing(),
+        control_log: &control_log,
+        begun: Mutex::new(begun),
+        is_beside: session.is_beside_output(),
+    };
     let paths = paths(&session.info.output, &images)?;
     let written: Vec<(&Image, Result<RecordedTrace, RecordError>)> = images
         .par_iter()
         .zip(paths)
         .enumerate()
         .filter(|(_, (image, _))| image.has_records())
-        .map(|(index, (image, path))| (image, writer.write(image, end_of(image, index), path)))
+        .map(|(index, (image, path))| (image, writer.write(image, index, path)))
         .collect();
     let (mut traces, mut bytes, mut events_of_bytes) = (Vec::new(), 0, 0);
     for (image, trace) in written {
@@ -158,6 +169,9 @@ pub fn write_all(session: &Session, exit: Option<Exit>, work: ConversionInputs) 
         damaged,
         excluded_processes: page.left_out,
         seccomp_processes: page.filtered,
+        unseen_programs: unrecorded.programs,
+        outliving: unrecorded.processes,
+        unobserved: unrecorded.unobserved,
         static_malloc: own_malloc,
         unseen_operators,
         unseen_calls: Vec::new(),
@@ -178,13 +192,16 @@ fn paths(output: &Path, images: &[Image]) -> Result<Vec<PathBuf>, RecordError> {
         *images_of.entry(image.file.pid).or_default() += 1;
     }
     if images.iter().skip(1).any(Image::has_records) {
-        let folder = naming::folder(output);
+        let folder = recording_files::folder(output);
         fs::create_dir_all(&folder)
             .map_err(RecordError::io(&folder, "create the directory of the other processes' traces"))?;
     }
     let path = |(index, image): (usize, &Image)| match index {
         0 => output.to_path_buf(),
-        _ => naming::beside(output, &image.file, images_of[&image.file.pid] > 1, &image.facts.command()),
+        _ => {
+            let number = (images_of[&image.file.pid] > 1).then_some(image.file.image);
+            recording_files::beside(output, &image.facts.command(), image.file.pid, number)
+        }
     };
     Ok(images.iter().enumerate().map(path).collect())
 }
@@ -192,6 +209,8 @@ fn paths(output: &Path, images: &[Image]) -> Result<Vec<PathBuf>, RecordError> {
 /// Common inputs of all traces of a session.
 struct Writer<'a> {
     how: ConversionConfig,
+    /// For the trace of the program itself.
+    missing: Missing,
     control_log: &'a [ControlEntry],
     begun: Mutex<StartedConversions>,
     /// Whether the session's directory is next to the output.
@@ -199,8 +218,11 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Writes the trace of an image to `path`.
-    fn write(&self, image: &Image, end: ImageEnd, path: PathBuf) -> Result<RecordedTrace, RecordError> {
+    /// Writes the trace of the image number `index` to `path`.
+    fn write(&self, image: &Image, index: usize, path: PathBuf) -> Result<RecordedTrace, RecordError> {
+        let end = end_of(image, index);
+        let missing = if index == 0 { self.missing } else { Missing::default() };
+        let how = ConversionConfig { missing, ..self.how };
         if image.is_written {
             let converted = read_back(&image.file.trace_path())?;
             fs::rename(image.file.trace_path(), &path).map_err(RecordError::io(&path, "create the trace here"))?;
@@ -209,14 +231,14 @@ impl Writer<'_> {
         let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner).remove(&image.file.path);
         let log = image.open()?;
         let partial = self.partial_path(&image.file, &path);
-        let converted = match begun.map(|begun| begun.finish(end, &log, self.control_log, &path)) {
+        let converted = match begun.map(|begun| begun.lacking(missing).finish(end, &log, self.control_log, &path)) {
             Some(Ok(converted)) => converted,
-            None => convert(&log, self.how, end, self.control_log, &partial, &path)?,
+            None => convert(&log, how, end, self.control_log, &partial, &path)?,
             Some(Err(_)) => {
                 // The trace may need the space of the early conversion. If it cannot be removed, writing may fail and
                 // report that.
                 let _ = fs::remove_file(image.file.ahead_path());
-                convert(&log, self.how, end, self.control_log, &partial, &path)?
+                convert(&log, how, end, self.control_log, &partial, &path)?
             }
         };
         Ok(describe(image, path, &converted))
@@ -289,6 +311,10 @@ fn open_images(files: &[LogFile], has_ended: impl Fn(&LogFile) -> bool) -> Resul
                 found.unrecorded_pids.push(file.pid);
                 continue;
             }
+            Ok(Some(log)) if log.control.pid != file.pid => {
+                let why = "another process wrote it than the one that it names";
+                Err(RecordError::BadLog { path: file.path.clone(), offset: 0, why })
+            }
             Ok(Some(log)) => log.facts(),
             Err(why) => Err(why),
         };
@@ -308,7 +334,7 @@ fn open_images(files: &[LogFile], has_ended: impl Fn(&LogFile) -> bool) -> Resul
 /// Whether a process may still write to a log: the log's process, or a forked child that has made no call since the
 /// fork.
 fn is_live(file: &LogFile) -> bool {
-    let log = File::open(&file.path).ok();
+    let log = written_file::open(&file.path).ok();
     log.and_then(|log| in_use::is_written(&log)).unwrap_or_else(|| is_running(file.pid))
 }
 

@@ -15,6 +15,7 @@ use crate::event_log::{
 use crate::run::{Request, WatchDecision, take_request};
 use crate::session::Session;
 use crate::window;
+use crate::written_file;
 
 /// Progress of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,13 +80,18 @@ impl<'a> Watch<'a> {
         if self.duration.is_some_and(|duration| self.began.elapsed() >= duration) {
             control.end(EndReason::Duration)?;
         }
-        let page = control.page()?;
         let images = self.look_at_logs()?;
+        let page = control.page()?;
+        let log_bytes = page.bytes.max(self.logs.values().map(Log::bytes).sum());
+        // Processes of other users cannot count their bytes in root's page.
+        if page.bytes_max != 0 && log_bytes >= page.bytes_max {
+            control.end(EndReason::Size)?;
+        }
         show(&Progress {
             elapsed: self.began.elapsed(),
             images,
             words: self.logs.values().map(|log| log.words).sum(),
-            log_bytes: page.bytes,
+            log_bytes,
             events_lost: self.logs.values().map(|log| log.events_lost).sum(),
             is_recording: page.state == SESSION_RECORDING,
         });
@@ -96,7 +102,7 @@ impl<'a> Watch<'a> {
     fn look_at_logs(&mut self) -> Result<usize, RecordError> {
         let files = self.session.logs()?;
         for file in files.iter().cycle().skip(self.turn).take(files.len().min(LOOKS_MAX)) {
-            if let Ok(opened) = File::open(&file.path) {
+            if let Ok(opened) = written_file::open(&file.path) {
                 let log = self.logs.entry(file.path.clone()).or_default();
                 log.look(&opened);
                 // If the grant fails, the process counts its events as lost.
@@ -118,6 +124,11 @@ fn obey(control: &Control, request: Request, number: u32) -> Result<(), RecordEr
 }
 
 impl Log {
+    /// Bytes of the chunks seen, without the control chunk.
+    fn bytes(&self) -> u64 {
+        self.chunks_seen.saturating_sub(1) * CHUNK_BYTES as u64
+    }
+
     /// Counts the words in the log. Unreadable words do not count: this is for display only.
     fn look(&mut self, file: &File) {
         let chunks = file.metadata().map_or(0, |data| data.len().div_ceil(CHUNK_BYTES as u64));

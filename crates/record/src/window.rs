@@ -3,7 +3,7 @@
 //! Such a process has mapped a window of its log in advance. This module allocates file space for the window's chunks
 //! before the process needs them, so that the process can take chunks without a system call.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::AsRawFd;
@@ -11,6 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::event_log::{CHUNK_BYTES, Control, Window};
+use crate::written_file;
 
 /// Number of chunks granted in advance, within the window: 64 MiB, eight million events.
 const AHEAD: u32 = 256;
@@ -31,7 +32,7 @@ pub fn grant(path: &Path, log: &File) -> io::Result<()> {
     if goal <= granted || goal - granted > AHEAD {
         return Ok(());
     }
-    let log = OpenOptions::new().write(true).open(path)?;
+    let log = written_file::open_to_write(path)?;
     let offset = (u64::from(first) + u64::from(granted)) * CHUNK_BYTES as u64;
     let length = u64::from(goal - granted) * CHUNK_BYTES as u64;
     // SAFETY: touches no memory.

@@ -154,6 +154,12 @@ pub struct Quality {
     /// Calls requesting memory whose call site could not be recorded.
     #[serde(skip_serializing_if = "is_zero")]
     pub sites_lost: u64,
+    /// Programs that the recorded program executed without the recorder. They have no trace.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub programs_unrecorded: u64,
+    /// Processes that outlived the recording. What they did later is not recorded.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub processes_outliving: u64,
     /// Nanoseconds during which recording was switched off. Events in this time are missing.
     pub stopped_ns: u64,
     /// Calls made inside another allocator call; left out, as only the outer call is kept.
@@ -249,6 +255,8 @@ impl std::ops::Add for Quality {
             reallocs_to_zero_kept: self.reallocs_to_zero_kept.saturating_add(other.reallocs_to_zero_kept),
             events_lost: self.events_lost.saturating_add(other.events_lost),
             sites_lost: self.sites_lost.saturating_add(other.sites_lost),
+            programs_unrecorded: self.programs_unrecorded.saturating_add(other.programs_unrecorded),
+            processes_outliving: self.processes_outliving.saturating_add(other.processes_outliving),
             stopped_ns: self.stopped_ns.saturating_add(other.stopped_ns),
             nested_calls: self.nested_calls.saturating_add(other.nested_calls),
             unfinished_calls: self.unfinished_calls.saturating_add(other.unfinished_calls),

@@ -19,6 +19,8 @@ pub struct QualityNames {
     events_lost: u64,
     #[serde(rename = "call_sites_lost")]
     sites_lost: u64,
+    programs_unrecorded: u64,
+    processes_outliving: u64,
     stopped_ns: u64,
     nested_calls: u64,
     unfinished_calls: u64,

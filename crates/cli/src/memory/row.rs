@@ -39,6 +39,8 @@ pub struct RecordingLabel {
     pub complete: bool,
     /// Events that the recorder lost.
     pub lost_events: u64,
+    /// Forked children whose recordings are not next to the file.
+    pub children_missing: u64,
     /// Recorded faults in modelled memory, with huge pages off.
     pub traps_recorded: u64,
     /// Calls that can change memory in ways that are not recorded, by name. `None`: unknown, in a part of a recording.
@@ -187,6 +189,7 @@ fn label(path: &Path, result: &MemorySimulation) -> RecordingLabel {
         machine: header.machine,
         complete: footer.is_some(),
         lost_events: result.lost_events,
+        children_missing: result.children_missing,
         traps_recorded: result.traps_recorded,
         unrecorded_calls: footer.map(|footer| footer.unrecorded_calls).unwrap_or_default(),
         advice_unmodelled: result.advice_unmodelled.clone(),
@@ -207,6 +210,13 @@ impl RecordingLabel {
         }
         if self.lost_events > 0 {
             gaps.push(format!("the recorder lost {} events; figures are too small", count(self.lost_events)));
+        }
+        if self.children_missing > 0 {
+            gaps.push(format!(
+                "the recordings of {} are missing; what they share with this process, and the copies that this causes, is \
+                 not simulated; keep the files of a recording together",
+                of(self.children_missing, "forked child")
+            ));
         }
         let not_simulated = |calls: Option<u64>, name: &str| match calls {
             Some(calls) => format!("{} of {name} are not simulated", of(calls, "call")),

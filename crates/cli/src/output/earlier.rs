@@ -1,11 +1,11 @@
 //! The recording that a new one of the same name replaces: it is kept under another name, for one generation.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use super::claim::Claim;
 use super::{Format, file, note};
 
 /// An earlier recording that was set aside. Without [`Earlier::keep`] it gets its name back: nothing replaced it.
@@ -13,20 +13,24 @@ use super::{Format, file, note};
 pub struct Earlier {
     /// The trace and the folder of other processes' traces, each with its new name.
     moved: Vec<(PathBuf, PathBuf)>,
+    /// No other recording may write the output meanwhile.
+    _claim: Option<Claim>,
 }
 
 impl Earlier {
-    /// Renames the recording at `output` and its folder: `app.hkt.old`, `app.processes.old`.
+    /// Renames the recording at `output` and its folder: `app.hkt.old`, `app.hkt.processes.old`.
     ///
     /// # Errors
-    /// A file that would be lost is no recording, or the system refuses.
+    /// Another recording writes the output now, a file that would be lost is no recording, or the system refuses.
     pub fn set_aside(output: &Path) -> Result<Earlier> {
         file::refuse_other(output)?;
-        let mut earlier = Earlier { moved: Vec::new() };
         // The target of a symbolic link is the trace.
         let trace = fs::canonicalize(output).unwrap_or_else(|_| output.to_path_buf());
+        let is_device = fs::metadata(&trace).is_ok_and(|metadata| !metadata.is_file());
+        let claim = if is_device { None } else { Claim::new(&trace)? };
+        let mut earlier = Earlier { moved: Vec::new(), _claim: claim };
         let has_events = fs::metadata(&trace).is_ok_and(|metadata| metadata.is_file() && metadata.len() > 0);
-        let folder = folder(&trace);
+        let folder = hksim_recording_files::folder(&trace);
         for path in [Some(trace).filter(|_| has_events), Some(folder).filter(|folder| folder.is_dir())] {
             let Some(path) = path else { continue };
             let old = with_old(&path);
@@ -53,13 +57,6 @@ impl Drop for Earlier {
             let _ = fs::rename(old, path);
         }
     }
-}
-
-/// The folder of the traces of other processes.
-fn folder(trace: &Path) -> PathBuf {
-    let mut name = OsString::from(trace.file_stem().unwrap_or_default());
-    name.push(".processes");
-    trace.with_file_name(name)
 }
 
 fn with_old(path: &Path) -> PathBuf {

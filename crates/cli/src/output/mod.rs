@@ -1,5 +1,6 @@
 //! What commands print and write.
 
+mod claim;
 pub mod earlier;
 pub mod file;
 pub mod help;

@@ -83,21 +83,23 @@ fn a_recording_keeps_the_earlier_one_with_its_processes() {
     };
     let pids_of = |folder: &str| names(folder).len();
     bench.ok("record -q -o a.hkt sh -c ls;ls;ls;:");
-    let (first, processes) = (fs::read(bench.path("a.hkt")).expect("the trace"), names("a.processes"));
+    let (first, processes) = (fs::read(bench.path("a.hkt")).expect("the trace"), names("a.hkt.processes"));
     assert!(!processes.is_empty());
     let again = bench.run("record -o a.hkt sh -c ls;ls;:");
     assert_eq!(again.code, Some(0), "{}", again.stderr);
     assert!(again.stderr.contains("is now") && again.stderr.contains("a.hkt.old"), "{}", again.stderr);
     assert_eq!(fs::read(bench.path("a.hkt.old")).expect("the earlier trace"), first);
-    assert_eq!(names("a.processes.old"), processes);
-    assert!(pids_of("a.processes") < processes.len() && names("a.processes").iter().all(|n| !processes.contains(n)));
+    assert_eq!(names("a.hkt.processes.old"), processes);
+    assert!(
+        pids_of("a.hkt.processes") < processes.len() && names("a.hkt.processes").iter().all(|n| !processes.contains(n))
+    );
     // A recording that fails replaces nothing, and only one generation is kept.
     let second = fs::read(bench.path("a.hkt")).expect("the trace");
     bench.refused("record -q -o a.hkt ./no-such-program");
     assert_eq!(fs::read(bench.path("a.hkt")).expect("the trace"), second);
     bench.ok("record -q -o a.hkt ls");
     assert_eq!(fs::read(bench.path("a.hkt.old")).expect("the earlier trace"), second);
-    assert!(names("a.processes").is_empty());
+    assert!(names("a.hkt.processes").is_empty());
     fs::write(bench.path("a.hkt.old"), "precious").expect("a file");
     assert!(bench.refused("record -q -o a.hkt ls").contains("a.hkt.old: is no trace"));
     assert_eq!(fs::read(bench.path("a.hkt.old")).expect("the notes"), b"precious");
@@ -283,4 +285,63 @@ fn an_output_replaces_no_input_and_no_other_output() {
     assert_eq!(fs::read_to_string(bench.path("p.toml")).expect("the file is kept"), "version = 1\n");
     assert_eq!(fs::read_to_string(bench.path("p.svg")).expect("the file is kept"), "version = 1\n");
     assert!(!bench.path("out.svg").exists() && !bench.path("d.json").exists());
+}
+
+#[test]
+fn recordings_of_both_kinds_keep_their_processes() {
+    let bench = Bench::new();
+    let names = |folder: &str| {
+        let Ok(entries) = fs::read_dir(bench.path(folder)) else { return Vec::new() };
+        entries.flatten().map(|entry| entry.file_name()).collect::<Vec<_>>()
+    };
+    // The names that README uses for one program.
+    bench.ok("record -q -o app.hkt sh -c ls;ls;:");
+    let of_calls = names("app.hkt.processes");
+    assert_eq!(of_calls.len(), 2);
+    let ran = bench.run("record --memory -q -o app.hkm sh -c (ls);(ls);:");
+    if ran.code != Some(0) {
+        return println!("skipped: {}", ran.stderr);
+    }
+    let of_pages = names("app.hkm.processes");
+    assert!(of_pages.len() > 2, "each child and each program has a file: {of_pages:?}");
+    bench.ok("record -q -o app.hkt ls");
+    assert_eq!((names("app.hkt.processes.old"), names("app.hkm.processes")), (of_calls, of_pages));
+    // Without the children's files, a prediction of the parent says so.
+    assert!(!bench.run("sim app.hkm").stderr.contains("missing"));
+    fs::rename(bench.path("app.hkm.processes"), bench.path("elsewhere")).expect("a folder");
+    let alone = bench.run("sim app.hkm --format json");
+    assert!(alone.stderr.contains("the recordings of 2 forked children are missing"), "{}", alone.stderr);
+    assert!(alone.stdout.contains("\"children_missing\": 2"), "{}", alone.stdout);
+    // Versions before named the folder without the extension.
+    fs::rename(bench.path("elsewhere"), bench.path("app.processes")).expect("a folder");
+    assert!(!bench.run("sim app.hkm").stderr.contains("missing"));
+}
+
+#[test]
+fn of_two_recordings_to_one_name_the_second_is_refused() {
+    let bench = Bench::new();
+    let begin = |kind: &str| {
+        let line = format!("record {kind} -q -o one.hkt sh -c echo;cat");
+        let mut child = bench.command(&line).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("hksim");
+        // The program runs.
+        child.stdout.as_mut().expect("a pipe").read_exact(&mut [0]).expect("a line");
+        child
+    };
+    let mut first = begin("");
+    let pid = first.id();
+    for line in ["record -q -o one.hkt ls", "record --memory -q -o one.hkt ls", "record -q -o ./one.hkt ls"] {
+        let said = bench.refused(line);
+        assert!(said.contains(&format!("another hksim (process {pid}) records to this file now")), "{line}: {said}");
+    }
+    drop(first.stdin.take());
+    assert!(first.wait().expect("hksim").success());
+    bench.ok("info one.hkt");
+    // A killed recorder claims nothing.
+    let mut killed = begin("");
+    killed.kill().expect("a running process");
+    killed.wait().expect("hksim");
+    bench.ok("record -q -o one.hkt ls");
+    let left: Vec<_> =
+        fs::read_dir(bench.folder()).expect("the folder").flatten().map(|entry| entry.file_name()).collect();
+    assert!(!left.iter().any(|name| name.to_string_lossy().ends_with(".lock")), "{left:?}");
 }

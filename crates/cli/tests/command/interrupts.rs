@@ -74,8 +74,8 @@ fn printed(bench: &Bench, output: Output) -> String {
 /// Hidden files and directories next to the trace.
 fn hidden(bench: &Bench) -> Vec<PathBuf> {
     let entries = fs::read_dir(bench.folder()).expect("the folder").flatten();
-    let is_hidden = |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-    entries.map(|entry| entry.path()).filter(is_hidden).collect()
+    let is_session = |path: &PathBuf| path.to_string_lossy().contains(".recording-");
+    entries.map(|entry| entry.path()).filter(is_session).collect()
 }
 
 #[test]
@@ -191,7 +191,9 @@ fn an_interrupt_while_the_trace_is_written_leaves_only_a_session_to_recover() {
     };
     assert_eq!(names(bench.folder().to_path_buf()).len(), 1, "only the session is left");
     let inside = names(session.clone());
-    assert!(inside.len() == 3 && inside[0].ends_with(".spool"), "the session has only the recording: {inside:?}");
+    assert!(inside.len() == 2 && inside[1] == "session.json", "the session has only the recording: {inside:?}");
+    let logs = names(session.join(&inside[0]));
+    assert!(logs.len() == 2 && logs[0].ends_with(".spool"), "the session has only the recording: {logs:?}");
     // A recorder killed by SIGKILL leaves an incomplete trace file.
     fs::write(session.join("7-0.partial-7"), "half").expect("a file");
     bench.ok(&format!("record --recover {}", session.display()));

@@ -31,7 +31,7 @@ fn more_processes_are_recorded_than_file_descriptors_allow() {
     let ran = limited(&bench, "-n 48", "record -o many.hkt -- sh -c", &[script]);
     assert_eq!(ran.status.code(), Some(0), "{}", String::from_utf8_lossy(&ran.stderr));
     assert!(bench.path("many.hkt").exists());
-    let traces = names(&bench.path("many.processes"));
+    let traces = names(&bench.path("many.hkt.processes"));
     assert!(traces.len() > 120 && traces.iter().all(|name| name.ends_with(".hkt")), "{traces:?}");
 }
 

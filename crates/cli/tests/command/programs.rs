@@ -33,13 +33,13 @@ fn child_processes_and_images_are_reported() {
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(bench.path("sh.hkt").exists(), "{}", ran.stderr);
     let mut traces = 0;
-    for entry in std::fs::read_dir(bench.path("sh.processes")).expect("the folder") {
+    for entry in std::fs::read_dir(bench.path("sh.hkt.processes")).expect("the folder") {
         let name = entry.expect("an entry").file_name().into_string().expect("a name");
         assert!(["sh.", "env.", "echo."].iter().any(|program| name.starts_with(program)), "{name}");
         assert!(ran.stderr.contains(&name), "{name}: {}", ran.stderr);
         traces += 1;
     }
-    assert!(ran.stderr.contains(&format!("sh.processes: {traces} trace")), "{}", ran.stderr);
+    assert!(ran.stderr.contains(&format!("sh.hkt.processes: {traces} trace")), "{}", ran.stderr);
     assert!(ran.stderr.contains("0 lost, "), "{}", ran.stderr);
 }
 
@@ -174,7 +174,8 @@ fn a_killed_recorder_leaves_a_recoverable_session() {
     };
     let spool = || {
         let session = found(".recording-")?;
-        let files = std::fs::read_dir(&session).ok()?.flatten();
+        let folders = std::fs::read_dir(&session).ok()?.flatten().filter(|entry| entry.path().is_dir());
+        let files = folders.filter_map(|folder| std::fs::read_dir(folder.path()).ok()).flatten().flatten();
         let spools = files.filter(|file| file.metadata().is_ok_and(|data| data.len() > 300_000)).count();
         let info = std::fs::read_to_string(session.join("session.json")).ok()?;
         let pid = info.split("\"root_pid\": ").nth(1)?.split(',').next()?.trim().parse::<i32>().ok()?;

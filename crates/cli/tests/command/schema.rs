@@ -190,7 +190,7 @@ fn every_field_of_record_and_run_reports_is_documented() {
 fn every_field_of_memory_recordings_is_documented() {
     let bench = recordings::with_recording();
     let prediction: &[&str] = &[ALL, "Kernel", "Predictions of memory recordings"];
-    let child = bench.path("ops.processes/child.hkm");
+    let child = bench.path("ops.hkm.processes/child.hkm");
     for line in [
         "sim ops.hkm --thp always",
         &format!("sim {} --thp never --advise >=1M", child.display()),
@@ -200,7 +200,7 @@ fn every_field_of_memory_recordings_is_documented() {
     }
     for (line, sections) in [
         ("info ops.hkm", [ALL, "info of a memory recording"].as_slice()),
-        ("info ops.processes/child.hkm", &[ALL, "info of a memory recording"]),
+        ("info ops.hkm.processes/child.hkm", &[ALL, "info of a memory recording"]),
         ("trace cut ops.hkm --events ..100 -o part.hkm", &[ALL, "gen and trace"]),
         ("trace anonymise ops.hkm -o public.hkm", &[ALL, "gen and trace"]),
         ("trace verify ops.hkm", &[ALL, "gen and trace"]),

@@ -40,8 +40,8 @@ impl Programs {
     }
 
     fn build(&self, source: &str, options: &[&str]) -> PathBuf {
-        let out = self.path(source.trim_end_matches(".c"));
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/native/c").join(source);
+        let out = self.folder.path().join(source.file_stem().expect("a source"));
         let mut cc = Command::new("cc");
         // No built-in malloc: otherwise the compiler may remove pairs of calls or assume their results.
         cc.args(["-O1", "-g", "-w", "-fno-builtin", "-pthread"]).arg(&source).arg("-o").arg(&out).args(options);
@@ -74,6 +74,19 @@ impl Programs {
 fn the_c_interface_behaves_like_glibc() {
     let Some(programs) = Programs::new() else { return };
     programs.compare(&programs.build("interface.c", &[]), &[]);
+}
+
+/// The recorder's test of small stacks, and its arguments.
+const SMALL_STACKS: &str = "../../../../record/tests/c/small_stacks.c";
+const STACKS: [&str; 4] = ["handler", "coroutine", "child", "threads"];
+
+#[test]
+fn programs_may_have_small_stacks() {
+    let Some(programs) = Programs::new() else { return };
+    let program = programs.build(SMALL_STACKS, &["-Wl,-z,now"]);
+    for stack in STACKS {
+        programs.compare(&program, &[Path::new(stack)]);
+    }
 }
 
 #[test]

@@ -14,8 +14,9 @@ pub fn data(name: &str) -> PathBuf {
 pub fn with_recording() -> Bench {
     let bench = Bench::new();
     fs::copy(data("page-operations.hkm"), bench.path("ops.hkm")).expect("a recording");
-    fs::create_dir(bench.path("ops.processes")).expect("a directory");
-    fs::copy(data("page-operations.processes/child.hkm"), bench.path("ops.processes/child.hkm")).expect("a recording");
+    fs::create_dir(bench.path("ops.hkm.processes")).expect("a directory");
+    fs::copy(data("page-operations.processes/child.hkm"), bench.path("ops.hkm.processes/child.hkm"))
+        .expect("a recording");
     bench
 }
 

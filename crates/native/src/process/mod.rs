@@ -30,6 +30,12 @@ use invalid_free::foreign;
 use process_allocator::{CONFIGURED, CONSTANT, Constant};
 use start::{AllocatorKind, start, started};
 
+/// Creates the allocator, if it does not exist yet. Otherwise the first call does so, which needs more stack than later
+/// calls.
+pub fn prepare() {
+    start();
+}
+
 type ProcessMemory = MmapMemory<CountedSyscalls>;
 type Heap = ThreadHeap<ProcessMemory>;
 

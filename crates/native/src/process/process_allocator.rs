@@ -184,9 +184,9 @@ impl<G: ProcessGeometry> ProcessAllocator<G> {
     /// Opens a heap in the lowest free slot.
     fn open(&'static self) -> Option<(u32, *mut ThreadState)> {
         let allocator = self.allocator();
-        let id = slots::open(allocator, |at, heap| {
+        let id = slots::open(allocator, |at| {
             // SAFETY: the slot belongs to this heap, is page-aligned and large enough (`thread_state.rs` asserts that).
-            unsafe { at.cast::<ThreadState>().write(ThreadState::new(&allocator.mem, heap)) };
+            unsafe { ThreadState::store_empty(&allocator.mem, at.cast()) }
         })?;
         Some((id, allocator.mem.heap_storage(id).cast::<ThreadState>().as_ptr()))
     }
@@ -203,7 +203,7 @@ impl<G: ProcessGeometry> ProcessAllocator<G> {
             return;
         }
         // SAFETY: `open` stored the pointer for this thread, which closes the heap here.
-        let heap = unsafe { heap_at(thread_state).read() };
+        let heap = unsafe { heap_at(thread_state).as_mut() };
         slots::close(self.allocator(), heap);
     }
 

@@ -28,9 +28,18 @@ const _: () =
     assert!(size_of::<ThreadState>() as u64 + 128 <= hksim_policy::layout::HEAP_BYTES, "a thread state fits its slot");
 
 impl ThreadState {
-    /// The state of a thread with this heap.
-    pub(super) fn new(mem: &ProcessMemory, heap: Heap) -> ThreadState {
-        ThreadState { arena: mem.arena().as_ptr() as usize, arena_bytes: mem.arena_bytes(), heap }
+    /// Writes the state of a thread with an empty heap, without a copy on the stack; returns the heap.
+    ///
+    /// # Safety
+    /// `at` is valid for a state and only this thread uses it.
+    pub(super) unsafe fn store_empty<'a>(mem: &ProcessMemory, at: NonNull<ThreadState>) -> &'a mut Heap {
+        // SAFETY: by the caller's promise; a state has no drop.
+        let state = unsafe {
+            at.copy_from_nonoverlapping(NonNull::from(&EMPTY), 1);
+            &mut *at.as_ptr()
+        };
+        (state.arena, state.arena_bytes) = (mem.arena().as_ptr() as usize, mem.arena_bytes());
+        &mut state.heap
     }
 
     /// The block at an address from [`ProcessMemory::address`](crate::memory::MmapMemory::address); `None` outside the

@@ -84,15 +84,19 @@ impl Process {
     }
 
     fn open(&self) -> Slot {
+        let nowhere = self.allocator.mem.superslab(0);
         // SAFETY: the slot belongs to this heap.
-        let store = |at: NonNull<u8>, heap| unsafe { at.cast::<Heap>().write(heap) };
-        let id = slots::open(&self.allocator, store).expect("a free heap");
+        let store_empty = |at: NonNull<u8>| unsafe {
+            at.cast::<Heap>().write(Heap::empty(nowhere));
+            at.cast::<Heap>().as_mut()
+        };
+        let id = slots::open(&self.allocator, store_empty).expect("a free heap");
         Slot(self.allocator.mem.0.heap_storage(id).cast())
     }
 
-    fn close(&self, slot: Slot) {
+    fn close(&self, mut slot: Slot) {
         // SAFETY: `open` wrote the heap, which belongs to this thread.
-        slots::close(&self.allocator, unsafe { slot.0.read() });
+        slots::close(&self.allocator, unsafe { slot.0.as_mut() });
     }
 
     fn allocate(&self, heap: &mut Heap, random: &mut Random) {

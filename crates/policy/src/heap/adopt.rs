@@ -11,6 +11,26 @@ use crate::metadata::meta::{SpanState, Use};
 impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Opens a heap for a new thread, in the lowest free slot. `None` if all [slots](Memory::heaps) are taken.
     pub fn open_heap(&self) -> Option<ThreadHeap<M>> {
+        let id = self.take_heap_slot()?;
+        let mut heap = ThreadHeap::empty(self.mem.superslab(0));
+        heap.open(id, &self.geometry, self.process.checks);
+        Some(heap)
+    }
+
+    /// As [`open_heap`](Self::open_heap), in place: a heap takes 5 KiB, which a small stack does not have. `empty_at`
+    /// returns an [empty](ThreadHeap::empty) heap for the slot.
+    pub fn open_heap_at<'a>(&self, empty_at: impl FnOnce(u32) -> &'a mut ThreadHeap<M>) -> Option<&'a mut ThreadHeap<M>>
+    where
+        M: 'a,
+    {
+        let id = self.take_heap_slot()?;
+        let heap = empty_at(id);
+        heap.open(id, &self.geometry, self.process.checks);
+        Some(heap)
+    }
+
+    /// The lowest free slot, with its memory initialised.
+    fn take_heap_slot(&self) -> Option<u32> {
         let guard = self.mem.lock();
         let slots = &self.mem.pool().heaps;
         let word = slots.iter().position(|word| word.get() != u64::MAX)?;
@@ -22,13 +42,18 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         slots[word].set(slots[word].get() | 1 << bit);
         drop(guard);
         self.mem.init_heap(id);
-        Some(ThreadHeap::new(&self.mem, id, &self.geometry, self.process.checks))
+        Some(id)
     }
 
     /// Closes the heap of an exiting thread. Frees its empty spans, abandons the other SuperSlabs and frees the slot.
     pub fn close_heap(&self, mut heap: ThreadHeap<M>) {
-        self.empty_front_cache(&mut heap);
-        self.close_message_queue(&mut heap);
+        self.close_heap_at(&mut heap);
+    }
+
+    /// As [`close_heap`](Self::close_heap), in place. Once its slot is free, nothing uses the heap.
+    pub fn close_heap_at(&self, heap: &mut ThreadHeap<M>) {
+        self.empty_front_cache(heap);
+        self.close_message_queue(heap);
         self.abandon_heap(heap);
     }
 
@@ -39,9 +64,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     /// Closes a heap whose message queue is closed.
-    pub(crate) fn abandon_heap(&self, mut heap: ThreadHeap<M>) {
+    pub(crate) fn abandon_heap(&self, heap: &mut ThreadHeap<M>) {
         for class in 0..self.geometry.classes().count() {
-            self.deactivate(&mut heap, class);
+            self.deactivate(heap, class);
         }
         while let Some(ordinal) = heap.own_head.checked_sub(1) {
             let superslab = self.mem.superslab(ordinal);
@@ -54,7 +79,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                     holds_blocks |= !self.span_meta(span).is_lost();
                 }
             });
-            self.disown(&mut heap, superslab);
+            self.disown(heap, superslab);
             if self.mem.meta(superslab).used_slices.get() == 0 {
                 self.cache_superslab(superslab);
             } else if !holds_blocks {

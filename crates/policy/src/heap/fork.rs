@@ -84,10 +84,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// For the child of a fork: closes the heap of a thread that does not exist in the child, as
     /// [`close_heap`](Self::close_heap) does. The heap must be [consistent](ThreadHeap::is_consistent).
-    pub fn close_dead_heap(&self, mut heap: ThreadHeap<M>) {
-        self.empty_front_cache(&mut heap);
-        self.for_each_own_span(&heap, |span| self.mark_listed(span));
-        self.recover_heap(&mut heap);
+    pub fn close_dead_heap(&self, heap: &mut ThreadHeap<M>) {
+        self.empty_front_cache(heap);
+        self.for_each_own_span(heap, |span| self.mark_listed(span));
+        self.recover_heap(heap);
         self.abandon_heap(heap);
     }
 

@@ -139,18 +139,21 @@ impl<M: Memory> ThreadHeap<M> {
         }
     }
 
-    /// An empty heap in slot `id`.
-    pub(crate) fn new(mem: &M, id: u32, geometry: &impl Geometry, checks: Checks) -> ThreadHeap<M> {
-        let empty = ThreadHeap::empty(mem.superslab(0));
+    /// Makes an empty heap that of slot `id`.
+    pub(crate) fn open(&mut self, id: u32, geometry: &impl Geometry, checks: Checks) {
         let tag = match checks {
             Checks::Quick => fast_free_tag(id),
             Checks::Full => NO_FAST_FREE,
         };
         let is_cached = geometry.front_cache() != 0;
-        let (fast_free_tag, fast_cache_tag) = if is_cached { (NO_FAST_FREE, tag) } else { (tag, NO_FAST_FREE) };
+        (self.fast_free_tag, self.fast_cache_tag) = if is_cached { (NO_FAST_FREE, tag) } else { (tag, NO_FAST_FREE) };
         let is_plain = !is_cached && geometry.header_bytes() == 0;
-        let steps = if is_plain { *geometry.classes().steps() } else { [NO_CLASS; STEPS] };
-        ThreadHeap { id, fast_free_tag, fast_cache_tag, steps, ..empty }
+        if is_plain {
+            self.steps.copy_from_slice(geometry.classes().steps());
+        } else {
+            self.steps.fill(NO_CLASS);
+        }
+        self.id = id;
     }
 
     /// The heap's slot.

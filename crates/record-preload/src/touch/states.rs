@@ -5,13 +5,13 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::process::{self, Process};
-use crate::sys;
 use crate::touch::region::{self, Block, PAGE};
 use crate::touch::scan::{self, Present};
 use crate::touch::{copy, sampler};
 use crate::touched::{
     PAGE_ABSENT, PAGE_READ, PAGE_WRITTEN, REGION_BYTES, STATES_OFFSET, TOUCHED_MAGIC, TOUCHED_SUFFIX, TouchedControl,
 };
+use crate::{own_stack, sys};
 
 /// Number of pages whose states are mapped together. The file has one byte per page, and grows by this number of bytes.
 const WINDOW_PAGES: usize = 64 << 10;
@@ -44,7 +44,7 @@ static STATES: AtomicPtr<States> = AtomicPtr::new(null_mut());
 #[unsafe(link_section = ".fini_array")]
 static AT_END: extern "C" fn() = {
     extern "C" fn at_end() {
-        look_at_end();
+        own_stack::run(look_at_end);
     }
     at_end
 };
@@ -112,8 +112,6 @@ pub fn count_turned_down() {
 
 /// Stores the states of the pages that are present when the program ends.
 fn look_at_end() {
-    let _errno = sys::Errno::save();
-    let _signals = sys::SignalsBlocked::new();
     // SAFETY: null or the one States, never unmapped.
     let Some(states) = (unsafe { STATES.load(Ordering::Acquire).as_ref() }) else {
         return;
@@ -143,17 +141,17 @@ impl States {
     /// Creates the file, or waits until another thread has created it.
     #[cold]
     fn begin(&self) {
-        let _errno = sys::Errno::save();
         // A signal handler that interrupted this would wait forever for the interrupted thread.
-        let _signals = sys::SignalsBlocked::new();
-        if self.state.compare_exchange(NEW, STARTING, Ordering::Acquire, Ordering::Acquire).is_ok() {
-            // This file needs the log. If another thread is still opening the log, a later call tries again.
-            let failed = if process::is_off() { OFF } else { NEW };
-            self.state.store(if self.start() { READY } else { failed }, Ordering::Release);
-        }
-        while self.state.load(Ordering::Acquire) == STARTING {
-            core::hint::spin_loop();
-        }
+        own_stack::run(|| {
+            if self.state.compare_exchange(NEW, STARTING, Ordering::Acquire, Ordering::Acquire).is_ok() {
+                // This file needs the log. If another thread is still opening the log, a later call tries again.
+                let failed = if process::is_off() { OFF } else { NEW };
+                self.state.store(if self.start() { READY } else { failed }, Ordering::Release);
+            }
+            while self.state.load(Ordering::Acquire) == STARTING {
+                core::hint::spin_loop();
+            }
+        });
     }
 
     fn shared() -> Option<&'static Self> {
@@ -233,7 +231,7 @@ impl States {
             return Some(known);
         }
         let offset = STATES_OFFSET + (number * WINDOW_PAGES) as u64;
-        let fresh = self.map_file(offset, WINDOW_PAGES).cast::<AtomicU8>();
+        let fresh = own_stack::run(|| self.map_file(offset, WINDOW_PAGES)).cast::<AtomicU8>();
         if fresh.is_null() {
             return None;
         }

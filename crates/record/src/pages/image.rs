@@ -18,6 +18,7 @@ use crate::touched::{
     PAGE_ABSENT, PAGE_BYTES, PAGE_READ, PAGE_UNKNOWN, PAGE_WRITTEN, REGION_BYTES, STATES_OFFSET, TOUCHED_MAGIC,
     TOUCHED_SUFFIX, TouchedControl,
 };
+use crate::written_file;
 
 /// Final state of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,13 +68,13 @@ impl ImagePages {
     /// # Errors
     /// A file cannot be read, or has a wrong format.
     pub fn open(log: &Path, control: &Control, rate: TickRate) -> Result<Option<Self>, RecordError> {
-        let session = log.parent().unwrap_or(Path::new("/"));
+        let session = log.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
         let files = FaultFiles::of(session);
         let Some(seen) = files.seen()? else {
             return Ok(None);
         };
         let path = log.with_extension(TOUCHED_SUFFIX.trim_start_matches('.'));
-        let states = match File::open(&path) {
+        let states = match written_file::open(&path) {
             Ok(states) => states,
             Err(why) if why.kind() == ErrorKind::NotFound => return Ok(None),
             Err(why) => return Err(RecordError::io(&path, "open")(why)),
@@ -191,6 +192,6 @@ fn next_image(log: &Path) -> Option<PathBuf> {
 fn start_ticks(log: &Path) -> Option<u64> {
     let mut bytes = [0; 8];
     let offset = std::mem::offset_of!(Control, start_ticks) as u64;
-    File::open(log).ok()?.read_exact_at(&mut bytes, offset).ok()?;
+    written_file::open(log).ok()?.read_exact_at(&mut bytes, offset).ok()?;
     Some(u64::from_ne_bytes(bytes)).filter(|&ticks| ticks > 0)
 }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use hksim_trace::event::Access;
 
 use crate::error::RecordError;
+use crate::written_file;
 
 const BUFFER_BYTES: usize = 1 << 20;
 /// Maximum length of a line of lackey; longer lines are not lackey's and are skipped.
@@ -66,7 +67,7 @@ impl Stream {
     /// # Errors
     /// The file exists and cannot be opened.
     pub fn open(path: &Path, form: Form) -> Result<Option<Self>, RecordError> {
-        match File::open(path) {
+        match written_file::open(path) {
             Ok(file) => {
                 let reader = BufReader::with_capacity(BUFFER_BYTES, file);
                 Ok(Some(Self { reader, path: path.to_path_buf(), form, second: None, line: Vec::new() }))

@@ -54,7 +54,9 @@ impl CounterPlace {
         let unpacked = tempfile::Builder::new().prefix("hksim-record-").tempdir().expect("a directory");
         let library = unpacked.path().join("preload.so");
         fs::copy(counter, &library).expect("the counter in its place");
-        Self { library, base: dir.join(".app.hkt.recording-COUNTS"), _unpacked: unpacked }
+        let session = dir.join(".app.hkt.recording-COUNTS");
+        fs::create_dir(&session).expect("a folder");
+        Self { library, base: session.join("0".repeat(32)), _unpacked: unpacked }
     }
 
     /// Counts of one run. setarch executes the program in its own process, so the process id is that of setarch.

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use hksim_record::{Options, Programs, RecordError, RecordReport, RecordedTrace, record, recover};
 
 use crate::signals::{find_session, recorder_of, wait_for};
-use crate::support::{compile, events, mallocs_of, read, record_words, scratch};
+use crate::support::{compile, events, logs_in, mallocs_of, read, record_words, scratch};
 
 const PROCESSES: usize = 200;
 /// Size of an unconverted log.
@@ -44,7 +44,7 @@ fn an_ended_process_takes_only_the_space_of_its_trace() {
     let other = scratch();
     let alone = record_words(other.path(), [program.as_os_str(), "100".as_ref()]).traces[0].events;
     for trace in rounds {
-        assert_eq!(trace.path.parent(), Some(dir.path().join("app.processes").as_path()));
+        assert_eq!(trace.path.parent(), Some(dir.path().join("app.hkt.processes").as_path()));
         let name = trace.path.file_name().expect("a name").to_string_lossy().into_owned();
         assert_eq!(name, format!("rounds.{}.hkt", trace.pid), "the trace is not named after its program");
         assert_eq!((trace.events, events(trace).len() as u64), (alone, alone), "{name}");
@@ -136,7 +136,7 @@ fn a_damaged_log_does_not_stop_the_others() {
         let program = compile(dir.path(), "rounds", &[]);
         let kept = dir.path().join("kept");
         fs::create_dir(&kept).expect("a folder");
-        let copy = format!("cp -a \"$HKSIM_RECORD_SESSION\"/. {}", kept.display());
+        let copy = format!("cp -a \"$HKSIM_RECORD_SESSION\"/../. {}", kept.display());
         let script = format!("{0} 5; {0} 7; {copy}", program.display());
         let whole = record_words(dir.path(), ["sh", "-c", &script]);
         let of_program = |report: &RecordReport| {
@@ -145,9 +145,9 @@ fn a_damaged_log_does_not_stop_the_others() {
         };
         assert_eq!(of_program(&whole).len(), 2, "{what}");
         let victim = whole.traces.iter().find(|trace| trace.command.get(1).is_some_and(|word| word == "5"));
-        let log = kept.join(format!("{}-0.spool", victim.expect("the first").pid));
+        let log = logs_in(&kept).join(format!("{}-0.spool", victim.expect("the first").pid));
         // An earlier scan may have written the trace already.
-        let _ = fs::remove_file(log.with_extension("hkt"));
+        let _ = fs::remove_file(kept.join(log.file_name().expect("a name")).with_extension("hkt"));
         let mut bytes = fs::read(&log).expect("its log");
         if bytes.len() <= at {
             return println!("skipped: the event log was truncated just before the copy");

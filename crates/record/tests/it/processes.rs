@@ -1,6 +1,7 @@
 //! fork, vfork, posix_spawn, exec, ends of threads, and calls in signal handlers, with exact counts.
 
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
@@ -193,4 +194,53 @@ fn calls_in_signal_handlers_are_seen() {
     let resized = events.iter().filter(|event| matches!(event.op, Op::Realloc { size: 506, .. })).count();
     assert_eq!(resized, rounds[1]);
     assert_eq!(trace.quality.unknown_frees, 0);
+}
+
+#[test]
+fn programs_without_the_recorder_are_named() {
+    let dir = scratch();
+    let program = compile(dir.path(), "missing", &[]);
+    let fixed = dir.path().join("fixed");
+    std::fs::copy(compile(scratch().path(), "missing", &["-static"]), &fixed).expect("a copy");
+    for (case, expected) in [("clear", "missing"), ("other", "missing"), ("static", "fixed"), ("none", "")] {
+        let mut words = vec![program.clone().into_os_string(), case.into()];
+        if case == "static" {
+            words.push(fixed.clone().into());
+        }
+        let report = record_words(dir.path(), words);
+        if let Some(why) = &report.unobserved {
+            return println!("skipped: the kernel does not report processes: {why}");
+        }
+        let names: Vec<&str> = report.unseen_programs.iter().map(|image| image.command[0].as_str()).collect();
+        assert_eq!(names, Vec::from_iter([expected].into_iter().filter(|name| !name.is_empty())), "{case}");
+        assert_eq!(report.traces[0].quality.programs_unrecorded, names.len() as u64, "{case}");
+        assert_eq!((report.outliving.len(), report.traces[0].quality.processes_outliving), (0, 0), "{case}");
+    }
+}
+
+#[test]
+fn a_program_whose_wrapper_clears_the_environment_is_named() {
+    let dir = scratch();
+    let program = compile(dir.path(), "missing", &[]);
+    let report =
+        record_words(dir.path(), ["env".into(), "-i".into(), program.into_os_string(), OsString::from("work")]);
+    if let Some(why) = &report.unobserved {
+        return println!("skipped: the kernel does not report processes: {why}");
+    }
+    assert_eq!(report.unseen_programs.len(), 1);
+    assert_eq!(report.unseen_programs[0].command, ["missing"]);
+}
+
+#[test]
+fn children_that_outlive_the_program_are_named() {
+    let dir = scratch();
+    let program = compile(dir.path(), "missing", &[]);
+    let report = record_words(dir.path(), [program.into_os_string(), OsString::from("outlive")]);
+    if let Some(why) = &report.unobserved {
+        return println!("skipped: the kernel does not report processes: {why}");
+    }
+    assert_eq!(report.outliving.len(), 1);
+    assert_eq!(report.outliving[0].command[1], "outlive");
+    assert_eq!(report.traces[0].quality.processes_outliving, 1);
+    assert_eq!(mallocs_of(&events(&report.traces[0]), 555), 1);
 }

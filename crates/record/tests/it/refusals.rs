@@ -141,6 +141,28 @@ fn an_executable_with_its_own_malloc_is_refused() {
 }
 
 #[test]
+fn programs_with_a_sanitizer_are_refused_by_name() {
+    let dir = scratch();
+    let output = dir.path().join("app.hkt");
+    for (option, name) in [("address", "AddressSanitizer"), ("thread", "ThreadSanitizer"), ("leak", "LeakSanitizer")] {
+        let flag = format!("-fsanitize={option}");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/rounds.c");
+        let program = dir.path().join(option);
+        let built = Command::new("cc").args([&flag, "-pthread", "-o"]).arg(&program).arg(source).output();
+        if !built.is_ok_and(|built| built.status.success()) {
+            println!("skipped: the compiler has no {name}");
+            continue;
+        }
+        let why = refusal(&output, &[program.to_str().expect("UTF-8"), "5"]);
+        assert!(matches!(why, RecordError::Sanitized { .. }), "{why}");
+        assert!(why.to_string().contains(&format!("is built with {name}")), "{why}");
+    }
+    // This one has no allocator.
+    let program = compile(dir.path(), "rounds", &["-fsanitize=undefined"]);
+    assert_eq!(record_words(dir.path(), [program.as_os_str(), "5".as_ref()]).traces.len(), 1);
+}
+
+#[test]
 fn a_program_without_any_call_is_reported() {
     let dir = scratch();
     let why = refusal(&dir.path().join("app.hkt"), &[compile(dir.path(), "empty", &[]).to_str().expect("UTF-8")]);

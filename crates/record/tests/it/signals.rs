@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use hksim_record::{Exit, Options, RecordError, record, recover};
 
-use crate::support::{compile, read, scratch};
+use crate::support::{compile, logs_in, read, scratch};
 
 const OUTPUT: &str = "HKSIM_TEST_OUTPUT";
 const PROGRAM: &str = "HKSIM_TEST_PROGRAM";
@@ -70,7 +70,7 @@ pub fn find_session(dir: &Path) -> Option<PathBuf> {
 }
 
 fn log_bytes(session: &Path) -> Option<u64> {
-    let entries = fs::read_dir(session).ok()?.flatten();
+    let entries = fs::read_dir(logs_in(session)).ok()?.flatten();
     entries.map(|entry| entry.metadata().ok().map(|data| data.len())).sum()
 }
 
@@ -125,9 +125,8 @@ fn damaged_sessions_are_refused_or_read(session: &Path) {
     };
     for round in 0..12 {
         let copy = scratch();
-        for entry in fs::read_dir(session).expect("the session").flatten() {
-            fs::copy(entry.path(), copy.path().join(entry.file_name())).expect("a copy");
-        }
+        let copied = Command::new("cp").arg("-a").arg(session.join(".")).arg(copy.path()).status();
+        assert!(copied.expect("cp").success());
         let log = find_log(copy.path());
         let mut bytes = fs::read(&log).expect("its log");
         // Most damage is in the control page and the buffer's header, where it has the most effect.
@@ -150,7 +149,7 @@ fn damaged_sessions_are_refused_or_read(session: &Path) {
 }
 
 fn find_log(session: &Path) -> PathBuf {
-    let entries = fs::read_dir(session).expect("the session").flatten();
+    let entries = fs::read_dir(logs_in(session)).expect("the session").flatten();
     let mut logs = entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "spool"));
     logs.next().expect("a log")
 }

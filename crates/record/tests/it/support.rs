@@ -80,3 +80,10 @@ pub fn have(program: &str) -> bool {
     }
     found
 }
+
+/// The directory of logs in a session.
+pub fn logs_in(session: &Path) -> PathBuf {
+    let entries = std::fs::read_dir(session).expect("a session").flatten().map(|entry| entry.path());
+    let is_logs = |path: &PathBuf| path.file_name().is_some_and(|name| name.len() == 32) && path.is_dir();
+    entries.into_iter().find(is_logs).expect("a directory of logs")
+}

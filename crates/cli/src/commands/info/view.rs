@@ -255,6 +255,8 @@ pub fn quality_lines(quality: &Quality) -> String {
         (quality.reallocs_to_zero_kept, "realloc(p, 0) that returned a block"),
         (quality.events_lost, "events lost by the recorder"),
         (quality.sites_lost, "calls with unknown call site"),
+        (quality.programs_unrecorded, "programs executed without the recorder"),
+        (quality.processes_outliving, "processes that outlived the recording"),
         (quality.nested_calls, "calls nested in other calls, omitted"),
         (quality.unfinished_calls, "calls that never returned, omitted"),
         (quality.addresses_guessed, "blocks without an address, matched with the next possible free"),

@@ -26,6 +26,8 @@ pub fn is_as_expected(report: &RecordReport) -> bool {
         && *seccomp_processes == 0
         && damaged.is_empty()
         && static_malloc.is_empty()
+        && report.unseen_programs.is_empty()
+        && report.outliving.is_empty()
         && report.unseen_operators.is_empty()
         && report.unseen_calls.is_empty()
         && report.session_kept.is_none()
@@ -119,7 +121,7 @@ fn totals(report: &RecordReport) -> String {
     };
     let time = report.recorded_s.map_or(String::new(), |seconds| format!(" in {seconds:.2} s"));
     format!(
-        "all: {} events of {} {}{time}; {}, {:.2} bytes per event, written in {:.2} s{}; {} lost, {} frees inserted\n",
+        "all: {} events of {} {}{time}; {}, {:.2} bytes per event, written in {:.2} s{}; {} lost{}, {} frees inserted\n",
         units::count(events),
         pids.len(),
         plural(pids.len(), "process", "processes"),
@@ -128,8 +130,22 @@ fn totals(report: &RecordReport) -> String {
         report.converted_s,
         ahead,
         units::count(sum(|trace| trace.quality.events_lost)),
+        missing(report),
         units::count(sum(|trace| trace.quality.reuse_repaired)),
     )
+}
+
+/// What the count of lost events does not include.
+fn missing(report: &RecordReport) -> String {
+    let (programs, processes) = (report.unseen_programs.len(), report.outliving.len());
+    let mut parts = Vec::new();
+    if programs > 0 {
+        parts.push(format!("{programs} {} without the recorder", plural(programs, "program", "programs")));
+    }
+    if processes > 0 {
+        parts.push(format!("{processes} {}", plural(processes, "process that still runs", "processes that still run")));
+    }
+    if parts.is_empty() { String::new() } else { format!(" besides {}", parts.join(" and ")) }
 }
 
 /// Processes that still run, and the preloaded object that is kept for them.
@@ -192,6 +208,7 @@ fn unseen(report: &RecordReport) -> String {
             plural(count, "process", "processes")
         );
     }
+    text += &without_recorder(report);
     for image in report.static_malloc.iter().take(TRACES_SHOWN) {
         let command = shortened(&image.command.join(" "));
         text +=
@@ -207,6 +224,30 @@ fn unseen(report: &RecordReport) -> String {
     if !report.unseen_calls.is_empty() {
         let names = report.unseen_calls.join(", ");
         text += &format!("the program calls {names}, which are not recorded\n");
+    }
+    text
+}
+
+/// Programs executed without the recorder, and processes that outlived the program.
+fn without_recorder(report: &RecordReport) -> String {
+    let mut text = String::new();
+    for image in report.unseen_programs.iter().take(TRACES_SHOWN) {
+        text += &format!("not recorded: process {}, `{}`\n", image.pid, shortened(&image.command.join(" ")));
+    }
+    if let Some(more) = report.unseen_programs.len().checked_sub(TRACES_SHOWN).filter(|&more| more > 0) {
+        text += &format!("and {more} more programs; --format json lists all\n");
+    }
+    if !report.unseen_programs.is_empty() {
+        text += "a program is not recorded if its environment was cleared, if another LD_PRELOAD replaced the recorder, or if it \
+                 is static or set-user-ID\n";
+    }
+    let is_listed = |pid: u32| report.traces.iter().any(|trace| trace.still_running && trace.pid == pid);
+    for image in report.outliving.iter().filter(|image| !is_listed(image.pid)).take(TRACES_SHOWN) {
+        let command = shortened(&image.command.join(" "));
+        text += &format!("process {}, `{command}`, still runs, and is no longer recorded\n", image.pid);
+    }
+    if let Some(why) = &report.unobserved {
+        text += &format!("programs without the recorder are not noticed: {}\n", plain(why));
     }
     text
 }

@@ -1,0 +1,71 @@
+//! The claim of a recording on its output's name. Of two recordings that end one after the other, the second would
+//! replace the first, so the second does not start.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process;
+
+use anyhow::{Result, bail};
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
+
+/// A locked file next to the output, `.app.hkt.lock`, with the process id of its owner. The kernel releases the lock of a
+/// process that dies.
+#[derive(Debug)]
+pub struct Claim {
+    path: PathBuf,
+    _file: File,
+}
+
+impl Claim {
+    /// Claims the name of an output. `None` if no file can be created next to it: the recording fails for the same
+    /// reason, and reports it.
+    ///
+    /// # Errors
+    /// Another process has claimed the name.
+    pub fn new(output: &Path) -> Result<Option<Claim>> {
+        let name = output.file_name().unwrap_or_default().to_string_lossy();
+        let path = output.with_file_name(format!(".{name}.lock"));
+        loop {
+            let Ok(mut file) = open(&path) else { return Ok(None) };
+            // On a file system without locks nothing can be claimed.
+            if flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+                let mut owner = String::new();
+                let _ = file.read_to_string(&mut owner);
+                let owner = owner.trim().parse::<u32>().map_or(String::new(), |pid| format!(" (process {pid})"));
+                bail!(
+                    "{}: another hksim{owner} records to this file now; name another file, or wait for its end",
+                    output.display()
+                );
+            }
+            // The last owner may have removed the file before this process locked it.
+            if is_linked(&path, &file) {
+                // Without the id, only the message to others is shorter.
+                let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", process::id()));
+                return Ok(Some(Claim { path, _file: file }));
+            }
+        }
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    options.mode(0o600).custom_flags(OFlags::NOFOLLOW.bits() as i32).open(path)
+}
+
+/// Whether the file still has its name.
+fn is_linked(path: &Path, file: &File) -> bool {
+    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    let named = fs::symlink_metadata(path).ok().map(identity);
+    named.is_some() && named == file.metadata().ok().map(identity)
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // A file that stays is harmless: it is no longer locked.
+        let _ = fs::remove_file(&self.path);
+    }
+}

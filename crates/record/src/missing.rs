@@ -1,0 +1,89 @@
+//! What a recording lacks: programs executed without the recorder, and processes that outlived the recording.
+
+use std::collections::HashSet;
+use std::fs;
+
+use crate::clock::ClockPair;
+use crate::error::RecordError;
+use crate::event_log::{Control, ORIGIN_EXEC};
+use crate::process_tree::{Execution, Started};
+use crate::report::UnseenImage;
+use crate::session::Session;
+use crate::traces::is_running;
+
+/// Time in which a program that was just executed may still load the recorder.
+const LOADING_NS: u64 = 200_000_000;
+
+/// How much is missing. It is noted in the trace of the program itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Missing {
+    /// Programs executed without the recorder.
+    pub programs: u64,
+    /// Processes that outlived the recording.
+    pub processes: u64,
+}
+
+/// What is missing.
+#[derive(Debug, Default)]
+pub struct Unrecorded {
+    /// Programs executed without the recorder.
+    pub programs: Vec<UnseenImage>,
+    /// Processes that outlived the recording, without the program itself.
+    pub processes: Vec<UnseenImage>,
+    /// Why this is unknown; `None` if it is known, or no concern.
+    pub unobserved: Option<String>,
+}
+
+impl Unrecorded {
+    /// Compares what was started with the session's logs.
+    ///
+    /// # Errors
+    /// The session cannot be read.
+    pub fn of<'a>(
+        session: &Session,
+        started: Option<Result<Started, String>>,
+        logs: impl Iterator<Item = &'a Control>,
+    ) -> Result<Self, RecordError> {
+        let started = match started {
+            None => return Ok(Self::default()),
+            Some(Err(why)) => return Ok(Self { unobserved: Some(why), ..Self::default() }),
+            Some(Ok(started)) => started,
+        };
+        let to_ns = session.to_monotonic_ns()?;
+        let executed = logs.filter(|log| log.origin == ORIGIN_EXEC);
+        let mut logs: Vec<(u32, u64)> = executed.map(|log| (log.pid, to_ns(log.start_ticks))).collect();
+        logs.sort_by_key(|&(_, start_ns)| start_ns);
+        let running: HashSet<u32> = started.running.keys().copied().filter(|&pid| is_running(pid)).collect();
+        let page = session.control.page()?;
+        let ended_ns = match page.ended_ticks {
+            0 => ClockPair::now().ns,
+            ticks => to_ns(ticks),
+        };
+        let is_due = |execution: &Execution| {
+            let until_ns = if running.contains(&execution.pid) { LOADING_NS } else { 0 };
+            execution.time_ns.saturating_add(until_ns) < ended_ns
+        };
+        let unseen = started.without_log(&logs).into_iter().filter(is_due);
+        let image = |execution: Execution| UnseenImage { pid: execution.pid, command: vec![execution.name] };
+        let mut programs: Vec<UnseenImage> = unseen.map(image).collect();
+        // Those that loaded the recorder, but could not create a log, are counted elsewhere.
+        programs.truncate(programs.len().saturating_sub(page.unrecorded as usize));
+        let mut pids: Vec<u32> = running.into_iter().filter(|&pid| Some(pid) != session.info.root_pid).collect();
+        pids.sort_unstable();
+        let processes = pids.into_iter().map(|pid| UnseenImage { pid, command: command_of(pid) }).collect();
+        let unobserved = started.is_incomplete.then(|| "the kernel's records were read too late".to_string());
+        Ok(Self { programs, processes, unobserved })
+    }
+
+    /// How much is missing.
+    pub fn missing(&self) -> Missing {
+        Missing { programs: self.programs.len() as u64, processes: self.processes.len() as u64 }
+    }
+}
+
+/// The command line of a running process; empty if it cannot be read.
+fn command_of(pid: u32) -> Vec<String> {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = bytes.split(|&byte| byte == 0).filter(|word| !word.is_empty());
+    words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
