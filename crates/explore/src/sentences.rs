@@ -108,12 +108,13 @@ impl Writer<'_> {
         format!("{} has {nearly}{} {}", self.winner(), least(lead.change.figure), self.goal())
     }
 
-    /// By how much the default exceeds a limit.
+    /// By how much the baseline exceeds a limit.
     fn over(&self, over: &Over) -> String {
+        let baseline = self.designs[self.winner].baseline.words();
         let text = |amount: f64| over.figure.text(Amount::exact(amount));
         let place = if self.cases.len() > 1 { format!(" on {}", over.case) } else { String::new() };
         format!(
-            "The default exceeds the limit \"{}\"{place}: {} of {}, and at most {} is allowed ({}).",
+            "{baseline} exceeds the limit \"{}\"{place}: {} of {}, and at most {} is allowed ({}).",
             over.limit,
             over.figure.name(),
             text(over.amount),
@@ -164,7 +165,10 @@ impl Writer<'_> {
 
     fn tie_break(&self, by: TieBreak) -> String {
         match by {
-            TieBreak::Default => "the default is one of them, so nothing has to be changed".into(),
+            TieBreak::Default => {
+                let baseline = self.designs[self.winner].baseline.words();
+                format!("{baseline} is one of them, so nothing has to be changed")
+            }
             TieBreak::FewestChanges => format!("{} changes the fewest settings of them", self.winner()),
             TieBreak::LeastRss => {
                 format!("of those that change the fewest settings, {} has the least peak RSS", self.winner())
@@ -248,12 +252,13 @@ impl Writer<'_> {
     }
 }
 
-/// The name of a design: its flags, marked if it is the default.
+/// The name of a design: its flags, marked if it is the baseline.
 pub fn name(design: &Design) -> String {
-    match (design.name.as_str(), design.is_default()) {
-        ("", true) => "the default".into(),
+    let baseline = design.baseline.words();
+    match (design.name.as_str(), design.is_baseline()) {
+        ("", true) => baseline.into(),
         ("", false) => "the only design".into(),
-        (flags, true) => format!("`{flags}` (the default)"),
+        (flags, true) => format!("`{flags}` ({baseline})"),
         (flags, false) => format!("`{flags}`"),
     }
 }

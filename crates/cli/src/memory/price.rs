@@ -3,7 +3,7 @@
 use hksim_cost_model::{FirstTouch, Locality, Operation, Price, Profile, Work};
 use hksim_memory_sim::{Prediction, Spacing};
 use hksim_policy::PAGE_BYTES;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::system_time::milliseconds;
 
@@ -11,7 +11,7 @@ use crate::system_time::milliseconds;
 const PAGE_TABLE_BYTES: u64 = 4096;
 
 /// The time in the kernel that the modelled operations take.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MemorySystemTime {
     /// The range; absent if the profile lacks a cost.
     #[serde(flatten)]
@@ -45,11 +45,6 @@ impl MemorySystemTime {
             }
             None => format!("skipped: {}", self.skipped.as_deref().unwrap_or_default()),
         }
-    }
-
-    /// The median as text, for a table.
-    pub fn cell(&self) -> String {
-        self.price.map_or("-".to_string(), |price| milliseconds(price.median_s))
     }
 }
 

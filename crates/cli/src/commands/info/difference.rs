@@ -6,14 +6,13 @@ use std::path::Path;
 use anyhow::Result;
 use hksim_trace::header::Clock;
 use hksim_trace::hkt::TraceReader;
-use hksim_trace::info::{Info, SiteUse};
-use hksim_trace::source::EventSource;
+use hksim_trace::info::Info;
 use serde::Serialize;
 
-use super::sites::{By, stack};
+use super::matching::{SiteRow, site_rows};
+use super::sites::By;
 use crate::output::table::{Table, text};
 use crate::output::units;
-use crate::symbols::Symbols;
 
 /// Ratios closer to 1 than this do not tell traces apart: 1 %.
 const ALIKE: f64 = 0.01;
@@ -74,15 +73,6 @@ struct SizeRow {
     bytes_second: u64,
 }
 
-/// A call site of both traces, found by the names on its stack.
-#[derive(Debug, Serialize)]
-struct SiteRow {
-    /// Frames, innermost first.
-    stack: Vec<String>,
-    first: u64,
-    second: u64,
-}
-
 impl Difference {
     /// Compares two traces; `sites`: this many call sites, ranked by the difference of a figure.
     ///
@@ -93,7 +83,7 @@ impl Difference {
         let [first, second] = &mut readers;
         let infos = [Info::of(first)?, Info::of(second)?];
         let mut notes = Vec::new();
-        let sites = sites.map(|(count, by)| site_rows(&mut readers, count, by, &mut notes)).transpose()?;
+        let sites = sites.map(|(count, by)| top_sites(&mut readers, count, by, &mut notes)).transpose()?;
         let figures = figures(&infos);
         let sizes = size_rows(&infos);
         let size_distance = distance(&sizes);
@@ -131,7 +121,7 @@ impl Difference {
         for site in self.sites.iter().flatten() {
             let [first, second] = [site.first, site.second].map(units::count);
             lines.extend([String::new(), format!("{first} in the first, {second} in the second")]);
-            lines.extend(site.stack.iter().map(|frame| format!("    {frame}")));
+            lines.extend(site.lines().iter().map(|frame| format!("    {frame}")));
         }
         text(&lines)
     }
@@ -273,19 +263,10 @@ fn ratio_text(ratio: f64) -> String {
     format!("{ratio:.*}", digits as usize)
 }
 
-/// The call sites of both traces by the text of their stacks, which two builds of a program share.
-fn site_rows(readers: &mut [TraceReader; 2], count: usize, by: By, notes: &mut Vec<String>) -> Result<Vec<SiteRow>> {
-    let mut rows: BTreeMap<Vec<String>, [u64; 2]> = BTreeMap::new();
-    for (number, reader) in readers.iter_mut().enumerate() {
-        let mut symbols = Symbols::default();
-        for used in SiteUse::of(reader, by.order())? {
-            let stack = stack(&mut symbols, &reader.footer().sites, used.site);
-            rows.entry(stack).or_default()[number] += by.of(&used);
-        }
-        notes.extend(symbols.notes(&reader.footer().sites));
-    }
-    let row = |(stack, [first, second]): (Vec<String>, [u64; 2])| SiteRow { stack, first, second };
-    let mut rows: Vec<SiteRow> = rows.into_iter().map(row).filter(|row| row.first != row.second).collect();
+/// The call sites whose figures differ most.
+fn top_sites(readers: &mut [TraceReader; 2], count: usize, by: By, notes: &mut Vec<String>) -> Result<Vec<SiteRow>> {
+    let mut rows = site_rows(readers, by, notes)?;
+    rows.retain(|row| row.first != row.second);
     rows.sort_by_key(|row| std::cmp::Reverse(row.first.abs_diff(row.second)));
     rows.truncate(count);
     Ok(rows)
