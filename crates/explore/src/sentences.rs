@@ -111,14 +111,12 @@ impl Writer<'_> {
     /// By how much the baseline exceeds a limit.
     fn over(&self, over: &Over) -> String {
         let baseline = self.designs[self.winner].baseline.words();
-        let text = |amount: f64| over.figure.text(Amount::exact(amount));
+        let [amount, most] = over.figure.pair(Amount::exact(over.amount), Amount::exact(over.most));
         let place = if self.cases.len() > 1 { format!(" on {}", over.case) } else { String::new() };
         format!(
-            "{baseline} exceeds the limit \"{}\"{place}: {} of {}, and at most {} is allowed ({}).",
+            "{baseline} exceeds the limit \"{}\"{place}: {} of {amount}, and at most {most} is allowed ({}).",
             over.limit,
             over.figure.name(),
-            text(over.amount),
-            text(over.most),
             percent_signed(over.amount / over.figure.at_least_one_unit(over.most) - 1.0)
         )
     }
@@ -206,7 +204,8 @@ impl Writer<'_> {
         let amount = |design: usize| case.designs[design].amount(change.figure);
         match (amount(self.winner), amount(against)) {
             (Some(own), Some(other)) => {
-                format!("{} instead of {} ({percent})", change.figure.text(own), change.figure.text(other))
+                let [own, other] = change.figure.pair(own, other);
+                format!("{own} instead of {other} ({percent})")
             }
             _ => percent,
         }

@@ -67,7 +67,7 @@ pub fn table(rows: &[MemoryRow], settings: &[NamedSetting], is_on_front: impl Fn
     lines.extend(table.lines());
     lines.push("* Pareto front of traps and peak RSS".to_string());
     if first.allocator.is_none() {
-        lines.push(outside(first));
+        lines.push(outside(&first.traps_outside));
     }
     text(&lines)
 }

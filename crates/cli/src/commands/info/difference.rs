@@ -110,7 +110,7 @@ impl Difference {
         let mut figures = Table::new(["", "first", "second", "ratio"], &[0]);
         for figure in &self.figures {
             let ratio = figure.ratio.map_or("-".into(), ratio_text);
-            let [first, second] = [figure.first, figure.second].map(|value| figure.unit.show(value));
+            let [first, second] = figure.unit.pair(figure.first, figure.second);
             figures.push([figure.label.to_string(), first, second, ratio]);
         }
         lines.extend(figures.lines());
@@ -140,11 +140,12 @@ impl Difference {
 }
 
 impl Unit {
-    fn show(self, value: u64) -> String {
+    /// Two values, with enough digits to distinguish them.
+    fn pair(self, one: u64, other: u64) -> [String; 2] {
         match self {
-            Unit::Count => units::count(value),
-            Unit::Bytes => units::bytes(value),
-            Unit::Time => units::time(value),
+            Unit::Count => [one, other].map(units::count),
+            Unit::Bytes => units::bytes_pair(one, other),
+            Unit::Time => units::time_pair(one, other),
         }
     }
 }
@@ -244,7 +245,7 @@ impl Figure {
     }
 
     fn sentence(&self) -> String {
-        let [first, second] = [self.first, self.second].map(|value| self.unit.show(value));
+        let [first, second] = self.unit.pair(self.first, self.second);
         match self.ratio {
             Some(ratio) if self.second > 0 => {
                 format!("{}: {second} instead of {first} (x {}).", self.label, ratio_text(ratio))
