@@ -41,6 +41,16 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         bytes * (first + others)
     }
 
+    /// Requests huge pages for the whole run of a huge block. A run with advice of both kinds has several VMAs, which one
+    /// `mremap` cannot move on older kernels, and the moved memory keeps its advice.
+    pub(crate) fn ask_for_one_size(&self, ordinal: u32) {
+        let run = self.mem.entry(ordinal).run.get();
+        if (ordinal..ordinal + run).any(|part| self.mem.entry(part).pages() == Pages::Small) {
+            let _guard = self.mem.lock();
+            self.ask_for(Pages::Huge, ordinal, run);
+        }
+    }
+
     /// Requests the page size for the last SuperSlab of the run of a huge block with this many bytes. Lock held.
     pub(crate) fn ask_for_tail(&self, ordinal: u32, bytes: u64) {
         let run = self.mem.entry(ordinal).run.get();
