@@ -144,6 +144,7 @@ def random_design(draw):
         "prewarm": draw.choice([0, 0, 2]) if superslab <= 4 << 20 else 0,
         "cache": draw.choice([0, 1, 4]),
         "huge-heaps": draw.choice([0, 1, 2, 8]),
+        "huge-fill": draw.choice([0, 0, 50, 75, 100]),
         "warm-slabs": draw.choice([0, 0, 2]),
         "purge": draw.choice(["none", "dontneed", "free", "free", "unmap"]),
         "purge-delay": draw.choice(["0ns", "0ns", "10us", "100ms"]),

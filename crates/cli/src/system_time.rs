@@ -57,6 +57,12 @@ pub fn milliseconds(seconds: f64) -> String {
     format!("{:.2} ms", seconds * 1e3)
 }
 
+/// A range as a cell of a table: the median, then the ends.
+pub fn range_cell(price: Option<Price>) -> String {
+    let Some(Price { low_s, median_s, high_s }) = price else { return "skipped".into() };
+    format!("{} ({:.2}-{:.2})", milliseconds(median_s), low_s * 1e3, high_s * 1e3)
+}
+
 /// The system time of a design on a trace.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SystemTime {

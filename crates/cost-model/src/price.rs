@@ -259,27 +259,36 @@ fn distance_cost(profile: &Profile, footprint_bytes: u64) -> Result<Cost, CostEr
     })
 }
 
-/// The cost of a folio: measured, or interpolated between a page and a huge page by bytes.
+/// The sizes whose faults are timed, in ascending order.
+const FOLIOS: [(u64, Operation); 6] = [
+    (PAGE_BYTES, Operation::WriteFault),
+    (16 << 10, Operation::MthpFault16k),
+    (64 << 10, Operation::MthpFault64k),
+    (256 << 10, Operation::MthpFault256k),
+    (1 << 20, Operation::MthpFault1m),
+    (HUGE_BYTES, Operation::HugeFault),
+];
+
+/// The cost of a folio. Sizes that are never timed (32 KiB) are interpolated by bytes between the two timed ones around
+/// them. The profile must have these costs: those of other sizes do not show what a folio costs.
 fn folio_cost(profile: &Profile, bytes: u64) -> Result<Cost, CostError> {
-    let measured = match bytes {
-        0x4000 => profile.costs.get(&Operation::MthpFault16k),
-        0x1_0000 => profile.costs.get(&Operation::MthpFault64k),
-        0x4_0000 => profile.costs.get(&Operation::MthpFault256k),
-        0x10_0000 => profile.costs.get(&Operation::MthpFault1m),
-        _ => None,
-    };
-    if let Some(cost) = measured {
-        return Ok(*cost);
+    let bytes = bytes.clamp(PAGE_BYTES, HUGE_BYTES);
+    let above = FOLIOS.partition_point(|&(size, _)| size < bytes);
+    let (size_above, operation) = FOLIOS[above];
+    let larger = cost_of(profile, operation)?;
+    if size_above == bytes {
+        return Ok(larger);
     }
-    let (page, huge) = (cost_of(profile, Operation::WriteFault)?, cost_of(profile, Operation::HugeFault)?);
-    let share = (bytes.clamp(PAGE_BYTES, HUGE_BYTES) - PAGE_BYTES) as f64 / (HUGE_BYTES - PAGE_BYTES) as f64;
-    let between = |page: f64, huge: f64| page + share * (huge - page);
+    let (size_below, operation) = FOLIOS[above - 1];
+    let smaller = cost_of(profile, operation)?;
+    let share = (bytes - size_below) as f64 / (size_above - size_below) as f64;
+    let between = |small: f64, large: f64| small + share * (large - small);
     Ok(Cost {
-        low_ns: between(page.low_ns, huge.low_ns),
-        median_ns: between(page.median_ns, huge.median_ns),
-        high_ns: between(page.high_ns, huge.high_ns),
-        kernel_share: between(page.kernel_share, huge.kernel_share),
-        rounds: page.rounds.min(huge.rounds),
+        low_ns: between(smaller.low_ns, larger.low_ns),
+        median_ns: between(smaller.median_ns, larger.median_ns),
+        high_ns: between(smaller.high_ns, larger.high_ns),
+        kernel_share: between(smaller.kernel_share, larger.kernel_share),
+        rounds: smaller.rounds.min(larger.rounds),
     })
 }
 
@@ -332,12 +341,29 @@ mod tests {
             (price.low_s - 0.86).abs() < 1e-9 && (price.high_s - 1.27).abs() < 1e-9,
             "the allowance for uncounted effects: {price:?}"
         );
-        // Linear interpolation by pages, from 1 to 512: 1000 + 15 * 101100 / 511.
-        let mut folio = Work::default();
-        folio.add_first_touches(FirstTouch::Folios(64 << 10, Locality::default()), 1, 4 << 20);
-        let price = folio.price(&profile).expect("a price");
-        assert!((price.median_s * 1e9 - (1000.0 + 15.0 * 101_100.0 / 511.0)).abs() < 1e-6);
         assert!(matches!(work(&[(Operation::SplitHuge, 1)]).price(&profile), Err(CostError::Lacks { .. })));
+    }
+
+    #[test]
+    fn a_folio_has_a_price_only_if_its_size_or_both_sizes_around_it_were_timed() {
+        let folio = |bytes: u64| {
+            let mut work = Work::default();
+            work.add_first_touches(FirstTouch::Folios(bytes, Locality::default()), 1, 4 << 20);
+            work
+        };
+        let mut profile = profile(&[(Operation::WriteFault, 1000.0), (Operation::HugeFault, 102_100.0)]);
+        for (bytes, word) in [(16 << 10, "mthp_fault_16k"), (64 << 10, "mthp_fault_64k"), (512 << 10, "mthp_fault_1m")]
+        {
+            let why = folio(bytes).price(&profile).expect_err("no folio was timed").to_string();
+            assert!(why.contains(word), "{why}");
+        }
+        let cost = |ns: f64| Cost { median_ns: ns, ..profile.costs[&Operation::WriteFault] };
+        let timed = [(Operation::MthpFault16k, cost(2000.0)), (Operation::MthpFault64k, cost(5000.0))];
+        profile.costs.extend(timed);
+        let median = |bytes: u64| (folio(bytes).price(&profile).expect("a price").median_s * 1e9).round();
+        // 8 KiB is a third of the way from 4 to 16 KiB, and 32 KiB a third of the way from 16 to 64 KiB.
+        assert_eq!([8 << 10, 16 << 10, 32 << 10, 64 << 10].map(median), [1333.0, 2000.0, 3000.0, 5000.0]);
+        assert!(folio(128 << 10).price(&profile).is_err(), "nothing above 64 KiB was timed");
     }
 
     fn first_touch(profile: &Profile, touch: FirstTouch, bytes: u64) -> f64 {

@@ -5,13 +5,13 @@
 //! others, and its regret is taken on the trace left out. That regret estimates what following the advice costs on a
 //! program that was not recorded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hksim_policy::Policy;
 use serde::Serialize;
 
 use crate::answer::{self, Answer, Design, Over, Reason};
-use crate::figures::{Figure, Figures};
+use crate::figures::{Amount, Figure, Figures};
 use crate::question::{Limit, Question};
 use crate::rank::{Case, RankError, front, rank};
 use crate::search::{Effort, Point, Space, Value, search};
@@ -40,11 +40,11 @@ pub trait Laboratory {
     /// The cases, with names and weights but without designs.
     fn cases(&self) -> Vec<Case>;
 
-    /// Simulates the default design.
+    /// Simulates the baseline: the design that others are compared with, which need not be in the space.
     ///
     /// # Errors
     /// The simulation fails.
-    fn default_trial(&mut self) -> Result<Trial, Self::Error>;
+    fn baseline_trial(&mut self) -> Result<Trial, Self::Error>;
 
     /// Simulates points; `None` for points that are no design, because their words exclude each other.
     ///
@@ -107,7 +107,7 @@ pub struct HeldOut {
     pub chosen: Option<Design>,
     /// Its goal on this trace, divided by that of the best design that meets the limits here, minus 1.
     pub regret: Option<f64>,
-    /// Its goal on this trace, divided by the default design's.
+    /// Its goal on this trace, divided by the baseline's.
     pub ratio_to_default: Option<f64>,
     /// Limits that it breaks on this trace.
     pub limits_broken: Vec<String>,
@@ -116,14 +116,15 @@ pub struct HeldOut {
 /// The advice.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Advice {
-    /// Number of designs simulated, including the default one.
+    /// Number of designs of the space that were simulated.
     pub designs: usize,
     /// Whether every design of the space was simulated.
     pub is_complete: bool,
     /// The winner; absent if no design meets the limits.
     pub winner: Option<Trial>,
-    /// The default design.
-    pub default: Trial,
+    /// The baseline.
+    #[serde(rename = "default")]
+    pub baseline: Trial,
     /// Designs within the limits on the Pareto front of the goal and `price`, by goal.
     pub front: Vec<FrontEntry>,
     /// The figure that the front weighs the goal against.
@@ -138,7 +139,7 @@ pub struct Advice {
     pub held_out: Vec<HeldOut>,
 }
 
-/// All designs simulated so far. The first is the default.
+/// All designs simulated so far. The first is the baseline.
 struct Table {
     trials: Vec<Trial>,
     /// The index of each point in `trials`; `None` for points that are no design.
@@ -146,14 +147,14 @@ struct Table {
 }
 
 impl Table {
-    /// Simulates the points that are not known yet. Points with the default policy count as the default design.
+    /// Simulates the points that are not known yet. Points with the baseline's policy count as the baseline.
     fn simulate<L: Laboratory>(&mut self, lab: &mut L, points: &[Point]) -> Result<(), L::Error> {
         let new: Vec<Point> = points.iter().filter(|point| !self.points.contains_key(*point)).cloned().collect();
         if new.is_empty() {
             return Ok(());
         }
         for (point, trial) in new.iter().zip(lab.trials(&new)?) {
-            let index = trial.map(|trial| match trial.design.is_default() {
+            let index = trial.map(|trial| match trial.design.is_baseline() {
                 true => 0,
                 false => {
                     self.trials.push(trial);
@@ -179,21 +180,24 @@ impl Table {
     }
 }
 
-/// By how much a design exceeds a limit in a case, as a logarithm: 0 if it meets the limit.
-fn excess(limit: &Limit, own: &Figures, default: &Figures) -> Result<f64, RankError> {
-    let (Some(own), Some(default)) = (own.amount(limit.figure), default.amount(limit.figure)) else {
-        return Err(RankError::unknown(limit.figure, "--limit"));
-    };
+/// By how much a design exceeds a limit in a case, as a logarithm: 0 if it meets the limit. `None` if its figure is not
+/// known.
+///
+/// # Errors
+/// The baseline's figure, which the limit refers to, is not known.
+fn excess(limit: &Limit, own: &Figures, baseline: &Figures) -> Result<Option<f64>, RankError> {
+    let baseline = baseline.amount(limit.figure).ok_or_else(|| RankError::unknown(limit.figure, "--limit"))?;
     // A range meets a limit if its median does.
-    let most = limit.figure.at_least_one_unit(limit.amount_max(default));
-    Ok((limit.figure.at_least_one_unit(own.middle) / most).ln().max(0.0))
+    let most = limit.figure.at_least_one_unit(limit.amount_max(baseline));
+    let over = |own: Amount| (limit.figure.at_least_one_unit(own.middle) / most).ln().max(0.0);
+    Ok(own.amount(limit.figure).map(over))
 }
 
-/// Whether a design meets the limits in all cases.
+/// Whether a design is known to meet the limits in all cases.
 fn is_within(limits: &[Limit], cases: &[Case], design: usize) -> Result<bool, RankError> {
     for case in cases {
         for limit in limits {
-            if excess(limit, &case.designs[design], &case.designs[0])? > 0.0 {
+            if excess(limit, &case.designs[design], &case.designs[0])? != Some(0.0) {
                 return Ok(false);
             }
         }
@@ -212,8 +216,14 @@ fn within(limits: &[Limit], cases: &[Case], from: &[usize]) -> Result<Vec<usize>
     Ok(found)
 }
 
-/// The value of a trial for a search over some cases: the excess over the limits, then the goal, then peak RSS.
-fn value(request: &Request<'_>, cases: &[(usize, &Case)], trial: &Trial, default: &Trial) -> Result<Value, RankError> {
+/// The value of a trial for a search over some cases: the goal, then peak RSS, within the limits. `None` if a figure is
+/// not known, or a request fails.
+fn value(
+    request: &Request<'_>,
+    cases: &[(usize, &Case)],
+    trial: &Trial,
+    baseline: &Trial,
+) -> Result<Option<Value>, RankError> {
     let goal = request.question.goal.0;
     // A sum of logarithms orders designs as the geometric mean of their ratios does.
     let sum = |figure: Figure| -> Option<f64> {
@@ -225,17 +235,17 @@ fn value(request: &Request<'_>, cases: &[(usize, &Case)], trial: &Trial, default
     };
     let is_served = cases.iter().all(|&(index, _)| trial.figures[index].requests_failed == 0);
     let (true, Some(goal), Some(rss)) = (is_served, sum(goal), sum(Figure::Rss)) else { return Ok(None) };
-    let mut over = 0.0;
+    let mut excess_sum = 0.0;
     for &(index, _) in cases {
         for limit in request.limits {
-            over += excess(limit, &trial.figures[index], &default.figures[index])?;
+            let Some(excess) = excess(limit, &trial.figures[index], &baseline.figures[index])? else { return Ok(None) };
+            excess_sum += excess;
         }
     }
-    Ok(Some(vec![over, goal, rss]))
+    Ok(Some(Value { excess: excess_sum, aims: vec![goal, rss] }))
 }
 
-/// Searches the space on the cases that `is_in` selects. Returns the designs tried, with the default, and whether these
-/// are all.
+/// Searches the space on the cases that `is_in` selects. Returns the designs tried, and whether these are all.
 fn explore<L: Laboratory>(
     lab: &mut L,
     table: &mut Table,
@@ -244,18 +254,18 @@ fn explore<L: Laboratory>(
 ) -> Result<(Vec<usize>, bool), L::Error> {
     let cases = lab.cases();
     let cases: Vec<(usize, &Case)> = cases.iter().enumerate().filter(|(_, case)| is_in(case)).collect();
-    let mut evaluate = |points: &[Point]| -> Result<Vec<Value>, L::Error> {
+    let mut evaluate = |points: &[Point]| -> Result<Vec<Option<Value>>, L::Error> {
         table.simulate(lab, points)?;
         let trial = |point| table.points.get(point).copied().flatten().map(|index| &table.trials[index]);
         let values = points.iter().map(|point| match trial(point) {
             Some(trial) => value(request, &cases, trial, &table.trials[0]),
             None => Ok(None),
         });
-        Ok(values.collect::<Result<Vec<Value>, RankError>>()?)
+        Ok(values.collect::<Result<Vec<Option<Value>>, RankError>>()?)
     };
     let found = search(request.space, request.effort, &mut evaluate)?;
     let tried = found.tried.iter().filter_map(|point| table.points.get(point).copied().flatten());
-    let mut designs: Vec<usize> = std::iter::once(0).chain(tried).collect();
+    let mut designs: Vec<usize> = tried.collect();
     designs.sort_unstable();
     designs.dedup();
     Ok((designs, found.is_complete))
@@ -266,7 +276,7 @@ fn explore<L: Laboratory>(
 /// # Errors
 /// A simulation fails, or a figure of the goal or of a limit is not known.
 pub fn advise<L: Laboratory>(lab: &mut L, request: &Request<'_>) -> Result<Advice, L::Error> {
-    let mut table = Table { trials: vec![lab.default_trial()?], points: BTreeMap::new() };
+    let mut table = Table { trials: vec![lab.baseline_trial()?], points: BTreeMap::new() };
     let (tried, is_complete) = explore(lab, &mut table, request, &|_| true)?;
     let held_out = hold_out(lab, &mut table, request)?;
     let cases = table.fill(&lab.cases());
@@ -282,7 +292,7 @@ pub fn advise<L: Laboratory>(lab: &mut L, request: &Request<'_>) -> Result<Advic
         designs: tried.len(),
         is_complete,
         winner: judged.as_ref().and_then(|judged| judged.winner).map(|winner| table.trials[winner].clone()),
-        default: table.trials[0].clone(),
+        baseline: table.trials[0].clone(),
         front: front_of(request, &table, &cases, &allowed, price)?,
         price,
         limits: limit_effects(request, &designs, &cases, &tried, judged.as_ref())?,
@@ -292,7 +302,7 @@ pub fn advise<L: Laboratory>(lab: &mut L, request: &Request<'_>) -> Result<Advic
     };
     match judged {
         Some(mut judged) => {
-            // The default counts only if it is what the winner is compared with.
+            // The baseline counts only if it is what the winner is compared with.
             let over = if judged.against == Some(0) { over_limits(request.limits, &cases)? } else { Vec::new() };
             judged.reasons.extend(touch_bracket(lab, request, &table, &cases, &judged, &allowed)?);
             judged.reasons.splice(0..0, over.into_iter().map(Reason::DefaultOverLimit));
@@ -306,19 +316,19 @@ pub fn advise<L: Laboratory>(lab: &mut L, request: &Request<'_>) -> Result<Advic
     Ok(advice)
 }
 
-/// The limits that the default design exceeds, each with the case of the greatest excess.
+/// The limits that the baseline exceeds, each with the case of the greatest excess.
 fn over_limits(limits: &[Limit], cases: &[Case]) -> Result<Vec<Over>, RankError> {
     let mut found = Vec::new();
     for limit in limits {
         let mut worst: Option<(f64, &Case)> = None;
         for case in cases {
-            let over = excess(limit, &case.designs[0], &case.designs[0])?;
+            let over = excess(limit, &case.designs[0], &case.designs[0])?.unwrap_or(0.0);
             if over > worst.map_or(0.0, |(most, _)| most) {
                 worst = Some((over, case));
             }
         }
-        let default = worst.and_then(|(_, case)| Some((case, case.designs[0].amount(limit.figure)?)));
-        found.extend(default.map(|(case, amount)| Over {
+        let baseline = worst.and_then(|(_, case)| Some((case, case.designs[0].amount(limit.figure)?)));
+        found.extend(baseline.map(|(case, amount)| Over {
             limit: limit.text.clone(),
             figure: limit.figure,
             amount: amount.middle,
@@ -421,8 +431,8 @@ fn held_out(
     let allowed = within(request.limits, &inside, tried)?;
     let chosen = answer::winner(request.question, &designs, &inside, &allowed).ok();
     let goal = request.question.goal.0;
-    let all: Vec<usize> = (0..designs.len()).collect();
-    let best_here = within(request.limits, &outside, &all)?;
+    let in_space: BTreeSet<usize> = table.points.values().copied().flatten().collect();
+    let best_here = within(request.limits, &outside, &in_space.into_iter().collect::<Vec<usize>>())?;
     let best = rank(&outside, &best_here, goal).ok().map(|ranking| ranking.standings[0].design);
     let ratio = |from: usize, to: usize| answer::change(&outside, goal, from, to).map(|change| change.ratio);
     let mut limits_broken = Vec::new();

@@ -9,24 +9,58 @@ use crate::question::Question;
 use crate::rank::{Case, RankError, Ranking, Standing, rank};
 use crate::sentences;
 
+/// The policy that designs are compared with, in words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Baseline {
+    /// The default policy.
+    #[default]
+    Default,
+    /// Another policy, chosen by the user.
+    Given,
+}
+
+impl Baseline {
+    /// Whether a policy is the default one.
+    fn of(policy: &Policy) -> Baseline {
+        if *policy == Policy::DEFAULT { Baseline::Default } else { Baseline::Given }
+    }
+
+    /// The words of sentences.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Baseline::Default => "the default",
+            Baseline::Given => "the baseline",
+        }
+    }
+}
+
 /// A design as sentences name it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Design {
     /// Its flags, as they can be given on a command line; empty for the only design.
     pub name: String,
-    /// Number of settings of its policy that are not those of the default one.
+    /// Number of settings of its policy that are not those of the baseline.
     pub settings_changed: usize,
+    /// What the baseline is.
+    #[serde(skip)]
+    pub baseline: Baseline,
 }
 
 impl Design {
-    /// A design with this policy.
+    /// A design with this policy, compared with the default one.
     pub fn new(name: String, policy: &Policy) -> Design {
-        let differs = |flag: &&Flag| flag.show(policy).to_string() != flag.show(&Policy::DEFAULT).to_string();
-        Design { name, settings_changed: FLAGS.iter().filter(differs).count() }
+        Design::compared_with(name, policy, &Policy::DEFAULT)
     }
 
-    /// Whether its policy is the default one.
-    pub fn is_default(&self) -> bool {
+    /// A design with this policy, compared with a baseline.
+    pub fn compared_with(name: String, policy: &Policy, baseline: &Policy) -> Design {
+        let differs = |flag: &&Flag| flag.show(policy).to_string() != flag.show(baseline).to_string();
+        let settings_changed = FLAGS.iter().filter(differs).count();
+        Design { name, settings_changed, baseline: Baseline::of(baseline) }
+    }
+
+    /// Whether its policy is the baseline.
+    pub fn is_baseline(&self) -> bool {
         self.settings_changed == 0
     }
 }
@@ -35,9 +69,9 @@ impl Design {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reference {
-    /// The default policy.
+    /// The default policy, or the baseline that the user gave.
     Default,
-    /// The design in the middle of the ranking: the default is not in the table, or it is the winner.
+    /// The design in the middle of the ranking: the baseline is not in the table, or it is the winner.
     Median,
     /// The last design of the ranking: the one in the middle is the winner, or as good.
     Worst,
@@ -81,7 +115,7 @@ pub struct Over {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TieBreak {
-    /// The winner is the default, so nothing has to be changed.
+    /// The winner is the baseline, so nothing has to be changed.
     Default,
     /// The winner changes the fewest settings. It is the one that is least likely to be good by chance.
     FewestChanges,
@@ -102,7 +136,7 @@ pub enum Reason {
     },
     /// There is no winner: no design serves every request of every trace.
     NoDesign,
-    /// The default design, with which the winner is compared, exceeds a limit.
+    /// The baseline, with which the winner is compared, exceeds a limit.
     DefaultOverLimit(Over),
     /// The winner is the best of the designs that meet the limits. The reference does not meet them.
     BestWithin {
@@ -295,15 +329,15 @@ impl Judged<'_> {
     }
 
     fn reference(&self, winner: usize) -> Option<(usize, Reference)> {
-        // The default is a reference even if a limit keeps it from being a candidate.
+        // The baseline is a reference even if a limit keeps it from being a candidate.
         let all = self.ranking.standings.iter().map(|standing| standing.design).chain(0..self.designs.len());
         let has_goal = |case: &Case, design: usize| {
             case.designs[design].requests_failed == 0 && case.designs[design].amount(self.goal()).is_some()
         };
         let is_compared = |&design: &usize| self.cases.iter().all(|case| has_goal(case, design));
-        let default = all.filter(is_compared).find(|&design| design != winner && self.designs[design].is_default());
-        if let Some(default) = default.filter(|_| !self.designs[winner].is_default()) {
-            return Some((default, Reference::Default));
+        let baseline = all.filter(is_compared).find(|&design| design != winner && self.designs[design].is_baseline());
+        if let Some(baseline) = baseline.filter(|_| !self.designs[winner].is_baseline()) {
+            return Some((baseline, Reference::Default));
         }
         let worst = self.ranking.standings.iter().rfind(|standing| standing.design != winner)?;
         let middle = &self.ranking.standings[self.ranking.standings.len() / 2];

@@ -9,7 +9,8 @@ use hksim_policy::units::{parse_count, parse_size};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::figures::{Amount, Figure, Figures};
+use crate::figures::{Figure, Figures};
+use crate::units;
 
 /// Why a budget cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -77,13 +78,15 @@ pub struct Allowance {
 }
 
 /// A limit in a budget: a number, or a text with a unit.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(untagged, expecting = "expected a whole number from 0, or a text with a unit: \"64M\"")]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged, expecting = "expected a number, or a text with a unit")]
 pub enum Most {
     /// A number.
     Number(u64),
     /// A text with a unit.
     Text(String),
+    /// A number that is no amount: negative, or not whole.
+    NoAmount(f64),
 }
 
 fn default_policy() -> String {
@@ -136,10 +139,12 @@ impl Allowance {
             Some(Most::Text(text)) => {
                 parse(text).map(|amount| Some(amount as f64)).ok_or_else(|| wrong(limit, text, expected))
             }
+            Some(Most::NoAmount(number)) => Err(wrong(limit, &number.to_string(), expected)),
         };
-        let rss = amount(Metric::RssPeak, &self.rss_peak, "a size (64M)", |text| parse_size(text).ok())?;
-        let vmas = amount(Metric::Vmas, &self.vmas, "a count (100)", |text| parse_count(text).ok())?;
-        let misses = amount(Metric::TlbMisses, &self.tlb_misses, "a count (1M)", |text| parse_count(text).ok())?;
+        let rss = amount(Metric::RssPeak, &self.rss_peak, "a size from 0 (64M)", |text| parse_size(text).ok())?;
+        let vmas = amount(Metric::Vmas, &self.vmas, "a whole number from 0 (100)", |text| parse_count(text).ok())?;
+        let misses =
+            amount(Metric::TlbMisses, &self.tlb_misses, "a whole number from 0 (1M)", |text| parse_count(text).ok())?;
         let installs = self.installs_per_1000_allocations;
         if let Some(most) = installs.filter(|most| !most.is_finite() || *most < 0.0) {
             return Err(wrong(Metric::InstallsPer1000Allocations, &most.to_string(), "a number from 0 (2.5)"));
@@ -193,12 +198,14 @@ impl Metric {
         }
     }
 
-    /// An amount as text.
-    pub fn text(self, amount: f64) -> String {
+    /// Amounts of a row as text, with enough digits to distinguish different ones.
+    pub fn texts(self, amounts: &[f64]) -> Vec<String> {
         match self {
-            Metric::InstallsPer1000Allocations => format!("{amount:.2}"),
-            Metric::RssPeak => Figure::Rss.text(Amount::exact(amount)),
-            Metric::Vmas | Metric::TlbMisses => Figure::Vmas.text(Amount::exact(amount)),
+            Metric::InstallsPer1000Allocations => {
+                units::apart(amounts, 2, |amount, digits| format!("{amount:.digits$}"), f64::to_string)
+            }
+            Metric::RssPeak => units::bytes_apart(&amounts.iter().map(|&amount| amount as u64).collect::<Vec<u64>>()),
+            Metric::Vmas | Metric::TlbMisses => amounts.iter().map(|&amount| units::count(amount as u64)).collect(),
         }
     }
 
@@ -412,8 +419,23 @@ mod tests {
             ),
             ("result = \"r\"\ntraces = [\"a\"]\n[design.a]\n", "design.a: no limit; set at least one of installs_per"),
             ("result = \"r\"\ntraces = [\"a\", \"a\"]\n[design.a]\nvmas = 1\n", "traces: a is there twice"),
-            ("result = \"r\"\ntraces = [\"a\"]\n[design.a]\nrss_peak = -1\n", "line 4: expected a whole number"),
-            ("result = \"r\"\ntraces = [\"a\"]\n[design.a]\nvmas = \"x\"\n", "vmas = \"x\": expected a count (100)"),
+            (
+                "result = \"r\"\ntraces = [\"a\"]\n[design.a]\nrss_peak = -1\n",
+                "rss_peak = \"-1\": expected a size from 0",
+            ),
+            (
+                "result = \"r\"\ntraces = [\"a\"]\n[design.a]\nvmas = -1\n",
+                "vmas = \"-1\": expected a whole number from 0 (100)",
+            ),
+            (
+                "result = \"r\"\ntraces = [\"a\"]\n[design.a]\ntlb_misses = 1.5\n",
+                "tlb_misses = \"1.5\": expected a whole number from 0 (1M)",
+            ),
+            ("result = \"r\"\ntraces = [\"a\"]\n[design.a]\nvmas = true\n", "line 4: expected a number"),
+            (
+                "result = \"r\"\ntraces = [\"a\"]\n[design.a]\nvmas = \"x\"\n",
+                "vmas = \"x\": expected a whole number from 0 (100)",
+            ),
             (
                 "result = \"r\"\ntraces = [\"a\"]\n[design.a]\ninstalls_per_1000_allocations = \"x\"\n",
                 "expected a number (2.5)",

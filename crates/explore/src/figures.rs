@@ -75,14 +75,26 @@ impl Figure {
 
     /// An amount as text.
     pub fn text(self, amount: Amount) -> String {
-        match self {
-            Figure::Rss => units::bytes(amount.middle as u64),
-            Figure::SysTime => {
-                format!("{:.2} ms ({:.2} to {:.2})", amount.middle * 1e3, amount.low * 1e3, amount.high * 1e3)
-            }
-            _ => units::count(amount.middle as u64),
-        }
+        let [text, _] = self.pair(amount, amount);
+        text
     }
+
+    /// Two amounts that are compared, with enough digits to distinguish them.
+    pub fn pair(self, one: Amount, other: Amount) -> [String; 2] {
+        let all = [one, other];
+        let texts = match self {
+            Figure::Rss => units::bytes_apart(&all.map(|amount| amount.middle as u64)),
+            Figure::SysTime => units::apart(&all, 2, milliseconds, |amount| milliseconds(amount, 9)),
+            _ => all.map(|amount| units::count(amount.middle as u64)).to_vec(),
+        };
+        [texts[0].clone(), texts[1].clone()]
+    }
+}
+
+/// A range of seconds in milliseconds.
+fn milliseconds(amount: &Amount, digits: usize) -> String {
+    let [low, middle, high] = [amount.low, amount.middle, amount.high].map(|seconds| seconds * 1e3);
+    format!("{middle:.digits$} ms ({low:.digits$} to {high:.digits$})")
 }
 
 impl fmt::Display for Figure {

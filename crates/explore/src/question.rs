@@ -22,7 +22,7 @@ pub enum QuestionError {
     Tie(String),
     /// Not a limit.
     #[error(
-        "`{0}`: expected FIGURE +N% or FIGURE -N% (relative to the default design), or FIGURE AMOUNT: \"rss +10%\", \"rss 64M\", \"vmas 1000\", \"sys-time 20ms\""
+        "`{0}`: expected FIGURE +N% or FIGURE -N% (relative to the baseline), or FIGURE AMOUNT: \"rss +10%\", \"rss 64M\", \"vmas 1000\", \"sys-time 20ms\""
     )]
     Limit(String),
     /// A relative limit that nothing can meet.
@@ -107,17 +107,17 @@ pub struct Limit {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
-    /// This much of the default design's amount on the same trace: 1.1 for `+10%`.
+    /// This much of the baseline's amount on the same trace: 1.1 for `+10%`.
     OfDefault(f64),
     /// This amount: bytes, seconds or a count.
     Amount(f64),
 }
 
 impl Limit {
-    /// The greatest allowed amount on a trace where the default design has `default`.
-    pub fn amount_max(&self, default: Amount) -> f64 {
+    /// The greatest allowed amount on a trace where the baseline has `baseline`.
+    pub fn amount_max(&self, baseline: Amount) -> f64 {
         match self.bound {
-            Bound::OfDefault(share) => self.figure.at_least_one_unit(default.middle) * share,
+            Bound::OfDefault(share) => self.figure.at_least_one_unit(baseline.middle) * share,
             Bound::Amount(amount) => amount,
         }
     }

@@ -108,16 +108,15 @@ impl Writer<'_> {
         format!("{} has {nearly}{} {}", self.winner(), least(lead.change.figure), self.goal())
     }
 
-    /// By how much the default exceeds a limit.
+    /// By how much the baseline exceeds a limit.
     fn over(&self, over: &Over) -> String {
-        let text = |amount: f64| over.figure.text(Amount::exact(amount));
+        let baseline = self.designs[self.winner].baseline.words();
+        let [amount, most] = over.figure.pair(Amount::exact(over.amount), Amount::exact(over.most));
         let place = if self.cases.len() > 1 { format!(" on {}", over.case) } else { String::new() };
         format!(
-            "The default exceeds the limit \"{}\"{place}: {} of {}, and at most {} is allowed ({}).",
+            "{baseline} exceeds the limit \"{}\"{place}: {} of {amount}, and at most {most} is allowed ({}).",
             over.limit,
             over.figure.name(),
-            text(over.amount),
-            text(over.most),
             percent_signed(over.amount / over.figure.at_least_one_unit(over.most) - 1.0)
         )
     }
@@ -164,7 +163,10 @@ impl Writer<'_> {
 
     fn tie_break(&self, by: TieBreak) -> String {
         match by {
-            TieBreak::Default => "the default is one of them, so nothing has to be changed".into(),
+            TieBreak::Default => {
+                let baseline = self.designs[self.winner].baseline.words();
+                format!("{baseline} is one of them, so nothing has to be changed")
+            }
             TieBreak::FewestChanges => format!("{} changes the fewest settings of them", self.winner()),
             TieBreak::LeastRss => {
                 format!("of those that change the fewest settings, {} has the least peak RSS", self.winner())
@@ -202,7 +204,8 @@ impl Writer<'_> {
         let amount = |design: usize| case.designs[design].amount(change.figure);
         match (amount(self.winner), amount(against)) {
             (Some(own), Some(other)) => {
-                format!("{} instead of {} ({percent})", change.figure.text(own), change.figure.text(other))
+                let [own, other] = change.figure.pair(own, other);
+                format!("{own} instead of {other} ({percent})")
             }
             _ => percent,
         }
@@ -248,12 +251,13 @@ impl Writer<'_> {
     }
 }
 
-/// The name of a design: its flags, marked if it is the default.
+/// The name of a design: its flags, marked if it is the baseline.
 pub fn name(design: &Design) -> String {
-    match (design.name.as_str(), design.is_default()) {
-        ("", true) => "the default".into(),
+    let baseline = design.baseline.words();
+    match (design.name.as_str(), design.is_baseline()) {
+        ("", true) => baseline.into(),
         ("", false) => "the only design".into(),
-        (flags, true) => format!("`{flags}` (the default)"),
+        (flags, true) => format!("`{flags}` ({baseline})"),
         (flags, false) => format!("`{flags}`"),
     }
 }

@@ -18,13 +18,30 @@ fn bytes_with(bytes: u64, digits: usize) -> String {
 
 /// Several byte values formatted like [`bytes()`], with enough digits to distinguish different ones.
 pub fn bytes_apart(all: &[u64]) -> Vec<String> {
+    apart(all, 1, |&one, digits| bytes_with(one, digits), |&one| format!("{} B", count(one)))
+}
+
+/// Two byte values that are compared, with enough digits to distinguish them.
+pub fn bytes_pair(one: u64, other: u64) -> [String; 2] {
+    let texts = bytes_apart(&[one, other]);
+    [texts[0].clone(), texts[1].clone()]
+}
+
+/// Several values as text: with `digits` digits after the point, or as many more as distinguish different values.
+/// `exact` writes those that six digits do not distinguish.
+pub fn apart<T: PartialEq>(
+    all: &[T],
+    digits: usize,
+    with_digits: impl Fn(&T, usize) -> String,
+    exact: impl Fn(&T) -> String,
+) -> Vec<String> {
     const DIGITS_MAX: usize = 6;
-    let shown = |digits| all.iter().map(|&one| bytes_with(one, digits)).collect::<Vec<String>>();
+    let shown = |digits| all.iter().map(|one| with_digits(one, digits)).collect::<Vec<String>>();
     let is_apart = |shown: &[String]| {
         (0..all.len()).all(|one| (0..one).all(|other| (all[one] == all[other]) == (shown[one] == shown[other])))
     };
-    let tries = (1..DIGITS_MAX).map(shown);
-    tries.into_iter().find(|shown| is_apart(shown)).unwrap_or_else(|| shown(DIGITS_MAX))
+    let tries = (digits..=DIGITS_MAX).map(shown);
+    tries.into_iter().find(|shown| is_apart(shown)).unwrap_or_else(|| all.iter().map(exact).collect())
 }
 
 /// A count with its thousands separated.
@@ -52,11 +69,23 @@ pub fn percent(part: u64, whole: u64) -> String {
 
 /// A time in a suitable unit.
 pub fn time(ns: u64) -> String {
+    time_with(ns, 0)
+}
+
+/// Two times that are compared, with enough digits to distinguish them.
+pub fn time_pair(one: u64, other: u64) -> [String; 2] {
+    let texts = apart(&[one, other], 0, |&ns, digits| time_with(ns, digits), |&ns| format!("{} ns", count(ns)));
+    [texts[0].clone(), texts[1].clone()]
+}
+
+/// A time with this many digits more than usual.
+fn time_with(ns: u64, more: usize) -> String {
+    let (one, two) = (1 + more, 2 + more);
     match ns {
         0..1_000 => format!("{ns} ns"),
-        1_000..1_000_000 => format!("{:.1} us", ns as f64 / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
-        _ => format!("{:.2} s", ns as f64 / 1e9),
+        1_000..1_000_000 => format!("{:.one$} us", ns as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.one$} ms", ns as f64 / 1e6),
+        _ => format!("{:.two$} s", ns as f64 / 1e9),
     }
 }
 
@@ -72,6 +101,8 @@ mod tests {
         assert_eq!(bytes_apart(&[5 << 20, 9 << 20]), ["5.0 MiB", "9.0 MiB"]);
         assert_eq!(bytes_apart(&[5_033_164, 5_041_356, 5_033_164]), ["4.80 MiB", "4.81 MiB", "4.80 MiB"]);
         assert_eq!(bytes_apart(&[2 << 30, (2 << 30) + 4096, 7]), ["2.000000 GiB", "2.000004 GiB", "7 B"]);
+        assert_eq!(bytes_pair(2 << 30, (2 << 30) + 1), ["2 147 483 648 B", "2 147 483 649 B"]);
+        assert_eq!(bytes_pair(1_825_361_101, 1_830_000_000), ["1.700 GiB", "1.704 GiB"]);
         assert_eq!(
             (count(0), count(999), count(1_000), count(1_234_567)),
             ("0".into(), "999".into(), "1 000".into(), "1 234 567".into())
@@ -81,6 +112,7 @@ mod tests {
             ("0 threads".into(), "1 thread".into(), "1 000 events".into())
         );
         assert_eq!((percent(1, 8), percent(1, 0)), ("12.5 %".into(), "-".into()));
+        assert_eq!(time_pair(2_000_000_000, 2_001_000_000), ["2.000 s", "2.001 s"]);
         assert_eq!((time(999), time(1_500), time(2_000_000_000)), ("999 ns".into(), "1.5 us".into(), "2.00 s".into()));
     }
 }

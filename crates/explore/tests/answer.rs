@@ -1,7 +1,7 @@
 //! The reasons of answers against naive recomputations, on random tables. The seed is printed; HKSIM_SEED repeats a run.
 
 use hksim_cost_model::Price;
-use hksim_explore::answer::{Answer, Design, Reason, Reference, answer};
+use hksim_explore::answer::{Answer, Baseline, Design, Reason, Reference, answer};
 use hksim_explore::figures::{Figure, Figures};
 use hksim_explore::question::{Goal, Question, Tie, Weights};
 use hksim_explore::rank::{Case, all_designs};
@@ -50,7 +50,7 @@ fn check(answer: &Answer, designs: &[Design], cases: &[Case]) {
     let is_tied = |design: usize| means[design] <= least * (1.0 + TIE);
     let is_edge = |design: usize| (means[design] / (least * (1.0 + TIE)) - 1.0).abs() < 1e-7;
     assert!(is_tied(winner(answer)) || is_edge(winner(answer)), "the winner is within the tie");
-    let default = designs.iter().position(Design::is_default);
+    let default = designs.iter().position(Design::is_baseline);
     if let Some(default) = default.filter(|&default| is_tied(default) && !is_edge(default)) {
         assert_eq!(winner(answer), default, "the default wins a tie");
     }
@@ -116,6 +116,7 @@ fn every_reason_is_true_on_random_tables() {
         let design = |number| Design {
             name: format!("--superslab {number}M"),
             settings_changed: if number == default { 0 } else { 1 + number % 3 },
+            baseline: Baseline::Default,
         };
         let designs: Vec<Design> = (0..cases[0].designs.len()).map(design).collect();
         let question = Question { goal: Goal(Figure::Installs), tie: Tie(TIE), weights: Weights::default() };
@@ -135,7 +136,11 @@ fn timed(low: f64, median: f64, high: f64) -> Figures {
 #[test]
 fn ranges_of_system_time_that_overlap_are_not_separable() {
     let designs: Vec<Design> = (1..=4)
-        .map(|number| Design { name: format!("--superslab {number}M"), settings_changed: usize::from(number != 4) })
+        .map(|number| Design {
+            name: format!("--superslab {number}M"),
+            settings_changed: usize::from(number != 4),
+            baseline: Baseline::Default,
+        })
         .collect();
     let figures = vec![
         timed(1.7, 2.0, 2.5),
@@ -173,7 +178,11 @@ fn designs_that_fail_requests_do_not_win() {
         designs: vec![failing, served, Figures { installs: 200, ..served }],
     };
     let designs: Vec<Design> = (1..=3)
-        .map(|number| Design { name: format!("--cache {number}"), settings_changed: usize::from(number != 1) })
+        .map(|number| Design {
+            name: format!("--cache {number}"),
+            settings_changed: usize::from(number != 1),
+            baseline: Baseline::Default,
+        })
         .collect();
     let question = Question { goal: Goal(Figure::Installs), tie: Tie(TIE), weights: Weights::default() };
     let answer = answer(&question, &designs, &[case], &[0, 1, 2], &[]).expect("an answer");

@@ -63,7 +63,7 @@ pub enum Mapped {
 }
 
 /// Memory that is not modelled, and the lack of a mapping.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outside {
     /// A private mapping of a file.

@@ -85,6 +85,7 @@ fn advice_agrees_with_the_arena_table() {
             huge: Huge::Thp,
             huge_page_bytes: 1 << 18,
             huge_heaps: random.below(3) as u32,
+            huge_fill_percent: 25 * random.below(5) as u32,
             prefault: Prefault::Off,
             ..design.policy
         };

@@ -71,6 +71,11 @@ impl ProcessMemory {
         self.end
     }
 
+    /// RSS before the first call.
+    pub(crate) fn rss_bytes_start(&self) -> u64 {
+        self.before.rss_bytes
+    }
+
     /// Growth of RSS: (peak, value at the end).
     pub(crate) fn rss_bytes(&self) -> (u64, u64) {
         (self.peaks.rss_bytes, self.end.rss_bytes)

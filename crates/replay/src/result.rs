@@ -94,6 +94,9 @@ pub struct Replayed {
     pub rss_bytes_peak: Option<u64>,
     /// Resident bytes at the end.
     pub rss_bytes_end: Option<u64>,
+    /// Resident bytes of the process before the first call, if peak and end are its growth since then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rss_bytes_start: Option<u64>,
     /// Peak bytes in hugetlb pages.
     pub hugetlb_bytes_peak: Option<u64>,
     /// Huge pages at the end.
@@ -164,6 +167,7 @@ impl Replayed {
         let (peak, end) = memory.rss_bytes();
         self.rss_bytes_peak = Some(peak);
         self.rss_bytes_end = Some(end);
+        self.rss_bytes_start = Some(memory.rss_bytes_start());
         self.vmas_peak = Some(memory.vmas_peak()).filter(|&vmas| vmas > 0);
         self.page_table_bytes_peak = Some(memory.page_table_bytes_peak());
     }

@@ -135,6 +135,7 @@ fn random_choices(random: &mut Random, policy: Policy, ordinals: u64) -> Policy 
         prewarm_superslabs: if random.per_mille(300) { random.below(quarter + 1) as u32 } else { 0 },
         cache_superslabs: random.below(9) as u32,
         huge_heaps: random.pick(&[0, 1, 2, 8]),
+        huge_fill_percent: random.pick(&[0, 0, 50, 75, 100]),
         purge: random.pick(&[Purge::None, Purge::DontNeed, Purge::Free, Purge::Unmap]),
         purge_delay_ns: random.pick(&[0, 1_000, 100_000]),
         purge_spans: random.per_mille(500),

@@ -31,6 +31,7 @@ fn mixed(placement: &Policy, paging: &Policy, random: &mut Random) -> Policy {
         huge: paging.huge,
         huge_page_bytes: paging.huge_page_bytes,
         huge_heaps: paging.huge_heaps,
+        huge_fill_percent: paging.huge_fill_percent,
         prefault: paging.prefault,
         prefault_scope: paging.prefault_scope,
         purge: purge.purge,

@@ -79,6 +79,7 @@ fn reported(sources: Vec<Source>, inputs: &[InputFile]) -> Vec<Input> {
         name: source.file(),
         again: format!("{}.json", source.name),
         result: source.result,
+        written: None,
         files: files.clone(),
     };
     sources.into_iter().map(input).collect()

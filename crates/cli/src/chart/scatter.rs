@@ -8,7 +8,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use super::canvas::{Area, Canvas};
 use super::data::{Panel, Series};
 use super::hits::Hit;
-use super::labels::{Box, LABEL_HEIGHT, first_free, label_width, place, shortened};
+use super::labels::{Box, LABEL_HEIGHT, first_free, label_width, place};
 use super::style::{
     FRONT, Look, Marker, SMALL_PX, byte_unit, labels_along, log_ticks, plain, rss_bytes_max, text, tick,
 };
@@ -127,10 +127,10 @@ fn names(area: &Area, chart: &Chart, panel: &Panel, unit: f64) -> Result<()> {
     taken.push(Box::along((inside.left, floor), (inside.right, floor)));
     for (series, &spot) in panel.series.iter().zip(&spots) {
         let look = Look::of(series.rank);
-        // A narrow picture has space for the beginning of a long name only.
-        let names = [i32::MAX, 150, 90].map(|width| shortened(&series.label, SMALL_PX, width));
-        let placed = |name: String| Some((place(spot, label_width(&name, SMALL_PX), &inside, &taken)?, name));
-        if let Some((label, name)) = names.into_iter().filter(|_| look.is_named).find_map(placed) {
+        // The beginning of a name would not tell designs apart that differ at its end.
+        let name = &series.label;
+        let label = place(spot, label_width(name, SMALL_PX), &inside, &taken);
+        if let Some(label) = label.filter(|_| look.is_named) {
             if let Some(end) = label.led_from(spot) {
                 let line = PathElement::new([spot, end], look.colour.mix(0.6).stroke_width(1));
                 area.draw(&line).map_err(drawing)?;
@@ -139,9 +139,9 @@ fn names(area: &Area, chart: &Chart, panel: &Panel, unit: f64) -> Result<()> {
             let style = text(SMALL_PX, &look.colour);
             if label.right <= spot.0 {
                 let style = style.pos(Pos::new(HPos::Right, VPos::Top));
-                area.draw_text(&name, &style, (label.right, label.top + 1)).map_err(drawing)?;
+                area.draw_text(name, &style, (label.right, label.top + 1)).map_err(drawing)?;
             } else {
-                area.draw_text(&name, &style, (label.left, label.top + 1)).map_err(drawing)?;
+                area.draw_text(name, &style, (label.left, label.top + 1)).map_err(drawing)?;
             }
             taken.push(label);
         }

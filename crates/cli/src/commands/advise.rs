@@ -39,7 +39,7 @@ pub struct Args {
     /// Choose a design for these traces together
     #[arg(value_name = "TRACE.hkt", required = true)]
     traces: Vec<PathBuf>,
-    /// Exclude designs beyond a limit on any trace: rss+10% (of the default design), "rss 64M", "vmas 1000"
+    /// Exclude designs beyond a limit on any trace: rss+10% (of the baseline), "rss 64M", "vmas 1000"
     #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
     limit: Vec<Limit>,
     /// Simulate at most this many designs of a space that is too large for all of them
@@ -87,6 +87,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Simulations::new(traces, weights, &space, args.policy.base()?, profile.as_ref(), args.question.core())?;
     let request = Request { question: &question, limits: &args.limit, space: &space, effort };
     let advice = on_workers(args.jobs, || advise(&mut lab, &request))?;
+    if let Some(why) = lab.refusal().filter(|_| advice.designs == 0) {
+        return Err(why.context("no combination of these values is a design"));
+    }
     let settings = advice.winner.as_ref().map(|winner| settings(&winner.policy)).unwrap_or_default();
     let has_winner = advice.winner.is_some();
     let search = Search { points: space.points(), tries: args.tries, seed: args.seed };
@@ -95,11 +98,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(if has_winner { ExitCode::SUCCESS } else { ExitCode::from(NO_DESIGN) })
 }
 
-/// The space that the flags span; the built-in one if no flag of the allocator is given. Flags with one value are axes,
-/// too, so that every design has them.
+/// The space that the flags span. Flags with one value are axes, too, so that every design has them. If no flag of the
+/// allocator has several values, the built-in space supplies the other axes.
 fn space(policy: &PolicyArgs) -> Result<Space> {
     let base = policy.base()?;
     let mut axes = Vec::new();
+    let mut is_chosen = false;
     for (flag, words) in policy.lists(HugeList::All, &base)? {
         let reason = match flag.subject {
             Subject::Program => "and tests the other assumptions itself",
@@ -110,10 +114,12 @@ fn space(policy: &PolicyArgs) -> Result<Space> {
             let list = words.join(&flag.separator().to_string());
             bail!("--{} {list}: advise takes one value, {reason}", flag.name);
         }
+        is_chosen |= words.len() > 1;
         axes.push(Axis { flag: flag.name.to_string(), words });
     }
-    if policy.policy_flag().is_none() {
-        axes.extend(built_in(&base.policy).axes);
+    if !is_chosen {
+        let given: Vec<String> = axes.iter().map(|axis| axis.flag.clone()).collect();
+        axes.extend(built_in(&base.policy).axes.into_iter().filter(|axis| !given.contains(&axis.flag)));
     }
     Ok(Space { axes })
 }

@@ -13,7 +13,7 @@ use hksim_sim::{SimConfig, SimReport};
 use hksim_trace::header::TouchSource;
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::info::Info;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::sweep::plan::Plan;
@@ -21,7 +21,7 @@ use crate::answers;
 use crate::flags::{BaseKernel, HugeList, PolicyArgs, RunConfig};
 use crate::inputs::Trace;
 use crate::named_file;
-use crate::output::stamp::Stamp;
+use crate::output::stamp::{Stamp, refuse_newer};
 use crate::output::table::{Table, text};
 use crate::output::{OutputArgs, file};
 use crate::question::parse_core;
@@ -131,9 +131,10 @@ fn read_stored(path: &Path) -> Result<Option<Stored>> {
     let other =
         || format!("{name}: not a result of `hksim check --update`; remove it, or name another file as `result`");
     // What the parser expected does not help: the file is another one, or was damaged.
-    let result: Value = serde_json::from_str(&text).map_err(|_| anyhow!(other()))?;
-    result_numbers::check(&result).with_context(|| name.to_string())?;
-    serde_json::from_value(result).map(Some).map_err(|_| anyhow!(other()))
+    let value: Value = serde_json::from_str(&text).map_err(|_| anyhow!(other()))?;
+    refuse_newer(path, &value)?;
+    result_numbers::check(&value).with_context(|| name.to_string())?;
+    Stored::deserialize(value).map(Some).map_err(|_| anyhow!(other()))
 }
 
 fn update(path: &Path, rows: &[CheckedRow]) -> Result<()> {
@@ -212,15 +213,18 @@ pub fn limits(rows: &[CheckedRow]) -> Table {
     for checked in rows {
         for limit in &checked.limits {
             let metric = limit.allowed.metric;
-            let shown = |amount: Option<f64>| amount.map_or("-".into(), |amount| metric.text(amount));
+            let amounts: Vec<f64> =
+                [limit.amount, Some(limit.allowed.most), limit.stored].into_iter().flatten().collect();
+            let mut texts = metric.texts(&amounts).into_iter();
+            let mut shown = |is_known: bool| if is_known { texts.next().unwrap_or_default() } else { "-".into() };
             let change = limit.amount.zip(limit.stored).filter(|(now, before)| now != before && *before > 0.0);
             table.push([
                 checked.row.trace.clone(),
                 checked.row.design.clone(),
                 metric.name().into(),
-                shown(limit.amount),
-                metric.text(limit.allowed.most),
-                shown(limit.stored),
+                shown(limit.amount.is_some()),
+                shown(true),
+                shown(limit.stored.is_some()),
                 change.map_or(String::new(), |(now, before)| percent_signed(now / before - 1.0)),
                 if limit.is_within { "ok" } else { "BROKEN" }.to_string(),
             ]);

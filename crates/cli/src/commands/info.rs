@@ -1,6 +1,7 @@
 //! `hksim info`: summarises a trace, or tells two apart.
 
 mod difference;
+mod matching;
 pub mod sites;
 mod view;
 

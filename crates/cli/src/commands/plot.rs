@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use hksim_sim::report::SCHEMA;
 use serde_json::Value;
 
 use crate::chart::{self, Figure, Medium, Subject};
 use crate::memory;
 use crate::named_file;
+use crate::output::stamp::refuse_newer;
 use crate::output::{file, note};
 use crate::{result_numbers, schema_1};
 
@@ -69,12 +69,7 @@ pub fn read_result(path: &Path) -> Result<Value> {
     let bytes = named_file::read(path).with_context(|| format!("{name}: cannot read the result"))?;
     let advice = || format!("{name}: not a JSON result; write one with {WRITE_RESULT}");
     let mut result: Value = serde_json::from_slice(&bytes).with_context(advice)?;
-    if let Some(schema) = result["schema"].as_u64().filter(|&schema| schema > u64::from(SCHEMA)) {
-        let version = result["hksim_version"].as_str().unwrap_or("?");
-        bail!(
-            "{name}: schema {schema} (hksim {version}), and this hksim reads schemas up to {SCHEMA}; use a newer one"
-        );
-    }
+    refuse_newer(path, &result)?;
     schema_1::upgrade(path, &mut result);
     result_numbers::check(&result).with_context(|| name.to_string())?;
     Ok(result)

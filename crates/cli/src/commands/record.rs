@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use clap::Args as _;
+use hksim_explore::nearest;
 use hksim_policy::units::{parse_size, parse_time};
 use hksim_record::control::Begin;
 use hksim_record::touch_full::TouchFull;
@@ -158,6 +160,7 @@ struct StampedReport<'a> {
 /// The program cannot be recorded.
 pub fn run(args: &Args) -> Result<()> {
     args.output.as_deref().map_or(Ok(()), file::refuse_standard_output)?;
+    refuse_flag_as_program(&args.command)?;
     if args.memory {
         if !args.only.is_empty() || args.no_children {
             bail!(
@@ -243,6 +246,24 @@ fn record_with_ltrace(args: &Args) -> Result<()> {
         );
     }
     ltrace::record(args.output(), args.format, &args.command)
+}
+
+/// Refuses a mistyped flag, which would otherwise be run as the program. After `--` a program may have any name.
+fn refuse_flag_as_program(command: &[OsString]) -> Result<()> {
+    let Some(flag) = command.first().and_then(|word| word.to_str()).filter(|word| word.starts_with('-')) else {
+        return Ok(());
+    };
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let before = words.len().checked_sub(command.len() + 1).and_then(|at| words.get(at));
+    if before.is_some_and(|word| word == "--") {
+        return Ok(());
+    }
+    let record = Args::augment_args(clap::Command::new("record"));
+    let known: Vec<String> =
+        record.get_arguments().filter_map(|flag| Some(format!("--{}", flag.get_long()?))).collect();
+    let name = flag.split('=').next().unwrap_or(flag);
+    let question = nearest::question(name, known.iter().map(String::as_str));
+    bail!("{flag}: record has no such flag{question}; write `--` before a program with this name")
 }
 
 /// Parses the name of a program, without directories.

@@ -1,6 +1,7 @@
 //! `hksim report`: writes results as one HTML file.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -40,7 +41,8 @@ pub fn run(args: &Args) -> Result<()> {
     file::refuse_same(&[&args.output], &inputs)?;
     let input = |path: &PathBuf| -> Result<Input> {
         let name = path.display().to_string();
-        Ok(Input { again: name.clone(), name, result: read_result(path)?, files: BTreeMap::new() })
+        let written = fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+        Ok(Input { again: name.clone(), name, result: read_result(path)?, written, files: BTreeMap::new() })
     };
     let inputs = args.results.iter().map(input).collect::<Result<Vec<Input>>>()?;
     file::write(&args.output, report::document(&inputs)?.as_bytes())?;

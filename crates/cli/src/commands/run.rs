@@ -41,8 +41,11 @@ impl InvalidFree {
 }
 
 /// Arguments of `run`.
+///
+/// Programs start from the preset `lean`, so that small heaps and blocks of half a SuperSlab do not fill huge pages.
 #[derive(Debug, clap::Args)]
 #[command(
+    mut_arg("preset", |preset| preset.default_value("lean")),
     after_long_help = "Examples:\n  hksim run -- ./server\n  hksim run --huge=never --stats json:stats.json --invalid-free check -- ./server --port 80"
 )]
 pub struct Args {

@@ -110,6 +110,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             memory: &args.memory,
             runs: args.runs.unwrap_or(memory::validate::RUNS),
             set_modes: args.set_modes,
+            profile: args.profile.read()?.as_ref(),
             output: &args.output,
         });
     }

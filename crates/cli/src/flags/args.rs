@@ -330,7 +330,7 @@ impl clap::Args for PolicyArgs {
                     .value_name("NAME")
                     .default_value("default")
                     .help_heading(heading)
-                    .help("Start from this preset: default, hakmem"),
+                    .help("Start from this preset: default, hakmem, lean"),
             )
             .arg(
                 Arg::new("policy")

@@ -25,7 +25,8 @@ This page lists the flags of the allocator, of the program and of the simulated 
 - Lists: `sweep` and `validate` take lists (`--superslab 1M,2M`). Every combination is one design; the first flag varies slowest.
   A range of sizes, counts or times doubles: `--superslab 256K..4M` is `256K,512K,1M,2M,4M`. Values of `--mthp` are separated by slashes: `--mthp default/64K=always`.
 - Precedence: a flag overrides the policy file (`--policy FILE.toml`, with the field names of `policy` in a JSON result), which
-  overrides the preset (`--preset default` or `hakmem`). The defaults below are those of `default`.
+  overrides the preset (`--preset default`, `hakmem` or `lean`). The defaults below are those of `default`. `lean` is `--huge-heaps 0 --huge-fill 75`;
+  `hksim run` starts from it.
 - Units: sizes are binary (K, M, G, T), counts are decimal (k, M, G).
 - `--huge` without a value means never,thp,hugetlb in `sweep` and `validate`, else thp.
 - `--kernel`, `--thp`, `--mthp`, `--hugetlb-pool`, `--zero-page` and `--defrag` describe a simulated kernel, so `replay` and `validate`

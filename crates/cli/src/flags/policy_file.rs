@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::row::Inputs;
 use super::run_config::RunConfig;
 use crate::named_file;
+use crate::output::stamp::refuse_newer;
 use crate::output::units;
 use crate::schema_1;
 
@@ -86,6 +87,7 @@ fn from_json(path: &Path, text: &str, row: Option<&str>, preset: &Policy) -> Res
     let file = path.display().to_string();
     let cannot = || format!("{file}: cannot read the policy");
     let mut value: Value = serde_json::from_str(text).with_context(cannot)?;
+    refuse_newer(path, &value)?;
     schema_1::upgrade(path, &mut value);
     let row = match (row, value.get("rows").and_then(Value::as_array)) {
         (Some(row), _) => named_row(&file, &value, row)?,

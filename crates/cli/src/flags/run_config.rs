@@ -159,6 +159,7 @@ impl RunConfig {
             match why {
                 PolicyError::FrontCache(_) => &["front-cache"],
                 PolicyError::HeaderBytes(_) => &["header"],
+                PolicyError::HugeFill(_) => &["huge-fill"],
                 PolicyError::HugePageBytes(_) => &["huge"],
                 PolicyError::Arena(_) => &["arena"],
                 PolicyError::AlignHugetlb => &["align", "huge"],

@@ -198,7 +198,7 @@ fn kernel_flags() -> Vec<Flag> {
             name: "mthp",
             subject: Subject::Kernel,
             values: Values::Modes(
-                "default, or SIZE=always|madvise|inherit|never separated by commas: 64K=always,256K=madvise",
+                "default, or SIZE=always|madvise|inherit|never separated by commas: 64K=always,256K=madvise; several settings are separated by a slash: default/64K=always",
             ),
             default: Some("off below 2M, or as --huge expects; this machine's in validate"),
             help: "Set the simulated kernel's mode of each huge-page size; sizes not named: off below 2M, 2M inherits",

@@ -13,7 +13,7 @@ mod sites;
 mod sweep_view;
 pub mod tools;
 pub mod validate;
-mod view;
+pub mod view;
 
 use std::path::Path;
 

@@ -2,12 +2,12 @@
 
 use hksim_cost_model::{Calls, KernelWork, Locality, Operation, Price, Profile, Work};
 use hksim_memory_sim::{Prediction, Spacing};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::system_time::milliseconds;
 
 /// The time in the kernel that the modelled operations take.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MemorySystemTime {
     /// The range; absent if the profile lacks a cost.
     #[serde(flatten)]
@@ -41,11 +41,6 @@ impl MemorySystemTime {
             }
             None => format!("skipped: {}", self.skipped.as_deref().unwrap_or_default()),
         }
-    }
-
-    /// The median as text, for a table.
-    pub fn cell(&self) -> String {
-        self.price.map_or("-".to_string(), |price| milliseconds(price.median_s))
     }
 }
 

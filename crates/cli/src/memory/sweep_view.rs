@@ -1,6 +1,5 @@
 //! A sweep over memory recordings as text: one line per setting.
 
-use super::price::MemorySystemTime;
 use super::row::MemoryRow;
 use super::settings::{NamedSetting, advise_word, prctl_word};
 use super::view::{coverage, head, kernel, outside};
@@ -8,6 +7,7 @@ use crate::flags::varied;
 use crate::output::plain;
 use crate::output::table::{Table, text};
 use crate::output::units::{bytes, count};
+use crate::system_time::range_cell;
 
 /// The text of a row in a column.
 type Cell = dyn Fn(&MemoryRow, &NamedSetting) -> String;
@@ -49,7 +49,7 @@ pub fn table(rows: &[MemoryRow], settings: &[NamedSetting], is_on_front: impl Fn
             bytes(prediction.page_table_bytes_peak),
             count(prediction.vmas_peak),
         ];
-        let time = row.system_time.as_ref().map(MemorySystemTime::cell);
+        let time = row.system_time.as_ref().map(|time| range_cell(time.price));
         let cells = columns.iter().map(|column| (column.cell)(row, named)).chain(figures).chain(time);
         table.push([mark].into_iter().chain(cells));
     }
@@ -67,7 +67,7 @@ pub fn table(rows: &[MemoryRow], settings: &[NamedSetting], is_on_front: impl Fn
     lines.extend(table.lines());
     lines.push("* Pareto front of traps and peak RSS".to_string());
     if first.allocator.is_none() {
-        lines.push(outside(first));
+        lines.push(outside(&first.traps_outside));
     }
     text(&lines)
 }

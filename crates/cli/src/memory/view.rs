@@ -1,5 +1,7 @@
 //! Predictions of memory recordings as text.
 
+use std::collections::BTreeMap;
+
 use hksim_memory_sim::{Advise, Outside, ThpPrctl};
 use hksim_memory_trace::{Beginning, Faults};
 use hksim_policy::HUGE_PAGE_BYTES;
@@ -26,7 +28,7 @@ pub fn one(row: &MemoryRow, named: &NamedSetting) -> String {
     lines.extend(groups::lines(row));
     lines.push(String::new());
     lines.extend(row.system_time.iter().map(|time| format!("system time of these operations: {}", time.text())));
-    lines.push(outside(row));
+    lines.push(outside(&row.traps_outside));
     text(&lines)
 }
 
@@ -125,14 +127,11 @@ pub fn coverage(row: &MemoryRow) -> String {
     percent((prediction.huge_pages_peak * HUGE_PAGE_BYTES).min(prediction.rss_bytes_peak), prediction.rss_bytes_peak)
 }
 
-/// Traps outside modelled memory.
-pub fn outside(row: &MemoryRow) -> String {
-    let total: u64 = row.traps_outside.values().sum();
-    let parts: Vec<String> = row
-        .traps_outside
-        .iter()
-        .map(|(outside, traps)| format!("{} {}", outside_words(*outside), count(*traps)))
-        .collect();
+/// Traps outside modelled memory, by kind.
+pub fn outside(traps_outside: &BTreeMap<Outside, u64>) -> String {
+    let total: u64 = traps_outside.values().sum();
+    let parts: Vec<String> =
+        traps_outside.iter().map(|(outside, traps)| format!("{} {}", outside_words(*outside), count(*traps))).collect();
     if total == 0 {
         return "not modelled: no traps recorded".to_string();
     }

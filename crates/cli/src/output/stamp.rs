@@ -1,7 +1,11 @@
 //! The identification of every JSON result.
 
+use std::path::Path;
+
+use anyhow::{Result, bail};
 use hksim_sim::report::{SCHEMA, VERSION};
 use serde::Serialize;
+use serde_json::Value;
 
 /// The schema version of a result, and the program that wrote it.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -15,4 +19,17 @@ pub struct Stamp {
 impl Stamp {
     /// The stamp of this program.
     pub const HERE: Stamp = Stamp { schema: SCHEMA, hksim_version: VERSION };
+}
+
+/// Refuses a result whose schema is newer than this program.
+///
+/// # Errors
+/// The result has such a schema.
+pub fn refuse_newer(path: &Path, result: &Value) -> Result<()> {
+    let Some(schema) = result["schema"].as_u64().filter(|&schema| schema > u64::from(SCHEMA)) else { return Ok(()) };
+    bail!(
+        "{}: schema {schema} (hksim {}), and this hksim reads schemas up to {SCHEMA}; use a newer one",
+        path.display(),
+        result["hksim_version"].as_str().unwrap_or("?")
+    )
 }

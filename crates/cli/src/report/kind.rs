@@ -46,6 +46,11 @@ impl Kind {
             Kind::Advise
         } else if has("installs") && has("timeline") {
             if has("recording") { Kind::MemorySim } else { Kind::Sim }
+        } else if has("counts") && has("hypotheses") {
+            bail!(
+                "{name}: a result of `explain --fit`, whose counts file names its own traces: reports and bundles do not \
+                 contain it; share the counts file, its traces and the result"
+            )
         } else {
             bail!(
                 "{name}: not a result that a report shows: JSON of sim, sweep, explain, validate, advise or check; sim, \

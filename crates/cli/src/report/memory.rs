@@ -1,7 +1,9 @@
 //! The sections of memory recordings: their words and tables.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result};
-use hksim_memory_sim::{Installs, RegionPrediction};
+use hksim_memory_sim::{Installs, Outside, RegionPrediction};
 use hksim_policy::HUGE_PAGE_BYTES;
 use serde::Deserialize;
 use serde_json::Value;
@@ -10,6 +12,7 @@ use super::html::{paragraph, table};
 use crate::chart::{Panel, Series};
 use crate::memory::groups;
 use crate::memory::validate::{Row, figures_table, notes};
+use crate::memory::view::outside;
 use crate::output::table::Table;
 use crate::output::units::{bytes, count, percent};
 
@@ -21,6 +24,19 @@ struct Prediction {
     rss_bytes_peak: u64,
     huge_pages_peak: u64,
     regions: Vec<RegionPrediction>,
+    traps_outside: BTreeMap<Outside, u64>,
+}
+
+/// The parts of a sweep's row that are the same under all settings.
+#[derive(Deserialize)]
+struct Recorded {
+    recording: File,
+    traps_outside: BTreeMap<Outside, u64>,
+}
+
+#[derive(Deserialize)]
+struct File {
+    file: String,
 }
 
 /// One setting: its figures, whose memory it is, and why it is not huge.
@@ -28,7 +44,7 @@ struct Prediction {
 /// # Errors
 /// The result is damaged.
 pub fn sim(result: &Value) -> Result<String> {
-    let Prediction { installs, traps, rss_bytes_peak, huge_pages_peak, regions } =
+    let Prediction { installs, traps, rss_bytes_peak, huge_pages_peak, regions, traps_outside } =
         Deserialize::deserialize(result).context("not a result of a memory recording")?;
     let huge_bytes = huge_pages_peak.saturating_mul(HUGE_PAGE_BYTES).min(rss_bytes_peak);
     let words = format!(
@@ -38,12 +54,23 @@ pub fn sim(result: &Value) -> Result<String> {
         bytes(rss_bytes_peak),
         percent(huge_bytes, rss_bytes_peak)
     );
-    Ok(paragraph(&words) + &groups::tables(&regions).iter().map(table).collect::<String>())
+    Ok(paragraph(&words)
+        + &paragraph(&outside(&traps_outside))
+        + &groups::tables(&regions).iter().map(table).collect::<String>())
 }
 
-/// Many settings: which needs the fewest installs, which the least memory, and the figures of all.
-pub fn sweep(panels: &[Panel]) -> String {
-    panels.iter().map(|panel| paragraph(&best(panel)) + &table(&settings(panel))).collect()
+/// Many settings: which needs the fewest installs, which the least memory, the figures of all, and what each recording
+/// has outside modelled memory.
+///
+/// # Errors
+/// The result is damaged.
+pub fn sweep(result: &Value, panels: &[Panel]) -> Result<String> {
+    let rows: Vec<Recorded> = Deserialize::deserialize(&result["rows"]).context("`rows` are damaged")?;
+    let files: BTreeMap<String, BTreeMap<Outside, u64>> =
+        rows.into_iter().map(|row| (row.recording.file, row.traps_outside)).collect();
+    let settings: String = panels.iter().map(|panel| paragraph(&best(panel)) + &table(&settings(panel))).collect();
+    let outside = files.iter().map(|(file, traps)| paragraph(&format!("{file}: {}", outside(traps))));
+    Ok(settings + &outside.collect::<String>())
 }
 
 fn best(panel: &Panel) -> String {

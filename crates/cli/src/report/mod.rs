@@ -1,8 +1,9 @@
 //! Reports: results as one HTML file without references to other files.
 //!
-//! [`kind`] recognises a result, and [`section`] turns it into a section, with the parts of [`memory`] recordings and
+//! [`kind`] recognises a result, [`about`] says what it is about, and [`section`] turns it into a section, with the parts of [`memory`] recordings and
 //! [`budget`]s. [`repeat`] finds the command that repeats it; [`html`] is the markup.
 
+mod about;
 mod budget;
 mod html;
 mod kind;
@@ -14,6 +15,7 @@ pub use kind::Kind;
 pub use repeat::{command, stated};
 
 use std::collections::BTreeMap;
+use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use hksim_sim::report::VERSION;
@@ -33,6 +35,8 @@ pub struct Input {
     pub again: String,
     /// The JSON result.
     pub result: Value,
+    /// When the result was written, if that is known.
+    pub written: Option<SystemTime>,
     /// Files that the result names, where they have other names now.
     pub files: BTreeMap<String, String>,
 }

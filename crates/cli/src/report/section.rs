@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::html::{self, designs, escaped, figure, paragraph};
 use super::kind::Kind;
-use super::{Input, budget, memory, repeat};
+use super::{Input, about, budget, memory, repeat};
 use crate::chart::{Figure, Medium, Subject};
 use crate::command_line::line;
 use crate::flags::row::Inputs;
@@ -22,12 +22,16 @@ pub fn section(input: &Input, subject: &Subject<'_>) -> Result<String> {
     let Input { name, result, .. } = input;
     let kind = Kind::of(name, result)?;
     let mut text = format!("<section>\n<h2>{}: {}</h2>\n", kind.command(), escaped(name));
+    let about = about::line(result, input.written);
+    if !about.is_empty() {
+        text += &format!("<p class=\"about\">{}</p>\n", escaped(&about));
+    }
     text += &words(kind, result).into_iter().map(|line| paragraph(&line)).collect::<String>();
     text += &match kind {
         Kind::Validate => validation(result),
         Kind::Check => budget::body(result).with_context(|| name.clone())?,
         Kind::MemorySim => memory::sim(result).with_context(|| name.clone())?,
-        Kind::MemorySweep => memory::sweep(&subject.panels),
+        Kind::MemorySweep => memory::sweep(result, &subject.panels).with_context(|| name.clone())?,
         Kind::MemoryValidate => memory::validate(result).with_context(|| name.clone())?,
         Kind::Sweep | Kind::Sim | Kind::Explain | Kind::Advise => String::new(),
     };

@@ -52,8 +52,17 @@ impl ModuleNames {
         let lines = self.files.iter().map(|file| lines_at(file, address)).find(|lines| !lines.is_empty());
         lines.unwrap_or_else(|| {
             let symbol = self.files.iter().find_map(|file| file.find_symbol(address));
-            symbol.map(|name| (addr2line::demangle_auto(name.into(), None).into_owned(), None)).into_iter().collect()
+            symbol.map(|name| (readable(name), None)).into_iter().collect()
         })
+    }
+}
+
+/// A symbol's name as the source has it. Only symbols with the prefix of a mangling scheme are demangled: a C function
+/// `f` would otherwise become the type `float`.
+fn readable(symbol: &str) -> String {
+    match symbol.starts_with("_Z") || symbol.starts_with("_R") {
+        true => addr2line::demangle_auto(symbol.into(), None).into_owned(),
+        false => symbol.to_string(),
     }
 }
 
@@ -68,8 +77,8 @@ fn lines_at(file: &Loader, address: u64) -> Vec<(String, Option<String>)> {
             Some(format!("{}{line}", place.file?))
         });
         // Assembly code has lines but no functions; use the symbol table where debug information has no name.
-        let function = frame.function.and_then(|function| function.demangle().ok().map(|name| name.into_owned()));
-        let symbol = || file.find_symbol(address).map(|name| addr2line::demangle_auto(name.into(), None).into_owned());
+        let function = frame.function.and_then(|function| Some(readable(&function.raw_name().ok()?)));
+        let symbol = || file.find_symbol(address).map(readable);
         if let Some(name) = function.or_else(symbol) {
             lines.push((name, source));
         }
@@ -116,4 +125,19 @@ fn build_id_of(path: &Path) -> Result<Option<String>, String> {
     let file = object::File::parse(&bytes).map_err(|why| format!("no names: {why}"))?;
     let id = file.build_id().ok().flatten();
     Ok(id.map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_mangled_names_are_demangled() {
+        for name in ["f", "i", "d", "St", "Pc", "main", "_start", "_init"] {
+            assert_eq!(readable(name), name);
+        }
+        assert_eq!(readable("_Z1fi"), "f(int)");
+        assert_eq!(readable("_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE"), "core::fmt::Write::write_fmt");
+        assert_eq!(readable("_RNvC1a1f"), "a::f");
+    }
 }

@@ -99,11 +99,8 @@ fn limits_are_met_on_every_trace_and_their_cost_is_stated() {
 fn words_that_exclude_each_other_are_no_designs() {
     let bench = Bench::with_trace();
     // A slab is never larger than its SuperSlab.
-    let (code, advice) = advise(&bench, "rm.hkt --superslab 64K --slab 128K,256K", &[]);
-    assert_eq!(
-        (code, number(&advice, "designs"), &advice["winner"]["settings_changed"]),
-        (Some(0), 1, &Value::from(0))
-    );
+    let why = bench.refused("advise rm.hkt --superslab 64K --slab 128K,256K");
+    assert!(why.contains("no combination of these values is a design") && why.contains("slab"), "{why}");
     let (_, advice) = advise(&bench, "rm.hkt --superslab 64K,2M --slab 32K,128K --tries 2", &[]);
     assert!((1..=3).contains(&number(&advice, "designs")), "{advice}");
 }
@@ -211,4 +208,68 @@ fn a_default_beyond_a_limit_is_no_alternative() {
     let (code, none) = advise(&bench, line, &["rss 4K"]);
     assert_eq!(code, Some(1));
     assert!(text(&none).starts_with("None of 6 designs meets all limits on all traces"), "{}", text(&none));
+}
+
+/// The flag's value in the winner's policy.
+fn winners(advice: &Value, setting: &str) -> Value {
+    advice["winner"]["policy"][setting].clone()
+}
+
+#[test]
+fn a_flag_with_one_value_binds_the_winner_the_baseline_and_the_search() {
+    let bench = Bench::with_trace();
+    let (_, free) = advise(&bench, "rm.hkt --tries 60", &[]);
+    assert_eq!(winners(&free, "huge"), "thp", "without the flag, huge pages win");
+    for line in ["rm.hkt --huge never --slab 16K,32K", "rm.hkt --huge never --tries 60"] {
+        let (code, advice) = advise(&bench, line, &["installs +0%"]);
+        assert_eq!(
+            (code, winners(&advice, "huge"), &advice["default"]["policy"]["huge"]),
+            (Some(0), "never".into(), &"never".into())
+        );
+        assert!(advice["front"].as_array().expect("a front").iter().all(|entry| entry["policy"]["huge"] == "never"));
+        assert!(text(&advice).contains("the baseline"), "{}", text(&advice));
+    }
+    let (_, grid) = advise(&bench, "rm.hkt --huge never --slab 16K,32K", &[]);
+    assert_eq!(number(&grid, "designs"), 2, "the baseline has a slab of 64K, which is not in the space");
+    assert!(bench.ok("advise rm.hkt --huge never --slab 16K,32K").contains("baseline: the default with --huge never"));
+}
+
+#[test]
+fn a_policy_file_is_the_baseline_and_the_base_of_limits() {
+    let bench = Bench::with_trace();
+    std::fs::write(bench.path("mine.toml"), "huge = \"never\"\nsuperslab_bytes = 1048576\n").expect("a policy");
+    let mine = bench.json("sim rm.hkt --policy mine.toml");
+    let (code, advice) = advise(&bench, "rm.hkt --policy mine.toml --slab 16K,32K,64K --superslab 1M,2M", &["rss -5%"]);
+    let default = &advice["default"]["figures"][0];
+    assert_eq!(number(default, "installs"), number(&mine, "installs.total"));
+    assert_eq!(number(default, "rss_bytes_peak"), number(&mine, "rss_bytes_peak"));
+    assert_eq!(advice["default"]["settings_changed"], 0);
+    if code == Some(0) {
+        let own = number(&advice["winner"]["figures"][0], "rss_bytes_peak") as f64;
+        assert!(own <= 0.95 * number(&mine, "rss_bytes_peak") as f64, "{advice}");
+    }
+    // The same base without limits: the file's design is in the space and called the baseline.
+    let same = bench.ok("advise rm.hkt --policy mine.toml --slab 16K,64K");
+    assert!(same.contains("baseline: the default with --superslab 1M --huge never"), "{same}");
+    assert!(!same.contains("(the default)") && !same.contains("with the default."), "{same}");
+}
+
+#[test]
+fn a_design_whose_cost_was_not_measured_is_not_advised() {
+    let bench = Bench::with_trace();
+    std::fs::write(bench.path("p.toml"), crate::calibrate::profile_without_folios()).expect("a profile");
+    let line = "rm.hkt --huge never,mthp-64K --profile p.toml --goal sys-time";
+    let (code, advice) = advise(&bench, line, &[]);
+    assert_eq!(
+        (code, winners(&advice, "huge")),
+        (Some(0), "never".into()),
+        "one cost for all: fewer, larger folios would win"
+    );
+    assert!(text(&advice).contains("the profile lacks a cost for them: `--huge mthp-64K`"), "{}", text(&advice));
+    let (code, advice) = advise(&bench, "rm.hkt --huge mthp-64K,never --profile p.toml", &["sys-time 10s"]);
+    assert_eq!(
+        (code, winners(&advice, "huge")),
+        (Some(0), "never".into()),
+        "an unknown figure meets no limit: {advice}"
+    );
 }

@@ -86,6 +86,36 @@ fn changes_since_the_stored_result_are_named() {
 }
 
 #[test]
+fn a_stored_result_of_a_newer_schema_is_refused() {
+    let bench = Bench::with_trace();
+    assert_eq!(check(&bench, "[design.a]\nvmas = 1000\n", "--update").0, Some(0));
+    let path = bench.path("stored.json");
+    let mut stored: Value = serde_json::from_slice(&fs::read(&path).expect("a result")).expect("JSON");
+    stored["schema"] = 3.into();
+    fs::write(&path, stored.to_string()).expect("a result");
+    let why = bench.refused("check budget.toml");
+    assert!(why.contains("stored.json: schema 3") && why.contains("reads schemas up to 2"), "{why}");
+    let mut sim = bench.json("sim rm.hkt");
+    sim["schema"] = 3.into();
+    fs::write(bench.path("sim.json"), sim.to_string()).expect("a result");
+    assert!(bench.refused("sim rm.hkt --policy sim.json").contains("sim.json: schema 3"));
+}
+
+#[test]
+fn an_amount_and_its_limit_are_told_apart() {
+    let bench = Bench::with_trace();
+    let peak = bench.json("sim rm.hkt")["rss_bytes_peak"].as_u64().expect("a peak");
+    let (code, text) = check(&bench, &format!("[design.a]\nrss_peak = {}\n", peak - 1), "");
+    assert_eq!(code, Some(1));
+    let line = text.lines().find(|line| line.starts_with("broken: ")).expect("a broken limit");
+    let (amount, most) = line.split_once(" peak RSS (at most ").expect("an amount and a limit");
+    let amount = amount.rsplit_once(": ").expect("an amount").1;
+    assert!(!most.starts_with(amount) && most.contains("MiB allowed"), "{line}");
+    let row = text.lines().find(|line| line.contains("BROKEN")).expect("a row");
+    assert_eq!(row.matches(amount).count(), 1, "the table has enough digits, too: {row}");
+}
+
+#[test]
 fn budgets_that_cannot_be_checked_are_refused() {
     let bench = Bench::with_trace();
     fs::write(bench.path("t.script"), "a 0 5000\nf 0\n").expect("a trace");

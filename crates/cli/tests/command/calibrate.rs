@@ -106,6 +106,11 @@ const OPERATIONS: [&str; 22] = [
     "madvise_call",
 ];
 
+/// A profile with one cost for every operation but the faults of folios.
+pub fn profile_without_folios() -> String {
+    profile(&OPERATIONS)
+}
+
 #[test]
 fn rows_of_a_sweep_have_times_and_a_pareto_front() {
     let bench = Bench::with_trace();

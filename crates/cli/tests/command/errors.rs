@@ -59,6 +59,9 @@ fn bad_usage_is_reported_by_name() {
         ("import rm.hkt --from nothing -o x.hkt", "script, android"),
         ("import rm.hkt -o x.hkt", "unknown trace format"),
         ("record -o x.hkt", "<CMD>"),
+        ("record -o x.hkt --stcks ls", "--stcks: record has no such flag; did you mean --stacks?"),
+        ("record --memroy -o x.hkm ls", "did you mean --memory?"),
+        ("record -o x.hkt -- --stcks", "not found"),
         ("record -o x.hkt -- ./no-such-program", "not found"),
         ("plot rm.hkt -o x.svg", "rm.hkt"),
     ];

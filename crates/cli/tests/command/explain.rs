@@ -302,6 +302,10 @@ fn planted_counts_are_fitted() {
     std::fs::write(bench.path("counts.csv"), lines).expect("a file");
     let fit = bench.json("explain --fit counts.csv");
     let best = &fit["hypotheses"][0];
+    bench.ok("explain --fit counts.csv --format json -o fit.json");
+    for line in ["bundle fit.json -o folder", "report fit.json -o fit.html"] {
+        assert!(bench.refused(line).contains("a result of `explain --fit`, whose counts file names its own traces"));
+    }
     assert!(best["name"].as_str().is_some_and(|name| name.contains("the 512-byte class")), "{fit}");
     assert_eq!(best["fits"], true);
     let near = |name: &str, value: f64| (best[name].as_f64().expect("a number") - value).abs() < 1e-6 * value.max(1.0);

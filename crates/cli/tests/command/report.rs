@@ -191,6 +191,16 @@ fn memory_recordings_and_budgets_are_reported() {
     let peak = json(&bench, "sim.json")["rss_bytes_peak"].as_u64().expect("a peak");
     assert!(sections[0].contains(&format!("peak RSS {:.1} MiB", peak as f64 / f64::from(1 << 20))), "{peak}");
     assert!(sections[0].contains("<svg") && sections[1].contains("<svg"), "recordings have timelines");
+    let outside = table.lines().find(|line| line.starts_with("not modelled: ")).expect("traps outside the model");
+    let other = format!("{recording}: {outside}");
+    assert!(sections[0].contains(&format!("<p>{outside}</p>")) && sections[1].contains(&other), "{outside}");
+    let today = std::process::Command::new("date").args(["-u", "+%F"]).output().expect("date");
+    let today = String::from_utf8_lossy(&today.stdout).trim().to_string();
+    for section in &sections[..2] {
+        let about = section.split("<p class=\"about\">").nth(1).expect("what it is about").split("</p>").next();
+        let parts = ["python3", "recorded on Linux 6.18", &format!("result of {}", &today[..7])];
+        assert!(parts.iter().all(|part| about.is_some_and(|about| about.contains(part))), "{about:?}");
+    }
     let rows = json(&bench, "sweep.json");
     let installs = |row: &Value| number(row, "installs.total");
     let fewest = rows["rows"].as_array().expect("rows").iter().map(installs).min().expect("a row");

@@ -60,3 +60,57 @@ fn a_trace_does_not_differ_from_itself() {
     let refused = bench.refused("info app.hkt app.hkt --plot=x.svg");
     assert!(refused.contains("--plot"), "{refused}");
 }
+
+/// Compiles and records a source in a directory of its own.
+fn record_build(bench: &Bench, name: &str, source: &str) {
+    std::fs::create_dir_all(bench.path(name)).expect("a directory");
+    std::fs::write(bench.path(&format!("{name}/app.c")), source).expect("the source");
+    let status = std::process::Command::new("cc")
+        .args(["-g", "-O1", "-fno-builtin", "-o", "app", "app.c"])
+        .current_dir(bench.path(name))
+        .status();
+    assert!(status.expect("a C compiler").success());
+    bench.ok(&format!("record -q --stacks=6 -o {name}.hkt {name}/app"));
+}
+
+#[test]
+fn two_builds_share_their_call_sites() {
+    let bench = Bench::new();
+    record_build(&bench, "old", &source(100, 48));
+    // One comment line more, and a function that moves the code after it.
+    let moved = source(100, 96).replace(
+        "int main(void) {",
+        "// a comment\n__attribute__((used)) static int more(int x) { return x * x + 3 / (x | 1); }\nint main(void) {",
+    );
+    record_build(&bench, "new", &format!("// another comment\n{moved}"));
+    let result = bench.json("info old.hkt new.hkt --sites");
+    let sites = result["sites"].as_array().expect("sites");
+    assert_eq!(sites.len(), 1, "one site, whatever its lines and offsets: {sites:?}");
+    assert_eq!((number(&sites[0], "first"), number(&sites[0], "second")), (4_800, 9_600));
+    let text = bench.ok("info old.hkt new.hkt --sites");
+    assert!(text.contains("app.c:3") && text.contains("app.c:4)"), "the lines of both: {text}");
+}
+
+#[test]
+fn names_of_c_functions_stay_as_they_are() {
+    let bench = Bench::new();
+    let one = |name: &str| format!("__attribute__((noinline)) void *{name}(void) {{ return malloc(100); }}\n");
+    let names = ["f", "i", "d", "St", "Pc"];
+    let functions: String = names.map(one).concat();
+    let calls: String = names.map(|name| format!("kept = {name}();")).concat();
+    let source =
+        format!("#include <stdlib.h>\nvoid *volatile kept;\n{functions}int main(void) {{ {calls} return 0; }}\n");
+    record_build(&bench, "c", &source);
+    // Without debug information, names come from the symbol table.
+    std::fs::create_dir_all(bench.path("plain")).expect("a directory");
+    let mut strip = std::process::Command::new("strip");
+    strip.args(["-g", "-o", "plain/app", "c/app"]).current_dir(bench.folder());
+    assert!(strip.status().expect("strip").success());
+    bench.ok("record -q --stacks=6 -o plain.hkt plain/app");
+    for trace in ["c", "plain"] {
+        let text = bench.ok(&format!("info {trace}.hkt --sites=20"));
+        for name in names {
+            assert!(text.contains(&format!("    {name}  ")), "{trace}: no `{name}` in {text}");
+        }
+    }
+}

@@ -10,10 +10,10 @@ pub fn broken(checked: &CheckedRow) -> Option<String> {
     let mut broken: Vec<String> = Vec::new();
     for limit in checked.limits.iter().filter(|limit| !limit.is_within) {
         let metric = limit.allowed.metric;
-        let most = metric.text(limit.allowed.most);
-        broken.push(match limit.amount {
-            Some(amount) => format!("{} {} (at most {most} allowed)", metric.text(amount), metric.name()),
-            None => format!("{} not known (at most {most} allowed)", metric.name()),
+        let amounts: Vec<f64> = [limit.allowed.most].into_iter().chain(limit.amount).collect();
+        broken.push(match metric.texts(&amounts).as_slice() {
+            [most, amount] => format!("{amount} {} (at most {most} allowed)", metric.name()),
+            most => format!("{} not known (at most {} allowed)", metric.name(), most.concat()),
         });
     }
     if checked.has_failed_requests {
@@ -48,8 +48,8 @@ fn difference(difference: &Difference) -> String {
         Difference::Figure { figure, before, now } => {
             let change =
                 if *before > 0.0 { format!(" ({})", percent_signed(now / before - 1.0)) } else { String::new() };
-            let text = |amount: f64| figure.text(Amount::exact(amount));
-            format!("{} {} -> {}{change}", figure.name(), text(*before), text(*now))
+            let [before, now] = figure.pair(Amount::exact(*before), Amount::exact(*now));
+            format!("{} {before} -> {now}{change}", figure.name())
         }
     }
 }

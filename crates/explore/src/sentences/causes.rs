@@ -86,14 +86,13 @@ pub fn remedy(cause: &Cause, tried: Option<&Tried>, before: (u64, u64)) -> Strin
         1 => format!("1 of these {of_cause} is left"),
         left => format!("{} of these {of_cause} are left", units::count(left)),
     };
+    let [rss, rss_without] = units::bytes_pair(tried.rss_bytes_peak, rss_before);
     format!(
-        "With `{}` instead of `{}`, {left}; {} in all ({}), peak RSS {} instead of {} ({}).",
+        "With `{}` instead of `{}`, {left}; {} in all ({}), peak RSS {rss} instead of {rss_without} ({}).",
         tried.remedy.flags,
         tried.remedy.replaces,
         units::of(tried.installs, "install"),
         change(tried.installs, installs_before),
-        units::bytes(tried.rss_bytes_peak),
-        units::bytes(rss_before),
         change(tried.rss_bytes_peak, rss_before)
     )
 }

@@ -78,6 +78,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             }
         };
         pool.huge_superslabs.set(pool.huge_superslabs.get() + self.mem.entry(ordinal).run.get());
+        self.ask_for_tail(ordinal, bytes);
         self.update_peak();
         drop(guard);
         Some(Block { superslab: self.mem.superslab(ordinal), offset: 0 })
@@ -170,6 +171,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             self.update_peak();
         }
         entry.bytes.set(bytes);
+        self.ask_for_tail(ordinal, bytes);
         drop(guard);
         true
     }

@@ -8,6 +8,7 @@ pub mod fork;
 pub mod free;
 mod free_order;
 pub mod front_cache;
+mod huge_fill;
 mod huge_heaps;
 pub mod invalid_free;
 pub mod link;

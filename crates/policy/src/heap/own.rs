@@ -6,6 +6,7 @@ use crate::metadata::field::Field;
 use crate::allocator::Allocator;
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
+use crate::heap::span::SpanRequest;
 use crate::memory::Memory;
 use crate::metadata::meta::SuperSlabMeta;
 use crate::metadata::shared_word::Word;
@@ -117,9 +118,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// Takes a SuperSlab from the pool for the heap.
-    pub(crate) fn new_superslab(&self, heap: &mut ThreadHeap<M>) -> Option<M::SuperSlab> {
-        let (superslab, metadata, zeroed) = self.take_superslab(self.first_pages(heap))?;
+    /// Takes a SuperSlab from the pool for the heap, which needs it for `request`.
+    pub(crate) fn new_superslab(&self, heap: &mut ThreadHeap<M>, request: SpanRequest) -> Option<M::SuperSlab> {
+        let (superslab, metadata, zeroed) = self.take_superslab(self.new_pages(heap, request))?;
         if metadata != Metadata::Kept {
             self.mem.init_meta(superslab);
             let meta = self.mem.meta(superslab);

@@ -85,6 +85,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.purge_due(heap);
         let new = self.allocate_huge(bytes, 1, RunContents::None)?;
         self.mem.entry(self.mem.ordinal(new.superslab)).zeroed.set(false);
+        self.ask_for_one_size(self.mem.ordinal(block.superslab));
         let from = self.whole_run(self.mem.ordinal(block.superslab));
         let to = self.run_range(self.mem.ordinal(new.superslab), from.bytes);
         if self.placement.align != Align::Arena {

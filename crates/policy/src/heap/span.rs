@@ -81,7 +81,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                 return Some(span);
             }
             // Adopt abandoned SuperSlabs first: otherwise short-lived threads would fill the arena.
-            if !self.adopt(heap) && self.new_superslab(heap).is_none() {
+            if !self.adopt(heap) && self.new_superslab(heap, request).is_none() {
                 return None;
             }
         }

@@ -212,6 +212,12 @@ pub const FLAGS: &[Flag] = &[
         huge_heaps,
         "Give this many heaps huge pages from their first SuperSlab on; further heaps get them from their second"
     ),
+    count_flag!(
+        "huge-fill",
+        "percent; 0 to 100",
+        huge_fill_percent,
+        "Give a SuperSlab huge pages only if blocks of the size that it is taken for can fill at least this share of it"
+    ),
     count_flag!("warm-slabs", "slabs", warm_slabs, "Keep this many empty slabs per size class besides the active one"),
     word_flag!("purge", Purge, purge, "Select how unused memory is returned to the kernel"),
     number_flag!(

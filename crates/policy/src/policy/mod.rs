@@ -51,6 +51,9 @@ pub struct Policy {
     /// Number of thread heaps whose first SuperSlab gets huge pages. Further heaps get huge pages from their second
     /// SuperSlab on.
     pub huge_heaps: u32,
+    /// The share of a SuperSlab that blocks of the size it is taken for must be able to fill, so that it gets huge pages:
+    /// 0 to 100. With 0, every SuperSlab gets them.
+    pub huge_fill_percent: u32,
     /// How unused memory is returned to the kernel.
     pub purge: Purge,
     /// How long memory stays unused before it is purged.
@@ -102,6 +105,8 @@ pub enum PolicyError {
     HeaderBytes(u32),
     /// The kernel has no huge pages of this size.
     HugePageBytes(u64),
+    /// The share of a SuperSlab is above 100 %.
+    HugeFill(u32),
     /// The arena is not 64 MiB to 16 TiB.
     Arena(u64),
     /// Pages of the hugetlb pool need an arena.
@@ -138,6 +143,7 @@ impl fmt::Display for PolicyError {
             PolicyError::FrontCache(blocks) => {
                 write!(f, "a front cache holds at most {FRONT_CACHE_MAX} blocks per class, not {blocks}")
             }
+            PolicyError::HugeFill(percent) => write!(f, "huge-fill is 0 to 100 percent, not {percent}"),
             PolicyError::StartTooLarge => {
                 f.write_str("prewarm and startup-touch fill more than a quarter of the arena; use a larger arena")
             }
@@ -173,6 +179,7 @@ impl Policy {
         prewarm_superslabs: 0,
         cache_superslabs: 4,
         huge_heaps: 8,
+        huge_fill_percent: 0,
         purge: Purge::DontNeed,
         purge_delay_ns: 100_000_000,
         purge_curve: PurgeCurve::Step,
@@ -207,14 +214,21 @@ impl Policy {
         }
     }
 
+    /// The default for programs whose memory counts more than their faults: no huge page for a heap's first SuperSlab,
+    /// nor for a SuperSlab of which blocks would leave more than a quarter unused.
+    pub const fn lean() -> Policy {
+        Policy { huge_heaps: 0, huge_fill_percent: 75, ..Policy::DEFAULT }
+    }
+
     /// Names of all presets.
-    pub const PRESETS: &'static [&'static str] = &["default", "hakmem"];
+    pub const PRESETS: &'static [&'static str] = &["default", "hakmem", "lean"];
 
     /// A preset by its name.
     pub fn preset(name: &str) -> Option<Policy> {
         match name {
             "default" => Some(Policy::default()),
             "hakmem" => Some(Policy::hakmem()),
+            "lean" => Some(Policy::lean()),
             _ => None,
         }
     }
@@ -266,6 +280,9 @@ impl Policy {
         }
         if self.front_cache > FRONT_CACHE_MAX {
             return Err(PolicyError::FrontCache(self.front_cache));
+        }
+        if self.huge_fill_percent > 100 {
+            return Err(PolicyError::HugeFill(self.huge_fill_percent));
         }
         let prewarmed_bytes = u64::from(self.prewarm_superslabs).saturating_mul(self.superslab_bytes);
         if prewarmed_bytes.saturating_add(self.startup_touch_bytes) > self.arena_bytes / 4 {

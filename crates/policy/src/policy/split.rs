@@ -45,6 +45,7 @@ pub struct Paging {
     pub huge: Huge,
     pub huge_page_bytes: u64,
     pub huge_heaps: u32,
+    pub huge_fill_percent: u32,
     pub prefault: Prefault,
     pub prefault_scope: PrefaultScope,
     pub purge: Purge,
@@ -68,6 +69,7 @@ impl Policy {
             prewarm_superslabs,
             cache_superslabs,
             huge_heaps,
+            huge_fill_percent,
             purge,
             purge_delay_ns,
             purge_curve,
@@ -104,7 +106,16 @@ impl Policy {
             huge_cache_bytes,
             arena_bytes,
         };
-        let paging = Paging { huge, huge_page_bytes, huge_heaps, prefault, prefault_scope, purge, purge_spans };
+        let paging = Paging {
+            huge,
+            huge_page_bytes,
+            huge_heaps,
+            huge_fill_percent,
+            prefault,
+            prefault_scope,
+            purge,
+            purge_spans,
+        };
         (placement, paging)
     }
 }
@@ -136,10 +147,18 @@ impl Paging {
 
     /// The page size for the first SuperSlab of the heap in slot `heap` ([huge heaps](crate::heap::huge_heaps)).
     pub(crate) fn first_pages(&self, placement: &Placement, heap: u32) -> Pages {
-        let has_huge_pages = self.huge == Huge::Thp
-            && self.prefault == Prefault::Off
-            && self.huge_page_bytes <= placement.superslab_bytes;
-        if has_huge_pages && heap >= self.huge_heaps { Pages::Small } else { Pages::Huge }
+        if self.chooses_pages(placement) && heap >= self.huge_heaps { Pages::Small } else { Pages::Huge }
+    }
+
+    /// The page size for a SuperSlab of which blocks can fill this many bytes ([huge fill](crate::heap::huge_fill)).
+    pub(crate) fn pages_if_filled(&self, placement: &Placement, bytes: u64) -> Pages {
+        let least_bytes = placement.superslab_bytes * u64::from(self.huge_fill_percent) / 100;
+        if self.chooses_pages(placement) && bytes < least_bytes { Pages::Small } else { Pages::Huge }
+    }
+
+    /// Whether the page size is chosen for each SuperSlab. Otherwise SuperSlabs share a huge page, or are present anyway.
+    fn chooses_pages(&self, placement: &Placement) -> bool {
+        self.huge == Huge::Thp && self.prefault == Prefault::Off && self.huge_page_bytes <= placement.superslab_bytes
     }
 
     /// The number of SuperSlabs that must be purged together, because they share a hugetlb page; at least 1.

@@ -1,6 +1,7 @@
 //! Programs of a few calls with known results.
 
 mod adoption;
+mod huge_fill;
 mod huge_heaps;
 mod regressions;
 mod run_cache;

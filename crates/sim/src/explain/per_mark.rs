@@ -36,11 +36,36 @@ impl PerMark {
         *count += installs;
     }
 
+    /// The median: for an even number of intervals, the mean of the middle two. 0 without intervals.
+    pub fn median(&self) -> f64 {
+        let mut sorted = self.installs.clone();
+        sorted.sort_unstable();
+        let middle =
+            [sorted.len().saturating_sub(1) / 2, sorted.len() / 2].map(|at| sorted.get(at).copied().unwrap_or(0));
+        (middle[0] + middle[1]) as f64 / 2.0
+    }
+
     /// The number of installs that `share` of the intervals do not exceed, 0 to 1; 0 without intervals.
     pub fn quantile(&self, share: f64) -> u64 {
         let mut sorted = self.installs.clone();
         sorted.sort_unstable();
         let rank = (share.clamp(0.0, 1.0) * sorted.len() as f64).ceil() as usize;
         sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn median(installs: &[u64]) -> f64 {
+        PerMark { installs: installs.to_vec(), ..PerMark::new(0) }.median()
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_is_between_the_middle_two() {
+        assert_eq!((median(&[]), median(&[7]), median(&[9, 1]), median(&[3, 1, 8])), (0.0, 7.0, 5.0, 3.0));
+        assert_eq!(median(&[4, 1, 2, 100]), 3.0);
+        assert_eq!(median(&[4, 1, 3, 100]), 3.5);
     }
 }

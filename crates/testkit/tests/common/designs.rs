@@ -31,6 +31,7 @@ pub fn random_policy(random: &mut Random) -> Policy {
         prewarm_superslabs: if superslab_shift < 23 { random.below(3) as u32 } else { 0 },
         cache_superslabs,
         huge_heaps: random.pick(&[0, 1, 2, 8]),
+        huge_fill_percent: random.pick(&[0, 0, 50, 75, 100]),
         purge: random.pick(Purge::ALL),
         purge_delay_ns: random.pick(&[0, 20_000, 100_000_000]),
         purge_spans: random.per_mille(500),

@@ -58,32 +58,33 @@ impl<'a> Simulations<'a> {
         Ok(Simulations { runs, weights, axes, base, profile, core, configs: BTreeMap::new() })
     }
 
-    /// The run configuration of a point; `None` if its words exclude each other.
-    fn config(&self, point: &Point) -> Option<RunConfig> {
-        let mut config = self.base.clone();
-        for (&(flag, words), &word) in self.axes.iter().zip(point) {
-            flag.set(&mut config, words.get(word)?).ok()?;
-        }
-        config.check().ok().map(|()| config)
+    /// The run configuration of a point.
+    ///
+    /// # Errors
+    /// Its words exclude each other.
+    fn config(&self, point: &Point) -> Result<RunConfig> {
+        let words = self.axes.iter().zip(point).filter_map(|((flag, words), &word)| Some((*flag, words.get(word)?)));
+        with_words(&self.base, words)
     }
 
-    /// The default policy, with the program and the kernel of all designs.
-    fn default_config(&self) -> RunConfig {
-        let fixed = self.axes.iter().filter(|(flag, _)| flag.subject != Subject::Policy);
-        let start = fixed.fold(self.base.clone(), |mut config, (flag, words)| {
-            // The words were checked before.
-            let _ = words.first().map(|word| flag.set(&mut config, word));
-            config
-        });
-        RunConfig { policy: Policy::default(), ..start }
+    /// Why the words of the space's start exclude each other.
+    pub fn refusal(&self) -> Option<anyhow::Error> {
+        self.config(&vec![0; self.axes.len()]).err()
     }
 
-    /// The flags in which a design differs from the default one.
+    /// The design that others are compared with: the base with every word that all designs have. If these words need
+    /// another policy than the base's, the base's policy itself.
+    fn baseline(&self) -> Result<RunConfig> {
+        let fixed =
+            || self.axes.iter().filter_map(|(flag, words)| if let [word] = words { Some((*flag, word)) } else { None });
+        let outside_policy = fixed().filter(|(flag, _)| flag.subject != Subject::Policy);
+        with_words(&self.base, fixed()).or_else(|_| with_words(&self.base, outside_policy))
+    }
+
+    /// The flags in which a design differs from the base.
     fn name(&self, config: &RunConfig) -> String {
-        let default = self.default_config();
-        let differs = |flag: &&Flag| flag.subject != Subject::Program && flag.show(config) != flag.show(&default);
-        let words = FLAGS.iter().filter(differs).map(|flag| format!("--{} {}", flag.name, flag.show(config)));
-        words.collect::<Vec<_>>().join(" ")
+        let base = RunConfig { policy: self.base.policy, ..config.clone() };
+        differences(config, &base)
     }
 
     /// The figures of each configuration, one per trace. `touch` replaces assumed touches.
@@ -109,11 +110,28 @@ impl<'a> Simulations<'a> {
         Ok(designs.map(|design| figures.iter().skip(design).step_by(configs.len()).copied().collect()).collect())
     }
 
-    fn trial(&mut self, config: &RunConfig, figures: Vec<Figures>) -> Trial {
+    fn trial(&mut self, config: &RunConfig, baseline: &Policy, figures: Vec<Figures>) -> Trial {
         let name = self.name(config);
         self.configs.insert(name.clone(), config.clone());
-        Trial { design: Design::new(name, &config.policy), policy: config.policy, figures }
+        Trial { design: Design::compared_with(name, &config.policy, baseline), policy: config.policy, figures }
     }
+}
+
+/// A configuration with these words.
+fn with_words<'w>(base: &RunConfig, words: impl Iterator<Item = (&'static Flag, &'w String)>) -> Result<RunConfig> {
+    let mut config = base.clone();
+    for (flag, word) in words {
+        flag.set(&mut config, word).map_err(|why| anyhow!("--{} {why}", flag.name))?;
+    }
+    config.check()?;
+    Ok(config)
+}
+
+/// The flags of the allocator and the kernel in which a configuration differs from another.
+pub fn differences(config: &RunConfig, from: &RunConfig) -> String {
+    let differs = |flag: &&Flag| flag.subject != Subject::Program && flag.show(config) != flag.show(from);
+    let words = FLAGS.iter().filter(differs).map(|flag| format!("--{} {}", flag.name, flag.show(config)));
+    words.collect::<Vec<_>>().join(" ")
 }
 
 impl Laboratory for Simulations<'_> {
@@ -130,17 +148,18 @@ impl Laboratory for Simulations<'_> {
         self.runs.iter().zip(&self.weights).enumerate().map(case).collect()
     }
 
-    fn default_trial(&mut self) -> Result<Trial> {
-        let config = self.default_config();
+    fn baseline_trial(&mut self) -> Result<Trial> {
+        let config = self.baseline()?;
         let figures = self.simulate(std::slice::from_ref(&config), None)?;
-        Ok(self.trial(&config, figures.into_iter().next().unwrap_or_default()))
+        Ok(self.trial(&config, &config.policy, figures.into_iter().next().unwrap_or_default()))
     }
 
     fn trials(&mut self, points: &[Point]) -> Result<Vec<Option<Trial>>> {
-        let configs: Vec<Option<RunConfig>> = points.iter().map(|point| self.config(point)).collect();
+        let configs: Vec<Option<RunConfig>> = points.iter().map(|point| self.config(point).ok()).collect();
         let valid: Vec<RunConfig> = configs.iter().flatten().cloned().collect();
         let mut figures = self.simulate(&valid, None)?.into_iter();
-        Ok(configs.into_iter().map(|config| Some(self.trial(&config?, figures.next()?))).collect())
+        let baseline = self.baseline()?.policy;
+        Ok(configs.into_iter().map(|config| Some(self.trial(&config?, &baseline, figures.next()?))).collect())
     }
 
     fn assumptions(&mut self, winner: &Trial, against: &Trial) -> Result<Vec<(String, Compared)>> {

@@ -4,8 +4,11 @@ use hksim_explore::advise::{Advice, FrontEntry};
 use hksim_explore::figures::Figure;
 use hksim_explore::knobs::joined;
 use hksim_explore::sentences::{self, percent_signed};
+use hksim_policy::Policy;
 
 use super::Advised;
+use super::laboratory::differences;
+use crate::flags::RunConfig;
 use crate::output::table::{Table, text as text_of};
 use crate::output::units::{count, of};
 
@@ -38,18 +41,24 @@ fn head(advised: &Advised) -> Vec<String> {
     } else {
         let all = search.points.map_or("2^64 or more".into(), count);
         format!(
-            "{} of {all} (coordinate descent from the default, seed {})",
+            "{} of {all} (coordinate descent from the baseline, seed {})",
             of(advice.designs as u64, "design"),
             search.seed
         )
     };
     let goal = advised.question.goal.0;
-    vec![format!(
+    let mut lines = vec![format!(
         "{}; goal: {} {}; simulated {tried}",
         of(advised.traces.len() as u64, "trace"),
         sentences::least(goal),
         goal.name()
-    )]
+    )];
+    let baseline = RunConfig::of(advice.baseline.policy);
+    let differences = differences(&baseline, &RunConfig::of(Policy::DEFAULT));
+    if !differences.is_empty() {
+        lines.push(format!("baseline: the default with {differences}"));
+    }
+    lines
 }
 
 /// The Pareto front.
@@ -59,7 +68,7 @@ fn front(advice: &Advice, goal: Figure) -> Vec<String> {
     }
     let price = advice.price;
     let mut lines = vec![String::new(), format!("front of {} and {}", goal.name(), price.name())];
-    let is_one = advice.default.figures.len() == 1;
+    let is_one = advice.baseline.figures.len() == 1;
     let unit = if is_one { "" } else { " / best" };
     let mut table =
         Table::new(["design".to_string(), format!("{}{unit}", goal.name()), format!("{}{unit}", price.name())], &[0]);
@@ -85,7 +94,8 @@ fn front(advice: &Advice, goal: Figure) -> Vec<String> {
 fn held_out(advice: &Advice, goal: Figure) -> Vec<String> {
     let Some(summary) = sentences::held_out(&advice.held_out, goal) else { return Vec::new() };
     let has_limits = !advice.limits.is_empty();
-    let head = ["trace held out", "chosen on the others", "regret", "to the default"];
+    let to_baseline = format!("to {}", advice.baseline.design.baseline.words());
+    let head = ["trace held out", "chosen on the others", "regret", &to_baseline];
     let head = head.into_iter().chain(has_limits.then_some("limits broken"));
     let mut table = Table::new(head, &[0, 1, 4]);
     let change = |ratio: Option<f64>| ratio.map_or("-".into(), percent_signed);

@@ -99,13 +99,12 @@ fn totals(name: &str, explained: &Explained, other: &Explained) -> String {
     let (own, others) = (explained.report.installs.total, other.report.installs.total);
     let (rss, rss_other) = (explained.report.rss_bytes_peak, other.report.rss_bytes_peak);
     let change = |now: u64, before: u64| percent_signed(now as f64 / before.max(1) as f64 - 1.0);
+    let [rss_text, rss_other_text] = units::bytes_pair(rss, rss_other);
     format!(
-        "{} installs instead of {} with `{name}` ({}); peak RSS {} instead of {} ({}).",
+        "{} installs instead of {} with `{name}` ({}); peak RSS {rss_text} instead of {rss_other_text} ({}).",
         units::count(own),
         units::count(others),
         change(own, others),
-        units::bytes(rss),
-        units::bytes(rss_other),
         change(rss, rss_other)
     )
 }

@@ -272,7 +272,7 @@ pub struct PerMarkResult {
     /// Installs after marks of other names that follow the first of them.
     pub installs_elsewhere: u64,
     pub installs_mean: f64,
-    pub installs_median: u64,
+    pub installs_median: f64,
     pub installs_p99: u64,
     pub installs_max: u64,
 }
@@ -287,7 +287,7 @@ impl PerMarkResult {
             installs,
             installs_elsewhere: per_mark.installs_elsewhere,
             installs_mean: installs as f64 / marks.max(1) as f64,
-            installs_median: per_mark.quantile(0.5),
+            installs_median: per_mark.median(),
             installs_p99: per_mark.quantile(0.99),
             installs_max: per_mark.quantile(1.0),
         }

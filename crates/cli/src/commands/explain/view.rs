@@ -60,10 +60,9 @@ fn per_mark_lines(per_mark: &PerMarkResult) -> Vec<String> {
         installs => format!(", {} after other marks", count(*installs)),
     };
     vec![format!(
-        "per mark `{}`: {}, {installs_mean:.2} installs each (median {}, 99 % at most {}, most {}); {} before the first{elsewhere}",
+        "per mark `{}`: {}, {installs_mean:.2} installs each (median {installs_median}, 99 % at most {}, most {}); {} before the first{elsewhere}",
         plain(mark),
         of(*marks, "mark"),
-        count(*installs_median),
         count(*installs_p99),
         count(*installs_max),
         count(*installs_before)

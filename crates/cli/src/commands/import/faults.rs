@@ -91,7 +91,7 @@ fn left_out(report: &FaultReport) -> Vec<String> {
         lines.push(format!("perf lost {} records: record with a larger buffer (-m)", count(report.records_lost)));
     }
     if report.other_lines > 0 {
-        lines.push(format!("{} lines are not page faults", count(report.other_lines)));
+        lines.push(format!("not used: {} of other events or other programs", of(report.other_lines, "line")));
     }
     lines
 }

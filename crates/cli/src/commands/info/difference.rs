@@ -6,14 +6,13 @@ use std::path::Path;
 use anyhow::Result;
 use hksim_trace::header::Clock;
 use hksim_trace::hkt::TraceReader;
-use hksim_trace::info::{Info, SiteUse};
-use hksim_trace::source::EventSource;
+use hksim_trace::info::Info;
 use serde::Serialize;
 
-use super::sites::{By, stack};
+use super::matching::{SiteRow, site_rows};
+use super::sites::By;
 use crate::output::table::{Table, text};
 use crate::output::units;
-use crate::symbols::Symbols;
 
 /// Ratios closer to 1 than this do not tell traces apart: 1 %.
 const ALIKE: f64 = 0.01;
@@ -74,15 +73,6 @@ struct SizeRow {
     bytes_second: u64,
 }
 
-/// A call site of both traces, found by the names on its stack.
-#[derive(Debug, Serialize)]
-struct SiteRow {
-    /// Frames, innermost first.
-    stack: Vec<String>,
-    first: u64,
-    second: u64,
-}
-
 impl Difference {
     /// Compares two traces; `sites`: this many call sites, ranked by the difference of a figure.
     ///
@@ -93,7 +83,7 @@ impl Difference {
         let [first, second] = &mut readers;
         let infos = [Info::of(first)?, Info::of(second)?];
         let mut notes = Vec::new();
-        let sites = sites.map(|(count, by)| site_rows(&mut readers, count, by, &mut notes)).transpose()?;
+        let sites = sites.map(|(count, by)| top_sites(&mut readers, count, by, &mut notes)).transpose()?;
         let figures = figures(&infos);
         let sizes = size_rows(&infos);
         let size_distance = distance(&sizes);
@@ -120,7 +110,7 @@ impl Difference {
         let mut figures = Table::new(["", "first", "second", "ratio"], &[0]);
         for figure in &self.figures {
             let ratio = figure.ratio.map_or("-".into(), ratio_text);
-            let [first, second] = [figure.first, figure.second].map(|value| figure.unit.show(value));
+            let [first, second] = figure.unit.pair(figure.first, figure.second);
             figures.push([figure.label.to_string(), first, second, ratio]);
         }
         lines.extend(figures.lines());
@@ -131,7 +121,7 @@ impl Difference {
         for site in self.sites.iter().flatten() {
             let [first, second] = [site.first, site.second].map(units::count);
             lines.extend([String::new(), format!("{first} in the first, {second} in the second")]);
-            lines.extend(site.stack.iter().map(|frame| format!("    {frame}")));
+            lines.extend(site.lines().iter().map(|frame| format!("    {frame}")));
         }
         text(&lines)
     }
@@ -150,11 +140,12 @@ impl Difference {
 }
 
 impl Unit {
-    fn show(self, value: u64) -> String {
+    /// Two values, with enough digits to distinguish them.
+    fn pair(self, one: u64, other: u64) -> [String; 2] {
         match self {
-            Unit::Count => units::count(value),
-            Unit::Bytes => units::bytes(value),
-            Unit::Time => units::time(value),
+            Unit::Count => [one, other].map(units::count),
+            Unit::Bytes => units::bytes_pair(one, other),
+            Unit::Time => units::time_pair(one, other),
         }
     }
 }
@@ -254,7 +245,7 @@ impl Figure {
     }
 
     fn sentence(&self) -> String {
-        let [first, second] = [self.first, self.second].map(|value| self.unit.show(value));
+        let [first, second] = self.unit.pair(self.first, self.second);
         match self.ratio {
             Some(ratio) if self.second > 0 => {
                 format!("{}: {second} instead of {first} (x {}).", self.label, ratio_text(ratio))
@@ -273,19 +264,10 @@ fn ratio_text(ratio: f64) -> String {
     format!("{ratio:.*}", digits as usize)
 }
 
-/// The call sites of both traces by the text of their stacks, which two builds of a program share.
-fn site_rows(readers: &mut [TraceReader; 2], count: usize, by: By, notes: &mut Vec<String>) -> Result<Vec<SiteRow>> {
-    let mut rows: BTreeMap<Vec<String>, [u64; 2]> = BTreeMap::new();
-    for (number, reader) in readers.iter_mut().enumerate() {
-        let mut symbols = Symbols::default();
-        for used in SiteUse::of(reader, by.order())? {
-            let stack = stack(&mut symbols, &reader.footer().sites, used.site);
-            rows.entry(stack).or_default()[number] += by.of(&used);
-        }
-        notes.extend(symbols.notes(&reader.footer().sites));
-    }
-    let row = |(stack, [first, second]): (Vec<String>, [u64; 2])| SiteRow { stack, first, second };
-    let mut rows: Vec<SiteRow> = rows.into_iter().map(row).filter(|row| row.first != row.second).collect();
+/// The call sites whose figures differ most.
+fn top_sites(readers: &mut [TraceReader; 2], count: usize, by: By, notes: &mut Vec<String>) -> Result<Vec<SiteRow>> {
+    let mut rows = site_rows(readers, by, notes)?;
+    rows.retain(|row| row.first != row.second);
     rows.sort_by_key(|row| std::cmp::Reverse(row.first.abs_diff(row.second)));
     rows.truncate(count);
     Ok(rows)

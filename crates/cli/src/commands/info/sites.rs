@@ -146,7 +146,7 @@ impl TopSites {
 }
 
 /// The frames of a site as text, innermost first; empty if they are not known.
-pub(super) fn stack(symbols: &mut Symbols, sites: &Sites, site: u32) -> Vec<String> {
+fn stack(symbols: &mut Symbols, sites: &Sites, site: u32) -> Vec<String> {
     let frames: Vec<_> = sites.frames_of(SiteId(site)).flat_map(|frame| symbols.frames(sites, frame)).collect();
     frames.iter().map(|frame| frame_text(sites, frame)).collect()
 }

@@ -117,7 +117,7 @@ fn totals(report: &RecordReport) -> String {
     pids.dedup();
     let ahead = match report.events_converted_live {
         0 => String::new(),
-        ahead => format!(" plus {} while the program ran", units::count(ahead)),
+        ahead => format!(" ({} while the program ran)", units::of(ahead, "event")),
     };
     let time = report.recorded_s.map_or(String::new(), |seconds| format!(" in {seconds:.2} s"));
     format!(

@@ -14,6 +14,12 @@ pub fn table(report: &ReplayReport) -> String {
     lines.extend(
         report.replayed.environment.modes_changed.iter().map(|change| format!("changed during the replay: {change}")),
     );
+    lines.extend(report.replayed.rss_bytes_start.map(|start| {
+        format!(
+            "RSS is growth: {} of the process were resident before the first call, and blocks that lie there add nothing",
+            bytes(start)
+        )
+    }));
     for skipped in &report.replayed.skipped {
         lines.push(format!("skipped: {}: {}", skipped.figure, skipped.reason));
     }

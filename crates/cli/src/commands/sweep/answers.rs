@@ -22,7 +22,7 @@ pub fn combined(answers: &Answers) -> Vec<String> {
     );
     for standing in &ranking.standings {
         let design = &answers.designs[standing.design];
-        let mark = if design.is_default() { " (default)" } else { "" };
+        let mark = if design.is_baseline() { " (default)" } else { "" };
         let worst = if standing.regret_worst > 0.0 { cases[standing.regret_worst_case].as_str() } else { "" };
         table.push([
             format!("{}{mark}", design.name),

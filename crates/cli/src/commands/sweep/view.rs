@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use hksim_cost_model::Price;
 use hksim_policy::PAGE_BYTES;
 use hksim_sim::SimReport;
 
@@ -14,7 +13,7 @@ use crate::commands::sim::view::{huge_bytes_peak, kernel_text, made_up_times, me
 use crate::flags::{RunConfig, varied};
 use crate::output::table::{Table, text};
 use crate::output::units::{bytes, bytes_apart, count};
-use crate::system_time::{Priced, SystemTime, milliseconds};
+use crate::system_time::{Priced, SystemTime, range_cell};
 
 /// A figure of a row, as a column.
 struct Column {
@@ -122,7 +121,7 @@ const COLUMNS: [Column; 19] = [
     Column {
         head: "system time",
         key: |row| row.system_time.as_ref().map_or(0.0, SystemTime::rank_s),
-        show: Show::Each(|row| row.system_time.as_ref().map_or("-".into(), time_text)),
+        show: Show::Each(|row| row.system_time.as_ref().map_or("-".into(), |time| range_cell(time.price))),
         best: Best::Lowest,
         is_optional: true,
     },
@@ -133,12 +132,6 @@ const COLUMNS: [Column; 19] = [
 const LEAST: [&str; 13] = [
     "traps", "RSS end", "zero", "COW", "x floor", "OS calls", "4K", "THP", "mTHP", "hugetlb", "faults", "VMAs", "huge",
 ];
-
-/// The range, in milliseconds.
-fn time_text(time: &SystemTime) -> String {
-    let Some(Price { low_s, median_s, high_s }) = time.price else { return "skipped".into() };
-    format!("{} ({:.2}-{:.2})", milliseconds(median_s), low_s * 1e3, high_s * 1e3)
-}
 
 /// Bytes copied because forked children shared them.
 fn copied_bytes(row: &Priced) -> u64 {

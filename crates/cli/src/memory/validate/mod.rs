@@ -13,9 +13,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use hksim_conformance::{ModeError, SetModes};
+use hksim_cost_model::Profile;
 use hksim_linux_mm::script::Header as Modes;
 use hksim_linux_mm::{KernelConfig, PMD_ORDER};
-use hksim_memory_sim::{Advise, RunFile, RunFiles, ThpPrctl};
+use hksim_memory_sim::{Advise, Detail, RunFile, RunFiles, ThpPrctl};
 use hksim_memory_trace::Reader;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
@@ -23,6 +24,8 @@ use tempfile::TempDir;
 use self::compare::{Comparison, Subject, compare};
 use self::measure::{Program, Run};
 pub use self::view::{figures_table, notes};
+use super::price::MemorySystemTime;
+use super::row::predict;
 use super::settings::{MemoryArgs, NamedSetting};
 use crate::flags::{BaseKernel, PolicyArgs};
 use crate::host;
@@ -47,6 +50,8 @@ pub struct Request<'a> {
     pub runs: u32,
     /// Whether the machine's modes may be changed.
     pub set_modes: bool,
+    /// The machine whose costs give the predicted system time.
+    pub profile: Option<&'a Profile>,
     /// Destination of the result.
     pub output: &'a OutputArgs,
 }
@@ -70,6 +75,9 @@ pub struct Row {
     /// The figures; `None` if skipped.
     #[serde(flatten)]
     comparison: Option<Comparison>,
+    /// The predicted time of the recording in the kernel, if a profile was given. It is not compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    system_time: Option<MemorySystemTime>,
 }
 
 #[derive(Debug, Serialize)]
@@ -150,6 +158,7 @@ fn row(
         verdict: Verdict::Skipped,
         reason: None,
         comparison: None,
+        system_time: predicted_time(path, named, request.profile)?,
     };
     let skipped = |row, reason| Ok(Row { reason: Some(reason), ..row });
     if let Some(reason) = apply(&named.setting.kernel, modes)? {
@@ -172,6 +181,13 @@ fn row(
     (row.class, row.verdict) = (Some(judged.class), judged.verdict);
     (row.reason, row.comparison) = (judged.reason, Some(judged.comparison));
     Ok(row)
+}
+
+/// The predicted time of a recording in the kernel.
+fn predicted_time(path: &Path, named: &NamedSetting, profile: Option<&Profile>) -> Result<Option<MemorySystemTime>> {
+    let Some(profile) = profile else { return Ok(None) };
+    let rows = predict(path, std::slice::from_ref(named), None, Detail::Figures)?;
+    Ok(rows.first().map(|row| MemorySystemTime::of(&row.prediction, profile)))
 }
 
 /// Locks the machine's modes, and pauses khugepaged.

@@ -49,6 +49,9 @@ pub fn figures_table(rows: &[Row]) -> Table {
 pub fn notes(rows: &[Row]) -> Vec<String> {
     let mut lines = Vec::new();
     for (number, row) in rows.iter().enumerate() {
+        if let Some(time) = &row.system_time {
+            lines.push(format!("row {number}: predicted system time {} (not compared)", time.text()));
+        }
         if let Some(reason) = &row.reason {
             lines.push(format!("row {number}: {}: {reason}", word(row.verdict)));
         }

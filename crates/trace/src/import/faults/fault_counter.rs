@@ -120,6 +120,7 @@ impl FaultCounter {
             What::Dropped { start, end, unmapped } => self.dropped(&stamp, start, end, unmapped),
             What::Lost(records) => self.report.records_lost = self.report.records_lost.saturating_add(records),
             What::Other => self.report.other_lines += 1,
+            What::NoEffect => {}
         }
         Ok(())
     }

@@ -57,6 +57,8 @@ pub(super) enum What<'a> {
     Lost(u64),
     /// An event of another kind.
     Other,
+    /// A record or a call that perf prints beside faults and that changes nothing for them.
+    NoEffect,
 }
 
 #[derive(Debug, PartialEq)]
@@ -152,7 +154,7 @@ fn what(rest: &str) -> Result<What<'_>, Failure> {
     let (name, fields) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
     let fields = fields.trim();
     if let Some(record) = name.strip_prefix("PERF_RECORD_") {
-        return Ok(record_of(record.trim_end_matches(':'), name, fields, rest).unwrap_or(What::Other));
+        return Ok(record_of(record.trim_end_matches(':'), name, fields, rest).unwrap_or(What::NoEffect));
     }
     let Some(event) = name.strip_suffix(':') else {
         // Printed without the event's name: the address comes first.
@@ -212,7 +214,7 @@ fn dropped<'a>(fields: &str, [start, length]: [&str; 2], behaviour: Option<&str>
         hex(rest.trim_start().split([',', ' ']).next()?)
     };
     if behaviour.is_some_and(|name| value(name) != Some(DONTNEED)) {
-        return What::Other;
+        return What::NoEffect;
     }
     match value(start).zip(value(length)) {
         Some((start, length)) => {
@@ -309,7 +311,8 @@ mod tests {
         let forked = What::Forked { process: 5, thread: 6, parent: 3 };
         assert_eq!(what("bash 3/3 1.5: PERF_RECORD_FORK(5:6):(3:3)"), forked);
         assert_eq!(what("t 5/5 1.5: PERF_RECORD_COMM exec: a:b:5/5"), What::Exec { process: 5 });
-        assert_eq!(what("t 5/5 1.5: PERF_RECORD_COMM: a:5/5"), What::Other);
+        assert_eq!(what("t 5/5 1.5: PERF_RECORD_COMM: a:5/5"), What::NoEffect);
+        assert_eq!(what("t 5/5 1.5: PERF_RECORD_EXIT(5:5):(3:3)"), What::NoEffect);
         assert_eq!(what("t 5 1.5: PERF_RECORD_LOST lost 12"), What::Lost(12));
         let dropped = What::Dropped { start: 0x5000, end: 0x6000, unmapped: false };
         assert_eq!(what("t 5 1.5: syscalls:sys_enter_madvise: start: 0x5000, len_in: 0x1000, behavior: 0x4"), dropped);

@@ -150,7 +150,7 @@ pub struct FaultReport {
     pub other_processes: Vec<u64>,
     /// Records that perf lost.
     pub records_lost: u64,
-    /// Lines that perf did not write, and samples of other events.
+    /// Lines that were not used: those that perf did not write, and samples of other events.
     pub other_lines: u64,
     /// Whether the script or a maps file has the mappings.
     pub has_mappings: bool,
