@@ -47,6 +47,8 @@ impl Hit {
 pub struct Picture {
     /// The picture.
     pub svg: String,
+    /// Whether it is higher than wide: several charts above each other.
+    pub is_tall: bool,
     /// The places of designs; empty if the picture shows a single one.
     pub hits: Vec<Hit>,
 }

@@ -63,7 +63,7 @@ impl<'a> Sketch<'a> {
         let hits = self.draw_on(&Canvas::svg(&mut svg, self.size))?;
         // Neighbouring areas of a scaled picture would let the ground shine through.
         let svg = svg.replace("<rect ", "<rect shape-rendering=\"crispEdges\" ");
-        Ok(Picture { svg, hits })
+        Ok(Picture { svg, is_tall: self.size.1 > self.size.0, hits })
     }
 
     /// The figure as PNG, of twice the size in pixels.
