@@ -119,13 +119,14 @@ mod tests {
             path
         };
         let main = write("a-4194300", "a.hkm", &["sh", "-c", "x"], 4_194_300, 0, None);
-        // Process ids wrapped around. Folders of earlier versions are found as well.
+        // Process ids wrapped around.
         let late = write("a-4194300", "a.hkm.processes/x.5.hkm", &["x"], 5, 1, None);
-        let early = write("a-4194300", "a.processes/x.4194303.hkm", &["x"], 4_194_303, 1, None);
+        let early = write("a-4194300", "a.hkm.processes/x.4194303.hkm", &["x"], 4_194_303, 1, None);
         write("a-4194300", "a.hkm.processes/sh.5.hkm", &["sh"], 5, 0, Some(4_194_300));
+        // The folder of an earlier version.
         let other = write("b-70", "b.hkm", &["sh", "-c", "x"], 70, 0, None);
-        write("b-70", "b.hkm.processes/x.71.hkm", &["x"], 71, 1, None);
-        let expected = write("b-70", "b.hkm.processes/x.75.hkm", &["x"], 75, 1, None);
+        write("b-70", "b.processes/x.71.hkm", &["x"], 71, 1, None);
+        let expected = write("b-70", "b.processes/x.75.hkm", &["x"], 75, 1, None);
         let (run, again) = (RunFiles::around(&late).expect("files"), RunFiles::around(&other).expect("files"));
         assert_eq!(run.files().len(), 4);
         assert_eq!(run.started().map(|file| file.path.as_path()), Some(main.as_path()));

@@ -85,10 +85,8 @@ pub unsafe fn inherit<M: SlotMemory, G: Geometry>(
         if before == LOST || kept.contains(&Some(at)) {
             continue;
         }
-        let orphan = (before == OPEN).then(|| {
-            // SAFETY: the mark says that the heap is complete, and its thread does not exist here.
-            unsafe { at.as_mut() }
-        });
+        // SAFETY: the mark says that the heap is complete, and its thread does not exist here.
+        let orphan = if before == OPEN { Some(unsafe { at.as_mut() }) } else { None };
         match orphan.filter(|heap| heap.is_consistent()) {
             Some(heap) => {
                 mark.store(0, Ordering::Release);

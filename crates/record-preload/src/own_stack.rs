@@ -73,7 +73,7 @@ impl Taken {
             return None;
         }
         let in_use = process::own_stacks()?;
-        let take = |bits: u32| (bits != u32::MAX).then_some(bits | bits + 1);
+        let take = |bits: u32| (bits != u32::MAX).then_some(bits | (bits + 1));
         let before = in_use.0.fetch_update(Ordering::Acquire, Ordering::Relaxed, take).ok()?;
         Some(Self { in_use, index: before.trailing_ones() })
     }

@@ -278,6 +278,9 @@ struct Started {
 fn start(options: &Options, command: &[OsString], object: &Path, session: &Session) -> Result<Started, RecordError> {
     session.control.limit_to(&options.programs)?;
     let epochs = (options.clock_reads() != ClockReads::Every).then(|| Epochs::begin(&session.logs_dir)).transpose()?;
+    // Before the collector, which takes what memory it may lock.
+    let begin_tree = || ProcessTree::begin().map_err(|why| why.to_string());
+    let tree = options.records_all().then(begin_tree);
     let mut host = Host::default();
     let mut collector = None;
     match &options.touch {
@@ -292,8 +295,6 @@ fn start(options: &Options, command: &[OsString], object: &Path, session: &Sessi
         }
     }
     let children = Children::begin(&session.logs_dir);
-    let begin_tree = || ProcessTree::begin().map_err(|why| why.to_string());
-    let tree = options.records_all().then(begin_tree);
     Ok(Started { running: run::start(command, object, &session.logs_dir, &host)?, collector, epochs, children, tree })
 }
 

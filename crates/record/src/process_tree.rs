@@ -24,8 +24,10 @@ use hksim_linux_probe::ring::{HEADER_BYTES, MISC_COMM_EXEC, RECORD_COMM, RECORD_
 
 use crate::clock::ClockPair;
 
-/// Data bytes of a ring: about 4000 forks, execs and ends on one processor between two reads.
-const RING_BYTES: usize = 256 << 10;
+/// Data bytes of a ring: about 500 forks, execs and ends of descendants, or 4000 of the machine, on one processor between
+/// two reads. Other users may lock little memory, and page faults need most of it.
+const RING_BYTES: usize = 32 << 10;
+const RING_BYTES_OF_MACHINE: usize = 256 << 10;
 /// Interval between two reads of the rings.
 const INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum number of processors on which threads inherit events.
@@ -117,9 +119,9 @@ enum Observed {
 /// The records of one processor.
 fn open_on(processor: i32, of: Observed) -> io::Result<(OwnedFd, Ring)> {
     let flags = FLAG_TASK | FLAG_COMM | FLAG_COMM_EXEC | FLAG_SAMPLE_ID_ALL | FLAG_USE_CLOCKID;
-    let (process, inherit) = match of {
-        Observed::All => (-1, 0),
-        Observed::Descendants => (0, FLAG_INHERIT),
+    let (process, inherit, ring_bytes) = match of {
+        Observed::All => (-1, 0, RING_BYTES_OF_MACHINE),
+        Observed::Descendants => (0, FLAG_INHERIT, RING_BYTES),
     };
     let request = Request {
         kind: TYPE_SOFTWARE,
@@ -130,7 +132,7 @@ fn open_on(processor: i32, of: Observed) -> io::Result<(OwnedFd, Ring)> {
         ..Request::default()
     };
     let event = perf::open_of(process, &request, Some(processor))?;
-    let ring = Ring::map(&event, RING_BYTES)?;
+    let ring = Ring::map(&event, ring_bytes)?;
     Ok((event, ring))
 }
 

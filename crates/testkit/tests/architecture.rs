@@ -46,6 +46,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "native",
             "policy",
             "record",
+            "recording-files",
             "replay",
             "sim",
             "trace",

@@ -213,9 +213,9 @@ impl RecordingLabel {
         }
         if self.children_missing > 0 {
             gaps.push(format!(
-                "the recordings of {} are missing; what they share with this process, and the copies that this causes, is \
-                 not simulated; keep the files of a recording together",
-                of(self.children_missing, "forked child")
+                "{} of forked children missing; pages shared with them are simulated as if they touched none; keep the \
+                 files of a recording together",
+                of(self.children_missing, "recording")
             ));
         }
         let not_simulated = |calls: Option<u64>, name: &str| match calls {

@@ -310,7 +310,7 @@ fn recordings_of_both_kinds_keep_their_processes() {
     assert!(!bench.run("sim app.hkm").stderr.contains("missing"));
     fs::rename(bench.path("app.hkm.processes"), bench.path("elsewhere")).expect("a folder");
     let alone = bench.run("sim app.hkm --format json");
-    assert!(alone.stderr.contains("the recordings of 2 forked children are missing"), "{}", alone.stderr);
+    assert!(alone.stderr.contains("2 recordings of forked children missing"), "{}", alone.stderr);
     assert!(alone.stdout.contains("\"children_missing\": 2"), "{}", alone.stdout);
     // Versions before named the folder without the extension.
     fs::rename(bench.path("elsewhere"), bench.path("app.processes")).expect("a folder");
