@@ -18,6 +18,7 @@
 //! | `fault_events` | page faults without tracepoints |
 //! | `record`, `merge` | the records of all rings and of the tracer, merged by time |
 //! | `interpreter`, `calls`, `spaces`, `order` | records to page operations of address spaces |
+//! | `fault_check` | recorded faults against those that the kernel charged |
 //! | `stack_dump`, `unwind`, `code_map`, `module_file` | callers of memory calls |
 //! | `signals` | Ctrl-C while the program runs |
 //! | `files` | one file for each address space |
@@ -28,6 +29,7 @@ mod calls;
 mod clock;
 mod code_map;
 mod error;
+mod fault_check;
 mod fault_events;
 mod files;
 mod filter;

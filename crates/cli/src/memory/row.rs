@@ -17,7 +17,7 @@ use super::settings::{By, NamedSetting, advise_word, prctl_word};
 use super::sites::{NamedSite, NamedSites};
 use crate::flags::mthp;
 use crate::flags::table::thp_word;
-use crate::output::units::{count, of};
+use crate::output::units::of;
 use crate::output::warn;
 
 /// The recording of a result.
@@ -35,8 +35,11 @@ pub struct RecordingLabel {
     pub visibility: Visibility,
     /// The machine of the recording.
     pub machine: Machine,
-    /// Whether the recording has its end.
+    /// Whether the recording has its end, and no events were lost.
     pub complete: bool,
+    /// Whether it has its end.
+    #[serde(skip)]
+    pub has_end: bool,
     /// Events that the recorder lost.
     pub lost_events: u64,
     /// Recorded faults in modelled memory, with huge pages off.
@@ -185,13 +188,20 @@ fn label(path: &Path, result: &MemorySimulation) -> RecordingLabel {
         beginning: header.beginning,
         visibility: header.visibility,
         machine: header.machine,
-        complete: footer.is_some(),
+        complete: footer.is_some() && result.lost_events == 0,
+        has_end: footer.is_some(),
         lost_events: result.lost_events,
         traps_recorded: result.traps_recorded,
         unrecorded_calls: footer.map(|footer| footer.unrecorded_calls).unwrap_or_default(),
         advice_unmodelled: result.advice_unmodelled.clone(),
         thp_enabled: result.thp_enabled,
     }
+}
+
+/// What lost events mean for every figure of a recording; `None` without any.
+pub fn losses(lost_events: u64) -> Option<String> {
+    let words = || format!("the recorder lost {}; figures are too small", of(lost_events, "event"));
+    (lost_events > 0).then(words)
 }
 
 fn notes(recording: &RecordingLabel) {
@@ -202,12 +212,10 @@ impl RecordingLabel {
     /// What the recording lacks, and what is not simulated.
     pub fn gaps(&self) -> Vec<String> {
         let mut gaps = Vec::new();
-        if !self.complete {
+        if !self.has_end {
             gaps.push("the end is missing; continuing with the events before it".to_string());
         }
-        if self.lost_events > 0 {
-            gaps.push(format!("the recorder lost {} events; figures are too small", count(self.lost_events)));
-        }
+        gaps.extend(losses(self.lost_events));
         let not_simulated = |calls: Option<u64>, name: &str| match calls {
             Some(calls) => format!("{} of {name} are not simulated", of(calls, "call")),
             None => format!("calls of {name}, an unknown number in this part, are not simulated"),

@@ -5,7 +5,7 @@ use hksim_memory_trace::{Beginning, Faults};
 use hksim_policy::HUGE_PAGE_BYTES;
 
 use super::groups;
-use super::row::MemoryRow;
+use super::row::{MemoryRow, losses};
 use super::settings::{NamedSetting, advise_word, prctl_word};
 use crate::flags::mthp;
 use crate::flags::table::thp_word;
@@ -46,14 +46,16 @@ pub fn head(row: &MemoryRow) -> Vec<String> {
         Faults::All => "; reads and writes are not told apart: all count as writes",
         Faults::UserOnly => "; faults in system calls are missing, and reads count as writes",
     };
-    vec![
+    let mut lines = vec![
         format!("recording  {}: {command}{forked}", plain(&label.file)),
         format!(
             "           {} first touches of anonymous memory, recorded on Linux {} with huge pages off{faults}",
             count(label.traps_recorded),
             plain(&label.machine.kernel_release)
         ),
-    ]
+    ];
+    lines.extend(losses(label.lost_events).map(|words| format!("           {words}")));
+    lines
 }
 
 /// The setting in one line.

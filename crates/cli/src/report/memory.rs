@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::html::{paragraph, table};
 use crate::chart::{Panel, Series};
 use crate::memory::groups;
+use crate::memory::row::losses;
 use crate::memory::validate::{Row, figures_table, notes};
 use crate::output::table::Table;
 use crate::output::units::{bytes, count, percent};
@@ -21,6 +22,13 @@ struct Prediction {
     rss_bytes_peak: u64,
     huge_pages_peak: u64,
     regions: Vec<RegionPrediction>,
+    recording: Recording,
+}
+
+/// The part of the recording that is told.
+#[derive(Deserialize)]
+struct Recording {
+    lost_events: u64,
 }
 
 /// One setting: its figures, whose memory it is, and why it is not huge.
@@ -28,7 +36,7 @@ struct Prediction {
 /// # Errors
 /// The result is damaged.
 pub fn sim(result: &Value) -> Result<String> {
-    let Prediction { installs, traps, rss_bytes_peak, huge_pages_peak, regions } =
+    let Prediction { installs, traps, rss_bytes_peak, huge_pages_peak, regions, recording } =
         Deserialize::deserialize(result).context("not a result of a memory recording")?;
     let huge_bytes = huge_pages_peak.saturating_mul(HUGE_PAGE_BYTES).min(rss_bytes_peak);
     let words = format!(
@@ -38,7 +46,8 @@ pub fn sim(result: &Value) -> Result<String> {
         bytes(rss_bytes_peak),
         percent(huge_bytes, rss_bytes_peak)
     );
-    Ok(paragraph(&words) + &groups::tables(&regions).iter().map(table).collect::<String>())
+    let losses = losses(recording.lost_events).map(|words| paragraph(&words)).unwrap_or_default();
+    Ok(losses + &paragraph(&words) + &groups::tables(&regions).iter().map(table).collect::<String>())
 }
 
 /// Many settings: which needs the fewest installs, which the least memory, and the figures of all.

@@ -22,6 +22,7 @@ mod forks;
 mod generators;
 mod interrupts;
 mod limits;
+mod lost_events;
 mod memory_policies;
 mod memory_recordings;
 mod memory_sites;
