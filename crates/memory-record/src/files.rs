@@ -133,11 +133,11 @@ impl Files {
         Ok(open.writer.push(Event { time_ns, thread, op, site })?)
     }
 
-    /// Completes the file of an address space. Losses without a known place are put at its end.
+    /// Completes the file of an address space that ended at `time_ns`. Losses without a known place are put at its end.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn end(&mut self, space: SpaceId, footer: Footer) -> Result<(), MemoryRecordError> {
+    pub fn end(&mut self, space: SpaceId, time_ns: u64, footer: Footer) -> Result<(), MemoryRecordError> {
         let Some(mut open) = self.open.remove(&space) else { return Ok(()) };
         let events = footer.lost_events.saturating_sub(open.lost_located);
         if events > 0 {
@@ -148,7 +148,8 @@ impl Files {
             file.end = footer.end;
             file.events = open.writer.events_total();
         }
-        Ok(open.writer.finish(&footer)?)
+        let end_ns = Some(time_ns.saturating_sub(self.start_ns));
+        Ok(open.writer.finish(&Footer { end_ns, ..footer })?)
     }
 
     /// Removes all files: nothing was recorded. What cannot be removed does no harm.

@@ -281,7 +281,7 @@ impl Session {
                 }
                 Output::End(end) => {
                     let footer = self.footer(space, end);
-                    self.files.end(space, footer)?;
+                    self.files.end(space, time_ns, footer)?;
                 }
             }
         }
@@ -292,7 +292,7 @@ impl Session {
     fn finish(&mut self) -> Result<(), MemoryRecordError> {
         for space in self.interpreter.in_use() {
             let footer = self.footer(space, End::Running);
-            self.files.end(space, footer)?;
+            self.files.end(space, monotonic_ns(), footer)?;
         }
         Ok(())
     }
@@ -300,7 +300,7 @@ impl Session {
     fn footer(&mut self, space: SpaceId, end: End) -> Footer {
         let unrecorded = self.interpreter.unrecorded.remove(&space).unwrap_or_default();
         let unrecorded_calls = unrecorded.into_iter().map(|(call, calls)| (call, Some(calls))).collect();
-        Footer { end, lost_events: self.lost(), unrecorded_calls }
+        Footer { end, end_ns: None, lost_events: self.lost(), unrecorded_calls }
     }
 
     /// Events lost so far: those that the rings reported at their place, and those that only the kernel's counts show.

@@ -206,10 +206,10 @@ impl<'a> World<'a> {
             Action::ChildEnded { child_pid } => {
                 self.unrecorded.remove(&(member, child_pid));
                 if let Some(&child) = children.get(&(member, child_pid)) {
-                    self.end(child);
+                    self.end(child, Some(step.time_ns));
                 }
             }
-            Action::End => self.end(member),
+            Action::End => self.end(member, Some(step.time_ns)),
             _ => {
                 if let Some(space) = &mut self.spaces[member] {
                     space.apply(step);
@@ -229,9 +229,11 @@ impl<'a> World<'a> {
         }
     }
 
-    fn end(&mut self, member: usize) {
-        let Some(space) = self.spaces[member].take() else { return };
+    /// An address space ends, at its last operation if the time is unknown.
+    fn end(&mut self, member: usize, time_ns: Option<u64>) {
+        let Some(mut space) = self.spaces[member].take() else { return };
         if member == 0 {
+            space.end_at(time_ns);
             if self.detail == Detail::Pages || self.has_sites {
                 self.pages = space.pages();
             }
@@ -240,7 +242,7 @@ impl<'a> World<'a> {
     }
 
     fn finish(mut self, regions: &Regions) -> Option<Prediction> {
-        self.end(0);
+        self.end(0, None);
         let space = self.ended.take()?;
         let sites = self.has_sites.then(|| by_site(&space, regions, &self.pages));
         let pages = if self.detail == Detail::Pages { self.pages } else { Vec::new() };

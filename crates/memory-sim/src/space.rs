@@ -96,8 +96,8 @@ impl Space {
             self.work.populated(&outcome.installs);
             self.work.after(&step.action, before, &self.kernel);
             self.vmas_peak = self.vmas_peak.max(self.kernel.vma_count());
-            self.hugetlb_pages_peak = self.hugetlb_pages_peak.max(self.kernel.hugetlb_pages());
         }
+        self.hugetlb_pages_peak = self.hugetlb_pages_peak.max(self.kernel.hugetlb_pages());
         self.rss_bytes_peak = self.rss_bytes_peak.max(self.kernel.resident_bytes());
         self.huge_pages_peak = self.huge_pages_peak.max(self.kernel.huge_pages());
         self.page_table_bytes_peak = self.page_table_bytes_peak.max(self.kernel.page_table_bytes());
@@ -139,7 +139,12 @@ impl Space {
         runs.filter(|run| run.state != PageState::None).collect()
     }
 
-    /// Time of the last operation.
+    /// The address space ends after its last operation.
+    pub fn end_at(&mut self, time_ns: Option<u64>) {
+        self.time_last_ns = self.time_last_ns.max(time_ns.unwrap_or_default());
+    }
+
+    /// Time of the last operation or of the end.
     pub fn time_last_ns(&self) -> u64 {
         self.time_last_ns
     }
