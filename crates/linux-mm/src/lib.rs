@@ -62,8 +62,9 @@ pub use entry::{Access, Content};
 pub use khugepaged::{Khugepaged, KhugepagedBound};
 pub use lock::{LockFlags, Locked};
 pub use map::MapFlags;
-pub use obstacles::{Obstacles, PlaceObstacle, SettingObstacle};
+pub use obstacles::{MappingSplit, Obstacles, PlaceObstacle, SettingObstacle};
 pub use outcome::{Counters, Errno, Install, InstallKind, InstallRun, Outcome, Signal};
+pub use populate::Populated;
 pub use process_policy::ThpDisable;
 pub use remap::RemapSource;
 pub use rules::{
@@ -102,6 +103,8 @@ pub struct Kernel {
     /// How new mappings are locked (`MCL_FUTURE`).
     lock_future: Locked,
     installs_thp_denied: u64,
+    /// What calls populated since the last [`Kernel::take_populated`]; `None` if nobody asks.
+    populated: Option<Vec<Populated>>,
 }
 
 impl Kernel {
@@ -119,6 +122,7 @@ impl Kernel {
             thp_disable: ThpDisable::Off,
             lock_future: Locked::No,
             installs_thp_denied: 0,
+            populated: None,
         }
     }
 

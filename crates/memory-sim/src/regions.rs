@@ -139,6 +139,16 @@ impl Regions {
         })
     }
 
+    /// The modelled memory in a range with its parts, in ascending order.
+    pub fn parts_in(&self, pages: &Range<u64>) -> Vec<(Range<u64>, PartId)> {
+        let found = self.overlapping(pages).into_iter();
+        let parts = found.filter_map(|(start, (end, mapped))| match mapped {
+            Mapped::Part(part) => Some((start..end, part)),
+            Mapped::Outside(_) => None,
+        });
+        parts.collect()
+    }
+
     /// What is mapped at a page.
     pub fn at(&self, page: u64) -> Mapped {
         let below = self.mapped.range(..=page).next_back();

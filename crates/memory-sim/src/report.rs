@@ -68,7 +68,7 @@ impl From<ByKind> for Installs {
     }
 }
 
-/// How often the same rules kept a first touch from installing a huge page.
+/// How often the same rules kept an install from being a huge page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObstacleCount {
     /// The rules.
@@ -90,11 +90,11 @@ pub struct RegionPrediction {
     pub touches: u64,
     /// Exceptions.
     pub traps: u64,
-    /// Installs by touches.
+    /// Installs by touches and by calls that populate.
     pub installs: Installs,
     /// Bytes that these installs made present.
     pub bytes_installed: u64,
-    /// What kept first touches from installing huge pages, most frequent first.
+    /// Every install of less than 2 MiB by what kept a huge page out, most frequent first.
     pub obstacles: Vec<ObstacleCount>,
 }
 
@@ -137,7 +137,7 @@ pub struct Prediction {
     pub khugepaged_bound: Option<KhugepagedBound>,
     /// The kernel's work, in operations that have a cost.
     pub page_work: PageWork,
-    /// Regions with at least one touch, in order of creation.
+    /// Regions with at least one touch or install, in order of creation.
     pub regions: Vec<RegionPrediction>,
     /// What the memory of each call site costs, most touches first; `None` if call sites were not recorded. Not exported:
     /// it has no names.
@@ -161,7 +161,7 @@ impl Prediction {
         for (tally, part) in space.parts.iter().zip(regions.parts()) {
             tallies[part.region.0 as usize].add(tally);
         }
-        let touched = tallies.iter().zip(regions.all()).enumerate().filter(|(_, (tally, _))| tally.touches > 0);
+        let touched = tallies.iter().zip(regions.all()).enumerate().filter(|(_, (tally, _))| tally.is_used());
         let regions = touched.map(|(number, (tally, region))| RegionPrediction {
             number,
             region: region.clone(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hksim_linux_mm::{Access, Install, InstallKind, Kernel, Obstacles, PageState, StateRun};
+use hksim_linux_mm::{Access, Advice, Install, Kernel, Obstacles, Outcome, PMD_PAGES, PageState, StateRun};
 
 use crate::page_work::{Before, PageWork};
 use crate::perform::Edits;
@@ -22,7 +22,7 @@ pub(crate) struct Tally {
     pub installs: ByKind,
     /// Pages that the installs made present.
     pub pages_installed: u64,
-    /// First touches that installed less than a huge page, by what refused one.
+    /// Installs of less than a huge page, by what refused one.
     pub obstacles: BTreeMap<Obstacles, u64>,
 }
 
@@ -53,6 +53,7 @@ impl Space {
     /// An empty address space after exec.
     pub fn new(setting: &Setting) -> Self {
         let mut kernel = Kernel::new(setting.kernel.clone());
+        kernel.keep_populated();
         let edits = Edits { advise: setting.advise, thp_prctl: setting.thp_prctl };
         edits.begin(&mut kernel);
         Self::with(kernel, edits)
@@ -95,6 +96,7 @@ impl Space {
             self.calls_failed += u64::from(outcome.result.is_err());
             self.work.populated(&outcome.installs);
             self.work.after(&step.action, before, &self.kernel);
+            self.count_populated(step, &outcome);
             self.vmas_peak = self.vmas_peak.max(self.kernel.vma_count());
         }
         self.hugetlb_pages_peak = self.hugetlb_pages_peak.max(self.kernel.hugetlb_pages());
@@ -103,18 +105,46 @@ impl Space {
         self.page_table_bytes_peak = self.page_table_bytes_peak.max(self.kernel.page_table_bytes());
     }
 
-    fn touch(&mut self, page: u64, access: Access, part: PartId, time_ns: u64) {
+    /// Counts the installs of a call: what it populated, and what it collapsed.
+    fn count_populated(&mut self, step: &Step, outcome: &Outcome) {
+        let populated = self.kernel.take_populated().into_iter().map(|each| (each.page, each.install, each.obstacles));
+        let is_collapse = matches!(step.action, Action::Advise { advice: Advice::Collapse, .. });
+        let runs = outcome.installs.iter().filter(|_| is_collapse);
+        let collapsed = runs.flat_map(|run| {
+            let (kind, pages) = (run.kind, run.pages / run.installs);
+            let firsts = (0..run.installs).map(move |number| run.first_page + number * pages);
+            firsts.map(move |first_page| (first_page, Install { kind, first_page, pages }, Obstacles::default()))
+        });
+        let mut parts = step.populates.iter();
+        let mut current = parts.next();
+        for (page, install, obstacles) in populated.chain(collapsed) {
+            // Both ascend.
+            while current.is_some_and(|(range, _)| range.end <= page) {
+                current = parts.next();
+            }
+            if let Some((_, part)) = current {
+                self.tally(*part).count(install, obstacles);
+            }
+        }
+    }
+
+    fn tally(&mut self, part: PartId) -> &mut Tally {
         let index = part.0 as usize;
         if self.parts.len() <= index {
             self.parts.resize_with(index + 1, Tally::default);
         }
+        &mut self.parts[index]
+    }
+
+    fn touch(&mut self, page: u64, access: Access, part: PartId, time_ns: u64) {
         let obstacles = self.kernel.obstacles(page);
         let had_zero_page = self.kernel.page_state(page) == PageState::Zero;
         let (traps, page_table_bytes) = (self.kernel.counters().traps, self.kernel.page_table_bytes());
         let touched = self.kernel.touch(page, access);
-        let tally = &mut self.parts[index];
+        let traps = self.kernel.counters().traps - traps;
+        let tally = self.tally(part);
         tally.touches += 1;
-        tally.traps += self.kernel.counters().traps - traps;
+        tally.traps += traps;
         match touched {
             Ok(Some(install)) => {
                 tally.count(install, obstacles);
@@ -162,12 +192,15 @@ impl Tally {
         }
     }
 
+    /// Whether there is anything to tell.
+    pub fn is_used(&self) -> bool {
+        self.touches > 0 || self.pages_installed > 0
+    }
+
     fn count(&mut self, install: Install, obstacles: Obstacles) {
         self.installs.add(install.kind);
         self.pages_installed += install.pages;
-        let is_huge = matches!(install.kind, InstallKind::Thp | InstallKind::Hugetlb);
-        // A copy replaces a page that was present; what kept its first install small was counted then.
-        if !is_huge && install.kind != InstallKind::Cow && obstacles != Obstacles::default() {
+        if install.pages < PMD_PAGES {
             *self.obstacles.entry(obstacles).or_default() += 1;
         }
     }

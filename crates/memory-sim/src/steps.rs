@@ -15,6 +15,8 @@ pub struct Step {
     pub time_ns: u64,
     /// The operation.
     pub action: Action,
+    /// The modelled memory that it may populate, in ascending order.
+    pub populates: Vec<(Range<u64>, PartId)>,
 }
 
 /// An operation of the kernel model.
@@ -139,7 +141,8 @@ impl Translator {
 
     /// Translates an event into steps.
     pub fn translate(&mut self, event: &Event, steps: &mut Vec<Step>) {
-        let mut push = |action| steps.push(Step { time_ns: event.time_ns, action });
+        let before = steps.len();
+        let mut push = |action| steps.push(Step { time_ns: event.time_ns, action, populates: Vec::new() });
         match &event.op {
             Op::Touch { page, kind } => {
                 if let Some(action) = self.touch(*page, *kind) {
@@ -194,6 +197,25 @@ impl Translator {
             Op::ChildEnded { child_pid } => push(Action::ChildEnded { child_pid: *child_pid }),
             Op::Lost { events } => self.tally.lost_events += events,
         }
+        for step in &mut steps[before..] {
+            step.populates = self.populated_by(&step.action);
+        }
+    }
+
+    /// The memory that a call may populate. A call on locked memory does, whatever else it is for.
+    fn populated_by(&self, action: &Action) -> Vec<(Range<u64>, PartId)> {
+        use Advice::{Collapse, PopulateRead, PopulateWrite};
+        let pages = match action {
+            Action::Map { pages, .. }
+            | Action::GrowHeap { pages, .. }
+            | Action::Protect { pages, .. }
+            | Action::Remap { new: pages, .. }
+            | Action::Advise { pages, advice: PopulateRead | PopulateWrite | Collapse }
+            | Action::Lock { pages, .. } => pages,
+            Action::LockAll(_) => &(0..u64::MAX),
+            _ => return Vec::new(),
+        };
+        self.regions.parts_in(pages)
     }
 
     fn touch(&mut self, page: u64, kind: TouchKind) -> Option<Action> {

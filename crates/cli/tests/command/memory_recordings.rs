@@ -89,7 +89,7 @@ fn check_counts(bench: &Bench, parent: &str, child: &Path) {
     assert_eq!((number(&always, "installs.by_kind.thp"), number(&always, "huge_pages_end")), (2, 2));
     assert_eq!(number(&always, "traps"), writes + 10 - 1024 + 2);
     let short = &region(&always, "mmap", 100 * 4096)["obstacles"][0];
-    assert_eq!((&short["place"], &short["installs"]), (&"mapping_too_short".into(), &(60 + 10 + 4 + 1).into()));
+    assert_eq!((&short["place"], &short["installs"]), (&"mapping_too_short".into(), &(60 + 10 + 5 + 4 + 1).into()));
 
     let child = child.display();
     let info = bench.json(&format!("info {child}"));
