@@ -47,6 +47,7 @@ mod rules;
 pub mod script;
 mod span;
 mod split;
+mod stack;
 mod state;
 mod unmodelled;
 mod version;

@@ -8,6 +8,7 @@ use crate::regions::{Region, Regions};
 use crate::setting::Setting;
 use crate::sites::SitePrediction;
 use crate::space::{Space, Tally};
+use crate::stacks::StackPrediction;
 use crate::timeline::Sample;
 
 /// Installs by kind of entry.
@@ -30,6 +31,10 @@ pub struct ByKind {
 impl ByKind {
     pub(crate) fn add(&mut self, kind: InstallKind) {
         *self.of(kind) += 1;
+    }
+
+    pub(crate) fn set(&mut self, kind: InstallKind, installs: u64) {
+        *self.of(kind) = installs;
     }
 
     pub(crate) fn add_all(&mut self, other: &Self) {
@@ -135,6 +140,8 @@ pub struct Prediction {
     /// A bound on khugepaged's effects; `None` if no mapping can have huge pages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub khugepaged_bound: Option<KhugepagedBound>,
+    /// What stacks that grow cost, which the other figures leave out; `None` if none was touched.
+    pub stack: Option<StackPrediction>,
     /// The kernel's work, in operations that have a cost.
     pub page_work: PageWork,
     /// Regions with at least one touch or install, in order of creation.
@@ -156,7 +163,7 @@ impl Prediction {
         let timeline = space.timeline();
         let counters = *space.kernel.counters();
         let mut by_kind = ByKind::default();
-        InstallKind::ALL.into_iter().for_each(|kind| *by_kind.of(kind) = counters.installs_of(kind));
+        InstallKind::ALL.into_iter().for_each(|kind| by_kind.set(kind, counters.installs_of(kind)));
         let mut tallies = vec![Tally::default(); regions.all().len()];
         for (tally, part) in space.parts.iter().zip(regions.parts()) {
             tallies[part.region.0 as usize].add(tally);
@@ -189,6 +196,7 @@ impl Prediction {
             page_table_bytes_peak: space.page_table_bytes_peak,
             calls_failed: space.calls_failed,
             page_work: std::mem::take(&mut space.work),
+            stack: space.stacks.prediction(),
             khugepaged_bound: space.kernel.khugepaged_bound(space.time_last_ns()),
             sites: None,
             timeline,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 
-use hksim_linux_mm::{Kernel, StateRun};
+use hksim_linux_mm::StateRun;
 use hksim_memory_trace::{Footer, Header, Sites};
 
 use crate::family::{Children, Family, FamilyError};
@@ -59,7 +59,7 @@ struct World<'a> {
     /// By member; `None` before the fork and after the end.
     spaces: Vec<Option<Space>>,
     /// Forked children without a recording, by parent and process id. They share pages until they end.
-    unrecorded: HashMap<(usize, u32), Kernel>,
+    unrecorded: HashMap<(usize, u32), Space>,
     /// The space that was asked for, at its end.
     ended: Option<Space>,
     pages: Vec<StateRun>,
@@ -175,19 +175,21 @@ struct Outline {
     children: Children,
     /// Whether the recording that was asked for has call sites.
     has_sites: bool,
+    addresses_random: bool,
 }
 
 impl Outline {
     fn of(family: &Family) -> Self {
         let begins_empty = (0..family.members()).map(|member| family.begins_empty(member)).collect();
         let has_sites = family.header().stack_depth.is_some();
-        Self { begins_empty, children: family.children().clone(), has_sites }
+        let addresses_random = family.header().machine.addresses_random;
+        Self { begins_empty, children: family.children().clone(), has_sites, addresses_random }
     }
 }
 
 impl<'a> World<'a> {
     fn new(setting: &'a Setting, outline: &Outline, detail: Detail) -> Self {
-        let spaces = outline.begins_empty.iter().map(|&is_empty| is_empty.then(|| Space::new(setting)));
+        let spaces = outline.begins_empty.iter().map(|&is_empty| is_empty.then(|| Space::new(setting, outline.addresses_random)));
         let spaces = spaces.collect();
         Self {
             setting,
@@ -223,8 +225,7 @@ impl<'a> World<'a> {
         match children.get(&(member, child_pid)) {
             Some(&child) => self.spaces[child] = Some(parent.fork()),
             None => {
-                parent.work.forked(&parent.kernel);
-                self.unrecorded.insert((member, child_pid), parent.kernel.fork());
+                self.unrecorded.insert((member, child_pid), parent.fork());
             }
         }
     }

@@ -9,6 +9,7 @@ use crate::perform::Edits;
 use crate::regions::PartId;
 use crate::report::{ByKind, ObstacleCount};
 use crate::setting::Setting;
+use crate::stacks::Stacks;
 use crate::steps::{Action, Step};
 use crate::timeline::{Sample, Timeline};
 
@@ -30,6 +31,8 @@ pub(crate) struct Tally {
 #[derive(Debug)]
 pub(crate) struct Space {
     pub kernel: Kernel,
+    /// Stacks that grow, simulated apart.
+    pub stacks: Stacks,
     /// By part of a region.
     pub parts: Vec<Tally>,
     pub rss_bytes_peak: u64,
@@ -51,21 +54,21 @@ pub(crate) struct Space {
 
 impl Space {
     /// An empty address space after exec.
-    pub fn new(setting: &Setting) -> Self {
+    pub fn new(setting: &Setting, addresses_random: bool) -> Self {
         let mut kernel = Kernel::new(setting.kernel.clone());
         kernel.keep_populated();
         let edits = Edits { advise: setting.advise, thp_prctl: setting.thp_prctl };
         edits.begin(&mut kernel);
-        Self::with(kernel, edits)
+        Self::with(kernel, Stacks::new(setting, edits, addresses_random), edits)
     }
 
     /// A forked child's copy.
     pub fn fork(&mut self) -> Self {
         self.work.forked(&self.kernel);
-        Self::with(self.kernel.fork(), self.edits)
+        Self::with(self.kernel.fork(), self.stacks.fork(), self.edits)
     }
 
-    fn with(kernel: Kernel, edits: Edits) -> Self {
+    fn with(kernel: Kernel, stacks: Stacks, edits: Edits) -> Self {
         Self {
             rss_bytes_peak: kernel.resident_bytes(),
             huge_pages_peak: kernel.huge_pages(),
@@ -73,6 +76,7 @@ impl Space {
             vmas_peak: kernel.vma_count(),
             page_table_bytes_peak: kernel.page_table_bytes(),
             kernel,
+            stacks,
             parts: Vec::new(),
             traps_denied: 0,
             calls_failed: 0,
@@ -97,6 +101,7 @@ impl Space {
             self.work.populated(&outcome.installs);
             self.work.after(&step.action, before, &self.kernel);
             self.count_populated(step, &outcome);
+            self.stacks.apply(&step.action);
             self.vmas_peak = self.vmas_peak.max(self.kernel.vma_count());
         }
         self.hugetlb_pages_peak = self.hugetlb_pages_peak.max(self.kernel.hugetlb_pages());

@@ -269,6 +269,7 @@ impl MemoryRow {
             "traps": prediction.traps,
             "traps_recorded": self.recording.traps_recorded,
             "traps_outside": self.traps_outside.values().sum::<u64>(),
+            "stack_traps": prediction.stack.map_or(0, |stack| stack.traps),
             "rss_bytes_peak": prediction.rss_bytes_peak,
             "rss_bytes_end": prediction.rss_bytes_end,
             "huge_pages_peak": prediction.huge_pages_peak,

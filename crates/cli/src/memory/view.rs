@@ -26,6 +26,7 @@ pub fn one(row: &MemoryRow, named: &NamedSetting) -> String {
     lines.extend(groups::lines(row));
     lines.push(String::new());
     lines.extend(row.system_time.iter().map(|time| format!("system time of these operations: {}", time.text())));
+    lines.extend(stack(row));
     lines.push(outside(row));
     text(&lines)
 }
@@ -127,6 +128,34 @@ pub fn coverage(row: &MemoryRow) -> String {
     percent((prediction.huge_pages_peak * HUGE_PAGE_BYTES).min(prediction.rss_bytes_peak), prediction.rss_bytes_peak)
 }
 
+/// What the stacks cost, which the other figures leave out.
+fn stack(row: &MemoryRow) -> Option<String> {
+    let stack = row.prediction.stack?;
+    let elsewhere = match stack.traps_min..=stack.traps_max {
+        same if same.start() == same.end() => String::new(),
+        range => format!(" ({} to {} at other random addresses)", count(*range.start()), count(*range.end())),
+    };
+    Some(format!(
+        "main stack, not in these figures: {} recorded, {} predicted{elsewhere}, peak RSS {}, {}",
+        units::of(stack.touches, "trap"),
+        count(stack.traps),
+        bytes(stack.rss_bytes_peak),
+        units::of(stack.huge_pages_peak, "huge page")
+    ))
+}
+
+/// What the stacks cost under the settings of several rows.
+pub fn stacks(rows: &[MemoryRow]) -> Option<String> {
+    let stacks = || rows.iter().filter_map(|row| row.prediction.stack);
+    let recorded = stacks().next()?.touches;
+    let (low, high) = (stacks().map(|stack| stack.traps_min).min()?, stacks().map(|stack| stack.traps_max).max()?);
+    let predicted = if low == high { count(low) } else { format!("{} to {}", count(low), count(high)) };
+    Some(format!(
+        "main stack, not in these figures: {} recorded, {predicted} predicted (--format json: `stack`)",
+        units::of(recorded, "trap")
+    ))
+}
+
 /// Traps outside modelled memory.
 pub fn outside(row: &MemoryRow) -> String {
     let total: u64 = row.traps_outside.values().sum();
@@ -145,7 +174,7 @@ fn outside_words(outside: Outside) -> &'static str {
     match outside {
         Outside::PrivateFile => "private file mappings",
         Outside::Shared => "shared mappings",
-        Outside::GrowingStack => "main stack",
+        Outside::GrowingStack => "growing stacks",
         Outside::OtherHugetlb => "hugetlb of other sizes",
         Outside::Special => "vdso and the like",
         Outside::Harness => "the replay's own memory",
