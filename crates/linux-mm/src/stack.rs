@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::Kernel;
 use super::entry::{Pte, PteKind};
 use super::lock::Locked;
+use super::vma::Vma;
 
 impl Kernel {
     /// A touch of `page`, below a stack, lets the mapping above begin there (`expand_downwards` in mm/vma.c). The kernel
@@ -17,7 +18,7 @@ impl Kernel {
     pub fn grow_stack(&mut self, page: u64) {
         let Some(vma) = self.vmas.at_or_after(page).filter(|vma| page < vma.start) else { return };
         self.vmas.take(vma.start);
-        self.vmas.replace(super::vma::Vma { start: page, ..vma });
+        self.vmas.replace(Vma { start: page, ..vma });
         if vma.flags.locked != Locked::No {
             let _ = self.populate_locked(&(page..vma.start));
         }

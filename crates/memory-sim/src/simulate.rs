@@ -189,7 +189,10 @@ impl Outline {
 
 impl<'a> World<'a> {
     fn new(setting: &'a Setting, outline: &Outline, detail: Detail) -> Self {
-        let spaces = outline.begins_empty.iter().map(|&is_empty| is_empty.then(|| Space::new(setting, outline.addresses_random)));
+        let spaces = outline
+            .begins_empty
+            .iter()
+            .map(|&is_empty| is_empty.then(|| Space::new(setting, outline.addresses_random)));
         let spaces = spaces.collect();
         Self {
             setting,

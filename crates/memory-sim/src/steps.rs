@@ -235,7 +235,7 @@ impl Translator {
                 self.tally.traps_recorded += 1;
                 Some(Action::Touch { page, access: access_of(kind), part })
             }
-            Mapped::Outside(Outside::GrowingStack) => Some(Action::TouchStack { page, access: access_of(kind) }),
+            Mapped::Stack => Some(Action::TouchStack { page, access: access_of(kind) }),
             Mapped::Outside(outside) => {
                 *self.tally.traps_outside.entry(outside).or_default() += 1;
                 (outside != Outside::Unmapped).then_some(Action::TouchOutside { page })
@@ -255,7 +255,7 @@ impl Translator {
         };
         let part = match mapped {
             Mapped::Part(part) => part,
-            Mapped::Outside(Outside::GrowingStack) => return Action::MapStack { pages, flags, origin: map.origin },
+            Mapped::Stack => return Action::MapStack { pages, flags, origin: map.origin },
             Mapped::Outside(_) => return Action::MapOutside { pages },
         };
         let &Region { usage, address, .. } = self.regions.of_part(part);

@@ -174,7 +174,6 @@ fn outside_words(outside: Outside) -> &'static str {
     match outside {
         Outside::PrivateFile => "private file mappings",
         Outside::Shared => "shared mappings",
-        Outside::GrowingStack => "growing stacks",
         Outside::OtherHugetlb => "hugetlb of other sizes",
         Outside::Special => "vdso and the like",
         Outside::Harness => "the replay's own memory",

@@ -20,6 +20,7 @@ mod files;
 mod flags;
 mod forks;
 mod generators;
+mod growing_stacks;
 mod interrupts;
 mod limits;
 mod lost_events;
