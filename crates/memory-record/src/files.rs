@@ -103,6 +103,11 @@ impl Files {
         Ok(())
     }
 
+    /// The process of an address space.
+    pub fn pid(&self, space: SpaceId) -> Option<u32> {
+        self.known.iter().rfind(|(other, _)| *other == space).map(|(_, file)| file.pid)
+    }
+
     /// Writes an event, with the name of its mapping and the stack of its call.
     ///
     /// # Errors
@@ -152,12 +157,10 @@ impl Files {
         Ok(open.writer.finish(&Footer { end_ns, ..footer })?)
     }
 
-    /// Removes all files: nothing was recorded. What cannot be removed does no harm.
+    /// Removes all files: nothing was recorded, or the rest could not be written. What cannot be removed does no harm.
     pub fn discard(&mut self) {
-        for (_, file) in &self.known {
-            let _ = fs::remove_file(&file.path);
-        }
-        let _ = fs::remove_dir(&self.directory);
+        self.open.clear();
+        let _ = fs::remove_dir_all(&self.directory);
     }
 
     /// Moves the files to their names. The last program that the started process executed gets the output's name, all

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hksim_memory_trace::{Beginning, Calls, End, Faults, Footer, Header, Visibility};
+use hksim_memory_trace::{Beginning, Calls, End, Faults, Footer, Header, Op, Visibility};
 use serde::Serialize;
 
 use crate::call_log::CallLog;
@@ -24,6 +24,7 @@ use crate::snapshot::{self, Snapshots, SnapshotsOf};
 use crate::source::{Events, Source};
 use crate::spaces::SpaceId;
 use crate::stack_dump;
+use crate::thp_guard::ThpGuard;
 use crate::tracer::Traced;
 
 /// Interval between two reads of the rings.
@@ -129,7 +130,10 @@ pub fn record(options: &Options, command: &[OsString]) -> Result<RecordingReport
         streams: options.streams.clone(),
         snapshots_of: options.snapshots_of,
     };
+    // Before any thread of the recorder starts.
+    let mut guard = if options.keeps_thp { None } else { ThpGuard::start() };
     let stopped = launch.start()?;
+    guard.iter_mut().for_each(|guard| guard.begins(stopped.pid() as u32));
     let recipient = Recipient::begin(stopped.pid());
     let events = Events::open(options.source, stopped.pid(), with_stacks)?;
     let visibility = events.visibility;
@@ -140,6 +144,7 @@ pub fn record(options: &Options, command: &[OsString]) -> Result<RecordingReport
         interpreter: Interpreter::new(stopped.pid() as u32, options.stack_depth),
         files: Files::create(&options.output, header, start_ns)?,
         merger: Merger::new(events, Arc::clone(&log)),
+        guard,
         check: FaultCheck::new(snapshot::minor_faults_of(stopped.pid()).unwrap_or_default()),
     };
     let begin = Instant::now();
@@ -153,13 +158,8 @@ pub fn record(options: &Options, command: &[OsString]) -> Result<RecordingReport
     };
     drop(recipient);
     let elapsed_s = begin.elapsed().as_secs_f64();
-    use MemoryRecordError::{Start, System, TracingForbidden};
-    if let Err(Start { .. } | System { .. } | TracingForbidden { .. }) = &ended {
-        session.files.discard();
-    }
-    let ended = ended?;
     log.close();
-    session.finish()?;
+    let ended = session.complete(ended)?;
     let lost_events = session.lost();
     let minor_faults = ended.as_ref().map(|ended| ended.minor_faults);
     let sees_all = visibility.faults != Faults::UserOnly;
@@ -220,6 +220,7 @@ struct Session {
     interpreter: Interpreter,
     files: Files,
     check: FaultCheck,
+    guard: Option<ThpGuard>,
 }
 
 impl Session {
@@ -273,19 +274,39 @@ impl Session {
             match output {
                 Output::Begin { pid, image, parent, program } => {
                     let lost_before = self.interpreter.lost;
+                    self.guard.iter_mut().for_each(|guard| guard.begins(pid));
                     self.files.begin(space, (pid, image), parent, program, lost_before)?;
                 }
                 Output::Op { tid, op, name, stack } => {
                     self.check.see(&op);
+                    if let Op::DisableThp { value, .. } = op {
+                        self.guarded(space, value == 0);
+                    }
                     self.files.push(space, time_ns, tid, op, (name, stack.as_deref()))?;
                 }
                 Output::End(end) => {
+                    self.guarded(space, end == End::Exec);
                     let footer = self.footer(space, end);
                     self.files.end(space, time_ns, footer)?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Tells the guard whether the process of an address space is to have huge pages after the recording.
+    fn guarded(&mut self, space: SpaceId, is_guarded: bool) {
+        let Some((guard, pid)) = self.guard.as_mut().zip(self.files.pid(space)) else { return };
+        if is_guarded { guard.begins(pid) } else { guard.ends(pid) }
+    }
+
+    /// Completes the recording, or removes all files if it failed.
+    fn complete<T>(&mut self, watched: Result<T, MemoryRecordError>) -> Result<T, MemoryRecordError> {
+        let completed = watched.and_then(|ended| self.finish().map(|()| ended));
+        if completed.is_err() {
+            self.files.discard();
+        }
+        completed
     }
 
     /// Completes the files of address spaces that still exist.
