@@ -43,8 +43,8 @@ pub(crate) struct Stacks {
     /// One for each shift. The first one is at the recorded addresses.
     kernels: Vec<(u64, Kernel)>,
     edits: Edits,
-    /// Where stacks are or were.
-    range: Range<u64>,
+    /// Where stacks are or were; `None` before the first one.
+    range: Option<Range<u64>>,
     /// The main stack before its first touch.
     untouched: Option<Range<u64>>,
     touches: u64,
@@ -64,7 +64,7 @@ impl Stacks {
         Self {
             kernels: shifts.iter().map(kernel).collect(),
             edits,
-            range: u64::MAX..0,
+            range: None,
             untouched: None,
             touches: 0,
             rss_bytes_peak: 0,
@@ -97,7 +97,7 @@ impl Stacks {
             | Action::Advise { pages, .. }
             | Action::Lock { pages, .. }
             | Action::Unlock(pages)
-                if pages.start < self.range.end && self.range.start < pages.end =>
+                if self.range.as_ref().is_some_and(|range| pages.start < range.end && range.start < pages.end) =>
             {
                 self.perform(|shift| shifted(action, shift));
             }
@@ -115,7 +115,7 @@ impl Stacks {
     }
 
     fn map(&mut self, pages: &Range<u64>, flags: MapFlags, origin: Origin) {
-        self.range = self.range.start.min(pages.start)..self.range.end.max(pages.end);
+        self.widen(pages);
         if origin == Origin::Exec {
             self.untouched = Some(pages.clone());
         }
@@ -129,7 +129,7 @@ impl Stacks {
 
     fn touch(&mut self, page: u64, access: Access) {
         self.touches += 1;
-        self.range.start = self.range.start.min(page);
+        self.widen(&(page..page + 1));
         // Exec fills the stack from its end, and the program continues below.
         let arguments = self.untouched.take().filter(|stack| stack.contains(&page)).map(|stack| page + 1..stack.end);
         for (shift, kernel) in &mut self.kernels {
@@ -140,6 +140,11 @@ impl Stacks {
             // A touch that raises a signal costs an exception, which is counted.
             let _ = kernel.touch(page - *shift, access);
         }
+    }
+
+    fn widen(&mut self, pages: &Range<u64>) {
+        let known = self.range.get_or_insert_with(|| pages.clone());
+        *known = known.start.min(pages.start)..known.end.max(pages.end);
     }
 
     fn update_peaks(&mut self) {
