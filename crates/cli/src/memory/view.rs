@@ -136,7 +136,7 @@ fn stack(row: &MemoryRow) -> Option<String> {
         range => format!(" ({} to {} at other random addresses)", count(*range.start()), count(*range.end())),
     };
     Some(format!(
-        "main stack, not in these figures: {} recorded, {} predicted{elsewhere}, peak RSS {}, {}",
+        "main stack, not in these figures: {} recorded, {} predicted{elsewhere}, at most {}, {}",
         units::of(stack.touches, "trap"),
         count(stack.traps),
         bytes(stack.rss_bytes_peak),
