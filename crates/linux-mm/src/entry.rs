@@ -214,9 +214,25 @@ pub(super) struct FolioPage {
     pub index: u32,
 }
 
+/// Why a 2 MiB range has a PTE table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TableOrigin {
+    /// A small page.
+    SmallPage,
+    /// A huge page whose entry was split.
+    HugePage,
+    /// A huge zero page whose entry was split.
+    HugeZeroPage,
+    /// A guard page.
+    GuardPage,
+    /// A page of a mapping that is not modelled.
+    Unmodelled,
+}
+
 /// A PTE table: the entries of one 2 MiB range.
 #[derive(Debug)]
 pub(super) struct PteTable {
+    pub origin: TableOrigin,
     pub ptes: [Pte; LEN],
     /// Valid for entries that map a page of a large folio, and for numbered entries (there `folio` is a frame number).
     /// Allocated on first use.
@@ -224,8 +240,8 @@ pub(super) struct PteTable {
 }
 
 impl PteTable {
-    pub fn filled_with(pte: Pte) -> Box<Self> {
-        Box::new(Self { ptes: [pte; LEN], folio_pages: None })
+    pub fn new(origin: TableOrigin, pte: Pte) -> Box<Self> {
+        Box::new(Self { origin, ptes: [pte; LEN], folio_pages: None })
     }
 
     pub fn set_folio_page(&mut self, index: usize, pte: Pte, folio_page: FolioPage) {

@@ -39,6 +39,7 @@ impl Kernel {
             thp_disable: self.thp_disable,
             lock_future: Locked::No,
             installs_thp_denied: 0,
+            populated: self.populated.as_ref().map(|_| Vec::new()),
         };
         for vma in self.vmas.all().into_iter().filter(|vma| vma.flags.other.is_copied_by_fork()) {
             if vma.anon.is_some() || vma.flags.hugetlb && self.holds_pages(&vma) {
@@ -64,7 +65,10 @@ impl Kernel {
             from = pmd + 1;
             match self.tables.entry(pmd) {
                 PmdEntry::None => {}
-                PmdEntry::Table(_) => self.copy_table(pmd, clip(&vma.pages(), pmd), child),
+                PmdEntry::Table(table) => {
+                    child.tables.table_because_of(table.origin, pmd);
+                    self.copy_table(pmd, clip(&vma.pages(), pmd), child);
+                }
                 PmdEntry::Huge(_) => self.share_huge(pmd, child),
                 PmdEntry::HugeZero => {
                     child.tables.replace(pmd, PmdEntry::HugeZero);
@@ -75,7 +79,6 @@ impl Kernel {
     }
 
     fn copy_table(&mut self, pmd: u64, pages: Range<u64>, child: &mut Kernel) {
-        child.tables.table_for(pmd);
         for page in pages {
             let Some(table) = self.tables.table_mut(pmd) else { return };
             let index = index_of(page);

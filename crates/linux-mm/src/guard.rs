@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::Kernel;
-use super::entry::{Pte, PteKind};
+use super::entry::{Pte, PteKind, TableOrigin};
 use super::lock::Locked;
 use super::outcome::Errno;
 use super::rules::GuardPages;
@@ -24,7 +24,7 @@ impl Kernel {
             self.zap(part, ZapReason::GuardInstall);
         }
         for pmd in pmds_touching(part) {
-            let table = self.tables.table_for(pmd);
+            let table = self.tables.table_because_of(TableOrigin::GuardPage, pmd);
             if !vma.is_unmodelled() {
                 clip(part, pmd).for_each(|page| table.ptes[index_of(page)] = Pte::GUARD);
             }

@@ -40,20 +40,22 @@ pub struct KhugepagedBound {
 
 impl Kernel {
     /// An upper bound on the effects of khugepaged on this address space within `time_ns` nanoseconds after its first
-    /// page. `None` if no mapping can have huge pages, or if khugepaged scans no pages.
+    /// page. `None` if nothing could be collapsed so far and no mapping can have huge pages, or if khugepaged scans no
+    /// pages.
     ///
     /// A scan covers whole PMD ranges, starts immediately on an idle machine, and repeats after each sleep. The bound
     /// ignores scans of other processes and the duration of a collapse, which only reduce the effect. Only ranges with
     /// pages mapped by PTEs are collapsed, so the bound is zero without such pages.
     pub fn khugepaged_bound(&self, time_ns: u64) -> Option<KhugepagedBound> {
         let Khugepaged { pages_to_scan, scan_sleep_ms, max_ptes_none } = self.config().khugepaged;
-        let eligible = self.vmas.all().iter().any(|vma| self.may_be_huge(vma));
         // With a sleep of 0 khugepaged scans continuously.
         let sleeps = time_ns.checked_div(scan_sleep_ms.saturating_mul(1_000_000));
         let scans = sleeps.map_or(u64::MAX, |sleeps| sleeps + 1);
         let pmds = scans.saturating_mul(pages_to_scan.div_ceil(PMD_PAGES));
         let counters = self.counters();
         let finds_any = counters.collapsible_pages + counters.pmd_splits > 0;
+        // What was found may be unmapped by now.
+        let eligible = finds_any || self.vmas.all().iter().any(|vma| self.may_be_huge(vma));
         let huge_pages = if finds_any { pmds } else { 0 };
         (eligible && pmds > 0).then(|| KhugepagedBound::of(huge_pages, max_ptes_none, counters.collapsible_pages))
     }
@@ -78,7 +80,7 @@ impl KhugepagedBound {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Access, Advice, Content, Kernel, KernelConfig, MapFlags, ThpConfig, ThpMode};
+    use crate::{Access, Advice, Content, Kernel, KernelConfig, MapFlags, ThpConfig, ThpDisable, ThpMode};
 
     /// (seconds, PMD ranges scanned by then). By its documentation khugepaged scans 4096 pages immediately and then
     /// every 10 s.
@@ -117,6 +119,28 @@ mod tests {
         assert_eq!(figures(&kernel), (8, 0));
         kernel.touch(10, Access::Write(Content::NonZero)).unwrap();
         assert_eq!(figures(&kernel), (8, 1));
+    }
+
+    #[test]
+    fn memory_that_was_unmapped_counts() {
+        let mut kernel = Kernel::new(KernelConfig::default());
+        kernel.map(0..1024, MapFlags::READ_WRITE).result.unwrap();
+        kernel.touch(3, Access::Write(Content::NonZero)).unwrap();
+        kernel.advise(0..1024, Advice::HugePage).result.unwrap();
+        kernel.unmap(0..1024).unwrap();
+        assert_eq!(kernel.khugepaged_bound(1).map(|bound| bound.huge_pages_max), Some(8));
+    }
+
+    #[test]
+    fn pages_from_before_prctl_allowed_huge_pages_count() {
+        let mut kernel = Kernel::new(KernelConfig { thp: ThpConfig::new(ThpMode::Always), ..KernelConfig::default() });
+        kernel.disable_thp(ThpDisable::All);
+        kernel.map(0..1024, MapFlags::READ_WRITE).result.unwrap();
+        kernel.touch(3, Access::Write(Content::NonZero)).unwrap();
+        assert_eq!(kernel.khugepaged_bound(1), None);
+        kernel.disable_thp(ThpDisable::Off);
+        let bound = kernel.khugepaged_bound(1).unwrap();
+        assert_eq!((bound.huge_pages_max, bound.installs_avoided_max), (8, 1));
     }
 
     #[test]

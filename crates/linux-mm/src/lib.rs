@@ -48,6 +48,7 @@ mod rules;
 pub mod script;
 mod span;
 mod split;
+mod stack;
 mod state;
 mod unmodelled;
 mod version;
@@ -64,8 +65,9 @@ pub use entry::{Access, Content};
 pub use khugepaged::{Khugepaged, KhugepagedBound};
 pub use lock::{LockFlags, Locked};
 pub use map::MapFlags;
-pub use obstacles::{Obstacles, PlaceObstacle, SettingObstacle};
+pub use obstacles::{MappingSplit, Obstacles, PlaceObstacle, SettingObstacle};
 pub use outcome::{Counters, Errno, Install, InstallKind, InstallRun, Outcome, Signal};
+pub use populate::Populated;
 pub use process_policy::ThpDisable;
 pub use refaults::{Refaults, RefaultsByKind};
 pub use remap::RemapSource;
@@ -111,6 +113,8 @@ pub struct Kernel {
     /// How new mappings are locked (`MCL_FUTURE`).
     lock_future: Locked,
     installs_thp_denied: u64,
+    /// What calls populated since the last [`Kernel::take_populated`]; `None` if nobody asks.
+    populated: Option<Vec<Populated>>,
 }
 
 impl Kernel {
@@ -132,6 +136,7 @@ impl Kernel {
             thp_disable: ThpDisable::Off,
             lock_future: Locked::No,
             installs_thp_denied: 0,
+            populated: None,
         }
     }
 

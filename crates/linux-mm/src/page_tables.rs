@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::entry::{FolioPage, PmdEntry, Pte, PteKind, PteTable};
+use super::entry::{FolioPage, PmdEntry, Pte, PteKind, PteTable, TableOrigin};
 use super::span::{PAGE_BYTES, PMD_PAGES, index_of, pages_of, pmd_of, pmds_touching};
 
 /// Entries of one table of any level.
@@ -81,10 +81,15 @@ impl PageTables {
         old
     }
 
-    /// The PTE table of a PMD entry without a huge page, allocated if there is none.
+    /// The PTE table of a PMD entry without a huge page, allocated for a small page if there is none.
     pub fn table_for(&mut self, pmd: u64) -> &mut PteTable {
+        self.table_because_of(TableOrigin::SmallPage, pmd)
+    }
+
+    /// The PTE table of a PMD entry without a huge page, allocated if there is none.
+    pub fn table_because_of(&mut self, origin: TableOrigin, pmd: u64) -> &mut PteTable {
         if matches!(self.entry(pmd), PmdEntry::None) {
-            self.replace(pmd, PmdEntry::Table(PteTable::filled_with(Pte::NONE)));
+            self.replace(pmd, PmdEntry::Table(PteTable::new(origin, Pte::NONE)));
         }
         match self.entry_mut(pmd) {
             Some(PmdEntry::Table(table)) => table,

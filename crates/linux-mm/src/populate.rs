@@ -3,9 +3,10 @@
 use std::ops::Range;
 
 use super::Kernel;
-use super::entry::{Access, Content, PmdEntry, PteKind};
+use super::entry::{Access, Content, PmdEntry, PteKind, TableOrigin};
 use super::fault::FaultCause;
-use super::outcome::{Errno, InstallRun, Outcome, append};
+use super::obstacles::Obstacles;
+use super::outcome::{Errno, Install, InstallRun, Outcome, append};
 use super::rules::HugetlbPopulateFaults;
 use super::span::{index_of, pages_of, pmd_of};
 use super::vma::Vma;
@@ -26,7 +27,28 @@ impl PopulateCheck {
     }
 }
 
+/// One install by a call that populates memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Populated {
+    /// The page that was populated.
+    pub page: u64,
+    /// What was installed.
+    pub install: Install,
+    /// What kept a huge page out.
+    pub obstacles: Obstacles,
+}
+
 impl Kernel {
+    /// From now on keeps what calls populate, for [`Kernel::take_populated`]. A forked child does, too.
+    pub fn keep_populated(&mut self) {
+        self.populated.get_or_insert_default();
+    }
+
+    /// What calls populated since the last time, in order. Empty without [`Kernel::keep_populated`].
+    pub fn take_populated(&mut self) -> Vec<Populated> {
+        self.populated.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
     /// Makes every page of `range` present, page by page, as if it were accessed. Stops at a hole (ENOMEM), at a
     /// protection that forbids the access (EINVAL), or at an empty hugetlb pool or a guard page (EFAULT). Pages
     /// populated before the error stay (R24). Mappings that are not modelled get PTE tables.
@@ -50,13 +72,17 @@ impl Kernel {
                 return Err(Errno::Invalid);
             }
             if vma.is_unmodelled() {
-                self.tables.table_for(pmd_of(page));
+                self.tables.table_because_of(TableOrigin::Unmodelled, pmd_of(page));
                 page = pages_of(pmd_of(page)).end.min(vma.end);
                 continue;
             }
             if !self.mark_present(page, access) {
+                let obstacles = self.populated.is_some().then(|| self.obstacles(page));
                 let install = self.fault(&vma, page, access, FaultCause::Populate);
                 if let Some(install) = install.map_err(|_| Errno::Fault)? {
+                    if let (Some(populated), Some(obstacles)) = (&mut self.populated, obstacles) {
+                        populated.push(Populated { page, install, obstacles });
+                    }
                     if vma.flags.hugetlb
                         && self.config.rules.hugetlb_populate_faults == HugetlbPopulateFaults::NotCharged
                     {

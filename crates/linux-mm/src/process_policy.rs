@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::Kernel;
 use super::config::ThpAdvice;
+use super::vma::Vma;
 
 /// `PR_SET_THP_DISABLE`, inherited by forked children.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -23,7 +24,11 @@ impl Kernel {
     /// prctl(PR_SET_THP_DISABLE): applies to later faults. Existing huge pages stay, and a write to an existing huge
     /// zero page still installs a huge page.
     pub fn disable_thp(&mut self, disable: ThpDisable) {
+        let forbidden: Vec<Vma> = self.vmas.all().into_iter().filter(|vma| !self.may_be_huge(vma)).collect();
         self.thp_disable = disable;
+        let allowed = forbidden.iter().filter(|vma| self.may_be_huge(vma));
+        let pages: u64 = allowed.map(|vma| self.small_pages(&vma.pages())).sum();
+        self.counters.collapsible_pages += pages;
     }
 
     /// Installs of single pages that only [`Kernel::disable_thp`] kept small: the THP modes allowed larger folios.

@@ -1,7 +1,7 @@
 //! Splits of a PMD entry into a PTE table (R7, R23), and of a folio into pages (R9, R10).
 
 use super::Kernel;
-use super::entry::{FolioPage, PmdEntry, Pte, PteTable};
+use super::entry::{FolioPage, PmdEntry, Pte, PteTable, TableOrigin};
 use super::lock::Locked;
 use super::rules::{PmdSplitDirty, WriteAfterMprotect, ZeroFilledOnSplit};
 use super::span::{index_of, pages_of, pmd_of};
@@ -24,7 +24,7 @@ impl Kernel {
         };
         self.counters.pmd_splits += 1;
         let Some(huge) = huge else {
-            self.tables.replace(pmd, PmdEntry::Table(PteTable::filled_with(Pte::ZERO)));
+            self.tables.replace(pmd, PmdEntry::Table(PteTable::new(TableOrigin::HugeZeroPage, Pte::ZERO)));
             return;
         };
         let folio = match huge.folio {
@@ -42,7 +42,7 @@ impl Kernel {
         let rules = &self.config.rules;
         let dirty = huge.dirty && rules.pmd_split_dirty == PmdSplitDirty::Ptes;
         let is_exclusive = huge.folio.is_none() && rules.write_after_mprotect != WriteAfterMprotect::Fault;
-        let mut table = PteTable::filled_with(Pte::NONE);
+        let mut table = PteTable::new(TableOrigin::HugePage, Pte::NONE);
         for index in 0..table.ptes.len() {
             let mut pte = Pte::folio_page(huge.is_nonzero(index), dirty, huge.protected && !is_exclusive);
             if huge.protected {

@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use super::Kernel;
+use super::entry::TableOrigin;
 use super::lock::Locked;
 use super::outcome::Errno;
 use super::span::pmd_of;
@@ -37,7 +38,7 @@ impl Kernel {
         let is_accessible = |vma: &Vma| vma.is_unmodelled() && vma.flags.protection.is_readable();
         let touches = self.vmas.covering_ref(page).is_some_and(is_accessible);
         if touches {
-            self.tables.table_for(pmd_of(page));
+            self.tables.table_because_of(TableOrigin::Unmodelled, pmd_of(page));
         }
         touches
     }

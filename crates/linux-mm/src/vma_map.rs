@@ -182,6 +182,11 @@ impl VmaMap {
         UnmodelledId(NonZeroU32::new(self.unmodelled_count).unwrap_or(NonZeroU32::MIN))
     }
 
+    /// The mapping that starts at `page`.
+    pub fn starting_at(&self, page: u64) -> Option<Vma> {
+        self.by_start.get(&page).copied()
+    }
+
     /// Every mapping, in order.
     pub fn all(&self) -> Vec<Vma> {
         self.by_start.values().copied().collect()
@@ -219,7 +224,8 @@ impl VmaMap {
         Vma { start: range.start, end: range.end, ..*vma }
     }
 
-    fn ending_at(&self, page: u64) -> Option<Vma> {
+    /// The mapping that ends at `page`.
+    pub fn ending_at(&self, page: u64) -> Option<Vma> {
         self.by_start.range(..page).next_back().map(|(_, vma)| *vma).filter(|vma| vma.end == page)
     }
 

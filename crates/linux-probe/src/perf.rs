@@ -19,7 +19,7 @@ pub struct Request {
     pub sample_type: u64,
     /// `FLAG_*`.
     pub flags: u64,
-    /// What a read returns after the count: [`READ_TIMES`], or nothing.
+    /// What a read returns after the count: [`READ_TIMES`], [`READ_LOST`] or nothing.
     pub read_format: u64,
     /// Bytes in the ring that wake a reader, with [`FLAG_WATERMARK`].
     pub wakeup_bytes: u32,
@@ -63,6 +63,8 @@ pub const TYPE_TRACEPOINT: u32 = 2;
 pub const TYPE_HARDWARE_CACHE: u32 = 3;
 /// Read also how long the event was enabled, and how long it counted (`PERF_FORMAT_TOTAL_TIME_ENABLED | _RUNNING`).
 pub const READ_TIMES: u64 = 3;
+/// Read also how many records of the event did not fit into its ring (`PERF_FORMAT_LOST`, from Linux 6.0).
+pub const READ_LOST: u64 = 1 << 4;
 /// `PERF_COUNT_SW_CPU_CLOCK`.
 pub const SOFTWARE_CPU_CLOCK: u64 = 0;
 /// `PERF_COUNT_SW_PAGE_FAULTS`.
@@ -185,6 +187,34 @@ pub fn whole_count(event: &OwnedFd) -> Option<u64> {
     let bytes = unsafe { libc::read(event.as_raw_fd(), read.as_mut_ptr().cast(), size_of_val(&read)) };
     let [count, enabled, counted] = read;
     (bytes == size_of_val(&read) as isize && enabled == counted).then_some(count)
+}
+
+/// Opens an event of the thread `thread` whose losses [`lost`] tells, by the kernel's own count if it has one.
+///
+/// # Errors
+/// As for [`open_of`].
+pub fn open_with_losses(thread: pid_t, request: &Request, processor: Option<c_int>) -> io::Result<OwnedFd> {
+    match open_of(thread, &Request { read_format: READ_LOST, ..*request }, processor) {
+        Err(why) if why.raw_os_error() == Some(libc::EINVAL) => open_of(thread, request, processor),
+        opened => opened,
+    }
+}
+
+/// Records of these events that did not fit into their rings, of which `samples` samples have been read. Each
+/// occurrence must have a sample: a sample period of 1.
+///
+/// A ring itself reports its losses only with the next record that fits, so it never reports those at the end.
+pub fn lost(events: &[OwnedFd], samples: u64) -> u64 {
+    let (mut occurred, mut lost) = (0u64, Some(0u64));
+    for event in events {
+        let mut read = [0u64; 2];
+        // SAFETY: the kernel writes at most the size of `read`.
+        let bytes = unsafe { libc::read(event.as_raw_fd(), read.as_mut_ptr().cast(), size_of_val(&read)) };
+        occurred += read[0];
+        let has_losses = bytes == size_of_val(&read) as isize;
+        lost = lost.filter(|_| has_losses).map(|lost| lost + read[1]);
+    }
+    lost.unwrap_or_else(|| occurred.saturating_sub(samples))
 }
 
 /// Redirects `event`'s records to the ring of `other`.

@@ -4,7 +4,9 @@ use std::ptr;
 
 use hksim_linux_probe::PAGE_BYTES;
 use hksim_linux_probe::pagemap::PageMap;
+use hksim_linux_probe::perf::{self, Request};
 use hksim_linux_probe::procfs::ProcText;
+use hksim_linux_probe::ring::{RECORD_SAMPLE, Ring};
 use hksim_linux_probe::traps::TrapStream;
 
 const PAGES: usize = 64;
@@ -103,4 +105,40 @@ fn mappings_are_counted_by_start_address() {
     let cut = unsafe { libc::mprotect(map.at(5).cast(), PAGE_BYTES as usize, libc::PROT_NONE) };
     assert_eq!(cut, 0);
     assert_eq!(maps.maps_within(start, start + PAGES as u64 * PAGE_BYTES), Some(3));
+}
+
+/// Both ways of counting what a ring loses: the kernel's own count, and, for older kernels, the event's count.
+#[test]
+fn losses_after_the_last_record_are_counted() {
+    let request = Request {
+        kind: perf::TYPE_SOFTWARE,
+        config: perf::SOFTWARE_PAGE_FAULTS,
+        sample_period: 1,
+        sample_type: perf::SAMPLE_ADDRESS,
+        flags: perf::FLAG_EXCLUDE_KERNEL | perf::FLAG_EXCLUDE_HV,
+        ..Request::default()
+    };
+    let (counted, plain) = match (perf::open_with_losses(0, &request, None), perf::open(&request, None)) {
+        (Ok(counted), Ok(plain)) => (counted, plain),
+        (counted, plain) => return eprintln!("skipped: no page-fault event: {counted:?}, {plain:?}"),
+    };
+    let rings = [&counted, &plain].map(|event| Ring::map(event, PAGE_BYTES as usize));
+    let [Ok(counted_ring), Ok(plain_ring)] = rings else { return eprintln!("skipped: no ring: {rings:?}") };
+    let faults = 1000;
+    for _ in 0..faults {
+        let map = Map::new();
+        map.write(0);
+    }
+    [&counted, &plain].into_iter().for_each(perf::disable);
+    for (event, ring) in [(counted, counted_ring), (plain, plain_ring)] {
+        let (mut tail, mut samples) = (ring.tail(), 0);
+        while tail < ring.head() {
+            let header = ring.header(tail);
+            assert_eq!(header.kind, RECORD_SAMPLE, "the ring itself reports no loss");
+            samples += 1;
+            tail += header.bytes;
+        }
+        let lost = perf::lost(&[event], samples);
+        assert!(samples < 300 && (faults..faults + 100).contains(&(samples + lost)), "{samples} read, {lost} lost");
+    }
 }

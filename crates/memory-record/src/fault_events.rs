@@ -32,7 +32,7 @@ pub struct FaultEvents {
     pub rings: Vec<Ring>,
     /// Which faults they report.
     pub faults: Faults,
-    /// Keeps the events open.
+    /// The open events.
     pub events: Vec<OwnedFd>,
 }
 
@@ -66,7 +66,7 @@ fn open_events(pid: pid_t, flags: u64) -> io::Result<Vec<OwnedFd>> {
         clockid: libc::CLOCK_MONOTONIC,
         ..Request::default()
     };
-    processor::online().into_iter().map(|processor| perf::open_of(pid, &request, Some(processor))).collect()
+    processor::online().into_iter().map(|processor| perf::open_with_losses(pid, &request, Some(processor))).collect()
 }
 
 /// Rings of the largest size that all processors can have.

@@ -18,6 +18,9 @@ struct Open {
     writer: Writer,
     /// Threads by kernel thread id.
     threads: HashMap<u32, u32>,
+    /// Lost events known at the beginning, and those whose place is known since then.
+    lost_located: u64,
+    time_last_ns: u64,
 }
 
 /// The recording of one address space.
@@ -64,7 +67,7 @@ impl Files {
         Ok(Self { output: output.to_path_buf(), directory, template, open, known, start_ns, stacks_incomplete: 0 })
     }
 
-    /// Begins the file of an address space.
+    /// Begins the file of an address space. Events were lost before, `lost_before`.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -74,6 +77,7 @@ impl Files {
         (pid, image): (u32, u32),
         parent: Option<SpaceId>,
         program: Option<String>,
+        lost_before: u64,
     ) -> Result<(), MemoryRecordError> {
         let find = |id: SpaceId| self.known.iter().find(|(other, _)| *other == id).map(|(_, file)| file);
         let parent = parent.and_then(find);
@@ -91,10 +95,15 @@ impl Files {
         let header = Header { command: command.clone(), pid, image, beginning, ..self.template.clone() };
         let path = self.directory.join(format!("{pid}-{image}.hkm"));
         let writer = Writer::create(&path, &header)?;
-        self.open.insert(space, Open { writer, threads: HashMap::new() });
+        self.open.insert(space, Open { writer, threads: HashMap::new(), lost_located: lost_before, time_last_ns: 0 });
         let finished = Finished { path, command, pid, image, beginning, end: End::Running, events: 0 };
         self.known.push((space, finished));
         Ok(())
+    }
+
+    /// The process of an address space.
+    pub fn pid(&self, space: SpaceId) -> Option<u32> {
+        self.known.iter().rfind(|(other, _)| *other == space).map(|(_, file)| file.pid)
     }
 
     /// Writes an event, with the name of its mapping and the stack of its call.
@@ -115,7 +124,11 @@ impl Files {
         if let (Op::Map(map), Some(name)) = (&mut op, name) {
             map.name = Some(open.writer.name(&name));
         }
+        if let Op::Lost { events } = op {
+            open.lost_located += events;
+        }
         let time_ns = time_ns.saturating_sub(self.start_ns);
+        open.time_last_ns = time_ns;
         if stack.is_some_and(|stack| stack.end.is_incomplete()) {
             self.stacks_incomplete += 1;
         }
@@ -123,25 +136,29 @@ impl Files {
         Ok(open.writer.push(Event { time_ns, thread, op, site })?)
     }
 
-    /// Completes the file of an address space.
+    /// Completes the file of an address space that ended at `time_ns`. Losses without a known place are put at its end.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn end(&mut self, space: SpaceId, footer: Footer) -> Result<(), MemoryRecordError> {
-        let Some(open) = self.open.remove(&space) else { return Ok(()) };
+    pub fn end(&mut self, space: SpaceId, time_ns: u64, footer: Footer) -> Result<(), MemoryRecordError> {
+        let Some(mut open) = self.open.remove(&space) else { return Ok(()) };
+        let events = footer.lost_events.saturating_sub(open.lost_located);
+        if events > 0 {
+            let op = Op::Lost { events };
+            open.writer.push(Event { time_ns: open.time_last_ns, thread: 0, op, site: None })?;
+        }
         if let Some((_, file)) = self.known.iter_mut().find(|(other, _)| *other == space) {
             file.end = footer.end;
             file.events = open.writer.events_total();
         }
-        Ok(open.writer.finish(&footer)?)
+        let end_ns = Some(time_ns.saturating_sub(self.start_ns));
+        Ok(open.writer.finish(&Footer { end_ns, ..footer })?)
     }
 
-    /// Removes all files: nothing was recorded. What cannot be removed does no harm.
+    /// Removes all files: nothing was recorded, or the rest could not be written. What cannot be removed does no harm.
     pub fn discard(&mut self) {
-        for (_, file) in &self.known {
-            let _ = fs::remove_file(&file.path);
-        }
-        let _ = fs::remove_dir(&self.directory);
+        self.open.clear();
+        let _ = fs::remove_dir_all(&self.directory);
     }
 
     /// Moves the files to their names. The last program that the started process executed gets the output's name, all

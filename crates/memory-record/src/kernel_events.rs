@@ -39,7 +39,7 @@ pub struct KernelEvents {
     pub rings: Vec<Ring>,
     /// The layout of their records.
     pub layout: Layout,
-    /// Keeps the events open.
+    /// The open events.
     pub events: Vec<OwnedFd>,
 }
 
@@ -119,7 +119,7 @@ impl Tracepoints {
             stack_bytes: stack_dump::STACK_BYTES,
             ..request
         };
-        let open = |request: &Request| perf::open_of(pid, request, Some(processor));
+        let open = |request: &Request| perf::open_with_losses(pid, request, Some(processor));
         let first = open(&request(TYPE_SOFTWARE, SOFTWARE_DUMMY, flags | process_flags))?;
         let ring = map_largest(&first)?;
         let mut events = vec![first];

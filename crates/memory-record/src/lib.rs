@@ -18,7 +18,9 @@
 //! | `fault_events` | page faults without tracepoints |
 //! | `record`, `merge` | the records of all rings and of the tracer, merged by time |
 //! | `interpreter`, `calls`, `spaces`, `order` | records to page operations of address spaces |
+//! | `fault_check` | recorded faults against those that the kernel charged |
 //! | `stack_dump`, `unwind`, `code_map`, `module_file` | callers of memory calls |
+//! | `thp_guard`, `injected_call` | huge pages for processes that outlive the recorder |
 //! | `signals` | Ctrl-C while the program runs |
 //! | `files` | one file for each address space |
 //! | `snapshot` | the memory of a program at its exit |
@@ -28,9 +30,11 @@ mod calls;
 mod clock;
 mod code_map;
 mod error;
+mod fault_check;
 mod fault_events;
 mod files;
 mod filter;
+mod injected_call;
 mod interpreter;
 mod kernel_events;
 mod launch;
@@ -46,6 +50,7 @@ mod snapshot;
 mod source;
 mod spaces;
 mod stack_dump;
+mod thp_guard;
 mod tracer;
 mod unwind;
 

@@ -1,17 +1,22 @@
 //! Merges the rings of all processors, and the tracer's log, by time.
 
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use hksim_linux_probe::ring::Ring;
+use hksim_linux_probe::perf;
+use hksim_linux_probe::ring::{RECORD_SAMPLE, Ring};
 
 use crate::call_log::CallLog;
 use crate::record::{Record, Samples};
+use crate::source::Events;
 
 /// The rings, and the records taken from them that are still too young to be sorted.
 pub struct Merger {
     rings: Vec<Ring>,
+    events: Vec<OwnedFd>,
     samples: Samples,
+    samples_taken: u64,
     log: Arc<CallLog>,
     /// For each ring; the last one is for the log.
     waiting: Vec<VecDeque<Record>>,
@@ -19,10 +24,16 @@ pub struct Merger {
 }
 
 impl Merger {
-    /// A merger of these rings and of a log, which is empty if no program is traced.
-    pub fn new(rings: Vec<Ring>, samples: Samples, log: Arc<CallLog>) -> Self {
+    /// A merger of the rings of these events and of a log, which is empty if no program is traced.
+    pub fn new(events: Events, log: Arc<CallLog>) -> Self {
+        let Events { rings, samples, open, .. } = events;
         let waiting = vec![VecDeque::new(); rings.len() + 1];
-        Self { rings, samples, log, waiting, bytes: Vec::new() }
+        Self { rings, events: open, samples, samples_taken: 0, log, waiting, bytes: Vec::new() }
+    }
+
+    /// Records that did not fit into the rings so far, as the kernel counts them.
+    pub fn lost(&self) -> u64 {
+        perf::lost(&self.events, self.samples_taken)
     }
 
     /// Takes all records from the rings. Returns whether there were any.
@@ -35,6 +46,7 @@ impl Merger {
                 let header = ring.header(tail);
                 self.bytes.resize(header.bytes as usize, 0);
                 ring.copy(tail, &mut self.bytes);
+                self.samples_taken += u64::from(header.kind == RECORD_SAMPLE);
                 waiting.extend(self.samples.parse(header, &self.bytes));
                 tail += header.bytes;
             }

@@ -7,22 +7,24 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hksim_memory_trace::{Beginning, Calls, End, Footer, Header, Visibility};
+use hksim_memory_trace::{Beginning, Calls, End, Faults, Footer, Header, Op, Visibility};
 use serde::Serialize;
 
 use crate::call_log::CallLog;
 use crate::clock::monotonic_ns;
 use crate::error::MemoryRecordError;
+use crate::fault_check::FaultCheck;
 use crate::files::{Files, Finished};
 use crate::interpreter::{Interpreter, Output};
 use crate::launch::{Ended, Launch, Running, Streams};
 use crate::machine;
 use crate::merge::Merger;
 use crate::signals::Recipient;
-use crate::snapshot::{Snapshots, SnapshotsOf};
+use crate::snapshot::{self, Snapshots, SnapshotsOf};
 use crate::source::{Events, Source};
 use crate::spaces::SpaceId;
 use crate::stack_dump;
+use crate::thp_guard::ThpGuard;
 use crate::tracer::Traced;
 
 /// Interval between two reads of the rings.
@@ -96,6 +98,9 @@ pub struct RecordingReport {
     pub programs_32_bit: Vec<PathBuf>,
     /// Faults that the kernel charged to the program and the children it waited for (`ru_minflt`).
     pub minor_faults: Option<u64>,
+    /// Of these faults, those that neither were recorded nor follow from a call that populates memory: a check that needs
+    /// no events. `None` where faults in system calls are not recorded, and if the program still runs.
+    pub faults_unseen: Option<u64>,
     /// Largest resident set of one of these processes (`ru_maxrss`).
     pub resident_bytes_peak: Option<u64>,
     /// Run time of the program, in seconds.
@@ -125,7 +130,10 @@ pub fn record(options: &Options, command: &[OsString]) -> Result<RecordingReport
         streams: options.streams.clone(),
         snapshots_of: options.snapshots_of,
     };
+    // Before any thread of the recorder starts.
+    let mut guard = if options.keeps_thp { None } else { ThpGuard::start() };
     let stopped = launch.start()?;
+    guard.iter_mut().for_each(|guard| guard.begins(stopped.pid() as u32));
     let recipient = Recipient::begin(stopped.pid());
     let events = Events::open(options.source, stopped.pid(), with_stacks)?;
     let visibility = events.visibility;
@@ -135,7 +143,9 @@ pub fn record(options: &Options, command: &[OsString]) -> Result<RecordingReport
     let mut session = Session {
         interpreter: Interpreter::new(stopped.pid() as u32, options.stack_depth),
         files: Files::create(&options.output, header, start_ns)?,
-        merger: Merger::new(events.rings, events.samples, Arc::clone(&log)),
+        merger: Merger::new(events, Arc::clone(&log)),
+        guard,
+        check: FaultCheck::new(snapshot::minor_faults_of(stopped.pid()).unwrap_or_default()),
     };
     let begin = Instant::now();
     let started = match visibility.calls {
@@ -148,13 +158,11 @@ pub fn record(options: &Options, command: &[OsString]) -> Result<RecordingReport
     };
     drop(recipient);
     let elapsed_s = begin.elapsed().as_secs_f64();
-    use MemoryRecordError::{Start, System, TracingForbidden};
-    if let Err(Start { .. } | System { .. } | TracingForbidden { .. }) = &ended {
-        session.files.discard();
-    }
-    let ended = ended?;
     log.close();
-    session.finish()?;
+    let ended = session.complete(ended)?;
+    let lost_events = session.lost();
+    let minor_faults = ended.as_ref().map(|ended| ended.minor_faults);
+    let sees_all = visibility.faults != Faults::UserOnly;
     let stacks_incomplete = options.stack_depth.map(|_| session.files.stacks_incomplete);
     let (interpreter, files) = (session.interpreter, session.files.name()?);
     let is_32_bit = |file: &&Finished| interpreter.programs_32_bit.contains(&(file.pid, file.image));
@@ -162,10 +170,11 @@ pub fn record(options: &Options, command: &[OsString]) -> Result<RecordingReport
         exit_code: ended.as_ref().and_then(|ended| ended.status.code()),
         exit_signal: ended.as_ref().and_then(|ended| ended.status.signal()),
         visibility,
-        lost_events: interpreter.lost,
+        lost_events,
         stacks_incomplete,
         programs_32_bit: files.iter().filter(is_32_bit).map(|file| file.path.clone()).collect(),
-        minor_faults: ended.as_ref().map(|ended| ended.minor_faults),
+        minor_faults,
+        faults_unseen: minor_faults.filter(|_| sees_all).map(|charged| session.check.unseen(charged)),
         resident_bytes_peak: ended.as_ref().map(|ended| ended.resident_bytes_peak),
         snapshots: ended.map(|ended| ended.snapshots).unwrap_or_default(),
         elapsed_s,
@@ -210,6 +219,8 @@ struct Session {
     merger: Merger,
     interpreter: Interpreter,
     files: Files,
+    check: FaultCheck,
+    guard: Option<ThpGuard>,
 }
 
 impl Session {
@@ -262,25 +273,47 @@ impl Session {
         while let Some((time_ns, space, output)) = self.interpreter.next_output() {
             match output {
                 Output::Begin { pid, image, parent, program } => {
-                    self.files.begin(space, (pid, image), parent, program)?;
+                    let lost_before = self.interpreter.lost;
+                    self.guard.iter_mut().for_each(|guard| guard.begins(pid));
+                    self.files.begin(space, (pid, image), parent, program, lost_before)?;
                 }
                 Output::Op { tid, op, name, stack } => {
+                    self.check.see(&op);
+                    if let Op::DisableThp { value, .. } = op {
+                        self.guarded(space, value == 0);
+                    }
                     self.files.push(space, time_ns, tid, op, (name, stack.as_deref()))?;
                 }
                 Output::End(end) => {
+                    self.guarded(space, end == End::Exec);
                     let footer = self.footer(space, end);
-                    self.files.end(space, footer)?;
+                    self.files.end(space, time_ns, footer)?;
                 }
             }
         }
         Ok(())
     }
 
+    /// Tells the guard whether the process of an address space is to have huge pages after the recording.
+    fn guarded(&mut self, space: SpaceId, is_guarded: bool) {
+        let Some((guard, pid)) = self.guard.as_mut().zip(self.files.pid(space)) else { return };
+        if is_guarded { guard.begins(pid) } else { guard.ends(pid) }
+    }
+
+    /// Completes the recording, or removes all files if it failed.
+    fn complete<T>(&mut self, watched: Result<T, MemoryRecordError>) -> Result<T, MemoryRecordError> {
+        let completed = watched.and_then(|ended| self.finish().map(|()| ended));
+        if completed.is_err() {
+            self.files.discard();
+        }
+        completed
+    }
+
     /// Completes the files of address spaces that still exist.
     fn finish(&mut self) -> Result<(), MemoryRecordError> {
         for space in self.interpreter.in_use() {
             let footer = self.footer(space, End::Running);
-            self.files.end(space, footer)?;
+            self.files.end(space, monotonic_ns(), footer)?;
         }
         Ok(())
     }
@@ -288,6 +321,11 @@ impl Session {
     fn footer(&mut self, space: SpaceId, end: End) -> Footer {
         let unrecorded = self.interpreter.unrecorded.remove(&space).unwrap_or_default();
         let unrecorded_calls = unrecorded.into_iter().map(|(call, calls)| (call, Some(calls))).collect();
-        Footer { end, lost_events: self.interpreter.lost, unrecorded_calls }
+        Footer { end, end_ns: None, lost_events: self.lost(), unrecorded_calls }
+    }
+
+    /// Events lost so far: those that the rings reported at their place, and those that only the kernel's counts show.
+    fn lost(&self) -> u64 {
+        self.interpreter.lost.max(self.merger.lost())
     }
 }

@@ -316,6 +316,11 @@ fn head(line: &str) -> Option<(Range<u64>, bool)> {
     Some((pages, permissions.ends_with('p') && (is_named_anonymous || is_hugetlb)))
 }
 
+/// Faults charged to a process so far.
+pub fn minor_faults_of(pid: pid_t) -> Option<u64> {
+    minor_faults(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
 /// `minflt` of /proc/PID/stat: the tenth field. The second one, the name, may hold spaces.
 fn minor_faults(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(7)?.parse().ok()

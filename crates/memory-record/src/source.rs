@@ -33,8 +33,8 @@ pub struct Events {
     pub samples: Samples,
     /// What they show.
     pub visibility: Visibility,
-    /// Keeps the events open.
-    pub _open: Vec<OwnedFd>,
+    /// The open events, which count what they lose.
+    pub open: Vec<OwnedFd>,
 }
 
 impl Events {
@@ -57,12 +57,12 @@ impl Events {
     fn tracepoints(pid: pid_t, with_stacks: bool) -> Result<Self, MemoryRecordError> {
         let KernelEvents { rings, layout, events } = KernelEvents::open(pid, with_stacks)?;
         let visibility = Visibility { faults: Faults::Accesses, calls: Calls::Tracepoints };
-        Ok(Self { rings, samples: Samples::Tracepoints(layout), visibility, _open: events })
+        Ok(Self { rings, samples: Samples::Tracepoints(layout), visibility, open: events })
     }
 
     fn stops(pid: pid_t) -> Result<Self, MemoryRecordError> {
         let FaultEvents { rings, faults, events } = FaultEvents::open(pid)?;
         let visibility = Visibility { faults, calls: Calls::Stops };
-        Ok(Self { rings, samples: Samples::Faults, visibility, _open: events })
+        Ok(Self { rings, samples: Samples::Faults, visibility, open: events })
     }
 }

@@ -173,7 +173,9 @@ impl Family {
             // end.
             let is_last = self.members[member].is_finished()?;
             if is_last && (member == 0 || self.begins_empty(member)) {
-                batch.push((member, Step { time_ns: event.time_ns, action: Action::End }));
+                let end_ns = self.members[member].reader.footer().and_then(|footer| footer.end_ns);
+                let time_ns = end_ns.map_or(event.time_ns, |end_ns| end_ns.max(event.time_ns));
+                batch.push((member, Step { time_ns, action: Action::End, populates: Vec::new() }));
             }
         }
         Ok(!batch.is_empty())

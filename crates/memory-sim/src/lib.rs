@@ -33,6 +33,7 @@ mod setting;
 mod simulate;
 mod sites;
 mod space;
+mod stacks;
 mod steps;
 mod timeline;
 
@@ -45,4 +46,5 @@ pub use run::{Place, RunFile, RunFiles};
 pub use setting::{Advise, Setting, ThpPrctl};
 pub use simulate::{Detail, MemorySimulation, simulate};
 pub use sites::{SitePrediction, SiteUse};
+pub use stacks::StackPrediction;
 pub use timeline::Sample;

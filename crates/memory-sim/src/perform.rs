@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use hksim_linux_mm::{Advice, Errno, Kernel, MapFlags, Outcome, ThpDisable};
-use hksim_memory_trace::PAGE_BYTES;
+use hksim_memory_trace::{Origin, PAGE_BYTES};
 
 use crate::regions::Use;
 use crate::setting::{Advise, ThpPrctl};
@@ -45,7 +45,8 @@ impl Edits {
                     false => grown,
                 }
             }
-            Action::MapOutside { pages } => done(kernel.map_unmodelled(pages.clone())),
+            Action::MapStack { pages, origin, .. } if grow(kernel, pages, *origin) => done(Ok(())),
+            Action::MapOutside { pages } | Action::MapStack { pages, .. } => done(kernel.map_unmodelled(pages.clone())),
             Action::Unmap(pages) => done(kernel.unmap(pages.clone())),
             Action::Remap { old, new, source } => done(kernel.mremap(old.clone(), new.clone(), *source)),
             Action::Protect { pages, protection } => done(kernel.protect(pages.clone(), *protection)),
@@ -67,6 +68,11 @@ impl Edits {
                 }
                 done(Ok(()))
             }
+            Action::TouchStack { page, .. } => {
+                kernel.grow_stack(*page);
+                kernel.touch_unmodelled(*page);
+                done(Ok(()))
+            }
             Action::TouchOutside { page } => {
                 kernel.touch_unmodelled(*page);
                 done(Ok(()))
@@ -74,6 +80,15 @@ impl Edits {
             Action::Touch { .. } | Action::Fork { .. } | Action::ChildEnded { .. } | Action::End => done(Ok(())),
         }
     }
+}
+
+/// Lets a stack grow, if this is what the kernel reported as a mapping. The touch that caused it may not have been seen.
+pub(crate) fn grow(kernel: &mut Kernel, pages: &Range<u64>, origin: Origin) -> bool {
+    let is_growth = origin == Origin::Kernel && !kernel.mappings(pages.clone()).is_empty();
+    if is_growth {
+        kernel.grow_stack(pages.start);
+    }
+    is_growth
 }
 
 /// mmap, with `MADV_HUGEPAGE` before the mapping is populated.

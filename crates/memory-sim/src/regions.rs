@@ -58,6 +58,8 @@ pub struct Region {
 pub enum Mapped {
     /// Modelled memory.
     Part(PartId),
+    /// A stack that grows, which is simulated apart.
+    Stack,
     /// Memory that is not modelled.
     Outside(Outside),
 }
@@ -70,8 +72,6 @@ pub enum Outside {
     PrivateFile,
     /// A shared mapping.
     Shared,
-    /// A stack that grows.
-    GrowingStack,
     /// hugetlb with pages of another size than 2 MiB.
     OtherHugetlb,
     /// vdso, vvar, shadow stacks and the like.
@@ -80,20 +80,6 @@ pub enum Outside {
     Harness,
     /// Nothing: the access raised a signal.
     Unmapped,
-}
-
-impl Outside {
-    fn of(kind: MappingKind) -> Option<Self> {
-        match kind {
-            MappingKind::Anonymous => None,
-            MappingKind::PrivateFile => Some(Self::PrivateFile),
-            MappingKind::Shared => Some(Self::Shared),
-            MappingKind::GrowingStack => Some(Self::GrowingStack),
-            MappingKind::OtherHugetlb => Some(Self::OtherHugetlb),
-            MappingKind::Special => Some(Self::Special),
-            MappingKind::Harness => Some(Self::Harness),
-        }
-    }
 }
 
 /// All mappings of an address space.
@@ -135,8 +121,18 @@ impl Regions {
     pub fn ranges(&self) -> impl Iterator<Item = (Range<u64>, PartId)> {
         self.mapped.iter().filter_map(|(&start, &(end, mapped))| match mapped {
             Mapped::Part(part) => Some((start..end, part)),
-            Mapped::Outside(_) => None,
+            Mapped::Stack | Mapped::Outside(_) => None,
         })
+    }
+
+    /// The modelled memory in a range with its parts, in ascending order.
+    pub fn parts_in(&self, pages: &Range<u64>) -> Vec<(Range<u64>, PartId)> {
+        let found = self.overlapping(pages).into_iter();
+        let parts = found.filter_map(|(start, (end, mapped))| match mapped {
+            Mapped::Part(part) => Some((start..end, part)),
+            Mapped::Stack | Mapped::Outside(_) => None,
+        });
+        parts.collect()
     }
 
     /// What is mapped at a page.
@@ -147,19 +143,24 @@ impl Regions {
         }
         // A stack grows when it is touched below its start.
         match self.mapped.range(page..).next() {
-            Some((_, &(_, stack @ Mapped::Outside(Outside::GrowingStack)))) => stack,
+            Some((_, &(_, Mapped::Stack))) => Mapped::Stack,
             _ => Mapped::Outside(Outside::Unmapped),
         }
     }
 
     /// A new mapping by a call from `site`. Returns what it is.
     pub fn map(&mut self, map: &MapOp, time_ns: u64, site: Option<SiteId>) -> Mapped {
-        let mapped = match Outside::of(map.kind) {
-            Some(outside) => Mapped::Outside(outside),
-            None => {
+        let mapped = match map.kind {
+            MappingKind::Anonymous => {
                 let region = self.region(map, time_ns);
                 Mapped::Part(self.part(region, site))
             }
+            MappingKind::GrowingStack => Mapped::Stack,
+            MappingKind::PrivateFile => Mapped::Outside(Outside::PrivateFile),
+            MappingKind::Shared => Mapped::Outside(Outside::Shared),
+            MappingKind::OtherHugetlb => Mapped::Outside(Outside::OtherHugetlb),
+            MappingKind::Special => Mapped::Outside(Outside::Special),
+            MappingKind::Harness => Mapped::Outside(Outside::Harness),
         };
         self.unmap(&map.pages);
         self.mapped.insert(map.pages.start, (map.pages.end, mapped));
@@ -234,7 +235,7 @@ impl Regions {
         let mut ranges: Vec<Range<u64>> = Vec::new();
         for (&start, &(end, mapped)) in &self.mapped {
             match (mapped, ranges.last_mut()) {
-                (Mapped::Outside(_), _) => {}
+                (Mapped::Stack | Mapped::Outside(_), _) => {}
                 (Mapped::Part(_), Some(last)) if last.end == start => last.end = end,
                 (Mapped::Part(_), _) => ranges.push(start..end),
             }
@@ -294,7 +295,7 @@ mod tests {
     fn pages_below_a_stack_belong_to_it() {
         let mut regions = Regions::default();
         regions.map(&map(900..1000, MappingKind::GrowingStack, Origin::Exec), 0, None);
-        assert_eq!(regions.at(890), Mapped::Outside(Outside::GrowingStack));
+        assert_eq!(regions.at(890), Mapped::Stack);
         assert_eq!(regions.at(1000), Mapped::Outside(Outside::Unmapped));
     }
 

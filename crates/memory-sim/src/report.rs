@@ -8,6 +8,7 @@ use crate::regions::{Region, Regions};
 use crate::setting::Setting;
 use crate::sites::SitePrediction;
 use crate::space::{Space, Tally};
+use crate::stacks::StackPrediction;
 use crate::timeline::Sample;
 
 /// Installs by kind of entry.
@@ -30,6 +31,10 @@ pub struct ByKind {
 impl ByKind {
     pub(crate) fn add(&mut self, kind: InstallKind) {
         *self.of(kind) += 1;
+    }
+
+    pub(crate) fn set(&mut self, kind: InstallKind, installs: u64) {
+        *self.of(kind) = installs;
     }
 
     pub(crate) fn add_all(&mut self, other: &Self) {
@@ -68,7 +73,7 @@ impl From<ByKind> for Installs {
     }
 }
 
-/// How often the same rules kept a first touch from installing a huge page.
+/// How often the same rules kept an install from being a huge page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObstacleCount {
     /// The rules.
@@ -90,11 +95,11 @@ pub struct RegionPrediction {
     pub touches: u64,
     /// Exceptions.
     pub traps: u64,
-    /// Installs by touches.
+    /// Installs by touches and by calls that populate.
     pub installs: Installs,
     /// Bytes that these installs made present.
     pub bytes_installed: u64,
-    /// What kept first touches from installing huge pages, most frequent first.
+    /// Every install of less than 2 MiB by what kept a huge page out, most frequent first.
     pub obstacles: Vec<ObstacleCount>,
 }
 
@@ -135,9 +140,11 @@ pub struct Prediction {
     /// A bound on khugepaged's effects; `None` if no mapping can have huge pages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub khugepaged_bound: Option<KhugepagedBound>,
+    /// What stacks that grow cost, which the other figures leave out; `None` if none was touched.
+    pub stack: Option<StackPrediction>,
     /// The kernel's work, in operations that have a cost.
     pub page_work: PageWork,
-    /// Regions with at least one touch, in order of creation.
+    /// Regions with at least one touch or install, in order of creation.
     pub regions: Vec<RegionPrediction>,
     /// What the memory of each call site costs, most touches first; `None` if call sites were not recorded. Not exported:
     /// it has no names.
@@ -156,12 +163,12 @@ impl Prediction {
         let timeline = space.timeline();
         let counters = *space.kernel.counters();
         let mut by_kind = ByKind::default();
-        InstallKind::ALL.into_iter().for_each(|kind| *by_kind.of(kind) = counters.installs_of(kind));
+        InstallKind::ALL.into_iter().for_each(|kind| by_kind.set(kind, counters.installs_of(kind)));
         let mut tallies = vec![Tally::default(); regions.all().len()];
         for (tally, part) in space.parts.iter().zip(regions.parts()) {
             tallies[part.region.0 as usize].add(tally);
         }
-        let touched = tallies.iter().zip(regions.all()).enumerate().filter(|(_, (tally, _))| tally.touches > 0);
+        let touched = tallies.iter().zip(regions.all()).enumerate().filter(|(_, (tally, _))| tally.is_used());
         let regions = touched.map(|(number, (tally, region))| RegionPrediction {
             number,
             region: region.clone(),
@@ -189,6 +196,7 @@ impl Prediction {
             page_table_bytes_peak: space.page_table_bytes_peak,
             calls_failed: space.calls_failed,
             page_work: space.work(),
+            stack: space.stacks.prediction(),
             khugepaged_bound: space.kernel.khugepaged_bound(space.time_last_ns()),
             sites: None,
             timeline,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 
-use hksim_linux_mm::{Kernel, StateRun};
+use hksim_linux_mm::StateRun;
 use hksim_memory_trace::{Footer, Header, Sites};
 
 use crate::family::{Children, Family, FamilyError};
@@ -61,7 +61,7 @@ struct World<'a> {
     /// By member; `None` before the fork and after the end.
     spaces: Vec<Option<Space>>,
     /// Forked children without a recording, by parent and process id. They share pages until they end.
-    unrecorded: HashMap<(usize, u32), Kernel>,
+    unrecorded: HashMap<(usize, u32), Space>,
     /// The space that was asked for, at its end.
     ended: Option<Space>,
     pages: Vec<StateRun>,
@@ -178,19 +178,24 @@ struct Outline {
     children: Children,
     /// Whether the recording that was asked for has call sites.
     has_sites: bool,
+    addresses_random: bool,
 }
 
 impl Outline {
     fn of(family: &Family) -> Self {
         let begins_empty = (0..family.members()).map(|member| family.begins_empty(member)).collect();
         let has_sites = family.header().stack_depth.is_some();
-        Self { begins_empty, children: family.children().clone(), has_sites }
+        let addresses_random = family.header().machine.addresses_random;
+        Self { begins_empty, children: family.children().clone(), has_sites, addresses_random }
     }
 }
 
 impl<'a> World<'a> {
     fn new(setting: &'a Setting, outline: &Outline, detail: Detail) -> Self {
-        let spaces = outline.begins_empty.iter().map(|&is_empty| is_empty.then(|| Space::new(setting)));
+        let spaces = outline
+            .begins_empty
+            .iter()
+            .map(|&is_empty| is_empty.then(|| Space::new(setting, outline.addresses_random)));
         let spaces = spaces.collect();
         Self {
             setting,
@@ -209,10 +214,10 @@ impl<'a> World<'a> {
             Action::ChildEnded { child_pid } => {
                 self.unrecorded.remove(&(member, child_pid));
                 if let Some(&child) = children.get(&(member, child_pid)) {
-                    self.end(child);
+                    self.end(child, Some(step.time_ns));
                 }
             }
-            Action::End => self.end(member),
+            Action::End => self.end(member, Some(step.time_ns)),
             _ => {
                 if let Some(space) = &mut self.spaces[member] {
                     space.apply(step);
@@ -226,14 +231,16 @@ impl<'a> World<'a> {
         match children.get(&(member, child_pid)) {
             Some(&child) => self.spaces[child] = Some(parent.fork()),
             None => {
-                self.unrecorded.insert((member, child_pid), parent.kernel.fork());
+                self.unrecorded.insert((member, child_pid), parent.fork());
             }
         }
     }
 
-    fn end(&mut self, member: usize) {
-        let Some(space) = self.spaces[member].take() else { return };
+    /// An address space ends, at its last operation if the time is unknown.
+    fn end(&mut self, member: usize, time_ns: Option<u64>) {
+        let Some(mut space) = self.spaces[member].take() else { return };
         if member == 0 {
+            space.end_at(time_ns);
             if self.detail == Detail::Pages || self.has_sites {
                 self.pages = space.pages();
             }
@@ -242,7 +249,7 @@ impl<'a> World<'a> {
     }
 
     fn finish(mut self, regions: &Regions) -> Option<Prediction> {
-        self.end(0);
+        self.end(0, None);
         let space = self.ended.take()?;
         let sites = self.has_sites.then(|| by_site(&space, regions, &self.pages));
         let pages = if self.detail == Detail::Pages { self.pages } else { Vec::new() };

@@ -31,7 +31,7 @@ pub struct SitePrediction {
     pub touches: u64,
     /// Exceptions.
     pub traps: u64,
-    /// Installs by touches.
+    /// Installs by touches and by calls that populate.
     pub installs: Installs,
     /// Bytes that these installs made present.
     pub bytes_installed: u64,
@@ -39,7 +39,7 @@ pub struct SitePrediction {
     pub rss_bytes_end: u64,
     /// Those of them in huge pages.
     pub huge_bytes_end: u64,
-    /// What kept first touches from installing huge pages, most frequent first.
+    /// Every install of less than 2 MiB by what kept a huge page out, most frequent first.
     pub obstacles: Vec<ObstacleCount>,
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn by_site(space: &Space, regions: &Regions, pages: &[StateRun]) -> V
         Some(site) => SiteUse::Site(site),
         None => SiteUse::Unknown(regions.all()[part.region.0 as usize].usage),
     };
-    for (tally, part) in space.parts.iter().zip(regions.parts()).filter(|(tally, _)| tally.touches > 0) {
+    for (tally, part) in space.parts.iter().zip(regions.parts()).filter(|(tally, _)| tally.is_used()) {
         let sum = sums.entry(owner(part)).or_default();
         sum.regions += 1;
         sum.tally.add(tally);
@@ -87,7 +87,7 @@ pub(crate) fn by_site(space: &Space, regions: &Regions, pages: &[StateRun]) -> V
         }
     }
     let mut sites: Vec<_> = sums.into_iter().map(|(site, sum)| prediction(site, &sum)).collect();
-    sites.retain(|site| site.touches > 0 || site.rss_bytes_end > 0);
+    sites.retain(|site| site.touches > 0 || site.installs.total > 0 || site.rss_bytes_end > 0);
     sites.sort_by_key(|site| std::cmp::Reverse(site.touches));
     sites
 }

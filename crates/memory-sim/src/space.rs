@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use hksim_linux_mm::{Access, Install, InstallKind, Kernel, Obstacles, PageState, StateRun};
+use hksim_linux_mm::{Access, Advice, Install, Kernel, Obstacles, Outcome, PMD_PAGES, PageState, StateRun};
 
 use crate::page_work::{AtExit, Calls, PageWork, Spacing};
 use crate::perform::Edits;
 use crate::regions::PartId;
 use crate::report::{ByKind, ObstacleCount};
 use crate::setting::Setting;
+use crate::stacks::Stacks;
 use crate::steps::{Action, Step};
 use crate::timeline::{Sample, Timeline};
 
@@ -22,7 +23,7 @@ pub(crate) struct Tally {
     pub installs: ByKind,
     /// Pages that the installs made present.
     pub pages_installed: u64,
-    /// First touches that installed less than a huge page, by what refused one.
+    /// Installs of less than a huge page, by what refused one.
     pub obstacles: BTreeMap<Obstacles, u64>,
 }
 
@@ -30,6 +31,8 @@ pub(crate) struct Tally {
 #[derive(Debug)]
 pub(crate) struct Space {
     pub kernel: Kernel,
+    /// Stacks that grow, simulated apart.
+    pub stacks: Stacks,
     /// By part of a region.
     pub parts: Vec<Tally>,
     pub rss_bytes_peak: u64,
@@ -51,19 +54,20 @@ pub(crate) struct Space {
 
 impl Space {
     /// An empty address space after exec.
-    pub fn new(setting: &Setting) -> Self {
+    pub fn new(setting: &Setting, addresses_random: bool) -> Self {
         let mut kernel = Kernel::new(setting.kernel.clone());
+        kernel.keep_populated();
         let edits = Edits { advise: setting.advise, thp_prctl: setting.thp_prctl };
         edits.begin(&mut kernel);
-        Self::with(kernel, edits)
+        Self::with(kernel, Stacks::new(setting, edits, addresses_random), edits)
     }
 
     /// A forked child's copy.
     pub fn fork(&mut self) -> Self {
-        Self::with(self.kernel.fork(), self.edits)
+        Self::with(self.kernel.fork(), self.stacks.fork(), self.edits)
     }
 
-    fn with(kernel: Kernel, edits: Edits) -> Self {
+    fn with(kernel: Kernel, stacks: Stacks, edits: Edits) -> Self {
         Self {
             rss_bytes_peak: kernel.resident_bytes(),
             huge_pages_peak: kernel.huge_pages(),
@@ -71,6 +75,7 @@ impl Space {
             vmas_peak: kernel.vma_count(),
             page_table_bytes_peak: kernel.page_table_bytes(),
             kernel,
+            stacks,
             parts: Vec::new(),
             traps_denied: 0,
             calls_failed: 0,
@@ -93,25 +98,55 @@ impl Space {
             let outcome = self.edits.perform(&mut self.kernel, &step.action);
             self.calls_failed += u64::from(outcome.result.is_err());
             self.calls.add(&step.action);
+            self.count_populated(step, &outcome);
+            self.stacks.apply(&step.action);
             self.vmas_peak = self.vmas_peak.max(self.kernel.vma_count());
-            self.hugetlb_pages_peak = self.hugetlb_pages_peak.max(self.kernel.hugetlb_pages());
         }
+        self.hugetlb_pages_peak = self.hugetlb_pages_peak.max(self.kernel.hugetlb_pages());
         self.rss_bytes_peak = self.rss_bytes_peak.max(self.kernel.resident_bytes());
         self.huge_pages_peak = self.huge_pages_peak.max(self.kernel.huge_pages());
         self.page_table_bytes_peak = self.page_table_bytes_peak.max(self.kernel.page_table_bytes());
     }
 
-    fn touch(&mut self, page: u64, access: Access, part: PartId, time_ns: u64) {
+    /// Counts the installs of a call: what it populated, and what it collapsed.
+    fn count_populated(&mut self, step: &Step, outcome: &Outcome) {
+        let populated = self.kernel.take_populated().into_iter().map(|each| (each.page, each.install, each.obstacles));
+        let is_collapse = matches!(step.action, Action::Advise { advice: Advice::Collapse, .. });
+        let runs = outcome.installs.iter().filter(|_| is_collapse);
+        let collapsed = runs.flat_map(|run| {
+            let (kind, pages) = (run.kind, run.pages / run.installs);
+            let firsts = (0..run.installs).map(move |number| run.first_page + number * pages);
+            firsts.map(move |first_page| (first_page, Install { kind, first_page, pages }, Obstacles::default()))
+        });
+        let mut parts = step.populates.iter();
+        let mut current = parts.next();
+        for (page, install, obstacles) in populated.chain(collapsed) {
+            // Both ascend.
+            while current.is_some_and(|(range, _)| range.end <= page) {
+                current = parts.next();
+            }
+            if let Some((_, part)) = current {
+                self.tally(*part).count(install, obstacles);
+            }
+        }
+    }
+
+    fn tally(&mut self, part: PartId) -> &mut Tally {
         let index = part.0 as usize;
         if self.parts.len() <= index {
             self.parts.resize_with(index + 1, Tally::default);
         }
+        &mut self.parts[index]
+    }
+
+    fn touch(&mut self, page: u64, access: Access, part: PartId, time_ns: u64) {
         let obstacles = self.kernel.obstacles(page);
         let traps = self.kernel.counters().traps;
         let touched = self.kernel.touch(page, access);
-        let tally = &mut self.parts[index];
+        let traps = self.kernel.counters().traps - traps;
+        let tally = self.tally(part);
         tally.touches += 1;
-        tally.traps += self.kernel.counters().traps - traps;
+        tally.traps += traps;
         match touched {
             Ok(Some(install)) => {
                 tally.count(install, obstacles);
@@ -145,7 +180,12 @@ impl Space {
         runs.filter(|run| run.state != PageState::None).collect()
     }
 
-    /// Time of the last operation.
+    /// The address space ends after its last operation.
+    pub fn end_at(&mut self, time_ns: Option<u64>) {
+        self.time_last_ns = self.time_last_ns.max(time_ns.unwrap_or_default());
+    }
+
+    /// Time of the last operation or of the end.
     pub fn time_last_ns(&self) -> u64 {
         self.time_last_ns
     }
@@ -163,12 +203,15 @@ impl Tally {
         }
     }
 
+    /// Whether there is anything to tell.
+    pub fn is_used(&self) -> bool {
+        self.touches > 0 || self.pages_installed > 0
+    }
+
     fn count(&mut self, install: Install, obstacles: Obstacles) {
         self.installs.add(install.kind);
         self.pages_installed += install.pages;
-        let is_huge = matches!(install.kind, InstallKind::Thp | InstallKind::Hugetlb);
-        // A copy replaces a page that was present; what kept its first install small was counted then.
-        if !is_huge && install.kind != InstallKind::Cow && obstacles != Obstacles::default() {
+        if install.pages < PMD_PAGES {
             *self.obstacles.entry(obstacles).or_default() += 1;
         }
     }

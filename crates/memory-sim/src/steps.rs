@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use hksim_linux_mm::{Access, Advice, Content, LockFlags, MapFlags, Protection, RemapSource, ThpDisable};
-use hksim_memory_trace::{Event, MapOp, Op, TouchKind};
+use hksim_memory_trace::{Event, MapOp, Op, Origin, TouchKind};
 
 use crate::regions::{Mapped, Outside, PartId, Region, Regions, Use};
 
@@ -15,6 +15,8 @@ pub struct Step {
     pub time_ns: u64,
     /// The operation.
     pub action: Action,
+    /// The modelled memory that it may populate, in ascending order.
+    pub populates: Vec<(Range<u64>, PartId)>,
 }
 
 /// An operation of the kernel model.
@@ -25,6 +27,17 @@ pub enum Action {
         page: u64,
         access: Access,
         part: PartId,
+    },
+    /// A touch of a stack that grows, or below it.
+    TouchStack {
+        page: u64,
+        access: Access,
+    },
+    /// A stack that grows: new, or with a lower start.
+    MapStack {
+        pages: Range<u64>,
+        flags: MapFlags,
+        origin: Origin,
     },
     /// A touch of mapped memory that is not modelled. It creates page tables.
     TouchOutside {
@@ -139,7 +152,8 @@ impl Translator {
 
     /// Translates an event into steps.
     pub fn translate(&mut self, event: &Event, steps: &mut Vec<Step>) {
-        let mut push = |action| steps.push(Step { time_ns: event.time_ns, action });
+        let before = steps.len();
+        let mut push = |action| steps.push(Step { time_ns: event.time_ns, action, populates: Vec::new() });
         match &event.op {
             Op::Touch { page, kind } => {
                 if let Some(action) = self.touch(*page, *kind) {
@@ -194,20 +208,34 @@ impl Translator {
             Op::ChildEnded { child_pid } => push(Action::ChildEnded { child_pid: *child_pid }),
             Op::Lost { events } => self.tally.lost_events += events,
         }
+        for step in &mut steps[before..] {
+            step.populates = self.populated_by(&step.action);
+        }
+    }
+
+    /// The memory that a call may populate. A call on locked memory does, whatever else it is for.
+    fn populated_by(&self, action: &Action) -> Vec<(Range<u64>, PartId)> {
+        use Advice::{Collapse, PopulateRead, PopulateWrite};
+        let pages = match action {
+            Action::Map { pages, .. }
+            | Action::GrowHeap { pages, .. }
+            | Action::Protect { pages, .. }
+            | Action::Remap { new: pages, .. }
+            | Action::Advise { pages, advice: PopulateRead | PopulateWrite | Collapse }
+            | Action::Lock { pages, .. } => pages,
+            Action::LockAll(_) => &(0..u64::MAX),
+            _ => return Vec::new(),
+        };
+        self.regions.parts_in(pages)
     }
 
     fn touch(&mut self, page: u64, kind: TouchKind) -> Option<Action> {
         match self.regions.at(page) {
             Mapped::Part(part) => {
                 self.tally.traps_recorded += 1;
-                let access = match kind {
-                    TouchKind::Read => Access::Read,
-                    // Contents are not recorded. An unknown access counts as a write, like most first accesses to heap
-                    // memory.
-                    TouchKind::Write | TouchKind::Unknown => Access::Write(Content::NonZero),
-                };
-                Some(Action::Touch { page, access, part })
+                Some(Action::Touch { page, access: access_of(kind), part })
             }
+            Mapped::Stack => Some(Action::TouchStack { page, access: access_of(kind) }),
             Mapped::Outside(outside) => {
                 *self.tally.traps_outside.entry(outside).or_default() += 1;
                 (outside != Outside::Unmapped).then_some(Action::TouchOutside { page })
@@ -217,12 +245,7 @@ impl Translator {
 
     fn map(&self, map: &MapOp, mapped: Mapped) -> Action {
         let pages = map.pages.clone();
-        let Mapped::Part(part) = mapped else { return Action::MapOutside { pages } };
         let has = |flag: u32| map.flags & flag != 0;
-        let &Region { usage, address, .. } = self.regions.of_part(part);
-        if usage == Use::Heap {
-            return Action::GrowHeap { pages, heap_start: address / hksim_memory_trace::PAGE_BYTES };
-        }
         let flags = MapFlags {
             protection: protection_of(map.protection),
             noreserve: has(abi::MAP_NORESERVE),
@@ -230,6 +253,15 @@ impl Translator {
             hugetlb: has(abi::MAP_HUGETLB),
             stack: has(abi::MAP_STACK),
         };
+        let part = match mapped {
+            Mapped::Part(part) => part,
+            Mapped::Stack => return Action::MapStack { pages, flags, origin: map.origin },
+            Mapped::Outside(_) => return Action::MapOutside { pages },
+        };
+        let &Region { usage, address, .. } = self.regions.of_part(part);
+        if usage == Use::Heap {
+            return Action::GrowHeap { pages, heap_start: address / hksim_memory_trace::PAGE_BYTES };
+        }
         Action::Map { pages, flags, locks: has(abi::MAP_LOCKED), usage }
     }
 
@@ -246,6 +278,14 @@ impl Translator {
     fn name(&mut self, address: u64) -> Option<u32> {
         let next = self.names.len() as u32;
         (address != 0).then(|| *self.names.entry(address).or_insert(next))
+    }
+}
+
+fn access_of(kind: TouchKind) -> Access {
+    match kind {
+        TouchKind::Read => Access::Read,
+        // Contents are not recorded. An unknown access counts as a write, like most first accesses to heap memory.
+        TouchKind::Write | TouchKind::Unknown => Access::Write(Content::NonZero),
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use hksim_linux_mm::{KernelConfig, ThpConfig, ThpMode};
-use hksim_memory_sim::{Advise, Detail, Family, Setting, SiteUse, ThpPrctl, simulate};
+use hksim_memory_sim::{Advise, Detail, Family, RegionPrediction, Setting, SiteUse, ThpPrctl, simulate};
 use hksim_memory_trace::{
     Event, Footer, Frame, Header, MapOp, MappingKind, Op, Origin, SiteId, Stack, StackEnd, TouchKind, Writer,
 };
@@ -96,6 +96,16 @@ impl Naive {
                 }
                 Some((Op::Remap { old, new, flags: 3 }, site))
             }
+            // Calls that populate.
+            4 => Some((Op::Advise { pages: range(random), advice: 23, errno: 0 }, None)),
+            5 => {
+                let pages = range(random);
+                // mremap moves no mapping that a lock has split.
+                self.intact.retain(|other| other.end <= pages.start || pages.end <= other.start);
+                Some((Op::Lock { pages, flags: 0, errno: 0 }, None))
+            }
+            6 => Some((Op::UnlockAll, None)),
+            7 => Some((Op::LockAll(random.below(4) as u32), None)),
             _ => {
                 let moved = || self.moved.last().cloned().unwrap_or(AREA..AREA + 1);
                 let pages = [AREA..AREA + AREA_PAGES, HEAP..self.heap_end + 1, moved()];
@@ -123,6 +133,10 @@ fn recording(path: &Path, seed: u64) -> BTreeMap<Option<u64>, u64> {
     }
     writer.finish(&Footer::default()).expect("the end");
     naive.touches
+}
+
+fn sum_of(regions: &[RegionPrediction], figure: impl Fn(&RegionPrediction) -> u64) -> u64 {
+    regions.iter().map(figure).sum()
 }
 
 #[test]
@@ -162,6 +176,10 @@ fn touches_belong_to_the_site_of_their_page_and_sums_are_totals() {
             let obstacles = |obstacles: &[hksim_memory_sim::ObstacleCount]| -> u64 {
                 obstacles.iter().map(|obstacle| obstacle.installs).sum()
             };
+            let huge = prediction.installs.by_kind.thp + prediction.installs.by_kind.hugetlb;
+            assert_eq!(sum_of(&prediction.regions, |region| region.installs.total), prediction.installs.total);
+            let reasons = sum_of(&prediction.regions, |region| obstacles(&region.obstacles));
+            assert_eq!(reasons, prediction.installs.total - huge, "seed {seed}: no read maps a huge zero page");
             let by_region: u64 = prediction.regions.iter().map(|region| obstacles(&region.obstacles)).sum();
             assert_eq!(of.iter().map(|site| obstacles(&site.obstacles)).sum::<u64>(), by_region, "seed {seed}");
         }

@@ -109,6 +109,10 @@ pub struct Machine {
 pub struct Footer {
     /// How the address space ended.
     pub end: End,
+    /// When, in nanoseconds since the start of the recording: a program can sleep after its last event. `None` in a part
+    /// of a recording, and in old files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_ns: Option<u64>,
     /// Events that the recorder lost, over all processes of the run.
     pub lost_events: u64,
     /// Calls that can change memory in ways that are not recorded, by name. `None`: some in the whole recording, but this

@@ -29,7 +29,8 @@ pub struct Summary {
     pub mapped_bytes: BTreeMap<MappingKind, u64>,
     /// Threads with at least one touch or call.
     pub threads: u64,
-    /// Time from the start of the recording to the last event, in nanoseconds.
+    /// Time from the start of the recording to the end of the address space, or to the last event if that is unknown, in
+    /// nanoseconds.
     pub duration_ns: u64,
     /// Forks.
     pub forks: u64,
@@ -91,6 +92,8 @@ pub fn summarise(path: &Path) -> Result<Summary, MemoryTraceError> {
     }
     summary.threads = threads.len() as u64;
     summary.footer = reader.footer().cloned();
+    let end_ns = summary.footer.as_ref().and_then(|footer| footer.end_ns);
+    summary.duration_ns = summary.duration_ns.max(end_ns.unwrap_or_default());
     summary.site_table = reader.sites().clone();
     summary.sites = uses.into_values().collect();
     summary.sites.sort_by_key(|used| std::cmp::Reverse(used.mapped_bytes));

@@ -225,6 +225,11 @@ impl std::ops::Add for Watched {
 }
 
 impl Quality {
+    /// Events that the recorder lost: calls, and page faults of watched objects.
+    pub fn lost(&self) -> u64 {
+        self.events_lost.saturating_add(self.watched.faults_lost)
+    }
+
     /// Of the calls that are known to have been made, the share that a trace of `events` events contains unaltered,
     /// from 0 to 1.
     ///

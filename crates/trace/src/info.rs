@@ -100,7 +100,7 @@ pub struct Info {
     pub memory_policy_changes: u64,
     /// Time of the last event in nanoseconds.
     pub duration_ns: u64,
-    /// Whether the trace is complete (not truncated).
+    /// Whether the trace is not truncated, and the recorder lost no events.
     pub complete: bool,
     /// Where the trace comes from.
     pub origin: Origin,

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::data::{Panel, Progress, Sample, Series, grouped};
 use super::names::Names;
 use crate::flags::row::of_kernel;
+use crate::memory::row::losses;
 use crate::memory::settings::{advise_word, prctl_word};
 
 /// The parts of a row that are drawn.
@@ -27,6 +28,7 @@ struct Row {
 #[derive(Clone, Debug, Deserialize)]
 struct Recording {
     file: String,
+    lost_events: u64,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -109,6 +111,7 @@ fn panel(rows: &[Row], is_front: impl Fn(usize) -> bool) -> Result<Panel> {
     });
     let designs: Vec<Series> = designs.collect();
     let series = grouped(designs, &Names::of_words(&FLAGS, words));
-    let title = rows.first().map(|row| row.title().to_string()).unwrap_or_default();
+    let losses = |row: &Row| losses(row.recording.lost_events).map(|words| format!(" ({words})")).unwrap_or_default();
+    let title = rows.first().map(|row| row.title().to_string() + &losses(row)).unwrap_or_default();
     Ok(Panel { title, floor_bytes: 0, series, progress: Progress::Time })
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hksim_linux_mm::{Obstacles, PlaceObstacle, SettingObstacle};
+use hksim_linux_mm::{MappingSplit, Obstacles, PlaceObstacle, SettingObstacle};
 use hksim_memory_sim::{Installs, ObstacleCount, Region, RegionPrediction, SitePrediction, Use};
 
 use hksim_memory_trace::StackEnd;
@@ -197,6 +197,18 @@ fn reasons(groups: Vec<(String, Group)>) -> Option<(Table, u64)> {
     Some((table, reasons.len().saturating_sub(REASONS_SHOWN) as u64))
 }
 
+/// What split a mapping.
+fn split_words(split: MappingSplit) -> &'static str {
+    match split {
+        MappingSplit::Protection => "mprotect",
+        MappingSplit::HugePageAdvice => "MADV_HUGEPAGE or MADV_NOHUGEPAGE on a part",
+        MappingSplit::Lock => "mlock",
+        MappingSplit::ForkAdvice => "MADV_DONTFORK or MADV_WIPEONFORK on a part",
+        MappingSplit::OtherAdvice => "other advice on a part, such as MADV_DONTDUMP",
+        MappingSplit::Name => "a name (PR_SET_VMA) of a part",
+    }
+}
+
 /// Obstacles in words.
 fn reason(obstacles: Obstacles) -> String {
     let setting = obstacles.setting.map(|setting| match setting {
@@ -214,12 +226,21 @@ fn reason(obstacles: Obstacles) -> String {
         PlaceObstacle::MappingUnaligned => "the mapping contains no aligned 2 MiB",
         PlaceObstacle::MappingEdge => "at the edge of the mapping, outside its aligned 2 MiB ranges",
         PlaceObstacle::PagesPresent => "small pages are already in its 2 MiB range",
+        PlaceObstacle::OtherMappingPresent => "a page of a file, stack or other mapping is in its 2 MiB range",
+        PlaceObstacle::GuardPage => "a guard page (MADV_GUARD_INSTALL) is in its 2 MiB range",
+        PlaceObstacle::HugePageSplit => "the huge page of its 2 MiB range was split",
+        PlaceObstacle::HugeZeroPageSplit => "read before the first write: a huge zero page, which was split",
+        PlaceObstacle::SharedAfterFork => "a copy after a fork: the page was shared",
+    });
+    let place = place.map(|place| match obstacles.split {
+        Some(split) => format!("{place}, split by {}", split_words(split)),
+        None => place.to_string(),
     });
     match (setting, place, obstacles.place) {
         // Without the setting, an earlier touch would have installed the huge page.
         (Some(setting), Some(_), Some(PlaceObstacle::PagesPresent)) | (Some(setting), None, _) => setting.to_string(),
         (Some(setting), Some(place), _) => format!("{place}; also {setting}"),
-        (None, Some(place), _) => place.to_string(),
+        (None, Some(place), _) => place,
         (None, None, _) => "a huge page was possible".to_string(),
     }
 }

@@ -6,6 +6,7 @@ use anyhow::Result;
 use hksim_memory_trace::{Beginning, Calls, End, Faults, Machine, Summary, Visibility, summarise};
 use serde::Serialize;
 
+use super::row::losses;
 use super::sites::TopSites;
 use crate::commands::info::sites::By;
 use crate::output::stamp::Stamp;
@@ -19,7 +20,7 @@ struct Info<'a> {
     #[serde(flatten)]
     stamp: Stamp,
     file: String,
-    /// Whether the recording has its end.
+    /// Whether the recording has its end, and no events were lost.
     complete: bool,
     #[serde(flatten)]
     summary: &'a Summary,
@@ -34,8 +35,9 @@ struct Info<'a> {
 pub fn run(path: &Path, sites: Option<usize>, by: By, output: &OutputArgs) -> Result<()> {
     let summary = summarise(path)?;
     let file = path.display().to_string();
-    let complete = summary.footer.is_some();
-    if !complete {
+    let has_end = summary.footer.is_some();
+    let complete = has_end && lost(&summary) == 0;
+    if !has_end {
         warn(&format!("{file}: the end is missing; these are the events before it"));
     }
     let top = sites.map(|count| TopSites::of(path, &summary, count, by)).transpose()?;
@@ -77,6 +79,7 @@ fn origin(info: &Info<'_>) -> Vec<String> {
         line("memory recording of", &format!("{command} (pid {}, image {}){began}", header.pid, header.image)),
         line("recorded by", &format!("{} on {}", plain(&header.producer), machine(&header.machine))),
         line("seen", &visibility(header.visibility)),
+        line("complete", &complete(info)),
         line("end", end),
         line("duration", &units::time(info.summary.duration_ns)),
     ];
@@ -87,6 +90,14 @@ fn origin(info: &Info<'_>) -> Vec<String> {
         lines.push(line("edited by", &plain(&header.history.join(", "))));
     }
     lines
+}
+
+fn complete(info: &Info<'_>) -> String {
+    match losses(lost(info.summary)) {
+        Some(losses) => format!("no: {losses}"),
+        None if info.complete => "yes".to_string(),
+        None => "no: the end is missing".to_string(),
+    }
 }
 
 fn machine(machine: &Machine) -> String {
@@ -109,6 +120,11 @@ fn visibility(visibility: Visibility) -> String {
     format!("{faults}; {calls}")
 }
 
+/// Events lost in the whole run, or before the file ends early.
+fn lost(summary: &Summary) -> u64 {
+    summary.footer.as_ref().map_or(summary.lost_events, |footer| footer.lost_events)
+}
+
 fn counts(summary: &Summary) -> Vec<String> {
     let mut table = Table::new(["events", &count(summary.events)], &[0]);
     let mut row = |name: &str, number: u64| table.push([name.to_string(), count(number)]);
@@ -123,8 +139,7 @@ fn counts(summary: &Summary) -> Vec<String> {
         }
     }
     row("forks", summary.forks);
-    let lost = summary.footer.as_ref().map_or(summary.lost_events, |footer| footer.lost_events);
-    row("lost events", lost);
+    row("lost events", lost(summary));
     for (end, calls) in summary.stacks.iter().flatten() {
         table.push([format!("call stacks, {}", end.words()), count(*calls)]);
     }

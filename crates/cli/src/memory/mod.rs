@@ -6,7 +6,7 @@ pub mod info;
 mod price;
 pub mod record;
 pub mod replayed;
-mod row;
+pub mod row;
 pub mod settings;
 pub mod sim;
 mod sites;

@@ -129,6 +129,7 @@ fn summary(report: &RecordingReport) -> String {
     if let Some(incomplete) = report.stacks_incomplete.filter(|&incomplete| incomplete > 0) {
         text += &format!("{} incomplete; `hksim info` says why\n", units::of(incomplete, "call stack"));
     }
+    text.extend(unseen(report));
     if report.lost_events > 0 {
         text += &format!(
             "{} events were LOST because the machine was too busy; figures will be too small, record again\n",
@@ -139,6 +140,16 @@ fn summary(report: &RecordingReport) -> String {
         }
     }
     text
+}
+
+/// Faults without an event, if no loss explains them.
+fn unseen(report: &RecordingReport) -> Option<String> {
+    let unseen = report.faults_unseen.filter(|&unseen| unseen > 0 && report.lost_events == 0)?;
+    Some(format!(
+        "the kernel charged {} more than were recorded: system calls touched memory without an exception (direct I/O), or \
+         events are missing\n",
+        units::of(unseen, "page fault")
+    ))
 }
 
 /// Whether a program could not be observed. Exec itself makes mappings, so that other recordings have events.

@@ -17,7 +17,7 @@ use super::settings::{By, NamedSetting, advise_word, prctl_word};
 use super::sites::{NamedSite, NamedSites};
 use crate::flags::mthp;
 use crate::flags::table::thp_word;
-use crate::output::units::{count, of};
+use crate::output::units::of;
 use crate::output::warn;
 
 /// The recording of a result.
@@ -35,8 +35,11 @@ pub struct RecordingLabel {
     pub visibility: Visibility,
     /// The machine of the recording.
     pub machine: Machine,
-    /// Whether the recording has its end.
+    /// Whether the recording has its end, and no events were lost.
     pub complete: bool,
+    /// Whether it has its end.
+    #[serde(skip)]
+    pub has_end: bool,
     /// Events that the recorder lost.
     pub lost_events: u64,
     /// Forked children whose recordings are not next to the file.
@@ -187,7 +190,8 @@ fn label(path: &Path, result: &MemorySimulation) -> RecordingLabel {
         beginning: header.beginning,
         visibility: header.visibility,
         machine: header.machine,
-        complete: footer.is_some(),
+        complete: footer.is_some() && result.lost_events == 0,
+        has_end: footer.is_some(),
         lost_events: result.lost_events,
         children_missing: result.children_missing,
         traps_recorded: result.traps_recorded,
@@ -195,6 +199,12 @@ fn label(path: &Path, result: &MemorySimulation) -> RecordingLabel {
         advice_unmodelled: result.advice_unmodelled.clone(),
         thp_enabled: result.thp_enabled,
     }
+}
+
+/// What lost events mean for every figure of a recording; `None` without any.
+pub fn losses(lost_events: u64) -> Option<String> {
+    let words = || format!("the recorder lost {}; figures are too small", of(lost_events, "event"));
+    (lost_events > 0).then(words)
 }
 
 fn notes(recording: &RecordingLabel) {
@@ -205,12 +215,10 @@ impl RecordingLabel {
     /// What the recording lacks, and what is not simulated.
     pub fn gaps(&self) -> Vec<String> {
         let mut gaps = Vec::new();
-        if !self.complete {
+        if !self.has_end {
             gaps.push("the end is missing; continuing with the events before it".to_string());
         }
-        if self.lost_events > 0 {
-            gaps.push(format!("the recorder lost {} events; figures are too small", count(self.lost_events)));
-        }
+        gaps.extend(losses(self.lost_events));
         if self.children_missing > 0 {
             gaps.push(format!(
                 "{} of forked children missing; pages shared with them are simulated as if they touched none; keep the \
@@ -271,6 +279,7 @@ impl MemoryRow {
             "traps": prediction.traps,
             "traps_recorded": self.recording.traps_recorded,
             "traps_outside": self.traps_outside.values().sum::<u64>(),
+            "stack_traps": prediction.stack.map_or(0, |stack| stack.traps),
             "rss_bytes_peak": prediction.rss_bytes_peak,
             "rss_bytes_end": prediction.rss_bytes_end,
             "huge_pages_peak": prediction.huge_pages_peak,

@@ -2,7 +2,7 @@
 
 use super::row::MemoryRow;
 use super::settings::{NamedSetting, advise_word, prctl_word};
-use super::view::{coverage, head, kernel, outside};
+use super::view::{coverage, head, kernel, outside, stacks};
 use crate::flags::varied;
 use crate::output::plain;
 use crate::output::table::{Table, text};
@@ -67,6 +67,7 @@ pub fn table(rows: &[MemoryRow], settings: &[NamedSetting], is_on_front: impl Fn
     lines.extend(table.lines());
     lines.push("* Pareto front of traps and peak RSS".to_string());
     if first.allocator.is_none() {
+        lines.extend(stacks(rows));
         lines.push(outside(&first.traps_outside));
     }
     text(&lines)

@@ -7,7 +7,7 @@ use hksim_memory_trace::{Beginning, Faults};
 use hksim_policy::HUGE_PAGE_BYTES;
 
 use super::groups;
-use super::row::MemoryRow;
+use super::row::{MemoryRow, losses};
 use super::settings::{NamedSetting, advise_word, prctl_word};
 use crate::flags::mthp;
 use crate::flags::table::thp_word;
@@ -28,6 +28,7 @@ pub fn one(row: &MemoryRow, named: &NamedSetting) -> String {
     lines.extend(groups::lines(row));
     lines.push(String::new());
     lines.extend(row.system_time.iter().map(|time| format!("system time of these operations: {}", time.text())));
+    lines.extend(stack(row));
     lines.push(outside(&row.traps_outside));
     text(&lines)
 }
@@ -48,14 +49,16 @@ pub fn head(row: &MemoryRow) -> Vec<String> {
         Faults::All => "; reads and writes are not told apart: all count as writes",
         Faults::UserOnly => "; faults in system calls are missing, and reads count as writes",
     };
-    vec![
+    let mut lines = vec![
         format!("recording  {}: {command}{forked}", plain(&label.file)),
         format!(
             "           {} first touches of anonymous memory, recorded on Linux {} with huge pages off{faults}",
             count(label.traps_recorded),
             plain(&label.machine.kernel_release)
         ),
-    ]
+    ];
+    lines.extend(losses(label.lost_events).map(|words| format!("           {words}")));
+    lines
 }
 
 /// The setting in one line.
@@ -127,6 +130,34 @@ pub fn coverage(row: &MemoryRow) -> String {
     percent((prediction.huge_pages_peak * HUGE_PAGE_BYTES).min(prediction.rss_bytes_peak), prediction.rss_bytes_peak)
 }
 
+/// What the stacks cost, which the other figures leave out.
+fn stack(row: &MemoryRow) -> Option<String> {
+    let stack = row.prediction.stack?;
+    let elsewhere = match stack.traps_min..=stack.traps_max {
+        same if same.start() == same.end() => String::new(),
+        range => format!(" ({} to {} at other random addresses)", count(*range.start()), count(*range.end())),
+    };
+    Some(format!(
+        "main stack, not in these figures: {} recorded, {} predicted{elsewhere}, at most {}, {}",
+        units::of(stack.touches, "trap"),
+        count(stack.traps),
+        bytes(stack.rss_bytes_peak),
+        units::of(stack.huge_pages_peak, "huge page")
+    ))
+}
+
+/// What the stacks cost under the settings of several rows.
+pub fn stacks(rows: &[MemoryRow]) -> Option<String> {
+    let stacks = || rows.iter().filter_map(|row| row.prediction.stack);
+    let recorded = stacks().next()?.touches;
+    let (low, high) = (stacks().map(|stack| stack.traps_min).min()?, stacks().map(|stack| stack.traps_max).max()?);
+    let predicted = if low == high { count(low) } else { format!("{} to {}", count(low), count(high)) };
+    Some(format!(
+        "main stack, not in these figures: {} recorded, {predicted} predicted (--format json: `stack`)",
+        units::of(recorded, "trap")
+    ))
+}
+
 /// Traps outside modelled memory, by kind.
 pub fn outside(traps_outside: &BTreeMap<Outside, u64>) -> String {
     let total: u64 = traps_outside.values().sum();
@@ -142,7 +173,6 @@ fn outside_words(outside: Outside) -> &'static str {
     match outside {
         Outside::PrivateFile => "private file mappings",
         Outside::Shared => "shared mappings",
-        Outside::GrowingStack => "main stack",
         Outside::OtherHugetlb => "hugetlb of other sizes",
         Outside::Special => "vdso and the like",
         Outside::Harness => "the replay's own memory",

@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::html::{paragraph, table};
 use crate::chart::{Panel, Series};
 use crate::memory::groups;
+use crate::memory::row::losses;
 use crate::memory::validate::{Row, figures_table, notes};
 use crate::memory::view::outside;
 use crate::output::table::Table;
@@ -25,6 +26,13 @@ struct Prediction {
     huge_pages_peak: u64,
     regions: Vec<RegionPrediction>,
     traps_outside: BTreeMap<Outside, u64>,
+    recording: Losses,
+}
+
+/// The part of the recording that is told.
+#[derive(Deserialize)]
+struct Losses {
+    lost_events: u64,
 }
 
 /// The parts of a sweep's row that are the same under all settings.
@@ -44,7 +52,7 @@ struct File {
 /// # Errors
 /// The result is damaged.
 pub fn sim(result: &Value) -> Result<String> {
-    let Prediction { installs, traps, rss_bytes_peak, huge_pages_peak, regions, traps_outside } =
+    let Prediction { installs, traps, rss_bytes_peak, huge_pages_peak, regions, traps_outside, recording } =
         Deserialize::deserialize(result).context("not a result of a memory recording")?;
     let huge_bytes = huge_pages_peak.saturating_mul(HUGE_PAGE_BYTES).min(rss_bytes_peak);
     let words = format!(
@@ -54,7 +62,9 @@ pub fn sim(result: &Value) -> Result<String> {
         bytes(rss_bytes_peak),
         percent(huge_bytes, rss_bytes_peak)
     );
-    Ok(paragraph(&words)
+    let losses = losses(recording.lost_events).map(|words| paragraph(&words)).unwrap_or_default();
+    Ok(losses
+        + &paragraph(&words)
         + &paragraph(&outside(&traps_outside))
         + &groups::tables(&regions).iter().map(table).collect::<String>())
 }

@@ -89,7 +89,7 @@ fn check_counts(bench: &Bench, parent: &str, child: &Path) {
     assert_eq!((number(&always, "installs.by_kind.thp"), number(&always, "huge_pages_end")), (2, 2));
     assert_eq!(number(&always, "traps"), writes + 10 - 1024 + 2);
     let short = &region(&always, "mmap", 100 * 4096)["obstacles"][0];
-    assert_eq!((&short["place"], &short["installs"]), (&"mapping_too_short".into(), &(60 + 10 + 4 + 1).into()));
+    assert_eq!((&short["place"], &short["installs"]), (&"mapping_too_short".into(), &(60 + 10 + 5 + 4 + 1).into()));
 
     let child = child.display();
     let info = bench.json(&format!("info {child}"));
@@ -267,6 +267,49 @@ fn a_full_disk_is_reported() {
     let text = String::from_utf8(output.stderr).expect("UTF-8");
     assert_eq!(output.status.code(), Some(2), "{text}");
     assert!(text.contains("cannot write: File too large"), "{text}");
+    assert_eq!(names(&bench), [""; 0], "nothing is left behind");
+}
+
+/// Whether a process may have huge pages.
+fn may_have_huge_pages(pid: u32) -> Option<bool> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("THP_enabled:")).map(|value| value.trim() == "1")
+}
+
+#[test]
+fn processes_that_outlive_the_recorder_get_huge_pages_back() {
+    if !can_record() {
+        return;
+    }
+    match may_have_huge_pages(std::process::id()) {
+        Some(true) => {}
+        shown => return eprintln!("skipped: huge pages of this process by THP_enabled: {shown:?}"),
+    }
+    for ending in ["-KILL", "--duration"] {
+        let bench = Bench::new();
+        fs::write(bench.path("job.sh"), "sleep 30 & echo $! $$ > pids.new; mv pids.new pids; wait").expect("a script");
+        let limit = if ending == "--duration" { "--duration 1s" } else { "" };
+        let mut recorder =
+            bench.command(&format!("record --memory {limit} -o a.hkm -- sh job.sh")).spawn().expect("hksim starts");
+        wait_for(&bench.path("pids"));
+        let text = fs::read_to_string(bench.path("pids")).expect("process ids");
+        let pids: Vec<u32> = text.split_whitespace().map(|word| word.parse().expect("a process id")).collect();
+        let before: Vec<_> = pids.iter().map(|&pid| may_have_huge_pages(pid)).collect();
+        assert_eq!(before, [Some(false); 2], "while they are recorded");
+        if ending == "-KILL" {
+            recorder.kill().expect("the recorder runs");
+        }
+        recorder.wait().expect("the recorder ends");
+        let begin = Instant::now();
+        while pids.iter().any(|&pid| may_have_huge_pages(pid) != Some(true)) {
+            assert!(begin.elapsed() < Duration::from_secs(10), "{ending}: {pids:?} are still without huge pages");
+            sleep(Duration::from_millis(5));
+        }
+        for pid in pids {
+            // SAFETY: takes only numbers; the process is this test's own.
+            unsafe { libc::kill(pid as i32, libc::SIGKILL) };
+        }
+    }
 }
 
 #[test]

@@ -193,7 +193,8 @@ pub fn read_stacks(path: &Path) -> Vec<Option<NamedStack>> {
 }
 
 pub fn footer() -> Footer {
-    Footer { end: End::Exit, lost_events: 3, unrecorded_calls: BTreeMap::from([("mbind".to_string(), Some(7))]) }
+    let unrecorded_calls = BTreeMap::from([("mbind".to_string(), Some(7))]);
+    Footer { end: End::Exit, end_ns: Some(1 << 40), lost_events: 3, unrecorded_calls }
 }
 
 pub fn write(path: &Path, events: &[Named]) {

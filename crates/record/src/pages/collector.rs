@@ -16,7 +16,7 @@ use crate::error::RecordError;
 use crate::pages::clocks;
 use crate::pages::fault::Fault;
 use crate::pages::perf::{FaultVisibility, open_rings};
-use crate::pages::ring::{Record, Ring};
+use crate::pages::ring::{ProcessFault, Ring};
 use crate::touched::{REGION_BASE, REGION_BYTES, REGION_PLACES};
 
 /// Directory of the faults in a session.
@@ -106,7 +106,8 @@ impl Collector {
         // Saved now for the case that the recorder dies and the session is recovered.
         files.save(&seen)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let mut work = CollectorThread { rings, files: files.clone(), clocks, batch: HashMap::new(), lost: 0 };
+        let mut work =
+            CollectorThread { rings, files: files.clone(), clocks, batch: HashMap::new(), faults_unwritten: 0 };
         work.read_clocks();
         let thread = {
             let stop = Arc::clone(&stop);
@@ -134,7 +135,8 @@ struct CollectorThread {
     clocks: File,
     /// Faults of one read, by process.
     batch: HashMap<u32, Vec<Fault>>,
-    lost: u64,
+    /// Faults that could not be written to their files.
+    faults_unwritten: u64,
 }
 
 impl CollectorThread {
@@ -150,7 +152,7 @@ impl CollectorThread {
         }
         self.look(u64::MAX);
         self.read_clocks();
-        self.lost
+        self.faults_unwritten + self.rings.iter().map(Ring::lost).sum::<u64>()
     }
 
     fn read_clocks(&mut self) {
@@ -160,12 +162,12 @@ impl CollectorThread {
 
     /// Moves the faults up to `until_ns` from the rings to their files, in order.
     fn look(&mut self, until_ns: u64) {
-        let (batch, lost) = (&mut self.batch, &mut self.lost);
+        let batch = &mut self.batch;
         for ring in &mut self.rings {
-            ring.drain(until_ns, |record| match record {
-                Record::Fault { pid, fault } if is_watched(fault.page) => batch.entry(pid).or_default().push(fault),
-                Record::Fault { .. } => {}
-                Record::Lost(count) => *lost += count,
+            ring.drain(until_ns, |ProcessFault { pid, fault }| {
+                if is_watched(fault.page) {
+                    batch.entry(pid).or_default().push(fault);
+                }
             });
         }
         for (pid, mut faults) in self.batch.drain() {
@@ -174,7 +176,7 @@ impl CollectorThread {
             let path = self.files.of_process(pid);
             let file = OpenOptions::new().create(true).append(true).open(path);
             if file.and_then(|mut file| file.write_all(&bytes)).is_err() {
-                self.lost += faults.len() as u64;
+                self.faults_unwritten += faults.len() as u64;
             }
         }
     }

@@ -114,5 +114,6 @@ fn open(processor: c_int, wanted: EventConfig, ring_bytes: usize) -> io::Result<
         clockid: libc::CLOCK_MONOTONIC,
         ..Request::default()
     };
-    perf::open(&request, Some(processor))
+    let this_thread = 0;
+    perf::open_with_losses(this_thread, &request, Some(processor))
 }

@@ -3,7 +3,8 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use hksim_linux_probe::ring::{self, HEADER_BYTES, RECORD_LOST, RECORD_SAMPLE};
+use hksim_linux_probe::perf;
+use hksim_linux_probe::ring::{self, HEADER_BYTES, RECORD_SAMPLE};
 use hksim_trace::event::Access;
 
 use crate::pages::fault::Fault;
@@ -16,18 +17,13 @@ const RAW_AT: usize = HEADER_BYTES + 4 * 8 + 4;
 /// Bit of the processor's page-fault error code that is set for writes.
 const ERROR_WRITE: u64 = 2;
 
-/// A record of the ring.
+/// A page fault of a process.
 #[derive(Clone, Copy, Debug)]
-pub enum Record {
-    /// A page fault of a process.
-    Fault {
-        /// Its id.
-        pid: u32,
-        /// The fault.
-        fault: Fault,
-    },
-    /// The number of records that did not fit into the ring.
-    Lost(u64),
+pub struct ProcessFault {
+    /// The process.
+    pub pid: u32,
+    /// The fault.
+    pub fault: Fault,
 }
 
 /// The events of one processor.
@@ -36,6 +32,7 @@ pub struct Ring {
     ring: ring::Ring,
     layout: Layout,
     record: Vec<u8>,
+    samples_drained: u64,
 }
 
 impl Ring {
@@ -46,7 +43,7 @@ impl Ring {
     pub fn map(events: Vec<OwnedFd>, data_bytes: usize, layout: Layout) -> io::Result<Self> {
         let first = events.first().ok_or(io::ErrorKind::InvalidInput)?;
         let ring = ring::Ring::map(first, data_bytes)?;
-        Ok(Self { events, ring, layout, record: Vec::new() })
+        Ok(Self { events, ring, layout, record: Vec::new(), samples_drained: 0 })
     }
 
     /// The event that owns the ring, and the other events that must write to it.
@@ -55,21 +52,29 @@ impl Ring {
         (&self.events[0], &self.events[1..])
     }
 
-    /// Removes records from the ring, in order, until the first one later than `until_ns`, and passes them to `each`.
-    pub fn drain(&mut self, until_ns: u64, mut each: impl FnMut(Record)) {
+    /// Records that did not fit into the ring; exact after all have been drained.
+    pub fn lost(&self) -> u64 {
+        perf::lost(&self.events, self.samples_drained)
+    }
+
+    /// Removes records from the ring, in order, until the first fault later than `until_ns`, and passes the faults to
+    /// `each`.
+    pub fn drain(&mut self, until_ns: u64, mut each: impl FnMut(ProcessFault)) {
         let (head, mut tail) = (self.ring.head(), self.ring.tail());
         while tail < head {
             let header = self.ring.header(tail);
             let mut record = std::mem::take(&mut self.record);
             record.resize(header.bytes as usize, 0);
             self.ring.copy(tail, &mut record);
-            let said = self.layout.read(header.kind, &record);
+            let is_sample = header.kind == RECORD_SAMPLE;
+            let read = is_sample.then(|| self.layout.read(&record)).flatten();
             self.record = record;
-            match said {
-                Some(Record::Fault { fault, .. }) if fault.time_ns > until_ns => break,
-                Some(said) => each(said),
+            match read {
+                Some(ProcessFault { fault, .. }) if fault.time_ns > until_ns => break,
+                Some(read) => each(read),
                 None => {}
             }
+            self.samples_drained += u64::from(is_sample);
             tail += header.bytes;
         }
         self.ring.release(tail);
@@ -77,13 +82,9 @@ impl Ring {
 }
 
 impl Layout {
-    fn read(self, kind: u32, record: &[u8]) -> Option<Record> {
+    /// The fault of a sample.
+    fn read(self, record: &[u8]) -> Option<ProcessFault> {
         let word = |at: usize| Some(u64::from_ne_bytes(record.get(at..at + 8)?.try_into().ok()?));
-        match kind {
-            RECORD_LOST => return Some(Record::Lost(word(HEADER_BYTES + 8)?)),
-            RECORD_SAMPLE => {}
-            _ => return None,
-        }
         let (ids, time_ns) = (word(HEADER_BYTES + 8)?, word(HEADER_BYTES + 16)?);
         let (instruction, address, access) = match self {
             Self::Software => (word(HEADER_BYTES)?, word(HEADER_BYTES + 24)?, None),
@@ -94,6 +95,6 @@ impl Layout {
             }
         };
         let fault = Fault { time_ns, page: address & !(PAGE_BYTES - 1), access, instruction, tid: (ids >> 32) as u32 };
-        Some(Record::Fault { pid: ids as u32, fault })
+        Some(ProcessFault { pid: ids as u32, fault })
     }
 }

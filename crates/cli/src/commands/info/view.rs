@@ -31,7 +31,7 @@ fn summary(info: &Info, history: &[HistoryStep], truncated: Option<&str>) -> Str
         line("edited by", history.iter().map(|step| step.tool.as_str()).collect::<Vec<_>>().join(", "));
     }
     line("touches", touch_text(info.touch_source).to_string());
-    line("complete", truncated.map_or("yes".to_string(), |tail| format!("truncated: {tail}")));
+    line("complete", complete(info, truncated));
     line("duration", duration(info));
     let counts = [
         ("events", info.events),
@@ -75,6 +75,14 @@ fn summary(info: &Info, history: &[HistoryStep], truncated: Option<&str>) -> Str
     let allocated = units::bytes(info.allocated_bytes);
     line("bytes allocated", format!("{allocated} (for a realloc, the bytes it added), {zeroed} of them by calloc"));
     text
+}
+
+fn complete(info: &Info, truncated: Option<&str>) -> String {
+    match (truncated, info.quality.lost()) {
+        (Some(tail), _) => format!("truncated: {tail}"),
+        (None, 0) => "yes".to_string(),
+        (None, lost) => format!("no: the recorder lost {}", units::of(lost, "event")),
+    }
 }
 
 /// The number of children, and when they ended.
