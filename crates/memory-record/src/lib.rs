@@ -51,7 +51,8 @@ mod unwind;
 
 pub use error::MemoryRecordError;
 pub use launch::{Ended, Launch, Running, Stopped, Streams};
-pub use recorder::{Options, RecordedFile, RecordingReport, record};
+pub use machine::is_allocator_variable;
+pub use recorder::{Options, RecordedFile, RecordingReport, record, record_with};
 pub use signals::SignalsToProgram;
 pub use snapshot::{MeasuredMapping, Resident, Snapshot, Snapshots, SnapshotsOf};
 pub use source::Source;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hksim_memory_trace::{Beginning, Calls, End, Footer, Header, Visibility};
+use hksim_memory_trace::{Beginning, Calls, End, ExitStatus, Footer, Header, Visibility};
+use libc::pid_t;
 use serde::Serialize;
 
 use crate::call_log::CallLog;
@@ -44,6 +45,8 @@ pub struct Options {
     pub keeps_thp: bool,
     /// End the recording after this time; the program continues.
     pub duration: Option<Duration>,
+    /// The directory in which the program starts; `None` for that of this process.
+    pub directory: Option<PathBuf>,
     /// Additional environment variables of the program.
     pub variables: Vec<(OsString, OsString)>,
     /// The program's standard streams.
@@ -113,12 +116,25 @@ pub struct RecordingReport {
 /// # Errors
 /// The program cannot be started, the kernel does not permit its events, or a file cannot be written.
 pub fn record(options: &Options, command: &[OsString]) -> Result<RecordingReport, MemoryRecordError> {
+    record_with(options, command, |_| {})
+}
+
+/// Runs a program and records it, and tells `on_start` its process id as soon as it runs.
+///
+/// # Errors
+/// As for [`record`].
+pub fn record_with(
+    options: &Options,
+    command: &[OsString],
+    on_start: impl FnOnce(pid_t),
+) -> Result<RecordingReport, MemoryRecordError> {
     if options.stack_depth.is_some() && stack_dump::SAMPLED.is_empty() {
         return Err(MemoryRecordError::StacksUnsupported);
     }
     let with_stacks = options.stack_depth.is_some();
     let launch = Launch {
         command: command.to_vec(),
+        directory: options.directory.clone(),
         variables: options.variables.clone(),
         disables_thp: !options.keeps_thp,
         fixes_addresses: options.fixes_addresses,
@@ -136,6 +152,7 @@ pub fn record(options: &Options, command: &[OsString]) -> Result<RecordingReport
         interpreter: Interpreter::new(stopped.pid() as u32, options.stack_depth),
         files: Files::create(&options.output, header, start_ns)?,
         merger: Merger::new(events.rings, events.samples, Arc::clone(&log)),
+        program_end: None,
     };
     let begin = Instant::now();
     let started = match visibility.calls {
@@ -143,7 +160,10 @@ pub fn record(options: &Options, command: &[OsString]) -> Result<RecordingReport
         Calls::Stops => stopped.go_traced(&log, with_stacks).map(|(running, traced)| (running, Some(traced))),
     };
     let (ended, traced) = match started {
-        Ok((running, traced)) => (session.watch(running, options.duration, command), traced),
+        Ok((running, traced)) => {
+            on_start(running.pid());
+            (session.watch(running, options.duration, command), traced)
+        }
         Err(why) => (Err(why), None),
     };
     drop(recipient);
@@ -154,7 +174,7 @@ pub fn record(options: &Options, command: &[OsString]) -> Result<RecordingReport
     }
     let ended = ended?;
     log.close();
-    session.finish()?;
+    session.finish(ended.as_ref().and_then(Ended::exit_status))?;
     let stacks_incomplete = options.stack_depth.map(|_| session.files.stacks_incomplete);
     let (interpreter, files) = (session.interpreter, session.files.name()?);
     let is_32_bit = |file: &&Finished| interpreter.programs_32_bit.contains(&(file.pid, file.image));
@@ -181,7 +201,7 @@ fn recorded_file(file: Finished) -> RecordedFile {
 }
 
 fn header(options: &Options, command: &[OsString], pid: u32, start_ns: u64, visibility: Visibility) -> Header {
-    let directory = std::env::current_dir().ok().map(|path| path.display().to_string());
+    let directory = options.directory.clone().or_else(|| std::env::current_dir().ok());
     let mut environment = machine::environment();
     let text = |word: &OsString| word.to_string_lossy().into_owned();
     environment.extend(options.variables.iter().map(|(name, value)| (text(name), text(value))));
@@ -191,9 +211,9 @@ fn header(options: &Options, command: &[OsString], pid: u32, start_ns: u64, visi
         command: command.iter().map(text).collect(),
         input: match &options.streams {
             Streams::Job { input, .. } => Some(input.clone()),
-            Streams::Inherited | Streams::Silent => None,
+            Streams::Inherited | Streams::Silent { .. } => None,
         },
-        directory,
+        directory: directory.map(|path| path.display().to_string()),
         environment,
         pid,
         image: 0,
@@ -210,6 +230,8 @@ struct Session {
     merger: Merger,
     interpreter: Interpreter,
     files: Files,
+    /// The footer of the address space in which the program exited. It waits for the program's status.
+    program_end: Option<(SpaceId, Footer)>,
 }
 
 impl Session {
@@ -269,15 +291,21 @@ impl Session {
                 }
                 Output::End(end) => {
                     let footer = self.footer(space, end);
-                    self.files.end(space, footer)?;
+                    match end {
+                        End::Exit if self.files.is_program(space) => self.program_end = Some((space, footer)),
+                        _ => self.files.end(space, footer)?,
+                    }
                 }
             }
         }
         Ok(())
     }
 
-    /// Completes the files of address spaces that still exist.
-    fn finish(&mut self) -> Result<(), MemoryRecordError> {
+    /// Completes the file of the program, and those of address spaces that still exist.
+    fn finish(&mut self, status: Option<ExitStatus>) -> Result<(), MemoryRecordError> {
+        if let Some((space, footer)) = self.program_end.take() {
+            self.files.end(space, Footer { status, ..footer })?;
+        }
         for space in self.interpreter.in_use() {
             let footer = self.footer(space, End::Running);
             self.files.end(space, footer)?;
@@ -288,6 +316,6 @@ impl Session {
     fn footer(&mut self, space: SpaceId, end: End) -> Footer {
         let unrecorded = self.interpreter.unrecorded.remove(&space).unwrap_or_default();
         let unrecorded_calls = unrecorded.into_iter().map(|(call, calls)| (call, Some(calls))).collect();
-        Footer { end, lost_events: self.interpreter.lost, unrecorded_calls }
+        Footer { end, lost_events: self.interpreter.lost, unrecorded_calls, status: None }
     }
 }

@@ -97,7 +97,12 @@ fn copy(from: &Path, to: &Path, keep: Cut, step: &str, damage: Damage) -> Result
     let complete = is_whole && footer.is_some();
     writer.finish(&match footer {
         Some(whole) if is_whole => whole,
-        whole => Footer { end: End::Running, lost_events, unrecorded_calls: unknown(whole.unwrap_or_default()) },
+        whole => Footer {
+            end: End::Running,
+            lost_events,
+            unrecorded_calls: unknown(whole.unwrap_or_default()),
+            status: None,
+        },
     })?;
     Ok(CopiedTotals { events: written, duration_ns, complete })
 }

@@ -64,6 +64,7 @@ pub fn run(request: &Request<'_>) -> Result<()> {
         fixes_addresses: request.no_aslr,
         keeps_thp: false,
         duration: request.duration,
+        directory: None,
         variables: Vec::new(),
         streams: Streams::Inherited,
         snapshots_of: SnapshotsOf::Nothing,

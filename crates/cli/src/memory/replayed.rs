@@ -38,6 +38,7 @@ pub fn record_replay(spec: &ReplaySpec, path: &Path) -> Result<RecordingReport> 
         fixes_addresses: true,
         keeps_thp: false,
         duration: None,
+        directory: None,
         variables: child.environment,
         streams: Streams::Job { input: child.job, output: output.clone() },
         snapshots_of: SnapshotsOf::Nothing,

@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::path::Path;
 
 use hksim_memory_trace::{
-    End, Event, Footer, Frame, Header, MapOp, MappingKind, MemoryTraceError, Module, ModuleId, Op, Origin, Reader,
-    SiteId, Sites, Stack, StackEnd, TouchKind, Writer,
+    End, Event, ExitStatus, Footer, Frame, Header, MapOp, MappingKind, MemoryTraceError, Module, ModuleId, Op, Origin,
+    Reader, SiteId, Sites, Stack, StackEnd, TouchKind, Writer,
 };
 
 /// Pages of the largest address space of x86-64.
@@ -193,7 +193,8 @@ pub fn read_stacks(path: &Path) -> Vec<Option<NamedStack>> {
 }
 
 pub fn footer() -> Footer {
-    Footer { end: End::Exit, lost_events: 3, unrecorded_calls: BTreeMap::from([("mbind".to_string(), Some(7))]) }
+    let unrecorded_calls = BTreeMap::from([("mbind".to_string(), Some(7))]);
+    Footer { end: End::Exit, lost_events: 3, unrecorded_calls, status: Some(ExitStatus::Code(2)) }
 }
 
 pub fn write(path: &Path, events: &[Named]) {
