@@ -22,7 +22,9 @@
 //! | `signals` | Ctrl-C while the program runs |
 //! | `files` | one file for each address space |
 //! | `snapshot` | the memory of a program at its exit |
+//! | `anonymous_peak` | its highest anonymous memory |
 
+mod anonymous_peak;
 mod call_log;
 mod calls;
 mod clock;
@@ -54,6 +56,6 @@ pub use launch::{Ended, Launch, Running, Stopped, Streams};
 pub use machine::is_allocator_variable;
 pub use recorder::{Options, RecordedFile, RecordingReport, record, record_with};
 pub use signals::SignalsToProgram;
-pub use snapshot::{MeasuredMapping, Resident, Snapshot, Snapshots, SnapshotsOf};
+pub use snapshot::{Anonymous, MeasuredMapping, Peak, Snapshot, Snapshots, SnapshotsOf};
 pub use source::Source;
 pub use tracer::Traced;

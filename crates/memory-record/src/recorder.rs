@@ -11,6 +11,7 @@ use hksim_memory_trace::{Beginning, Calls, End, ExitStatus, Footer, Header, Visi
 use libc::pid_t;
 use serde::Serialize;
 
+use crate::anonymous_peak::AnonymousPeaks;
 use crate::call_log::CallLog;
 use crate::clock::monotonic_ns;
 use crate::error::MemoryRecordError;
@@ -154,6 +155,12 @@ pub fn record_with(
         merger: Merger::new(events.rings, events.samples, Arc::clone(&log)),
         program_end: None,
     };
+    let peaks = match options.snapshots_of {
+        SnapshotsOf::Nothing => None,
+        // Where the program is stopped at its calls, its memory is read there.
+        _ if visibility.calls == Calls::Stops => None,
+        _ => AnonymousPeaks::watch(stopped.pid()),
+    };
     let begin = Instant::now();
     let started = match visibility.calls {
         Calls::Tracepoints => stopped.go().map(|running| (running, None)),
@@ -172,7 +179,10 @@ pub fn record_with(
     if let Err(Start { .. } | System { .. } | TracingForbidden { .. }) = &ended {
         session.files.discard();
     }
-    let ended = ended?;
+    let mut ended = ended?;
+    if let (Some(ended), Some(peaks)) = (&mut ended, peaks.and_then(AnonymousPeaks::finish)) {
+        ended.snapshots.iter_mut().for_each(|(pid, snapshot)| snapshot.anonymous.peak = peaks.get(pid).copied());
+    }
     log.close();
     session.finish(ended.as_ref().and_then(Ended::exit_status))?;
     let stacks_incomplete = options.stack_depth.map(|_| session.files.stacks_incomplete);

@@ -174,7 +174,7 @@ fn wrong_files_and_flags_are_refused_with_one_line() {
         ("info header.hkm", "header is damaged"),
         ("sim header.hkm", "header is damaged"),
         ("validate header.hkm", "header is damaged"),
-        ("validate ops.hkm", "--run-recorded"),
+        ("validate ops.hkm", "put the command at the end: -- COMMAND"),
         ("trace cut ops.hkm --from 1ms -o x.hkm", "can only be cut at its end"),
         ("trace cut ops.hkm --events 5..9 -o x.hkm", "can only be cut at its end"),
         ("trace cut ops.hkm --mark here -o x.hkm", "can only be cut at its end"),

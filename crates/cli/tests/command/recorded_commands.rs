@@ -1,6 +1,8 @@
 //! A memory recording names the command that `validate` runs. A file that is not trusted must not get anything run.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 
 use hksim_memory_trace::{Header, Reader, Writer};
 
@@ -69,7 +71,8 @@ fn variables_that_load_code_are_not_taken_even_with_leave() {
     let ran = bench.run("validate hostile.hkm --run-recorded --runs 2");
     assert_eq!(fs::read_to_string(bench.path("planted")).expect("it ran"), format!("|||thp:always|{path}\n"));
     assert!(ran.stderr.contains("running cd "), "{}", ran.stderr);
-    let other = "recorded with another environment: now LD_PRELOAD unset, and not /no/such/evil.so";
+    let other =
+        "recorded with another environment: now LD_AUDIT unset, and not /no/such/audit.so; LD_PRELOAD unset, and";
     assert!(ran.stderr.contains(other), "{}", ran.stderr);
 }
 
@@ -174,4 +177,62 @@ fn a_server_gets_its_load_and_is_stopped() {
     assert!(reason.contains("stopped after 1 s; a server needs --load"), "{row}");
     let row = validated(&["--load", "exit 7"]);
     assert!(row["reason"].as_str().is_some_and(|why| why.contains("--load failed: exit status: 7")), "{row}");
+}
+
+/// The program counts its runs, and has another outcome in some: in both runs that are measured first.
+#[test]
+fn a_program_with_two_outcomes_is_run_more_often_before_it_fails() {
+    let script = "open my $f, '<', 'n'; my $n = <$f> // 0; close $f; open $f, '>', 'n'; print $f $n + 1; close $f; \
+        my $more = $n == 1 || $n == 2; my @a = map { 'x' x 200 } 1 .. ($more ? 90000 : 30000);";
+    if !can_record() || !std::path::Path::new("/usr/bin/perl").exists() {
+        return eprintln!("skipped: needs root and perl");
+    }
+    let bench = Bench::new();
+    fs::write(bench.path("job.pl"), script).expect("a script");
+    bench.ok("record --memory --no-aslr -o a.hkm -- /usr/bin/perl job.pl");
+    let ran = bench.run("validate a.hkm --run-recorded --runs 2 --format json");
+    let row = &rows(&ran)[0];
+    if row["class"].is_null() {
+        return eprintln!("skipped: {row}");
+    }
+    assert_eq!((&row["class"], &row["verdict"]), (&"statistical".into(), &"ok".into()), "{row}");
+    let reason = row["reason"].as_str().unwrap_or_default();
+    assert!(reason.contains("compared over 6 recordings and 7 runs"), "{reason}");
+    let lengths = ["predicted", "measured", "recordings"].map(|name| row[name].as_array().map_or(0, Vec::len));
+    assert_eq!(lengths, [7, 7, 5], "{row}");
+}
+
+/// Without root, reads and faults inside system calls are not seen, which must not look like a wrong prediction.
+#[test]
+fn what_an_ordinary_user_does_not_see_is_named() {
+    if !can_record() {
+        return;
+    }
+    let bench = Bench::new();
+    let program = bench.path("hksim");
+    fs::copy(env!("CARGO_BIN_EXE_hksim"), &program).expect("a copy");
+    for path in [bench.folder(), &program] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("permissions");
+    }
+    let as_user = |line: &str| {
+        let mut command = std::process::Command::new(&program);
+        command.args(line.split(' ')).current_dir(bench.folder()).uid(65534).gid(65534).env("TMPDIR", bench.folder());
+        command.output().expect("hksim starts")
+    };
+    // Two blocks of which one is read first, and one that a system call fills.
+    let script =
+        "my $a = 'x' x 300_000; my $b; open my $f, '<', '/dev/zero'; sysread $f, $b, 300_000; print length $a.$b";
+    fs::write(bench.path("job.pl"), script).expect("a script");
+    let recorded = as_user("record --memory --no-aslr -o a.hkm -- /usr/bin/perl job.pl");
+    if !recorded.status.success() {
+        return eprintln!("skipped: {}", String::from_utf8_lossy(&recorded.stderr));
+    }
+    let output = as_user("validate a.hkm --run-recorded --runs 2 --format json");
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let row = &result["rows"][0];
+    assert_eq!(row["verdict"], "ok", "{row}");
+    if row["class"] == "bounded" {
+        let reason = row["reason"].as_str().unwrap_or_default();
+        assert!(reason.contains("recorded without root's rights, so reads count as writes"), "{row}");
+    }
 }

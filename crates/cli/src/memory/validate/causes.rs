@@ -33,8 +33,7 @@ pub fn pinned(predictions: &[Prediction], runs: &[Run], program: &Program) -> Re
 
 /// What can raise more faults than predicted. Empty if a run has fewer.
 pub fn more_faults(subject: &Subject<'_>, comparison: &Comparison, predictions: &[Prediction]) -> Vec<String> {
-    let mut pairs = comparison.predicted.iter().zip(&comparison.measured);
-    if !pairs.all(|(predicted, measured)| predicted.traps <= measured.traps) {
+    if !comparison.pairs().all(|(predicted, measured)| predicted.traps <= measured.traps) {
         return Vec::new();
     }
     let mut causes = Vec::new();

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use hksim_linux_mm::{KernelConfig, ThpConfig, ThpMode};
 use hksim_linux_probe::khugepaged::AdvisedMap;
 use hksim_linux_probe::modes::ModeFiles;
 use hksim_linux_probe::sysfs;
 use hksim_memory_record::{Options, RecordingReport, Snapshot, SnapshotsOf, Source, Streams, record_with};
 use hksim_memory_sim::{Detail, Family, MemorySimulation, Place, RunFile, RunFiles, Setting, ThpPrctl, simulate};
-use hksim_memory_trace::{Calls, End, ExitStatus, Reader, Visibility};
+use hksim_memory_trace::{Calls, End, ExitStatus, Faults, Reader, Visibility};
 
 use super::again::AgainArgs;
 use super::rerun::Rerun;
@@ -27,6 +28,8 @@ pub struct Program {
     is_child: bool,
     rerun: Rerun,
     supervisor: Supervisor,
+    /// What differs from the recorded environment.
+    other_variables: Vec<String>,
     /// How the started program ended; `None` if the recording does not say.
     status: Option<ExitStatus>,
     fixes_addresses: bool,
@@ -41,6 +44,8 @@ pub struct Run {
     pub files: RunFiles,
     /// Faults in modelled memory.
     pub traps: u64,
+    /// Those on pages that had one before, for which a prediction without reads and writes has one fault.
+    pub repeated_traps: u64,
     /// The same by the region's number.
     pub traps_by_region: BTreeMap<usize, u64>,
     /// The memory at the exit; `None` if it could not be read.
@@ -80,6 +85,7 @@ impl Program {
             place,
             is_child: started.is_none_or(|started| started.pid != header.pid),
             supervisor: again.supervisor(elapsed),
+            other_variables: rerun.other_variables(&header.environment),
             rerun,
             status,
             fixes_addresses: !header.machine.addresses_random,
@@ -92,9 +98,20 @@ impl Program {
     pub fn announce(&self, recording: &RunFile) {
         let path = recording.path.display();
         note(&format!("{path}: running {}", self.rerun.shown()));
-        for variable in self.rerun.other_variables(&recording.header.environment) {
-            warn(&format!("{path}: recorded with another environment: now {variable}"));
+        if let Some(environment) = self.other_environment() {
+            warn(&format!("{path}: {environment}"));
         }
+    }
+
+    /// How the environment differs from the recorded one, if it does.
+    pub fn other_environment(&self) -> Option<String> {
+        let variables = self.other_variables.join("; ");
+        (!variables.is_empty()).then(|| format!("recorded with another environment: now {variables}"))
+    }
+
+    /// Which faults the recording shows.
+    pub fn faults(&self) -> Faults {
+        self.visibility.faults
     }
 
     /// The recording of this process in a run of the program.
@@ -173,6 +190,7 @@ impl Program {
         let mut run = Run {
             files,
             traps: 0,
+            repeated_traps: 0,
             traps_by_region: BTreeMap::new(),
             snapshot: None,
             unlike: trouble.or_else(|| self.other_status(&report, path)),
@@ -225,7 +243,8 @@ fn ending(files: &RunFiles) -> Result<(Option<ExitStatus>, Duration)> {
 
 /// The recorded faults of a run, by region.
 fn faults_of(path: &Path) -> Result<MemorySimulation> {
-    let any = Setting { kernel: Default::default(), advise: Default::default(), thp_prctl: Default::default() };
+    let kernel = KernelConfig { thp: ThpConfig::new(ThpMode::Never), ..KernelConfig::default() };
+    let any = Setting { kernel, advise: Default::default(), thp_prctl: Default::default() };
     Ok(simulate(Family::open(path)?, &[any], Detail::Figures)?)
 }
 
@@ -239,6 +258,8 @@ impl Run {
         let faults = faults_of(path).context("reading the measured run")?;
         let regions = faults.predictions.iter().flat_map(|prediction| &prediction.regions);
         self.traps = faults.traps_recorded;
+        let first = faults.predictions.first().map_or(0, |prediction| prediction.traps);
+        self.repeated_traps = self.traps.saturating_sub(first);
         self.traps_by_region = regions.map(|region| (region.number, region.touches)).collect();
         match faults.footer.map(|footer| footer.end) {
             Some(End::Exit) => {

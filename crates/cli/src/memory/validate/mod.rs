@@ -1,8 +1,10 @@
 //! `hksim validate` for memory recordings: runs the program again under each setting, and compares.
 
 pub mod again;
+mod blind;
 mod causes;
 mod compare;
+mod figures;
 mod measure;
 mod pages;
 mod place;
@@ -192,7 +194,7 @@ fn row(
         return skipped(row, reason);
     }
     let subject = Subject { recording, files, program: &program };
-    let judged = compare(&subject, named, &runs, folder)?;
+    let judged = compare(&subject, named, runs, folder)?;
     (row.class, row.verdict) = (Some(judged.class), judged.verdict);
     (row.reason, row.comparison) = (judged.reason, Some(judged.comparison));
     Ok(row)
