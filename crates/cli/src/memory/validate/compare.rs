@@ -8,7 +8,7 @@ use hksim_memory_sim::{Detail, Prediction, RegionPrediction, RunFile, RunFiles};
 use serde::{Deserialize, Serialize};
 
 use super::blind::Blind;
-use super::causes::{more_faults, pinned};
+use super::causes::{more_faults, pinned, stale_entries};
 use super::figures::{Bounds, Figures, outside};
 use super::measure::{Program, Run};
 use super::pages::differing_pages;
@@ -92,7 +92,7 @@ pub fn compare(subject: &Subject<'_>, named: &NamedSetting, mut runs: Vec<Run>, 
             None => differs(subject, &sample.comparison, &runs, folder)?,
         },
     };
-    let judged = judge(&sample, differs.clone(), &causes(subject, &sample, differs.is_some(), &runs)?);
+    let judged = judge(subject, &sample, differs.clone(), &causes(subject, &sample, differs.is_some(), &runs)?);
     if (judged.class, judged.verdict) != (Class::Statistical, Verdict::Failed) {
         return Ok(judged);
     }
@@ -109,7 +109,7 @@ pub fn compare(subject: &Subject<'_>, named: &NamedSetting, mut runs: Vec<Run>, 
     }
     let mut sample = Sample::new(subject, named, &runs, folder)?;
     sample.comparison.recordings = recordings;
-    Ok(judge(&sample, differs, &causes(subject, &sample, true, &runs)?))
+    Ok(judge(subject, &sample, differs, &causes(subject, &sample, true, &runs)?))
 }
 
 /// What explains a difference. `differs` says whether the program does not repeat itself.
@@ -124,7 +124,7 @@ fn causes(subject: &Subject<'_>, sample: &Sample, differs: bool, runs: &[Run]) -
     if !differs {
         causes.extend(pinned(predictions, runs, subject.program)?);
     }
-    causes.extend(more_faults(subject, comparison, predictions));
+    causes.extend(more_faults(comparison));
     Ok(causes)
 }
 
@@ -179,9 +179,12 @@ impl Sample {
         widened.collect()
     }
 
-    /// Why the claim is bounded, if what the recording does not show explains all differences.
-    fn bounded(&self) -> Option<String> {
+    /// Why the claim is bounded, if causes that are counted explain all differences.
+    fn bounded(&self, subject: &Subject<'_>) -> Option<String> {
         let comparison = &self.comparison;
+        if let Some(why) = stale_entries(subject, comparison, &self.predictions) {
+            return Some(why);
+        }
         if let Some(pages) = comparison.pages_of_zeros() {
             return Some(format!(
                 "{} hold only zeros where a huge page was split; the kernel frees them, and contents are not recorded (R10)",
@@ -222,7 +225,7 @@ fn comparison(predictions: &[Prediction], runs: &[Run], has_peak: bool) -> Compa
 
 /// The claim is exact if the program repeats itself. Otherwise the prediction must be within the spread of the runs.
 /// `differs` says how the program does not repeat itself, and `gaps` what is not simulated.
-fn judge(sample: &Sample, differs: Option<String>, gaps: &[String]) -> Judged {
+fn judge(subject: &Subject<'_>, sample: &Sample, differs: Option<String>, gaps: &[String]) -> Judged {
     let comparison = sample.comparison.clone();
     let exact = |verdict, reason| Judged { class: Class::Exact, verdict, reason, comparison: comparison.clone() };
     if comparison.holds() {
@@ -232,7 +235,7 @@ fn judge(sample: &Sample, differs: Option<String>, gaps: &[String]) -> Judged {
             .then(|| "page sets are not compared: only Linux 6.7 and newer can scan page tables".to_string());
         return exact(Verdict::Ok, reason);
     }
-    if let Some(reason) = sample.bounded() {
+    if let Some(reason) = sample.bounded(subject) {
         return Judged { class: Class::Bounded, verdict: Verdict::Ok, reason: Some(reason), comparison };
     }
     let Some(differs) = differs else {

@@ -206,9 +206,9 @@ mod tests {
         let measured = measured.map(|figures| figures.bounds());
         let said = |traps, kib| outside(&[figures(traps, Some([kib, kib]))], &measured);
         assert!(said(1010, 4050).is_empty(), "within 1 %");
-        assert_eq!(said(1002, 5000), ["peak RSS 5 000 KiB predicted, 4 000 to 4 104 KiB measured"]);
+        assert_eq!(said(1002, 5000), ["peak RSS 5 000 KiB predicted, 4 000 KiB to 4 104 KiB measured"]);
         assert_eq!(said(900, 4050)[0], "traps 900 predicted, 1 000 to 1 004 measured");
-        assert_eq!(said(900, 4050)[1], "RSS at the exit 3 600 KiB predicted, 4 000 to 4 016 KiB measured");
+        assert_eq!(said(900, 4050)[1], "RSS at the exit 3 600 KiB predicted, 4 000 KiB to 4 016 KiB measured");
         assert!(outside(&[figures(7, None)], &[]).is_empty());
     }
 }
