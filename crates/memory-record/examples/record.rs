@@ -24,6 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         keeps_thp: false,
         duration: None,
         directory: None,
+        shown_thp_mode: None,
         variables: Vec::new(),
         streams: Streams::Inherited,
         snapshots_of: SnapshotsOf::Nothing,

@@ -16,6 +16,7 @@ use libc::{c_int, pid_t, sock_filter};
 use crate::call_log::CallLog;
 use crate::error::MemoryRecordError;
 use crate::filter;
+use crate::shown_mode::ShownMode;
 use crate::signals;
 use crate::snapshot::{self, Snapshots, SnapshotsOf};
 use crate::tracer::{self, Reads, Traced};
@@ -33,6 +34,8 @@ pub struct Launch {
     pub command: Vec<OsString>,
     /// The directory in which it starts; `None` for that of this process.
     pub directory: Option<PathBuf>,
+    /// The THP mode that it reads.
+    pub shown_mode: Option<Arc<ShownMode>>,
     /// Additional environment variables.
     pub variables: Vec<(OsString, OsString)>,
     /// Switch huge pages off for the program and its children.
@@ -189,6 +192,9 @@ fn prepare(ready: c_int, go: c_int, parent_go: c_int, options: &Launch, filter: 
         // With its own copy of the pipe's other end, this process would never notice that the recorder is gone.
         libc::close(parent_go);
         signals::restore_defaults();
+        if let Some(mode) = &options.shown_mode {
+            mode.show()?;
+        }
         if options.disables_thp && libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) != 0 {
             return Err(io::Error::last_os_error());
         }

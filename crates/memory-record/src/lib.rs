@@ -19,6 +19,7 @@
 //! | `record`, `merge` | the records of all rings and of the tracer, merged by time |
 //! | `interpreter`, `calls`, `spaces`, `order` | records to page operations of address spaces |
 //! | `stack_dump`, `unwind`, `code_map`, `module_file` | callers of memory calls |
+//! | `shown_mode` | another THP mode than the machine's, for programs that read it |
 //! | `signals` | Ctrl-C while the program runs |
 //! | `files` | one file for each address space |
 //! | `snapshot` | the memory of a program at its exit |
@@ -43,6 +44,7 @@ mod order;
 mod ptrace;
 mod record;
 mod recorder;
+mod shown_mode;
 mod signals;
 mod snapshot;
 mod source;

@@ -20,6 +20,7 @@ use crate::interpreter::{Interpreter, Output};
 use crate::launch::{Ended, Launch, Running, Streams};
 use crate::machine;
 use crate::merge::Merger;
+use crate::shown_mode::ShownMode;
 use crate::signals::Recipient;
 use crate::snapshot::{Snapshots, SnapshotsOf};
 use crate::source::{Events, Source};
@@ -48,6 +49,8 @@ pub struct Options {
     pub duration: Option<Duration>,
     /// The directory in which the program starts; `None` for that of this process.
     pub directory: Option<PathBuf>,
+    /// The THP mode that the program reads in sysfs; `None` for the machine's. Needs root.
+    pub shown_thp_mode: Option<String>,
     /// Additional environment variables of the program.
     pub variables: Vec<(OsString, OsString)>,
     /// The program's standard streams.
@@ -136,6 +139,7 @@ pub fn record_with(
     let launch = Launch {
         command: command.to_vec(),
         directory: options.directory.clone(),
+        shown_mode: shown_mode(options)?,
         variables: options.variables.clone(),
         disables_thp: !options.keeps_thp,
         fixes_addresses: options.fixes_addresses,
@@ -204,6 +208,12 @@ pub fn record_with(
     })
 }
 
+fn shown_mode(options: &Options) -> Result<Option<Arc<ShownMode>>, MemoryRecordError> {
+    let written = options.shown_thp_mode.as_deref().map(ShownMode::write).transpose();
+    let written = written.map_err(MemoryRecordError::system("write the THP mode that the program reads"))?;
+    Ok(written.map(Arc::new))
+}
+
 fn recorded_file(file: Finished) -> RecordedFile {
     let program = file.command.first().cloned().unwrap_or_default();
     let Finished { path, pid, image, beginning, end, events, .. } = file;
@@ -211,6 +221,8 @@ fn recorded_file(file: Finished) -> RecordedFile {
 }
 
 fn header(options: &Options, command: &[OsString], pid: u32, start_ns: u64, visibility: Visibility) -> Header {
+    let mut machine = machine::machine(options.fixes_addresses, !options.keeps_thp);
+    machine.thp_mode = options.shown_thp_mode.clone().or(machine.thp_mode);
     let directory = options.directory.clone().or_else(|| std::env::current_dir().ok());
     let mut environment = machine::environment();
     let text = |word: &OsString| word.to_string_lossy().into_owned();
@@ -229,7 +241,7 @@ fn header(options: &Options, command: &[OsString], pid: u32, start_ns: u64, visi
         image: 0,
         beginning: Beginning::Exec,
         visibility,
-        machine: machine::machine(options.fixes_addresses, !options.keeps_thp),
+        machine,
         stack_depth: options.stack_depth,
         history: Vec::new(),
     }

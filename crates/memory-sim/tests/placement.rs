@@ -53,6 +53,7 @@ fn the_model_places_mappings_where_the_kernel_did() {
             keeps_thp: false,
             duration: None,
             directory: None,
+            shown_thp_mode: None,
             variables: Vec::new(),
             streams: Streams::Silent { errors: None },
             snapshots_of: SnapshotsOf::Nothing,

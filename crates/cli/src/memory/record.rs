@@ -65,6 +65,7 @@ pub fn run(request: &Request<'_>) -> Result<()> {
         keeps_thp: false,
         duration: request.duration,
         directory: None,
+        shown_thp_mode: None,
         variables: Vec::new(),
         streams: Streams::Inherited,
         snapshots_of: SnapshotsOf::Nothing,

@@ -189,3 +189,29 @@ fn a_signal_that_ended_the_program_is_in_the_recording() {
         assert_eq!(footer(&report.files[0].path).status, Some(ExitStatus::Signal(9)), "{source:?}");
     }
 }
+
+/// Allocators read the mode of huge pages at their start. A program can be shown another one than the machine's.
+#[test]
+fn a_program_reads_the_mode_that_it_is_shown() {
+    const FILE: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+    let Ok(before) = std::fs::read_to_string(FILE) else { return eprintln!("skipped: no huge pages") };
+    // SAFETY: reads a number.
+    if unsafe { libc::geteuid() } != 0 {
+        return eprintln!("skipped: showing another mode needs root");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    for (mode, shown) in [("always", "[always] madvise never\n"), ("never", "always madvise [never]\n")] {
+        let file = folder.path().join(format!("{mode}.hkm"));
+        let options = Options { shown_thp_mode: Some(mode.to_string()), ..options(&file, Source::Auto) };
+        // A child sees it, too.
+        let script = format!("cat {FILE}; grep -c {FILE} /proc/mounts");
+        if recorded(&options, Path::new("/bin/sh"), &["-c", &script]).is_none() {
+            return;
+        }
+        let said = std::fs::read_to_string(file.with_extension("output")).expect("the output");
+        assert_eq!(said, format!("{shown}1\n"));
+        assert_eq!(Reader::open(&file).expect("a recording").header().machine.thp_mode.as_deref(), Some(mode));
+    }
+    assert_eq!(std::fs::read_to_string(FILE).expect("the mode"), before);
+    assert!(!std::fs::read_to_string("/proc/mounts").expect("mounts").contains(FILE), "the view is private");
+}

@@ -163,6 +163,7 @@ impl Program {
             keeps_thp,
             duration: None,
             directory: self.rerun.directory.clone(),
+            shown_thp_mode: None,
             variables: self.rerun.variables.clone(),
             streams,
             snapshots_of,

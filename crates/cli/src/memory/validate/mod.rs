@@ -114,6 +114,9 @@ pub fn run(request: &Request<'_>) -> Result<ExitCode> {
     if let Some(trace) = request.paths.iter().find(|path| !super::is_recording(path)) {
         bail!("{}: not a memory recording (.hkm), but other files are; validate them separately", trace.display());
     }
+    if request.memory.by.is_some() {
+        bail!("--by site: validate compares whole processes; use `hksim sim --by site`");
+    }
     let subjects = request.paths.iter().map(|path| Recorded::open(path)).collect::<Result<Vec<_>>>()?;
     request.again.check(subjects.iter().map(|subject| (subject.recording.path.as_path(), subject.started())))?;
     let mut modes = match request.set_modes {
