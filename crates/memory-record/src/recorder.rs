@@ -136,17 +136,7 @@ pub fn record_with(
         return Err(MemoryRecordError::StacksUnsupported);
     }
     let with_stacks = options.stack_depth.is_some();
-    let launch = Launch {
-        command: command.to_vec(),
-        directory: options.directory.clone(),
-        shown_mode: shown_mode(options)?,
-        variables: options.variables.clone(),
-        disables_thp: !options.keeps_thp,
-        fixes_addresses: options.fixes_addresses,
-        streams: options.streams.clone(),
-        snapshots_of: options.snapshots_of,
-    };
-    let stopped = launch.start()?;
+    let stopped = launch(options, command)?.start()?;
     let recipient = Recipient::begin(stopped.pid());
     let events = Events::open(options.source, stopped.pid(), with_stacks)?;
     let visibility = events.visibility;
@@ -159,12 +149,9 @@ pub fn record_with(
         merger: Merger::new(events.rings, events.samples, Arc::clone(&log)),
         program_end: None,
     };
-    let peaks = match options.snapshots_of {
-        SnapshotsOf::Nothing => None,
-        // Where the program is stopped at its calls, its memory is read there.
-        _ if visibility.calls == Calls::Stops => None,
-        _ => AnonymousPeaks::watch(stopped.pid()),
-    };
+    // Where the program is stopped at its calls, its memory is read there.
+    let has_peaks = options.snapshots_of != SnapshotsOf::Nothing && visibility.calls == Calls::Tracepoints;
+    let peaks = has_peaks.then(|| AnonymousPeaks::watch(stopped.pid())).flatten();
     let begin = Instant::now();
     let started = match visibility.calls {
         Calls::Tracepoints => stopped.go().map(|running| (running, None)),
@@ -208,10 +195,19 @@ pub fn record_with(
     })
 }
 
-fn shown_mode(options: &Options) -> Result<Option<Arc<ShownMode>>, MemoryRecordError> {
-    let written = options.shown_thp_mode.as_deref().map(ShownMode::write).transpose();
-    let written = written.map_err(MemoryRecordError::system("write the THP mode that the program reads"))?;
-    Ok(written.map(Arc::new))
+fn launch(options: &Options, command: &[OsString]) -> Result<Launch, MemoryRecordError> {
+    let shown_mode = options.shown_thp_mode.as_deref().map(ShownMode::write).transpose();
+    let shown_mode = shown_mode.map_err(MemoryRecordError::system("write the THP mode that the program reads"))?;
+    Ok(Launch {
+        command: command.to_vec(),
+        directory: options.directory.clone(),
+        shown_mode: shown_mode.map(Arc::new),
+        variables: options.variables.clone(),
+        disables_thp: !options.keeps_thp,
+        fixes_addresses: options.fixes_addresses,
+        streams: options.streams.clone(),
+        snapshots_of: options.snapshots_of,
+    })
 }
 
 fn recorded_file(file: Finished) -> RecordedFile {

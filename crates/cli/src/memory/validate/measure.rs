@@ -173,8 +173,7 @@ impl Program {
             },
             stack_depth: None,
         };
-        let (report, trouble) =
-            self.supervisor.watch(|started| record_with(&options, &self.rerun.words, |pid| started(pid)));
+        let (report, trouble) = self.supervisor.watch(|started| record_with(&options, &self.rerun.words, started));
         Ok((report?, trouble))
     }
 
