@@ -88,7 +88,7 @@ hksim sim there.hkm --kernel host --thp never --format json
 echo "end $name there \$?"
 for recording in there $name; do
     echo "begin $name validate-\$recording"
-    env -i PATH=/bin hksim validate \$recording.hkm --thp $modes --set-modes --runs 2 --format json </dev/null
+    env -i PATH=/bin hksim validate \$recording.hkm --run-recorded --thp $modes --set-modes --runs 2 --format json </dev/null
     echo "end $name validate-\$recording \$?"
 done
 rm -f there.hkm

@@ -74,7 +74,7 @@ def rows_of(hksim, trace, allocator, runs, folder):
 
 
 def validated(hksim, recording, flags, runs):
-    command = [hksim, "validate", recording, *flags, "--runs", str(runs), "--set-modes", "--format", "json"]
+    command = [hksim, "validate", recording, *flags, "--run-recorded", "--runs", str(runs), "--set-modes", "--format", "json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
     if done.returncode not in (0, 1):
         sys.exit(done.stderr)

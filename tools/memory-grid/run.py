@@ -77,7 +77,7 @@ def rows_of(program, space, folder, work, hksim):
     rows = []
     for setting in SETTINGS:
         runs = RUNS_STATISTICAL if is_statistical(program, name) else RUNS_EXACT
-        words = [hksim, "validate", recording_of(folder, program), *setting, "--set-modes", "--runs", str(runs), "--format", "json"]
+        words = [hksim, "validate", recording_of(folder, program), *setting, "--run-recorded", "--set-modes", "--runs", str(runs), "--format", "json"]
         ran = run(words, stack_bytes, VALIDATE_SECONDS_MAX, work)
         try:
             found = json.loads(ran.stdout)["rows"]

@@ -153,6 +153,10 @@ fn of_argument(argument: &clap::Arg, matches: &ArgMatches) -> Vec<Argument> {
     }
     let occurrences = matches.get_raw_occurrences(id).into_iter().flatten();
     let values = occurrences.map(|values| values.map(|value| value.to_string_lossy().into_owned()).collect::<Vec<_>>());
+    if argument.is_last_set() {
+        let words = std::iter::once("--".to_string()).chain(values.flatten());
+        return vec![Argument { is_file, words: words.collect() }];
+    }
     if argument.is_positional() {
         return values.flatten().map(|word| Argument { is_file, words: vec![word] }).collect();
     }

@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 use hksim_linux_mm::{Fit, KernelConfig, KernelVersion, PMD_ORDER, SizeMode, ThpConfig, ThpMode};
 use hksim_linux_probe::sysfs::THP;
 use hksim_policy::Policy;
+use hksim_policy::units::Size;
 use hksim_policy::vocabulary::Huge;
 
 use crate::flags::RunConfig;
@@ -68,6 +69,26 @@ pub fn lacks(policy: &Policy, thp: &ThpConfig) -> Option<String> {
     }
 }
 
+/// Prints a note, once, if a policy asks for no huge pages but a kernel in these modes gives them: only advice against them
+/// would prevent that, and the allocator gives none.
+pub fn note_unasked(policy: &Policy, thp: &ThpConfig) {
+    static SAID: Once = Once::new();
+    if let Some(note) = unasked(policy, thp) {
+        SAID.call_once(|| warn(&note));
+    }
+}
+
+fn unasked(policy: &Policy, thp: &ThpConfig) -> Option<String> {
+    let largest = (1..=PMD_ORDER).rev().find(|&order| serves_all(thp, order))?;
+    (policy.huge == Huge::Never).then(|| {
+        format!(
+            "--huge never only asks for no huge pages: in these modes the kernel gives pages of {} unasked; compare under \
+             --thp madvise",
+            Size(4096 << largest)
+        )
+    })
+}
+
 /// What this machine's kernel lacks for the native allocator to follow a policy, with the command that sets it. Policies
 /// that only give advice run anywhere; policies that expect certain modes need them.
 ///
@@ -76,6 +97,11 @@ pub fn lacks(policy: &Policy, thp: &ThpConfig) -> Option<String> {
 pub fn lacks_for(policy: &Policy) -> Result<Option<String>> {
     let needs_modes = policy.huge == Huge::System || policy.mthp_order().is_some();
     let lack = if needs_modes { lacks(policy, &kernel_config()?.thp) } else { None };
+    if policy.huge == Huge::Never
+        && let Ok(kernel) = kernel_config()
+    {
+        note_unasked(policy, &kernel.thp);
+    }
     Ok(lack.map(|lack| format!("--huge {}: {lack}", RunConfig::of(*policy).word("huge"))))
 }
 
@@ -105,5 +131,22 @@ fn serves_all(thp: &ThpConfig, order: usize) -> bool {
         SizeMode::Always => true,
         SizeMode::Inherit => thp.global == ThpMode::Always,
         SizeMode::Madvise | SizeMode::Never => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn huge_pages_that_nobody_asked_for_are_named() {
+        let never = Policy { huge: Huge::Never, ..Policy::DEFAULT };
+        let said = |policy: &Policy, mode| unasked(policy, &ThpConfig::new(mode)).unwrap_or_default();
+        assert!(said(&never, ThpMode::Always).contains("pages of 2M unasked"));
+        assert_eq!([said(&never, ThpMode::Madvise), said(&never, ThpMode::Never)], ["", ""]);
+        assert_eq!(said(&Policy { huge: Huge::Thp, ..never }, ThpMode::Always), "");
+        let mut folios = ThpConfig::new(ThpMode::Madvise);
+        folios.sizes[4] = SizeMode::Always;
+        assert!(unasked(&never, &folios).is_some_and(|text| text.contains("pages of 64K unasked")));
     }
 }

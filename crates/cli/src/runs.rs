@@ -8,6 +8,7 @@ use hksim_sim::{Addresses, SimConfig, SimError, SimReport, sweep};
 use rayon::prelude::*;
 
 use crate::flags::{BaseKernel, RunConfig};
+use crate::host;
 use crate::inputs::Trace;
 use crate::output::progress::Progress;
 
@@ -16,10 +17,12 @@ use crate::output::progress::Progress;
 /// # Errors
 /// The host's settings cannot be read.
 pub fn setup(config: &RunConfig, trace: &Trace, base: BaseKernel) -> Result<SimConfig> {
+    let kernel = config.kernel(base)?;
+    host::note_unasked(&config.policy, &kernel.thp);
     Ok(SimConfig {
         policy: config.policy,
         touch: config.touch_rule(trace.header.touch),
-        kernel: config.kernel(base)?,
+        kernel,
         memory_policy: config.memory_policy,
         tlb: None,
         addresses: Addresses::default(),

@@ -44,10 +44,20 @@ impl Tracepoint {
 
     /// Offset in bytes of a field with elements of 8 bytes in the tracepoint's data.
     pub fn offset_of(&self, field: &str) -> Option<usize> {
+        self.place_of(field).filter(|(_, bytes)| *bytes > 0 && bytes % 8 == 0).map(|(offset, _)| offset)
+    }
+
+    /// Offset in bytes of a field of 4 bytes in the tracepoint's data.
+    pub fn offset_of_int(&self, field: &str) -> Option<usize> {
+        self.place_of(field).filter(|(_, bytes)| *bytes == 4).map(|(offset, _)| offset)
+    }
+
+    /// Offset and length of a field in bytes.
+    fn place_of(&self, field: &str) -> Option<(usize, usize)> {
         let is_named = |line: &&str| line.contains(&format!(" {field};")) || line.contains(&format!(" {field}["));
         let line = self.format.lines().find(is_named)?;
         let number = |key: &str| line.split(key).nth(1)?.split(';').next()?.parse::<usize>().ok();
-        number("offset:").filter(|_| number("size:").is_some_and(|bytes| bytes > 0 && bytes % 8 == 0))
+        Some((number("offset:")?, number("size:")?))
     }
 }
 
@@ -95,6 +105,7 @@ mod tests {
         assert_eq!(point.id, 190);
         assert_eq!([point.offset_of("address"), point.offset_of("args")], [Some(8), Some(16)]);
         assert_eq!(point.offset_of("common_pid"), None, "4 bytes");
+        assert_eq!([point.offset_of_int("common_pid"), point.offset_of_int("address")], [Some(4), None]);
         assert_eq!(point.offset_of("error_code"), None);
         assert!(Tracepoint::parse("ID: x\n".to_string()).is_none());
     }

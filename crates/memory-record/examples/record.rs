@@ -23,6 +23,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         fixes_addresses: false,
         keeps_thp: false,
         duration: None,
+        directory: None,
+        shown_thp_mode: None,
         variables: Vec::new(),
         streams: Streams::Inherited,
         snapshots_of: SnapshotsOf::Nothing,

@@ -71,6 +71,15 @@ pub fn unrecorded(number: i64) -> Option<&'static str> {
     CALLS.into_iter().find(|&(other, _)| is_unrecorded && other == number).map(|(_, name)| name)
 }
 
+/// Whether a call can make pages absent. Between such calls a process's memory only grows.
+pub fn gives_memory_up(number: i64, arguments: &Arguments) -> bool {
+    match number {
+        libc::SYS_munmap | libc::SYS_madvise | libc::SYS_mremap | libc::SYS_brk => true,
+        libc::SYS_mmap => arguments[3] & libc::MAP_FIXED as u64 != 0,
+        _ => is_exec(number),
+    }
+}
+
 /// Whether a call executes a program.
 pub fn is_exec(number: i64) -> bool {
     matches!(number, libc::SYS_execve | libc::SYS_execveat)

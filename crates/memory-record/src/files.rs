@@ -106,6 +106,11 @@ impl Files {
         self.known.iter().rfind(|(other, _)| *other == space).map(|(_, file)| file.pid)
     }
 
+    /// Whether an address space is of the process that was started.
+    pub fn is_program(&self, space: SpaceId) -> bool {
+        self.known.iter().any(|(known, file)| *known == space && file.pid == self.template.pid)
+    }
+
     /// Writes an event, with the name of its mapping and the stack of its call.
     ///
     /// # Errors

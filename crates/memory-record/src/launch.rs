@@ -16,6 +16,7 @@ use libc::{c_int, pid_t, sock_filter};
 use crate::call_log::CallLog;
 use crate::error::MemoryRecordError;
 use crate::filter;
+use crate::shown_mode::ShownMode;
 use crate::signals;
 use crate::snapshot::{self, Snapshots, SnapshotsOf};
 use crate::tracer::{self, Reads, Traced};
@@ -31,6 +32,10 @@ const GAVE_UP: c_int = 127;
 pub struct Launch {
     /// The command and its arguments; not empty.
     pub command: Vec<OsString>,
+    /// The directory in which it starts; `None` for that of this process.
+    pub directory: Option<PathBuf>,
+    /// The THP mode that it reads.
+    pub shown_mode: Option<Arc<ShownMode>>,
     /// Additional environment variables.
     pub variables: Vec<(OsString, OsString)>,
     /// Switch huge pages off for the program and its children.
@@ -49,8 +54,11 @@ pub enum Streams {
     /// Those of this process.
     #[default]
     Inherited,
-    /// An empty input; output and errors are dropped.
-    Silent,
+    /// An empty input; the output is dropped, and errors go to a file or are dropped too.
+    Silent {
+        /// The file for errors.
+        errors: Option<PathBuf>,
+    },
     /// A text as input; the output goes to a file, errors to those of this process.
     Job {
         /// The input.
@@ -64,8 +72,9 @@ impl Streams {
     fn apply(&self, command: &mut Command) -> io::Result<()> {
         match self {
             Self::Inherited => {}
-            Self::Silent => {
-                command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            Self::Silent { errors } => {
+                let errors = errors.as_ref().map(File::create).transpose()?;
+                command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors.map_or(Stdio::null(), Stdio::from));
             }
             Self::Job { input, output } => {
                 // The input is at most a few kilobytes, less than a pipe holds.
@@ -152,6 +161,9 @@ impl Launch {
         };
         let mut command = Command::new(program);
         command.args(arguments).envs(self.variables.iter().map(|(name, value)| (name, value)));
+        if let Some(directory) = &self.directory {
+            command.current_dir(directory);
+        }
         self.streams.apply(&mut command)?;
         let (ready_fd, go_fd) = (ready.as_raw_fd(), go.as_raw_fd());
         let (options, filter) = (self.clone(), filter::program());
@@ -180,6 +192,9 @@ fn prepare(ready: c_int, go: c_int, parent_go: c_int, options: &Launch, filter: 
         // With its own copy of the pipe's other end, this process would never notice that the recorder is gone.
         libc::close(parent_go);
         signals::restore_defaults();
+        if let Some(mode) = &options.shown_mode {
+            mode.show()?;
+        }
         if options.disables_thp && libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -219,6 +234,13 @@ fn wait(pid: pid_t) -> io::Result<Ended> {
 }
 
 impl Ended {
+    /// The exit status, as recordings hold it.
+    pub(crate) fn exit_status(&self) -> Option<hksim_memory_trace::ExitStatus> {
+        use hksim_memory_trace::ExitStatus;
+        let by_signal = || self.status.signal().map(ExitStatus::Signal);
+        self.status.code().map(ExitStatus::Code).or_else(by_signal)
+    }
+
     pub(crate) fn new(status: ExitStatus, usage: &libc::rusage, snapshots: Snapshots) -> Self {
         let (minor_faults, resident_bytes_peak) = (usage.ru_minflt as u64, usage.ru_maxrss as u64 * 1024);
         Self { status, minor_faults, resident_bytes_peak, snapshots }

@@ -20,11 +20,14 @@
 //! | `interpreter`, `calls`, `spaces`, `order` | records to page operations of address spaces |
 //! | `fault_check` | recorded faults against those that the kernel charged |
 //! | `stack_dump`, `unwind`, `code_map`, `module_file` | callers of memory calls |
+//! | `shown_mode` | another THP mode than the machine's, for programs that read it |
 //! | `thp_guard`, `injected_call` | huge pages for processes that outlive the recorder |
 //! | `signals` | Ctrl-C while the program runs |
 //! | `files` | one file for each address space |
 //! | `snapshot` | the memory of a program at its exit |
+//! | `anonymous_peak` | its highest anonymous memory |
 
+mod anonymous_peak;
 mod call_log;
 mod calls;
 mod clock;
@@ -45,6 +48,7 @@ mod order;
 mod ptrace;
 mod record;
 mod recorder;
+mod shown_mode;
 mod signals;
 mod snapshot;
 mod source;
@@ -56,8 +60,9 @@ mod unwind;
 
 pub use error::MemoryRecordError;
 pub use launch::{Ended, Launch, Running, Stopped, Streams};
-pub use recorder::{Options, RecordedFile, RecordingReport, record};
+pub use machine::is_allocator_variable;
+pub use recorder::{Options, RecordedFile, RecordingReport, record, record_with};
 pub use signals::SignalsToProgram;
-pub use snapshot::{MeasuredMapping, Resident, Snapshot, Snapshots, SnapshotsOf};
+pub use snapshot::{Anonymous, MeasuredMapping, Peak, Snapshot, Snapshots, SnapshotsOf};
 pub use source::Source;
 pub use tracer::Traced;

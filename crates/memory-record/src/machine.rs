@@ -5,24 +5,23 @@ use std::collections::BTreeMap;
 use hksim_linux_probe::sysfs;
 use hksim_memory_trace::Machine;
 
-/// Variables that change how a program uses memory: names, or beginnings of names.
-const VARIABLES: [&str; 15] = [
+/// Variables that configure an allocator or a runtime, and cannot name code: names, or beginnings of names.
+const ALLOCATOR_VARIABLES: [&str; 10] = [
     "GLIBC_TUNABLES",
     "GODEBUG",
     "GOGC",
     "GOMAXPROCS",
     "GOMEMLIMIT",
-    "JAVA_TOOL_OPTIONS",
-    "JDK_JAVA_OPTIONS",
-    "LD_LIBRARY_PATH",
-    "LD_PRELOAD",
     "MALLOC_",
     "MIMALLOC_",
-    "NODE_OPTIONS",
     "PYTHONHASHSEED",
     "PYTHONMALLOC",
     "TCMALLOC_",
 ];
+
+/// Other variables that change how a program uses memory. They can make it load code.
+const LOADER_VARIABLES: [&str; 5] =
+    ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "LD_LIBRARY_PATH", "LD_PRELOAD", "NODE_OPTIONS"];
 
 /// The machine, for a recording with or without random addresses and huge pages.
 pub fn machine(fixes_addresses: bool, disables_thp: bool) -> Machine {
@@ -37,11 +36,29 @@ pub fn machine(fixes_addresses: bool, disables_thp: bool) -> Machine {
     }
 }
 
-/// The variables of this process that configure allocators and huge pages.
+/// The variables of this process that change how a program uses memory.
 pub fn environment() -> BTreeMap<String, String> {
-    let matches = |name: &str| {
-        let exact = |known: &str| if known.ends_with('_') { name.starts_with(known) } else { name == known };
-        VARIABLES.iter().any(|known| exact(known)) || name.ends_with("MALLOC_CONF")
-    };
+    let matches = |name: &str| is_allocator_variable(name) || LOADER_VARIABLES.contains(&name);
     std::env::vars().filter(|(name, _)| matches(name)).collect()
+}
+
+/// Whether a variable only configures an allocator or a runtime, so that it may come from a file that is not trusted.
+pub fn is_allocator_variable(name: &str) -> bool {
+    let is = |known: &str| if known.ends_with('_') { name.starts_with(known) } else { name == known };
+    ALLOCATOR_VARIABLES.iter().any(|known| is(known)) || name.ends_with("MALLOC_CONF")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_allocator_variable;
+
+    #[test]
+    fn variables_that_load_code_do_not_come_from_files() {
+        for name in ["GLIBC_TUNABLES", "MALLOC_ARENA_MAX", "MIMALLOC_ALLOW_THP", "_RJEM_MALLOC_CONF", "GOGC"] {
+            assert!(is_allocator_variable(name), "{name}");
+        }
+        for name in ["LD_PRELOAD", "LD_AUDIT", "JAVA_TOOL_OPTIONS", "NODE_OPTIONS", "PATH", "GOGCX", "XMALLOC_", ""] {
+            assert!(!is_allocator_variable(name), "{name}");
+        }
+    }
 }

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hksim_memory_trace::{Beginning, Calls, End, Faults, Footer, Header, Op, Visibility};
+use hksim_memory_trace::{Beginning, Calls, End, ExitStatus, Faults, Footer, Header, Op, Visibility};
+use libc::pid_t;
 use serde::Serialize;
 
+use crate::anonymous_peak::AnonymousPeaks;
 use crate::call_log::CallLog;
 use crate::clock::monotonic_ns;
 use crate::error::MemoryRecordError;
@@ -19,6 +21,7 @@ use crate::interpreter::{Interpreter, Output};
 use crate::launch::{Ended, Launch, Running, Streams};
 use crate::machine;
 use crate::merge::Merger;
+use crate::shown_mode::ShownMode;
 use crate::signals::Recipient;
 use crate::snapshot::{self, Snapshots, SnapshotsOf};
 use crate::source::{Events, Source};
@@ -46,6 +49,10 @@ pub struct Options {
     pub keeps_thp: bool,
     /// End the recording after this time; the program continues.
     pub duration: Option<Duration>,
+    /// The directory in which the program starts; `None` for that of this process.
+    pub directory: Option<PathBuf>,
+    /// The THP mode that the program reads in sysfs; `None` for the machine's. Needs root.
+    pub shown_thp_mode: Option<String>,
     /// Additional environment variables of the program.
     pub variables: Vec<(OsString, OsString)>,
     /// The program's standard streams.
@@ -118,21 +125,25 @@ pub struct RecordingReport {
 /// # Errors
 /// The program cannot be started, the kernel does not permit its events, or a file cannot be written.
 pub fn record(options: &Options, command: &[OsString]) -> Result<RecordingReport, MemoryRecordError> {
+    record_with(options, command, |_| {})
+}
+
+/// Runs a program and records it, and tells `on_start` its process id as soon as it runs.
+///
+/// # Errors
+/// As for [`record`].
+pub fn record_with(
+    options: &Options,
+    command: &[OsString],
+    on_start: impl FnOnce(pid_t),
+) -> Result<RecordingReport, MemoryRecordError> {
     if options.stack_depth.is_some() && stack_dump::SAMPLED.is_empty() {
         return Err(MemoryRecordError::StacksUnsupported);
     }
     let with_stacks = options.stack_depth.is_some();
-    let launch = Launch {
-        command: command.to_vec(),
-        variables: options.variables.clone(),
-        disables_thp: !options.keeps_thp,
-        fixes_addresses: options.fixes_addresses,
-        streams: options.streams.clone(),
-        snapshots_of: options.snapshots_of,
-    };
     // Before any thread of the recorder starts.
     let mut guard = if options.keeps_thp { None } else { ThpGuard::start() };
-    let stopped = launch.start()?;
+    let stopped = launch(options, command)?.start()?;
     guard.iter_mut().for_each(|guard| guard.begins(stopped.pid() as u32));
     let recipient = Recipient::begin(stopped.pid());
     let events = Events::open(options.source, stopped.pid(), with_stacks)?;
@@ -146,20 +157,30 @@ pub fn record(options: &Options, command: &[OsString]) -> Result<RecordingReport
         merger: Merger::new(events, Arc::clone(&log)),
         guard,
         check: FaultCheck::new(snapshot::minor_faults_of(stopped.pid()).unwrap_or_default()),
+        program_end: None,
     };
+    // Where the program is stopped at its calls, its memory is read there.
+    let has_peaks = options.snapshots_of != SnapshotsOf::Nothing && visibility.calls == Calls::Tracepoints;
+    let peaks = has_peaks.then(|| AnonymousPeaks::watch(stopped.pid())).flatten();
     let begin = Instant::now();
     let started = match visibility.calls {
         Calls::Tracepoints => stopped.go().map(|running| (running, None)),
         Calls::Stops => stopped.go_traced(&log, with_stacks).map(|(running, traced)| (running, Some(traced))),
     };
     let (ended, traced) = match started {
-        Ok((running, traced)) => (session.watch(running, options.duration, command), traced),
+        Ok((running, traced)) => {
+            on_start(running.pid());
+            (session.watch(running, options.duration, command), traced)
+        }
         Err(why) => (Err(why), None),
     };
     drop(recipient);
     let elapsed_s = begin.elapsed().as_secs_f64();
     log.close();
-    let ended = session.complete(ended)?;
+    let mut ended = session.complete(ended)?;
+    if let (Some(ended), Some(peaks)) = (&mut ended, peaks.and_then(AnonymousPeaks::finish)) {
+        ended.snapshots.iter_mut().for_each(|(pid, snapshot)| snapshot.anonymous.peak = peaks.get(pid).copied());
+    }
     let lost_events = session.lost();
     let minor_faults = ended.as_ref().map(|ended| ended.minor_faults);
     let sees_all = visibility.faults != Faults::UserOnly;
@@ -183,6 +204,21 @@ pub fn record(options: &Options, command: &[OsString]) -> Result<RecordingReport
     })
 }
 
+fn launch(options: &Options, command: &[OsString]) -> Result<Launch, MemoryRecordError> {
+    let shown_mode = options.shown_thp_mode.as_deref().map(ShownMode::write).transpose();
+    let shown_mode = shown_mode.map_err(MemoryRecordError::system("write the THP mode that the program reads"))?;
+    Ok(Launch {
+        command: command.to_vec(),
+        directory: options.directory.clone(),
+        shown_mode: shown_mode.map(Arc::new),
+        variables: options.variables.clone(),
+        disables_thp: !options.keeps_thp,
+        fixes_addresses: options.fixes_addresses,
+        streams: options.streams.clone(),
+        snapshots_of: options.snapshots_of,
+    })
+}
+
 fn recorded_file(file: Finished) -> RecordedFile {
     let program = file.command.first().cloned().unwrap_or_default();
     let Finished { path, pid, image, beginning, end, events, .. } = file;
@@ -190,7 +226,9 @@ fn recorded_file(file: Finished) -> RecordedFile {
 }
 
 fn header(options: &Options, command: &[OsString], pid: u32, start_ns: u64, visibility: Visibility) -> Header {
-    let directory = std::env::current_dir().ok().map(|path| path.display().to_string());
+    let mut machine = machine::machine(options.fixes_addresses, !options.keeps_thp);
+    machine.thp_mode = options.shown_thp_mode.clone().or(machine.thp_mode);
+    let directory = options.directory.clone().or_else(|| std::env::current_dir().ok());
     let mut environment = machine::environment();
     let text = |word: &OsString| word.to_string_lossy().into_owned();
     environment.extend(options.variables.iter().map(|(name, value)| (text(name), text(value))));
@@ -200,15 +238,15 @@ fn header(options: &Options, command: &[OsString], pid: u32, start_ns: u64, visi
         command: command.iter().map(text).collect(),
         input: match &options.streams {
             Streams::Job { input, .. } => Some(input.clone()),
-            Streams::Inherited | Streams::Silent => None,
+            Streams::Inherited | Streams::Silent { .. } => None,
         },
-        directory,
+        directory: directory.map(|path| path.display().to_string()),
         environment,
         pid,
         image: 0,
         beginning: Beginning::Exec,
         visibility,
-        machine: machine::machine(options.fixes_addresses, !options.keeps_thp),
+        machine,
         stack_depth: options.stack_depth,
         history: Vec::new(),
     }
@@ -221,6 +259,8 @@ struct Session {
     files: Files,
     check: FaultCheck,
     guard: Option<ThpGuard>,
+    /// When the program exited, and the footer of its address space. The footer waits for the program's status.
+    program_end: Option<(SpaceId, u64, Footer)>,
 }
 
 impl Session {
@@ -287,7 +327,10 @@ impl Session {
                 Output::End(end) => {
                     self.guarded(space, end == End::Exec);
                     let footer = self.footer(space, end);
-                    self.files.end(space, time_ns, footer)?;
+                    match end {
+                        End::Exit if self.files.is_program(space) => self.program_end = Some((space, time_ns, footer)),
+                        _ => self.files.end(space, time_ns, footer)?,
+                    }
                 }
             }
         }
@@ -301,16 +344,25 @@ impl Session {
     }
 
     /// Completes the recording, or removes all files if it failed.
-    fn complete<T>(&mut self, watched: Result<T, MemoryRecordError>) -> Result<T, MemoryRecordError> {
-        let completed = watched.and_then(|ended| self.finish().map(|()| ended));
+    fn complete(
+        &mut self,
+        watched: Result<Option<Ended>, MemoryRecordError>,
+    ) -> Result<Option<Ended>, MemoryRecordError> {
+        let completed = watched.and_then(|ended| {
+            self.finish(ended.as_ref().and_then(Ended::exit_status))?;
+            Ok(ended)
+        });
         if completed.is_err() {
             self.files.discard();
         }
         completed
     }
 
-    /// Completes the files of address spaces that still exist.
-    fn finish(&mut self) -> Result<(), MemoryRecordError> {
+    /// Completes the file of the program, and those of address spaces that still exist.
+    fn finish(&mut self, status: Option<ExitStatus>) -> Result<(), MemoryRecordError> {
+        if let Some((space, time_ns, footer)) = self.program_end.take() {
+            self.files.end(space, time_ns, Footer { status, ..footer })?;
+        }
         for space in self.interpreter.in_use() {
             let footer = self.footer(space, End::Running);
             self.files.end(space, monotonic_ns(), footer)?;
@@ -321,7 +373,7 @@ impl Session {
     fn footer(&mut self, space: SpaceId, end: End) -> Footer {
         let unrecorded = self.interpreter.unrecorded.remove(&space).unwrap_or_default();
         let unrecorded_calls = unrecorded.into_iter().map(|(call, calls)| (call, Some(calls))).collect();
-        Footer { end, end_ns: None, lost_events: self.lost(), unrecorded_calls }
+        Footer { end, end_ns: None, lost_events: self.lost(), unrecorded_calls, status: None }
     }
 
     /// Events lost so far: those that the rings reported at their place, and those that only the kernel's counts show.

@@ -37,19 +37,26 @@ pub struct Snapshot {
     pub present: Option<Vec<PresentPages>>,
     /// Faults that the kernel charged to the process without input or output (`minflt`).
     pub minor_faults: u64,
-    /// Resident bytes of the process.
-    pub resident: Resident,
+    /// All anonymous memory of the process.
+    pub anonymous: Anonymous,
 }
 
-/// Resident bytes of a process, from /proc/PID/status.
+/// Resident anonymous memory of a process, that of stacks and of written pages of private file mappings included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Resident {
-    /// Highest so far (`VmHWM`).
-    pub peak_bytes: u64,
-    /// Anonymous memory, that of stacks and of written pages of private file mappings included (`RssAnon`).
-    pub anonymous_bytes: u64,
-    /// Files and shared memory (`RssFile`, `RssShmem`).
-    pub file_bytes: u64,
+pub struct Anonymous {
+    /// At the exit (`RssAnon`).
+    pub bytes: u64,
+    /// Highest so far; `None` if it was not measured.
+    pub peak: Option<Peak>,
+}
+
+/// A highest number of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peak {
+    /// Reported by the kernel.
+    pub bytes: u64,
+    /// By which the true one may be higher or lower.
+    pub error_bytes: u64,
 }
 
 /// Whose memory is read at the exit.
@@ -224,8 +231,8 @@ impl Snapshot {
             Err(why) => return Err(why),
         };
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        let resident = Resident::parse(&fs::read_to_string(format!("/proc/{pid}/status"))?);
-        Ok(Self { mappings, present, minor_faults: minor_faults(&stat).unwrap_or_default(), resident })
+        let anonymous = Anonymous { bytes: anonymous_bytes(pid).unwrap_or_default(), peak: None };
+        Ok(Self { mappings, present, minor_faults: minor_faults(&stat).unwrap_or_default(), anonymous })
     }
 
     /// The part of the snapshot in mappings that begin in one of these ranges, which must be in ascending order.
@@ -241,7 +248,7 @@ impl Snapshot {
             after > 0 && run.first_page < mappings[after - 1].pages.end
         };
         let present = self.present.as_ref().map(|runs| runs.iter().filter(is_inside).copied().collect());
-        Self { present, mappings, minor_faults: self.minor_faults, resident: self.resident }
+        Self { present, mappings, minor_faults: self.minor_faults, anonymous: self.anonymous }
     }
 
     /// Resident bytes, hugetlb included.
@@ -249,12 +256,15 @@ impl Snapshot {
         self.mappings.iter().map(|mapping| mapping.rss_bytes + mapping.hugetlb_bytes).sum()
     }
 
-    /// Highest resident bytes of these mappings so far. It is estimated: other memory is taken as it was at the exit, and
-    /// that of files mostly grows.
-    pub fn rss_bytes_peak(&self) -> u64 {
+    /// Between which bytes the highest of these mappings so far lie, without hugetlb; `None` if it was not measured. The
+    /// kernel counts all anonymous memory together. Of other memory there was at most as much as at the exit: stacks and
+    /// written pages of files stay until then.
+    pub fn rss_bytes_peak(&self) -> Option<[u64; 2]> {
+        let peak = self.anonymous.peak?;
         let own: u64 = self.mappings.iter().map(|mapping| mapping.rss_bytes).sum();
-        let other = self.resident.file_bytes + self.resident.anonymous_bytes.saturating_sub(own);
-        self.resident.peak_bytes.saturating_sub(other).max(own)
+        let other = self.anonymous.bytes.saturating_sub(own);
+        let least = peak.bytes.saturating_sub(other + peak.error_bytes).max(own);
+        Some([least, (peak.bytes + peak.error_bytes).max(own)])
     }
 
     /// Bytes in transparent huge pages.
@@ -263,12 +273,9 @@ impl Snapshot {
     }
 }
 
-impl Resident {
-    fn parse(status: &str) -> Self {
-        let bytes = |name| number(status, name).unwrap_or(0) * 1024;
-        let file_bytes = bytes("RssFile") + bytes("RssShmem");
-        Self { peak_bytes: bytes("VmHWM"), anonymous_bytes: bytes("RssAnon"), file_bytes }
-    }
+/// Resident anonymous bytes of a process now.
+pub fn anonymous_bytes(pid: pid_t) -> Option<u64> {
+    Some(number(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "RssAnon")? * 1024)
 }
 
 /// The number in a line `NAME: NUMBER` of /proc/PID/status.
@@ -345,13 +352,19 @@ mod tests {
 
     #[test]
     fn the_peak_leaves_out_other_memory() {
-        let status = "Name:\ta b\nTgid:\t7\nVmHWM:\t    1000 kB\nVmRSS:\t     500 kB\nRssAnon:\t     300 kB\n\
-            RssFile:\t     180 kB\nRssShmem:\t      20 kB\nThreads:\t2\n";
+        let status = "Name:\ta b\nTgid:\t7\nVmRSS:\t     500 kB\nRssAnon:\t     300 kB\nThreads:\t2\n";
         assert_eq!((number(status, "Tgid"), number(status, "Threads"), number(status, "Vm")), (Some(7), Some(2), None));
-        let resident = Resident::parse(status);
         let mapping = MeasuredMapping { pages: 0..60, rss_bytes: 240 << 10, huge_bytes: 0, hugetlb_bytes: 0 };
-        let snapshot = Snapshot { mappings: vec![mapping], resident, ..Snapshot::default() };
-        assert_eq!(snapshot.rss_bytes_peak(), (1000 - 200 - 60) << 10);
+        let snapshot = |peak: Option<(u64, u64)>| {
+            let peak = peak.map(|(kib, error)| Peak { bytes: kib << 10, error_bytes: error << 10 });
+            let anonymous = Anonymous { bytes: 300 << 10, peak };
+            Snapshot { mappings: vec![mapping.clone()], anonymous, ..Snapshot::default() }
+        };
+        let peak = |peak| snapshot(peak).rss_bytes_peak().map(|range| range.map(|bytes| bytes >> 10));
+        assert_eq!(peak(None), None);
+        assert_eq!(peak(Some((1000, 0))), Some([1000 - 60, 1000]));
+        assert_eq!(peak(Some((310, 8))), Some([310 - 60 - 8, 318]));
+        assert_eq!(peak(Some((250, 0))), Some([240, 250]), "not below the end");
     }
 
     #[test]

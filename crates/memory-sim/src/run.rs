@@ -21,7 +21,8 @@ pub struct RunFile {
 /// Identifies the same process in two runs of a program, whose process ids differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    program: String,
+    /// `None` for the program that was started: it may be named in several ways.
+    program: Option<String>,
     is_forked: bool,
     /// Among those with the same program and beginning, in order of creation.
     number: usize,
@@ -61,15 +62,14 @@ impl RunFiles {
 
     /// The first program of the started process. Only its recording has the arguments of the command.
     pub fn started(&self) -> Option<&RunFile> {
-        self.0.iter().find(|file| file.header.image == 0 && file.header.pid == root_pid(&file.header))
+        self.0.iter().find(|file| is_started(&file.header))
     }
 
     /// Where an address space is in this run.
     pub fn place(&self, header: &Header) -> Option<Place> {
         let index = self.0.iter().position(|file| is_same_space(&file.header, header))?;
         let number = self.0[..index].iter().filter(|file| is_alike(&file.header, header)).count();
-        let program = header.command.first().cloned().unwrap_or_default();
-        Some(Place { program, is_forked: header.beginning != Beginning::Exec, number })
+        Some(Place { program: program(header), is_forked: header.beginning != Beginning::Exec, number })
     }
 
     /// The recording at a place.
@@ -82,7 +82,10 @@ impl Place {
     /// The place in words.
     pub fn text(&self) -> String {
         let forked = if self.is_forked { "forked " } else { "" };
-        format!("{forked}process {} of program {}", self.number + 1, self.program)
+        match &self.program {
+            Some(program) => format!("{forked}process {} of program {program}", self.number + 1),
+            None => "process of the program that was started".to_string(),
+        }
     }
 }
 
@@ -95,10 +98,19 @@ fn is_same_space(one: &Header, other: &Header) -> bool {
     (one.pid, one.image) == (other.pid, other.image)
 }
 
+fn is_started(header: &Header) -> bool {
+    header.image == 0 && header.pid == root_pid(header)
+}
+
+/// The program of an address space, without its directory; `None` for the one that was started.
+fn program(header: &Header) -> Option<String> {
+    let name = |word: &String| word.rsplit('/').next().unwrap_or_default().to_string();
+    (!is_started(header)).then(|| header.command.first().map(name).unwrap_or_default())
+}
+
 /// Whether two address spaces run the same program, and both began by fork or both by exec.
 fn is_alike(one: &Header, other: &Header) -> bool {
-    one.command.first() == other.command.first()
-        && (one.beginning == Beginning::Exec) == (other.beginning == Beginning::Exec)
+    program(one) == program(other) && (one.beginning == Beginning::Exec) == (other.beginning == Beginning::Exec)
 }
 
 #[cfg(test)]

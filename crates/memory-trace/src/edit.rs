@@ -102,6 +102,7 @@ fn copy(from: &Path, to: &Path, keep: Cut, step: &str, damage: Damage) -> Result
             end_ns: None,
             lost_events,
             unrecorded_calls: unknown(whole.unwrap_or_default()),
+            status: None,
         },
     })?;
     Ok(CopiedTotals { events: written, duration_ns, complete })

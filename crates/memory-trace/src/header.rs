@@ -119,6 +119,19 @@ pub struct Footer {
     /// is a part of it, and how many of them it has is unknown.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unrecorded_calls: BTreeMap<String, Option<u64>>,
+    /// The status of the program that was started, in the recording in which it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<ExitStatus>,
+}
+
+/// What a process left for its parent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExitStatus {
+    /// It exited with this code.
+    Code(i32),
+    /// This signal ended it.
+    Signal(i32),
 }
 
 /// How an address space ended.

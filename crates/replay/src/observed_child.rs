@@ -41,6 +41,16 @@ impl ObservedChild {
         })
     }
 
+    /// What the job of such a child replays.
+    ///
+    /// # Errors
+    /// The text is not a job.
+    pub fn spec_of(job: &str) -> Result<ReplaySpec, ReplayError> {
+        let job: Job = serde_json::from_str(job)
+            .map_err(|why| ReplayError::Child { action: "understand the job of", source: why.into() })?;
+        Ok(job.spec)
+    }
+
     /// Checks what the child wrote to standard output.
     ///
     /// # Errors

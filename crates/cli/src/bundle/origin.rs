@@ -45,8 +45,9 @@ impl Origin {
         if words.first().map(String::as_str) != Some(kind.command()) {
             bail!("{name}: is a result of {}, but states another `command`: {}", kind.command(), words.join(" "));
         }
-        let has = |flag: &str| words.iter().any(|word| word == flag);
-        if has("--allocators") {
+        // A value that begins with `-` is stated behind `=`.
+        let runs_allocators = words.iter().any(|word| word.split('=').next() == Some("--allocators"));
+        if runs_allocators {
             bail!("{name}: was made by running allocators on this machine, so another one cannot repeat it");
         }
         // These predictions state the kernel that they used, which the command finds only on this machine.
@@ -74,5 +75,22 @@ impl Origin {
         let of_advice = traces.filter_map(|label| Some((text(&label["file"])?, text(&label["checksum"]))));
         files.extend(labels.chain(of_advice));
         Ok(files)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Each would run a library that the result names.
+    #[test]
+    fn a_result_that_names_allocators_is_never_repeated() {
+        for named in [vec!["--allocators", "./evil.so"], vec!["--allocators=-x/evil.so"]] {
+            let command = [vec!["sweep", "a.hkt"], named].concat();
+            let result = json!({ "command": command, "pareto": [], "rows": [{ "recording": {} }] });
+            let why = Origin::of("r.json", &result).err().map(|why| why.to_string()).unwrap_or_default();
+            assert!(why.contains("running allocators"), "{command:?}: {why}");
+        }
     }
 }

@@ -47,8 +47,8 @@ pub struct Args {
     policy: PolicyArgs,
     #[command(flatten)]
     memory: MemoryArgs,
-    /// Replay the traces once on each of these allocators (as in `compare`), and predict their page operations under
-    /// every setting (needs root): hksim, glibc, jemalloc:thp=always, native:POLICY, LIB.so
+    /// Replay the traces on each of these allocators (as in `compare`), once for each mode of --thp, which the allocator
+    /// reads as if it were the machine's, and predict their page operations under every setting (needs root): hksim, glibc, jemalloc:thp=always, native:POLICY, LIB.so
     #[arg(long, value_name = "LIST", value_delimiter = ',', hide_short_help = true)]
     allocators: Vec<String>,
     #[command(flatten)]

@@ -19,6 +19,7 @@ use crate::forks::ForkArgs;
 use crate::inputs::Trace;
 use crate::memory;
 use crate::memory::settings::MemoryArgs;
+use crate::memory::validate::again::AgainArgs;
 use crate::output::progress::Progress;
 use crate::output::{OutputArgs, warn};
 use crate::runs::setup;
@@ -34,7 +35,7 @@ const REPLAY: &str = "Replay";
 /// Arguments of `validate`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_long_help = "Examples:\n  hksim validate app.hkt\n  hksim validate app.hkt --huge=never,thp --mode threaded"
+    after_long_help = "Examples:\n  hksim validate app.hkt\n  hksim validate app.hkm --thp always --set-modes -- ./app input\n  hksim validate app.hkt --huge=never,thp --mode threaded"
 )]
 pub struct Args {
     /// Replay these traces [default: two built-in workloads, random-mixed and server]
@@ -45,6 +46,8 @@ pub struct Args {
     pub policy: HostPolicyArgs,
     #[command(flatten)]
     memory: MemoryArgs,
+    #[command(flatten)]
+    again: AgainArgs,
     /// With a memory recording (.hkm): set the machine's modes as --thp, --mthp and --zero-page say (needs root); they
     /// are restored at the end, even if the run is killed
     #[arg(long, hide_short_help = true, help_heading = REPLAY)]
@@ -108,6 +111,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             paths: &args.traces,
             policy: args.policy.with_kernel_flags(),
             memory: &args.memory,
+            again: &args.again,
             runs: args.runs.unwrap_or(memory::validate::RUNS),
             set_modes: args.set_modes,
             profile: args.profile.read()?.as_ref(),
@@ -115,6 +119,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         });
     }
     args.memory.refuse_for_trace()?;
+    args.again.refuse_for_trace()?;
     if args.set_modes {
         bail!("--set-modes is for memory recordings (.hkm); a replay runs under this machine's modes");
     }

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use hksim_cost_model::Profile;
 use hksim_engine::{MemoryPolicyRule, TouchRule};
+use hksim_linux_mm::ThpMode;
+use hksim_linux_probe::sysfs;
 use hksim_memory_sim::Detail;
 use hksim_replay::{Measure, Mode, ReplaySpec, Target};
 use hksim_trace::header::TouchSource;
@@ -15,6 +17,7 @@ use super::row::{AllocatorLabel, MemoryRow, predict};
 use super::settings::{MemoryArgs, NamedSetting};
 use super::sim::{Sweep, emit_rows};
 use crate::commands::allocators::{Allocator, Found};
+use crate::flags::table::thp_word;
 use crate::flags::{BaseKernel, PolicyArgs};
 use crate::inputs::Trace;
 use crate::output::progress::Progress;
@@ -43,6 +46,11 @@ pub struct Request<'a> {
 pub fn sweep(request: &Request<'_>) -> Result<Sweep> {
     if request.traces.is_empty() {
         bail!("--allocators: name at least one trace (.hkt)");
+    }
+    if request.memory.by.is_some() {
+        bail!(
+            "--by site: the callers in a replay are hksim's own, not the program's; record the program with --memory --stacks"
+        );
     }
     let settings = request.memory.settings(request.policy, BaseKernel::AsItComes)?;
     let named = |word: &String| Allocator::named("allocators", if word == "hksim" { "native" } else { word });
@@ -91,12 +99,42 @@ fn replay_and_predict(
     settings: &[NamedSetting],
     recording: &Path,
 ) -> Result<Vec<MemoryRow>> {
-    record_replay(spec, recording).with_context(|| format!("{word} on {}", spec.trace.display()))?;
     let (library, environment) = match &spec.on {
         Target::Malloc { preload, variables } => (preload.clone(), variables.iter().cloned().collect()),
         Target::Native(_) => (None, BTreeMap::new()),
     };
     let label = AllocatorLabel { name: word.to_string(), library, environment, trace: spec.trace.clone() };
-    let rows = predict(recording, settings, None, Detail::Figures)?;
-    Ok(rows.into_iter().map(|row| MemoryRow { allocator: Some(label.clone()), ..row }).collect())
+    let mut rows: Vec<Option<MemoryRow>> = settings.iter().map(|_| None).collect();
+    for mode in [ThpMode::Always, ThpMode::Madvise, ThpMode::Never] {
+        let chosen: Vec<usize> =
+            (0..settings.len()).filter(|&at| settings[at].setting.kernel.thp.global == mode).collect();
+        if chosen.is_empty() {
+            continue;
+        }
+        let of_mode: Vec<NamedSetting> = chosen.iter().map(|&at| settings[at].clone()).collect();
+        record_replay(spec, recording, shown_mode(mode)?)
+            .with_context(|| format!("{word} on {}", spec.trace.display()))?;
+        for (&at, row) in chosen.iter().zip(predict(recording, &of_mode, None, Detail::Figures)?) {
+            rows[at] = Some(MemoryRow { allocator: Some(label.clone()), ..row });
+        }
+    }
+    Ok(rows.into_iter().flatten().collect())
+}
+
+/// The mode that an allocator must read at its start to behave as under this one: some advise their memory under one mode
+/// only. `None` if the machine's mode serves.
+fn shown_mode(mode: ThpMode) -> Result<Option<&'static str>> {
+    let word = thp_word(mode);
+    // SAFETY: reads a number.
+    if unsafe { libc::geteuid() } == 0 {
+        return Ok(Some(word));
+    }
+    match sysfs::choice(&format!("{}/enabled", sysfs::THP)) {
+        Some(here) if here == word => Ok(None),
+        here => bail!(
+            "--thp {word}: allocators read the machine's mode ({}) at their start; run as root, so that they see this \
+             one, or leave --thp out",
+            here.as_deref().unwrap_or("no huge pages")
+        ),
+    }
 }

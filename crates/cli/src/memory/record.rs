@@ -64,6 +64,8 @@ pub fn run(request: &Request<'_>) -> Result<()> {
         fixes_addresses: request.no_aslr,
         keeps_thp: false,
         duration: request.duration,
+        directory: None,
+        shown_thp_mode: None,
         variables: Vec::new(),
         streams: Streams::Inherited,
         snapshots_of: SnapshotsOf::Nothing,

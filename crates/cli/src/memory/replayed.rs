@@ -19,14 +19,14 @@ pub fn replay_and_report(spec: &ReplaySpec, path: &Path, format: Format) -> Resu
     if path.is_dir() {
         bail!("{}: is a directory; name a file for the recording", path.display());
     }
-    print(&record_replay(spec, path)?, format)
+    print(&record_replay(spec, path, None)?, format)
 }
 
-/// Records a replay to a file.
+/// Records a replay to a file. `thp_mode` is the mode that its allocator reads; `None` for the machine's.
 ///
 /// # Errors
 /// The replay fails or cannot be recorded.
-pub fn record_replay(spec: &ReplaySpec, path: &Path) -> Result<RecordingReport> {
+pub fn record_replay(spec: &ReplaySpec, path: &Path, thp_mode: Option<&str>) -> Result<RecordingReport> {
     let child = ObservedChild::of(spec)?;
     let folder = tempfile::tempdir().context("cannot create a temporary directory; set TMPDIR")?;
     let output = folder.path().join("report");
@@ -38,6 +38,8 @@ pub fn record_replay(spec: &ReplaySpec, path: &Path) -> Result<RecordingReport> 
         fixes_addresses: true,
         keeps_thp: false,
         duration: None,
+        directory: None,
+        shown_thp_mode: thp_mode.map(str::to_string),
         variables: child.environment,
         streams: Streams::Job { input: child.job, output: output.clone() },
         snapshots_of: SnapshotsOf::Nothing,

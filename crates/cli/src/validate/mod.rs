@@ -5,6 +5,7 @@
 
 mod layout;
 mod residual;
+mod stale;
 mod statistical;
 mod verdict;
 
@@ -20,6 +21,7 @@ use hksim_sim::simulate::{Marks, SimConfig, Simulated, simulate};
 use hksim_sim::{Addresses, SimReport};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::profile::WithProfiles;
+use hksim_trace::source::EventSource;
 use serde::Serialize;
 
 pub use layout::LayoutResidual;
@@ -178,7 +180,8 @@ pub fn validate_threads(trace: &Path, label: &str, setup: &SimConfig, runs: u32)
     for _ in 0..runs.max(1) {
         replayed.push(hksim_replay::replay(&spec)?);
     }
-    let spreads = statistical::spreads(&report, &replayed);
+    let threads = u64::from(TraceReader::open(trace)?.summary().threads);
+    let spreads = statistical::spreads(&report, threads, &replayed);
     let (verdict, reason) = judge_threads(&report, &replayed, &spreads);
     replayed.sort_by_key(|run| run.faults);
     let measured = replayed.swap_remove(replayed.len() / 2);

@@ -6,6 +6,7 @@ use hksim_sim::SimReport;
 use serde::{Deserialize, Serialize};
 
 use super::Residual;
+use super::stale::StaleEntries;
 use crate::host;
 
 /// The claim about a prediction.
@@ -14,7 +15,7 @@ use crate::host;
 pub enum Class {
     /// Every figure and every page equal the measurement.
     Exact,
-    /// An unpredictable, counted event disturbed the replay. All differences are within what this number of huge pages
+    /// An unpredictable, counted event disturbed the replay. All differences are within what the number of these events
     /// can explain, and the allocator's actions equal the prediction.
     Bounded,
     /// Real threads ran in their own order. The figures are within the range of many runs.
@@ -92,6 +93,13 @@ pub enum Verdict {
 pub fn judge(predicted: &SimReport, measured: &Replayed, residual: &Residual) -> Judged {
     if let Some(reason) = impossible_here(predicted, measured) {
         return Judged::skipped(reason);
+    }
+    if let Some(stale) = StaleEntries::find(!predicted.forks.is_empty(), measured, residual) {
+        let (verdict, reason) = match stale.confirm_here() {
+            Ok(reason) => (Verdict::Ok, reason),
+            Err(reason) => (Verdict::Failed, reason),
+        };
+        return Judged { class: Class::Bounded, verdict, reason: Some(reason) };
     }
     let unsound = unsound(measured);
     // An exact claim needs all pages and all kinds; without them the row is skipped.

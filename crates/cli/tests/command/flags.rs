@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::Bench;
+use crate::support::{Bench, number};
 
 /// The `huge` word of every row.
 fn huge_words(sweep: &Value) -> Vec<&str> {
@@ -262,4 +262,18 @@ fn values_that_are_in_a_list_twice_are_dropped_with_a_note() {
     let ran = bench.run("advise rm.hkt rm.hkt --superslab 1M,1024K --huge never --format json");
     assert!(ran.stderr.contains("--superslab: 1024K is in the list twice"), "{}", ran.stderr);
     assert!(ran.stderr.contains("rm.hkt: given twice, so it counts twice"), "{}", ran.stderr);
+}
+
+/// A design without advice gets huge pages in mode always, which its word does not say.
+#[test]
+fn huge_pages_that_a_design_does_not_ask_for_are_named() {
+    let bench = Bench::with_trace();
+    let note = "--huge never only asks for no huge pages: in these modes the kernel gives pages of 2M unasked";
+    for command in ["sim rm.hkt --huge never", "sweep rm.hkt --huge=never,thp", "explain rm.hkt --huge never"] {
+        let asked = bench.run(&format!("{command} -q --thp always"));
+        assert_eq!((asked.code, asked.stderr.matches(note).count()), (Some(0), 1), "{command}: {}", asked.stderr);
+        let ran = bench.run(&format!("{command} -q --thp madvise"));
+        assert!(!ran.stderr.contains("unasked"), "{command}: {}", ran.stderr);
+    }
+    assert!(number(&bench.json("sim rm.hkt --huge never --thp always")["installs"]["by_kind"], "thp") > 0);
 }

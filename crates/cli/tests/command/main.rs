@@ -36,6 +36,7 @@ mod page_sets;
 mod pairwise;
 mod programs;
 mod puzzles;
+mod recorded_commands;
 mod recorded_forks;
 mod report;
 mod rules;

@@ -174,6 +174,9 @@ fn wrong_files_and_flags_are_refused_with_one_line() {
         ("info header.hkm", "header is damaged"),
         ("sim header.hkm", "header is damaged"),
         ("validate header.hkm", "header is damaged"),
+        ("validate ops.hkm --run-recorded --by site", "sim --by site"),
+        ("sweep th.hkt --allocators glibc --by site", "the callers in a replay are hksim's own"),
+        ("validate ops.hkm", "put the command at the end: -- COMMAND"),
         ("trace cut ops.hkm --from 1ms -o x.hkm", "can only be cut at its end"),
         ("trace cut ops.hkm --events 5..9 -o x.hkm", "can only be cut at its end"),
         ("trace cut ops.hkm --mark here -o x.hkm", "can only be cut at its end"),
@@ -370,4 +373,28 @@ fn an_interrupt_ends_the_program_and_the_recording_is_written() {
         assert_eq!((&info["complete"], &info["footer"]["end"]), (&true.into(), &"exit".into()), "{info}");
         assert!(!bench.path(&format!("a.hkm.{recorder}.recording")).exists());
     }
+}
+
+/// glibc advises its heap if it reads the mode madvise at its start, so each row needs a replay that reads its own mode.
+#[test]
+fn allocators_behave_as_under_the_mode_of_their_row() {
+    if !can_record() {
+        return;
+    }
+    let bench = Bench::new();
+    bench.ok("gen server --live 8M --threads 1 --events 40k -o s.hkt");
+    let sweep = |modes: &str| {
+        let result = bench.json(&format!("sweep s.hkt --allocators glibc:hugetlb=1 --thp {modes}"));
+        result["rows"].as_array().expect("rows").clone()
+    };
+    let rows = sweep("always,madvise,never");
+    let modes: Vec<_> = rows.iter().map(|row| row["recording"]["machine"]["thp_mode"].clone()).collect();
+    assert_eq!(modes, ["always", "madvise", "never"], "the mode that the allocator read");
+    let advised = |row: &serde_json::Value| row["kernel"]["thp"]["global"].clone();
+    assert_eq!(rows.iter().map(advised).collect::<Vec<_>>(), modes, "in the order of the settings");
+    // Only under madvise the heap grows by 2 MiB.
+    let traps = |row: &serde_json::Value| number(row, "traps");
+    let alone = sweep("madvise");
+    assert_eq!(traps(&alone[0]), traps(&rows[1]), "whatever other rows there are");
+    assert!(number(&rows[1], "huge_pages_peak") > 0 && number(&rows[0], "huge_pages_peak") == 0, "{rows:?}");
 }

@@ -178,7 +178,7 @@ fn memory_recordings_and_budgets_are_reported() {
     fs::write(bench.path("budget.toml"), BUDGET).expect("a budget");
     assert_eq!(bench.run("check budget.toml --format json -o check.json").code, Some(1));
     // Whatever this machine can measure, each row has a verdict.
-    bench.run(&format!("validate {recording} --thp always --format json -o measured.json"));
+    bench.run(&format!("validate {recording} --run-recorded --thp always --format json -o measured.json"));
     bench.ok("report sim.json sweep.json check.json measured.json -o report.html");
     let html = report(&bench);
     let sections: Vec<&str> = html.split("<section>").skip(1).collect();

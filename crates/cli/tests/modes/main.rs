@@ -48,7 +48,8 @@ fn recorded_with(script: &str, variables: &[(&str, &str)]) -> Option<Bench> {
 
 /// The only row of a validation.
 fn validated(bench: &Bench, file: &str, thp: &str) -> Value {
-    let line = format!("validate {file} --thp {thp} --mthp 2M=inherit --set-modes --runs 2 --format json");
+    let line =
+        format!("validate {file} --run-recorded --thp {thp} --mthp 2M=inherit --set-modes --runs 2 --format json");
     let output = bench.command(&line).env("PERL_HASH_SEED", "0").output().expect("hksim starts");
     let result: Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|why| panic!("{line}: {why}: {}", String::from_utf8_lossy(&output.stderr)));
@@ -174,7 +175,7 @@ fn other_modes_are_not_measured_without_leave() {
     let _alone = alone();
     let Some(bench) = recorded("print 1;") else { return };
     // No other test, which may set modes at the same time, sets this one.
-    let result = bench.json("validate a.hkm --thp madvise --mthp 1M=always --runs 2");
+    let result = bench.json("validate a.hkm --run-recorded --thp madvise --mthp 1M=always --runs 2");
     assert_eq!((&result["verdict"], &result["rows"][0]["verdict"]), (&"skipped".into(), &"skipped".into()), "{result}");
     let reason = result["rows"][0]["reason"].as_str().unwrap_or_default();
     assert!(reason.contains("this machine has other modes; add --set-modes"), "{result}");

@@ -83,6 +83,7 @@ impl Bench {
 }
 
 /// A command that has ended.
+#[derive(Debug)]
 pub struct Ran {
     pub code: Option<i32>,
     pub stdout: String,

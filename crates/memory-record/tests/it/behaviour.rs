@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use hksim_memory_record::{Options, RecordingReport, Source, Traced};
-use hksim_memory_trace::{Beginning, End, Event, Op, Origin};
+use hksim_memory_trace::{Beginning, End, Event, ExitStatus, Footer, Op, Origin, Reader};
 
 use crate::support::{events, operations, options, recorded, with_program};
 
@@ -151,4 +151,71 @@ fn a_snapshot_shows_the_memory_at_the_exit() {
     }
     let Some(by_tracepoints) = snapshot(Source::Tracepoints) else { return };
     assert_eq!(by_stops, by_tracepoints);
+}
+
+/// By both sources the highest anonymous memory is measured, and not taken from `VmHWM`, which counts files, too.
+#[test]
+fn the_peak_of_anonymous_memory_is_measured() {
+    const MIB: u64 = 1 << 20;
+    let Some((directory, program)) = with_program("peak.c") else { return };
+    for source in [Source::Stops, Source::Tracepoints] {
+        let mut options = options(&directory.path().join("peak.hkm"), source);
+        options.keeps_thp = true;
+        options.snapshots_of = hksim_memory_record::SnapshotsOf::Program;
+        let Some(report) = recorded(&options, &program, &["first"]) else { return };
+        let own = &report.files[0];
+        let snapshot = &report.snapshots[&own.pid];
+        let [least, most] = snapshot.rss_bytes_peak().expect("a peak");
+        // The program's own data take a few pages.
+        let wanted = 30 * MIB..30 * MIB + MIB / 8;
+        assert!(least <= wanted.end && most >= wanted.start, "{source:?}: {least} to {most}");
+        assert!(most - least < MIB, "{source:?}: {least} to {most}");
+        let peak = snapshot.anonymous.peak.expect("a peak");
+        assert!(wanted.contains(&peak.bytes), "{source:?}: {peak:?}");
+        assert_eq!(footer(&own.path).status, Some(ExitStatus::Code(7)), "{source:?}");
+    }
+}
+
+fn footer(path: &Path) -> Footer {
+    let mut reader = Reader::open(path).expect("a recording");
+    while reader.next_chunk(&mut Vec::new()).expect("events") {}
+    reader.footer().expect("the end").clone()
+}
+
+#[test]
+fn a_signal_that_ended_the_program_is_in_the_recording() {
+    let Some((directory, program)) = with_program("behaviour.c") else { return };
+    let Some(report) = run(directory.path(), &program, "waits_between", |_| {}) else { return };
+    assert_eq!(footer(&report.files[0].path).status, report.exit_code.map(ExitStatus::Code));
+    for source in [Source::Stops, Source::Tracepoints] {
+        let options = options(&directory.path().join("killed.hkm"), source);
+        let Some(report) = recorded(&options, Path::new("/bin/sh"), &["-c", "kill -9 $$"]) else { return };
+        assert_eq!(footer(&report.files[0].path).status, Some(ExitStatus::Signal(9)), "{source:?}");
+    }
+}
+
+/// Allocators read the mode of huge pages at their start. A program can be shown another one than the machine's.
+#[test]
+fn a_program_reads_the_mode_that_it_is_shown() {
+    const FILE: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+    let Ok(before) = std::fs::read_to_string(FILE) else { return eprintln!("skipped: no huge pages") };
+    // SAFETY: reads a number.
+    if unsafe { libc::geteuid() } != 0 {
+        return eprintln!("skipped: showing another mode needs root");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    for (mode, shown) in [("always", "[always] madvise never\n"), ("never", "always madvise [never]\n")] {
+        let file = folder.path().join(format!("{mode}.hkm"));
+        let options = Options { shown_thp_mode: Some(mode.to_string()), ..options(&file, Source::Auto) };
+        // A child sees it, too.
+        let script = format!("cat {FILE}; grep -c {FILE} /proc/mounts");
+        if recorded(&options, Path::new("/bin/sh"), &["-c", &script]).is_none() {
+            return;
+        }
+        let said = std::fs::read_to_string(file.with_extension("output")).expect("the output");
+        assert_eq!(said, format!("{shown}1\n"));
+        assert_eq!(Reader::open(&file).expect("a recording").header().machine.thp_mode.as_deref(), Some(mode));
+    }
+    assert_eq!(std::fs::read_to_string(FILE).expect("the mode"), before);
+    assert!(!std::fs::read_to_string("/proc/mounts").expect("mounts").contains(FILE), "the view is private");
 }

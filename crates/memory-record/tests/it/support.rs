@@ -44,6 +44,8 @@ pub fn options(file: &Path, source: Source) -> Options {
         fixes_addresses: true,
         keeps_thp: false,
         duration: None,
+        directory: None,
+        shown_thp_mode: None,
         variables: Vec::new(),
         streams: Streams::Job { input: String::new(), output: file.with_extension("output") },
         snapshots_of: SnapshotsOf::Nothing,

@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::path::Path;
 
 use hksim_memory_trace::{
-    End, Event, Footer, Frame, Header, MapOp, MappingKind, MemoryTraceError, Module, ModuleId, Op, Origin, Reader,
-    SiteId, Sites, Stack, StackEnd, TouchKind, Writer,
+    End, Event, ExitStatus, Footer, Frame, Header, MapOp, MappingKind, MemoryTraceError, Module, ModuleId, Op, Origin,
+    Reader, SiteId, Sites, Stack, StackEnd, TouchKind, Writer,
 };
 
 /// Pages of the largest address space of x86-64.
@@ -194,7 +194,13 @@ pub fn read_stacks(path: &Path) -> Vec<Option<NamedStack>> {
 
 pub fn footer() -> Footer {
     let unrecorded_calls = BTreeMap::from([("mbind".to_string(), Some(7))]);
-    Footer { end: End::Exit, end_ns: Some(1 << 40), lost_events: 3, unrecorded_calls }
+    Footer {
+        end: End::Exit,
+        end_ns: Some(1 << 40),
+        lost_events: 3,
+        unrecorded_calls,
+        status: Some(ExitStatus::Code(2)),
+    }
 }
 
 pub fn write(path: &Path, events: &[Named]) {

@@ -188,9 +188,9 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         name: "huge",
         values: Values::Words(HUGE_WORDS),
-        help: "Request huge pages: never; thp: MADV_HUGEPAGE; mthp-SIZE: like thp, with SIZE as the kernel's largest size; \
-               system: no advice, the kernel's mode decides; collapse: MADV_COLLAPSE a SuperSlab when its last slab is \
-               taken; hugetlb: MAP_HUGETLB, else thp; hugetlb-plain: MAP_HUGETLB, else 4K pages",
+        help: "Request huge pages: never: no request, but a kernel in mode always gives them unasked; thp: \
+               MADV_HUGEPAGE; mthp-SIZE: like thp, with SIZE as the kernel's largest size; system: no advice, the \
+               kernel's mode decides; collapse: MADV_COLLAPSE a SuperSlab when its last slab is taken; hugetlb: MAP_HUGETLB, else thp; hugetlb-plain: MAP_HUGETLB, else 4K pages",
         set: set_huge,
         write: |policy, out| match policy.mthp_order() {
             Some(_) => write!(out, "{MTHP}{}", Size(policy.huge_page_bytes)),

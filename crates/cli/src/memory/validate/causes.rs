@@ -1,11 +1,14 @@
 //! Why a measured run has other faults or pages than predicted.
 
 use anyhow::Result;
-use hksim_linux_probe::stale_entries::faults_by_stale_entries;
+use hksim_linux_mm::PMD_PAGES;
+use hksim_linux_probe::stale_entries::{Cause, additional_faults};
 use hksim_memory_sim::{Family, Prediction};
 use hksim_memory_trace::Beginning;
+use hksim_policy::HUGE_PAGE_BYTES;
 
 use super::compare::{Comparison, Subject};
+use super::figures::Figures;
 use super::measure::{Program, Run};
 use super::pages::pinned_pages;
 use crate::output::units::{count, of};
@@ -32,9 +35,8 @@ pub fn pinned(predictions: &[Prediction], runs: &[Run], program: &Program) -> Re
 }
 
 /// What can raise more faults than predicted. Empty if a run has fewer.
-pub fn more_faults(subject: &Subject<'_>, comparison: &Comparison, predictions: &[Prediction]) -> Vec<String> {
-    let mut pairs = comparison.predicted.iter().zip(&comparison.measured);
-    if !pairs.all(|(predicted, measured)| predicted.traps <= measured.traps) {
+pub fn more_faults(comparison: &Comparison) -> Vec<String> {
+    if !comparison.pairs().all(|(predicted, measured)| predicted.traps <= measured.traps) {
         return Vec::new();
     }
     let mut causes = Vec::new();
@@ -46,16 +48,40 @@ pub fn more_faults(subject: &Subject<'_>, comparison: &Comparison, predictions: 
                 .to_string(),
         );
     }
-    let is_forked = subject.recording.header.beginning != Beginning::Exec;
-    let forks = |prediction: &Prediction| is_forked || prediction.page_work.operations.forks > 0;
-    let has_shared_huge = predictions.iter().any(|prediction| prediction.huge_pages_peak > 0 && forks(prediction));
-    let is_same_memory = comparison.pages_differ == Some([0, 0]);
-    if let Some(faults @ 1..) = (is_same_memory && has_shared_huge).then(faults_by_stale_entries).flatten() {
-        causes.push(format!(
-            "after a fork, this virtual machine raises additional faults in huge pages ({} in a test of one huge page), \
-             because its TLB keeps outdated entries for their small pages",
-            count(faults)
-        ));
-    }
     causes
+}
+
+/// More faults by outdated TLB entries of a virtual machine, if they explain all differences and this machine shows them.
+pub fn stale_entries(subject: &Subject<'_>, comparison: &Comparison, predictions: &[Prediction]) -> Option<String> {
+    /// Additional faults of a huge page: all its small pages but the one whose fault changes the page table.
+    const FAULTS_MAX: u64 = PMD_PAGES - 1;
+    let is_forked = subject.recording.header.beginning != Beginning::Exec;
+    let (mut faults, mut has_forks, mut has_pool) = (0, is_forked, false);
+    for ((predicted, measured), prediction) in comparison.pairs().zip(predictions) {
+        let more = measured.traps.checked_sub(predicted.traps)?;
+        let pool_pages = prediction.hugetlb_bytes_peak / HUGE_PAGE_BYTES;
+        let has_others = Figures { traps: measured.traps, ..*predicted }.distance(measured) > 0;
+        if has_others
+            || !predicted.peak_holds(measured)
+            || more > FAULTS_MAX * (prediction.huge_pages_peak + pool_pages)
+        {
+            return None;
+        }
+        faults += more;
+        has_forks |= prediction.page_work.operations.forks > 0;
+        has_pool |= pool_pages > 0;
+    }
+    let cause = match (has_forks, has_pool) {
+        (true, _) => Cause::Fork,
+        (false, true) => Cause::PoolPageRead,
+        (false, false) => return None,
+    };
+    let is_same_memory = comparison.pages_differ.is_none_or(|pages| pages == [0, 0]);
+    let found = additional_faults(cause).filter(|&found| found > 0 && faults > 0 && is_same_memory)?;
+    Some(format!(
+        "{} more than predicted in huge pages that are made writable again, and no other difference: this virtual machine \
+         keeps outdated TLB entries ({} more in a test of one huge page)",
+        of(faults, "fault"),
+        count(found)
+    ))
 }

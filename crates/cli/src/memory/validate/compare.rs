@@ -4,12 +4,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use hksim_linux_mm::PMD_PAGES;
-use hksim_linux_probe::processor;
 use hksim_memory_sim::{Detail, Prediction, RegionPrediction, RunFile, RunFiles};
-use hksim_policy::HUGE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
 
-use super::causes::{more_faults, pinned};
+use super::blind::Blind;
+use super::causes::{more_faults, pinned, stale_entries};
+use super::figures::{Bounds, Figures, outside};
 use super::measure::{Program, Run};
 use super::pages::differing_pages;
 use super::place::relocated;
@@ -19,23 +19,6 @@ use crate::memory::settings::NamedSetting;
 use crate::output::units::of;
 use crate::validate::{Class, Verdict};
 
-/// A statistical claim also holds within this share of the measured median.
-const TOLERANCE: f64 = 0.01;
-
-/// Figures of one address space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Figures {
-    /// #PF exceptions in anonymous memory.
-    pub traps: u64,
-    /// Resident bytes of anonymous memory at the exit, hugetlb included.
-    pub rss_bytes_end: u64,
-    /// Transparent huge pages at the exit.
-    pub huge_pages_end: u64,
-    /// Highest resident bytes of anonymous memory. The measured value is an estimate: the kernel has one peak for all
-    /// memory.
-    pub rss_bytes_peak: u64,
-}
-
 /// Prediction and measurements.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Comparison {
@@ -43,6 +26,9 @@ pub struct Comparison {
     pub predicted: Vec<Figures>,
     /// Measured figures.
     pub measured: Vec<Figures>,
+    /// Predicted figures of further recordings, if the program has several outcomes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recordings: Vec<Figures>,
     /// Sum of |prediction - measurement| over traps, huge pages and resident pages of all runs.
     pub residual: u64,
     /// Pages whose state at the exit is in the prediction only and in the measurement only, over all runs. `None` if
@@ -90,51 +76,135 @@ pub struct Subject<'a> {
     pub program: &'a Program,
 }
 
-/// Predicts each run at its own addresses, and compares.
+/// More runs and recordings before a program with several outcomes fails.
+const FURTHER: u32 = 5;
+
+/// Predicts each run at its own addresses, and compares. A program with several outcomes is run more often before it fails.
 ///
 /// # Errors
 /// A recording cannot be read or written, or the program cannot be run again.
-pub fn compare(subject: &Subject<'_>, named: &NamedSetting, runs: &[Run], folder: &Path) -> Result<Judged> {
-    let Subject { recording, files, program } = subject;
-    let (mut predictions, mut gaps) = (Vec::new(), Vec::new());
-    let mut mismatch = None;
-    for (number, run) in runs.iter().enumerate() {
-        // Also where the kernel gives the same addresses in each run: some allocators choose random ones.
-        let placed = match relocated(recording, files, &run.files, &folder.join(format!("{number}-placed.processes")))?
-        {
-            Ok(placed) => placed,
-            Err(why) => {
-                mismatch.get_or_insert(why);
-                recording.path.clone()
-            }
-        };
-        let mut rows = predict(&placed, std::slice::from_ref(named), None, Detail::Pages)?;
-        let row = rows.pop().context("no prediction")?;
-        gaps = row.recording.gaps();
-        predictions.push(row.prediction);
-    }
-    let comparison = comparison(&predictions, runs);
-    let differs = match comparison.is_zero() {
+pub fn compare(subject: &Subject<'_>, named: &NamedSetting, mut runs: Vec<Run>, folder: &Path) -> Result<Judged> {
+    let mut sample = Sample::new(subject, named, &runs, folder)?;
+    let differs = match sample.comparison.holds() {
         true => None,
-        false => match mismatch {
+        false => match sample.mismatch.take() {
             Some(why) => Some(why),
-            None => differs(subject, runs, folder)?,
+            None => differs(subject, &sample.comparison, &runs, folder)?,
         },
     };
-    if !comparison.is_zero() {
-        if differs.is_none() {
-            gaps.extend(pinned(&predictions, runs, program)?);
-        }
-        gaps.extend(more_faults(subject, &comparison, &predictions));
+    let judged = judge(subject, &sample, differs.clone(), &causes(subject, &sample, differs.is_some(), &runs)?);
+    if (judged.class, judged.verdict) != (Class::Statistical, Verdict::Failed) {
+        return Ok(judged);
     }
-    // A replay reads its trace into memory of its own before it begins, which the process's peak includes.
-    let has_peak = recording.header.input.is_none();
-    Ok(judge(comparison, differs, has_peak, &gaps))
+    let mut recordings = Vec::new();
+    for number in 0..FURTHER {
+        runs.push(subject.program.run(&folder.join(format!("further-{number}.hkm")))?);
+        let again = subject.program.record_again(&folder.join(format!("recording-{number}.hkm")))?;
+        let Some(file) = subject.program.file_in(&again) else { continue };
+        let rows = predict(&file.path, std::slice::from_ref(named), None, Detail::Figures)?;
+        recordings.extend(rows.iter().map(|row| Figures::predicted(&row.prediction)));
+    }
+    if let Some(why) = runs.iter().find_map(Run::disturbed) {
+        return Ok(Judged { reason: Some(why), verdict: Verdict::Skipped, ..judged });
+    }
+    let mut sample = Sample::new(subject, named, &runs, folder)?;
+    sample.comparison.recordings = recordings;
+    Ok(judge(subject, &sample, differs, &causes(subject, &sample, true, &runs)?))
 }
 
-fn comparison(predictions: &[Prediction], runs: &[Run]) -> Comparison {
+/// What explains a difference. `differs` says whether the program does not repeat itself.
+fn causes(subject: &Subject<'_>, sample: &Sample, differs: bool, runs: &[Run]) -> Result<Vec<String>> {
+    let Sample { comparison, predictions, gaps, .. } = sample;
+    if comparison.holds() {
+        return Ok(Vec::new());
+    }
+    let mut causes: Vec<String> = subject.program.other_environment().into_iter().collect();
+    causes.extend(gaps.iter().cloned());
+    causes.extend(sample.blind.first().map(Blind::text));
+    if !differs {
+        causes.extend(pinned(predictions, runs, subject.program)?);
+    }
+    causes.extend(more_faults(comparison));
+    Ok(causes)
+}
+
+/// Measured runs with their predictions.
+struct Sample {
+    predictions: Vec<Prediction>,
+    comparison: Comparison,
+    /// How a run's calls differ from the recording's.
+    mismatch: Option<String>,
+    /// What the recording lacks.
+    gaps: Vec<String>,
+    /// What the runs do not show; empty if they show everything.
+    blind: Vec<Blind>,
+}
+
+impl Sample {
+    fn new(subject: &Subject<'_>, named: &NamedSetting, runs: &[Run], folder: &Path) -> Result<Self> {
+        let Subject { recording, files, .. } = subject;
+        let (mut predictions, mut gaps) = (Vec::new(), Vec::new());
+        let mut mismatch = None;
+        for (number, run) in runs.iter().enumerate() {
+            // Also where the kernel gives the same addresses in each run: some allocators choose random ones.
+            let copy = folder.join(format!("{number}-placed.processes"));
+            let placed = match relocated(recording, files, &run.files, &copy)? {
+                Ok(placed) => placed,
+                Err(why) => {
+                    mismatch.get_or_insert(why);
+                    recording.path.clone()
+                }
+            };
+            let mut rows = predict(&placed, std::slice::from_ref(named), None, Detail::Pages)?;
+            let row = rows.pop().context("no prediction")?;
+            gaps = row.recording.gaps();
+            predictions.push(row.prediction);
+        }
+        // A replay reads its trace into memory of its own before it begins, which its peak includes.
+        let has_peak = recording.header.input.is_none();
+        let comparison = comparison(&predictions, runs, has_peak);
+        let pairs = predictions.iter().zip(runs);
+        let blind = pairs.map(|(prediction, run)| Blind::of(subject.program, prediction, run));
+        let blind = blind.collect::<Result<Option<Vec<Blind>>>>()?.unwrap_or_default();
+        Ok(Self { predictions, comparison, mismatch, gaps, blind })
+    }
+
+    /// What may be predicted for each measured run.
+    fn bounds(&self) -> Vec<Bounds> {
+        let measured = self.comparison.measured.iter().enumerate();
+        let widened = measured.map(|(number, measured)| match self.blind.get(number) {
+            Some(blind) => blind.widened(measured.bounds()),
+            None => measured.bounds(),
+        });
+        widened.collect()
+    }
+
+    /// Why the claim is bounded, if causes that are counted explain all differences.
+    fn bounded(&self, subject: &Subject<'_>) -> Option<String> {
+        let comparison = &self.comparison;
+        if let Some(why) = stale_entries(subject, comparison, &self.predictions) {
+            return Some(why);
+        }
+        if let Some(pages) = comparison.pages_of_zeros() {
+            return Some(format!(
+                "{} hold only zeros where a huge page was split; the kernel frees them, and contents are not recorded (R10)",
+                of(pages, "page")
+            ));
+        }
+        let bounds = self.bounds();
+        let are_within = comparison.pairs().zip(&bounds).all(|((predicted, measured), bounds)| {
+            bounds.hold(predicted) && predicted.huge_pages_end == measured.huge_pages_end
+        });
+        let has_pages = comparison.pages_differ.is_none_or(|pages| Blind::explain(&self.blind, pages));
+        self.blind.first().filter(|_| are_within && has_pages).map(Blind::text)
+    }
+}
+
+fn comparison(predictions: &[Prediction], runs: &[Run], has_peak: bool) -> Comparison {
     let predicted: Vec<Figures> = predictions.iter().map(Figures::predicted).collect();
-    let measured: Vec<Figures> = runs.iter().map(Figures::measured).collect();
+    // The kernel counts pages of the hugetlb pool apart.
+    let has_peak = has_peak && predictions.iter().all(|prediction| prediction.hugetlb_bytes_peak == 0);
+    let measured: Vec<Figures> = runs.iter().map(|run| Figures::measured(run, has_peak)).collect();
     let pairs = predicted.iter().zip(&measured);
     let pages_differ = predictions.iter().zip(runs).try_fold([0; 2], |sum, (prediction, run)| {
         let present = run.snapshot.as_ref()?.present.as_ref()?;
@@ -149,45 +219,43 @@ fn comparison(predictions: &[Prediction], runs: &[Run]) -> Comparison {
         first_difference: differences.filter_map(|(prediction, run)| first_difference(&prediction.regions, run)).next(),
         predicted,
         measured,
+        recordings: Vec::new(),
     }
 }
 
 /// The claim is exact if the program repeats itself. Otherwise the prediction must be within the spread of the runs.
-/// `differs` says how the program does not repeat itself, `has_peak` whether the measured peak is that of the same memory,
-/// and `gaps` what is not simulated.
-fn judge(comparison: Comparison, differs: Option<String>, has_peak: bool, gaps: &[String]) -> Judged {
-    if comparison.is_zero() {
+/// `differs` says how the program does not repeat itself, and `gaps` what is not simulated.
+fn judge(subject: &Subject<'_>, sample: &Sample, differs: Option<String>, gaps: &[String]) -> Judged {
+    let comparison = sample.comparison.clone();
+    let exact = |verdict, reason| Judged { class: Class::Exact, verdict, reason, comparison: comparison.clone() };
+    if comparison.holds() {
         let reason = comparison
             .pages_differ
             .is_none()
             .then(|| "page sets are not compared: only Linux 6.7 and newer can scan page tables".to_string());
-        return Judged { class: Class::Exact, verdict: Verdict::Ok, reason, comparison };
+        return exact(Verdict::Ok, reason);
     }
-    if let Some(pages) = comparison.pages_of_zeros() {
-        let reason = format!(
-            "{} hold only zeros where a huge page was split; the kernel frees them, and contents are not recorded (R10)",
-            of(pages, "page")
-        );
+    if let Some(reason) = sample.bounded(subject) {
         return Judged { class: Class::Bounded, verdict: Verdict::Ok, reason: Some(reason), comparison };
     }
     let Some(differs) = differs else {
         let reason = match gaps.is_empty() {
-            true => {
-                "the program repeats itself, but the prediction differs; see the first differing mapping".to_string()
-            }
+            true => "the program repeats itself, but the prediction differs".to_string(),
             false => format!("the prediction differs; possible causes: {}", gaps.join("; ")),
         };
-        return Judged { class: Class::Exact, verdict: Verdict::Failed, reason: Some(reason), comparison };
+        return exact(Verdict::Failed, Some(format!("{reason}; {}", comparison.differences().join("; "))));
     };
-    let Comparison { predicted, measured, .. } = &comparison;
-    let outside = [
-        ("traps", spread(predicted, measured, 0, |figures| figures.traps)),
-        ("peak RSS", !has_peak || spread(predicted, measured, peak_error_bytes(), |figures| figures.rss_bytes_peak)),
-        ("RSS at the exit", spread(predicted, measured, 0, |figures| figures.rss_bytes_end)),
-    ];
-    let outside: Vec<&str> = outside.into_iter().filter(|(_, is_inside)| !is_inside).map(|(name, _)| name).collect();
+    let predicted = [comparison.predicted.as_slice(), &comparison.recordings].concat();
+    let outside = outside(&predicted, &sample.bounds());
     let verdict = if outside.is_empty() { Verdict::Ok } else { Verdict::Failed };
     let mut reasons = vec![differs];
+    if !comparison.recordings.is_empty() {
+        reasons.push(format!(
+            "compared over {} and {}",
+            of(comparison.recordings.len() as u64 + 1, "recording"),
+            of(comparison.measured.len() as u64, "run")
+        ));
+    }
     if !outside.is_empty() {
         reasons.push(format!("outside the spread of the runs: {}", outside.join(", ")));
         reasons.extend(gaps.iter().cloned());
@@ -196,69 +264,36 @@ fn judge(comparison: Comparison, differs: Option<String>, has_peak: bool, gaps: 
 }
 
 impl Comparison {
-    fn is_zero(&self) -> bool {
-        self.residual == 0 && self.pages_differ.is_none_or(|pages| pages == [0, 0])
+    /// Whether everything is as predicted.
+    fn holds(&self) -> bool {
+        let has_residual = self.residual > 0 || self.pages_differ.is_some_and(|pages| pages != [0, 0]);
+        !has_residual && self.pairs().all(|(predicted, measured)| predicted.peak_holds(measured))
+    }
+
+    /// The predictions with their measurements.
+    pub fn pairs(&self) -> impl Iterator<Item = (&Figures, &Figures)> {
+        self.predicted.iter().zip(&self.measured)
+    }
+
+    /// The figures that differ in the first run in which any do, with all their digits.
+    fn differences(&self) -> Vec<String> {
+        let differs = |(predicted, measured): &(&Figures, &Figures)| {
+            predicted.distance(measured) > 0 || !predicted.peak_holds(measured)
+        };
+        let Some((predicted, measured)) = self.pairs().find(differs) else {
+            return vec!["other pages are present at the exit".to_string()];
+        };
+        predicted.differences(measured)
     }
 
     /// Pages of split huge pages that the measurement lacks, if this is the only difference.
     fn pages_of_zeros(&self) -> Option<u64> {
         let [ours, theirs] = self.pages_differ?;
-        let mut pairs = self.predicted.iter().zip(&self.measured);
-        let same = pairs.all(|(predicted, measured)| {
-            predicted.traps == measured.traps && predicted.huge_pages_end == measured.huge_pages_end
+        let same = self.pairs().all(|(predicted, measured)| {
+            (predicted.traps, predicted.huge_pages_end) == (measured.traps, measured.huge_pages_end)
         });
         // A page of zeros is replaced by the zero page: present in both, in another state.
         (same && ours <= self.pages_split && theirs <= ours && self.residual <= ours).then_some(ours)
-    }
-}
-
-/// How far `VmHWM` may be from the true peak. Since Linux 6.2 each processor collects up to 32 pages of anonymous memory
-/// and of files before it adds them to the process's counters (`percpu_counter_batch`).
-fn peak_error_bytes() -> u64 {
-    const BATCH_PAGES: u64 = 32;
-    const COUNTERS: u64 = 2;
-    processor::online().len() as u64 * COUNTERS * BATCH_PAGES * hksim_policy::PAGE_BYTES
-}
-
-/// Whether the predicted values are within the measured spread, widened by itself, by the tolerance, or by the error of
-/// the measurement.
-fn spread(predicted: &[Figures], measured: &[Figures], error: u64, value: impl Fn(&Figures) -> u64) -> bool {
-    let sorted = |figures: &[Figures]| {
-        let mut values: Vec<u64> = figures.iter().map(&value).collect();
-        values.sort_unstable();
-        values
-    };
-    let (predicted, measured) = (sorted(predicted), sorted(measured));
-    let (Some(&low), Some(&high)) = (measured.first(), measured.last()) else { return false };
-    let median = measured[measured.len() / 2];
-    let slack = ((high - low) as f64).max(median as f64 * TOLERANCE).max(error as f64);
-    predicted.get(predicted.len() / 2).is_some_and(|&own| (own as f64 - median as f64).abs() <= slack)
-}
-
-impl Figures {
-    fn predicted(prediction: &Prediction) -> Self {
-        Self {
-            traps: prediction.traps,
-            rss_bytes_end: prediction.rss_bytes_end,
-            huge_pages_end: prediction.huge_pages_end,
-            rss_bytes_peak: prediction.rss_bytes_peak,
-        }
-    }
-
-    fn measured(run: &Run) -> Self {
-        let snapshot = run.snapshot.as_ref();
-        Self {
-            traps: run.traps,
-            rss_bytes_end: snapshot.map_or(0, |snapshot| snapshot.rss_bytes()),
-            huge_pages_end: snapshot.map_or(0, |snapshot| snapshot.huge_bytes() / HUGE_PAGE_BYTES),
-            rss_bytes_peak: snapshot.map_or(0, |snapshot| snapshot.rss_bytes_peak()),
-        }
-    }
-
-    fn distance(&self, other: &Self) -> u64 {
-        self.traps.abs_diff(other.traps)
-            + self.huge_pages_end.abs_diff(other.huge_pages_end)
-            + self.rss_bytes_end.abs_diff(other.rss_bytes_end) / hksim_policy::PAGE_BYTES
     }
 }
 

@@ -1,11 +1,16 @@
 //! `hksim validate` for memory recordings: runs the program again under each setting, and compares.
 
+pub mod again;
+mod blind;
 mod causes;
 mod compare;
+mod figures;
 mod measure;
 mod pages;
 mod place;
 mod repetition;
+mod rerun;
+mod supervise;
 mod view;
 
 use std::path::{Path, PathBuf};
@@ -17,10 +22,11 @@ use hksim_cost_model::Profile;
 use hksim_linux_mm::script::Header as Modes;
 use hksim_linux_mm::{KernelConfig, PMD_ORDER};
 use hksim_memory_sim::{Advise, Detail, RunFile, RunFiles, ThpPrctl};
-use hksim_memory_trace::Reader;
+use hksim_memory_trace::{Header, Reader};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
+use self::again::AgainArgs;
 use self::compare::{Comparison, Subject, compare};
 use self::measure::{Program, Run};
 pub use self::view::{figures_table, notes};
@@ -46,6 +52,8 @@ pub struct Request<'a> {
     pub policy: &'a PolicyArgs,
     /// Edits of the recording.
     pub memory: &'a MemoryArgs,
+    /// Which program is run, and how.
+    pub again: &'a AgainArgs,
     /// Runs of the program per setting.
     pub runs: u32,
     /// Whether the machine's modes may be changed.
@@ -80,6 +88,24 @@ pub struct Row {
     system_time: Option<MemorySystemTime>,
 }
 
+/// A recording with those of its run.
+struct Recorded {
+    recording: RunFile,
+    files: RunFiles,
+}
+
+impl Recorded {
+    fn open(path: &Path) -> Result<Self> {
+        let header = Reader::open(path)?.header().clone();
+        Ok(Self { recording: RunFile { path: path.to_path_buf(), header }, files: RunFiles::around(path)? })
+    }
+
+    /// The header of the program that was started.
+    fn started(&self) -> Option<&Header> {
+        self.files.started().map(|file| &file.header)
+    }
+}
+
 #[derive(Debug, Serialize)]
 struct Report {
     #[serde(flatten)]
@@ -96,6 +122,11 @@ pub fn run(request: &Request<'_>) -> Result<ExitCode> {
     if let Some(trace) = request.paths.iter().find(|path| !super::is_recording(path)) {
         bail!("{}: not a memory recording (.hkm), but other files are; validate them separately", trace.display());
     }
+    if request.memory.by.is_some() {
+        bail!("--by site: validate compares whole processes; use `hksim sim --by site`");
+    }
+    let subjects = request.paths.iter().map(|path| Recorded::open(path)).collect::<Result<Vec<_>>>()?;
+    request.again.check(subjects.iter().map(|subject| (subject.recording.path.as_path(), subject.started())))?;
     let mut modes = match request.set_modes {
         true => match set_modes() {
             Ok(modes) => Some(modes),
@@ -108,9 +139,9 @@ pub fn run(request: &Request<'_>) -> Result<ExitCode> {
     settings.iter().try_for_each(can_be_measured)?;
     let folder = TempDir::with_prefix("hksim-").context("cannot create a temporary directory; set TMPDIR")?;
     let mut rows = Vec::new();
-    for path in request.paths {
+    for recorded in &subjects {
         for named in &settings {
-            rows.push(row(path, named, request, modes.as_mut(), folder.path())?);
+            rows.push(row(recorded, named, request, modes.as_mut(), folder.path())?);
         }
     }
     drop(modes);
@@ -141,33 +172,31 @@ fn can_be_measured(named: &NamedSetting) -> Result<()> {
 }
 
 fn row(
-    path: &Path,
+    Recorded { recording, files }: &Recorded,
     named: &NamedSetting,
     request: &Request<'_>,
     modes: Option<&mut SetModes>,
     folder: &Path,
 ) -> Result<Row> {
-    let header = Reader::open(path)?.header().clone();
-    let recording = RunFile { path: path.to_path_buf(), header };
-    let files = RunFiles::around(path)?;
     let mut row = Row {
-        file: path.display().to_string(),
+        file: recording.path.display().to_string(),
         command: recording.header.command.clone(),
         setting: super::view::setting_words(named),
         class: None,
         verdict: Verdict::Skipped,
         reason: None,
         comparison: None,
-        system_time: predicted_time(path, named, request.profile)?,
+        system_time: predicted_time(&recording.path, named, request.profile)?,
     };
     let skipped = |row, reason| Ok(Row { reason: Some(reason), ..row });
     if let Some(reason) = apply(&named.setting.kernel, modes)? {
         return skipped(row, reason);
     }
-    let program = match Program::of(&recording, &files, named.setting.thp_prctl) {
+    let program = match Program::of(recording, files, named.setting.thp_prctl, request.again)? {
         Ok(program) => program,
         Err(reason) => return skipped(row, reason),
     };
+    program.announce(recording);
     let runs = (0..request.runs).map(|number| program.run(&folder.join(format!("{number}.hkm"))));
     let runs = runs.collect::<Result<Vec<Run>>>()?;
     if !has_modes(&named.setting.kernel)? {
@@ -176,8 +205,8 @@ fn row(
     if let Some(reason) = runs.iter().find_map(|run| run.disturbed()) {
         return skipped(row, reason);
     }
-    let subject = Subject { recording: &recording, files: &files, program: &program };
-    let judged = compare(&subject, named, &runs, folder)?;
+    let subject = Subject { recording, files, program: &program };
+    let judged = compare(&subject, named, runs, folder)?;
     (row.class, row.verdict) = (Some(judged.class), judged.verdict);
     (row.reason, row.comparison) = (judged.reason, Some(judged.comparison));
     Ok(row)

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Result;
 use hksim_memory_sim::Family;
 
-use super::compare::Subject;
+use super::compare::{Comparison, Subject};
 use super::measure::Run;
 use super::place::relocated;
 use crate::output::units::of;
@@ -19,11 +19,17 @@ const RECORDINGS: u32 = 5;
 ///
 /// # Errors
 /// The program cannot be run, or a recording cannot be read or written.
-pub fn differs(subject: &Subject<'_>, runs: &[Run], folder: &Path) -> Result<Option<String>> {
+pub fn differs(subject: &Subject<'_>, comparison: &Comparison, runs: &[Run], folder: &Path) -> Result<Option<String>> {
     let header = &subject.recording.header;
     let measured_differ = runs.windows(2).any(|pair| end_of(&pair[0]) != end_of(&pair[1]));
     if measured_differ && !header.machine.addresses_random {
         return Ok(Some("the program does not repeat itself: the measured runs differ".to_string()));
+    }
+    let distances: Vec<u64> = comparison.pairs().map(|(predicted, measured)| predicted.distance(measured)).collect();
+    let as_predicted = distances.iter().filter(|distance| **distance == 0).count();
+    if as_predicted > 0 && as_predicted < distances.len() {
+        let all = of(distances.len() as u64, "run");
+        return Ok(Some(format!("the program does not repeat itself: {as_predicted} of {all} are as predicted")));
     }
     for _ in 0..RECORDINGS {
         if let Some(why) = another_recording(subject, folder)? {

@@ -1,9 +1,12 @@
 //! A validation as text and CSV.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
 
 use super::Row;
-use super::compare::{Comparison, Figures};
+use super::compare::Comparison;
+use super::figures::{Figures, kib};
 use crate::output::plain;
 use crate::output::table::{Table, text};
 use crate::output::units::{bytes, count};
@@ -97,6 +100,10 @@ fn figures(comparison: Option<&Comparison>) -> Vec<String> {
         }
     };
     let both = |value: fn(&Figures) -> u64, show: fn(u64) -> String| {
+        let values: BTreeSet<u64> = predicted.iter().chain(measured).map(value).collect();
+        let texts: BTreeSet<String> = values.iter().map(|&value| show(value)).collect();
+        // Different values must not look equal.
+        let show = if texts.len() < values.len() { kib } else { show };
         [range(predicted, value, show), range(measured, value, show)]
     };
     let mut cells = Vec::new();
@@ -134,7 +141,8 @@ pub fn csv(rows: &[Row]) -> Vec<Map<String, Value>> {
                 "rss_bytes_end_predicted": predicted.map(|figures| figures.rss_bytes_end),
                 "rss_bytes_end_measured": measured.map(|figures| figures.rss_bytes_end),
                 "rss_bytes_peak_predicted": predicted.map(|figures| figures.rss_bytes_peak),
-                "rss_bytes_peak_measured": measured.map(|figures| figures.rss_bytes_peak),
+                "rss_bytes_peak_measured": measured.and_then(|figures| figures.rss_bytes_peak),
+                "rss_bytes_peak_max_measured": measured.and_then(|figures| figures.rss_bytes_peak_max),
             });
             if let Value::Object(fields) = line {
                 lines.push(fields);
