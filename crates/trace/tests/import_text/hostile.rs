@@ -131,7 +131,7 @@ fn a_long_text_without_a_call_is_refused_early() {
     let lines = format!("#{}\n", "x".repeat(1022)).repeat(1 << 10).into_bytes();
     (0..65).for_each(|_| long.write_all(&lines).unwrap());
     let path = folder.file("t.gz", long.finish().unwrap());
-    let faults = hksim_trace::import::faults::read(&path, &Default::default()).err().expect("it was accepted");
+    let faults = hksim_trace::import::faults::read(&path, &Default::default()).expect_err("it was accepted");
     assert!(faults.to_string().contains("64 MiB without an allocator call or page fault"), "{faults}");
     for format in ["perf", "ltrace", "script"] {
         let said = folder.import_as(format, &path).err().expect("the file was accepted").to_string();
