@@ -59,7 +59,8 @@ pub fn figure(title: &str, pictures: [(&str, &Picture); 2], command: &str) -> St
         let (drawing, after) = picture.svg.rsplit_once("</svg>").unwrap_or((&picture.svg, ""));
         // The SVG's own size is its ratio; the style scales it.
         let tall = if picture.is_tall { " tall" } else { "" };
-        drawing.replacen("<svg ", &format!("<svg class=\"{class}{tall}\" "), 1) + &format!("<g>{places}</g></svg>{after}")
+        drawing.replacen("<svg ", &format!("<svg class=\"{class}{tall}\" "), 1)
+            + &format!("<g>{places}</g></svg>{after}")
     });
     format!(
         "<h3>{}</h3>\n<figure>\n{}\n</figure>\n<p class=\"repeat\">Repeat: <code>{}</code></p>\n",
