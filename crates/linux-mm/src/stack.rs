@@ -34,6 +34,7 @@ impl Kernel {
                 self.tables.set_pte(page, Pte::base(true, true, false));
             }
         }
+        self.note_resident();
     }
 }
 

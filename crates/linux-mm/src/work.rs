@@ -160,7 +160,8 @@ impl Kernel {
         &self.refaults
     }
 
-    pub(super) fn before_fault(&self) -> BeforeFault {
+    pub(super) fn before_fault(&mut self) -> BeforeFault {
+        self.note_resident();
         BeforeFault {
             resident: self.resident_bytes(),
             tables: self.page_table_bytes(),

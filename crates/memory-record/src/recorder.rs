@@ -178,9 +178,7 @@ pub fn record_with(
     let elapsed_s = begin.elapsed().as_secs_f64();
     log.close();
     let mut ended = session.complete(ended)?;
-    if let (Some(ended), Some(peaks)) = (&mut ended, peaks.and_then(AnonymousPeaks::finish)) {
-        ended.snapshots.iter_mut().for_each(|(pid, snapshot)| snapshot.anonymous.peak = peaks.get(pid).copied());
-    }
+    add_peaks(ended.as_mut(), peaks);
     let lost_events = session.lost();
     let minor_faults = ended.as_ref().map(|ended| ended.minor_faults);
     let sees_all = visibility.faults != Faults::UserOnly;
@@ -217,6 +215,13 @@ fn launch(options: &Options, command: &[OsString]) -> Result<Launch, MemoryRecor
         streams: options.streams.clone(),
         snapshots_of: options.snapshots_of,
     })
+}
+
+/// Adds the peaks of anonymous memory to the snapshots.
+fn add_peaks(ended: Option<&mut Ended>, peaks: Option<AnonymousPeaks>) {
+    if let (Some(ended), Some(peaks)) = (ended, peaks.and_then(AnonymousPeaks::finish)) {
+        ended.snapshots.iter_mut().for_each(|(pid, snapshot)| snapshot.anonymous.peak = peaks.get(pid).copied());
+    }
 }
 
 fn recorded_file(file: Finished) -> RecordedFile {

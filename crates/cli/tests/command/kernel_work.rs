@@ -7,6 +7,9 @@ use serde_json::Value;
 use crate::support::recordings::{can_record, data};
 use crate::support::{Bench, number};
 
+/// A case of the program, a THP mode, and the figures.
+type Case = (&'static str, &'static str, &'static [(&'static str, u64)]);
+
 /// Whether the program could be compiled. Otherwise prints the reason.
 fn compiled(bench: &Bench) -> bool {
     match Command::new("cc").args(["-O1", "-o"]).arg(bench.path("work")).arg(data("kernel-work.c")).status() {
@@ -35,7 +38,7 @@ fn work_is_as_arithmetic_says() {
     if !can_record() || !compiled(&bench) {
         return;
     }
-    let cases: &[(&str, &str, &[(&str, u64)])] = &[
+    let cases: &[Case] = &[
         (
             "partial",
             "madvise",
