@@ -63,7 +63,9 @@ fn wait_until_ready(bench: &Bench) {
 fn printed(bench: &Bench, output: Output) -> String {
     let text = String::from_utf8(output.stderr).expect("UTF-8");
     assert_eq!(output.status.code(), Some(0), "{text}");
-    assert!(text.contains("app.hkt: ") && text.contains("; 0 lost, 0 frees inserted"), "a summary: {text}");
+    // The signal may end a child before the recorder is loaded into it; such a program is named beside the lost events.
+    let is_whole = text.contains("; 0 lost") && text.contains(", 0 frees inserted");
+    assert!(text.contains("app.hkt: ") && is_whole, "a summary: {text}");
     let info = bench.json("info app.hkt");
     assert!(info["complete"] == true && number(&info, "events") > 20, "{info}");
     bench.ok("trace verify app.hkt");
