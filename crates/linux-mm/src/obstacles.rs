@@ -338,12 +338,13 @@ mod tests {
 
     #[test]
     fn a_split_mapping_names_the_split() {
-        let split = |cut: fn(&mut Kernel)| {
+        type Cut = fn(&mut Kernel);
+        let split = |cut: Cut| {
             let mut kernel = advised(KernelConfig::default());
             cut(&mut kernel);
             kernel.obstacles(800)
         };
-        let cases: [(fn(&mut Kernel), MappingSplit); 6] = [
+        let cases: [(Cut, MappingSplit); 6] = [
             (|kernel| kernel.protect(512..600, Protection::Read).unwrap(), MappingSplit::Protection),
             (|kernel| kernel.advise(512..600, Advice::NoHugePage).result.unwrap(), MappingSplit::HugePageAdvice),
             (|kernel| kernel.advise(512..600, Advice::DontFork).result.unwrap(), MappingSplit::ForkAdvice),
