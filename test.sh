@@ -44,7 +44,25 @@ tools=(
     "shellcheck:shellcheck:shellcheck of the scripts"
 )
 
-step() { printf '\n==> %s\n' "$*"; }
+# Seconds: elapsed, and of the processor by this shell and all that it waited for. In a substitution, `times` would print
+# the times of a new shell.
+part_started() {
+    read -r part_elapsed _ </proc/uptime
+    times >"$target/test.times"
+    part_processor=$(awk -F'[ms ]+' '{ n += $1 * 60 + $2 + $3 * 60 + $4 } END { print n }' "$target/test.times")
+}
+
+# Notes how long the part before took, and begins the next. A part without a name only ends the part before.
+step() {
+    local elapsed=${part_elapsed:-} processor=${part_processor:-}
+    part_started
+    if [ -n "${part:-}" ]; then
+        awk -v a="$elapsed" -v b="$part_elapsed" -v c="$processor" -v d="$part_processor" -v name="$part" \
+            'BEGIN { printf "%8.0f s %8.0f s  %s\n", b - a, d - c, name }' >>"$target/test.parts"
+    fi
+    part=$*
+    [ -z "$part" ] || printf '\n==> %s\n' "$part"
+}
 
 # The word in brackets is the current mode.
 thp_mode() { sed 's/.*\[\(.*\)\].*/\1/' "$thp" 2>/dev/null || true; }
@@ -160,14 +178,23 @@ everything() {
     check_dependencies
     check_oldest_rust
     check_documents
+    step "cargo test: build"
+    cargo test --locked --workspace --no-fail-fast --no-run
     step "cargo test"
     # Also shows the output of passed tests, because it contains the reasons for skips.
-    cargo test --locked --workspace --no-fail-fast -- --show-output
+    local passed=0
+    cargo test --locked --workspace --no-fail-fast -- --show-output || passed=$?
+    step
+    return "$passed"
 }
 
 announce cc:gcc "${tools[@]%:*}"
 mkdir -p "$target"
+rm -f "$target/test.parts"
 everything 2>&1 | tee "$log"
 
-step "skipped"
+printf '\n==> parts: elapsed, processor time\n'
+cat "$target/test.parts"
+
+printf '\n==> skipped\n'
 .ci/skips.sh "$log" || [ -z "$strict" ]
