@@ -185,21 +185,6 @@ fn flag_with(flag: &str, value: &str, is_file: bool) -> Argument {
     Argument { is_file, words }
 }
 
-/// A word that a shell reads as one.
-pub fn quoted(word: &str) -> String {
-    let is_plain = |character: char| character.is_ascii_alphanumeric() || "-_./,+=:%@".contains(character);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        word.into()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
-}
-
-/// A command line that a shell reads as these words.
-pub fn line<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
-    words.into_iter().map(quoted).collect::<Vec<_>>().join(" ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -243,10 +228,5 @@ mod tests {
             let words: Vec<String> = line.split(' ').map(str::to_string).collect();
             assert!(parsed(&words).is_err(), "{line}");
         }
-    }
-
-    #[test]
-    fn a_shell_reads_each_word_as_one() {
-        assert_eq!(line(["sim", "a b.hkt", "<x>", "it's", "rss+10%"]), "sim 'a b.hkt' '<x>' 'it'\\''s' rss+10%");
     }
 }

@@ -37,8 +37,8 @@ use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
-use hksim_explore::nearest;
 use hksim_record::RecordError;
+use hksim_text::nearest;
 
 use commands::Command;
 

@@ -2,9 +2,9 @@
 
 use anyhow::{Result, bail};
 use hksim_explore::figures::Figure;
-use hksim_explore::nearest;
 use hksim_explore::question::{Goal, Question, Tie, Weights};
 use hksim_sim::tlb::Geometry;
+use hksim_text::nearest;
 use hksim_trace::header::TouchSource;
 
 use crate::inputs::Trace;

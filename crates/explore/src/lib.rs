@@ -8,7 +8,7 @@
 //! - [`fit`]: which hypotheses explain counts measured elsewhere.
 //! - [`budget`]: limits for CI, and what changed since a stored result.
 //! - [`shard`]: a sweep on several machines; [`journal`]: a sweep that resumes; [`digest`]: equal inputs.
-//! - [`table`]: results as tables, for CSV and Parquet; [`units`]: figures as text.
+//! - [`table`]: results as tables, for CSV and Parquet.
 
 pub mod advise;
 pub mod answer;
@@ -19,7 +19,6 @@ pub mod figures;
 pub mod fit;
 pub mod journal;
 pub mod knobs;
-pub mod nearest;
 #[cfg(feature = "parquet")]
 pub mod parquet_file;
 pub mod question;
@@ -29,4 +28,3 @@ pub mod sentences;
 pub mod shard;
 pub mod space;
 pub mod table;
-pub mod units;

@@ -13,11 +13,11 @@ use super::inputs::{self, Inputs};
 use super::origin::Origin;
 use super::{FIGURES, INPUTS, InputFile, MANIFEST, Manifest, REPORT, RESULTS, ResultFile, data, predictions};
 use crate::chart::{Figure, Medium, Subject};
-use crate::command_line::line;
 use crate::commands::read_result;
 use crate::output::unfinished::Unfinished;
 use crate::output::{file, units};
 use crate::report::{self, Input};
+use hksim_text::shell::line;
 
 /// A result to bundle.
 struct Source {

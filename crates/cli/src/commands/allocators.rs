@@ -4,9 +4,9 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use hksim_explore::nearest;
 use hksim_policy::Policy;
 use hksim_replay::Target;
+use hksim_text::nearest;
 
 use super::allocator_settings::Settings;
 use crate::flags::PolicyArgs;

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::flags::between::between;
 use crate::output::stamp::Stamp;
-use crate::output::table::{Table, text};
+use crate::output::table::{Lines, Table, text};
 use crate::output::{Format, file, note, print, render, warn};
 
 /// Arguments of `calibrate`.

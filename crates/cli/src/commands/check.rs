@@ -22,7 +22,7 @@ use crate::flags::{BaseKernel, HugeList, PolicyArgs, RunConfig};
 use crate::inputs::Trace;
 use crate::named_file;
 use crate::output::stamp::{Stamp, refuse_newer};
-use crate::output::table::{Table, text};
+use crate::output::table::{Lines, Table, text};
 use crate::output::{OutputArgs, file};
 use crate::question::parse_core;
 use crate::result_numbers;

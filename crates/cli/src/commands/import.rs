@@ -5,7 +5,7 @@ mod faults;
 use std::path::PathBuf;
 
 use anyhow::{Result, anyhow, bail};
-use hksim_explore::nearest;
+use hksim_text::nearest;
 use hksim_trace::import::faults::FaultOptions;
 use hksim_trace::import::{Format as Source, ImportReport, OnDoubt, Options, import};
 use serde::Serialize;

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Args as _;
-use hksim_explore::nearest;
 use hksim_policy::units::{parse_size, parse_time};
 use hksim_record::control::Begin;
 use hksim_record::touch_full::TouchFull;
 use hksim_record::{
     ClockReads, Operators, Options, Programs, RecordReport, Touch as Recorded, record_watched, recover, recover_to,
 };
+use hksim_text::nearest;
 use serde::Serialize;
 
 use crate::memory;

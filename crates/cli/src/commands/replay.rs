@@ -6,11 +6,11 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use hksim_engine::TouchRule;
-use hksim_explore::nearest;
 use hksim_policy::Policy;
 use hksim_policy::vocabulary::Align;
 use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target, replay};
 use hksim_sim::report::{TouchLabel, TraceLabel};
+use hksim_text::nearest;
 use hksim_trace::header::TouchSource;
 use serde::Serialize;
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use hksim_explore::nearest;
 use hksim_policy::Policy;
+use hksim_text::nearest;
 
 use super::policy_file;
 use super::range;

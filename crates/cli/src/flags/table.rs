@@ -4,12 +4,12 @@
 use std::sync::{LazyLock, Once};
 
 use hksim_engine::{MemoryPolicyRule, TouchRule};
-use hksim_explore::nearest;
 use hksim_linux_mm::{Defrag, KernelVersion, ThpMode};
 use hksim_policy::Policy;
 use hksim_policy::flags::{FLAGS as POLICY_FLAGS, Flag as PolicyFlag, ValueError, Values as PolicyValues};
 use hksim_policy::units::parse_count;
 use hksim_policy::vocabulary::Huge;
+use hksim_text::nearest;
 
 use super::mthp;
 use super::run_config::{BaseKernel, RunConfig};

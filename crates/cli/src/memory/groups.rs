@@ -10,7 +10,7 @@ use hksim_memory_trace::StackEnd;
 use super::row::MemoryRow;
 use super::sites::NamedSite;
 use crate::output::plain;
-use crate::output::table::Table;
+use crate::output::table::{Lines, Table};
 use crate::output::units::{self, bytes, count, percent};
 
 /// Maximum number of groups of mappings listed.

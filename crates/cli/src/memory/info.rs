@@ -10,7 +10,7 @@ use super::row::losses;
 use super::sites::TopSites;
 use crate::commands::info::sites::By;
 use crate::output::stamp::Stamp;
-use crate::output::table::{Table, text};
+use crate::output::table::{Lines, Table, text};
 use crate::output::units::{self, bytes, count};
 use crate::output::{OutputArgs, plain, warn};
 

@@ -5,7 +5,7 @@ use super::settings::{NamedSetting, advise_word, prctl_word};
 use super::view::{coverage, head, kernel, outside, stacks};
 use crate::flags::varied;
 use crate::output::plain;
-use crate::output::table::{Table, text};
+use crate::output::table::{Lines, Table, text};
 use crate::output::units::{bytes, count};
 use crate::system_time::range_cell;
 

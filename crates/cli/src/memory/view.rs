@@ -12,7 +12,7 @@ use super::settings::{NamedSetting, advise_word, prctl_word};
 use crate::flags::mthp;
 use crate::flags::table::thp_word;
 use crate::output::plain;
-use crate::output::table::{Table, beside, text};
+use crate::output::table::{Lines, Table, beside, text};
 use crate::output::units::{self, bytes, count, percent};
 
 /// Maximum characters of a command line.

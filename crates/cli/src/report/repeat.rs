@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use super::Input;
-use crate::command_line::{line, parsed};
+use crate::command_line::parsed;
+use hksim_text::shell::line;
 
 /// The command, which writes the result to `input.again`; `None` if the result does not state its arguments.
 pub fn command(input: &Input) -> Option<String> {

@@ -8,11 +8,11 @@ use super::html::{self, designs, escaped, figure, paragraph};
 use super::kind::Kind;
 use super::{Input, about, budget, memory, repeat};
 use crate::chart::{Figure, Medium, Subject};
-use crate::command_line::line;
 use crate::flags::row::Inputs;
 use crate::flags::{RunConfig, varied};
 use crate::output::table::Table;
 use crate::output::units;
+use hksim_text::shell::line;
 
 /// The section of a result.
 ///

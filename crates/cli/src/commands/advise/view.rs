@@ -9,7 +9,7 @@ use hksim_policy::Policy;
 use super::Advised;
 use super::laboratory::differences;
 use crate::flags::RunConfig;
-use crate::output::table::{Table, text as text_of};
+use crate::output::table::{Lines, Table, text as text_of};
 use crate::output::units::{count, of};
 
 /// Designs of the front that are shown; JSON has all.

@@ -5,7 +5,7 @@ use super::rounds::{Outcome, Row};
 use super::spread::Spread;
 use crate::commands::info::origin_text;
 use crate::output::plain;
-use crate::output::table::{Table, text};
+use crate::output::table::{Lines, Table, text};
 use crate::output::units::{bytes, count, of};
 
 /// Figures of the table; a note is printed if one is missing.

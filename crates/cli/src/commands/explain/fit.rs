@@ -16,7 +16,7 @@ use crate::flags::{BaseKernel, RunConfig};
 use crate::inputs::Trace;
 use crate::named_file;
 use crate::output::stamp::Stamp;
-use crate::output::table::{Table, text};
+use crate::output::table::{Lines, Table, text};
 use crate::output::{OutputArgs, units};
 use crate::runs::{setup, simulate_all};
 

@@ -4,7 +4,7 @@ use super::result::{Explanation, Part, PerMarkResult, START};
 use crate::commands::sim::view::head;
 use crate::flags::RunConfig;
 use crate::output::plain;
-use crate::output::table::{Table, text};
+use crate::output::table::{Lines, Table, text};
 use crate::output::units::{bytes, count, of, percent};
 
 /// Number of rows of each breakdown; JSON and CSV have all.

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::Args;
 use crate::chart;
 use crate::output::stamp::Stamp;
-use crate::output::table::{Table, text};
+use crate::output::table::{Lines, Table, text};
 use crate::output::units::{bytes, count, of, percent, time};
 use crate::output::{OutputArgs, file, note, warn};
 

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::matching::{SiteRow, site_rows};
 use super::sites::By;
-use crate::output::table::{Table, text};
+use crate::output::table::{Lines, Table, text};
 use crate::output::units;
 
 /// Ratios closer to 1 than this do not tell traces apart: 1 %.

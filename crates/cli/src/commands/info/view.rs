@@ -4,7 +4,7 @@ use hksim_trace::header::{Clock, HistoryStep, Origin, Quality, TouchSource};
 use hksim_trace::info::{Info, LogQuantiles};
 
 use crate::output::plain;
-use crate::output::table::{Table, text};
+use crate::output::table::{Lines, Table, text};
 use crate::output::units;
 
 /// Characters of the longest bar.

@@ -3,7 +3,7 @@
 use super::ReplayReport;
 use crate::commands::info::origin_text;
 use crate::flags::RunConfig;
-use crate::output::table::{Table, beside, text};
+use crate::output::table::{Lines, Table, beside, text};
 use crate::output::units::{bytes, count};
 
 /// The whole report.

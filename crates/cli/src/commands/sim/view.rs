@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::commands::info::{origin_text, touch_text};
 use crate::flags::table::thp_word;
 use crate::flags::{ModesFrom, RunConfig, mthp};
-use crate::output::table::{Table, beside, text};
+use crate::output::table::{Lines, Table, beside, text};
 use crate::output::units::{self, bytes, count, percent};
 use crate::runs::BRACKET;
 

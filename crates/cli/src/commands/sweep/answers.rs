@@ -4,7 +4,7 @@ use hksim_explore::answer::Answer;
 use hksim_explore::sentences::{percent, percent_signed};
 
 use crate::answers::{Answers, Combined};
-use crate::output::table::Table;
+use crate::output::table::{Lines, Table};
 
 /// The sentences of an answer, set apart from the table above.
 pub fn lines(answer: &Answer) -> Vec<String> {

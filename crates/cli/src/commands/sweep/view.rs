@@ -11,7 +11,7 @@ use crate::answers::figures;
 use crate::commands::info::origin_text;
 use crate::commands::sim::view::{huge_bytes_peak, kernel_text, made_up_times, memory_policy_text, touch_rule_text};
 use crate::flags::{RunConfig, varied};
-use crate::output::table::{Table, text};
+use crate::output::table::{Lines, Table, text};
 use crate::output::units::{bytes, bytes_apart, count};
 use crate::system_time::{Priced, SystemTime, range_cell};
 

@@ -1,7 +1,7 @@
 //! A validation as text: prediction and measurement side by side, then the verdict.
 
 use crate::flags::{RunConfig, varied};
-use crate::output::table::{Table, text};
+use crate::output::table::{Lines, Table, text};
 use crate::output::units::{bytes, count, time};
 use crate::validate::{Row, Validation, Verdict};
 

@@ -10,7 +10,6 @@ use hksim_policy::units::parse_time;
 
 use super::rerun::Rerun;
 use super::supervise::{Stop, Supervisor};
-use crate::command_line;
 
 /// A run may take this many times as long as the recorded one, and this long in any case.
 const TIMES_RECORDED: u32 = 10;
@@ -92,7 +91,7 @@ impl AgainArgs {
     fn line_that_agrees(&self) -> String {
         let words: Vec<String> = std::env::args().skip(1).collect();
         let words = ["hksim"].into_iter().chain(words.iter().map(String::as_str)).chain(["--run-recorded"]);
-        command_line::line(words)
+        hksim_text::shell::line(words)
     }
 
     /// What is run for a recording whose started program has this header.

@@ -11,7 +11,7 @@ use hksim_memory_record::is_allocator_variable;
 use hksim_memory_trace::Header;
 use hksim_replay::{ObservedChild, ReplaySpec, Target};
 
-use crate::command_line::{line, quoted};
+use hksim_text::shell::{line, quoted};
 
 /// A command with what it is run with.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use super::Row;
 use super::compare::Comparison;
 use super::figures::{Figures, kib};
 use crate::output::plain;
-use crate::output::table::{Table, text};
+use crate::output::table::{Lines, Table, text};
 use crate::output::units::{bytes, count};
 use crate::validate::Verdict;
 
