@@ -7,10 +7,10 @@ use hksim_engine::ForkWindow;
 use hksim_policy::units::{parse_count, parse_time};
 use hksim_trace::event::{Event, Op};
 
-use crate::inputs::Trace;
 use crate::marks::Marks;
 use crate::output::{plain, warn};
 use crate::point::Point;
+use hksim_explore::inputs::Trace;
 
 /// The flags of commands that can fork.
 #[derive(Clone, Debug, Default, clap::Args)]

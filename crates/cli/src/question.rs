@@ -7,7 +7,7 @@ use hksim_sim::tlb::Geometry;
 use hksim_text::nearest;
 use hksim_trace::header::TouchSource;
 
-use crate::inputs::Trace;
+use hksim_explore::inputs::Trace;
 
 /// What is asked of the designs.
 #[derive(Clone, Debug, clap::Args)]

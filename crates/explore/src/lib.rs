@@ -12,17 +12,27 @@
 
 pub mod advise;
 pub mod answer;
+pub mod answers;
 pub mod budget;
 pub mod causes;
 pub mod digest;
+pub mod error;
 pub mod figures;
 pub mod fit;
+pub mod flags;
+pub mod host;
+pub mod inputs;
 pub mod journal;
 pub mod knobs;
+pub mod laboratory;
+pub mod origin;
 #[cfg(feature = "parquet")]
 pub mod parquet_file;
+pub mod plan;
+pub mod priced;
 pub mod question;
 pub mod rank;
+pub mod runs;
 pub mod search;
 pub mod sentences;
 pub mod shard;

@@ -8,11 +8,11 @@ use serde_json::Value;
 
 use super::names::Names;
 use super::recordings;
-use crate::commands::info::origin_text;
 use crate::flags::row::Inputs;
 use crate::flags::table::{FLAGS, Subject};
 use crate::flags::{RunConfig, varied};
 use crate::output::units;
+use hksim_explore::origin::origin_text;
 
 /// The parts of a result's row that are drawn.
 #[derive(Clone, Debug, Deserialize)]

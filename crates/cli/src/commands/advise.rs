@@ -1,6 +1,5 @@
 //! `hksim advise`: chooses a design for several traces, within limits, and says how far the choice generalises.
 
-mod laboratory;
 mod view;
 
 use std::path::PathBuf;
@@ -18,14 +17,15 @@ use serde::Serialize;
 use crate::flags::between::between;
 use crate::flags::table::Subject;
 use crate::flags::{HugeList, PolicyArgs};
-use crate::inputs::Trace;
+use crate::inputs;
 use crate::memory;
 use crate::output::OutputArgs;
 use crate::output::stamp::Stamp;
 use crate::question::QuestionArgs;
-use crate::runs::on_workers;
+use crate::runs::{OnScreen, on_workers};
 use crate::system_time::ProfileArgs;
-use laboratory::Simulations;
+use hksim_explore::inputs::Trace;
+use hksim_explore::laboratory::Simulations;
 
 /// Exit status if no design meets the limits.
 const NO_DESIGN: u8 = 1;
@@ -74,7 +74,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         );
     }
     let profile = args.profile.read()?;
-    let traces = Trace::files(&args.traces)?;
+    let traces = inputs::files(&args.traces)?;
     let question = args.question.question(&traces, profile.is_some())?;
     for limit in &args.limit {
         args.question.check_known(limit.figure, &traces, profile.is_some())?;
@@ -83,12 +83,19 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let space = space(&args.policy)?;
     let effort = Effort { points_max: args.tries as usize, seed: args.seed };
     let weights = question.weights.of_traces(traces.len())?;
-    let mut lab =
-        Simulations::new(traces, weights, &space, args.policy.base()?, profile.as_ref(), args.question.core())?;
+    let mut lab = Simulations::new(
+        traces,
+        weights,
+        &space,
+        args.policy.base()?,
+        profile.as_ref(),
+        args.question.core(),
+        &OnScreen,
+    )?;
     let request = Request { question: &question, limits: &args.limit, space: &space, effort };
-    let advice = on_workers(args.jobs, || advise(&mut lab, &request))?;
+    let advice = on_workers(args.jobs, || Ok(advise(&mut lab, &request)?))?;
     if let Some(why) = lab.refusal().filter(|_| advice.designs == 0) {
-        return Err(why.context("no combination of these values is a design"));
+        return Err(anyhow::Error::from(why).context("no combination of these values is a design"));
     }
     let settings = advice.winner.as_ref().map(|winner| settings(&winner.policy)).unwrap_or_default();
     let has_winner = advice.winner.is_some();

@@ -16,18 +16,20 @@ use hksim_trace::info::Info;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::sweep::plan::Plan;
-use crate::answers;
 use crate::flags::{BaseKernel, HugeList, PolicyArgs, RunConfig};
-use crate::inputs::Trace;
+use crate::inputs;
 use crate::named_file;
+use crate::output::progress::Progress;
 use crate::output::stamp::{Stamp, refuse_newer};
 use crate::output::table::{Lines, Table, text};
 use crate::output::{OutputArgs, file};
 use crate::question::parse_core;
 use crate::result_numbers;
 use crate::runs::setup;
-use crate::system_time::Priced;
+use hksim_explore::inputs::Trace;
+use hksim_explore::plan::Plan;
+use hksim_explore::priced;
+use hksim_explore::priced::Priced;
 
 /// Exit status if a limit is broken.
 const BROKEN: u8 = 1;
@@ -149,7 +151,7 @@ fn simulate(budget: &Budget, folder: &Path, designs: &[Named]) -> Result<Vec<Row
     let core = budget.tlb.as_deref().map(parse_core).transpose();
     let core = core.map_err(|why| anyhow::anyhow!("tlb = \"{}\": {why}", budget.tlb.as_deref().unwrap_or_default()))?;
     let paths: Vec<PathBuf> = budget.traces.iter().map(|trace| folder.join(trace)).collect();
-    let traces = paths.iter().map(|path| Trace::file(path)).collect::<Result<Vec<Trace>>>()?;
+    let traces = paths.iter().map(|path| inputs::file(path)).collect::<Result<Vec<Trace>>>()?;
     if let Some(trace) = traces.iter().find(|trace| !trace.summary.complete) {
         bail!("{}: the trace is incomplete, so a budget cannot be checked with it; record it again", trace.name());
     }
@@ -158,10 +160,10 @@ fn simulate(budget: &Budget, folder: &Path, designs: &[Named]) -> Result<Vec<Row
     let checksums: Vec<Option<String>> = traces.iter().map(|trace| trace.label().checksum).collect();
     let configs: Vec<RunConfig> = designs.iter().map(|(_, config, _)| config.clone()).collect();
     let plan = Plan::new(traces, &configs, |trace, config| {
-        Ok(SimConfig { tlb: core, ..setup(config, trace, BaseKernel::AsItComes)? })
+        anyhow::Ok(SimConfig { tlb: core, ..setup(config, trace, BaseKernel::AsItComes)? })
     })?;
     let all: Vec<usize> = (0..plan.rows()).collect();
-    let reports = plan.simulate(&all, None)?;
+    let reports = plan.simulate(&all, None, &Progress::events(0))?;
     let row = |(index, report): (usize, SimReport)| {
         let (trace, design) = (index / designs.len(), index % designs.len());
         Row {
@@ -171,7 +173,7 @@ fn simulate(budget: &Budget, folder: &Path, designs: &[Named]) -> Result<Vec<Row
             policy: report.policy,
             inputs: inputs(&report, core),
             allocations: allocations[trace],
-            figures: answers::figures(&Priced::new(report, None)),
+            figures: priced::figures(&Priced::new(report, None)),
         }
     };
     Ok(reports.into_iter().enumerate().map(row).collect())

@@ -22,7 +22,7 @@ use super::allocators::Allocator;
 use crate::chart::comparison::{self, Bar, Bars, Sample, Series};
 use crate::chart::parse_picture;
 use crate::flags::between::between;
-use crate::inputs::Trace;
+use crate::inputs;
 use crate::output::OutputArgs;
 use crate::output::stamp::Stamp;
 use crate::output::units::{bytes, count};
@@ -84,7 +84,7 @@ pub struct ComparisonReport {
 /// Bad input; a run that cannot start.
 pub fn run(args: &Args) -> Result<ExitCode> {
     args.output.check(&[args.plot.as_deref()], &[])?;
-    let trace = Trace::file(&args.trace)?;
+    let trace = inputs::file(&args.trace)?;
     let allocators =
         args.allocators.iter().map(|word| Allocator::named("allocators", word)).collect::<Result<Vec<_>>>()?;
     let source = trace.header.touch;

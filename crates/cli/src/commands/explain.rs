@@ -19,13 +19,14 @@ use hksim_trace::source::EventSource;
 
 use crate::flags::{BaseKernel, PolicyArgs, RunConfig};
 use crate::forks::ForkArgs;
-use crate::inputs::Trace;
+use crate::inputs;
 use crate::marks::Marks;
 use crate::memory;
 use crate::output::{OutputArgs, plain};
 use crate::runs::{setup, simulate_all};
 use crate::stack_profile::StackFiles;
 use against::Against;
+use hksim_explore::inputs::Trace;
 use result::{CauseRow, Explanation, Names};
 
 /// Arguments of `explain`.
@@ -83,7 +84,7 @@ pub fn run(args: &Args) -> Result<()> {
             path.display()
         );
     }
-    let trace = Trace::file(path)?;
+    let trace = inputs::file(path)?;
     let subject = Subject::open(args, path, &trace)?;
     let explained = subject.explain(&trace, &config)?;
     let other = args.against.as_deref().map(|word| other_config(word, &config)).transpose()?;

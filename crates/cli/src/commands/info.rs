@@ -15,7 +15,7 @@ use hksim_trace::source::EventSource;
 use serde::Serialize;
 use sites::{By, TopSites};
 
-pub use view::{origin_text, quality_lines, touch_text};
+pub use view::quality_lines;
 
 use crate::chart;
 use crate::memory;

@@ -15,7 +15,7 @@ use crate::command_line;
 use crate::named_file;
 use crate::output::OutputArgs;
 use crate::result_numbers;
-use crate::system_time::Priced;
+use hksim_explore::priced::Priced;
 
 /// Arguments of `merge`.
 #[derive(Debug, clap::Args)]

@@ -18,7 +18,7 @@ use super::allocators::{Allocator, Found};
 use crate::flags::{HostPolicyArgs, PolicyArgs};
 use crate::forks::ForkArgs;
 use crate::host;
-use crate::inputs::Trace;
+use crate::inputs;
 use crate::memory;
 use crate::output::OutputArgs;
 use crate::output::stamp::Stamp;
@@ -93,7 +93,7 @@ pub fn run(args: &Args) -> Result<()> {
     args.output.check(&[], &[])?;
     let policy = args.policy.checked()?;
     let config = policy.config()?;
-    let trace = Trace::file(&args.trace)?;
+    let trace = inputs::file(&args.trace)?;
     if args.on == "native" {
         host::can_serve(&config)?;
     }

@@ -18,14 +18,15 @@ use serde::Serialize;
 
 use crate::flags::{BaseKernel, PolicyArgs};
 use crate::forks::ForkArgs;
-use crate::inputs::Trace;
+use crate::inputs;
 use crate::memory;
 use crate::memory::settings::MemoryArgs;
 use crate::output::{OutputArgs, file, pages};
 use crate::point::Point;
 use crate::question::{core_help, parse_core};
 use crate::runs::{bracketed, setup, simulate_all, with_bracket};
-use crate::system_time::{Priced, ProfileArgs};
+use crate::system_time::ProfileArgs;
+use hksim_explore::priced::Priced;
 
 /// Arguments of `sim`.
 #[derive(Debug, clap::Args)]
@@ -70,7 +71,7 @@ pub fn run(args: &Args) -> Result<()> {
     args.memory.refuse_for_trace()?;
     let config = args.policy.config()?;
     let profile = args.profile.read()?;
-    let trace = Trace::file(&args.trace)?;
+    let trace = inputs::file(&args.trace)?;
     let headline = SimConfig {
         tlb: args.tlb,
         forks: args.forks.windows(&trace)?,

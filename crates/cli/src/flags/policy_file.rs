@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use hksim_engine::TouchRule;
+use hksim_explore::flags::RunConfig;
+use hksim_explore::flags::row::Inputs;
 use hksim_policy::Policy;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::row::Inputs;
-use super::run_config::RunConfig;
 use crate::named_file;
 use crate::output::stamp::refuse_newer;
 use crate::output::units;

@@ -17,11 +17,11 @@ use super::row::{AllocatorLabel, MemoryRow, predict};
 use super::settings::{MemoryArgs, NamedSetting};
 use super::sim::{Sweep, emit_rows};
 use crate::commands::allocators::{Allocator, Found};
-use crate::flags::table::thp_word;
 use crate::flags::{BaseKernel, PolicyArgs};
-use crate::inputs::Trace;
+use crate::inputs;
 use crate::output::progress::Progress;
 use crate::output::{OutputArgs, warn};
+use hksim_explore::inputs::Trace;
 
 /// What to sweep.
 pub struct Request<'a> {
@@ -59,7 +59,7 @@ pub fn sweep(request: &Request<'_>) -> Result<Sweep> {
     let progress = Progress::of((request.traces.len() * allocators.len()) as u64, "replays");
     let mut rows = Vec::new();
     for path in request.traces {
-        let trace = Trace::file(path)?;
+        let trace = inputs::file(path)?;
         for (allocator, word) in allocators.iter().zip(request.allocators) {
             match &allocator.found {
                 Found::Here(target) => {
@@ -124,7 +124,7 @@ fn replay_and_predict(
 /// The mode that an allocator must read at its start to behave as under this one: some advise their memory under one mode
 /// only. `None` if the machine's mode serves.
 fn shown_mode(mode: ThpMode) -> Result<Option<&'static str>> {
-    let word = thp_word(mode);
+    let word = mode.word();
     // SAFETY: reads a number.
     if unsafe { libc::geteuid() } == 0 {
         return Ok(Some(word));

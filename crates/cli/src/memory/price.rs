@@ -4,7 +4,7 @@ use hksim_cost_model::{Calls, KernelWork, Locality, Operation, Price, Profile, W
 use hksim_memory_sim::{Prediction, Spacing};
 use serde::{Deserialize, Serialize};
 
-use crate::system_time::milliseconds;
+use hksim_cost_model::system_time::milliseconds;
 
 /// The time in the kernel that the modelled operations take.
 #[derive(Clone, Debug, Serialize, Deserialize)]

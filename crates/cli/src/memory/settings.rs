@@ -5,6 +5,7 @@ use hksim_memory_sim::{Advise, Setting, ThpPrctl};
 use hksim_policy::units::{Size, parse_size};
 
 use crate::flags::{BaseKernel, HugeList, PolicyArgs, RunConfig};
+use crate::host;
 
 /// Flags for memory recordings only.
 #[derive(Clone, Debug, clap::Args)]
@@ -77,6 +78,9 @@ impl MemoryArgs {
         }
         let advises = words(self.advise.as_deref().unwrap_or("none"), "advise", parse_advise)?;
         let prctls = words(self.thp_prctl.as_deref().unwrap_or("recorded"), "thp-prctl", parse_prctl)?;
+        if base == BaseKernel::Host {
+            host::version()?;
+        }
         let mut settings = Vec::new();
         for config in flags.configs(HugeList::All)? {
             let kernel =

@@ -7,7 +7,7 @@ use crate::flags::varied;
 use crate::output::plain;
 use crate::output::table::{Lines, Table, text};
 use crate::output::units::{bytes, count};
-use crate::system_time::range_cell;
+use hksim_cost_model::system_time::range_cell;
 
 /// The text of a row in a column.
 type Cell = dyn Fn(&MemoryRow, &NamedSetting) -> String;

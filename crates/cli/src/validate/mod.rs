@@ -7,11 +7,13 @@ mod layout;
 mod residual;
 mod stale;
 mod statistical;
+mod times;
 mod verdict;
 
 use std::path::Path;
 
-use hksim_cost_model::Profile;
+use hksim_cost_model::{Profile, SystemTime};
+use hksim_explore::priced::work;
 use hksim_linux_mm::KernelConfig;
 use hksim_linux_probe::cpu_modes::CpuModes;
 use hksim_policy::Policy;
@@ -29,10 +31,8 @@ pub use residual::{MarksResidual, Residual};
 pub use statistical::Spread;
 pub use verdict::{Class, Judged, Verdict};
 
-use crate::flags::table::thp_word;
-use crate::host;
 use crate::output::stamp::Stamp;
-use crate::system_time::{self, SystemTime};
+use hksim_explore::host;
 
 /// One trace under one design, simulated and replayed.
 #[derive(Debug, Serialize)]
@@ -236,7 +236,7 @@ fn spec(trace: &Path, setup: &SimConfig) -> ReplaySpec {
 /// # Errors
 /// A run cannot start.
 pub fn judge_system_time(trace: &Path, setup: &SimConfig, row: &mut Row, profile: &Profile) -> anyhow::Result<()> {
-    let predicted = SystemTime::predicted(&row.predicted, profile);
+    let predicted = SystemTime::of(&work(&row.predicted), profile);
     row.system_time = Some(if row.verdict == Verdict::Skipped || predicted.price.is_none() {
         predicted
     } else if let Err(why) = CpuModes::open() {
@@ -244,9 +244,9 @@ pub fn judge_system_time(trace: &Path, setup: &SimConfig, row: &mut Row, profile
             "cannot sample processor time: {why} (run as root, or set kernel.perf_event_paranoid to 1 or less)"
         ))
     } else {
-        let warm_up = system_time::warm_up(&row.predicted);
-        let runs = hksim_replay::system_time(&spec(trace, setup), warm_up, system_time::EFFORT)?;
-        predicted.beside(&runs, warm_up, profile)
+        let warm_up = times::warm_up(&row.predicted);
+        let runs = hksim_replay::system_time(&spec(trace, setup), warm_up, times::EFFORT)?;
+        times::beside(predicted, &runs, warm_up, profile)
     });
     Ok(())
 }
@@ -274,7 +274,7 @@ fn settings_moved(setup: &SimConfig) -> Option<String> {
     }
     let described = |kernel: &KernelConfig| {
         let pool = kernel.hugetlb_pool_pages.map_or("unlimited".to_string(), |pages| pages.to_string());
-        format!("THP {}, {pool} free pages in the hugetlb pool", thp_word(kernel.thp.global))
+        format!("THP {}, {pool} free pages in the hugetlb pool", kernel.thp.global.word())
     };
     let (before, now) = (described(before), described(&now));
     Some(format!("this machine's settings changed: {before} at the prediction, {now} afterwards"))

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Residual;
 use super::stale::StaleEntries;
-use crate::host;
+use hksim_explore::host;
 
 /// The claim about a prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

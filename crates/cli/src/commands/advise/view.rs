@@ -7,10 +7,10 @@ use hksim_explore::sentences::{self, percent_signed};
 use hksim_policy::Policy;
 
 use super::Advised;
-use super::laboratory::differences;
 use crate::flags::RunConfig;
 use crate::output::table::{Lines, Table, text as text_of};
 use crate::output::units::{count, of};
+use hksim_explore::laboratory::differences;
 
 /// Designs of the front that are shown; JSON has all.
 const FRONT_MAX: usize = 12;

@@ -3,11 +3,10 @@
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::answers;
-use crate::commands::info::origin_text;
 use crate::flags::mthp;
-use crate::flags::table::thp_word;
-use crate::system_time::Priced;
+use hksim_explore::origin::origin_text;
+use hksim_explore::priced;
+use hksim_explore::priced::Priced;
 
 /// Parts that only some results have. Their figures are columns of every row, so that the columns do not vary.
 const OPTIONAL: [(&str, &[&str]); 3] = [
@@ -34,7 +33,7 @@ pub fn row(priced: &Priced) -> Map<String, Value> {
     row.insert(
         "kernel".into(),
         json!({
-            "version": kernel.rules.version.word(), "thp": thp_word(kernel.thp.global), "mthp": mthp::show(&kernel.thp.sizes),
+            "version": kernel.rules.version.word(), "thp": kernel.thp.global.word(), "mthp": mthp::show(&kernel.thp.sizes),
             "hugetlb_pool_pages": kernel.hugetlb_pool_pages, "max_map_count": kernel.max_map_count,
             "use_zero_page": kernel.use_zero_page, "defrag": word(&kernel.defrag),
         }),
@@ -44,7 +43,7 @@ pub fn row(priced: &Priced) -> Map<String, Value> {
         let figures = fields.iter().map(|&field| (field.to_string(), part.get(field).cloned().unwrap_or_default()));
         row.insert(name.into(), Value::Object(figures.collect()));
     }
-    row.insert("tlb_misses".into(), answers::figures(priced).tlb_misses.into());
+    row.insert("tlb_misses".into(), priced::figures(priced).tlb_misses.into());
     let copied: u64 = report.forks.iter().map(|fork| fork.copied_bytes).sum();
     row.insert("forks".into(), json!({"count": report.forks.len(), "copied_bytes": copied}));
     // These parts do not fit in a row; JSON has them.

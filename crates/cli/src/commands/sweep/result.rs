@@ -9,12 +9,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::view;
-use crate::answers::Answers;
 use crate::commands::sim::csv;
 use crate::flags::ModesFrom;
 use crate::output::OutputArgs;
 use crate::output::stamp::Stamp;
-use crate::system_time::{Priced, SystemTime};
+use hksim_cost_model::SystemTime;
+use hksim_explore::answers::Answers;
+use hksim_explore::priced::Priced;
 
 /// What is known of a sweep besides its rows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

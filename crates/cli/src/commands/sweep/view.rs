@@ -7,13 +7,14 @@ use hksim_sim::SimReport;
 
 use super::answers;
 use super::result::{Head, PricedSweep};
-use crate::answers::figures;
-use crate::commands::info::origin_text;
 use crate::commands::sim::view::{huge_bytes_peak, kernel_text, made_up_times, memory_policy_text, touch_rule_text};
 use crate::flags::{RunConfig, varied};
 use crate::output::table::{Lines, Table, text};
 use crate::output::units::{bytes, bytes_apart, count};
-use crate::system_time::{Priced, SystemTime, range_cell};
+use hksim_cost_model::SystemTime;
+use hksim_cost_model::system_time::range_cell;
+use hksim_explore::origin::origin_text;
+use hksim_explore::priced::{Priced, figures};
 
 /// A figure of a row, as a column.
 struct Column {

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::{ToolReport, open};
 use crate::flags::{BaseKernel, PolicyArgs};
-use crate::inputs::Trace;
+use crate::inputs;
 use crate::output::note;
 use crate::output::trace::TraceOut;
 use crate::output::units;
@@ -76,7 +76,7 @@ pub fn run(args: &Args) -> Result<()> {
     let (selection, tries_left, parameters) = match (&args.keep, &args.command) {
         (Some(property), _) => {
             let config = args.policy.config()?;
-            let trace = Trace::file(&args.trace)?;
+            let trace = inputs::file(&args.trace)?;
             let setup = setup(&config, &trace, BaseKernel::AsItComes)?;
             let design = serde_json::to_value(setup.policy).context("the design as JSON")?;
             let trial = Predicted { path: &args.trace, property, setup };

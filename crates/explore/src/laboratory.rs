@@ -2,25 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Result, anyhow};
 use hksim_cost_model::Profile;
 use hksim_engine::TouchRule;
-use hksim_explore::advise::{Compared, Laboratory, Trial};
-use hksim_explore::answer::Design;
-use hksim_explore::figures::Figures;
-use hksim_explore::rank::Case;
-use hksim_explore::search::{Point, Space};
 use hksim_policy::Policy;
 use hksim_sim::SimConfig;
 use hksim_sim::tlb::Geometry;
 use hksim_trace::header::TouchSource;
 
+use crate::advise::{Compared, Laboratory, Trial};
+use crate::answer::Design;
 use crate::answers;
+use crate::error::ExploreError;
+use crate::figures::Figures;
 use crate::flags::table::{FLAGS, Flag, Subject, find};
 use crate::flags::{BaseKernel, RunConfig};
 use crate::inputs::Trace;
-use crate::runs::{BRACKET, setup, simulate_all};
-use crate::system_time::Priced;
+use crate::priced::{self, Priced};
+use crate::rank::Case;
+use crate::runs::{BRACKET, Listener, setup, simulate_all};
+use crate::search::{Axis, Point, Space};
 
 /// Simulations of designs on some traces.
 pub struct Simulations<'a> {
@@ -32,6 +32,7 @@ pub struct Simulations<'a> {
     base: RunConfig,
     profile: Option<&'a Profile>,
     core: Option<&'static Geometry>,
+    listener: &'a dyn Listener,
     /// The run configuration of each design, by name.
     configs: BTreeMap<String, RunConfig>,
 }
@@ -48,33 +49,34 @@ impl<'a> Simulations<'a> {
         base: RunConfig,
         profile: Option<&'a Profile>,
         core: Option<&'static Geometry>,
-    ) -> Result<Simulations<'a>> {
-        let axis = |axis: &'a hksim_explore::search::Axis| {
-            let flag = find(&axis.flag).ok_or_else(|| anyhow!("--{}: unknown flag", axis.flag))?;
+        listener: &'a dyn Listener,
+    ) -> Result<Simulations<'a>, ExploreError> {
+        let axis = |axis: &'a Axis| {
+            let flag = find(&axis.flag).ok_or_else(|| ExploreError::NoFlag(axis.flag.clone()))?;
             Ok((flag, axis.words.as_slice()))
         };
-        let axes = space.axes.iter().map(axis).collect::<Result<_>>()?;
+        let axes = space.axes.iter().map(axis).collect::<Result<_, ExploreError>>()?;
         let runs = traces.into_iter().map(|trace| (trace, Vec::new())).collect();
-        Ok(Simulations { runs, weights, axes, base, profile, core, configs: BTreeMap::new() })
+        Ok(Simulations { runs, weights, axes, base, profile, core, listener, configs: BTreeMap::new() })
     }
 
     /// The run configuration of a point.
     ///
     /// # Errors
     /// Its words exclude each other.
-    fn config(&self, point: &Point) -> Result<RunConfig> {
+    fn config(&self, point: &Point) -> Result<RunConfig, ExploreError> {
         let words = self.axes.iter().zip(point).filter_map(|((flag, words), &word)| Some((*flag, words.get(word)?)));
         with_words(&self.base, words)
     }
 
     /// Why the words of the space's start exclude each other.
-    pub fn refusal(&self) -> Option<anyhow::Error> {
+    pub fn refusal(&self) -> Option<ExploreError> {
         self.config(&vec![0; self.axes.len()]).err()
     }
 
     /// The design that others are compared with: the base with every word that all designs have. If these words need
     /// another policy than the base's, the base's policy itself.
-    fn baseline(&self) -> Result<RunConfig> {
+    fn baseline(&self) -> Result<RunConfig, ExploreError> {
         let fixed =
             || self.axes.iter().filter_map(|(flag, words)| if let [word] = words { Some((*flag, word)) } else { None });
         let outside_policy = fixed().filter(|(flag, _)| flag.subject != Subject::Policy);
@@ -88,7 +90,7 @@ impl<'a> Simulations<'a> {
     }
 
     /// The figures of each configuration, one per trace. `touch` replaces assumed touches.
-    fn simulate(&mut self, configs: &[RunConfig], touch: Option<TouchRule>) -> Result<Vec<Vec<Figures>>> {
+    fn simulate(&mut self, configs: &[RunConfig], touch: Option<TouchRule>) -> Result<Vec<Vec<Figures>>, ExploreError> {
         for (trace, setups) in &mut self.runs {
             let is_assumed = trace.header.touch == TouchSource::Assumed;
             *setups = configs
@@ -96,16 +98,18 @@ impl<'a> Simulations<'a> {
                 .map(|config| {
                     let given = touch.filter(|_| is_assumed).or(config.touch);
                     let config = RunConfig { touch: given, ..config.clone() };
-                    Ok(SimConfig { tlb: self.core, ..setup(&config, trace, BaseKernel::AsItComes)? })
+                    let setup = SimConfig { tlb: self.core, ..setup(&config, trace, BaseKernel::AsItComes)? };
+                    self.listener.simulates(&setup);
+                    Ok(setup)
                 })
-                .collect::<Result<Vec<SimConfig>>>()?;
+                .collect::<Result<Vec<SimConfig>, ExploreError>>()?;
         }
         if configs.is_empty() {
             return Ok(Vec::new());
         }
-        let rows = simulate_all(&self.runs)?;
+        let rows = simulate_all(&self.runs, &*self.listener.begin())?;
         let figures: Vec<Figures> =
-            rows.into_iter().map(|row| answers::figures(&Priced::new(row, self.profile))).collect();
+            rows.into_iter().map(|row| priced::figures(&Priced::new(row, self.profile))).collect();
         let designs = 0..configs.len();
         Ok(designs.map(|design| figures.iter().skip(design).step_by(configs.len()).copied().collect()).collect())
     }
@@ -118,10 +122,13 @@ impl<'a> Simulations<'a> {
 }
 
 /// A configuration with these words.
-fn with_words<'w>(base: &RunConfig, words: impl Iterator<Item = (&'static Flag, &'w String)>) -> Result<RunConfig> {
+fn with_words<'w>(
+    base: &RunConfig,
+    words: impl Iterator<Item = (&'static Flag, &'w String)>,
+) -> Result<RunConfig, ExploreError> {
     let mut config = base.clone();
     for (flag, word) in words {
-        flag.set(&mut config, word).map_err(|why| anyhow!("--{} {why}", flag.name))?;
+        flag.set(&mut config, word).map_err(|why| ExploreError::Word { flag: flag.name.into(), why })?;
     }
     config.check()?;
     Ok(config)
@@ -135,7 +142,7 @@ pub fn differences(config: &RunConfig, from: &RunConfig) -> String {
 }
 
 impl Laboratory for Simulations<'_> {
-    type Error = anyhow::Error;
+    type Error = ExploreError;
 
     fn cases(&self) -> Vec<Case> {
         let case = |(number, ((trace, _), &weight)): (usize, (&(Trace, Vec<SimConfig>), &f64))| Case {
@@ -148,13 +155,13 @@ impl Laboratory for Simulations<'_> {
         self.runs.iter().zip(&self.weights).enumerate().map(case).collect()
     }
 
-    fn baseline_trial(&mut self) -> Result<Trial> {
+    fn baseline_trial(&mut self) -> Result<Trial, ExploreError> {
         let config = self.baseline()?;
         let figures = self.simulate(std::slice::from_ref(&config), None)?;
         Ok(self.trial(&config, &config.policy, figures.into_iter().next().unwrap_or_default()))
     }
 
-    fn trials(&mut self, points: &[Point]) -> Result<Vec<Option<Trial>>> {
+    fn trials(&mut self, points: &[Point]) -> Result<Vec<Option<Trial>>, ExploreError> {
         let configs: Vec<Option<RunConfig>> = points.iter().map(|point| self.config(point).ok()).collect();
         let valid: Vec<RunConfig> = configs.iter().flatten().cloned().collect();
         let mut figures = self.simulate(&valid, None)?.into_iter();
@@ -162,7 +169,7 @@ impl Laboratory for Simulations<'_> {
         Ok(configs.into_iter().map(|config| Some(self.trial(&config?, &baseline, figures.next()?))).collect())
     }
 
-    fn assumptions(&mut self, winner: &Trial, against: &Trial) -> Result<Vec<(String, Compared)>> {
+    fn assumptions(&mut self, winner: &Trial, against: &Trial) -> Result<Vec<(String, Compared)>, ExploreError> {
         let is_assumed = self.runs.iter().any(|(trace, _)| trace.header.touch == TouchSource::Assumed);
         let configs: Vec<RunConfig> =
             [winner, against].iter().filter_map(|trial| self.configs.get(&trial.design.name).cloned()).collect();

@@ -1,7 +1,7 @@
 //! The flags of a simulated or replayed run: those of the policy, the program and the kernel. Arguments, help and
 //! docs/reference/policy-flags.md are generated from this table.
 
-use std::sync::{LazyLock, Once};
+use std::sync::LazyLock;
 
 use hksim_engine::{MemoryPolicyRule, TouchRule};
 use hksim_linux_mm::{Defrag, KernelVersion, ThpMode};
@@ -14,7 +14,6 @@ use hksim_text::nearest;
 use super::mthp;
 use super::run_config::{BaseKernel, RunConfig};
 use crate::host;
-use crate::output::warn;
 
 /// The values that a flag accepts.
 #[derive(Clone, Debug)]
@@ -110,16 +109,6 @@ pub fn is_huge_value(word: &str) -> bool {
 /// The former name of `--huge system`.
 const OLD_SYSTEM: &str = "thp-always";
 
-/// Prints a note once: the word was renamed.
-fn current_word_of_system() -> &'static str {
-    static SAID: Once = Once::new();
-    let word = Huge::System.word();
-    SAID.call_once(|| {
-        warn(&format!("--huge {OLD_SYSTEM} is now called {word}; the next version removes the old name"))
-    });
-    word
-}
-
 /// The refusal of a kernel version that is not simulated.
 const OTHER_KERNELS: &str =
     "only Linux 5.15, 6.1, 6.8, 6.12, 6.14 and 6.18 are simulated; use the nearest of these that is not newer";
@@ -182,16 +171,15 @@ fn kernel_flags() -> Vec<Flag> {
         Flag {
             name: "thp",
             subject: Subject::Kernel,
-            values: Values::Words(THP_WORDS.map(|(word, _)| word).to_vec()),
+            values: Values::Words(ThpMode::WORDS.to_vec()),
             default: Some("madvise; this machine's in validate"),
             help: "Set the simulated kernel's mode of transparent huge pages",
             access: Access::Beside {
                 set: |config, word| {
-                    config.thp =
-                        Some(thp_from_word(word).ok_or_else(|| refuse(word, &THP_WORDS.map(|(word, _)| word)))?);
+                    config.thp = Some(ThpMode::from_word(word).ok_or_else(|| refuse(word, &ThpMode::WORDS))?);
                     Ok(())
                 },
-                show: |config| config.thp.map_or("by command", thp_word).to_string(),
+                show: |config| config.thp.map_or("by command", ThpMode::word).to_string(),
             },
         },
         Flag {
@@ -249,19 +237,16 @@ fn huge_page_flags() -> Vec<Flag> {
         Flag {
             name: "defrag",
             subject: Subject::Kernel,
-            values: Values::Words(DEFRAG_WORDS.map(|(word, _)| word).to_vec()),
+            values: Values::Words(Defrag::WORDS.to_vec()),
             default: Some("madvise; this machine's in validate"),
             help: "Set how hard the simulated kernel tries to get a huge page (no effect on counts: one is always free)",
             access: Access::Beside {
                 set: |config, word| {
-                    let defrag = defrag_from_word(word);
-                    config.defrag = Some(defrag.ok_or_else(|| refuse(word, &DEFRAG_WORDS.map(|(word, _)| word)))?);
+                    let defrag = Defrag::from_word(word);
+                    config.defrag = Some(defrag.ok_or_else(|| refuse(word, &Defrag::WORDS))?);
                     Ok(())
                 },
-                show: |config| {
-                    let defrag = config.defrag.unwrap_or(Defrag::Madvise);
-                    DEFRAG_WORDS.iter().find(|(_, known)| *known == defrag).map_or("", |(word, _)| word).to_string()
-                },
+                show: |config| config.defrag.unwrap_or(Defrag::Madvise).word().to_string(),
             },
         },
     ]
@@ -269,22 +254,9 @@ fn huge_page_flags() -> Vec<Flag> {
 
 const ON_OFF: [(&str, bool); 2] = [("on", true), ("off", false)];
 
-const DEFRAG_WORDS: [(&str, Defrag); 5] = [
-    ("always", Defrag::Always),
-    ("defer", Defrag::Defer),
-    ("defer+madvise", Defrag::DeferMadvise),
-    ("madvise", Defrag::Madvise),
-    ("never", Defrag::Never),
-];
-
-/// The defrag mode named by a word.
-pub fn defrag_from_word(word: &str) -> Option<Defrag> {
-    DEFRAG_WORDS.iter().find(|(known, _)| *known == word).map(|(_, defrag)| *defrag)
-}
-
 fn set_kernel(config: &mut RunConfig, word: &str) -> Result<(), String> {
     (config.base, config.kernel_version) = match word {
-        "host" => (Some(BaseKernel::Host), Some(host::version().map_err(|why| format!("{why:#}"))?)),
+        "host" => (Some(BaseKernel::Host), Some(host::version().map_err(|why| why.to_string())?.version)),
         _ => {
             let version = KernelVersion::from_word(word);
             (None, Some(version.ok_or_else(|| format!("`{word}`: {OTHER_KERNELS}"))?))
@@ -299,19 +271,6 @@ fn kernel_words() -> Vec<&'static str> {
 
 /// The kernel's modes after boot, or those that the policy's `--huge` expects.
 const DEFAULT_SIZES: &str = "default";
-
-const THP_WORDS: [(&str, ThpMode); 3] =
-    [("always", ThpMode::Always), ("madvise", ThpMode::Madvise), ("never", ThpMode::Never)];
-
-/// The THP mode named by a word.
-pub fn thp_from_word(word: &str) -> Option<ThpMode> {
-    THP_WORDS.iter().find(|(known, _)| *known == word).map(|(_, mode)| *mode)
-}
-
-/// The word of a THP mode.
-pub fn thp_word(mode: ThpMode) -> &'static str {
-    THP_WORDS.iter().find(|(_, known)| *known == mode).map_or("", |(word, _)| word)
-}
 
 fn memory_policy_words() -> Vec<&'static str> {
     MemoryPolicyRule::ALL.map(MemoryPolicyRule::word).to_vec()
@@ -329,7 +288,7 @@ impl Flag {
     pub fn set(&self, config: &mut RunConfig, word: &str) -> Result<(), String> {
         match self.access {
             Access::Policy(flag) => {
-                let word = if flag.name == "huge" && word == OLD_SYSTEM { current_word_of_system() } else { word };
+                let word = self.renamed(word).unwrap_or(word);
                 flag.set(&mut config.policy, word).map_err(|why| match why {
                     ValueError::Word(known) => refuse(word, known),
                     _ => format!("`{word}`: {why}"),
@@ -337,6 +296,11 @@ impl Flag {
             }
             Access::Beside { set, .. } => set(config, word),
         }
+    }
+
+    /// The current word for a former one.
+    pub fn renamed(&self, word: &str) -> Option<&'static str> {
+        (self.name == "huge" && word == OLD_SYSTEM).then(|| Huge::System.word())
     }
 
     /// The value in a run configuration, in the form that [`Flag::set`] reads.

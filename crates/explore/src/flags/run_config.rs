@@ -1,6 +1,6 @@
 //! The configuration of one run: a policy, the program's behaviour and the kernel to simulate.
 
-use anyhow::{Result, anyhow, bail};
+use hksim_conformance::{HostError, kernel_config};
 use hksim_engine::{MemoryPolicyRule, TouchRule};
 use hksim_linux_mm::{Defrag, KernelConfig, KernelVersion, MthpSupport, PMD_ORDER, Rules, SizeMode, ThpMode};
 use hksim_policy::vocabulary::Huge;
@@ -8,10 +8,10 @@ use hksim_policy::{Policy, PolicyError};
 use hksim_sim::SimReport;
 use hksim_trace::header::TouchSource;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use super::mthp::{self, Sizes};
 use super::table::{FLAGS, Flag, Subject};
-use crate::host;
 
 /// The configuration of one run, which is one point of a sweep. Fields that are `None` were not given; the trace and
 /// the command decide them.
@@ -37,6 +37,28 @@ pub struct RunConfig {
     pub use_zero_page: Option<bool>,
     /// How hard the simulated kernel tries to get a huge page.
     pub defrag: Option<Defrag>,
+}
+
+/// A run configuration that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ConfigError {
+    /// The kernel version has no huge pages of these sizes.
+    #[error("--mthp {sizes}: Linux {version} has no huge pages below 2M; use --kernel 6.8 or newer")]
+    NoMthp {
+        /// The sizes with their modes.
+        sizes: String,
+        /// The version.
+        version: &'static str,
+    },
+    /// The policy is invalid.
+    #[error("{given}")]
+    Policy {
+        /// The flags that contradict each other, with their values.
+        given: String,
+        /// Why.
+        #[source]
+        why: PolicyError,
+    },
 }
 
 /// Where the THP mode of a prediction comes from.
@@ -123,13 +145,13 @@ impl RunConfig {
     ///
     /// # Errors
     /// The host's settings cannot be read.
-    pub fn kernel(&self, base: BaseKernel) -> Result<KernelConfig> {
+    pub fn kernel(&self, base: BaseKernel) -> Result<KernelConfig, HostError> {
         if base == BaseKernel::Host {
-            return host::kernel_config();
+            return kernel_config();
         }
         let mut kernel = match self.base.unwrap_or(base) {
             BaseKernel::AsItComes => expected_by(&self.policy),
-            BaseKernel::Host => host::kernel_config()?,
+            BaseKernel::Host => kernel_config()?,
         };
         kernel.rules = self.kernel_version.map_or(kernel.rules, Rules::of);
         kernel.thp.global = self.thp.unwrap_or(kernel.thp.global);
@@ -144,16 +166,12 @@ impl RunConfig {
     ///
     /// # Errors
     /// Names the invalid value.
-    pub fn check(&self) -> Result<()> {
+    pub fn check(&self) -> Result<(), ConfigError> {
         let rules = Rules::of(self.kernel_version.unwrap_or(KernelVersion::NEWEST));
         if let Some(sizes) = self.mthp.filter(mthp::has_mthp_sizes)
             && rules.mthp_support == MthpSupport::Unsupported
         {
-            let version = rules.version.word();
-            bail!(
-                "--mthp {}: Linux {version} has no huge pages below 2M; use --kernel 6.8 or newer",
-                mthp::show(&sizes)
-            );
+            return Err(ConfigError::NoMthp { sizes: mthp::show(&sizes), version: rules.version.word() });
         }
         let flags = |why: &PolicyError| -> &[&str] {
             match why {
@@ -170,7 +188,7 @@ impl RunConfig {
         };
         self.policy.prepare().map(drop).map_err(|why| {
             let given: Vec<String> = flags(&why).iter().map(|name| format!("--{name} {}", self.word(name))).collect();
-            anyhow!(why).context(given.join(" "))
+            ConfigError::Policy { given: given.join(" "), why }
         })
     }
 

@@ -1,17 +1,18 @@
-//! Which of the rows of a sweep is best: turns rows into designs and cases for `hksim-explore`.
+//! Which of the rows of a sweep is best: turns rows into designs and cases.
 
-use anyhow::Result;
 use hksim_engine::{MemoryPolicyRule, TouchRule};
-use hksim_explore::answer::{Answer, Design, Reason, answer, no_answer};
-use hksim_explore::figures::Figures;
-use hksim_explore::question::Question;
-use hksim_explore::rank::{Case, RankError, Ranking, all_designs, rank};
 use hksim_sim::report::TraceLabel;
 use hksim_trace::header::TouchSource;
 use serde::Serialize;
 
+use crate::answer::{Answer, Design, Reason, answer, no_answer};
+use crate::error::ExploreError;
+use crate::figures::Figures;
 use crate::flags::{RunConfig, varied};
-use crate::system_time::Priced;
+use crate::origin::origin_text;
+use crate::priced::{Priced, figures};
+use crate::question::Question;
+use crate::rank::{Case, RankError, Ranking, all_designs, rank};
 
 /// The answers for a sweep.
 #[derive(Debug, Serialize)]
@@ -101,16 +102,11 @@ impl Layout {
     }
 }
 
-/// The figures of a row.
-pub fn figures(row: &Priced) -> Figures {
-    Figures::of(&row.report, row.system_time.as_ref().and_then(|time| time.price))
-}
-
 /// The name of a trace in sentences.
 pub fn trace_name(trace: &TraceLabel) -> String {
     let file = trace.file.as_deref().map(|file| file.rsplit('/').next().unwrap_or(file).to_string());
     file.unwrap_or_else(|| {
-        let origin = crate::commands::info::origin_text(&trace.origin);
+        let origin = origin_text(&trace.origin);
         origin.split(',').next().unwrap_or_default().to_string()
     })
 }
@@ -125,7 +121,7 @@ impl Answers {
     ///
     /// # Errors
     /// The goal's figure is not known.
-    pub fn of(rows: &[Priced], rows_per_trace: usize, question: &Question) -> Result<Answers> {
+    pub fn of(rows: &[Priced], rows_per_trace: usize, question: &Question) -> Result<Answers, ExploreError> {
         let traces: Vec<&[Priced]> = rows.chunks(rows_per_trace.max(1)).collect();
         let Some(first) = traces.first() else {
             return Ok(Answers { designs: Vec::new(), combined: None, per_trace: Vec::new() });

@@ -4,20 +4,19 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context, Result, anyhow};
 use hksim_cost_model::Profile;
-use hksim_explore::digest::Digest;
-use hksim_explore::journal::Journal;
 use hksim_sim::report::VERSION;
 use hksim_sim::sweep::SweepProgress;
 use hksim_sim::{Addresses, SimConfig, SimReport, sweep};
 use rayon::prelude::*;
+use serde::Serialize;
 use serde_json::json;
 
-use super::result::Head;
+use crate::digest::Digest;
+use crate::error::ExploreError;
 use crate::flags::RunConfig;
 use crate::inputs::Trace;
-use crate::output::progress::Progress;
+use crate::journal::Journal;
 
 /// All rows of a sweep: every setup of every trace. Rows are ordered by trace, then by setup.
 pub struct Plan {
@@ -26,25 +25,25 @@ pub struct Plan {
 }
 
 /// What is done with a finished row.
-type Note<'a> = dyn Fn(usize, &SimReport) -> Result<()> + Sync + 'a;
+type Note<'a> = dyn Fn(usize, &SimReport) -> Result<(), ExploreError> + Sync + 'a;
 
 /// Notes the rows of one trace when they are finished.
 struct Noting<'a> {
-    progress: &'a Progress,
+    progress: &'a dyn SweepProgress,
     /// The number of each configuration's row.
     rows: &'a [usize],
     note: &'a Note<'a>,
     /// The first row that could not be noted.
-    failed: Mutex<Option<anyhow::Error>>,
+    failed: Mutex<Option<ExploreError>>,
 }
 
 impl SweepProgress for Noting<'_> {
     fn expect(&self, events: u64) {
-        self.progress.expect_more(events);
+        self.progress.expect(events);
     }
 
     fn done(&self, events: u64) {
-        self.progress.advance(events);
+        self.progress.done(events);
     }
 
     fn finished(&self, config: usize, report: &SimReport) {
@@ -59,16 +58,16 @@ impl Plan {
     ///
     /// # Errors
     /// A setup is impossible.
-    pub fn new(
+    pub fn new<E>(
         traces: Vec<Trace>,
         configs: &[RunConfig],
-        setup: impl Fn(&Trace, &RunConfig) -> Result<SimConfig>,
-    ) -> Result<Plan> {
+        setup: impl Fn(&Trace, &RunConfig) -> Result<SimConfig, E>,
+    ) -> Result<Plan, E> {
         let runs = traces.into_iter().map(|trace| {
-            let setups = configs.iter().map(|config| setup(&trace, config)).collect::<Result<Vec<SimConfig>>>()?;
+            let setups = configs.iter().map(|config| setup(&trace, config)).collect::<Result<Vec<SimConfig>, E>>()?;
             Ok((trace, setups))
         });
-        Ok(Plan { runs: runs.collect::<Result<_>>()?, setups: configs.len() })
+        Ok(Plan { runs: runs.collect::<Result<_, E>>()?, setups: configs.len() })
     }
 
     /// Number of rows.
@@ -82,27 +81,24 @@ impl Plan {
     }
 
     /// The digest of every input of the sweep, for shards.
-    ///
-    /// # Errors
-    /// An input has no JSON form.
-    pub fn digest(&self, head: &Head, profile: Option<&Profile>) -> Result<Digest> {
-        let rows: Vec<Digest> = (0..self.rows()).map(|row| self.row_digest(row)).collect::<Result<_>>()?;
+    pub fn digest(&self, head: &impl Serialize, profile: Option<&Profile>) -> Digest {
+        let rows: Vec<Digest> = (0..self.rows()).map(|row| self.row_digest(row)).collect();
         let rest = json!({"rows": Digest::of_all(&rows), "head": head, "profile": profile});
-        Ok(Digest::of(&rest))
+        Digest::of(&rest)
     }
 
     /// The digest of every input of a row.
-    fn row_digest(&self, row: usize) -> Result<Digest> {
+    fn row_digest(&self, row: usize) -> Digest {
         let (trace, SimConfig { policy, touch, kernel, tlb, memory_policy, addresses, forks, file }) = self.row(row);
         let addresses = match addresses {
             Addresses::Modelled { top } => json!({"top": top}),
             Addresses::Given(given) => json!(given),
         };
-        Ok(Digest::of(&json!({
+        Digest::of(&json!({
             "version": VERSION, "trace": trace.label(), "events": trace.summary.events, "file": file, "policy": policy,
             "touch": touch, "kernel": kernel, "tlb": tlb.map(|core| core.name), "memory_policy": memory_policy,
             "addresses": addresses, "forks": forks,
-        })))
+        }))
     }
 
     /// Simulates some rows, given in increasing order, on the current rayon pool. With a journal, notes each finished
@@ -110,40 +106,49 @@ impl Plan {
     ///
     /// # Errors
     /// A trace is damaged, a policy is invalid, or the file is not this sweep's journal.
-    pub fn simulate(&self, rows: &[usize], journal: Option<&Path>) -> Result<Vec<SimReport>> {
+    pub fn simulate(
+        &self,
+        rows: &[usize],
+        journal: Option<&Path>,
+        progress: &dyn SweepProgress,
+    ) -> Result<Vec<SimReport>, ExploreError> {
         let Some(path) = journal else {
-            return self.simulate_rows(rows, &|_, _| Ok(()));
+            return self.simulate_rows(rows, &|_, _| Ok(()), progress);
         };
-        let digests = (0..self.rows()).map(|row| self.row_digest(row)).collect::<Result<_>>()?;
+        let digests = (0..self.rows()).map(|row| self.row_digest(row)).collect();
         let (journal, mut finished): (Journal, BTreeMap<usize, SimReport>) = Journal::open(path, digests)?;
         let open: Vec<usize> = rows.iter().copied().filter(|row| !finished.contains_key(row)).collect();
         let journal = Mutex::new(journal);
-        let note = |row: usize, report: &SimReport| -> Result<()> {
-            let mut journal = journal.lock().map_err(|_| anyhow!("{}: a worker failed", path.display()))?;
+        let note = |row: usize, report: &SimReport| -> Result<(), ExploreError> {
+            let mut journal = journal.lock().map_err(|_| ExploreError::Worker(path.to_path_buf()))?;
             Ok(journal.add(row, report)?)
         };
-        let new = self.simulate_rows(&open, &note)?;
+        let new = self.simulate_rows(&open, &note, progress)?;
         finished.extend(open.into_iter().zip(new));
-        let report = |row: &usize| finished.remove(row).with_context(|| format!("row {row} is missing"));
+        let report = |row: &usize| finished.remove(row).ok_or(ExploreError::MissingRow(*row));
         rows.iter().map(report).collect()
     }
 
     /// Simulates rows, and calls `note` with each finished one.
-    fn simulate_rows(&self, rows: &[usize], note: &Note<'_>) -> Result<Vec<SimReport>> {
-        let progress = Progress::events(0);
+    fn simulate_rows(
+        &self,
+        rows: &[usize],
+        note: &Note<'_>,
+        progress: &dyn SweepProgress,
+    ) -> Result<Vec<SimReport>, ExploreError> {
         let of_trace: Vec<&[usize]> = rows.chunk_by(|one, other| one / self.setups == other / self.setups).collect();
-        let simulate = |rows: &&[usize]| -> Result<Vec<SimReport>> {
+        let simulate = |rows: &&[usize]| -> Result<Vec<SimReport>, ExploreError> {
             let trace = self.row(rows[0]).0;
             let setups: Vec<SimConfig> = rows.iter().map(|&row| self.row(row).1.clone()).collect();
-            let noting = Noting { progress: &progress, rows, note, failed: Mutex::default() };
+            let noting = Noting { progress, rows, note, failed: Mutex::default() };
             let swept = sweep(&trace.input, &setups, &noting)?;
             match noting.failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
                 Some(error) => Err(error),
                 None => Ok(swept),
             }
         };
-        let parts: Vec<Result<Vec<SimReport>>> = of_trace.par_iter().map(simulate).collect();
-        let parts = parts.into_iter().collect::<Result<Vec<Vec<SimReport>>>>()?;
+        let parts: Vec<Result<Vec<SimReport>, ExploreError>> = of_trace.par_iter().map(simulate).collect();
+        let parts = parts.into_iter().collect::<Result<Vec<Vec<SimReport>>, _>>()?;
         Ok(parts.into_iter().flatten().collect())
     }
 }
