@@ -17,7 +17,6 @@ mod host;
 mod inputs;
 mod marks;
 mod memory;
-mod named_file;
 mod output;
 mod point;
 mod question;
@@ -27,7 +26,6 @@ mod runs;
 mod schema_1;
 mod shrink;
 mod stack_profile;
-mod symbols;
 mod system_time;
 mod validate;
 

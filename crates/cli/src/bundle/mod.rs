@@ -28,7 +28,7 @@ use hksim_replay::Environment;
 use hksim_sim::report::{SCHEMA, VERSION};
 use serde::{Deserialize, Serialize};
 
-use crate::named_file;
+use hksim_trace::named_file;
 
 /// The file that describes a bundle.
 pub const MANIFEST: &str = "bundle.json";

@@ -9,8 +9,7 @@ use serde_json::Value;
 use super::data::{Panel, Progress, Sample, Series, grouped};
 use super::names::Names;
 use crate::flags::row::of_kernel;
-use crate::memory::row::losses;
-use crate::memory::settings::{advise_word, prctl_word};
+use hksim_memory_sim::losses;
 
 /// The parts of a row that are drawn.
 #[derive(Clone, Debug, Deserialize)]
@@ -61,7 +60,7 @@ impl Row {
         let config = of_kernel(&self.kernel).context("`kernel` is damaged")?;
         let of_kernel = ["kernel", "thp", "mthp", "zero-page", "defrag"].map(|flag| config.word(flag));
         let allocator = self.allocator.as_ref().map(|allocator| allocator.name.clone()).unwrap_or_default();
-        let others = [advise_word(self.advise), prctl_word(self.thp_prctl).to_string()];
+        let others = [self.advise.word(), self.thp_prctl.word().to_string()];
         Ok(std::iter::once(allocator).chain(of_kernel).chain(others).collect())
     }
 }

@@ -18,7 +18,6 @@ use serde_json::{Value, json};
 
 use crate::flags::{BaseKernel, HugeList, PolicyArgs, RunConfig};
 use crate::inputs;
-use crate::named_file;
 use crate::output::progress::Progress;
 use crate::output::stamp::{Stamp, refuse_newer};
 use crate::output::table::{Lines, Table, text};
@@ -30,6 +29,7 @@ use hksim_explore::inputs::Trace;
 use hksim_explore::plan::Plan;
 use hksim_explore::priced;
 use hksim_explore::priced::Priced;
+use hksim_trace::named_file;
 
 /// Exit status if a limit is broken.
 const BROKEN: u8 = 1;

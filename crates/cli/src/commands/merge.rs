@@ -12,10 +12,10 @@ use serde_json::Value;
 use super::sweep::result::{Head, PricedSweep};
 use crate::chart;
 use crate::command_line;
-use crate::named_file;
 use crate::output::OutputArgs;
 use crate::result_numbers;
 use hksim_explore::priced::Priced;
+use hksim_trace::named_file;
 
 /// Arguments of `merge`.
 #[derive(Debug, clap::Args)]

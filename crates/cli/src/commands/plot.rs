@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use crate::chart::{self, Figure, Medium, Subject};
 use crate::memory;
-use crate::named_file;
 use crate::output::stamp::refuse_newer;
 use crate::output::{file, note};
 use crate::{result_numbers, schema_1};
+use hksim_trace::named_file;
 
 /// Arguments of `plot`.
 #[derive(Debug, clap::Args)]

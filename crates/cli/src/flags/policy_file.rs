@@ -10,10 +10,10 @@ use hksim_policy::Policy;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::named_file;
 use crate::output::stamp::refuse_newer;
 use crate::output::units;
 use crate::schema_1;
+use hksim_trace::named_file;
 
 /// Reads a run configuration. Policy fields replace those of the preset; a row of a result replaces the whole
 /// configuration. `FILE#N` is row N of a result with rows, from 0 (in a shard: row N of the whole sweep); `FILE#winner` is the winner of advice.

@@ -12,8 +12,8 @@ use hksim_memory_sim::Detail;
 use hksim_replay::{Measure, Mode, ReplaySpec, Target};
 use hksim_trace::header::TouchSource;
 
+use super::predict::predict;
 use super::replayed::record_replay;
-use super::row::{AllocatorLabel, MemoryRow, predict};
 use super::settings::{MemoryArgs, NamedSetting};
 use super::sim::{Sweep, emit_rows};
 use crate::commands::allocators::{Allocator, Found};
@@ -22,6 +22,7 @@ use crate::inputs;
 use crate::output::progress::Progress;
 use crate::output::{OutputArgs, warn};
 use hksim_explore::inputs::Trace;
+use hksim_memory_sim::{AllocatorLabel, MemoryRow};
 
 /// What to sweep.
 pub struct Request<'a> {

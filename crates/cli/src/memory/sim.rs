@@ -8,12 +8,13 @@ use hksim_explore::rank::fronts;
 use hksim_memory_sim::Detail;
 use serde::Serialize;
 
-use super::row::{MemoryRow, predict};
+use super::predict::predict;
 use super::settings::{MemoryArgs, NamedSetting};
 use super::{sweep_view, view};
 use crate::flags::{BaseKernel, PolicyArgs};
 use crate::output::stamp::Stamp;
 use crate::output::{OutputArgs, ResultFormat};
+use hksim_memory_sim::MemoryRow;
 
 /// The result of `sim`.
 #[derive(Serialize)]

@@ -10,12 +10,12 @@ use serde_json::Value;
 
 use super::html::{paragraph, table};
 use crate::chart::{Panel, Series};
-use crate::memory::groups;
-use crate::memory::row::losses;
 use crate::memory::validate::{Row, figures_table, notes};
-use crate::memory::view::outside;
 use crate::output::table::Table;
 use crate::output::units::{bytes, count, percent};
+use hksim_memory_sim::groups;
+use hksim_memory_sim::groups::outside;
+use hksim_memory_sim::losses;
 
 /// The parts of a prediction that are told.
 #[derive(Deserialize)]

@@ -10,7 +10,7 @@ use hksim_trace::event::SiteId;
 use hksim_trace::sites::{Frame, Module, Sites};
 
 use crate::output::file;
-use crate::symbols::Symbols;
+use hksim_trace::symbols::Symbols;
 
 /// The files to write.
 #[derive(Clone, Debug, Default, clap::Args)]

@@ -13,7 +13,7 @@ use hksim_trace::sites::Module;
 use prost::Message;
 
 use super::{Call, StackProfile};
-use crate::symbols::file_name;
+use hksim_trace::symbols::file_name;
 
 #[derive(Clone, PartialEq, Message)]
 struct Profile {

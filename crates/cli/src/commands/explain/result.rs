@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::against::Against;
 use crate::output::units;
 use crate::stack_profile::{StackProfile, ValueKind};
-use crate::symbols::{Symbols, caller, file_name, frame_text, short_text};
+use hksim_trace::symbols::{Symbols, caller, file_name, frame_text, short_text};
 
 /// The name of what happens before the first event.
 pub const START: &str = "start-up";

@@ -15,7 +15,7 @@ use hksim_trace::source::EventSource;
 use serde::Serialize;
 
 use super::sites::By;
-use crate::symbols::{Symbols, file_name, frame_text};
+use hksim_trace::symbols::{Symbols, file_name, frame_text};
 
 /// A call site of both traces.
 #[derive(Debug, PartialEq, Serialize)]

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::output::units;
 use crate::stack_profile::{StackProfile, ValueKind};
-use crate::symbols::{Symbols, frame_text};
+use hksim_trace::symbols::{Symbols, frame_text};
 
 /// The figure that ranks call sites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -14,7 +14,7 @@ use super::measure::{Program, Run};
 use super::pages::differing_pages;
 use super::place::relocated;
 use super::repetition::differs;
-use crate::memory::row::predict;
+use crate::memory::predict::predict;
 use crate::memory::settings::NamedSetting;
 use crate::output::units::of;
 use crate::validate::{Class, Verdict};

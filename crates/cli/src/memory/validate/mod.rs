@@ -30,14 +30,14 @@ use self::again::AgainArgs;
 use self::compare::{Comparison, Subject, compare};
 use self::measure::{Program, Run};
 pub use self::view::{figures_table, notes};
-use super::price::MemorySystemTime;
-use super::row::predict;
+use super::predict::predict;
 use super::settings::{MemoryArgs, NamedSetting};
 use crate::flags::{BaseKernel, PolicyArgs};
 use crate::host;
 use crate::output::stamp::Stamp;
 use crate::output::{OutputArgs, note};
 use crate::validate::{Class, Verdict};
+use hksim_memory_sim::MemorySystemTime;
 
 /// Exit status when a check failed.
 const CHECK_FAILED: u8 = 1;
@@ -181,7 +181,7 @@ fn row(
     let mut row = Row {
         file: recording.path.display().to_string(),
         command: recording.header.command.clone(),
-        setting: super::view::setting_words(named),
+        setting: hksim_memory_sim::groups::setting_words(&named.setting),
         class: None,
         verdict: Verdict::Skipped,
         reason: None,

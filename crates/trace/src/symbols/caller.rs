@@ -1,6 +1,6 @@
 //! Who asked for memory: the innermost frame outside the C library and allocators.
 
-use hksim_trace::sites::{Frame, Sites};
+use crate::sites::{Frame, Sites};
 
 /// Shared objects that serve memory to others, by the beginning of their file name: the caller of interest is outside.
 const SERVING: [&str; 10] = [

@@ -2,16 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use hksim_linux_mm::{MappingSplit, Obstacles, PlaceObstacle, SettingObstacle};
-use hksim_memory_sim::{Installs, ObstacleCount, Region, RegionPrediction, SitePrediction, Use};
-
+use hksim_linux_mm::{MappingSplit, Obstacles, PlaceObstacle, SettingObstacle, show_sizes, usual_sizes};
 use hksim_memory_trace::StackEnd;
 
-use super::row::MemoryRow;
-use super::sites::NamedSite;
-use crate::output::plain;
-use crate::output::table::{Lines, Table};
-use crate::output::units::{self, bytes, count, percent};
+use hksim_text::plain;
+use hksim_text::table::Table;
+use hksim_text::units::{self, bytes, count, percent};
+
+use crate::named_sites::NamedSite;
+use crate::regions::{Outside, Region, Use};
+use crate::report::{Installs, ObstacleCount, RegionPrediction};
+use crate::row::MemoryRow;
+use crate::setting::{Advise, Setting, ThpPrctl};
+use crate::sites::SitePrediction;
 
 /// Maximum number of groups of mappings listed.
 const GROUPS_SHOWN: usize = 12;
@@ -111,27 +114,39 @@ pub fn use_words(usage: Use) -> &'static str {
     }
 }
 
-/// The table of groups, and why their installs were not huge.
-pub fn lines(row: &MemoryRow) -> Vec<String> {
-    let groups = groups(row);
-    let mut lines = match row.sites {
-        Some(_) => by_caller(&groups),
-        None => by_use(&groups).lines(),
-    };
-    if groups.len() > GROUPS_SHOWN {
-        lines.push(format!(
-            "and {} with fewer touches (--format json)",
-            units::of((groups.len() - GROUPS_SHOWN) as u64, "group")
-        ));
+/// Whose memory a prediction is about, as tables for people. What they leave out is in the result.
+#[derive(Clone, Debug)]
+pub struct Groups {
+    /// The groups with the most touches.
+    pub groups: Table,
+    /// Groups that the table leaves out.
+    pub groups_left_out: u64,
+    /// The most frequent reasons why installs were not huge; `None` if there are none.
+    pub reasons: Option<Table>,
+    /// Reasons that the table leaves out.
+    pub reasons_left_out: u64,
+    /// A note, if call sites lack callers.
+    pub incomplete: Option<String>,
+}
+
+impl Groups {
+    /// The groups of a prediction: by caller if its call sites are known, else by use.
+    pub fn of(row: &MemoryRow) -> Groups {
+        let groups = groups(row);
+        let table = match row.sites {
+            Some(_) => by_caller(&groups),
+            None => by_use(&groups),
+        };
+        let groups_left_out = groups.len().saturating_sub(GROUPS_SHOWN) as u64;
+        let (reasons, reasons_left_out) = reasons(groups).unzip();
+        Groups {
+            groups: table,
+            groups_left_out,
+            reasons,
+            reasons_left_out: reasons_left_out.unwrap_or(0),
+            incomplete: row.sites.as_deref().and_then(incomplete),
+        }
     }
-    if let Some((table, left_out)) = reasons(groups) {
-        lines.push(String::new());
-        lines.extend(table.lines());
-        let more = || format!("and {} (--format json)", units::of(left_out, "smaller reason"));
-        lines.extend((left_out > 0).then(more));
-    }
-    lines.extend(row.sites.as_deref().and_then(incomplete));
-    lines
 }
 
 /// How many call sites lack callers, if any do.
@@ -159,7 +174,7 @@ fn by_use(groups: &[(String, Group)]) -> Table {
     table
 }
 
-fn by_caller(groups: &[(String, Group)]) -> Vec<String> {
+fn by_caller(groups: &[(String, Group)]) -> Table {
     let head =
         ["whose memory", "mappings", "touches", "traps", "huge", "installed", "RSS at the end", "huge at the end"];
     let mut table = Table::new(head, &[0]);
@@ -176,7 +191,7 @@ fn by_caller(groups: &[(String, Group)]) -> Vec<String> {
             percent(*huge_end, *rss_end),
         ]);
     }
-    table.lines()
+    table
 }
 
 /// Why installs were not huge, most frequent first, and how many reasons are left out. `None` if there are none.
@@ -242,5 +257,46 @@ fn reason(obstacles: Obstacles) -> String {
         (Some(setting), Some(place), _) => format!("{place}; also {setting}"),
         (None, Some(place), _) => place,
         (None, None, _) => "a huge page was possible".to_string(),
+    }
+}
+
+/// The setting as flags that differ from the usual ones; always with the THP mode.
+pub fn setting_words(setting: &Setting) -> Vec<(String, String)> {
+    let kernel = &setting.kernel;
+    let mut words = vec![("thp", kernel.thp.global.word().to_string())];
+    if kernel.thp.sizes != usual_sizes() {
+        words.push(("mthp", show_sizes(&kernel.thp.sizes)));
+    }
+    if !kernel.use_zero_page {
+        words.push(("zero-page", "off".to_string()));
+    }
+    if setting.advise != Advise::Recorded {
+        words.push(("advise", setting.advise.word()));
+    }
+    if setting.thp_prctl != ThpPrctl::Recorded {
+        words.push(("thp-prctl", setting.thp_prctl.word().to_string()));
+    }
+    words.into_iter().map(|(flag, value)| (flag.to_string(), value)).collect()
+}
+
+/// Traps outside modelled memory, by kind.
+pub fn outside(traps_outside: &BTreeMap<Outside, u64>) -> String {
+    let total: u64 = traps_outside.values().sum();
+    let parts: Vec<String> =
+        traps_outside.iter().map(|(outside, traps)| format!("{} {}", outside_words(*outside), count(*traps))).collect();
+    if total == 0 {
+        return "not modelled: no traps recorded".to_string();
+    }
+    format!("not modelled: {} recorded, the same under all settings ({})", units::of(total, "trap"), parts.join(", "))
+}
+
+fn outside_words(outside: Outside) -> &'static str {
+    match outside {
+        Outside::PrivateFile => "private file mappings",
+        Outside::Shared => "shared mappings",
+        Outside::OtherHugetlb => "hugetlb of other sizes",
+        Outside::Special => "vdso and the like",
+        Outside::Harness => "the replay's own memory",
+        Outside::Unmapped => "no mapping (SIGSEGV)",
     }
 }

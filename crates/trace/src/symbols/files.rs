@@ -5,10 +5,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use addr2line::Loader;
-use hksim_trace::sites::Module;
 use object::{Object, ReadCache};
 
 use crate::named_file;
+use crate::sites::Module;
 
 /// The directory in which distributions install debug files.
 const DEBUG_ROOT: &str = "/usr/lib/debug";

@@ -1,10 +1,11 @@
 //! The system time of a prediction, from a machine's profile.
 
+use hksim_cost_model::system_time::milliseconds;
 use hksim_cost_model::{Calls, KernelWork, Locality, Operation, Price, Profile, Work};
-use hksim_memory_sim::{Prediction, Spacing};
 use serde::{Deserialize, Serialize};
 
-use hksim_cost_model::system_time::milliseconds;
+use crate::page_work::Spacing;
+use crate::report::Prediction;
 
 /// The time in the kernel that the modelled operations take.
 #[derive(Clone, Debug, Serialize, Deserialize)]

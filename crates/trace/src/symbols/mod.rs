@@ -5,7 +5,7 @@ mod files;
 
 use std::collections::HashMap;
 
-use hksim_trace::sites::{Frame, Sites};
+use crate::sites::{Frame, Sites};
 
 pub use caller::{Caller, caller, file_name, short_text};
 use files::ModuleNames;

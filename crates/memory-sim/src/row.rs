@@ -1,26 +1,28 @@
 //! One prediction with the recording that it is for: the exported form.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
 use hksim_cost_model::Profile;
-use hksim_memory_sim::{
-    Detail, Family, MemorySimulation, Outside, Prediction, place_again, places_alike, places_differently, simulate,
-};
-use hksim_memory_trace::{Beginning, Machine, Reader, Visibility};
-use serde::Serialize;
+use hksim_linux_mm::show_sizes;
+use hksim_memory_trace::{Beginning, Machine, MemoryTraceError, Reader, Visibility};
+use hksim_text::units::of;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
+use thiserror::Error;
 
-use super::price::MemorySystemTime;
-use super::settings::{By, NamedSetting, advise_word, prctl_word};
-use super::sites::{NamedSite, NamedSites};
-use crate::flags::mthp;
-use crate::output::units::of;
-use crate::output::warn;
+use crate::family::{Family, FamilyError};
+use crate::named_sites::{NamedSite, NamedSites};
+use crate::placement::{place_again, places_alike, places_differently};
+use crate::price::MemorySystemTime;
+use crate::regions::Outside;
+use crate::report::Prediction;
+use crate::setting::Setting;
+use crate::simulate::{Detail, MemorySimulation, simulate};
 
 /// The recording of a result.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RecordingLabel {
     /// The file.
     pub file: String,
@@ -46,18 +48,25 @@ pub struct RecordingLabel {
     /// Recorded faults in modelled memory, with huge pages off.
     pub traps_recorded: u64,
     /// Calls that can change memory in ways that are not recorded, by name. `None`: unknown, in a part of a recording.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unrecorded_calls: BTreeMap<String, Option<u64>>,
     /// Calls with an advice that the model does not know, by `MADV_*` number.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "numbered")]
     pub advice_unmodelled: BTreeMap<u32, u64>,
     /// Calls of prctl after which the recorded process could have huge pages, although the recorder had switched them
     /// off.
     pub thp_enabled: u64,
 }
 
+/// Numbers as names of fields: within a flattened result, serde has them as text.
+fn numbered<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<u32, u64>, D::Error> {
+    let named = BTreeMap::<String, u64>::deserialize(deserializer)?;
+    let number = |name: String| name.parse().map_err(serde::de::Error::custom);
+    named.into_iter().map(|(name, calls)| Ok((number(name)?, calls))).collect()
+}
+
 /// Where the addresses of mappings come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Addresses {
     /// The recording.
@@ -67,7 +76,7 @@ pub enum Addresses {
 }
 
 /// The allocator of a replay.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AllocatorLabel {
     /// Its name with its settings, as on the command line.
     pub name: String,
@@ -80,7 +89,7 @@ pub struct AllocatorLabel {
 }
 
 /// A prediction.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MemoryRow {
     /// The recording.
     pub recording: RecordingLabel,
@@ -102,65 +111,99 @@ pub struct MemoryRow {
     pub system_time: Option<MemorySystemTime>,
 }
 
-/// Simulates a recording under each setting; with `by`, also what the memory of each call site costs. Prints notes about what the recording lacks.
+/// Predictions, and what the user should know about them.
+#[derive(Clone, Debug)]
+pub struct Predicted {
+    /// One row for each setting.
+    pub rows: Vec<MemoryRow>,
+    /// What the recording lacks, which names were not found.
+    pub notes: Vec<String>,
+}
+
+/// Why nothing can be predicted for a recording.
+#[derive(Debug, Error)]
+pub enum PredictError {
+    /// The recording, or one of its relatives, cannot be read or written.
+    #[error(transparent)]
+    Trace(#[from] MemoryTraceError),
+    /// The recordings cannot be simulated.
+    #[error(transparent)]
+    Family(#[from] FamilyError),
+    /// Call sites were asked for, and there are none.
+    #[error("{}: --by site: no call stacks were recorded; record with --memory --stacks", .0.display())]
+    NoStacks(PathBuf),
+    /// There is no place for a copy of the recording.
+    #[error("cannot create a temporary directory; set TMPDIR")]
+    Folder(#[source] io::Error),
+}
+
+/// Simulates a recording under each setting; `with_sites`: also what the memory of each call site costs.
 ///
 /// # Errors
 /// The recording cannot be read.
-pub fn predict(path: &Path, settings: &[NamedSetting], by: Option<By>, detail: Detail) -> Result<Vec<MemoryRow>> {
+pub fn predict(path: &Path, settings: &[Setting], with_sites: bool, detail: Detail) -> Result<Predicted, PredictError> {
     let header = Reader::open(path)?.header().clone();
-    if by.is_some() && header.stack_depth.is_none() {
-        bail!("{}: --by site: no call stacks were recorded; record with --memory --stacks", path.display());
+    if with_sites && header.stack_depth.is_none() {
+        return Err(PredictError::NoStacks(path.to_path_buf()));
     }
+    let mut notes = Vec::new();
     let recorded_on = header.machine;
-    let is_elsewhere = |named: &NamedSetting| places_differently(&recorded_on, &named.setting.kernel.rules);
+    let is_elsewhere = |setting: &Setting| places_differently(&recorded_on, &setting.kernel.rules);
     let mut rows: Vec<Option<MemoryRow>> = settings.iter().map(|_| None).collect();
-    let mut simulate_at = |path: &Path, chosen: &[usize], addresses| -> Result<()> {
-        let plain: Vec<_> = chosen.iter().map(|&index| settings[index].setting.clone()).collect();
-        let result = simulate(Family::open(path)?, &plain, detail)?;
-        for (&index, row) in chosen.iter().zip(rows_of(path, result, addresses, by)) {
-            rows[index] = Some(row);
-        }
-        Ok(())
-    };
+    let mut simulate_at =
+        |path: &Path, chosen: &[usize], addresses, notes: &mut Vec<String>| -> Result<(), PredictError> {
+            let plain: Vec<_> = chosen.iter().map(|&index| settings[index].clone()).collect();
+            let result = simulate(Family::open(path)?, &plain, detail)?;
+            for (&index, row) in chosen.iter().zip(rows_of(path, result, addresses, with_sites, notes)) {
+                rows[index] = Some(row);
+            }
+            Ok(())
+        };
     let (elsewhere, here): (Vec<usize>, Vec<usize>) =
         (0..settings.len()).partition(|&index| is_elsewhere(&settings[index]));
     if !here.is_empty() {
-        simulate_at(path, &here, Addresses::Recorded)?;
+        simulate_at(path, &here, Addresses::Recorded, &mut notes)?;
     }
     let mut elsewhere = elsewhere;
     while let Some(&first) = elsewhere.first() {
         // Kernels that place alike share one copy of the recording.
-        let rules = |index: usize| &settings[index].setting.kernel.rules;
+        let rules = |index: usize| &settings[index].kernel.rules;
         let (alike, others) = elsewhere.iter().partition(|&&index| places_alike(rules(index), rules(first)));
         elsewhere = others;
-        let folder = tempfile::tempdir().context("cannot create a temporary directory; set TMPDIR")?;
+        let folder = tempfile::tempdir().map_err(PredictError::Folder)?;
         let placed = folder.path().join("placed.hkm");
         if Family::open(path)?.members() > 1 {
-            warn(&format!(
+            notes.push(format!(
                 "{}: forked processes keep their recorded addresses; Linux {} would place mappings elsewhere",
                 path.display(),
-                settings[first].setting.kernel.rules.version.word()
+                settings[first].kernel.rules.version.word()
             ));
-            simulate_at(path, &alike, Addresses::Recorded)?;
+            simulate_at(path, &alike, Addresses::Recorded, &mut notes)?;
         } else {
-            place_again(path, &settings[first].setting.kernel, &placed)?;
-            simulate_at(&placed, &alike, Addresses::Modelled)?;
+            place_again(path, &settings[first].kernel, &placed)?;
+            simulate_at(&placed, &alike, Addresses::Modelled, &mut notes)?;
         }
     }
     let mut rows: Vec<MemoryRow> = rows.into_iter().flatten().collect();
     for row in &mut rows {
         row.recording.file = path.display().to_string();
     }
-    if let Some(row) = rows.first() {
-        notes(&row.recording);
+    if let Some(MemoryRow { recording, .. }) = rows.first() {
+        notes.extend(recording.gaps().iter().map(|gap| format!("{}: {gap}", recording.file)));
     }
-    Ok(rows)
+    Ok(Predicted { rows, notes })
 }
 
-fn rows_of(path: &Path, result: MemorySimulation, addresses: Addresses, by: Option<By>) -> Vec<MemoryRow> {
+fn rows_of(
+    path: &Path,
+    result: MemorySimulation,
+    addresses: Addresses,
+    with_sites: bool,
+    notes: &mut Vec<String>,
+) -> Vec<MemoryRow> {
     let recording = label(path, &result);
     let MemorySimulation { predictions, traps_outside, sites, .. } = result;
-    let mut names = by.and(sites).map(|sites| NamedSites::new(&sites));
+    let mut names = sites.filter(|_| with_sites).map(|sites| NamedSites::new(&sites));
     let mut named = |prediction: &Prediction| {
         let (names, sites) = (names.as_mut()?, prediction.sites.as_ref()?);
         Some(sites.iter().map(|site| names.site(site)).collect())
@@ -175,7 +218,7 @@ fn rows_of(path: &Path, result: MemorySimulation, addresses: Addresses, by: Opti
         traps_outside: traps_outside.clone(),
     };
     let rows = predictions.into_iter().map(row).collect();
-    names.iter().flat_map(NamedSites::notes).for_each(|line| warn(&line));
+    notes.extend(names.iter().flat_map(NamedSites::notes));
     rows
 }
 
@@ -204,10 +247,6 @@ fn label(path: &Path, result: &MemorySimulation) -> RecordingLabel {
 pub fn losses(lost_events: u64) -> Option<String> {
     let words = || format!("the recorder lost {}; figures are too small", of(lost_events, "event"));
     (lost_events > 0).then(words)
-}
-
-fn notes(recording: &RecordingLabel) {
-    recording.gaps().iter().for_each(|gap| warn(&format!("{}: {gap}", recording.file)));
 }
 
 impl RecordingLabel {
@@ -261,12 +300,12 @@ impl MemoryRow {
             "allocator": self.allocator.as_ref().map(|allocator| allocator.name.clone()),
             "kernel": setting.kernel.rules.version.word(),
             "thp": setting.kernel.thp.global.word(),
-            "mthp": mthp::show(&setting.kernel.thp.sizes),
+            "mthp": show_sizes(&setting.kernel.thp.sizes),
             "addresses": self.addresses,
             "zero_page": setting.kernel.use_zero_page,
             "defrag": setting.kernel.defrag,
-            "advise": advise_word(setting.advise),
-            "thp_prctl": prctl_word(setting.thp_prctl),
+            "advise": setting.advise.word(),
+            "thp_prctl": setting.thp_prctl.word(),
             "installs": installs.total,
             "installs_base_4k": installs.by_kind.base_4k,
             "installs_mthp": installs.by_kind.mthp,
