@@ -27,7 +27,6 @@ mod schema_1;
 mod shrink;
 mod stack_profile;
 mod system_time;
-mod validate;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -1,5 +1,6 @@
 //! Memory recordings (`.hkm`): recording, summaries, tools, predictions and their validation.
 
+pub mod again;
 pub mod allocators;
 pub mod info;
 pub mod predict;
@@ -11,6 +12,7 @@ mod sites;
 mod sweep_view;
 pub mod tools;
 pub mod validate;
+pub mod validate_view;
 pub mod view;
 
 use std::path::Path;

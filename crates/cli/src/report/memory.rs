@@ -10,12 +10,13 @@ use serde_json::Value;
 
 use super::html::{paragraph, table};
 use crate::chart::{Panel, Series};
-use crate::memory::validate::{Row, figures_table, notes};
+use crate::memory::validate_view::{figures_table, notes};
 use crate::output::table::Table;
 use crate::output::units::{bytes, count, percent};
 use hksim_memory_sim::groups;
 use hksim_memory_sim::groups::outside;
 use hksim_memory_sim::losses;
+use hksim_validate::memory::Row;
 
 /// The parts of a prediction that are told.
 #[derive(Deserialize)]

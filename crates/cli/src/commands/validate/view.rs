@@ -3,7 +3,9 @@
 use crate::flags::{RunConfig, varied};
 use crate::output::table::{Lines, Table, text};
 use crate::output::units::{bytes, count, time};
-use crate::validate::{Row, Validation, Verdict};
+use hksim_validate::{Row, Verdict};
+
+use super::Validation;
 
 /// The word of a verdict.
 fn word(verdict: Verdict) -> &'static str {

@@ -5,7 +5,7 @@ use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
 use serde::{Deserialize, Serialize};
 
 use super::measure::Run;
-use crate::output::units::count;
+use hksim_text::units::count;
 
 /// A statistical claim also holds within this share of the measured median.
 const TOLERANCE: f64 = 0.01;
@@ -39,7 +39,7 @@ impl Figures {
     }
 
     /// What is measured. `has_peak` says whether the kernel's peak is that of the memory that is predicted.
-    pub fn measured(run: &Run, has_peak: bool) -> Self {
+    pub(crate) fn measured(run: &Run, has_peak: bool) -> Self {
         let snapshot = run.snapshot.as_ref();
         let peak = snapshot.and_then(|snapshot| snapshot.rss_bytes_peak()).filter(|_| has_peak);
         Self {

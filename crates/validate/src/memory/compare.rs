@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
 use hksim_linux_mm::PMD_PAGES;
-use hksim_memory_sim::{Detail, Prediction, RegionPrediction, RunFile, RunFiles};
+use hksim_memory_sim::{Detail, MemoryRow, Prediction, RegionPrediction, RunFile, RunFiles, Setting, predict};
 use serde::{Deserialize, Serialize};
 
 use super::blind::Blind;
@@ -14,10 +13,10 @@ use super::measure::{Program, Run};
 use super::pages::differing_pages;
 use super::place::relocated;
 use super::repetition::differs;
-use crate::memory::predict::predict;
-use crate::memory::settings::NamedSetting;
-use crate::output::units::of;
-use crate::validate::{Class, Verdict};
+use crate::error::ValidateError;
+use crate::listener::Listener;
+use crate::verdict::{Class, Verdict};
+use hksim_text::units::of;
 
 /// Prediction and measurements.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -62,7 +61,7 @@ pub struct Difference {
 }
 
 /// The judgement of a row.
-pub struct Judged {
+pub(crate) struct Judged {
     pub class: Class,
     pub verdict: Verdict,
     pub reason: Option<String>,
@@ -70,10 +69,10 @@ pub struct Judged {
 }
 
 /// What is compared: a recording, and the recordings of its run.
-pub struct Subject<'a> {
+pub(crate) struct Subject<'a> {
     pub recording: &'a RunFile,
     pub files: &'a RunFiles,
-    pub program: &'a Program,
+    pub program: &'a Program<'a>,
 }
 
 /// More runs and recordings before a program with several outcomes fails.
@@ -83,8 +82,13 @@ const FURTHER: u32 = 5;
 ///
 /// # Errors
 /// A recording cannot be read or written, or the program cannot be run again.
-pub fn compare(subject: &Subject<'_>, named: &NamedSetting, mut runs: Vec<Run>, folder: &Path) -> Result<Judged> {
-    let mut sample = Sample::new(subject, named, &runs, folder)?;
+pub(crate) fn compare(
+    subject: &Subject<'_>,
+    setting: &Setting,
+    mut runs: Vec<Run>,
+    folder: &Path,
+) -> Result<Judged, ValidateError> {
+    let mut sample = Sample::new(subject, setting, &runs, folder)?;
     let differs = match sample.comparison.holds() {
         true => None,
         false => match sample.mismatch.take() {
@@ -101,19 +105,34 @@ pub fn compare(subject: &Subject<'_>, named: &NamedSetting, mut runs: Vec<Run>, 
         runs.push(subject.program.run(&folder.join(format!("further-{number}.hkm")))?);
         let again = subject.program.record_again(&folder.join(format!("recording-{number}.hkm")))?;
         let Some(file) = subject.program.file_in(&again) else { continue };
-        let rows = predict(&file.path, std::slice::from_ref(named), None, Detail::Figures)?;
+        let rows = predicted(subject.program.listener, &file.path, setting, Detail::Figures)?;
         recordings.extend(rows.iter().map(|row| Figures::predicted(&row.prediction)));
     }
     if let Some(why) = runs.iter().find_map(Run::disturbed) {
         return Ok(Judged { reason: Some(why), verdict: Verdict::Skipped, ..judged });
     }
-    let mut sample = Sample::new(subject, named, &runs, folder)?;
+    let mut sample = Sample::new(subject, setting, &runs, folder)?;
     sample.comparison.recordings = recordings;
     Ok(judge(subject, &sample, differs, &causes(subject, &sample, true, &runs)?))
 }
 
+/// Predicts a recording under a setting, and passes notes about it on.
+///
+/// # Errors
+/// The recording cannot be read.
+pub(crate) fn predicted(
+    listener: &dyn Listener,
+    path: &Path,
+    setting: &Setting,
+    detail: Detail,
+) -> Result<Vec<MemoryRow>, ValidateError> {
+    let predicted = predict(path, std::slice::from_ref(setting), false, detail)?;
+    predicted.notes.iter().for_each(|note| listener.warn(note));
+    Ok(predicted.rows)
+}
+
 /// What explains a difference. `differs` says whether the program does not repeat itself.
-fn causes(subject: &Subject<'_>, sample: &Sample, differs: bool, runs: &[Run]) -> Result<Vec<String>> {
+fn causes(subject: &Subject<'_>, sample: &Sample, differs: bool, runs: &[Run]) -> Result<Vec<String>, ValidateError> {
     let Sample { comparison, predictions, gaps, .. } = sample;
     if comparison.holds() {
         return Ok(Vec::new());
@@ -141,7 +160,7 @@ struct Sample {
 }
 
 impl Sample {
-    fn new(subject: &Subject<'_>, named: &NamedSetting, runs: &[Run], folder: &Path) -> Result<Self> {
+    fn new(subject: &Subject<'_>, setting: &Setting, runs: &[Run], folder: &Path) -> Result<Self, ValidateError> {
         let Subject { recording, files, .. } = subject;
         let (mut predictions, mut gaps) = (Vec::new(), Vec::new());
         let mut mismatch = None;
@@ -155,8 +174,8 @@ impl Sample {
                     recording.path.clone()
                 }
             };
-            let mut rows = predict(&placed, std::slice::from_ref(named), None, Detail::Pages)?;
-            let row = rows.pop().context("no prediction")?;
+            let mut rows = predicted(subject.program.listener, &placed, setting, Detail::Pages)?;
+            let row = rows.pop().ok_or(ValidateError::NoPrediction)?;
             gaps = row.recording.gaps();
             predictions.push(row.prediction);
         }
@@ -165,7 +184,7 @@ impl Sample {
         let comparison = comparison(&predictions, runs, has_peak);
         let pairs = predictions.iter().zip(runs);
         let blind = pairs.map(|(prediction, run)| Blind::of(subject.program, prediction, run));
-        let blind = blind.collect::<Result<Option<Vec<Blind>>>>()?.unwrap_or_default();
+        let blind = blind.collect::<Result<Option<Vec<Blind>>, _>>()?.unwrap_or_default();
         Ok(Self { predictions, comparison, mismatch, gaps, blind })
     }
 

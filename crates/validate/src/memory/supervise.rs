@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::output::note;
+use crate::listener::Listener;
 
 /// Interval between two looks at a command, and between two tries of the readiness.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -32,6 +32,12 @@ const SIGNALS: [(&str, Signal); 7] = [
 /// The signal that stops a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stop(Signal);
+
+impl Default for Stop {
+    fn default() -> Self {
+        Stop(Signal::TERM)
+    }
+}
 
 impl FromStr for Stop {
     type Err = String;
@@ -63,6 +69,7 @@ type Trouble = Option<String>;
 /// A run being watched.
 struct Watched<'a> {
     how: &'a Supervisor,
+    listener: &'a dyn Listener,
     program: Option<OwnedFd>,
     /// Disconnected when the program has ended.
     end: &'a Receiver<()>,
@@ -81,14 +88,14 @@ enum Ran {
 impl Supervisor {
     /// Watches what `run` does, which calls its argument with the process id of the program, and returns when the program
     /// has ended. Returns also why the run is not the one that was asked for.
-    pub fn watch<T>(&self, run: impl FnOnce(&mut dyn FnMut(i32)) -> T) -> (T, Trouble) {
+    pub fn watch<T>(&self, listener: &dyn Listener, run: impl FnOnce(&mut dyn FnMut(i32)) -> T) -> (T, Trouble) {
         thread::scope(|scope| {
             let (running, end) = mpsc::channel::<()>();
             let mut end = Some(end);
             let mut watcher = None;
             let result = run(&mut |pid| {
                 let Some(end) = end.take() else { return };
-                watcher = Some(scope.spawn(move || self.look_after(pid, &end)));
+                watcher = Some(scope.spawn(move || self.look_after(listener, pid, &end)));
             });
             drop(running);
             let trouble = watcher.and_then(|watcher| watcher.join().unwrap_or(None));
@@ -96,10 +103,10 @@ impl Supervisor {
         })
     }
 
-    fn look_after(&self, pid: i32, end: &Receiver<()>) -> Trouble {
+    fn look_after(&self, listener: &dyn Listener, pid: i32, end: &Receiver<()>) -> Trouble {
         // A descriptor names this process only, even after its end.
         let program = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        let watched = Watched { how: self, program, end, begin: Instant::now() };
+        let watched = Watched { how: self, listener, program, end, begin: Instant::now() };
         match &self.load {
             Some(load) => watched.with_load(load),
             None => watched.alone(),
@@ -114,7 +121,7 @@ impl Watched<'_> {
         }
         let limit = self.how.limit.as_secs_f64();
         if self.how.limit > SILENCE {
-            note(&format!("waiting for the program; it is stopped after {limit} s (--time-limit)"));
+            self.listener.note(&format!("waiting for the program; it is stopped after {limit} s (--time-limit)"));
             if self.ends_within(self.remaining()) {
                 return None;
             }
@@ -199,7 +206,8 @@ impl Watched<'_> {
     fn stop(&self) {
         self.signal(self.how.stop.0);
         if !self.ends_within(GRACE) {
-            note(&format!("the program did not end {} s after its signal; it is killed", GRACE.as_secs()));
+            self.listener
+                .note(&format!("the program did not end {} s after its signal; it is killed", GRACE.as_secs()));
             self.signal(Signal::KILL);
         }
     }
@@ -232,7 +240,7 @@ mod tests {
     fn watched(program: &str, ready: Option<&str>, load: Option<&str>, limit: Duration) -> (ExitStatus, Trouble) {
         let (ready, load) = (ready.map(str::to_string), load.map(str::to_string));
         let supervisor = Supervisor { ready, load, stop: Stop(Signal::TERM), limit };
-        supervisor.watch(|started| {
+        supervisor.watch(&(), |started| {
             let mut child = Command::new("/bin/sh").args(["-c", program]).spawn().expect("a shell");
             started(child.id() as i32);
             child.wait().expect("its end")

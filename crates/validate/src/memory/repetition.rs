@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::Result;
 use hksim_memory_sim::Family;
 
 use super::compare::{Comparison, Subject};
 use super::measure::Run;
 use super::place::relocated;
-use crate::output::units::of;
+use crate::error::ValidateError;
+use hksim_text::units::of;
 
 /// Recordings that must be equal before a program counts as one that repeats itself.
 const RECORDINGS: u32 = 5;
@@ -19,7 +19,12 @@ const RECORDINGS: u32 = 5;
 ///
 /// # Errors
 /// The program cannot be run, or a recording cannot be read or written.
-pub fn differs(subject: &Subject<'_>, comparison: &Comparison, runs: &[Run], folder: &Path) -> Result<Option<String>> {
+pub(crate) fn differs(
+    subject: &Subject<'_>,
+    comparison: &Comparison,
+    runs: &[Run],
+    folder: &Path,
+) -> Result<Option<String>, ValidateError> {
     let header = &subject.recording.header;
     let measured_differ = runs.windows(2).any(|pair| end_of(&pair[0]) != end_of(&pair[1]));
     if measured_differ && !header.machine.addresses_random {
@@ -47,7 +52,7 @@ fn end_of(run: &Run) -> (&BTreeMap<usize, u64>, Option<[u64; 2]>) {
 }
 
 /// How the touches of one more recording differ.
-fn another_recording(subject: &Subject<'_>, folder: &Path) -> Result<Option<String>> {
+fn another_recording(subject: &Subject<'_>, folder: &Path) -> Result<Option<String>, ValidateError> {
     let Subject { recording, files, program } = subject;
     let again = program.record_again(&folder.join("again.hkm"))?;
     let placed = match relocated(recording, files, &again, &folder.join("again-placed.processes"))? {

@@ -1,7 +1,6 @@
 //! What a recording that an ordinary user made does not show: whether a fault was a read or a write, and faults inside system
 //! calls if `kernel.perf_event_paranoid` is 2.
 
-use anyhow::Result;
 use hksim_memory_sim::{Family, Prediction};
 use hksim_memory_trace::Faults;
 use hksim_policy::PAGE_BYTES;
@@ -9,11 +8,12 @@ use hksim_policy::PAGE_BYTES;
 use super::figures::Bounds;
 use super::measure::{Program, Run};
 use super::pages::pinned_pages;
-use crate::output::units::of;
+use crate::error::ValidateError;
+use hksim_text::units::of;
 
 /// What one measured run does not show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Blind {
+pub(crate) struct Blind {
     faults: Faults,
     /// Faults on pages that had one before: reads first, then writes. The prediction has one fault for both.
     repeated_traps: u64,
@@ -28,7 +28,7 @@ impl Blind {
     ///
     /// # Errors
     /// The run cannot be read.
-    pub fn of(program: &Program, prediction: &Prediction, run: &Run) -> Result<Option<Self>> {
+    pub fn of(program: &Program, prediction: &Prediction, run: &Run) -> Result<Option<Self>, ValidateError> {
         let faults = program.faults();
         let present = run.snapshot.as_ref().and_then(|snapshot| snapshot.present.as_ref());
         if faults == Faults::Accesses {

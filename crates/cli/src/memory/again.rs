@@ -7,13 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use hksim_memory_trace::Header;
 use hksim_policy::units::parse_time;
-
-use super::rerun::Rerun;
-use super::supervise::{Stop, Supervisor};
-
-/// A run may take this many times as long as the recorded one, and this long in any case.
-const TIMES_RECORDED: u32 = 10;
-const LIMIT_MIN: Duration = Duration::from_secs(60);
+use hksim_validate::memory::{Again, Rerun, Stop};
 
 /// Flags about the program of a memory recording.
 #[derive(Clone, Debug, clap::Args)]
@@ -94,23 +88,14 @@ impl AgainArgs {
         hksim_text::shell::line(words)
     }
 
-    /// What is run for a recording whose started program has this header.
-    ///
-    /// # Errors
-    /// The reason why it cannot be run.
-    pub fn rerun(&self, started: Option<&Header>) -> std::result::Result<Rerun, String> {
-        match self.own_command.is_empty() {
-            true => Rerun::recorded(started.ok_or_else(Rerun::unknown)?),
-            false => Ok(Rerun::given(&self.own_command)),
+    /// Which program is run, and how.
+    pub fn again(&self) -> Again {
+        Again {
+            command: self.own_command.clone(),
+            load: self.load.clone(),
+            ready: self.ready.clone(),
+            stop: self.stop,
+            time_limit: self.time_limit.map(Duration::from_nanos),
         }
-    }
-
-    /// What watches a run of a program that took `recorded` at its recording.
-    pub fn supervisor(&self, recorded: Duration) -> Supervisor {
-        let limit = match self.time_limit {
-            Some(ns) => Duration::from_nanos(ns),
-            None => (recorded * TIMES_RECORDED).max(LIMIT_MIN),
-        };
-        Supervisor { ready: self.ready.clone(), load: self.load.clone(), stop: self.stop, limit }
     }
 }

@@ -8,7 +8,7 @@ use hksim_linux_probe::stale_entries::{self, Cause};
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
 use hksim_replay::{Replayed, Unclassified};
 
-use super::Residual;
+use crate::residual::Residual;
 
 /// Additional faults of a huge page: all its small pages but the one whose fault changes the page table.
 const FAULTS_MAX: u64 = HUGE_PAGE_BYTES / PAGE_BYTES - 1;

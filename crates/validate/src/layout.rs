@@ -5,10 +5,10 @@
 
 use hksim_engine::OsCalls;
 use hksim_sim::SimReport;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The prediction at the model's addresses minus that at the replay's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayoutResidual {
     /// Mappings at addresses chosen by the kernel.
     pub mmaps: u64,

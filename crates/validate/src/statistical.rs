@@ -1,9 +1,11 @@
 //! The class `statistical`: runs of real threads differ, so the prediction is compared with many runs.
 
+use std::borrow::Cow;
+
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
 use hksim_replay::Replayed;
 use hksim_sim::SimReport;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Minimum relative tolerance outside the range of the runs. A few runs may agree by chance, which makes the range
 /// narrow.
@@ -30,10 +32,10 @@ impl Few {
 }
 
 /// A figure over all runs.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// The name of the figure.
-    pub figure: &'static str,
+    pub figure: Cow<'static, str>,
     /// The prediction, for the same events in the trace's order.
     pub predicted: u64,
     /// The minimum of the runs.
@@ -51,7 +53,7 @@ impl Spread {
         runs.sort_unstable();
         let (&min, &max) = (runs.first()?, runs.last()?);
         let tolerance = few.max((predicted as f64 * SLACK) as u64);
-        Some(Spread { figure, predicted, min, median: runs[runs.len() / 2], max, tolerance })
+        Some(Spread { figure: Cow::Borrowed(figure), predicted, min, median: runs[runs.len() / 2], max, tolerance })
     }
 
     /// Whether the prediction is inside the range of the runs, or outside by at most the width of the range or the tolerance.

@@ -6,10 +6,10 @@ use hksim_policy::{ALIGN_BYTES_MAX, HUGE_PAGE_BYTES, PAGE_BYTES};
 use hksim_replay::{Mark, Replayed};
 use hksim_sim::SimReport;
 use hksim_sim::simulate::MarkedPages;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Prediction minus measurement for each figure; null if the machine cannot measure it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Residual {
     /// Installs.
     pub installs: Option<i64>,

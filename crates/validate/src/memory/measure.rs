@@ -5,7 +5,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
 use hksim_linux_mm::{KernelConfig, ThpConfig, ThpMode};
 use hksim_linux_probe::khugepaged::AdvisedMap;
 use hksim_linux_probe::modes::ModeFiles;
@@ -14,16 +13,18 @@ use hksim_memory_record::{Options, RecordingReport, Snapshot, SnapshotsOf, Sourc
 use hksim_memory_sim::{Detail, Family, MemorySimulation, Place, RunFile, RunFiles, Setting, ThpPrctl, simulate};
 use hksim_memory_trace::{Calls, End, ExitStatus, Faults, Reader, Visibility};
 
-use super::again::AgainArgs;
+use super::Again;
 use super::rerun::Rerun;
 use super::supervise::Supervisor;
-use crate::output::{note, plain, warn};
+use crate::error::ValidateError;
+use crate::listener::Listener;
 
 /// Maximum number of runs until khugepaged collapses nothing.
 const ATTEMPTS: u32 = 3;
 
 /// The program of a recording, and which of its processes was recorded.
-pub struct Program {
+pub(crate) struct Program<'a> {
+    pub(crate) listener: &'a dyn Listener,
     place: Place,
     is_child: bool,
     rerun: Rerun,
@@ -39,7 +40,7 @@ pub struct Program {
 }
 
 /// One measured run.
-pub struct Run {
+pub(crate) struct Run {
     /// The recordings of its processes, in which a fault may have installed a huge page.
     pub files: RunFiles,
     /// Faults in modelled memory.
@@ -60,7 +61,7 @@ pub struct Run {
     khugepaged_collapses: u64,
 }
 
-impl Program {
+impl<'a> Program<'a> {
     /// The program of a recording, or the reason why it cannot be run again. `files` are the recordings of its run.
     ///
     /// # Errors
@@ -69,8 +70,9 @@ impl Program {
         recording: &RunFile,
         files: &RunFiles,
         prctl: ThpPrctl,
-        again: &AgainArgs,
-    ) -> Result<std::result::Result<Self, String>> {
+        again: &Again,
+        listener: &'a dyn Listener,
+    ) -> Result<Result<Self, String>, ValidateError> {
         let started = files.started().map(|file| &file.header);
         let (Some(place), rerun) = (files.place(&recording.header), again.rerun(started)) else {
             return Ok(Err(Rerun::unknown()));
@@ -82,6 +84,7 @@ impl Program {
         let header = &recording.header;
         let (status, elapsed) = ending(files)?;
         Ok(Ok(Self {
+            listener,
             place,
             is_child: started.is_none_or(|started| started.pid != header.pid),
             supervisor: again.supervisor(elapsed),
@@ -97,9 +100,9 @@ impl Program {
     /// Tells the user what is run, and what differs from the recorded environment.
     pub fn announce(&self, recording: &RunFile) {
         let path = recording.path.display();
-        note(&format!("{path}: running {}", self.rerun.shown()));
+        self.listener.note(&format!("{path}: running {}", self.rerun.shown()));
         if let Some(environment) = self.other_environment() {
-            warn(&format!("{path}: {environment}"));
+            self.listener.warn(&format!("{path}: {environment}"));
         }
     }
 
@@ -115,7 +118,7 @@ impl Program {
     }
 
     /// The recording of this process in a run of the program.
-    pub fn file_in<'a>(&self, files: &'a RunFiles) -> Option<&'a RunFile> {
+    pub fn file_in<'f>(&self, files: &'f RunFiles) -> Option<&'f RunFile> {
         files.at(&self.place)
     }
 
@@ -123,7 +126,7 @@ impl Program {
     ///
     /// # Errors
     /// It cannot be run.
-    pub fn run(&self, path: &Path) -> Result<Run> {
+    pub fn run(&self, path: &Path) -> Result<Run, ValidateError> {
         let mut run = self.run_once(path)?;
         for _ in 1..ATTEMPTS {
             if run.khugepaged_collapses == 0 {
@@ -138,12 +141,12 @@ impl Program {
     ///
     /// # Errors
     /// It cannot be run.
-    pub fn record_again(&self, path: &Path) -> Result<RunFiles> {
+    pub fn record_again(&self, path: &Path) -> Result<RunFiles, ValidateError> {
         let (_, trouble) = self.record(path, false, SnapshotsOf::Nothing)?;
         if let Some(trouble) = trouble {
-            bail!("recording the program again: {trouble}");
+            return Err(ValidateError::RecordedAgain(trouble));
         }
-        RunFiles::around(path).context("reading the second recording")
+        RunFiles::around(path).map_err(ValidateError::reading("reading the second recording"))
     }
 
     /// Records a run. Returns also why it is not the run that was asked for.
@@ -152,7 +155,7 @@ impl Program {
         path: &Path,
         keeps_thp: bool,
         snapshots_of: SnapshotsOf,
-    ) -> Result<(RecordingReport, Option<String>)> {
+    ) -> Result<(RecordingReport, Option<String>), ValidateError> {
         let streams = match &self.rerun.input {
             Some(input) => Streams::Job { input: input.clone(), output: path.with_extension("output") },
             None => Streams::Silent { errors: Some(errors_of(path)) },
@@ -173,11 +176,12 @@ impl Program {
             },
             stack_depth: None,
         };
-        let (report, trouble) = self.supervisor.watch(|started| record_with(&options, &self.rerun.words, started));
+        let (report, trouble) =
+            self.supervisor.watch(self.listener, |started| record_with(&options, &self.rerun.words, started));
         Ok((report?, trouble))
     }
 
-    fn run_once(&self, path: &Path) -> Result<Run> {
+    fn run_once(&self, path: &Path) -> Result<Run, ValidateError> {
         // Without it the program could be the one that wakes khugepaged up.
         let _awake = AdvisedMap::new();
         let modes = ModeFiles::open();
@@ -186,7 +190,7 @@ impl Program {
         let snapshots_of = if self.is_child { SnapshotsOf::Processes } else { SnapshotsOf::Program };
         let (report, trouble) = self.record(path, !self.disables_thp, snapshots_of)?;
         let khugepaged_collapses = sysfs::khugepaged_collapses().unwrap_or(0).saturating_sub(before);
-        let files = RunFiles::around(path).context("reading the measured run")?;
+        let files = RunFiles::around(path).map_err(ValidateError::reading("reading the measured run"))?;
         let mut run = Run {
             files,
             traps: 0,
@@ -210,7 +214,7 @@ impl Program {
         let recorded = self.status.filter(|recorded| *recorded != own)?;
         let said = fs::read_to_string(errors_of(path)).unwrap_or_default();
         let said = said.lines().rev().find(|line| !line.trim().is_empty());
-        let said = said.map_or(String::new(), |line| format!(": {}", plain(line.trim())));
+        let said = said.map_or(String::new(), |line| format!(": {}", hksim_text::plain(line.trim())));
         Some(format!("the program {}, and when it was recorded it {}{said}", words(own), words(recorded)))
     }
 }
@@ -228,7 +232,7 @@ fn errors_of(path: &Path) -> PathBuf {
 }
 
 /// How the started program ended, and how long the run took until its last event.
-fn ending(files: &RunFiles) -> Result<(Option<ExitStatus>, Duration)> {
+fn ending(files: &RunFiles) -> Result<(Option<ExitStatus>, Duration), ValidateError> {
     let (mut status, mut elapsed_ns) = (None, 0);
     let mut events = Vec::new();
     for RunFile { path, .. } in files.files() {
@@ -242,7 +246,7 @@ fn ending(files: &RunFiles) -> Result<(Option<ExitStatus>, Duration)> {
 }
 
 /// The recorded faults of a run, by region.
-fn faults_of(path: &Path) -> Result<MemorySimulation> {
+fn faults_of(path: &Path) -> Result<MemorySimulation, ValidateError> {
     let kernel = KernelConfig { thp: ThpConfig::new(ThpMode::Never), ..KernelConfig::default() };
     let any = Setting { kernel, advise: Default::default(), thp_prctl: Default::default() };
     Ok(simulate(Family::open(path)?, &[any], Detail::Figures)?)
@@ -250,12 +254,12 @@ fn faults_of(path: &Path) -> Result<MemorySimulation> {
 
 impl Run {
     /// Reads the figures of the process at `place`.
-    fn read(&mut self, place: &Place) -> Result<()> {
+    fn read(&mut self, place: &Place) -> Result<(), ValidateError> {
         let Some(RunFile { path, header }) = self.files.at(place) else {
             self.missing = Some(format!("a run had no {}", place.text()));
             return Ok(());
         };
-        let faults = faults_of(path).context("reading the measured run")?;
+        let faults = faults_of(path).map_err(ValidateError::reading("reading the measured run"))?;
         let regions = faults.predictions.iter().flat_map(|prediction| &prediction.regions);
         self.traps = faults.traps_recorded;
         let first = faults.predictions.first().map_or(0, |prediction| prediction.traps);

@@ -3,16 +3,10 @@
 //! The replay's figures come from the kernel only. If they are not available, the row is skipped with the reason. If
 //! they contradict each other or the prediction, the row fails.
 
-mod layout;
-mod residual;
-mod stale;
-mod statistical;
-mod times;
-mod verdict;
-
 use std::path::Path;
 
 use hksim_cost_model::{Profile, SystemTime};
+use hksim_explore::host;
 use hksim_explore::priced::work;
 use hksim_linux_mm::KernelConfig;
 use hksim_linux_probe::cpu_modes::CpuModes;
@@ -24,18 +18,17 @@ use hksim_sim::{Addresses, SimReport};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::profile::WithProfiles;
 use hksim_trace::source::EventSource;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-pub use layout::LayoutResidual;
-pub use residual::{MarksResidual, Residual};
-pub use statistical::Spread;
-pub use verdict::{Class, Judged, Verdict};
-
-use crate::output::stamp::Stamp;
-use hksim_explore::host;
+use crate::error::ValidateError;
+use crate::layout::LayoutResidual;
+use crate::residual::{MarksResidual, Residual};
+use crate::statistical::{self, Spread};
+use crate::times;
+use crate::verdict::{self, Class, Judged, Verdict};
 
 /// One trace under one design, simulated and replayed.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// The name of the trace file or the built-in workload.
     pub trace_name: String,
@@ -57,33 +50,13 @@ pub struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layout_residual: Option<LayoutResidual>,
     /// Figures over all runs, in the class `statistical`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spreads: Vec<Spread>,
     /// System time, if a profile was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_time: Option<SystemTime>,
     /// The machine's settings that affect results.
     pub environment: hksim_replay::Environment,
-}
-
-/// The result of a validation.
-#[derive(Debug, Serialize)]
-pub struct Validation {
-    /// The schema version, and the program that wrote the result.
-    #[serde(flatten)]
-    pub stamp: Stamp,
-    /// The verdict over all rows: failed > ok > skipped.
-    pub verdict: Verdict,
-    /// One row per trace and design.
-    pub rows: Vec<Row>,
-}
-
-impl Validation {
-    /// Summarises rows.
-    pub fn new(rows: Vec<Row>) -> Validation {
-        let verdict = rows.iter().map(|row| row.verdict).max().unwrap_or(Verdict::Skipped);
-        Validation { stamp: Stamp::HERE, verdict, rows }
-    }
 }
 
 /// Maximum replays of one row.
@@ -93,7 +66,7 @@ const TRIES_MAX: u32 = 4;
 ///
 /// # Errors
 /// The trace is damaged, the policy is invalid, or a replay cannot start.
-pub fn validate(trace: &Path, label: &str, setup: &SimConfig) -> anyhow::Result<Row> {
+pub fn validate(trace: &Path, label: &str, setup: &SimConfig) -> Result<Row, ValidateError> {
     let setup = SimConfig { file: Some(label.to_string()), ..setup.clone() };
     let modelled = predict(trace, &setup, Marks::Collect)?;
     let spec = spec(trace, &setup);
@@ -141,7 +114,7 @@ fn predict_again(
     setup: &SimConfig,
     modelled: &Simulated,
     replayed: &Replayed,
-) -> anyhow::Result<Simulated> {
+) -> Result<Simulated, ValidateError> {
     /// The kernel refuses some calls a few mappings below the limit.
     const NEAR: u64 = 8;
     let mut setup = setup.clone();
@@ -162,7 +135,7 @@ fn predict_again(
 }
 
 /// Simulates a trace file.
-fn predict(trace: &Path, setup: &SimConfig, marks: Marks) -> anyhow::Result<Simulated> {
+fn predict(trace: &Path, setup: &SimConfig, marks: Marks) -> Result<Simulated, ValidateError> {
     let mut source = WithProfiles::new(TraceReader::open(trace)?);
     Ok(simulate(&mut source, setup, marks, &|_| {})?)
 }
@@ -171,7 +144,7 @@ fn predict(trace: &Path, setup: &SimConfig, marks: Marks) -> anyhow::Result<Simu
 ///
 /// # Errors
 /// The trace is damaged, the policy is invalid, or a replay cannot start.
-pub fn validate_threads(trace: &Path, label: &str, setup: &SimConfig, runs: u32) -> anyhow::Result<Row> {
+pub fn validate_threads(trace: &Path, label: &str, setup: &SimConfig, runs: u32) -> Result<Row, ValidateError> {
     let setup = SimConfig { file: Some(label.to_string()), ..setup.clone() };
     let report = predict(trace, &setup, Marks::Skip)?.report;
     let measure = Measure { pages: true, time: false };
@@ -235,7 +208,12 @@ fn spec(trace: &Path, setup: &SimConfig) -> ReplaySpec {
 ///
 /// # Errors
 /// A run cannot start.
-pub fn judge_system_time(trace: &Path, setup: &SimConfig, row: &mut Row, profile: &Profile) -> anyhow::Result<()> {
+pub fn judge_system_time(
+    trace: &Path,
+    setup: &SimConfig,
+    row: &mut Row,
+    profile: &Profile,
+) -> Result<(), ValidateError> {
     let predicted = SystemTime::of(&work(&row.predicted), profile);
     row.system_time = Some(if row.verdict == Verdict::Skipped || predicted.price.is_none() {
         predicted

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
 use hksim_memory_sim::{Family, RunFile, RunFiles};
 use hksim_memory_trace::{Beginning, CallMismatch, Header, Moves, ProcessId, relocate_forked};
+
+use crate::error::ValidateError;
 
 /// A process and the number of its address space.
 type SpaceKey = (ProcessId, u32);
@@ -16,16 +17,17 @@ type SpaceKey = (ProcessId, u32);
 ///
 /// # Errors
 /// A recording cannot be read or written.
-pub fn relocated(
+pub(crate) fn relocated(
     recording: &RunFile,
     files: &RunFiles,
     measured: &RunFiles,
     folder: &Path,
-) -> Result<std::result::Result<PathBuf, String>> {
+) -> Result<Result<PathBuf, String>, ValidateError> {
+    let cannot = |what| move |source| ValidateError::Folder { path: folder.to_path_buf(), what, source };
     if folder.exists() {
-        fs::remove_dir_all(folder).with_context(|| format!("{}: cannot remove", folder.display()))?;
+        fs::remove_dir_all(folder).map_err(cannot("remove"))?;
     }
-    fs::create_dir_all(folder).with_context(|| format!("{}: cannot create", folder.display()))?;
+    fs::create_dir_all(folder).map_err(cannot("create"))?;
     let family = Family::open(&recording.path)?;
     let mut waiting: Vec<(&Path, &Header)> = family.recordings().collect();
     // Where the mappings of a parent were when it forked a child.

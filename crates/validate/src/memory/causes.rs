@@ -1,6 +1,5 @@
 //! Why a measured run has other faults or pages than predicted.
 
-use anyhow::Result;
 use hksim_linux_mm::PMD_PAGES;
 use hksim_linux_probe::stale_entries::{Cause, additional_faults};
 use hksim_memory_sim::{Family, Prediction};
@@ -11,13 +10,18 @@ use super::compare::{Comparison, Subject};
 use super::figures::Figures;
 use super::measure::{Program, Run};
 use super::pages::pinned_pages;
-use crate::output::units::{count, of};
+use crate::error::ValidateError;
+use hksim_text::units::{count, of};
 
 /// Pages at the exit that were made present without an exception.
 ///
 /// # Errors
 /// A measured run cannot be read.
-pub fn pinned(predictions: &[Prediction], runs: &[Run], program: &Program) -> Result<Option<String>> {
+pub(crate) fn pinned(
+    predictions: &[Prediction],
+    runs: &[Run],
+    program: &Program,
+) -> Result<Option<String>, ValidateError> {
     let mut pages = 0;
     for (prediction, run) in predictions.iter().zip(runs) {
         let present = run.snapshot.as_ref().and_then(|snapshot| snapshot.present.as_ref());
@@ -35,7 +39,7 @@ pub fn pinned(predictions: &[Prediction], runs: &[Run], program: &Program) -> Re
 }
 
 /// What can raise more faults than predicted. Empty if a run has fewer.
-pub fn more_faults(comparison: &Comparison) -> Vec<String> {
+pub(crate) fn more_faults(comparison: &Comparison) -> Vec<String> {
     if !comparison.pairs().all(|(predicted, measured)| predicted.traps <= measured.traps) {
         return Vec::new();
     }
@@ -52,7 +56,11 @@ pub fn more_faults(comparison: &Comparison) -> Vec<String> {
 }
 
 /// More faults by outdated TLB entries of a virtual machine, if they explain all differences and this machine shows them.
-pub fn stale_entries(subject: &Subject<'_>, comparison: &Comparison, predictions: &[Prediction]) -> Option<String> {
+pub(crate) fn stale_entries(
+    subject: &Subject<'_>,
+    comparison: &Comparison,
+    predictions: &[Prediction],
+) -> Option<String> {
     /// Additional faults of a huge page: all its small pages but the one whose fault changes the page table.
     const FAULTS_MAX: u64 = PMD_PAGES - 1;
     let is_forked = subject.recording.header.beginning != Beginning::Exec;

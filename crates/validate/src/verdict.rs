@@ -1,13 +1,13 @@
 //! The verdict of a row: skipped, ok or failed, and which kernel rule a failure points at.
 
+use hksim_explore::host;
 use hksim_policy::vocabulary::{Huge, Purge};
 use hksim_replay::{Replayed, Skipped};
 use hksim_sim::SimReport;
 use serde::{Deserialize, Serialize};
 
-use super::Residual;
-use super::stale::StaleEntries;
-use hksim_explore::host;
+use crate::residual::Residual;
+use crate::stale::StaleEntries;
 
 /// The claim about a prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,6 +89,17 @@ pub enum Verdict {
     Failed,
 }
 
+impl Verdict {
+    /// The verdict in a table.
+    pub fn word(self) -> &'static str {
+        match self {
+            Verdict::Skipped => "skipped",
+            Verdict::Ok => "ok",
+            Verdict::Failed => "FAILED",
+        }
+    }
+}
+
 /// Judges a row.
 pub fn judge(predicted: &SimReport, measured: &Replayed, residual: &Residual) -> Judged {
     if let Some(reason) = impossible_here(predicted, measured) {
@@ -138,7 +149,7 @@ fn not_measured(skipped: &Skipped) -> String {
 }
 
 /// What this machine lacks, if anything.
-pub(super) fn impossible_here(predicted: &SimReport, measured: &Replayed) -> Option<String> {
+pub(crate) fn impossible_here(predicted: &SimReport, measured: &Replayed) -> Option<String> {
     let environment = &measured.environment;
     if let Some(lack) = host::lacks(&predicted.policy, &predicted.kernel.thp) {
         return Some(format!("on this machine {lack}"));
@@ -162,7 +173,7 @@ fn times(replays: usize) -> String {
 }
 
 /// Why a measurement is unreliable, if it is.
-pub(super) fn unsound(measured: &Replayed) -> Option<String> {
+pub(crate) fn unsound(measured: &Replayed) -> Option<String> {
     let control = measured.control;
     if control.faults > 0 || control.traps.unwrap_or(0) > 0 {
         let traps = control.traps.unwrap_or(0);
