@@ -8,7 +8,6 @@
 //!   [`bundle`]: results as a folder; [`stack_profile`]: flame graphs; [`host`]: this machine's kernel.
 
 mod bundle;
-mod chart;
 mod command_line;
 mod commands;
 mod flags;
@@ -18,14 +17,13 @@ mod inputs;
 mod marks;
 mod memory;
 mod output;
+mod pictures;
 mod point;
 mod question;
-mod report;
-mod result_numbers;
+mod repeat_command;
 mod runs;
-mod schema_1;
 mod shrink;
-mod stack_profile;
+mod stack_files;
 mod system_time;
 
 use std::ffi::OsString;

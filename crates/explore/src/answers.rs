@@ -3,7 +3,7 @@
 use hksim_engine::{MemoryPolicyRule, TouchRule};
 use hksim_sim::report::TraceLabel;
 use hksim_trace::header::TouchSource;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::answer::{Answer, Design, Reason, answer, no_answer};
 use crate::error::ExploreError;
@@ -15,7 +15,7 @@ use crate::question::Question;
 use crate::rank::{Case, RankError, Ranking, all_designs, rank};
 
 /// The answers for a sweep.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Answers {
     /// The designs, in the order of the rows of each trace.
     pub designs: Vec<Design>,
@@ -27,7 +27,7 @@ pub struct Answers {
 }
 
 /// All traces ranked together.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Combined {
     /// Names of the cases: traces, and assumptions about the program if there are several.
     pub cases: Vec<String>,

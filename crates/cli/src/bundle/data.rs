@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::predictions::Prediction;
+use hksim_results::predictions::Prediction;
 
 /// The tables of a result by name. Tables without rows are left out.
 pub fn tables(result: &Value, predictions: &[Prediction<'_>]) -> Vec<(&'static str, Vec<Value>)> {

@@ -9,14 +9,13 @@
 //! FOLDER/report.html    the report of all results
 //! ```
 //!
-//! [`origin`] says how a result can be made again; [`predictions`] finds predictions in results; [`inputs`] finds the
+//! [`origin`] says how a result can be made again; [`inputs`] finds the
 //! files that results were made from; [`data`] is the data of the figures; [`mod@write`] creates the folder; [`repeat`]
 //! makes the results again and compares them.
 
 mod data;
 mod inputs;
 mod origin;
-mod predictions;
 pub mod repeat;
 pub mod write;
 

@@ -6,13 +6,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use hksim_explore::advise::{Advice, Request, advise};
-use hksim_explore::knobs::{Setting, settings};
-use hksim_explore::question::{Limit, Question};
+use hksim_explore::advise::{Request, advise};
+use hksim_explore::knobs::settings;
+use hksim_explore::question::Limit;
 use hksim_explore::search::{Axis, Effort, Space};
 use hksim_explore::space::built_in;
-use hksim_sim::report::TraceLabel;
-use serde::Serialize;
 
 use crate::flags::between::between;
 use crate::flags::table::Subject;
@@ -20,12 +18,13 @@ use crate::flags::{HugeList, PolicyArgs};
 use crate::inputs;
 use crate::memory;
 use crate::output::OutputArgs;
-use crate::output::stamp::Stamp;
 use crate::question::QuestionArgs;
 use crate::runs::{OnScreen, on_workers};
 use crate::system_time::ProfileArgs;
 use hksim_explore::inputs::Trace;
 use hksim_explore::laboratory::Simulations;
+use hksim_results::Stamp;
+use hksim_results::advise::{Advised, Search};
 
 /// Exit status if no design meets the limits.
 const NO_DESIGN: u8 = 1;
@@ -129,29 +128,4 @@ fn space(policy: &PolicyArgs) -> Result<Space> {
         axes.extend(built_in(&base.policy).axes.into_iter().filter(|axis| !given.contains(&axis.flag)));
     }
     Ok(Space { axes })
-}
-
-/// How the space was searched.
-#[derive(Debug, Serialize)]
-struct Search {
-    /// Number of designs in the space; null if it does not fit into 64 bits.
-    points: Option<u64>,
-    /// Maximum number of designs to simulate.
-    tries: u32,
-    /// The seed.
-    seed: u64,
-}
-
-/// The result.
-#[derive(Debug, Serialize)]
-struct Advised {
-    #[serde(flatten)]
-    stamp: Stamp,
-    traces: Vec<TraceLabel>,
-    question: Question,
-    search: Search,
-    #[serde(flatten)]
-    advice: Advice,
-    /// Settings of other allocators that come closest to the winner.
-    settings: Vec<Setting>,
 }

@@ -19,13 +19,13 @@ use serde::Serialize;
 use spread::Spread;
 
 use super::allocators::Allocator;
-use crate::chart::comparison::{self, Bar, Bars, Sample, Series};
-use crate::chart::parse_picture;
 use crate::flags::between::between;
 use crate::inputs;
 use crate::output::OutputArgs;
-use crate::output::stamp::Stamp;
 use crate::output::units::{bytes, count};
+use crate::pictures::{self, parse_picture};
+use hksim_reports::chart::comparison::{self, Bar, Bars, Sample, Series};
+use hksim_results::Stamp;
 
 /// Exit status when an allocator failed.
 const CHECK_FAILED: u8 = 1;
@@ -130,7 +130,7 @@ fn draw(path: &Path, report: &ComparisonReport) -> Result<()> {
     let file = report.trace.file.as_deref().unwrap_or_default();
     let rounds = if report.runs == 1 { "1 round".to_string() } else { format!("{} rounds", report.runs) };
     let title = format!("{}, {rounds}", file.rsplit('/').next().unwrap_or(file));
-    comparison::write(path, &title, &bars, lines)
+    pictures::write(path, &comparison::sketch(&title, &bars, lines))
 }
 
 fn bar<T: Copy>(spread: &Spread<T>, number: fn(T) -> f64, show: fn(T) -> String) -> Bar {

@@ -1,8 +1,6 @@
 //! `hksim explain`: puts every install of a simulation down to its causes.
 
-mod against;
 mod fit;
-mod result;
 mod view;
 
 use std::path::{Path, PathBuf};
@@ -24,10 +22,10 @@ use crate::marks::Marks;
 use crate::memory;
 use crate::output::{OutputArgs, plain};
 use crate::runs::{setup, simulate_all};
-use crate::stack_profile::StackFiles;
-use against::Against;
+use crate::stack_files::StackFiles;
 use hksim_explore::inputs::Trace;
-use result::{CauseRow, Explanation, Names};
+use hksim_results::Against;
+use hksim_results::explain::{CauseRow, Explanation, Names};
 
 /// Arguments of `explain`.
 #[derive(Debug, clap::Args)]

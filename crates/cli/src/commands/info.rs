@@ -17,11 +17,12 @@ use sites::{By, TopSites};
 
 pub use view::quality_lines;
 
-use crate::chart;
 use crate::memory;
-use crate::output::stamp::Stamp;
 use crate::output::{OutputArgs, note, warn};
-use crate::stack_profile::StackFiles;
+use crate::pictures;
+use crate::stack_files::StackFiles;
+use hksim_reports::chart::live;
+use hksim_results::Stamp;
 
 /// Arguments of `info`.
 #[derive(Debug, clap::Args)]
@@ -36,7 +37,7 @@ pub struct Args {
     #[arg(value_name = "OTHER.hkt", conflicts_with_all = ["plot", "folded", "pprof"])]
     other: Option<PathBuf>,
     /// Draw live bytes over time as SVG or PNG [name if omitted: hksim-info.svg]
-    #[arg(long, value_name = "PICTURE", num_args = 0..=1, require_equals = true, default_missing_value = "hksim-info.svg", value_parser = chart::parse_picture)]
+    #[arg(long, value_name = "PICTURE", num_args = 0..=1, require_equals = true, default_missing_value = "hksim-info.svg", value_parser = pictures::parse_picture)]
     plot: Option<PathBuf>,
     /// List the top N call sites with functions and lines [N if omitted: 10]
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "10")]
@@ -87,7 +88,7 @@ fn summarise(args: &Args) -> Result<()> {
     }
     let info = Info::of(&mut reader)?;
     if let Some(path) = &args.plot {
-        chart::live::write(path, &args.trace.display().to_string(), &info)?;
+        pictures::write(path, &live::sketch(&args.trace.display().to_string(), &info))?;
         note(&format!("drew {}", path.display()));
     }
     let top = args.sites.map(|count| TopSites::of(&mut reader, count, args.by)).transpose()?;

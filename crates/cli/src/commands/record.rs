@@ -22,8 +22,8 @@ use serde::Serialize;
 use crate::memory;
 use crate::output::earlier::Earlier;
 use crate::output::progress::Recording;
-use crate::output::stamp::Stamp;
 use crate::output::{Format, file, note, render, warn};
+use hksim_results::Stamp;
 
 /// Frames of the stack of an allocating call. Each costs time in the program.
 const STACK_DEPTH: u32 = 8;

@@ -21,8 +21,8 @@ use crate::host;
 use crate::inputs;
 use crate::memory;
 use crate::output::OutputArgs;
-use crate::output::stamp::Stamp;
 use crate::point::Point;
+use hksim_results::Stamp;
 
 /// Arguments of `replay`.
 #[derive(Debug, clap::Args)]

@@ -1,20 +1,19 @@
 //! `hksim sim`: simulates one design on one trace.
 
-pub mod csv;
-mod layouts;
 pub mod view;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
 use hksim_policy::vocabulary::Align;
+use hksim_results::csv;
+use hksim_results::layouts::{self, Layouts};
+use hksim_results::sim::SimResult;
 use hksim_sim::SimConfig;
 use hksim_sim::simulate::{Marks, simulate};
 use hksim_sim::tlb::Geometry;
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::profile::WithProfiles;
-use layouts::Layouts;
-use serde::Serialize;
 
 use crate::flags::{BaseKernel, PolicyArgs};
 use crate::forks::ForkArgs;
@@ -91,22 +90,14 @@ pub fn run(args: &Args) -> Result<()> {
     let report = with_bracket(rows).ok_or_else(|| anyhow!("no result"))?;
     let layouts = (!elsewhere.is_empty()).then(|| Layouts::of(&report, &elsewhere));
     let priced = Priced::new(report, profile.as_ref());
+    let result = SimResult { priced, layouts };
     let table = || {
+        let SimResult { priced, layouts } = &result;
         view::table(&priced.report, &config)
             + &layouts.iter().map(|layouts| format!("\n{}\n", layouts.text())).collect::<String>()
             + &priced.system_time.iter().map(|time| format!("\n{}\n", time.text())).collect::<String>()
     };
-    let placed = Placed { priced: &priced, layouts };
-    args.output.emit(&placed, &[csv::row(&priced)], table)
-}
-
-/// The result, with its range over other address spaces if addresses matter.
-#[derive(Serialize)]
-struct Placed<'a> {
-    #[serde(flatten)]
-    priced: &'a Priced,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    layouts: Option<Layouts>,
+    args.output.emit(&result, &[csv::row(&result.priced)], table)
 }
 
 fn dump_pages(args: &Args, path: &Path, setup: &SimConfig) -> Result<()> {

@@ -1,8 +1,7 @@
 //! `hksim sweep`: simulates many designs on several traces, side by side.
 
 mod answers;
-pub mod result;
-mod view;
+pub mod view;
 
 use std::path::PathBuf;
 
@@ -11,7 +10,6 @@ use hksim_explore::shard::Shard;
 use hksim_sim::SimConfig;
 use serde::Serialize;
 
-use crate::chart;
 use crate::flags::between::between;
 use crate::flags::{BaseKernel, HugeList, ModesFrom, PolicyArgs};
 use crate::forks::ForkArgs;
@@ -20,15 +18,16 @@ use crate::memory;
 use crate::memory::settings::MemoryArgs;
 use crate::output::progress::Progress;
 use crate::output::screen::HEADING;
-use crate::output::stamp::Stamp;
 use crate::output::{OutputArgs, ResultFormat};
+use crate::pictures;
 use crate::question::QuestionArgs;
 use crate::runs::{on_workers, setup};
 use crate::system_time::ProfileArgs;
 use hksim_explore::inputs::Trace;
 use hksim_explore::plan::Plan;
 use hksim_explore::priced::Priced;
-use result::{Head, PricedSweep, ShardResult, ShardRow};
+use hksim_results::Stamp;
+use hksim_results::sweep::{Head, PricedSweep, ShardResult, ShardRow};
 
 /// The name of the picture if `--plot` has no value.
 const DEFAULT_PLOT: &str = "hksim-sweep.svg";
@@ -71,7 +70,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = between(1u16, 1024), help_heading = LARGE, hide_short_help = true)]
     jobs: Option<u16>,
     /// Draw the result as SVG or PNG [name if omitted: hksim-sweep.svg]
-    #[arg(long, value_name = "PICTURE", num_args = 0..=1, require_equals = true, default_missing_value = DEFAULT_PLOT, value_parser = chart::parse_picture, help_heading = HEADING)]
+    #[arg(long, value_name = "PICTURE", num_args = 0..=1, require_equals = true, default_missing_value = DEFAULT_PLOT, value_parser = pictures::parse_picture, help_heading = HEADING)]
     plot: Option<PathBuf>,
 }
 
@@ -122,7 +121,7 @@ pub fn run(args: &Args) -> Result<()> {
         return args.output.emit(&part, &[()], String::new);
     }
     let result = PricedSweep::new(rows, &head)?;
-    result.emit(&args.output, &head)?;
+    view::emit(&result, &args.output, &head)?;
     draw(args, &result)
 }
 
@@ -143,7 +142,7 @@ impl Args {
 /// Draws the result, if that was asked for.
 fn draw<T: Serialize>(args: &Args, result: &T) -> Result<()> {
     match &args.plot {
-        Some(path) => chart::write(path, &serde_json::to_value(result).context("result as JSON")?),
+        Some(path) => pictures::write_designs(path, &serde_json::to_value(result).context("result as JSON")?),
         None => Ok(()),
     }
 }

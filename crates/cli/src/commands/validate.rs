@@ -11,7 +11,6 @@ use hksim_replay::Mode;
 use hksim_sim::SimConfig;
 use hksim_trace::header::Origin;
 use hksim_trace::hkt::TraceWriter;
-use serde::Serialize;
 use tempfile::TempDir;
 
 use crate::flags::between::between;
@@ -22,11 +21,11 @@ use crate::memory;
 use crate::memory::again::AgainArgs;
 use crate::memory::settings::MemoryArgs;
 use crate::output::progress::Progress;
-use crate::output::stamp::Stamp;
 use crate::output::{OutputArgs, warn};
 use crate::runs::setup;
 use crate::system_time::ProfileArgs;
 use hksim_explore::inputs::Trace;
+use hksim_results::validate::Validation;
 use hksim_validate::{Row, Verdict, judge_system_time, validate, validate_threads};
 
 /// Exit status when a check failed.
@@ -93,26 +92,6 @@ impl Args {
             bail!("--profile: times are compared for ordered replays only; use --mode ordered");
         }
         Ok(Some(runs))
-    }
-}
-
-/// The result of a validation.
-#[derive(Debug, Serialize)]
-pub struct Validation {
-    /// The schema version, and the program that wrote the result.
-    #[serde(flatten)]
-    pub stamp: Stamp,
-    /// The verdict over all rows: failed > ok > skipped.
-    pub verdict: Verdict,
-    /// One row per trace and design.
-    pub rows: Vec<Row>,
-}
-
-impl Validation {
-    /// Summarises rows.
-    pub fn new(rows: Vec<Row>) -> Validation {
-        let verdict = rows.iter().map(|row| row.verdict).max().unwrap_or(Verdict::Skipped);
-        Validation { stamp: Stamp::HERE, verdict, rows }
     }
 }
 

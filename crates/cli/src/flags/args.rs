@@ -11,9 +11,9 @@ use hksim_explore::flags::{BaseKernel, RunConfig, range};
 use hksim_policy::Policy;
 use hksim_text::nearest;
 
-use super::policy_file;
 use crate::host;
 use crate::output::{units, warn};
+use hksim_results::policy_file;
 
 /// The flag whose value can be left out.
 const HUGE: &str = "huge";
@@ -207,7 +207,11 @@ impl PolicyArgs {
             };
             let preset = Policy::preset(name).ok_or_else(known)?;
             match &self.file {
-                Some(path) => policy_file::read(path, &preset),
+                Some(path) => {
+                    let file = policy_file::read(path, &preset)?;
+                    file.note.iter().for_each(|note| warn(note));
+                    Ok(file.config)
+                }
                 None => Ok(RunConfig::of(preset)),
             }
         });

@@ -1,7 +1,6 @@
 //! Policy flags: parsing the command line into run configurations.
 //!
 //! - [`argv`]: arguments before clap parses them; [`args`]: the parsed words. [`between`]: numbers of other options.
-//! - `policy_file`: reads a policy from a file.
 //!
 //! The table of all flags is [`table`], in `hksim-explore`.
 
@@ -10,7 +9,6 @@ pub mod argv;
 pub mod between;
 #[cfg(test)]
 mod docs;
-pub mod policy_file;
 
 pub use args::{HostPolicyArgs, HugeList, PolicyArgs};
-pub use hksim_explore::flags::{BaseKernel, ModesFrom, RunConfig, mthp, row, table, varied};
+pub use hksim_explore::flags::{BaseKernel, ModesFrom, RunConfig, mthp, table, varied};

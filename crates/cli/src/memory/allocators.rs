@@ -15,7 +15,7 @@ use hksim_trace::header::TouchSource;
 use super::predict::predict;
 use super::replayed::record_replay;
 use super::settings::{MemoryArgs, NamedSetting};
-use super::sim::{Sweep, emit_rows};
+use super::sim::emit_rows;
 use crate::commands::allocators::{Allocator, Found};
 use crate::flags::{BaseKernel, PolicyArgs};
 use crate::inputs;
@@ -23,6 +23,7 @@ use crate::output::progress::Progress;
 use crate::output::{OutputArgs, warn};
 use hksim_explore::inputs::Trace;
 use hksim_memory_sim::{AllocatorLabel, MemoryRow};
+use hksim_results::sim::MemorySweepResult;
 
 /// What to sweep.
 pub struct Request<'a> {
@@ -44,7 +45,7 @@ pub struct Request<'a> {
 ///
 /// # Errors
 /// Bad input, or a replay fails.
-pub fn sweep(request: &Request<'_>) -> Result<Sweep> {
+pub fn sweep(request: &Request<'_>) -> Result<MemorySweepResult> {
     if request.traces.is_empty() {
         bail!("--allocators: name at least one trace (.hkt)");
     }

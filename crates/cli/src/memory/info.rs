@@ -8,11 +8,11 @@ use serde::Serialize;
 
 use super::sites::TopSites;
 use crate::commands::info::sites::By;
-use crate::output::stamp::Stamp;
 use crate::output::table::{Lines, Table, text};
 use crate::output::units::{self, bytes, count};
 use crate::output::{OutputArgs, plain, warn};
 use hksim_memory_sim::losses;
+use hksim_results::Stamp;
 
 /// The summary with the stamp of every JSON result.
 #[derive(Serialize)]

@@ -5,17 +5,16 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use hksim_cost_model::Profile;
-use hksim_validate::memory::{Options, Recorded, Row, can_be_measured, set_modes, validate};
+use hksim_validate::memory::{Options, Recorded, can_be_measured, set_modes, validate};
 use hksim_validate::{Listener, Verdict};
-use serde::Serialize;
 use tempfile::TempDir;
 
 use super::again::AgainArgs;
 use super::settings::MemoryArgs;
 use super::validate_view as view;
 use crate::flags::{BaseKernel, PolicyArgs};
-use crate::output::stamp::Stamp;
 use crate::output::{OutputArgs, note, warn};
+use hksim_results::validate::MemoryValidation;
 
 /// Exit status when a check failed.
 const CHECK_FAILED: u8 = 1;
@@ -55,14 +54,6 @@ impl Listener for OnScreen {
     }
 }
 
-#[derive(Debug, Serialize)]
-struct Report {
-    #[serde(flatten)]
-    stamp: Stamp,
-    verdict: Verdict,
-    rows: Vec<Row>,
-}
-
 /// Validates recordings.
 ///
 /// # Errors
@@ -90,9 +81,9 @@ pub fn run(request: &Request<'_>) -> Result<ExitCode> {
         }
     }
     drop(modes);
-    let verdict = rows.iter().map(|row| row.verdict).max().unwrap_or(Verdict::Skipped);
-    let report = Report { stamp: Stamp::HERE, verdict, rows };
-    request.output.emit(&report, &view::csv(&report.rows), || view::table(&report.rows, verdict))?;
+    let result = MemoryValidation::new(rows);
+    let MemoryValidation { rows, verdict, .. } = &result;
+    request.output.emit(&result, &view::csv(rows), || view::table(rows, *verdict))?;
     Ok(match verdict {
         Verdict::Failed => ExitCode::from(CHECK_FAILED),
         Verdict::Ok | Verdict::Skipped => ExitCode::SUCCESS,

@@ -7,7 +7,6 @@ pub mod help;
 pub mod pages;
 pub mod progress;
 pub mod screen;
-pub mod stamp;
 pub mod table;
 pub mod trace;
 pub mod unfinished;

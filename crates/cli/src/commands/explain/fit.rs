@@ -14,11 +14,11 @@ use serde::Serialize;
 
 use crate::flags::{BaseKernel, RunConfig};
 use crate::inputs;
-use crate::output::stamp::Stamp;
 use crate::output::table::{Lines, Table, text};
 use crate::output::{OutputArgs, units};
 use crate::runs::{setup, simulate_all};
 use hksim_explore::inputs::Trace;
+use hksim_results::Stamp;
 use hksim_trace::named_file;
 
 /// Number of hypotheses in the text; JSON and CSV have all.

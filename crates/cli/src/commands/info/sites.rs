@@ -8,7 +8,7 @@ use hksim_trace::source::EventSource;
 use serde::Serialize;
 
 use crate::output::units;
-use crate::stack_profile::{StackProfile, ValueKind};
+use hksim_results::stack_profile::{StackProfile, ValueKind};
 use hksim_trace::symbols::{Symbols, frame_text};
 
 /// The figure that ranks call sites.

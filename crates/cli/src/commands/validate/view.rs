@@ -5,7 +5,7 @@ use crate::output::table::{Lines, Table, text};
 use crate::output::units::{bytes, count, time};
 use hksim_validate::{Row, Verdict};
 
-use super::Validation;
+use hksim_results::validate::Validation;
 
 /// The word of a verdict.
 fn word(verdict: Verdict) -> &'static str {
