@@ -14,15 +14,12 @@ mod flags;
 mod forks;
 mod host;
 mod inputs;
-mod marks;
 mod memory;
 mod output;
 mod pictures;
-mod point;
 mod question;
 mod repeat_command;
 mod runs;
-mod shrink;
 mod stack_files;
 mod system_time;
 

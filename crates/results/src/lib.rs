@@ -6,7 +6,8 @@
 //!   of them a JSON value is; [`AnyResult`]: any of them.
 //! - [`mod@read`]: reads a file, also of earlier versions ([`schema_1`]); [`stamp`]: which version wrote it.
 //! - [`predictions`]: predictions within any result; [`policy_file`]: a policy from a row of a result.
-//! - [`csv`]: predictions as rows; [`stack_profile`]: figures by call stack; [`layouts`]: ranges over address spaces.
+//! - [`csv`]: predictions as rows; [`stack_profile`]: figures by call stack; [`layouts`]: ranges over address
+//!   spaces; [`info`]: call sites.
 //!
 //! ```
 //! use hksim_results::{AnyResult, Kind};
@@ -27,6 +28,7 @@ pub mod check;
 pub mod csv;
 mod error;
 pub mod explain;
+pub mod info;
 pub mod kind;
 pub mod layouts;
 pub mod policy_file;

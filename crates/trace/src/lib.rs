@@ -22,6 +22,7 @@ pub mod profile;
 pub mod resolve;
 pub mod result_names;
 pub mod row;
+pub mod shrink;
 pub mod sites;
 pub mod source;
 #[cfg(feature = "symbols")]

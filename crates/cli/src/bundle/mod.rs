@@ -10,10 +10,9 @@
 //! ```
 //!
 //! [`origin`] says how a result can be made again; [`inputs`] finds the
-//! files that results were made from; [`data`] is the data of the figures; [`mod@write`] creates the folder; [`repeat`]
+//! files that results were made from; [`mod@write`] creates the folder; [`repeat`]
 //! makes the results again and compares them.
 
-mod data;
 mod inputs;
 mod origin;
 pub mod repeat;

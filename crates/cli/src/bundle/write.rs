@@ -11,13 +11,14 @@ use serde_json::Value;
 
 use super::inputs::{self, Inputs};
 use super::origin::Origin;
-use super::{FIGURES, INPUTS, InputFile, MANIFEST, Manifest, REPORT, RESULTS, ResultFile, data};
+use super::{FIGURES, INPUTS, InputFile, MANIFEST, Manifest, REPORT, RESULTS, ResultFile};
 use crate::commands::read_result;
 use crate::output::unfinished::Unfinished;
 use crate::output::{file, units};
 use crate::pictures;
 use crate::repeat_command::command;
 use hksim_reports::chart::{Figure, Medium, Subject};
+use hksim_reports::data;
 use hksim_reports::report::{self, Input};
 use hksim_results::predictions;
 use hksim_text::shell::line;

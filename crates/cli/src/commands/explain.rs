@@ -18,12 +18,12 @@ use hksim_trace::source::EventSource;
 use crate::flags::{BaseKernel, PolicyArgs, RunConfig};
 use crate::forks::ForkArgs;
 use crate::inputs;
-use crate::marks::Marks;
 use crate::memory;
 use crate::output::{OutputArgs, plain};
 use crate::runs::{setup, simulate_all};
 use crate::stack_files::StackFiles;
 use hksim_explore::inputs::Trace;
+use hksim_explore::marks::Marks;
 use hksim_results::Against;
 use hksim_results::explain::{CauseRow, Explanation, Names};
 

@@ -1,19 +1,18 @@
 //! `hksim info`: summarises a trace, or tells two apart.
 
+mod by;
 mod difference;
-mod matching;
-pub mod sites;
 mod view;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use difference::Difference;
+use by::ByWord;
+use hksim_results::info::{Difference, TopSites, sites};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::info::Info;
 use hksim_trace::source::EventSource;
 use serde::Serialize;
-use sites::{By, TopSites};
 
 pub use view::quality_lines;
 
@@ -44,7 +43,7 @@ pub struct Args {
     sites: Option<usize>,
     /// Rank call sites by this figure
     #[arg(long, value_enum, default_value = "bytes")]
-    by: By,
+    by: ByWord,
     #[command(flatten)]
     stacks: StackFiles,
     #[command(flatten)]
@@ -65,7 +64,7 @@ pub fn run(args: &Args) -> Result<()> {
         if let Some(other) = &args.other {
             bail!("{}: two memory recordings cannot be compared; name one, or two traces (.hkt)", other.display());
         }
-        return memory::info::run(&args.trace, args.sites, args.by, &args.output);
+        return memory::info::run(&args.trace, args.sites, args.by.0, &args.output);
     }
     match &args.other {
         Some(other) => compare(args, [&args.trace, other]),
@@ -74,10 +73,10 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 fn compare(args: &Args, paths: [&Path; 2]) -> Result<()> {
-    let difference = Difference::of(paths, args.sites.map(|count| (count, args.by)))?;
+    let difference = Difference::of(paths, args.sites.map(|count| (count, args.by.0)))?;
     difference.notes().iter().for_each(|line| warn(line));
     let result = Stamped { stamp: Stamp::HERE, result: &difference };
-    args.output.emit(&result, difference.rows(), || difference.table())
+    args.output.emit(&result, difference.rows(), || difference::table(&difference))
 }
 
 fn summarise(args: &Args) -> Result<()> {
@@ -91,9 +90,9 @@ fn summarise(args: &Args) -> Result<()> {
         pictures::write(path, &live::sketch(&args.trace.display().to_string(), &info))?;
         note(&format!("drew {}", path.display()));
     }
-    let top = args.sites.map(|count| TopSites::of(&mut reader, count, args.by)).transpose()?;
+    let top = args.sites.map(|count| TopSites::of(&mut reader, count, args.by.0)).transpose()?;
     if args.stacks.is_requested() {
-        args.stacks.write(&sites::profile(&mut reader, args.by)?)?;
+        args.stacks.write(&sites::profile(&mut reader, args.by.0)?)?;
     }
     top.iter().flat_map(TopSites::notes).for_each(|line| warn(line));
     let history = &reader.header().history;

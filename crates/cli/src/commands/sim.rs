@@ -21,10 +21,10 @@ use crate::inputs;
 use crate::memory;
 use crate::memory::settings::MemoryArgs;
 use crate::output::{OutputArgs, file, pages};
-use crate::point::Point;
 use crate::question::{core_help, parse_core};
 use crate::runs::{bracketed, setup, simulate_all, with_bracket};
 use crate::system_time::ProfileArgs;
+use hksim_explore::point::Point;
 use hksim_explore::priced::Priced;
 
 /// Arguments of `sim`.

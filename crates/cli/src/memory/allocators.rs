@@ -16,13 +16,14 @@ use super::predict::predict;
 use super::replayed::record_replay;
 use super::settings::{MemoryArgs, NamedSetting};
 use super::sim::emit_rows;
-use crate::commands::allocators::{Allocator, Found};
+use crate::commands::allocators;
 use crate::flags::{BaseKernel, PolicyArgs};
 use crate::inputs;
 use crate::output::progress::Progress;
 use crate::output::{OutputArgs, warn};
 use hksim_explore::inputs::Trace;
 use hksim_memory_sim::{AllocatorLabel, MemoryRow};
+use hksim_replay::compare::Found;
 use hksim_results::sim::MemorySweepResult;
 
 /// What to sweep.
@@ -55,7 +56,7 @@ pub fn sweep(request: &Request<'_>) -> Result<MemorySweepResult> {
         );
     }
     let settings = request.memory.settings(request.policy, BaseKernel::AsItComes)?;
-    let named = |word: &String| Allocator::named("allocators", if word == "hksim" { "native" } else { word });
+    let named = |word: &String| allocators::named("allocators", if word == "hksim" { "native" } else { word });
     let allocators = request.allocators.iter().map(named).collect::<Result<Vec<_>>>()?;
     let folder = tempfile::tempdir().context("cannot create a temporary directory; set TMPDIR")?;
     let progress = Progress::of((request.traces.len() * allocators.len()) as u64, "replays");

@@ -7,12 +7,12 @@ use hksim_memory_trace::{Beginning, Calls, End, Faults, Machine, Summary, Visibi
 use serde::Serialize;
 
 use super::sites::TopSites;
-use crate::commands::info::sites::By;
 use crate::output::table::{Lines, Table, text};
 use crate::output::units::{self, bytes, count};
 use crate::output::{OutputArgs, plain, warn};
 use hksim_memory_sim::losses;
 use hksim_results::Stamp;
+use hksim_results::info::By;
 
 /// The summary with the stamp of every JSON result.
 #[derive(Serialize)]

@@ -7,8 +7,8 @@ use hksim_memory_sim::NamedSites;
 use hksim_memory_trace::{StackEnd, Summary};
 use serde::Serialize;
 
-use crate::commands::info::sites::By;
 use crate::output::units;
+use hksim_results::info::By;
 
 /// The top call sites of a recording.
 #[derive(Debug, Serialize)]

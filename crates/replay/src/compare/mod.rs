@@ -1,20 +1,58 @@
 //! The runs of a comparison: each allocator once per round, and the figures over all rounds.
 
+mod environment;
+mod spread;
+
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
 use hksim_engine::{MemoryPolicyRule, TouchRule};
 use hksim_policy::Policy;
-use hksim_replay::{Measure, Mode, ReplayError, ReplaySpec, Replayed, Skipped, replay};
 use hksim_trace::event::Op;
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::source::EventSource;
 use serde::Serialize;
 
-use super::environment::{Run, Surroundings};
-use super::spread::Spread;
-use crate::commands::allocators::{Allocator, Found};
-use crate::output::progress::Progress;
+use crate::{Measure, Mode, ReplayError, ReplaySpec, Replayed, Skipped, Target, replay};
+use environment::Run;
+
+pub use environment::Surroundings;
+pub use spread::Spread;
+
+/// An allocator that was looked up.
+#[derive(Clone, Debug)]
+pub struct Allocator {
+    /// Its name.
+    pub name: String,
+    /// The target of a replay, or the reason why it is missing.
+    pub found: Found,
+}
+
+/// The result of a lookup.
+#[derive(Clone, Debug)]
+pub enum Found {
+    /// A trace can be replayed on it.
+    Here(Target),
+    /// It is missing on this machine; the text has the reason and how to install it.
+    Missing(String),
+}
+
+impl Allocator {
+    /// The library to preload.
+    pub fn library(&self) -> Option<&Path> {
+        match &self.found {
+            Found::Here(Target::Malloc { preload, .. }) => preload.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// The policy, if the allocator has one.
+    pub fn policy(&self) -> Option<&Policy> {
+        match &self.found {
+            Found::Here(Target::Native(policy)) => Some(policy),
+            _ => None,
+        }
+    }
+}
 
 /// Rounds before the first counted one. They warm the file cache and the kernel's free memory.
 pub const WARM_UP_RUNS: u32 = 1;
@@ -107,17 +145,20 @@ struct Contestant<'a> {
     ended: Option<(Outcome, String)>,
 }
 
-/// Runs all rounds. Returns the rows and the environment.
+/// Runs all rounds, and calls `done` after each run: there are [`WARM_UP_RUNS`] more than the counted ones. Returns the rows and the environment.
 ///
 /// # Errors
 /// A run cannot start: the trace is damaged, or a library has no allocator.
-pub fn rows(allocators: &[Allocator], plan: &Plan<'_>) -> Result<(Vec<Row>, Surroundings)> {
+pub fn rows(
+    allocators: &[Allocator],
+    plan: &Plan<'_>,
+    done: &dyn Fn(),
+) -> Result<(Vec<Row>, Surroundings), ReplayError> {
     let mut contestants: Vec<Contestant<'_>> = allocators.iter().map(Contestant::new).collect();
-    let progress = Progress::of(allocators.len() as u64 * u64::from(WARM_UP_RUNS + plan.runs), "runs");
     for round in 0..WARM_UP_RUNS + plan.runs {
         for contestant in &mut contestants {
             contestant.run(plan, round >= WARM_UP_RUNS)?;
-            progress.advance(1);
+            done();
         }
     }
     let events = contestants.iter().find_map(|contestant| contestant.runs.first());
@@ -147,7 +188,7 @@ impl<'a> Contestant<'a> {
         Contestant { allocator, runs: Vec::new(), ended }
     }
 
-    fn run(&mut self, plan: &Plan<'_>, counts: bool) -> Result<()> {
+    fn run(&mut self, plan: &Plan<'_>, counts: bool) -> Result<(), ReplayError> {
         let (Found::Here(on), None) = (&self.allocator.found, &self.ended) else { return Ok(()) };
         let (trace, on) = (plan.trace.to_path_buf(), on.clone());
         let measure = Measure { pages: counts, time: true };
@@ -158,7 +199,7 @@ impl<'a> Contestant<'a> {
             Err(why @ (ReplayError::Signal { .. } | ReplayError::NoResult { .. })) => {
                 self.ended = Some((Outcome::Failed, why.to_string()));
             }
-            Err(why) => return Err(why.into()),
+            Err(why) => return Err(why),
         }
         Ok(())
     }
@@ -210,7 +251,7 @@ fn timeline(runs: &[Replayed], live: &[(u64, u64)]) -> Vec<Sample> {
 }
 
 /// Requested bytes of live objects after each of these numbers of events, which must be ascending.
-fn live_bytes(trace: &Path, events: &[u64]) -> Result<Vec<(u64, u64)>> {
+fn live_bytes(trace: &Path, events: &[u64]) -> Result<Vec<(u64, u64)>, ReplayError> {
     let mut reader = TraceReader::open(trace)?;
     let mut sizes = vec![0u64; reader.summary().objects_peak as usize];
     let (mut done, mut live) = (0, 0);

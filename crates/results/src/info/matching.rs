@@ -6,16 +6,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::Result;
+use hksim_trace::error::TraceError;
 use hksim_trace::event::SiteId;
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::info::SiteUse;
 use hksim_trace::sites::{Frame, Sites};
 use hksim_trace::source::EventSource;
+use hksim_trace::symbols::{Symbols, file_name, frame_text};
 use serde::Serialize;
 
 use super::sites::By;
-use hksim_trace::symbols::{Symbols, file_name, frame_text};
 
 /// A call site of both traces.
 #[derive(Debug, PartialEq, Serialize)]
@@ -73,7 +73,7 @@ struct Stack {
 ///
 /// # Errors
 /// Those of the traces.
-pub fn site_rows(readers: &mut [TraceReader; 2], by: By, notes: &mut Vec<String>) -> Result<Vec<SiteRow>> {
+pub fn site_rows(readers: &mut [TraceReader; 2], by: By, notes: &mut Vec<String>) -> Result<Vec<SiteRow>, TraceError> {
     let [first, second] = [&readers[0], &readers[1]].map(|reader| builds(&reader.footer().sites));
     let shared: BTreeSet<(String, String)> = first.intersection(&second).cloned().collect();
     let mut groups: BTreeMap<Vec<Function>, [Vec<Stack>; 2]> = BTreeMap::new();

@@ -11,20 +11,23 @@ pub use property::{Property, figures};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use anyhow::Result;
-use hksim_trace::event::{Event, Op};
-use hksim_trace::hkt::TraceReader;
-use hksim_trace::row::op_name;
-use hksim_trace::source::EventSource;
-use hksim_trace::tools::{LifetimeSet, Selection};
+use crate::error::TraceError;
+use crate::event::{Event, Op};
+use crate::hkt::TraceReader;
+use crate::row::op_name;
+use crate::source::EventSource;
+use crate::tools::{LifetimeSet, Selection};
 
 /// Decides whether a part of the trace has the property.
 pub trait Trial {
+    /// Why a trial fails.
+    type Error: From<TraceError>;
+
     /// Whether the part has the property.
     ///
     /// # Errors
     /// The trial failed; the search ends.
-    fn holds(&mut self, kept: &Selection) -> Result<bool>;
+    fn holds(&mut self, kept: &Selection) -> Result<bool, Self::Error>;
 }
 
 /// A search over one trace.
@@ -59,7 +62,7 @@ impl<'a, T: Trial> Search<'a, T> {
     ///
     /// # Errors
     /// The trace is damaged.
-    pub fn new(reader: &'a mut TraceReader, trial: T, tries: u64) -> Result<Self> {
+    pub fn new(reader: &'a mut TraceReader, trial: T, tries: u64) -> Result<Self, T::Error> {
         let mut search = Search { reader, trial, tries_left: tries, kept: Selection::default() };
         let mut all = LifetimeSet::default();
         search.allocations(&mut |number, _| all.insert(number))?;
@@ -71,7 +74,7 @@ impl<'a, T: Trial> Search<'a, T> {
     ///
     /// # Errors
     /// Those of the trial.
-    pub fn begins(&mut self) -> Result<bool> {
+    pub fn begins(&mut self) -> Result<bool, T::Error> {
         self.trial.holds(&self.kept)
     }
 
@@ -79,7 +82,7 @@ impl<'a, T: Trial> Search<'a, T> {
     ///
     /// # Errors
     /// Those of the trial and of the trace.
-    pub fn run(mut self) -> Result<(Selection, u64)> {
+    pub fn run(mut self) -> Result<(Selection, u64), T::Error> {
         self.by_operation()?;
         self.by_group(Group::Thread)?;
         self.by_group(Group::Size)?;
@@ -93,7 +96,7 @@ impl<'a, T: Trial> Search<'a, T> {
     }
 
     /// Removes events without an object: all kinds together, then each kind separately.
-    fn by_operation(&mut self) -> Result<()> {
+    fn by_operation(&mut self) -> Result<(), T::Error> {
         let mut present = BTreeSet::new();
         self.reader.rewind()?;
         while let Some(batch) = self.reader.next_batch()? {
@@ -118,7 +121,7 @@ impl<'a, T: Trial> Search<'a, T> {
     }
 
     /// Removes whole groups.
-    fn by_group(&mut self, group: Group) -> Result<()> {
+    fn by_group(&mut self, group: Group) -> Result<(), T::Error> {
         let mut present = BTreeSet::new();
         let Selection { lifetimes: kept, without } = std::mem::take(&mut self.kept);
         self.allocations(&mut |number, event| {
@@ -134,7 +137,7 @@ impl<'a, T: Trial> Search<'a, T> {
                     members.insert(number);
                 }
             })?;
-            anyhow::Ok(members)
+            Ok::<_, T::Error>(members)
         };
         let groups = minimise(present.into_iter().collect(), &mut tries_left, &mut |groups| {
             let lifetimes = Arc::new(members(self, groups)?);
@@ -147,7 +150,7 @@ impl<'a, T: Trial> Search<'a, T> {
     }
 
     /// Calls `see` with the number and the event of each allocation.
-    fn allocations(&mut self, see: &mut dyn FnMut(u64, &Event)) -> Result<()> {
+    fn allocations(&mut self, see: &mut dyn FnMut(u64, &Event)) -> Result<(), TraceError> {
         self.reader.rewind()?;
         let mut number = 0;
         while let Some(batch) = self.reader.next_batch()? {
@@ -162,11 +165,11 @@ impl<'a, T: Trial> Search<'a, T> {
 
 /// Removes parts of `items` while the rest has the property: halves first, then ever smaller parts, down to single
 /// items (Zeller's ddmin, complements only).
-fn minimise<I: Clone>(
+fn minimise<I: Clone, E>(
     mut items: Vec<I>,
     tries_left: &mut u64,
-    holds: &mut dyn FnMut(&[I]) -> Result<bool>,
-) -> Result<Vec<I>> {
+    holds: &mut dyn FnMut(&[I]) -> Result<bool, E>,
+) -> Result<Vec<I>, E> {
     let mut parts = 2;
     while items.len() > 1 {
         let length = items.len().div_ceil(parts);
@@ -197,12 +200,13 @@ fn minimise<I: Clone>(
 #[cfg(test)]
 mod tests {
     use super::minimise;
+    use crate::error::TraceError;
 
     #[test]
     fn what_is_needed_stays_and_nothing_else() {
         for needed in [vec![3], vec![0, 99], vec![17, 18, 50], (0..100).step_by(7).collect::<Vec<u32>>()] {
             let mut tries = u64::MAX;
-            let mut holds = |items: &[u32]| Ok(needed.iter().all(|number| items.contains(number)));
+            let mut holds = |items: &[u32]| Ok::<_, TraceError>(needed.iter().all(|number| items.contains(number)));
             assert_eq!(minimise((0..100).collect(), &mut tries, &mut holds).unwrap(), needed);
         }
     }
@@ -212,7 +216,7 @@ mod tests {
         let (mut tries, mut trials) = (10, 0);
         let mut holds = |items: &[u32]| {
             trials += 1;
-            Ok(items.contains(&5))
+            Ok::<_, TraceError>(items.contains(&5))
         };
         let kept = minimise((0..1000).collect(), &mut tries, &mut holds).unwrap();
         assert!(kept.contains(&5) && kept.len() < 1000);

@@ -1,13 +1,14 @@
 //! A point in a trace, written as `20000` (after this many events), the name of a mark, or `end`.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use anyhow::{Result, bail};
+use hksim_trace::error::TraceError;
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::source::EventSource;
 use hksim_trace::tools::named_part;
+use thiserror::Error;
 
 use hksim_policy::units::parse_count;
 
@@ -20,6 +21,24 @@ pub enum Point {
     Mark(String),
     /// After the last event.
     End,
+}
+
+/// A trace does not have a point.
+#[derive(Debug, Error)]
+pub enum PointError {
+    /// The trace cannot be read, or lacks the mark.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// The trace is shorter.
+    #[error("{}: has no event {event}; name one of 1 to {events}", trace.display())]
+    NoEvent {
+        /// The trace.
+        trace: PathBuf,
+        /// The event.
+        event: u64,
+        /// Its events.
+        events: u64,
+    },
 }
 
 impl FromStr for Point {
@@ -50,13 +69,13 @@ impl Point {
     ///
     /// # Errors
     /// The trace cannot be read, lacks the mark, or is shorter.
-    pub fn event(&self, trace: &Path) -> Result<u64> {
+    pub fn event(&self, trace: &Path) -> Result<u64, PointError> {
         let mut reader = TraceReader::open(trace)?;
         let events = reader.summary().events;
         match self {
             Point::End => Ok(events),
             Point::Event(event) if (1..=events).contains(event) => Ok(*event),
-            Point::Event(event) => bail!("{}: has no event {event}; name one of 1 to {events}", trace.display()),
+            Point::Event(event) => Err(PointError::NoEvent { trace: trace.to_path_buf(), event: *event, events }),
             Point::Mark(name) => Ok(named_part(&mut reader, name, None)?.start + 1),
         }
     }

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
 
-use hksim_replay::Environment;
 use serde::Serialize;
+
+use crate::Environment;
 
 /// Prefixes of the variables that allocators read: those of glibc, jemalloc, mimalloc, tcmalloc, tbbmalloc and hksim,
 /// and the library path of the loader.
@@ -21,7 +22,7 @@ const SHAPING: [&str; 8] = [
 ];
 
 /// The machine during a comparison.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Surroundings {
     /// The environment of the first counted run; null without one.
     #[serde(flatten)]

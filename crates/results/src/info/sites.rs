@@ -1,31 +1,31 @@
 //! `info --sites`: the top call sites.
 
-use anyhow::Result;
+use hksim_text::units;
+use hksim_trace::error::TraceError;
 use hksim_trace::event::SiteId;
 use hksim_trace::info::{SiteOrder, SiteUse};
 use hksim_trace::sites::Sites;
 use hksim_trace::source::EventSource;
+use hksim_trace::symbols::{Symbols, frame_text};
 use serde::Serialize;
 
-use crate::output::units;
-use hksim_results::stack_profile::{StackProfile, ValueKind};
-use hksim_trace::symbols::{Symbols, frame_text};
+use crate::stack_profile::{StackProfile, ValueKind};
 
 /// The figure that ranks call sites.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// Bytes requested
+    /// Bytes requested.
     Bytes,
-    /// Calls
+    /// Calls.
     Calls,
-    /// Bytes live at the program's peak
+    /// Bytes live at the program's peak.
     Peak,
-    /// Bytes never freed
+    /// Bytes never freed.
     End,
 }
 
 impl By {
-    pub(super) fn order(self) -> SiteOrder {
+    pub(crate) fn order(self) -> SiteOrder {
         match self {
             By::Bytes => SiteOrder::Bytes,
             By::Calls => SiteOrder::Calls,
@@ -45,7 +45,7 @@ impl By {
         ValueKind { name, unit }
     }
 
-    pub(super) fn of(self, used: &SiteUse) -> u64 {
+    pub(crate) fn of(self, used: &SiteUse) -> u64 {
         match self {
             By::Bytes => used.allocated_bytes,
             By::Calls => used.calls,
@@ -59,7 +59,7 @@ impl By {
 ///
 /// # Errors
 /// Those of the source.
-pub fn profile(source: &mut dyn EventSource, by: By) -> Result<StackProfile> {
+pub fn profile(source: &mut dyn EventSource, by: By) -> Result<StackProfile, TraceError> {
     let uses = SiteUse::of(source, by.order())?;
     let all = [By::Bytes, By::Calls, By::Peak, By::End];
     let shown = all.iter().position(|&kind| kind == by).unwrap_or(0);
@@ -104,7 +104,7 @@ impl TopSites {
     ///
     /// # Errors
     /// Those of the source.
-    pub fn of(source: &mut dyn EventSource, count: usize, by: By) -> Result<TopSites> {
+    pub fn of(source: &mut dyn EventSource, count: usize, by: By) -> Result<TopSites, TraceError> {
         let mut uses = SiteUse::of(source, by.order())?;
         let sites_total = uses.iter().filter(|used| used.site != 0).count();
         uses.truncate(count);

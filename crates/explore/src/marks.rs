@@ -1,10 +1,9 @@
 //! The marks that a trace sets. A recording can name marks that it never sets: those of another process.
 
+use hksim_text::plain;
 use hksim_trace::error::TraceError;
 use hksim_trace::event::Op;
 use hksim_trace::source::EventSource;
-
-use crate::output::plain;
 
 /// The marks that are set, in the order of their first occurrence.
 #[derive(Clone, Debug, Default)]
