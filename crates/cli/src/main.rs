@@ -7,38 +7,29 @@
 //! - [`output`]: tables, JSON, CSV, files; [`chart`]: charts; [`report`]: results as HTML;
 //!   [`bundle`]: results as a folder; [`stack_profile`]: flame graphs; [`host`]: this machine's kernel.
 
-mod answers;
 mod bundle;
-mod chart;
 mod command_line;
 mod commands;
 mod flags;
 mod forks;
 mod host;
 mod inputs;
-mod marks;
 mod memory;
-mod named_file;
 mod output;
-mod point;
+mod pictures;
 mod question;
-mod report;
-mod result_numbers;
+mod repeat_command;
 mod runs;
-mod schema_1;
-mod shrink;
-mod stack_profile;
-mod symbols;
+mod stack_files;
 mod system_time;
-mod validate;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
-use hksim_explore::nearest;
 use hksim_record::RecordError;
+use hksim_text::nearest;
 
 use commands::Command;
 

@@ -2,12 +2,12 @@
 
 use anyhow::{Result, bail};
 use hksim_explore::figures::Figure;
-use hksim_explore::nearest;
 use hksim_explore::question::{Goal, Question, Tie, Weights};
 use hksim_sim::tlb::Geometry;
+use hksim_text::nearest;
 use hksim_trace::header::TouchSource;
 
-use crate::inputs::Trace;
+use hksim_explore::inputs::Trace;
 
 /// What is asked of the designs.
 #[derive(Clone, Debug, clap::Args)]

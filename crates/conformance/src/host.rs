@@ -24,7 +24,7 @@ pub enum HostError {
         mode: String,
     },
     /// A kernel version without known rules.
-    #[error("this machine's kernel, {release}, is older than every version with known rules; choose one with --kernel")]
+    #[error("this machine's kernel, {release}, is older than all known versions; choose one with --kernel")]
     TooOld {
         /// The kernel's release.
         release: String,
@@ -46,12 +46,8 @@ pub fn release() -> Result<String, HostError> {
 /// The configuration cannot be read (no /sys or /proc) or is unknown, or the kernel is older than every known version.
 pub fn kernel_config() -> Result<KernelConfig, HostError> {
     let path = format!("{THP}/enabled");
-    let mode = match choice(&path).ok_or(HostError::Unreadable { path: path.clone() })?.as_str() {
-        "always" => ThpMode::Always,
-        "madvise" => ThpMode::Madvise,
-        "never" => ThpMode::Never,
-        other => return Err(HostError::UnknownMode { path, mode: other.into() }),
-    };
+    let word = choice(&path).ok_or(HostError::Unreadable { path: path.clone() })?;
+    let mode = ThpMode::from_word(&word).ok_or(HostError::UnknownMode { path, mode: word })?;
     let release = release()?;
     let Some((version, _)) = KernelVersion::nearest(&release) else { return Err(HostError::TooOld { release }) };
     let limit = |path: String| number(&path).ok_or(HostError::Unreadable { path });
@@ -81,14 +77,8 @@ pub(crate) fn may_name_mappings() -> bool {
 
 fn defrag() -> Result<Defrag, HostError> {
     let path = format!("{THP}/defrag");
-    Ok(match choice(&path).ok_or(HostError::Unreadable { path: path.clone() })?.as_str() {
-        "always" => Defrag::Always,
-        "defer" => Defrag::Defer,
-        "defer+madvise" => Defrag::DeferMadvise,
-        "madvise" => Defrag::Madvise,
-        "never" => Defrag::Never,
-        other => return Err(HostError::UnknownMode { path, mode: other.into() }),
-    })
+    let word = choice(&path).ok_or(HostError::Unreadable { path: path.clone() })?;
+    Defrag::from_word(&word).ok_or(HostError::UnknownMode { path, mode: word })
 }
 
 /// khugepaged's settings. Those that cannot be read get the kernel's defaults.
@@ -106,13 +96,8 @@ fn khugepaged() -> Khugepaged {
 fn size_modes() -> [SizeMode; PMD_ORDER + 1] {
     let mut sizes = ThpConfig::new(ThpMode::Madvise).sizes;
     for (order, mode) in sizes.iter_mut().enumerate() {
-        *mode = match choice(&format!("{THP}/hugepages-{}kB/enabled", 4 << order)).as_deref() {
-            Some("always") => SizeMode::Always,
-            Some("madvise") => SizeMode::Madvise,
-            Some("inherit") => SizeMode::Inherit,
-            Some("never") => SizeMode::Never,
-            _ => continue,
-        };
+        let word = choice(&format!("{THP}/hugepages-{}kB/enabled", 4 << order));
+        *mode = word.and_then(|word| SizeMode::from_word(&word)).unwrap_or(*mode);
     }
     sizes
 }

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hksim_policy::Policy;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::answer::{self, Answer, Design, Over, Reason};
 use crate::figures::{Amount, Figure, Figures};
@@ -18,7 +18,7 @@ use crate::search::{Effort, Point, Space, Value, search};
 use crate::sentences;
 
 /// A design with its figures.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     /// Its flags.
     #[serde(flatten)]
@@ -74,7 +74,7 @@ pub struct Request<'a> {
 }
 
 /// What a limit excludes and costs.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LimitEffect {
     /// The limit.
     #[serde(flatten)]
@@ -87,7 +87,7 @@ pub struct LimitEffect {
 }
 
 /// A design on the Pareto front.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FrontEntry {
     /// The design.
     #[serde(flatten)]
@@ -99,7 +99,7 @@ pub struct FrontEntry {
 }
 
 /// A trace that was left out of the choice.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HeldOut {
     /// The trace.
     pub trace: String,
@@ -114,7 +114,7 @@ pub struct HeldOut {
 }
 
 /// The advice.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Advice {
     /// Number of designs of the space that were simulated.
     pub designs: usize,

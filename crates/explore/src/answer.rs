@@ -2,7 +2,7 @@
 
 use hksim_policy::Policy;
 use hksim_policy::flags::{FLAGS, Flag};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::figures::{Figure, Figures};
 use crate::question::Question;
@@ -35,7 +35,7 @@ impl Baseline {
 }
 
 /// A design as sentences name it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Design {
     /// Its flags, as they can be given on a command line; empty for the only design.
     pub name: String,
@@ -66,7 +66,7 @@ impl Design {
 }
 
 /// What the winner is compared with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reference {
     /// The default policy, or the baseline that the user gave.
@@ -78,7 +78,7 @@ pub enum Reference {
 }
 
 /// A figure of the winner and of the reference.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Change {
     /// The figure.
     pub figure: Figure,
@@ -87,7 +87,7 @@ pub struct Change {
 }
 
 /// The goal of the winner and of the reference.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Lead {
     /// The change in the goal.
     #[serde(flatten)]
@@ -97,7 +97,7 @@ pub struct Lead {
 }
 
 /// By how much a design exceeds a limit.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Over {
     /// The limit as it was given.
     pub limit: String,
@@ -112,7 +112,7 @@ pub struct Over {
 }
 
 /// What decides between designs within the tie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TieBreak {
     /// The winner is the baseline, so nothing has to be changed.
@@ -124,7 +124,7 @@ pub enum TieBreak {
 }
 
 /// A reason for an answer, or a reservation about it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Reason {
     /// All designs are equal within the tie, on every trace.
@@ -206,7 +206,7 @@ pub enum Reason {
 }
 
 /// The answer for one table.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
     /// The figure minimised.
     pub goal: Figure,

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::figures::{Figure, Figures};
-use crate::units;
+use hksim_text::units;
 
 /// Why a budget cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -6,7 +6,7 @@ use hksim_cost_model::Price;
 use hksim_sim::SimReport;
 use serde::{Deserialize, Serialize};
 
-use crate::units;
+use hksim_text::units;
 
 /// A figure of a simulated design. Less is better in all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::sentences::percent;
 
@@ -35,7 +35,7 @@ impl Demand {
 }
 
 /// A fitted hypothesis.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hypothesis {
     /// What the counts are proportional to, apart from a fixed part.
     pub name: String,
@@ -52,7 +52,7 @@ pub struct Hypothesis {
 }
 
 /// The hypotheses for some counts, the best first.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fit {
     /// Deviation that is accepted.
     pub tolerance: f64,

@@ -3,10 +3,12 @@
 //! `knobs.tsv` has one setting per line, with the document that describes it. A setting does not make the allocator
 //! equal to a design: sizes of slabs and SuperSlabs have no counterpart. `hksim compare` measures what it does.
 
+use std::borrow::Cow;
+
 use hksim_policy::Policy;
 use hksim_policy::flags::Flag;
 use hksim_policy::vocabulary::Purge;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 const KNOBS: &str = include_str!("knobs.tsv");
 
@@ -17,20 +19,20 @@ const NUMBER: &str = "{}";
 const MMAP_THRESHOLD_MAX: u64 = 32 << 20;
 
 /// A setting of an allocator for one flag of a policy.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
     /// The flag, without dashes.
-    pub flag: &'static str,
+    pub flag: Cow<'static, str>,
     /// The policy's value of the flag.
     pub value: String,
     /// The allocator.
-    pub allocator: &'static str,
+    pub allocator: Cow<'static, str>,
     /// The environment variable to set.
     pub setting: String,
     /// What it does.
-    pub effect: &'static str,
+    pub effect: Cow<'static, str>,
     /// Document, version and address.
-    pub source: &'static str,
+    pub source: Cow<'static, str>,
 }
 
 /// The settings that correspond to a policy, in the order of the table.
@@ -47,6 +49,7 @@ fn setting(line: &'static str, policy: &Policy) -> Option<Setting> {
         _ if wanted == value => setting.to_string(),
         _ => return None,
     };
+    let [flag, allocator, effect, source] = [flag, allocator, effect, source].map(Cow::Borrowed);
     Some(Setting { flag, value, allocator, setting, effect, source })
 }
 

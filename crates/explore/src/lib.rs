@@ -8,25 +8,36 @@
 //! - [`fit`]: which hypotheses explain counts measured elsewhere.
 //! - [`budget`]: limits for CI, and what changed since a stored result.
 //! - [`shard`]: a sweep on several machines; [`journal`]: a sweep that resumes; [`digest`]: equal inputs.
-//! - [`table`]: results as tables, for CSV and Parquet; [`units`]: figures as text.
+//! - [`table`]: results as tables, for CSV and Parquet.
 
 pub mod advise;
 pub mod answer;
+pub mod answers;
 pub mod budget;
 pub mod causes;
 pub mod digest;
+pub mod error;
 pub mod figures;
 pub mod fit;
+pub mod flags;
+pub mod forks;
+pub mod host;
+pub mod inputs;
 pub mod journal;
 pub mod knobs;
-pub mod nearest;
+pub mod laboratory;
+pub mod marks;
+pub mod origin;
 #[cfg(feature = "parquet")]
 pub mod parquet_file;
+pub mod plan;
+pub mod point;
+pub mod priced;
 pub mod question;
 pub mod rank;
+pub mod runs;
 pub mod search;
 pub mod sentences;
 pub mod shard;
 pub mod space;
 pub mod table;
-pub mod units;

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::figures::{Amount, Figure};
-use crate::nearest;
-use crate::units;
+use hksim_text::nearest;
+use hksim_text::units;
 
 /// Why an option is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

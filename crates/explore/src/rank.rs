@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::figures::{Amount, Figure, Figures};
@@ -51,7 +51,7 @@ pub enum RankError {
 }
 
 /// A design in a ranking.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Standing {
     /// Index of the design.
     pub design: usize,
@@ -70,7 +70,7 @@ pub struct Standing {
 }
 
 /// A ranking.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ranking {
     /// Designs, best first. Equal designs keep the order of the table.
     pub standings: Vec<Standing>,

@@ -8,7 +8,7 @@ use crate::answer::{Answer, Change, Design, Lead, Over, Reason, Reference, TieBr
 use crate::figures::{Amount, Figure};
 use crate::question::Question;
 use crate::rank::Case;
-use crate::units;
+use hksim_text::units;
 
 /// At most this many designs are named in one list.
 const NAMED_MAX: usize = 3;

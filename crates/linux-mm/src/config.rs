@@ -80,7 +80,7 @@ pub struct ThpConfig {
 const LARGE_ORDER_MIN: usize = 2;
 
 /// The size of a folio order, as text: `16K` to `2M`.
-fn size_name(order: usize) -> String {
+pub(crate) fn size_name(order: usize) -> String {
     match 4 << order {
         kib @ ..1024 => format!("{kib}K"),
         kib => format!("{}M", kib / 1024),

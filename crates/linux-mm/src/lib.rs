@@ -55,6 +55,7 @@ mod version;
 mod vma;
 mod vma_advice;
 mod vma_map;
+mod words;
 mod work;
 mod write_protected;
 mod zap;
@@ -82,6 +83,7 @@ pub use span::{ADDRESS_SPACE_PAGES, PAGE_BYTES, PMD_PAGES};
 pub use state::{PageState, PmdState, StateRun};
 pub use version::{Fit, KernelVersion};
 pub use vma::Protection;
+pub use words::{SizeModes, show_sizes, usual_sizes};
 pub use work::{FoliosBySize, PageOperations};
 
 use std::collections::BTreeSet;

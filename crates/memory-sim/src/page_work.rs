@@ -1,7 +1,7 @@
 //! The kernel's work in an address space: what the kernel model counts, calls, and how far apart first touches are.
 
 use hksim_linux_mm::{Kernel, PMD_PAGES, PageOperations, RefaultsByKind};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::steps::Action;
 
@@ -12,7 +12,7 @@ const APART_NS: u64 = 100_000;
 
 /// First touches by the time since the previous one, in the recording. Observing a fault takes 1 to 2 us, so the limits
 /// are coarse.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spacing {
     /// All first touches.
     pub touches: u64,
@@ -32,7 +32,7 @@ impl Spacing {
 }
 
 /// Calls that change memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Calls {
     /// Calls that map: mmap and brk.
     pub map_calls: u64,
@@ -55,7 +55,7 @@ impl Calls {
 }
 
 /// Pages present at the exit, which the kernel drops then.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AtExit {
     /// Pages of 4 KiB.
     pub pages: u64,
@@ -74,7 +74,7 @@ impl AtExit {
 }
 
 /// Counts of the kernel's operations.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PageWork {
     /// First touches that installed something.
     pub spacing: Spacing,

@@ -104,7 +104,7 @@ pub struct RegionPrediction {
 }
 
 /// One address space under one setting.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Prediction {
     /// The setting.
     #[serde(flatten)]

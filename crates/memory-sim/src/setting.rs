@@ -1,10 +1,11 @@
 //! What is varied between predictions: the kernel, and what the user can change about the process.
 
 use hksim_linux_mm::KernelConfig;
+use hksim_policy::units::{Size, parse_size};
 use serde::{Deserialize, Serialize};
 
 /// One prediction's kernel and edits of the recording.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
     /// The kernel.
     pub kernel: KernelConfig,
@@ -43,4 +44,48 @@ pub enum ThpPrctl {
     Ignored,
     /// Huge pages are off for the process from the start, whatever the program does.
     Disabled,
+}
+
+const ADVISE_WORDS: [(&str, Advise); 4] =
+    [("none", Advise::Recorded), ("drop", Advise::Nothing), ("all", Advise::All), ("heap", Advise::Heap)];
+
+const PRCTL_WORDS: [(&str, ThpPrctl); 3] =
+    [("recorded", ThpPrctl::Recorded), ("ignored", ThpPrctl::Ignored), ("disabled", ThpPrctl::Disabled)];
+
+impl Advise {
+    /// Reads the word of `--advise`.
+    ///
+    /// # Errors
+    /// Names the expected words.
+    pub fn parse(word: &str) -> Result<Advise, String> {
+        if let Some(size) = word.strip_prefix(">=") {
+            return parse_size(size).map(Advise::AtLeastBytes).map_err(|why| why.to_string());
+        }
+        let known = ADVISE_WORDS.iter().find(|(known, _)| *known == word).map(|(_, advise)| *advise);
+        known.ok_or_else(|| "expected none, all, heap, >=SIZE or drop".to_string())
+    }
+
+    /// The word of `--advise`.
+    pub fn word(self) -> String {
+        match self {
+            Advise::AtLeastBytes(bytes) => format!(">={}", Size(bytes)),
+            _ => ADVISE_WORDS.iter().find(|(_, known)| *known == self).map_or("", |(word, _)| word).to_string(),
+        }
+    }
+}
+
+impl ThpPrctl {
+    /// Reads the word of `--thp-prctl`.
+    ///
+    /// # Errors
+    /// Names the expected words.
+    pub fn parse(word: &str) -> Result<ThpPrctl, String> {
+        let known = PRCTL_WORDS.iter().find(|(known, _)| *known == word).map(|(_, prctl)| *prctl);
+        known.ok_or_else(|| "expected recorded, ignored or disabled".to_string())
+    }
+
+    /// The word of `--thp-prctl`.
+    pub fn word(self) -> &'static str {
+        PRCTL_WORDS.iter().find(|(_, known)| *known == self).map_or("", |(word, _)| word)
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hksim_linux_mm::{PageState, StateRun};
 use hksim_memory_trace::{PAGE_BYTES, SiteId};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::regions::{Part, Regions, Use};
 use crate::report::{Installs, ObstacleCount};
@@ -19,11 +19,16 @@ pub enum SiteUse {
     Unknown(Use),
 }
 
+/// The call site of a prediction that was read back.
+fn unknown() -> SiteUse {
+    SiteUse::Unknown(Use::Mmap)
+}
+
 /// What the memory of one call site costs. The sums over all sites are the sums over all regions.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SitePrediction {
     /// The call site. Not exported: numbers are those of the simulation.
-    #[serde(skip)]
+    #[serde(skip, default = "unknown")]
     pub site: SiteUse,
     /// Regions of which calls from the site made a part.
     pub regions: u64,

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use hksim_linux_mm::{Access, InstallKind, Kernel, MapFlags, PMD_PAGES};
 use hksim_memory_trace::{Origin, PAGE_BYTES};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::perform::{Edits, grow};
 use crate::report::{ByKind, Installs};
@@ -19,7 +19,7 @@ use crate::steps::Action;
 const SHIFTS: [u64; 8] = [0, 65, 130, 195, 260, 325, 390, 455];
 
 /// What the stacks of an address space cost under one setting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StackPrediction {
     /// Recorded faults, with huge pages off.
     pub touches: u64,

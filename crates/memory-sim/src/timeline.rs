@@ -1,7 +1,7 @@
 //! Samples of an address space over time.
 
 use hksim_linux_mm::Kernel;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Maximum number of samples; at twice this number every second one is dropped.
 const SAMPLES_MAX: usize = 256;
@@ -9,7 +9,7 @@ const SAMPLES_MAX: usize = 256;
 const INTERVAL_NS: u64 = 100_000;
 
 /// The state of an address space at a time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
     /// Time since the start of the recording.
     pub time_ns: u64,

@@ -15,6 +15,9 @@ pub enum ReplayError {
     /// The policy is invalid.
     #[error("the policy is invalid: {0}")]
     Design(PolicyError),
+    /// The trace cannot be read.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
     /// A threaded replay cannot observe SuperSlabs with separate mappings.
     #[error("a threaded replay can observe SuperSlabs only in an arena; use --mode ordered or --align arena")]
     MapsOfThreads,

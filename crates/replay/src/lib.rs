@@ -12,6 +12,7 @@ mod calls;
 mod child;
 mod classify;
 mod coarse;
+pub mod compare;
 mod environment;
 mod error;
 mod extents;

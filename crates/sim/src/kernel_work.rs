@@ -51,7 +51,7 @@ impl FaultSpacing {
     }
 
     /// For each class, the lower bound of events since the previous install, and the number of installs.
-    pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + Clone {
         self.0.iter().enumerate().map(|(n, &installs)| ((1 << n) >> 1, installs))
     }
 }

@@ -17,10 +17,14 @@ pub mod ids;
 pub mod import;
 pub mod info;
 pub mod memory_policy;
+pub mod named_file;
 pub mod profile;
 pub mod resolve;
 pub mod result_names;
 pub mod row;
+pub mod shrink;
 pub mod sites;
 pub mod source;
+#[cfg(feature = "symbols")]
+pub mod symbols;
 pub mod tools;

@@ -11,9 +11,9 @@ use hksim_trace::hkt::TraceReader;
 use hksim_trace::source::EventSource;
 
 use super::{INPUTS, InputFile};
-use crate::flags::policy_file;
-use crate::named_file;
 use crate::output::file::is_trace;
+use hksim_results::policy_file;
+use hksim_trace::named_file;
 
 /// The files so far, by name and checksum.
 #[derive(Default)]

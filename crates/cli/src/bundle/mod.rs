@@ -9,14 +9,12 @@
 //! FOLDER/report.html    the report of all results
 //! ```
 //!
-//! [`origin`] says how a result can be made again; [`predictions`] finds predictions in results; [`inputs`] finds the
-//! files that results were made from; [`data`] is the data of the figures; [`mod@write`] creates the folder; [`repeat`]
+//! [`origin`] says how a result can be made again; [`inputs`] finds the
+//! files that results were made from; [`mod@write`] creates the folder; [`repeat`]
 //! makes the results again and compares them.
 
-mod data;
 mod inputs;
 mod origin;
-mod predictions;
 pub mod repeat;
 pub mod write;
 
@@ -28,7 +26,7 @@ use hksim_replay::Environment;
 use hksim_sim::report::{SCHEMA, VERSION};
 use serde::{Deserialize, Serialize};
 
-use crate::named_file;
+use hksim_trace::named_file;
 
 /// The file that describes a bundle.
 pub const MANIFEST: &str = "bundle.json";

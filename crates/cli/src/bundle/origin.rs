@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use super::predictions;
-use crate::command_line::{Argument, parsed};
-use crate::report::{Kind, stated};
+use crate::command_line::{Argument, parsed, stated};
+use hksim_results::Kind;
+use hksim_results::predictions;
 
 /// How a result can be made again.
 #[derive(Debug)]

@@ -12,12 +12,13 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::origin::Origin;
-use super::predictions::{self, Prediction};
 use super::{Manifest, inside};
 use crate::command_line::Argument;
 use crate::commands::read_result;
-use crate::inputs::Trace;
+use crate::inputs;
 use crate::runs::{bracketed, simulate_all, with_bracket};
+use hksim_explore::inputs::Trace;
+use hksim_results::predictions::{self, Prediction};
 
 /// The place of a result as a whole.
 pub const WHOLE: &str = "the result";
@@ -199,7 +200,7 @@ fn open(folder: &Path, manifest: &Manifest, label: &TraceLabel) -> Result<Trace>
     };
     let checksum = label.checksum.as_deref().unwrap_or_default();
     let path = manifest.input(folder, name, Some(checksum))?;
-    Trace::file(&path)
+    inputs::file(&path)
 }
 
 /// The simulations from which a prediction was made.

@@ -11,13 +11,17 @@ use serde_json::Value;
 
 use super::inputs::{self, Inputs};
 use super::origin::Origin;
-use super::{FIGURES, INPUTS, InputFile, MANIFEST, Manifest, REPORT, RESULTS, ResultFile, data, predictions};
-use crate::chart::{Figure, Medium, Subject};
-use crate::command_line::line;
+use super::{FIGURES, INPUTS, InputFile, MANIFEST, Manifest, REPORT, RESULTS, ResultFile};
 use crate::commands::read_result;
 use crate::output::unfinished::Unfinished;
 use crate::output::{file, units};
-use crate::report::{self, Input};
+use crate::pictures;
+use crate::repeat_command::command;
+use hksim_reports::chart::{Figure, Medium, Subject};
+use hksim_reports::data;
+use hksim_reports::report::{self, Input};
+use hksim_results::predictions;
+use hksim_text::shell::line;
 
 /// A result to bundle.
 struct Source {
@@ -77,10 +81,9 @@ fn reported(sources: Vec<Source>, inputs: &[InputFile]) -> Vec<Input> {
     let files: BTreeMap<String, String> = inputs.iter().map(|input| (input.name.clone(), input.file.clone())).collect();
     let input = |source: Source| Input {
         name: source.file(),
-        again: format!("{}.json", source.name),
+        command: command(&source.result, &format!("{}.json", source.name), &files),
         result: source.result,
         written: None,
-        files: files.clone(),
     };
     sources.into_iter().map(input).collect()
 }
@@ -107,7 +110,7 @@ fn write_figures(source: &Source, folder: &Path) -> Result<()> {
     let subject = Subject::of(&source.result).with_context(place)?;
     for figure in Figure::ALL {
         if let Some(sketch) = figure.sketch(&subject, Medium::File).with_context(place)? {
-            sketch.write(&path(figure.word(), "svg"))?;
+            pictures::write(&path(figure.word(), "svg"), &sketch)?;
         }
     }
     for (name, rows) in data::tables(&source.result, &predictions::of(&source.result)?) {
@@ -123,7 +126,8 @@ fn readme(files: &[ResultFile], inputs: &[InputFile], reported: &[Input]) -> Str
          `{REPORT}` shows all results. `{MANIFEST}` has the environment and the checksums of all files.\n\n\
          Make the results again from their inputs, and compare every figure:\n\n    hksim repeat .\n\n"
     );
-    let commands: String = reported.iter().filter_map(report::command).map(|line| format!("    {line}\n")).collect();
+    let commands: String =
+        reported.iter().filter_map(|input| input.command.as_ref()).map(|line| format!("    {line}\n")).collect();
     if !commands.is_empty() {
         text += &format!("Make one result again:\n\n{commands}\n");
     }

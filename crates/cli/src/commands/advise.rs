@@ -1,31 +1,30 @@
 //! `hksim advise`: chooses a design for several traces, within limits, and says how far the choice generalises.
 
-mod laboratory;
 mod view;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use hksim_explore::advise::{Advice, Request, advise};
-use hksim_explore::knobs::{Setting, settings};
-use hksim_explore::question::{Limit, Question};
+use hksim_explore::advise::{Request, advise};
+use hksim_explore::knobs::settings;
+use hksim_explore::question::Limit;
 use hksim_explore::search::{Axis, Effort, Space};
 use hksim_explore::space::built_in;
-use hksim_sim::report::TraceLabel;
-use serde::Serialize;
 
 use crate::flags::between::between;
 use crate::flags::table::Subject;
 use crate::flags::{HugeList, PolicyArgs};
-use crate::inputs::Trace;
+use crate::inputs;
 use crate::memory;
 use crate::output::OutputArgs;
-use crate::output::stamp::Stamp;
 use crate::question::QuestionArgs;
-use crate::runs::on_workers;
+use crate::runs::{OnScreen, on_workers};
 use crate::system_time::ProfileArgs;
-use laboratory::Simulations;
+use hksim_explore::inputs::Trace;
+use hksim_explore::laboratory::Simulations;
+use hksim_results::Stamp;
+use hksim_results::advise::{Advised, Search};
 
 /// Exit status if no design meets the limits.
 const NO_DESIGN: u8 = 1;
@@ -74,7 +73,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         );
     }
     let profile = args.profile.read()?;
-    let traces = Trace::files(&args.traces)?;
+    let traces = inputs::files(&args.traces)?;
     let question = args.question.question(&traces, profile.is_some())?;
     for limit in &args.limit {
         args.question.check_known(limit.figure, &traces, profile.is_some())?;
@@ -83,12 +82,19 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let space = space(&args.policy)?;
     let effort = Effort { points_max: args.tries as usize, seed: args.seed };
     let weights = question.weights.of_traces(traces.len())?;
-    let mut lab =
-        Simulations::new(traces, weights, &space, args.policy.base()?, profile.as_ref(), args.question.core())?;
+    let mut lab = Simulations::new(
+        traces,
+        weights,
+        &space,
+        args.policy.base()?,
+        profile.as_ref(),
+        args.question.core(),
+        &OnScreen,
+    )?;
     let request = Request { question: &question, limits: &args.limit, space: &space, effort };
-    let advice = on_workers(args.jobs, || advise(&mut lab, &request))?;
+    let advice = on_workers(args.jobs, || Ok(advise(&mut lab, &request)?))?;
     if let Some(why) = lab.refusal().filter(|_| advice.designs == 0) {
-        return Err(why.context("no combination of these values is a design"));
+        return Err(anyhow::Error::from(why).context("no combination of these values is a design"));
     }
     let settings = advice.winner.as_ref().map(|winner| settings(&winner.policy)).unwrap_or_default();
     let has_winner = advice.winner.is_some();
@@ -122,29 +128,4 @@ fn space(policy: &PolicyArgs) -> Result<Space> {
         axes.extend(built_in(&base.policy).axes.into_iter().filter(|axis| !given.contains(&axis.flag)));
     }
     Ok(Space { axes })
-}
-
-/// How the space was searched.
-#[derive(Debug, Serialize)]
-struct Search {
-    /// Number of designs in the space; null if it does not fit into 64 bits.
-    points: Option<u64>,
-    /// Maximum number of designs to simulate.
-    tries: u32,
-    /// The seed.
-    seed: u64,
-}
-
-/// The result.
-#[derive(Debug, Serialize)]
-struct Advised {
-    #[serde(flatten)]
-    stamp: Stamp,
-    traces: Vec<TraceLabel>,
-    question: Question,
-    search: Search,
-    #[serde(flatten)]
-    advice: Advice,
-    /// Settings of other allocators that come closest to the winner.
-    settings: Vec<Setting>,
 }

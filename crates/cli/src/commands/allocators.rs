@@ -4,31 +4,13 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use hksim_explore::nearest;
-use hksim_policy::Policy;
 use hksim_replay::Target;
+use hksim_replay::compare::{Allocator, Found};
+use hksim_text::nearest;
 
 use super::allocator_settings::Settings;
 use crate::flags::PolicyArgs;
 use crate::host;
-
-/// An allocator that was looked up.
-#[derive(Clone, Debug)]
-pub struct Allocator {
-    /// Its name.
-    pub name: String,
-    /// The target of a replay, or the reason why it is missing.
-    pub found: Found,
-}
-
-/// The result of a lookup.
-#[derive(Clone, Debug)]
-pub enum Found {
-    /// A trace can be replayed on it.
-    Here(Target),
-    /// It is missing on this machine; the text has the reason and how to install it.
-    Missing(String),
-}
 
 /// An allocator known by name.
 struct Known {
@@ -68,42 +50,24 @@ const KNOWN: [Known; 4] = [
     },
 ];
 
-impl Allocator {
-    /// Looks up a word of a flag: `glibc`, a known allocator, `native`, `native:POLICY`, or the path of a library. All
-    /// but native may be followed by settings: `jemalloc:thp=always`, `glibc:hugetlb=1+arena_max=1`.
-    ///
-    /// # Errors
-    /// The word is none of these, the policy is invalid, or the file does not exist.
-    pub fn named(flag: &str, word: &str) -> Result<Allocator> {
-        let found = match word.split_once(':').map_or((word, ""), |(kind, policy)| (kind, policy)) {
-            ("glibc", settings) => glibc(settings).with_context(|| format!("--{flag} {word}"))?,
-            ("native", policy) => native(policy).with_context(|| format!("--{flag} {word}"))?,
-            (name, settings) => match KNOWN.iter().find(|known| known.name == name) {
-                Some(known) => {
-                    let variables = known.settings.variables(settings).with_context(|| format!("--{flag} {word}"))?;
-                    installed(known, &folders(), &variables)
-                }
-                None => library(flag, name, settings)?,
-            },
-        };
-        Ok(Allocator { name: word.to_string(), found })
-    }
-
-    /// The library to preload.
-    pub fn library(&self) -> Option<&Path> {
-        match &self.found {
-            Found::Here(Target::Malloc { preload, .. }) => preload.as_deref(),
-            _ => None,
-        }
-    }
-
-    /// The policy, if the allocator has one.
-    pub fn policy(&self) -> Option<&Policy> {
-        match &self.found {
-            Found::Here(Target::Native(policy)) => Some(policy),
-            _ => None,
-        }
-    }
+/// Looks up a word of a flag: `glibc`, a known allocator, `native`, `native:POLICY`, or the path of a library. All
+/// but native may be followed by settings: `jemalloc:thp=always`, `glibc:hugetlb=1+arena_max=1`.
+///
+/// # Errors
+/// The word is none of these, the policy is invalid, or the file does not exist.
+pub fn named(flag: &str, word: &str) -> Result<Allocator> {
+    let found = match word.split_once(':').map_or((word, ""), |(kind, policy)| (kind, policy)) {
+        ("glibc", settings) => glibc(settings).with_context(|| format!("--{flag} {word}"))?,
+        ("native", policy) => native(policy).with_context(|| format!("--{flag} {word}"))?,
+        (name, settings) => match KNOWN.iter().find(|known| known.name == name) {
+            Some(known) => {
+                let variables = known.settings.variables(settings).with_context(|| format!("--{flag} {word}"))?;
+                installed(known, &folders(), &variables)
+            }
+            None => library(flag, name, settings)?,
+        },
+    };
+    Ok(Allocator { name: word.to_string(), found })
 }
 
 fn native(policy: &str) -> Result<Found> {

@@ -9,9 +9,9 @@ use hksim_cost_model::measure::{Effort, measure};
 use serde::Serialize;
 
 use crate::flags::between::between;
-use crate::output::stamp::Stamp;
-use crate::output::table::{Table, text};
+use crate::output::table::{Lines, Table, text};
 use crate::output::{Format, file, note, print, render, warn};
+use hksim_results::Stamp;
 
 /// Arguments of `calibrate`.
 #[derive(Debug, clap::Args)]

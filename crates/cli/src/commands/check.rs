@@ -4,30 +4,34 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
-use hksim_explore::budget::{Allowed, Budget, Checked, CheckedRow, Difference, Metric, Row, Stored};
+use hksim_explore::budget::{Allowed, Budget, CheckedRow, Difference, Metric, Row, Stored};
 use hksim_explore::digest::Digest;
-use hksim_explore::sentences::{budget as sentences, percent_signed};
+use hksim_explore::sentences::budget as sentences;
 use hksim_sim::report::{SCHEMA, VERSION};
 use hksim_sim::tlb::Geometry;
 use hksim_sim::{SimConfig, SimReport};
 use hksim_trace::header::TouchSource;
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::info::Info;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::sweep::plan::Plan;
-use crate::answers;
 use crate::flags::{BaseKernel, HugeList, PolicyArgs, RunConfig};
-use crate::inputs::Trace;
-use crate::named_file;
-use crate::output::stamp::{Stamp, refuse_newer};
-use crate::output::table::{Table, text};
+use crate::inputs;
+use crate::output::progress::Progress;
+use crate::output::table::{Lines, text};
 use crate::output::{OutputArgs, file};
 use crate::question::parse_core;
-use crate::result_numbers;
 use crate::runs::setup;
-use crate::system_time::Priced;
+use hksim_explore::inputs::Trace;
+use hksim_explore::plan::Plan;
+use hksim_explore::priced;
+use hksim_explore::priced::Priced;
+use hksim_reports::tables::limits;
+use hksim_results::check::{CheckedBudget, limit_rows};
+use hksim_results::stamp::refuse_newer;
+use hksim_results::{Stamp, result_numbers};
+use hksim_trace::named_file;
 
 /// Exit status if a limit is broken.
 const BROKEN: u8 = 1;
@@ -75,36 +79,6 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(if is_within { ExitCode::SUCCESS } else { ExitCode::from(BROKEN) })
 }
 
-/// The result.
-#[derive(Debug, Serialize)]
-struct CheckedBudget {
-    #[serde(flatten)]
-    stamp: Stamp,
-    /// Whether every row is within its limits.
-    is_within: bool,
-    rows: Vec<CheckedRow>,
-}
-
-/// A limit of a row, as a line of CSV and Parquet.
-#[derive(Debug, Serialize)]
-struct LimitRow<'a> {
-    #[serde(flatten)]
-    row: &'a Row,
-    has_failed_requests: bool,
-    limit: Checked,
-}
-
-impl<'a> LimitRow<'a> {
-    fn new(checked: &'a CheckedRow, limit: &Checked) -> LimitRow<'a> {
-        LimitRow { row: &checked.row, has_failed_requests: checked.has_failed_requests, limit: *limit }
-    }
-}
-
-/// One line for each limit of each row.
-fn limit_rows(rows: &[CheckedRow]) -> Vec<LimitRow<'_>> {
-    rows.iter().flat_map(|checked| checked.limits.iter().map(|limit| LimitRow::new(checked, limit))).collect()
-}
-
 /// A design of the budget: its name, its configuration and its limits.
 type Named = (String, RunConfig, Vec<Allowed>);
 
@@ -149,7 +123,7 @@ fn simulate(budget: &Budget, folder: &Path, designs: &[Named]) -> Result<Vec<Row
     let core = budget.tlb.as_deref().map(parse_core).transpose();
     let core = core.map_err(|why| anyhow::anyhow!("tlb = \"{}\": {why}", budget.tlb.as_deref().unwrap_or_default()))?;
     let paths: Vec<PathBuf> = budget.traces.iter().map(|trace| folder.join(trace)).collect();
-    let traces = paths.iter().map(|path| Trace::file(path)).collect::<Result<Vec<Trace>>>()?;
+    let traces = paths.iter().map(|path| inputs::file(path)).collect::<Result<Vec<Trace>>>()?;
     if let Some(trace) = traces.iter().find(|trace| !trace.summary.complete) {
         bail!("{}: the trace is incomplete, so a budget cannot be checked with it; record it again", trace.name());
     }
@@ -158,10 +132,10 @@ fn simulate(budget: &Budget, folder: &Path, designs: &[Named]) -> Result<Vec<Row
     let checksums: Vec<Option<String>> = traces.iter().map(|trace| trace.label().checksum).collect();
     let configs: Vec<RunConfig> = designs.iter().map(|(_, config, _)| config.clone()).collect();
     let plan = Plan::new(traces, &configs, |trace, config| {
-        Ok(SimConfig { tlb: core, ..setup(config, trace, BaseKernel::AsItComes)? })
+        anyhow::Ok(SimConfig { tlb: core, ..setup(config, trace, BaseKernel::AsItComes)? })
     })?;
     let all: Vec<usize> = (0..plan.rows()).collect();
-    let reports = plan.simulate(&all, None)?;
+    let reports = plan.simulate(&all, None, &Progress::events(0))?;
     let row = |(index, report): (usize, SimReport)| {
         let (trace, design) = (index / designs.len(), index % designs.len());
         Row {
@@ -171,7 +145,7 @@ fn simulate(budget: &Budget, folder: &Path, designs: &[Named]) -> Result<Vec<Row
             policy: report.policy,
             inputs: inputs(&report, core),
             allocations: allocations[trace],
-            figures: answers::figures(&Priced::new(report, None)),
+            figures: priced::figures(&Priced::new(report, None)),
         }
     };
     Ok(reports.into_iter().enumerate().map(row).collect())
@@ -204,33 +178,6 @@ fn check_misses(traces: &[Trace], core: Option<&'static Geometry>, designs: &[Na
 fn allocations(path: &Path) -> Result<u64> {
     let info = Info::of(&mut TraceReader::open(path)?)?;
     Ok(info.mallocs + info.callocs + info.reallocs + info.aligned_allocs)
-}
-
-/// The limits of each row, with what came of them.
-pub fn limits(rows: &[CheckedRow]) -> Table {
-    let mut table =
-        Table::new(["trace", "design", "limit", "amount", "allowed", "stored", "change", ""], &[0, 1, 2, 7]);
-    for checked in rows {
-        for limit in &checked.limits {
-            let metric = limit.allowed.metric;
-            let amounts: Vec<f64> =
-                [limit.amount, Some(limit.allowed.most), limit.stored].into_iter().flatten().collect();
-            let mut texts = metric.texts(&amounts).into_iter();
-            let mut shown = |is_known: bool| if is_known { texts.next().unwrap_or_default() } else { "-".into() };
-            let change = limit.amount.zip(limit.stored).filter(|(now, before)| now != before && *before > 0.0);
-            table.push([
-                checked.row.trace.clone(),
-                checked.row.design.clone(),
-                metric.name().into(),
-                shown(limit.amount.is_some()),
-                shown(true),
-                shown(limit.stored.is_some()),
-                change.map_or(String::new(), |(now, before)| percent_signed(now / before - 1.0)),
-                if limit.is_within { "ok" } else { "BROKEN" }.to_string(),
-            ]);
-        }
-    }
-    table
 }
 
 fn table(result: &CheckedBudget, is_stored: bool) -> String {

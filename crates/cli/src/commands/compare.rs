@@ -1,31 +1,27 @@
 //! `hksim compare`: replays a trace on several allocators, side by side.
 
-mod environment;
-mod rounds;
-mod spread;
 mod view;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use environment::Surroundings;
 use hksim_engine::TouchRule;
 use hksim_replay::Mode;
+use hksim_replay::compare::{self, Outcome, Plan, Row, Spread, Surroundings, WARM_UP_RUNS, rows};
 use hksim_sim::report::{TouchLabel, TraceLabel};
 use hksim_trace::header::TouchSource;
-use rounds::{Outcome, Plan, Row, WARM_UP_RUNS, rows};
 use serde::Serialize;
-use spread::Spread;
 
-use super::allocators::Allocator;
-use crate::chart::comparison::{self, Bar, Bars, Sample, Series};
-use crate::chart::parse_picture;
+use super::allocators;
 use crate::flags::between::between;
-use crate::inputs::Trace;
+use crate::inputs;
 use crate::output::OutputArgs;
-use crate::output::stamp::Stamp;
+use crate::output::progress::Progress;
 use crate::output::units::{bytes, count};
+use crate::pictures::{self, parse_picture};
+use hksim_reports::chart::comparison::{self, Bar, Bars, Sample, Series};
+use hksim_results::Stamp;
 
 /// Exit status when an allocator failed.
 const CHECK_FAILED: u8 = 1;
@@ -84,13 +80,16 @@ pub struct ComparisonReport {
 /// Bad input; a run that cannot start.
 pub fn run(args: &Args) -> Result<ExitCode> {
     args.output.check(&[args.plot.as_deref()], &[])?;
-    let trace = Trace::file(&args.trace)?;
+    let trace = inputs::file(&args.trace)?;
     let allocators =
-        args.allocators.iter().map(|word| Allocator::named("allocators", word)).collect::<Result<Vec<_>>>()?;
+        args.allocators.iter().map(|word| allocators::named("allocators", word)).collect::<Result<Vec<_>>>()?;
     let source = trace.header.touch;
     let rule = args.touch.unwrap_or(if source == TouchSource::Assumed { TouchRule::All } else { TouchRule::Recorded });
     let plan = Plan { trace: &args.trace, touch: rule, mode: args.mode, runs: args.runs };
-    let (rows, environment) = rows(&allocators, &plan)?;
+    let runs = allocators.len() as u64 * u64::from(WARM_UP_RUNS + plan.runs);
+    let progress = Progress::of(runs, "runs");
+    let (rows, environment) = rows(&allocators, &plan, &|| progress.advance(1))?;
+    drop(progress);
     let report = ComparisonReport {
         stamp: Stamp::HERE,
         trace: trace.label(),
@@ -130,7 +129,7 @@ fn draw(path: &Path, report: &ComparisonReport) -> Result<()> {
     let file = report.trace.file.as_deref().unwrap_or_default();
     let rounds = if report.runs == 1 { "1 round".to_string() } else { format!("{} rounds", report.runs) };
     let title = format!("{}, {rounds}", file.rsplit('/').next().unwrap_or(file));
-    comparison::write(path, &title, &bars, lines)
+    pictures::write(path, &comparison::sketch(&title, &bars, lines))
 }
 
 fn bar<T: Copy>(spread: &Spread<T>, number: fn(T) -> f64, show: fn(T) -> String) -> Bar {
@@ -143,7 +142,7 @@ fn bar<T: Copy>(spread: &Spread<T>, number: fn(T) -> f64, show: fn(T) -> String)
 }
 
 fn line(row: &Row) -> Series {
-    let sample = |sample: &rounds::Sample| {
+    let sample = |sample: &compare::Sample| {
         let rss_bytes = sample.rss_bytes?;
         Some(Sample { at: sample.event, live_bytes: sample.live_bytes, rss_bytes, huge_bytes: 0 })
     };

@@ -1,8 +1,6 @@
 //! `hksim explain`: puts every install of a simulation down to its causes.
 
-mod against;
 mod fit;
-mod result;
 mod view;
 
 use std::path::{Path, PathBuf};
@@ -19,14 +17,15 @@ use hksim_trace::source::EventSource;
 
 use crate::flags::{BaseKernel, PolicyArgs, RunConfig};
 use crate::forks::ForkArgs;
-use crate::inputs::Trace;
-use crate::marks::Marks;
+use crate::inputs;
 use crate::memory;
 use crate::output::{OutputArgs, plain};
 use crate::runs::{setup, simulate_all};
-use crate::stack_profile::StackFiles;
-use against::Against;
-use result::{CauseRow, Explanation, Names};
+use crate::stack_files::StackFiles;
+use hksim_explore::inputs::Trace;
+use hksim_explore::marks::Marks;
+use hksim_results::Against;
+use hksim_results::explain::{CauseRow, Explanation, Names};
 
 /// Arguments of `explain`.
 #[derive(Debug, clap::Args)]
@@ -83,7 +82,7 @@ pub fn run(args: &Args) -> Result<()> {
             path.display()
         );
     }
-    let trace = Trace::file(path)?;
+    let trace = inputs::file(path)?;
     let subject = Subject::open(args, path, &trace)?;
     let explained = subject.explain(&trace, &config)?;
     let other = args.against.as_deref().map(|word| other_config(word, &config)).transpose()?;

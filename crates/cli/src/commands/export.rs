@@ -17,7 +17,7 @@ use hksim_trace::source::EventSource;
 
 use crate::flags::{BaseKernel, PolicyArgs};
 use crate::forks::ForkArgs;
-use crate::inputs::Trace;
+use crate::inputs;
 use crate::output::file::{self, Staged};
 use crate::output::{PlainLines, note, units, warn};
 use crate::runs::setup;
@@ -109,7 +109,7 @@ fn addresses(args: &Args) -> Result<()> {
 
 fn accesses(args: &Args) -> Result<()> {
     let config = args.policy.config()?;
-    let trace = Trace::file(&args.trace)?;
+    let trace = inputs::file(&args.trace)?;
     let setup = SimConfig { forks: args.forks.windows(&trace)?, ..setup(&config, &trace, BaseKernel::AsItComes)? };
     let mut source = (trace.input.open)()?;
     let written =

@@ -12,8 +12,8 @@ use hksim_trace::source::EventSource;
 use serde::Serialize;
 
 use crate::output::progress::Progress;
-use crate::output::stamp::Stamp;
 use crate::output::trace::TraceOut;
+use hksim_results::Stamp;
 
 /// A generator with its parameters.
 #[derive(Debug, clap::Subcommand)]

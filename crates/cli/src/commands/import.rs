@@ -5,15 +5,15 @@ mod faults;
 use std::path::PathBuf;
 
 use anyhow::{Result, anyhow, bail};
-use hksim_explore::nearest;
+use hksim_text::nearest;
 use hksim_trace::import::faults::FaultOptions;
 use hksim_trace::import::{Format as Source, ImportReport, OnDoubt, Options, import};
 use serde::Serialize;
 
 use crate::memory;
-use crate::output::stamp::Stamp;
 use crate::output::trace::{rest_of_totals, write_new};
 use crate::output::{Format, plain, print, render, units};
+use hksim_results::Stamp;
 
 /// Arguments of `import`.
 #[derive(Debug, clap::Args)]
@@ -31,7 +31,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", requires = "faults")]
     maps: Option<PathBuf>,
     /// With --faults: draw the faults over time as SVG or PNG
-    #[arg(long, value_name = "PICTURE", requires = "faults", value_parser = crate::chart::parse_picture)]
+    #[arg(long, value_name = "PICTURE", requires = "faults", value_parser = crate::pictures::parse_picture)]
     plot: Option<PathBuf>,
     /// Read this format, as listed in docs/reference/import.md [default: recognised from the content]
     #[arg(long, value_name = "KIND")]

@@ -1,27 +1,27 @@
 //! `hksim info`: summarises a trace, or tells two apart.
 
+mod by;
 mod difference;
-mod matching;
-pub mod sites;
 mod view;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use difference::Difference;
+use by::ByWord;
+use hksim_results::info::{Difference, TopSites, sites};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::info::Info;
 use hksim_trace::source::EventSource;
 use serde::Serialize;
-use sites::{By, TopSites};
 
-pub use view::{origin_text, quality_lines, touch_text};
+pub use view::quality_lines;
 
-use crate::chart;
 use crate::memory;
-use crate::output::stamp::Stamp;
 use crate::output::{OutputArgs, note, warn};
-use crate::stack_profile::StackFiles;
+use crate::pictures;
+use crate::stack_files::StackFiles;
+use hksim_reports::chart::live;
+use hksim_results::Stamp;
 
 /// Arguments of `info`.
 #[derive(Debug, clap::Args)]
@@ -36,14 +36,14 @@ pub struct Args {
     #[arg(value_name = "OTHER.hkt", conflicts_with_all = ["plot", "folded", "pprof"])]
     other: Option<PathBuf>,
     /// Draw live bytes over time as SVG or PNG [name if omitted: hksim-info.svg]
-    #[arg(long, value_name = "PICTURE", num_args = 0..=1, require_equals = true, default_missing_value = "hksim-info.svg", value_parser = chart::parse_picture)]
+    #[arg(long, value_name = "PICTURE", num_args = 0..=1, require_equals = true, default_missing_value = "hksim-info.svg", value_parser = pictures::parse_picture)]
     plot: Option<PathBuf>,
     /// List the top N call sites with functions and lines [N if omitted: 10]
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "10")]
     sites: Option<usize>,
     /// Rank call sites by this figure
     #[arg(long, value_enum, default_value = "bytes")]
-    by: By,
+    by: ByWord,
     #[command(flatten)]
     stacks: StackFiles,
     #[command(flatten)]
@@ -64,7 +64,7 @@ pub fn run(args: &Args) -> Result<()> {
         if let Some(other) = &args.other {
             bail!("{}: two memory recordings cannot be compared; name one, or two traces (.hkt)", other.display());
         }
-        return memory::info::run(&args.trace, args.sites, args.by, &args.output);
+        return memory::info::run(&args.trace, args.sites, args.by.0, &args.output);
     }
     match &args.other {
         Some(other) => compare(args, [&args.trace, other]),
@@ -73,10 +73,10 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 fn compare(args: &Args, paths: [&Path; 2]) -> Result<()> {
-    let difference = Difference::of(paths, args.sites.map(|count| (count, args.by)))?;
+    let difference = Difference::of(paths, args.sites.map(|count| (count, args.by.0)))?;
     difference.notes().iter().for_each(|line| warn(line));
     let result = Stamped { stamp: Stamp::HERE, result: &difference };
-    args.output.emit(&result, difference.rows(), || difference.table())
+    args.output.emit(&result, difference.rows(), || difference::table(&difference))
 }
 
 fn summarise(args: &Args) -> Result<()> {
@@ -87,12 +87,12 @@ fn summarise(args: &Args) -> Result<()> {
     }
     let info = Info::of(&mut reader)?;
     if let Some(path) = &args.plot {
-        chart::live::write(path, &args.trace.display().to_string(), &info)?;
+        pictures::write(path, &live::sketch(&args.trace.display().to_string(), &info))?;
         note(&format!("drew {}", path.display()));
     }
-    let top = args.sites.map(|count| TopSites::of(&mut reader, count, args.by)).transpose()?;
+    let top = args.sites.map(|count| TopSites::of(&mut reader, count, args.by.0)).transpose()?;
     if args.stacks.is_requested() {
-        args.stacks.write(&sites::profile(&mut reader, args.by)?)?;
+        args.stacks.write(&sites::profile(&mut reader, args.by.0)?)?;
     }
     top.iter().flat_map(TopSites::notes).for_each(|line| warn(line));
     let history = &reader.header().history;

@@ -3,19 +3,18 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
-use hksim_explore::digest::Digest;
-use hksim_explore::shard::{Part, Shard, merge};
+use hksim_explore::shard::{Part, merge};
 use hksim_sim::report::{SCHEMA, VERSION};
-use serde::Deserialize;
 use serde_json::Value;
 
-use super::sweep::result::{Head, PricedSweep};
-use crate::chart;
+use super::sweep::view::emit;
 use crate::command_line;
-use crate::named_file;
+use crate::command_line::stated;
 use crate::output::OutputArgs;
-use crate::result_numbers;
-use crate::system_time::Priced;
+use crate::pictures;
+use hksim_results::sweep::{PricedSweep, ShardResult};
+use hksim_results::{Stamp, result_numbers};
+use hksim_trace::named_file;
 
 /// Arguments of `merge`.
 #[derive(Debug, clap::Args)]
@@ -29,27 +28,8 @@ pub struct Args {
     #[command(flatten)]
     output: OutputArgs,
     /// Draw the result as SVG or PNG
-    #[arg(long, value_name = "PICTURE", value_parser = chart::parse_picture)]
+    #[arg(long, value_name = "PICTURE", value_parser = pictures::parse_picture)]
     plot: Option<PathBuf>,
-}
-
-/// The version of a result.
-#[derive(Deserialize)]
-struct Version {
-    schema: u32,
-    hksim_version: String,
-}
-
-/// A shard as `sweep --shard` writes it.
-#[derive(Deserialize)]
-struct ShardFile {
-    #[serde(default)]
-    command: Vec<String>,
-    shard: Shard,
-    sweep: Digest,
-    rows_total: usize,
-    head: Head,
-    rows: Vec<Priced>,
 }
 
 /// Merges shards.
@@ -59,35 +39,38 @@ struct ShardFile {
 pub fn run(args: &Args) -> Result<()> {
     let inputs: Vec<Option<&Path>> = args.shards.iter().map(|path| Some(path.as_path())).collect();
     args.output.check(&[args.plot.as_deref()], &inputs)?;
-    let files = args.shards.iter().map(|path| read(path)).collect::<Result<Vec<ShardFile>>>()?;
-    command_line::set(files.first().map(|file| file.command.clone()).unwrap_or_default());
-    let head = files.first().map(|file| file.head.clone()).ok_or_else(|| anyhow!("no shard to merge"))?;
-    let parts = args.shards.iter().zip(files).map(|(path, file)| Part {
+    let files = args.shards.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
+    let (command, first) = files.first().ok_or_else(|| anyhow!("no shard to merge"))?;
+    command_line::set(command.clone());
+    let head = first.head.clone();
+    let parts = args.shards.iter().zip(files).map(|(path, (_, file))| Part {
         file: path.display().to_string(),
         shard: file.shard,
         sweep: file.sweep,
         rows_total: file.rows_total,
-        rows: file.rows,
+        rows: file.rows.into_iter().map(|row| row.priced).collect(),
     });
     let result = PricedSweep::new(merge(parts.collect())?, &head)?;
-    result.emit(&args.output, &head)?;
+    emit(&result, &args.output, &head)?;
     match &args.plot {
-        Some(path) => chart::write(path, &serde_json::to_value(&result).context("result as JSON")?),
+        Some(path) => pictures::write_designs(path, &serde_json::to_value(&result).context("result as JSON")?),
         None => Ok(()),
     }
 }
 
-fn read(path: &Path) -> Result<ShardFile> {
+/// A shard, with the command that made it.
+fn read(path: &Path) -> Result<(Vec<String>, ShardResult)> {
     let file = path.display();
     let text = named_file::read(path).with_context(|| format!("{file}: cannot read the shard"))?;
     let not_a_shard = || format!("{file}: not a shard; shards are results of `sweep --shard I/N --format json`");
-    let Version { schema, hksim_version } = serde_json::from_slice(&text).with_context(not_a_shard)?;
-    if (schema, hksim_version.as_str()) != (SCHEMA, VERSION) {
+    let Stamp { schema, hksim_version } = serde_json::from_slice(&text).with_context(not_a_shard)?;
+    if (schema, &*hksim_version) != (SCHEMA, VERSION) {
         bail!(
             "{file}: written by hksim {hksim_version} (schema {schema}), and this is {VERSION} (schema {SCHEMA}); merge with the version that wrote it"
         );
     }
     let shard: Value = serde_json::from_slice(&text).with_context(not_a_shard)?;
     result_numbers::check(&shard).with_context(|| file.to_string())?;
-    serde_json::from_value(shard).with_context(not_a_shard)
+    let command = stated(&shard).unwrap_or_default();
+    Ok((command, serde_json::from_value(shard).with_context(not_a_shard)?))
 }

@@ -10,20 +10,20 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Args as _;
-use hksim_explore::nearest;
 use hksim_policy::units::{parse_size, parse_time};
 use hksim_record::control::Begin;
 use hksim_record::touch_full::TouchFull;
 use hksim_record::{
     ClockReads, Operators, Options, Programs, RecordReport, Touch as Recorded, record_watched, recover, recover_to,
 };
+use hksim_text::nearest;
 use serde::Serialize;
 
 use crate::memory;
 use crate::output::earlier::Earlier;
 use crate::output::progress::Recording;
-use crate::output::stamp::Stamp;
 use crate::output::{Format, file, note, render, warn};
+use hksim_results::Stamp;
 
 /// Frames of the stack of an allocating call. Each costs time in the program.
 const STACK_DEPTH: u32 = 8;

@@ -7,8 +7,8 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::bundle::repeat::{Outcome, RepeatedResult, WHOLE, repeat};
-use crate::output::stamp::Stamp;
 use crate::output::{OutputArgs, units};
+use hksim_results::Stamp;
 
 /// Arguments of `repeat`.
 #[derive(Debug, clap::Args)]

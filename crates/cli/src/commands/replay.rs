@@ -6,23 +6,24 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use hksim_engine::TouchRule;
-use hksim_explore::nearest;
 use hksim_policy::Policy;
 use hksim_policy::vocabulary::Align;
 use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target, replay};
 use hksim_sim::report::{TouchLabel, TraceLabel};
+use hksim_text::nearest;
 use hksim_trace::header::TouchSource;
 use serde::Serialize;
 
-use super::allocators::{Allocator, Found};
+use super::allocators;
 use crate::flags::{HostPolicyArgs, PolicyArgs};
 use crate::forks::ForkArgs;
 use crate::host;
-use crate::inputs::Trace;
+use crate::inputs;
 use crate::memory;
 use crate::output::OutputArgs;
-use crate::output::stamp::Stamp;
-use crate::point::Point;
+use hksim_explore::point::Point;
+use hksim_replay::compare::Found;
+use hksim_results::Stamp;
 
 /// Arguments of `replay`.
 #[derive(Debug, clap::Args)]
@@ -93,7 +94,7 @@ pub fn run(args: &Args) -> Result<()> {
     args.output.check(&[], &[])?;
     let policy = args.policy.checked()?;
     let config = policy.config()?;
-    let trace = Trace::file(&args.trace)?;
+    let trace = inputs::file(&args.trace)?;
     if args.on == "native" {
         host::can_serve(&config)?;
     }
@@ -102,7 +103,7 @@ pub fn run(args: &Args) -> Result<()> {
     if args.stop_at.is_some() && (args.mode, design.is_none()) != (Mode::Ordered, false) {
         bail!("--stop-at: only an ordered replay on the native allocator can stop; use --mode ordered and --on native");
     }
-    if args.forks.is_any()
+    if args.forks.are_asked()
         && (args.mode, design.as_ref().map(|design| design.align)) != (Mode::Ordered, Some(Align::Arena))
     {
         bail!(
@@ -144,7 +145,7 @@ fn target(on: &str, policy: &PolicyArgs, design: &Policy) -> Result<(Target, Opt
             if let Some(flag) = policy.policy_flag() {
                 bail!("--{flag} applies to `--on native` only, not to {other}; leave it out");
             }
-            let allocator = Allocator::named("on", other)?;
+            let allocator = allocators::named("on", other)?;
             let design = allocator.policy().copied();
             match allocator.found {
                 Found::Here(target) => (target, design),

@@ -8,7 +8,8 @@ use anyhow::Result;
 
 use super::plot::read_result;
 use crate::output::{file, note};
-use crate::report::{self, Input};
+use crate::repeat_command::command;
+use hksim_reports::report::{self, Input};
 
 /// Arguments of `report`.
 #[derive(Debug, clap::Args)]
@@ -42,7 +43,8 @@ pub fn run(args: &Args) -> Result<()> {
     let input = |path: &PathBuf| -> Result<Input> {
         let name = path.display().to_string();
         let written = fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
-        Ok(Input { again: name.clone(), name, result: read_result(path)?, written, files: BTreeMap::new() })
+        let result = read_result(path)?;
+        Ok(Input { command: command(&result, &name, &BTreeMap::new()), name, result, written })
     };
     let inputs = args.results.iter().map(input).collect::<Result<Vec<Input>>>()?;
     file::write(&args.output, report::document(&inputs)?.as_bytes())?;

@@ -13,8 +13,8 @@ use hksim_conformance::{MachineError, OPS_MAX, RuleRow, RuleVerdict, Runner, Set
 use serde::Serialize;
 
 use crate::output::progress::Progress;
-use crate::output::stamp::Stamp;
 use crate::output::{OutputArgs, note, warn};
+use hksim_results::Stamp;
 
 /// Exit status when a check failed.
 const CHECK_FAILED: u8 = 1;

@@ -1,31 +1,31 @@
 //! `hksim sim`: simulates one design on one trace.
 
-pub mod csv;
-mod layouts;
 pub mod view;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
 use hksim_policy::vocabulary::Align;
+use hksim_results::csv;
+use hksim_results::layouts::{self, Layouts};
+use hksim_results::sim::SimResult;
 use hksim_sim::SimConfig;
 use hksim_sim::simulate::{Marks, simulate};
 use hksim_sim::tlb::Geometry;
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::profile::WithProfiles;
-use layouts::Layouts;
-use serde::Serialize;
 
 use crate::flags::{BaseKernel, PolicyArgs};
 use crate::forks::ForkArgs;
-use crate::inputs::Trace;
+use crate::inputs;
 use crate::memory;
 use crate::memory::settings::MemoryArgs;
 use crate::output::{OutputArgs, file, pages};
-use crate::point::Point;
 use crate::question::{core_help, parse_core};
 use crate::runs::{bracketed, setup, simulate_all, with_bracket};
-use crate::system_time::{Priced, ProfileArgs};
+use crate::system_time::ProfileArgs;
+use hksim_explore::point::Point;
+use hksim_explore::priced::Priced;
 
 /// Arguments of `sim`.
 #[derive(Debug, clap::Args)]
@@ -70,7 +70,7 @@ pub fn run(args: &Args) -> Result<()> {
     args.memory.refuse_for_trace()?;
     let config = args.policy.config()?;
     let profile = args.profile.read()?;
-    let trace = Trace::file(&args.trace)?;
+    let trace = inputs::file(&args.trace)?;
     let headline = SimConfig {
         tlb: args.tlb,
         forks: args.forks.windows(&trace)?,
@@ -90,22 +90,14 @@ pub fn run(args: &Args) -> Result<()> {
     let report = with_bracket(rows).ok_or_else(|| anyhow!("no result"))?;
     let layouts = (!elsewhere.is_empty()).then(|| Layouts::of(&report, &elsewhere));
     let priced = Priced::new(report, profile.as_ref());
+    let result = SimResult { priced, layouts };
     let table = || {
+        let SimResult { priced, layouts } = &result;
         view::table(&priced.report, &config)
             + &layouts.iter().map(|layouts| format!("\n{}\n", layouts.text())).collect::<String>()
             + &priced.system_time.iter().map(|time| format!("\n{}\n", time.text())).collect::<String>()
     };
-    let placed = Placed { priced: &priced, layouts };
-    args.output.emit(&placed, &[csv::row(&priced)], table)
-}
-
-/// The result, with its range over other address spaces if addresses matter.
-#[derive(Serialize)]
-struct Placed<'a> {
-    #[serde(flatten)]
-    priced: &'a Priced,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    layouts: Option<Layouts>,
+    args.output.emit(&result, &[csv::row(&result.priced)], table)
 }
 
 fn dump_pages(args: &Args, path: &Path, setup: &SimConfig) -> Result<()> {

@@ -1,9 +1,7 @@
 //! `hksim sweep`: simulates many designs on several traces, side by side.
 
 mod answers;
-pub mod plan;
-pub mod result;
-mod view;
+pub mod view;
 
 use std::path::PathBuf;
 
@@ -12,21 +10,24 @@ use hksim_explore::shard::Shard;
 use hksim_sim::SimConfig;
 use serde::Serialize;
 
-use crate::chart;
 use crate::flags::between::between;
 use crate::flags::{BaseKernel, HugeList, ModesFrom, PolicyArgs};
 use crate::forks::ForkArgs;
-use crate::inputs::Trace;
+use crate::inputs;
 use crate::memory;
 use crate::memory::settings::MemoryArgs;
+use crate::output::progress::Progress;
 use crate::output::screen::HEADING;
-use crate::output::stamp::Stamp;
 use crate::output::{OutputArgs, ResultFormat};
+use crate::pictures;
 use crate::question::QuestionArgs;
 use crate::runs::{on_workers, setup};
-use crate::system_time::{Priced, ProfileArgs};
-use plan::Plan;
-use result::{Head, PricedSweep, ShardResult, ShardRow};
+use crate::system_time::ProfileArgs;
+use hksim_explore::inputs::Trace;
+use hksim_explore::plan::Plan;
+use hksim_explore::priced::Priced;
+use hksim_results::Stamp;
+use hksim_results::sweep::{Head, PricedSweep, ShardResult, ShardRow};
 
 /// The name of the picture if `--plot` has no value.
 const DEFAULT_PLOT: &str = "hksim-sweep.svg";
@@ -69,7 +70,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = between(1u16, 1024), help_heading = LARGE, hide_short_help = true)]
     jobs: Option<u16>,
     /// Draw the result as SVG or PNG [name if omitted: hksim-sweep.svg]
-    #[arg(long, value_name = "PICTURE", num_args = 0..=1, require_equals = true, default_missing_value = DEFAULT_PLOT, value_parser = chart::parse_picture, help_heading = HEADING)]
+    #[arg(long, value_name = "PICTURE", num_args = 0..=1, require_equals = true, default_missing_value = DEFAULT_PLOT, value_parser = pictures::parse_picture, help_heading = HEADING)]
     plot: Option<PathBuf>,
 }
 
@@ -102,24 +103,25 @@ pub fn run(args: &Args) -> Result<()> {
     }
     args.memory.refuse_for_trace()?;
     let configs = args.policy.configs(HugeList::All)?;
-    let traces = if args.traces.is_empty() { Trace::built_in()? } else { Trace::files(&args.traces)? };
+    let traces = if args.traces.is_empty() { Trace::built_in()? } else { inputs::files(&args.traces)? };
     let question = args.question.question(&traces, profile.is_some())?;
     let plan = Plan::new(traces, &configs, |trace, config| {
         let forks = args.forks.windows(trace)?;
-        Ok(SimConfig { forks, tlb: args.question.core(), ..setup(config, trace, BaseKernel::AsItComes)? })
+        anyhow::Ok(SimConfig { forks, tlb: args.question.core(), ..setup(config, trace, BaseKernel::AsItComes)? })
     })?;
     let head = Head { rows_per_trace: configs.len(), question, modes: ModesFrom::of(&configs) };
     let numbers: Vec<usize> = args.shard.map_or_else(|| (0..plan.rows()).collect(), |shard| shard.rows(plan.rows()));
-    let reports = on_workers(args.jobs, || plan.simulate(&numbers, args.resume.as_deref()))?;
+    let reports =
+        on_workers(args.jobs, || Ok(plan.simulate(&numbers, args.resume.as_deref(), &Progress::events(0))?))?;
     let rows: Vec<Priced> = reports.into_iter().map(|row| Priced::new(row, profile.as_ref())).collect();
     if let Some(shard) = args.shard {
         let rows = numbers.into_iter().zip(rows).map(|(row, priced)| ShardRow { row, priced }).collect();
-        let sweep = plan.digest(&head, profile.as_ref())?;
+        let sweep = plan.digest(&head, profile.as_ref());
         let part = ShardResult { stamp: Stamp::HERE, shard, sweep, rows_total: plan.rows(), head, rows };
         return args.output.emit(&part, &[()], String::new);
     }
     let result = PricedSweep::new(rows, &head)?;
-    result.emit(&args.output, &head)?;
+    view::emit(&result, &args.output, &head)?;
     draw(args, &result)
 }
 
@@ -140,7 +142,7 @@ impl Args {
 /// Draws the result, if that was asked for.
 fn draw<T: Serialize>(args: &Args, result: &T) -> Result<()> {
     match &args.plot {
-        Some(path) => chart::write(path, &serde_json::to_value(result).context("result as JSON")?),
+        Some(path) => pictures::write_designs(path, &serde_json::to_value(result).context("result as JSON")?),
         None => Ok(()),
     }
 }

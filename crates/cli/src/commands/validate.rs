@@ -16,15 +16,17 @@ use tempfile::TempDir;
 use crate::flags::between::between;
 use crate::flags::{BaseKernel, HostPolicyArgs, HugeList, RunConfig};
 use crate::forks::ForkArgs;
-use crate::inputs::Trace;
+use crate::inputs;
 use crate::memory;
+use crate::memory::again::AgainArgs;
 use crate::memory::settings::MemoryArgs;
-use crate::memory::validate::again::AgainArgs;
 use crate::output::progress::Progress;
 use crate::output::{OutputArgs, warn};
 use crate::runs::setup;
 use crate::system_time::ProfileArgs;
-use crate::validate::{Row, Validation, Verdict, judge_system_time, validate, validate_threads};
+use hksim_explore::inputs::Trace;
+use hksim_results::validate::Validation;
+use hksim_validate::{Row, Verdict, judge_system_time, validate, validate_threads};
 
 /// Exit status when a check failed.
 const CHECK_FAILED: u8 = 1;
@@ -181,7 +183,7 @@ fn built_in(folder: &Path) -> Result<Vec<Replayable>> {
 
 fn files(paths: &[PathBuf]) -> Result<Vec<Replayable>> {
     let file = |path: &PathBuf| -> Result<Replayable> {
-        Ok(Replayable { trace: Trace::file(path)?, path: path.clone(), label: path.display().to_string() })
+        Ok(Replayable { trace: inputs::file(path)?, path: path.clone(), label: path.display().to_string() })
     };
     paths.iter().map(file).collect()
 }

@@ -2,17 +2,18 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 use anyhow::{Result, anyhow, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use hksim_explore::nearest;
+use hksim_explore::flags::table::{FLAGS, Flag, Subject};
+use hksim_explore::flags::{BaseKernel, RunConfig, range};
 use hksim_policy::Policy;
+use hksim_text::nearest;
 
-use super::policy_file;
-use super::range;
-use super::run_config::RunConfig;
-use super::table::{FLAGS, Flag, Subject};
+use crate::host;
 use crate::output::{units, warn};
+use hksim_results::policy_file;
 
 /// The flag whose value can be left out.
 const HUGE: &str = "huge";
@@ -206,7 +207,11 @@ impl PolicyArgs {
             };
             let preset = Policy::preset(name).ok_or_else(known)?;
             match &self.file {
-                Some(path) => policy_file::read(path, &preset),
+                Some(path) => {
+                    let file = policy_file::read(path, &preset)?;
+                    file.note.iter().for_each(|note| warn(note));
+                    Ok(file.config)
+                }
                 None => Ok(RunConfig::of(preset)),
             }
         });
@@ -256,11 +261,26 @@ fn spread(configs: &[RunConfig], flag: &Flag, words: &str) -> Result<Vec<RunConf
     for config in configs {
         for word in &distinct {
             let mut config = config.clone();
-            flag.set(&mut config, word).map_err(|why| anyhow!("--{} {why}", flag.name))?;
+            set(flag, &mut config, word)?;
             spread.push(config);
         }
     }
     Ok(spread)
+}
+
+/// Sets the value of a flag. Prints a note, once, if the word was renamed or this machine's kernel has no rules of its own.
+fn set(flag: &Flag, config: &mut RunConfig, word: &str) -> Result<()> {
+    static SAID: Once = Once::new();
+    if let Some(new) = flag.renamed(word) {
+        SAID.call_once(|| {
+            warn(&format!("--{} {word} is now called {new}; the next version removes the old name", flag.name))
+        });
+    }
+    flag.set(config, word).map_err(|why| anyhow!("--{} {why}", flag.name))?;
+    if config.base == Some(BaseKernel::Host) {
+        host::version()?;
+    }
+    Ok(())
 }
 
 /// The words of a list without those that mean the same as an earlier one (1M, 1024K), which are dropped with a note.
@@ -268,7 +288,7 @@ fn distinct<'a>(flag: &Flag, words: &'a str, base: &RunConfig) -> Result<Vec<&'a
     let (mut seen, mut kept): (HashSet<String>, Vec<&str>) = (HashSet::new(), Vec::new());
     for word in words.split(flag.separator()) {
         let mut config = base.clone();
-        flag.set(&mut config, word).map_err(|why| anyhow!("--{} {why}", flag.name))?;
+        set(flag, &mut config, word)?;
         if seen.insert(flag.show(&config)) {
             kept.push(word);
         } else {

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use super::table::is_huge_value;
+use hksim_explore::flags::table::is_huge_value;
 
 /// An option with an optional value.
 struct OptionalValue {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::table::{FLAGS, Flag};
+use hksim_explore::flags::table::{FLAGS, Flag};
 
 /// The text of docs/reference/policy-flags.md.
 fn markdown() -> String {

@@ -12,16 +12,19 @@ use hksim_memory_sim::Detail;
 use hksim_replay::{Measure, Mode, ReplaySpec, Target};
 use hksim_trace::header::TouchSource;
 
+use super::predict::predict;
 use super::replayed::record_replay;
-use super::row::{AllocatorLabel, MemoryRow, predict};
 use super::settings::{MemoryArgs, NamedSetting};
-use super::sim::{Sweep, emit_rows};
-use crate::commands::allocators::{Allocator, Found};
-use crate::flags::table::thp_word;
+use super::sim::emit_rows;
+use crate::commands::allocators;
 use crate::flags::{BaseKernel, PolicyArgs};
-use crate::inputs::Trace;
+use crate::inputs;
 use crate::output::progress::Progress;
 use crate::output::{OutputArgs, warn};
+use hksim_explore::inputs::Trace;
+use hksim_memory_sim::{AllocatorLabel, MemoryRow};
+use hksim_replay::compare::Found;
+use hksim_results::sim::MemorySweepResult;
 
 /// What to sweep.
 pub struct Request<'a> {
@@ -43,7 +46,7 @@ pub struct Request<'a> {
 ///
 /// # Errors
 /// Bad input, or a replay fails.
-pub fn sweep(request: &Request<'_>) -> Result<Sweep> {
+pub fn sweep(request: &Request<'_>) -> Result<MemorySweepResult> {
     if request.traces.is_empty() {
         bail!("--allocators: name at least one trace (.hkt)");
     }
@@ -53,13 +56,13 @@ pub fn sweep(request: &Request<'_>) -> Result<Sweep> {
         );
     }
     let settings = request.memory.settings(request.policy, BaseKernel::AsItComes)?;
-    let named = |word: &String| Allocator::named("allocators", if word == "hksim" { "native" } else { word });
+    let named = |word: &String| allocators::named("allocators", if word == "hksim" { "native" } else { word });
     let allocators = request.allocators.iter().map(named).collect::<Result<Vec<_>>>()?;
     let folder = tempfile::tempdir().context("cannot create a temporary directory; set TMPDIR")?;
     let progress = Progress::of((request.traces.len() * allocators.len()) as u64, "replays");
     let mut rows = Vec::new();
     for path in request.traces {
-        let trace = Trace::file(path)?;
+        let trace = inputs::file(path)?;
         for (allocator, word) in allocators.iter().zip(request.allocators) {
             match &allocator.found {
                 Found::Here(target) => {
@@ -124,7 +127,7 @@ fn replay_and_predict(
 /// The mode that an allocator must read at its start to behave as under this one: some advise their memory under one mode
 /// only. `None` if the machine's mode serves.
 fn shown_mode(mode: ThpMode) -> Result<Option<&'static str>> {
-    let word = thp_word(mode);
+    let word = mode.word();
     // SAFETY: reads a number.
     if unsafe { libc::geteuid() } == 0 {
         return Ok(Some(word));

@@ -6,13 +6,13 @@ use anyhow::Result;
 use hksim_memory_trace::{Beginning, Calls, End, Faults, Machine, Summary, Visibility, summarise};
 use serde::Serialize;
 
-use super::row::losses;
 use super::sites::TopSites;
-use crate::commands::info::sites::By;
-use crate::output::stamp::Stamp;
-use crate::output::table::{Table, text};
+use crate::output::table::{Lines, Table, text};
 use crate::output::units::{self, bytes, count};
 use crate::output::{OutputArgs, plain, warn};
+use hksim_memory_sim::losses;
+use hksim_results::Stamp;
+use hksim_results::info::By;
 
 /// The summary with the stamp of every JSON result.
 #[derive(Serialize)]

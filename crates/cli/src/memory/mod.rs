@@ -1,18 +1,18 @@
 //! Memory recordings (`.hkm`): recording, summaries, tools, predictions and their validation.
 
+pub mod again;
 pub mod allocators;
-pub mod groups;
 pub mod info;
-mod price;
+pub mod predict;
 pub mod record;
 pub mod replayed;
-pub mod row;
 pub mod settings;
 pub mod sim;
 mod sites;
 mod sweep_view;
 pub mod tools;
 pub mod validate;
+pub mod validate_view;
 pub mod view;
 
 use std::path::Path;
@@ -21,7 +21,7 @@ use anyhow::{Result, bail};
 use hksim_memory_trace::MAGIC;
 use hksim_trace::error::TraceError;
 
-use crate::named_file;
+use hksim_trace::named_file;
 
 /// Whether a file is a memory recording.
 pub fn is_recording(path: &Path) -> bool {

@@ -13,8 +13,8 @@ use hksim_memory_trace::{Beginning, Calls, Faults};
 use serde::Serialize;
 
 use crate::output::earlier::Earlier;
-use crate::output::stamp::Stamp;
 use crate::output::{Format, file, note, plain, render, units, warn};
+use hksim_results::Stamp;
 
 /// Maximum number of children listed.
 const CHILDREN_SHOWN: usize = 20;

@@ -2,9 +2,9 @@
 
 use anyhow::{Result, anyhow, bail};
 use hksim_memory_sim::{Advise, Setting, ThpPrctl};
-use hksim_policy::units::{Size, parse_size};
 
 use crate::flags::{BaseKernel, HugeList, PolicyArgs, RunConfig};
+use crate::host;
 
 /// Flags for memory recordings only.
 #[derive(Clone, Debug, clap::Args)]
@@ -29,12 +29,6 @@ pub enum By {
     /// The caller that asked for it, outside the C library and allocators
     Site,
 }
-
-const ADVISE_WORDS: [(&str, Advise); 4] =
-    [("none", Advise::Recorded), ("drop", Advise::Nothing), ("all", Advise::All), ("heap", Advise::Heap)];
-
-const PRCTL_WORDS: [(&str, ThpPrctl); 3] =
-    [("recorded", ThpPrctl::Recorded), ("ignored", ThpPrctl::Ignored), ("disabled", ThpPrctl::Disabled)];
 
 /// One setting, with its words for tables.
 #[derive(Clone, Debug)]
@@ -75,8 +69,11 @@ impl MemoryArgs {
                  trace (.hkt)"
             );
         }
-        let advises = words(self.advise.as_deref().unwrap_or("none"), "advise", parse_advise)?;
-        let prctls = words(self.thp_prctl.as_deref().unwrap_or("recorded"), "thp-prctl", parse_prctl)?;
+        let advises = words(self.advise.as_deref().unwrap_or("none"), "advise", Advise::parse)?;
+        let prctls = words(self.thp_prctl.as_deref().unwrap_or("recorded"), "thp-prctl", ThpPrctl::parse)?;
+        if base == BaseKernel::Host {
+            host::version()?;
+        }
         let mut settings = Vec::new();
         for config in flags.configs(HugeList::All)? {
             let kernel =
@@ -106,30 +103,4 @@ impl MemoryArgs {
 
 fn words<T>(list: &str, flag: &str, parse: impl Fn(&str) -> Result<T, String>) -> Result<Vec<T>> {
     list.split(',').map(|word| parse(word).map_err(|why| anyhow!("--{flag} `{word}`: {why}"))).collect()
-}
-
-fn parse_advise(word: &str) -> Result<Advise, String> {
-    if let Some(size) = word.strip_prefix(">=") {
-        return parse_size(size).map(Advise::AtLeastBytes).map_err(|why| why.to_string());
-    }
-    let known = ADVISE_WORDS.iter().find(|(known, _)| *known == word).map(|(_, advise)| *advise);
-    known.ok_or_else(|| "expected none, all, heap, >=SIZE or drop".to_string())
-}
-
-fn parse_prctl(word: &str) -> Result<ThpPrctl, String> {
-    let known = PRCTL_WORDS.iter().find(|(known, _)| *known == word).map(|(_, prctl)| *prctl);
-    known.ok_or_else(|| "expected recorded, ignored or disabled".to_string())
-}
-
-/// The word of `--advise`.
-pub fn advise_word(advise: Advise) -> String {
-    match advise {
-        Advise::AtLeastBytes(bytes) => format!(">={}", Size(bytes)),
-        _ => ADVISE_WORDS.iter().find(|(_, known)| *known == advise).map_or("", |(word, _)| word).to_string(),
-    }
-}
-
-/// The word of `--thp-prctl`.
-pub fn prctl_word(prctl: ThpPrctl) -> &'static str {
-    PRCTL_WORDS.iter().find(|(_, known)| *known == prctl).map_or("", |(word, _)| word)
 }

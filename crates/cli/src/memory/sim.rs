@@ -6,33 +6,15 @@ use anyhow::{Context, Result, bail};
 use hksim_cost_model::Profile;
 use hksim_explore::rank::fronts;
 use hksim_memory_sim::Detail;
-use serde::Serialize;
 
-use super::row::{MemoryRow, predict};
+use super::predict::predict;
 use super::settings::{MemoryArgs, NamedSetting};
 use super::{sweep_view, view};
 use crate::flags::{BaseKernel, PolicyArgs};
-use crate::output::stamp::Stamp;
 use crate::output::{OutputArgs, ResultFormat};
-
-/// The result of `sim`.
-#[derive(Serialize)]
-struct One<'a> {
-    #[serde(flatten)]
-    stamp: Stamp,
-    #[serde(flatten)]
-    row: &'a MemoryRow,
-}
-
-/// The result of `sweep`.
-#[derive(Serialize)]
-pub struct Sweep {
-    #[serde(flatten)]
-    stamp: Stamp,
-    rows: Vec<MemoryRow>,
-    /// Rows on the Pareto front of traps and peak resident bytes, per recording; of all allocators per trace.
-    pareto: Vec<usize>,
-}
+use hksim_memory_sim::MemoryRow;
+use hksim_results::Stamp;
+use hksim_results::sim::{MemorySimResult, MemorySweepResult};
 
 /// Simulates one setting.
 ///
@@ -47,8 +29,9 @@ pub fn sim(
 ) -> Result<()> {
     let setting = memory.setting(policy, BaseKernel::AsItComes)?;
     let rows = predict(path, std::slice::from_ref(&setting), memory.by, Detail::Figures)?;
-    let row = &rows.into_iter().next().context("no result")?.priced(profile);
-    output.emit(&One { stamp: Stamp::HERE, row }, &[row.csv()], || view::one(row, &setting))
+    let row = rows.into_iter().next().context("no result")?.priced(profile);
+    let result = MemorySimResult { stamp: Stamp::HERE, row };
+    output.emit(&result, &[result.row.csv()], || view::one(&result.row, &setting))
 }
 
 /// Simulates many settings.
@@ -61,7 +44,7 @@ pub fn sweep(
     memory: &MemoryArgs,
     profile: Option<&Profile>,
     output: &OutputArgs,
-) -> Result<Sweep> {
+) -> Result<MemorySweepResult> {
     if let Some(trace) = paths.iter().find(|path| !super::is_recording(path)) {
         bail!(
             "{}: not a memory recording (.hkm), but other files are; sweep the two kinds separately",
@@ -83,7 +66,7 @@ pub fn sweep(
 ///
 /// # Errors
 /// The output cannot be written.
-pub fn emit_rows(rows: Vec<MemoryRow>, settings: &[NamedSetting], output: &OutputArgs) -> Result<Sweep> {
+pub fn emit_rows(rows: Vec<MemoryRow>, settings: &[NamedSetting], output: &OutputArgs) -> Result<MemorySweepResult> {
     // Allocators on one trace compete with each other; programs do not.
     let recordings = match trace_of(&rows[0]) {
         Some(_) => rows.iter().take_while(|row| trace_of(row) == trace_of(&rows[0])).count() / settings.len(),
@@ -93,7 +76,7 @@ pub fn emit_rows(rows: Vec<MemoryRow>, settings: &[NamedSetting], output: &Outpu
     let csv: Vec<_> = rows.iter().map(MemoryRow::csv).collect();
     let cost = |row: &MemoryRow| Some((row.prediction.traps, row.prediction.rss_bytes_peak));
     let costs: Vec<_> = rows.iter().map(cost).collect();
-    let result = Sweep { stamp: Stamp::HERE, pareto: fronts(&costs, group), rows };
+    let result = MemorySweepResult { stamp: Stamp::HERE, pareto: fronts(&costs, group), rows };
     output.emit(&result, &csv, || table(&result.rows, settings, group, &result.pareto))?;
     Ok(result)
 }

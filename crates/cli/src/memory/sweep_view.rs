@@ -1,13 +1,14 @@
 //! A sweep over memory recordings as text: one line per setting.
 
-use super::row::MemoryRow;
-use super::settings::{NamedSetting, advise_word, prctl_word};
-use super::view::{coverage, head, kernel, outside, stacks};
+use super::settings::NamedSetting;
+use super::view::{coverage, head, kernel, stacks};
 use crate::flags::varied;
 use crate::output::plain;
-use crate::output::table::{Table, text};
+use crate::output::table::{Lines, Table, text};
 use crate::output::units::{bytes, count};
-use crate::system_time::range_cell;
+use hksim_cost_model::system_time::range_cell;
+use hksim_memory_sim::MemoryRow;
+use hksim_memory_sim::groups::outside;
 
 /// The text of a row in a column.
 type Cell = dyn Fn(&MemoryRow, &NamedSetting) -> String;
@@ -78,8 +79,8 @@ fn columns(rows: &[MemoryRow], settings: &[NamedSetting]) -> Vec<Column> {
     let configs: Vec<_> = settings.iter().map(|named| named.config.clone()).collect();
     let allocator =
         |row: &MemoryRow, _: &NamedSetting| row.allocator.as_ref().map_or("", |label| &label.name).to_string();
-    let advise = |_: &MemoryRow, named: &NamedSetting| advise_word(named.setting.advise);
-    let prctl = |_: &MemoryRow, named: &NamedSetting| prctl_word(named.setting.thp_prctl).to_string();
+    let advise = |_: &MemoryRow, named: &NamedSetting| named.setting.advise.word();
+    let prctl = |_: &MemoryRow, named: &NamedSetting| named.setting.thp_prctl.word().to_string();
     let flags = varied(&configs).into_iter();
     let flags = flags.map(|flag| Column::new(flag, move |_: &MemoryRow, named: &NamedSetting| named.config.word(flag)));
     let mut columns = vec![Column::new("allocator", allocator)];

@@ -7,9 +7,9 @@ use hksim_memory_trace::{CopiedTotals, Cut};
 use hksim_trace::tools::{Finding, Verified};
 use serde::Serialize;
 
-use crate::output::stamp::Stamp;
 use crate::output::trace::TraceOut;
 use crate::output::units;
+use hksim_results::Stamp;
 
 /// The result of a tool that writes a recording.
 #[derive(Debug, Serialize)]

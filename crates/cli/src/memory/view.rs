@@ -1,18 +1,13 @@
 //! Predictions of memory recordings as text.
 
-use std::collections::BTreeMap;
-
-use hksim_memory_sim::{Advise, Outside, ThpPrctl};
+use hksim_memory_sim::groups::{Groups, outside, setting_words};
+use hksim_memory_sim::{MemoryRow, losses};
 use hksim_memory_trace::{Beginning, Faults};
 use hksim_policy::HUGE_PAGE_BYTES;
 
-use super::groups;
-use super::row::{MemoryRow, losses};
-use super::settings::{NamedSetting, advise_word, prctl_word};
-use crate::flags::mthp;
-use crate::flags::table::thp_word;
+use super::settings::NamedSetting;
 use crate::output::plain;
-use crate::output::table::{Table, beside, text};
+use crate::output::table::{Lines, Table, beside, text};
 use crate::output::units::{self, bytes, count, percent};
 
 /// Maximum characters of a command line.
@@ -25,7 +20,7 @@ pub fn one(row: &MemoryRow, named: &NamedSetting) -> String {
     lines.push(String::new());
     lines.extend(beside(&installs(row), &memory(row)));
     lines.push(String::new());
-    lines.extend(groups::lines(row));
+    lines.extend(groups(row));
     lines.push(String::new());
     lines.extend(row.system_time.iter().map(|time| format!("system time of these operations: {}", time.text())));
     lines.extend(stack(row));
@@ -63,27 +58,8 @@ pub fn head(row: &MemoryRow) -> Vec<String> {
 
 /// The setting in one line.
 pub fn kernel(named: &NamedSetting) -> String {
-    let words = setting_words(named).into_iter().map(|(flag, value)| format!("--{flag} {value}"));
+    let words = setting_words(&named.setting).into_iter().map(|(flag, value)| format!("--{flag} {value}"));
     format!("Linux {} rules, {}", named.setting.kernel.rules.version.word(), words.collect::<Vec<_>>().join(" "))
-}
-
-/// The setting as flags that differ from the usual ones; always with the THP mode.
-pub fn setting_words(named: &NamedSetting) -> Vec<(String, String)> {
-    let kernel = &named.setting.kernel;
-    let mut words = vec![("thp", thp_word(kernel.thp.global).to_string())];
-    if kernel.thp.sizes != mthp::usual() {
-        words.push(("mthp", mthp::show(&kernel.thp.sizes)));
-    }
-    if !kernel.use_zero_page {
-        words.push(("zero-page", "off".to_string()));
-    }
-    if named.setting.advise != Advise::Recorded {
-        words.push(("advise", advise_word(named.setting.advise)));
-    }
-    if named.setting.thp_prctl != ThpPrctl::Recorded {
-        words.push(("thp-prctl", prctl_word(named.setting.thp_prctl).to_string()));
-    }
-    words.into_iter().map(|(flag, value)| (flag.to_string(), value)).collect()
 }
 
 fn installs(row: &MemoryRow) -> Vec<String> {
@@ -124,6 +100,23 @@ fn memory(row: &MemoryRow) -> Vec<String> {
     table.lines()
 }
 
+/// Whose memory it is, and why its installs were not huge.
+fn groups(row: &MemoryRow) -> Vec<String> {
+    let Groups { groups, groups_left_out, reasons, reasons_left_out, incomplete } = Groups::of(row);
+    let mut lines = groups.lines();
+    if groups_left_out > 0 {
+        lines.push(format!("and {} with fewer touches (--format json)", units::of(groups_left_out, "group")));
+    }
+    if let Some(table) = reasons {
+        lines.push(String::new());
+        lines.extend(table.lines());
+        let more = || format!("and {} (--format json)", units::of(reasons_left_out, "smaller reason"));
+        lines.extend((reasons_left_out > 0).then(more));
+    }
+    lines.extend(incomplete);
+    lines
+}
+
 /// The largest share of resident memory in huge pages that both peaks allow.
 pub fn coverage(row: &MemoryRow) -> String {
     let prediction = &row.prediction;
@@ -156,26 +149,4 @@ pub fn stacks(rows: &[MemoryRow]) -> Option<String> {
         "main stack, not in these figures: {} recorded, {predicted} predicted (--format json: `stack`)",
         units::of(recorded, "trap")
     ))
-}
-
-/// Traps outside modelled memory, by kind.
-pub fn outside(traps_outside: &BTreeMap<Outside, u64>) -> String {
-    let total: u64 = traps_outside.values().sum();
-    let parts: Vec<String> =
-        traps_outside.iter().map(|(outside, traps)| format!("{} {}", outside_words(*outside), count(*traps))).collect();
-    if total == 0 {
-        return "not modelled: no traps recorded".to_string();
-    }
-    format!("not modelled: {} recorded, the same under all settings ({})", units::of(total, "trap"), parts.join(", "))
-}
-
-fn outside_words(outside: Outside) -> &'static str {
-    match outside {
-        Outside::PrivateFile => "private file mappings",
-        Outside::Shared => "shared mappings",
-        Outside::OtherHugetlb => "hugetlb of other sizes",
-        Outside::Special => "vdso and the like",
-        Outside::Harness => "the replay's own memory",
-        Outside::Unmapped => "no mapping (SIGSEGV)",
-    }
 }

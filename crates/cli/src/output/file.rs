@@ -11,7 +11,7 @@ use hksim_trace::hkt::MAGIC;
 use super::trace::WriteError;
 use super::unfinished::{Unfinished, folder_of};
 use crate::memory;
-use crate::named_file;
+use hksim_trace::named_file;
 
 /// A file that is written under a temporary name. [`Staged::keep`] renames it; otherwise it is removed.
 #[derive(Debug)]

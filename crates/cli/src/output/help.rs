@@ -1,7 +1,7 @@
 //! Help screens, wrapped to the width of the terminal.
 
 use super::screen::{COLUMNS, terminal_columns};
-use super::wrap;
+use hksim_text::wrap;
 
 /// Wraps the long lines of a help screen.
 pub fn fitted(text: &str) -> String {

@@ -5,16 +5,13 @@ pub mod earlier;
 pub mod file;
 pub mod help;
 pub mod pages;
-mod plain;
 pub mod progress;
 pub mod screen;
-pub mod stamp;
 pub mod table;
 pub mod trace;
 pub mod unfinished;
-pub mod wrap;
-pub use hksim_explore::units;
-pub use plain::{PlainLines, plain};
+pub use hksim_text::plain::{PlainLines, plain};
+pub use hksim_text::units;
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -26,7 +23,8 @@ use hksim_sim::report::{SCHEMA, VERSION};
 use serde::Serialize;
 
 use crate::command_line::Stated;
-use plain::{plain_json, plain_lines, shortened};
+use hksim_text::plain::{plain_json, plain_lines, shortened};
+use hksim_text::wrap;
 
 /// The format of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -3,7 +3,7 @@
 use super::{list, percent_signed};
 use crate::budget::{CheckedRow, Difference};
 use crate::figures::Amount;
-use crate::units;
+use hksim_text::units;
 
 /// What broke in a row, and what changed since the stored result; `None` if nothing broke.
 pub fn broken(checked: &CheckedRow) -> Option<String> {

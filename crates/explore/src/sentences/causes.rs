@@ -5,7 +5,7 @@ use hksim_sim::memory::PageUse;
 
 use crate::causes::{Cause, Tried};
 use crate::sentences::percent_signed;
-use crate::units;
+use hksim_text::units;
 
 /// What a page is used for, as a row of a table or a list.
 pub fn page_use(page_use: PageUse) -> String {

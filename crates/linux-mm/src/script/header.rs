@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::OpError;
 use super::text::{name_of, named};
+use crate::words::{DEFRAG_MODES, SIZE_MODES, THP_MODES};
 use crate::{Defrag, KernelConfig, Overcommit, PMD_ORDER, PMD_PAGES, SizeMode, ThpMode};
 
 /// Modes of the machine that a script needs. Modes that the header does not set stay unchanged.
@@ -30,24 +31,6 @@ pub struct Header {
     /// `base N`: the arena begins N pages (below 512) after a 2 MiB boundary.
     pub base: u64,
 }
-
-const THP_MODES: [(&str, ThpMode); 3] =
-    [("always", ThpMode::Always), ("madvise", ThpMode::Madvise), ("never", ThpMode::Never)];
-
-const SIZE_MODES: [(&str, SizeMode); 4] = [
-    ("always", SizeMode::Always),
-    ("madvise", SizeMode::Madvise),
-    ("inherit", SizeMode::Inherit),
-    ("never", SizeMode::Never),
-];
-
-const DEFRAG_MODES: [(&str, Defrag); 5] = [
-    ("always", Defrag::Always),
-    ("defer", Defrag::Defer),
-    ("defer+madvise", Defrag::DeferMadvise),
-    ("madvise", Defrag::Madvise),
-    ("never", Defrag::Never),
-];
 
 const OVERCOMMIT: [(&str, Overcommit); 2] = [("allowed", Overcommit::Allowed), ("never", Overcommit::Never)];
 

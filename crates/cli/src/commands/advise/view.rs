@@ -6,11 +6,11 @@ use hksim_explore::knobs::joined;
 use hksim_explore::sentences::{self, percent_signed};
 use hksim_policy::Policy;
 
-use super::Advised;
-use super::laboratory::differences;
 use crate::flags::RunConfig;
-use crate::output::table::{Table, text as text_of};
+use crate::output::table::{Lines, Table, text as text_of};
 use crate::output::units::{count, of};
+use hksim_explore::laboratory::differences;
+use hksim_results::advise::Advised;
 
 /// Designs of the front that are shown; JSON has all.
 const FRONT_MAX: usize = 12;
@@ -124,7 +124,7 @@ fn settings(advised: &Advised) -> Vec<String> {
         let source = setting.source.split(", ").next().unwrap_or_default();
         table.push([
             format!("--{} {}", setting.flag, setting.value),
-            setting.allocator.into(),
+            setting.allocator.to_string(),
             setting.setting.clone(),
             source.into(),
         ]);

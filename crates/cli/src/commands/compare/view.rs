@@ -1,12 +1,11 @@
 //! A comparison as text.
 
 use super::ComparisonReport;
-use super::rounds::{Outcome, Row};
-use super::spread::Spread;
-use crate::commands::info::origin_text;
 use crate::output::plain;
-use crate::output::table::{Table, text};
+use crate::output::table::{Lines, Table, text};
 use crate::output::units::{bytes, count, of};
+use hksim_explore::origin::origin_text;
+use hksim_replay::compare::{Outcome, Row, Spread};
 
 /// Figures of the table; a note is printed if one is missing.
 const SHOWN: [&str; 5] = ["faults", "traps", "rss_bytes_peak", "ops_per_s", "sys_s"];

@@ -13,12 +13,13 @@ use hksim_trace::source::EventSource;
 use serde::Serialize;
 
 use crate::flags::{BaseKernel, RunConfig};
-use crate::inputs::Trace;
-use crate::named_file;
-use crate::output::stamp::Stamp;
-use crate::output::table::{Table, text};
+use crate::inputs;
+use crate::output::table::{Lines, Table, text};
 use crate::output::{OutputArgs, units};
 use crate::runs::{setup, simulate_all};
+use hksim_explore::inputs::Trace;
+use hksim_results::Stamp;
+use hksim_trace::named_file;
 
 /// Number of hypotheses in the text; JSON and CSV have all.
 const SHOWN: usize = 12;
@@ -52,7 +53,7 @@ struct Fitted {
 /// The file or a trace cannot be read.
 pub fn run(file: &Path, tolerance: f64, config: &RunConfig, output: &OutputArgs) -> Result<()> {
     let counts = read(file)?;
-    let traces = counts.iter().map(|(path, _)| Trace::file(path)).collect::<Result<Vec<Trace>>>()?;
+    let traces = counts.iter().map(|(path, _)| inputs::file(path)).collect::<Result<Vec<Trace>>>()?;
     refuse_repeated(file, &traces)?;
     let classes = Classes::new(config.policy.classes);
     let demands =

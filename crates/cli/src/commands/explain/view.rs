@@ -1,11 +1,11 @@
 //! The result of `explain` as text.
 
-use super::result::{Explanation, Part, PerMarkResult, START};
 use crate::commands::sim::view::head;
 use crate::flags::RunConfig;
 use crate::output::plain;
-use crate::output::table::{Table, text};
+use crate::output::table::{Lines, Table, text};
 use crate::output::units::{bytes, count, of, percent};
+use hksim_results::explain::{Explanation, Part, PerMarkResult, START};
 
 /// Number of rows of each breakdown; JSON and CSV have all.
 const ROWS_MAX: usize = 8;

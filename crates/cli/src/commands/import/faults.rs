@@ -7,11 +7,12 @@ use hksim_trace::import::faults::{FaultReport, Reasons, RegionKind, RegionRow, r
 use serde::Serialize;
 
 use super::Args;
-use crate::chart;
-use crate::output::stamp::Stamp;
-use crate::output::table::{Table, text};
+use crate::output::table::{Lines, Table, text};
 use crate::output::units::{bytes, count, of, percent, time};
 use crate::output::{OutputArgs, file, note, warn};
+use crate::pictures;
+use hksim_reports::chart;
+use hksim_results::Stamp;
 
 /// Maximum rows of each table; JSON has all.
 const ROWS_SHOWN: usize = 12;
@@ -40,7 +41,7 @@ pub fn run(args: &Args, script: &Path) -> Result<()> {
         warn("the script has no mappings, so regions are unknown; print it with --show-mmap-events, or give --maps");
     }
     if let Some(path) = &args.plot {
-        chart::faults::write(path, &script.display().to_string(), &report)?;
+        pictures::write(path, &chart::faults::sketch(&script.display().to_string(), &report))?;
         note(&format!("drew {}", path.display()));
     }
     let explained = Explained { stamp: Stamp::HERE, file: script.display().to_string(), report };

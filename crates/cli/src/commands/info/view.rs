@@ -1,10 +1,10 @@
 //! The text form of `info`.
 
-use hksim_trace::header::{Clock, HistoryStep, Origin, Quality, TouchSource};
+use hksim_explore::origin::{origin_text, touch_text};
+use hksim_trace::header::{Clock, HistoryStep, Quality};
 use hksim_trace::info::{Info, LogQuantiles};
 
-use crate::output::plain;
-use crate::output::table::{Table, text};
+use crate::output::table::{Lines, Table, text};
 use crate::output::units;
 
 /// Characters of the longest bar.
@@ -229,28 +229,6 @@ fn threads(info: &Info) -> String {
     let pairs = info.cross_thread_pairs.iter().take(ROWS);
     let pairs = pairs.map(|pair| format!("{} by {}: {}", pair.allocated_by, pair.freed_by, units::count(pair.frees)));
     lines + &wrapped("blocks freed across", &pairs.collect::<Vec<_>>())
-}
-
-/// The origin of a trace, as text.
-pub fn origin_text(origin: &Origin) -> String {
-    match origin {
-        Origin::Recorded { command, pid, .. } => format!("recorded: {} (pid {pid})", plain(&command.join(" "))),
-        Origin::Imported { format, file } => format!("imported: {} ({})", plain(file), plain(format)),
-        Origin::Generated { name, parameters, seed } => {
-            let parameters = parameters.iter().map(|(name, value)| format!("{name} {value}"));
-            format!("generated: {name}, {}, seed {seed}", parameters.collect::<Vec<_>>().join(", "))
-        }
-    }
-}
-
-/// What the trace records about accesses, as text.
-pub fn touch_text(touch: TouchSource) -> &'static str {
-    match touch {
-        TouchSource::Assumed => "not recorded",
-        TouchSource::FirstTouch => "first access to each page",
-        TouchSource::Sampled => "first accesses of a sample of objects",
-        TouchSource::FullStream => "every access",
-    }
 }
 
 /// One line for each kind of event that was omitted, guessed or corrected; empty for a trace without any.

@@ -10,8 +10,8 @@ use hksim_trace::import::{Format, Options, import};
 use crate::commands::import::{Imported, table};
 use crate::output::earlier::Earlier;
 use crate::output::file::{self, Staged};
-use crate::output::stamp::Stamp;
 use crate::output::{Format as Form, note, render, warn};
+use hksim_results::Stamp;
 
 /// Breakpoints at the functions (-x) instead of at calls through the PLT (-e), because programs built with `-fno-plt`
 /// and calls inside libc do not use the PLT. These breakpoints also show nested calls, which the importer leaves out.

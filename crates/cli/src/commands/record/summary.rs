@@ -7,7 +7,7 @@ use hksim_record::{Exit, RecordReport, RecordedTrace, Touches};
 
 use crate::commands::info::quality_lines;
 use crate::output::plain;
-use crate::output::table::{self, Table};
+use crate::output::table::{self, Lines, Table};
 use crate::output::trace::totals as totals_of_trace;
 use crate::output::units;
 

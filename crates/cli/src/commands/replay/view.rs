@@ -1,10 +1,10 @@
 //! A replay as text.
 
 use super::ReplayReport;
-use crate::commands::info::origin_text;
 use crate::flags::RunConfig;
-use crate::output::table::{Table, beside, text};
+use crate::output::table::{Lines, Table, beside, text};
 use crate::output::units::{bytes, count};
+use hksim_explore::origin::origin_text;
 
 /// The whole report.
 pub fn table(report: &ReplayReport) -> String {

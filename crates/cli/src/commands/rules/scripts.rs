@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::{Args, runner, view};
 use crate::host;
-use crate::output::stamp::Stamp;
+use hksim_results::Stamp;
 
 /// Maximum length of a script. The state of every page after every operation is kept, so the limit bounds memory use.
 const SCRIPT_BYTES_MAX: u64 = 1 << 20;

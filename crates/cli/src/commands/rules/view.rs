@@ -5,7 +5,7 @@ use hksim_conformance::{CallResult, RuleVerdict};
 
 use super::Report;
 use super::scripts::ScriptReport;
-use crate::output::table::{Table, text};
+use crate::output::table::{Lines, Table, text};
 use crate::output::units::bytes;
 
 /// One line per script, followed by the reason if it did not pass.

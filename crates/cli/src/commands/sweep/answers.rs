@@ -3,8 +3,8 @@
 use hksim_explore::answer::Answer;
 use hksim_explore::sentences::{percent, percent_signed};
 
-use crate::answers::{Answers, Combined};
-use crate::output::table::Table;
+use crate::output::table::{Lines, Table};
+use hksim_explore::answers::{Answers, Combined};
 
 /// The sentences of an answer, set apart from the table above.
 pub fn lines(answer: &Answer) -> Vec<String> {

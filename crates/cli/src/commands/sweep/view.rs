@@ -2,18 +2,21 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::Result;
 use hksim_policy::PAGE_BYTES;
 use hksim_sim::SimReport;
 
 use super::answers;
-use super::result::{Head, PricedSweep};
-use crate::answers::figures;
-use crate::commands::info::origin_text;
 use crate::commands::sim::view::{huge_bytes_peak, kernel_text, made_up_times, memory_policy_text, touch_rule_text};
 use crate::flags::{RunConfig, varied};
-use crate::output::table::{Table, text};
+use crate::output::OutputArgs;
+use crate::output::table::{Lines, Table, text};
 use crate::output::units::{bytes, bytes_apart, count};
-use crate::system_time::{Priced, SystemTime, range_cell};
+use hksim_cost_model::SystemTime;
+use hksim_cost_model::system_time::range_cell;
+use hksim_explore::origin::origin_text;
+use hksim_explore::priced::{Priced, figures};
+use hksim_results::sweep::{Head, PricedSweep};
 
 /// A figure of a row, as a column.
 struct Column {
@@ -270,4 +273,12 @@ fn all_figures(row: &SimReport) -> String {
         }
     }
     value.to_string()
+}
+
+/// Writes the result.
+///
+/// # Errors
+/// The output cannot be written.
+pub fn emit(sweep: &PricedSweep, output: &OutputArgs, head: &Head) -> Result<()> {
+    output.emit(sweep, &sweep.csv_rows(), || table(sweep, head))
 }

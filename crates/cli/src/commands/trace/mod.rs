@@ -16,9 +16,9 @@ use hksim_trace::header::Summary;
 use hksim_trace::hkt::TraceReader;
 use serde::Serialize;
 
-use crate::output::stamp::Stamp;
 use crate::output::trace::TraceOut;
 use crate::output::warn;
+use hksim_results::Stamp;
 
 /// A tool with its arguments.
 #[derive(Debug, clap::Subcommand)]

@@ -12,6 +12,7 @@ use hksim_sim::SimConfig;
 use hksim_sim::simulate::{Marks, simulate};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::profile::WithProfiles;
+use hksim_trace::shrink::{Property, Search, Trial, figures};
 use hksim_trace::source::EventSource;
 use hksim_trace::tools::{Edited, Keep, Selection, copy};
 use serde::Serialize;
@@ -19,12 +20,11 @@ use serde_json::{Value, json};
 
 use super::{ToolReport, open};
 use crate::flags::{BaseKernel, PolicyArgs};
-use crate::inputs::Trace;
+use crate::inputs;
 use crate::output::note;
 use crate::output::trace::TraceOut;
 use crate::output::units;
 use crate::runs::setup;
-use crate::shrink::{Property, Search, Trial, figures};
 
 /// Arguments of `trace shrink`.
 #[derive(Debug, clap::Args)]
@@ -76,7 +76,7 @@ pub fn run(args: &Args) -> Result<()> {
     let (selection, tries_left, parameters) = match (&args.keep, &args.command) {
         (Some(property), _) => {
             let config = args.policy.config()?;
-            let trace = Trace::file(&args.trace)?;
+            let trace = inputs::file(&args.trace)?;
             let setup = setup(&config, &trace, BaseKernel::AsItComes)?;
             let design = serde_json::to_value(setup.policy).context("the design as JSON")?;
             let trial = Predicted { path: &args.trace, property, setup };
@@ -100,7 +100,11 @@ pub fn run(args: &Args) -> Result<()> {
     ToolReport::print("shrink", &args.out, summary, shrunk, &line)
 }
 
-fn search<T: Trial>(reader: &mut TraceReader, trial: T, args: &Args) -> Result<(Selection, u64)> {
+fn search<T: Trial<Error = anyhow::Error>>(
+    reader: &mut TraceReader,
+    trial: T,
+    args: &Args,
+) -> Result<(Selection, u64)> {
     let mut search = Search::new(reader, trial, args.tries)?;
     if !search.begins()? {
         bail!("{}: the whole trace does not have the property, so there is nothing to keep", args.trace.display());
@@ -126,6 +130,8 @@ struct Predicted<'a> {
 }
 
 impl Trial for Predicted<'_> {
+    type Error = anyhow::Error;
+
     fn holds(&mut self, selection: &Selection) -> Result<bool> {
         let allocations = selection.lifetimes.count();
         let mut source = WithProfiles::new(kept(self.path, selection.clone(), Vec::new())?);
@@ -149,6 +155,8 @@ struct Commanded<'a> {
 }
 
 impl Trial for Commanded<'_> {
+    type Error = anyhow::Error;
+
     fn holds(&mut self, selection: &Selection) -> Result<bool> {
         copy(&mut kept(self.path, selection.clone(), Vec::new())?, self.candidate)?;
         let candidate = shell_word(self.candidate.as_os_str().as_bytes());

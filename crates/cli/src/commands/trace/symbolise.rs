@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::{ToolReport, count_lines, open};
 use crate::output::trace::TraceOut;
 use crate::output::warn;
-use crate::symbols::Symbols;
+use hksim_trace::symbols::Symbols;
 
 /// Arguments of `trace symbolise`.
 #[derive(Debug, clap::Args)]

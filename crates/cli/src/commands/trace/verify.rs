@@ -8,9 +8,9 @@ use hksim_trace::tools::{Verified, repair, verify};
 use serde::Serialize;
 
 use crate::memory;
-use crate::output::stamp::Stamp;
 use crate::output::trace::write_new;
 use crate::output::{Format, plain, print, render, units};
+use hksim_results::Stamp;
 
 /// Arguments of `trace verify`.
 #[derive(Debug, clap::Args)]

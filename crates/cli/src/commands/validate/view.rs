@@ -1,9 +1,11 @@
 //! A validation as text: prediction and measurement side by side, then the verdict.
 
 use crate::flags::{RunConfig, varied};
-use crate::output::table::{Table, text};
+use crate::output::table::{Lines, Table, text};
 use crate::output::units::{bytes, count, time};
-use crate::validate::{Row, Validation, Verdict};
+use hksim_validate::{Row, Verdict};
+
+use hksim_results::validate::Validation;
 
 /// The word of a verdict.
 fn word(verdict: Verdict) -> &'static str {

@@ -1,0 +1,101 @@
+//! The flags that say which program a validation runs, and how.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use hksim_memory_trace::Header;
+use hksim_policy::units::parse_time;
+use hksim_validate::memory::{Again, Rerun, Stop};
+
+/// Flags about the program of a memory recording.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Memory recordings (.hkm)")]
+pub struct AgainArgs {
+    /// Run the command that the recording names, in the directory and with the allocator variables that it names. Only
+    /// for recordings that you trust; without this flag the command is printed
+    #[arg(long, hide_short_help = true, conflicts_with = "own_command")]
+    run_recorded: bool,
+    /// The program is a server: when it is ready, run this shell command, then stop the program
+    #[arg(long, value_name = "SHELL-COMMAND", hide_short_help = true)]
+    load: Option<String>,
+    /// The program is ready when this shell command succeeds; tried every 100 ms [default: at once]
+    #[arg(long, value_name = "SHELL-COMMAND", requires = "load", hide_short_help = true)]
+    ready: Option<String>,
+    /// The signal that stops the program after --load and at --time-limit: HUP, INT, QUIT, TERM, USR1, USR2, KILL
+    #[arg(long, value_name = "SIGNAL", default_value = "TERM", hide_short_help = true)]
+    stop: Stop,
+    /// Stop a run after this time, and skip its row [default: ten times the recorded run, at least 60s]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, hide_short_help = true)]
+    time_limit: Option<u64>,
+    /// Run this command instead of the recorded one, in this directory and environment
+    #[arg(last = true, value_name = "COMMAND", hide_short_help = true)]
+    own_command: Vec<OsString>,
+}
+
+impl AgainArgs {
+    /// Refuses these flags for a trace of allocator calls.
+    ///
+    /// # Errors
+    /// One was given.
+    pub fn refuse_for_trace(&self) -> Result<()> {
+        let given = [
+            ("--run-recorded", self.run_recorded),
+            ("--load", self.load.is_some()),
+            ("--time-limit", self.time_limit.is_some()),
+            ("-- COMMAND", !self.own_command.is_empty()),
+        ];
+        match given.into_iter().find(|(_, is_given)| *is_given) {
+            Some((flag, _)) => bail!("{flag} is for memory recordings (.hkm); a trace is replayed"),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks, before anything runs, that the user has chosen the command for each of these recordings.
+    ///
+    /// # Errors
+    /// The user has not agreed to a recorded command, or gave one command for several recordings.
+    pub fn check<'a>(&self, started: impl Iterator<Item = (&'a Path, Option<&'a Header>)>) -> Result<()> {
+        let mut recordings = 0;
+        for (path, header) in started {
+            recordings += 1;
+            if self.run_recorded || !self.own_command.is_empty() {
+                continue;
+            }
+            let name = path.display();
+            let own = "put the command at the end: -- COMMAND";
+            match header.ok_or_else(Rerun::unknown).and_then(Rerun::recorded) {
+                Ok(rerun) => bail!(
+                    "{name}: validate runs a program again, and this file names: {}; if you trust that, type: {}; \
+                     otherwise {own}",
+                    rerun.shown(),
+                    self.line_that_agrees()
+                ),
+                Err(why) => bail!("{name}: validate runs a program again, but {why}; {own}"),
+            }
+        }
+        if recordings > 1 && !self.own_command.is_empty() {
+            bail!("-- COMMAND: is the command of one recording, but there are {recordings}; validate them separately");
+        }
+        Ok(())
+    }
+
+    /// The user's command line, with the flag that agrees to run the recorded command.
+    fn line_that_agrees(&self) -> String {
+        let words: Vec<String> = std::env::args().skip(1).collect();
+        let words = ["hksim"].into_iter().chain(words.iter().map(String::as_str)).chain(["--run-recorded"]);
+        hksim_text::shell::line(words)
+    }
+
+    /// Which program is run, and how.
+    pub fn again(&self) -> Again {
+        Again {
+            command: self.own_command.clone(),
+            load: self.load.clone(),
+            ready: self.ready.clone(),
+            stop: self.stop,
+            time_limit: self.time_limit.map(Duration::from_nanos),
+        }
+    }
+}

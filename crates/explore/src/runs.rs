@@ -1,0 +1,77 @@
+//! Runs of the simulator for run configurations.
+
+use hksim_conformance::HostError;
+use hksim_engine::TouchRule;
+use hksim_sim::report::MainFigures;
+use hksim_sim::sweep::SweepProgress;
+use hksim_sim::{Addresses, SimConfig, SimError, SimReport, sweep};
+use rayon::prelude::*;
+
+use crate::flags::{BaseKernel, RunConfig};
+use crate::inputs::Trace;
+
+/// The simulator's setup for a run configuration on a trace.
+///
+/// # Errors
+/// The host's settings cannot be read.
+pub fn setup(config: &RunConfig, trace: &Trace, base: BaseKernel) -> Result<SimConfig, HostError> {
+    let kernel = config.kernel(base)?;
+    Ok(SimConfig {
+        policy: config.policy,
+        touch: config.touch_rule(trace.header.touch),
+        kernel,
+        memory_policy: config.memory_policy,
+        tlb: None,
+        addresses: Addresses::default(),
+        forks: Vec::new(),
+        file: trace.input.file.clone(),
+    })
+}
+
+/// Is told what is simulated.
+pub trait Listener: Sync {
+    /// A batch of simulations begins, whose progress is told to the result.
+    fn begin(&self) -> Box<dyn SweepProgress + '_>;
+    /// This configuration is in the batch.
+    fn simulates(&self, _setup: &SimConfig) {}
+}
+
+/// Tells nobody.
+impl Listener for () {
+    fn begin(&self) -> Box<dyn SweepProgress + '_> {
+        Box::new(())
+    }
+}
+
+/// Simulates each setup of each trace on the current rayon pool. Rows are in the order of the traces, then of their
+/// setups.
+///
+/// # Errors
+/// A trace is damaged, or a policy is invalid.
+pub fn simulate_all(
+    traces: &[(Trace, Vec<SimConfig>)],
+    progress: &dyn SweepProgress,
+) -> Result<Vec<SimReport>, SimError> {
+    let parts: Vec<Result<Vec<SimReport>, SimError>> =
+        traces.par_iter().map(|(trace, setups)| sweep(&trace.input, setups, progress)).collect();
+    Ok(parts.into_iter().collect::<Result<Vec<_>, _>>()?.concat())
+}
+
+/// The touch rules whose results bound those of an unknown access pattern.
+pub const BRACKET: [TouchRule; 5] =
+    [TouchRule::None, TouchRule::First, TouchRule::All, TouchRule::ReadThenAll, TouchRule::AllAtDeath];
+
+/// A simulation with assumed touches, and the same under every other assumption.
+pub fn bracketed(headline: &SimConfig) -> Vec<SimConfig> {
+    let others = BRACKET.into_iter().filter(|&rule| rule != headline.touch);
+    let others = others.map(|touch| SimConfig { touch, tlb: None, ..headline.clone() });
+    std::iter::once(headline.clone()).chain(others).collect()
+}
+
+/// The first row, with the figures of all rows if there are several.
+pub fn with_bracket(rows: Vec<SimReport>) -> Option<SimReport> {
+    let words = rows.iter().map(|row| (row.touch.rule.word().to_string(), MainFigures::from(row)));
+    let bracket = if rows.len() > 1 { words.collect() } else { Default::default() };
+    let headline = rows.into_iter().next()?;
+    Some(SimReport { by_touch_rule: bracket, ..headline })
+}

@@ -1,0 +1,302 @@
+//! Whose memory a prediction is about: groups of mappings, and what kept them from having huge pages.
+
+use std::collections::BTreeMap;
+
+use hksim_linux_mm::{MappingSplit, Obstacles, PlaceObstacle, SettingObstacle, show_sizes, usual_sizes};
+use hksim_memory_trace::StackEnd;
+
+use hksim_text::plain;
+use hksim_text::table::Table;
+use hksim_text::units::{self, bytes, count, percent};
+
+use crate::named_sites::NamedSite;
+use crate::regions::{Outside, Region, Use};
+use crate::report::{Installs, ObstacleCount, RegionPrediction};
+use crate::row::MemoryRow;
+use crate::setting::{Advise, Setting, ThpPrctl};
+use crate::sites::SitePrediction;
+
+/// Maximum number of groups of mappings listed.
+const GROUPS_SHOWN: usize = 12;
+/// Maximum number of reasons listed.
+const REASONS_SHOWN: usize = 6;
+
+/// Mappings of the same use and a similar size, or of the same caller.
+#[derive(Default)]
+struct Group {
+    mappings: u64,
+    bytes: u64,
+    rss_end: u64,
+    huge_end: u64,
+    touches: u64,
+    traps: u64,
+    huge: u64,
+    installed: u64,
+    obstacles: BTreeMap<String, u64>,
+}
+
+fn groups(row: &MemoryRow) -> Vec<(String, Group)> {
+    let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+    match &row.sites {
+        Some(sites) => {
+            sites.iter().for_each(|site| groups.entry(site.caller.clone()).or_default().add_site(&site.costs))
+        }
+        None => return groups_of(&row.prediction.regions),
+    }
+    sorted(groups)
+}
+
+fn groups_of(regions: &[RegionPrediction]) -> Vec<(String, Group)> {
+    let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+    for region in regions {
+        groups.entry(group_name(&region.region)).or_default().add_region(region);
+    }
+    sorted(groups)
+}
+
+fn sorted(groups: BTreeMap<String, Group>) -> Vec<(String, Group)> {
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, group)| std::cmp::Reverse(group.touches));
+    groups
+}
+
+/// The tables of the groups of regions: whose memory they are, and why their installs were not huge.
+pub fn tables(regions: &[RegionPrediction]) -> Vec<Table> {
+    let groups = groups_of(regions);
+    let by_use = by_use(&groups);
+    [by_use].into_iter().chain(reasons(groups).map(|(table, _)| table)).collect()
+}
+
+impl Group {
+    fn add_region(&mut self, region: &RegionPrediction) {
+        self.mappings += 1;
+        self.bytes += region.region.bytes;
+        self.add((region.touches, region.traps, region.bytes_installed), &region.installs, &region.obstacles);
+    }
+
+    fn add_site(&mut self, site: &SitePrediction) {
+        self.mappings += site.regions;
+        self.rss_end += site.rss_bytes_end;
+        self.huge_end += site.huge_bytes_end;
+        self.add((site.touches, site.traps, site.bytes_installed), &site.installs, &site.obstacles);
+    }
+
+    fn add(&mut self, (touches, traps, installed): (u64, u64, u64), installs: &Installs, obstacles: &[ObstacleCount]) {
+        self.touches += touches;
+        self.traps += traps;
+        self.huge += installs.by_kind.thp + installs.by_kind.hugetlb;
+        self.installed += installed;
+        for obstacle in obstacles {
+            *self.obstacles.entry(reason(obstacle.obstacles)).or_default() += obstacle.installs;
+        }
+    }
+}
+
+/// The name of a region's group. Mappings of mmap are grouped by the power of two of their size.
+fn group_name(region: &Region) -> String {
+    match region.usage {
+        Use::Mmap => {
+            let from = 1u64 << region.bytes.max(4096).ilog2();
+            format!("mmap of {} to {}", bytes(from).replace(".0", ""), bytes(from.saturating_mul(2)).replace(".0", ""))
+        }
+        usage => use_words(usage).to_string(),
+    }
+}
+
+/// The use of a region in words.
+pub fn use_words(usage: Use) -> &'static str {
+    match usage {
+        Use::Heap => "heap (brk)",
+        Use::ThreadStack => "thread stacks",
+        Use::ProgramData => "program data (bss)",
+        Use::Kernel => "made by the kernel",
+        Use::Mmap => "mmap",
+    }
+}
+
+/// Whose memory a prediction is about, as tables for people. What they leave out is in the result.
+#[derive(Clone, Debug)]
+pub struct Groups {
+    /// The groups with the most touches.
+    pub groups: Table,
+    /// Groups that the table leaves out.
+    pub groups_left_out: u64,
+    /// The most frequent reasons why installs were not huge; `None` if there are none.
+    pub reasons: Option<Table>,
+    /// Reasons that the table leaves out.
+    pub reasons_left_out: u64,
+    /// A note, if call sites lack callers.
+    pub incomplete: Option<String>,
+}
+
+impl Groups {
+    /// The groups of a prediction: by caller if its call sites are known, else by use.
+    pub fn of(row: &MemoryRow) -> Groups {
+        let groups = groups(row);
+        let table = match row.sites {
+            Some(_) => by_caller(&groups),
+            None => by_use(&groups),
+        };
+        let groups_left_out = groups.len().saturating_sub(GROUPS_SHOWN) as u64;
+        let (reasons, reasons_left_out) = reasons(groups).unzip();
+        Groups {
+            groups: table,
+            groups_left_out,
+            reasons,
+            reasons_left_out: reasons_left_out.unwrap_or(0),
+            incomplete: row.sites.as_deref().and_then(incomplete),
+        }
+    }
+}
+
+/// How many call sites lack callers, if any do.
+fn incomplete(sites: &[NamedSite]) -> Option<String> {
+    let is_incomplete = |site: &&NamedSite| site.stack_end.is_some_and(StackEnd::is_incomplete);
+    let number = sites.iter().filter(is_incomplete).count() as u64;
+    let of = units::of(sites.iter().filter(|site| site.stack_end.is_some()).count() as u64, "call site");
+    (number > 0).then(|| format!("{} of {of} have an incomplete stack (`hksim info --sites`)", count(number)))
+}
+
+fn by_use(groups: &[(String, Group)]) -> Table {
+    let mut table = Table::new(["whose memory", "mappings", "size", "touches", "traps", "huge", "installed"], &[0]);
+    for (name, group) in groups.iter().take(GROUPS_SHOWN) {
+        let Group { mappings, bytes: size, touches, traps, huge, installed, .. } = group;
+        table.push([
+            name.clone(),
+            count(*mappings),
+            bytes(*size),
+            count(*touches),
+            count(*traps),
+            count(*huge),
+            bytes(*installed),
+        ]);
+    }
+    table
+}
+
+fn by_caller(groups: &[(String, Group)]) -> Table {
+    let head =
+        ["whose memory", "mappings", "touches", "traps", "huge", "installed", "RSS at the end", "huge at the end"];
+    let mut table = Table::new(head, &[0]);
+    for (name, group) in groups.iter().take(GROUPS_SHOWN) {
+        let Group { mappings, touches, traps, huge, installed, rss_end, huge_end, .. } = group;
+        table.push([
+            plain(name).into_owned(),
+            count(*mappings),
+            count(*touches),
+            count(*traps),
+            count(*huge),
+            bytes(*installed),
+            bytes(*rss_end),
+            percent(*huge_end, *rss_end),
+        ]);
+    }
+    table
+}
+
+/// Why installs were not huge, most frequent first, and how many reasons are left out. `None` if there are none.
+fn reasons(groups: Vec<(String, Group)>) -> Option<(Table, u64)> {
+    let mut reasons: Vec<(u64, String, String)> = Vec::new();
+    for (name, group) in groups {
+        let counts = group.obstacles.into_iter();
+        reasons.extend(counts.map(|(reason, installs)| (installs, name.clone(), reason)));
+    }
+    reasons.sort_by(|a, b| b.cmp(a));
+    if reasons.is_empty() {
+        return None;
+    }
+    let mut table = Table::new(["installs", "why not huge", ""], &[1, 2]);
+    for (installs, name, reason) in reasons.iter().take(REASONS_SHOWN) {
+        table.push([count(*installs), name.clone(), reason.clone()]);
+    }
+    Some((table, reasons.len().saturating_sub(REASONS_SHOWN) as u64))
+}
+
+/// What split a mapping.
+fn split_words(split: MappingSplit) -> &'static str {
+    match split {
+        MappingSplit::Protection => "mprotect",
+        MappingSplit::HugePageAdvice => "MADV_HUGEPAGE or MADV_NOHUGEPAGE on a part",
+        MappingSplit::Lock => "mlock",
+        MappingSplit::ForkAdvice => "MADV_DONTFORK or MADV_WIPEONFORK on a part",
+        MappingSplit::OtherAdvice => "other advice on a part, such as MADV_DONTDUMP",
+        MappingSplit::Name => "a name (PR_SET_VMA) of a part",
+    }
+}
+
+/// Obstacles in words.
+fn reason(obstacles: Obstacles) -> String {
+    let setting = obstacles.setting.map(|setting| match setting {
+        SettingObstacle::DisabledForProcess => "huge pages are off for the process (prctl)",
+        SettingObstacle::AdvisedAgainst => "MADV_NOHUGEPAGE",
+        SettingObstacle::StackMapping => "a thread's stack (MAP_STACK)",
+        SettingObstacle::ModeNever => "THP mode never",
+        SettingObstacle::NotAdvised => "THP mode madvise, and no MADV_HUGEPAGE",
+    });
+    let place = obstacles.place.map(|place| match place {
+        PlaceObstacle::NotMapped => "not mapped",
+        PlaceObstacle::NotAnonymous => "not anonymous memory",
+        PlaceObstacle::NotWritable => "the mapping is not writable",
+        PlaceObstacle::MappingTooShort => "the mapping is shorter than 2 MiB at that time",
+        PlaceObstacle::MappingUnaligned => "the mapping contains no aligned 2 MiB",
+        PlaceObstacle::MappingEdge => "at the edge of the mapping, outside its aligned 2 MiB ranges",
+        PlaceObstacle::PagesPresent => "small pages are already in its 2 MiB range",
+        PlaceObstacle::OtherMappingPresent => "a page of a file, stack or other mapping is in its 2 MiB range",
+        PlaceObstacle::GuardPage => "a guard page (MADV_GUARD_INSTALL) is in its 2 MiB range",
+        PlaceObstacle::HugePageSplit => "the huge page of its 2 MiB range was split",
+        PlaceObstacle::HugeZeroPageSplit => "read before the first write: a huge zero page, which was split",
+        PlaceObstacle::SharedAfterFork => "a copy after a fork: the page was shared",
+    });
+    let place = place.map(|place| match obstacles.split {
+        Some(split) => format!("{place}, split by {}", split_words(split)),
+        None => place.to_string(),
+    });
+    match (setting, place, obstacles.place) {
+        // Without the setting, an earlier touch would have installed the huge page.
+        (Some(setting), Some(_), Some(PlaceObstacle::PagesPresent)) | (Some(setting), None, _) => setting.to_string(),
+        (Some(setting), Some(place), _) => format!("{place}; also {setting}"),
+        (None, Some(place), _) => place,
+        (None, None, _) => "a huge page was possible".to_string(),
+    }
+}
+
+/// The setting as flags that differ from the usual ones; always with the THP mode.
+pub fn setting_words(setting: &Setting) -> Vec<(String, String)> {
+    let kernel = &setting.kernel;
+    let mut words = vec![("thp", kernel.thp.global.word().to_string())];
+    if kernel.thp.sizes != usual_sizes() {
+        words.push(("mthp", show_sizes(&kernel.thp.sizes)));
+    }
+    if !kernel.use_zero_page {
+        words.push(("zero-page", "off".to_string()));
+    }
+    if setting.advise != Advise::Recorded {
+        words.push(("advise", setting.advise.word()));
+    }
+    if setting.thp_prctl != ThpPrctl::Recorded {
+        words.push(("thp-prctl", setting.thp_prctl.word().to_string()));
+    }
+    words.into_iter().map(|(flag, value)| (flag.to_string(), value)).collect()
+}
+
+/// Traps outside modelled memory, by kind.
+pub fn outside(traps_outside: &BTreeMap<Outside, u64>) -> String {
+    let total: u64 = traps_outside.values().sum();
+    let parts: Vec<String> =
+        traps_outside.iter().map(|(outside, traps)| format!("{} {}", outside_words(*outside), count(*traps))).collect();
+    if total == 0 {
+        return "not modelled: no traps recorded".to_string();
+    }
+    format!("not modelled: {} recorded, the same under all settings ({})", units::of(total, "trap"), parts.join(", "))
+}
+
+fn outside_words(outside: Outside) -> &'static str {
+    match outside {
+        Outside::PrivateFile => "private file mappings",
+        Outside::Shared => "shared mappings",
+        Outside::OtherHugetlb => "hugetlb of other sizes",
+        Outside::Special => "vdso and the like",
+        Outside::Harness => "the replay's own memory",
+        Outside::Unmapped => "no mapping (SIGSEGV)",
+    }
+}

@@ -1,0 +1,209 @@
+//! The data of charts: a JSON result, fresh or read from a file.
+
+use crate::error::{Context, Result};
+use hksim_policy::HUGE_PAGE_BYTES;
+use hksim_trace::header::Origin;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::names::Names;
+use super::recordings;
+use hksim_explore::flags::row::Inputs;
+use hksim_explore::flags::table::{FLAGS, Subject};
+use hksim_explore::flags::{RunConfig, varied};
+use hksim_explore::origin::origin_text;
+use hksim_text::units;
+
+/// The parts of a result's row that are drawn.
+#[derive(Clone, Debug, Deserialize)]
+struct Row {
+    trace: Trace,
+    #[serde(flatten)]
+    inputs: Inputs,
+    installs: Installs,
+    rss_bytes_peak: u64,
+    floor_pages: u64,
+    timeline: Vec<RowSample>,
+}
+
+/// A sample of a row. Rows of older results have no peaks.
+#[derive(Clone, Copy, Debug, Deserialize)]
+struct RowSample {
+    time_ns: u64,
+    live_bytes: u64,
+    rss_bytes: u64,
+    #[serde(default)]
+    rss_bytes_peak: u64,
+    #[serde(default)]
+    huge_pages: u64,
+    #[serde(default)]
+    hugetlb_bytes: u64,
+}
+
+impl RowSample {
+    /// The peak since the previous sample, if it is higher, and the sample.
+    fn points(&self) -> impl Iterator<Item = Sample> + use<> {
+        let RowSample { time_ns: at, live_bytes, rss_bytes, rss_bytes_peak, huge_pages, hugetlb_bytes } = *self;
+        let huge_bytes = huge_pages.saturating_mul(HUGE_PAGE_BYTES).saturating_add(hugetlb_bytes);
+        let peak = (rss_bytes_peak > rss_bytes).then_some(rss_bytes_peak);
+        peak.into_iter().chain([rss_bytes]).map(move |rss_bytes| Sample { at, live_bytes, rss_bytes, huge_bytes })
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+struct Trace {
+    file: Option<String>,
+    origin: Origin,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Installs {
+    total: u64,
+}
+
+/// A point in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// Events done, or nanoseconds of trace time.
+    pub at: u64,
+    /// Requested bytes of live objects.
+    pub live_bytes: u64,
+    /// Resident bytes.
+    pub rss_bytes: u64,
+    /// Those in huge pages, transparent or of hugetlb.
+    pub huge_bytes: u64,
+}
+
+/// One trace, which is one part of the chart.
+#[derive(Clone, Debug)]
+pub struct Panel {
+    /// The trace's name.
+    pub title: String,
+    /// Bytes in the fewest pages that can hold the live set at its peak.
+    pub floor_bytes: u64,
+    /// The designs: those on the front first, each group in descending order of installs.
+    pub series: Vec<Series>,
+    /// What the timelines run over.
+    pub progress: Progress,
+}
+
+/// What a timeline runs over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Events of a trace.
+    Events,
+    /// Nanoseconds.
+    Time,
+}
+
+/// Designs with the same figures.
+#[derive(Clone, Debug, Default)]
+pub struct Series {
+    /// The values of the flags in which these designs differ from the others: `2M thp/hugetlb`.
+    pub label: String,
+    /// Installs.
+    pub installs: u64,
+    /// Peak resident bytes.
+    pub rss_bytes_peak: u64,
+    /// Whether these designs are on the Pareto front.
+    pub is_front: bool,
+    /// Residency over time.
+    pub timeline: Vec<Sample>,
+    /// What identifies its designs in all panels and results.
+    pub designs: Vec<String>,
+    /// Determines the style. A design has the same rank in all panels, see [`rank`](super::subject::rank).
+    pub rank: usize,
+}
+
+impl Series {
+    /// Its name and figures in one line.
+    pub fn text(&self) -> String {
+        let [installs, bytes] = [units::count(self.installs), units::bytes(self.rss_bytes_peak)];
+        let name = if self.label.is_empty() { String::new() } else { format!("{}: ", self.label) };
+        format!("{name}{installs} installs, peak RSS {bytes}")
+    }
+}
+
+/// The panels of a `sweep` or `sim` result, one for each trace.
+///
+/// # Errors
+/// The result is not from `sweep` or `sim`.
+pub fn panels(result: &Value) -> Result<Vec<Panel>> {
+    let is_sweep = result.get("rows").is_some();
+    let first = if is_sweep { result["rows"].get(0) } else { Some(result) };
+    if first.is_some_and(|row| row.get("recording").is_some()) {
+        return recordings::panels(result);
+    }
+    let mut rows: Vec<Row> = if is_sweep {
+        Vec::deserialize(&result["rows"]).context("not a sweep result")?
+    } else {
+        vec![Row::deserialize(result).context("neither a sweep nor a sim result")?]
+    };
+    let front: Vec<usize> =
+        if is_sweep { Vec::deserialize(&result["pareto"]).context("no `pareto`")? } else { vec![0] };
+    let mut panels = Vec::new();
+    let mut first = 0;
+    while let Some(row) = rows.first() {
+        let same = rows.iter().take_while(|other| other.trace == row.trace).count();
+        let rest = rows.split_off(same);
+        panels.push(panel(&rows, |index| front.contains(&(first + index))));
+        first += same;
+        rows = rest;
+    }
+    Ok(panels)
+}
+
+fn panel(rows: &[Row], is_front: impl Fn(usize) -> bool) -> Panel {
+    let configs: Vec<RunConfig> = rows.iter().filter_map(|row| row.inputs.config()).collect();
+    let varied = varied(&configs);
+    let series = rows.iter().enumerate().map(|(index, row)| Series {
+        label: String::new(),
+        installs: row.installs.total,
+        rss_bytes_peak: row.rss_bytes_peak,
+        is_front: is_front(index),
+        timeline: row.timeline.iter().flat_map(RowSample::points).collect(),
+        designs: vec![row.inputs.config().map_or_else(|| format!("row {index}"), |config| design(&config, &varied))],
+        rank: 0,
+    });
+    let title = rows.first().map(title).unwrap_or_default();
+    let floor_pages = rows.iter().map(|row| row.floor_pages).max().unwrap_or(0);
+    let floor_bytes = floor_pages.saturating_mul(hksim_policy::PAGE_BYTES);
+    let series = grouped(series.collect(), &Names::of(&configs));
+    Panel { title, floor_bytes, series, progress: Progress::Time }
+}
+
+/// Identifies a design: its policy, and what else varies. A program's touches may differ between traces.
+fn design(config: &RunConfig, varied: &[&str]) -> String {
+    let flags = FLAGS.iter().filter(|flag| flag.subject == Subject::Policy || varied.contains(&flag.name));
+    flags.map(|flag| format!("{}={} ", flag.name, flag.show(config))).collect()
+}
+
+/// Joins designs with equal figures into one series, and names each.
+pub(super) fn grouped(designs: Vec<Series>, names: &Names) -> Vec<Series> {
+    let mut series: Vec<(Series, Vec<usize>)> = Vec::new();
+    for (index, design) in designs.into_iter().enumerate() {
+        let figures = (design.installs, design.rss_bytes_peak, &design.timeline);
+        let twin = series.iter_mut().find(|(twin, _)| (twin.installs, twin.rss_bytes_peak, &twin.timeline) == figures);
+        match twin {
+            Some((twin, members)) => {
+                twin.designs.extend(design.designs);
+                members.push(index);
+            }
+            None => series.push((design, vec![index])),
+        }
+    }
+    let named = |(series, members): (Series, Vec<usize>)| Series { label: names.of_group(&members), ..series };
+    let mut series: Vec<Series> = series.into_iter().map(named).collect();
+    series.sort_by_key(|series| (!series.is_front, std::cmp::Reverse(series.installs)));
+    series
+}
+
+fn title(row: &Row) -> String {
+    match &row.trace.file {
+        Some(file) => file.rsplit('/').next().unwrap_or(file).to_string(),
+        None => match &row.trace.origin {
+            Origin::Generated { name, .. } => format!("{name} (built in)"),
+            origin => origin_text(origin),
+        },
+    }
+}

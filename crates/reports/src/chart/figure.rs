@@ -1,0 +1,95 @@
+//! The figures that a result can be drawn as.
+
+use crate::error::Result;
+
+use super::medium::Medium;
+use super::sketch::Sketch;
+use super::subject::Subject;
+use super::{bars, designs, huge, miss_curves, occupancy, page_map};
+
+/// A figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Figure {
+    /// Installs against peak RSS, and RSS over time (sweep, sim, explain)
+    Designs,
+    /// The state of every page over time (explain)
+    PageMap,
+    /// Live bytes of each SuperSlab over time (explain)
+    Occupancy,
+    /// Memory in huge pages over time (sweep, sim, explain)
+    Huge,
+    /// Installs by reason (sim, explain)
+    Reasons,
+    /// Installs by size class (explain)
+    Classes,
+    /// TLB misses by number of entries (sim --tlb, of a trace with every access)
+    Tlb,
+}
+
+impl Figure {
+    /// All figures, in the order of a report.
+    pub const ALL: [Figure; 7] = [
+        Figure::Designs,
+        Figure::Huge,
+        Figure::PageMap,
+        Figure::Occupancy,
+        Figure::Reasons,
+        Figure::Classes,
+        Figure::Tlb,
+    ];
+
+    /// Its word on the command line.
+    pub fn word(self) -> &'static str {
+        match self {
+            Figure::Designs => "designs",
+            Figure::PageMap => "page-map",
+            Figure::Occupancy => "occupancy",
+            Figure::Huge => "huge",
+            Figure::Reasons => "reasons",
+            Figure::Classes => "classes",
+            Figure::Tlb => "tlb",
+        }
+    }
+
+    /// What it shows, and the commands whose results have its data.
+    pub fn help(self) -> &'static str {
+        match self {
+            Figure::Designs => "Installs against peak RSS, and RSS over time (sweep, sim, explain)",
+            Figure::PageMap => "The state of every page over time (explain)",
+            Figure::Occupancy => "Live bytes of each SuperSlab over time (explain)",
+            Figure::Huge => "Memory in huge pages over time (sweep, sim, explain)",
+            Figure::Reasons => "Installs by reason (sim, explain)",
+            Figure::Classes => "Installs by size class (explain)",
+            Figure::Tlb => "TLB misses by number of entries (sim --tlb, of a trace with every access)",
+        }
+    }
+
+    /// What the figure shows.
+    pub fn title(self) -> &'static str {
+        match self {
+            Figure::Designs => "Installs and memory",
+            Figure::PageMap => "Pages over time",
+            Figure::Occupancy => "Occupancy of SuperSlabs",
+            Figure::Huge => "Memory in huge pages",
+            Figure::Reasons => "Installs by reason",
+            Figure::Classes => "Installs by size class",
+            Figure::Tlb => "TLB misses",
+        }
+    }
+
+    /// The figure; `None` if the result does not have its data.
+    ///
+    /// # Errors
+    /// The result is damaged.
+    pub fn sketch<'a>(self, subject: &'a Subject<'_>, medium: Medium) -> Result<Option<Sketch<'a>>> {
+        match self {
+            Figure::Designs => Ok(designs::sketch(&subject.panels, medium)),
+            Figure::PageMap => page_map::sketch(subject.result, medium),
+            Figure::Occupancy => occupancy::sketch(subject.result, medium),
+            Figure::Huge => Ok(huge::sketch(&subject.panels, medium)),
+            Figure::Reasons => bars::reasons(subject, medium),
+            Figure::Classes => bars::classes(subject, medium),
+            Figure::Tlb => miss_curves::sketch(subject, medium),
+        }
+    }
+}

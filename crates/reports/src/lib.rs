@@ -1,0 +1,31 @@
+//! Shows results: as charts, as one HTML file, as folded stacks and as pprof profiles.
+//!
+//! - [`chart`]: figures of a result as SVG or PNG; [`report`]: results as one HTML file without references to others.
+//! - [`folded`], [`pprof`]: figures by call stack, for programs that draw them.
+//! - [`data`]: the data of the figures, as rows.
+//! - [`tables`]: tables that the command prints and a report shows.
+//!
+//! Results are those of `hksim-results`, fresh or read from a file:
+//!
+//! ```no_run
+//! use std::path::Path;
+//!
+//! use hksim_reports::chart::{Figure, Medium, Subject};
+//!
+//! let file = hksim_results::read(Path::new("sweep.json"))?;
+//! let subject = Subject::of(&file.result)?;
+//! if let Some(sketch) = Figure::Designs.sketch(&subject, Medium::File)? {
+//!     std::fs::write("sweep.svg", sketch.svg()?.svg)?;
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod chart;
+pub mod data;
+mod error;
+pub mod folded;
+pub mod pprof;
+pub mod report;
+pub mod tables;
+
+pub use error::{ReportError, Result};

@@ -1,0 +1,56 @@
+//! A prediction as a CSV row. The columns are the same for all traces, designs and flags.
+
+use hksim_explore::flags::mthp;
+use hksim_explore::origin::origin_text;
+use hksim_explore::priced::{self, Priced};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+/// Parts that only some results have. Their figures are columns of every row, so that the columns do not vary.
+const OPTIONAL: [(&str, &[&str]); 3] = [
+    ("addresses", &["source", "mmaps", "modelled_mmaps"]),
+    ("khugepaged_bound", &["huge_pages_max", "rss_bytes_extra_max", "installs_avoided_max"]),
+    ("system_time", &["low_s", "median_s", "high_s", "machine", "kernel_release"]),
+];
+
+/// The row. Lists become sums, and the trace's origin is one column. Only kernel settings that have a flag become
+/// columns; the others follow from the kernel version, or are in JSON.
+pub fn row(priced: &Priced) -> Map<String, Value> {
+    let report = &priced.report;
+    let value = serde_json::to_value(priced).unwrap_or_default();
+    let mut row = value.as_object().cloned().unwrap_or_default();
+    let trace = &report.trace;
+    row.insert(
+        "trace".into(),
+        json!({
+            "file": trace.file, "checksum": trace.checksum, "origin": origin_text(&trace.origin),
+            "touch_source": word(&trace.touch_source), "clock": word(&trace.clock), "complete": trace.complete,
+        }),
+    );
+    let kernel = &report.kernel;
+    row.insert(
+        "kernel".into(),
+        json!({
+            "version": kernel.rules.version.word(), "thp": kernel.thp.global.word(), "mthp": mthp::show(&kernel.thp.sizes),
+            "hugetlb_pool_pages": kernel.hugetlb_pool_pages, "max_map_count": kernel.max_map_count,
+            "use_zero_page": kernel.use_zero_page, "defrag": word(&kernel.defrag),
+        }),
+    );
+    for (name, fields) in OPTIONAL {
+        let part = row.get(name).cloned().unwrap_or_default();
+        let figures = fields.iter().map(|&field| (field.to_string(), part.get(field).cloned().unwrap_or_default()));
+        row.insert(name.into(), Value::Object(figures.collect()));
+    }
+    row.insert("tlb_misses".into(), priced::figures(priced).tlb_misses.into());
+    let copied: u64 = report.forks.iter().map(|fork| fork.copied_bytes).sum();
+    row.insert("forks".into(), json!({"count": report.forks.len(), "copied_bytes": copied}));
+    // These parts do not fit in a row; JSON has them.
+    row.remove("by_touch_rule");
+    row.remove("tlb");
+    row
+}
+
+/// The JSON name of an enum value.
+fn word(value: &impl Serialize) -> Value {
+    serde_json::to_value(value).unwrap_or_default()
+}

@@ -1,0 +1,50 @@
+//! The JSON results of hksim's commands.
+//!
+//! One set of types writes and reads them, so that a result is input to other commands and to Rust programs:
+//!
+//! - [`sim`], [`sweep`], [`explain`], [`advise`], [`check`], [`validate`]: the result of each command. [`kind`]: which
+//!   of them a JSON value is; [`AnyResult`]: any of them.
+//! - [`mod@read`]: reads a file, also of earlier versions ([`schema_1`]); [`stamp`]: which version wrote it.
+//! - [`predictions`]: predictions within any result; [`policy_file`]: a policy from a row of a result.
+//! - [`csv`]: predictions as rows; [`stack_profile`]: figures by call stack; [`layouts`]: ranges over address
+//!   spaces; [`info`]: call sites.
+//!
+//! ```
+//! use hksim_results::{AnyResult, Kind};
+//! use serde_json::json;
+//!
+//! let result = json!({"schema": 2, "hksim_version": "0.1.0", "is_within": true, "rows": []});
+//! assert_eq!(Kind::of("check.json", &result)?, Kind::Check);
+//! let AnyResult::Check(check) = AnyResult::of("check.json", &result)? else { panic!("another kind") };
+//! assert!(check.is_within && check.rows.is_empty());
+//! assert_eq!(serde_json::to_value(&check).unwrap(), result);
+//! # Ok::<(), hksim_results::ResultError>(())
+//! ```
+
+pub mod advise;
+mod against;
+mod any;
+pub mod check;
+pub mod csv;
+mod error;
+pub mod explain;
+pub mod info;
+pub mod kind;
+pub mod layouts;
+pub mod policy_file;
+pub mod predictions;
+pub mod read;
+pub mod result_numbers;
+pub mod schema_1;
+pub mod sim;
+pub mod stack_profile;
+pub mod stamp;
+pub mod sweep;
+pub mod validate;
+
+pub use against::{Against, Difference};
+pub use any::AnyResult;
+pub use error::{ResultError, WRITE_RESULT};
+pub use kind::Kind;
+pub use read::{Read, read};
+pub use stamp::Stamp;

@@ -1,0 +1,42 @@
+//! The results of `sim`.
+
+use hksim_explore::priced::Priced;
+use hksim_memory_sim::MemoryRow;
+use serde::{Deserialize, Serialize};
+
+use crate::layouts::Layouts;
+use crate::stamp::Stamp;
+
+/// A design on a trace, with its range over other address spaces if addresses matter.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SimResult {
+    /// The prediction.
+    #[serde(flatten)]
+    pub priced: Priced,
+    /// The range over other address spaces.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layouts: Option<Layouts>,
+}
+
+/// A memory recording under one setting.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MemorySimResult {
+    /// The schema, and the version that wrote it.
+    #[serde(flatten)]
+    pub stamp: Stamp,
+    /// The prediction.
+    #[serde(flatten)]
+    pub row: MemoryRow,
+}
+
+/// Memory recordings under many settings.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MemorySweepResult {
+    /// The schema, and the version that wrote it.
+    #[serde(flatten)]
+    pub stamp: Stamp,
+    /// One row per recording and setting.
+    pub rows: Vec<MemoryRow>,
+    /// Rows on the Pareto front of traps and peak resident bytes, per recording; of all allocators per trace.
+    pub pareto: Vec<usize>,
+}

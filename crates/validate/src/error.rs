@@ -1,0 +1,81 @@
+//! Why nothing can be compared.
+
+use std::io;
+use std::path::PathBuf;
+
+use hksim_conformance::{HostError, ModeError};
+use hksim_memory_record::MemoryRecordError;
+use hksim_memory_sim::{FamilyError, PredictError};
+use hksim_memory_trace::MemoryTraceError;
+use hksim_replay::ReplayError;
+use hksim_sim::SimError;
+use hksim_trace::error::TraceError;
+use thiserror::Error;
+
+/// A prediction or a measurement cannot be made.
+#[derive(Debug, Error)]
+pub enum ValidateError {
+    /// The trace cannot be read.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// The simulation failed.
+    #[error(transparent)]
+    Simulation(#[from] SimError),
+    /// The replay cannot start.
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
+    /// A memory recording cannot be read or written.
+    #[error(transparent)]
+    Recording(#[from] MemoryTraceError),
+    /// Recordings cannot be simulated.
+    #[error(transparent)]
+    Family(#[from] FamilyError),
+    /// Nothing can be predicted for a recording.
+    #[error(transparent)]
+    Prediction(#[from] PredictError),
+    /// The program cannot be recorded.
+    #[error(transparent)]
+    Recorder(#[from] MemoryRecordError),
+    /// This machine's settings cannot be read.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// This machine's settings cannot be changed.
+    #[error("--set-modes: {0}")]
+    Modes(#[from] ModeError),
+    /// A directory cannot be used.
+    #[error("{}: cannot {what}", path.display())]
+    Folder {
+        /// The directory.
+        path: PathBuf,
+        /// What failed.
+        what: &'static str,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A file of a run cannot be read.
+    #[error("{what}")]
+    Reading {
+        /// What was read.
+        what: &'static str,
+        /// Why it cannot be.
+        #[source]
+        source: Box<ValidateError>,
+    },
+    /// The program was not recorded again as it was asked for.
+    #[error("recording the program again: {0}")]
+    RecordedAgain(String),
+    /// The setting exists only in the recording or the model, so it cannot be measured.
+    #[error("{0}")]
+    NotMeasurable(&'static str),
+    /// A recording gave no prediction.
+    #[error("no prediction")]
+    NoPrediction,
+}
+
+impl ValidateError {
+    /// The error of reading something, with what it is.
+    pub(crate) fn reading<E: Into<ValidateError>>(what: &'static str) -> impl FnOnce(E) -> ValidateError {
+        move |source| ValidateError::Reading { what, source: Box::new(source.into()) }
+    }
+}

@@ -1,0 +1,214 @@
+//! The figures of one address space, predicted or measured.
+
+use hksim_memory_sim::Prediction;
+use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
+use serde::{Deserialize, Serialize};
+
+use super::measure::Run;
+use hksim_text::units::count;
+
+/// A statistical claim also holds within this share of the measured median.
+const TOLERANCE: f64 = 0.01;
+
+/// Figures of one address space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Figures {
+    /// #PF exceptions in anonymous memory.
+    pub traps: u64,
+    /// Resident bytes of anonymous memory at the exit, hugetlb included.
+    pub rss_bytes_end: u64,
+    /// Transparent huge pages at the exit.
+    pub huge_pages_end: u64,
+    /// Highest resident bytes of anonymous memory; measured: the least that is possible. `None` if not measured.
+    pub rss_bytes_peak: Option<u64>,
+    /// The most that is possible: the kernel counts this memory together with stacks and written pages of files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rss_bytes_peak_max: Option<u64>,
+}
+
+impl Figures {
+    /// What is predicted.
+    pub fn predicted(prediction: &Prediction) -> Self {
+        Self {
+            traps: prediction.traps,
+            rss_bytes_end: prediction.rss_bytes_end,
+            huge_pages_end: prediction.huge_pages_end,
+            rss_bytes_peak: Some(prediction.rss_bytes_peak),
+            rss_bytes_peak_max: None,
+        }
+    }
+
+    /// What is measured. `has_peak` says whether the kernel's peak is that of the memory that is predicted.
+    pub(crate) fn measured(run: &Run, has_peak: bool) -> Self {
+        let snapshot = run.snapshot.as_ref();
+        let peak = snapshot.and_then(|snapshot| snapshot.rss_bytes_peak()).filter(|_| has_peak);
+        Self {
+            traps: run.traps,
+            rss_bytes_end: snapshot.map_or(0, |snapshot| snapshot.rss_bytes()),
+            huge_pages_end: snapshot.map_or(0, |snapshot| snapshot.huge_bytes() / HUGE_PAGE_BYTES),
+            rss_bytes_peak: peak.map(|[least, _]| least),
+            rss_bytes_peak_max: peak.map(|[_, most]| most),
+        }
+    }
+
+    /// |prediction - measurement| over traps, huge pages and resident pages at the exit.
+    pub fn distance(&self, other: &Self) -> u64 {
+        self.traps.abs_diff(other.traps)
+            + self.huge_pages_end.abs_diff(other.huge_pages_end)
+            + self.rss_bytes_end.abs_diff(other.rss_bytes_end) / PAGE_BYTES
+    }
+
+    /// The figures that differ, with all their digits.
+    pub fn differences(&self, measured: &Self) -> Vec<String> {
+        let mut differences = Vec::new();
+        let mut compare = |name: &str, own: u64, theirs: u64, show: fn(u64) -> String| {
+            if own != theirs {
+                differences.push(format!("{name} {} predicted, {} measured", show(own), show(theirs)));
+            }
+        };
+        compare("traps", self.traps, measured.traps, count);
+        compare("huge pages", self.huge_pages_end, measured.huge_pages_end, count);
+        compare("RSS at the exit", self.rss_bytes_end, measured.rss_bytes_end, kib);
+        if let (false, Some(own), Some(least)) =
+            (self.peak_holds(measured), self.rss_bytes_peak, measured.rss_bytes_peak)
+        {
+            let most = measured.rss_bytes_peak_max.unwrap_or(least);
+            differences.push(format!("peak RSS {} predicted, {} to {} measured", kib(own), kib(least), kib(most)));
+        }
+        differences
+    }
+
+    /// What may be predicted for this measurement.
+    pub fn bounds(&self) -> Bounds {
+        let most = self.rss_bytes_peak_max.or(self.rss_bytes_peak);
+        Bounds {
+            traps: [self.traps; 2],
+            rss_bytes_end: [self.rss_bytes_end; 2],
+            rss_bytes_peak: self.rss_bytes_peak.zip(most).map(|(least, most)| [least, most]),
+        }
+    }
+
+    /// Whether a predicted peak is one of those that are possible by a measurement.
+    pub fn peak_holds(&self, measured: &Self) -> bool {
+        is_within(self.rss_bytes_peak, measured.bounds().rss_bytes_peak)
+    }
+}
+
+/// The least and the most that a prediction may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    pub traps: [u64; 2],
+    pub rss_bytes_end: [u64; 2],
+    /// `None` if not measured.
+    pub rss_bytes_peak: Option<[u64; 2]>,
+}
+
+impl Bounds {
+    /// Whether a prediction is within them.
+    pub fn hold(&self, predicted: &Figures) -> bool {
+        is_within(Some(predicted.traps), Some(self.traps))
+            && is_within(Some(predicted.rss_bytes_end), Some(self.rss_bytes_end))
+            && is_within(predicted.rss_bytes_peak, self.rss_bytes_peak)
+    }
+}
+
+/// Whether a value is within its bounds, if both are known.
+fn is_within(value: Option<u64>, bounds: Option<[u64; 2]>) -> bool {
+    value.zip(bounds).is_none_or(|(value, [least, most])| (least..=most).contains(&value))
+}
+
+/// Bytes with all digits.
+pub fn kib(bytes: u64) -> String {
+    format!("{} KiB", count(bytes / 1024))
+}
+
+/// The figures whose predictions are outside the spread of the measurements, with both.
+pub fn outside(predicted: &[Figures], measured: &[Bounds]) -> Vec<String> {
+    type Show = fn(u64) -> String;
+    let spread = |own: fn(&Figures) -> Option<u64>, bounds: fn(&Bounds) -> Option<[u64; 2]>| {
+        let predicted = predicted.iter().map(own).collect::<Option<Vec<u64>>>()?;
+        Spread::new(predicted, &measured.iter().map(bounds).collect::<Option<Vec<_>>>()?)
+    };
+    let rows = [
+        ("traps", spread(|own| Some(own.traps), |bounds| Some(bounds.traps)), count as Show),
+        ("peak RSS", spread(|own| own.rss_bytes_peak, |bounds| bounds.rss_bytes_peak), kib),
+        ("RSS at the exit", spread(|own| Some(own.rss_bytes_end), |bounds| Some(bounds.rss_bytes_end)), kib),
+    ];
+    let failed = rows.into_iter().filter_map(|(name, spread, show)| {
+        let Spread { predicted, least, most, .. } = spread.filter(|spread| !spread.holds())?;
+        Some(match least == most {
+            true => format!("{name} {} predicted, {} measured", show(predicted), show(least)),
+            false => format!("{name} {} predicted, {} to {} measured", show(predicted), show(least), show(most)),
+        })
+    });
+    failed.collect()
+}
+
+/// A prediction beside the spread of measurements.
+struct Spread {
+    /// The median.
+    predicted: u64,
+    least: u64,
+    most: u64,
+    /// The medians of the measurements' lower and upper bounds.
+    medians: [u64; 2],
+    /// From the lowest to the highest lower bound.
+    range: u64,
+}
+
+impl Spread {
+    /// `None` without values.
+    fn new(mut predicted: Vec<u64>, bounds: &[[u64; 2]]) -> Option<Self> {
+        let [mut least, mut most] = [0, 1].map(|end| bounds.iter().map(|bounds| bounds[end]).collect::<Vec<u64>>());
+        for values in [&mut predicted, &mut least, &mut most] {
+            values.sort_unstable();
+        }
+        let median = |values: &[u64]| values.get(values.len() / 2).copied();
+        Some(Self {
+            predicted: median(&predicted)?,
+            medians: [median(&least)?, median(&most)?],
+            range: least.last()? - least.first()?,
+            least: *least.first()?,
+            most: *most.last()?,
+        })
+    }
+
+    /// Whether the prediction is within the spread, widened by itself or by the tolerance.
+    fn holds(&self) -> bool {
+        let [least, most] = self.medians.map(|median| median as f64);
+        let slack = (self.range as f64).max(least * TOLERANCE);
+        (least - slack..=most + slack).contains(&(self.predicted as f64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures(traps: u64, peak_kib: Option<[u64; 2]>) -> Figures {
+        let (rss_bytes_end, huge_pages_end) = (traps << 12, 0);
+        let [least, most] = [0, 1].map(|bound| peak_kib.map(|peak| peak[bound] << 10));
+        Figures { traps, rss_bytes_end, huge_pages_end, rss_bytes_peak: least, rss_bytes_peak_max: most }
+    }
+
+    #[test]
+    fn a_peak_is_compared_with_what_is_possible() {
+        let predicted = |kib| figures(1, Some([kib, kib]));
+        let measured = figures(1, Some([100, 110]));
+        let holds = [99, 100, 110, 111].map(|kib| predicted(kib).peak_holds(&measured));
+        assert_eq!(holds, [false, true, true, false]);
+        assert!(predicted(5).peak_holds(&figures(1, None)), "not measured");
+    }
+
+    #[test]
+    fn what_is_outside_is_named_with_its_digits() {
+        let measured = [figures(1000, Some([4000, 4100])), figures(1004, Some([4004, 4104]))];
+        let measured = measured.map(|figures| figures.bounds());
+        let said = |traps, kib| outside(&[figures(traps, Some([kib, kib]))], &measured);
+        assert!(said(1010, 4050).is_empty(), "within 1 %");
+        assert_eq!(said(1002, 5000), ["peak RSS 5 000 KiB predicted, 4 000 KiB to 4 104 KiB measured"]);
+        assert_eq!(said(900, 4050)[0], "traps 900 predicted, 1 000 to 1 004 measured");
+        assert_eq!(said(900, 4050)[1], "RSS at the exit 3 600 KiB predicted, 4 000 KiB to 4 016 KiB measured");
+        assert!(outside(&[figures(7, None)], &[]).is_empty());
+    }
+}

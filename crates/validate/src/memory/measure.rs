@@ -1,0 +1,306 @@
+//! Runs a recorded program again, with huge pages as the machine's modes say.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hksim_linux_mm::{KernelConfig, ThpConfig, ThpMode};
+use hksim_linux_probe::khugepaged::AdvisedMap;
+use hksim_linux_probe::modes::ModeFiles;
+use hksim_linux_probe::sysfs;
+use hksim_memory_record::{Options, RecordingReport, Snapshot, SnapshotsOf, Source, Streams, record_with};
+use hksim_memory_sim::{Detail, Family, MemorySimulation, Place, RunFile, RunFiles, Setting, ThpPrctl, simulate};
+use hksim_memory_trace::{Calls, End, ExitStatus, Faults, Reader, Visibility};
+
+use super::Again;
+use super::rerun::Rerun;
+use super::supervise::Supervisor;
+use crate::error::ValidateError;
+use crate::listener::Listener;
+
+/// Maximum number of runs until khugepaged collapses nothing.
+const ATTEMPTS: u32 = 3;
+
+/// The program of a recording, and which of its processes was recorded.
+pub(crate) struct Program<'a> {
+    pub(crate) listener: &'a dyn Listener,
+    place: Place,
+    is_child: bool,
+    rerun: Rerun,
+    supervisor: Supervisor,
+    /// What differs from the recorded environment.
+    other_variables: Vec<String>,
+    /// How the started program ended; `None` if the recording does not say.
+    status: Option<ExitStatus>,
+    fixes_addresses: bool,
+    disables_thp: bool,
+    /// What the recording shows: the run must show the same.
+    visibility: Visibility,
+}
+
+/// One measured run.
+pub(crate) struct Run {
+    /// The recordings of its processes, in which a fault may have installed a huge page.
+    pub files: RunFiles,
+    /// Faults in modelled memory.
+    pub traps: u64,
+    /// Those on pages that had one before, for which a prediction without reads and writes has one fault.
+    pub repeated_traps: u64,
+    /// The same by the region's number.
+    pub traps_by_region: BTreeMap<usize, u64>,
+    /// The memory at the exit; `None` if it could not be read.
+    pub snapshot: Option<Snapshot>,
+    /// Why the program did not run as it was recorded.
+    unlike: Option<String>,
+    /// Why there is nothing to compare.
+    missing: Option<String>,
+    report: RecordingReport,
+    /// It shows the same kinds of faults and calls as the recording.
+    shows_the_same: bool,
+    khugepaged_collapses: u64,
+}
+
+impl<'a> Program<'a> {
+    /// The program of a recording, or the reason why it cannot be run again. `files` are the recordings of its run.
+    ///
+    /// # Errors
+    /// A recording cannot be read.
+    pub fn of(
+        recording: &RunFile,
+        files: &RunFiles,
+        prctl: ThpPrctl,
+        again: &Again,
+        listener: &'a dyn Listener,
+    ) -> Result<Result<Self, String>, ValidateError> {
+        let started = files.started().map(|file| &file.header);
+        let (Some(place), rerun) = (files.place(&recording.header), again.rerun(started)) else {
+            return Ok(Err(Rerun::unknown()));
+        };
+        let rerun = match rerun {
+            Ok(rerun) => rerun,
+            Err(why) => return Ok(Err(why)),
+        };
+        let header = &recording.header;
+        let (status, elapsed) = ending(files)?;
+        Ok(Ok(Self {
+            listener,
+            place,
+            is_child: started.is_none_or(|started| started.pid != header.pid),
+            supervisor: again.supervisor(elapsed),
+            other_variables: rerun.other_variables(&header.environment),
+            rerun,
+            status,
+            fixes_addresses: !header.machine.addresses_random,
+            disables_thp: prctl == ThpPrctl::Disabled,
+            visibility: header.visibility,
+        }))
+    }
+
+    /// Tells the user what is run, and what differs from the recorded environment.
+    pub fn announce(&self, recording: &RunFile) {
+        let path = recording.path.display();
+        self.listener.note(&format!("{path}: running {}", self.rerun.shown()));
+        if let Some(environment) = self.other_environment() {
+            self.listener.warn(&format!("{path}: {environment}"));
+        }
+    }
+
+    /// How the environment differs from the recorded one, if it does.
+    pub fn other_environment(&self) -> Option<String> {
+        let variables = self.other_variables.join("; ");
+        (!variables.is_empty()).then(|| format!("recorded with another environment: now {variables}"))
+    }
+
+    /// Which faults the recording shows.
+    pub fn faults(&self) -> Faults {
+        self.visibility.faults
+    }
+
+    /// The recording of this process in a run of the program.
+    pub fn file_in<'f>(&self, files: &'f RunFiles) -> Option<&'f RunFile> {
+        files.at(&self.place)
+    }
+
+    /// Runs the program and records it to `path`; again if khugepaged disturbed the run.
+    ///
+    /// # Errors
+    /// It cannot be run.
+    pub fn run(&self, path: &Path) -> Result<Run, ValidateError> {
+        let mut run = self.run_once(path)?;
+        for _ in 1..ATTEMPTS {
+            if run.khugepaged_collapses == 0 {
+                break;
+            }
+            run = self.run_once(path)?;
+        }
+        Ok(run)
+    }
+
+    /// Records the program again to `path`, with huge pages off, as it was recorded.
+    ///
+    /// # Errors
+    /// It cannot be run.
+    pub fn record_again(&self, path: &Path) -> Result<RunFiles, ValidateError> {
+        let (_, trouble) = self.record(path, false, SnapshotsOf::Nothing)?;
+        if let Some(trouble) = trouble {
+            return Err(ValidateError::RecordedAgain(trouble));
+        }
+        RunFiles::around(path).map_err(ValidateError::reading("reading the second recording"))
+    }
+
+    /// Records a run. Returns also why it is not the run that was asked for.
+    fn record(
+        &self,
+        path: &Path,
+        keeps_thp: bool,
+        snapshots_of: SnapshotsOf,
+    ) -> Result<(RecordingReport, Option<String>), ValidateError> {
+        let streams = match &self.rerun.input {
+            Some(input) => Streams::Job { input: input.clone(), output: path.with_extension("output") },
+            None => Streams::Silent { errors: Some(errors_of(path)) },
+        };
+        let options = Options {
+            output: path.to_path_buf(),
+            fixes_addresses: self.fixes_addresses,
+            keeps_thp,
+            duration: None,
+            directory: self.rerun.directory.clone(),
+            shown_thp_mode: None,
+            variables: self.rerun.variables.clone(),
+            streams,
+            snapshots_of,
+            source: match self.visibility.calls {
+                Calls::Tracepoints => Source::Auto,
+                Calls::Stops => Source::Stops,
+            },
+            stack_depth: None,
+        };
+        let (report, trouble) =
+            self.supervisor.watch(self.listener, |started| record_with(&options, &self.rerun.words, started));
+        Ok((report?, trouble))
+    }
+
+    fn run_once(&self, path: &Path) -> Result<Run, ValidateError> {
+        // Without it the program could be the one that wakes khugepaged up.
+        let _awake = AdvisedMap::new();
+        let modes = ModeFiles::open();
+        let modes_before = modes.digest();
+        let before = sysfs::khugepaged_collapses().unwrap_or(0);
+        let snapshots_of = if self.is_child { SnapshotsOf::Processes } else { SnapshotsOf::Program };
+        let (report, trouble) = self.record(path, !self.disables_thp, snapshots_of)?;
+        let khugepaged_collapses = sysfs::khugepaged_collapses().unwrap_or(0).saturating_sub(before);
+        let files = RunFiles::around(path).map_err(ValidateError::reading("reading the measured run"))?;
+        let mut run = Run {
+            files,
+            traps: 0,
+            repeated_traps: 0,
+            traps_by_region: BTreeMap::new(),
+            snapshot: None,
+            unlike: trouble.or_else(|| self.other_status(&report, path)),
+            missing: (modes.digest() != modes_before).then(|| "the machine's modes changed during the run".to_string()),
+            shows_the_same: report.visibility == self.visibility,
+            report,
+            khugepaged_collapses,
+        };
+        run.read(&self.place)?;
+        Ok(run)
+    }
+
+    /// How a run ended, if the recorded one ended otherwise.
+    fn other_status(&self, report: &RecordingReport, path: &Path) -> Option<String> {
+        let code = report.exit_code.map(ExitStatus::Code);
+        let own = code.or_else(|| report.exit_signal.map(ExitStatus::Signal))?;
+        let recorded = self.status.filter(|recorded| *recorded != own)?;
+        let said = fs::read_to_string(errors_of(path)).unwrap_or_default();
+        let said = said.lines().rev().find(|line| !line.trim().is_empty());
+        let said = said.map_or(String::new(), |line| format!(": {}", hksim_text::plain(line.trim())));
+        Some(format!("the program {}, and when it was recorded it {}{said}", words(own), words(recorded)))
+    }
+}
+
+fn words(status: ExitStatus) -> String {
+    match status {
+        ExitStatus::Code(code) => format!("exited with {code}"),
+        ExitStatus::Signal(signal) => format!("was ended by signal {signal}"),
+    }
+}
+
+/// Where the errors of a run are written.
+fn errors_of(path: &Path) -> PathBuf {
+    path.with_extension("errors")
+}
+
+/// How the started program ended, and how long the run took until its last event.
+fn ending(files: &RunFiles) -> Result<(Option<ExitStatus>, Duration), ValidateError> {
+    let (mut status, mut elapsed_ns) = (None, 0);
+    let mut events = Vec::new();
+    for RunFile { path, .. } in files.files() {
+        let mut reader = Reader::open(path)?;
+        while reader.next_chunk(&mut events)? {
+            elapsed_ns = events.last().map_or(elapsed_ns, |event| elapsed_ns.max(event.time_ns));
+        }
+        status = status.or(reader.footer().and_then(|footer| footer.status));
+    }
+    Ok((status, Duration::from_nanos(elapsed_ns)))
+}
+
+/// The recorded faults of a run, by region.
+fn faults_of(path: &Path) -> Result<MemorySimulation, ValidateError> {
+    let kernel = KernelConfig { thp: ThpConfig::new(ThpMode::Never), ..KernelConfig::default() };
+    let any = Setting { kernel, advise: Default::default(), thp_prctl: Default::default() };
+    Ok(simulate(Family::open(path)?, &[any], Detail::Figures)?)
+}
+
+impl Run {
+    /// Reads the figures of the process at `place`.
+    fn read(&mut self, place: &Place) -> Result<(), ValidateError> {
+        let Some(RunFile { path, header }) = self.files.at(place) else {
+            self.missing = Some(format!("a run had no {}", place.text()));
+            return Ok(());
+        };
+        let faults = faults_of(path).map_err(ValidateError::reading("reading the measured run"))?;
+        let regions = faults.predictions.iter().flat_map(|prediction| &prediction.regions);
+        self.traps = faults.traps_recorded;
+        let first = faults.predictions.first().map_or(0, |prediction| prediction.traps);
+        self.repeated_traps = self.traps.saturating_sub(first);
+        self.traps_by_region = regions.map(|region| (region.number, region.touches)).collect();
+        match faults.footer.map(|footer| footer.end) {
+            Some(End::Exit) => {
+                let snapshot = self.report.snapshots.get(&header.pid);
+                // A replay's own memory is anonymous too, but not modelled.
+                self.snapshot = snapshot.map(|snapshot| snapshot.within(&faults.modelled_end));
+            }
+            Some(End::Exec) => {
+                self.missing = Some("the process executed another program, so its end is not seen".into())
+            }
+            Some(End::Running) | None => {
+                self.missing = Some("the process outlived the program that was started".into())
+            }
+        }
+        Ok(())
+    }
+
+    /// Why this run cannot be compared.
+    pub fn disturbed(&self) -> Option<String> {
+        if self.unlike.is_some() {
+            return self.unlike.clone();
+        }
+        if !self.shows_the_same {
+            return Some("the program was recorded with other rights, which show other page faults".to_string());
+        }
+        if self.report.lost_events > 0 {
+            return Some(format!("{} events of the measured run were lost", self.report.lost_events));
+        }
+        if self.khugepaged_collapses > 0 {
+            return Some(format!(
+                "khugepaged collapsed {} PMD ranges during the run; --set-modes pauses it",
+                self.khugepaged_collapses
+            ));
+        }
+        if self.missing.is_some() {
+            return self.missing.clone();
+        }
+        self.snapshot.is_none().then(|| "the memory at the exit could not be read".to_string())
+    }
+}

@@ -1,0 +1,248 @@
+//! Memory recordings: runs the program again under each setting, and compares.
+
+mod blind;
+mod causes;
+mod compare;
+mod figures;
+mod measure;
+mod pages;
+mod place;
+mod repetition;
+mod rerun;
+mod supervise;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::Duration;
+
+use hksim_conformance::SetModes;
+use hksim_cost_model::Profile;
+use hksim_explore::host;
+use hksim_linux_mm::script::Header as Modes;
+use hksim_linux_mm::{KernelConfig, PMD_ORDER};
+use hksim_memory_sim::groups::setting_words;
+use hksim_memory_sim::{Advise, Detail, MemorySystemTime, RunFile, RunFiles, Setting, ThpPrctl};
+use hksim_memory_trace::{Header, Reader};
+use serde::{Deserialize, Serialize};
+
+use self::compare::{Subject, compare, predicted};
+use self::measure::{Program, Run};
+use crate::error::ValidateError;
+use crate::listener::Listener;
+use crate::verdict::{Class, Verdict};
+
+pub use self::compare::{Comparison, Difference};
+pub use self::figures::{Figures, kib};
+pub use self::rerun::Rerun;
+pub use self::supervise::{Stop, Supervisor};
+
+/// A run may take this many times as long as the recorded one, and this long in any case.
+const TIMES_RECORDED: u32 = 10;
+const LIMIT_MIN: Duration = Duration::from_secs(60);
+
+/// Which program is run, and how.
+#[derive(Clone, Debug, Default)]
+pub struct Again {
+    /// The command; empty for the recorded one.
+    pub command: Vec<OsString>,
+    /// A shell command that uses the program, after which it is stopped.
+    pub load: Option<String>,
+    /// A shell command that succeeds when the program is ready for its load.
+    pub ready: Option<String>,
+    /// The signal that stops it.
+    pub stop: Stop,
+    /// The longest time of a run; `None`: ten times the recorded run, at least a minute.
+    pub time_limit: Option<Duration>,
+}
+
+impl Again {
+    /// What is run for a recording whose started program has this header.
+    ///
+    /// # Errors
+    /// The reason why it cannot be run.
+    pub fn rerun(&self, started: Option<&Header>) -> Result<Rerun, String> {
+        match self.command.is_empty() {
+            true => Rerun::recorded(started.ok_or_else(Rerun::unknown)?),
+            false => Ok(Rerun::given(&self.command)),
+        }
+    }
+
+    /// What watches a run of a program that took `recorded` at its recording.
+    fn supervisor(&self, recorded: Duration) -> Supervisor {
+        let limit = self.time_limit.unwrap_or((recorded * TIMES_RECORDED).max(LIMIT_MIN));
+        Supervisor { ready: self.ready.clone(), load: self.load.clone(), stop: self.stop, limit }
+    }
+}
+
+/// One recording under one setting.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Row {
+    /// The recording.
+    pub file: String,
+    /// The command that was run.
+    pub command: Vec<String>,
+    /// The kernel, as flags.
+    pub setting: Vec<(String, String)>,
+    /// The claim.
+    pub class: Option<Class>,
+    /// Whether it holds.
+    pub verdict: Verdict,
+    /// Why it does not, or why it was skipped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The figures; `None` if skipped.
+    #[serde(flatten)]
+    pub comparison: Option<Comparison>,
+    /// The predicted time of the recording in the kernel, if a profile was given. It is not compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system_time: Option<MemorySystemTime>,
+}
+
+/// A recording with those of its run.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// The recording.
+    pub recording: RunFile,
+    /// The recordings of its run.
+    pub files: RunFiles,
+}
+
+impl Recorded {
+    /// Opens a recording, and finds the others of its run next to it.
+    ///
+    /// # Errors
+    /// One of them cannot be read.
+    pub fn open(path: &Path) -> Result<Self, ValidateError> {
+        let header = Reader::open(path)?.header().clone();
+        Ok(Self { recording: RunFile { path: path.to_path_buf(), header }, files: RunFiles::around(path)? })
+    }
+
+    /// The header of the program that was started.
+    pub fn started(&self) -> Option<&Header> {
+        self.files.started().map(|file| &file.header)
+    }
+}
+
+/// Refuses edits that exist only in the recording.
+///
+/// # Errors
+/// It is such an edit, or another kernel version than this machine's.
+pub fn can_be_measured(setting: &Setting) -> Result<(), ValidateError> {
+    if setting.advise != Advise::Recorded {
+        return Err(ValidateError::NotMeasurable(
+            "--advise changes the recording, not the program; to measure it, set the allocator's own option \
+             (GLIBC_TUNABLES=glibc.malloc.hugetlb=1) and record and validate again",
+        ));
+    }
+    if setting.thp_prctl == ThpPrctl::Ignored {
+        return Err(ValidateError::NotMeasurable(
+            "--thp-prctl ignored changes the recording, not the program; leave it out",
+        ));
+    }
+    if setting.kernel.rules.version != host::version()?.version {
+        return Err(ValidateError::NotMeasurable(
+            "--kernel: this machine runs another version; only its own rules can be measured here",
+        ));
+    }
+    Ok(())
+}
+
+/// How a recording is validated.
+pub struct Options<'a> {
+    /// Which program is run, and how.
+    pub again: &'a Again,
+    /// Runs of the program per setting.
+    pub runs: u32,
+    /// The machine whose costs give the predicted system time.
+    pub profile: Option<&'a Profile>,
+    /// Is told what happens.
+    pub listener: &'a dyn Listener,
+}
+
+/// Runs the program of a recording again under a setting, and compares. With `modes`, the machine's modes are set
+/// to those of the setting. Recordings of the runs are written to `folder`.
+///
+/// # Errors
+/// A recording cannot be read or written, or the program cannot be run.
+pub fn validate(
+    Recorded { recording, files }: &Recorded,
+    setting: &Setting,
+    options: &Options<'_>,
+    modes: Option<&mut SetModes>,
+    folder: &Path,
+) -> Result<Row, ValidateError> {
+    let mut row = Row {
+        file: recording.path.display().to_string(),
+        command: recording.header.command.clone(),
+        setting: setting_words(setting),
+        class: None,
+        verdict: Verdict::Skipped,
+        reason: None,
+        comparison: None,
+        system_time: predicted_time(&recording.path, setting, options)?,
+    };
+    let skipped = |row, reason| Ok(Row { reason: Some(reason), ..row });
+    if let Some(reason) = apply(&setting.kernel, modes)? {
+        return skipped(row, reason);
+    }
+    let program = match Program::of(recording, files, setting.thp_prctl, options.again, options.listener)? {
+        Ok(program) => program,
+        Err(reason) => return skipped(row, reason),
+    };
+    program.announce(recording);
+    let runs = (0..options.runs).map(|number| program.run(&folder.join(format!("{number}.hkm"))));
+    let runs = runs.collect::<Result<Vec<Run>, _>>()?;
+    if !has_modes(&setting.kernel)? {
+        return skipped(row, "the machine's modes changed during the runs".to_string());
+    }
+    if let Some(reason) = runs.iter().find_map(|run| run.disturbed()) {
+        return skipped(row, reason);
+    }
+    let subject = Subject { recording, files, program: &program };
+    let judged = compare(&subject, setting, runs, folder)?;
+    (row.class, row.verdict) = (Some(judged.class), judged.verdict);
+    (row.reason, row.comparison) = (judged.reason, Some(judged.comparison));
+    Ok(row)
+}
+
+/// The predicted time of a recording in the kernel.
+fn predicted_time(
+    path: &Path,
+    setting: &Setting,
+    options: &Options<'_>,
+) -> Result<Option<MemorySystemTime>, ValidateError> {
+    let Some(profile) = options.profile else { return Ok(None) };
+    let rows = predicted(options.listener, path, setting, Detail::Figures)?;
+    Ok(rows.first().map(|row| MemorySystemTime::of(&row.prediction, profile)))
+}
+
+/// Locks the machine's modes, and pauses khugepaged.
+///
+/// # Errors
+/// The modes cannot be changed.
+pub fn set_modes(listener: &dyn Listener) -> Result<SetModes, ValidateError> {
+    let waiting =
+        || listener.note("waiting: another process has changed this machine's modes and not restored them yet");
+    let mut modes = SetModes::new(waiting)?;
+    modes.pause_khugepaged()?;
+    Ok(modes)
+}
+
+/// Sets the modes of a setting. Returns the reason why it cannot be measured here.
+fn apply(kernel: &KernelConfig, modes: Option<&mut SetModes>) -> Result<Option<String>, ValidateError> {
+    let Some(modes) = modes else {
+        return Ok(
+            (!has_modes(kernel)?).then(|| "this machine has other modes; add --set-modes (needs root)".to_string())
+        );
+    };
+    let mut sizes = [None; PMD_ORDER + 1];
+    (2..=PMD_ORDER).for_each(|order| sizes[order] = Some(kernel.thp.sizes[order]));
+    let (thp, use_zero_page) = (Some(kernel.thp.global), Some(kernel.use_zero_page));
+    Ok(modes.apply(&Modes { thp, sizes, use_zero_page, ..Modes::default() }).err().map(|why| why.to_string()))
+}
+
+/// Whether the machine has the modes of a setting now.
+fn has_modes(kernel: &KernelConfig) -> Result<bool, ValidateError> {
+    let here = host::kernel_config()?;
+    Ok(here.thp == kernel.thp && here.use_zero_page == kernel.use_zero_page)
+}
