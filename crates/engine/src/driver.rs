@@ -111,8 +111,7 @@ impl<A: Heaps> Driver<A> {
         };
         let slot = (object, &mut table[object.0 as usize]);
         let (allocator, heaps) = (&*allocator, heaps.as_mut_slice());
-        let served =
-            perform(allocator, || heap_of(allocator, heaps, event.thread), slot, &event.op, *touch, counts)?;
+        let served = perform(allocator, || heap_of(allocator, heaps, event.thread), slot, &event.op, *touch, counts)?;
         *failed += u64::from(served.is_err());
         Ok(())
     }

@@ -112,7 +112,8 @@ impl Comparison {
         }
         let events = |points: &[PagesAt]| -> Vec<u64> { points.iter().map(|point| point.event).collect() };
         if events(predicted) != events(measured) {
-            let [predicted, measured] = [predicted, measured].map(|points| format!("after events {:?}", events(points)));
+            let [predicted, measured] =
+                [predicted, measured].map(|points| format!("after events {:?}", events(points)));
             return self.differ("pages", predicted, measured);
         }
         for (ours, theirs) in predicted.iter().zip(measured) {

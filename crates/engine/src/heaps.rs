@@ -29,13 +29,7 @@ pub trait Heaps {
     fn allocate(&self, heap: &mut Self::Heap, call: AllocCall, bytes: u64, align_log2: u8) -> Option<Self::Place>;
 
     /// Changes the size of a block. `None` if the request fails; the block is then unchanged.
-    fn resize(
-        &self,
-        heap: &mut Self::Heap,
-        place: Self::Place,
-        bytes: u64,
-        call: ReallocCall,
-    ) -> Option<Self::Place>;
+    fn resize(&self, heap: &mut Self::Heap, place: Self::Place, bytes: u64, call: ReallocCall) -> Option<Self::Place>;
 
     /// Frees a block.
     fn free(&self, heap: &mut Self::Heap, place: Self::Place);

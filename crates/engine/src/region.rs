@@ -184,7 +184,11 @@ mod tests {
             let is_added = draw(2) == 0;
             let range = region.range(at(first), pages * PAGE_BYTES).unwrap();
             mapped[first as usize..(first + pages) as usize].fill(is_added);
-            if is_added { region.add(range) } else { region.remove(range) }
+            if is_added {
+                region.add(range)
+            } else {
+                region.remove(range)
+            }
             let runs = mapped.chunk_by(|one, next| one == next).filter(|run| run[0]).count();
             assert_eq!(region.ranges().len(), runs, "round {round}: ranges are maximal");
             for page in 0..PAGES {

@@ -81,11 +81,7 @@ impl<D: Design> Prepared<D> {
     }
 
     /// Starts the design, as the first step in the window.
-    fn open<O: SpaceOs>(
-        &self,
-        ready: Ready<D, O>,
-        os: O,
-    ) -> Result<Driver<OnSpace<D, MmapSpace<O>>>, ChildError> {
+    fn open<O: SpaceOs>(&self, ready: Ready<D, O>, os: O) -> Result<Driver<OnSpace<D, MmapSpace<O>>>, ChildError> {
         let Ready { space, tables } = ready;
         let started = OnSpace::start(&self.settings, MmapSpace::new(space, os));
         let allocator = started.map_err(|Errno(errno)| ChildError::Start { design: D::NAME.into(), errno })?;

@@ -229,4 +229,3 @@ fn note_unmeasured(replayed: &mut Replayed, observer: &Observer) {
         replayed.skipped.push(Skipped::new("marks", reason));
     }
 }
-

@@ -29,23 +29,11 @@ pub(crate) trait SpaceOs: Os {
     ///
     /// # Safety
     /// Both ranges belong to the caller; nothing in the target is needed, unless it is the source.
-    unsafe fn resize(
-        &self,
-        at: NonNull<u8>,
-        bytes: usize,
-        to: NonNull<u8>,
-        new_bytes: usize,
-    ) -> Result<(), Errno>;
+    unsafe fn resize(&self, at: NonNull<u8>, bytes: usize, to: NonNull<u8>, new_bytes: usize) -> Result<(), Errno>;
 }
 
 impl SpaceOs for Syscalls {
-    unsafe fn resize(
-        &self,
-        at: NonNull<u8>,
-        bytes: usize,
-        to: NonNull<u8>,
-        new_bytes: usize,
-    ) -> Result<(), Errno> {
+    unsafe fn resize(&self, at: NonNull<u8>, bytes: usize, to: NonNull<u8>, new_bytes: usize) -> Result<(), Errno> {
         let flags = if at == to { 0 } else { libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED };
         // SAFETY: guaranteed by the caller.
         let got = unsafe { libc::mremap(at.as_ptr().cast(), bytes, new_bytes, flags, to.as_ptr()) };
@@ -94,7 +82,8 @@ fn bytes_of(range: &Range<u64>) -> usize {
 /// # Panics
 /// The range is not inside the region: a bug in the design.
 fn pointer(at: u64, bytes: u64) -> NonNull<u8> {
-    let is_inside = at >= Region::START && at.checked_add(bytes).is_some_and(|end| end <= Region::START + Region::BYTES);
+    let is_inside =
+        at >= Region::START && at.checked_add(bytes).is_some_and(|end| end <= Region::START + Region::BYTES);
     assert!(is_inside, "a design accesses {at:#x}, which it never mapped");
     let pointer = std::ptr::with_exposed_provenance_mut(at as usize);
     NonNull::new(pointer).unwrap_or_else(|| unreachable!("the region does not start at 0"))
@@ -181,7 +170,8 @@ impl<O: SpaceOs> AddressSpace for MmapSpace<O> {
         let byte = match touch {
             Touch::Read => {
                 // The first byte of the range and of each line after it.
-                let lines = std::iter::once(0).chain((LINE_BYTES - at as usize % LINE_BYTES..bytes as usize).step_by(LINE_BYTES));
+                let lines = std::iter::once(0)
+                    .chain((LINE_BYTES - at as usize % LINE_BYTES..bytes as usize).step_by(LINE_BYTES));
                 // SAFETY: bytes of the range; memory from the kernel is always initialised.
                 lines.for_each(|offset| _ = unsafe { start.add(offset).read_volatile() });
                 return;
@@ -247,27 +237,17 @@ where
 }
 
 impl SpaceOs for Counted {
-    unsafe fn resize(
-        &self,
-        at: NonNull<u8>,
-        bytes: usize,
-        to: NonNull<u8>,
-        new_bytes: usize,
-    ) -> Result<(), Errno> {
+    unsafe fn resize(&self, at: NonNull<u8>, bytes: usize, to: NonNull<u8>, new_bytes: usize) -> Result<(), Errno> {
         // SAFETY: guaranteed by the caller.
         self.counting_mremap(|| unsafe { Syscalls.resize(at, bytes, to, new_bytes) })
     }
 }
 
 impl SpaceOs for ObservedOs {
-    unsafe fn resize(
-        &self,
-        at: NonNull<u8>,
-        bytes: usize,
-        to: NonNull<u8>,
-        new_bytes: usize,
-    ) -> Result<(), Errno> {
+    unsafe fn resize(&self, at: NonNull<u8>, bytes: usize, to: NonNull<u8>, new_bytes: usize) -> Result<(), Errno> {
         // SAFETY: guaranteed by the caller.
-        self.observing_resize((at, bytes), (to, new_bytes), |counted| unsafe { counted.resize(at, bytes, to, new_bytes) })
+        self.observing_resize((at, bytes), (to, new_bytes), |counted| unsafe {
+            counted.resize(at, bytes, to, new_bytes)
+        })
     }
 }

@@ -151,7 +151,8 @@ impl Replayed {
     /// The figures that a simulation predicts, too. Those that were not measured are `None`, and
     /// [`Replayed::skipped`] has the reasons.
     pub fn figures(&self) -> Figures {
-        let is_left_out = |figure: &str| self.skipped.iter().any(|skipped| skipped.figure.split(", ").any(|of| of == figure));
+        let is_left_out =
+            |figure: &str| self.skipped.iter().any(|skipped| skipped.figure.split(", ").any(|of| of == figure));
         let pages = self.marks.iter().map(|mark| PagesAt { event: mark.event, pages: mark.pages.clone() });
         Figures {
             placement_digest: self.placement_digest.clone(),

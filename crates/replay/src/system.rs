@@ -22,10 +22,10 @@ use crate::error::{ChildError, ReplayError};
 use crate::fork::{Children, keep_apart};
 use crate::native::{Native, open, ready};
 use crate::ordered::step;
-use crate::replayable::Replayable as _;
 use crate::parent;
 use crate::prefault::{MeasuredHeap, prefault};
 use crate::protocol::Report;
+use crate::replayable::Replayable as _;
 use crate::spec::{ReplaySpec, Run, SmallMemory, SystemProbe, WarmUp};
 use crate::window::{PreparedTrace, WindowDriver, drive};
 

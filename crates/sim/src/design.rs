@@ -66,5 +66,7 @@ pub fn explain_design<D: Design + Send + 'static>(
     let mut accounting = accounting_of(config);
     accounting.log_installs();
     let allocator = start::<D, _>(config, accounting)?;
-    explain_run(source, config, mark, |trace, summary, points| Ok(Run::of(allocator, &[config], trace, summary, points)))
+    explain_run(source, config, mark, |trace, summary, points| {
+        Ok(Run::of(allocator, &[config], trace, summary, points))
+    })
 }

@@ -296,9 +296,7 @@ impl<A: Subject, P: Clone> Run<A, P> {
                 driver.live_objects().map(|(block, bytes)| allocator.pages_of(block, bytes)).collect();
             live.sort_unstable_by_key(|range| range.start);
             let done = self.done;
-            allocator.each_track(|number, observer| {
-                tracks[number].sample_reach(done, observer.accounting(), &live)
-            });
+            allocator.each_track(|number, observer| tracks[number].sample_reach(done, observer.accounting(), &live));
         }
     }
 

@@ -112,7 +112,10 @@ fn drive<W: World, G: Geometry>(driver: &mut Driver<Allocator<W, G>>, trace: &Ra
 
 /// As [`drive`], by column: in batches and parts of random length. Contains the digests after each part instead of those
 /// after each event.
-fn drive_by_column<W: World, G: Geometry>(driver: &mut Driver<Allocator<W, G>>, trace: &RandomTrace) -> (Vec<usize>, Placements) {
+fn drive_by_column<W: World, G: Geometry>(
+    driver: &mut Driver<Allocator<W, G>>,
+    trace: &RandomTrace,
+) -> (Vec<usize>, Placements) {
     let (mut placements, mut ends) = (Placements::default(), Vec::new());
     let (mut random, mut batch) = (Random::new(trace.events.len() as u64), Batch::new());
     let (mut passed_before, mut counted) = (0, 0);

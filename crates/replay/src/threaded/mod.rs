@@ -19,6 +19,7 @@ use hksim_trace::source::EventSource;
 use crate::calls::Counted;
 use crate::error::ChildError;
 use crate::malloc::{count_traps, watch_process};
+use crate::malloc_heap::Malloc;
 use crate::observer::{Extent, Observer};
 use crate::prefault::{MeasuredHeap, prefault};
 use crate::process::ProcessMemory;
@@ -28,7 +29,6 @@ use crate::result::{Control, Mark, Replayed, Skipped};
 use crate::spec::Run;
 use crate::usage::Usage;
 use crate::window::{PreparedTrace, WindowObserver};
-use crate::malloc_heap::Malloc;
 use allocators::{NativeAllocator, NoAllocator, SharedAllocator};
 use hksim_linux_probe::resident::Resident;
 use hksim_linux_probe::traps::TrapCounter;
@@ -107,7 +107,8 @@ impl Threaded<'_> {
             }
             Run::Measured => {
                 let (traps, mut skipped) = count_traps();
-                let observer = Observer::new(Extent::of(&plan.layout), None).map_err(ChildError::system("observe pages"))?;
+                let observer =
+                    Observer::new(Extent::of(&plan.layout), None).map_err(ChildError::system("observe pages"))?;
                 let mut sampled = Sampled { observer, traps };
                 let shared = OnceLock::new();
                 let outcome = self.window(&shared, &mut sampled, MeasuredHeap::Reservation, |sampled| {

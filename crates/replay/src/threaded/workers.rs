@@ -99,8 +99,7 @@ impl<P: Copy> Workers<P> {
         window: impl FnOnce() -> Result<T, ChildError>,
     ) -> Result<T, ChildError> {
         let numbered = (0..).map(ThreadId).zip(&self.queues);
-        let tasks: Vec<_> =
-            numbered.map(|(thread, queue)| Worker { workers: self, thread, queue, shared }).collect();
+        let tasks: Vec<_> = numbered.map(|(thread, queue)| Worker { workers: self, thread, queue, shared }).collect();
         let threads = match Threads::start(&tasks) {
             Ok(threads) => threads,
             Err(why) => {

@@ -22,9 +22,9 @@ use crate::accounting::{Accounting, LoggedInstalls, Reason};
 use crate::memory::PageUse;
 use crate::observer::AccountingObserver;
 use crate::placed::{Placed, Points, Run, accounting_of, needs_every_access};
-use crate::subject::Subject;
 use crate::report::{SimReport, TraceLabel};
 use crate::simulate::{SimConfig, SimError};
+use crate::subject::Subject;
 use crate::translations::TranslationObserver;
 pub use breakdown::{Breakdown, CauseKey, INTERVALS, InstallKey, Origin};
 use page_map::PageMapBuilder;
@@ -59,7 +59,9 @@ pub struct Explained<P = Policy> {
 pub fn explain(source: &mut dyn EventSource, config: &SimConfig, mark: Option<u32>) -> Result<Explained, SimError> {
     if needs_every_access(config) {
         let observer = |config: &SimConfig| TranslationObserver::new(logging(config), ());
-        explain_run(source, config, mark, |trace, summary, points| Run::new(&[config], observer, trace, summary, points))
+        explain_run(source, config, mark, |trace, summary, points| {
+            Run::new(&[config], observer, trace, summary, points)
+        })
     } else {
         explain_run(source, config, mark, |trace, summary, points| Run::new(&[config], logging, trace, summary, points))
     }

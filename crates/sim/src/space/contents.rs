@@ -80,7 +80,9 @@ impl Page {
 
     /// The words of which bytes are in a range.
     pub(super) fn words_in(&self, bytes: Range<u64>) -> Vec<u64> {
-        ((bytes.start / WORD_BYTES) as usize..bytes.end.div_ceil(WORD_BYTES) as usize).map(|word| self.read(word)).collect()
+        ((bytes.start / WORD_BYTES) as usize..bytes.end.div_ceil(WORD_BYTES) as usize)
+            .map(|word| self.read(word))
+            .collect()
     }
 
     /// Copies words, which [`Page::words_in`] returned for a range of equal length, to a range. If the ranges differ in

@@ -4,9 +4,7 @@ mod contents;
 
 use std::ops::Range;
 
-use hksim_engine::{
-    AddressSpace, Advice, Cause, Errno, Growth, Mapping, PAGE_BYTES, Region, SetClock, Touch,
-};
+use hksim_engine::{AddressSpace, Advice, Cause, Errno, Growth, Mapping, PAGE_BYTES, Region, SetClock, Touch};
 use hksim_linux_mm::{Content, PMD_PAGES, PageState};
 use hksim_policy::memory::{APPLICATION_BYTE, MemoryLock};
 
