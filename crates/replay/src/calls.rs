@@ -20,10 +20,10 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// Calls so far, including the `mmap` of the reservation.
+    /// Calls so far, except the `mmap` of a reservation.
     pub(crate) fn calls(&self) -> OsCalls {
         OsCalls {
-            mmap: self.mmap.load(Relaxed) + 1,
+            mmap: self.mmap.load(Relaxed),
             munmap: self.munmap.load(Relaxed),
             madvise: self.madvise.load(Relaxed),
             mremap: self.mremap.load(Relaxed),
@@ -35,6 +35,12 @@ impl Counted {
     /// Calls that the kernel refused.
     pub(crate) fn failed(&self) -> u64 {
         self.failed.load(Relaxed)
+    }
+
+    /// Counts an `mremap`, which `call` makes.
+    pub(crate) fn counting_mremap(&self, call: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
+        self.mremap.fetch_add(1, Relaxed);
+        self.noted(call())
     }
 
     fn noted<T>(&self, result: Result<T, Errno>) -> Result<T, Errno> {
@@ -70,9 +76,8 @@ impl Os for Counted {
     }
 
     unsafe fn remap(&self, from: NonNull<u8>, bytes: usize, to: NonNull<u8>) -> Result<(), Errno> {
-        self.mremap.fetch_add(1, Relaxed);
         // SAFETY: guaranteed by the caller.
-        self.noted(unsafe { Syscalls.remap(from, bytes, to) })
+        self.counting_mremap(|| unsafe { Syscalls.remap(from, bytes, to) })
     }
 
     #[inline(always)]

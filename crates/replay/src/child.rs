@@ -11,9 +11,12 @@ use std::process::ExitCode;
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::profile::WithProfiles;
 
+use crate::design::{DesignRun, KnownDesign};
 use crate::error::ChildError;
 use crate::malloc::MallocRun;
 use crate::native;
+use crate::observer::Extent;
+use crate::ordered;
 use crate::protocol::{Channel, Report};
 use crate::spec::{Job, Mode, Run, Target};
 use crate::system;
@@ -24,11 +27,17 @@ use crate::window::PreparedTrace;
 /// reads the job from standard input, performs the run, and reports on standard output. With glibc, and with
 /// [`HarnessMemory`](crate::HarnessMemory) as the global allocator, the child starts before `main` instead.
 pub fn child_main() -> ExitCode {
-    if child_exit_code() == libc::EXIT_SUCCESS { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    child_main_with(&[])
 }
 
-/// [`child_main`] for a child that starts before `main`. Returns the exit code.
-pub(crate) fn child_exit_code() -> i32 {
+/// [`child_main`] of a program that replays allocator designs: `designs` are those that it may name in a
+/// [`Target::Design`]. A child that runs a design always starts in `main`.
+pub fn child_main_with(designs: &[KnownDesign]) -> ExitCode {
+    if child_exit_code(designs) == libc::EXIT_SUCCESS { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// [`child_main_with`] for a child that starts before `main`. Returns the exit code.
+pub(crate) fn child_exit_code(designs: &[KnownDesign]) -> i32 {
     // Ends the process at any panic. A panic by itself ends only its thread, and other threads would wait for it
     // forever.
     let print = std::panic::take_hook();
@@ -36,7 +45,7 @@ pub(crate) fn child_exit_code() -> i32 {
         print(panic);
         std::process::exit(PANIC_EXIT_CODE);
     }));
-    match serve() {
+    match serve(designs) {
         Ok(()) => libc::EXIT_SUCCESS,
         Err(why) => {
             eprintln!("replay child: {why}");
@@ -48,9 +57,9 @@ pub(crate) fn child_exit_code() -> i32 {
 /// The exit status of a program that panics.
 const PANIC_EXIT_CODE: i32 = 101;
 
-fn serve() -> io::Result<()> {
+fn serve(designs: &[KnownDesign]) -> io::Result<()> {
     let mut channel = take_channel()?;
-    let report = match perform(&mut channel) {
+    let report = match perform(&mut channel, designs) {
         Ok(report) => report,
         Err(why) => Report::Failed { message: why.to_string() },
     };
@@ -70,7 +79,7 @@ fn take_channel() -> io::Result<Channel> {
     Channel::new(out)
 }
 
-fn perform(channel: &mut Channel) -> Result<Report, ChildError> {
+fn perform(channel: &mut Channel, designs: &[KnownDesign]) -> Result<Report, ChildError> {
     let job: Job = serde_json::from_reader(io::stdin().lock())
         .map_err(io::Error::from)
         .map_err(ChildError::system("read the job"))?;
@@ -81,7 +90,7 @@ fn perform(channel: &mut Channel) -> Result<Report, ChildError> {
         (Target::Native(design), Mode::Ordered) => {
             let plan = design.prepare().map_err(ChildError::Design)?;
             match job.run {
-                Run::Control => native::control(&plan, &mut trace),
+                Run::Control => ordered::control(Extent::of(&plan.layout), &mut trace),
                 Run::Measured => native::measured(plan, touch, &mut trace, channel),
                 Run::Timed => native::timed(plan, touch, &mut trace),
                 Run::System(warm_up, probe) => system::run(plan, touch, &mut trace, warm_up, probe),
@@ -97,6 +106,11 @@ fn perform(channel: &mut Channel) -> Result<Report, ChildError> {
                 Run::System(..) => Err(ChildError::OrderedNativeOnly),
             }
         }
+        (Target::Design { name, settings }, _) => {
+            let known = designs.iter().find(|known| known.name == name);
+            let run = DesignRun { run: job.run, touch, trace: &mut trace, channel };
+            (known.ok_or_else(|| unknown_design(name, designs))?.run)(settings, run)
+        }
         (Target::Native(design), Mode::Threaded) => {
             let plan = design.prepare().map_err(ChildError::Design)?;
             Threaded { trace: &mut trace, touch }.native(plan, job.run)
@@ -106,6 +120,12 @@ fn perform(channel: &mut Channel) -> Result<Report, ChildError> {
             Threaded { trace: &mut trace, touch }.malloc(preload.as_deref(), job.run)
         }
     }
+}
+
+fn unknown_design(name: &str, designs: &[KnownDesign]) -> ChildError {
+    let names: Vec<&str> = designs.iter().map(|known| known.name).collect();
+    let known = if names.is_empty() { "none (see child_main_with)".into() } else { names.join(", ") };
+    ChildError::UnknownDesign { name: name.into(), known }
 }
 
 /// Whether both paths refer to the same file. `canonicalize` is not used, because it would allocate from the measured

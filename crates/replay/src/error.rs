@@ -21,6 +21,17 @@ pub enum ReplayError {
     /// A threaded replay cannot observe SuperSlabs with separate mappings.
     #[error("a threaded replay can observe SuperSlabs only in an arena; use --mode ordered or --align arena")]
     MapsOfThreads,
+    /// A design can only be replayed in trace order.
+    #[error("the design `{0}` has no threads of its own: replay it in ordered mode")]
+    DesignThreads(String),
+    /// The settings of a design cannot be sent to the child.
+    #[error("the settings of the design `{design}`: {why}")]
+    Settings {
+        /// The design.
+        design: String,
+        /// What is wrong.
+        why: String,
+    },
     /// The library to preload does not exist.
     #[error("{}: cannot preload this library: {source}; give the path of a shared object", path.display())]
     NoLibrary {
@@ -78,6 +89,12 @@ pub(crate) enum ChildError {
     Trace(#[from] TraceError),
     #[error("the policy is invalid: {0}")]
     Design(PolicyError),
+    #[error("the replay's child does not know the design `{name}`; it knows: {known}")]
+    UnknownDesign { name: String, known: String },
+    #[error("the settings of the design `{design}` are invalid: {why}")]
+    Settings { design: String, why: String },
+    #[error("the design `{design}` cannot start: errno {errno}; check its settings and the limits of the kernel")]
+    Start { design: String, errno: i32 },
     #[error(transparent)]
     Reserve(#[from] ReserveError),
     #[error("event {event}: {why}")]
@@ -93,7 +110,7 @@ pub(crate) enum ChildError {
     NoAllocator { path: PathBuf },
     #[error("the trace has {threads} threads, but a threaded replay allows at most {most}; use --mode ordered")]
     TooManyThreads { threads: u32, most: u32 },
-    #[error("system time is measured for ordered replays on the native allocator only")]
+    #[error("system time is measured for ordered replays on the SuperSlab allocator only")]
     OrderedNativeOnly,
 }
 

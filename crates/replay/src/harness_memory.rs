@@ -36,15 +36,16 @@ static BEFORE_MAIN: extern "C" fn(c_int, *const *const c_char, *const *const c_c
 
 #[cfg(target_env = "gnu")]
 extern "C" fn before_main(count: c_int, words: *const *const c_char, _: *const *const c_char) {
-    if count < 2 {
+    // A child with another argument runs a design, and starts in `main`.
+    if count != 2 {
         return;
     }
-    // SAFETY: glibc passes `main`'s arguments, and there are at least two.
+    // SAFETY: glibc passes `main`'s arguments, and there are two.
     let word = unsafe { CStr::from_ptr(*words.add(1)) };
     if word.to_bytes() == CHILD_ARGUMENT.as_bytes() {
         IS_CHILD.store(true, Ordering::Relaxed);
         // SAFETY: ends the process as a return from `main` would.
-        unsafe { libc::exit(child_exit_code()) };
+        unsafe { libc::exit(child_exit_code(&[])) };
     }
 }
 

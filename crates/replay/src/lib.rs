@@ -7,12 +7,12 @@
 //! The kinds of installs are derived only from what the kernel reports: page-table scans before and after each system
 //! call, and the page-fault exceptions between the scans. This crate contains no model of the kernel.
 
-mod apply;
 mod calls;
 mod child;
 mod classify;
 mod coarse;
 pub mod compare;
+mod design;
 mod environment;
 mod error;
 mod extents;
@@ -23,18 +23,22 @@ mod frame_index;
 mod harness_memory;
 mod malloc;
 mod malloc_heap;
+mod measured;
 mod memory_policy;
+mod mmap_space;
 mod native;
 mod null;
 mod observed_child;
 mod observed_os;
 mod observer;
+mod ordered;
 mod page_snapshot;
 mod parent;
 mod pause;
 mod prefault;
 mod process;
 mod protocol;
+mod replayable;
 mod result;
 mod spec;
 mod split_folios;
@@ -44,8 +48,9 @@ mod tlb;
 mod usage;
 mod window;
 
-pub use child::child_main;
+pub use child::{child_main, child_main_with};
 pub use classify::Unclassified;
+pub use design::KnownDesign;
 pub use environment::Environment;
 pub use error::ReplayError;
 pub use harness_memory::HarnessMemory;

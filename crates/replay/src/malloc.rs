@@ -2,14 +2,13 @@
 
 use std::path::Path;
 
-use hksim_engine::TouchRule;
+use hksim_engine::{Driver, TouchRule};
 use hksim_trace::event::Event;
-use hksim_trace::source::EventSource;
 
-use crate::apply::{Object, apply};
 use crate::coarse;
 use crate::error::ChildError;
-use crate::malloc_heap::MallocHeap;
+use crate::malloc_heap::Malloc;
+use crate::ordered::{step, tables};
 use crate::prefault::{MeasuredHeap, prefault};
 use crate::process::ProcessMemory;
 use crate::protocol::{MeasuredReport, Report, Timing};
@@ -17,7 +16,6 @@ use crate::result::{Mark, Replayed, Skipped};
 use crate::tlb::TlbWatch;
 use crate::usage::Usage;
 use crate::window::{PreparedTrace, WindowDriver, WindowObserver, drive};
-use hksim_linux_probe::resident::make_resident;
 use hksim_linux_probe::traps::TrapCounter;
 
 /// One run of the process's `malloc`.
@@ -29,23 +27,17 @@ pub(crate) struct MallocRun<'a> {
 }
 
 /// Drives `malloc`.
-struct Driver<W> {
-    objects: Vec<Object<std::ptr::NonNull<u8>>>,
-    touch: TouchRule,
-    failed: u64,
+struct Driven<W> {
+    heap: Driver<Malloc>,
     marks: Vec<Mark>,
     watch: Option<W>,
     tlb: TlbWatch,
 }
 
-impl<W: WindowObserver> WindowDriver for Driver<W> {
+impl<W: WindowObserver> WindowDriver for Driven<W> {
     #[inline]
-    fn step(&mut self, event: &Event, _number: u64) -> Result<(), ChildError> {
-        if let Some(object) = event.op.object() {
-            let refused = apply(&mut MallocHeap, &mut self.objects[object.0 as usize], &event.op, self.touch).is_err();
-            self.failed += u64::from(refused);
-        }
-        Ok(())
+    fn step(&mut self, event: &Event, number: u64) -> Result<(), ChildError> {
+        step(&mut self.heap, event, number)
     }
 
     fn batch_begins(&mut self) {
@@ -87,11 +79,9 @@ impl MallocRun<'_> {
         coarse::control(trace, MeasuredHeap::Process { library: self.library })
     }
 
-    fn driver<W>(&self, trace: &PreparedTrace, watch: Option<W>, tlb: TlbWatch) -> Driver<W> {
-        let objects = vec![Object::DEAD; trace.reader.summary().objects_peak as usize];
-        make_resident(objects.as_ptr().cast(), size_of_val(objects.as_slice()));
+    fn driver<W>(&self, trace: &PreparedTrace, watch: Option<W>, tlb: TlbWatch) -> Driven<W> {
         let marks = Vec::with_capacity(trace.stops.len());
-        Driver { objects, touch: self.touch, failed: 0, marks, watch, tlb }
+        Driven { heap: Driver::with_tables(Malloc, tables(trace), self.touch), marks, watch, tlb }
     }
 
     /// The measured run.
@@ -112,7 +102,7 @@ impl MallocRun<'_> {
             faults: Some(faults),
             traps,
             events: driven.events,
-            requests_failed: driver.failed,
+            requests_failed: driver.heap.failed(),
             skipped,
             ..Replayed::default()
         };

@@ -2,10 +2,9 @@
 
 use std::ptr::{self, NonNull};
 
-use hksim_trace::event::{AllocCall, ReallocCall};
+use hksim_engine::Heaps;
+use hksim_trace::event::{AllocCall, ReallocCall, ThreadId};
 use libc::{c_int, c_void, size_t};
-
-use crate::apply::Heap;
 
 unsafe extern "C" {
     fn reallocarray(block: *mut c_void, count: size_t, bytes: size_t) -> *mut c_void;
@@ -19,15 +18,22 @@ unsafe extern "C" {
 /// The byte that applications write in a replay; never zero.
 const APPLICATION_BYTE: u8 = 0xA5;
 
-/// The process's `malloc`, for any thread.
+/// The process's `malloc`, which knows its threads itself.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct MallocHeap;
+pub(crate) struct Malloc;
 
-impl Heap for MallocHeap {
+impl Heaps for Malloc {
     type Place = NonNull<u8>;
+    type Heap = ();
+
+    fn open_heap(&self, _thread: ThreadId) -> Option<()> {
+        Some(())
+    }
+
+    fn close_heap(&self, _heap: ()) {}
 
     #[inline]
-    fn allocate(&mut self, call: AllocCall, bytes: u64, align_log2: u8) -> Option<NonNull<u8>> {
+    fn allocate(&self, _heap: &mut (), call: AllocCall, bytes: u64, align_log2: u8) -> Option<NonNull<u8>> {
         let (bytes, alignment) = (bytes as size_t, 1usize << align_log2);
         // SAFETY: allocating functions; a refused request returns null.
         let got = unsafe {
@@ -52,7 +58,7 @@ impl Heap for MallocHeap {
         NonNull::new(got.cast())
     }
 
-    fn resize(&mut self, place: NonNull<u8>, bytes: u64, call: ReallocCall) -> Option<NonNull<u8>> {
+    fn resize(&self, _heap: &mut (), place: NonNull<u8>, bytes: u64, call: ReallocCall) -> Option<NonNull<u8>> {
         let old = place.as_ptr().cast();
         // SAFETY: a live block of this allocator.
         let got = unsafe {
@@ -65,21 +71,26 @@ impl Heap for MallocHeap {
     }
 
     #[inline]
-    fn free(&mut self, place: NonNull<u8>) {
+    fn free(&self, _heap: &mut (), place: NonNull<u8>) {
         // SAFETY: a live block of this allocator, not used afterwards.
         unsafe { libc::free(place.as_ptr().cast()) };
     }
 
-    fn free_by_resize(&mut self, place: NonNull<u8>, call: ReallocCall) {
-        if let Some(left) = self.resize(place, 0, call) {
+    fn free_by_resize(&self, heap: &mut (), place: NonNull<u8>, call: ReallocCall) {
+        if let Some(left) = self.resize(heap, place, 0, call) {
             // Some allocators return an empty block.
-            self.free(left);
+            self.free(heap, left);
         }
     }
 
     #[inline]
     fn address(&self, place: NonNull<u8>) -> u64 {
         place.as_ptr().addr() as u64
+    }
+
+    #[inline]
+    fn identity(&self, place: NonNull<u8>) -> u64 {
+        self.address(place)
     }
 
     fn usable_bytes(&self, place: NonNull<u8>) -> u64 {

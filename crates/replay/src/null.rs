@@ -1,18 +1,18 @@
 //! The driver of a control run, which has no heap.
 
 use hksim_engine::Tables;
-use hksim_native::MmapMemory;
 use hksim_trace::event::Event;
 
 use crate::calls::Counted;
 use crate::error::ChildError;
-use crate::native::tables;
+use crate::ordered::tables;
+use crate::replayable::SuperSlabs;
 use crate::window::{PreparedTrace, WindowDriver, WindowObserver};
 
 /// Reads each event, but performs nothing. It has the observer and the tables of a heap's driver, so that a control run
 /// makes the same system calls as a measured run, except those of the heap.
 pub(crate) struct Null<W> {
-    _tables: Tables<MmapMemory<Counted>>,
+    _tables: Tables<SuperSlabs<Counted>>,
     watch: W,
 }
 

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use crate::error::ReplayError;
-use crate::parent::{CHILD_ARGUMENT, checked, unexpected};
+use crate::parent::{checked, child_arguments, unexpected};
 use crate::protocol::{self, Report};
 use crate::spec::{Job, ReplaySpec, Run};
 
@@ -32,10 +32,11 @@ impl ObservedChild {
         let mut spec = checked(spec)?;
         spec.trace = spec.trace.canonicalize().map_err(failed("find the trace of"))?;
         let environment = spec.on.environment();
+        let arguments = child_arguments(&spec.on).map(str::to_string).collect();
         let job = serde_json::to_string(&Job { spec, run: Run::Timed });
         Ok(ObservedChild {
             program: std::env::current_exe().map_err(failed("find the program of"))?,
-            arguments: vec![CHILD_ARGUMENT.to_string()],
+            arguments,
             environment,
             job: job.map_err(|why| failed("prepare the job of")(why.into()))?,
         })

@@ -61,6 +61,42 @@ impl ObservedOs {
     }
 }
 
+impl ObservedOs {
+    /// Observes an `mremap` that may change the size of a mapping, and move it. `call` makes it.
+    pub(crate) fn observing_resize(
+        &self,
+        (at, bytes): (NonNull<u8>, usize),
+        (to, new_bytes): (NonNull<u8>, usize),
+        call: impl FnOnce(&Counted) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let mut observer = self.observer.borrow_mut();
+        observer.before_call();
+        let before = Usage::now();
+        call(&self.counted)?;
+        let faults = Usage::now().since(&before).faults;
+        let (at, to) = (address(at), address(to));
+        let (bytes, new_bytes) = (bytes as u64, new_bytes as u64);
+        let kept = bytes.min(new_bytes);
+        if kept < bytes {
+            observer.unmapped(at + kept, bytes - kept);
+            observer.after_call(at + kept, bytes - kept);
+        }
+        if at != to {
+            observer.moved(at, to, kept);
+        }
+        if kept < new_bytes {
+            let (tail, tail_bytes) = (to + kept, new_bytes - kept);
+            observer.mapped(tail, tail_bytes, false);
+            match self.locks_future.get() {
+                true => observer.after_populate(tail, tail_bytes, faults),
+                false => observer.after_call(tail, tail_bytes),
+            }
+        }
+        observer.note_vmas();
+        Ok(())
+    }
+}
+
 impl Os for ObservedOs {
     unsafe fn map(&self, at: NonNull<u8>, bytes: usize, mapping: Mapping) -> Result<(), Errno> {
         let mut observer = self.observer.borrow_mut();

@@ -5,7 +5,7 @@
 use std::io;
 use std::ops::Range;
 
-use hksim_engine::{PageRun, PageState};
+use hksim_engine::{PageRun, PageState, Region};
 use hksim_policy::layout::Layout;
 use hksim_policy::vocabulary::Align;
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
@@ -47,8 +47,37 @@ const OTHER_FRAMES_MAX: usize = 128 << 10;
 /// Maximum number of kernel-chosen mapping addresses to keep.
 const KERNEL_CHOSEN_MAX: usize = 256 << 10;
 
+/// Where an allocator's memory is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Extent {
+    /// In a reservation of this many bytes.
+    Reservation(u64),
+    /// In a reservation of this many bytes, and in mappings elsewhere.
+    WithMappings(u64),
+    /// In mappings of the region of allocator designs.
+    Region,
+}
+
+impl Extent {
+    /// Of the SuperSlab allocator.
+    pub(crate) fn of(layout: &Layout) -> Extent {
+        match layout.align {
+            Align::Arena => Extent::Reservation(layout.bytes()),
+            Align::Trim | Align::Kernel => Extent::WithMappings(layout.bytes()),
+        }
+    }
+
+    fn bytes(self) -> u64 {
+        match self {
+            Extent::Reservation(bytes) | Extent::WithMappings(bytes) => bytes,
+            Extent::Region => Region::BYTES,
+        }
+    }
+}
+
 /// Observes the pages of one allocator.
 pub(crate) struct Observer {
+    extent: Extent,
     base_page: u64,
     reserved_pages: u64,
     /// The allocator's memory: its reservation, and the separate mappings of SuperSlabs.
@@ -83,17 +112,19 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    /// An observer of memory with this layout. `traps` is `None` if the kernel does not provide them.
-    pub(crate) fn new(layout: &Layout, traps: Option<TrapStream>) -> io::Result<Observer> {
-        let frames = layout.bytes().div_ceil(HUGE_PAGE_BYTES) as usize;
+    /// An observer of memory of this extent. `traps` is `None` if the kernel does not provide them.
+    pub(crate) fn new(extent: Extent, traps: Option<TrapStream>) -> io::Result<Observer> {
+        let frames = extent.bytes().div_ceil(HUGE_PAGE_BYTES) as usize;
         // Without an arena, each SuperSlab has a separate mapping, and its metadata may be unmapped and mapped again.
-        let (others_max, kernel_chosen_max, extents_max) = match layout.align {
-            Align::Arena => (0, 0, 4 << 10),
-            Align::Trim | Align::Kernel => (OTHER_FRAMES_MAX, KERNEL_CHOSEN_MAX, 64 << 10),
+        let (others_max, kernel_chosen_max, extents_max) = match extent {
+            Extent::Reservation(_) => (0, 0, 4 << 10),
+            Extent::WithMappings(_) => (OTHER_FRAMES_MAX, KERNEL_CHOSEN_MAX, 64 << 10),
+            Extent::Region => (0, 0, Region::RANGES_MAX),
         };
         Ok(Observer {
+            extent,
             base_page: 0,
-            reserved_pages: layout.bytes() / PAGE_BYTES,
+            reserved_pages: extent.bytes() / PAGE_BYTES,
             ours: Extents::new(extents_max)?,
             kernel_chosen: Resident::zeroed(kernel_chosen_max)?,
             kernel_chosen_count: 0,
@@ -122,9 +153,14 @@ impl Observer {
 
     /// Sets the address of the reservation. Traps on it may already be queued.
     pub(crate) fn locate(&mut self, base: u64) {
+        self.ours.add(base / PAGE_BYTES..base / PAGE_BYTES + self.reserved_pages);
+        self.locate_region(base);
+    }
+
+    /// Sets the address of a region in which nothing is mapped yet.
+    pub(crate) fn locate_region(&mut self, base: u64) {
         self.base_page = base / PAGE_BYTES;
         self.snapshot.locate(base / HUGE_PAGE_BYTES);
-        self.ours.add(self.base_page..self.base_page + self.reserved_pages);
         let ours = self.note_vmas();
         // The vsyscall page in the kernel's half is listed, but is not a mapping of the process.
         let all = self.maps.maps_where(|map| map.start < 1 << 63);
@@ -155,9 +191,12 @@ impl Observer {
         self.kernel_chosen.get(..self.kernel_chosen_count)
     }
 
-    /// Ranges of addresses that were not observed because there were too many.
+    /// Ranges of addresses that were not observed because there were too many mappings outside the reservation.
     pub(crate) fn left_out(&self) -> u64 {
-        self.ours.left_out()
+        match self.extent {
+            Extent::Reservation(_) => 0,
+            Extent::WithMappings(_) | Extent::Region => self.ours.left_out(),
+        }
     }
 
     /// Removes a range from the allocator's memory.
@@ -370,47 +409,51 @@ impl Observer {
         bytes
     }
 
-    /// Scans all memory again and compares it with the snapshot. Calls `each` with every present page, under its name:
-    /// its number from the start of the reservation. `pieces` maps names to pages of the address space, in the order of
-    /// names.
-    pub(crate) fn mark_pages(
-        &mut self,
-        events: u64,
-        pieces: impl Iterator<Item = (u64, Range<u64>)>,
-        mut each: impl FnMut(PageRun),
-    ) -> Mark {
+    /// Begins a mark: a scan of all memory, which is compared with the snapshot. Pass each mapped range to
+    /// [`Observer::mark_piece`], in the order of their names, then call [`Observer::end_mark`].
+    pub(crate) fn begin_mark(&mut self, events: u64) -> Mark {
         self.look();
-        let (mut discrepancies, mut rss_bytes) = (0, 0);
-        for (name, pages) in pieces {
-            let mut seen = FramesSeen::new(self.page_map.scan(pages.start, pages.end));
-            for frame in frames_of(&pages) {
-                let hugetlb = is_hugetlb(&self.snapshot, &self.hugetlb, frame);
-                let now = seen.frame(frame, hugetlb);
-                if now.is_none() && !self.snapshot.is_known(frame) {
-                    continue;
-                }
-                let (now, snapshot) = (now.unwrap_or(ABSENT), self.snapshot.frame(frame));
-                let whole = pages_of(frame);
-                for page in pages.start.max(whole.start)..pages.end.min(whole.end) {
-                    let at = (page - whole.start) as usize;
-                    discrepancies += u64::from(snapshot[at] != now[at]);
-                    if let Some(state) = now[at] {
-                        rss_bytes += if state.is_resident() { PAGE_BYTES } else { 0 };
-                        each(PageRun { first_page: name + (page - pages.start), pages: 1, state });
-                    }
+        Mark { event: events, rss_bytes: Some(0), ..Mark::default() }
+    }
+
+    /// Scans a range of pages for a mark. Calls `each` with every present page, under its name: its number from the start
+    /// of the allocator's memory. `name` is that of the first page.
+    pub(crate) fn mark_piece(
+        &mut self,
+        mark: &mut Mark,
+        (name, pages): (u64, Range<u64>),
+        mut each: impl FnMut(PageRun),
+    ) {
+        let mut seen = FramesSeen::new(self.page_map.scan(pages.start, pages.end));
+        for frame in frames_of(&pages) {
+            let hugetlb = is_hugetlb(&self.snapshot, &self.hugetlb, frame);
+            let now = seen.frame(frame, hugetlb);
+            if now.is_none() && !self.snapshot.is_known(frame) {
+                continue;
+            }
+            let (now, snapshot) = (now.unwrap_or(ABSENT), self.snapshot.frame(frame));
+            let whole = pages_of(frame);
+            for page in pages.start.max(whole.start)..pages.end.min(whole.end) {
+                let at = (page - whole.start) as usize;
+                mark.inconsistent_pages += u64::from(snapshot[at] != now[at]);
+                if let Some(state) = now[at] {
+                    let resident_bytes = if state.is_resident() { PAGE_BYTES } else { 0 };
+                    mark.rss_bytes = mark.rss_bytes.map(|bytes| bytes + resident_bytes);
+                    each(PageRun { first_page: name + (page - pages.start), pages: 1, state });
                 }
             }
         }
+    }
+
+    /// Ends a mark.
+    pub(crate) fn end_mark(&mut self, mark: Mark) -> Mark {
         let (vmas, page_table_bytes) = (self.note_vmas(), self.note_page_tables());
         self.marks_modes_changed += u64::from(self.modes.digest() != self.modes_before);
         Mark {
-            event: events,
-            rss_bytes: Some(rss_bytes),
             vmas: Some(vmas),
             page_table_bytes: Some(page_table_bytes),
             lazy_free_bytes: self.lazy_free_bytes(),
-            inconsistent_pages: discrepancies,
-            pages: Default::default(),
+            ..mark
         }
     }
 }
@@ -500,7 +543,9 @@ impl WindowObserver for Observer {
 
     fn mark(&mut self, events: u64) -> Mark {
         let reservation = self.base_page..self.base_page + self.reserved_pages;
-        self.mark_pages(events, std::iter::once((0, reservation)), |_| {})
+        let mut mark = self.begin_mark(events);
+        self.mark_piece(&mut mark, (0, reservation), |_| {});
+        self.end_mark(mark)
     }
 
     fn end(&mut self) -> Option<u64> {

@@ -15,6 +15,14 @@ use hksim_policy::vocabulary::Align;
 
 /// The hidden first argument that makes a program call [`child_main`](crate::child_main).
 pub const CHILD_ARGUMENT: &str = "__replay-child";
+/// The second argument of a child that runs a design. It starts in `main`, where the program's designs are known.
+const DESIGN_ARGUMENT: &str = "design";
+
+/// The arguments of a child.
+pub(crate) fn child_arguments(on: &Target) -> impl Iterator<Item = &'static str> {
+    let design = matches!(on, Target::Design { .. }).then_some(DESIGN_ARGUMENT);
+    std::iter::once(CHILD_ARGUMENT).chain(design)
+}
 
 /// Replays a trace. Performs a control run without a heap, then the runs that [`ReplaySpec::measure`] requests. Each
 /// run has a fresh child process of this program. The program's `main` must call [`child_main`](crate::child_main) if
@@ -83,7 +91,10 @@ pub(crate) fn checked(spec: &ReplaySpec) -> Result<ReplaySpec, ReplayError> {
             let found = path.canonicalize();
             *path = found.map_err(|source| ReplayError::NoLibrary { path: path.clone(), source })?;
         }
-        Target::Malloc { preload: None, .. } => {}
+        Target::Design { name, .. } if spec.mode == Mode::Threaded => {
+            return Err(ReplayError::DesignThreads(name.clone()));
+        }
+        Target::Malloc { preload: None, .. } | Target::Design { .. } => {}
     }
     Ok(spec)
 }
@@ -140,7 +151,7 @@ fn died(run: Run, status: ExitStatus) -> ReplayError {
 
 fn spawn(spec: &ReplaySpec) -> std::io::Result<Child> {
     let mut command = Command::new(PathBuf::from("/proc/self/exe"));
-    command.arg(CHILD_ARGUMENT).stdin(Stdio::piped()).stdout(Stdio::piped()).env_remove("LD_PRELOAD");
+    command.args(child_arguments(&spec.on)).stdin(Stdio::piped()).stdout(Stdio::piped()).env_remove("LD_PRELOAD");
     command.envs(spec.on.environment());
     let parent = std::process::id() as libc::pid_t;
     // SAFETY: `die_with_parent` is safe between fork and exec. The child dies with the thread that waits for it.

@@ -1,6 +1,6 @@
 //! The result of a replay.
 
-use hksim_engine::{ByKind, Fallbacks, OsCalls, PageSet, PageState};
+use hksim_engine::{ByKind, Fallbacks, Figures, OsCalls, PageSet, PageState, PagesAt};
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
 use serde::{Deserialize, Serialize};
 
@@ -148,6 +148,29 @@ pub struct Replayed {
 }
 
 impl Replayed {
+    /// The figures that a simulation predicts, too. Those that were not measured are `None`, and
+    /// [`Replayed::skipped`] has the reasons.
+    pub fn figures(&self) -> Figures {
+        let is_left_out =
+            |figure: &str| self.skipped.iter().any(|skipped| skipped.figure.split(", ").any(|of| of == figure));
+        let pages = self.marks.iter().map(|mark| PagesAt { event: mark.event, pages: mark.pages.clone() });
+        Figures {
+            placement_digest: self.placement_digest.clone(),
+            installs: self.installs.map(|installs| installs.by_kind),
+            faults: self.faults,
+            traps: self.traps,
+            rss_bytes_peak: self.rss_bytes_peak,
+            rss_bytes_end: self.rss_bytes_end,
+            vmas_peak: self.vmas_peak,
+            page_table_bytes_peak: self.page_table_bytes_peak,
+            os_calls: self.os_calls,
+            os_calls_failed: self.os_calls_failed,
+            requests_failed: self.requests_failed,
+            events: self.events,
+            pages: if is_left_out("marks") { Vec::new() } else { pages.collect() },
+        }
+    }
+
     /// Copies the figures of an observed reservation.
     pub(crate) fn note_observer(&mut self, observer: &Observer) {
         let counts = observer.snapshot.counts();

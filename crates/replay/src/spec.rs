@@ -4,8 +4,10 @@ use hksim_policy::Policy;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use hksim_engine::{ForkWindow, MemoryPolicyRule, TouchRule};
+use hksim_engine::{Design, ForkWindow, MemoryPolicyRule, TouchRule};
 use serde::{Deserialize, Serialize};
+
+use crate::error::ReplayError;
 
 /// A replay to perform.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,9 +45,27 @@ pub enum Target {
         #[serde(default)]
         variables: Vec<(String, String)>,
     },
+    /// An allocator design on mmap: see [`Target::design`].
+    Design {
+        /// Its name ([`Design::NAME`]).
+        name: String,
+        /// Its settings.
+        settings: serde_json::Value,
+    },
 }
 
 impl Target {
+    /// A design with these settings. The program's children must know it
+    /// ([`child_main_with`](crate::child_main_with)). It can be replayed in trace order only.
+    ///
+    /// # Errors
+    /// The settings cannot be represented as JSON.
+    pub fn design<D: Design>(settings: &D::Settings) -> Result<Target, ReplayError> {
+        let settings = serde_json::to_value(settings)
+            .map_err(|why| ReplayError::Settings { design: D::NAME.into(), why: why.to_string() })?;
+        Ok(Target::Design { name: D::NAME.into(), settings })
+    }
+
     /// The environment variables of a process that uses this allocator.
     pub fn environment(&self) -> Vec<(OsString, OsString)> {
         let Target::Malloc { preload, variables } = self else { return Vec::new() };

@@ -20,10 +20,12 @@ use serde::{Deserialize, Serialize};
 use crate::calls::Counted;
 use crate::error::{ChildError, ReplayError};
 use crate::fork::{Children, keep_apart};
-use crate::native::{Native, lock_heap, open, ready, step};
+use crate::native::{Native, open, ready};
+use crate::ordered::step;
 use crate::parent;
 use crate::prefault::{MeasuredHeap, prefault};
 use crate::protocol::Report;
+use crate::replayable::Replayable as _;
 use crate::spec::{ReplaySpec, Run, SmallMemory, SystemProbe, WarmUp};
 use crate::window::{PreparedTrace, WindowDriver, drive};
 
@@ -217,7 +219,7 @@ impl WindowDriver for SampledHeap {
     }
 
     fn lock(&mut self, lock: MemoryLock) {
-        let _ = lock_heap(&self.heap, lock);
+        let _ = self.heap.allocator().lock_as(lock);
     }
 
     fn fork(&mut self, step: ForkStep) -> Result<(), ChildError> {

@@ -458,10 +458,14 @@ impl MemoryObserver for Accounting {
         self.lock_pages(pages, locking)
     }
 
-    fn remap(&mut self, pages: Range<u64>, to: u64) -> Result<(), Errno> {
+    fn remap(&mut self, old: Range<u64>, new: Range<u64>) -> Result<(), Errno> {
         self.os_calls.mremap += 1;
-        self.dropping(&(to..to + pages.end - pages.start));
-        let result = self.kernel.remap(pages.start, pages.end - pages.start, to, RemapSource::Unmapped);
+        let kept = (old.end - old.start).min(new.end - new.start);
+        self.dropping(&(old.start + kept..old.end));
+        if new.start != old.start {
+            self.dropping(&new);
+        }
+        let result = self.kernel.mremap(old, new, RemapSource::Unmapped);
         self.returned(result)
     }
 }

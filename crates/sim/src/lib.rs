@@ -1,9 +1,11 @@
 //! The simulator: takes a trace and a design, and predicts faults, residency, huge pages and OS calls.
 //!
-//! - [`memory`]: the allocator's memory in the simulator; it reports accesses to an [`observer`].
+//! - [`memory`]: the SuperSlab allocator's memory in the simulator; it reports accesses to an [`observer`]. [`space`]: the
+//!   memory of any other allocator.
 //! - [`accounting`]: an observer that feeds a kernel model ([`hksim_linux_mm`]) and attributes every install.
 //! - [`addresses`]: addresses of mmaps without a hint.
 //! - [`mod@simulate`]: one trace under one design; [`mod@sweep`]: many designs on many traces; [`report`]: the results.
+//!   [`design`]: the same for allocators of your own.
 //! - [`forks`]: the cost of forked children. [`kernel_work`]: the kernel's work besides installs.
 //! - [`mod@explain`]: where every install of a run came from.
 //! - [`placement`]: the placement of every object, without its cost.
@@ -13,6 +15,7 @@
 pub mod access_stream;
 pub mod accounting;
 pub mod addresses;
+pub mod design;
 pub mod explain;
 pub mod forks;
 pub mod kernel_work;
@@ -25,6 +28,8 @@ mod pump;
 pub mod reach;
 pub mod report;
 pub mod simulate;
+pub mod space;
+mod subject;
 pub mod sweep;
 mod timeline;
 pub mod tlb;
@@ -32,7 +37,9 @@ mod track;
 pub mod translations;
 
 pub use addresses::Addresses;
+pub use design::{DesignConfig, explain_design, simulate_design};
 pub use explain::{Explained, explain};
 pub use report::SimReport;
-pub use simulate::{SimConfig, SimError, Simulated, simulate};
+pub use simulate::{Marks, SimConfig, SimError, Simulated, simulate};
+pub use space::SimSpace;
 pub use sweep::{Input, sweep};

@@ -1,11 +1,12 @@
 //! The interface between the simulated memory and a kernel model: page touches and OS calls, with their causes.
 //!
-//! The allocator runs on [`SimMemory`](crate::memory::SimMemory), which reports its memory accesses to a
-//! [`MemoryObserver`] such as a kernel model. The memory filters out touches that cannot change a page, so an observer
+//! The SuperSlab allocator runs on [`SimMemory`](crate::memory::SimMemory), any other on
+//! [`SimSpace`](crate::space::SimSpace). Both report memory accesses to a [`MemoryObserver`] such as a kernel model. The memory filters out touches that cannot change a page, so an observer
 //! sees few of them. One placement can feed several kernel models if they agree on what is purged.
 
 use std::ops::Range;
 
+pub use hksim_engine::{Cause, Touch};
 use hksim_policy::Errno;
 use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
 
@@ -13,36 +14,6 @@ use crate::accounting::Accounting;
 use crate::miss_curves::MissCurves;
 use crate::reach::TlbLookups;
 use hksim_linux_mm::Content;
-
-/// The cause of a page touch. Installs are attributed to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Cause {
-    /// The application used its block.
-    Application,
-    /// A block header was read or written.
-    Header,
-    /// A free-list link was written.
-    FreeList,
-    /// SuperSlab, heap or arena metadata was written.
-    Metadata,
-    /// calloc zeroed a block.
-    Zeroing,
-    /// realloc copied a block.
-    Copy,
-    /// The allocator prefaulted the page.
-    Prefault,
-}
-
-/// How a page was touched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Touch {
-    /// A load.
-    Read,
-    /// A store of zeros.
-    WriteZero,
-    /// A store of other data.
-    Write,
-}
 
 /// Observes page touches and OS calls of a placement. Pages are 4 KiB and numbered from address 0.
 pub trait MemoryObserver {
@@ -89,8 +60,8 @@ pub trait MemoryObserver {
     /// `mlock2`.
     fn lock(&mut self, pages: Range<u64>, locking: Locking) -> Result<(), Errno>;
 
-    /// `mremap` of `pages` to a fixed address.
-    fn remap(&mut self, pages: Range<u64>, to: u64) -> Result<(), Errno>;
+    /// `mremap` of `old`, so that it becomes `new`: moved, if the starts differ, and resized, if the lengths do.
+    fn remap(&mut self, old: Range<u64>, new: Range<u64>) -> Result<(), Errno>;
 }
 
 /// An observer that provides the accounting for a report.

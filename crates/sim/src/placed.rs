@@ -1,7 +1,7 @@
 //! One placement, and the designs that share it.
 //!
 //! The first design leads: its allocator places the blocks. The others follow it (`memory/followers.rs`), and cost only
-//! their own page operations.
+//! their own page operations. Only the SuperSlab allocator has followers.
 
 use std::cell::RefMut;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use std::time::Instant;
 use hksim_engine::{Driver, ForkSchedule, ForkStep, PageRun, PageSet, PageState as SetState, TouchRule};
 use hksim_linux_mm::{Kernel, PageState};
 use hksim_policy::vocabulary::Purge;
-use hksim_policy::{Allocator, PAGE_BYTES, RunGeometry};
+use hksim_policy::{Allocator, PAGE_BYTES, Policy};
 use hksim_trace::event::Op;
 use hksim_trace::header::{Summary, TouchSource};
 use hksim_trace::hkt::{Batch, BatchReader};
@@ -22,6 +22,7 @@ use crate::pump::Consumer;
 use crate::reach::TlbModels;
 use crate::report::{SimReport, TraceLabel};
 use crate::simulate::{MarkedPages, SimConfig, SimError};
+use crate::subject::{Subject, SuperSlabs};
 use crate::track::{Moment, Track};
 use crate::translations::TranslationObserver;
 
@@ -47,20 +48,20 @@ impl Points {
 }
 
 /// A placement in progress.
-pub(crate) trait Placed: Consumer {
+pub(crate) trait Placed<P = Policy>: Consumer {
     /// The report of each design, in their order, and the leader's page sets. `None` for a design that parted from the
     /// leader: it has to be simulated again.
-    fn finish(self: Box<Self>) -> (Vec<Option<SimReport>>, Vec<MarkedPages>);
+    fn finish(self: Box<Self>) -> (Vec<Option<SimReport<P>>>, Vec<MarkedPages>);
 }
 
-impl Consumer for Box<dyn Placed> {
+impl<P> Consumer for Box<dyn Placed<P>> {
     fn consume(&mut self, batch: &Batch) -> Result<(), SimError> {
         self.as_mut().consume(batch)
     }
 }
 
 /// Whether a run of this design under a full stream of accesses counts TLB hits and misses.
-fn counts_tlb_misses(config: &SimConfig, touch: TouchSource) -> bool {
+pub(crate) fn counts_tlb_misses<P>(config: &SimConfig<P>, touch: TouchSource) -> bool {
     // Misses are meaningful only if the trace records every access and the run performs exactly these accesses.
     config.tlb.is_some() && touch == TouchSource::FullStream && config.touch == TouchRule::Recorded
 }
@@ -81,7 +82,7 @@ pub(crate) fn needs_every_access(config: &SimConfig) -> bool {
 }
 
 /// The accounting of a design's run.
-pub(crate) fn accounting_of(config: &SimConfig) -> Accounting {
+pub(crate) fn accounting_of<P>(config: &SimConfig<P>) -> Accounting {
     Accounting::new(Kernel::new(config.kernel.clone())).with_addresses(config.addresses.clone())
 }
 
@@ -114,23 +115,23 @@ pub(crate) fn start(
 }
 
 /// A placement in progress, with observers of one kind.
-pub(crate) struct Run<H: AccountingObserver> {
+pub(crate) struct Run<A: Subject, P = Policy> {
     started: Instant,
     trace: TraceLabel,
-    driver: Driver<SimMemory<H>, RunGeometry>,
+    driver: Driver<A>,
     points: Points,
     next_sample: usize,
     next_mark: usize,
     done: u64,
     time_ns: u64,
     /// One for each design; the first leads.
-    tracks: Vec<Track>,
+    tracks: Vec<Track<P>>,
     /// The leader's page sets.
     marked: Vec<MarkedPages>,
     forks: ForkSchedule,
 }
 
-impl<H: AccountingObserver> Run<H> {
+impl<H: AccountingObserver + Send> Run<SuperSlabs<H>> {
     /// See [`start`].
     pub(crate) fn new(
         configs: &[&SimConfig],
@@ -138,7 +139,7 @@ impl<H: AccountingObserver> Run<H> {
         trace: TraceLabel,
         summary: Summary,
         points: Points,
-    ) -> Result<Run<H>, SimError> {
+    ) -> Result<Run<SuperSlabs<H>>, SimError> {
         let leader = configs[0];
         let plan = leader.policy.prepare()?;
         let mut followers = Vec::new();
@@ -151,7 +152,21 @@ impl<H: AccountingObserver> Run<H> {
             memory.keep_contents();
         }
         let allocator = Allocator::new(memory, plan.geometry, plan.policy, &plan.layout);
-        Ok(Run {
+        Ok(Run::of(allocator, configs, trace, summary, points))
+    }
+}
+
+impl<A: Subject, P: Clone> Run<A, P> {
+    /// A run on an allocator that was started.
+    pub(crate) fn of(
+        allocator: A,
+        configs: &[&SimConfig<P>],
+        trace: TraceLabel,
+        summary: Summary,
+        points: Points,
+    ) -> Run<A, P> {
+        let leader = configs[0];
+        Run {
             started: Instant::now(),
             trace,
             driver: Driver::new(allocator, summary.threads, summary.objects_peak, leader.touch).counting_scattered(),
@@ -163,16 +178,16 @@ impl<H: AccountingObserver> Run<H> {
             tracks: configs.iter().map(|&config| Track::new(config.clone())).collect(),
             marked: Vec::new(),
             forks: ForkSchedule::new(&leader.forks),
-        })
+        }
     }
 
     /// The leader's observer.
-    pub(crate) fn observer(&self) -> RefMut<'_, H> {
-        self.driver.allocator().mem.observer()
+    pub(crate) fn observer(&self) -> RefMut<'_, A::Observer> {
+        self.driver.allocator().observer()
     }
 
     /// The driver of the leader's allocator.
-    pub(crate) fn driver(&self) -> &Driver<SimMemory<H>, RunGeometry> {
+    pub(crate) fn driver(&self) -> &Driver<A> {
         &self.driver
     }
 
@@ -186,7 +201,7 @@ impl<H: AccountingObserver> Run<H> {
         let failed =
             |reader: &BatchReader<'_>, source| SimError::Drive { event: before + reader.passed() as u64, source };
         while reader.passed() < end {
-            let stepped = self.driver.step_common(reader, end, SimMemory::event_done);
+            let stepped = A::step_common(&mut self.driver, reader, end);
             stepped.map_err(|source| failed(reader, source))?;
             if reader.passed() == end {
                 break;
@@ -194,11 +209,11 @@ impl<H: AccountingObserver> Run<H> {
             let Some(event) = reader.uncommon() else { break };
             self.apply_memory_policy(&event.op);
             self.driver.step(event).map_err(|source| failed(reader, source))?;
-            self.driver.allocator().mem.event_done();
+            self.driver.allocator().event_done();
         }
         self.done = before + reader.passed() as u64;
         self.time_ns = reader.time_ns();
-        match self.driver.allocator().mem.observer().accounting().killed_in_event() {
+        match self.driver.allocator().observer().accounting().killed_in_event() {
             Some(event) => Err(SimError::Killed { event }),
             None => Ok(()),
         }
@@ -208,13 +223,11 @@ impl<H: AccountingObserver> Run<H> {
     fn apply_memory_policy(&self, op: &Op) {
         let memory_policy = self.tracks[0].config().memory_policy;
         if let Op::MemoryPolicy { policy, .. } = *op {
-            let memory = &self.driver.allocator().mem;
-            memory.each_observer(|observer| observer.accounting_mut().change_policy(policy, memory_policy));
+            let allocator = self.driver.allocator();
+            allocator.each_track(|_, observer| observer.accounting_mut().change_policy(policy, memory_policy));
         }
         if let Some(lock) = memory_policy.lock(op) {
-            // An error is ignored. The model does not limit locked memory, so an error only means that locking stopped at
-            // an unmapped part of the arena, as in the kernel.
-            let _ = self.driver.allocator().lock_memory(lock);
+            self.driver.allocator().lock_memory(lock);
         }
     }
 
@@ -240,19 +253,18 @@ impl<H: AccountingObserver> Run<H> {
     }
 
     fn fork_or_exit(&mut self, step: ForkStep) {
-        let mem = &self.driver.allocator().mem;
+        let allocator = self.driver.allocator();
         if let ForkStep::Exit(child) = step {
-            return mem.observer().accounting_mut().child_exits(child, self.done);
+            return allocator.observer().accounting_mut().child_exits(child, self.done);
         }
-        let mapped_ranges: Vec<(u64, Range<u64>)> = mem.mapped_ranges().collect();
+        let mapped_ranges = allocator.mapped_ranges();
         let pages: Vec<Range<u64>> = mapped_ranges.iter().map(|(_, pages)| pages.clone()).collect();
-        mem.observer().fork(self.done, &pages);
-        let observer = mem.observer();
+        allocator.observer().fork(self.done, &pages);
         for (name, pages) in mapped_ranges {
-            let states = observer.accounting().kernel().page_states(pages.clone());
+            let states = allocator.observer().accounting().kernel().page_states(pages.clone());
             for run in states.into_iter().filter(|run| run.state != PageState::None) {
                 let first = name + (run.first_page - pages.start);
-                mem.forked(first..first + run.pages);
+                allocator.forked(first..first + run.pages);
             }
         }
     }
@@ -261,7 +273,7 @@ impl<H: AccountingObserver> Run<H> {
     fn take_last(&mut self) {
         let moment = self.moment();
         let Run { driver, tracks, .. } = self;
-        driver.allocator().mem.each_track(|number, observer| tracks[number].end(moment, observer.accounting_mut()));
+        driver.allocator().each_track(|number, observer| tracks[number].end(moment, observer.accounting_mut()));
         let marked = self.points.marks.get(..self.next_mark).and_then(<[u64]>::last);
         if marked != Some(&self.done) {
             self.mark();
@@ -271,19 +283,20 @@ impl<H: AccountingObserver> Run<H> {
     /// Takes the leader's page set, if requested, and TLB samples.
     fn mark(&mut self) {
         let Run { driver, tracks, .. } = self;
-        let mem = &driver.allocator().mem;
+        let allocator = driver.allocator();
         if self.points.collects_pages {
-            let observer = mem.observer();
-            let pages = page_set(observer.accounting().kernel(), mem.mapped_ranges());
+            let mapped_ranges = allocator.mapped_ranges();
+            let observer = allocator.observer();
+            let pages = page_set(observer.accounting().kernel(), mapped_ranges);
             let lazy_free_bytes = observer.accounting().kernel().lazy_free_pages() * PAGE_BYTES;
             self.marked.push(MarkedPages { event: self.done, pages, lazy_free_bytes });
         }
         if tracks.iter().any(Track::samples_reach) {
             let mut live: Vec<Range<u64>> =
-                driver.live_objects().map(|(block, bytes)| mem.pages_of(block, bytes)).collect();
+                driver.live_objects().map(|(block, bytes)| allocator.pages_of(block, bytes)).collect();
             live.sort_unstable_by_key(|range| range.start);
             let done = self.done;
-            mem.each_track(|number, observer| tracks[number].sample_reach(done, observer.accounting(), &live));
+            allocator.each_track(|number, observer| tracks[number].sample_reach(done, observer.accounting(), &live));
         }
     }
 
@@ -294,11 +307,14 @@ impl<H: AccountingObserver> Run<H> {
     fn sample(&mut self) {
         let moment = self.moment();
         let Run { driver, tracks, .. } = self;
-        driver.allocator().mem.each_track(|number, observer| tracks[number].observe(moment, observer.accounting_mut()));
+        driver.allocator().each_track(|number, observer| tracks[number].observe(moment, observer.accounting_mut()));
     }
 }
 
-impl<H: AccountingObserver + Send> Consumer for Run<H> {
+impl<A: Subject, P: Clone + Send> Consumer for Run<A, P>
+where
+    Driver<A>: Send,
+{
     /// Performs events, and stops at each point where a sample, mark, fork or exit is due.
     fn consume(&mut self, batch: &Batch) -> Result<(), SimError> {
         let (mut reader, before) = (batch.read(), self.done);
@@ -313,12 +329,15 @@ impl<H: AccountingObserver + Send> Consumer for Run<H> {
     }
 }
 
-impl<H: AccountingObserver + Send> Placed for Run<H> {
-    fn finish(mut self: Box<Self>) -> (Vec<Option<SimReport>>, Vec<MarkedPages>) {
+impl<A: Subject, P: Clone + Send> Placed<P> for Run<A, P>
+where
+    Driver<A>: Send,
+{
+    fn finish(mut self: Box<Self>) -> (Vec<Option<SimReport<P>>>, Vec<MarkedPages>) {
         self.take_last();
         let elapsed_s = self.started.elapsed().as_secs_f64();
-        let mut reports: Vec<Option<SimReport>> = self.tracks.iter().map(|_| None).collect();
-        self.driver.allocator().mem.each_track(|number, observer| {
+        let mut reports: Vec<Option<SimReport<P>>> = self.tracks.iter().map(|_| None).collect();
+        self.driver.allocator().each_track(|number, observer| {
             let track = &self.tracks[number];
             reports[number] = Some(track.report(&self.driver, observer, self.moment(), self.trace.clone(), elapsed_s));
         });
@@ -327,10 +346,10 @@ impl<H: AccountingObserver + Send> Placed for Run<H> {
 }
 
 /// The present pages of mapped ranges, in the order of their names. Each range has the name of its first page, and its
-/// pages in the simulated address space (see [`SimMemory::mapped_ranges`]).
-fn page_set(kernel: &Kernel, mapped_ranges: impl Iterator<Item = (u64, Range<u64>)>) -> PageSet {
+/// pages in the simulated address space (see [`Subject::mapped_ranges`]).
+fn page_set(kernel: &Kernel, mapped_ranges: Vec<(u64, Range<u64>)>) -> PageSet {
     let mut set = PageSet::default();
-    let runs = mapped_ranges.flat_map(|(name, pages)| {
+    let runs = mapped_ranges.into_iter().flat_map(|(name, pages)| {
         let runs = kernel.page_states(pages.clone()).into_iter();
         runs.map(move |run| (name + run.first_page - pages.start, run))
     });

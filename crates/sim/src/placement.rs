@@ -1,13 +1,14 @@
 //! The placement of every object under a design, without its cost.
 
 use hksim_engine::{Driver, TouchRule};
-use hksim_policy::{Allocator, Policy, RunGeometry};
+use hksim_policy::{Allocator, Policy};
 use hksim_trace::event::Event;
 use hksim_trace::source::EventSource;
 
 use crate::SimError;
 use crate::accounting::Accounting;
 use crate::memory::SimMemory;
+use crate::subject::SuperSlabs;
 use hksim_linux_mm::{Kernel, KernelConfig};
 
 /// Performs the events of a source, which must be at its start. Calls `placed` with each event and the address of its
@@ -42,7 +43,7 @@ pub fn placements<E: From<SimError>>(
 }
 
 /// The current address of an event's object.
-fn address(driver: &Driver<SimMemory<Accounting>, RunGeometry>, event: &Event) -> Option<u64> {
+fn address(driver: &Driver<SuperSlabs<Accounting>>, event: &Event) -> Option<u64> {
     let object = event.op.object()?;
     driver.block_of(object).map(|block| driver.allocator().mem.address_of(block))
 }

@@ -116,9 +116,10 @@ pub struct Sample {
     pub vmas: u64,
 }
 
-/// One trace under one design.
+/// One trace under one design. `P` describes the design: a [`Policy`] for the SuperSlab allocator, and a
+/// [`DesignLabel`](hksim_engine::DesignLabel) for any other. No other field depends on it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct SimReport {
+pub struct SimReport<P = Policy> {
     /// [`SCHEMA`].
     pub schema: u32,
     /// [`VERSION`].
@@ -127,7 +128,7 @@ pub struct SimReport {
     /// The trace.
     pub trace: TraceLabel,
     /// The design.
-    pub policy: Policy,
+    pub policy: P,
     /// How touches were decided.
     pub touch: TouchLabel,
     /// The modelled kernel.
@@ -159,7 +160,7 @@ pub struct SimReport {
     /// A lower bound for the pages that hold the touched bytes of live objects: the distinct touched bytes at their
     /// peak, packed into full pages.
     pub floor_touched_pages: u64,
-    /// Highest number of SuperSlabs in use, including those of huge blocks.
+    /// Highest number of SuperSlabs in use, including those of huge blocks. 0 for allocators without SuperSlabs.
     pub superslabs_peak: u64,
     /// Highest number of mappings of the allocator.
     pub vmas_peak: u64,
@@ -176,7 +177,7 @@ pub struct SimReport {
     pub forks: Vec<ForkReport>,
     /// Requests that could not be served.
     pub requests_failed: u64,
-    /// Fallbacks: SuperSlabs that hugetlb refused, and mappings that the kernel did not align.
+    /// Fallbacks: SuperSlabs that hugetlb refused, and mappings that the kernel did not align. 0 for other allocators.
     pub fallbacks: Fallbacks,
     /// Where the addresses of mmaps without a hint came from, if SuperSlabs have separate mappings.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -209,8 +210,8 @@ pub struct MainFigures {
     pub rss_bytes_peak: u64,
 }
 
-impl From<&SimReport> for MainFigures {
-    fn from(report: &SimReport) -> MainFigures {
+impl<P> From<&SimReport<P>> for MainFigures {
+    fn from(report: &SimReport<P>) -> MainFigures {
         MainFigures { installs: report.installs.total, faults: report.faults, rss_bytes_peak: report.rss_bytes_peak }
     }
 }

@@ -1,6 +1,8 @@
 //! Simulates one trace under one design.
 
-use hksim_engine::{DriveError, ForkWindow, MemoryPolicyRule, PageSet, PointFinder, TouchRule, even_points};
+use hksim_engine::{
+    DriveError, Figures, ForkWindow, MemoryPolicyRule, PageSet, PagesAt, PointFinder, TouchRule, even_points,
+};
 use hksim_linux_mm::KernelConfig;
 use hksim_policy::{Policy, PolicyError};
 use hksim_trace::error::TraceError;
@@ -8,16 +10,17 @@ use hksim_trace::source::EventSource;
 use thiserror::Error;
 
 use crate::addresses::Addresses;
-use crate::placed::{self, Points};
+use crate::placed::{self, Placed, Points};
 use crate::pump::pump;
 use crate::report::{SimReport, TraceLabel};
 use crate::tlb::Geometry;
 
-/// Configuration of a simulation.
+/// Configuration of a simulation. `P` configures the allocator: a [`Policy`] for the SuperSlab allocator, and a
+/// [`DesignLabel`](hksim_engine::DesignLabel) for any other.
 #[derive(Clone, Debug)]
-pub struct SimConfig {
-    /// The allocator's policy.
-    pub policy: Policy,
+pub struct SimConfig<P = Policy> {
+    /// The allocator's policy or settings.
+    pub policy: P,
     /// How the application touches its blocks.
     pub touch: TouchRule,
     /// The modelled kernel.
@@ -43,6 +46,14 @@ pub enum SimError {
     /// The policy is invalid.
     #[error("invalid policy: {0}")]
     Policy(#[from] PolicyError),
+    /// A design cannot start.
+    #[error("the design `{design}` cannot start: errno {errno}; check its settings and the limits of the kernel")]
+    Start {
+        /// Its name.
+        design: &'static str,
+        /// Its error: 22 (EINVAL) for a setting out of range, otherwise of a system call.
+        errno: i32,
+    },
     /// The allocator cannot serve an event.
     #[error("event {event}: {source}")]
     Drive {
@@ -75,11 +86,34 @@ pub struct MarkedPages {
 
 /// The result of a simulation.
 #[derive(Clone, Debug)]
-pub struct Simulated {
+pub struct Simulated<P = Policy> {
     /// All figures.
-    pub report: SimReport,
+    pub report: SimReport<P>,
     /// Page sets at every mark and at the end, if requested.
     pub marks: Vec<MarkedPages>,
+}
+
+impl<P> Simulated<P> {
+    /// The figures that a replay measures, too.
+    pub fn figures(&self) -> Figures {
+        let report = &self.report;
+        let pages = self.marks.iter().map(|mark| PagesAt { event: mark.event, pages: mark.pages.clone() });
+        Figures {
+            placement_digest: Some(report.placement_digest.clone()),
+            installs: Some(report.installs.by_kind),
+            faults: Some(report.faults),
+            traps: Some(report.traps),
+            rss_bytes_peak: Some(report.rss_bytes_peak),
+            rss_bytes_end: Some(report.rss_bytes_end),
+            vmas_peak: Some(report.vmas_peak),
+            page_table_bytes_peak: Some(report.page_table_bytes_peak),
+            os_calls: Some(report.os_calls),
+            os_calls_failed: Some(report.os_calls_failed),
+            requests_failed: report.requests_failed,
+            events: report.events,
+            pages: pages.collect(),
+        }
+    }
 }
 
 /// Which page sets to collect.
@@ -109,14 +143,19 @@ pub fn simulate(
     let mut runs = [placed::start(&[config], trace, summary, points)?];
     pump(source, &mut runs, progress)?;
     let [run] = runs;
+    Ok(finish(run))
+}
+
+/// The result of a placement's leader.
+pub(crate) fn finish<P>(run: Box<dyn Placed<P>>) -> Simulated<P> {
     let (reports, marks) = run.finish();
     let report = reports.into_iter().next().flatten();
     let report = report.unwrap_or_else(|| unreachable!("the leader of a placement never parts from it"));
-    Ok(Simulated { report, marks })
+    Simulated { report, marks }
 }
 
 /// The points at which page sets are taken. Leaves the source at its start.
-fn wanted_points(source: &mut dyn EventSource, marks: Marks) -> Result<Vec<u64>, TraceError> {
+pub(crate) fn wanted_points(source: &mut dyn EventSource, marks: Marks) -> Result<Vec<u64>, TraceError> {
     match marks {
         Marks::Skip => Ok(even_points(source.summary().events)),
         Marks::At(event) => Ok(vec![event]),

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use hksim_engine::{Driver, Fallbacks, Live, TouchRule};
-use hksim_policy::{Memory, PAGE_BYTES, RunGeometry};
+use hksim_engine::{Driver, Live, TouchRule};
+use hksim_policy::{PAGE_BYTES, Policy};
 use hksim_trace::header::TouchSource;
 
 use crate::accounting::Accounting;
-use crate::memory::SimMemory;
 use crate::observer::AccountingObserver;
 use crate::reach::{self, ReachSample, TlbReport};
 use crate::report::{Installs, SCHEMA, SimReport, TouchLabel, TraceLabel, VERSION};
 use crate::simulate::SimConfig;
+use crate::subject::{OwnFigures, Subject};
 use crate::timeline::Timeline;
 
 /// A point of a run. Equal for all designs of a placement.
@@ -27,18 +27,18 @@ pub(crate) struct Moment {
 }
 
 /// A design, with its samples so far.
-pub(crate) struct Track {
-    config: SimConfig,
+pub(crate) struct Track<P = Policy> {
+    config: SimConfig<P>,
     timeline: Timeline,
     reach: Vec<ReachSample>,
 }
 
-impl Track {
-    pub(crate) fn new(config: SimConfig) -> Track {
+impl<P: Clone> Track<P> {
+    pub(crate) fn new(config: SimConfig<P>) -> Track<P> {
         Track { config, timeline: Timeline::default(), reach: Vec::new() }
     }
 
-    pub(crate) fn config(&self) -> &SimConfig {
+    pub(crate) fn config(&self) -> &SimConfig<P> {
         &self.config
     }
 
@@ -76,16 +76,16 @@ impl Track {
     }
 
     /// The report at the end of a run.
-    pub(crate) fn report<H: AccountingObserver>(
+    pub(crate) fn report<A: Subject>(
         &self,
-        driver: &Driver<SimMemory<H>, RunGeometry>,
-        observer: &H,
+        driver: &Driver<A>,
+        observer: &A::Observer,
         Moment { event, time_ns, live }: Moment,
         trace: TraceLabel,
         elapsed_s: f64,
-    ) -> SimReport {
+    ) -> SimReport<P> {
         let config = &self.config;
-        let pool = driver.allocator().mem.pool();
+        let OwnFigures { superslabs_peak, fallbacks } = driver.allocator().own_figures();
         let accounting = observer.accounting();
         let (kernel, peaks) = (accounting.kernel(), accounting.peaks());
         let counters = kernel.counters();
@@ -94,7 +94,7 @@ impl Track {
             schema: SCHEMA,
             hksim_version: VERSION,
             trace: TraceLabel { file: config.file.clone(), ..trace },
-            policy: config.policy,
+            policy: config.policy.clone(),
             touch: TouchLabel { rule: config.touch, source },
             kernel: config.kernel.clone(),
             events: event,
@@ -114,7 +114,7 @@ impl Track {
             live_bytes_peak: live.bytes_peak,
             floor_pages: live.bytes_peak.div_ceil(PAGE_BYTES),
             floor_touched_pages: live.touched_bytes_peak.div_ceil(PAGE_BYTES),
-            superslabs_peak: u64::from(pool.superslabs_peak.get()),
+            superslabs_peak,
             vmas_peak: peaks.vmas,
             page_table_bytes_peak: peaks.page_table_bytes,
             os_calls: accounting.os_calls(),
@@ -122,7 +122,7 @@ impl Track {
             page_operations: accounting.work(),
             forks: accounting.forks().to_vec(),
             requests_failed: driver.failed(),
-            fallbacks: Fallbacks::of(pool),
+            fallbacks,
             addresses: accounting.addresses(),
             memory_policy: accounting.memory_policy(config.memory_policy),
             khugepaged_bound: kernel.khugepaged_bound(time_ns),

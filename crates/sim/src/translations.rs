@@ -214,10 +214,9 @@ impl<T: Translations> MemoryObserver for TranslationObserver<T> {
         self.accounting.lock(pages, locking)
     }
 
-    fn remap(&mut self, pages: Range<u64>, to: u64) -> Result<(), Errno> {
-        let moved = to..to + pages.end - pages.start;
-        self.translations.changed(&pages, Change::Mremap);
-        self.translations.changed(&moved, Change::Mremap);
-        self.accounting.remap(pages, to)
+    fn remap(&mut self, old: Range<u64>, new: Range<u64>) -> Result<(), Errno> {
+        self.translations.changed(&old, Change::Mremap);
+        self.translations.changed(&new, Change::Mremap);
+        self.accounting.remap(old, new)
     }
 }

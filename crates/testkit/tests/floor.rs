@@ -74,7 +74,7 @@ impl Naive {
     }
 }
 
-fn driver(trace: &RandomTrace, rule: TouchRule) -> Driver<PlainMemory, RunGeometry> {
+fn driver(trace: &RandomTrace, rule: TouchRule) -> Driver<Allocator<PlainMemory, RunGeometry>> {
     let plan = Policy { arena_bytes: 64 << 20, ..Policy::default() }.prepare().expect("a legal design");
     let memory = PlainMemory::new(plan.layout, &plan.geometry, plan.layout.ordinals(), 7);
     let allocator = Allocator::new(memory, plan.geometry, plan.policy, &plan.layout);

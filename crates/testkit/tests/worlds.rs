@@ -64,7 +64,7 @@ impl Os for SetClock {
 /// A live object: ordinal, offset, bytes.
 type Placed = (u32, u32, u64);
 
-fn placed<W: World, G: Geometry>(driver: &Driver<W, G>) -> Vec<Placed> {
+fn placed<W: World, G: Geometry>(driver: &Driver<Allocator<W, G>>) -> Vec<Placed> {
     let ordinal = |superslab| driver.allocator().mem.ordinal(superslab);
     driver.live_objects().map(|(block, bytes)| (ordinal(block.superslab), block.offset, bytes)).collect()
 }
@@ -87,12 +87,12 @@ fn driver_on<W: World>(
     plan: &PreparedPolicy,
     trace: &RandomTrace,
     touch: TouchRule,
-) -> Driver<W, RunGeometry> {
+) -> Driver<Allocator<W, RunGeometry>> {
     let allocator = Allocator::new(memory, plan.geometry.clone(), plan.policy, &plan.layout);
     Driver::new(allocator, trace.threads, trace.objects_peak, touch)
 }
 
-fn drive<W: World, G: Geometry>(driver: &mut Driver<W, G>, trace: &RandomTrace) -> Placements {
+fn drive<W: World, G: Geometry>(driver: &mut Driver<Allocator<W, G>>, trace: &RandomTrace) -> Placements {
     let mut placements = Placements::default();
     for (index, event) in trace.events.iter().enumerate() {
         driver.step(event).unwrap_or_else(|error| panic!("event {index}: {error}"));
@@ -112,7 +112,10 @@ fn drive<W: World, G: Geometry>(driver: &mut Driver<W, G>, trace: &RandomTrace) 
 
 /// As [`drive`], by column: in batches and parts of random length. Contains the digests after each part instead of those
 /// after each event.
-fn drive_by_column<W: World, G: Geometry>(driver: &mut Driver<W, G>, trace: &RandomTrace) -> (Vec<usize>, Placements) {
+fn drive_by_column<W: World, G: Geometry>(
+    driver: &mut Driver<Allocator<W, G>>,
+    trace: &RandomTrace,
+) -> (Vec<usize>, Placements) {
     let (mut placements, mut ends) = (Placements::default(), Vec::new());
     let (mut random, mut batch) = (Random::new(trace.events.len() as u64), Batch::new());
     let (mut passed_before, mut counted) = (0, 0);
@@ -142,7 +145,7 @@ fn drive_by_column<W: World, G: Geometry>(driver: &mut Driver<W, G>, trace: &Ran
 }
 
 /// The costs of a simulation. They depend on the time of each purge.
-fn costs<G: Geometry>(driver: &Driver<SimMemory<Accounting>, G>) -> String {
+fn costs<G: Geometry>(driver: &Driver<Allocator<SimMemory<Accounting>, G>>) -> String {
     let accounts = driver.allocator().mem.observer();
     format!("{:?} {:?} {:?}", accounts.kernel().counters(), accounts.os_calls(), accounts.by_reason())
 }

@@ -114,7 +114,7 @@ pub fn run(args: &Args) -> Result<()> {
     let (mode, measure) = (args.mode, Measure::default());
     let library = match &on {
         Target::Malloc { preload, .. } => preload.clone(),
-        Target::Native(_) => None,
+        Target::Native(_) | Target::Design { .. } => None,
     };
     let (memory_policy, forks) = (config.memory_policy, args.forks.windows(&trace)?);
     let spec = ReplaySpec { trace: args.trace.clone(), on, touch: rule, memory_policy, mode, measure, stop_at, forks };

@@ -104,7 +104,7 @@ fn replay_and_predict(
 ) -> Result<Vec<MemoryRow>> {
     let (library, environment) = match &spec.on {
         Target::Malloc { preload, variables } => (preload.clone(), variables.iter().cloned().collect()),
-        Target::Native(_) => (None, BTreeMap::new()),
+        Target::Native(_) | Target::Design { .. } => (None, BTreeMap::new()),
     };
     let label = AllocatorLabel { name: word.to_string(), library, environment, trace: spec.trace.clone() };
     let mut rows: Vec<Option<MemoryRow>> = settings.iter().map(|_| None).collect();

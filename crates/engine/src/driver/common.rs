@@ -3,14 +3,15 @@
 //! - A thread's heap is looked up once for a run of its events.
 //! - The clock is set only before a slow path of the allocator. Nothing else reads it.
 
-use hksim_policy::{Allocator, FastFree, Geometry, Request, ThreadHeap, World};
+use hksim_policy::{Allocator, Block, FastFree, Geometry, ThreadHeap, World};
 use hksim_trace::event::{AllocCall, Event, InitialTouch, ObjectId, ThreadId};
 use hksim_trace::hkt::{BatchReader, CommonAlloc, CommonCall};
 
-use super::{DriveError, Driver, request};
+use super::{DriveError, Driver};
+use crate::heaps::Heaps;
 use crate::objects::Objects;
 
-impl<W: World, G: Geometry> Driver<W, G> {
+impl<W: World, G: Geometry> Driver<Allocator<W, G>> {
     /// Performs events of a batch: those before the first uncommon one, and before event `end` of the batch. Calls
     /// `done` after each event. After the last, the memory's clock is at its time.
     ///
@@ -49,7 +50,8 @@ impl<W: World, G: Geometry> Driver<W, G> {
         let mut run = reader.common(end);
         let thread = run.thread();
         if !self.has_heap(thread) {
-            return self.step_one(reader, end, done);
+            self.step_one(reader, end, |allocator| done(&allocator.mem))?;
+            return Ok(());
         }
         let Driver { allocator, heaps, objects, failed } = self;
         let Some(Some(heap)) = heaps.get_mut(thread.0 as usize) else { return Ok(()) };
@@ -68,18 +70,18 @@ impl<W: World, G: Geometry> Driver<W, G> {
                             if LOOKS_AHEAD {
                                 allocator.expect_allocation(heap, class);
                             }
-                            objects.place(&allocator.mem, object, block, size, initial_touch);
+                            objects.place(&*allocator, object, (block, size), initial_touch);
                         }
                         None => {
                             allocator.mem.set_now(reader.time_ns_after(run.passed()));
-                            let request = request(size, 0, kind.call());
+                            let request = (kind.call(), size);
                             let placed = place_slowly(allocator, heap, objects, object, request, initial_touch);
                             *failed += u64::from(!placed);
                         }
                     }
                 }
                 CommonCall::Free { object } => {
-                    if let Some(block) = objects.remove(&allocator.mem, object) {
+                    if let Some(block) = objects.remove(&*allocator, object) {
                         let outcome = allocator.free_fast(heap, block);
                         if outcome != FastFree::Done {
                             allocator.mem.set_now(reader.time_ns_after(run.passed()));
@@ -94,24 +96,41 @@ impl<W: World, G: Geometry> Driver<W, G> {
         Ok(())
     }
 
-    /// As [`Driver::step_common`], for the next event. Only an allocation, and a free of a block, open the thread's heap.
+    fn has_heap(&self, thread: ThreadId) -> bool {
+        self.heaps.get(thread.0 as usize).is_some_and(Option::is_some)
+    }
+}
+
+impl<A: Heaps> Driver<A> {
+    /// Performs the events that [`Driver::step_common`] performs, one by one with [`Driver::step`]: for any allocator.
+    ///
+    /// # Errors
+    /// As of [`Driver::step_common`].
+    pub fn step_each(
+        &mut self,
+        reader: &mut BatchReader<'_>,
+        end: usize,
+        mut done: impl FnMut(&A),
+    ) -> Result<(), DriveError> {
+        while self.step_one(reader, end, &mut done)? {}
+        Ok(())
+    }
+
+    /// Performs the next event if it is a common one before event `end`; returns whether it is. In a run of the SuperSlab
+    /// allocator, only an allocation, and a free of a block, open the thread's heap.
     fn step_one(
         &mut self,
         reader: &mut BatchReader<'_>,
         end: usize,
-        done: &mut impl FnMut(&W),
-    ) -> Result<(), DriveError> {
+        mut done: impl FnMut(&A),
+    ) -> Result<bool, DriveError> {
         let mut run = reader.common(end);
         let (thread, call) = (run.thread(), run.next());
         reader.pass(run);
-        let Some(call) = call else { return Ok(()) };
+        let Some(call) = call else { return Ok(false) };
         self.step(&Event::new(reader.time_ns(), thread, call.op()))?;
-        done(&self.allocator.mem);
-        Ok(())
-    }
-
-    fn has_heap(&self, thread: ThreadId) -> bool {
-        self.heaps.get(thread.0 as usize).is_some_and(Option::is_some)
+        done(&self.allocator);
+        Ok(true)
     }
 }
 
@@ -121,14 +140,14 @@ impl<W: World, G: Geometry> Driver<W, G> {
 fn place_slowly<W: World, G: Geometry>(
     allocator: &Allocator<W, G>,
     heap: &mut ThreadHeap<W>,
-    objects: &mut Objects<W::SuperSlab>,
+    objects: &mut Objects<Block<W::SuperSlab>>,
     object: ObjectId,
-    request: Request,
+    (call, bytes): (AllocCall, u64),
     initial_touch: InitialTouch,
 ) -> bool {
-    match allocator.allocate(heap, request) {
+    match Heaps::allocate(allocator, heap, call, bytes, 0) {
         Some(block) => {
-            objects.place(&allocator.mem, object, block, request.bytes, initial_touch);
+            objects.place(allocator, object, (block, bytes), initial_touch);
             true
         }
         None => {

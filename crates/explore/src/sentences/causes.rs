@@ -15,6 +15,7 @@ pub fn page_use(page_use: PageUse) -> String {
         PageUse::Huge => "huge".into(),
         PageUse::Metadata => "metadata".into(),
         PageUse::Unused => "unused".into(),
+        PageUse::Undescribed => "undescribed".into(),
     }
 }
 
@@ -26,6 +27,7 @@ fn blocks(page_use: PageUse) -> String {
         PageUse::Huge => "huge blocks".into(),
         PageUse::Metadata => "metadata".into(),
         PageUse::Unused => "memory without blocks".into(),
+        PageUse::Undescribed => "the allocator's memory".into(),
     }
 }
 

@@ -10,24 +10,26 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use hksim_engine::{Fallbacks, TouchRule};
+use hksim_engine::TouchRule;
 use hksim_native::MmapMemory;
 use hksim_policy::layout::HEAPS_MAX;
-use hksim_policy::{Allocator, Memory, PreparedPolicy};
+use hksim_policy::{Allocator, PreparedPolicy};
 use hksim_trace::source::EventSource;
 
 use crate::calls::Counted;
 use crate::error::ChildError;
 use crate::malloc::{count_traps, watch_process};
-use crate::observer::Observer;
+use crate::malloc_heap::Malloc;
+use crate::observer::{Extent, Observer};
 use crate::prefault::{MeasuredHeap, prefault};
 use crate::process::ProcessMemory;
 use crate::protocol::{MeasuredReport, Report, Timing};
+use crate::replayable::Replayable;
 use crate::result::{Control, Mark, Replayed, Skipped};
 use crate::spec::Run;
 use crate::usage::Usage;
 use crate::window::{PreparedTrace, WindowObserver};
-use allocators::{Malloc, NativeAllocator, NoAllocator, SharedAllocator};
+use allocators::{NativeAllocator, NoAllocator, SharedAllocator};
 use hksim_linux_probe::resident::Resident;
 use hksim_linux_probe::traps::TrapCounter;
 use workers::{Done, Workers};
@@ -105,7 +107,8 @@ impl Threaded<'_> {
             }
             Run::Measured => {
                 let (traps, mut skipped) = count_traps();
-                let observer = Observer::new(&plan.layout, None).map_err(ChildError::system("observe pages"))?;
+                let observer =
+                    Observer::new(Extent::of(&plan.layout), None).map_err(ChildError::system("observe pages"))?;
                 let mut sampled = Sampled { observer, traps };
                 let shared = OnceLock::new();
                 let outcome = self.window(&shared, &mut sampled, MeasuredHeap::Reservation, |sampled| {
@@ -117,7 +120,9 @@ impl Threaded<'_> {
                 let allocator: Option<&NativeAllocator> = shared.get();
                 replayed.os_calls = allocator.map(|allocator| allocator.mem.os().calls());
                 replayed.os_calls_failed = allocator.map(|allocator| allocator.mem.os().failed());
-                replayed.fallbacks = allocator.map(|allocator| Fallbacks::of(allocator.mem.pool()));
+                allocator.into_iter().for_each(|allocator| allocator.note_own(&mut replayed));
+                // With real threads, the base address is not reported.
+                replayed.base_address = None;
                 replayed.note_observer(&sampled.observer);
                 replayed.skipped.append(&mut skipped);
                 replayed

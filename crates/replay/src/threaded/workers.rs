@@ -6,18 +6,18 @@
 //! trace, and the earliest pending event is the first in its queue.
 
 use std::cell::UnsafeCell;
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Barrier, Condvar, Mutex, OnceLock, PoisonError};
 
-use hksim_engine::{DriveError, MemoryPolicyRule, TouchRule};
-use hksim_trace::event::Op;
+use hksim_engine::{DriveError, MemoryPolicyRule, Object, TouchRule, perform};
+use hksim_trace::event::{Op, ThreadId};
 use hksim_trace::source::EventSource;
 
 use super::allocators::SharedAllocator;
 use super::gate::{Gate, next};
 use super::queue::{Item, Queue};
 use super::threads::{Task, Threads};
-use crate::apply::{Object, apply};
 use crate::error::ChildError;
 use crate::memory_policy::{apply_memory_policy, refused};
 use crate::window::PreparedTrace;
@@ -29,8 +29,9 @@ struct Slot<P> {
     object: UnsafeCell<Object<P>>,
 }
 
-// SAFETY: only the thread whose ticket equals `done` uses the object.
-unsafe impl<P: Send> Sync for Slot<P> {}
+// SAFETY: only the thread whose ticket equals `done` uses the object. `P` is the location of a block of a
+// `SharedAllocator`: an address, which may pass from thread to thread.
+unsafe impl<P: Copy> Sync for Slot<P> {}
 
 /// The threads and their shared state; `P` is the location of a block.
 pub(crate) struct Workers<P> {
@@ -58,17 +59,18 @@ pub(crate) struct Done {
 /// The task of one thread.
 struct Worker<'a, P, S> {
     workers: &'a Workers<P>,
+    thread: ThreadId,
     queue: &'a Queue,
     shared: &'a OnceLock<S>,
 }
 
-impl<P: Copy + Send, S: SharedAllocator<Place = P>> Task for Worker<'_, P, S> {
+impl<P: Copy, S: SharedAllocator<Place = P>> Task for Worker<'_, P, S> {
     fn run(&self) {
-        self.workers.work(self.queue, self.shared);
+        self.workers.work(self.thread, self.queue, self.shared);
     }
 }
 
-impl<P: Copy + Send> Workers<P> {
+impl<P: Copy> Workers<P> {
     pub(crate) fn new(trace: &PreparedTrace, touch: TouchRule) -> Workers<P> {
         let summary = trace.reader.summary();
         let dead = || Slot { done: Gate::default(), object: UnsafeCell::new(Object::DEAD) };
@@ -96,7 +98,8 @@ impl<P: Copy + Send> Workers<P> {
         shared: &OnceLock<S>,
         window: impl FnOnce() -> Result<T, ChildError>,
     ) -> Result<T, ChildError> {
-        let tasks: Vec<_> = self.queues.iter().map(|queue| Worker { workers: self, queue, shared }).collect();
+        let numbered = (0..).map(ThreadId).zip(&self.queues);
+        let tasks: Vec<_> = numbered.map(|(thread, queue)| Worker { workers: self, thread, queue, shared }).collect();
         let threads = match Threads::start(&tasks) {
             Ok(threads) => threads,
             Err(why) => {
@@ -115,7 +118,7 @@ impl<P: Copy + Send> Workers<P> {
         result
     }
 
-    fn work<S: SharedAllocator<Place = P>>(&self, queue: &Queue, shared: &OnceLock<S>) {
+    fn work<S: SharedAllocator<Place = P>>(&self, thread: ThreadId, queue: &Queue, shared: &OnceLock<S>) {
         self.ready.wait();
         let mut exits = false;
         let mut item = queue.pop();
@@ -123,7 +126,7 @@ impl<P: Copy + Send> Workers<P> {
             let mut heap = None;
             while let Some(op) = item.op {
                 shared.set_now(item.time_ns);
-                self.perform(shared, &mut heap, &op, item.ticket);
+                self.perform(shared, thread, &mut heap, &op, item.ticket);
                 exits = matches!(op, Op::ThreadExit);
                 item = queue.pop();
             }
@@ -139,10 +142,11 @@ impl<P: Copy + Send> Workers<P> {
     /// Performs an event. A thread's heap is opened at its first event with an object, and closed at its exit in the
     /// trace.
     #[inline]
-    fn perform<'s, S: SharedAllocator<Place = P>>(
+    fn perform<S: SharedAllocator<Place = P>>(
         &self,
-        shared: &'s S,
-        heap: &mut Option<S::Heap<'s>>,
+        shared: &S,
+        thread: ThreadId,
+        heap: &mut Option<S::Heap>,
         op: &Op,
         ticket: u32,
     ) {
@@ -155,19 +159,18 @@ impl<P: Copy + Send> Workers<P> {
             self.policies_refused
                 .fetch_add(u64::from(apply_memory_policy(change).is_err() || !locked), Ordering::Relaxed);
         }
-        let Some(object) = op.object() else { return };
+        let Some(id) = op.object() else { return };
         if heap.is_none() {
-            *heap = shared.open_heap();
+            *heap = shared.open_heap(thread);
             self.heaps_refused.fetch_add(u64::from(heap.is_none()), Ordering::Relaxed);
         }
-        let slot = &self.slots[object.0 as usize];
+        let slot = &self.slots[id.0 as usize];
         slot.done.wait(|done| done == ticket);
         if let Some(heap) = heap {
             // SAFETY: all earlier events on the object are done, and later ones wait for this one.
             let object = unsafe { &mut *slot.object.get() };
-            if apply(heap, object, op, self.touch).is_err() {
-                self.failed.fetch_add(1, Ordering::Relaxed);
-            }
+            let Ok(served) = perform(shared, || Ok::<_, Infallible>(heap), (id, object), op, self.touch, &mut ());
+            self.failed.fetch_add(u64::from(served.is_err()), Ordering::Relaxed);
         }
         slot.done.advance(next(ticket));
     }

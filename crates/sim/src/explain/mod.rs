@@ -9,19 +9,22 @@ mod per_mark;
 
 use std::collections::BTreeMap;
 
+use hksim_engine::Driver;
 use hksim_linux_mm::{InstallKind, PMD_PAGES};
+use hksim_policy::Policy;
 use hksim_trace::error::TraceError;
 use hksim_trace::event::{Event, ObjectId, Op};
 use hksim_trace::header::Summary;
 use hksim_trace::hkt::Batch;
 use hksim_trace::source::EventSource;
 
-use crate::accounting::{LoggedInstalls, Reason};
+use crate::accounting::{Accounting, LoggedInstalls, Reason};
 use crate::memory::PageUse;
 use crate::observer::AccountingObserver;
 use crate::placed::{Placed, Points, Run, accounting_of, needs_every_access};
 use crate::report::{SimReport, TraceLabel};
 use crate::simulate::{SimConfig, SimError};
+use crate::subject::Subject;
 use crate::translations::TranslationObserver;
 pub use breakdown::{Breakdown, CauseKey, INTERVALS, InstallKey, Origin};
 use page_map::PageMapBuilder;
@@ -30,9 +33,9 @@ pub use per_mark::PerMark;
 
 /// A simulation, explained.
 #[derive(Clone, Debug)]
-pub struct Explained {
+pub struct Explained<P = Policy> {
     /// The result of the simulation.
-    pub report: SimReport,
+    pub report: SimReport<P>,
     /// Installs by every key; each key's sum is the report's total.
     pub breakdown: Breakdown,
     /// The states of pages over time.
@@ -54,12 +57,21 @@ pub struct Explained {
 /// # Errors
 /// Those of [`simulate`](crate::simulate()).
 pub fn explain(source: &mut dyn EventSource, config: &SimConfig, mark: Option<u32>) -> Result<Explained, SimError> {
-    let end_ns = end_time(source)?;
     if needs_every_access(config) {
-        run(source, config, Clock { end_ns }, mark, |config| TranslationObserver::new(accounting_of(config), ()))
+        let observer = |config: &SimConfig| TranslationObserver::new(logging(config), ());
+        explain_run(source, config, mark, |trace, summary, points| {
+            Run::new(&[config], observer, trace, summary, points)
+        })
     } else {
-        run(source, config, Clock { end_ns }, mark, accounting_of)
+        explain_run(source, config, mark, |trace, summary, points| Run::new(&[config], logging, trace, summary, points))
     }
+}
+
+/// The accounting of a design's run, which keeps every install.
+fn logging(config: &SimConfig) -> Accounting {
+    let mut accounting = accounting_of(config);
+    accounting.log_installs();
+    accounting
 }
 
 /// The time of the last event. Leaves the source at its start.
@@ -73,21 +85,19 @@ fn end_time(source: &mut dyn EventSource) -> Result<u64, TraceError> {
     Ok(end_ns)
 }
 
-fn run<H: AccountingObserver + Send>(
+/// Explains the run that `start` makes for a source; its accounting must log its installs.
+pub(crate) fn explain_run<A: Subject, P: Clone + Send>(
     source: &mut dyn EventSource,
-    config: &SimConfig,
-    clock: Clock,
+    config: &SimConfig<P>,
     mark: Option<u32>,
-    observer: impl Fn(&SimConfig) -> H,
-) -> Result<Explained, SimError> {
+    start: impl FnOnce(TraceLabel, Summary, Points) -> Result<Run<A, P>, SimError>,
+) -> Result<Explained<P>, SimError>
+where
+    Driver<A>: Send,
+{
+    let clock = Clock { end_ns: end_time(source)? };
     let (label, summary) = (TraceLabel::of(config.file.clone(), source), *source.summary());
-    let logging = |config: &SimConfig| {
-        let mut observer = observer(config);
-        observer.accounting_mut().log_installs();
-        observer
-    };
-    let points = Points::new(summary.events, Vec::new(), false);
-    let run = Run::new(&[config], logging, label, summary, points)?;
+    let run = start(label, summary, Points::new(summary.events, Vec::new(), false))?;
     let mut explaining = Explaining::new(run, clock, &summary, mark);
     let mut batch = Batch::new();
     while source.next_into(&mut batch)? {
@@ -130,8 +140,8 @@ impl Context {
         Context { site: Origin::Start, thread: Origin::Start, phase: Origin::Start, interval: 0, use_before: None };
 }
 
-struct Explaining<H: AccountingObserver> {
-    run: Run<H>,
+struct Explaining<A: Subject, P> {
+    run: Run<A, P>,
     clock: Clock,
     /// The site that allocated each object.
     sites: Vec<u32>,
@@ -143,8 +153,11 @@ struct Explaining<H: AccountingObserver> {
     per_mark: Option<PerMark>,
 }
 
-impl<H: AccountingObserver + Send> Explaining<H> {
-    fn new(run: Run<H>, clock: Clock, summary: &Summary, mark: Option<u32>) -> Explaining<H> {
+impl<A: Subject, P: Clone + Send> Explaining<A, P>
+where
+    Driver<A>: Send,
+{
+    fn new(run: Run<A, P>, clock: Clock, summary: &Summary, mark: Option<u32>) -> Explaining<A, P> {
         let mut explaining = Explaining {
             run,
             clock,
@@ -194,14 +207,14 @@ impl<H: AccountingObserver + Send> Explaining<H> {
             *site = event.site.0;
         }
         let site = object.and_then(|ObjectId(object)| self.sites.get(object as usize).copied());
-        let memory = &self.run.driver().allocator().mem;
+        let allocator = self.run.driver().allocator();
         let block = object.and_then(|object| self.run.driver().block_of(object));
         Context {
             site: Origin::Trace(site.unwrap_or(event.site.0)),
             thread: Origin::Trace(event.thread.0),
             phase: Origin::Trace(self.phase),
             interval: self.clock.interval(event.time_ns),
-            use_before: block.map(|block| memory.place_of(memory.pages_of(block, 1).start).page_use),
+            use_before: block.map(|block| allocator.place_of(allocator.pages_of(block, 1).start).page_use),
         }
     }
 
@@ -217,7 +230,7 @@ impl<H: AccountingObserver + Send> Explaining<H> {
     }
 
     fn attribute_logged(&mut self, logged: &LoggedInstalls, context: Context) {
-        let memory = &self.run.driver().allocator().mem;
+        let memory = self.run.driver().allocator();
         let pages_each = (logged.pages.end - logged.pages.start) / logged.installs.max(1);
         for number in 0..logged.installs {
             let first = logged.pages.start + number * pages_each;
@@ -257,26 +270,28 @@ impl<H: AccountingObserver + Send> Explaining<H> {
 
     fn sample(&mut self, time_ns: u64) {
         let driver = self.run.driver();
-        let memory = &driver.allocator().mem;
-        self.page_map.sample(self.run.observer().accounting().kernel(), memory.mapped_ranges());
+        let allocator = driver.allocator();
+        let mapped_ranges = allocator.mapped_ranges();
+        self.page_map.sample(self.run.observer().accounting().kernel(), mapped_ranges.into_iter());
         let taken = self.sample_times_ns.len();
         for (block, bytes) in driver.live_objects() {
-            let samples = self.occupancy.entry(block.superslab).or_default();
+            let Some(superslab) = allocator.superslab_of_block(block) else { continue };
+            let samples = self.occupancy.entry(superslab).or_default();
             samples.resize(taken + 1, 0);
             samples[taken] += bytes;
         }
         self.sample_times_ns.push(time_ns);
     }
 
-    fn finish(mut self) -> Explained {
+    fn finish(mut self) -> Explained<P> {
         while let Some(due_ns) = self.next_sample() {
             self.sample(due_ns);
         }
         for samples in self.occupancy.values_mut() {
             samples.resize(self.sample_times_ns.len(), 0);
         }
-        let memory = &self.run.driver().allocator().mem;
-        let page_map = self.page_map.finish(|page| memory.superslab_of(page));
+        let allocator = self.run.driver().allocator();
+        let page_map = self.page_map.finish(|page| allocator.superslab_of(page));
         let (reports, _) = Box::new(self.run).finish();
         let report = reports.into_iter().next().flatten();
         Explained {

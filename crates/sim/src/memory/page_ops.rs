@@ -67,7 +67,7 @@ impl<H: MemoryObserver> PageOps for ObservedOps<'_, H> {
             contents.copy(to_start, from.start, from.bytes);
             memory.wiped(&pages);
         }
-        self.call(&pages, |observer, pages| observer.remap(pages, memory.page_at(to.start)))
+        self.call(&pages, |observer, pages| observer.remap(pages, memory.pages_at(&to)))
     }
 
     fn map_anywhere(&self, bytes: u64, mapping: Mapping) -> Result<u64, Errno> {

@@ -21,14 +21,16 @@ pub enum PageUse {
     Metadata,
     /// No block has been placed here since the memory was reserved, purged or freed.
     Unused,
+    /// Memory of an allocator that does not describe what it uses its pages for.
+    Undescribed,
 }
 
 /// A place in the allocator's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The page, numbered from the start of the reservation. `None` if no mapping of the allocator contains it.
+    /// The page, numbered from the start of the allocator's memory. `None` if no mapping of the allocator contains it.
     pub page: Option<u64>,
-    /// The SuperSlab; `None` for the allocator's tables.
+    /// The SuperSlab; `None` for the allocator's tables, and for allocators without SuperSlabs.
     pub superslab: Option<u32>,
     /// What the page is used for.
     pub page_use: PageUse,

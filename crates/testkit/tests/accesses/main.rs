@@ -25,8 +25,8 @@ use hksim_trace::event::Event;
 use recorded::AccessRecorder;
 use traced::Traced;
 
-type Native = Driver<MmapMemory<Traced>, RunGeometry>;
-type Simulated = Driver<SimMemory<AccessRecorder>, RunGeometry>;
+type Native = Driver<Allocator<MmapMemory<Traced>, RunGeometry>>;
+type Simulated = Driver<Allocator<SimMemory<AccessRecorder>, RunGeometry>>;
 
 /// Two instances of the same allocator, at the same point of the same trace.
 struct Pair {

@@ -77,7 +77,7 @@ impl MemoryObserver for AccessRecorder {
         Ok(())
     }
 
-    fn remap(&mut self, _pages: Range<u64>, _to: u64) -> Result<(), Errno> {
+    fn remap(&mut self, _old: Range<u64>, _new: Range<u64>) -> Result<(), Errno> {
         Ok(())
     }
 }

@@ -114,6 +114,7 @@ impl Rerun {
 fn shown_replay(spec: &ReplaySpec) -> String {
     let on = match &spec.on {
         Target::Native(_) => "native".to_string(),
+        Target::Design { name, .. } => name.clone(),
         Target::Malloc { preload: Some(library), .. } => library.display().to_string(),
         Target::Malloc { preload: None, .. } => "glibc".to_string(),
     };
