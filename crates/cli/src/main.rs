@@ -25,7 +25,6 @@ mod question;
 mod report;
 mod result_numbers;
 mod runs;
-mod schema_1;
 mod shrink;
 mod stack_profile;
 mod symbols;

@@ -21,7 +21,7 @@ use crate::answers;
 use crate::flags::{BaseKernel, HugeList, PolicyArgs, RunConfig};
 use crate::inputs::Trace;
 use crate::named_file;
-use crate::output::stamp::{Stamp, refuse_newer};
+use crate::output::stamp::{Stamp, refuse_other_schema};
 use crate::output::table::{Table, text};
 use crate::output::{OutputArgs, file};
 use crate::question::parse_core;
@@ -132,7 +132,7 @@ fn read_stored(path: &Path) -> Result<Option<Stored>> {
         || format!("{name}: not a result of `hksim check --update`; remove it, or name another file as `result`");
     // What the parser expected does not help: the file is another one, or was damaged.
     let value: Value = serde_json::from_str(&text).map_err(|_| anyhow!(other()))?;
-    refuse_newer(path, &value)?;
+    refuse_other_schema(path, &value)?;
     result_numbers::check(&value).with_context(|| name.to_string())?;
     Stored::deserialize(value).map(Some).map_err(|_| anyhow!(other()))
 }

@@ -8,9 +8,9 @@ use serde_json::Value;
 use crate::chart::{self, Figure, Medium, Subject};
 use crate::memory;
 use crate::named_file;
-use crate::output::stamp::refuse_newer;
+use crate::output::stamp::refuse_other_schema;
 use crate::output::{file, note};
-use crate::{result_numbers, schema_1};
+use crate::result_numbers;
 
 /// Arguments of `plot`.
 #[derive(Debug, clap::Args)]
@@ -68,9 +68,8 @@ pub fn read_result(path: &Path) -> Result<Value> {
     }
     let bytes = named_file::read(path).with_context(|| format!("{name}: cannot read the result"))?;
     let advice = || format!("{name}: not a JSON result; write one with {WRITE_RESULT}");
-    let mut result: Value = serde_json::from_slice(&bytes).with_context(advice)?;
-    refuse_newer(path, &result)?;
-    schema_1::upgrade(path, &mut result);
+    let result: Value = serde_json::from_slice(&bytes).with_context(advice)?;
+    refuse_other_schema(path, &result)?;
     result_numbers::check(&result).with_context(|| name.to_string())?;
     Ok(result)
 }

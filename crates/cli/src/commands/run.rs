@@ -57,9 +57,6 @@ pub struct Args {
     /// Select what to do at a free or resize of something that is not a live block
     #[arg(long, value_name = "ACTION", value_enum, default_value = "abort")]
     invalid_free: InvalidFree,
-    /// Old name of --invalid-free
-    #[arg(long, value_enum, hide = true, conflicts_with = "invalid_free")]
-    misuse: Option<InvalidFree>,
     /// Run this program with these arguments, in hksim's process and with the program's own exit status
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -76,14 +73,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let config = policy.config()?;
     host::can_serve(&config)?;
-    let invalid_free = match args.misuse {
-        Some(word) => {
-            output::warn("--misuse is now called --invalid-free; the next version removes the old name");
-            word
-        }
-        None => args.invalid_free,
-    };
-    let words = format!("{} {}", words(&config), invalid_free.word());
+    let words = format!("{} {}", words(&config), args.invalid_free.word());
     NativeConfig::read(&words).map_err(|why| anyhow!("{why}"))?;
     let object = cached("native", ALLOCATOR)?;
     let statistics = args.stats.as_deref().map(statistics).transpose()?;

@@ -11,9 +11,8 @@ use serde_json::Value;
 use super::row::Inputs;
 use super::run_config::RunConfig;
 use crate::named_file;
-use crate::output::stamp::refuse_newer;
+use crate::output::stamp::refuse_other_schema;
 use crate::output::units;
-use crate::schema_1;
 
 /// Reads a run configuration. Policy fields replace those of the preset; a row of a result replaces the whole
 /// configuration. `FILE#N` is row N of a result with rows, from 0 (in a shard: row N of the whole sweep); `FILE#winner` is the winner of advice.
@@ -86,9 +85,8 @@ fn row_of_shard(rows: &[Value], number: usize) -> Option<&Value> {
 fn from_json(path: &Path, text: &str, row: Option<&str>, preset: &Policy) -> Result<RunConfig> {
     let file = path.display().to_string();
     let cannot = || format!("{file}: cannot read the policy");
-    let mut value: Value = serde_json::from_str(text).with_context(cannot)?;
-    refuse_newer(path, &value)?;
-    schema_1::upgrade(path, &mut value);
+    let value: Value = serde_json::from_str(text).with_context(cannot)?;
+    refuse_other_schema(path, &value)?;
     let row = match (row, value.get("rows").and_then(Value::as_array)) {
         (Some(row), _) => named_row(&file, &value, row)?,
         (None, Some(rows)) => {

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::mthp::{self, Sizes};
 use super::run_config::RunConfig;
-use super::table::{defrag_from_word, thp_from_word};
+use super::table::thp_from_word;
 
 /// The inputs of a row. Rows of replays have no kernel; rows of other allocators have no policy.
 #[derive(Clone, Debug, Deserialize)]
@@ -39,7 +39,6 @@ struct Kernel {
     rules: Rules,
     hugetlb_pool_pages: Option<u64>,
     use_zero_page: Option<bool>,
-    defrag: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -74,7 +73,6 @@ impl Kernel {
             mthp: sizes(&self.thp.sizes).and_then(|sizes| RunConfig::unexpected_sizes(&base.policy, sizes)),
             hugetlb_pool_pages: self.hugetlb_pool_pages,
             use_zero_page: self.use_zero_page,
-            defrag: self.defrag.as_deref().and_then(defrag_from_word),
             ..base
         }
     }

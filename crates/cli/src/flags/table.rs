@@ -1,20 +1,18 @@
 //! The flags of a simulated or replayed run: those of the policy, the program and the kernel. Arguments, help and
 //! docs/reference/policy-flags.md are generated from this table.
 
-use std::sync::{LazyLock, Once};
+use std::sync::LazyLock;
 
 use hksim_engine::{MemoryPolicyRule, TouchRule};
 use hksim_explore::nearest;
-use hksim_linux_mm::{Defrag, KernelVersion, ThpMode};
+use hksim_linux_mm::{KernelVersion, ThpMode};
 use hksim_policy::Policy;
 use hksim_policy::flags::{FLAGS as POLICY_FLAGS, Flag as PolicyFlag, ValueError, Values as PolicyValues};
 use hksim_policy::units::parse_count;
-use hksim_policy::vocabulary::Huge;
 
 use super::mthp;
 use super::run_config::{BaseKernel, RunConfig};
 use crate::host;
-use crate::output::warn;
 
 /// The values that a flag accepts.
 #[derive(Clone, Debug)]
@@ -104,20 +102,7 @@ pub fn is_huge_value(word: &str) -> bool {
     }
     let words = find("huge").map(|flag| &flag.values);
     let is_known = matches!(words, Some(Values::Words(words)) if words.contains(&word));
-    is_known || word == OLD_SYSTEM || word.starts_with("mthp-")
-}
-
-/// The former name of `--huge system`.
-const OLD_SYSTEM: &str = "thp-always";
-
-/// Prints a note once: the word was renamed.
-fn current_word_of_system() -> &'static str {
-    static SAID: Once = Once::new();
-    let word = Huge::System.word();
-    SAID.call_once(|| {
-        warn(&format!("--huge {OLD_SYSTEM} is now called {word}; the next version removes the old name"))
-    });
-    word
+    is_known || word.starts_with("mthp-")
 }
 
 /// The refusal of a kernel version that is not simulated.
@@ -230,57 +215,24 @@ fn kernel_flags() -> Vec<Flag> {
 
 /// Flags about huge pages of the simulated kernel that counts rarely depend on.
 fn huge_page_flags() -> Vec<Flag> {
-    vec![
-        Flag {
-            name: "zero-page",
-            subject: Subject::Kernel,
-            values: Values::Words(ON_OFF.map(|(word, _)| word).to_vec()),
-            default: Some("on; this machine's in validate"),
-            help: "Let read faults of the simulated kernel map the huge zero page",
-            access: Access::Beside {
-                set: |config, word| {
-                    let on = ON_OFF.iter().find(|(known, _)| *known == word).map(|(_, on)| *on);
-                    config.use_zero_page = Some(on.ok_or_else(|| refuse(word, &ON_OFF.map(|(word, _)| word)))?);
-                    Ok(())
-                },
-                show: |config| if config.use_zero_page == Some(false) { "off" } else { "on" }.to_string(),
+    vec![Flag {
+        name: "zero-page",
+        subject: Subject::Kernel,
+        values: Values::Words(ON_OFF.map(|(word, _)| word).to_vec()),
+        default: Some("on; this machine's in validate"),
+        help: "Let read faults of the simulated kernel map the huge zero page",
+        access: Access::Beside {
+            set: |config, word| {
+                let on = ON_OFF.iter().find(|(known, _)| *known == word).map(|(_, on)| *on);
+                config.use_zero_page = Some(on.ok_or_else(|| refuse(word, &ON_OFF.map(|(word, _)| word)))?);
+                Ok(())
             },
+            show: |config| if config.use_zero_page == Some(false) { "off" } else { "on" }.to_string(),
         },
-        Flag {
-            name: "defrag",
-            subject: Subject::Kernel,
-            values: Values::Words(DEFRAG_WORDS.map(|(word, _)| word).to_vec()),
-            default: Some("madvise; this machine's in validate"),
-            help: "Set how hard the simulated kernel tries to get a huge page (no effect on counts: one is always free)",
-            access: Access::Beside {
-                set: |config, word| {
-                    let defrag = defrag_from_word(word);
-                    config.defrag = Some(defrag.ok_or_else(|| refuse(word, &DEFRAG_WORDS.map(|(word, _)| word)))?);
-                    Ok(())
-                },
-                show: |config| {
-                    let defrag = config.defrag.unwrap_or(Defrag::Madvise);
-                    DEFRAG_WORDS.iter().find(|(_, known)| *known == defrag).map_or("", |(word, _)| word).to_string()
-                },
-            },
-        },
-    ]
+    }]
 }
 
 const ON_OFF: [(&str, bool); 2] = [("on", true), ("off", false)];
-
-const DEFRAG_WORDS: [(&str, Defrag); 5] = [
-    ("always", Defrag::Always),
-    ("defer", Defrag::Defer),
-    ("defer+madvise", Defrag::DeferMadvise),
-    ("madvise", Defrag::Madvise),
-    ("never", Defrag::Never),
-];
-
-/// The defrag mode named by a word.
-pub fn defrag_from_word(word: &str) -> Option<Defrag> {
-    DEFRAG_WORDS.iter().find(|(known, _)| *known == word).map(|(_, defrag)| *defrag)
-}
 
 fn set_kernel(config: &mut RunConfig, word: &str) -> Result<(), String> {
     (config.base, config.kernel_version) = match word {
@@ -328,13 +280,10 @@ impl Flag {
     /// Explains why the value is invalid.
     pub fn set(&self, config: &mut RunConfig, word: &str) -> Result<(), String> {
         match self.access {
-            Access::Policy(flag) => {
-                let word = if flag.name == "huge" && word == OLD_SYSTEM { current_word_of_system() } else { word };
-                flag.set(&mut config.policy, word).map_err(|why| match why {
-                    ValueError::Word(known) => refuse(word, known),
-                    _ => format!("`{word}`: {why}"),
-                })
-            }
+            Access::Policy(flag) => flag.set(&mut config.policy, word).map_err(|why| match why {
+                ValueError::Word(known) => refuse(word, known),
+                _ => format!("`{word}`: {why}"),
+            }),
             Access::Beside { set, .. } => set(config, word),
         }
     }
@@ -409,7 +358,7 @@ mod tests {
     #[test]
     fn only_names_of_values_follow_huge() {
         assert!(
-            ["never", "thp", "hugetlb", "hugetlb-plain", "collapse", "mthp-64K", "thp-always"]
+            ["never", "thp", "hugetlb", "hugetlb-plain", "collapse", "mthp-64K", "system"]
                 .iter()
                 .all(|word| is_huge_value(word))
         );

@@ -21,14 +21,15 @@ impl Stamp {
     pub const HERE: Stamp = Stamp { schema: SCHEMA, hksim_version: VERSION };
 }
 
-/// Refuses a result whose schema is newer than this program.
+/// Refuses a result of another schema than this program's.
 ///
 /// # Errors
 /// The result has such a schema.
-pub fn refuse_newer(path: &Path, result: &Value) -> Result<()> {
-    let Some(schema) = result["schema"].as_u64().filter(|&schema| schema > u64::from(SCHEMA)) else { return Ok(()) };
+pub fn refuse_other_schema(path: &Path, result: &Value) -> Result<()> {
+    let Some(schema) = result["schema"].as_u64().filter(|&schema| schema != u64::from(SCHEMA)) else { return Ok(()) };
+    let remedy = if schema > u64::from(SCHEMA) { "use a newer one" } else { "make the result again" };
     bail!(
-        "{}: schema {schema} (hksim {}), and this hksim reads schemas up to {SCHEMA}; use a newer one",
+        "{}: schema {schema} (hksim {}), and this hksim reads schema {SCHEMA}; {remedy}",
         path.display(),
         result["hksim_version"].as_str().unwrap_or("?")
     )
