@@ -53,7 +53,7 @@ const BAD_INPUT: u8 = 2;
 #[derive(Debug, Parser)]
 #[command(
     name = "hksim",
-    version,
+    version = output::stamp::VERSION,
     after_long_help = "\
 Examples:
   hksim record -o app.hkt ./app
@@ -77,6 +77,7 @@ fn main() -> ExitCode {
         Some(hksim_conformance::GUARD_ARGUMENT) => return hksim_conformance::guard_main(),
         _ => {}
     }
+    hksim_sim::report::set_version(output::stamp::VERSION);
     hksim_linux_probe::file_size::ignore_sigxfsz();
     let matches = Cli::command().try_get_matches_from(flags::argv::join_optional_values(words));
     match matches.and_then(parsed) {

@@ -35,6 +35,7 @@ mod khugepaged;
 mod lock;
 mod map;
 mod memory;
+mod mode_words;
 mod obstacles;
 mod outcome;
 mod page_tables;

@@ -26,6 +26,8 @@ pub mod khugepaged;
 #[cfg(feature = "std")]
 pub mod lifetime;
 #[cfg(feature = "std")]
+pub mod maps;
+#[cfg(feature = "std")]
 pub mod modes;
 #[cfg(feature = "std")]
 pub mod page_flags;

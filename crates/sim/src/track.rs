@@ -11,7 +11,7 @@ use crate::accounting::Accounting;
 use crate::memory::SimMemory;
 use crate::observer::AccountingObserver;
 use crate::reach::{self, ReachSample, TlbReport};
-use crate::report::{Installs, SCHEMA, SimReport, TouchLabel, TraceLabel, VERSION};
+use crate::report::{Installs, SCHEMA, SimReport, TouchLabel, TraceLabel, version};
 use crate::simulate::SimConfig;
 use crate::timeline::Timeline;
 
@@ -92,7 +92,7 @@ impl Track {
         let source = if config.touch == TouchRule::Recorded { trace.touch_source } else { TouchSource::Assumed };
         SimReport {
             schema: SCHEMA,
-            hksim_version: VERSION,
+            hksim_version: version(),
             trace: TraceLabel { file: config.file.clone(), ..trace },
             policy: config.policy,
             touch: TouchLabel { rule: config.touch, source },

@@ -21,7 +21,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("conformance", &["linux-mm", "linux-probe"]),
     ("engine", &["policy", "trace"]),
     ("sim", &["policy", "trace", "engine", "linux-mm"]),
-    ("explore", &["cost-model", "policy", "sim"]),
+    ("explore", &["cost-model", "policy", "sim", "trace"]),
     ("memory-trace", &[]),
     ("memory-record", &["linux-probe", "memory-trace", "recording-files"]),
     ("memory-sim", &["linux-mm", "memory-trace", "recording-files"]),

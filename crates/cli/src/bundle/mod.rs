@@ -25,10 +25,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use hksim_replay::Environment;
-use hksim_sim::report::{SCHEMA, VERSION};
+use hksim_sim::report::SCHEMA;
 use serde::{Deserialize, Serialize};
 
 use crate::named_file;
+use crate::output::stamp::VERSION;
 
 /// The file that describes a bundle.
 pub const MANIFEST: &str = "bundle.json";

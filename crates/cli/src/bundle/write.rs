@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use hksim_explore::table::Table;
-use hksim_sim::report::VERSION;
 use serde_json::Value;
 
 use super::inputs::{self, Inputs};
@@ -15,6 +14,7 @@ use super::{FIGURES, INPUTS, InputFile, MANIFEST, Manifest, REPORT, RESULTS, Res
 use crate::chart::{Figure, Medium, Subject};
 use crate::command_line::line;
 use crate::commands::read_result;
+use crate::output::stamp::VERSION;
 use crate::output::unfinished::Unfinished;
 use crate::output::{file, units};
 use crate::report::{self, Input};

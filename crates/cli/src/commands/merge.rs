@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use hksim_explore::digest::Digest;
 use hksim_explore::shard::{Part, Shard, merge};
-use hksim_sim::report::{SCHEMA, VERSION};
+use hksim_sim::report::SCHEMA;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -14,6 +14,7 @@ use crate::chart;
 use crate::command_line;
 use crate::named_file;
 use crate::output::OutputArgs;
+use crate::output::stamp::VERSION;
 use crate::result_numbers;
 use crate::system_time::Priced;
 

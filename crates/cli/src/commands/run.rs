@@ -11,11 +11,12 @@ use std::process::Command;
 use anyhow::{Context, Result, anyhow, bail};
 use hksim_embedded::{ALLOCATOR, PRELOAD_VARIABLE, cached, preload_with};
 use hksim_native::config::{NativeConfig, POLICY_VARIABLE};
-use hksim_native::process::{Form, STATISTICS_VARIABLE};
+use hksim_native::process::{Form, STATISTICS_VARIABLE, VERSION_VARIABLE};
 use hksim_record::Obstacle;
 
 use crate::flags::table::{FLAGS, Subject};
 use crate::flags::{HostPolicyArgs, RunConfig};
+use crate::output::stamp::VERSION;
 use crate::{host, memory, output};
 
 /// What to do when the program frees or resizes something that is not a live block.
@@ -88,7 +89,10 @@ pub fn run(args: &Args) -> Result<()> {
         .args(arguments)
         .env(PRELOAD_VARIABLE, preload_with(&object))
         .env(OsStr::from_bytes(POLICY_VARIABLE.to_bytes()), words)
-        .envs(statistics.map(|request| (OsStr::from_bytes(STATISTICS_VARIABLE.to_bytes()), request)))
+        .envs(statistics.into_iter().flat_map(|request| {
+            [(STATISTICS_VARIABLE, request), (VERSION_VARIABLE, VERSION.into())]
+                .map(|(name, value)| (OsStr::from_bytes(name.to_bytes()), value))
+        }))
         .exec();
     Err(why).with_context(|| format!("{}: cannot run", program.to_string_lossy()))
 }

@@ -10,21 +10,9 @@ pub type Sizes = [SizeMode; PMD_ORDER + 1];
 /// The smallest large folio of anonymous memory: 16K.
 const SMALLEST_ORDER: usize = 2;
 
-const MODES: [(&str, SizeMode); 4] = [
-    ("always", SizeMode::Always),
-    ("madvise", SizeMode::Madvise),
-    ("inherit", SizeMode::Inherit),
-    ("never", SizeMode::Never),
-];
-
 /// The kernel's modes after boot: sizes below 2M are off, 2M follows the global mode.
 pub fn usual() -> Sizes {
     ThpConfig::new(ThpMode::Madvise).sizes
-}
-
-/// The mode named by a word, as in the kernel's files.
-fn mode_from_word(word: &str) -> Option<SizeMode> {
-    MODES.iter().find(|(known, _)| *known == word).map(|(_, mode)| *mode)
 }
 
 /// Reads `SIZE=MODE`, separated by commas. Sizes that are not named keep their mode after boot.
@@ -38,8 +26,8 @@ pub fn parse(word: &str) -> Result<Sizes, String> {
         let expected = || format!("`{part}`: write SIZE=MODE: 64K=always");
         let (size, mode) = part.split_once('=').ok_or_else(expected)?;
         let order = order_of(size).ok_or_else(|| format!("`{part}`: sizes are 16K and its doubles up to 2M"))?;
-        let modes = || MODES.map(|(known, _)| known).join(", ");
-        sizes[order] = mode_from_word(mode).ok_or_else(|| format!("`{part}`: modes are {}", modes()))?;
+        let modes = || SizeMode::WORDS.map(|(known, _)| known).join(", ");
+        sizes[order] = SizeMode::from_word(mode).ok_or_else(|| format!("`{part}`: modes are {}", modes()))?;
         if std::mem::replace(&mut named[order], true) {
             return Err(format!("`{part}`: {size} is named twice"));
         }
@@ -51,17 +39,13 @@ pub fn parse(word: &str) -> Result<Sizes, String> {
 pub fn show(sizes: &Sizes) -> String {
     let usual = usual();
     let changed = (SMALLEST_ORDER..=PMD_ORDER).filter(|&order| sizes[order] != usual[order]);
-    let words: Vec<String> = changed.map(|order| format!("{}={}", size_word(order), word(sizes[order]))).collect();
-    if words.is_empty() { format!("2M={}", word(usual[PMD_ORDER])) } else { words.join(",") }
+    let words: Vec<String> = changed.map(|order| format!("{}={}", size_word(order), sizes[order].word())).collect();
+    if words.is_empty() { format!("2M={}", usual[PMD_ORDER].word()) } else { words.join(",") }
 }
 
 /// Whether any size below 2M is on.
 pub fn has_mthp_sizes(sizes: &Sizes) -> bool {
     sizes[..PMD_ORDER].iter().any(|mode| *mode != SizeMode::Never)
-}
-
-fn word(mode: SizeMode) -> &'static str {
-    MODES.iter().find(|(_, known)| *known == mode).map_or("", |(word, _)| word)
 }
 
 fn size_word(order: usize) -> String {

@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 
 use hksim_engine::{MemoryPolicyRule, TouchRule};
-use hksim_linux_mm::KernelVersion;
+use hksim_linux_mm::{KernelVersion, ThpMode};
 use hksim_policy::Policy;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::mthp::{self, Sizes};
 use super::run_config::RunConfig;
-use super::table::thp_from_word;
 
 /// The inputs of a row. Rows of replays have no kernel; rows of other allocators have no policy.
 #[derive(Clone, Debug, Deserialize)]
@@ -69,7 +68,7 @@ impl Kernel {
     fn modify(&self, base: RunConfig) -> RunConfig {
         RunConfig {
             kernel_version: self.rules.version.as_deref().and_then(KernelVersion::from_word),
-            thp: thp_from_word(&self.thp.global),
+            thp: ThpMode::from_word(&self.thp.global),
             mthp: sizes(&self.thp.sizes).and_then(|sizes| RunConfig::unexpected_sizes(&base.policy, sizes)),
             hugetlb_pool_pages: self.hugetlb_pool_pages,
             use_zero_page: self.use_zero_page,

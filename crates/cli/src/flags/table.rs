@@ -167,16 +167,17 @@ fn kernel_flags() -> Vec<Flag> {
         Flag {
             name: "thp",
             subject: Subject::Kernel,
-            values: Values::Words(THP_WORDS.map(|(word, _)| word).to_vec()),
+            values: Values::Words(ThpMode::WORDS.map(|(word, _)| word).to_vec()),
             default: Some("madvise; this machine's in validate"),
             help: "Set the simulated kernel's mode of transparent huge pages",
             access: Access::Beside {
                 set: |config, word| {
-                    config.thp =
-                        Some(thp_from_word(word).ok_or_else(|| refuse(word, &THP_WORDS.map(|(word, _)| word)))?);
+                    config.thp = Some(
+                        ThpMode::from_word(word).ok_or_else(|| refuse(word, &ThpMode::WORDS.map(|(word, _)| word)))?,
+                    );
                     Ok(())
                 },
-                show: |config| config.thp.map_or("by command", thp_word).to_string(),
+                show: |config| config.thp.map_or("by command", ThpMode::word).to_string(),
             },
         },
         Flag {
@@ -251,19 +252,6 @@ fn kernel_words() -> Vec<&'static str> {
 
 /// The kernel's modes after boot, or those that the policy's `--huge` expects.
 const DEFAULT_SIZES: &str = "default";
-
-const THP_WORDS: [(&str, ThpMode); 3] =
-    [("always", ThpMode::Always), ("madvise", ThpMode::Madvise), ("never", ThpMode::Never)];
-
-/// The THP mode named by a word.
-pub fn thp_from_word(word: &str) -> Option<ThpMode> {
-    THP_WORDS.iter().find(|(known, _)| *known == word).map(|(_, mode)| *mode)
-}
-
-/// The word of a THP mode.
-pub fn thp_word(mode: ThpMode) -> &'static str {
-    THP_WORDS.iter().find(|(_, known)| *known == mode).map_or("", |(word, _)| word)
-}
 
 fn memory_policy_words() -> Vec<&'static str> {
     MemoryPolicyRule::ALL.map(MemoryPolicyRule::word).to_vec()

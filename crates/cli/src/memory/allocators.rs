@@ -17,7 +17,6 @@ use super::row::{AllocatorLabel, MemoryRow, predict};
 use super::settings::{MemoryArgs, NamedSetting};
 use super::sim::{Sweep, emit_rows};
 use crate::commands::allocators::{Allocator, Found};
-use crate::flags::table::thp_word;
 use crate::flags::{BaseKernel, PolicyArgs};
 use crate::inputs::Trace;
 use crate::output::progress::Progress;
@@ -124,7 +123,7 @@ fn replay_and_predict(
 /// The mode that an allocator must read at its start to behave as under this one: some advise their memory under one mode
 /// only. `None` if the machine's mode serves.
 fn shown_mode(mode: ThpMode) -> Result<Option<&'static str>> {
-    let word = thp_word(mode);
+    let word = mode.word();
     // SAFETY: reads a number.
     if unsafe { libc::geteuid() } == 0 {
         return Ok(Some(word));

@@ -16,7 +16,6 @@ use super::price::MemorySystemTime;
 use super::settings::{By, NamedSetting, advise_word, prctl_word};
 use super::sites::{NamedSite, NamedSites};
 use crate::flags::mthp;
-use crate::flags::table::thp_word;
 use crate::output::units::of;
 use crate::output::warn;
 
@@ -261,7 +260,7 @@ impl MemoryRow {
             "command": self.recording.command.join(" "),
             "allocator": self.allocator.as_ref().map(|allocator| allocator.name.clone()),
             "kernel": setting.kernel.rules.version.word(),
-            "thp": thp_word(setting.kernel.thp.global),
+            "thp": setting.kernel.thp.global.word(),
             "mthp": mthp::show(&setting.kernel.thp.sizes),
             "addresses": self.addresses,
             "zero_page": setting.kernel.use_zero_page,

@@ -10,7 +10,6 @@ use super::groups;
 use super::row::{MemoryRow, losses};
 use super::settings::{NamedSetting, advise_word, prctl_word};
 use crate::flags::mthp;
-use crate::flags::table::thp_word;
 use crate::output::plain;
 use crate::output::table::{Table, beside, text};
 use crate::output::units::{self, bytes, count, percent};
@@ -70,7 +69,7 @@ pub fn kernel(named: &NamedSetting) -> String {
 /// The setting as flags that differ from the usual ones; always with the THP mode.
 pub fn setting_words(named: &NamedSetting) -> Vec<(String, String)> {
     let kernel = &named.setting.kernel;
-    let mut words = vec![("thp", thp_word(kernel.thp.global).to_string())];
+    let mut words = vec![("thp", kernel.thp.global.word().to_string())];
     if kernel.thp.sizes != mthp::usual() {
         words.push(("mthp", mthp::show(&kernel.thp.sizes)));
     }

@@ -3,16 +3,19 @@
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use hksim_sim::report::{SCHEMA, VERSION};
+use hksim_sim::report::SCHEMA;
 use serde::Serialize;
 use serde_json::Value;
+
+/// The version that results state, with the commit of the sources: `0.2.0+COMMIT` (`build.rs`).
+pub const VERSION: &str = env!("HKSIM_VERSION");
 
 /// The schema version of a result, and the program that wrote it.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Stamp {
     /// Version of the JSON schema ([`SCHEMA`]).
     schema: u32,
-    /// Version of hksim.
+    /// [`VERSION`].
     hksim_version: &'static str,
 }
 

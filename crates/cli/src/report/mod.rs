@@ -17,8 +17,8 @@ pub use repeat::{command, stated};
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
+use crate::output::stamp::VERSION;
 use anyhow::{Context, Result};
-use hksim_sim::report::VERSION;
 use serde_json::Value;
 
 use crate::chart::{self, Subject};

@@ -29,7 +29,6 @@ pub use residual::{MarksResidual, Residual};
 pub use statistical::Spread;
 pub use verdict::{Class, Judged, Verdict};
 
-use crate::flags::table::thp_word;
 use crate::host;
 use crate::output::stamp::Stamp;
 use crate::system_time::{self, SystemTime};
@@ -274,7 +273,7 @@ fn settings_moved(setup: &SimConfig) -> Option<String> {
     }
     let described = |kernel: &KernelConfig| {
         let pool = kernel.hugetlb_pool_pages.map_or("unlimited".to_string(), |pages| pages.to_string());
-        format!("THP {}, {pool} free pages in the hugetlb pool", thp_word(kernel.thp.global))
+        format!("THP {}, {pool} free pages in the hugetlb pool", kernel.thp.global.word())
     };
     let (before, now) = (described(before), described(&now));
     Some(format!("this machine's settings changed: {before} at the prediction, {now} afterwards"))

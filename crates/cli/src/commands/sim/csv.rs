@@ -6,7 +6,6 @@ use serde_json::{Map, Value, json};
 use crate::answers;
 use crate::commands::info::origin_text;
 use crate::flags::mthp;
-use crate::flags::table::thp_word;
 use crate::system_time::Priced;
 
 /// Parts that only some results have. Their figures are columns of every row, so that the columns do not vary.
@@ -34,7 +33,7 @@ pub fn row(priced: &Priced) -> Map<String, Value> {
     row.insert(
         "kernel".into(),
         json!({
-            "version": kernel.rules.version.word(), "thp": thp_word(kernel.thp.global), "mthp": mthp::show(&kernel.thp.sizes),
+            "version": kernel.rules.version.word(), "thp": kernel.thp.global.word(), "mthp": mthp::show(&kernel.thp.sizes),
             "hugetlb_pool_pages": kernel.hugetlb_pool_pages, "max_map_count": kernel.max_map_count,
             "use_zero_page": kernel.use_zero_page, "defrag": word(&kernel.defrag),
         }),

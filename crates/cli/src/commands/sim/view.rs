@@ -14,7 +14,6 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::commands::info::{origin_text, touch_text};
-use crate::flags::table::thp_word;
 use crate::flags::{ModesFrom, RunConfig, mthp};
 use crate::output::table::{Table, beside, text};
 use crate::output::units::{self, bytes, count, percent};
@@ -107,7 +106,7 @@ pub fn made_up_times(report: &SimReport) -> Option<String> {
 
 /// The simulated kernel, with a note on assumed settings.
 pub fn kernel_text(report: &SimReport, modes: ModesFrom) -> String {
-    let thp = thp_word(report.kernel.thp.global);
+    let thp = report.kernel.thp.global.word();
     let given = match modes {
         ModesFrom::Assumed => " (assumed; --thp)",
         ModesFrom::Flags => "",
