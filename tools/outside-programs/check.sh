@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../.."
 
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 folder=$target/outside-programs
-crates=(hksim-policy hksim-linux-mm hksim-linux-probe hksim-trace hksim-engine hksim-native hksim-sim)
+crates=(hksim-policy hksim-linux-mm hksim-linux-probe hksim-container hksim-trace hksim-engine hksim-native hksim-sim)
 # The expected output. The kernel's figures: 2^15 - 1 pages in 15 vectors; with advice, those of 2 MiB and more are huge.
 kernel_expected="5.15 advised false: 32767 faults, 0 huge pages
 5.15 advised true: 574 faults, 32 huge pages

@@ -38,6 +38,9 @@ use commands::Command;
 #[global_allocator]
 static MEMORY: hksim_replay::HarnessMemory = hksim_replay::HarnessMemory;
 
+/// The version that results state, with the commit of the sources: `0.2.0+COMMIT` (`build.rs`).
+const VERSION: &str = env!("HKSIM_VERSION");
+
 /// Exit status of bad usage or input.
 const BAD_INPUT: u8 = 2;
 
@@ -45,7 +48,7 @@ const BAD_INPUT: u8 = 2;
 #[derive(Debug, Parser)]
 #[command(
     name = "hksim",
-    version,
+    version = VERSION,
     after_long_help = "\
 Examples:
   hksim record -o app.hkt ./app
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Some(hksim_conformance::GUARD_ARGUMENT) => return hksim_conformance::guard_main(),
         _ => {}
     }
+    hksim_sim::report::set_version(VERSION);
     hksim_linux_probe::file_size::ignore_sigxfsz();
     let matches = Cli::command().try_get_matches_from(flags::argv::join_optional_values(words));
     match matches.and_then(parsed) {

@@ -45,16 +45,14 @@ pub fn release() -> Result<String, HostError> {
 /// # Errors
 /// The configuration cannot be read (no /sys or /proc) or is unknown, or the kernel is older than every known version.
 pub fn kernel_config() -> Result<KernelConfig, HostError> {
-    let path = format!("{THP}/enabled");
-    let word = choice(&path).ok_or(HostError::Unreadable { path: path.clone() })?;
-    let mode = ThpMode::from_word(&word).ok_or(HostError::UnknownMode { path, mode: word })?;
+    let global = mode(&format!("{THP}/enabled"), ThpMode::from_word)?;
     let release = release()?;
     let Some((version, _)) = KernelVersion::nearest(&release) else { return Err(HostError::TooOld { release }) };
     let limit = |path: String| number(&path).ok_or(HostError::Unreadable { path });
     Ok(KernelConfig {
-        thp: ThpConfig { global: mode, sizes: size_modes() },
+        thp: ThpConfig { global, sizes: size_modes() },
         use_zero_page: limit(format!("{THP}/use_zero_page"))? != 0,
-        defrag: defrag()?,
+        defrag: mode(&format!("{THP}/defrag"), Defrag::from_word)?,
         overcommit: if limit("/proc/sys/vm/overcommit_memory".into())? == 2 {
             Overcommit::Never
         } else {
@@ -75,10 +73,10 @@ pub(crate) fn may_name_mappings() -> bool {
     unsafe { libc::prctl(libc::PR_SET_VMA, libc::PR_SET_VMA_ANON_NAME, 0usize, 0usize, 0usize) == 0 }
 }
 
-fn defrag() -> Result<Defrag, HostError> {
-    let path = format!("{THP}/defrag");
-    let word = choice(&path).ok_or(HostError::Unreadable { path: path.clone() })?;
-    Defrag::from_word(&word).ok_or(HostError::UnknownMode { path, mode: word })
+/// The mode in a file of sysfs.
+fn mode<M>(path: &str, from_word: impl Fn(&str) -> Option<M>) -> Result<M, HostError> {
+    let word = choice(path).ok_or_else(|| HostError::Unreadable { path: path.into() })?;
+    from_word(&word).ok_or_else(|| HostError::UnknownMode { path: path.into(), mode: word })
 }
 
 /// khugepaged's settings. Those that cannot be read get the kernel's defaults.
@@ -97,7 +95,7 @@ fn size_modes() -> [SizeMode; PMD_ORDER + 1] {
     let mut sizes = ThpConfig::new(ThpMode::Madvise).sizes;
     for (order, mode) in sizes.iter_mut().enumerate() {
         let word = choice(&format!("{THP}/hugepages-{}kB/enabled", 4 << order));
-        *mode = word.and_then(|word| SizeMode::from_word(&word)).unwrap_or(*mode);
+        *mode = word.as_deref().and_then(SizeMode::from_word).unwrap_or(*mode);
     }
     sizes
 }

@@ -7,6 +7,18 @@
 //! - [`SetModes`] changes the machine's modes (kernel settings, mostly of THP), for one process at a time ([`LOCKED`]),
 //!   and always restores them.
 //!
+//! The model's answer needs no running kernel:
+//!
+//! ```
+//! use hksim_conformance::predict;
+//! use hksim_linux_mm::{KernelConfig, script::Script};
+//!
+//! let script: Script = "map 0 512 w -; adv HUGEPAGE 0 512; w 0 1 1".replace("; ", "\n").parse()?;
+//! let observed = predict(&KernelConfig::default(), &script);
+//! assert_eq!(observed.len(), 3);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Scripts are executed by child processes of the same program. Its `main` must call [`child_main`] and [`guard_main`]
 //! if its first argument is [`CHILD_ARGUMENT`] or [`GUARD_ARGUMENT`].
 

@@ -3,6 +3,20 @@
 //! - [`kernel_work`]: what the kernel did in a run, as operations that have a price.
 //! - [`measure`]: times each operation in many rounds; [`profile`]: the table of costs, as a TOML file.
 //! - [`price`]: turns counts into a range of seconds; [`system_time`]: that range beside a measurement.
+//! - [`price`]: turns counts into a range of seconds.
+//!
+//! ```no_run
+//! use hksim_cost_model::price::Work;
+//! use hksim_cost_model::profile::{Operation, Profile};
+//!
+//! // Written by `hksim calibrate -o machine.toml`.
+//! let profile = Profile::read("machine.toml".as_ref())?;
+//! let mut work = Work::default();
+//! work.add(Operation::HugeFault, 1000);
+//! let price = work.price(&profile)?;
+//! println!("1000 huge pages: {:.1} to {:.1} ms", price.low_s * 1e3, price.high_s * 1e3);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod kernel_work;
 pub mod measure;

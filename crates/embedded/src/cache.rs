@@ -2,6 +2,7 @@
 //! to remove the file.
 
 use std::fs::{self, DirBuilder, File};
+use std::hash::{DefaultHasher, Hasher};
 use std::io::Read;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -81,9 +82,11 @@ fn holds(path: &Path, user: u32, object: &[u8]) -> bool {
     belongs_to(path, user) && { read }().is_ok() && found == object
 }
 
-/// FNV-1a hash, which distinguishes versions. The bytes themselves are compared before a file is used.
+/// A hash that distinguishes versions. The bytes themselves are compared before a file is used.
 fn fingerprint(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xCBF2_9CE4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3))
+    let mut hash = DefaultHasher::new();
+    hash.write(bytes);
+    hash.finish()
 }
 
 #[cfg(test)]

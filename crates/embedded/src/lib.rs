@@ -3,6 +3,14 @@
 //! This crate's build script builds them, with a separate profile. A program loads an object from a file, so each
 //! is unpacked where the dynamic linker can load it: for one recording ([`write_in`]), or once for all runs
 //! ([`cached`]).
+//!
+//! ```no_run
+//! use hksim_embedded::{ALLOCATOR, PRELOAD_VARIABLE, cached, preload_with};
+//!
+//! let object = cached("native", ALLOCATOR)?;
+//! std::process::Command::new("ls").env(PRELOAD_VARIABLE, preload_with(&object)).status()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod cache;
 mod place;

@@ -7,6 +7,17 @@
 //! There are two ways to an allocator. The SuperSlab allocator (`hksim-policy`) is generic over its own fast memory
 //! interface, [`World`](hksim_policy::World). Every other allocator implements [`Design`] over [`AddressSpace`], an
 //! interface of ten methods. [`Heaps`] is what the executor needs of both, and of any `malloc`.
+//!
+//! Both report the present pages as a [`PageSet`], so that a prediction and a measurement can be compared page by page:
+//!
+//! ```
+//! use hksim_engine::{PageRun, PageSet, PageState};
+//!
+//! let pages = |pages| PageRun { first_page: 0, pages, state: PageState::Base };
+//! let (predicted, measured): (PageSet, PageSet) = ([pages(8)].into_iter().collect(), [pages(6)].into_iter().collect());
+//! let (missing, additional) = predicted.symmetric_difference(&measured);
+//! assert_eq!((missing.pages_total(), additional.pages_total()), (2, 0));
+//! ```
 
 mod counts;
 mod design;

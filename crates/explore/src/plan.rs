@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use hksim_cost_model::Profile;
-use hksim_sim::report::VERSION;
+use hksim_sim::report::version;
 use hksim_sim::sweep::SweepProgress;
 use hksim_sim::{Addresses, SimConfig, SimReport, sweep};
 use rayon::prelude::*;
@@ -95,7 +95,7 @@ impl Plan {
             Addresses::Given(given) => json!(given),
         };
         Digest::of(&json!({
-            "version": VERSION, "trace": trace.label(), "events": trace.summary.events, "file": file, "policy": policy,
+            "version": version(), "trace": trace.label(), "events": trace.summary.events, "file": file, "policy": policy,
             "touch": touch, "kernel": kernel, "tlb": tlb.map(|core| core.name), "memory_policy": memory_policy,
             "addresses": addresses, "forks": forks,
         }))

@@ -13,6 +13,8 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+use hksim_trace::splitmix::Splitmix64;
+
 /// Number of words that a restart from the best point changes at most.
 const KICKS: usize = 3;
 
@@ -127,7 +129,7 @@ pub fn search<'a, E>(space: &'a Space, effort: Effort, evaluate: &'a mut Evaluat
 
 impl<E> Search<'_, E> {
     fn descend(&mut self) -> Result<(), E> {
-        let mut random = Random(self.effort.seed);
+        let mut random = Random::new(self.effort.seed);
         let point = self.descend_from(self.space.start(), None, &mut random)?;
         for (axis, tempting) in self.tempting(&point) {
             self.descend_from(tempting, Some(axis), &mut random)?;
@@ -240,21 +242,18 @@ fn with_word(point: &Point, axis: usize, word: usize) -> Point {
     point
 }
 
-/// Seeded random numbers (splitmix64), equal on all machines.
+/// Seeded random numbers, equal on all machines.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(pub(crate) u64);
+pub(crate) struct Random(Splitmix64);
 
 impl Random {
-    fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
+    pub(crate) fn new(seed: u64) -> Random {
+        Random(Splitmix64::new(seed))
     }
 
     /// A number below `end`, which must be above 0.
     fn below(&mut self, end: usize) -> usize {
-        ((u128::from(self.bits()) * end as u128) >> 64) as usize
+        self.0.below(end as u64) as usize
     }
 
     /// Puts items in random order.

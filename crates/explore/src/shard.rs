@@ -53,7 +53,7 @@ impl Shard {
     /// The numbers of its rows in a sweep of `rows` rows, in increasing order.
     pub fn rows(self, rows: usize) -> Vec<usize> {
         let mut deck: Vec<usize> = (0..rows).collect();
-        Random(DECK_SEED).shuffle(&mut deck);
+        Random::new(DECK_SEED).shuffle(&mut deck);
         let mut own: Vec<usize> = deck.into_iter().skip(self.number as usize - 1).step_by(self.of as usize).collect();
         own.sort_unstable();
         own

@@ -35,6 +35,7 @@ mod khugepaged;
 mod lock;
 mod map;
 mod memory;
+mod mode_words;
 mod obstacles;
 mod outcome;
 mod page_tables;
@@ -46,6 +47,7 @@ mod refaults;
 mod remap;
 mod rules;
 pub mod script;
+mod size_modes;
 mod span;
 mod split;
 mod stack;
@@ -55,7 +57,6 @@ mod version;
 mod vma;
 mod vma_advice;
 mod vma_map;
-mod words;
 mod work;
 mod write_protected;
 mod zap;
@@ -79,11 +80,11 @@ pub use rules::{
     MprotectPteDirty, MremapGrowMerge, MremapPageTables, MremapRange, MthpSupport, NewVmaMerge, PmdSplitDirty, Rules,
     SmapsProtNoneHuge, WriteAfterMprotect, ZeroFilledOnSplit,
 };
+pub use size_modes::{SizeModes, show_sizes, usual_sizes};
 pub use span::{ADDRESS_SPACE_PAGES, PAGE_BYTES, PMD_PAGES};
 pub use state::{PageState, PmdState, StateRun};
 pub use version::{Fit, KernelVersion};
 pub use vma::Protection;
-pub use words::{SizeModes, show_sizes, usual_sizes};
 pub use work::{FoliosBySize, PageOperations};
 
 use std::collections::BTreeSet;

@@ -4,12 +4,22 @@
 //!   process; [`page_flags`]: which page frames form a folio.
 //! - [`perf`]: kernel events; [`ring`]: their records; [`tracefs`]: tracepoints; [`traps`]: page-fault exceptions, counted and with addresses.
 //! - [`cpu_modes`]: the kernel's share of a thread's time; [`processor`]: pinning; [`area`]: memory for measurements.
-//! - [`procfs`]: figures of `/proc`; [`sysfs`]: modes and limits of the machine; [`modes`]: whether they change;
+//! - [`procfs`]: figures of `/proc`; [`maps`]: this process's mappings; [`sysfs`]: modes and limits of the machine; [`modes`]: whether they change;
 //!   [`pressure`]: whether memory is short; [`damon`]: the kernel's access monitor; [`file_size`]: this process's
 //!   file-size limit; [`lifetime`]: processes that end with their parent;
 //!   [`khugepaged`]: keeps khugepaged from waking up; [`stale_entries`]: whether a virtual machine's TLB entries cause
 //!   additional faults.
 //! - [`resident`]: memory for code that counts faults and must cause none itself.
+//!
+//! ```
+//! # #[cfg(feature = "std")] {
+//! use hksim_linux_probe::{maps::Maps, sysfs};
+//!
+//! let mode = sysfs::choice(&format!("{}/enabled", sysfs::THP));
+//! println!("THP: {}", mode.as_deref().unwrap_or("not supported"));
+//! println!("{} mappings", Maps::read().map_or(0, |maps| maps.iter().count()));
+//! # }
+//! ```
 
 #![cfg_attr(not(feature = "std"), no_std)]
 
@@ -25,6 +35,8 @@ pub mod file_size;
 pub mod khugepaged;
 #[cfg(feature = "std")]
 pub mod lifetime;
+#[cfg(feature = "std")]
+pub mod maps;
 #[cfg(feature = "std")]
 pub mod modes;
 #[cfg(feature = "std")]

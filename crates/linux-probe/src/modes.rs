@@ -1,6 +1,7 @@
 //! Detects changes of the machine's huge-page modes and limits, by comparing digests of their files.
 
 use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hasher};
 use std::os::unix::fs::FileExt;
 
 use crate::sysfs::{HUGETLB, THP};
@@ -34,15 +35,13 @@ impl ModeFiles {
 
     /// A digest of the files' current contents, which changes if any mode or limit does.
     pub fn digest(&self) -> u64 {
-        let mut digest = 0xcbf2_9ce4_8422_2325_u64;
+        let mut digest = DefaultHasher::new();
         for file in &self.files {
             let mut bytes = [0; FILE_BYTES];
             let filled = file.read_at(&mut bytes, 0).unwrap_or(0);
-            for &byte in &bytes[..filled] {
-                digest = (digest ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-            }
+            digest.write(&bytes[..filled]);
         }
-        digest
+        digest.finish()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Section headers: the fixed-size records before each chunk and before the footer.
 
-use crate::envelope::u32_at;
+use hksim_container::{is_sealed, seal, u32_at, u64_at};
 
 /// Bytes of a section header.
 pub(crate) const SECTION_BYTES: usize = 44;
@@ -55,8 +55,7 @@ impl Section {
         bytes[20..28].copy_from_slice(&self.events_total.to_le_bytes());
         bytes[28..36].copy_from_slice(&self.time_last_ns.to_le_bytes());
         // 36..40 is reserved and 0.
-        let crc = crc32fast::hash(&bytes[..40]);
-        bytes[40..44].copy_from_slice(&crc.to_le_bytes());
+        seal(&mut bytes);
         bytes
     }
 
@@ -67,15 +66,14 @@ impl Section {
             FOOTER_TAG => Kind::Footer,
             _ => return None,
         };
-        let long_at = |at: usize| u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32;
-        (u32_at(bytes, 40) == crc32fast::hash(&bytes[..40])).then(|| Self {
+        is_sealed(bytes).then(|| Self {
             kind,
             payload_bytes: u32_at(bytes, 4),
             payload_crc: u32_at(bytes, 8),
             plain_bytes: u32_at(bytes, 12),
             events: u32_at(bytes, 16),
-            events_total: long_at(20),
-            time_last_ns: long_at(28),
+            events_total: u64_at(bytes, 20),
+            time_last_ns: u64_at(bytes, 28),
         })
     }
 

@@ -13,7 +13,7 @@ use std::ptr::{self, NonNull};
 use hksim_native::process;
 use hksim_policy::Request;
 
-const PAGE_BYTES: usize = 4096;
+const PAGE_BYTES: usize = hksim_policy::PAGE_BYTES as usize;
 
 /// Creates the allocator when the object is loaded, because a program may make its first call on a small stack.
 #[used]

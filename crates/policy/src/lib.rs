@@ -8,6 +8,36 @@
 //! - `arena`: the memory under the heaps: the pool of SuperSlabs, large and huge blocks, purging, system calls.
 //! - `metadata`: every struct that is stored in the allocator's own memory.
 //!
+//! # How words become a policy
+//!
+//! Command lines, policy files, the native allocator's environment variable and results name settings by words:
+//! `superslab 1M`, `huge never`.
+//!
+//! 1. `policy/settings.rs` lists the settings: each one's meaning, its default, and the half of the policy to which it
+//!    belongs. [`Policy`] and its halves, [`Placement`] and [`Paging`], follow from this list.
+//! 2. [`vocabulary`] has the settings that are one of a few words, as enums with a word for each value; [`units`] reads
+//!    sizes, counts and times.
+//! 3. [`flags`] has a row for each flag: its name, its values, its help, and how its word gets into a policy
+//!    ([`Flag::set`](flags::Flag::set)) and out of it ([`Flag::show`](flags::Flag::show)). Arguments, help and the
+//!    reference page are derived from it. A flag may set two fields: `huge mthp-64K` sets the mode and the size.
+//! 4. Later words replace earlier ones: preset, file, flags. [`Policy::prepare`] then checks the whole policy, because
+//!    some values exclude each other, and computes geometry and layout.
+//!
+//! Files and JSON results have the fields of [`Policy`] themselves, by the feature `serde`.
+//!
+//! ```
+//! use hksim_policy::{Policy, flags::Flag};
+//!
+//! let mut policy = Policy::preset("lean").ok_or("no such preset")?;
+//! for (name, word) in [("superslab", "1M"), ("huge", "never")] {
+//!     Flag::find(name).ok_or("no such flag")?.set(&mut policy, word)?;
+//! }
+//! let prepared = policy.prepare()?;
+//! assert_eq!(prepared.policy.superslab_bytes, 1 << 20);
+//! assert_eq!(Flag::find("huge").map(|flag| flag.show(&policy).to_string()).as_deref(), Some("never"));
+//! # Ok::<(), Box<dyn core::error::Error>>(())
+//! ```
+//!
 //! Start reading at [`memory`] (the backend trait), then [`meta`], then [`alloc`](Allocator::allocate) and
 //! [`free`](Allocator::free).
 #![no_std]

@@ -13,6 +13,7 @@ use core::ptr::null_mut;
 use core::slice;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
+use hksim_linux_probe::PAGE_BYTES;
 use libc::{c_long, sock_filter, sock_fprog};
 
 use crate::process::{self, Process};
@@ -32,7 +33,6 @@ const ALLOW: u32 = 0x7fff_0000;
 const ACTION: u32 = 0xffff_0000;
 /// Maximum number of times that the installation of a filter checks whether other threads' sections have ended.
 const WAITS_MAX: u32 = 1 << 20;
-const PAGE_BYTES: u64 = 4096;
 
 /// A call, in the form of a filter's input.
 #[derive(Clone, Copy)]

@@ -8,6 +8,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use libc::{Elf64_Ehdr, Elf64_Phdr, c_char, c_void, dl_phdr_info, size_t};
 
+use hksim_linux_probe::PAGE_BYTES;
+
 use crate::{real, site, sys};
 
 /// `_dl_find_object`, if glibc has it (2.35): it takes no lock.
@@ -23,7 +25,6 @@ const PF_R: u32 = 4;
 const NT_GNU_BUILD_ID: u32 = 3;
 /// Bytes of a note's header: lengths of name and content, kind.
 const NOTE_BYTES: usize = 12;
-const PAGE_BYTES: u64 = 4096;
 
 /// A loaded object.
 #[derive(Clone, Copy, Debug)]

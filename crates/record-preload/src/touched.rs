@@ -4,7 +4,10 @@
 //! region belongs to one object forever, and one byte per page holds its final state ([`PAGE_UNKNOWN`] and following).
 //! The bytes start at [`STATES_OFFSET`], in the order of the pages. The file is sparse.
 //!
-//! This file is compiled into the preloaded object and into `hksim-record`. It uses `core` only.
+//! This file is compiled into the preloaded object and into `hksim-record`. It uses `core` and a constant of
+//! `hksim-linux-probe`.
+
+pub use hksim_linux_probe::PAGE_BYTES;
 
 /// Suffix of the file's name; replaces that of the log.
 pub const TOUCHED_SUFFIX: &str = ".touched";
@@ -13,8 +16,6 @@ pub const SAMPLE_VARIABLE: &str = "HKSIM_RECORD_SAMPLE";
 /// First bytes of the file.
 pub const TOUCHED_MAGIC: u64 = u64::from_le_bytes(*b"hktouch1");
 
-/// Bytes of a page.
-pub const PAGE_BYTES: u64 = 4096;
 /// Lowest address of a region. If it is in use, the next multiples of [`REGION_BYTES`] are tried, [`REGION_PLACES`]
 /// addresses in all. The kernel never chooses addresses there: programs and their mappings are at 0x55.. and 0x7f...
 pub const REGION_BASE: u64 = 0x2000_0000_0000;

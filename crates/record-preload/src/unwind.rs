@@ -7,11 +7,12 @@ use core::arch::naked_asm;
 use core::mem::MaybeUninit;
 use core::slice;
 
+use hksim_linux_probe::PAGE_BYTES as PAGE;
+
 use crate::stacks::DEPTH_MAX;
 use crate::unwind_rules::{self, Base, Saved};
 use crate::{arch, modules, sys};
 
-const PAGE: u64 = 4096;
 /// First address after user space.
 const ADDRESSES_END: u64 = 1 << 47;
 /// Maximum number of frames of the recorder itself below the program's.

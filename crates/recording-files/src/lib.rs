@@ -1,5 +1,14 @@
 //! Names of the files of one recording. Both recorders, of allocator calls (`.hkt`) and of page operations (`.hkm`), name
 //! their files alike: the program's own file has the output's name, and all others are in one folder next to it.
+//!
+//! ```
+//! use std::path::Path;
+//!
+//! let output = Path::new("app.hkt");
+//! let child = hksim_recording_files::beside(output, &["/bin/sh".to_string()], 4711, None);
+//! assert_eq!(child, Path::new("app.hkt.processes/sh.4711.hkt"));
+//! assert_eq!(hksim_recording_files::folder(output), Path::new("app.hkt.processes"));
+//! ```
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};

@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
 
+use hksim_linux_probe::maps::Maps;
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::profile::WithProfiles;
 
@@ -139,9 +140,8 @@ fn is_same_file(name: &CStr, library: &Path) -> bool {
 /// Checks that the library was loaded and provides `malloc`. The loader only warns if it cannot preload a library, and
 /// a replay on the wrong allocator must fail.
 fn check_loaded(library: &Path) -> Result<(), ChildError> {
-    let maps = std::fs::read_to_string("/proc/self/maps").map_err(ChildError::system("read /proc/self/maps"))?;
-    let loaded =
-        maps.lines().any(|line| line.split_once('/').is_some_and(|(_, path)| Path::new("/").join(path) == library));
+    let maps = Maps::read().map_err(ChildError::system("read /proc/self/maps"))?;
+    let loaded = maps.iter().any(|map| Path::new(map.name) == library);
     if !loaded {
         return Err(ChildError::NotLoaded { path: library.to_path_buf() });
     }

@@ -5,7 +5,7 @@
 
 use std::io;
 
-use crate::prefault::Map;
+use hksim_linux_probe::maps::Maps;
 
 /// A child that sleeps and has no open files. It is killed and reaped when dropped, and it dies with its parent.
 #[derive(Debug)]
@@ -122,9 +122,9 @@ impl Children {
 /// `/proc/self/maps` cannot be read.
 pub(crate) fn keep_apart(heap_start: u64, heap_bytes: u64) -> io::Result<()> {
     leave_rseq();
-    let maps = std::fs::read_to_string("/proc/self/maps")?;
+    let maps = Maps::read()?;
     let heap = heap_start as usize..(heap_start + heap_bytes) as usize;
-    for map in maps.lines().filter_map(Map::parse) {
+    for map in maps.iter() {
         if !map.is_executable && !heap.contains(&map.start) {
             // The kernel refuses this for its own mappings (such as the vDSO), which nothing writes to.
             // SAFETY: the advice only affects what a child inherits.

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 
 use hksim_engine::{AddressSpace, Advice, Cause, Errno, Growth, Heaps, Mapping, OnSpace, Region, SetClock, Touch};
+use hksim_linux_probe::maps::{self, Maps};
 use hksim_linux_probe::resident::make_resident;
 use hksim_native::{Os, Syscalls};
 use hksim_policy::PAGE_BYTES;
@@ -12,7 +13,6 @@ use hksim_policy::memory::{APPLICATION_BYTE, MemoryLock};
 
 use crate::calls::Counted;
 use crate::observed_os::ObservedOs;
-use crate::prefault::Map;
 use crate::replayable::Replayable;
 use crate::result::Replayed;
 
@@ -51,11 +51,10 @@ pub(crate) struct ReadySpace(Region);
 impl ReadySpace {
     /// Allocates this memory and makes it present.
     pub(crate) fn new() -> io::Result<ReadySpace> {
-        let maps = std::fs::read_to_string("/proc/self/maps")?;
-        let overlaps = |map: &Map<'_>| {
+        let overlaps = |map: &maps::Mapping<'_>| {
             (map.start as u64) < Region::START + Region::BYTES && Region::START < (map.start + map.bytes) as u64
         };
-        if maps.lines().filter_map(Map::parse).any(|map| overlaps(&map)) {
+        if Maps::read()?.iter().any(|map| overlaps(&map)) {
             return Err(io::Error::other(format!("this process already uses addresses from {:#x} on", Region::START)));
         }
         let region = Region::new();

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use hksim_policy::PAGE_BYTES;
 
+use hksim_linux_probe::maps::Maps;
 use hksim_linux_probe::resident::make_resident;
 
 /// The heap that is measured, which [`prefault`] leaves unchanged.
@@ -25,9 +26,9 @@ pub(crate) fn prefault(heap: MeasuredHeap<'_>) {
     // The vDSO's clock page: the kernel maps it at its first use, and no call populates it.
     std::hint::black_box(Instant::now());
     // If this list cannot be read, pages are faulted in during the window, and the control run reports the faults.
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let Ok(maps) = Maps::read() else { return };
     let (mut file, mut file_end) = ("", 0);
-    for map in maps.lines().filter_map(Map::parse) {
+    for map in maps.iter() {
         let is_file = map.name.starts_with('/');
         // The zero-initialised data of a program or library is an unnamed mapping right after that of its file.
         let is_data = is_file || (map.name.is_empty() && map.start == file_end);
@@ -47,29 +48,6 @@ pub(crate) fn prefault(heap: MeasuredHeap<'_>) {
             // SAFETY: populating for reading changes no contents.
             unsafe { libc::madvise(map.start as *mut libc::c_void, map.bytes, libc::MADV_POPULATE_READ) };
         }
-    }
-}
-
-/// A line of `/proc/self/maps`.
-pub(crate) struct Map<'a> {
-    pub(crate) start: usize,
-    pub(crate) bytes: usize,
-    is_readable: bool,
-    is_writable: bool,
-    pub(crate) is_executable: bool,
-    name: &'a str,
-}
-
-impl<'a> Map<'a> {
-    pub(crate) fn parse(line: &'a str) -> Option<Map<'a>> {
-        let mut fields = line.splitn(6, ' ');
-        let (start, end) = fields.next()?.split_once('-')?;
-        let (start, end) = (usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?);
-        let mode = fields.next()?;
-        let name = fields.nth(3).unwrap_or("").trim();
-        let (is_readable, is_writable) = (mode.starts_with('r'), mode[1..].starts_with('w'));
-        let is_executable = mode[2..].starts_with('x');
-        Some(Map { start, bytes: end - start, is_readable, is_writable, is_executable, name })
     }
 }
 

@@ -30,9 +30,9 @@ pub enum ResultError {
         #[source]
         source: serde_json::Error,
     },
-    /// A later version of hksim wrote it.
-    #[error("{file}: schema {schema} (hksim {version}), and this hksim reads schemas up to {SCHEMA}; use a newer one")]
-    Newer {
+    /// Another version of hksim wrote it.
+    #[error("{file}: schema {schema} (hksim {version}), and this hksim reads schema {SCHEMA}; {}", remedy(*schema))]
+    OtherSchema {
         /// The file.
         file: String,
         /// Its schema.
@@ -99,4 +99,9 @@ impl ResultError {
     pub(crate) fn policy_by(message: String, source: impl StdError + Send + Sync + 'static) -> ResultError {
         ResultError::Policy { message, source: Some(Box::new(source)) }
     }
+}
+
+/// What to do with a result of this other schema.
+fn remedy(schema: u64) -> &'static str {
+    if schema > u64::from(SCHEMA) { "use a newer one" } else { "make the result again" }
 }

@@ -4,7 +4,7 @@
 //!
 //! - [`sim`], [`sweep`], [`explain`], [`advise`], [`check`], [`validate`]: the result of each command. [`kind`]: which
 //!   of them a JSON value is; [`AnyResult`]: any of them.
-//! - [`mod@read`]: reads a file, also of earlier versions ([`schema_1`]); [`stamp`]: which version wrote it.
+//! - [`mod@read`]: reads a file; [`stamp`]: which version wrote it.
 //! - [`predictions`]: predictions within any result; [`policy_file`]: a policy from a row of a result.
 //! - [`csv`]: predictions as rows; [`stack_profile`]: figures by call stack; [`layouts`]: ranges over address
 //!   spaces; [`info`]: call sites.
@@ -13,7 +13,7 @@
 //! use hksim_results::{AnyResult, Kind};
 //! use serde_json::json;
 //!
-//! let result = json!({"schema": 2, "hksim_version": "0.1.0", "is_within": true, "rows": []});
+//! let result = json!({"schema": 2, "hksim_version": "0.2.0", "is_within": true, "rows": []});
 //! assert_eq!(Kind::of("check.json", &result)?, Kind::Check);
 //! let AnyResult::Check(check) = AnyResult::of("check.json", &result)? else { panic!("another kind") };
 //! assert!(check.is_within && check.rows.is_empty());
@@ -35,7 +35,6 @@ pub mod policy_file;
 pub mod predictions;
 pub mod read;
 pub mod result_numbers;
-pub mod schema_1;
 pub mod sim;
 pub mod stack_profile;
 pub mod stamp;
@@ -46,5 +45,5 @@ pub use against::{Against, Difference};
 pub use any::AnyResult;
 pub use error::{ResultError, WRITE_RESULT};
 pub use kind::Kind;
-pub use read::{Read, read};
+pub use read::read;
 pub use stamp::Stamp;

@@ -12,31 +12,21 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::error::ResultError;
-use crate::schema_1;
-use crate::stamp::refuse_newer;
-
-/// A run configuration from a file.
-#[derive(Clone, Debug)]
-pub struct PolicyFile {
-    /// The run configuration.
-    pub config: RunConfig,
-    /// A note about the file, if it has old names.
-    pub note: Option<String>,
-}
+use crate::stamp::refuse_other_schema;
 
 /// Reads a run configuration. Policy fields replace those of the preset; a row of a result replaces the whole
 /// configuration. `FILE#N` is row N of a result with rows, from 0 (in a shard: row N of the whole sweep); `FILE#winner` is the winner of advice.
 ///
 /// # Errors
 /// The file is missing, has fields that no policy has, or is a result with several rows and none is named.
-pub fn read(path: &Path, preset: &Policy) -> Result<PolicyFile, ResultError> {
+pub fn read(path: &Path, preset: &Policy) -> Result<RunConfig, ResultError> {
     let (file, row) = split_row(path);
     // A policy is read several times, which a pipe cannot be.
     let cannot = || format!("{}: cannot read the policy, which must be in a file", file.display());
     let text = named_file::read_regular_text(&file).map_err(|why| ResultError::policy_by(cannot(), why))?;
     match (text.trim_start().starts_with('{'), row) {
         (true, row) => from_json(&file, &text, row.as_deref(), preset),
-        (false, None) => Ok(PolicyFile { config: from_toml(&file, &text, preset)?, note: None }),
+        (false, None) => from_toml(&file, &text, preset),
         (false, Some(row)) => {
             Err(ResultError::policy(format!("{}#{row}: only a JSON result has rows", file.display())))
         }
@@ -104,13 +94,11 @@ fn row_of_shard(rows: &[Value], number: usize) -> Option<&Value> {
     rows.iter().find(|row| row.get("row").and_then(Value::as_u64) == Some(number as u64))
 }
 
-fn from_json(path: &Path, text: &str, row: Option<&str>, preset: &Policy) -> Result<PolicyFile, ResultError> {
+fn from_json(path: &Path, text: &str, row: Option<&str>, preset: &Policy) -> Result<RunConfig, ResultError> {
     let file = path.display().to_string();
     let cannot = || format!("{file}: cannot read the policy");
-    let mut value: Value = serde_json::from_str(text).map_err(|why| ResultError::policy_by(cannot(), why))?;
-    refuse_newer(path, &value)?;
-    let note = schema_1::upgrade(path, &mut value);
-    let found = |config| Ok(PolicyFile { config, note: note.clone() });
+    let value: Value = serde_json::from_str(text).map_err(|why| ResultError::policy_by(cannot(), why))?;
+    refuse_other_schema(path, &value)?;
     let damaged = |why: serde_json::Error| ResultError::policy_by(cannot(), why);
     let row = match (row, value.get("rows").and_then(Value::as_array)) {
         (Some(row), _) => named_row(&file, &value, row)?,
@@ -127,11 +115,11 @@ fn from_json(path: &Path, text: &str, row: Option<&str>, preset: &Policy) -> Res
     let row = row.get("predicted").unwrap_or(row);
     if row.get("policy").is_some() && row.get("touch").is_none() {
         // A design of advice: its traces decide the rest.
-        return found(RunConfig::of(Policy::deserialize(&row["policy"]).map_err(damaged)?));
+        return Ok(RunConfig::of(Policy::deserialize(&row["policy"]).map_err(damaged)?));
     }
     if row.get("policy").is_some() {
         let config = of_row(row).map_err(damaged)?;
-        return found(config.ok_or_else(|| ResultError::policy(format!("{file}: the row has no policy")))?);
+        return config.ok_or_else(|| ResultError::policy(format!("{file}: the row has no policy")));
     }
     let fields = row.as_object().cloned().unwrap_or_default();
     let mut merged =
@@ -139,7 +127,7 @@ fn from_json(path: &Path, text: &str, row: Option<&str>, preset: &Policy) -> Res
     merged.as_object_mut().into_iter().for_each(|merged| merged.extend(fields.clone()));
     let design = Policy::deserialize(merged);
     let fields = "fields are those of `policy` in a JSON result";
-    found(RunConfig::of(design.map_err(|why| ResultError::policy(format!("{file}: {why}; {fields}")))?))
+    Ok(RunConfig::of(design.map_err(|why| ResultError::policy(format!("{file}: {why}; {fields}")))?))
 }
 
 fn of_row(row: &Value) -> serde_json::Result<Option<RunConfig>> {

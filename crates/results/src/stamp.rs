@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use hksim_sim::report::{SCHEMA, VERSION};
+use hksim_sim::report::{SCHEMA, version};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -14,22 +14,24 @@ use crate::error::ResultError;
 pub struct Stamp {
     /// Version of the JSON schema ([`SCHEMA`]).
     pub schema: u32,
-    /// Version of hksim.
+    /// [`version`].
     pub hksim_version: Cow<'static, str>,
 }
 
 impl Stamp {
     /// The stamp of this program.
-    pub const HERE: Stamp = Stamp { schema: SCHEMA, hksim_version: Cow::Borrowed(VERSION) };
+    pub fn here() -> Stamp {
+        Stamp { schema: SCHEMA, hksim_version: Cow::Borrowed(version()) }
+    }
 }
 
-/// Refuses a result whose schema is newer than this program.
+/// Refuses a result of another schema than this program's.
 ///
 /// # Errors
 /// The result has such a schema.
-pub fn refuse_newer(path: &Path, result: &Value) -> Result<(), ResultError> {
-    let Some(schema) = result["schema"].as_u64().filter(|&schema| schema > u64::from(SCHEMA)) else { return Ok(()) };
-    Err(ResultError::Newer {
+pub fn refuse_other_schema(path: &Path, result: &Value) -> Result<(), ResultError> {
+    let Some(schema) = result["schema"].as_u64().filter(|&schema| schema != u64::from(SCHEMA)) else { return Ok(()) };
+    Err(ResultError::OtherSchema {
         file: path.display().to_string(),
         schema,
         version: result["hksim_version"].as_str().unwrap_or("?").to_string(),

@@ -90,7 +90,7 @@ impl PricedSweep {
         let times = || of_served(&rows, |row| (time(row), rss(row) as f64));
         let (pareto, pareto_system_time) = (fronts(&installs, designs), has_times.then(|| fronts(&times(), designs)));
         let answers = Answers::of(&rows, designs, &head.question)?;
-        Ok(PricedSweep { stamp: Stamp::HERE, rows, pareto, pareto_system_time, answers })
+        Ok(PricedSweep { stamp: Stamp::here(), rows, pareto, pareto_system_time, answers })
     }
 
     /// The rows as CSV, each marked if it is on a Pareto front.

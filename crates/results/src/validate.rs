@@ -33,7 +33,7 @@ impl Validation {
     /// Summarises rows.
     pub fn new(rows: Vec<Row>) -> Validation {
         let verdict = rows.iter().map(|row| row.verdict).max().unwrap_or(Verdict::Skipped);
-        Validation { stamp: Stamp::HERE, verdict, rows }
+        Validation { stamp: Stamp::here(), verdict, rows }
     }
 }
 
@@ -41,6 +41,6 @@ impl MemoryValidation {
     /// Summarises rows.
     pub fn new(rows: Vec<memory::Row>) -> MemoryValidation {
         let verdict = rows.iter().map(|row| row.verdict).max().unwrap_or(Verdict::Skipped);
-        MemoryValidation { stamp: Stamp::HERE, verdict, rows }
+        MemoryValidation { stamp: Stamp::here(), verdict, rows }
     }
 }

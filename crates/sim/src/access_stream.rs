@@ -96,13 +96,11 @@ pub fn access_stream<E: From<SimError>>(
 #[cfg(test)]
 mod tests {
     use hksim_engine::TouchRule;
-    use hksim_linux_mm::KernelConfig;
     use hksim_policy::Policy;
     use hksim_trace::event::Op;
     use hksim_trace::generate::{RandomMixed, Workload};
 
     use super::*;
-    use crate::Addresses;
 
     /// Most frees put the block into the front cache, and read the metadata of its slice once for that.
     #[test]
@@ -117,12 +115,7 @@ mod tests {
         let config = SimConfig {
             policy: Policy { front_cache: 8, ..Policy::default() },
             touch: TouchRule::First,
-            kernel: KernelConfig::default(),
-            tlb: None,
-            memory_policy: Default::default(),
-            addresses: Addresses::default(),
-            forks: Vec::new(),
-            file: None,
+            ..SimConfig::default()
         };
         let mut twice = vec![false; frees.len()];
         let mut before: Option<StreamEntry> = None;

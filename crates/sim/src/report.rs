@@ -1,6 +1,7 @@
 //! The report of a simulation, in its exported form. Field names are a stable interface, with units last.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use hksim_policy::Policy;
 
@@ -20,17 +21,28 @@ use hksim_linux_mm::{KernelConfig, KhugepagedBound};
 /// Schema version of every JSON result; raised when a field is renamed or removed.
 pub const SCHEMA: u32 = 2;
 
-/// The version of hksim that produced a result.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The program's version, if it has named it.
+static VERSION: OnceLock<&'static str> = OnceLock::new();
 
-/// [`VERSION`]. The alias keeps serde from borrowing the text from its input.
+/// The version that results state: as named by [`set_version`], else this crate's.
+pub fn version() -> &'static str {
+    VERSION.get().copied().unwrap_or(env!("CARGO_PKG_VERSION"))
+}
+
+/// Names the version that the results of this process state, with the commit of the program's sources: `0.2.0+COMMIT`.
+/// Called before the first result. Only the first call has an effect.
+pub fn set_version(version: &'static str) {
+    let _ = VERSION.set(version);
+}
+
+/// [`version`]. The alias keeps serde from borrowing the text from its input.
 pub type ThisVersion = &'static str;
 
 /// A result is read back only by the version that wrote it: another version may have other figures.
 fn this_version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<&'static str, D::Error> {
-    let version = String::deserialize(deserializer)?;
-    let differs = || D::Error::custom(format!("the row was written by hksim {version}, and this is hksim {VERSION}"));
-    (version == VERSION).then_some(VERSION).ok_or_else(differs)
+    let (found, here) = (String::deserialize(deserializer)?, version());
+    let differs = || D::Error::custom(format!("the row was written by hksim {found}, and this is hksim {here}"));
+    (found == here).then_some(here).ok_or_else(differs)
 }
 
 /// The trace of a result.
@@ -122,7 +134,7 @@ pub struct Sample {
 pub struct SimReport<P = Policy> {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// [`VERSION`].
+    /// [`version`].
     #[serde(deserialize_with = "this_version")]
     pub hksim_version: ThisVersion,
     /// The trace.

@@ -37,6 +37,22 @@ pub struct SimConfig<P = Policy> {
     pub file: Option<String>,
 }
 
+impl Default for SimConfig {
+    /// The default policy on Linux 6.18 with default settings, for a program that touches every byte of its blocks once.
+    fn default() -> SimConfig {
+        SimConfig {
+            policy: Policy::DEFAULT,
+            touch: TouchRule::All,
+            kernel: KernelConfig::default(),
+            tlb: None,
+            memory_policy: MemoryPolicyRule::default(),
+            addresses: Addresses::default(),
+            forks: Vec::new(),
+            file: None,
+        }
+    }
+}
+
 /// Errors of a simulation.
 #[derive(Debug, Error)]
 pub enum SimError {

@@ -10,7 +10,7 @@ use hksim_trace::header::TouchSource;
 use crate::accounting::Accounting;
 use crate::observer::AccountingObserver;
 use crate::reach::{self, ReachSample, TlbReport};
-use crate::report::{Installs, SCHEMA, SimReport, TouchLabel, TraceLabel, VERSION};
+use crate::report::{Installs, SCHEMA, SimReport, TouchLabel, TraceLabel, version};
 use crate::simulate::SimConfig;
 use crate::subject::{OwnFigures, Subject};
 use crate::timeline::Timeline;
@@ -92,7 +92,7 @@ impl<P: Clone> Track<P> {
         let source = if config.touch == TouchRule::Recorded { trace.touch_source } else { TouchSource::Assumed };
         SimReport {
             schema: SCHEMA,
-            hksim_version: VERSION,
+            hksim_version: version(),
             trace: TraceLabel { file: config.file.clone(), ..trace },
             policy: config.policy.clone(),
             touch: TouchLabel { rule: config.touch, source },

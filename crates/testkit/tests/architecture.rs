@@ -12,7 +12,8 @@ const FUNCTION_LINES_MAX: usize = 70;
 /// The crates of this workspace that each crate may depend on. ARCHITECTURE.md has the reasons.
 const ARROWS: &[(&str, &[&str])] = &[
     ("policy", &[]),
-    ("trace", &[]),
+    ("container", &[]),
+    ("trace", &["container"]),
     ("linux-mm", &[]),
     ("linux-probe", &[]),
     ("recording-files", &[]),
@@ -21,8 +22,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("conformance", &["linux-mm", "linux-probe"]),
     ("engine", &["policy", "trace"]),
     ("sim", &["policy", "trace", "engine", "linux-mm"]),
-    ("explore", &["cost-model", "policy", "sim"]),
-    ("memory-trace", &[]),
+    ("explore", &["cost-model", "policy", "sim", "trace"]),
+    ("memory-trace", &["container"]),
     ("memory-record", &["linux-probe", "memory-trace", "recording-files"]),
     ("memory-sim", &["linux-mm", "memory-trace", "recording-files"]),
     ("native", &["policy"]),

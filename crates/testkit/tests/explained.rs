@@ -16,7 +16,7 @@ use hksim_linux_mm::{KernelConfig, ThpConfig, ThpMode};
 use hksim_sim::accounting::Reason;
 use hksim_sim::explain::{CellState, Explained, explain};
 use hksim_sim::simulate::Marks;
-use hksim_sim::{Addresses, SimConfig, SimReport, simulate};
+use hksim_sim::{SimConfig, SimReport, simulate};
 use hksim_testkit::events::random_trace;
 use hksim_testkit::{Random, test_scale};
 use hksim_trace::hkt::TraceReader;
@@ -28,11 +28,7 @@ fn random_config(random: &mut Random) -> SimConfig {
         policy: random_policy(random),
         touch: random.pick(&[TouchRule::All, TouchRule::First, TouchRule::AllAtDeath]),
         kernel: KernelConfig { thp, ..KernelConfig::default() },
-        tlb: None,
-        memory_policy: MemoryPolicyRule::default(),
-        addresses: Addresses::default(),
-        forks: Vec::new(),
-        file: None,
+        ..SimConfig::default()
     }
 }
 

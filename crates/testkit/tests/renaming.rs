@@ -5,9 +5,8 @@ mod designs;
 
 use designs::random_policy;
 use hksim_engine::TouchRule;
-use hksim_linux_mm::KernelConfig;
 use hksim_sim::simulate::Marks;
-use hksim_sim::{Addresses, SimConfig, simulate};
+use hksim_sim::{SimConfig, simulate};
 use hksim_testkit::events::random_trace;
 use hksim_testkit::{Random, test_scale};
 use hksim_trace::error::TraceError;
@@ -108,12 +107,7 @@ fn other_numbers_of_objects_and_threads_change_nothing() {
         let config = SimConfig {
             policy,
             touch: random.pick(&[TouchRule::All, TouchRule::First, TouchRule::AllAtDeath]),
-            kernel: KernelConfig::default(),
-            tlb: None,
-            memory_policy: Default::default(),
-            addresses: Addresses::default(),
-            forks: Vec::new(),
-            file: None,
+            ..SimConfig::default()
         };
         let expected = simulated(trace.events, trace.threads, trace.objects_peak, &config);
         let found = simulated(renamed, trace.threads, trace.objects_peak, &config);

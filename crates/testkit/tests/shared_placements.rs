@@ -68,16 +68,7 @@ fn random_designs(random: &mut Random) -> Vec<SimConfig> {
         if policy.prepare().is_err() {
             continue;
         }
-        configs.push(SimConfig {
-            policy,
-            touch,
-            kernel: random_kernel(random),
-            tlb: None,
-            memory_policy: MemoryPolicyRule::default(),
-            addresses: Addresses::default(),
-            forks: Vec::new(),
-            file: None,
-        });
+        configs.push(SimConfig { policy, touch, kernel: random_kernel(random), ..SimConfig::default() });
     }
     configs
 }

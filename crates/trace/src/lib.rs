@@ -5,6 +5,7 @@
 //! - [`sites`]: call sites; [`profile`]: touch profiles, for objects that were not watched.
 //! - [`import`]: reads other programs' formats; [`export`]: writes them; [`row`]: an event as a table row.
 //! - [`ids`]: dense object ids, recycled last-freed-first; [`resolve`]: maps addresses to objects.
+//! - [`splitmix`]: the seeded random numbers of generators and searches.
 
 pub mod error;
 pub mod event;
@@ -25,6 +26,7 @@ pub mod row;
 pub mod shrink;
 pub mod sites;
 pub mod source;
+pub mod splitmix;
 #[cfg(feature = "symbols")]
 pub mod symbols;
 pub mod tools;

@@ -108,7 +108,7 @@ fn run(target: &Target, input: &[u8], what: &str) {
 #[test]
 fn every_target_accepts_one_of_its_seeds() {
     let targets = targets();
-    assert!(targets.len() >= 24, "{} targets", targets.len());
+    assert!(targets.len() >= 19, "{} targets", targets.len());
     let mut unaccepted = Vec::new();
     for target in &targets {
         assert!(!target.seeds.is_empty(), "{}: no seeds in fuzz/corpus", target.name);

@@ -4,11 +4,10 @@ use std::hint::black_box;
 use std::path::Path;
 
 use hksim_engine::{Driver, TouchRule};
-use hksim_linux_mm::KernelConfig;
 use hksim_native::{MmapMemory, Syscalls};
 use hksim_policy::{Allocator, Policy};
 use hksim_sim::simulate::SimConfig;
-use hksim_sim::{Addresses, Input, sweep};
+use hksim_sim::{Input, sweep};
 use hksim_trace::hkt::{Batch, TraceReader};
 use hksim_trace::source::EventSource;
 
@@ -20,14 +19,9 @@ pub const SUPERSLABS_BYTES: [u64; 4] = [2 << 20, 512 << 10, 1 << 20, 4 << 20];
 /// Simulates the first designs of [`SUPERSLABS_BYTES`] on the current rayon pool. Returns the installs of all.
 pub fn sim(path: &Path, designs: usize) -> u64 {
     let config = |superslab_bytes: u64| SimConfig {
-        addresses: Addresses::default(),
         policy: Policy { superslab_bytes, ..Policy::default() },
-        memory_policy: Default::default(),
         touch: TouchRule::Recorded,
-        kernel: KernelConfig::default(),
-        tlb: None,
-        forks: Vec::new(),
-        file: None,
+        ..SimConfig::default()
     };
     let path = path.to_path_buf();
     let open = Box::new(move || Ok(Box::new(TraceReader::open(&path)?) as Box<dyn EventSource + Send>));

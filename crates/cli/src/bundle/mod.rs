@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use hksim_replay::Environment;
-use hksim_sim::report::{SCHEMA, VERSION};
+use hksim_sim::report::{SCHEMA, version};
 use serde::{Deserialize, Serialize};
 
 use hksim_trace::named_file;
@@ -75,7 +75,7 @@ pub struct InputFile {
 impl Manifest {
     fn new(results: Vec<ResultFile>, inputs: Vec<InputFile>, checksums: BTreeMap<String, String>) -> Manifest {
         let environment = Environment::read();
-        Manifest { schema: SCHEMA, hksim_version: VERSION.into(), environment, results, inputs, checksums }
+        Manifest { schema: SCHEMA, hksim_version: version().into(), environment, results, inputs, checksums }
     }
 
     /// The manifest of a bundle.
@@ -89,12 +89,13 @@ impl Manifest {
             .and_then(|path| named_file::read_regular(&path))
             .with_context(|| format!("{name}: not a bundle; `hksim bundle` writes one"))?;
         let stamp: Stamp = serde_json::from_slice(&text).with_context(|| format!("{name}: not a bundle"))?;
-        if (stamp.schema, stamp.hksim_version.as_str()) != (SCHEMA, VERSION) {
+        if (stamp.schema, stamp.hksim_version.as_str()) != (SCHEMA, version()) {
             bail!(
-                "{name}: written by hksim {} (schema {}), and this is hksim {VERSION} (schema {SCHEMA}); repeat it with \
+                "{name}: written by hksim {} (schema {}), and this is hksim {} (schema {SCHEMA}); repeat it with \
                  that version",
                 stamp.hksim_version,
-                stamp.schema
+                stamp.schema,
+                version()
             );
         }
         let manifest: Manifest = serde_json::from_slice(&text).with_context(|| format!("{name}: not a bundle"))?;

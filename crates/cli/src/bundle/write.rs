@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use hksim_explore::table::Table;
-use hksim_sim::report::VERSION;
+use hksim_sim::report::version;
 use serde_json::Value;
 
 use super::inputs::{self, Inputs};
@@ -122,9 +122,10 @@ fn write_figures(source: &Source, folder: &Path) -> Result<()> {
 
 fn readme(files: &[ResultFile], inputs: &[InputFile], reported: &[Input]) -> String {
     let mut text = format!(
-        "# Results of hksim {VERSION}\n\n\
+        "# Results of hksim {}\n\n\
          `{REPORT}` shows all results. `{MANIFEST}` has the environment and the checksums of all files.\n\n\
-         Make the results again from their inputs, and compare every figure:\n\n    hksim repeat .\n\n"
+         Make the results again from their inputs, and compare every figure:\n\n    hksim repeat .\n\n",
+        version()
     );
     let commands: String =
         reported.iter().filter_map(|input| input.command.as_ref()).map(|line| format!("    {line}\n")).collect();

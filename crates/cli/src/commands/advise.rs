@@ -99,7 +99,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let settings = advice.winner.as_ref().map(|winner| settings(&winner.policy)).unwrap_or_default();
     let has_winner = advice.winner.is_some();
     let search = Search { points: space.points(), tries: args.tries, seed: args.seed };
-    let result = Advised { stamp: Stamp::HERE, traces: labels, question, search, advice, settings };
+    let result = Advised { stamp: Stamp::here(), traces: labels, question, search, advice, settings };
     args.output.emit(&result, &result.advice.front, || view::text(&result))?;
     Ok(if has_winner { ExitCode::SUCCESS } else { ExitCode::from(NO_DESIGN) })
 }

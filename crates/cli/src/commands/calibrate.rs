@@ -75,7 +75,7 @@ pub fn run(args: &Args) -> Result<()> {
         rounds: cost.rounds,
     };
     let lines: Vec<Line> = profile.costs.iter().map(line).collect();
-    let report = CalibrationReport { stamp: Stamp::HERE, profile: &profile };
+    let report = CalibrationReport { stamp: Stamp::here(), profile: &profile };
     print(&render(args.format, &report, &lines, || table(&profile, &lines))?)
 }
 

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use hksim_explore::budget::{Allowed, Budget, CheckedRow, Difference, Metric, Row, Stored};
 use hksim_explore::digest::Digest;
 use hksim_explore::sentences::budget as sentences;
-use hksim_sim::report::{SCHEMA, VERSION};
+use hksim_sim::report::{SCHEMA, version};
 use hksim_sim::tlb::Geometry;
 use hksim_sim::{SimConfig, SimReport};
 use hksim_trace::header::TouchSource;
@@ -29,7 +29,7 @@ use hksim_explore::priced;
 use hksim_explore::priced::Priced;
 use hksim_reports::tables::limits;
 use hksim_results::check::{CheckedBudget, limit_rows};
-use hksim_results::stamp::refuse_newer;
+use hksim_results::stamp::refuse_other_schema;
 use hksim_results::{Stamp, result_numbers};
 use hksim_trace::named_file;
 
@@ -67,14 +67,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let rows = simulate(&budget, folder, &designs)?;
     let checked = rows.into_iter().enumerate().map(|(index, row)| {
         let (_, _, allowed) = &designs[index % designs.len()];
-        CheckedRow::of(row, allowed, stored.as_ref(), VERSION)
+        CheckedRow::of(row, allowed, stored.as_ref(), version())
     });
     let rows: Vec<CheckedRow> = checked.collect();
     let is_within = rows.iter().all(CheckedRow::is_within);
     if args.update {
         update(&stored_path, &rows)?;
     }
-    let result = CheckedBudget { stamp: Stamp::HERE, is_within, rows };
+    let result = CheckedBudget { stamp: Stamp::here(), is_within, rows };
     args.output.emit(&result, &limit_rows(&result.rows), || table(&result, args.update))?;
     Ok(if is_within { ExitCode::SUCCESS } else { ExitCode::from(BROKEN) })
 }
@@ -106,14 +106,14 @@ fn read_stored(path: &Path) -> Result<Option<Stored>> {
         || format!("{name}: not a result of `hksim check --update`; remove it, or name another file as `result`");
     // What the parser expected does not help: the file is another one, or was damaged.
     let value: Value = serde_json::from_str(&text).map_err(|_| anyhow!(other()))?;
-    refuse_newer(path, &value)?;
+    refuse_other_schema(path, &value)?;
     result_numbers::check(&value).with_context(|| name.to_string())?;
     Stored::deserialize(value).map(Some).map_err(|_| anyhow!(other()))
 }
 
 fn update(path: &Path, rows: &[CheckedRow]) -> Result<()> {
     let rows = rows.iter().map(|checked| checked.row.clone()).collect();
-    let stored = Stored { schema: SCHEMA, hksim_version: VERSION.into(), rows };
+    let stored = Stored { schema: SCHEMA, hksim_version: version().into(), rows };
     let text = serde_json::to_string_pretty(&stored).context("result as JSON")? + "\n";
     file::write(path, text.as_bytes())
 }

@@ -91,7 +91,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let (rows, environment) = rows(&allocators, &plan, &|| progress.advance(1))?;
     drop(progress);
     let report = ComparisonReport {
-        stamp: Stamp::HERE,
+        stamp: Stamp::here(),
         trace: trace.label(),
         events: trace.summary.events,
         touch: TouchLabel { rule, source: if rule == TouchRule::Recorded { source } else { TouchSource::Assumed } },

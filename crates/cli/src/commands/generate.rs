@@ -122,7 +122,7 @@ pub fn run(generator: &Generator) -> Result<()> {
     let mut source = workload.source()?;
     let summary = out.write(&[], |path| write(source.as_mut(), path))?;
     let file = out.output.display().to_string();
-    let written = Written { stamp: Stamp::HERE, file, workload, summary };
+    let written = Written { stamp: Stamp::here(), file, workload, summary };
     out.print_report(&written, || out.line(&summary))
 }
 

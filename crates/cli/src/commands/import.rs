@@ -86,7 +86,7 @@ pub fn run(args: &Args) -> Result<()> {
     let on_doubt = if args.force { OnDoubt::Import } else { OnDoubt::Refuse };
     let options = Options { format: source.transpose()?, process: args.pid, on_doubt };
     let report = write_new(output, &[trace], |path| import(trace, &options, path))?;
-    let imported = Imported { stamp: Stamp::HERE, file: output.display().to_string(), report };
+    let imported = Imported { stamp: Stamp::here(), file: output.display().to_string(), report };
     print(&render(args.format, &imported, &[&imported], || table(&imported))?)
 }
 

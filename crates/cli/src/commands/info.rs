@@ -75,7 +75,7 @@ pub fn run(args: &Args) -> Result<()> {
 fn compare(args: &Args, paths: [&Path; 2]) -> Result<()> {
     let difference = Difference::of(paths, args.sites.map(|count| (count, args.by.0)))?;
     difference.notes().iter().for_each(|line| warn(line));
-    let result = Stamped { stamp: Stamp::HERE, result: &difference };
+    let result = Stamped { stamp: Stamp::here(), result: &difference };
     args.output.emit(&result, difference.rows(), || difference::table(&difference))
 }
 
@@ -98,7 +98,7 @@ fn summarise(args: &Args) -> Result<()> {
     let history = &reader.header().history;
     let list = || top.as_ref().map(TopSites::table).unwrap_or_default();
     let table = || view::table(&info, history, truncated.as_deref()) + &list();
-    let result = WithSites { stamp: Stamp::HERE, info: &info, top: top.as_ref() };
+    let result = WithSites { stamp: Stamp::here(), info: &info, top: top.as_ref() };
     match &top {
         // The requested rows.
         Some(top) => args.output.emit(&result, &top.rows(), table),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use hksim_explore::shard::{Part, merge};
-use hksim_sim::report::{SCHEMA, VERSION};
+use hksim_sim::report::{SCHEMA, version};
 use serde_json::Value;
 
 use super::sweep::view::emit;
@@ -64,9 +64,10 @@ fn read(path: &Path) -> Result<(Vec<String>, ShardResult)> {
     let text = named_file::read(path).with_context(|| format!("{file}: cannot read the shard"))?;
     let not_a_shard = || format!("{file}: not a shard; shards are results of `sweep --shard I/N --format json`");
     let Stamp { schema, hksim_version } = serde_json::from_slice(&text).with_context(not_a_shard)?;
-    if (schema, &*hksim_version) != (SCHEMA, VERSION) {
+    if (schema, &*hksim_version) != (SCHEMA, version()) {
         bail!(
-            "{file}: written by hksim {hksim_version} (schema {schema}), and this is {VERSION} (schema {SCHEMA}); merge with the version that wrote it"
+            "{file}: written by hksim {hksim_version} (schema {schema}), and this is {} (schema {SCHEMA}); merge with the version that wrote it",
+            version()
         );
     }
     let shard: Value = serde_json::from_slice(&text).with_context(not_a_shard)?;

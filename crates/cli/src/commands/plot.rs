@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::memory;
-use crate::output::{file, note, warn};
+use crate::output::{file, note};
 use crate::pictures::{self, FigureWord};
 use hksim_reports::chart::{Figure, Medium, Subject};
 use hksim_results::WRITE_RESULT;
@@ -59,7 +59,5 @@ pub fn read_result(path: &Path) -> Result<Value> {
     if file::is_trace(path) {
         bail!("{}: is a trace, not a result; predict its cost first: {WRITE_RESULT}", path.display());
     }
-    let read = hksim_results::read(path)?;
-    read.note.iter().for_each(|note| warn(note));
-    Ok(read.result)
+    Ok(hksim_results::read(path)?)
 }

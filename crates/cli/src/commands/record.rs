@@ -79,9 +79,6 @@ pub struct Args {
     /// Record accesses to blocks
     #[arg(long, value_enum, default_value = "none")]
     accesses: Accesses,
-    /// Old name of --accesses
-    #[arg(long, value_enum, hide = true, conflicts_with = "accesses")]
-    touch: Option<Accesses>,
     /// With --accesses pages: watch one object in N, and every object of 4 KiB or more
     #[arg(long, value_name = "N", default_value = "100", hide_short_help = true)]
     sample: NonZeroU32,
@@ -139,10 +136,6 @@ impl Args {
     fn stack_depth(&self, usual: u32) -> Option<u32> {
         self.stacks.map(|depth| depth.unwrap_or(usual))
     }
-
-    fn accesses(&self) -> Accesses {
-        self.touch.unwrap_or(self.accesses)
-    }
 }
 
 /// The report, with the stamp of every JSON result.
@@ -177,9 +170,6 @@ pub fn run(args: &Args) -> Result<()> {
             command: &args.command,
         });
     }
-    if args.touch.is_some() {
-        warn("--touch of record is now called --accesses; the next version removes the old name");
-    }
     if args.backend == Backend::Ltrace && args.recover.is_none() {
         return record_with_ltrace(args);
     }
@@ -191,7 +181,7 @@ pub fn run(args: &Args) -> Result<()> {
         }
         (None, _) => record(args)?,
     };
-    let stamped = StampedReport { stamp: Stamp::HERE, report: &report };
+    let stamped = StampedReport { stamp: Stamp::here(), report: &report };
     let text = render(args.format, &stamped, &report.traces, || summary::text(&report))?;
     match args.format {
         Format::Table => text.lines().for_each(if summary::is_as_expected(&report) { note } else { warn }),
@@ -205,7 +195,7 @@ fn record(args: &Args) -> Result<RecordReport> {
     if output.is_dir() {
         bail!("{}: is a directory; name a file for the trace", output.display());
     }
-    if args.clock == Some(Reads::Sixteenth) && args.accesses() != Accesses::None {
+    if args.clock == Some(Reads::Sixteenth) && args.accesses != Accesses::None {
         bail!("--clock 16 is too coarse to order accesses; leave out --accesses or --clock");
     }
     let options = Options {
@@ -214,7 +204,7 @@ fn record(args: &Args) -> Result<RecordReport> {
         duration: args.duration.map(Duration::from_nanos),
         bytes_max: args.max_size,
         stack_depth: args.stack_depth(STACK_DEPTH),
-        touch: match args.accesses() {
+        touch: match args.accesses {
             Accesses::None => Recorded::None,
             Accesses::Pages => Recorded::Pages { sample: args.sample },
             Accesses::Full => Recorded::Full(find_touch_full()?),
@@ -236,7 +226,7 @@ fn record(args: &Args) -> Result<RecordReport> {
 }
 
 fn record_with_ltrace(args: &Args) -> Result<()> {
-    let is_plain = args.clock.is_none() && args.accesses() == Accesses::None && !args.paused && args.stacks.is_none();
+    let is_plain = args.clock.is_none() && args.accesses == Accesses::None && !args.paused && args.stacks.is_none();
     if !args.only.is_empty() || args.no_children {
         bail!("--backend ltrace records the started process only; leave out --only and --no-children");
     }

@@ -61,7 +61,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
     }
     let (results, changed_files) = (repeated.results, repeated.changed_files);
-    let outcomes = Outcomes { stamp: Stamp::HERE, equal, different, skipped, changed_files, results };
+    let outcomes = Outcomes { stamp: Stamp::here(), equal, different, skipped, changed_files, results };
     let parts = outcomes.results.iter().flat_map(|one| one.parts.iter().map(move |part| (one, part)));
     let rows = parts.map(|(one, part)| Row { result: &one.result, place: &part.place, outcome: &part.outcome });
     args.output.emit(&outcomes, &rows.collect::<Vec<_>>(), || table(&outcomes))?;

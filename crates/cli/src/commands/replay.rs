@@ -125,7 +125,7 @@ pub fn run(args: &Args) -> Result<()> {
     let replayed = replay(&spec)?;
     let source = if rule == TouchRule::Recorded { trace.header.touch } else { TouchSource::Assumed };
     let report = ReplayReport {
-        stamp: Stamp::HERE,
+        stamp: Stamp::here(),
         trace: trace.label(),
         allocator: args.on.clone(),
         library,

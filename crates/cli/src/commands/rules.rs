@@ -122,7 +122,7 @@ fn run_rules(args: &Args) -> Result<bool> {
     };
     let count = |verdict| rows.iter().filter(|row| row.verdict == verdict).count();
     let report = Report {
-        stamp: Stamp::HERE,
+        stamp: Stamp::here(),
         kernel_release: hksim_conformance::release()?,
         passed: count(RuleVerdict::Pass),
         failed: count(RuleVerdict::Fail),
@@ -153,7 +153,7 @@ fn run_random(args: &Args, count: u64) -> Result<bool> {
     })?;
     drop(progress);
     let report = RandomReport {
-        stamp: Stamp::HERE,
+        stamp: Stamp::here(),
         kernel_release: hksim_conformance::release()?,
         ops_max: args.ops,
         outcome: &outcome,

@@ -11,8 +11,9 @@ use std::process::Command;
 use anyhow::{Context, Result, anyhow, bail};
 use hksim_embedded::{ALLOCATOR, PRELOAD_VARIABLE, cached, preload_with};
 use hksim_native::config::{NativeConfig, POLICY_VARIABLE};
-use hksim_native::process::{Form, STATISTICS_VARIABLE};
+use hksim_native::process::{Form, STATISTICS_VARIABLE, VERSION_VARIABLE};
 use hksim_record::Obstacle;
+use hksim_sim::report::version;
 
 use crate::flags::table::{FLAGS, Subject};
 use crate::flags::{HostPolicyArgs, RunConfig};
@@ -57,9 +58,6 @@ pub struct Args {
     /// Select what to do at a free or resize of something that is not a live block
     #[arg(long, value_name = "ACTION", value_enum, default_value = "abort")]
     invalid_free: InvalidFree,
-    /// Old name of --invalid-free
-    #[arg(long, value_enum, hide = true, conflicts_with = "invalid_free")]
-    misuse: Option<InvalidFree>,
     /// Run this program with these arguments, in hksim's process and with the program's own exit status
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -76,14 +74,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let config = policy.config()?;
     host::can_serve(&config)?;
-    let invalid_free = match args.misuse {
-        Some(word) => {
-            output::warn("--misuse is now called --invalid-free; the next version removes the old name");
-            word
-        }
-        None => args.invalid_free,
-    };
-    let words = format!("{} {}", words(&config), invalid_free.word());
+    let words = format!("{} {}", words(&config), args.invalid_free.word());
     NativeConfig::read(&words).map_err(|why| anyhow!("{why}"))?;
     let object = cached("native", ALLOCATOR)?;
     let statistics = args.stats.as_deref().map(statistics).transpose()?;
@@ -98,7 +89,10 @@ pub fn run(args: &Args) -> Result<()> {
         .args(arguments)
         .env(PRELOAD_VARIABLE, preload_with(&object))
         .env(OsStr::from_bytes(POLICY_VARIABLE.to_bytes()), words)
-        .envs(statistics.map(|request| (OsStr::from_bytes(STATISTICS_VARIABLE.to_bytes()), request)))
+        .envs(statistics.into_iter().flat_map(|request| {
+            [(STATISTICS_VARIABLE, request), (VERSION_VARIABLE, version().into())]
+                .map(|(name, value)| (OsStr::from_bytes(name.to_bytes()), value))
+        }))
         .exec();
     Err(why).with_context(|| format!("{}: cannot run", program.to_string_lossy()))
 }

@@ -117,7 +117,7 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(shard) = args.shard {
         let rows = numbers.into_iter().zip(rows).map(|(row, priced)| ShardRow { row, priced }).collect();
         let sweep = plan.digest(&head, profile.as_ref());
-        let part = ShardResult { stamp: Stamp::HERE, shard, sweep, rows_total: plan.rows(), head, rows };
+        let part = ShardResult { stamp: Stamp::here(), shard, sweep, rows_total: plan.rows(), head, rows };
         return args.output.emit(&part, &[()], String::new);
     }
     let result = PricedSweep::new(rows, &head)?;

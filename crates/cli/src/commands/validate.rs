@@ -20,8 +20,8 @@ use crate::inputs;
 use crate::memory;
 use crate::memory::again::AgainArgs;
 use crate::memory::settings::MemoryArgs;
+use crate::output::OutputArgs;
 use crate::output::progress::Progress;
-use crate::output::{OutputArgs, warn};
 use crate::runs::setup;
 use crate::system_time::ProfileArgs;
 use hksim_explore::inputs::Trace;
@@ -61,9 +61,6 @@ pub struct Args {
     /// times [default: 3]
     #[arg(long, value_name = "N", hide_short_help = true, help_heading = REPLAY, value_parser = between(2u32, 1000))]
     runs: Option<u32>,
-    /// Old form of --mode threaded --runs N
-    #[arg(long, value_name = "N", hide = true, conflicts_with_all = ["mode", "runs"], num_args = 0..=1, require_equals = true, default_missing_value = "9", value_parser = between(2u32, 1000))]
-    threaded: Option<u32>,
     #[command(flatten)]
     forks: ForkArgs,
     #[command(flatten)]
@@ -77,13 +74,12 @@ impl Args {
     /// Replays on the trace's own threads; `None` for one replay in trace order.
     fn threaded_runs(&self) -> Result<Option<u32>> {
         const RUNS: u32 = 9;
-        let runs = match (self.mode, self.threaded) {
-            (_, Some(runs)) => runs,
-            (Mode::Threaded, None) => self.runs.unwrap_or(RUNS),
-            (Mode::Ordered, None) if self.runs.is_some() => {
+        let runs = match self.mode {
+            Mode::Threaded => self.runs.unwrap_or(RUNS),
+            Mode::Ordered if self.runs.is_some() => {
                 bail!("--runs: a replay in trace order is exact and runs once; add --mode threaded")
             }
-            (Mode::Ordered, None) => return Ok(None),
+            Mode::Ordered => return Ok(None),
         };
         if self.forks.are_asked() {
             bail!("--fork-at: only an ordered replay can fork; use --mode ordered");
@@ -124,9 +120,6 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     args.again.refuse_for_trace()?;
     if args.set_modes {
         bail!("--set-modes is for memory recordings (.hkm); a replay runs under this machine's modes");
-    }
-    if args.threaded.is_some() {
-        warn("--threaded is now --mode threaded, with --runs N; the next version removes the old form");
     }
     let configs = args.policy.checked()?.configs(HugeList::All)?;
     // Replays read files: the built-in traces are written to a directory that lives until the end of this function.

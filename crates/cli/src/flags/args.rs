@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::Once;
 
 use anyhow::{Result, anyhow, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
@@ -207,11 +206,7 @@ impl PolicyArgs {
             };
             let preset = Policy::preset(name).ok_or_else(known)?;
             match &self.file {
-                Some(path) => {
-                    let file = policy_file::read(path, &preset)?;
-                    file.note.iter().for_each(|note| warn(note));
-                    Ok(file.config)
-                }
+                Some(path) => Ok(policy_file::read(path, &preset)?),
                 None => Ok(RunConfig::of(preset)),
             }
         });
@@ -268,14 +263,8 @@ fn spread(configs: &[RunConfig], flag: &Flag, words: &str) -> Result<Vec<RunConf
     Ok(spread)
 }
 
-/// Sets the value of a flag. Prints a note, once, if the word was renamed or this machine's kernel has no rules of its own.
+/// Sets the value of a flag. Prints a note, once, if this machine's kernel has no rules of its own.
 fn set(flag: &Flag, config: &mut RunConfig, word: &str) -> Result<()> {
-    static SAID: Once = Once::new();
-    if let Some(new) = flag.renamed(word) {
-        SAID.call_once(|| {
-            warn(&format!("--{} {word} is now called {new}; the next version removes the old name", flag.name))
-        });
-    }
     flag.set(config, word).map_err(|why| anyhow!("--{} {why}", flag.name))?;
     if config.base == Some(BaseKernel::Host) {
         host::version()?;

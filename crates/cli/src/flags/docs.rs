@@ -29,7 +29,7 @@ This page lists the flags of the allocator, of the program and of the simulated 
   `hksim run` starts from it.
 - Units: sizes are binary (K, M, G, T), counts are decimal (k, M, G).
 - `--huge` without a value means never,thp,hugetlb in `sweep` and `validate`, else thp.
-- `--kernel`, `--thp`, `--mthp`, `--hugetlb-pool`, `--zero-page` and `--defrag` describe a simulated kernel, so `replay` and `validate`
+- `--kernel`, `--thp`, `--mthp`, `--hugetlb-pool` and `--zero-page` describe a simulated kernel, so `replay` and `validate`
   of a trace refuse them. `--kernel host` uses all settings of this machine, as `validate` does; the other flags override single settings.
 - A [memory recording](memory-recording.md) has an allocator of its own: `sim`, `sweep` and `validate` then take the flags of the kernel,
   and two edits of the recording. `--advise none|all|heap|>=SIZE|drop` (default none) advises mappings with `MADV_HUGEPAGE` beside the
@@ -40,8 +40,8 @@ This page lists the flags of the allocator, of the program and of the simulated 
 `--huge collapse` calls `MADV_COLLAPSE` once per SuperSlab, and again after memory of the SuperSlab was purged. SuperSlabs below 2M are
 collapsed together with the others in the same 2 MiB. Blocks above half a SuperSlab are not collapsed.
 
-`--huge mthp-SIZE` requires that SIZE is the largest size that the kernel gives to advised memory, and `--huge system` (formerly
-`thp-always`) that it gives huge pages to all memory. `sim` and `sweep` set the simulated modes accordingly, unless `--thp` or `--mthp`
+`--huge mthp-SIZE` requires that SIZE is the largest size that the kernel gives to advised memory, and `--huge system`
+that it gives huge pages to all memory. `sim` and `sweep` set the simulated modes accordingly, unless `--thp` or `--mthp`
 is given. On a machine with other modes, `run` and `replay` refuse these values and `validate` skips them; the message names the
 commands that set the modes.
 

@@ -42,7 +42,7 @@ pub fn run(path: &Path, sites: Option<usize>, by: By, output: &OutputArgs) -> Re
     }
     let top = sites.map(|count| TopSites::of(path, &summary, count, by)).transpose()?;
     top.iter().flat_map(TopSites::notes).for_each(|line| warn(line));
-    let info = Info { stamp: Stamp::HERE, file, complete, summary: &summary, top: top.as_ref() };
+    let info = Info { stamp: Stamp::here(), file, complete, summary: &summary, top: top.as_ref() };
     let text = || table(&info) + &top.as_ref().map(TopSites::table).unwrap_or_default();
     match &top {
         // The requested rows.

@@ -90,7 +90,7 @@ pub fn run(request: &Request<'_>) -> Result<()> {
 /// # Errors
 /// The report cannot be represented in the format.
 pub fn print(report: &RecordingReport, format: Format) -> Result<()> {
-    let stamped = StampedReport { stamp: Stamp::HERE, report };
+    let stamped = StampedReport { stamp: Stamp::here(), report };
     let text = render(format, &stamped, &report.files, || summary(report))?;
     match format {
         Format::Table => text.lines().for_each(note),

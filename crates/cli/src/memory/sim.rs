@@ -30,7 +30,7 @@ pub fn sim(
     let setting = memory.setting(policy, BaseKernel::AsItComes)?;
     let rows = predict(path, std::slice::from_ref(&setting), memory.by, Detail::Figures)?;
     let row = rows.into_iter().next().context("no result")?.priced(profile);
-    let result = MemorySimResult { stamp: Stamp::HERE, row };
+    let result = MemorySimResult { stamp: Stamp::here(), row };
     output.emit(&result, &[result.row.csv()], || view::one(&result.row, &setting))
 }
 
@@ -76,7 +76,7 @@ pub fn emit_rows(rows: Vec<MemoryRow>, settings: &[NamedSetting], output: &Outpu
     let csv: Vec<_> = rows.iter().map(MemoryRow::csv).collect();
     let cost = |row: &MemoryRow| Some((row.prediction.traps, row.prediction.rss_bytes_peak));
     let costs: Vec<_> = rows.iter().map(cost).collect();
-    let result = MemorySweepResult { stamp: Stamp::HERE, pareto: fronts(&costs, group), rows };
+    let result = MemorySweepResult { stamp: Stamp::here(), pareto: fronts(&costs, group), rows };
     output.emit(&result, &csv, || table(&result.rows, settings, group, &result.pareto))?;
     Ok(result)
 }

@@ -49,7 +49,7 @@ pub fn anonymise(path: &Path, out: &TraceOut) -> Result<()> {
 
 fn print_report(tool: &'static str, out: &TraceOut, totals: CopiedTotals) -> Result<()> {
     let file = out.output.display().to_string();
-    let report = ToolReport { stamp: Stamp::HERE, tool, file, totals };
+    let report = ToolReport { stamp: Stamp::here(), tool, file, totals };
     out.print_report(&report, || {
         let end = if totals.complete { "" } else { "; the end of the recording is left out" };
         format!("{}: {}, {}{end}\n", report.file, units::of(totals.events, "event"), units::time(totals.duration_ns))

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use hksim_explore::table::Table;
 #[cfg(feature = "parquet")]
-use hksim_sim::report::{SCHEMA, VERSION};
+use hksim_sim::report::SCHEMA;
 use serde::Serialize;
 
 use crate::command_line::Stated;
@@ -127,7 +127,8 @@ impl OutputArgs {
 impl OutputArgs {
     fn emit_parquet<R: Serialize>(&self, rows: &[R]) -> Result<()> {
         let table = table_of(rows)?;
-        let metadata = [("hksim.version", VERSION.to_string()), ("hksim.schema", SCHEMA.to_string())];
+        let metadata =
+            [("hksim.version", hksim_sim::report::version().to_string()), ("hksim.schema", SCHEMA.to_string())];
         let mut file = Vec::new();
         hksim_explore::parquet_file::write(&table, &metadata, &mut file).context("result as Parquet")?;
         self.file().map_or(Ok(()), |path| file::write(path, &file))

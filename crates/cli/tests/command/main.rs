@@ -54,3 +54,4 @@ mod touch_pages;
 mod trace_tools;
 mod two_traces;
 mod validations;
+mod versions;

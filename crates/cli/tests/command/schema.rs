@@ -1,4 +1,4 @@
-//! Schema 2: every field of every result is documented, and results of schema 1 are still read.
+//! The schema of results: every field of every result is documented, and results of other schemas are refused.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -84,7 +84,8 @@ const MEASUREMENT: &[&str] = &[ALL, "Inputs", "Installs, calls and fallbacks", "
 #[test]
 fn every_field_of_predictions_and_measurements_is_documented() {
     let bench = Bench::with_trace();
-    fs::copy(schema_1("costs.toml"), bench.path("costs.toml")).expect("a profile");
+    fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/costs.toml"), bench.path("costs.toml"))
+        .expect("a profile");
     for line in [
         "sim rm.hkt --tlb zen4 --touch all --purge free --prefault populate",
         "sim rm.hkt --fork-at 5000 --profile costs.toml --header light",
@@ -129,7 +130,7 @@ fn every_field_of_predictions_and_measurements_is_documented() {
     let validation: &[&str] = &[ALL, "Inputs", "Predictions", "Measurements", "Validation"];
     for line in [
         "validate rm.hkt --huge never",
-        "validate rm.hkt --threaded=2",
+        "validate rm.hkt --mode threaded --runs 2",
         "validate rm.hkt --align trim --profile costs.toml",
     ] {
         let parts = [(rows[0], PREDICTION), (rows[1], MEASUREMENT), (rows[2], validation), ("", validation)];
@@ -250,65 +251,16 @@ fn every_documented_field_is_named_in_the_source() {
 }
 
 #[test]
-fn every_old_name_is_documented() {
-    let page = reference("schema-1.md");
-    let names = fs::read_to_string(repository().join("crates/results/src/schema_1.tsv")).expect("the names");
-    for line in names.lines().skip(1) {
-        let [result, old, new] = line.split('\t').collect::<Vec<_>>().try_into().expect("three fields");
-        assert!(page.contains(&format!("| {result} | `{old}` | `{new}` |")), "{line}");
-    }
-}
-
-/// A file written by hksim 0.1.0.
-fn schema_1(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/schema-1").join(name)
-}
-
-#[test]
-fn plot_reads_schema_1() {
-    let bench = Bench::new();
-    for name in ["sim", "sweep"] {
-        let old = schema_1(&format!("{name}.json"));
-        let ran = bench.run(&format!("plot {} -o {name}.svg", old.display()));
-        assert_eq!(ran.code, Some(0), "{name}: {}", ran.stderr);
-        let note = format!("hksim: {}: schema 1 (hksim 0.1.0): read with old names", old.display());
-        assert!(ran.stderr.lines().any(|line| line == note), "{}", ran.stderr);
-    }
-    let picture = fs::read_to_string(bench.path("sweep.svg")).expect("a picture");
-    assert!(picture.contains("never") && picture.contains("thp"), "the designs are named");
-}
-
-#[test]
-fn a_policy_is_read_from_schema_1() {
+fn results_of_other_schemas_are_refused() {
     let bench = Bench::with_trace();
-    for (name, row) in [("sim", ""), ("sweep", "/rows/1"), ("validate", "/rows/0")] {
-        let result: Value =
-            serde_json::from_str(&fs::read_to_string(schema_1(&format!("{name}.json"))).expect("a result"))
-                .expect("JSON");
-        let row = result.pointer(row).expect("a row");
-        fs::write(bench.path("row.json"), row.to_string()).expect("a row");
-        let again = bench.json("sim rm.hkt --policy row.json");
-        let old = row.get("predicted").unwrap_or(row);
-        for (setting, value) in old["policy"].as_object().expect("a policy") {
-            assert_eq!(again["policy"][setting], *value, "{name}: {setting}");
-        }
-        // Settings that are newer have their defaults.
-        for (setting, default) in [("free_order", "lifo"), ("slab_choice", "oldest"), ("purge_curve", "step")] {
-            assert_eq!(again["policy"][setting], default, "{name}");
-        }
-        let kernel = |kernel: &Value| [&kernel["thp"]["global"], &kernel["rules"]["version"]].map(Value::clone);
-        assert_eq!(kernel(&again["kernel"]), kernel(&old["kernel"]), "{name}");
-        let sizes = again["kernel"]["thp"]["sizes"].as_object().expect("sizes").len();
-        assert_eq!(sizes, 8);
-        for (size, order) in [("16K", 2), ("64K", 4), ("2M", 9)] {
-            assert_eq!(again["kernel"]["thp"]["sizes"][size], old["kernel"]["thp"]["sizes"][order], "{name}: {size}");
+    let result = bench.json("sim rm.hkt");
+    for (schema, remedy) in [(1, "make the result again"), (3, "use a newer one")] {
+        let mut other = result.clone();
+        other["schema"] = schema.into();
+        fs::write(bench.path("other.json"), other.to_string()).expect("a result");
+        for line in ["plot other.json -o x.svg", "sim rm.hkt --policy other.json", "report other.json -o r.html"] {
+            let why = bench.refused(line);
+            assert!(why.contains(&format!("other.json: schema {schema} ")) && why.contains(remedy), "{line}: {why}");
         }
     }
-}
-
-#[test]
-fn a_cost_profile_of_schema_1_is_read() {
-    let bench = Bench::with_trace();
-    let sim = bench.json(&format!("sim rm.hkt --profile {}", schema_1("costs.toml").display()));
-    assert!(sim["system_time"]["median_s"].is_f64(), "{}", sim["system_time"]);
 }

@@ -29,7 +29,7 @@ fn merged_shards_equal_the_single_run_byte_for_byte() {
     println!("seed {seed}");
     let mut random = Random::new(seed);
     let bench = two_traces();
-    fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/schema-1/costs.toml"), bench.path("costs.toml"))
+    fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/costs.toml"), bench.path("costs.toml"))
         .expect("a profile");
     for extra in [
         "",

@@ -43,7 +43,7 @@ fn a_sweep_has_the_declared_columns() {
 #[test]
 fn parquet_has_the_cells_of_csv_with_the_declared_types() {
     let bench = Bench::with_trace();
-    let profile = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/schema-1/costs.toml");
+    let profile = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/costs.toml");
     // The first has no address, no pool, no khugepaged and no times; the second has all.
     let lines = [
         "sweep rm.hkt --huge never".to_string(),

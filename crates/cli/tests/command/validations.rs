@@ -103,11 +103,19 @@ fn threaded_validation_compares_with_many_runs() {
 }
 
 #[test]
-fn former_names_of_flags_work_with_a_note() {
+fn former_names_of_flags_are_unknown() {
     let bench = Bench::new();
     bench.ok("gen server --live 1M --threads 2 --events 5k -o server.hkt");
-    let ran = bench.run("validate server.hkt --huge never --threaded=2");
-    assert!(ran.stderr.contains("--threaded is now --mode threaded"), "{}", ran.stderr);
-    let ran = bench.run("record --quiet --touch none -o true.hkt true");
-    assert!(ran.stderr.contains("--touch of record is now called --accesses"), "{}", ran.stderr);
+    for (line, flag) in [
+        ("validate server.hkt --threaded=2", "--threaded"),
+        ("record --touch none -o true.hkt true", "--touch"),
+        ("run --misuse abort -- true", "--misuse"),
+        ("sim server.hkt --defrag never", "--defrag"),
+    ] {
+        let ran = bench.run(line);
+        assert_eq!(ran.code, Some(2), "{line}: {}", ran.stderr);
+        assert!(ran.stderr.contains(&format!("unexpected argument '{flag}'")), "{line}: {}", ran.stderr);
+    }
+    let why = bench.refused("sim server.hkt --huge thp-always");
+    assert!(why.contains("`thp-always`: expected one of") && why.contains("system"), "{why}");
 }

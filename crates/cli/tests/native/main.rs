@@ -53,7 +53,13 @@ impl Programs {
     fn on_native(&self, policy: &[&str], program: &Path, words: &[&Path]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hksim"));
         // Without notes, so that what is printed is the program's and the allocator's own, whichever mode the machine has.
-        command.args(["--quiet", "run"]).args(policy).arg("--").arg(program).args(words).env("XDG_CACHE_HOME", self.folder.path());
+        command
+            .args(["--quiet", "run"])
+            .args(policy)
+            .arg("--")
+            .arg(program)
+            .args(words)
+            .env("XDG_CACHE_HOME", self.folder.path());
         command.output().expect("hksim starts")
     }
 

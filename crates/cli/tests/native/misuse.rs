@@ -134,14 +134,6 @@ fn the_flag_of_run_selects_the_handling() {
         let twice = programs.on_native(flags, &program, &["right-away".as_ref()]);
         assert_ends(&twice, "right-away", "hksim: double free of 0x", "--invalid-free abort");
     }
-    let by_old_name = programs.on_native(&["--misuse", "abort"], &program, &["right-away".as_ref()]);
-    let lines = String::from_utf8_lossy(&by_old_name.stderr);
-    let lines: Vec<&str> = lines.lines().collect();
-    assert_eq!(by_old_name.status.signal(), Some(6), "{by_old_name:?}");
-    assert!(
-        matches!(lines[..], [note, end] if note.contains("now called --invalid-free") && end.contains("double free")),
-        "{lines:?}"
-    );
     let refused = inside(&["--invalid-free", "ignore"]);
     let printed = String::from_utf8_lossy(&refused.stderr);
     assert_eq!((refused.status.code(), printed.contains("abort, check, count")), (Some(2), true), "{printed}");

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use hksim_linux_probe::maps::Maps;
 use hksim_linux_probe::resident::make_resident;
 
 /// A page that the kernel lists although it is not a mapping of the process.
@@ -10,7 +11,7 @@ const VSYSCALL: &str = "[vsyscall]";
 /// One of the process's own mappings.
 #[derive(Clone, Copy, Debug)]
 struct Own {
-    start: u64,
+    start: usize,
     bytes: usize,
     is_writable: bool,
 }
@@ -29,9 +30,14 @@ impl OwnMemory {
     /// Records the current mappings. Call this while there is no arena and no filler.
     pub(super) fn note(&mut self) -> io::Result<()> {
         self.readable.clear();
-        let maps = std::fs::read_to_string("/proc/self/maps")?;
-        self.mappings = maps.lines().filter(|line| !line.ends_with(VSYSCALL)).count() as u64;
-        self.readable.extend(maps.lines().filter_map(parse));
+        let maps = Maps::read()?;
+        self.mappings = maps.iter().filter(|map| map.name != VSYSCALL).count() as u64;
+        let readable = maps.iter().filter(|map| map.is_readable);
+        self.readable.extend(readable.map(|map| Own {
+            start: map.start,
+            bytes: map.bytes,
+            is_writable: map.is_writable,
+        }));
         Ok(())
     }
 
@@ -51,13 +57,4 @@ impl OwnMemory {
             }
         }
     }
-}
-
-/// Parses a line of the list; `None` for unreadable mappings.
-fn parse(line: &str) -> Option<Own> {
-    let (range, rest) = line.split_once(' ')?;
-    let (start, end) = range.split_once('-')?;
-    let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
-    let is_readable = rest.starts_with('r');
-    is_readable.then(|| Own { start, bytes: (end - start) as usize, is_writable: rest.starts_with("rw") })
 }

@@ -19,7 +19,7 @@ pub fn parse(word: &str) -> Result<Sizes, String> {
         let expected = || format!("`{part}`: write SIZE=MODE: 64K=always");
         let (size, mode) = part.split_once('=').ok_or_else(expected)?;
         let order = order_of(size).ok_or_else(|| format!("`{part}`: sizes are 16K and its doubles up to 2M"))?;
-        let modes = || SizeMode::WORDS.join(", ");
+        let modes = || SizeMode::WORDS.map(|(known, _)| known).join(", ");
         sizes[order] = SizeMode::from_word(mode).ok_or_else(|| format!("`{part}`: modes are {}", modes()))?;
         if std::mem::replace(&mut named[order], true) {
             return Err(format!("`{part}`: {size} is named twice"));

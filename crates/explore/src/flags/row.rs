@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hksim_engine::{MemoryPolicyRule, TouchRule};
-use hksim_linux_mm::{Defrag, KernelVersion, ThpMode};
+use hksim_linux_mm::{KernelVersion, ThpMode};
 use hksim_policy::Policy;
 use serde::Deserialize;
 use serde_json::Value;
@@ -38,7 +38,6 @@ struct Kernel {
     rules: Rules,
     hugetlb_pool_pages: Option<u64>,
     use_zero_page: Option<bool>,
-    defrag: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -73,7 +72,6 @@ impl Kernel {
             mthp: sizes(&self.thp.sizes).and_then(|sizes| RunConfig::unexpected_sizes(&base.policy, sizes)),
             hugetlb_pool_pages: self.hugetlb_pool_pages,
             use_zero_page: self.use_zero_page,
-            defrag: self.defrag.as_deref().and_then(Defrag::from_word),
             ..base
         }
     }

@@ -2,7 +2,7 @@
 
 use hksim_conformance::{HostError, kernel_config};
 use hksim_engine::{MemoryPolicyRule, TouchRule};
-use hksim_linux_mm::{Defrag, KernelConfig, KernelVersion, MthpSupport, PMD_ORDER, Rules, SizeMode, ThpMode};
+use hksim_linux_mm::{KernelConfig, KernelVersion, MthpSupport, PMD_ORDER, Rules, SizeMode, ThpMode};
 use hksim_policy::vocabulary::Huge;
 use hksim_policy::{Policy, PolicyError};
 use hksim_sim::SimReport;
@@ -35,8 +35,6 @@ pub struct RunConfig {
     pub hugetlb_pool_pages: Option<u64>,
     /// Whether read faults may map the simulated kernel's huge zero page.
     pub use_zero_page: Option<bool>,
-    /// How hard the simulated kernel tries to get a huge page.
-    pub defrag: Option<Defrag>,
 }
 
 /// A run configuration that cannot be.
@@ -111,7 +109,6 @@ impl RunConfig {
             mthp: None,
             hugetlb_pool_pages: None,
             use_zero_page: None,
-            defrag: None,
         }
     }
 
@@ -127,7 +124,6 @@ impl RunConfig {
             mthp: RunConfig::unexpected_sizes(&report.policy, report.kernel.thp.sizes),
             hugetlb_pool_pages: report.kernel.hugetlb_pool_pages,
             use_zero_page: Some(report.kernel.use_zero_page),
-            defrag: Some(report.kernel.defrag),
         }
     }
 
@@ -158,7 +154,6 @@ impl RunConfig {
         kernel.thp.sizes = self.mthp.unwrap_or(kernel.thp.sizes);
         kernel.hugetlb_pool_pages = self.hugetlb_pool_pages.or(kernel.hugetlb_pool_pages);
         kernel.use_zero_page = self.use_zero_page.unwrap_or(kernel.use_zero_page);
-        kernel.defrag = self.defrag.unwrap_or(kernel.defrag);
         Ok(kernel)
     }
 

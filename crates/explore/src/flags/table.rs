@@ -4,11 +4,10 @@
 use std::sync::LazyLock;
 
 use hksim_engine::{MemoryPolicyRule, TouchRule};
-use hksim_linux_mm::{Defrag, KernelVersion, ThpMode};
+use hksim_linux_mm::{KernelVersion, ThpMode};
 use hksim_policy::Policy;
 use hksim_policy::flags::{FLAGS as POLICY_FLAGS, Flag as PolicyFlag, ValueError, Values as PolicyValues};
 use hksim_policy::units::parse_count;
-use hksim_policy::vocabulary::Huge;
 use hksim_text::nearest;
 
 use super::mthp;
@@ -103,11 +102,8 @@ pub fn is_huge_value(word: &str) -> bool {
     }
     let words = find("huge").map(|flag| &flag.values);
     let is_known = matches!(words, Some(Values::Words(words)) if words.contains(&word));
-    is_known || word == OLD_SYSTEM || word.starts_with("mthp-")
+    is_known || word.starts_with("mthp-")
 }
-
-/// The former name of `--huge system`.
-const OLD_SYSTEM: &str = "thp-always";
 
 /// The refusal of a kernel version that is not simulated.
 const OTHER_KERNELS: &str =
@@ -171,12 +167,14 @@ fn kernel_flags() -> Vec<Flag> {
         Flag {
             name: "thp",
             subject: Subject::Kernel,
-            values: Values::Words(ThpMode::WORDS.to_vec()),
+            values: Values::Words(ThpMode::WORDS.map(|(word, _)| word).to_vec()),
             default: Some("madvise; this machine's in validate"),
             help: "Set the simulated kernel's mode of transparent huge pages",
             access: Access::Beside {
                 set: |config, word| {
-                    config.thp = Some(ThpMode::from_word(word).ok_or_else(|| refuse(word, &ThpMode::WORDS))?);
+                    config.thp = Some(
+                        ThpMode::from_word(word).ok_or_else(|| refuse(word, &ThpMode::WORDS.map(|(word, _)| word)))?,
+                    );
                     Ok(())
                 },
                 show: |config| config.thp.map_or("by command", ThpMode::word).to_string(),
@@ -218,38 +216,21 @@ fn kernel_flags() -> Vec<Flag> {
 
 /// Flags about huge pages of the simulated kernel that counts rarely depend on.
 fn huge_page_flags() -> Vec<Flag> {
-    vec![
-        Flag {
-            name: "zero-page",
-            subject: Subject::Kernel,
-            values: Values::Words(ON_OFF.map(|(word, _)| word).to_vec()),
-            default: Some("on; this machine's in validate"),
-            help: "Let read faults of the simulated kernel map the huge zero page",
-            access: Access::Beside {
-                set: |config, word| {
-                    let on = ON_OFF.iter().find(|(known, _)| *known == word).map(|(_, on)| *on);
-                    config.use_zero_page = Some(on.ok_or_else(|| refuse(word, &ON_OFF.map(|(word, _)| word)))?);
-                    Ok(())
-                },
-                show: |config| if config.use_zero_page == Some(false) { "off" } else { "on" }.to_string(),
+    vec![Flag {
+        name: "zero-page",
+        subject: Subject::Kernel,
+        values: Values::Words(ON_OFF.map(|(word, _)| word).to_vec()),
+        default: Some("on; this machine's in validate"),
+        help: "Let read faults of the simulated kernel map the huge zero page",
+        access: Access::Beside {
+            set: |config, word| {
+                let on = ON_OFF.iter().find(|(known, _)| *known == word).map(|(_, on)| *on);
+                config.use_zero_page = Some(on.ok_or_else(|| refuse(word, &ON_OFF.map(|(word, _)| word)))?);
+                Ok(())
             },
+            show: |config| if config.use_zero_page == Some(false) { "off" } else { "on" }.to_string(),
         },
-        Flag {
-            name: "defrag",
-            subject: Subject::Kernel,
-            values: Values::Words(Defrag::WORDS.to_vec()),
-            default: Some("madvise; this machine's in validate"),
-            help: "Set how hard the simulated kernel tries to get a huge page (no effect on counts: one is always free)",
-            access: Access::Beside {
-                set: |config, word| {
-                    let defrag = Defrag::from_word(word);
-                    config.defrag = Some(defrag.ok_or_else(|| refuse(word, &Defrag::WORDS))?);
-                    Ok(())
-                },
-                show: |config| config.defrag.unwrap_or(Defrag::Madvise).word().to_string(),
-            },
-        },
-    ]
+    }]
 }
 
 const ON_OFF: [(&str, bool); 2] = [("on", true), ("off", false)];
@@ -287,20 +268,12 @@ impl Flag {
     /// Explains why the value is invalid.
     pub fn set(&self, config: &mut RunConfig, word: &str) -> Result<(), String> {
         match self.access {
-            Access::Policy(flag) => {
-                let word = self.renamed(word).unwrap_or(word);
-                flag.set(&mut config.policy, word).map_err(|why| match why {
-                    ValueError::Word(known) => refuse(word, known),
-                    _ => format!("`{word}`: {why}"),
-                })
-            }
+            Access::Policy(flag) => flag.set(&mut config.policy, word).map_err(|why| match why {
+                ValueError::Word(known) => refuse(word, known),
+                _ => format!("`{word}`: {why}"),
+            }),
             Access::Beside { set, .. } => set(config, word),
         }
-    }
-
-    /// The current word for a former one.
-    pub fn renamed(&self, word: &str) -> Option<&'static str> {
-        (self.name == "huge" && word == OLD_SYSTEM).then(|| Huge::System.word())
     }
 
     /// The value in a run configuration, in the form that [`Flag::set`] reads.
@@ -373,7 +346,7 @@ mod tests {
     #[test]
     fn only_names_of_values_follow_huge() {
         assert!(
-            ["never", "thp", "hugetlb", "hugetlb-plain", "collapse", "mthp-64K", "thp-always"]
+            ["never", "thp", "hugetlb", "hugetlb-plain", "collapse", "mthp-64K", "system"]
                 .iter()
                 .all(|word| is_huge_value(word))
         );

@@ -4,7 +4,6 @@ use std::fmt;
 
 use super::OpError;
 use super::text::{name_of, named};
-use crate::words::{DEFRAG_MODES, SIZE_MODES, THP_MODES};
 use crate::{Defrag, KernelConfig, Overcommit, PMD_ORDER, PMD_PAGES, SizeMode, ThpMode};
 
 /// Modes of the machine that a script needs. Modes that the header does not set stay unchanged.
@@ -32,8 +31,6 @@ pub struct Header {
     pub base: u64,
 }
 
-const OVERCOMMIT: [(&str, Overcommit); 2] = [("allowed", Overcommit::Allowed), ("never", Overcommit::Never)];
-
 const SWITCH: [(&str, bool); 2] = [("on", true), ("off", false)];
 
 impl Header {
@@ -43,15 +40,15 @@ impl Header {
         let number = |word: &str| word.parse::<u64>().map_err(|_| OpError::Operands);
         let mode = || OpError::UnknownMode;
         match words[..] {
-            ["thp", word] => self.thp = Some(named(&THP_MODES, word).ok_or_else(mode)?),
+            ["thp", word] => self.thp = Some(ThpMode::from_word(word).ok_or_else(mode)?),
             ["mthp", kilobytes, word] => {
                 let order = order_of(number(kilobytes)?).ok_or(OpError::UnknownSize)?;
-                self.sizes[order] = Some(named(&SIZE_MODES, word).ok_or_else(mode)?);
+                self.sizes[order] = Some(SizeMode::from_word(word).ok_or_else(mode)?);
             }
             ["zero_page", word] => self.use_zero_page = Some(named(&SWITCH, word).ok_or_else(mode)?),
-            ["defrag", word] => self.defrag = Some(named(&DEFRAG_MODES, word).ok_or_else(mode)?),
+            ["defrag", word] => self.defrag = Some(Defrag::from_word(word).ok_or_else(mode)?),
             ["max_ptes_none", count] => self.max_ptes_none = Some(number(count)?),
-            ["overcommit", word] => self.overcommit = Some(named(&OVERCOMMIT, word).ok_or_else(mode)?),
+            ["overcommit", word] => self.overcommit = Some(Overcommit::from_word(word).ok_or_else(mode)?),
             ["pool", count] => self.pool = Some(number(count)?),
             ["max_map_count", count] => self.max_map_count = Some(number(count)?),
             ["room", count] => self.room = Some(number(count)?),
@@ -113,21 +110,21 @@ fn order_of(kilobytes: u64) -> Option<usize> {
 impl fmt::Display for Header {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(mode) = self.thp {
-            writeln!(out, "thp {}", name_of(&THP_MODES, mode))?;
+            writeln!(out, "thp {}", mode.word())?;
         }
         for (order, mode) in self.sizes.iter().enumerate() {
             if let Some(mode) = mode {
-                writeln!(out, "mthp {} {}", 4 << order, name_of(&SIZE_MODES, *mode))?;
+                writeln!(out, "mthp {} {}", 4 << order, mode.word())?;
             }
         }
         if let Some(on) = self.use_zero_page {
             writeln!(out, "zero_page {}", name_of(&SWITCH, on))?;
         }
         if let Some(mode) = self.defrag {
-            writeln!(out, "defrag {}", name_of(&DEFRAG_MODES, mode))?;
+            writeln!(out, "defrag {}", mode.word())?;
         }
         if let Some(mode) = self.overcommit {
-            writeln!(out, "overcommit {}", name_of(&OVERCOMMIT, mode))?;
+            writeln!(out, "overcommit {}", mode.word())?;
         }
         let numbers = [
             ("max_ptes_none", self.max_ptes_none),

@@ -9,24 +9,21 @@ use hksim_memory_trace::{
     End, Event, ExitStatus, Footer, Frame, Header, MapOp, MappingKind, MemoryTraceError, Module, ModuleId, Op, Origin,
     Reader, SiteId, Sites, Stack, StackEnd, TouchKind, Writer,
 };
+use hksim_trace::splitmix::Splitmix64;
 
 /// Pages of the largest address space of x86-64.
 pub const PAGES_MAX: u64 = 1 << 45;
 
-/// splitmix64.
-pub struct Random(u64);
+/// Random numbers.
+pub struct Random(Splitmix64);
 
 impl Random {
     pub fn new(seed: u64) -> Self {
-        Random(seed)
+        Random(Splitmix64::new(seed))
     }
 
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        self.0.bits()
     }
 
     /// From 0 to `end` - 1.

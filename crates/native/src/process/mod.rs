@@ -24,7 +24,7 @@ use crate::call_counts::CountedSyscalls;
 use crate::memory::MmapMemory;
 pub use heap_info::{HeapInfo, heap_info, trim};
 pub use locking::lock_all;
-pub use statistics::{Form, STATISTICS_VARIABLE, write_statistics};
+pub use statistics::{Form, STATISTICS_VARIABLE, VERSION_VARIABLE, write_statistics};
 
 use invalid_free::foreign;
 use process_allocator::{CONFIGURED, CONSTANT, Constant};

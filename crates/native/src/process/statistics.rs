@@ -18,6 +18,9 @@ use crate::call_counts::{CALLS, KINDS};
 /// file.
 pub const STATISTICS_VARIABLE: &CStr = c"HKSIM_NATIVE_STATS";
 
+/// The environment variable with the version that JSON statistics state. Without it they state this crate's.
+pub const VERSION_VARIABLE: &CStr = c"HKSIM_NATIVE_VERSION";
+
 /// The copy of standard error gets a descriptor from here on, which few programs use.
 const DESCRIPTOR_MIN: libc::c_int = 900;
 /// Schema version of the JSON form, that of every JSON result of hksim.
@@ -63,6 +66,13 @@ fn requested() -> Option<(Form, Option<&'static CStr>)> {
         CStr::from_bytes_with_nul(&request.to_bytes_with_nul()[colon + 1..]).ok()
     });
     Some((form, file))
+}
+
+/// The version to state. A value that is no version could end the JSON text.
+fn version() -> &'static str {
+    let is_version = |text: &&str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".+-".contains(&byte));
+    let given = variable(VERSION_VARIABLE).and_then(|text| text.to_str().ok());
+    given.filter(is_version).unwrap_or(env!("CARGO_PKG_VERSION"))
 }
 
 extern "C" fn at_load() {
@@ -244,7 +254,7 @@ impl Report {
     }
 
     fn json(&self, out: &mut impl Write) -> fmt::Result {
-        write!(out, "{{\"schema\":{SCHEMA},\"hksim_version\":\"{}\"", env!("CARGO_PKG_VERSION"))?;
+        write!(out, "{{\"schema\":{SCHEMA},\"hksim_version\":\"{}\"", version())?;
         // SAFETY: has no precondition.
         write!(out, ",\"pid\":{},\"geometry\":\"{}\"", unsafe { libc::getpid() }, self.geometry)?;
         write!(out, ",\"superslab_bytes\":{},\"slab_bytes\":{}", self.superslab_bytes, self.slab_bytes)?;

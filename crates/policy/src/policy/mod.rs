@@ -4,6 +4,7 @@
 pub mod flags;
 mod keywords;
 pub mod process;
+mod settings;
 pub mod size_classes;
 pub mod split;
 pub mod units;
@@ -11,79 +12,14 @@ pub mod vocabulary;
 
 use core::fmt;
 
+pub use settings::Policy;
+
 use crate::arena::layout::Layout;
 use crate::geometry::{GeometryError, RunGeometry};
 use crate::heap::front_cache::FRONT_CACHE_MAX;
 use crate::limits::HUGE_PAGE_BYTES;
 use crate::policy::units::Size;
-use crate::policy::vocabulary::{
-    Align, Carve, FreeOrder, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, PurgeCurve, SizeClasses,
-    SlabChoice,
-};
-
-/// One allocator design. Sizes are in bytes, times in nanoseconds of the event clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
-pub struct Policy {
-    /// SuperSlab size: a power of two, 64 KiB to 32 MiB.
-    pub superslab_bytes: u64,
-    /// Slab size: a power of two, 16 KiB to one SuperSlab; at most 512 slabs in a SuperSlab.
-    pub slab_bytes: u64,
-    /// Size classes.
-    pub classes: SizeClasses,
-    /// Block headers.
-    pub header: Header,
-    /// Header size, if blocks have headers: 1 or 16 bytes.
-    pub header_bytes: u32,
-    /// Huge pages requested from the kernel.
-    pub huge: Huge,
-    /// Size of the huge pages that the policy expects to get: 2 MiB, or that of a multi-size THP, 16 KiB to 1 MiB.
-    pub huge_page_bytes: u64,
-    /// How memory is made present before its first use.
-    pub prefault: Prefault,
-    /// When memory is prefaulted.
-    pub prefault_scope: PrefaultScope,
-    /// SuperSlabs that are taken, and prefaulted, at start.
-    pub prewarm_superslabs: u32,
-    /// Empty SuperSlabs kept for reuse.
-    pub cache_superslabs: u32,
-    /// Number of thread heaps whose first SuperSlab gets huge pages. Further heaps get huge pages from their second
-    /// SuperSlab on.
-    pub huge_heaps: u32,
-    /// The share of a SuperSlab that blocks of the size it is taken for must be able to fill, so that it gets huge pages:
-    /// 0 to 100. With 0, every SuperSlab gets them.
-    pub huge_fill_percent: u32,
-    /// How unused memory is returned to the kernel.
-    pub purge: Purge,
-    /// How long memory stays unused before it is purged.
-    pub purge_delay_ns: u64,
-    /// How memory is purged over that time.
-    pub purge_curve: PurgeCurve,
-    /// Whether single empty spans are purged even if huge pages are requested. With [`Huge::Never`] they are always
-    /// purged.
-    pub purge_spans: bool,
-    /// Empty slabs kept per size class besides the active one.
-    pub warm_slabs: u32,
-    /// How SuperSlabs are mapped and aligned.
-    pub align: Align,
-    /// Where metadata is stored.
-    pub meta: MetaPlace,
-    /// How fresh blocks are carved from a slab.
-    pub carve: Carve,
-    /// In which order the free blocks of a slab are reused.
-    pub free_order: FreeOrder,
-    /// Which partial slab a bin takes next.
-    pub slab_choice: SlabChoice,
-    /// Blocks per class in each thread's front cache, 0 to 255.
-    pub front_cache: u32,
-    /// Bytes touched once at start, one byte per page (HAKMEM's fixed start-up cost).
-    pub startup_touch_bytes: u64,
-    /// Bytes of freed huge blocks kept for reuse.
-    pub huge_cache_bytes: u64,
-    /// Address space of the arena: 64 MiB to 16 TiB.
-    pub arena_bytes: u64,
-}
+use crate::policy::vocabulary::{Align, Carve, Header, Huge, SizeClasses};
 
 impl Default for Policy {
     fn default() -> Policy {
@@ -165,37 +101,6 @@ pub struct PreparedPolicy {
 }
 
 impl Policy {
-    /// The default, as a constant.
-    pub const DEFAULT: Policy = Policy {
-        superslab_bytes: 2 << 20,
-        slab_bytes: 64 << 10,
-        classes: SizeClasses::Default,
-        header: Header::None,
-        header_bytes: 1,
-        huge: Huge::Thp,
-        huge_page_bytes: HUGE_PAGE_BYTES,
-        prefault: Prefault::Off,
-        prefault_scope: PrefaultScope::SuperSlab,
-        prewarm_superslabs: 0,
-        cache_superslabs: 4,
-        huge_heaps: 8,
-        huge_fill_percent: 0,
-        purge: Purge::DontNeed,
-        purge_delay_ns: 100_000_000,
-        purge_curve: PurgeCurve::Step,
-        purge_spans: false,
-        warm_slabs: 0,
-        align: Align::Arena,
-        meta: MetaPlace::InBand,
-        carve: Carve::Page,
-        free_order: FreeOrder::Lifo,
-        slab_choice: SlabChoice::Oldest,
-        front_cache: 0,
-        startup_touch_bytes: 0,
-        huge_cache_bytes: 64 << 20,
-        arena_bytes: 64 << 30,
-    };
-
     /// The policy that HAKMEM's reports describe: a fixed start-up cost, eager slabs of eight classes with 1-byte
     /// headers, warm pools, purges without delay. Above 1 KiB this policy uses the default size classes, unlike HAKMEM.
     pub const fn hakmem() -> Policy {

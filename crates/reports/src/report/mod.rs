@@ -12,7 +12,7 @@ mod section;
 use std::time::SystemTime;
 
 use crate::error::{Context, Result};
-use hksim_sim::report::VERSION;
+use hksim_sim::report::version;
 use serde_json::Value;
 
 use crate::chart::{self, Subject};
@@ -49,6 +49,6 @@ pub fn document(inputs: &[Input]) -> Result<String> {
          <style>\n{STYLE}</style>\n</head>\n<body>\n<h1>hksim report</h1>\n{}<footer>Written by hksim {}.</footer>\n\
          <script>\n{SCRIPT}</script>\n</body>\n</html>\n",
         sections.concat(),
-        escaped(VERSION)
+        escaped(version())
     ))
 }

@@ -10,8 +10,6 @@ mod random_mixed;
 mod server;
 mod tiny_hot;
 
-#[cfg(test)]
-pub(crate) use random::Splitmix64;
 pub use random_mixed::RandomMixed;
 pub use server::Server;
 pub use tiny_hot::TinyHot;

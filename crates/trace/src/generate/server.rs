@@ -5,9 +5,9 @@
 //! Sizes are heavy-tailed. One step is one small action of one thread, so requests of several threads overlap.
 
 use super::program::{EventBuilder, Program};
-use super::random::Splitmix64;
 use crate::error::TraceError;
 use crate::event::{Access, AllocCall, InitialTouch, ObjectId, Op, ReallocCall, ThreadId};
+use crate::splitmix::Splitmix64;
 use serde::{Deserialize, Serialize};
 
 /// Parameters of `server`.

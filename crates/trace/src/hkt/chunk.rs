@@ -1,6 +1,7 @@
 //! Section headers: the fixed-size records before each chunk and before the footer.
 
 use super::CHUNK_EVENTS_MAX;
+use hksim_container::{is_sealed, seal, u32_at, u64_at};
 
 /// Bytes of a section header.
 pub(super) const SECTION_BYTES: usize = 48;
@@ -58,8 +59,7 @@ impl Section {
         bytes[28..32].copy_from_slice(&self.threads.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.time_last_ns.to_le_bytes());
         // 40..44 is reserved and 0.
-        let crc = crc32fast::hash(&bytes[..44]);
-        bytes[44..48].copy_from_slice(&crc.to_le_bytes());
+        seal(&mut bytes);
         bytes
     }
 
@@ -70,7 +70,7 @@ impl Section {
             FOOTER_TAG => Kind::Footer,
             _ => return None,
         };
-        if u32_at(bytes, 44) != crc32fast::hash(&bytes[..44]) {
+        if !is_sealed(bytes) {
             return None;
         }
         Some(Section {
@@ -130,12 +130,4 @@ impl Section {
             time_last_ns: 0,
         }
     }
-}
-
-pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u32_at(bytes, at) as u64 | (u32_at(bytes, at + 4) as u64) << 32
 }

@@ -33,8 +33,6 @@ pub(super) struct Input<'a> {
     line: u64,
     /// Bytes read.
     offset: u64,
-    /// Offset of the current record, in formats with records.
-    record_start: Option<u64>,
     bytes: Vec<u8>,
     any_event: AnyEvent,
 }
@@ -84,17 +82,7 @@ impl<'a> Input<'a> {
     /// `packed`: whether the bytes come from a decompressor.
     pub(super) fn new(path: &Path, member: Option<String>, packed: bool, reader: Box<dyn BufRead + 'a>) -> Self {
         let path = path.to_path_buf();
-        Input {
-            path,
-            member,
-            packed,
-            reader,
-            line: 0,
-            offset: 0,
-            record_start: None,
-            bytes: Vec::new(),
-            any_event: AnyEvent::default(),
-        }
+        Input { path, member, packed, reader, line: 0, offset: 0, bytes: Vec::new(), any_event: AnyEvent::default() }
     }
 
     /// Whether the source has any event so far.
@@ -110,12 +98,6 @@ impl<'a> Input<'a> {
     /// The archive's member.
     pub(super) fn member(&self) -> Option<&str> {
         self.member.as_deref()
-    }
-
-    /// The file, if it is neither compressed nor an archive. A converter may open it again to read it at several
-    /// offsets.
-    pub(super) fn plain_path(&self) -> Option<&Path> {
-        (!self.packed && self.member.is_none()).then_some(&self.path)
     }
 
     /// Number of lines read.
@@ -195,11 +177,6 @@ impl<'a> Input<'a> {
         Ok(filled)
     }
 
-    /// Begins a record. Failures report the offset of its first byte until the next record begins.
-    pub(super) fn begin_record(&mut self) {
-        self.record_start = Some(self.offset);
-    }
-
     /// The next byte; `None` at the end.
     pub(super) fn byte(&mut self) -> Result<Option<u8>, Failure> {
         let next = self.reader.fill_buf().map(|bytes| bytes.first().copied());
@@ -217,11 +194,6 @@ impl<'a> Input<'a> {
         Ok(left.map_err(|why| self.read_failure(why))? == 0)
     }
 
-    /// Counts bytes that a converter read through [`Input::plain_path`].
-    pub(super) fn count(&mut self, bytes: u64) {
-        self.offset += bytes;
-    }
-
     /// The failure for a read error: the system's error for a plain file, damaged data for a compressed one.
     fn read_failure(&self, why: io::Error) -> Failure {
         if self.packed {
@@ -230,8 +202,7 @@ impl<'a> Input<'a> {
         Failure::Trace(TraceError::io(&self.path, "read", why))
     }
 
-    /// Adds the current place to a failure: the line, if the converter reads lines; else the first byte of the record,
-    /// or the offset.
+    /// Adds the current place to a failure: the line, if the converter reads lines; else the offset.
     pub(super) fn place_error(&self, failure: Failure) -> TraceError {
         let (why, remedy) = match failure {
             Failure::Trace(why) => return why,
@@ -241,8 +212,7 @@ impl<'a> Input<'a> {
             Some(member) => format!("{}!{member}", self.path.display()),
             None => self.path.display().to_string(),
         };
-        let place =
-            if self.line > 0 { Place::Line(self.line) } else { Place::Byte(self.record_start.unwrap_or(self.offset)) };
+        let place = if self.line > 0 { Place::Line(self.line) } else { Place::Byte(self.offset) };
         TraceError::Import { file, place, why, remedy }
     }
 }

@@ -5,18 +5,13 @@
 //! how the format is recognised, where its times come from and how far its events may be out of order. It also names
 //! the converter, which reads an `Input` and pushes calls to a `Sink`.
 
-mod alk;
 mod android;
 mod bpftrace;
-mod bytehound;
-mod bytehound_data;
 mod calls;
 mod csv;
 mod ctf;
 mod failure;
 pub mod faults;
-mod glibc;
-mod glibc_wl;
 mod heaptrack;
 mod input;
 mod jemalloc_pa;
@@ -30,7 +25,6 @@ mod open;
 mod perf;
 mod profiles;
 mod protobuf;
-mod records;
 mod reorder;
 mod rep;
 mod script;
@@ -76,8 +70,6 @@ impl Format {
         csv::FORMAT,
         heaptrack::FORMAT,
         memray::FORMAT,
-        glibc::FORMAT,
-        glibc_wl::FORMAT,
         protobuf::FORMAT,
         jemalloc_pa::FORMAT,
         rep::FORMAT,
@@ -89,10 +81,6 @@ impl Format {
         logalloc::FORMAT,
         valgrind::FORMAT,
         ltrace::FORMAT,
-        // These have no magic number, so they come last.
-        bytehound_data::FORMAT,
-        bytehound::FORMAT,
-        alk::FORMAT,
     ];
 
     /// The name, as in `hksim import --from`.

@@ -4,9 +4,9 @@
 //! malloc (field 1), free (2), realloc (3) or calloc (4). The fields of these messages are optional numbers: a missing
 //! id is NULL, a missing number is 0.
 
+use super::calls::align_log2;
 use super::failure::Failure;
 use super::input::{Head, Input};
-use super::records::align_log2;
 use super::sink::Sink;
 use super::{Format, no_times};
 use crate::event::{AllocCall, InitialTouch, ReallocCall};

@@ -128,8 +128,8 @@ fn one_by_one(delayed: &mut DelayedFrees, calls: &[Plain], most: usize) -> usize
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::generate::Splitmix64;
     use crate::resolve::PlainCall;
+    use crate::splitmix::Splitmix64;
 
     const DELAY_NS: u64 = 150;
     const THREADS: usize = 250;

@@ -129,7 +129,7 @@ impl LiveObjects {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::generate::Splitmix64;
+    use crate::splitmix::Splitmix64;
 
     /// [`LiveObjects::apply_known`] finds the same objects as single calls, with few addresses and some calls that
     /// cannot happen.

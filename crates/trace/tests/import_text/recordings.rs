@@ -105,33 +105,6 @@ fn perf_shows_the_calls_of_the_program() {
     assert_eq!((info.quality.unfinished_calls, info.quality.foreign_lines), (0, 0));
 }
 
-/// bytehound 0.11 also records the calls of all libraries. It records every function except calloc and realloc as
-/// malloc. It aborts programs that call valloc or pvalloc, so this recording has malloc instead. It omits failed calls
-/// and frees of NULL.
-#[test]
-fn bytehound_shows_the_calls_of_the_program() {
-    let folder = Folder::new();
-    let (report, mut reader) = folder.import(&data("bytehound.dat")).unwrap();
-    assert_eq!((report.format, &report.notes[..]), ("bytehound-data", &[][..]));
-    let info = Info::of(&mut reader).unwrap();
-    // mallocs in main: 3 that succeed, two in place of valloc and pvalloc, 3 aligned calls, the first reallocarray and
-    // two operators. Each thread has 9. The loader calls calloc once.
-    assert_eq!((info.mallocs, info.callocs, info.reallocs), (4 - 1 + 2 + 3 + 1 + 2 + 2 * 9, 1 + 1, 2));
-    assert_eq!((info.frees, info.unknown_frees, info.requests_failed), (8 + 1 + 2 + 2 * 9, 0, 0));
-    assert_eq!((info.threads, info.cross_thread_frees, info.live_objects_end), (3, 2, 1 + 1));
-    // The truncated recording of a program that was killed.
-    let whole = std::fs::read(data("bytehound.dat")).unwrap();
-    let cut =
-        folder.import(&folder.file("cut.dat", &whole[..whole.len() - 1])).err().expect("it has one chunk").to_string();
-    assert!(cut.contains("no allocator call") && cut.contains("killed"), "{cut}");
-    // A recording without short-lived blocks. The setting in its last chunk shows that.
-    let setting = b"MEMORY_PROFILER_CULL_TEMPORARY_ALLOCATIONS=1";
-    let chunk =
-        [&[2, 8 + setting.len() as u8, 0, 0, 0, 11, 0, 0, 0, setting.len() as u8, 0, 0, 0], &setting[..]].concat();
-    let (report, _) = folder.import(&folder.file("culled.dat", [whole, chunk].concat())).unwrap();
-    assert!(report.notes.iter().any(|note| note.contains("omitted short-lived blocks")), "{:?}", report.notes);
-}
-
 /// valgrind's own summary of the heap is a second oracle.
 #[test]
 fn valgrinds_summary_agrees() {

@@ -10,8 +10,6 @@ import random
 import struct
 import sys
 
-from bytehound_data import bytehound_data
-
 PAGE = 12
 
 
@@ -99,113 +97,6 @@ def heaptrack(program, out):
             line(program.random.choice(["R 3e1", "t 4a 7", "m 1 -", "# comment"]))
 
 
-def glibc(program, out):
-    def record(tid, kind, ptr1=0, ptr2=0, size=0, size2=0, flags=0):
-        out.write(struct.pack("<iIQQQQQQQ", tid, kind | flags << 8, ptr1, ptr2, size, size2, 0, 0, 0))
-
-    def pointer(address):
-        return address and 0x7F00_0000_0000 + 16 * address
-
-    record(7, 255, 0x1234, 0, 8)
-    calls = {"malloc": 1, "calloc": 2, "memalign": 5, "valloc": 6, "pvalloc": 7, "posix_memalign": 8}
-    kinds = [*calls, "malloc", "free", "free", "realloc", "realloc-null", "realloc-free", "null", "failed", "unused"]
-    kinds += ["swapped", "free", "free", "free"]
-    for thread, kind in program.steps(4000, kinds):
-        tid, flags, size = 1000 + thread, program.random.randrange(256), program.size()
-        if kind in calls:
-            address = program.address()
-            align = {"valloc": PAGE, "pvalloc": PAGE}.get(kind, 0)
-            if kind in ("memalign", "posix_memalign"):
-                align = program.random.randrange(4, 13)
-            size2 = 1 << align if kind in ("memalign", "posix_memalign") else 0
-            record(tid, calls[kind], 0, pointer(address), size, size2, flags)
-            program.event(thread, "alloc", program.born(address), size, align, kind)
-        elif kind == "free":
-            address = program.any_block()
-            record(tid, 3, pointer(address), flags=flags)
-            program.event(thread, "free", program.dies(address))
-        elif kind == "realloc":
-            old = program.any_block()
-            new = old if program.random.random() < 0.5 else program.address()
-            record(tid, 4, pointer(old), pointer(new), size + 1, flags=flags)
-            object = program.blocks.pop(old)
-            if new != old:
-                program.dead_addresses.append(old)
-            program.blocks[new] = object
-            program.event(thread, "realloc", object, size + 1, None, "realloc")
-        elif kind == "realloc-null":
-            address = program.address()
-            record(tid, 4, 0, pointer(address), size)
-            program.event(thread, "alloc", program.born(address), size, 0, "realloc")
-        elif kind == "realloc-free":
-            address = program.any_block()
-            record(tid, 4, pointer(address))
-            program.event(thread, "realloc-free", program.dies(address), call="realloc")
-        elif kind == "null":
-            record(tid, 3)
-            program.event(thread, "free-null")
-        elif kind == "failed":
-            if program.random.random() < 0.5:
-                record(tid, 8, 12, 0xBAD, size, 64)
-                program.event(thread, "alloc-failed", None, size, 6, "posix_memalign")
-            else:
-                record(tid, 1, 0, 0, (1 << 64) - 1)
-                program.event(thread, "alloc-failed", None, (1 << 64) - 1, 0, "malloc")
-        elif kind == "swapped" and program.blocks:
-            # The record of another thread's malloc of the address is reserved before that of the free.
-            address, other = program.any_block(), (thread + 1) % program.threads
-            record(1000 + other, 1, 0, pointer(address), size)
-            record(tid, 3, pointer(address))
-            program.event(thread, "free", program.dies(address))
-            program.dead_addresses.remove(address)
-            program.event(other, "alloc", program.born(address), size, 0, "malloc")
-        else:
-            out.write(bytes(64))
-    out.write(bytes(64 * 100))
-
-
-def alk(program, out):
-    def record(kind, register=0, first=0, second=0):
-        out.write(struct.pack("<QQQ", kind | register << 8, first, second))
-
-    record(7, 0, 123_456_789, 3)
-    current, generation = None, {}
-    kinds = ["malloc", "malloc", "memalign", "free", "free", "realloc", "switch", "kill", "time"]
-    for thread, kind in program.steps(4000, kinds):
-        if current is None or (kind == "switch" and thread != current):
-            current = thread
-            record(5, 0, 0x7F00_0000 + current)
-            continue
-        name = (current, generation.get(current, 0))
-        size = program.size() // 8 * 8
-        if kind == "malloc":
-            address = program.address()
-            record(0, address - 1, size)
-            program.event(name, "alloc", program.born(address), size, 0, "malloc")
-        elif kind == "memalign":
-            address, align = program.address(), program.random.randrange(3, 13)
-            record(3, address - 1, size, 1 << align)
-            program.event(name, "alloc", program.born(address), size, align, "memalign")
-        elif kind == "free":
-            address = program.any_block()
-            record(program.random.choice([1, 2]), address - 1, 16)
-            program.event(name, "free", program.dies(address))
-        elif kind == "realloc":
-            new, old = program.address(), program.any_block()
-            record(4, old - 1, new - 1, size + 8)
-            object = program.blocks.pop(old)
-            program.dead_addresses.append(old)
-            program.blocks[new] = object
-            program.event(name, "realloc", object, size + 8, None, "realloc")
-        elif kind == "kill" and program.random.random() < 0.2:
-            record(6)
-            program.event(name, "thread-exit")
-            generation[current] = generation.get(current, 0) + 1
-            current = None
-        elif kind == "time":
-            record(7, 0, program.random.randrange(1 << 60), 1)
-
-
 def varint(value):
     out = bytearray()
     while value > 127:
@@ -281,37 +172,6 @@ def jemalloc_pa(program, out, preprocessed):
             program.event(shard, "free", program.dies(address), time_ns=time_ns - start)
             line = f"{shard},1,{index[address]},{time_ns},0" if preprocessed else f"{shard},{address << 12:#x},{time_ns},hpa_dalloc,4096"
         out.write(line.encode() + b"\n")
-
-
-def bytehound(program, out, old):
-    records, time_us, start = [], 1_600_000_000_000_000, None
-    for _, kind in program.steps(3000, ["malloc", "malloc", "free", "realloc", "frame"]):
-        time_us += program.random.randrange(50)
-        start = time_us if start is None and kind != "frame" else start
-        now, size = (time_us - (start or 0)) * 1000, program.size()
-        if kind == "malloc":
-            address = program.address()
-            records.append((1, address - 1, time_us, size))
-            program.event(0, "alloc", program.born(address), size, 0, "malloc", now)
-        elif kind == "free":
-            address = program.any_block()
-            records.append((2, address - 1, time_us, 0))
-            program.event(0, "free", program.dies(address), time_ns=now)
-        elif kind == "realloc":
-            address = program.any_block()
-            records.append((3, address - 1, time_us, size + 1))
-            program.event(0, "realloc", program.blocks[address], size + 1, None, "realloc", now)
-        elif not old:
-            records.append((program.random.choice([4, 5]), 1 << 60, 0, 0))
-    while records[0][0] > 3:
-        records.pop(0)
-    out.write(struct.pack("<Q", program.addresses))
-    if old:
-        out.write(struct.pack("<Q", len(records)))
-    for record in records:
-        out.write(struct.pack("<QQQQ", *record))
-    if not old:
-        out.write(bytes(32))
 
 
 def memray(program, out, native):
@@ -392,104 +252,13 @@ def memray(program, out, native):
     out.write(b"\x01")
 
 
-def workload(program, out):
-    """Only the order within each thread is expected: the format has no order between threads except for syncs."""
-
-    def number(value):
-        digits = [value & 127]
-        while value > 127:
-            value >>= 7
-            digits.append(value & 127 | 128)
-        return bytes(reversed(digits))
-
-    def op(thread, code, *numbers):
-        streams[thread] += bytes([code]) + b"".join(map(number, numbers))
-
-    streams, owner, syncs, started = [bytearray() for _ in range(program.threads)], {}, 0, {0}
-
-    def passes(giver, taker):
-        nonlocal syncs
-        if giver != taker:
-            syncs += 1
-            op(giver, 6, syncs)
-            op(taker, 7, syncs)
-
-    kinds = ["malloc", "calloc", "memalign", "valloc", "pvalloc", "free", "free", "free", "realloc", "null", "failed", "nop"]
-    for thread, kind in program.steps(5000, kinds):
-        if thread not in started:
-            passes(0, thread)
-            started.add(thread)
-        size = program.size()
-        own = lambda address: (passes(owner.get(address, thread), thread), owner.update({address: thread}))
-        if kind in ("malloc", "calloc", "valloc", "pvalloc"):
-            address = program.address()
-            own(address)
-            op(thread, {"malloc": 2, "calloc": 3, "valloc": 13, "pvalloc": 14}[kind], address, size)
-            program.born(address)
-            align = PAGE if kind.endswith("valloc") else 0
-            program.event(thread, "alloc", None, size, align, kind)
-        elif kind == "memalign":
-            address, align = program.address(), program.random.randrange(4, 13)
-            own(address)
-            op(thread, 12, address, 1 << align, size)
-            program.born(address)
-            program.event(thread, "alloc", None, size, align, "memalign")
-        elif kind == "free":
-            address = program.any_block()
-            own(address)
-            op(thread, 5, address)
-            program.dies(address)
-            program.event(thread, "free")
-        elif kind == "realloc":
-            old = program.any_block()
-            new = program.random.choice([old, program.address()])
-            own(old)
-            own(new)
-            op(thread, 4, new, old, size + 1)
-            program.dies(old)
-            program.dead_addresses = [address for address in program.dead_addresses if address != new]
-            program.born(new)
-            program.event(thread, "realloc", None, size + 1, None, "realloc")
-        elif kind == "null":
-            op(thread, 5, 0)
-            program.event(thread, "free-null")
-        elif kind == "failed":
-            op(thread, 2, 0, 1 << 50)
-            program.event(thread, "alloc-failed", None, 1 << 50, 0, "malloc")
-        else:
-            op(thread, 0)
-    for thread in range(program.threads):
-        op(thread, 1)
-    # The header contains offsets that depend on its own length, so its length is found by iteration.
-    head, length = b"", 0
-    while True:
-        places, place = [], length
-        for stream in streams:
-            places.append(place)
-            place += len(stream)
-        head = b"".join(bytes([code]) + number(value) for code, value in
-                        [(8, program.addresses + 1), (9, syncs + 1), (10, len(streams)), *((11, at) for at in places)])
-        head += bytes([1])
-        if len(head) == length:
-            break
-        length = len(head)
-    out.write(head + b"".join(map(bytes, streams)))
-
-
 ENCODERS = {
     "heaptrack": (heaptrack, 1),
-    "glibc": (glibc, 4),
-    "glibc-wl": (workload, 5),
-    "alk": (alk, 4),
     "protobuf": (protobuf, 1),
     "jemalloc-pa": (lambda program, out: jemalloc_pa(program, out, False), 3),
     "jemalloc-pa-preprocessed": (lambda program, out: jemalloc_pa(program, out, True), 3),
     "memray": (lambda program, out: memray(program, out, False), 3),
     "memray-native": (lambda program, out: memray(program, out, True), 3),
-    "bytehound": (lambda program, out: bytehound(program, out, False), 1),
-    "bytehound-old": (lambda program, out: bytehound(program, out, True), 1),
-    "bytehound-data": (lambda program, out: bytehound_data(program, out, True), 5),
-    "bytehound-data-old": (lambda program, out: bytehound_data(program, out, False), 3),
 }
 
 

@@ -71,7 +71,7 @@ pub fn run(file: &Path, tolerance: f64, config: &RunConfig, output: &OutputArgs)
         count: *count,
         installs_predicted,
     });
-    let fitted = Fitted { stamp: Stamp::HERE, policy: config.policy, counts: counts.collect(), fit };
+    let fitted = Fitted { stamp: Stamp::here(), policy: config.policy, counts: counts.collect(), fit };
     output.emit(&fitted, &fitted.fit.hypotheses, || table(&fitted))
 }
 

@@ -44,7 +44,7 @@ pub fn run(args: &Args, script: &Path) -> Result<()> {
         pictures::write(path, &chart::faults::sketch(&script.display().to_string(), &report))?;
         note(&format!("drew {}", path.display()));
     }
-    let explained = Explained { stamp: Stamp::HERE, file: script.display().to_string(), report };
+    let explained = Explained { stamp: Stamp::here(), file: script.display().to_string(), report };
     output.emit(&explained, &explained.report.regions, || table(&explained))
 }
 

@@ -44,7 +44,7 @@ pub fn record<S: AsRef<OsStr>>(output: &Path, form: Form, command: &[S]) -> Resu
     let earlier = Earlier::set_aside(output)?;
     staged.keep()?;
     earlier.keep(form);
-    let imported = Imported { stamp: Stamp::HERE, file: output.display().to_string(), report };
+    let imported = Imported { stamp: Stamp::here(), file: output.display().to_string(), report };
     let text = render(form, &imported, &[&imported], || table(&imported))?;
     text.lines().for_each(note);
     Ok(())

@@ -100,7 +100,7 @@ fn report(
     let ops = script.steps.iter().zip(&predicted).enumerate().map(line).collect();
     let measured = measured.last().map(|last| last.left.clone());
     let predicted = predicted.into_iter().next_back().unwrap_or_default().left;
-    ScriptReport { stamp: Stamp::HERE, script: script.to_string(), verdict, reason, ops, predicted, measured }
+    ScriptReport { stamp: Stamp::here(), script: script.to_string(), verdict, reason, ops, predicted, measured }
 }
 
 /// The kernel that a prediction assumes: default modes, which scripts can change, or this machine's modes.

@@ -83,7 +83,7 @@ struct ToolReport<T> {
 impl<T: Serialize> ToolReport<T> {
     fn print(tool: &'static str, out: &TraceOut, summary: Summary, counts: T, table: &str) -> Result<()> {
         let file = out.output.display().to_string();
-        let report = ToolReport { stamp: Stamp::HERE, tool, file, summary, counts };
+        let report = ToolReport { stamp: Stamp::here(), tool, file, summary, counts };
         out.print_report(&report, || out.line(&summary) + table)
     }
 }

@@ -57,7 +57,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let sound = verified.valid;
     let repaired = repaired.map(|path| path.display().to_string());
-    let report = Report { stamp: Stamp::HERE, file: from.display().to_string(), verified, repaired };
+    let report = Report { stamp: Stamp::here(), file: from.display().to_string(), verified, repaired };
     print(&render(args.format, &report, &[&report], || table(&report, is_recording))?)?;
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
