@@ -6,11 +6,9 @@
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
-use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches};
-use serde::Serialize;
+use clap::{ArgAction, ArgMatches, FromArgMatches};
 use serde_json::Value;
 
-use crate::Cli;
 use crate::flags::{HugeList, PolicyArgs, argv};
 
 /// Commands whose results state their arguments.
@@ -54,28 +52,17 @@ enum PolicyFiles {
     Kept,
 }
 
-static COMMAND: OnceLock<Vec<String>> = OnceLock::new();
+/// The whole program's arguments. `main` sets it, because they contain those of every command.
+static PROGRAM: OnceLock<fn() -> clap::Command> = OnceLock::new();
 
-/// Sets the arguments that results of this process state. Only the first call has an effect.
-pub fn set(words: Vec<String>) {
-    if !words.is_empty() {
-        let _ = COMMAND.set(words);
-    }
+/// Names the whole program's arguments. Only the first call has an effect.
+pub fn define(program: fn() -> clap::Command) {
+    let _ = PROGRAM.set(program);
 }
 
-/// A result with the arguments that made it.
-#[derive(Serialize)]
-pub struct Stated<'a, T> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    command: Option<&'static [String]>,
-    #[serde(flatten)]
-    result: &'a T,
-}
-
-impl<'a, T> Stated<'a, T> {
-    pub fn new(result: &'a T) -> Stated<'a, T> {
-        Stated { command: COMMAND.get().map(Vec::as_slice), result }
-    }
+/// The whole program's arguments; those of no command before [`define`].
+pub fn program() -> clap::Command {
+    PROGRAM.get().map_or_else(|| clap::Command::new("hksim"), |program| program())
 }
 
 /// The words that results state for these matches of the whole program; none for other commands.
@@ -104,7 +91,7 @@ fn stated_by(matches: &ArgMatches, files: PolicyFiles) -> Option<(&str, Vec<Argu
 pub fn parsed(words: &[String]) -> Result<Vec<Argument>> {
     let line = std::iter::once("hksim".to_string()).chain(words.iter().cloned());
     let line = argv::join_optional_values(line.map(Into::into));
-    let matches = Cli::command().try_get_matches_from(line);
+    let matches = program().try_get_matches_from(line);
     let names_policy_file = |matches: &ArgMatches| {
         let against =
             matches.subcommand().and_then(|(_, given)| given.try_get_one::<String>("against").ok().flatten().cloned());
@@ -126,7 +113,7 @@ pub fn stated(result: &Value) -> Option<Vec<String>> {
 
 /// The arguments: first those without a flag, then flags in their order on the command line.
 fn arguments_of(name: &str, matches: &ArgMatches, files: PolicyFiles) -> Vec<Argument> {
-    let program = Cli::command();
+    let program = program();
     let Some(command) = program.find_subcommand(name) else { return Vec::new() };
     let policy = (files == PolicyFiles::Replaced).then(|| resolved_policy(name, matches)).flatten();
     let is_given = |id: &str| matches.value_source(id) == Some(clap::parser::ValueSource::CommandLine);
@@ -194,9 +181,13 @@ fn flag_with(flag: &str, value: &str, is_file: bool) -> Argument {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
+    use crate::Cli;
 
     fn stated_line(line: &str) -> String {
+        define(Cli::command);
         let words = argv::join_optional_values(line.split(' ').map(Into::into));
         words_of(&Cli::command().try_get_matches_from(words).expect("a command line")).join(" ")
     }
@@ -230,6 +221,7 @@ mod tests {
 
     #[test]
     fn what_no_result_states_is_refused() {
+        define(Cli::command);
         for line in ["run -- rm x", "sim a.hkt -o other.hkt", "sim", "sim a.hkt --tlb none", "explain a.hkt --folded x"]
         {
             let words: Vec<String> = line.split(' ').map(str::to_string).collect();

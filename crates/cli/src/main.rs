@@ -7,6 +7,8 @@
 //! - [`output`]: tables, JSON, CSV, files; [`chart`]: charts; [`report`]: results as HTML;
 //!   [`bundle`]: results as a folder; [`stack_profile`]: flame graphs; [`host`]: this machine's kernel.
 
+mod allocator_settings;
+mod allocators;
 mod bundle;
 mod command_line;
 mod commands;
@@ -18,6 +20,7 @@ mod memory;
 mod output;
 mod pictures;
 mod question;
+mod read_result;
 mod repeat_command;
 mod runs;
 mod stack_files;
@@ -74,11 +77,12 @@ fn main() -> ExitCode {
     }
     hksim_sim::report::set_version(VERSION);
     hksim_linux_probe::file_size::ignore_sigxfsz();
+    command_line::define(Cli::command);
     let matches = Cli::command().try_get_matches_from(flags::argv::join_optional_values(words));
     match matches.and_then(parsed) {
         Ok((cli, words)) => {
             cli.screen.apply();
-            command_line::set(words);
+            output::stated::set(words);
             let code = cli.command.run().unwrap_or_else(|why| failed(&why));
             output::screen::report_cost();
             code

@@ -13,7 +13,7 @@ use hksim_sim::report::{TouchLabel, TraceLabel};
 use hksim_trace::header::TouchSource;
 use serde::Serialize;
 
-use super::allocators;
+use crate::allocators;
 use crate::flags::between::between;
 use crate::inputs;
 use crate::output::OutputArgs;

@@ -8,9 +8,9 @@ use hksim_sim::report::{SCHEMA, version};
 use serde_json::Value;
 
 use super::sweep::view::emit;
-use crate::command_line;
-use crate::command_line::stated;
+use crate::command_line::stated as command_of;
 use crate::output::OutputArgs;
+use crate::output::stated;
 use crate::pictures;
 use hksim_results::sweep::{PricedSweep, ShardResult};
 use hksim_results::{Stamp, result_numbers};
@@ -41,7 +41,7 @@ pub fn run(args: &Args) -> Result<()> {
     args.output.check(&[args.plot.as_deref()], &inputs)?;
     let files = args.shards.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
     let (command, first) = files.first().ok_or_else(|| anyhow!("no shard to merge"))?;
-    command_line::set(command.clone());
+    stated::set(command.clone());
     let head = first.head.clone();
     let parts = args.shards.iter().zip(files).map(|(path, (_, file))| Part {
         file: path.display().to_string(),
@@ -72,6 +72,6 @@ fn read(path: &Path) -> Result<(Vec<String>, ShardResult)> {
     }
     let shard: Value = serde_json::from_slice(&text).with_context(not_a_shard)?;
     result_numbers::check(&shard).with_context(|| file.to_string())?;
-    let command = stated(&shard).unwrap_or_default();
+    let command = command_of(&shard).unwrap_or_default();
     Ok((command, serde_json::from_value(shard).with_context(not_a_shard)?))
 }

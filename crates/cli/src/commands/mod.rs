@@ -1,8 +1,6 @@
 //! The commands, one file each.
 
 mod advise;
-mod allocator_settings;
-pub mod allocators;
 mod bundle;
 mod calibrate;
 pub mod check;
@@ -30,8 +28,6 @@ pub mod validate;
 use std::process::ExitCode;
 
 use anyhow::Result;
-
-pub use plot::read_result;
 
 /// A command with its arguments.
 #[derive(Debug, clap::Subcommand)]

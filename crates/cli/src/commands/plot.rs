@@ -1,13 +1,12 @@
 //! `hksim plot`: draws a result.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
 
-use crate::memory;
-use crate::output::{file, note};
+use crate::output::note;
 use crate::pictures::{self, FigureWord};
+use crate::read_result::read_result;
 use hksim_reports::chart::{Figure, Medium, Subject};
 use hksim_results::WRITE_RESULT;
 
@@ -48,16 +47,4 @@ pub fn run(args: &Args) -> Result<()> {
     pictures::write(&args.output, &sketch)?;
     note(&format!("drew {}", args.output.display()));
     Ok(())
-}
-
-/// Reads a JSON result. Old names are replaced, with a note.
-///
-/// # Errors
-/// The file cannot be read, or is not JSON.
-pub fn read_result(path: &Path) -> Result<Value> {
-    memory::refuse(path)?;
-    if file::is_trace(path) {
-        bail!("{}: is a trace, not a result; predict its cost first: {WRITE_RESULT}", path.display());
-    }
-    Ok(hksim_results::read(path)?)
 }

@@ -14,7 +14,7 @@ use hksim_text::nearest;
 use hksim_trace::header::TouchSource;
 use serde::Serialize;
 
-use super::allocators;
+use crate::allocators;
 use crate::flags::{HostPolicyArgs, PolicyArgs};
 use crate::forks::ForkArgs;
 use crate::host;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::plot::read_result;
 use crate::output::{file, note};
+use crate::read_result::read_result;
 use crate::repeat_command::command;
 use hksim_reports::report::{self, Input};
 

@@ -1,5 +1,6 @@
 //! `hksim rules`: checks the kernel model against the running kernel.
 
+mod report;
 mod scripts;
 mod view;
 

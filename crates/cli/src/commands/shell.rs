@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::builder::PossibleValuesParser;
-use clap::{Arg, Command, CommandFactory, ValueHint};
+use clap::{Arg, Command, ValueHint};
 use clap_complete::Shell;
 
 use hksim_explore::figures::Figure;
 use hksim_policy::Policy;
 
-use crate::Cli;
+use crate::command_line::program;
 use crate::commands::replay::MODES;
 use crate::flags::table::{FLAGS, Values};
 use crate::output::{file, note, print, units};
@@ -42,7 +42,7 @@ pub struct ManArgs {
 /// Standard output cannot be written.
 pub fn completions(args: &CompletionsArgs) -> Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut with_words(Cli::command()), "hksim", &mut script);
+    clap_complete::generate(args.shell, &mut with_words(program()), "hksim", &mut script);
     print(&String::from_utf8(script).context("the completions are not text")?)
 }
 
@@ -79,7 +79,7 @@ fn with_words(command: Command) -> Command {
 /// # Errors
 /// The output cannot be written.
 pub fn man(args: &ManArgs) -> Result<()> {
-    let mut command = Cli::command();
+    let mut command = program();
     // Gives subcommands their whole names: hksim-trace-cut.
     command.build();
     let Some(folder) = &args.output else {

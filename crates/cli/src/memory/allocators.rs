@@ -16,7 +16,7 @@ use super::predict::predict;
 use super::replayed::record_replay;
 use super::settings::{MemoryArgs, NamedSetting};
 use super::sim::emit_rows;
-use crate::commands::allocators;
+use crate::allocators;
 use crate::flags::{BaseKernel, PolicyArgs};
 use crate::inputs;
 use crate::output::progress::Progress;

@@ -18,15 +18,9 @@ pub mod view;
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use hksim_memory_trace::MAGIC;
 use hksim_trace::error::TraceError;
 
-use hksim_trace::named_file;
-
-/// Whether a file is a memory recording.
-pub fn is_recording(path: &Path) -> bool {
-    named_file::begins_with(path, &MAGIC)
-}
+pub use crate::output::file::is_recording;
 
 /// Refuses flags that are only for traces of allocator calls.
 ///

@@ -6,11 +6,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use hksim_memory_trace::MemoryTraceError;
+use hksim_trace::error::TraceError;
 use hksim_trace::hkt::MAGIC;
 
-use super::trace::WriteError;
 use super::unfinished::{Unfinished, folder_of};
-use crate::memory;
 use hksim_trace::named_file;
 
 /// A file that is written under a temporary name. [`Staged::keep`] renames it; otherwise it is removed.
@@ -187,7 +187,36 @@ pub fn refuse_json(wanted: &Path) -> Result<()> {
 
 /// Whether a file begins like an `.hkt` trace or like a memory recording.
 pub fn is_trace(path: &Path) -> bool {
-    named_file::begins_with(path, &MAGIC) || memory::is_recording(path)
+    named_file::begins_with(path, &MAGIC) || is_recording(path)
+}
+
+/// Whether a file is a memory recording.
+pub fn is_recording(path: &Path) -> bool {
+    named_file::begins_with(path, &hksim_memory_trace::MAGIC)
+}
+
+/// An error of writing a trace or a memory recording.
+pub trait WriteError: std::error::Error + Send + Sync + 'static {
+    /// The file, if the system refused an operation on it.
+    fn path(&mut self) -> Option<&mut PathBuf>;
+}
+
+impl WriteError for TraceError {
+    fn path(&mut self) -> Option<&mut PathBuf> {
+        match self {
+            Self::Io { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+}
+
+impl WriteError for MemoryTraceError {
+    fn path(&mut self) -> Option<&mut PathBuf> {
+        match self {
+            Self::Io { path, .. } => Some(path),
+            _ => None,
+        }
+    }
 }
 
 /// Writes the file of a result.

@@ -7,6 +7,7 @@ pub mod help;
 pub mod pages;
 pub mod progress;
 pub mod screen;
+pub mod stated;
 pub mod table;
 pub mod trace;
 pub mod unfinished;
@@ -22,9 +23,9 @@ use hksim_explore::table::Table;
 use hksim_sim::report::SCHEMA;
 use serde::Serialize;
 
-use crate::command_line::Stated;
 use hksim_text::plain::{plain_json, plain_lines, shortened};
 use hksim_text::wrap;
+use stated::Stated;
 
 /// The format of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -3,12 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use hksim_memory_trace::MemoryTraceError;
 use hksim_trace::error::TraceError;
 use hksim_trace::header::Summary;
 use serde::Serialize;
 
-use super::file::{self, Staged, same_file};
+use super::file::{self, Staged, WriteError, same_file};
 use super::{Format, print, render, units};
 
 /// The destination of a trace, and the format of the report about it.
@@ -52,30 +51,6 @@ impl TraceOut {
     /// One line about the written trace.
     pub fn line(&self, summary: &Summary) -> String {
         format!("{}: {}\n", self.output.display(), totals(summary.events, summary.threads, summary.objects_peak))
-    }
-}
-
-/// An error of writing a trace or a memory recording.
-pub trait WriteError: std::error::Error + Send + Sync + 'static {
-    /// The file, if the system refused an operation on it.
-    fn path(&mut self) -> Option<&mut PathBuf>;
-}
-
-impl WriteError for TraceError {
-    fn path(&mut self) -> Option<&mut PathBuf> {
-        match self {
-            Self::Io { path, .. } => Some(path),
-            _ => None,
-        }
-    }
-}
-
-impl WriteError for MemoryTraceError {
-    fn path(&mut self) -> Option<&mut PathBuf> {
-        match self {
-            Self::Io { path, .. } => Some(path),
-            _ => None,
-        }
     }
 }
 

@@ -39,6 +39,7 @@ mod puzzles;
 mod recorded_commands;
 mod recorded_forks;
 mod report;
+mod results;
 mod rules;
 mod run;
 mod sabotage;

@@ -5,11 +5,11 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
-use hksim_conformance::{ArenaState, CallResult, Checked, Observation, ScriptOutcome, predict};
+use hksim_conformance::{Checked, Observation, ScriptOutcome, predict};
 use hksim_linux_mm::script::{Script, Step};
 use hksim_linux_mm::{KernelConfig, KernelVersion, Rules};
-use serde::Serialize;
 
+use super::report::{Line, ScriptReport};
 use super::{Args, runner, view};
 use crate::host;
 use hksim_results::Stamp;
@@ -17,37 +17,6 @@ use hksim_results::Stamp;
 /// Maximum length of a script. The state of every page after every operation is kept, so the limit bounds memory use.
 const SCRIPT_BYTES_MAX: u64 = 1 << 20;
 const OPERATIONS_MAX: usize = 4000;
-
-/// One operation, predicted and executed.
-#[derive(Debug, Serialize)]
-pub struct Line {
-    /// As in the script.
-    pub op: String,
-    /// The model's figures.
-    pub predicted: CallResult,
-    /// The kernel's figures; null if the script did not run.
-    pub measured: Option<CallResult>,
-}
-
-/// The result of a script.
-#[derive(Debug, Serialize)]
-pub struct ScriptReport {
-    /// The schema version, and the program that wrote the result.
-    #[serde(flatten)]
-    pub stamp: Stamp,
-    /// The script, as it was read.
-    pub script: String,
-    /// `equal`, `differs`, `skipped` or `predicted`.
-    pub verdict: &'static str,
-    /// The difference, or why the script was skipped.
-    pub reason: Option<String>,
-    /// One row per operation.
-    pub ops: Vec<Line>,
-    /// The model's state at the end.
-    pub predicted: ArenaState,
-    /// The kernel's state at the end.
-    pub measured: Option<ArenaState>,
-}
 
 /// Reads, predicts, executes and prints a script; true if prediction and kernel differ.
 pub fn run(args: &Args, path: &Path) -> Result<bool> {

@@ -4,7 +4,7 @@ use hksim_conformance::random::Outcome;
 use hksim_conformance::{CallResult, RuleVerdict};
 
 use super::Report;
-use super::scripts::ScriptReport;
+use super::report::ScriptReport;
 use crate::output::table::{Lines, Table, text};
 use crate::output::units::bytes;
 

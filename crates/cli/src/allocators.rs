@@ -8,7 +8,7 @@ use hksim_replay::Target;
 use hksim_replay::compare::{Allocator, Found};
 use hksim_text::nearest;
 
-use super::allocator_settings::Settings;
+use crate::allocator_settings::Settings;
 use crate::flags::PolicyArgs;
 use crate::host;
 
