@@ -183,7 +183,8 @@ pub fn take_at_exit(tid: pid_t, snapshots: &mut Snapshots) {
     if !(is_ended || is_last_thread || is_killed(tid)) || snapshots.contains_key(&pid) {
         return;
     }
-    if let Ok(snapshot) = Snapshot::take(pid as pid_t) {
+    // By the stopped thread: the first thread may be gone, and then /proc shows no memory for it.
+    if let Ok(snapshot) = Snapshot::take(tid) {
         snapshots.insert(pid, snapshot);
     }
 }
@@ -220,20 +221,20 @@ fn checked(result: c_long) -> io::Result<()> {
 }
 
 impl Snapshot {
-    /// The memory of a stopped process.
+    /// The memory of a process, by a thread of it that is stopped.
     ///
     /// # Errors
     /// /proc cannot be read.
-    pub fn take(pid: pid_t) -> io::Result<Self> {
-        let mappings = anonymous_mappings(&fs::read_to_string(format!("/proc/{pid}/smaps"))?);
+    pub fn take(tid: pid_t) -> io::Result<Self> {
+        let mappings = anonymous_mappings(&fs::read_to_string(format!("/proc/{tid}/smaps"))?);
         let ranges = mappings.iter().map(|mapping| mapping.pages.clone());
-        let present = match PageMap::of_process(pid) {
+        let present = match PageMap::of_process(tid) {
             Ok(mut map) => Some(map.scan_each(ranges).collect()),
             Err(why) if matches!(why.raw_os_error(), Some(libc::ENOTTY | libc::EINVAL)) => None,
             Err(why) => return Err(why),
         };
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        let anonymous = Anonymous { bytes: anonymous_bytes(pid).unwrap_or_default(), peak: None };
+        let stat = fs::read_to_string(format!("/proc/{tid}/stat"))?;
+        let anonymous = Anonymous { bytes: anonymous_bytes(tid).unwrap_or_default(), peak: None };
         Ok(Self { mappings, present, minor_faults: minor_faults(&stat).unwrap_or_default(), anonymous })
     }
 
@@ -275,9 +276,9 @@ impl Snapshot {
     }
 }
 
-/// Resident anonymous bytes of a process now.
-pub fn anonymous_bytes(pid: pid_t) -> Option<u64> {
-    Some(number(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "RssAnon")? * 1024)
+/// Resident anonymous bytes now of the process of a thread that still runs.
+pub fn anonymous_bytes(tid: pid_t) -> Option<u64> {
+    Some(number(&fs::read_to_string(format!("/proc/{tid}/status")).ok()?, "RssAnon")? * 1024)
 }
 
 /// The number in a line `NAME: NUMBER` of /proc/PID/status.
