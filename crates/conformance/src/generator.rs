@@ -1,7 +1,7 @@
 //! Seeded random page-op scripts, biased to 2 MiB boundaries.
 
 use hksim_linux_mm::script::{ARENA_PAGES, ForkWriter, Op, Script, Step, Thread, Touch};
-use hksim_linux_mm::{Advice, LockFlags, MapFlags, PMD_PAGES, Protection, RemapSource};
+use hksim_linux_mm::{Advice, Backing, LockFlags, MapFlags, PMD_PAGES, Protection, RemapSource};
 
 /// The theme of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -317,6 +317,7 @@ impl Generator {
             populate: self.below(4) == 0,
             hugetlb: is_hugetlb,
             stack: self.kind == Kind::Flags && self.below(3) == 0,
+            backing: Backing::Anonymous,
         }
     }
 

@@ -66,7 +66,7 @@ pub use config::{Defrag, KernelConfig, Overcommit, PMD_ORDER, SizeMode, ThpConfi
 pub use entry::{Access, Content};
 pub use khugepaged::{Khugepaged, KhugepagedBound};
 pub use lock::{LockFlags, Locked};
-pub use map::MapFlags;
+pub use map::{Backing, MapFlags};
 pub use obstacles::{MappingSplit, Obstacles, PlaceObstacle, SettingObstacle};
 pub use outcome::{Counters, Errno, Install, InstallKind, InstallRun, Outcome, Signal};
 pub use populate::Populated;

@@ -43,7 +43,7 @@ impl LockFlags {
 impl Kernel {
     /// mlockall. `RLIMIT_MEMLOCK` is not modelled: the process counts as root. Writable mappings are populated for
     /// writing, readable mappings for reading, and mappings without access not at all. Errors while populating are not
-    /// reported. hugetlb mappings are populated but never locked.
+    /// reported. hugetlb and droppable mappings are populated but never locked.
     ///
     /// Errors: EINVAL without flags, or with on-fault alone.
     pub fn lock_all(&mut self, flags: LockFlags) -> Outcome {
@@ -132,7 +132,7 @@ impl Kernel {
     }
 
     fn lock_part(&mut self, vma: &Vma, part: &Range<u64>, locked: Locked) -> Result<(), Errno> {
-        if vma.flags.hugetlb {
+        if vma.flags.hugetlb || vma.flags.other.is_droppable() {
             return Ok(());
         }
         self.change_flags(vma, part, VmaFlags { locked, ..vma.flags })

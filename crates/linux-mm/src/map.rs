@@ -9,7 +9,21 @@ use super::outcome::{Errno, Outcome};
 use super::rules::{HeapMerge, MapStack, MmapFixedHugetlbErrno, NewVmaMerge, Rules};
 use super::span::{ADDRESS_SPACE_PAGES, PMD_PAGES, is_pmd_aligned};
 use super::vma::{Protection, Vma, VmaFlags};
+use super::vma_advice::OtherAdvice;
 use super::zap::ZapReason;
+
+/// What a mapping of private anonymous memory is made from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Backing {
+    /// Nothing: `MAP_ANONYMOUS`.
+    #[default]
+    Anonymous,
+    /// `/dev/zero`, mapped `MAP_PRIVATE`: its pages are anonymous memory, but the mapping has a file (R34). The model
+    /// takes each call's file as another one.
+    ZeroDevice,
+    /// Nothing, with `MAP_DROPPABLE` (Linux 6.11): not charged, wiped on fork, never locked (R34).
+    Droppable,
+}
 
 /// Arguments of mmap for a private anonymous mapping: protection and `MAP_*` flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,19 +38,29 @@ pub struct MapFlags {
     pub hugetlb: bool,
     /// `MAP_STACK`: no huge pages from Linux 6.7 on (R30).
     pub stack: bool,
+    /// What is mapped.
+    pub backing: Backing,
 }
 
 impl MapFlags {
     /// Readable and writable, charged to the commit limit, not populated.
-    pub const READ_WRITE: Self =
-        Self { protection: Protection::ReadWrite, noreserve: false, populate: false, hugetlb: false, stack: false };
+    pub const READ_WRITE: Self = Self {
+        protection: Protection::ReadWrite,
+        noreserve: false,
+        populate: false,
+        hugetlb: false,
+        stack: false,
+        backing: Backing::Anonymous,
+    };
 
     fn vma_flags(self, config: &KernelConfig) -> VmaFlags {
-        let noreserve = self.noreserve && (self.hugetlb || config.overcommit == Overcommit::Allowed);
+        let is_droppable = self.backing == Backing::Droppable;
+        let noreserve = self.noreserve && (self.hugetlb || config.overcommit == Overcommit::Allowed) || is_droppable;
         // Writable private memory is charged except with NORESERVE; hugetlb has its own reservations (R18).
         let account = self.protection.is_writable() && !noreserve && !self.hugetlb;
         let thp = if self.is_stack(&config.rules) { ThpAdvice::NoHuge } else { ThpAdvice::None };
-        VmaFlags { thp, noreserve, account, hugetlb: self.hugetlb, ..VmaFlags::new(self.protection) }
+        let other = if is_droppable { OtherAdvice::DROPPABLE } else { OtherAdvice::default() };
+        VmaFlags { thp, noreserve, account, hugetlb: self.hugetlb, other, ..VmaFlags::new(self.protection) }
     }
 
     /// Whether `MAP_STACK` has an effect.
@@ -105,11 +129,14 @@ impl Kernel {
         if flags.hugetlb && !flags.noreserve {
             self.memory.get().pool.reserve((range.end - range.start) / PMD_PAGES)?;
         }
+        let is_locked = !flags.hugetlb && flags.backing != Backing::Droppable;
+        let device = (flags.backing == Backing::ZeroDevice).then(|| self.vmas.new_file_id());
         let vma = Vma {
             start: range.start,
             end: range.end,
             flags: VmaFlags {
-                locked: if flags.hugetlb { Locked::No } else { self.lock_future },
+                locked: if is_locked { self.lock_future } else { Locked::No },
+                device,
                 ..flags.vma_flags(&self.config)
             },
             displacement: 0,

@@ -222,7 +222,8 @@ impl Vma {
     /// do.
     fn is_split_from(&self, other: &Self) -> bool {
         let is_anonymous = |vma: &Self| !vma.is_unmodelled() && !vma.flags.hugetlb;
-        is_anonymous(self) && is_anonymous(other) && self.displacement == other.displacement
+        let is_same_file = self.flags.device == other.flags.device;
+        is_anonymous(self) && is_anonymous(other) && is_same_file && self.displacement == other.displacement
     }
 }
 

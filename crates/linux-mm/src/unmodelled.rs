@@ -22,7 +22,7 @@ impl Kernel {
     /// a 2 MiB page. ENOMEM beyond the address space or `max_map_count` (R14).
     pub fn map_unmodelled(&mut self, range: Range<u64>) -> Result<(), Errno> {
         self.make_room(&range)?;
-        let unmodelled = Some(self.vmas.new_unmodelled_id());
+        let unmodelled = Some(self.vmas.new_file_id());
         let flags = VmaFlags { locked: self.lock_future, unmodelled, ..VmaFlags::new(Protection::Read) };
         let Range { start, end } = range;
         self.vmas.insert(Vma { start, end, flags, displacement: 0, anon: None, inherited: false, is_stack: false });

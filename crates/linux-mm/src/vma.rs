@@ -91,7 +91,9 @@ pub(super) struct VmaFlags {
     pub name: Option<u32>,
     /// The file or other object mapped here; `None` for anonymous memory and hugetlb. Not a flag of the kernel, but
     /// mappings of different files do not merge either.
-    pub unmodelled: Option<UnmodelledId>,
+    pub unmodelled: Option<FileId>,
+    /// The mapping of `/dev/zero` whose anonymous memory this is. Mappings of different files do not merge.
+    pub device: Option<FileId>,
 }
 
 impl VmaFlags {
@@ -107,14 +109,14 @@ impl VmaFlags {
             other: OtherAdvice::default(),
             name: None,
             unmodelled: None,
+            device: None,
         }
     }
 }
 
-/// Identifies one call of [`Kernel::map_unmodelled`](super::Kernel::map_unmodelled). Its pieces merge again, but not with
-/// other mappings.
+/// Identifies one call that maps a file. Its pieces merge again, but not with other mappings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct UnmodelledId(pub NonZeroU32);
+pub(super) struct FileId(pub NonZeroU32);
 
 /// Identifies an anon_vma of the kernel. Mappings with the same anon_vma may merge (R19).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,6 +150,11 @@ impl Vma {
     /// Whether the mapping is not anonymous memory: its pages are not modelled.
     pub fn is_unmodelled(&self) -> bool {
         self.flags.unmodelled.is_some()
+    }
+
+    /// Whether the kernel knows a file of the mapping.
+    pub fn has_file(&self) -> bool {
+        self.flags.hugetlb || self.is_unmodelled() || self.flags.device.is_some()
     }
 
     /// Whether a boundary at `at` would split this mapping in two.

@@ -24,6 +24,14 @@ impl OtherAdvice {
     const SEQUENTIAL: u8 = 1 << 4;
     /// VM_MERGEABLE.
     const MERGEABLE: u8 = 1 << 5;
+    /// The flags of a new `MAP_DROPPABLE` mapping. VM_DROPPABLE itself is no advice: it stays.
+    pub const DROPPABLE: Self = Self(Self::VM_DROPPABLE | Self::WIPE_ON_FORK | Self::DONT_DUMP);
+    const VM_DROPPABLE: u8 = 1 << 6;
+
+    /// Whether the mapping was made with `MAP_DROPPABLE`.
+    pub fn is_droppable(self) -> bool {
+        self.0 & Self::VM_DROPPABLE != 0
+    }
 
     /// Whether a child does not get the mapping.
     pub fn is_dont_fork(self) -> bool {
@@ -63,14 +71,14 @@ impl OtherAdvice {
 impl Kernel {
     /// Applies advice that sets a flag of the mapping. Other advice has no effect.
     ///
-    /// EINVAL for `WipeOnFork` on anything but anonymous memory.
+    /// EINVAL for `WipeOnFork` on a mapping with a file, and for `KeepOnFork` on a droppable one.
     pub(super) fn advise_flag(&mut self, vma: &Vma, part: &Range<u64>, advice: Advice) -> Result<(), Errno> {
         let Some(other) = vma.flags.other.after(advice) else { return Ok(()) };
-        let is_file = vma.flags.hugetlb || vma.is_unmodelled();
         match advice {
-            Advice::WipeOnFork if is_file => Err(Errno::Invalid),
-            // KSM skips hugetlb (`vma_ksm_compatible` in mm/ksm.c).
-            Advice::Mergeable if vma.flags.hugetlb => Ok(()),
+            Advice::KeepOnFork if vma.flags.other.is_droppable() => Err(Errno::Invalid),
+            Advice::WipeOnFork if vma.has_file() => Err(Errno::Invalid),
+            // KSM skips hugetlb and droppable memory (`vma_ksm_compatible` in mm/ksm.c).
+            Advice::Mergeable if vma.flags.hugetlb || vma.flags.other.is_droppable() => Ok(()),
             _ => self.advise_flags(vma, part, VmaFlags { other, ..vma.flags }),
         }
     }
@@ -86,7 +94,7 @@ impl Kernel {
             return Err(Errno::Invalid);
         }
         self.for_each_mapping(&range, |kernel, vma, part| {
-            if vma.flags.hugetlb || vma.is_unmodelled() {
+            if vma.has_file() {
                 return Err(Errno::BadFile);
             }
             kernel.advise_flags(vma, part, VmaFlags { name, ..vma.flags })
@@ -96,7 +104,10 @@ impl Kernel {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Advice, Errno, Kernel, KernelConfig, MapFlags, RemapSource};
+    use crate::{
+        Access, Advice, Backing, Content, Errno, Kernel, KernelConfig, LockFlags, MapFlags, Protection, RemapSource,
+        ThpConfig, ThpMode,
+    };
 
     /// Not shown by scripts on kernels without CONFIG_ANON_VMA_NAME. The counts follow from `madvise_vma_anon_name` and
     /// `is_mergeable_vma` (mm/madvise.c, mm/vma.c).
@@ -119,6 +130,41 @@ mod tests {
         kernel.map_unmodelled(20..30).unwrap();
         assert_eq!(kernel.name(16..64, Some(1)), Err(Errno::BadFile));
         assert_eq!(kernel.vma_count(), 4, "the part before the file is named");
+    }
+
+    #[test]
+    fn memory_of_the_zero_device_merges_with_nothing_else() {
+        let mut kernel = Kernel::new(KernelConfig { thp: ThpConfig::new(ThpMode::Always), ..KernelConfig::default() });
+        let device = MapFlags { backing: Backing::ZeroDevice, ..MapFlags::READ_WRITE };
+        kernel.map(0..512, MapFlags::READ_WRITE).result.unwrap();
+        kernel.map(512..1024, device).result.unwrap();
+        kernel.map(1024..1536, device).result.unwrap();
+        assert_eq!(kernel.mappings(0..1536), [0..512, 512..1024, 1024..1536]);
+        kernel.touch(600, Access::Write(Content::NonZero)).unwrap();
+        assert_eq!((kernel.rss_pages(), kernel.counters().faults), (512, 1), "it is anonymous memory");
+        kernel.protect(600..700, Protection::Read).unwrap();
+        kernel.protect(600..700, Protection::ReadWrite).unwrap();
+        assert_eq!(kernel.vma_count(), 3, "its parts merge again");
+        assert_eq!(kernel.advise(512..1024, Advice::WipeOnFork).result, Err(Errno::Invalid));
+        assert_eq!(kernel.name(512..1024, Some(1)), Err(Errno::BadFile));
+        assert_eq!(kernel.fork().mappings(0..1536), [0..512, 512..1024, 1024..1536]);
+    }
+
+    #[test]
+    fn droppable_memory_is_wiped_on_fork_and_never_locked() {
+        let mut kernel = Kernel::new(KernelConfig::default());
+        let droppable = MapFlags { backing: Backing::Droppable, populate: true, ..MapFlags::READ_WRITE };
+        kernel.map(0..64, droppable).result.unwrap();
+        kernel.map(64..80, MapFlags::READ_WRITE).result.unwrap();
+        assert_eq!((kernel.rss_pages(), kernel.vma_count()), (64, 2));
+        assert_eq!(kernel.advise(0..64, Advice::KeepOnFork).result, Err(Errno::Invalid));
+        assert_eq!(kernel.lock(0..64, false).result, Ok(()));
+        assert_eq!(kernel.locked_pages(), 0);
+        let child = kernel.fork();
+        assert_eq!((child.rss_pages(), child.vma_count()), (0, 2));
+        kernel.lock_all(LockFlags { current: false, future: true, on_fault: false });
+        kernel.map(128..192, droppable).result.unwrap();
+        assert_eq!(kernel.locked_pages(), 0);
     }
 
     #[test]

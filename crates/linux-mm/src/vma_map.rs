@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::lock::Locked;
 use super::rules::AnonVmaMerge;
-use super::vma::{AnonId, UnmodelledId, Vma, VmaFlags, anon_compatible};
+use super::vma::{AnonId, FileId, Vma, VmaFlags, anon_compatible};
 
 /// The mappings, keyed by first page. They never overlap.
 #[derive(Debug)]
@@ -16,12 +16,12 @@ pub(super) struct VmaMap {
     /// Caches the mapping found last, because consecutive accesses often hit the same mapping. Cleared by every change.
     last_found: Option<Vma>,
     anon_count: u64,
-    unmodelled_count: u32,
+    file_count: u32,
 }
 
 impl VmaMap {
     pub fn new(rule: AnonVmaMerge) -> Self {
-        Self { rule, by_start: BTreeMap::new(), last_found: None, anon_count: 0, unmodelled_count: 0 }
+        Self { rule, by_start: BTreeMap::new(), last_found: None, anon_count: 0, file_count: 0 }
     }
 
     pub fn len(&self) -> u64 {
@@ -176,10 +176,10 @@ impl VmaMap {
         self.put(Vma { anon: Some(anon), inherited: false, ..*vma });
     }
 
-    /// An id for a new mapping that is not modelled. Wraps around after 2^32 - 1 ids.
-    pub fn new_unmodelled_id(&mut self) -> UnmodelledId {
-        self.unmodelled_count = self.unmodelled_count.checked_add(1).unwrap_or(1);
-        UnmodelledId(NonZeroU32::new(self.unmodelled_count).unwrap_or(NonZeroU32::MIN))
+    /// An id for a new mapping of a file. Wraps around after 2^32 - 1 ids.
+    pub fn new_file_id(&mut self) -> FileId {
+        self.file_count = self.file_count.checked_add(1).unwrap_or(1);
+        FileId(NonZeroU32::new(self.file_count).unwrap_or(NonZeroU32::MIN))
     }
 
     /// The mapping that starts at `page`.
@@ -195,8 +195,8 @@ impl VmaMap {
     /// The child's copy at a fork. A mapping with an anon_vma gets a new one, or none if it is wiped. hugetlb
     /// reservations and locks are not inherited.
     pub fn forked(&self) -> Self {
-        let (anon_count, unmodelled_count) = (self.anon_count, self.unmodelled_count);
-        let mut child = Self { anon_count, unmodelled_count, ..Self::new(self.rule) };
+        let (anon_count, file_count) = (self.anon_count, self.file_count);
+        let mut child = Self { anon_count, file_count, ..Self::new(self.rule) };
         for mut vma in self.by_start.values().copied().filter(|vma| !vma.flags.other.is_dont_fork()) {
             if vma.flags.other.is_wiped_on_fork() {
                 (vma.anon, vma.inherited) = (None, false);

@@ -1,6 +1,9 @@
 //! The highest number of anonymous pages of each process, from the kernel's own counter: the tracepoint `kmem:rss_stat`
 //! reports each change of it. The processes are not stopped for that.
 //!
+//! The kernel names an address space by its place in the kernel's memory, which a later one may get. So changes are taken in
+//! the order of their times, and each exec begins anew.
+//!
 //! Before Linux 6.2 the tracepoint leaves out small changes.
 
 use std::collections::{BTreeMap, HashMap};
@@ -10,12 +13,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use hksim_linux_probe::perf::{self, FLAG_INHERIT, Request, SAMPLE_RAW, SAMPLE_TID, TYPE_TRACEPOINT};
+use hksim_linux_probe::perf::{
+    self, FLAG_INHERIT, FLAG_USE_CLOCKID, Request, SAMPLE_RAW, SAMPLE_TID, SAMPLE_TIME, TYPE_TRACEPOINT,
+};
 use hksim_linux_probe::ring::{HEADER_BYTES, RECORD_SAMPLE, Ring};
 use hksim_linux_probe::tracefs::Tracefs;
 use hksim_linux_probe::{processor, sysfs};
 use libc::pid_t;
 
+use crate::clock;
 use crate::snapshot::Peak;
 
 /// Bytes by which the truth may differ from what older kernels report: they do so every 128 pages, and each thread keeps up
@@ -24,8 +30,10 @@ const STEP_BYTES: u64 = (128 + 64) << 12;
 /// Data bytes of a ring: for some 70 000 changes.
 const RING_BYTES: usize = 4 << 20;
 const INTERVAL: Duration = Duration::from_millis(1);
-/// Offset of the tracepoint's data in a sample: after header, process and thread, and the data's length.
-const RAW_AT: usize = HEADER_BYTES + 8 + 4;
+/// Offset of the time in a sample: after header, process and thread.
+const TIME_AT: usize = HEADER_BYTES + 8;
+/// Offset of the tracepoint's data: after the time and the data's length.
+const RAW_AT: usize = TIME_AT + 8 + 4;
 
 /// The counters of a process and its descendants while they run.
 pub struct AnonymousPeaks {
@@ -48,8 +56,9 @@ impl AnonymousPeaks {
             kind: TYPE_TRACEPOINT,
             config: point.id,
             sample_period: 1,
-            sample_type: SAMPLE_TID | SAMPLE_RAW,
-            flags: FLAG_INHERIT,
+            sample_type: SAMPLE_TID | SAMPLE_TIME | SAMPLE_RAW,
+            flags: FLAG_INHERIT | FLAG_USE_CLOCKID,
+            clockid: libc::CLOCK_MONOTONIC,
             ..Request::default()
         };
         let open = |processor| -> std::io::Result<(Ring, OwnedFd)> {
@@ -62,8 +71,9 @@ impl AnonymousPeaks {
             processor::online().into_iter().map(open).collect::<Result<Vec<_>, _>>().ok()?.into_iter().unzip();
         let must_end = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&must_end);
-        let reader =
-            thread::spawn(move || Reader { at, rings, spaces: HashMap::new(), samples: 0 }.run(&told, &events));
+        let reader = thread::spawn(move || {
+            Reader { at, rings, waiting: Vec::new(), peaks: Peaks::default(), samples: 0 }.run(&told, &events)
+        });
         Some(Self { must_end, reader: Some(reader) })
     }
 
@@ -80,11 +90,37 @@ struct Layout {
     mm_id: usize,
 }
 
+/// A change of a process's anonymous memory.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    time_ns: u64,
+    pid: u32,
+    /// The kernel's number of the address space. A later address space may get the same.
+    mm_id: u32,
+    bytes: u64,
+}
+
+/// By process: its last address space, and the highest bytes in it.
+#[derive(Debug, Default)]
+struct Peaks(HashMap<u32, (u32, u64)>);
+
+impl Peaks {
+    /// Takes the next change of a process. An address space is that of the change before until its number differs.
+    fn take(&mut self, change: &Change) {
+        let (mm_id, peak) = self.0.entry(change.pid).or_insert((change.mm_id, 0));
+        if *mm_id != change.mm_id {
+            (*mm_id, *peak) = (change.mm_id, 0);
+        }
+        *peak = change.bytes.max(*peak);
+    }
+}
+
 struct Reader {
     at: Layout,
     rings: Vec<Ring>,
-    /// By process: its last address space, and the highest bytes in each one.
-    spaces: HashMap<u32, (u32, HashMap<u32, u64>)>,
+    /// Changes that an earlier one, in another ring, may still precede.
+    waiting: Vec<Change>,
+    peaks: Peaks,
     samples: u64,
 }
 
@@ -93,9 +129,13 @@ impl Reader {
         loop {
             // Read once more after the end.
             let is_last = must_end.load(Ordering::Acquire);
+            // What is older by an interval is in the rings already.
+            let complete_ns =
+                if is_last { u64::MAX } else { clock::monotonic_ns().saturating_sub(INTERVAL.as_nanos() as u64) };
             for index in 0..self.rings.len() {
                 self.drain(index);
             }
+            self.take_until(complete_ns);
             if is_last {
                 break;
             }
@@ -103,10 +143,7 @@ impl Reader {
         }
         let all: u64 = events.iter().map(perf::count).sum();
         let error_bytes = if reports_each_change() { 0 } else { STEP_BYTES };
-        let peaks = self.spaces.iter().filter_map(|(&pid, (last, peaks))| {
-            let bytes = *peaks.get(last)?;
-            Some((pid, Peak { bytes, error_bytes }))
-        });
+        let peaks = self.peaks.0.iter().map(|(&pid, &(_, bytes))| (pid, Peak { bytes, error_bytes }));
         (self.samples == all).then(|| peaks.collect())
     }
 
@@ -121,15 +158,17 @@ impl Reader {
             tail += header.bytes;
             if header.kind == RECORD_SAMPLE {
                 self.samples += 1;
-                let known = sample(&bytes, &self.at);
-                let Some((pid, mm_id, size)) = known else { continue };
-                let (last, peaks) = self.spaces.entry(pid).or_default();
-                *last = mm_id;
-                let peak = peaks.entry(mm_id).or_default();
-                *peak = size.max(*peak);
+                self.waiting.extend(sample(&bytes, &self.at));
             }
         }
         ring.release(tail);
+    }
+
+    /// Takes the changes before a time, in order.
+    fn take_until(&mut self, end_ns: u64) {
+        self.waiting.sort_by_key(|change| change.time_ns);
+        let count = self.waiting.partition_point(|change| change.time_ns < end_ns);
+        self.waiting.drain(..count).for_each(|change| self.peaks.take(&change));
     }
 }
 
@@ -141,9 +180,27 @@ fn reports_each_change() -> bool {
     (numbers.next(), numbers.next()) >= (Some(6), Some(2))
 }
 
-/// The process, its address space, and the bytes.
-fn sample(bytes: &[u8], at: &Layout) -> Option<(u32, u32, u64)> {
+fn sample(bytes: &[u8], at: &Layout) -> Option<Change> {
     let word = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     let long = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-    Some((word(HEADER_BYTES)?, word(RAW_AT + at.mm_id)?, long(RAW_AT + at.size)?))
+    Some(Change {
+        time_ns: long(TIME_AT)?,
+        pid: word(HEADER_BYTES)?,
+        mm_id: word(RAW_AT + at.mm_id)?,
+        bytes: long(RAW_AT + at.size)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_space_in_the_place_of_an_earlier_one_begins_anew() {
+        let mut peaks = Peaks::default();
+        for (time_ns, mm_id, bytes) in [(1, 7, 900), (2, 8, 10), (3, 8, 40), (4, 7, 300), (5, 7, 200)] {
+            peaks.take(&Change { time_ns, pid: 1, mm_id, bytes });
+        }
+        assert_eq!(peaks.0[&1], (7, 300));
+    }
 }

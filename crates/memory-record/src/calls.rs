@@ -173,8 +173,11 @@ fn hugetlb_pages(flags: u32) -> u64 {
 /// What a mapping with these `MAP_*` flags maps.
 pub fn mapping_kind(flags: u32, has_file: bool) -> MappingKind {
     const MAP_TYPE: u32 = 0x0f;
+    /// Private anonymous memory that the kernel may drop (Linux 6.11).
+    const MAP_DROPPABLE: u32 = 0x08;
     let has = |flag: i32| flags & flag as u32 != 0;
-    if flags & MAP_TYPE != libc::MAP_PRIVATE as u32 {
+    let is_private = flags & MAP_TYPE == libc::MAP_PRIVATE as u32 || flags & MAP_TYPE == MAP_DROPPABLE && !has_file;
+    if !is_private {
         MappingKind::Shared
     } else if has_file {
         MappingKind::PrivateFile
@@ -245,6 +248,7 @@ mod tests {
         assert_eq!(mapping_kind(private | libc::MAP_GROWSDOWN as u32, false), MappingKind::GrowingStack);
         assert_eq!(mapping_kind(libc::MAP_SHARED as u32, false), MappingKind::Shared);
         assert_eq!(mapping_kind(libc::MAP_PRIVATE as u32, true), MappingKind::PrivateFile);
+        assert_eq!(mapping_kind(8 | libc::MAP_ANONYMOUS as u32, false), MappingKind::Anonymous, "MAP_DROPPABLE");
         let gibibyte = private | libc::MAP_HUGETLB as u32 | 30 << 26;
         assert_eq!(mapping_kind(gibibyte, false), MappingKind::OtherHugetlb);
     }

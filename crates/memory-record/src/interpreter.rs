@@ -15,6 +15,8 @@ use crate::unwind::{Unwinder, Walked};
 /// `CLONE_VM`, `CLONE_THREAD` (`include/uapi/linux/sched.h`).
 const CLONE_VM: u64 = 0x100;
 const CLONE_THREAD: u64 = 0x10000;
+/// Its private mappings are anonymous memory (`mmap_zero` in drivers/char/mem.c).
+pub(crate) const ZERO_DEVICE: &str = "/dev/zero";
 /// First address that a 32-bit program cannot have.
 const ADDRESSES_32_BIT: u64 = 1 << 32;
 
@@ -160,7 +162,13 @@ impl Interpreter {
             }
             _ => calls::completed(number, &call.arguments, result),
         };
-        let Some(op) = op else { return };
+        let Some(mut op) = op else { return };
+        if let Op::Map(map) = &mut op
+            && map.kind == MappingKind::PrivateFile
+            && call.file.as_deref() == Some(ZERO_DEVICE)
+        {
+            map.kind = MappingKind::Anonymous;
+        }
         let stack = self.stack(space, call.dump.as_deref());
         if let (libc::SYS_munmap, Op::Unmap(pages)) = (number, &op) {
             let range = pages.start * PAGE_BYTES..pages.end.saturating_mul(PAGE_BYTES);

@@ -12,6 +12,8 @@ use hksim_linux_probe::PAGE_BYTES;
 use hksim_linux_probe::pagemap::{PageMap, PresentPages};
 use libc::{c_int, c_long, pid_t};
 
+use crate::interpreter::ZERO_DEVICE;
+
 /// How often the call of a thread is read that has not left its processor yet.
 const RUNNING_READS_MAX: u32 = 1000;
 
@@ -181,7 +183,8 @@ pub fn take_at_exit(tid: pid_t, snapshots: &mut Snapshots) {
     if !(is_ended || is_last_thread || is_killed(tid)) || snapshots.contains_key(&pid) {
         return;
     }
-    if let Ok(snapshot) = Snapshot::take(pid as pid_t) {
+    // By the stopped thread: the first thread may be gone, and then /proc shows no memory for it.
+    if let Ok(snapshot) = Snapshot::take(tid) {
         snapshots.insert(pid, snapshot);
     }
 }
@@ -218,20 +221,20 @@ fn checked(result: c_long) -> io::Result<()> {
 }
 
 impl Snapshot {
-    /// The memory of a stopped process.
+    /// The memory of a process, by a thread of it that is stopped.
     ///
     /// # Errors
     /// /proc cannot be read.
-    pub fn take(pid: pid_t) -> io::Result<Self> {
-        let mappings = anonymous_mappings(&fs::read_to_string(format!("/proc/{pid}/smaps"))?);
+    pub fn take(tid: pid_t) -> io::Result<Self> {
+        let mappings = anonymous_mappings(&fs::read_to_string(format!("/proc/{tid}/smaps"))?);
         let ranges = mappings.iter().map(|mapping| mapping.pages.clone());
-        let present = match PageMap::of_process(pid) {
+        let present = match PageMap::of_process(tid) {
             Ok(mut map) => Some(map.scan_each(ranges).collect()),
             Err(why) if matches!(why.raw_os_error(), Some(libc::ENOTTY | libc::EINVAL)) => None,
             Err(why) => return Err(why),
         };
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        let anonymous = Anonymous { bytes: anonymous_bytes(pid).unwrap_or_default(), peak: None };
+        let stat = fs::read_to_string(format!("/proc/{tid}/stat"))?;
+        let anonymous = Anonymous { bytes: anonymous_bytes(tid).unwrap_or_default(), peak: None };
         Ok(Self { mappings, present, minor_faults: minor_faults(&stat).unwrap_or_default(), anonymous })
     }
 
@@ -273,9 +276,9 @@ impl Snapshot {
     }
 }
 
-/// Resident anonymous bytes of a process now.
-pub fn anonymous_bytes(pid: pid_t) -> Option<u64> {
-    Some(number(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "RssAnon")? * 1024)
+/// Resident anonymous bytes now of the process of a thread that still runs.
+pub fn anonymous_bytes(tid: pid_t) -> Option<u64> {
+    Some(number(&fs::read_to_string(format!("/proc/{tid}/status")).ok()?, "RssAnon")? * 1024)
 }
 
 /// The number in a line `NAME: NUMBER` of /proc/PID/status.
@@ -318,7 +321,7 @@ fn head(line: &str) -> Option<(Range<u64>, bool)> {
     let pages = address(start)? / PAGE_BYTES..address(end)? / PAGE_BYTES;
     let permissions = words.next()?;
     let name = words.nth(3).unwrap_or_default();
-    let is_named_anonymous = name.is_empty() || name == "[heap]" || name.starts_with("[anon:");
+    let is_named_anonymous = name.is_empty() || name == "[heap]" || name == ZERO_DEVICE || name.starts_with("[anon:");
     let is_hugetlb = name.starts_with("/anon_hugepage");
     Some((pages, permissions.ends_with('p') && (is_named_anonymous || is_hugetlb)))
 }
@@ -343,11 +346,12 @@ mod tests {
             55d206a17000-55d206a38000 rw-p 00000000 00:00 0        [heap]\nRss:                 44 kB\n\
             AnonHugePages:      2048 kB\n7f0000000000-7f0000200000 rw-p 00000000 00:00 0 \nRss:       8 kB\n\
             7f0000300000-7f0000301000 rw-p 00000000 00:00 0 \nRss:       4 kB\nVmFlags: rd wr gd ac \n\
-            7f0000400000-7f0000600000 rw-s 00000000 00:01 7  /dev/zero (deleted)\nRss:       4 kB\n";
+            7f0000400000-7f0000600000 rw-s 00000000 00:01 7  /dev/zero (deleted)\nRss:       4 kB\n\
+            7f0000700000-7f0000800000 rw-p 00000000 00:06 4  /dev/zero\nRss:       12 kB\n";
         let mappings = anonymous_mappings(text);
         let figures: Vec<_> =
             mappings.iter().map(|mapping| (mapping.pages.start, mapping.rss_bytes, mapping.huge_bytes)).collect();
-        assert_eq!(figures, [(0x55d206a17, 44 << 10, 2 << 20), (0x7f0000000, 8 << 10, 0)]);
+        assert_eq!(figures, [(0x55d206a17, 44 << 10, 2 << 20), (0x7f0000000, 8 << 10, 0), (0x7f0000700, 12 << 10, 0)]);
     }
 
     #[test]

@@ -202,7 +202,7 @@ impl Tracer {
             }
             libc::PTRACE_EVENT_EXIT => {
                 if let Some(&Thread { pid, .. }) = self.threads.get(&tid) {
-                    self.read_peak(pid);
+                    self.read_peak(pid, tid);
                 }
                 snapshot::take_at_exit(tid as pid_t, &mut self.snapshots);
             }
@@ -223,7 +223,7 @@ impl Tracer {
         thread.call = Some(number);
         let pid = thread.pid;
         if self.reads.snapshots && calls::gives_memory_up(number, &arguments) {
-            self.read_peak(pid);
+            self.read_peak(pid, tid);
         }
         let wants_dump = self.reads.stacks && calls::has_site(number);
         // Without a dump, the call has no call site.
@@ -232,8 +232,8 @@ impl Tracer {
         Ok(())
     }
 
-    fn read_peak(&mut self, pid: u32) {
-        let Some(bytes) = snapshot::anonymous_bytes(pid as pid_t) else { return };
+    fn read_peak(&mut self, pid: u32, tid: u32) {
+        let Some(bytes) = snapshot::anonymous_bytes(tid as pid_t) else { return };
         let peak = self.peaks.entry(pid).or_default();
         *peak = bytes.max(*peak);
     }

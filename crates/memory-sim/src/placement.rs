@@ -6,13 +6,13 @@ use std::convert::Infallible;
 use std::ops::Range;
 use std::path::Path;
 
-use hksim_linux_mm::{Kernel, KernelConfig, KernelVersion, MapFlags, PMD_PAGES, Rules};
+use hksim_linux_mm::{Backing, Kernel, KernelConfig, KernelVersion, MapFlags, PMD_PAGES, Rules};
 use hksim_memory_trace::{
     Machine, MapOp, MappingKind, MemoryTraceError, Moves, Op, Origin, Placement, Reader, rewrite,
 };
 
 use crate::perform::Edits;
-use crate::steps::Translator;
+use crate::steps::{Translator, backing};
 
 /// `MAP_FIXED`, `MAP_FIXED_NOREPLACE`, `MREMAP_FIXED`.
 const MAP_FIXED: u32 = 0x10;
@@ -175,7 +175,9 @@ impl Placer {
                 }
             }
             Origin::Mmap | Origin::Kernel => {
-                let is_anonymous = matches!(map.kind, MappingKind::Anonymous | MappingKind::Harness);
+                // A mapping of /dev/zero is placed as one of a file.
+                let is_anonymous = matches!(map.kind, MappingKind::Anonymous | MappingKind::Harness)
+                    && backing(map) != Backing::ZeroDevice;
                 // Files on some file systems are aligned by every kernel; what was aligned stays so.
                 let is_aligned_file = !is_anonymous && start.is_multiple_of(PMD_PAGES) && pages >= PMD_PAGES;
                 let found = match (is_anonymous, is_aligned_file) {

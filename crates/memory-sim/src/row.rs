@@ -271,8 +271,7 @@ impl RecordingLabel {
         gaps.extend(self.unrecorded_calls.iter().map(|(call, &calls)| not_simulated(calls, call)));
         let advice = self.advice_unmodelled.iter();
         gaps.extend(advice.map(|(advice, &calls)| not_simulated(Some(calls), &format!("madvise({advice})"))));
-        // Without a mode that gives huge pages, the program's own choice had no effect.
-        if self.thp_enabled > 0 && self.machine.thp_disabled && self.machine.thp_mode.as_deref() != Some("never") {
+        if self.has_unseen_touches() {
             gaps.push(
                 "the program switched huge pages on for itself (prctl), so touches inside a huge page were not seen; \
                  record with /sys/kernel/mm/transparent_hugepage/enabled set to never"
@@ -280,6 +279,14 @@ impl RecordingLabel {
             );
         }
         gaps
+    }
+
+    /// Whether touches inside huge pages are missing, because the program switched huge pages on for itself. Another
+    /// recording, in another mode, then has other touches.
+    pub fn has_unseen_touches(&self) -> bool {
+        // Without a mode that gives huge pages, the program's own choice had no effect.
+        let has_mode = self.machine.thp_mode.as_deref() != Some("never");
+        self.thp_enabled > 0 && self.machine.thp_disabled && has_mode
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use hksim_linux_mm::{Access, Advice, Content, LockFlags, MapFlags, Protection, RemapSource, ThpDisable};
+use hksim_linux_mm::{Access, Advice, Backing, Content, LockFlags, MapFlags, Protection, RemapSource, ThpDisable};
 use hksim_memory_trace::{Event, MapOp, Op, Origin, TouchKind};
 
 use crate::regions::{Mapped, Outside, PartId, Region, Regions, Use};
@@ -100,6 +100,9 @@ mod abi {
     pub const PROT_READ: u32 = 1;
     pub const PROT_WRITE: u32 = 2;
     pub const PROT_EXEC: u32 = 4;
+    pub const MAP_TYPE: u32 = 0xf;
+    pub const MAP_DROPPABLE: u32 = 8;
+    pub const MAP_ANONYMOUS: u32 = 0x20;
     pub const MAP_LOCKED: u32 = 0x2000;
     pub const MAP_NORESERVE: u32 = 0x4000;
     pub const MAP_POPULATE: u32 = 0x8000;
@@ -252,6 +255,7 @@ impl Translator {
             populate: has(abi::MAP_POPULATE),
             hugetlb: has(abi::MAP_HUGETLB),
             stack: has(abi::MAP_STACK),
+            backing: backing(map),
         };
         let part = match mapped {
             Mapped::Part(part) => part,
@@ -278,6 +282,16 @@ impl Translator {
     fn name(&mut self, address: u64) -> Option<u32> {
         let next = self.names.len() as u32;
         (address != 0).then(|| *self.names.entry(address).or_insert(next))
+    }
+}
+
+/// What anonymous memory is made from. A mapping by mmap without `MAP_ANONYMOUS` is one of `/dev/zero`.
+pub(crate) fn backing(map: &MapOp) -> Backing {
+    match map.flags & abi::MAP_TYPE {
+        _ if map.origin != Origin::Mmap => Backing::Anonymous,
+        abi::MAP_DROPPABLE => Backing::Droppable,
+        _ if map.flags & abi::MAP_ANONYMOUS == 0 => Backing::ZeroDevice,
+        _ => Backing::Anonymous,
     }
 }
 

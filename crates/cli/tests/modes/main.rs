@@ -9,12 +9,13 @@ mod support;
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hksim_memory_trace::{Event, Op, Origin, Reader, Writer};
 use serde_json::Value;
 
-use support::recordings::{can_record, with_recording};
+use support::recordings::{can_record, data, with_recording};
 use support::{Bench, number};
 
 /// Tests of this binary run one at a time: each depends on the modes that others set.
@@ -167,6 +168,53 @@ fn a_run_in_another_mode_than_the_machine_s_is_noticed() {
     // Under never there is nothing to notice.
     let row = validated(&bench, "a.hkm", "never");
     assert_eq!(row["residual"], 0, "{row}");
+}
+
+/// A recording with huge pages lacks touches. Another one, made in another mode, has them: the program does not differ.
+#[test]
+fn huge_pages_that_the_program_switched_on_are_the_cause() {
+    let _alone = alone();
+    let mode = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    if mode.contains("[never]") {
+        return eprintln!("skipped: the machine's mode is {mode}");
+    }
+    let (prctl, mmap, madvise, read) = (libc::SYS_prctl, libc::SYS_mmap, libc::SYS_madvise, libc::SYS_read);
+    let script = format!(
+        "syscall({prctl}, {}, 0, 0, 0, 0); my $n = 8 << 20; my $a = syscall({mmap}, 0, $n, 3, 0x22, -1, 0); \
+         syscall({madvise}, $a, $n, 14); open my $f, '<', '/dev/zero'; syscall({read}, fileno($f), $a, $n); print 1;",
+        libc::PR_SET_THP_DISABLE
+    );
+    let Some(bench) = recorded(&script) else { return };
+    let row = validated(&bench, "a.hkm", "never");
+    assert_eq!((row["class"].as_str(), row["verdict"].as_str()), (Some("exact"), Some("failed")), "{row}");
+    let reason = row["reason"].as_str().unwrap_or_default();
+    assert!(reason.contains("switched huge pages on for itself") && !reason.contains("does not repeat"), "{row}");
+}
+
+/// Private memory of /dev/zero is anonymous, and so is that of MAP_DROPPABLE: predicted and measured.
+#[test]
+fn all_kinds_of_anonymous_memory_are_measured() {
+    let _alone = alone();
+    if !can_record() {
+        return;
+    }
+    let bench = Bench::new();
+    let program = bench.path("kinds");
+    match Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(data("anonymous-kinds.c")).status() {
+        Ok(status) => assert!(status.success(), "the program compiles"),
+        Err(why) => return eprintln!("skipped: no C compiler: {why}"),
+    }
+    for kind in ["zero-device", "droppable"] {
+        if Command::new(&program).arg(kind).output().expect("the program starts").status.code() == Some(2) {
+            eprintln!("skipped: this kernel has no {kind} memory");
+            continue;
+        }
+        bench.ok(&format!("record --memory --no-aslr -o a.hkm -- {} {kind}", program.display()));
+        let row = validated(&bench, "a.hkm", "madvise");
+        assert_eq!((row["class"].as_str(), row["verdict"].as_str()), (Some("exact"), Some("ok")), "{kind}: {row}");
+        assert_eq!(number(&row["measured"][0], "huge_pages_end"), 2, "{kind}: {row}");
+        assert!(number(&row["measured"][0], "rss_bytes_end") > 5 << 20, "{kind}: {row}");
+    }
 }
 
 /// A machine in another mode than asked for is not measured.

@@ -240,6 +240,20 @@ static void waits_between(void) {
     churn((void *)5);
 }
 
+static void *late(void *unused) {
+    usleep(50000);
+    char *memory = mmap(0, 8 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(memory != MAP_FAILED);
+    for (long at = 0; at < 8 << 20; at += 4096) memory[at] = 1;
+    return unused;
+}
+
+static void main_ends_first(void) {
+    pthread_t thread;
+    CHECK(pthread_create(&thread, 0, late, 0) == 0);
+    pthread_exit(0);
+}
+
 static void nothing(void) {}
 static void code_7(void) { exit(7); }
 static void segv(void) { raise(SIGSEGV); }
@@ -248,7 +262,7 @@ int main(int argc, char **argv) {
     static const struct { const char *name; void (*run)(void); } all[] = {
         {"signals", signals}, {"stops", stops}, {"exec_by_thread", exec_by_thread}, {"exit_in_calls", exit_in_calls},
         {"children", children}, {"killed", killed}, {"own_filter", own_filter}, {"traces_itself", traces_itself},
-        {"leaves_child", leaves_child}, {"many_threads", many_threads}, {"waits_between", waits_between},
+        {"leaves_child", leaves_child}, {"many_threads", many_threads}, {"main_ends_first", main_ends_first}, {"waits_between", waits_between},
         {"nothing", nothing}, {"code_7", code_7}, {"segv", segv},
     };
     self = argv[0];

@@ -153,6 +153,21 @@ fn a_snapshot_shows_the_memory_at_the_exit() {
     assert_eq!(by_stops, by_tracepoints);
 }
 
+/// /proc shows no memory for the first thread when it has ended before the others.
+#[test]
+fn a_snapshot_does_not_need_the_first_thread() {
+    let Some((directory, program)) = with_program("behaviour.c") else { return };
+    for source in [Source::Stops, Source::Tracepoints] {
+        let mut options = options(&directory.path().join("snapshot.hkm"), source);
+        options.snapshots_of = hksim_memory_record::SnapshotsOf::Program;
+        let Some(report) = recorded(&options, &program, &["main_ends_first"]) else { return };
+        let snapshot = report.snapshots.values().next().unwrap_or_else(|| panic!("{source:?}: a snapshot"));
+        assert!(snapshot.rss_bytes() >= 8 << 20, "{source:?}: {}", snapshot.rss_bytes());
+        let [least, most] = snapshot.rss_bytes_peak().unwrap_or_else(|| panic!("{source:?}: a peak"));
+        assert!(most >= 8 << 20 && least <= snapshot.rss_bytes() + (1 << 20), "{source:?}: {least} to {most}");
+    }
+}
+
 /// By both sources the highest anonymous memory is measured, and not taken from `VmHWM`, which counts files, too.
 #[test]
 fn the_peak_of_anonymous_memory_is_measured() {

@@ -68,3 +68,17 @@ fn the_recording_implies_the_mappings_of_proc() {
         );
     }
 }
+
+#[test]
+fn private_memory_of_the_zero_device_is_anonymous_both_ways() {
+    const START_PAGE: u64 = 0x20_0000;
+    let Some((directory, program)) = with_program("../../../cli/tests/data/anonymous-kinds.c") else { return };
+    for (name, source) in [("tracepoints", Source::Tracepoints), ("stops", Source::Stops)] {
+        let file = directory.path().join(format!("{name}.hkm"));
+        let Some(report) = recorded(&options(&file, source), &program, &["zero-device"]) else { return };
+        assert_eq!(report.exit_code, Some(0), "{name}");
+        let is_own = |op: &Op| matches!(op, Op::Map(map) if map.pages.start == START_PAGE);
+        let own = operations(&file).into_iter().find(is_own).expect("the mapping");
+        assert!(matches!(own, Op::Map(map) if map.kind == MappingKind::Anonymous), "{name}");
+    }
+}

@@ -1,6 +1,6 @@
 //! The allocator's requests in the kernel model's types.
 
-use hksim_linux_mm::{self as kernel, MapFlags, Protection};
+use hksim_linux_mm::{self as kernel, Backing, MapFlags, Protection};
 use hksim_policy::Errno;
 use hksim_policy::memory::{Advice, Mapping};
 
@@ -22,6 +22,7 @@ pub(super) fn map_flags(mapping: Mapping) -> MapFlags {
         populate: matches!(mapping, Mapping::Populated | Mapping::HugetlbPopulated),
         hugetlb,
         stack: false,
+        backing: Backing::Anonymous,
     }
 }
 

@@ -93,6 +93,7 @@ pub(crate) fn compare(
         true => None,
         false => match sample.mismatch.take() {
             Some(why) => Some(why),
+            None if sample.has_unseen_touches => None,
             None => differs(subject, &sample.comparison, &runs, folder)?,
         },
     };
@@ -155,6 +156,8 @@ struct Sample {
     mismatch: Option<String>,
     /// What the recording lacks.
     gaps: Vec<String>,
+    /// Whether it lacks touches inside huge pages.
+    has_unseen_touches: bool,
     /// What the runs do not show; empty if they show everything.
     blind: Vec<Blind>,
 }
@@ -163,7 +166,7 @@ impl Sample {
     fn new(subject: &Subject<'_>, setting: &Setting, runs: &[Run], folder: &Path) -> Result<Self, ValidateError> {
         let Subject { recording, files, .. } = subject;
         let (mut predictions, mut gaps) = (Vec::new(), Vec::new());
-        let mut mismatch = None;
+        let (mut mismatch, mut has_unseen_touches) = (None, false);
         for (number, run) in runs.iter().enumerate() {
             // Also where the kernel gives the same addresses in each run: some allocators choose random ones.
             let copy = folder.join(format!("{number}-placed.processes"));
@@ -177,6 +180,7 @@ impl Sample {
             let mut rows = predicted(subject.program.listener, &placed, setting, Detail::Pages)?;
             let row = rows.pop().ok_or(ValidateError::NoPrediction)?;
             gaps = row.recording.gaps();
+            has_unseen_touches = row.recording.has_unseen_touches();
             predictions.push(row.prediction);
         }
         // A replay reads its trace into memory of its own before it begins, which its peak includes.
@@ -185,7 +189,7 @@ impl Sample {
         let pairs = predictions.iter().zip(runs);
         let blind = pairs.map(|(prediction, run)| Blind::of(subject.program, prediction, run));
         let blind = blind.collect::<Result<Option<Vec<Blind>>, _>>()?.unwrap_or_default();
-        Ok(Self { predictions, comparison, mismatch, gaps, blind })
+        Ok(Self { predictions, comparison, mismatch, gaps, has_unseen_touches, blind })
     }
 
     /// What may be predicted for each measured run.
@@ -312,7 +316,7 @@ impl Comparison {
             (predicted.traps, predicted.huge_pages_end) == (measured.traps, measured.huge_pages_end)
         });
         // A page of zeros is replaced by the zero page: present in both, in another state.
-        (same && ours <= self.pages_split && theirs <= ours && self.residual <= ours).then_some(ours)
+        (same && ours > 0 && ours <= self.pages_split && theirs <= ours && self.residual <= ours).then_some(ours)
     }
 }
 

@@ -203,7 +203,7 @@ impl<'a> Program<'a> {
             report,
             khugepaged_collapses,
         };
-        run.read(&self.place)?;
+        run.read(&self.place, self.rerun.input.is_some())?;
         Ok(run)
     }
 
@@ -254,7 +254,7 @@ fn faults_of(path: &Path) -> Result<MemorySimulation, ValidateError> {
 
 impl Run {
     /// Reads the figures of the process at `place`.
-    fn read(&mut self, place: &Place) -> Result<(), ValidateError> {
+    fn read(&mut self, place: &Place, is_replay: bool) -> Result<(), ValidateError> {
         let Some(RunFile { path, header }) = self.files.at(place) else {
             self.missing = Some(format!("a run had no {}", place.text()));
             return Ok(());
@@ -268,8 +268,11 @@ impl Run {
         match faults.footer.map(|footer| footer.end) {
             Some(End::Exit) => {
                 let snapshot = self.report.snapshots.get(&header.pid);
-                // A replay's own memory is anonymous too, but not modelled.
-                self.snapshot = snapshot.map(|snapshot| snapshot.within(&faults.modelled_end));
+                // A replay's own memory is anonymous too, but not modelled. All other anonymous memory must be predicted.
+                self.snapshot = snapshot.map(|snapshot| match is_replay {
+                    true => snapshot.within(&faults.modelled_end),
+                    false => snapshot.clone(),
+                });
             }
             Some(End::Exec) => {
                 self.missing = Some("the process executed another program, so its end is not seen".into())
