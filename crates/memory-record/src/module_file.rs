@@ -1,6 +1,5 @@
 //! A file of code: its build id, its segments and its unwind tables.
 
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,7 +8,13 @@ use gimli::{
     UnwindSection, UnwindTableRow,
 };
 use hksim_memory_trace::Module;
-use object::{Object, ObjectSection, ObjectSegment, ReadCache};
+use hksim_recording_files::open_regular;
+use object::{Object, ObjectSection, ObjectSegment, ReadCache, SectionKind};
+
+/// Maximum size of a table; that of the largest programs has some 100 MiB. The recorded program may map a forged file.
+const TABLE_BYTES_MAX: u64 = 1 << 30;
+/// Maximum size of a section of notes, one of which is the build id.
+const NOTE_BYTES_MAX: u64 = 1 << 20;
 
 /// The bytes of a table.
 pub type Bytes<'a> = EndianSlice<'a, LittleEndian>;
@@ -53,7 +58,8 @@ impl ModuleFile {
             segments: Vec::new(),
             tables: Vec::new(),
         };
-        let Ok(file) = File::open(Path::new(&**path)) else { return nothing(Vec::new()) };
+        // The program may have replaced the file by a pipe since it was mapped.
+        let Ok(Some(file)) = open_regular(Path::new(&**path)) else { return nothing(Vec::new()) };
         let cache = ReadCache::new(file);
         let Ok(elf) = object::File::parse(&cache) else { return nothing(Vec::new()) };
         let segments = elf.segments().map(|segment| {
@@ -63,10 +69,15 @@ impl ModuleFile {
         let tables = [(".eh_frame", Kind::EhFrame), (".debug_frame", Kind::DebugFrame)];
         let tables = tables.into_iter().filter_map(|(name, kind)| {
             let section = elf.section_by_name(name)?;
+            let bytes = section.compressed_file_range().ok()?.uncompressed_size;
+            (bytes <= TABLE_BYTES_MAX).then_some(())?;
             let bytes = section.uncompressed_data().ok()?.into_owned();
             Some(Table::new(kind, section.address(), bytes))
         });
-        let build_id = elf.build_id().ok().flatten().unwrap_or_default();
+        // Without sections, the notes are found by segments, whose sizes are unknown here.
+        let mut notes = elf.sections().map(|section| if section.kind() == SectionKind::Note { section.size() } else { 0 });
+        let has_notes = elf.sections().next().is_some() && notes.all(|bytes| bytes <= NOTE_BYTES_MAX);
+        let build_id = if has_notes { elf.build_id().ok().flatten().unwrap_or_default() } else { &[] };
         let build_id = build_id[..build_id.len().min(hksim_memory_trace::BUILD_ID_BYTES_MAX)].to_vec();
         Self { segments: segments.collect(), tables: tables.collect(), ..nothing(build_id) }
     }

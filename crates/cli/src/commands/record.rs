@@ -117,7 +117,7 @@ pub struct Args {
     /// Print the report on standard error in this format (standard output is the program's)
     #[arg(long, value_enum, default_value = "table", hide_short_help = true)]
     format: Format,
-    /// Write the traces of an interrupted recording from its session directory, to the original path or to --output
+    /// Write the files of an interrupted recording from its directory, to the original path or to --output
     #[arg(long, value_name = "DIR", conflicts_with_all = ["command", "paused", "duration", "max_size", "stacks", "only", "no_children"], hide_short_help = true)]
     recover: Option<PathBuf>,
     /// Record this program with these arguments; hksim exits 0 and reports the program's exit status
@@ -176,6 +176,9 @@ pub fn run(args: &Args) -> Result<()> {
             format: args.format,
             command: &args.command,
         });
+    }
+    if let Some(directory) = args.recover.as_deref().filter(|directory| memory::record::is_interrupted(directory)) {
+        return memory::record::recover(directory, args.output.as_deref(), args.format);
     }
     if args.touch.is_some() {
         warn("--touch of record is now called --accesses; the next version removes the old name");

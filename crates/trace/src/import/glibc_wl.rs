@@ -20,8 +20,8 @@ use super::{Format, no_times};
 use crate::error::TraceError;
 use crate::event::{AllocCall, InitialTouch, ReallocCall};
 use crate::resolve::{RawOp, WaitLimits};
+use hksim_recording_files::open_regular;
 use std::collections::HashSet;
-use std::fs::File;
 use stream::Stream;
 
 pub(super) const FORMAT: Format = Format {
@@ -64,8 +64,9 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
         let why = "a workload is read at one offset per thread, which a compressed file does not allow";
         return Err(Failure::new(why, "decompress it to a file first"));
     };
-    let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
-    let (bytes, file) = opened.map_err(|why| TraceError::io(path, "open", why))?;
+    let file = open_regular(path).map_err(|why| TraceError::io(path, "open", why))?;
+    let file = file.ok_or_else(|| TraceError::NotAFile { path: path.to_path_buf() })?;
+    let bytes = file.metadata().map_err(|why| TraceError::io(path, "inspect", why))?.len();
     let mut head = Stream::new(path, &file, 0..bytes);
     let pointers = head.announced(POINTERS)?;
     head.announced(SYNCS)?;

@@ -17,6 +17,7 @@ use serde_json::json;
 use super::result::Head;
 use crate::flags::RunConfig;
 use crate::inputs::Trace;
+use crate::output::file::refuse_planted;
 use crate::output::progress::Progress;
 
 /// All rows of a sweep: every setup of every trace. Rows are ordered by trace, then by setup.
@@ -115,6 +116,7 @@ impl Plan {
             return self.simulate_rows(rows, &|_, _| Ok(()));
         };
         let digests = (0..self.rows()).map(|row| self.row_digest(row)).collect::<Result<_>>()?;
+        refuse_planted(path)?;
         let (journal, mut finished): (Journal, BTreeMap<usize, SimReport>) = Journal::open(path, digests)?;
         let open: Vec<usize> = rows.iter().copied().filter(|row| !finished.contains_key(row)).collect();
         let journal = Mutex::new(journal);
