@@ -2,9 +2,10 @@
 //! the directory stays, and [`crate::recover`] names its files.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -74,7 +75,10 @@ impl Files {
         let name = output.file_name().unwrap_or_default().to_string_lossy();
         let failed = |why| MemoryRecordError::io(parent, "create the recording's directory in", why);
         // Only this user can open it, and nobody can guess its name.
-        let directory = tempfile::Builder::new().prefix(&format!(".{name}{DIRECTORY_INFIX}")).tempdir_in(parent);
+        let directory = tempfile::Builder::new()
+            .prefix(&format!(".{name}{DIRECTORY_INFIX}"))
+            .permissions(Permissions::from_mode(0o700))
+            .tempdir_in(parent);
         let directory = directory.map_err(failed)?;
         let lock = File::open(directory.path()).map_err(failed)?;
         // File systems without locks cannot show that the recorder is alive.

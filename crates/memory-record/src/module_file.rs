@@ -1,5 +1,6 @@
 //! A file of code: its build id, its segments and its unwind tables.
 
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,9 +10,11 @@ use gimli::{
 };
 use hksim_memory_trace::Module;
 use hksim_recording_files::open_regular;
-use object::{Object, ObjectSection, ObjectSegment, ReadCache, SectionKind};
+use object::elf::{FileHeader64, PT_NOTE, SHT_NOBITS, SHT_NOTE, SHT_PROGBITS};
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
+use object::{Endianness, Object, ObjectSection, ObjectSegment, ReadCache};
 
-/// Maximum size of a table; that of the largest programs has some 100 MiB. The recorded program may map a forged file.
+/// Maximum size of a table; those of the largest programs have some 500 MiB. The recorded program may map a forged file.
 const TABLE_BYTES_MAX: u64 = 1 << 30;
 /// Maximum size of a section of notes, one of which is the build id.
 const NOTE_BYTES_MAX: u64 = 1 << 20;
@@ -50,6 +53,20 @@ struct Table {
     functions: Vec<(u64, u64, usize)>,
 }
 
+/// Whether the parts that parsing reads are not larger than those of any program: symbols and notes.
+fn has_credible_tables(file: &ReadCache<File>) -> object::Result<bool> {
+    let header = FileHeader64::<Endianness>::parse(file)?;
+    let endian = header.endian()?;
+    let mut segments = header.program_headers(endian, file)?.iter();
+    let mut sections = header.section_headers(endian, file)?.iter();
+    Ok(segments.all(|segment| segment.p_type(endian) != PT_NOTE || segment.p_filesz(endian) <= NOTE_BYTES_MAX)
+        && sections.all(|section| match section.sh_type(endian) {
+            SHT_NOTE => section.sh_size(endian) <= NOTE_BYTES_MAX,
+            SHT_PROGBITS | SHT_NOBITS => true,
+            _ => section.sh_size(endian) <= TABLE_BYTES_MAX,
+        }))
+}
+
 impl ModuleFile {
     /// Reads a file. Without a readable ELF file there are no tables.
     pub fn open(path: &Arc<str>) -> Self {
@@ -61,6 +78,9 @@ impl ModuleFile {
         // The program may have replaced the file by a pipe since it was mapped.
         let Ok(Some(file)) = open_regular(Path::new(&**path)) else { return nothing(Vec::new()) };
         let cache = ReadCache::new(file);
+        if !has_credible_tables(&cache).unwrap_or(false) {
+            return nothing(Vec::new());
+        }
         let Ok(elf) = object::File::parse(&cache) else { return nothing(Vec::new()) };
         let segments = elf.segments().map(|segment| {
             let (offset, bytes) = segment.file_range();
@@ -74,10 +94,7 @@ impl ModuleFile {
             let bytes = section.uncompressed_data().ok()?.into_owned();
             Some(Table::new(kind, section.address(), bytes))
         });
-        // Without sections, the notes are found by segments, whose sizes are unknown here.
-        let mut notes = elf.sections().map(|section| if section.kind() == SectionKind::Note { section.size() } else { 0 });
-        let has_notes = elf.sections().next().is_some() && notes.all(|bytes| bytes <= NOTE_BYTES_MAX);
-        let build_id = if has_notes { elf.build_id().ok().flatten().unwrap_or_default() } else { &[] };
+        let build_id = elf.build_id().ok().flatten().unwrap_or_default();
         let build_id = build_id[..build_id.len().min(hksim_memory_trace::BUILD_ID_BYTES_MAX)].to_vec();
         Self { segments: segments.collect(), tables: tables.collect(), ..nothing(build_id) }
     }

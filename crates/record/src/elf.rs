@@ -5,9 +5,9 @@ use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 
-use ::object::elf::{SHT_NOBITS, SHT_PROGBITS};
+use ::object::elf::{FileHeader64, SHT_NOBITS, SHT_PROGBITS};
 use ::object::read::ReadCache;
-use ::object::read::elf::{ElfFile64, SectionHeader};
+use ::object::read::elf::{ElfFile64, FileHeader, SectionHeader};
 use ::object::{Object, ObjectSection, ObjectSymbol};
 use hksim_recording_files::open_regular;
 
@@ -65,8 +65,8 @@ pub struct Symbols {
 /// the allocator.
 pub fn symbols(path: &Path) -> Option<Symbols> {
     let cache = ReadCache::new(open_regular(path).ok()??);
+    has_credible_tables(&cache).ok().filter(|credible| *credible)?;
     let file: ElfFile64<'_, ::object::Endianness, _> = ElfFile64::parse(&cache).ok()?;
-    has_credible_tables(&file).then_some(())?;
     let mut found = Symbols::default();
     for symbol in file.dynamic_symbols() {
         match symbol.name() {
@@ -83,13 +83,13 @@ pub fn symbols(path: &Path) -> Option<Symbols> {
     Some(found)
 }
 
-/// Whether the parts that are read are not larger than those of any program.
-fn has_credible_tables<'a>(file: &ElfFile64<'a, ::object::Endianness, &'a ReadCache<File>>) -> bool {
-    let endian = file.endian();
-    let mut sections = file.elf_section_table().iter();
-    sections.all(|section| {
+/// Whether the parts that parsing reads are not larger than those of any program.
+fn has_credible_tables(file: &ReadCache<File>) -> ::object::Result<bool> {
+    let header = FileHeader64::<::object::Endianness>::parse(file)?;
+    let endian = header.endian()?;
+    Ok(header.section_headers(endian, file)?.iter().all(|section| {
         matches!(section.sh_type(endian), SHT_PROGBITS | SHT_NOBITS) || section.sh_size(endian) <= TABLE_BYTES_MAX
-    })
+    }))
 }
 
 /// The names of the file's libraries and dynamic symbols, each terminated by a zero byte.

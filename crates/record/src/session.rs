@@ -126,6 +126,7 @@ impl Session {
         let name = output.file_name().unwrap_or_default().to_string_lossy();
         let dir = tempfile::Builder::new()
             .prefix(&format!(".{name}.recording-"))
+            .permissions(Permissions::from_mode(0o700))
             .tempdir_in(parent)
             .and_then(|dir| dir.path().canonicalize().map(|path| (dir, path)))
             .map_err(RecordError::io(parent, "create the recording session in it"))?;

@@ -23,7 +23,7 @@ use crate::memory;
 use crate::output::earlier::Earlier;
 use crate::output::progress::Recording;
 use crate::output::stamp::Stamp;
-use crate::output::{Format, file, note, render, warn};
+use crate::output::{Format, file, note, print_beside_program, render, warn};
 
 /// Frames of the stack of an allocating call. Each costs time in the program.
 const STACK_DEPTH: u32 = 8;
@@ -198,7 +198,7 @@ pub fn run(args: &Args) -> Result<()> {
     let text = render(args.format, &stamped, &report.traces, || summary::text(&report))?;
     match args.format {
         Format::Table => text.lines().for_each(if summary::is_as_expected(&report) { note } else { warn }),
-        Format::Json | Format::Csv => eprint_all(&text),
+        Format::Json | Format::Csv => print_beside_program(&text),
     }
     Ok(())
 }
@@ -285,10 +285,4 @@ fn find_touch_full() -> Result<TouchFull> {
         warn(&format!("using lackey to record accesses, about 60 times slower than hksim's own valgrind tool: {why}"));
     }
     Ok(found)
-}
-
-/// Prints the report. Standard error may be closed; the trace is written anyway.
-fn eprint_all(text: &str) {
-    use std::io::Write;
-    let _ = std::io::stderr().write_all(text.as_bytes());
 }

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::output::earlier::Earlier;
 use crate::output::stamp::Stamp;
-use crate::output::{Format, file, note, plain, render, units, warn};
+use crate::output::{Format, file, note, plain, print_beside_program, render, units, warn};
 
 /// Maximum number of children listed.
 const CHILDREN_SHOWN: usize = 20;
@@ -104,7 +104,7 @@ pub fn print(report: &RecordingReport, format: Format) -> Result<()> {
     let text = render(format, &stamped, &report.files, || summary(report))?;
     match format {
         Format::Table => text.lines().for_each(note),
-        Format::Json | Format::Csv => eprint!("{text}"),
+        Format::Json | Format::Csv => print_beside_program(&text),
     }
     Ok(())
 }

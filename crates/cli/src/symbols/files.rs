@@ -128,7 +128,7 @@ fn package_of(path: &Path) -> PathBuf {
 
 /// Whether a file is a regular one with parts of credible sizes.
 fn is_usable(path: &Path) -> bool {
-    contents(path).is_ok_and(|bytes| object::File::parse(&bytes).is_ok_and(|file| limits::check(&file).is_ok()))
+    contents(path).is_ok_and(|bytes| limits::check(&bytes).is_ok())
 }
 
 /// A module's file, of which only the parts that are needed are read. The trace names it, so it is a regular file.
@@ -139,8 +139,8 @@ fn contents(path: &Path) -> io::Result<ReadCache<File>> {
 /// The build id of a file, in hexadecimal; the error explains why the file cannot be used.
 fn build_id_of(path: &Path) -> Result<Option<String>, String> {
     let bytes = contents(path).map_err(|why| format!("no names: {why}"))?;
+    limits::check(&bytes).map_err(|why| format!("no names: {why}"))?;
     let file = object::File::parse(&bytes).map_err(|why| format!("no names: {why}"))?;
-    limits::check(&file).map_err(|why| format!("no names: {why}"))?;
     let id = file.build_id().ok().flatten();
     Ok(id.map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect()))
 }

@@ -1,8 +1,11 @@
-//! Limits on the files of modules, so that a forged or sparse one costs neither much memory nor much time.
+//! Limits on the files of modules, so that a forged or sparse one costs neither much memory nor much time. They are checked
+//! before the file is parsed, because parsing reads whole tables.
 
-use object::elf::{PT_NOTE, SHT_NOBITS, SHT_NOTE};
-use object::read::elf::{ElfFile, FileHeader, ProgramHeader, SectionHeader};
-use object::{CompressionFormat, Endianness, File, Object, ObjectSection, ReadRef};
+use std::fs::File;
+
+use object::elf::{FileHeader32, FileHeader64, PT_NOTE, SHT_NOBITS, SHT_NOTE, SHT_PROGBITS};
+use object::read::elf::{CompressionHeader, FileHeader, ProgramHeader, SectionHeader};
+use object::{Endianness, FileKind, ReadCache, ReadRef};
 
 /// Notes are read to find the build id. Those of a real file are a few kilobytes.
 const NOTE_BYTES_MAX: u64 = 1 << 20;
@@ -13,44 +16,49 @@ const UNCOMPRESSED_BYTES_MAX: u64 = 8 << 30;
 /// Compressed debug information is 3 to 10 times smaller than uncompressed one.
 const COMPRESSION_RATIO_MAX: u64 = 64;
 
-/// Whether a file is ELF and has parts of credible sizes. The error explains why it is not used.
-pub fn check<'data, R: ReadRef<'data>>(file: &File<'data, R>) -> Result<(), &'static str> {
-    let is_credible = match file {
-        File::Elf32(file) => has_credible_tables(file),
-        File::Elf64(file) => has_credible_tables(file),
-        _ => return Err("not an ELF file"),
+/// Whether a file is ELF and has parts of credible sizes.
+///
+/// # Errors
+/// The reason why the file is not used.
+pub fn check(file: &ReadCache<File>) -> Result<(), String> {
+    let is_credible = match FileKind::parse(file) {
+        Ok(FileKind::Elf32) => is_credible::<FileHeader32<Endianness>, _>(file),
+        Ok(FileKind::Elf64) => is_credible::<FileHeader64<Endianness>, _>(file),
+        Ok(_) => return Err("not an ELF file".to_string()),
+        Err(why) => Err(why),
     };
-    let credible = is_credible && has_credible_compression(file);
-    if credible { Ok(()) } else { Err("parts of it are far larger than those of any program") }
+    match is_credible {
+        Ok(true) => Ok(()),
+        Ok(false) => Err("parts of it are far larger than those of any program".to_string()),
+        Err(why) => Err(why.to_string()),
+    }
 }
 
-fn has_credible_tables<'data, Elf: FileHeader<Endian = Endianness>, R: ReadRef<'data>>(
-    file: &ElfFile<'data, Elf, R>,
-) -> bool {
-    let endian = file.endian();
-    let segments = file.elf_program_headers().iter().filter(|segment| segment.p_type(endian) == PT_NOTE);
-    let sections = file.elf_section_table().iter().filter(|section| section.sh_type(endian) != SHT_NOBITS);
-    segments.map(|segment| segment.p_filesz(endian).into()).all(|bytes| bytes <= NOTE_BYTES_MAX)
-        && sections.map(|section| (section.sh_type(endian), section.sh_size(endian).into())).all(|(kind, bytes)| {
-            // Code, data and debug information are mapped, not read, and only parts of them are used.
-            let limit = match kind {
-                SHT_NOTE => NOTE_BYTES_MAX,
-                object::elf::SHT_PROGBITS => u64::MAX,
-                _ => TABLE_BYTES_MAX,
-            };
-            bytes <= limit
-        })
-}
-
-fn has_credible_compression<'data, R: ReadRef<'data>>(file: &File<'data, R>) -> bool {
-    let compressed = file.sections().filter_map(|section| section.compressed_file_range().ok());
-    let compressed = compressed.filter(|range| range.format != CompressionFormat::None);
-    let mut total: u64 = 0;
-    for range in compressed {
-        total = total.saturating_add(range.uncompressed_size);
-        if range.uncompressed_size / COMPRESSION_RATIO_MAX > range.compressed_size {
-            return false;
+fn is_credible<'data, Elf: FileHeader<Endian = Endianness>, R: ReadRef<'data>>(file: R) -> object::Result<bool> {
+    let header = Elf::parse(file)?;
+    let endian = header.endian()?;
+    for segment in header.program_headers(endian, file)? {
+        if segment.p_type(endian) == PT_NOTE && segment.p_filesz(endian).into() > NOTE_BYTES_MAX {
+            return Ok(false);
         }
     }
-    total <= UNCOMPRESSED_BYTES_MAX
+    let mut uncompressed: u64 = 0;
+    for section in header.section_headers(endian, file)? {
+        let bytes = section.sh_size(endian).into();
+        let limit = match section.sh_type(endian) {
+            SHT_NOTE => NOTE_BYTES_MAX,
+            // Code, data and debug information are mapped, not read, and only parts of them are used.
+            SHT_PROGBITS | SHT_NOBITS => u64::MAX,
+            _ => TABLE_BYTES_MAX,
+        };
+        let mut plain_bytes = 0;
+        if let Some((compression, ..)) = section.compression(endian, file)? {
+            plain_bytes = compression.ch_size(endian).into();
+        }
+        uncompressed = uncompressed.saturating_add(plain_bytes);
+        if bytes > limit || plain_bytes / COMPRESSION_RATIO_MAX > bytes || uncompressed > UNCOMPRESSED_BYTES_MAX {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
