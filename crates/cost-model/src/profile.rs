@@ -1,8 +1,10 @@
 //! A machine's profile: the table of its costs.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use hksim_recording_files::open_regular;
 use serde::{Deserialize, Serialize};
 
 /// Version of the file format.
@@ -267,14 +269,13 @@ impl Profile {
     pub fn read(path: &Path) -> Result<Profile, CostError> {
         let io = |source| CostError::Io { path: path.to_path_buf(), source };
         let refused = |why: String| CostError::NotAProfile { path: path.to_path_buf(), why };
-        let file = std::fs::metadata(path).map_err(io)?;
-        if !file.is_file() {
-            return Err(refused("not a regular file".into()));
-        }
-        if file.len() > FILE_BYTES_MAX {
+        let file = open_regular(path).map_err(io)?.ok_or_else(|| refused("not a regular file".into()))?;
+        let mut text = String::new();
+        // A file may grow while it is read.
+        file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(io)?;
+        if text.len() as u64 > FILE_BYTES_MAX {
             return Err(refused("the file is larger than 1 MiB".into()));
         }
-        let text = std::fs::read_to_string(path).map_err(io)?;
         // Check the version first, because another version has other operations.
         if let Ok(Versioned { version }) = toml::from_str(&text)
             && version != VERSION

@@ -1,8 +1,11 @@
-//! The files of a recording: written in a directory next to the output, and named at the end.
+//! The files of a recording: written in a directory next to the output, and named at the end. If the recorder is killed,
+//! the directory stays, and [`crate::recover`] names its files.
 
 use std::collections::HashMap;
-use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,6 +15,11 @@ use hksim_recording_files as recording_files;
 use crate::error::MemoryRecordError;
 use crate::spaces::SpaceId;
 use crate::unwind::Walked;
+
+/// In the name of the directory, between the output's name and random characters.
+pub const DIRECTORY_INFIX: &str = ".recording-";
+/// Extension of the files in it.
+pub const EXTENSION: &str = "hkm";
 
 /// A file of one address space that is being written.
 struct Open {
@@ -46,6 +54,8 @@ pub struct Finished {
 pub struct Files {
     output: PathBuf,
     directory: PathBuf,
+    /// The open directory, which holds a lock until the recorder ends.
+    _lock: File,
     template: Header,
     open: HashMap<SpaceId, Open>,
     /// Every address space, in order of creation.
@@ -61,10 +71,21 @@ impl Files {
     /// # Errors
     /// The directory cannot be created.
     pub fn create(output: &Path, template: Header, start_ns: u64) -> Result<Self, MemoryRecordError> {
-        let directory = with_suffix(output, &format!(".{}.recording", std::process::id()));
-        fs::create_dir_all(&directory).map_err(|why| MemoryRecordError::io(&directory, "create", why))?;
-        let (open, known) = (HashMap::new(), Vec::new());
-        Ok(Self { output: output.to_path_buf(), directory, template, open, known, start_ns, stacks_incomplete: 0 })
+        let parent = output.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let name = output.file_name().unwrap_or_default().to_string_lossy();
+        let failed = |why| MemoryRecordError::io(parent, "create the recording's directory in", why);
+        // Only this user can open it, and nobody can guess its name.
+        let directory = tempfile::Builder::new()
+            .prefix(&format!(".{name}{DIRECTORY_INFIX}"))
+            .permissions(Permissions::from_mode(0o700))
+            .tempdir_in(parent);
+        let directory = directory.map_err(failed)?;
+        let lock = File::open(directory.path()).map_err(failed)?;
+        // File systems without locks cannot show that the recorder is alive.
+        lock_now(&lock);
+        let (open, known, directory) = (HashMap::new(), Vec::new(), directory.keep());
+        let output = output.to_path_buf();
+        Ok(Self { output, directory, _lock: lock, template, open, known, start_ns, stacks_incomplete: 0 })
     }
 
     /// Begins the file of an address space. Events were lost before, `lost_before`.
@@ -93,7 +114,7 @@ impl Files {
             None => Beginning::Exec,
         };
         let header = Header { command: command.clone(), pid, image, beginning, ..self.template.clone() };
-        let path = self.directory.join(format!("{pid}-{image}.hkm"));
+        let path = self.directory.join(format!("{pid}-{image}.{EXTENSION}"));
         let writer = Writer::create(&path, &header)?;
         self.open.insert(space, Open { writer, threads: HashMap::new(), lost_located: lost_before, time_last_ns: 0 });
         let finished = Finished { path, command, pid, image, beginning, end: End::Running, events: 0 };
@@ -172,31 +193,52 @@ impl Files {
     /// # Errors
     /// A file cannot be moved; all files then stay where they are.
     pub fn name(self) -> Result<Vec<Finished>, MemoryRecordError> {
-        let root_pid = self.template.pid;
-        let mut files: Vec<Finished> = self.known.into_iter().map(|(_, file)| file).collect();
-        let main = files.iter().rposition(|file| file.pid == root_pid);
-        let folder = recording_files::folder(&self.output);
-        if files.len() > 1 {
-            fs::create_dir_all(&folder).map_err(|why| MemoryRecordError::io(&folder, "create", why))?;
-        }
-        let images: Vec<u32> = files.iter().map(|file| file.pid).collect();
-        for (index, file) in files.iter_mut().enumerate() {
-            let target = if Some(index) == main {
-                self.output.clone()
-            } else {
-                let has_others = images.iter().filter(|&&pid| pid == file.pid).count() > 1;
-                recording_files::beside(&self.output, &file.command, file.pid, has_others.then_some(file.image))
-            };
-            fs::rename(&file.path, &target).map_err(|why| MemoryRecordError::io(&target, "write", why))?;
-            file.path = target;
-        }
-        // The directory is empty now; what cannot be removed does no harm.
-        let _ = fs::remove_dir(&self.directory);
-        if let Some(main) = main {
-            files.swap(0, main);
-        }
-        Ok(files)
+        let files = self.known.into_iter().map(|(_, file)| file).collect();
+        move_to_names(files, self.template.pid, &self.output, &self.directory)
     }
+}
+
+/// Moves files from a directory to their names, as [`Files::name`] does.
+///
+/// # Errors
+/// As for [`Files::name`].
+pub fn move_to_names(
+    mut files: Vec<Finished>,
+    root_pid: u32,
+    output: &Path,
+    directory: &Path,
+) -> Result<Vec<Finished>, MemoryRecordError> {
+    let main = files.iter().rposition(|file| file.pid == root_pid);
+    if files.len() > 1 {
+        let folder = recording_files::folder(output);
+        // SAFETY: has no precondition.
+        let user = unsafe { libc::geteuid() };
+        recording_files::create_folder(output, user).map_err(|why| MemoryRecordError::io(&folder, "create", why))?;
+    }
+    let images: Vec<u32> = files.iter().map(|file| file.pid).collect();
+    for (index, file) in files.iter_mut().enumerate() {
+        let target = if Some(index) == main {
+            output.to_path_buf()
+        } else {
+            let has_others = images.iter().filter(|&&pid| pid == file.pid).count() > 1;
+            recording_files::beside(output, &file.command, file.pid, has_others.then_some(file.image))
+        };
+        fs::rename(&file.path, &target).map_err(|why| MemoryRecordError::io(&target, "write", why))?;
+        file.path = target;
+    }
+    // The directory is empty now; what cannot be removed does no harm.
+    let _ = fs::remove_dir(directory);
+    if let Some(main) = main {
+        files.swap(0, main);
+    }
+    Ok(files)
+}
+
+/// Locks an open directory; false if another process holds the lock.
+pub fn lock_now(directory: &File) -> bool {
+    // SAFETY: a call with an open descriptor and flags.
+    let locked = unsafe { libc::flock(directory.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
+    locked == 0 || io::Error::last_os_error().kind() != io::ErrorKind::WouldBlock
 }
 
 fn site_of(writer: &mut Writer, walked: &Walked) -> SiteId {
@@ -206,10 +248,4 @@ fn site_of(writer: &mut Writer, walked: &Walked) -> SiteId {
     };
     let frames = walked.frames.iter().map(frame).collect();
     writer.site(&Stack { frames, end: walked.end })
-}
-
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = OsString::from(path.file_name().unwrap_or_default());
-    name.push(suffix);
-    path.with_file_name(name)
 }

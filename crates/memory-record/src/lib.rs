@@ -24,6 +24,7 @@
 //! | `thp_guard`, `injected_call` | huge pages for processes that outlive the recorder |
 //! | `signals` | Ctrl-C while the program runs |
 //! | `files` | one file for each address space |
+//! | `recovery` | the files of a recorder that was killed |
 //! | `snapshot` | the memory of a program at its exit |
 //! | `anonymous_peak` | its highest anonymous memory |
 
@@ -48,6 +49,7 @@ mod order;
 mod ptrace;
 mod record;
 mod recorder;
+mod recovery;
 mod shown_mode;
 mod signals;
 mod snapshot;
@@ -62,6 +64,7 @@ pub use error::MemoryRecordError;
 pub use launch::{Ended, Launch, Running, Stopped, Streams};
 pub use machine::is_allocator_variable;
 pub use recorder::{Options, RecordedFile, RecordingReport, record, record_with};
+pub use recovery::{is_interrupted, recover};
 pub use signals::SignalsToProgram;
 pub use snapshot::{Anonymous, MeasuredMapping, Peak, Snapshot, Snapshots, SnapshotsOf};
 pub use source::Source;

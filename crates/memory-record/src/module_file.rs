@@ -9,7 +9,15 @@ use gimli::{
     UnwindSection, UnwindTableRow,
 };
 use hksim_memory_trace::Module;
-use object::{Object, ObjectSection, ObjectSegment, ReadCache};
+use hksim_recording_files::open_regular;
+use object::elf::{FileHeader64, PT_NOTE, SHT_NOBITS, SHT_NOTE, SHT_PROGBITS};
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
+use object::{Endianness, Object, ObjectSection, ObjectSegment, ReadCache};
+
+/// Maximum size of a table; those of the largest programs have some 500 MiB. The recorded program may map a forged file.
+const TABLE_BYTES_MAX: u64 = 1 << 30;
+/// Maximum size of a section of notes, one of which is the build id.
+const NOTE_BYTES_MAX: u64 = 1 << 20;
 
 /// The bytes of a table.
 pub type Bytes<'a> = EndianSlice<'a, LittleEndian>;
@@ -45,6 +53,20 @@ struct Table {
     functions: Vec<(u64, u64, usize)>,
 }
 
+/// Whether the parts that parsing reads are not larger than those of any program: symbols and notes.
+fn has_credible_tables(file: &ReadCache<File>) -> object::Result<bool> {
+    let header = FileHeader64::<Endianness>::parse(file)?;
+    let endian = header.endian()?;
+    let mut segments = header.program_headers(endian, file)?.iter();
+    let mut sections = header.section_headers(endian, file)?.iter();
+    Ok(segments.all(|segment| segment.p_type(endian) != PT_NOTE || segment.p_filesz(endian) <= NOTE_BYTES_MAX)
+        && sections.all(|section| match section.sh_type(endian) {
+            SHT_NOTE => section.sh_size(endian) <= NOTE_BYTES_MAX,
+            SHT_PROGBITS | SHT_NOBITS => true,
+            _ => section.sh_size(endian) <= TABLE_BYTES_MAX,
+        }))
+}
+
 impl ModuleFile {
     /// Reads a file. Without a readable ELF file there are no tables.
     pub fn open(path: &Arc<str>) -> Self {
@@ -53,8 +75,12 @@ impl ModuleFile {
             segments: Vec::new(),
             tables: Vec::new(),
         };
-        let Ok(file) = File::open(Path::new(&**path)) else { return nothing(Vec::new()) };
+        // The program may have replaced the file by a pipe since it was mapped.
+        let Ok(Some(file)) = open_regular(Path::new(&**path)) else { return nothing(Vec::new()) };
         let cache = ReadCache::new(file);
+        if !has_credible_tables(&cache).unwrap_or(false) {
+            return nothing(Vec::new());
+        }
         let Ok(elf) = object::File::parse(&cache) else { return nothing(Vec::new()) };
         let segments = elf.segments().map(|segment| {
             let (offset, bytes) = segment.file_range();
@@ -63,6 +89,8 @@ impl ModuleFile {
         let tables = [(".eh_frame", Kind::EhFrame), (".debug_frame", Kind::DebugFrame)];
         let tables = tables.into_iter().filter_map(|(name, kind)| {
             let section = elf.section_by_name(name)?;
+            let bytes = section.compressed_file_range().ok()?.uncompressed_size;
+            (bytes <= TABLE_BYTES_MAX).then_some(())?;
             let bytes = section.uncompressed_data().ok()?.into_owned();
             Some(Table::new(kind, section.address(), bytes))
         });

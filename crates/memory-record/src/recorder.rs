@@ -89,6 +89,9 @@ pub struct RecordedFile {
 pub struct RecordingReport {
     /// The files: the program's own first, then those of its children in order of creation.
     pub files: Vec<RecordedFile>,
+    /// Whether the recorder was killed. All that is not in the files is then unknown: losses, and how the program ended.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_recovered: bool,
     /// Exit code of the program; `None` if a signal ended it, or if it still runs.
     pub exit_code: Option<i32>,
     /// The signal that ended the program.
@@ -186,6 +189,7 @@ pub fn record_with(
     let (interpreter, files) = (session.interpreter, session.files.name()?);
     let is_32_bit = |file: &&Finished| interpreter.programs_32_bit.contains(&(file.pid, file.image));
     Ok(RecordingReport {
+        is_recovered: false,
         exit_code: ended.as_ref().and_then(|ended| ended.status.code()),
         exit_signal: ended.as_ref().and_then(|ended| ended.status.signal()),
         visibility,
@@ -224,7 +228,7 @@ fn add_peaks(ended: Option<&mut Ended>, peaks: Option<AnonymousPeaks>) {
     }
 }
 
-fn recorded_file(file: Finished) -> RecordedFile {
+pub(crate) fn recorded_file(file: Finished) -> RecordedFile {
     let program = file.command.first().cloned().unwrap_or_default();
     let Finished { path, pid, image, beginning, end, events, .. } = file;
     RecordedFile { path, program, pid, image, beginning, end, events }

@@ -5,6 +5,7 @@ use std::io::{BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use hksim_recording_files::open_regular;
 use zstd::bulk::Decompressor;
 
 use crate::codec::{Decoder, Defined};
@@ -37,7 +38,9 @@ impl Reader {
     /// # Errors
     /// The file cannot be read, or is no recording.
     pub fn open(path: &Path) -> Result<Self, MemoryTraceError> {
-        let file = File::open(path).map_err(|why| MemoryTraceError::io(path, "open", why))?;
+        let why = "it is not a regular file";
+        let file = open_regular(path).map_err(|why| MemoryTraceError::io(path, "open", why))?;
+        let file = file.ok_or_else(|| MemoryTraceError::NotARecording { path: path.to_path_buf(), why })?;
         let mut file = BufReader::with_capacity(1 << 20, file);
         let (header, offset) = envelope::read(path, &mut file)?;
         let zstd = Decompressor::new().map_err(|why| MemoryTraceError::io(path, "decompress", why))?;

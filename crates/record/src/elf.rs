@@ -5,10 +5,14 @@ use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 
+use ::object::elf::{FileHeader64, SHT_NOBITS, SHT_PROGBITS};
 use ::object::read::ReadCache;
-use ::object::read::elf::ElfFile64;
+use ::object::read::elf::{ElfFile64, FileHeader, SectionHeader};
 use ::object::{Object, ObjectSection, ObjectSymbol};
+use hksim_recording_files::open_regular;
 
+/// Maximum size of a table of symbols or their names. Those of the largest programs have some 500 MiB.
+const TABLE_BYTES_MAX: u64 = 1 << 30;
 /// C++'s `operator new(size_t)`.
 const OPERATOR_NEW: &str = "_Znwm";
 /// Names of allocation functions that are specific to one allocator. The recorder interposes only the standard names.
@@ -57,9 +61,11 @@ pub struct Symbols {
     pub own_names: BTreeSet<&'static str>,
 }
 
-/// Reads the symbol tables of an ELF file; `None` if the file is damaged or not ELF.
+/// Reads the symbol tables of an ELF file; `None` if the file is damaged or not ELF. A log may name any path as that of
+/// the allocator.
 pub fn symbols(path: &Path) -> Option<Symbols> {
-    let cache = ReadCache::new(File::open(path).ok()?);
+    let cache = ReadCache::new(open_regular(path).ok()??);
+    has_credible_tables(&cache).ok().filter(|credible| *credible)?;
     let file: ElfFile64<'_, ::object::Endianness, _> = ElfFile64::parse(&cache).ok()?;
     let mut found = Symbols::default();
     for symbol in file.dynamic_symbols() {
@@ -75,6 +81,15 @@ pub fn symbols(path: &Path) -> Option<Symbols> {
     let inside = file.symbols().filter(|symbol| symbol.is_definition());
     found.own_names.extend(inside.filter_map(|symbol| symbol.name().ok().and_then(own_name)));
     Some(found)
+}
+
+/// Whether the parts that parsing reads are not larger than those of any program.
+fn has_credible_tables(file: &ReadCache<File>) -> ::object::Result<bool> {
+    let header = FileHeader64::<::object::Endianness>::parse(file)?;
+    let endian = header.endian()?;
+    Ok(header.section_headers(endian, file)?.iter().all(|section| {
+        matches!(section.sh_type(endian), SHT_PROGBITS | SHT_NOBITS) || section.sh_size(endian) <= TABLE_BYTES_MAX
+    }))
 }
 
 /// The names of the file's libraries and dynamic symbols, each terminated by a zero byte.

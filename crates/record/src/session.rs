@@ -9,7 +9,7 @@
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
 
@@ -26,6 +26,8 @@ const INFO_FILE: &str = "session.json";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Version of the session's layout and of the logs' encoding.
 const SESSION_VERSION: u32 = 3;
+/// Bits of the mode of a directory that its owner alone cannot be sure of.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// Random bytes in the name of the directory of logs.
 const SECRET_BYTES: usize = 16;
 
@@ -106,7 +108,7 @@ impl LogFile {
         own_path(&self.path, "hkt")
     }
 
-    /// Path of the incomplete trace that this recorder writes. It contains the recorder's process id, because another
+    /// Path, in the session, of the incomplete trace that this recorder writes. It contains the recorder's process id, because another
     /// recorder may write one at the same time.
     pub fn partial_path(&self) -> PathBuf {
         own_path(&self.path, &format!("partial-{}", process::id()))
@@ -124,6 +126,7 @@ impl Session {
         let name = output.file_name().unwrap_or_default().to_string_lossy();
         let dir = tempfile::Builder::new()
             .prefix(&format!(".{name}.recording-"))
+            .permissions(Permissions::from_mode(0o700))
             .tempdir_in(parent)
             .and_then(|dir| dir.path().canonicalize().map(|path| (dir, path)))
             .map_err(RecordError::io(parent, "create the recording session in it"))?;
@@ -150,9 +153,18 @@ impl Session {
     /// Opens a session that another recorder began.
     ///
     /// # Errors
-    /// The directory has no session of this version.
+    /// The directory has no session of this version, or belongs to another user. That user could have placed links among
+    /// its files, through which the recovery would read and write files of this user.
     pub fn open(dir: &Path) -> Result<Self, RecordError> {
         let bad = |why: String| RecordError::BadSession { path: dir.to_path_buf(), why };
+        let data = fs::metadata(dir).map_err(|why| bad(why.to_string()))?;
+        // SAFETY: has no precondition.
+        if data.uid() != unsafe { libc::geteuid() } {
+            return Err(bad("it belongs to another user, who can recover it".to_string()));
+        }
+        if data.mode() & WRITABLE_BY_OTHERS != 0 {
+            return Err(bad("other users can write to it; take that right from them (chmod go-w)".to_string()));
+        }
         let text = fs::read(dir.join(INFO_FILE)).map_err(|why| bad(format!("{INFO_FILE}: {why}")))?;
         let info: SessionInfo = serde_json::from_slice(&text).map_err(|why| bad(format!("{INFO_FILE}: {why}")))?;
         if info.version != SESSION_VERSION {
@@ -267,7 +279,10 @@ pub fn own_path(log: &Path, extension: &str) -> PathBuf {
 }
 
 /// A name that other users cannot guess.
-fn secret() -> std::io::Result<String> {
+///
+/// # Errors
+/// The system gives no random bytes.
+pub fn secret() -> std::io::Result<String> {
     let mut bytes = [0; SECRET_BYTES];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())

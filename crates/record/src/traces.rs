@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -24,10 +23,12 @@ use crate::log_reader::{Facts, LogReader};
 use crate::missing::{Missing, Unrecorded};
 use crate::process_tree::Started;
 use crate::report::{DamagedLog, Exit, RecordReport, RecordedTrace, UnseenImage};
-use crate::session::{LogFile, Session};
+use crate::session::{LogFile, Session, secret};
 use crate::touch_full::Merging;
 use crate::written_file;
 
+/// Random characters in the name of an incomplete trace outside the session.
+const RANDOM_DIGITS: usize = 16;
 /// Likely reason if there is no log.
 const NOT_LOADED: &str = "the recorder was not loaded; does the program (or a wrapper around it) clear the \
      environment, change the root directory, or start a statically linked program?";
@@ -192,8 +193,10 @@ fn paths(output: &Path, images: &[Image]) -> Result<Vec<PathBuf>, RecordError> {
         *images_of.entry(image.file.pid).or_default() += 1;
     }
     if images.iter().skip(1).any(Image::has_records) {
+        // SAFETY: has no precondition.
+        let user = unsafe { libc::geteuid() };
         let folder = recording_files::folder(output);
-        fs::create_dir_all(&folder)
+        recording_files::create_folder(output, user)
             .map_err(RecordError::io(&folder, "create the directory of the other processes' traces"))?;
     }
     let path = |(index, image): (usize, &Image)| match index {
@@ -230,7 +233,7 @@ impl Writer<'_> {
         }
         let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner).remove(&image.file.path);
         let log = image.open()?;
-        let partial = self.partial_path(&image.file, &path);
+        let partial = self.partial_path(&image.file, &path)?;
         let converted = match begun.map(|begun| begun.lacking(missing).finish(end, &log, self.control_log, &path)) {
             Some(Ok(converted)) => converted,
             None => convert(&log, how, end, self.control_log, &partial, &path)?,
@@ -246,15 +249,16 @@ impl Writer<'_> {
 
     /// Path of a trace while it is incomplete. Normally it is in the session's directory, so that a killed recorder
     /// leaves nothing outside it. If the session is elsewhere, the path is next to the output, because a file cannot be
-    /// renamed across file systems.
-    fn partial_path(&self, file: &LogFile, path: &Path) -> PathBuf {
+    /// renamed across file systems; nobody can guess it and place a link there.
+    fn partial_path(&self, file: &LogFile, path: &Path) -> Result<PathBuf, RecordError> {
         if self.is_beside {
-            return file.partial_path();
+            return Ok(file.partial_path());
         }
         let mut name = OsString::from(".");
         name.push(path.file_name().unwrap_or_default());
-        name.push(format!(".partial-{}", process::id()));
-        path.with_file_name(name)
+        let random = secret().map_err(RecordError::io(path, "choose a temporary name next to"))?;
+        name.push(format!(".{}", &random[..RANDOM_DIGITS]));
+        Ok(path.with_file_name(name))
     }
 }
 

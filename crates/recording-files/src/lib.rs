@@ -1,5 +1,6 @@
-//! Names of the files of one recording. Both recorders, of allocator calls (`.hkt`) and of page operations (`.hkm`), name
-//! their files alike: the program's own file has the output's name, and all others are in one folder next to it.
+//! Names of the files of one recording, and how files are opened whose names are not trusted. Both recorders, of allocator
+//! calls (`.hkt`) and of page operations (`.hkm`), name their files alike: the program's own file has the output's name,
+//! and all others are in one folder next to it.
 //!
 //! ```
 //! use std::path::Path;
@@ -11,6 +12,9 @@
 //! ```
 
 use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Ending of the name of a folder with other processes' files.
@@ -22,6 +26,26 @@ const PROGRAM_BYTES_MAX: usize = 64;
 /// extension, so that `app.hkt` and `app.hkm` have different folders.
 pub fn folder(output: &Path) -> PathBuf {
     with_ending(output, output.file_name())
+}
+
+/// Creates the folder of [`folder`] if there is none, and returns its path.
+///
+/// # Errors
+/// The system refuses; or something is there that `user` has not made. Another user may place a link or a folder there
+/// while the program runs, if all users can write next to the output.
+pub fn create_folder(output: &Path, user: u32) -> io::Result<PathBuf> {
+    let folder = folder(output);
+    match fs::create_dir(&folder) {
+        Err(why) if why.kind() == io::ErrorKind::AlreadyExists => {
+            let found = fs::symlink_metadata(&folder)?;
+            if found.is_dir() && found.uid() == user {
+                return Ok(folder);
+            }
+            let why = "a link, or a file or folder of another user, has this name; remove it";
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, why))
+        }
+        created => created.map(|()| folder),
+    }
 }
 
 /// The folders in which the other files of a recording may be: the one of [`folder`], and that of versions before 0.2,
@@ -47,6 +71,20 @@ pub fn beside(output: &Path, command: &[String], pid: u32, image: Option<u32>) -
         name.push(extension);
     }
     folder(output).join(name)
+}
+
+/// Opens a regular file to read it; `None` if the path leads to something else. A pipe is not waited for, and a device
+/// not opened. What counts is the file that was opened, even if another one gets its name meanwhile.
+///
+/// # Errors
+/// The system refuses.
+pub fn open_regular(path: &Path) -> io::Result<Option<File>> {
+    // Opening a device can have effects, so what it is now is checked first.
+    if !fs::metadata(path)?.is_file() {
+        return Ok(None);
+    }
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+    Ok(file.metadata()?.is_file().then_some(file))
 }
 
 fn with_ending(output: &Path, name: Option<&OsStr>) -> PathBuf {
@@ -79,6 +117,21 @@ mod tests {
         assert_eq!(named("/a/app.hkt", "../..", None), "/a/app.hkt.processes/process.7.hkt");
         assert_eq!(named("/a/app.hkm", "postgres: writer", None), "/a/app.hkm.processes/postgres__writer.7.hkm");
         assert_eq!(named("/a/app.hkt", "", None), "/a/app.hkt.processes/process.7.hkt");
+    }
+
+    #[test]
+    fn other_files_get_a_folder_of_their_own_user_only() {
+        let top = std::env::temp_dir().join(format!("hksim-recording-files-{}", std::process::id()));
+        fs::create_dir(&top).expect("a folder");
+        let own = fs::symlink_metadata(&top).expect("the folder").uid();
+        let output = top.join("app.hkt");
+        let made = create_folder(&output, own).expect("a new folder");
+        assert_eq!(create_folder(&output, own).expect("the same folder"), made);
+        assert!(create_folder(&output, own + 1).is_err(), "a folder of another user");
+        fs::remove_dir(&made).expect("an empty folder");
+        std::os::unix::fs::symlink(&top, &made).expect("a link");
+        assert!(create_folder(&output, own).is_err(), "a link to a folder");
+        fs::remove_dir_all(&top).expect("removed");
     }
 
     #[test]

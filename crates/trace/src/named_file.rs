@@ -3,9 +3,8 @@
 //! A user may name a pipe for what is read once. A name inside a file is not trusted: it must lead to a regular
 //! file, so that reading ends and no device or writer of a pipe is waited for. No file is read beyond a limit.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, BufReader, ErrorKind, Read};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 
 /// Maximum length of a file that is read as a whole: far above any result.
@@ -49,12 +48,7 @@ pub fn read_regular_text(path: &Path) -> io::Result<String> {
 /// The system refuses, or it is another kind of file.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     let refused = || io::Error::new(ErrorKind::InvalidInput, "not a regular file");
-    // Opening a device can have effects, so its kind is checked first; the file opened is the one that counts.
-    if !fs::metadata(path)?.is_file() {
-        return Err(refused());
-    }
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(refused()) }
+    hksim_recording_files::open_regular(path)?.ok_or_else(refused)
 }
 
 /// The path of a regular file in a folder. Neither its name nor a symbolic link leads out of the folder.

@@ -22,7 +22,7 @@ use serde::Serialize;
 use crate::memory;
 use crate::output::earlier::Earlier;
 use crate::output::progress::Recording;
-use crate::output::{Format, file, note, render, warn};
+use crate::output::{Format, file, note, print_beside_program, render, warn};
 use hksim_results::Stamp;
 
 /// Frames of the stack of an allocating call. Each costs time in the program.
@@ -114,7 +114,7 @@ pub struct Args {
     /// Print the report on standard error in this format (standard output is the program's)
     #[arg(long, value_enum, default_value = "table", hide_short_help = true)]
     format: Format,
-    /// Write the traces of an interrupted recording from its session directory, to the original path or to --output
+    /// Write the files of an interrupted recording from its directory, to the original path or to --output
     #[arg(long, value_name = "DIR", conflicts_with_all = ["command", "paused", "duration", "max_size", "stacks", "only", "no_children"], hide_short_help = true)]
     recover: Option<PathBuf>,
     /// Record this program with these arguments; hksim exits 0 and reports the program's exit status
@@ -170,6 +170,9 @@ pub fn run(args: &Args) -> Result<()> {
             command: &args.command,
         });
     }
+    if let Some(directory) = args.recover.as_deref().filter(|directory| memory::record::is_interrupted(directory)) {
+        return memory::record::recover(directory, args.output.as_deref(), args.format);
+    }
     if args.backend == Backend::Ltrace && args.recover.is_none() {
         return record_with_ltrace(args);
     }
@@ -185,7 +188,7 @@ pub fn run(args: &Args) -> Result<()> {
     let text = render(args.format, &stamped, &report.traces, || summary::text(&report))?;
     match args.format {
         Format::Table => text.lines().for_each(if summary::is_as_expected(&report) { note } else { warn }),
-        Format::Json | Format::Csv => eprint_all(&text),
+        Format::Json | Format::Csv => print_beside_program(&text),
     }
     Ok(())
 }
@@ -272,10 +275,4 @@ fn find_touch_full() -> Result<TouchFull> {
         warn(&format!("using lackey to record accesses, about 60 times slower than hksim's own valgrind tool: {why}"));
     }
     Ok(found)
-}
-
-/// Prints the report. Standard error may be closed; the trace is written anyway.
-fn eprint_all(text: &str) {
-    use std::io::Write;
-    let _ = std::io::stderr().write_all(text.as_bytes());
 }

@@ -16,6 +16,7 @@ use crate::forks::ForkArgs;
 use crate::inputs;
 use crate::memory;
 use crate::memory::settings::MemoryArgs;
+use crate::output::file::refuse_planted;
 use crate::output::progress::Progress;
 use crate::output::screen::HEADING;
 use crate::output::{OutputArgs, ResultFormat};
@@ -111,6 +112,9 @@ pub fn run(args: &Args) -> Result<()> {
     })?;
     let head = Head { rows_per_trace: configs.len(), question, modes: ModesFrom::of(&configs) };
     let numbers: Vec<usize> = args.shard.map_or_else(|| (0..plan.rows()).collect(), |shard| shard.rows(plan.rows()));
+    if let Some(journal) = &args.resume {
+        refuse_planted(journal)?;
+    }
     let reports =
         on_workers(args.jobs, || Ok(plan.simulate(&numbers, args.resume.as_deref(), &Progress::events(0))?))?;
     let rows: Vec<Priced> = reports.into_iter().map(|row| Priced::new(row, profile.as_ref())).collect();

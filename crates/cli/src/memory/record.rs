@@ -6,14 +6,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+pub use hksim_memory_record::is_interrupted;
 use hksim_memory_record::{
-    Options, RecordedFile, RecordingReport, SignalsToProgram, SnapshotsOf, Source, Streams, Traced, record,
+    self as memory_record, Options, RecordedFile, RecordingReport, SignalsToProgram, SnapshotsOf, Source, Streams, Traced, record,
 };
 use hksim_memory_trace::{Beginning, Calls, Faults};
 use serde::Serialize;
 
 use crate::output::earlier::Earlier;
-use crate::output::{Format, file, note, plain, render, units, warn};
+use crate::output::{Format, file, note, plain, print_beside_program, render, units, warn};
 use hksim_results::Stamp;
 
 /// Maximum number of children listed.
@@ -85,6 +86,15 @@ pub fn run(request: &Request<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Names the files of an interrupted recording.
+///
+/// # Errors
+/// The directory has no such recording of this user, or a file cannot be moved.
+pub fn recover(directory: &Path, output: Option<&Path>, format: Format) -> Result<()> {
+    output.map_or(Ok(()), file::check_trace)?;
+    print(&memory_record::recover(directory, output)?, format)
+}
+
 /// Prints a report on standard error.
 ///
 /// # Errors
@@ -94,7 +104,7 @@ pub fn print(report: &RecordingReport, format: Format) -> Result<()> {
     let text = render(format, &stamped, &report.files, || summary(report))?;
     match format {
         Format::Table => text.lines().for_each(note),
-        Format::Json | Format::Csv => eprint!("{text}"),
+        Format::Json | Format::Csv => print_beside_program(&text),
     }
     Ok(())
 }
@@ -105,6 +115,9 @@ fn summary(report: &RecordingReport) -> String {
         (Some(0), _) => {}
         (Some(code), _) => text += &format!("the program exited with {code}\n"),
         (None, Some(signal)) => text += &format!("signal {signal} ended the program\n"),
+        (None, None) if report.is_recovered => {
+            text += "the recorder was killed, so the last events are missing, and losses are not counted\n"
+        }
         (None, None) => text += "the recording ended at --duration, before the program\n",
     }
     if let Some((own, children)) = report.files.split_first() {

@@ -2,7 +2,7 @@
 //! replace the first, so the second does not start.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
@@ -20,8 +20,8 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Claims the name of an output. `None` if no file can be created next to it: the recording fails for the same
-    /// reason, and reports it.
+    /// Claims the name of an output. `None` if no file of this user can be next to it: the recording fails for the same
+    /// reason, and reports it; or another user has placed something else there.
     ///
     /// # Errors
     /// Another process has claimed the name.
@@ -29,7 +29,7 @@ impl Claim {
         let name = output.file_name().unwrap_or_default().to_string_lossy();
         let path = output.with_file_name(format!(".{name}.lock"));
         loop {
-            let Ok(mut file) = open(&path) else { return Ok(None) };
+            let Some(mut file) = open(&path) else { return Ok(None) };
             // On a file system without locks nothing can be claimed.
             if flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
                 let mut owner = String::new();
@@ -50,10 +50,15 @@ impl Claim {
     }
 }
 
-fn open(path: &Path) -> io::Result<File> {
+/// The lock file of this user. In a folder for all, another user may have placed a file, a pipe or a second name of a
+/// file of this user there: none of these may be written to or waited for.
+fn open(path: &Path) -> Option<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
-    options.mode(0o600).custom_flags(OFlags::NOFOLLOW.bits() as i32).open(path)
+    let file = options.mode(0o600).custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32).open(path).ok()?;
+    let data = file.metadata().ok()?;
+    let is_own = data.is_file() && data.uid() == rustix::process::geteuid().as_raw() && data.nlink() <= 1;
+    is_own.then_some(file)
 }
 
 /// Whether the file still has its name.

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -30,7 +30,7 @@ impl Staged {
     /// `wanted` is a directory, its directory does not exist, or the system refuses.
     pub fn new(wanted: &Path) -> Result<Staged> {
         refuse_standard_output(wanted)?;
-        refuse_planted_link(wanted)?;
+        refuse_planted(wanted)?;
         let metadata = fs::metadata(wanted);
         if metadata.as_ref().is_ok_and(fs::Metadata::is_dir) {
             bail!("{}: is a directory; name a file", wanted.display());
@@ -87,19 +87,25 @@ impl Staged {
     }
 }
 
-/// Refuses a symbolic link that another user may have placed in a folder for all users, such as /tmp. This is the
-/// kernel's rule `fs.protected_symlinks`, which can be switched off, and which a rename does not obey.
+/// Refuses a symbolic link or a pipe that another user may have placed in a folder for all users, such as /tmp. These
+/// are the kernel's rules `fs.protected_symlinks` and `fs.protected_fifos`, which can be switched off, and which a rename
+/// does not obey.
 ///
 /// # Errors
-/// It is such a link.
-fn refuse_planted_link(wanted: &Path) -> Result<()> {
+/// It is one of them.
+pub fn refuse_planted(wanted: &Path) -> Result<()> {
     const STICKY_FOR_ALL: u32 = libc::S_ISVTX | libc::S_IWOTH;
-    let Some(link) = fs::symlink_metadata(wanted).ok().filter(fs::Metadata::is_symlink) else { return Ok(()) };
+    let Ok(found) = fs::symlink_metadata(wanted) else { return Ok(()) };
+    let what = match found.file_type() {
+        kind if kind.is_symlink() => "a link",
+        kind if kind.is_fifo() => "a pipe",
+        _ => return Ok(()),
+    };
     let Ok(folder) = fs::metadata(folder_of(wanted)) else { return Ok(()) };
-    let is_known = [rustix::process::geteuid().as_raw(), folder.uid()].contains(&link.uid());
+    let is_known = [rustix::process::geteuid().as_raw(), folder.uid()].contains(&found.uid());
     if folder.mode() & STICKY_FOR_ALL == STICKY_FOR_ALL && !is_known {
         bail!(
-            "{}: is a link of another user in a folder that all users can write to; remove it or write to another file",
+            "{}: is {what} of another user in a folder that all users can write to; remove it or write to another file",
             wanted.display()
         );
     }

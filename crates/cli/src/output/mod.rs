@@ -178,6 +178,14 @@ pub fn print(text: &str) -> Result<()> {
     }
 }
 
+/// Prints a report of a recording on standard error, because standard output is the program's. It may be closed, or a pipe
+/// that nobody reads: the recording is written anyway.
+pub fn print_beside_program(text: &str) {
+    let mut out = std::io::stderr().lock();
+    let text = if out.is_terminal() { plain_lines(text) } else { text.into() };
+    let _ = out.write_all(text.as_bytes());
+}
+
 /// Prints what was done, unless `--quiet` is given.
 pub fn note(text: &str) {
     if !screen::is_quiet() {

@@ -5,17 +5,19 @@
 //! the same name removes it.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
 const SUFFIX: &str = ".part";
 const RANDOM_CHARACTERS: usize = 8;
+/// Bits of a file's mode that an output keeps: not setuid, setgid and sticky.
+const PERMISSIONS: u32 = 0o777;
 
 /// A new file or folder, removed when it is dropped unless [`Unfinished::keep`] gives it its final name.
 #[derive(Debug)]
@@ -27,7 +29,8 @@ pub struct Unfinished {
 }
 
 impl Unfinished {
-    /// An empty file beside `wanted`, with the mode of a file that is there, else that of a new file.
+    /// An empty file beside `wanted`. It has the permissions of a file of this user that is there, else those of a new
+    /// file: another user may have left a file there that everybody can write to, or a setuid one.
     ///
     /// # Errors
     /// The system refuses.
@@ -36,8 +39,9 @@ impl Unfinished {
         let unfinished = Unfinished::new(wanted, create)?;
         if let Ok(existing) = fs::symlink_metadata(wanted)
             && existing.is_file()
+            && existing.uid() == rustix::process::geteuid().as_raw()
         {
-            unfinished.open.set_permissions(existing.permissions())?;
+            unfinished.open.set_permissions(Permissions::from_mode(existing.mode() & PERMISSIONS))?;
         }
         Ok(unfinished)
     }

@@ -2,7 +2,8 @@
 //! of it.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{FileExt, symlink};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -73,6 +74,75 @@ fn modules_of_a_trace_are_regular_files() {
             assert_eq!(code, Some(0), "{module}: {line}: {text}");
         }
     }
+}
+
+/// An ELF file of one part, which is far larger than those of any program and takes no space on the disk.
+fn sparse_elf(path: &Path, kind: u32, name: &[u8]) {
+    const PART_AT: u64 = 4096;
+    let bytes: u64 = 6 << 30;
+    let names = [b"\0.shstrtab\0", name, b"\0"].concat();
+    let [names_at, sections_at] = [2048u64, 64];
+    let mut header = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
+    header.extend([3u16, 62].into_iter().flat_map(u16::to_le_bytes));
+    header.extend(1u32.to_le_bytes());
+    header.extend([0, 0, sections_at].into_iter().flat_map(u64::to_le_bytes));
+    header.extend(0u32.to_le_bytes());
+    header.extend([64u16, 56, 0, 64, 3, 1].into_iter().flat_map(u16::to_le_bytes));
+    let section = |name: u32, kind: u32, at: u64, bytes: u64| {
+        let mut section = [name, kind].into_iter().flat_map(u32::to_le_bytes).collect::<Vec<u8>>();
+        section.extend([0, 0, at, bytes].into_iter().flat_map(u64::to_le_bytes));
+        section.extend([1u32, 0].into_iter().flat_map(u32::to_le_bytes));
+        section.extend([1u64, 24].into_iter().flat_map(u64::to_le_bytes));
+        section
+    };
+    header.extend(section(0, 0, 0, 0));
+    header.extend(section(1, 3, names_at, names.len() as u64));
+    header.extend(section(11, kind, PART_AT, bytes / 24 * 24));
+    let file = fs::File::create(path).expect("a file");
+    file.write_all_at(&header, 0).expect("the header");
+    file.write_all_at(&names, names_at).expect("the names");
+    file.set_len(PART_AT + bytes).expect("a sparse file");
+}
+
+/// The commands end without reading the part: with less memory and, in a debug build, far sooner.
+#[test]
+fn forged_modules_are_not_read() {
+    let bench = Bench::new();
+    let module = bench.path("forged");
+    write_trace(&bench, &module.display().to_string());
+    for (kind, name) in [(7, ".note.gnu.build-id"), (2, ".symtab"), (11, ".dynsym")] {
+        sparse_elf(&module, kind, name.as_bytes());
+        let (code, text) = bounded(&bench, "info t.hkt --sites");
+        assert!(code == Some(0) && text.contains("far larger than those of any program"), "{name}: {code:?} {text}");
+    }
+}
+
+/// The library that looks up names opens a file next to the module.
+#[test]
+fn a_pipe_next_to_a_module_is_not_waited_for() {
+    let bench = Bench::new();
+    let module = bench.path("app");
+    let stripped = std::process::Command::new("objcopy")
+        .args(["-R", ".note.gnu.build-id"])
+        .arg(env!("CARGO_BIN_EXE_hksim"))
+        .arg(&module)
+        .status();
+    if !stripped.is_ok_and(|status| status.success()) {
+        return eprintln!("skipped: no objcopy");
+    }
+    pipe(&bench, "app.dwp");
+    write_trace(&bench, &module.display().to_string());
+    let (code, text) = bounded(&bench, "info t.hkt --sites");
+    assert_eq!(code, Some(0), "{text}");
+}
+
+#[test]
+fn a_pipe_in_a_folder_to_import_is_not_waited_for() {
+    let bench = Bench::new();
+    fs::create_dir(bench.path("lttng")).expect("a folder");
+    pipe(&bench, "lttng/metadata");
+    let (code, text) = bounded(&bench, "import lttng -o t.hkt");
+    assert_eq!(code, Some(2), "{text}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr::{null, null_mut};
 
+use crate::support::recordings::can_record;
 use crate::support::{Bench, json_of};
 
 /// Colours, a bell, C1's CSI, the reversal of text and its isolation, and a break of the line.
@@ -71,6 +72,35 @@ fn a_terminal_gets_no_control_characters_of_a_trace() {
         assert!(!text.is_empty() && is_safe(&text), "{line}: {text:?}");
     }
     assert!(bench.ok("explain hostile.hkt --format csv").contains('\u{202e}'), "a file has the name as it is");
+}
+
+/// The report of a recording is on standard error. The name of a program that runs is also a text that others choose.
+#[test]
+fn a_terminal_gets_no_control_characters_of_a_program_name() {
+    let bench = Bench::new();
+    let name = HOSTILE.replace('\n', "");
+    fs::copy("/bin/true", bench.path(&name)).expect("a program");
+    let job = format!("'./{name}'; exec -a '{name}' ls job.sh >/dev/null");
+    fs::write(bench.path("job.sh"), job).expect("a script");
+    for flags in ["", "--format csv", "--format json"] {
+        for memory in if can_record() { &["", "--memory"][..] } else { &[""] } {
+            let line = format!("record {memory} {flags} -o app.{} bash job.sh", if memory.is_empty() { "hkt" } else { "hkm" });
+            let text = on_terminal(&bench, &line);
+            assert!(text.contains("app.hk") && is_safe(&text), "{line}: {text:?}");
+        }
+    }
+}
+
+/// The recording is written before its report.
+#[test]
+fn a_report_that_nobody_reads_is_no_failure() {
+    let bench = Bench::new();
+    for memory in if can_record() { &["", "--memory"][..] } else { &[""] } {
+        let line = format!("hksim record {memory} --format json -o app ls 2> >(exec <&-; exec sleep 1); echo $?");
+        let ran = bench.shell("", &format!("trap '' PIPE; sleep 0.2; {line}"));
+        assert!(ran.stdout.trim_end().ends_with('0'), "{line}: {} {}", ran.stdout, ran.stderr);
+        fs::remove_file(bench.path("app")).expect("the recording");
+    }
 }
 
 #[test]

@@ -91,7 +91,8 @@ pub struct Ran {
 }
 
 impl Ran {
-    fn of(line: &str, output: Output) -> Ran {
+    /// What a command printed, which must not be a panic.
+    pub fn of(line: &str, output: Output) -> Ran {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap_or_else(|why| panic!("{line}: {why}"));
         let (stdout, stderr) = (text(output.stdout), text(output.stderr));
         assert!(!stderr.contains("panicked"), "{line}: {stderr}");

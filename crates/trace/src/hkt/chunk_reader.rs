@@ -10,6 +10,7 @@ use super::{CHUNK_EVENTS_MAX, Version, envelope};
 use crate::error::TraceError;
 use crate::header::{Footer, Header, Summary};
 use crate::ids::ObjectIds;
+use hksim_recording_files as recording_files;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -49,16 +50,13 @@ impl ChunkReader {
     /// # Errors
     /// Those of [`super::TraceReader::open`]; damage depends on `on_damage`.
     pub(super) fn open_with(path: &Path, on_damage: OnDamage) -> Result<Self, TraceError> {
-        // Checked before the file is opened: opening a pipe would wait for a writer.
-        let metadata = match std::fs::metadata(path) {
+        let file = match recording_files::open_regular(path) {
+            Ok(Some(file)) => file,
+            Ok(None) => return Err(TraceError::NotAFile { path: path.to_path_buf() }),
             // Other programs read `-` as standard input.
             Err(_) if path.as_os_str() == "-" => return Err(TraceError::NotAFile { path: path.to_path_buf() }),
-            metadata => metadata.map_err(|why| TraceError::io(path, "open", why))?,
+            Err(why) => return Err(TraceError::io(path, "open", why)),
         };
-        if !metadata.is_file() {
-            return Err(TraceError::NotAFile { path: path.to_path_buf() });
-        }
-        let file = File::open(path).map_err(|why| TraceError::io(path, "open", why))?;
         let (version, header, chunks_start) = envelope::read(path, &file)?;
         let found = skim(path, &file, chunks_start, on_damage)?;
         Ok(ChunkReader {

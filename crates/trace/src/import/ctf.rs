@@ -2,6 +2,7 @@
 //! CTF, merges the streams of all CPUs in order of time, and reports discarded events.
 
 use crate::error::TraceError;
+use hksim_recording_files::open_regular;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -21,8 +22,10 @@ pub(super) fn is_trace(folder: &Path) -> bool {
 
 fn holds_metadata(folder: &Path, depth: u32) -> bool {
     let mut magic = Vec::new();
-    let metadata = std::fs::File::open(folder.join("metadata")).and_then(|file| file.take(8).read_to_end(&mut magic));
-    if metadata.is_ok() && METADATA_MAGICS.iter().any(|known| magic.starts_with(known)) {
+    // A folder of others may have a pipe of that name.
+    if let Ok(Some(file)) = open_regular(&folder.join("metadata"))
+        && file.take(8).read_to_end(&mut magic).is_ok()
+        && METADATA_MAGICS.iter().any(|known| magic.starts_with(known)) {
         return true;
     }
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();

@@ -6,6 +6,7 @@ use super::lz4::{self, Lz4};
 use crate::error::TraceError;
 use bzip2::bufread::MultiBzDecoder;
 use flate2::bufread::MultiGzDecoder;
+use hksim_recording_files::open_regular;
 use liblzma::bufread::XzDecoder;
 use liblzma::stream::{CONCATENATED, Stream};
 use std::fs::File;
@@ -43,10 +44,9 @@ pub(super) fn container(path: &Path) -> Result<Container, TraceError> {
     if metadata.is_dir() && ctf::is_trace(path) {
         return Ok(Container::Stream { reader: ctf::open(path)?, packed: false });
     }
-    if !metadata.is_file() {
-        return Err(TraceError::NotAFile { path: path.to_path_buf() });
-    }
-    let mut file = BufReader::with_capacity(1 << 16, File::open(path).map_err(cannot("open"))?);
+    let file = open_regular(path).map_err(cannot("open"))?;
+    let file = file.ok_or_else(|| TraceError::NotAFile { path: path.to_path_buf() })?;
+    let mut file = BufReader::with_capacity(1 << 16, file);
     if file.fill_buf().map_err(cannot("read"))?.starts_with(b"PK\x03\x04") {
         let archive =
             ZipArchive::new(file).map_err(|why| TraceError::io(path, "open the archive", io::Error::other(why)))?;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use addr2line::Loader;
 use object::{Object, ReadCache};
 
+use super::limits;
 use crate::named_file;
 use crate::sites::Module;
 
@@ -97,7 +98,11 @@ fn debug_file(build_id: &str) -> Option<Loader> {
 
 /// Opens a file, and its supplementary debug file if it has one.
 fn load(path: &Path) -> Option<Loader> {
-    named_file::open_regular(path).ok()?;
+    is_usable(path).then_some(())?;
+    // The loader also opens `app.dwp` next to `app`, whatever that is.
+    if fs::metadata(package_of(path)).is_ok_and(|package| !package.is_file()) {
+        return None;
+    }
     match shared_debug_file(path) {
         Some(shared) => Loader::new_with_sup(path, Some(shared)).ok(),
         None => Loader::new(path).ok(),
@@ -111,7 +116,19 @@ fn shared_debug_file(path: &Path) -> Option<PathBuf> {
     let name = PathBuf::from(String::from_utf8_lossy(name).into_owned());
     // The link is relative to the debug file's real path.
     let shared = fs::canonicalize(path).ok()?.parent()?.join(name);
-    shared.is_file().then_some(shared)
+    is_usable(&shared).then_some(shared)
+}
+
+/// The file of split debug information of a program.
+fn package_of(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(".dwp");
+    path.with_file_name(name)
+}
+
+/// Whether a file is a regular one with parts of credible sizes.
+fn is_usable(path: &Path) -> bool {
+    contents(path).is_ok_and(|bytes| limits::check(&bytes).is_ok())
 }
 
 /// A module's file, of which only the parts that are needed are read. The trace names it, so it is a regular file.
@@ -122,6 +139,7 @@ fn contents(path: &Path) -> io::Result<ReadCache<File>> {
 /// The build id of a file, in hexadecimal; the error explains why the file cannot be used.
 fn build_id_of(path: &Path) -> Result<Option<String>, String> {
     let bytes = contents(path).map_err(|why| format!("no names: {why}"))?;
+    limits::check(&bytes).map_err(|why| format!("no names: {why}"))?;
     let file = object::File::parse(&bytes).map_err(|why| format!("no names: {why}"))?;
     let id = file.build_id().ok().flatten();
     Ok(id.map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect()))

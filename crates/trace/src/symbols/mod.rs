@@ -2,6 +2,7 @@
 
 mod caller;
 mod files;
+mod limits;
 
 use std::collections::HashMap;
 
