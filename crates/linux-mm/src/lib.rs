@@ -1,11 +1,11 @@
 //! A model of Linux anonymous memory. It executes page operations and reports faults, resident pages, huge pages and
 //! page tables.
 //!
-//! The model follows the kernel's rules exactly. Comments refer to them as R1 to R32; the project's documentation has
-//! the table of rules. `hksim rules` (crate `hksim-conformance`) compares the model with the running kernel after every
-//! operation. The model covers private anonymous memory of a process and of its forked children; of other mappings it
-//! knows the page tables only ([`Kernel::map_unmodelled`]). It leaves out what is not deterministic: memory pressure,
-//! allocation failure and khugepaged.
+//! The model follows the kernel's rules exactly. Comments refer to them by name, such as R13a; the project's
+//! documentation has the table of rules. `hksim rules` (crate `hksim-conformance`) compares the model with the running
+//! kernel after every operation. The model covers private anonymous memory of a process and of its forked children; of
+//! other mappings it knows the page tables only ([`Kernel::map_unmodelled`]). It leaves out what is not deterministic:
+//! memory pressure, allocation failure and khugepaged.
 //!
 //! Addresses are given as numbers of 4 KiB pages. One [`Kernel`] is one address space:
 //!
@@ -101,7 +101,7 @@ pub struct Kernel {
     memory: SharedMemory,
     space: SpaceId,
     /// PMD ranges of hugetlb mappings whose reservation was consumed by a page that was dropped later. The reservation
-    /// is not restored (R13).
+    /// is not restored (R13f).
     reservations_consumed: BTreeSet<u64>,
     counters: Counters,
     operations: PageOperations,
