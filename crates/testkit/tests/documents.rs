@@ -389,6 +389,42 @@ fn names_of_kernel_rules_are_recognised() {
     assert_eq!(rule_rows(page, "## Two", "## Three"), ["R2"]);
 }
 
+/// The public methods in the `impl` blocks of a source that begin with this line.
+fn public_methods<'a>(source: &'a str, block: &str) -> Vec<&'a str> {
+    let mut found = Vec::new();
+    for part in source.split(&format!("\n{block}\n")).skip(1) {
+        let body = part.split("\n}\n").next().unwrap_or(part);
+        let names = body.lines().filter_map(|line| {
+            let line = line.strip_prefix("    pub ")?;
+            line.strip_prefix("unsafe ").unwrap_or(line).strip_prefix("fn ")?.split(['(', '<']).next()
+        });
+        found.extend(names);
+    }
+    found
+}
+
+#[test]
+fn crate_pages_list_the_methods_of_types_that_many_files_implement() {
+    for (folder, name, block) in [
+        ("linux-mm", "Kernel", "impl Kernel {"),
+        ("policy", "Allocator", "impl<M: Memory, G: Geometry> Allocator<M, G> {"),
+    ] {
+        let folder = root().join("crates").join(folder).join("src");
+        let page = read(&folder.join("lib.rs"));
+        let mut sources = Vec::new();
+        files(&folder, &["rs"], &mut sources);
+        let texts: Vec<String> = sources.iter().map(|path| read(path)).collect();
+        let methods: Vec<&str> = texts.iter().flat_map(|text| public_methods(text, block)).collect();
+        assert!(methods.len() > 25, "methods of {name} were found: {methods:?}");
+        let is_listed = |method: &str| page.contains(&format!("]({name}::{method})"));
+        let missing: Vec<_> = methods.into_iter().filter(|method| !is_listed(method)).collect();
+        assert!(missing.is_empty(), "{}: not in the list of methods: {missing:?}", folder.display());
+    }
+    let source = "\nimpl A {\n    pub fn one(&self) {\n    }\n    fn two() {}\n}\n\nimpl A {\n    pub unsafe fn three<T>() {}\n}\n\
+                  \nimpl B {\n    pub fn four() {}\n}\n";
+    assert_eq!(public_methods(source, "impl A {"), ["one", "three"]);
+}
+
 /// Broken links of the rendered book, with the anchors that mdBook generates.
 fn dead_links(book: &Path) -> Vec<String> {
     let mut pages = Vec::new();

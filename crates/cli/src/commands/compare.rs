@@ -24,6 +24,7 @@ use crate::chart::parse_picture;
 use crate::flags::between::between;
 use crate::inputs::Trace;
 use crate::output::OutputArgs;
+use crate::output::columns::ColumnsArgs;
 use crate::output::stamp::Stamp;
 use crate::output::units::{bytes, count};
 
@@ -57,6 +58,8 @@ pub struct Args {
     plot: Option<PathBuf>,
     #[command(flatten)]
     output: OutputArgs,
+    #[command(flatten)]
+    columns: ColumnsArgs,
 }
 
 fn parse_touch(word: &str) -> Result<TouchRule, String> {
@@ -84,6 +87,7 @@ pub struct ComparisonReport {
 /// Bad input; a run that cannot start.
 pub fn run(args: &Args) -> Result<ExitCode> {
     args.output.check(&[args.plot.as_deref()], &[])?;
+    args.columns.check(&args.output, &view::COLUMNS, &[])?;
     let trace = Trace::file(&args.trace)?;
     let allocators =
         args.allocators.iter().map(|word| Allocator::named("allocators", word)).collect::<Result<Vec<_>>>()?;
@@ -102,7 +106,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         environment,
         rows,
     };
-    args.output.emit(&report, &report.rows, || view::table(&report))?;
+    args.output.emit(&report, &report.rows, || view::table(&report, &args.columns))?;
     if let Some(path) = &args.plot {
         draw(path, &report)?;
     }

@@ -10,10 +10,12 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::sweep::result::{Head, PricedSweep};
+use super::sweep::view;
 use crate::chart;
 use crate::command_line;
 use crate::named_file;
 use crate::output::OutputArgs;
+use crate::output::columns::ColumnsArgs;
 use crate::result_numbers;
 use crate::system_time::Priced;
 
@@ -28,6 +30,8 @@ pub struct Args {
     shards: Vec<PathBuf>,
     #[command(flatten)]
     output: OutputArgs,
+    #[command(flatten)]
+    columns: ColumnsArgs,
     /// Draw the result as SVG or PNG
     #[arg(long, value_name = "PICTURE", value_parser = chart::parse_picture)]
     plot: Option<PathBuf>,
@@ -59,6 +63,7 @@ struct ShardFile {
 pub fn run(args: &Args) -> Result<()> {
     let inputs: Vec<Option<&Path>> = args.shards.iter().map(|path| Some(path.as_path())).collect();
     args.output.check(&[args.plot.as_deref()], &inputs)?;
+    view::check(&args.columns, &args.output)?;
     let files = args.shards.iter().map(|path| read(path)).collect::<Result<Vec<ShardFile>>>()?;
     command_line::set(files.first().map(|file| file.command.clone()).unwrap_or_default());
     let head = files.first().map(|file| file.head.clone()).ok_or_else(|| anyhow!("no shard to merge"))?;
@@ -70,7 +75,7 @@ pub fn run(args: &Args) -> Result<()> {
         rows: file.rows,
     });
     let result = PricedSweep::new(merge(parts.collect())?, &head)?;
-    result.emit(&args.output, &head)?;
+    result.emit(&args.output, &args.columns, &head)?;
     match &args.plot {
         Some(path) => chart::write(path, &serde_json::to_value(&result).context("result as JSON")?),
         None => Ok(()),

@@ -3,7 +3,7 @@
 mod answers;
 pub mod plan;
 pub mod result;
-mod view;
+pub mod view;
 
 use std::path::PathBuf;
 
@@ -19,6 +19,8 @@ use crate::forks::ForkArgs;
 use crate::inputs::Trace;
 use crate::memory;
 use crate::memory::settings::MemoryArgs;
+use crate::memory::sim::Printed;
+use crate::output::columns::ColumnsArgs;
 use crate::output::screen::HEADING;
 use crate::output::stamp::Stamp;
 use crate::output::{OutputArgs, ResultFormat};
@@ -59,6 +61,8 @@ pub struct Args {
     question: QuestionArgs,
     #[command(flatten)]
     output: OutputArgs,
+    #[command(flatten)]
+    columns: ColumnsArgs,
     /// Simulate only this part of the rows, for `hksim merge` (needs --format json): 1/4 is the first of four
     #[arg(long, value_name = "I/N", conflicts_with = "plot", help_heading = LARGE, hide_short_help = true)]
     shard: Option<Shard>,
@@ -85,7 +89,7 @@ pub fn run(args: &Args) -> Result<()> {
     let profile = args.profile.read()?;
     if args.traces.iter().any(|path| memory::is_recording(path)) {
         args.refuse_for_recording()?;
-        let result = memory::sim::sweep(&args.traces, &args.policy, &args.memory, profile.as_ref(), &args.output)?;
+        let result = memory::sim::sweep(&args.traces, &args.policy, &args.memory, profile.as_ref(), &args.printed())?;
         return draw(args, &result);
     }
     if !args.allocators.is_empty() {
@@ -96,11 +100,12 @@ pub fn run(args: &Args) -> Result<()> {
             policy: &args.policy,
             memory: &args.memory,
             profile: profile.as_ref(),
-            output: &args.output,
+            printed: &args.printed(),
         };
         return draw(args, &memory::allocators::sweep(&request)?);
     }
     args.memory.refuse_for_trace()?;
+    view::check(&args.columns, &args.output)?;
     let configs = args.policy.configs(HugeList::All)?;
     let traces = if args.traces.is_empty() { Trace::built_in()? } else { Trace::files(&args.traces)? };
     let question = args.question.question(&traces, profile.is_some())?;
@@ -119,11 +124,16 @@ pub fn run(args: &Args) -> Result<()> {
         return args.output.emit(&part, &[()], String::new);
     }
     let result = PricedSweep::new(rows, &head)?;
-    result.emit(&args.output, &head)?;
+    result.emit(&args.output, &args.columns, &head)?;
     draw(args, &result)
 }
 
 impl Args {
+    /// How the rows of memory recordings are printed.
+    fn printed(&self) -> Printed<'_> {
+        Printed { output: &self.output, columns: &self.columns }
+    }
+
     /// Checks that no flag was given that is about traces only.
     fn refuse_for_recording(&self) -> Result<()> {
         for (flag, given) in [("shard", self.shard.is_some()), ("resume", self.resume.is_some())] {

@@ -15,13 +15,13 @@ use hksim_trace::header::TouchSource;
 use super::replayed::record_replay;
 use super::row::{AllocatorLabel, MemoryRow, predict};
 use super::settings::{MemoryArgs, NamedSetting};
-use super::sim::{Sweep, emit_rows};
+use super::sim::{Printed, Sweep, emit_rows};
 use crate::commands::allocators::{Allocator, Found};
 use crate::flags::table::thp_word;
 use crate::flags::{BaseKernel, PolicyArgs};
 use crate::inputs::Trace;
 use crate::output::progress::Progress;
-use crate::output::{OutputArgs, warn};
+use crate::output::warn;
 
 /// What to sweep.
 pub struct Request<'a> {
@@ -35,8 +35,8 @@ pub struct Request<'a> {
     pub memory: &'a MemoryArgs,
     /// The costs of a machine.
     pub profile: Option<&'a Profile>,
-    /// Destination of the result.
-    pub output: &'a OutputArgs,
+    /// How the result is printed.
+    pub printed: &'a Printed<'a>,
 }
 
 /// Replays each trace once on each allocator, and predicts every setting.
@@ -52,6 +52,7 @@ pub fn sweep(request: &Request<'_>) -> Result<Sweep> {
             "--by site: the callers in a replay are hksim's own, not the program's; record the program with --memory --stacks"
         );
     }
+    request.printed.check()?;
     let settings = request.memory.settings(request.policy, BaseKernel::AsItComes)?;
     let named = |word: &String| Allocator::named("allocators", if word == "hksim" { "native" } else { word });
     let allocators = request.allocators.iter().map(named).collect::<Result<Vec<_>>>()?;
@@ -76,7 +77,7 @@ pub fn sweep(request: &Request<'_>) -> Result<Sweep> {
         bail!("--allocators: none of them is installed");
     }
     let rows: Vec<_> = rows.into_iter().map(|row: MemoryRow| row.priced(request.profile)).collect();
-    emit_rows(rows, &settings, request.output)
+    emit_rows(rows, &settings, request.printed)
 }
 
 fn spec(path: &Path, trace: &Trace, target: &Target) -> ReplaySpec {

@@ -112,7 +112,7 @@ pub struct NamedSite {
     pub stack_end: Option<StackEnd>,
     /// Frames as text, innermost first; empty if the call site is unknown.
     pub stack: Vec<String>,
-    /// The figures.
+    /// What the site's memory costs.
     #[serde(flatten)]
     pub costs: SitePrediction,
 }

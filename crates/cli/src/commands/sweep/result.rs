@@ -13,6 +13,7 @@ use crate::answers::Answers;
 use crate::commands::sim::csv;
 use crate::flags::ModesFrom;
 use crate::output::OutputArgs;
+use crate::output::columns::ColumnsArgs;
 use crate::output::stamp::Stamp;
 use crate::system_time::{Priced, SystemTime};
 
@@ -94,8 +95,11 @@ impl PricedSweep {
     ///
     /// # Errors
     /// The output cannot be written.
-    pub fn emit(&self, output: &OutputArgs, head: &Head) -> Result<()> {
-        output.emit(self, &self.csv_rows(), || view::table(self, head))
+    pub fn emit(&self, output: &OutputArgs, columns: &ColumnsArgs, head: &Head) -> Result<()> {
+        output.emit(self, &self.csv_rows(), || match columns.is_given() {
+            true => view::chosen(self, head, columns),
+            false => view::table(self, head),
+        })
     }
 
     /// The rows as CSV, each marked if it is on a Pareto front.
