@@ -29,7 +29,10 @@ NOTES = """Other rules were checked only by reading the source of each version. 
 memory, khugepaged is not deterministic, and fault-around concerns files. R3 needs sizes that 5.15 and 6.1 do not have. `cargo test`
 checks R5 on the running kernel. Before Linux 6.7 only the number of huge entries is compared, since there are no page-table scans.
 
-Without emulation, 58 812 random scripts on 6.18.44 found three errors in the model, now fixed: one in R26 after a fork, two in R29.
+R1 includes R1b, and R9, R13, R16, R18, R19, R24 and R27 stand for all rules of that number (R13 for R13, R13a, R13b, ...): they shared
+one name when these kernels were tested.
+
+Without emulation, 58 812 random scripts on 6.18.44 found three errors in the model, now fixed: one in R26 after a fork, two in R29 to R29c.
 """
 
 STILL = """hksim shrinks each script that differs. One cause is known: 6.18.15 loses a dirty bit, which 6.18.44 keeps

@@ -34,7 +34,7 @@ columns are predictions from that recording. `validate` then measures {runs} rep
 allocator differs from itself.
 
 One number: the measurement equals the prediction in traps, huge pages, resident memory and the set of present pages. `p / m..n`: the
-allocator does not repeat itself, and the prediction p is within the spread of the replays. `*`: the figures are equal, but the
+allocator does not repeat itself, and the prediction p is within the spread of the replays. `*`: these figures are equal, but the
 allocator chose other pages. `+`: only its huge pages or resident memory at the exit differ from run
 to run. `z`: the kernel freed pages of zeros when it split a huge page, and contents are not recorded.
 

@@ -15,7 +15,8 @@ use crate::flags::{HugeList, PolicyArgs, argv};
 const STATED: [&str; 6] = ["sim", "sweep", "explain", "validate", "advise", "check"];
 
 /// Arguments without influence on the figures.
-const ABOUT_OUTPUT: [&str; 14] = [
+const ABOUT_OUTPUT: [&str; 15] = [
+    "columns",
     "format",
     "output",
     "quiet",

@@ -182,7 +182,8 @@ impl Work {
         self.add_distance(number * (1.0 - locality.apart), around(returned_bytes));
     }
 
-    /// Counts faults of single pages. Touches that are neither filling nor apart count as `operation`.
+    /// Counts faults of single pages, by their locality. Touches that neither fill an object nor come after much other
+    /// work count as `operation`.
     fn add_with_locality(&mut self, operation: Operation, number: f64, Locality { filling, apart, .. }: Locality) {
         self.add_part(Operation::MemsetUntouched, number * filling);
         self.add_part(Operation::WriteFaultApart, number * apart);

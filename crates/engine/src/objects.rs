@@ -15,8 +15,8 @@ use crate::scattered::Scattered;
 
 /// A table above this size does not fit into the caches near a core (L2: 512 KiB to 2 MiB).
 const LARGE_BYTES: usize = 256 << 10;
-/// How many events before its turn the entry of an object is fetched, the metadata of its block's slab, and what
-/// belongs to the block. An event takes some 10 ns, and an access to main memory some 100 ns.
+/// How many events ahead an object's data are fetched: its entry of the table, the metadata of its block's slab, and
+/// what belongs to the block. An event takes some 10 ns, and an access to main memory some 100 ns.
 const ENTRY_DISTANCE: usize = 36;
 const SLAB_DISTANCE: usize = 24;
 const BLOCK_DISTANCE: usize = 12;
@@ -141,8 +141,8 @@ impl<P: Copy> Objects<P> {
 
 impl<S: Copy> Objects<Block<S>> {
     /// Fetches what `run`'s events after the next one need: first their entries of the table, then what the memory has
-    /// for their blocks. An object that is not live yet has no block, and one that is recycled before has another: both
-    /// cost only time.
+    /// for their blocks. An object that is not allocated yet has no block. If its id is used again in between, its block
+    /// is another one. In both cases the fetch is useless, but does no harm.
     #[inline(always)]
     pub(crate) fn look_ahead<W: World<SuperSlab = S>>(&self, mem: &W, run: &CommonRun<'_>) {
         let entry = |events| self.table.get(run.object_ahead(events)?.0 as usize);

@@ -30,9 +30,9 @@ pub enum Advice {
     PopulateRead,
     /// Populate for writing.
     PopulateWrite,
-    /// Collapse into huge pages (R12').
+    /// Collapse into huge pages (R12).
     Collapse,
-    /// `DontNeed` that also drops locked pages (R29).
+    /// `DontNeed` that also drops locked pages (R29b).
     DontNeedLocked,
     /// Swap pages in again. No effect on memory that was never swapped out.
     WillNeed,
@@ -69,8 +69,8 @@ impl Kernel {
     /// range. From Linux 6.12 on, a populate stops at the hole (R24).
     ///
     /// Other errors: EINVAL for a reversed range, for advice that the version does not have, or for advice that a
-    /// hugetlb mapping (R13), a locked mapping (R29) or a mapping of [`Kernel::map_unmodelled`] does not support.
-    /// EFAULT for a populate at a guard page (R32) or at an empty hugetlb pool (R13). EAGAIN (ENOMEM before Linux 6.1)
+    /// hugetlb mapping (R13f), a locked mapping (R29b) or a mapping of [`Kernel::map_unmodelled`] does not support.
+    /// EFAULT for a populate at a guard page (R32) or at an empty hugetlb pool (R13a). EAGAIN (ENOMEM before Linux 6.1)
     /// if a split would exceed `max_map_count` (R14).
     pub fn advise(&mut self, range: Range<u64>, advice: Advice) -> Outcome {
         if range.start > range.end {

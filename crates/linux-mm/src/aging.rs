@@ -1,4 +1,4 @@
-//! MADV_FREE and MADV_COLD: pages stay mapped, but a folio that the range covers only in part is split (R9, R25).
+//! MADV_FREE and MADV_COLD: pages stay mapped, but a folio that the range covers only in part is split (R9a, R9b, R25).
 
 use std::ops::Range;
 

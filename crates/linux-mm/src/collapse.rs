@@ -1,4 +1,4 @@
-//! MADV_COLLAPSE, which immediately replaces PTE tables by huge pages (R12').
+//! MADV_COLLAPSE, which immediately replaces PTE tables by huge pages (R12).
 
 use std::ops::Range;
 

@@ -40,7 +40,7 @@ pub enum Defrag {
     Never,
 }
 
-/// `vm.overcommit_memory`. Only its effect on `MAP_NORESERVE` is modelled (R18).
+/// `vm.overcommit_memory`. Only its effect on `MAP_NORESERVE` is modelled (R18a).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Overcommit {

@@ -34,7 +34,7 @@ impl Kernel {
     /// `Content::Zero`.
     ///
     /// # Errors The signal raised (in a system call: EFAULT) if there is no mapping, the protection forbids the access
-    /// (R22), the page is a guard page (R32), or the hugetlb pool is empty (R13). A failing access costs an exception
+    /// (R22), the page is a guard page (R32), or the hugetlb pool is empty (R13a). A failing access costs an exception
     /// and charges no fault.
     #[inline]
     pub fn touch(&mut self, page: u64, access: Access) -> Result<Option<Install>, Signal> {

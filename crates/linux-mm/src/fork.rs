@@ -1,4 +1,4 @@
-//! fork, which creates an address space that shares its pages with the parent until one of them writes (R16', R27).
+//! fork, which creates an address space that shares its pages with the parent until one of them writes (R16, R27).
 
 use std::ops::Range;
 

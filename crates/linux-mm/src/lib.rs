@@ -1,11 +1,11 @@
 //! A model of Linux anonymous memory. It executes page operations and reports faults, resident pages, huge pages and
 //! page tables.
 //!
-//! The model follows the kernel's rules exactly. Comments refer to them as R1 to R32; the project's documentation has
-//! the table of rules. `hksim rules` (crate `hksim-conformance`) compares the model with the running kernel after every
-//! operation. The model covers private anonymous memory of a process and of its forked children; of other mappings it
-//! knows the page tables only ([`Kernel::map_unmodelled`]). It leaves out what is not deterministic: memory pressure,
-//! allocation failure and khugepaged.
+//! The model follows the kernel's rules exactly. Comments refer to them by name, such as R13a; the project's
+//! documentation has the table of rules. `hksim rules` (crate `hksim-conformance`) compares the model with the running
+//! kernel after every operation. The model covers private anonymous memory of a process and of its forked children; of
+//! other mappings it knows the page tables only ([`Kernel::map_unmodelled`]). It leaves out what is not deterministic:
+//! memory pressure, allocation failure and khugepaged.
 //!
 //! Addresses are given as numbers of 4 KiB pages. One [`Kernel`] is one address space:
 //!
@@ -20,6 +20,43 @@
 //! assert_eq!((kernel.rss_pages(), kernel.counters().faults), (512, 1));
 //! # Ok::<(), hksim_linux_mm::Errno>(())
 //! ```
+//!
+//! # Methods of `Kernel` by topic
+//!
+//! - Start: [`new`](Kernel::new), [`with_arena`](Kernel::with_arena), [`config`](Kernel::config) (`lib.rs`,
+//!   `script/execute.rs`)
+//! - Map and unmap: [`map`](Kernel::map), [`unmap`](Kernel::unmap), [`grow_heap`](Kernel::grow_heap),
+//!   [`name`](Kernel::name) (`map.rs`, `vma_advice.rs`)
+//! - Access memory: [`touch`](Kernel::touch), [`set_content`](Kernel::set_content) (`fault.rs`)
+//! - Advise: huge pages, dropping, collapse, populate, guard pages: [`advise`](Kernel::advise) (`advise.rs`)
+//! - Move and resize: [`remap`](Kernel::remap), [`mremap`](Kernel::mremap), [`resize`](Kernel::resize) (`remap.rs`)
+//! - Protect and lock: [`protect`](Kernel::protect), [`lock`](Kernel::lock), [`unlock`](Kernel::unlock),
+//!   [`lock_all`](Kernel::lock_all), [`unlock_all`](Kernel::unlock_all), [`first_locked`](Kernel::first_locked),
+//!   [`locked_pages`](Kernel::locked_pages) (`protect.rs`, `lock.rs`)
+//! - Fork: [`fork`](Kernel::fork) (`fork.rs`)
+//! - The process: [`disable_thp`](Kernel::disable_thp), [`installs_thp_denied`](Kernel::installs_thp_denied),
+//!   [`grow_stack`](Kernel::grow_stack), [`place_arguments`](Kernel::place_arguments) (`process_policy.rs`, `stack.rs`)
+//! - Addresses that mmap would choose: [`unmapped_area`](Kernel::unmapped_area), [`highest_gap`](Kernel::highest_gap)
+//!   (`place.rs`)
+//! - Files and shared memory, of which only the page tables are modelled: [`map_unmodelled`](Kernel::map_unmodelled),
+//!   [`touch_unmodelled`](Kernel::touch_unmodelled) (`unmodelled.rs`)
+//! - State of memory: [`rss_pages`](Kernel::rss_pages), [`resident_bytes`](Kernel::resident_bytes),
+//!   [`huge_pages`](Kernel::huge_pages), [`huge_pages_in_smaps`](Kernel::huge_pages_in_smaps),
+//!   [`hugetlb_pages`](Kernel::hugetlb_pages), [`lazy_free_pages`](Kernel::lazy_free_pages),
+//!   [`page_table_bytes`](Kernel::page_table_bytes), [`vma_count`](Kernel::vma_count), [`mappings`](Kernel::mappings)
+//!   (`state.rs`)
+//! - State of single pages: [`page_state`](Kernel::page_state), [`page_states`](Kernel::page_states),
+//!   [`pmd_state`](Kernel::pmd_state), [`folio_pages_outside`](Kernel::folio_pages_outside) (`state.rs`)
+//! - Totals since the start: [`counters`](Kernel::counters), [`operations`](Kernel::operations),
+//!   [`refaults`](Kernel::refaults) (`lib.rs`, `work.rs`)
+//! - Why no huge page, and what khugepaged could add: [`obstacles`](Kernel::obstacles),
+//!   [`khugepaged_bound`](Kernel::khugepaged_bound) (`obstacles.rs`, `khugepaged.rs`)
+//! - Pages that system calls made present: [`keep_populated`](Kernel::keep_populated),
+//!   [`take_populated`](Kernel::take_populated) (`populate.rs`)
+//! - Page-op scripts: [`execute`](Kernel::execute) (`script/execute.rs`)
+//!
+//! To read the code, start with `fault.rs` (what one access installs) and `advise.rs`, then follow a call into `zap.rs`
+//! (dropping), `split.rs`, `collapse.rs` or `populate.rs`. `rules.rs` lists what differs between versions.
 
 mod advise;
 mod aging;
@@ -104,7 +141,7 @@ pub struct Kernel {
     memory: SharedMemory,
     space: SpaceId,
     /// PMD ranges of hugetlb mappings whose reservation was consumed by a page that was dropped later. The reservation
-    /// is not restored (R13).
+    /// is not restored (R13f).
     reservations_consumed: BTreeSet<u64>,
     counters: Counters,
     operations: PageOperations,

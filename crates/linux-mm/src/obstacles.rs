@@ -51,7 +51,7 @@ pub enum PlaceObstacle {
     HugePageSplit,
     /// A huge zero page of the 2 MiB range was split, or is split by the first write (R4a).
     HugeZeroPageSplit,
-    /// The page is present: it is shared after a fork, and a write copies 4 KiB (R16').
+    /// The page is present: it is shared after a fork, and a write copies 4 KiB (R16).
     SharedAfterFork,
 }
 

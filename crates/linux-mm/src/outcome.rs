@@ -117,7 +117,7 @@ pub enum Signal {
     #[error("SIGSEGV")]
     #[serde(rename = "SIGSEGV")]
     Segv,
-    /// The hugetlb pool is empty (R13).
+    /// The hugetlb pool is empty (R13a).
     #[error("SIGBUS")]
     #[serde(rename = "SIGBUS")]
     Bus,
@@ -127,7 +127,7 @@ pub enum Signal {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
     /// hugetlb pages that a parent wrote after a fork while the pool was empty: they are not copied, and the children
-    /// lose them (R13).
+    /// lose them (R13b).
     pub pages_kept_from_children: u64,
     /// Installs by kind, in the order of [`InstallKind::ALL`].
     pub installs: [u64; InstallKind::ALL.len()],

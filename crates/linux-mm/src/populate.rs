@@ -1,4 +1,4 @@
-//! Populate: MAP_POPULATE and MADV_POPULATE_READ/WRITE make pages present without a trap (R9c, R24).
+//! Populate: MAP_POPULATE and MADV_POPULATE_READ/WRITE make pages present without a trap (R9c, R24b).
 
 use std::ops::Range;
 

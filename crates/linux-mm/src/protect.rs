@@ -1,4 +1,4 @@
-//! mprotect (R18, R23, R24, R26).
+//! mprotect (R18b, R23, R24, R26).
 
 use std::ops::Range;
 
@@ -61,7 +61,7 @@ impl Kernel {
             self.write_protect(part, protection);
         }
         if vma.flags.locked != Locked::No && !was_writable && protection.is_writable() {
-            // mprotect of locked memory populates it. This copies pages that the first write would copy (R29).
+            // mprotect of locked memory populates it. This copies pages that the first write would copy (R29a).
             let _ = self.populate_locked(part);
         }
         Ok(())
@@ -135,7 +135,7 @@ fn same_protection_run(entries: &[Pte]) -> usize {
 }
 
 /// The flags of a mapping after a change of protection. Memory that becomes writable is charged. From Linux 6.8 on,
-/// memory that was never written is uncharged when it stops being writable (R18).
+/// memory that was never written is uncharged when it stops being writable (R18b).
 fn reprotected(vma: &Vma, protection: Protection, charge: MprotectCommitCharge) -> VmaFlags {
     let flags = vma.flags;
     let account = if protection.is_writable() {

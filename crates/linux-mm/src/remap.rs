@@ -1,4 +1,4 @@
-//! mremap, which moves pages by moving page-table entries (R16', R18, R20, R21, R24).
+//! mremap, which moves pages by moving page-table entries (R13d, R16a, R18, R20, R21, R24, R24a).
 
 use std::ops::Range;
 
@@ -54,7 +54,7 @@ impl Kernel {
     /// mremap as seen from its result: `old` became `new`. With `RemapSource::Unmapped` and equal starts it shrinks or
     /// grows in place, as [`Kernel::resize`] does. Otherwise it moves to a fixed address, as [`Kernel::remap`] does, and
     /// may shrink or grow: the end of a source that shrinks is unmapped first. A mapping that grows has its new length,
-    /// and merges, before pages move. Locked growth is populated (R29).
+    /// and merges, before pages move. Locked growth is populated (R29a).
     ///
     /// Errors: those of [`Kernel::resize`] and [`Kernel::remap`]. EINVAL also for hugetlb that grows, and for
     /// `RemapSource::Kept` with two lengths. EFAULT if a source that grows leaves its mapping.
@@ -162,7 +162,7 @@ impl Kernel {
     ///
     /// EFAULT if nothing is mapped at `start`, or if a range that is to grow ends beyond its mapping. EINVAL if
     /// `new_length` is 0. ENOMEM if a range that is to grow ends before its mapping does, or if there is not enough
-    /// free space (R24).
+    /// free space (R24a).
     pub fn resize(&mut self, start: u64, old_length: u64, new_length: u64) -> Result<(), Errno> {
         if new_length == 0 {
             return Err(Errno::Invalid);
@@ -252,7 +252,7 @@ impl Kernel {
     /// DONTUNMAP: a source mapping that was moved as a whole loses its anon_vma; a mapping moved in part keeps it
     /// (R20). The source stays charged in both cases.
     fn keep_source(&mut self, vma: &Vma, merged: &Vma, part: &Range<u64>) {
-        // The whole mapping is unlocked, even if only part of it was moved (R29).
+        // The whole mapping is unlocked, even if only part of it was moved (R29c).
         let unlocked = Vma { flags: VmaFlags { locked: Locked::No, ..vma.flags }, ..*vma };
         if unlocked != *vma {
             self.vmas.replace(unlocked);
@@ -303,7 +303,7 @@ impl Kernel {
     }
 
     /// Moves the entries of at most one PMD range. If a whole PMD range moves to a whole PMD range, its PMD entry
-    /// moves. Otherwise pages move one by one. That splits a huge entry (R16'), and the target gets a PTE table even
+    /// moves. Otherwise pages move one by one. That splits a huge entry (R16a), and the target gets a PTE table even
     /// if the source's table is empty (R21).
     fn move_entries(&mut self, tables: &TableMove, extent: u64) {
         let (from, to) = (pmd_of(tables.old), pmd_of(tables.new));
@@ -362,7 +362,7 @@ impl Kernel {
     }
 }
 
-/// Both ranges with their lengths rounded up to 2 MiB, for hugetlb. EINVAL unless both starts are aligned.
+/// Both ranges with their lengths rounded up to 2 MiB, for hugetlb (R13d). EINVAL unless both starts are aligned.
 fn whole_pmds(old: &Range<u64>, new: &Range<u64>) -> Result<(Range<u64>, Range<u64>), Errno> {
     let whole = |range: &Range<u64>| range.start..range.end.next_multiple_of(PMD_PAGES);
     let is_aligned = is_pmd_aligned(old.start) && is_pmd_aligned(new.start);

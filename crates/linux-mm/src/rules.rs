@@ -39,7 +39,7 @@ pub enum MthpSupport {
     PerSize,
 }
 
-/// A PTE table whose whole range one MADV_DONTNEED drops (R8'). mm/pt_reclaim.c.
+/// A PTE table whose whole range one MADV_DONTNEED drops (R8). mm/pt_reclaim.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EmptyPteTables {
@@ -70,7 +70,7 @@ pub enum ZeroFilledOnSplit {
     MapZeroPage,
 }
 
-/// MADV_COLLAPSE (R12'). `madvise_collapse`, `hpage_collapse_scan_pmd` in mm/khugepaged.c.
+/// MADV_COLLAPSE (R12). `madvise_collapse`, `hpage_collapse_scan_pmd` in mm/khugepaged.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Collapse {
@@ -82,7 +82,7 @@ pub enum Collapse {
     NeedsPteTable,
 }
 
-/// MADV_DONTNEED on a hugetlb mapping (R13). `madvise_dontneed_free_valid_vma` in mm/madvise.c,
+/// MADV_DONTNEED on a hugetlb mapping (R13f). `madvise_dontneed_free_valid_vma` in mm/madvise.c,
 /// `__unmap_hugepage_range` in mm/hugetlb.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -127,7 +127,7 @@ pub enum HeapMerge {
     HeapOnly,
 }
 
-/// Whether mprotect uncharges never-written memory that stops being writable (R18). `mprotect_fixup` in mm/mprotect.c.
+/// Whether mprotect uncharges never-written memory that stops being writable (R18b). `mprotect_fixup` in mm/mprotect.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MprotectCommitCharge {
@@ -248,7 +248,7 @@ pub enum MadviseMapCountErrno {
     Eagain,
 }
 
-/// Whether a mapping that grows in place merges with the next (R24). `mremap` in mm/mremap.c.
+/// Whether a mapping that grows in place merges with the next (R24a). `mremap` in mm/mremap.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MremapGrowMerge {
@@ -269,7 +269,7 @@ pub enum PmdSplitDirty {
     Ptes,
 }
 
-/// Which large folios MADV_FREE considers shared with other processes, and skips (R9a). `madvise_free_pte_range` in
+/// Which large folios MADV_FREE considers shared with other processes, and skips (R9d). `madvise_free_pte_range` in
 /// mm/madvise.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -281,7 +281,7 @@ pub enum MadvFreeSharedTest {
     FirstPageMapcount,
 }
 
-/// The error of mmap over part of a hugetlb page, where the replaced mapping cannot be split (R13). `mmap_region` in
+/// The error of mmap over part of a hugetlb page, where the replaced mapping cannot be split (R13c). `mmap_region` in
 /// mm/mmap.c, later mm/vma.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -335,7 +335,7 @@ pub enum GuardPages {
     AnonymousAndFiles,
 }
 
-/// `MADV_DONTNEED_LOCKED` (R29). `madvise_behavior_valid` in mm/madvise.c: since 5.18.
+/// `MADV_DONTNEED_LOCKED` (R29b). `madvise_behavior_valid` in mm/madvise.c: since 5.18.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DontneedLocked {

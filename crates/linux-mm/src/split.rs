@@ -1,4 +1,4 @@
-//! Splits of a PMD entry into a PTE table (R7, R23), and of a folio into pages (R9, R10).
+//! Splits of a PMD entry into a PTE table (R7, R23), and of a folio into pages (R9b, R10).
 
 use super::Kernel;
 use super::entry::{FolioPage, PmdEntry, Pte, PteTable, TableOrigin};
@@ -63,7 +63,7 @@ impl Kernel {
         for page in folio.mapped_pages(self.space) {
             let folio_page = self.tables.pte(page);
             let mut pte = Pte::ZERO;
-            // Locked pages are kept (R29).
+            // Locked pages are kept (R29c).
             let is_locked = self.vmas.covering_ref(page).is_some_and(|vma| vma.flags.locked != Locked::No);
             if folio_page.nonzero() || is_locked || self.config.rules.zero_filled_on_split == ZeroFilledOnSplit::Keep {
                 pte = Pte::base(folio_page.nonzero(), false, folio.lazy);

@@ -1,4 +1,4 @@
-//! Dropping pages: MADV_DONTNEED, MADV_GUARD_INSTALL, and the pages of munmap (R7, R8', R32).
+//! Dropping pages: MADV_DONTNEED, MADV_GUARD_INSTALL, and the pages of munmap (R7, R8, R32).
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use super::work::Amount;
 /// Why pages are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ZapReason {
-    /// Guard pages stay. A table may be freed (R8').
+    /// Guard pages stay. A table may be freed (R8).
     DontNeed,
     /// Guard pages stay, and so do tables.
     GuardInstall,

@@ -164,7 +164,7 @@ fn the_version_decides_which_mappings_are_aligned() {
     assert_eq!(aligned(511), [false; 6]);
 }
 
-/// R13: from 6.12 on, a page dropped by MADV_DONTNEED stays reserved for its mapping. Before 6.1 the call is refused.
+/// R13f: from 6.12 on, a page dropped by MADV_DONTNEED stays reserved for its mapping. Before 6.1 the call is refused.
 #[test]
 fn dropped_hugetlb_pages_stay_reserved_from_6_12_on() {
     // A pool of one page: the second mapping gets it only if the first has no reservation left.

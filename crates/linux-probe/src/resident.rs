@@ -7,8 +7,8 @@ use std::ptr::NonNull;
 
 use crate::PAGE_BYTES;
 
-/// A flag for mmap that the kernel ignores (`MAP_EXECUTABLE`). A memory recording of a replay tells the replay's own
-/// memory from the allocator's by it.
+/// A flag for mmap that the kernel ignores (`MAP_EXECUTABLE`). In a memory recording of a replay, the flag marks the
+/// replay's own memory; all other memory is the allocator's.
 pub const MAP_HARNESS: libc::c_int = libc::MAP_EXECUTABLE;
 
 /// Types of which all-zero bytes are a valid value, and that need no drop.

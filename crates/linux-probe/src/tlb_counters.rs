@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 
 use crate::perf::{self, Request};
 
-/// What the counters counted. Each processor counts only some of the events; which accesses count as misses depends on
-/// it, too: on Intel, those that walk the page table; on AMD, those that miss the first level.
+/// What the counters counted. Each processor counts only some of the events. What counts as a miss depends on the
+/// processor, too: on Intel, an access that walks the page table; on AMD, an access that misses the first level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TlbCounts {
     /// Loads.

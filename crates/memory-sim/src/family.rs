@@ -1,4 +1,4 @@
-//! The recordings that are simulated together. Forked processes share pages, so what one of them costs depends on its
+//! The recordings that are simulated together. Forked processes share pages, so the cost of one process depends on its
 //! relatives.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -48,7 +48,7 @@ pub struct Family {
     children: Children,
     /// Forks so far whose child has no recording here.
     children_missing: u64,
-    /// The call sites of all members: those of a forked child's first mappings are its parent's.
+    /// The call sites of all members. A forked child begins with mappings of its parent, and with their sites.
     sites: SiteTable,
 }
 

@@ -82,7 +82,8 @@ impl Edits {
     }
 }
 
-/// Lets a stack grow, if this is what the kernel reported as a mapping. The touch that caused it may not have been seen.
+/// Lets a stack grow if the kernel reported a mapping that is the growth of a stack. The recorder may have missed the
+/// touch that caused the growth.
 pub(crate) fn grow(kernel: &mut Kernel, pages: &Range<u64>, origin: Origin) -> bool {
     let is_growth = origin == Origin::Kernel && !kernel.mappings(pages.clone()).is_empty();
     if is_growth {

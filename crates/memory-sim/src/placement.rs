@@ -102,7 +102,7 @@ fn is_fixed(map: &MapOp) -> bool {
     map.origin == Origin::Mmap && map.flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0
 }
 
-/// Where an address is that the program chose: in a mapping, directly after one, or anywhere.
+/// The new place of an address that the program chose. It may be in a mapping, directly after one, or anywhere.
 fn chosen(start: u64, moves: &Moves) -> u64 {
     if moves.is_mapped(start) {
         moves.page(start)

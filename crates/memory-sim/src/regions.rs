@@ -14,7 +14,8 @@ pub struct RegionId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PartId(pub u32);
 
-/// The part of a region that calls from one site made: the heap grows from many sites, and mremap adds to a mapping.
+/// The part of a region that was mapped by calls from one site. A region can have several: the heap grows from many
+/// sites, and mremap adds to a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Part {
     /// The region.

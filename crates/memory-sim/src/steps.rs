@@ -216,7 +216,7 @@ impl Translator {
         }
     }
 
-    /// The memory that a call may populate. A call on locked memory does, whatever else it is for.
+    /// The memory that a call may populate. Any call on locked memory may, whatever its purpose.
     fn populated_by(&self, action: &Action) -> Vec<(Range<u64>, PartId)> {
         use Advice::{Collapse, PopulateRead, PopulateWrite};
         let pages = match action {
@@ -269,8 +269,8 @@ impl Translator {
         Action::Map { pages, flags, locks: has(abi::MAP_LOCKED), usage }
     }
 
-    /// The advice as the model knows it. An advice that failed is included: it may have been applied to the mappings
-    /// before the one that refused it, and if it failed because huge pages were off, it can succeed here.
+    /// The advice as the model knows it. Advice that failed is included, for two reasons: the mappings before the one
+    /// that refused it may have taken it; and if it failed because huge pages were off, it can succeed in the model.
     fn advice(&mut self, number: u32, errno: u32) -> Option<Advice> {
         let advice = advice_of(number);
         if advice.is_none() && errno == 0 {

@@ -39,7 +39,8 @@ impl Names {
         self.new.len()
     }
 
-    /// The stored form of the names that no chunk defines yet. From now on one does.
+    /// The stored form of the names that no chunk defines yet. The caller writes it into the next chunk, which defines
+    /// them.
     pub fn take_new(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         put(&mut bytes, std::mem::take(&mut self.new_count));

@@ -115,8 +115,8 @@ pub struct Footer {
     pub end_ns: Option<u64>,
     /// Events that the recorder lost, over all processes of the run.
     pub lost_events: u64,
-    /// Calls that can change memory in ways that are not recorded, by name. `None`: some in the whole recording, but this
-    /// is a part of it, and how many of them it has is unknown.
+    /// Calls that can change memory in ways that are not recorded, by name. `None` in a
+    /// part of a recording: the whole has such calls, and how many of them are in the part is unknown.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unrecorded_calls: BTreeMap<String, Option<u64>>,
     /// The status of the program that was started, in the recording in which it ended.

@@ -19,7 +19,7 @@ use crate::writer::Writer;
 /// The first difference between the calls of two runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallMismatch {
-    /// Number of mappings that agree before it.
+    /// Number of mappings before the difference; they agree.
     pub mappings_equal: u64,
     /// The call of the recording; `None` if it has fewer calls.
     pub ours: Option<String>,

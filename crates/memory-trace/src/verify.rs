@@ -29,7 +29,7 @@ pub struct Verified {
 pub struct Finding {
     /// A description.
     pub description: &'static str,
-    /// Number of events that have it.
+    /// Number of events to which the description applies.
     pub events: u64,
     /// Index of the first of these events, from 0.
     pub first_event: u64,

@@ -38,8 +38,32 @@
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
 //!
-//! Start reading at [`memory`] (the backend trait), then [`meta`], then [`alloc`](Allocator::allocate) and
-//! [`free`](Allocator::free).
+//! # Methods of `Allocator` by topic
+//!
+//! - Start: [`new`](Allocator::new), [`in_process`](Allocator::in_process) (`arena/os.rs`, `allocator.rs`)
+//! - Open and close a thread's heap: [`open_heap`](Allocator::open_heap), [`open_heap_at`](Allocator::open_heap_at),
+//!   [`close_heap`](Allocator::close_heap), [`close_heap_at`](Allocator::close_heap_at),
+//!   [`is_open`](Allocator::is_open) (`heap/adopt.rs`)
+//! - Allocate: [`allocate`](Allocator::allocate), [`take`](Allocator::take),
+//!   [`expect_allocation`](Allocator::expect_allocation) (`heap/alloc.rs`)
+//! - Free: [`free`](Allocator::free), [`free_fast`](Allocator::free_fast), [`finish_free`](Allocator::finish_free),
+//!   [`finish_emptied`](Allocator::finish_emptied), [`free_slow`](Allocator::free_slow),
+//!   [`free_suspect`](Allocator::free_suspect) (`heap/free.rs`)
+//! - Resize: [`resize`](Allocator::resize), [`usable_bytes`](Allocator::usable_bytes) (`heap/realloc.rs`,
+//!   `arena/large.rs`)
+//! - Detect invalid frees: [`check_pointer`](Allocator::check_pointer), [`check_resized`](Allocator::check_resized)
+//!   (`heap/invalid_free.rs`)
+//! - Return memory now: [`purge_now`](Allocator::purge_now) (`arena/purge.rs`)
+//! - Recover in a forked child: [`discard_pool_after_fork`](Allocator::discard_pool_after_fork),
+//!   [`recover_heap`](Allocator::recover_heap), [`close_dead_heap`](Allocator::close_dead_heap) (`heap/fork.rs`)
+//! - Obey `mlockall`: [`lock_memory`](Allocator::lock_memory) (`arena/locking.rs`)
+//! - Statistics: [`add_heap_stats`](Allocator::add_heap_stats),
+//!   [`add_abandoned_stats`](Allocator::add_abandoned_stats), [`pool_stats`](Allocator::pool_stats) (`stats.rs`)
+//! - Check all invariants: [`validate`](Allocator::validate) (`validate.rs`)
+//!
+//! To read the code, start with [`memory`] (the backend trait), then [`meta`] (what is stored where). Then follow
+//! [`allocate`](Allocator::allocate) from an empty bin down: `heap/alloc.rs`, `heap/slab.rs`, `heap/span.rs`,
+//! `arena/pool.rs`, `arena/os.rs`; and [`free`](Allocator::free) up to `arena/purge.rs`.
 #![no_std]
 
 mod allocator;

@@ -293,7 +293,7 @@ impl Accounting {
         let was_huge_zero = matches!(self.kernel.pmd_state(page), kernel::PmdState::HugeZero);
         let installed = match self.kernel.touch(page, access) {
             Ok(installed) => installed,
-            // After a fork, the hugetlb pool may have no free page for a copy (R13).
+            // After a fork, the hugetlb pool may have no free page for a copy (R13b).
             Err(Signal::Bus) => {
                 self.killed_at.get_or_insert(self.events);
                 return None;

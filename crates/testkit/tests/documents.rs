@@ -336,6 +336,95 @@ fn every_test_of_the_recorder_that_the_lab_names_exists() {
     assert_eq!(stale_tests(bad), ["documents::gone", "full_spool::*"]);
 }
 
+/// The names of kernel rules in the first cells of a page's table rows, between two headings.
+fn rule_rows<'a>(page: &'a str, from: &str, to: &str) -> Vec<&'a str> {
+    let after = page.split_once(from).unwrap_or_else(|| panic!("the page has no {from}")).1;
+    let part = after.split_once(to).unwrap_or_else(|| panic!("the page has no {to}")).0;
+    let first_cells = part.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
+    first_cells.filter(|cell| !["Rule", "Fix", "–"].contains(cell)).collect()
+}
+
+/// Whether a word is the name of a kernel rule: R1, R13a.
+fn is_rule(word: &str) -> bool {
+    let Some(number) = word.strip_prefix('R') else { return false };
+    let digits = number.trim_end_matches(|letter: char| letter.is_ascii_lowercase());
+    (1..=2).contains(&digits.len()) && number.len() <= digits.len() + 1 && digits.bytes().all(|c| c.is_ascii_digit())
+}
+
+/// The names of kernel rules in a text.
+fn rule_names(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|letter: char| !letter.is_alphanumeric() && letter != '_').filter(|word| is_rule(word))
+}
+
+#[test]
+fn every_kernel_rule_has_one_row_and_every_named_rule_exists() {
+    let page = read(&root().join("docs/reference/kernel-rules.md"));
+    let rows = rule_rows(&page, "## Faults", "## Versions");
+    let twice: Vec<_> = rows.iter().filter(|rule| rows.iter().filter(|other| other == rule).count() > 1).collect();
+    assert!(rows.len() > 50 && rows.iter().all(|rule| is_rule(rule)), "{rows:?}");
+    assert!(twice.is_empty(), "rules that share a name: {twice:?}");
+    let left_out = rule_rows(&page, "## Not in the model", "## How the rules are checked");
+    let known: BTreeSet<&str> = rows.into_iter().chain(left_out).collect();
+
+    let mut sources = Vec::new();
+    for folder in ["crates", "tools", "docs"] {
+        files(&root().join(folder), &["rs", "py", "md"], &mut sources);
+    }
+    let mut named = BTreeSet::new();
+    for source in sources {
+        let text = read(&source);
+        let unknown: BTreeSet<&str> = rule_names(&text).filter(|rule| !known.contains(rule)).collect();
+        assert!(unknown.is_empty(), "{}: not in docs/reference/kernel-rules.md: {unknown:?}", source.display());
+        named.extend(rule_names(&text).map(str::to_string));
+    }
+    assert!(named.len() > 50, "names of rules were found: {named:?}");
+}
+
+#[test]
+fn names_of_kernel_rules_are_recognised() {
+    let text = "R1/R13a (R18-R20): `R9b`, R4 not RSS, R, R123, R9ab, XR9, R_5 or Rust";
+    assert_eq!(rule_names(text).collect::<Vec<_>>(), ["R1", "R13a", "R18", "R20", "R9b", "R4"]);
+    let page = "## One\n| Rule | What |\n|---|---|\n| R1 | a |\n| R1 | b |\n## Two\n| R2 | c |\n## Three";
+    assert_eq!(rule_rows(page, "## One", "## Two"), ["R1", "R1"]);
+    assert_eq!(rule_rows(page, "## Two", "## Three"), ["R2"]);
+}
+
+/// The public methods in the `impl` blocks of a source that begin with this line.
+fn public_methods<'a>(source: &'a str, block: &str) -> Vec<&'a str> {
+    let mut found = Vec::new();
+    for part in source.split(&format!("\n{block}\n")).skip(1) {
+        let body = part.split("\n}\n").next().unwrap_or(part);
+        let names = body.lines().filter_map(|line| {
+            let line = line.strip_prefix("    pub ")?;
+            line.strip_prefix("unsafe ").unwrap_or(line).strip_prefix("fn ")?.split(['(', '<']).next()
+        });
+        found.extend(names);
+    }
+    found
+}
+
+#[test]
+fn crate_pages_list_the_methods_of_types_that_many_files_implement() {
+    for (folder, name, block) in [
+        ("linux-mm", "Kernel", "impl Kernel {"),
+        ("policy", "Allocator", "impl<M: Memory, G: Geometry> Allocator<M, G> {"),
+    ] {
+        let folder = root().join("crates").join(folder).join("src");
+        let page = read(&folder.join("lib.rs"));
+        let mut sources = Vec::new();
+        files(&folder, &["rs"], &mut sources);
+        let texts: Vec<String> = sources.iter().map(|path| read(path)).collect();
+        let methods: Vec<&str> = texts.iter().flat_map(|text| public_methods(text, block)).collect();
+        assert!(methods.len() > 25, "methods of {name} were found: {methods:?}");
+        let is_listed = |method: &str| page.contains(&format!("]({name}::{method})"));
+        let missing: Vec<_> = methods.into_iter().filter(|method| !is_listed(method)).collect();
+        assert!(missing.is_empty(), "{}: not in the list of methods: {missing:?}", folder.display());
+    }
+    let source = "\nimpl A {\n    pub fn one(&self) {\n    }\n    fn two() {}\n}\n\nimpl A {\n    pub unsafe fn three<T>() {}\n}\n\
+                  \nimpl B {\n    pub fn four() {}\n}\n";
+    assert_eq!(public_methods(source, "impl A {"), ["one", "three"]);
+}
+
 /// Broken links of the rendered book, with the anchors that mdBook generates.
 fn dead_links(book: &Path) -> Vec<String> {
     let mut pages = Vec::new();

@@ -51,6 +51,24 @@ impl Table {
         self.rows.iter().map(Vec::as_slice)
     }
 
+    /// The names of the columns.
+    pub fn head(&self) -> &[String] {
+        self.rows.first().map_or(&[], Vec::as_slice)
+    }
+
+    /// The table with these columns, in this order; none of them is optional. A column without a name gets the name
+    /// `unnamed`.
+    pub fn with_columns(&self, columns: &[usize], unnamed: &str) -> Table {
+        let cell = |row: &[String], column: usize| row.get(column).cloned().unwrap_or_default();
+        let chosen = |row: &Vec<String>| columns.iter().map(|&column| cell(row, column)).collect();
+        let mut rows: Vec<Vec<String>> = self.rows.iter().map(chosen).collect();
+        for name in rows.first_mut().into_iter().flatten().filter(|name| name.is_empty()) {
+            *name = unnamed.to_string();
+        }
+        let words = (0..columns.len()).filter(|&at| self.is_words(columns[at])).collect();
+        Table { rows, words, ..Table::default() }
+    }
+
     /// Whether a column has words, which are left-aligned.
     pub fn is_words(&self, column: usize) -> bool {
         self.words.contains(&column)

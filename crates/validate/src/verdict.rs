@@ -219,7 +219,7 @@ fn suspects(predicted: &SimReport, residual: &Residual) -> String {
         found.push(format!("the kernel refused {} more calls than predicted", -residual.os_calls_failed.unwrap_or(0)));
     }
     if kinds.thp != 0 && predicted.installs.by_reason.collapsed > 0 {
-        found.push("R12' (MADV_COLLAPSE)".into());
+        found.push("R12 (MADV_COLLAPSE)".into());
     } else if kinds.thp != 0 {
         found.push(format!(
             "R1 (huge page at fault): {} predicted, {} measured",
@@ -248,7 +248,7 @@ fn suspects(predicted: &SimReport, residual: &Residual) -> String {
         found.push("R7/R8 (MADV_DONTNEED drops pages, and tables of whole huge pages)".into());
     }
     if predicted.installs.by_reason.populated > 0 && residual.traps.unwrap_or(0) < 0 {
-        found.push("R24 (populate makes pages present: faults, but no traps)".into());
+        found.push("R24b (populate makes pages present: faults, but no traps)".into());
     }
     if residual.vmas_peak.unwrap_or(0) != 0 {
         found.push("R6/R14/R18 (merging of mappings)".into());

@@ -17,6 +17,7 @@ use crate::allocators;
 use crate::flags::between::between;
 use crate::inputs;
 use crate::output::OutputArgs;
+use crate::output::columns::ColumnsArgs;
 use crate::output::progress::Progress;
 use crate::output::units::{bytes, count};
 use crate::pictures::{self, parse_picture};
@@ -53,6 +54,8 @@ pub struct Args {
     plot: Option<PathBuf>,
     #[command(flatten)]
     output: OutputArgs,
+    #[command(flatten)]
+    columns: ColumnsArgs,
 }
 
 fn parse_touch(word: &str) -> Result<TouchRule, String> {
@@ -80,6 +83,7 @@ pub struct ComparisonReport {
 /// Bad input; a run that cannot start.
 pub fn run(args: &Args) -> Result<ExitCode> {
     args.output.check(&[args.plot.as_deref()], &[])?;
+    args.columns.check(&args.output, &view::COLUMNS, &[])?;
     let trace = inputs::file(&args.trace)?;
     let allocators =
         args.allocators.iter().map(|word| allocators::named("allocators", word)).collect::<Result<Vec<_>>>()?;
@@ -101,7 +105,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         environment,
         rows,
     };
-    args.output.emit(&report, &report.rows, || view::table(&report))?;
+    args.output.emit(&report, &report.rows, || view::table(&report, &args.columns))?;
     if let Some(path) = &args.plot {
         draw(path, &report)?;
     }

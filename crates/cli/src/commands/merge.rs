@@ -7,9 +7,10 @@ use hksim_explore::shard::{Part, merge};
 use hksim_sim::report::{SCHEMA, version};
 use serde_json::Value;
 
-use super::sweep::view::emit;
+use super::sweep::view;
 use crate::command_line::stated as command_of;
 use crate::output::OutputArgs;
+use crate::output::columns::ColumnsArgs;
 use crate::output::stated;
 use crate::pictures;
 use hksim_results::sweep::{PricedSweep, ShardResult};
@@ -27,6 +28,8 @@ pub struct Args {
     shards: Vec<PathBuf>,
     #[command(flatten)]
     output: OutputArgs,
+    #[command(flatten)]
+    columns: ColumnsArgs,
     /// Draw the result as SVG or PNG
     #[arg(long, value_name = "PICTURE", value_parser = pictures::parse_picture)]
     plot: Option<PathBuf>,
@@ -39,6 +42,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let inputs: Vec<Option<&Path>> = args.shards.iter().map(|path| Some(path.as_path())).collect();
     args.output.check(&[args.plot.as_deref()], &inputs)?;
+    view::check(&args.columns, &args.output)?;
     let files = args.shards.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
     let (command, first) = files.first().ok_or_else(|| anyhow!("no shard to merge"))?;
     stated::set(command.clone());
@@ -51,7 +55,7 @@ pub fn run(args: &Args) -> Result<()> {
         rows: file.rows.into_iter().map(|row| row.priced).collect(),
     });
     let result = PricedSweep::new(merge(parts.collect())?, &head)?;
-    emit(&result, &args.output, &head)?;
+    view::emit(&result, &args.output, &args.columns, &head)?;
     match &args.plot {
         Some(path) => pictures::write_designs(path, &serde_json::to_value(&result).context("result as JSON")?),
         None => Ok(()),

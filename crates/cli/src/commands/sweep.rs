@@ -16,6 +16,8 @@ use crate::forks::ForkArgs;
 use crate::inputs;
 use crate::memory;
 use crate::memory::settings::MemoryArgs;
+use crate::memory::sim::Printed;
+use crate::output::columns::ColumnsArgs;
 use crate::output::file::refuse_planted;
 use crate::output::progress::Progress;
 use crate::output::screen::HEADING;
@@ -61,6 +63,8 @@ pub struct Args {
     question: QuestionArgs,
     #[command(flatten)]
     output: OutputArgs,
+    #[command(flatten)]
+    columns: ColumnsArgs,
     /// Simulate only this part of the rows, for `hksim merge` (needs --format json): 1/4 is the first of four
     #[arg(long, value_name = "I/N", conflicts_with = "plot", help_heading = LARGE, hide_short_help = true)]
     shard: Option<Shard>,
@@ -87,7 +91,7 @@ pub fn run(args: &Args) -> Result<()> {
     let profile = args.profile.read()?;
     if args.traces.iter().any(|path| memory::is_recording(path)) {
         args.refuse_for_recording()?;
-        let result = memory::sim::sweep(&args.traces, &args.policy, &args.memory, profile.as_ref(), &args.output)?;
+        let result = memory::sim::sweep(&args.traces, &args.policy, &args.memory, profile.as_ref(), &args.printed())?;
         return draw(args, &result);
     }
     if !args.allocators.is_empty() {
@@ -98,11 +102,12 @@ pub fn run(args: &Args) -> Result<()> {
             policy: &args.policy,
             memory: &args.memory,
             profile: profile.as_ref(),
-            output: &args.output,
+            printed: &args.printed(),
         };
         return draw(args, &memory::allocators::sweep(&request)?);
     }
     args.memory.refuse_for_trace()?;
+    view::check(&args.columns, &args.output)?;
     let configs = args.policy.configs(HugeList::All)?;
     let traces = if args.traces.is_empty() { Trace::built_in()? } else { inputs::files(&args.traces)? };
     let question = args.question.question(&traces, profile.is_some())?;
@@ -125,11 +130,16 @@ pub fn run(args: &Args) -> Result<()> {
         return args.output.emit(&part, &[()], String::new);
     }
     let result = PricedSweep::new(rows, &head)?;
-    view::emit(&result, &args.output, &head)?;
+    view::emit(&result, &args.output, &args.columns, &head)?;
     draw(args, &result)
 }
 
 impl Args {
+    /// How the rows of memory recordings are printed.
+    fn printed(&self) -> Printed<'_> {
+        Printed { output: &self.output, columns: &self.columns }
+    }
+
     /// Checks that no flag was given that is about traces only.
     fn refuse_for_recording(&self) -> Result<()> {
         for (flag, given) in [("shard", self.shard.is_some()), ("resume", self.resume.is_some())] {

@@ -15,12 +15,12 @@ use hksim_trace::header::TouchSource;
 use super::predict::predict;
 use super::replayed::record_replay;
 use super::settings::{MemoryArgs, NamedSetting};
-use super::sim::emit_rows;
+use super::sim::{Printed, emit_rows};
 use crate::allocators;
 use crate::flags::{BaseKernel, PolicyArgs};
 use crate::inputs;
 use crate::output::progress::Progress;
-use crate::output::{OutputArgs, warn};
+use crate::output::warn;
 use hksim_explore::inputs::Trace;
 use hksim_memory_sim::{AllocatorLabel, MemoryRow};
 use hksim_replay::compare::Found;
@@ -38,8 +38,8 @@ pub struct Request<'a> {
     pub memory: &'a MemoryArgs,
     /// The costs of a machine.
     pub profile: Option<&'a Profile>,
-    /// Destination of the result.
-    pub output: &'a OutputArgs,
+    /// How the result is printed.
+    pub printed: &'a Printed<'a>,
 }
 
 /// Replays each trace once on each allocator, and predicts every setting.
@@ -55,6 +55,7 @@ pub fn sweep(request: &Request<'_>) -> Result<MemorySweepResult> {
             "--by site: the callers in a replay are hksim's own, not the program's; record the program with --memory --stacks"
         );
     }
+    request.printed.check()?;
     let settings = request.memory.settings(request.policy, BaseKernel::AsItComes)?;
     let named = |word: &String| allocators::named("allocators", if word == "hksim" { "native" } else { word });
     let allocators = request.allocators.iter().map(named).collect::<Result<Vec<_>>>()?;
@@ -79,7 +80,7 @@ pub fn sweep(request: &Request<'_>) -> Result<MemorySweepResult> {
         bail!("--allocators: none of them is installed");
     }
     let rows: Vec<_> = rows.into_iter().map(|row: MemoryRow| row.priced(request.profile)).collect();
-    emit_rows(rows, &settings, request.output)
+    emit_rows(rows, &settings, request.printed)
 }
 
 fn spec(path: &Path, trace: &Trace, target: &Target) -> ReplaySpec {

@@ -11,6 +11,7 @@ use super::predict::predict;
 use super::settings::{MemoryArgs, NamedSetting};
 use super::{sweep_view, view};
 use crate::flags::{BaseKernel, PolicyArgs};
+use crate::output::columns::ColumnsArgs;
 use crate::output::{OutputArgs, ResultFormat};
 use hksim_memory_sim::MemoryRow;
 use hksim_results::Stamp;
@@ -34,6 +35,25 @@ pub fn sim(
     output.emit(&result, &[result.row.csv()], || view::one(&result.row, &setting))
 }
 
+/// How the rows of a sweep are printed.
+#[derive(Clone, Copy, Debug)]
+pub struct Printed<'a> {
+    /// Destination and format.
+    pub output: &'a OutputArgs,
+    /// Columns of the table.
+    pub columns: &'a ColumnsArgs,
+}
+
+impl Printed<'_> {
+    /// Checks the columns, before the work starts.
+    ///
+    /// # Errors
+    /// A name is of no column, or the result is not printed as a table.
+    pub fn check(&self) -> Result<()> {
+        self.columns.check(self.output, &sweep_view::COLUMNS, &sweep_view::flags().collect::<Vec<_>>())
+    }
+}
+
 /// Simulates many settings.
 ///
 /// # Errors
@@ -43,7 +63,7 @@ pub fn sweep(
     policy: &PolicyArgs,
     memory: &MemoryArgs,
     profile: Option<&Profile>,
-    output: &OutputArgs,
+    printed: &Printed<'_>,
 ) -> Result<MemorySweepResult> {
     if let Some(trace) = paths.iter().find(|path| !super::is_recording(path)) {
         bail!(
@@ -51,22 +71,23 @@ pub fn sweep(
             trace.display()
         );
     }
-    if memory.by.is_some() && output.format == ResultFormat::Table {
+    if memory.by.is_some() && printed.output.format == ResultFormat::Table {
         bail!("--by site: the table of sweep has no room for call sites; use --format json, or sim");
     }
+    printed.check()?;
     let settings = memory.settings(policy, BaseKernel::AsItComes)?;
     let mut rows = Vec::new();
     for path in paths {
         rows.extend(predict(path, &settings, memory.by, Detail::Figures)?.into_iter().map(|row| row.priced(profile)));
     }
-    emit_rows(rows, &settings, output)
+    emit_rows(rows, &settings, printed)
 }
 
 /// Writes the result of a sweep. Each recording has a row for each setting.
 ///
 /// # Errors
 /// The output cannot be written.
-pub fn emit_rows(rows: Vec<MemoryRow>, settings: &[NamedSetting], output: &OutputArgs) -> Result<MemorySweepResult> {
+pub fn emit_rows(rows: Vec<MemoryRow>, settings: &[NamedSetting], printed: &Printed<'_>) -> Result<MemorySweepResult> {
     // Allocators on one trace compete with each other; programs do not.
     let recordings = match trace_of(&rows[0]) {
         Some(_) => rows.iter().take_while(|row| trace_of(row) == trace_of(&rows[0])).count() / settings.len(),
@@ -77,7 +98,7 @@ pub fn emit_rows(rows: Vec<MemoryRow>, settings: &[NamedSetting], output: &Outpu
     let cost = |row: &MemoryRow| Some((row.prediction.traps, row.prediction.rss_bytes_peak));
     let costs: Vec<_> = rows.iter().map(cost).collect();
     let result = MemorySweepResult { stamp: Stamp::here(), pareto: fronts(&costs, group), rows };
-    output.emit(&result, &csv, || table(&result.rows, settings, group, &result.pareto))?;
+    printed.output.emit(&result, &csv, || table(&result, settings, group, printed.columns))?;
     Ok(result)
 }
 
@@ -85,9 +106,16 @@ fn trace_of(row: &MemoryRow) -> Option<&Path> {
     row.allocator.as_ref().map(|allocator| allocator.trace.as_path())
 }
 
-fn table(rows: &[MemoryRow], settings: &[NamedSetting], group: usize, pareto: &[usize]) -> String {
-    let parts = rows.chunks(group).enumerate();
-    let parts =
-        parts.map(|(part, rows)| sweep_view::table(rows, settings, |row| pareto.contains(&(part * group + row))));
+fn table(result: &MemorySweepResult, settings: &[NamedSetting], group: usize, columns: &ColumnsArgs) -> String {
+    let parts = result.rows.chunks(group).enumerate();
+    let is_on_front = |part: usize| move |row: usize| result.pareto.contains(&(part * group + row));
+    if columns.is_given() {
+        let chosen = parts.map(|(part, rows)| {
+            let table = sweep_view::rows_table(rows, settings, columns, is_on_front(part));
+            (sweep_view::heading(&rows[0]), table)
+        });
+        return columns.text(&chosen.collect::<Vec<_>>());
+    }
+    let parts = parts.map(|(part, rows)| sweep_view::table(rows, settings, is_on_front(part)));
     parts.collect::<Vec<_>>().join("\n")
 }

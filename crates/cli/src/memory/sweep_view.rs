@@ -1,8 +1,12 @@
 //! A sweep over memory recordings as text: one line per setting.
 
+use std::ops::Range;
+
 use super::settings::NamedSetting;
 use super::view::{coverage, head, kernel, stacks};
+use crate::flags::table::{FLAGS, Subject};
 use crate::flags::varied;
+use crate::output::columns::{ColumnsArgs, FRONT};
 use crate::output::plain;
 use crate::output::table::{Lines, Table, text};
 use crate::output::units::{bytes, count};
@@ -25,14 +29,42 @@ impl Column {
     }
 }
 
-/// The rows of one recording, or of all allocators on one trace.
-pub fn table(rows: &[MemoryRow], settings: &[NamedSetting], is_on_front: impl Fn(usize) -> bool) -> String {
-    let Some(first) = rows.first() else { return String::new() };
+/// All columns that a table may have, besides those of varied flags.
+pub const COLUMNS: [&str; 13] = [
+    FRONT,
+    "allocator",
+    "advise",
+    "thp-prctl",
+    "traps",
+    "installs",
+    "huge",
+    "in huge",
+    "peak RSS",
+    "splits",
+    "page tables",
+    "VMAs",
+    SYSTEM_TIME,
+];
+/// Its first four columns tell the rows apart; then come the figures that every row has.
+const FIGURES: Range<usize> = 4..12;
+const SYSTEM_TIME: &str = "system time";
+
+/// The flags that may vary.
+pub fn flags() -> impl Iterator<Item = &'static str> {
+    FLAGS.iter().filter(|flag| flag.subject == Subject::Kernel).map(|flag| flag.name)
+}
+
+/// The table of one recording, or of all allocators on one trace.
+pub fn rows_table(
+    rows: &[MemoryRow],
+    settings: &[NamedSetting],
+    named: &ColumnsArgs,
+    is_on_front: impl Fn(usize) -> bool,
+) -> Table {
     let pairs = || rows.iter().zip(settings.iter().cycle());
-    let columns = columns(rows, settings);
-    let figures = ["traps", "installs", "huge", "in huge", "peak RSS", "splits", "page tables", "VMAs"];
-    let has_time = rows.iter().any(|row| row.system_time.is_some());
-    let figures = figures.into_iter().chain(has_time.then_some("system time"));
+    let columns = columns(rows, settings, named);
+    let has_time = named.names(SYSTEM_TIME) || rows.iter().any(|row| row.system_time.is_some());
+    let figures = COLUMNS[FIGURES].iter().copied().chain(has_time.then_some(SYSTEM_TIME));
     let names = columns.iter().map(|column| column.name.clone());
     let names = [String::new()].into_iter().chain(names).chain(figures.map(str::to_string));
     let words: Vec<usize> = (0..=columns.len()).collect();
@@ -51,14 +83,30 @@ pub fn table(rows: &[MemoryRow], settings: &[NamedSetting], is_on_front: impl Fn
             count(prediction.vmas_peak),
         ];
         let time = row.system_time.as_ref().map(|time| range_cell(time.price));
+        let time = has_time.then(|| time.unwrap_or_else(|| "-".to_string()));
         let cells = columns.iter().map(|column| (column.cell)(row, named)).chain(figures).chain(time);
         table.push([mark].into_iter().chain(cells));
     }
-    let mut lines = match &first.allocator {
+    table
+}
+
+/// What the rows are about, in one line.
+pub fn heading(first: &MemoryRow) -> String {
+    match &first.allocator {
         Some(allocator) => {
             let trace = allocator.trace.display().to_string();
-            vec![format!("trace      {}: replayed once on each allocator, with huge pages off", plain(&trace))]
+            format!("trace      {}: replayed once on each allocator, with huge pages off", plain(&trace))
         }
+        None => head(first).into_iter().next().unwrap_or_default(),
+    }
+}
+
+/// The rows of one recording, or of all allocators on one trace, with what explains them.
+pub fn table(rows: &[MemoryRow], settings: &[NamedSetting], is_on_front: impl Fn(usize) -> bool) -> String {
+    let Some(first) = rows.first() else { return String::new() };
+    let table = rows_table(rows, settings, &ColumnsArgs::default(), is_on_front);
+    let mut lines = match &first.allocator {
+        Some(_) => vec![heading(first)],
         None => head(first),
     };
     if let [only] = settings {
@@ -74,14 +122,15 @@ pub fn table(rows: &[MemoryRow], settings: &[NamedSetting], is_on_front: impl Fn
     text(&lines)
 }
 
-/// The columns in which the rows differ.
-fn columns(rows: &[MemoryRow], settings: &[NamedSetting]) -> Vec<Column> {
+/// The columns in which the rows differ, and the named ones.
+fn columns(rows: &[MemoryRow], settings: &[NamedSetting], named: &ColumnsArgs) -> Vec<Column> {
     let configs: Vec<_> = settings.iter().map(|named| named.config.clone()).collect();
     let allocator =
         |row: &MemoryRow, _: &NamedSetting| row.allocator.as_ref().map_or("", |label| &label.name).to_string();
     let advise = |_: &MemoryRow, named: &NamedSetting| named.setting.advise.word();
     let prctl = |_: &MemoryRow, named: &NamedSetting| named.setting.thp_prctl.word().to_string();
-    let flags = varied(&configs).into_iter();
+    let varied = varied(&configs);
+    let flags = flags().filter(|flag| varied.contains(flag) || named.names(flag));
     let flags = flags.map(|flag| Column::new(flag, move |_: &MemoryRow, named: &NamedSetting| named.config.word(flag)));
     let mut columns = vec![Column::new("allocator", allocator)];
     columns.extend(flags);
@@ -93,6 +142,8 @@ fn columns(rows: &[MemoryRow], settings: &[NamedSetting]) -> Vec<Column> {
         cells.any(|cell| Some(cell) != first)
     };
     let has_allocators = rows.iter().any(|row| row.allocator.is_some());
-    columns.retain(|column| if column.name == "allocator" { has_allocators } else { differs(column) });
+    columns.retain(|column| {
+        named.names(&column.name) || if column.name == "allocator" { has_allocators } else { differs(column) }
+    });
     columns
 }

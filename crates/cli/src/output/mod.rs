@@ -1,6 +1,7 @@
 //! What commands print and write.
 
 mod claim;
+pub mod columns;
 pub mod earlier;
 pub mod file;
 pub mod help;

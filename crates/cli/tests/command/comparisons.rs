@@ -211,6 +211,9 @@ fn any_malloc_library_can_be_compared_and_a_crash_is_reported() {
         ran.stdout
     );
     assert!(ran.stdout.contains("\nglibc "), "the others are compared: {}", ran.stdout);
+    let ran = bench.run("compare rm.hkt --runs 1 --allocators ./libcrash.so,glibc --columns allocator");
+    assert_eq!(ran.stdout, "allocator\n---------\nglibc\n", "the table alone");
+    assert!(ran.stderr.contains("hksim: failed: ./libcrash.so: signal "), "a missing row is noticed: {}", ran.stderr);
 }
 
 #[test]

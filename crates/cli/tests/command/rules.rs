@@ -35,7 +35,7 @@ fn a_script_is_predicted_without_execution() {
 
 #[test]
 fn the_kernel_version_determines_the_prediction() {
-    // R8': before 6.14 an empty table stays, so no huge page is installed.
+    // R8: before 6.14 an empty table stays, so no huge page is installed.
     let bench = with_script("w 512 1 1\nadv HUGEPAGE 512 512\nadv DONTNEED 512 512\nw 512 512 1\n");
     let faults = |kernel: &str| {
         let result = bench.json(&format!("rules --script s.txt --predict-only --kernel {kernel}"));

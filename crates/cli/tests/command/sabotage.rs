@@ -87,10 +87,10 @@ fn sabotage_is_detected_and_the_rule_named() {
         (
             "--huge never --prefault populate-write",
             Sabotage::Madvise { advice: MADV_POPULATE_WRITE, errno: einval },
-            "R24 ",
+            "R24b ",
         ),
         ("--huge never --purge free --purge-delay 0", Sabotage::Madvise { advice: MADV_FREE, errno: 0 }, "R9 "),
-        ("--huge collapse", Sabotage::Madvise { advice: MADV_COLLAPSE, errno: einval }, "R12' "),
+        ("--huge collapse", Sabotage::Madvise { advice: MADV_COLLAPSE, errno: einval }, "R12 "),
     ];
     for (policy, sabotage, rule) in cases {
         let (code, row) = validated(&bench, policy, None);

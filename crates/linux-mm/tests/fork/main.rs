@@ -137,7 +137,7 @@ fn machine_config() -> Option<KernelConfig> {
     Some(KernelConfig { thp, rules: Rules::of(version), hugetlb_pool_pages: Some(0), ..KernelConfig::default() })
 }
 
-/// R16', R27: faults of the last operation, measured on 6.18 before this model was written.
+/// R16, R27: faults of the last operation, measured on 6.18 before this model was written.
 #[test]
 fn copies_and_reuses_match_the_measured_faults() {
     let cases: [(&str, u64); 9] = [

@@ -136,7 +136,7 @@ impl Paging {
     }
 
     /// Whether a purge drops the whole range: `MADV_DONTNEED` on hugetlb silently rounds its length down (kernel rule
-    /// R13).
+    /// R13f).
     fn purges_whole(&self, range: ArenaRange) -> bool {
         !self.huge.is_hugetlb() || whole_huge_pages(range) == range
     }

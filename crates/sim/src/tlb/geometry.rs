@@ -95,7 +95,7 @@ pub struct Geometry {
     pub l1: Level,
     /// Second level.
     pub l2: Level,
-    /// The source of the figures.
+    /// The source of the sizes and associativities.
     pub source: &'static str,
     /// Figures that are not verified; empty if all are confirmed.
     pub unverified: &'static str,

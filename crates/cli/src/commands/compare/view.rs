@@ -1,17 +1,27 @@
 //! A comparison as text.
 
 use super::ComparisonReport;
-use crate::output::plain;
+use crate::output::columns::ColumnsArgs;
 use crate::output::table::{Lines, Table, text};
 use crate::output::units::{bytes, count, of};
+use crate::output::{plain, warn};
 use hksim_explore::origin::origin_text;
 use hksim_replay::compare::{Outcome, Row, Spread};
 
 /// Figures of the table; a note is printed if one is missing.
 const SHOWN: [&str; 5] = ["faults", "traps", "rss_bytes_peak", "ops_per_s", "sys_s"];
 
-/// The whole report.
-pub fn table(report: &ComparisonReport) -> String {
+/// The columns of the table.
+pub const COLUMNS: [&str; 9] =
+    ["allocator", "faults", "traps", "RSS peak", "RSS end", "M calls/s", "user", "system", "failed"];
+
+/// The whole report, or the chosen columns of its table.
+pub fn table(report: &ComparisonReport, columns: &ColumnsArgs) -> String {
+    if columns.is_given() {
+        // The table is printed alone, but a row that is missing would not be noticed.
+        missing(&report.rows).iter().for_each(|line| warn(line));
+        return text(&columns.lines(&figures(&report.rows)));
+    }
     let file = report.trace.file.as_deref().unwrap_or_default();
     let mode = format!("{:?}", report.mode).to_lowercase();
     let rounds = of(u64::from(report.runs), "round");
@@ -23,7 +33,7 @@ pub fn table(report: &ComparisonReport) -> String {
     let variables = &report.environment.variables;
     lines.extend(variables.iter().map(|(name, value)| format!("{:<9}{name}={}", "variable", plain(value))));
     lines.push(String::new());
-    lines.extend(figures(&report.rows));
+    lines.extend(figures(&report.rows).lines());
     lines.extend(
         report
             .environment
@@ -32,7 +42,14 @@ pub fn table(report: &ComparisonReport) -> String {
             .map(|change| format!("changed during the comparison: {change}: rounds are not comparable; compare again")),
     );
     lines.push("median of the rounds; +-: half the interquartile range, if it is not 0".into());
-    for row in &report.rows {
+    lines.extend(missing(&report.rows));
+    text(&lines)
+}
+
+/// The rows and figures that are missing, with the reasons.
+fn missing(rows: &[Row]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for row in rows {
         if let Some(reason) = &row.reason {
             let verdict = if row.outcome == Outcome::Failed { "failed" } else { "skipped" };
             lines.push(format!("{verdict}: {}: {reason}", row.allocator));
@@ -41,12 +58,11 @@ pub fn table(report: &ComparisonReport) -> String {
             lines.push(format!("skipped: {}: {}: {}", row.allocator, skipped.figure, skipped.reason));
         }
     }
-    text(&lines)
+    lines
 }
 
-fn figures(rows: &[Row]) -> Vec<String> {
-    let head = ["allocator", "faults", "traps", "RSS peak", "RSS end", "M calls/s", "user", "system", "failed"];
-    let mut table = Table::new(head, &[0]);
+fn figures(rows: &[Row]) -> Table {
+    let mut table = Table::new(COLUMNS, &[0]);
     for row in rows.iter().filter(|row| row.outcome == Outcome::Measured) {
         let figures = &row.figures;
         table.push([
@@ -61,7 +77,7 @@ fn figures(rows: &[Row]) -> Vec<String> {
             counts(&figures.requests_failed, count),
         ]);
     }
-    table.lines()
+    table
 }
 
 fn counts(spread: &Option<Spread<u64>>, show: fn(u64) -> String) -> String {

@@ -8,8 +8,10 @@ use hksim_sim::SimReport;
 
 use super::answers;
 use crate::commands::sim::view::{huge_bytes_peak, kernel_text, made_up_times, memory_policy_text, touch_rule_text};
+use crate::flags::table::FLAGS;
 use crate::flags::{RunConfig, varied};
 use crate::output::OutputArgs;
+use crate::output::columns::{ColumnsArgs, FRONT};
 use crate::output::table::{Lines, Table, text};
 use crate::output::units::{bytes, bytes_apart, count};
 use hksim_cost_model::SystemTime;
@@ -97,7 +99,7 @@ const COLUMNS: [Column; 19] = [
     bytes_of!("RSS peak", rss_bytes_peak),
     bytes_of!("RSS end", rss_bytes_end),
     Column {
-        head: "huge",
+        head: "in huge",
         key: huge_share,
         show: Show::Each(|row| format!("{:.0} %", huge_share(row) * 100.0)),
         best: Best::Highest,
@@ -133,7 +135,8 @@ const COLUMNS: [Column; 19] = [
 
 /// Columns that a narrow table leaves out, the least important first.
 const LEAST: [&str; 13] = [
-    "traps", "RSS end", "zero", "COW", "x floor", "OS calls", "4K", "THP", "mTHP", "hugetlb", "faults", "VMAs", "huge",
+    "traps", "RSS end", "zero", "COW", "x floor", "OS calls", "4K", "THP", "mTHP", "hugetlb", "faults", "VMAs",
+    "in huge",
 ];
 
 /// Bytes copied because forked children shared them.
@@ -156,13 +159,33 @@ fn floor_ratio(row: &Priced) -> f64 {
     row.report.rss_bytes_peak as f64 / (row.report.floor_pages.max(1) * PAGE_BYTES) as f64
 }
 
+/// Checks `--columns`.
+///
+/// # Errors
+/// A name is of no column, or the result is not printed as a table.
+pub fn check(columns: &ColumnsArgs, output: &OutputArgs) -> Result<()> {
+    let figures: Vec<&str> = ["#", FRONT].into_iter().chain(COLUMNS.iter().map(|column| column.head)).collect();
+    columns.check(output, &figures, &FLAGS.iter().map(|flag| flag.name).collect::<Vec<_>>())
+}
+
+/// The chosen columns of all tables.
+pub fn chosen(sweep: &PricedSweep, head: &Head, columns: &ColumnsArgs) -> String {
+    let designs = head.rows_per_trace.max(1);
+    let one = |(number, rows): (usize, &[Priced])| {
+        let heading = trace_head(rows).into_iter().next().unwrap_or_default();
+        (heading, trace_table(rows, number * designs, sweep, columns))
+    };
+    columns.text(&sweep.rows.chunks(designs).enumerate().map(one).collect::<Vec<_>>())
+}
+
 /// All tables, with a legend.
 pub fn table(sweep: &PricedSweep, head: &Head) -> String {
+    let no_names = ColumnsArgs::default();
     let mut lines = answers::combined(&sweep.answers);
     let mut first = 0;
     for (rows, answer) in sweep.rows.chunks(head.rows_per_trace.max(1)).zip(&sweep.answers.per_trace) {
         lines.extend(trace_head(rows));
-        lines.extend(trace_table(rows, first, sweep).lines());
+        lines.extend(trace_table(rows, first, sweep, &no_names).lines());
         lines.extend(twins(rows, first));
         lines.extend(answers::lines(answer));
         lines.push(String::new());
@@ -170,7 +193,7 @@ pub fn table(sweep: &PricedSweep, head: &Head) -> String {
     }
     lines.push("*  best of its column      P  Pareto front of installs and peak RSS: no row is better in one and as good in the other".into());
     lines.push(
-        "huge: peak bytes in huge pages / peak RSS      x floor: peak RSS / fewest pages that hold the live bytes"
+        "in huge: peak bytes in huge pages / peak RSS      x floor: peak RSS / fewest pages that hold the live bytes"
             .into(),
     );
     if let Some(time) = sweep.rows.first().and_then(|row| row.system_time.as_ref()) {
@@ -207,12 +230,17 @@ fn trace_head(rows: &[Priced]) -> Vec<String> {
     lines
 }
 
-fn trace_table(rows: &[Priced], first: usize, sweep: &PricedSweep) -> Table {
+/// The table of a trace: the settings and figures that distinguish its rows, and the named ones.
+fn trace_table(rows: &[Priced], first: usize, sweep: &PricedSweep, named: &ColumnsArgs) -> Table {
     let points: Vec<RunConfig> = rows.iter().map(|row| RunConfig::of_report(&row.report)).collect();
-    let flags = varied(&points);
+    let varied = varied(&points);
+    let flags = FLAGS.iter().map(|flag| flag.name).filter(|flag| varied.contains(flag) || named.names(flag));
+    let flags: Vec<&str> = flags.collect();
     let columns: Vec<&Column> = COLUMNS
         .iter()
-        .filter(|column| !column.is_optional || rows.iter().any(|row| (column.key)(row) != 0.0))
+        .filter(|column| {
+            !column.is_optional || named.names(column.head) || rows.iter().any(|row| (column.key)(row) != 0.0)
+        })
         .collect();
     let head = ["#"].into_iter().chain(flags.iter().copied()).chain(columns.iter().map(|column| column.head));
     let words: Vec<usize> = (1..=flags.len()).collect();
@@ -279,6 +307,9 @@ fn all_figures(row: &SimReport) -> String {
 ///
 /// # Errors
 /// The output cannot be written.
-pub fn emit(sweep: &PricedSweep, output: &OutputArgs, head: &Head) -> Result<()> {
-    output.emit(sweep, &sweep.csv_rows(), || table(sweep, head))
+pub fn emit(sweep: &PricedSweep, output: &OutputArgs, columns: &ColumnsArgs, head: &Head) -> Result<()> {
+    output.emit(sweep, &sweep.csv_rows(), || match columns.is_given() {
+        true => chosen(sweep, head, columns),
+        false => table(sweep, head),
+    })
 }
