@@ -11,6 +11,7 @@ use hksim_trace::header::TouchSource;
 use serde::Serialize;
 
 use crate::flags::{RunConfig, varied};
+use crate::output::units::count;
 use crate::system_time::Priced;
 
 /// The answers for a sweep.
@@ -113,6 +114,15 @@ pub fn trace_name(trace: &TraceLabel) -> String {
         let origin = crate::commands::info::origin_text(&trace.origin);
         origin.split(',').next().unwrap_or_default().to_string()
     })
+}
+
+/// What is known to be missing in a trace, in parentheses after its number of events; empty if nothing is.
+pub fn missing_text(trace: &TraceLabel) -> String {
+    match (trace.events_lost, trace.complete) {
+        (0, true) => String::new(),
+        (0, false) => " (truncated)".to_string(),
+        (lost, _) => format!(" (the recorder lost {} more)", count(lost)),
+    }
 }
 
 /// Whether the touches of a row are assumed.

@@ -24,10 +24,14 @@ pub struct Trace {
     /// Its size.
     pub summary: Summary,
     checksum: Option<u32>,
+    /// Events that its recorder lost.
+    events_lost: u64,
+    /// Whether its end is missing.
+    pub is_truncated: bool,
 }
 
 impl Trace {
-    /// Opens a trace file. Prints a note if it is truncated.
+    /// Opens a trace file. Prints a note if it is truncated, or if its recorder lost events.
     ///
     /// # Errors
     /// The file cannot be read as a trace.
@@ -40,6 +44,10 @@ impl Trace {
                 reader.summary().events
             ));
         }
+        let (events_lost, is_truncated) = (reader.footer().quality.lost(), reader.tail().is_some());
+        if events_lost > 0 {
+            warn(&format!("{}: the recorder lost {}", path.display(), units::of(events_lost, "event")));
+        }
         let (header, summary, checksum) = (reader.header().clone(), *reader.summary(), reader.checksum());
         let events = units::count(summary.events);
         detail(&format!("reading {}: {events} events; {}", path.display(), origin_text(&header.origin)));
@@ -48,7 +56,8 @@ impl Trace {
         let open = move || -> Result<Box<dyn EventSource + Send>, TraceError> {
             Ok(Box::new(WithProfiles::new(TraceReader::open(&path)?)))
         };
-        Ok(Trace { input: Input { file, open: Box::new(open) }, header, summary, checksum })
+        let input = Input { file, open: Box::new(open) };
+        Ok(Trace { input, header, summary, checksum, events_lost, is_truncated })
     }
 
     /// Opens trace files. Prints a note for each file that is given twice.
@@ -78,6 +87,7 @@ impl Trace {
             touch_source: self.header.touch,
             clock: self.header.clock,
             complete: self.summary.complete,
+            events_lost: self.events_lost,
         }
     }
 
@@ -89,7 +99,7 @@ impl Trace {
         let source = workload.source()?;
         let (header, summary) = (source.header().clone(), *source.summary());
         let input = Input { file: None, open: Box::new(move || workload.source()) };
-        Ok(Trace { input, header, summary, checksum: None })
+        Ok(Trace { input, header, summary, checksum: None, events_lost: 0, is_truncated: false })
     }
 
     /// The workloads of a sweep without a trace: one with a small live set, on which all designs look alike, and one with a

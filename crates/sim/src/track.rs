@@ -11,7 +11,7 @@ use crate::accounting::Accounting;
 use crate::memory::SimMemory;
 use crate::observer::AccountingObserver;
 use crate::reach::{self, ReachSample, TlbReport};
-use crate::report::{Installs, SCHEMA, SimReport, TouchLabel, TraceLabel, VERSION};
+use crate::report::{Installs, SCHEMA, SimReport, TouchLabel, TraceLabel, VERSION, huge_bytes_unasked};
 use crate::simulate::SimConfig;
 use crate::timeline::Timeline;
 
@@ -97,6 +97,7 @@ impl Track {
             policy: config.policy,
             touch: TouchLabel { rule: config.touch, source },
             kernel: config.kernel.clone(),
+            huge_bytes_unasked: huge_bytes_unasked(&config.policy, &config.kernel.thp),
             events: event,
             elapsed_s,
             installs: Installs {
