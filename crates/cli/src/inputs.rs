@@ -8,13 +8,16 @@ use hksim_explore::origin::origin_text;
 
 use crate::output::{detail, units, warn};
 
-/// Opens a trace file. Prints a note if it is truncated.
+/// Opens a trace file. Prints a note if it is truncated, or if its recorder lost events.
 ///
 /// # Errors
 /// The file cannot be read as a trace.
 pub fn file(path: &Path) -> Result<Trace> {
     let trace = Trace::file(path)?;
     let events = units::count(trace.summary.events);
+    if trace.events_lost > 0 {
+        warn(&format!("{}: the recorder lost {}", path.display(), units::of(trace.events_lost, "event")));
+    }
     if let Some(tail) = &trace.tail {
         warn(&format!("{}: {tail}; continuing with the {} events before it", path.display(), trace.summary.events));
     }

@@ -13,6 +13,7 @@ use crate::origin::origin_text;
 use crate::priced::{Priced, figures};
 use crate::question::Question;
 use crate::rank::{Case, RankError, Ranking, all_designs, rank};
+use hksim_text::units::count;
 
 /// The answers for a sweep.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -109,6 +110,15 @@ pub fn trace_name(trace: &TraceLabel) -> String {
         let origin = origin_text(&trace.origin);
         origin.split(',').next().unwrap_or_default().to_string()
     })
+}
+
+/// What is known to be missing in a trace, in parentheses after its number of events; empty if nothing is.
+pub fn missing_text(trace: &TraceLabel) -> String {
+    match (trace.events_lost, trace.complete) {
+        (0, true) => String::new(),
+        (0, false) => " (truncated)".to_string(),
+        (lost, _) => format!(" (the recorder lost {} more)", count(lost)),
+    }
 }
 
 /// Whether the touches of a row are assumed.

@@ -6,6 +6,7 @@ use hksim_linux_probe::sysfs::THP;
 use hksim_policy::Policy;
 use hksim_policy::units::Size;
 use hksim_policy::vocabulary::Huge;
+use hksim_sim::report::huge_bytes_unasked;
 
 use crate::flags::RunConfig;
 
@@ -62,14 +63,12 @@ pub fn lacks(policy: &Policy, thp: &ThpConfig) -> Option<String> {
 /// What to tell the user if a policy asks for no huge pages but a kernel in these modes gives them: only advice against
 /// them would prevent that, and the allocator gives none.
 pub fn unasked(policy: &Policy, thp: &ThpConfig) -> Option<String> {
-    let largest = (1..=PMD_ORDER).rev().find(|&order| serves_all(thp, order))?;
-    (policy.huge == Huge::Never).then(|| {
-        format!(
-            "--huge never only asks for no huge pages: in these modes the kernel gives pages of {} unasked; compare under \
-             --thp madvise",
-            Size(4096 << largest)
-        )
-    })
+    let bytes = huge_bytes_unasked(policy, thp)?;
+    Some(format!(
+        "--huge never only asks for no huge pages: in these modes the kernel gives pages of {} unasked; compare under \
+         --thp madvise",
+        Size(bytes)
+    ))
 }
 
 /// What this machine's kernel lacks for the native allocator to follow a policy, with the command that sets it. Policies

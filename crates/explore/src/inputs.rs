@@ -23,6 +23,8 @@ pub struct Trace {
     pub summary: Summary,
     /// Where and why the file ends early, if it does.
     pub tail: Option<String>,
+    /// Events that its recorder lost.
+    pub events_lost: u64,
     checksum: Option<u32>,
 }
 
@@ -34,13 +36,14 @@ impl Trace {
     pub fn file(path: &Path) -> Result<Trace, TraceError> {
         let reader = TraceReader::open(path)?;
         let tail = reader.tail().map(|tail| tail.to_string());
+        let events_lost = reader.footer().quality.lost();
         let (header, summary, checksum) = (reader.header().clone(), *reader.summary(), reader.checksum());
         let path: PathBuf = path.to_path_buf();
         let file = Some(path.display().to_string());
         let open = move || -> Result<Box<dyn EventSource + Send>, TraceError> {
             Ok(Box::new(WithProfiles::new(TraceReader::open(&path)?)))
         };
-        Ok(Trace { input: Input { file, open: Box::new(open) }, header, summary, tail, checksum })
+        Ok(Trace { input: Input { file, open: Box::new(open) }, header, summary, tail, events_lost, checksum })
     }
 
     /// Its name in messages: the file, or the origin of a generated trace.
@@ -57,6 +60,7 @@ impl Trace {
             touch_source: self.header.touch,
             clock: self.header.clock,
             complete: self.summary.complete,
+            events_lost: self.events_lost,
         }
     }
 
@@ -68,7 +72,7 @@ impl Trace {
         let source = workload.source()?;
         let (header, summary) = (source.header().clone(), *source.summary());
         let input = Input { file: None, open: Box::new(move || workload.source()) };
-        Ok(Trace { input, header, summary, tail: None, checksum: None })
+        Ok(Trace { input, header, summary, tail: None, events_lost: 0, checksum: None })
     }
 
     /// The workloads of a sweep without a trace: one with a small live set, on which all designs look alike, and one with a

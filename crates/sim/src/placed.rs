@@ -23,7 +23,7 @@ use crate::reach::TlbModels;
 use crate::report::{SimReport, TraceLabel};
 use crate::simulate::{MarkedPages, SimConfig, SimError};
 use crate::subject::{Subject, SuperSlabs};
-use crate::track::{Moment, Track};
+use crate::track::{Described, Moment, Track};
 use crate::translations::TranslationObserver;
 
 /// Number of points at which a timeline may take a sample; it takes those that its interval of time wants.
@@ -156,7 +156,7 @@ impl<H: AccountingObserver + Send> Run<SuperSlabs<H>> {
     }
 }
 
-impl<A: Subject, P: Clone> Run<A, P> {
+impl<A: Subject, P: Described> Run<A, P> {
     /// A run on an allocator that was started.
     pub(crate) fn of(
         allocator: A,
@@ -311,7 +311,7 @@ impl<A: Subject, P: Clone> Run<A, P> {
     }
 }
 
-impl<A: Subject, P: Clone + Send> Consumer for Run<A, P>
+impl<A: Subject, P: Described + Send> Consumer for Run<A, P>
 where
     Driver<A>: Send,
 {
@@ -329,7 +329,7 @@ where
     }
 }
 
-impl<A: Subject, P: Clone + Send> Placed<P> for Run<A, P>
+impl<A: Subject, P: Described + Send> Placed<P> for Run<A, P>
 where
     Driver<A>: Send,
 {

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-use hksim_policy::Policy;
+use hksim_policy::vocabulary::Huge;
+use hksim_policy::{PAGE_BYTES, Policy};
 
 use hksim_engine::{ByKind, Fallbacks, MemoryPolicyRule, OsCalls, TouchRule};
 use hksim_trace::header::{Clock, Header, Origin, TouchSource};
@@ -16,7 +17,7 @@ use crate::addresses::AddressLabel;
 use crate::forks::ForkReport;
 use crate::kernel_work::KernelWork;
 use crate::reach::TlbReport;
-use hksim_linux_mm::{KernelConfig, KhugepagedBound};
+use hksim_linux_mm::{KernelConfig, KhugepagedBound, PMD_ORDER, SizeMode, ThpConfig, ThpMode};
 
 /// Schema version of every JSON result; raised when a field is renamed or removed.
 pub const SCHEMA: u32 = 2;
@@ -58,8 +59,15 @@ pub struct TraceLabel {
     pub touch_source: TouchSource,
     /// Whether its times were measured.
     pub clock: Clock,
-    /// Whether the trace is complete, not truncated.
+    /// Whether nothing is known to be missing: the trace is not truncated, and the recorder lost no events.
     pub complete: bool,
+    /// Events that the recorder lost: calls, and page faults of watched objects.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub events_lost: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl TraceLabel {
@@ -67,7 +75,8 @@ impl TraceLabel {
     pub fn of(file: Option<String>, source: &dyn EventSource) -> TraceLabel {
         let Header { origin, touch, clock, .. } = source.header().clone();
         let checksum = source.checksum().map(|crc| format!("{crc:08x}"));
-        TraceLabel { file, checksum, origin, touch_source: touch, clock, complete: source.summary().complete }
+        let (complete, events_lost) = (source.summary().complete, source.footer().quality.lost());
+        TraceLabel { file, checksum, origin, touch_source: touch, clock, complete, events_lost }
     }
 }
 
@@ -145,6 +154,10 @@ pub struct SimReport<P = Policy> {
     pub touch: TouchLabel,
     /// The modelled kernel.
     pub kernel: KernelConfig,
+    /// Bytes of the largest pages that this kernel gives to a design that asks for no huge pages; `None` if it gives
+    /// none, or if the design asks for some.
+    #[serde(default)]
+    pub huge_bytes_unasked: Option<u64>,
     /// Events simulated.
     pub events: u64,
     /// Wall seconds of the pass that simulated this design, together with others of the same trace.
@@ -209,6 +222,18 @@ pub struct SimReport<P = Policy> {
     /// If touches were assumed: the main figures under the other assumptions.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub by_touch_rule: BTreeMap<String, MainFigures>,
+}
+
+/// Bytes of the largest huge pages or folios that a kernel in these modes gives to a policy that asks for none (`--huge
+/// never`): only advice against them would prevent that, and the allocator gives none.
+pub fn huge_bytes_unasked(policy: &Policy, thp: &ThpConfig) -> Option<u64> {
+    let serves_all = |order: usize| match thp.sizes[order] {
+        SizeMode::Always => true,
+        SizeMode::Inherit => thp.global == ThpMode::Always,
+        SizeMode::Madvise | SizeMode::Never => false,
+    };
+    let largest = (1..=PMD_ORDER).rev().find(|&order| serves_all(order))?;
+    (policy.huge == Huge::Never).then_some(PAGE_BYTES << largest)
 }
 
 /// The main figures under another assumption about touches.

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use hksim_engine::{Driver, Live, TouchRule};
+use hksim_engine::{DesignLabel, Driver, Live, TouchRule};
+use hksim_linux_mm::ThpConfig;
 use hksim_policy::{PAGE_BYTES, Policy};
 use hksim_trace::header::TouchSource;
 
 use crate::accounting::Accounting;
 use crate::observer::AccountingObserver;
 use crate::reach::{self, ReachSample, TlbReport};
-use crate::report::{Installs, SCHEMA, SimReport, TouchLabel, TraceLabel, version};
+use crate::report::{Installs, SCHEMA, SimReport, TouchLabel, TraceLabel, huge_bytes_unasked, version};
 use crate::simulate::SimConfig;
 use crate::subject::{OwnFigures, Subject};
 use crate::timeline::Timeline;
@@ -26,6 +27,25 @@ pub(crate) struct Moment {
     pub(crate) live: Live,
 }
 
+/// What describes a design in its report.
+pub(crate) trait Described: Clone {
+    /// As [`SimReport::huge_bytes_unasked`].
+    fn huge_bytes_unasked(&self, thp: &ThpConfig) -> Option<u64>;
+}
+
+impl Described for Policy {
+    fn huge_bytes_unasked(&self, thp: &ThpConfig) -> Option<u64> {
+        huge_bytes_unasked(self, thp)
+    }
+}
+
+/// Whether such a design wants huge pages is not known: it gives advice itself, or none.
+impl<S: Clone> Described for DesignLabel<S> {
+    fn huge_bytes_unasked(&self, _thp: &ThpConfig) -> Option<u64> {
+        None
+    }
+}
+
 /// A design, with its samples so far.
 pub(crate) struct Track<P = Policy> {
     config: SimConfig<P>,
@@ -33,7 +53,7 @@ pub(crate) struct Track<P = Policy> {
     reach: Vec<ReachSample>,
 }
 
-impl<P: Clone> Track<P> {
+impl<P: Described> Track<P> {
     pub(crate) fn new(config: SimConfig<P>) -> Track<P> {
         Track { config, timeline: Timeline::default(), reach: Vec::new() }
     }
@@ -97,6 +117,7 @@ impl<P: Clone> Track<P> {
             policy: config.policy.clone(),
             touch: TouchLabel { rule: config.touch, source },
             kernel: config.kernel.clone(),
+            huge_bytes_unasked: config.policy.huge_bytes_unasked(&config.kernel.thp),
             events: event,
             elapsed_s,
             installs: Installs {

@@ -294,6 +294,6 @@ pub struct Summary {
     pub threads: u32,
     /// Time of the last event in nanoseconds; 0 for an empty trace.
     pub duration_ns: u64,
-    /// Whether the file is complete (false: truncated or torn).
+    /// Whether nothing is known to be missing: the trace has its end, and the recorder lost no events.
     pub complete: bool,
 }

@@ -124,7 +124,7 @@ fn simulate(budget: &Budget, folder: &Path, designs: &[Named]) -> Result<Vec<Row
     let core = core.map_err(|why| anyhow::anyhow!("tlb = \"{}\": {why}", budget.tlb.as_deref().unwrap_or_default()))?;
     let paths: Vec<PathBuf> = budget.traces.iter().map(|trace| folder.join(trace)).collect();
     let traces = paths.iter().map(|path| inputs::file(path)).collect::<Result<Vec<Trace>>>()?;
-    if let Some(trace) = traces.iter().find(|trace| !trace.summary.complete) {
+    if let Some(trace) = traces.iter().find(|trace| trace.tail.is_some()) {
         bail!("{}: the trace is incomplete, so a budget cannot be checked with it; record it again", trace.name());
     }
     check_misses(&traces, core, designs)?;

@@ -275,5 +275,24 @@ fn huge_pages_that_a_design_does_not_ask_for_are_named() {
         let ran = bench.run(&format!("{command} -q --thp madvise"));
         assert!(!ran.stderr.contains("unasked"), "{command}: {}", ran.stderr);
     }
-    assert!(number(&bench.json("sim rm.hkt --huge never --thp always")["installs"]["by_kind"], "thp") > 0);
+    let sim = bench.json("sim rm.hkt --huge never --thp always");
+    assert!(number(&sim["installs"]["by_kind"], "thp") > 0);
+    // Also in the result, for readers who do not see the note.
+    assert_eq!(number(&sim, "huge_bytes_unasked"), 2 << 20);
+    let line = "unasked  --huge never asks for no huge pages, but this kernel gives pages of 2M";
+    assert!(bench.ok("sim rm.hkt --huge never --thp always").contains(line));
+    let sweep = bench.json("sweep rm.hkt --huge=never,thp --thp always,madvise --mthp 64K=madvise");
+    let unasked = sweep["rows"].as_array().expect("rows").iter().map(|row| {
+        let has_request = row["policy"]["huge"] != "never";
+        (has_request, row["kernel"]["thp"]["global"] == "always", row["huge_bytes_unasked"].as_u64())
+    });
+    for (has_request, is_always, bytes) in unasked {
+        assert_eq!(bytes, (!has_request && is_always).then_some(2 << 20), "{sweep}");
+    }
+    let table = bench.ok("sweep rm.hkt --huge=never,thp --thp always");
+    let legend = "unasked: pages that this kernel gives, though --huge never asks for no huge pages";
+    assert!(table.contains(" unasked ") && table.contains(legend), "{table}");
+    assert!(!bench.ok("sweep rm.hkt --huge=never,thp --thp madvise").contains("unasked"));
+    let csv = bench.ok("sweep rm.hkt --huge=never,thp --thp always --format csv");
+    assert!(csv.lines().next().is_some_and(|head| head.contains("huge_bytes_unasked")), "{csv}");
 }

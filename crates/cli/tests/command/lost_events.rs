@@ -6,6 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
+use hksim_trace::event::{AllocCall, Event, InitialTouch, ObjectId, Op, SiteId, ThreadId};
+use hksim_trace::header::{Clock, Footer, Header, Origin, Quality, TouchSource};
+use hksim_trace::hkt::TraceWriter;
 use serde_json::Value;
 
 use crate::support::recordings::{can_record, data};
@@ -120,4 +123,54 @@ fn lost_faults_of_watched_pages_are_counted() {
     if lost == 0 {
         eprintln!("skipped: this machine's rings hold all faults");
     }
+}
+
+/// A trace of `blocks` blocks whose recorder lost `lost` events.
+fn write_lossy(bench: &Bench, blocks: u32, lost: u64) {
+    let origin = Origin::Imported { format: "test".into(), file: "test".into() };
+    let header = Header::new(origin, TouchSource::Assumed, Clock::PerEvent);
+    let mut writer = TraceWriter::create(&bench.path("lossy.hkt"), &header).expect("a trace");
+    for number in 0..blocks {
+        let (call, initial_touch) = (AllocCall::Malloc, InitialTouch::None);
+        let op = Op::Alloc { object: ObjectId(number), size: 10_000, align_log2: 0, call, initial_touch };
+        writer.push(&Event { time_ns: 0, thread: ThreadId(0), site: SiteId::default(), op }).expect("an event");
+    }
+    let quality = Quality { events_lost: lost, ..Quality::default() };
+    writer.finish(&Footer { quality, ..Footer::default() }).expect("a trace");
+}
+
+#[test]
+fn a_trace_with_losses_says_so_in_every_result() {
+    let bench = Bench::new();
+    write_lossy(&bench, 40, 7);
+    let warning = "lossy.hkt: the recorder lost 7 events";
+    for (command, label) in [
+        ("sim lossy.hkt", "/trace"),
+        ("sweep lossy.hkt --huge never,thp", "/rows/1/trace"),
+        ("explain lossy.hkt", "/trace"),
+        ("replay lossy.hkt", "/trace"),
+        ("validate lossy.hkt", "/rows/0/predicted/trace"),
+    ] {
+        let ran = bench.run(&format!("{command} --format json -o result.json"));
+        assert!(ran.stderr.contains(warning), "{command}: {}", ran.stderr);
+        let result = fs::read_to_string(bench.path("result.json")).expect("a result");
+        let result: Value = serde_json::from_str(&result).expect("JSON");
+        let label = result.pointer(label).unwrap_or_else(|| panic!("{command}: no label: {result}"));
+        assert_eq!((&label["complete"], number(label, "events_lost")), (&false.into(), 7), "{command}: {label}");
+        if !command.starts_with("replay") {
+            bench.ok("report result.json -o report.html");
+            assert!(fs::read_to_string(bench.path("report.html")).expect("a report").contains(warning), "{command}");
+        }
+    }
+    for command in ["sim lossy.hkt", "sweep lossy.hkt --huge never,thp"] {
+        let text = bench.ok(command);
+        assert!(text.contains("40 events (the recorder lost 7 more)"), "{text}");
+    }
+    let cut = bench.json("trace cut lossy.hkt --events 0..20 -o cut.hkt");
+    assert_eq!(cut["complete"], false, "{cut}");
+    assert_eq!(bench.json("sim cut.hkt")["trace"]["events_lost"], 7);
+    // A sound one says nothing.
+    write_lossy(&bench, 40, 0);
+    let sim = bench.json("sim lossy.hkt");
+    assert_eq!((&sim["trace"]["complete"], sim["trace"].get("events_lost")), (&true.into(), None));
 }

@@ -1,13 +1,15 @@
-//! What a result is about: the programs, the machine, and the date.
+//! What a result is about: the programs, the machine, the date, and what the recorder lost.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
+use hksim_text::units::of;
+
 /// Programs that are named in one heading.
 const NAMED_MAX: usize = 3;
 
-/// The programs, machines and date of a result in one line. What it does not state is left out.
+/// The programs, machines, date and losses of a result in one line. What it does not state is left out.
 pub fn line(result: &Value, written: Option<SystemTime>) -> String {
     let rows = result["rows"].as_array().map_or(&[][..], Vec::as_slice);
     let parts: Vec<&Value> = [result].into_iter().chain(rows).collect();
@@ -19,7 +21,8 @@ pub fn line(result: &Value, written: Option<SystemTime>) -> String {
     }
     let machines = distinct(parts.iter().flat_map(|part| machines(part)));
     let date = written.map(|time| format!("result of {}", date(time)));
-    let all = [programs.join(", "), machines.join("; ")].into_iter().chain(date);
+    let lost = distinct(parts.iter().flat_map(|part| lost(part)));
+    let all = [programs.join(", "), machines.join("; ")].into_iter().chain(date).chain(lost);
     all.filter(|part| !part.is_empty()).collect::<Vec<String>>().join(" \u{b7} ")
 }
 
@@ -33,11 +36,25 @@ fn distinct(all: impl Iterator<Item = String>) -> Vec<String> {
     found
 }
 
+/// The labels of its traces.
+fn labels(part: &Value) -> impl Iterator<Item = &Value> {
+    let traces = part["traces"].as_array().into_iter().flatten();
+    [&part["trace"], &part["predicted"]["trace"]].into_iter().chain(traces)
+}
+
+/// How many events the recorders of its traces lost, by trace.
+fn lost(part: &Value) -> Vec<String> {
+    let lost = labels(part).filter_map(|label| {
+        let lost = label["events_lost"].as_u64().filter(|&lost| lost > 0)?;
+        let file = label["file"].as_str().map(|file| format!("{file}: ")).unwrap_or_default();
+        Some(format!("{file}the recorder lost {}", of(lost, "event")))
+    });
+    lost.collect()
+}
+
 /// The commands that were recorded, or the origin of the traces.
 fn programs(part: &Value) -> Vec<String> {
-    let traces = part["traces"].as_array().into_iter().flatten();
-    let labels = [&part["trace"], &part["predicted"]["trace"]].into_iter().chain(traces);
-    let of_trace = labels.filter_map(|label| {
+    let of_trace = labels(part).filter_map(|label| {
         let origin = &label["origin"];
         words(&origin["command"])
             .or_else(|| Some(format!("generated: {}", origin["name"].as_str()?)))

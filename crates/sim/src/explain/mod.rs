@@ -25,6 +25,7 @@ use crate::placed::{Placed, Points, Run, accounting_of, needs_every_access};
 use crate::report::{SimReport, TraceLabel};
 use crate::simulate::{SimConfig, SimError};
 use crate::subject::Subject;
+use crate::track::Described;
 use crate::translations::TranslationObserver;
 pub use breakdown::{Breakdown, CauseKey, INTERVALS, InstallKey, Origin};
 use page_map::PageMapBuilder;
@@ -86,7 +87,7 @@ fn end_time(source: &mut dyn EventSource) -> Result<u64, TraceError> {
 }
 
 /// Explains the run that `start` makes for a source; its accounting must log its installs.
-pub(crate) fn explain_run<A: Subject, P: Clone + Send>(
+pub(crate) fn explain_run<A: Subject, P: Described + Send>(
     source: &mut dyn EventSource,
     config: &SimConfig<P>,
     mark: Option<u32>,
@@ -153,7 +154,7 @@ struct Explaining<A: Subject, P> {
     per_mark: Option<PerMark>,
 }
 
-impl<A: Subject, P: Clone + Send> Explaining<A, P>
+impl<A: Subject, P: Described + Send> Explaining<A, P>
 where
     Driver<A>: Send,
 {

@@ -102,7 +102,7 @@ impl Appender {
             objects_peak: self.objects_peak,
             threads: self.threads,
             duration_ns: self.time_ns,
-            complete: true,
+            complete: footer.quality.lost() == 0,
         })
     }
 

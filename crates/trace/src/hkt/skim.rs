@@ -72,7 +72,7 @@ pub(super) fn skim(path: &Path, file: &File, start: u64, on_damage: OnDamage) ->
         objects_peak: walk.last.objects_peak,
         threads: walk.last.threads,
         duration_ns: walk.last.time_last_ns,
-        complete: tail.is_none(),
+        complete: tail.is_none() && footer.quality.lost() == 0,
     };
     let (payload_bytes_max, end) = (walk.payload_bytes_max, walk.offset);
     Ok(Skim { summary, checksum: walk.checksum.finalize(), footer, tail, payload_bytes_max, end })

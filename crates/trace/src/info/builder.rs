@@ -78,7 +78,7 @@ impl InfoBuilder {
             memory_policies: Vec::new(),
             memory_policy_changes: 0,
             duration_ns: summary.duration_ns,
-            complete: summary.complete && source.footer().quality.lost() == 0,
+            complete: summary.complete,
             origin: source.header().origin.clone(),
             touch_source: source.header().touch,
             clock: source.header().clock,

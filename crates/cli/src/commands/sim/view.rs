@@ -2,7 +2,7 @@
 
 use hksim_engine::{MemoryPolicyRule, TouchRule};
 use hksim_policy::PAGE_BYTES;
-use hksim_policy::units::Time;
+use hksim_policy::units::{Size, Time};
 use hksim_policy::vocabulary::Purge;
 use hksim_sim::SimReport;
 use hksim_sim::forks::ForkReport;
@@ -17,6 +17,7 @@ use crate::flags::{ModesFrom, RunConfig, mthp};
 use crate::output::table::{Lines, Table, beside, text};
 use crate::output::units::{self, bytes, count, percent};
 use crate::runs::BRACKET;
+use hksim_explore::answers::missing_text;
 use hksim_explore::origin::{origin_text, touch_text};
 
 /// The whole report.
@@ -44,15 +45,18 @@ pub fn table(report: &SimReport, config: &RunConfig) -> String {
 pub fn head(report: &SimReport, config: &RunConfig) -> Vec<String> {
     let trace = &report.trace;
     let file = trace.file.as_ref().map(|file| format!("{file}, ")).unwrap_or_default();
-    let truncated = if trace.complete { "" } else { " (truncated)" };
+    let missing = missing_text(trace);
     let mut lines =
-        vec![format!("trace    {file}{}; {} events{truncated}", origin_text(&trace.origin), count(report.events))];
+        vec![format!("trace    {file}{}; {} events{missing}", origin_text(&trace.origin), count(report.events))];
     lines.extend(config.policy_lines());
 
     let rule = report.touch.rule.word();
     lines.push(format!("touches  {}", touch_rule_text(rule, trace.touch_source)));
     lines.extend(made_up_times(report).map(|text| format!("times    {text}")));
     lines.push(format!("kernel   {}", kernel_text(report, ModesFrom::of(std::slice::from_ref(config)))));
+    lines.extend(report.huge_bytes_unasked.map(|bytes| {
+        format!("unasked  --huge never asks for no huge pages, but this kernel gives pages of {}", Size(bytes))
+    }));
     lines.extend(memory_policy_text(report));
     lines.extend(report.addresses.map(|label| {
         format!(

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use hksim_policy::PAGE_BYTES;
+use hksim_policy::units::Size;
 use hksim_sim::SimReport;
 
 use super::answers;
@@ -16,6 +17,7 @@ use crate::output::table::{Lines, Table, text};
 use crate::output::units::{bytes, bytes_apart, count};
 use hksim_cost_model::SystemTime;
 use hksim_cost_model::system_time::range_cell;
+use hksim_explore::answers::missing_text;
 use hksim_explore::origin::origin_text;
 use hksim_explore::priced::{Priced, figures};
 use hksim_results::sweep::{Head, PricedSweep};
@@ -86,7 +88,7 @@ macro_rules! count_of {
     };
 }
 
-const COLUMNS: [Column; 19] = [
+const COLUMNS: [Column; 20] = [
     count_of!(low, "faults", faults),
     count_of!(low, "traps", traps),
     count_of!(low, "installs", installs.total),
@@ -105,6 +107,11 @@ const COLUMNS: [Column; 19] = [
         best: Best::Highest,
         is_optional: false,
     },
+    kind(
+        "unasked",
+        |row| row.report.huge_bytes_unasked.unwrap_or(0) as f64,
+        |row| row.report.huge_bytes_unasked.map_or("-".into(), |bytes| Size(bytes).to_string()),
+    ),
     count_of!(low, "VMAs", vmas_peak),
     Column {
         head: "TLB misses",
@@ -196,6 +203,9 @@ pub fn table(sweep: &PricedSweep, head: &Head) -> String {
         "in huge: peak bytes in huge pages / peak RSS      x floor: peak RSS / fewest pages that hold the live bytes"
             .into(),
     );
+    if sweep.rows.iter().any(|row| row.report.huge_bytes_unasked.is_some()) {
+        lines.push("unasked: pages that this kernel gives, though --huge never asks for no huge pages".into());
+    }
     if let Some(time) = sweep.rows.first().and_then(|row| row.system_time.as_ref()) {
         lines.push("T  Pareto front of system time (its median) and peak RSS".into());
         lines.push(format!("system time: from costs measured on {}, Linux {}", time.machine, time.kernel_release));
@@ -211,14 +221,14 @@ fn trace_head(rows: &[Priced]) -> Vec<String> {
     let Some(Priced { report: row, .. }) = rows.first() else { return Vec::new() };
     let trace = &row.trace;
     let file = trace.file.as_ref().map(|file| format!("{file}, ")).unwrap_or_default();
-    let truncated = if trace.complete { "" } else { " (truncated)" };
+    let missing = missing_text(trace);
     let rules: Vec<&str> = rows.iter().map(|row| row.report.touch.rule.word()).collect();
     let rules = if rules.windows(2).all(|pair| pair[0] == pair[1]) { rules[0] } else { "as listed" };
     let (events, live, floor) = (count(row.events), bytes(row.live_bytes_peak), count(row.floor_pages));
     let mut lines = vec![
         format!("{file}{}", origin_text(&trace.origin)),
         format!(
-            "{events} events{truncated}, {live} live at the peak (floor {floor} pages); touches: {}",
+            "{events} events{missing}, {live} live at the peak (floor {floor} pages); touches: {}",
             touch_rule_text(rules, trace.touch_source)
         ),
     ];
