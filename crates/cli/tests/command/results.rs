@@ -9,7 +9,7 @@ use crate::support::Bench;
 fn reads_back(bench: &Bench, line: &str, kind: Kind) {
     bench.run(&format!("{line} --format json -o result.json"));
     let path = bench.path("result.json");
-    let Value::Object(mut written) = read(&path).unwrap_or_else(|why| panic!("{line}: {why}")).result else {
+    let Value::Object(mut written) = read(&path).unwrap_or_else(|why| panic!("{line}: {why}")) else {
         panic!("{line}: no object")
     };
     // The arguments stand around the result, and not in it.
