@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests the library crates in the form that users get: packaged, unpacked outside the workspace, and used by two small
+# Tests the library crates in the form that users get: packaged, unpacked outside the workspace, and used by three small
 # programs.
 #
 #     tools/outside-programs/check.sh
@@ -8,7 +8,9 @@ cd "$(dirname "$0")/../.."
 
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 folder=$target/outside-programs
-crates=(hksim-policy hksim-linux-mm hksim-linux-probe hksim-container hksim-trace hksim-engine hksim-native hksim-sim)
+crates=(hksim-policy hksim-text hksim-linux-mm hksim-linux-probe hksim-container hksim-trace hksim-engine hksim-native hksim-sim
+    hksim-conformance hksim-cost-model hksim-recording-files hksim-memory-trace hksim-memory-sim hksim-memory-record
+    hksim-explore hksim-replay hksim-validate hksim-results hksim-reports)
 # The expected output. The kernel's figures: 2^15 - 1 pages in 15 vectors; with advice, those of 2 MiB and more are huge.
 kernel_expected="5.15 advised false: 32767 faults, 0 huge pages
 5.15 advised true: 574 faults, 32 huge pages
@@ -24,7 +26,7 @@ for crate in "${crates[@]}"; do
     tar -xzf "${archives[0]}" -C "$folder/packages"
     mv "$folder/packages/$(basename "${archives[0]}" .crate)" "$folder/packages/$crate"
 done
-cp -r tools/outside-programs/kernel tools/outside-programs/reader "$folder/"
+cp -r tools/outside-programs/kernel tools/outside-programs/reader tools/outside-programs/study "$folder/"
 
 run() { cargo run --quiet --manifest-path "$folder/$1/Cargo.toml" --target-dir "$folder/target" -- "${@:2}"; }
 
@@ -33,4 +35,9 @@ kernel=$(run kernel)
 reader=$(run reader traces/python-json.hkt)
 [[ $reader == "411072 events, "* ]] || { echo "the reader printed: $reader" >&2; exit 1; }
 echo "$reader"
+# Eight designs, one of them validated; it may be skipped here, but not fail.
+study=$(run study traces/sqlite-memory.hkt "$folder/study-of-sqlite")
+[[ $study == "8 designs; "* && $study != *FAILED* ]] || { echo "the study printed: $study" >&2; exit 1; }
+grep -q '<svg' "$folder/study-of-sqlite/report.html" || { echo "the study's report has no figure" >&2; exit 1; }
+echo "$study"
 echo "packaged, unpacked and used: ${crates[*]}"

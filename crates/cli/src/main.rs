@@ -7,7 +7,6 @@
 //! - [`output`]: tables, JSON, CSV, files; [`chart`]: charts; [`report`]: results as HTML;
 //!   [`bundle`]: results as a folder; [`stack_profile`]: flame graphs; [`host`]: this machine's kernel.
 
-mod allocator_settings;
 mod allocators;
 mod bundle;
 mod command_line;

@@ -17,6 +17,7 @@ pub mod budget;
 pub mod causes;
 pub mod digest;
 pub mod error;
+pub mod exports;
 pub mod figures;
 pub mod fit;
 pub mod flags;

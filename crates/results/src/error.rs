@@ -80,9 +80,9 @@ pub enum ResultError {
         #[source]
         source: Box<ResultError>,
     },
-    /// A policy cannot be read from a file.
+    /// A file is missing, damaged, or not what it should be.
     #[error("{message}")]
-    Policy {
+    File {
         /// The file, and what is wrong.
         message: String,
         /// Why, if a library says so.
@@ -92,12 +92,12 @@ pub enum ResultError {
 }
 
 impl ResultError {
-    pub(crate) fn policy(message: String) -> ResultError {
-        ResultError::Policy { message, source: None }
+    pub(crate) fn file(message: String) -> ResultError {
+        ResultError::File { message, source: None }
     }
 
-    pub(crate) fn policy_by(message: String, source: impl StdError + Send + Sync + 'static) -> ResultError {
-        ResultError::Policy { message, source: Some(Box::new(source)) }
+    pub(crate) fn file_by(message: String, source: impl StdError + Send + Sync + 'static) -> ResultError {
+        ResultError::File { message, source: Some(Box::new(source)) }
     }
 }
 

@@ -5,9 +5,10 @@
 //! - [`sim`], [`sweep`], [`explain`], [`advise`], [`check`], [`validate`]: the result of each command. [`kind`]: which
 //!   of them a JSON value is; [`AnyResult`]: any of them.
 //! - [`mod@read`]: reads a file; [`stamp`]: which version wrote it.
-//! - [`predictions`]: predictions within any result; [`policy_file`]: a policy from a row of a result.
+//! - [`predictions`]: predictions within any result; [`policy_file`]: a policy from a row of a result;
+//!   [`policy_words`]: the designs that words of flags span.
 //! - [`csv`]: predictions as rows; [`stack_profile`]: figures by call stack; [`layouts`]: ranges over address
-//!   spaces; [`info`]: call sites.
+//!   spaces; [`info`]: call sites; [`bundle`]: what a bundle holds.
 //!
 //! ```
 //! use hksim_results::{AnyResult, Kind};
@@ -24,14 +25,17 @@
 pub mod advise;
 mod against;
 mod any;
+pub mod bundle;
 pub mod check;
 pub mod csv;
 mod error;
 pub mod explain;
+pub mod fit;
 pub mod info;
 pub mod kind;
 pub mod layouts;
 pub mod policy_file;
+pub mod policy_words;
 pub mod predictions;
 pub mod read;
 pub mod result_numbers;

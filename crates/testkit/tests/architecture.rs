@@ -12,6 +12,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 /// The crates of this workspace that each crate may depend on. ARCHITECTURE.md has the reasons.
 const ARROWS: &[(&str, &[&str])] = &[
     ("policy", &[]),
+    ("text", &[]),
     ("container", &[]),
     ("trace", &["container", "recording-files"]),
     ("linux-mm", &[]),
@@ -22,15 +23,52 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("conformance", &["linux-mm", "linux-probe"]),
     ("engine", &["policy", "trace"]),
     ("sim", &["policy", "trace", "engine", "linux-mm"]),
-    ("explore", &["cost-model", "policy", "sim", "trace"]),
+    ("explore", &["conformance", "cost-model", "engine", "linux-mm", "linux-probe", "policy", "sim", "text", "trace"]),
     ("memory-trace", &["container", "recording-files"]),
     ("memory-record", &["linux-probe", "memory-trace", "recording-files"]),
-    ("memory-sim", &["linux-mm", "memory-trace", "recording-files"]),
+    ("memory-sim", &["cost-model", "linux-mm", "memory-trace", "policy", "recording-files", "text", "trace"]),
     ("native", &["policy"]),
     ("native-ffi", &["native", "policy"]),
     ("record-preload", &["linux-probe"]),
     ("record", &["embedded", "linux-probe", "recording-files", "trace"]),
-    ("replay", &["linux-probe", "policy", "trace", "engine", "native"]),
+    ("replay", &["linux-probe", "policy", "text", "trace", "engine", "native"]),
+    (
+        "validate",
+        &[
+            "conformance",
+            "cost-model",
+            "engine",
+            "explore",
+            "linux-mm",
+            "linux-probe",
+            "memory-record",
+            "memory-sim",
+            "memory-trace",
+            "policy",
+            "replay",
+            "sim",
+            "text",
+            "trace",
+        ],
+    ),
+    (
+        "results",
+        &[
+            "cost-model",
+            "engine",
+            "explore",
+            "linux-mm",
+            "memory-sim",
+            "memory-trace",
+            "policy",
+            "replay",
+            "sim",
+            "text",
+            "trace",
+            "validate",
+        ],
+    ),
+    ("reports", &["explore", "memory-sim", "policy", "results", "sim", "text", "trace", "validate"]),
     (
         "cli",
         &[
@@ -49,8 +87,12 @@ const ARROWS: &[(&str, &[&str])] = &[
             "record",
             "recording-files",
             "replay",
+            "reports",
+            "results",
             "sim",
+            "text",
             "trace",
+            "validate",
         ],
     ),
     ("testkit", &["policy", "trace"]),
@@ -117,7 +159,7 @@ fn crates_depend_only_on_allowed_crates() {
 }
 
 #[test]
-fn simulation_and_measurement_meet_only_in_the_command() {
+fn simulation_and_measurement_meet_only_in_validate() {
     for (krate, other) in [("sim", "native"), ("native", "sim"), ("sim", "replay"), ("replay", "sim")] {
         let sections = manifest(krate);
         for kind in ["dependencies", "dev-dependencies", "build-dependencies"] {

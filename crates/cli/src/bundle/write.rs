@@ -9,9 +9,7 @@ use hksim_explore::table::Table;
 use hksim_sim::report::version;
 use serde_json::Value;
 
-use super::inputs::{self, Inputs};
 use super::origin::Origin;
-use super::{FIGURES, INPUTS, InputFile, MANIFEST, Manifest, REPORT, RESULTS, ResultFile};
 use crate::output::unfinished::Unfinished;
 use crate::output::{file, units};
 use crate::pictures;
@@ -20,6 +18,8 @@ use crate::repeat_command::command;
 use hksim_reports::chart::{Figure, Medium, Subject};
 use hksim_reports::data;
 use hksim_reports::report::{self, Input};
+use hksim_results::bundle::inputs::{self, Inputs};
+use hksim_results::bundle::{FIGURES, INPUTS, InputFile, MANIFEST, Manifest, REPORT, RESULTS, ResultFile};
 use hksim_results::predictions;
 use hksim_text::shell::line;
 

@@ -1,15 +1,12 @@
 //! `hksim export`: writes a trace in another format, the addresses at which a policy places its objects, or the page
 //! accesses that follow.
 
-mod accesses;
-mod addresses;
-
 use std::fs::File;
 use std::io::{BufWriter, ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use hksim_sim::{SimConfig, SimError};
+use hksim_sim::SimConfig;
 use hksim_trace::error::TraceError;
 use hksim_trace::export::{ExportReport, Kind, export};
 use hksim_trace::hkt::TraceReader;
@@ -21,6 +18,7 @@ use crate::inputs;
 use crate::output::file::{self, Staged};
 use crate::output::{PlainLines, note, units, warn};
 use crate::runs::setup;
+use hksim_explore::exports::{Broken, accesses, addresses};
 
 /// Arguments of `export`.
 #[derive(Debug, clap::Args)]
@@ -102,7 +100,7 @@ fn addresses(args: &Args) -> Result<()> {
     }
     let mut source = open(&args.trace)?;
     let written = to_output(args.output(), |name, out| {
-        addresses::write(&mut source, &config.policy, out).map_err(|why| why.at(name))
+        addresses::write(&mut source, &config.policy, out).map_err(|why| at(why, name))
     });
     written.map(drop)
 }
@@ -112,8 +110,9 @@ fn accesses(args: &Args) -> Result<()> {
     let trace = inputs::file(&args.trace)?;
     let setup = SimConfig { forks: args.forks.windows(&trace)?, ..setup(&config, &trace, BaseKernel::AsItComes)? };
     let mut source = (trace.input.open)()?;
-    let written =
-        to_output(args.output(), |name, out| accesses::write(source.as_mut(), &setup, out).map_err(|why| why.at(name)));
+    let written = to_output(args.output(), |name, out| {
+        accesses::write(source.as_mut(), &setup, out).map_err(|why| at(why, name))
+    });
     written.map(drop)
 }
 
@@ -159,30 +158,10 @@ fn print_notes(path: &Path, report: &ExportReport) {
     }
 }
 
-/// Why rows could not be written.
-enum Broken {
-    Sim(SimError),
-    Write(std::io::Error),
-}
-
-impl Broken {
-    /// The error, with the name of the output.
-    fn at(self, name: &Path) -> anyhow::Error {
-        match self {
-            Broken::Sim(why) => why.into(),
-            Broken::Write(source) => TraceError::Io { path: name.to_path_buf(), action: "write", source }.into(),
-        }
-    }
-}
-
-impl From<SimError> for Broken {
-    fn from(why: SimError) -> Self {
-        Broken::Sim(why)
-    }
-}
-
-impl From<std::io::Error> for Broken {
-    fn from(why: std::io::Error) -> Self {
-        Broken::Write(why)
+/// The error, with the name of the output.
+fn at(why: Broken, name: &Path) -> anyhow::Error {
+    match why {
+        Broken::Sim(why) => why.into(),
+        Broken::Write(source) => TraceError::Io { path: name.to_path_buf(), action: "write", source }.into(),
     }
 }

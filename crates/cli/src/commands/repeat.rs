@@ -6,9 +6,10 @@ use std::process::ExitCode;
 use anyhow::Result;
 use serde::Serialize;
 
-use crate::bundle::repeat::{Outcome, RepeatedResult, WHOLE, repeat};
+use crate::bundle::repeat::repeat;
 use crate::output::{OutputArgs, units};
 use hksim_results::Stamp;
+use hksim_results::bundle::repeated::{Outcome, RepeatedResult, WHOLE};
 
 /// Arguments of `repeat`.
 #[derive(Debug, clap::Args)]

@@ -1,24 +1,20 @@
 //! Policy flags as clap arguments, and the run configurations they span.
 
-use std::collections::HashSet;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hksim_explore::flags::table::{FLAGS, Flag, Subject};
 use hksim_explore::flags::{BaseKernel, RunConfig, range};
-use hksim_policy::Policy;
-use hksim_text::nearest;
+pub use hksim_results::policy_words::HugeList;
+use hksim_results::policy_words::PolicyWords;
 
 use crate::host;
-use crate::output::{units, warn};
-use hksim_results::policy_file;
+use crate::output::warn;
 
 /// The flag whose value can be left out.
 const HUGE: &str = "huge";
-
-/// Maximum number of designs of one sweep.
-const CONFIGS_MAX: usize = 100_000;
 
 /// Flags that `-h` lists; `--help` lists all.
 const IN_SHORT_HELP: [&str; 5] = ["superslab", "slab", "huge", "purge", "touch"];
@@ -26,117 +22,58 @@ const IN_SHORT_HELP: [&str; 5] = ["superslab", "slab", "huge", "purge", "touch"]
 /// Maximum number of characters of the values in `-h`.
 const SHORT_VALUES: usize = 30;
 
-/// What a bare `--huge` means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HugeList {
-    /// In sweep and validate: never, thp, hugetlb.
-    All,
-    /// Elsewhere: thp.
-    Thp,
-}
+/// Policy flags as given on the command line. Notes about their words are printed.
+#[derive(Clone, Debug, Default)]
+pub struct PolicyArgs(PolicyWords);
 
-impl HugeList {
-    fn words(self) -> &'static str {
-        match self {
-            HugeList::All => "never,thp,hugetlb",
-            HugeList::Thp => "thp",
-        }
+impl Deref for PolicyArgs {
+    type Target = PolicyWords;
+
+    fn deref(&self) -> &PolicyWords {
+        &self.0
     }
 }
 
-/// Policy flags as given on the command line.
-#[derive(Clone, Debug, Default)]
-pub struct PolicyArgs {
-    /// Each flag with its words, in the order of the command line.
-    given: Vec<(&'static Flag, String)>,
-    presets: String,
-    file: Option<PathBuf>,
-}
-
 impl PolicyArgs {
-    /// Parses a policy written as one word: an optional preset or file, followed by any number of `+FLAG=VALUE`. The
-    /// first `+` is omitted if there is no preset or file.
+    /// Parses a policy written as one word, as [`PolicyWords::of_word`] does.
     ///
     /// # Errors
     /// The word names a flag that is not a policy flag.
     pub fn of_word(word: &str) -> Result<PolicyArgs> {
-        let is_file = |base: &str| {
-            let file = base.rsplit_once('#').map_or(base, |(file, _)| file);
-            file.ends_with(".toml") || file.ends_with(".json")
-        };
-        let mut parts = word.split('+').peekable();
-        let base = parts.next_if(|base| !base.contains('=') || is_file(base)).unwrap_or_default();
-        let file = is_file(base).then(|| PathBuf::from(base));
-        let presets = if base.is_empty() || file.is_some() { "default" } else { base };
-        let given = parts.map(|part| {
-            let (name, value) = part.split_once('=').unwrap_or((part, ""));
-            let flag = FLAGS.iter().find(|flag| flag.subject == Subject::Policy && flag.name == name);
-            let flag = flag.filter(|flag| !value.is_empty() || (flag.name == HUGE && part == HUGE));
-            let flag = flag.ok_or_else(|| anyhow!("`+{part}` is not a policy flag; write +FLAG=VALUE"))?;
-            Ok((flag, value.to_string()))
-        });
-        Ok(PolicyArgs { given: given.collect::<Result<_>>()?, presets: presets.to_string(), file })
+        Ok(PolicyArgs(PolicyWords::of_word(word)?))
     }
 
     /// The same, with a policy file that is relative to this folder.
     #[must_use]
     pub fn in_folder(self, folder: &Path) -> PolicyArgs {
-        PolicyArgs { file: self.file.map(|file| folder.join(file)), ..self }
-    }
-
-    /// The policy file.
-    pub fn file(&self) -> Option<&Path> {
-        self.file.as_deref()
+        PolicyArgs(self.0.in_folder(folder))
     }
 
     /// Whether an argument is one of these.
     pub fn has(name: &str) -> bool {
-        ["preset", "policy"].contains(&name) || FLAGS.iter().any(|flag| flag.name == name)
+        PolicyWords::has(name)
     }
 
-    /// Flags with values that give the same run configurations without the policy file; `None` if there is no file, or
-    /// no lists of values span the configurations.
-    pub fn without_file(&self, huge: HugeList) -> Option<Vec<(String, String)>> {
-        self.file.as_ref()?;
-        let (configs, default) = (self.configs(huge).ok()?, RunConfig::of(Policy::DEFAULT));
-        let mut rows = 1;
-        let mut given = Vec::new();
-        for flag in FLAGS.iter() {
-            let mut values: Vec<String> = Vec::new();
-            for value in configs.iter().map(|config| flag.show(config)) {
-                if !values.contains(&value) {
-                    values.push(value);
-                }
-            }
-            rows *= values.len();
-            if values != [flag.show(&default)] {
-                given.push((flag.name.to_string(), values.join(&flag.separator().to_string())));
-            }
-        }
-        // The first flag given varies slowest.
-        let place = |name: &String| self.given.iter().position(|(flag, _)| flag.name == *name);
-        given.sort_by_key(|(name, _)| place(name));
-        (rows == configs.len()).then_some(given)
-    }
-
-    /// The same policy in one word, as of [`PolicyArgs::of_word`], without its policy file; `None` if it names none.
+    /// The same policy in one word without its policy file; `None` if it names none.
     pub fn word_without_file(word: &str) -> Option<String> {
-        let flags = PolicyArgs::of_word(word).ok()?.without_file(HugeList::Thp)?;
-        let flags: Vec<String> = flags.into_iter().map(|(flag, value)| format!("+{flag}={value}")).collect();
-        Some(format!("default{}", flags.concat()))
+        PolicyWords::word_without_file(word, &warn)
     }
 
-    /// Every combination of the values given, the first flag varying slowest. At least one.
+    /// Flags with values that give the same run configurations without the policy file, as
+    /// [`PolicyWords::without_file`] has them.
+    pub fn without_file(&self, huge: HugeList) -> Option<Vec<(String, String)>> {
+        self.0.without_file(huge, &warn)
+    }
+
+    /// Every combination of the values given, at least one. Prints a note if this machine's kernel has no rules of its own.
     ///
     /// # Errors
     /// A value is invalid, or values exclude each other.
     pub fn configs(&self, huge: HugeList) -> Result<Vec<RunConfig>> {
-        let mut configs = self.bases()?;
-        for (flag, words) in &self.given {
-            let words = if words.is_empty() { huge.words() } else { words };
-            configs = spread(&configs, flag, words)?;
+        let configs = self.0.configs(huge, &warn)?;
+        if configs.iter().any(|config| config.base == Some(BaseKernel::Host)) {
+            host::version()?;
         }
-        configs.iter().try_for_each(RunConfig::check)?;
         Ok(configs)
     }
 
@@ -145,11 +82,7 @@ impl PolicyArgs {
     /// # Errors
     /// A word is not a value of its flag.
     pub fn lists(&self, huge: HugeList, base: &RunConfig) -> Result<Vec<(&'static Flag, Vec<String>)>> {
-        let list = |&(flag, ref words): &(&'static Flag, String)| {
-            let words = if words.is_empty() { huge.words() } else { words };
-            Ok((flag, distinct(flag, words, base)?.into_iter().map(str::to_string).collect()))
-        };
-        self.given.iter().map(list).collect()
+        Ok(self.0.lists(huge, base, &warn)?)
     }
 
     /// The run configuration that the flags modify: the preset with the policy file applied.
@@ -157,10 +90,7 @@ impl PolicyArgs {
     /// # Errors
     /// There are several presets, or the file is invalid.
     pub fn base(&self) -> Result<RunConfig> {
-        match self.bases()?.as_slice() {
-            [base] => Ok(base.clone()),
-            _ => bail!("--preset {}: this command starts from one preset", self.presets),
-        }
+        Ok(self.0.base()?)
     }
 
     /// The only run configuration given.
@@ -168,49 +98,9 @@ impl PolicyArgs {
     /// # Errors
     /// As for [`PolicyArgs::configs`]; a flag has a list of values.
     pub fn config(&self) -> Result<RunConfig> {
-        let lists = self.given.iter().map(|(flag, words)| (flag.name, words, flag.separator()));
-        for (name, words, separator) in lists.chain([("preset", &self.presets, ',')]) {
-            if words.contains(separator) {
-                bail!("--{name} {words}: this command takes one design; use `hksim sweep` for lists");
-            }
-        }
-        let configs = self.configs(HugeList::Thp)?;
-        configs.into_iter().next().ok_or_else(|| anyhow!("no design"))
-    }
-
-    /// The first flag given that configures the simulated kernel.
-    pub fn kernel_flag(&self) -> Option<&'static str> {
-        self.flag_about(Subject::Kernel)
-    }
-
-    /// The first flag given that configures the allocator.
-    pub fn policy_flag(&self) -> Option<&'static str> {
-        self.flag_about(Subject::Policy)
-    }
-
-    /// The first flag given that configures the program.
-    pub fn program_flag(&self) -> Option<&'static str> {
-        self.flag_about(Subject::Program)
-    }
-
-    fn flag_about(&self, subject: Subject) -> Option<&'static str> {
-        self.given.iter().find(|(flag, _)| flag.subject == subject).map(|(flag, _)| flag.name)
-    }
-
-    /// The presets, each with the policy file applied.
-    fn bases(&self) -> Result<Vec<RunConfig>> {
-        let presets = self.presets.split(',').map(|name| {
-            let known = || {
-                let question = nearest::question(name, Policy::PRESETS.iter().copied());
-                anyhow!("--preset {name}: unknown; presets are {}{question}", Policy::PRESETS.join(", "))
-            };
-            let preset = Policy::preset(name).ok_or_else(known)?;
-            match &self.file {
-                Some(path) => Ok(policy_file::read(path, &preset)?),
-                None => Ok(RunConfig::of(preset)),
-            }
-        });
-        presets.collect()
+        let config = self.0.config(&warn)?;
+        self.configs(HugeList::Thp)?;
+        Ok(config)
     }
 }
 
@@ -239,65 +129,17 @@ impl HostPolicyArgs {
     }
 }
 
-/// Combines every run configuration with every value of a flag.
-fn spread(configs: &[RunConfig], flag: &Flag, words: &str) -> Result<Vec<RunConfig>> {
-    let values = words.split(flag.separator()).count();
-    if configs.len().saturating_mul(values) > CONFIGS_MAX {
-        bail!(
-            "--{}: with its {} the lists span more than {} designs; shorten them",
-            flag.name,
-            units::of(values as u64, "value"),
-            units::count(CONFIGS_MAX as u64)
-        );
-    }
-    let mut spread = Vec::with_capacity(configs.len() * values);
-    let base = configs.first().cloned().unwrap_or_else(|| RunConfig::of(Policy::DEFAULT));
-    let distinct = distinct(flag, words, &base)?;
-    for config in configs {
-        for word in &distinct {
-            let mut config = config.clone();
-            set(flag, &mut config, word)?;
-            spread.push(config);
-        }
-    }
-    Ok(spread)
-}
-
-/// Sets the value of a flag. Prints a note, once, if this machine's kernel has no rules of its own.
-fn set(flag: &Flag, config: &mut RunConfig, word: &str) -> Result<()> {
-    flag.set(config, word).map_err(|why| anyhow!("--{} {why}", flag.name))?;
-    if config.base == Some(BaseKernel::Host) {
-        host::version()?;
-    }
-    Ok(())
-}
-
-/// The words of a list without those that mean the same as an earlier one (1M, 1024K), which are dropped with a note.
-fn distinct<'a>(flag: &Flag, words: &'a str, base: &RunConfig) -> Result<Vec<&'a str>> {
-    let (mut seen, mut kept): (HashSet<String>, Vec<&str>) = (HashSet::new(), Vec::new());
-    for word in words.split(flag.separator()) {
-        let mut config = base.clone();
-        set(flag, &mut config, word)?;
-        if seen.insert(flag.show(&config)) {
-            kept.push(word);
-        } else {
-            warn(&format!("--{}: {word} is in the list twice; the second is left out", flag.name));
-        }
-    }
-    Ok(kept)
-}
-
 impl clap::FromArgMatches for PolicyArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let place = |flag: &&Flag| matches.index_of(flag.name).unwrap_or(usize::MAX);
         let mut flags: Vec<&'static Flag> = FLAGS.iter().filter(|flag| matches.contains_id(flag.name)).collect();
         flags.sort_by_key(place);
         let word = |name: &str| matches.get_one::<String>(name).cloned().unwrap_or_default();
-        Ok(PolicyArgs {
+        Ok(PolicyArgs(PolicyWords {
             given: flags.into_iter().map(|flag| (flag, word(flag.name))).collect(),
             presets: word("preset"),
             file: matches.get_one::<PathBuf>("policy").cloned(),
-        })
+        }))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

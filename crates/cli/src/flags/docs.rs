@@ -20,7 +20,7 @@ fn markdown() -> String {
 const HEAD: &str = "# Policy flags
 
 This page lists the flags of the allocator, of the program and of the simulated kernel. It is generated from
-`crates/policy/src/policy/flags.rs` and `crates/cli/src/flags/table.rs`; a test compares them.
+`crates/policy/src/policy/flags.rs` and `crates/explore/src/flags/table.rs`; a test compares them.
 
 - Lists: `sweep` and `validate` take lists (`--superslab 1M,2M`). Every combination is one design; the first flag varies slowest.
   A range of sizes, counts or times doubles: `--superslab 256K..4M` is `256K,512K,1M,2M,4M`. Values of `--mthp` are separated by slashes: `--mthp default/64K=always`.

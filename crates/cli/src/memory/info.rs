@@ -6,13 +6,13 @@ use anyhow::Result;
 use hksim_memory_trace::{Beginning, Calls, End, Faults, Machine, Summary, Visibility, summarise};
 use serde::Serialize;
 
-use super::sites::TopSites;
 use crate::output::table::{Lines, Table, text};
 use crate::output::units::{self, bytes, count};
 use crate::output::{OutputArgs, plain, warn};
 use hksim_memory_sim::losses;
 use hksim_results::Stamp;
 use hksim_results::info::By;
+use hksim_results::info::memory_sites::TopSites;
 
 /// The summary with the stamp of every JSON result.
 #[derive(Serialize)]

@@ -8,7 +8,6 @@ pub mod record;
 pub mod replayed;
 pub mod settings;
 pub mod sim;
-mod sites;
 mod sweep_view;
 pub mod tools;
 pub mod validate;

@@ -1,6 +1,8 @@
 //! The runs of a comparison: each allocator once per round, and the figures over all rounds.
 
 mod environment;
+mod lookup;
+mod settings;
 mod spread;
 
 use std::path::{Path, PathBuf};
@@ -16,6 +18,7 @@ use crate::{Measure, Mode, ReplayError, ReplaySpec, Replayed, Skipped, Target, r
 use environment::Run;
 
 pub use environment::Surroundings;
+pub use lookup::{LookupError, lookup};
 pub use spread::Spread;
 
 /// An allocator that was looked up.

@@ -2,6 +2,7 @@
 
 pub mod difference;
 pub mod matching;
+pub mod memory_sites;
 pub mod sites;
 
 pub use difference::Difference;

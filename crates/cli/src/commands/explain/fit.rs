@@ -1,16 +1,11 @@
 //! `explain --fit`: which hypotheses explain counts measured elsewhere.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, Result, anyhow, bail};
-use hksim_explore::fit::{COUNTS_MIN, Demand, Fit, fit};
-use hksim_policy::Policy;
-use hksim_policy::classes::{Classes, STRIDE_MAX};
-use hksim_policy::vocabulary::Header;
-use hksim_trace::event::Op;
-use hksim_trace::hkt::TraceReader;
-use hksim_trace::source::EventSource;
-use serde::Serialize;
+use anyhow::{Result, bail};
+use hksim_explore::fit::{Demand, fit};
+use hksim_policy::classes::Classes;
+use hksim_results::fit::{Count, Fitted, demand, read};
 
 use crate::flags::{BaseKernel, RunConfig};
 use crate::inputs;
@@ -19,33 +14,9 @@ use crate::output::{OutputArgs, units};
 use crate::runs::{setup, simulate_all};
 use hksim_explore::inputs::Trace;
 use hksim_results::Stamp;
-use hksim_trace::named_file;
 
 /// Number of hypotheses in the text; JSON and CSV have all.
 const SHOWN: usize = 12;
-
-/// A count of the file.
-#[derive(Clone, Debug, Serialize)]
-struct Count {
-    /// The trace.
-    trace: String,
-    /// The count measured elsewhere.
-    count: u64,
-    /// Installs of the given design on the trace.
-    installs_predicted: u64,
-}
-
-/// The result.
-#[derive(Clone, Debug, Serialize)]
-struct Fitted {
-    #[serde(flatten)]
-    stamp: Stamp,
-    /// The design that is simulated.
-    policy: Policy,
-    counts: Vec<Count>,
-    #[serde(flatten)]
-    fit: Fit,
-}
 
 /// Ranks hypotheses for the counts of a file.
 ///
@@ -57,7 +28,7 @@ pub fn run(file: &Path, tolerance: f64, config: &RunConfig, output: &OutputArgs)
     refuse_repeated(file, &traces)?;
     let classes = Classes::new(config.policy.classes);
     let demands =
-        counts.iter().map(|(path, _)| demand(path, &classes, &config.policy)).collect::<Result<Vec<Demand>>>()?;
+        counts.iter().map(|(path, _)| demand(path, &classes, &config.policy)).collect::<Result<Vec<Demand>, _>>()?;
     let runs = traces.into_iter().map(|trace| -> Result<_> {
         let setups = vec![setup(config, &trace, BaseKernel::AsItComes)?];
         Ok((trace, setups))
@@ -75,34 +46,6 @@ pub fn run(file: &Path, tolerance: f64, config: &RunConfig, output: &OutputArgs)
     output.emit(&fitted, &fitted.fit.hypotheses, || table(&fitted))
 }
 
-/// Reads lines of `TRACE,COUNT`. Paths are relative to the file. A head is skipped.
-fn read(file: &Path) -> Result<Vec<(PathBuf, u64)>> {
-    let name = file.display();
-    let text = named_file::read_text(file).with_context(|| format!("{name}: cannot read the counts"))?;
-    let folder = file.parent().unwrap_or(Path::new(""));
-    let mut counts = Vec::new();
-    for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let wrong = || anyhow!("{name}: line {}: expected TRACE.hkt,COUNT", index + 1);
-        let (trace, count) = line.rsplit_once(',').ok_or_else(wrong)?;
-        match unquoted(count).parse() {
-            Ok(count) => counts.push((folder.join(unquoted(trace)), count)),
-            Err(_) if index == 0 => {}
-            Err(_) => return Err(wrong()),
-        }
-    }
-    if counts.len() < COUNTS_MIN {
-        bail!("{name}: {} counts; two parameters fit anything below {COUNTS_MIN}, so give more traces", counts.len());
-    }
-    Ok(counts)
-}
-
-/// A CSV field without its quotes.
-fn unquoted(field: &str) -> String {
-    let field = field.trim();
-    let inner = field.strip_prefix('"').and_then(|field| field.strip_suffix('"'));
-    inner.map_or_else(|| field.to_string(), |inner| inner.replace("\"\"", "\""))
-}
-
 /// Refuses a file that gives several counts for one trace: no hypothesis explains a difference between them.
 fn refuse_repeated(file: &Path, traces: &[Trace]) -> Result<()> {
     for (number, trace) in traces.iter().enumerate() {
@@ -118,28 +61,6 @@ fn refuse_repeated(file: &Path, traces: &[Trace]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn demand(path: &Path, classes: &Classes, policy: &Policy) -> Result<Demand> {
-    let header_bytes = if policy.header == Header::None { 0 } else { policy.header_bytes };
-    let class_bytes = |size: u64| {
-        let bytes = u32::try_from(size).ok()?.checked_add(header_bytes).filter(|&bytes| bytes <= STRIDE_MAX)?;
-        Some(u64::from(classes.stride(classes.class_of(bytes))))
-    };
-    let mut source = TraceReader::open(path)?;
-    let mut demand = Demand::default();
-    while let Some(batch) = source.next_batch()? {
-        for event in batch {
-            match event.op {
-                Op::Alloc { size, .. } | Op::ReallocUnknown { size, .. } | Op::Realloc { size, .. } => {
-                    demand.allocate(size, class_bytes(size));
-                }
-                Op::Free { .. } | Op::ReallocFree { .. } => demand.frees += 1,
-                _ => {}
-            }
-        }
-    }
-    Ok(demand)
 }
 
 /// A number with four digits that count.

@@ -1,6 +1,6 @@
 //! Settings of real allocators, as environment variables.
 
-use anyhow::{Result, bail};
+use super::lookup::LookupError;
 
 /// How an allocator reads its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,12 +19,12 @@ impl Settings {
     ///
     /// # Errors
     /// A setting is not `KEY=VALUE`.
-    pub fn variables(self, settings: &str) -> Result<Vec<(String, String)>> {
+    pub fn variables(self, settings: &str) -> Result<Vec<(String, String)>, LookupError> {
         let mut pairs = Vec::new();
         for setting in settings.split('+').filter(|setting| !setting.is_empty()) {
             match setting.split_once('=') {
                 Some((key, value)) if !key.is_empty() => pairs.push((key, value)),
-                _ => bail!("`{setting}` is not a setting; write NAME:KEY=VALUE, several joined by +"),
+                _ => return Err(LookupError::Setting(setting.to_string())),
             }
         }
         if pairs.is_empty() {

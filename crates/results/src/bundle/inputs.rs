@@ -4,16 +4,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
 use hksim_cost_model::Profile;
 use hksim_policy::Policy;
-use hksim_trace::hkt::TraceReader;
+use hksim_trace::hkt::{self, TraceReader};
+use hksim_trace::named_file;
 use hksim_trace::source::EventSource;
 
 use super::{INPUTS, InputFile};
-use crate::output::file::is_trace;
-use hksim_results::policy_file;
-use hksim_trace::named_file;
+use crate::error::ResultError;
+use crate::policy_file;
 
 /// The files so far, by name and checksum.
 #[derive(Default)]
@@ -31,15 +30,15 @@ impl Inputs {
     ///
     /// # Errors
     /// The file is not found, or is not the one that the result was made from.
-    pub fn find(&mut self, name: &str, stated: Option<&str>, result: &Path) -> Result<()> {
+    pub fn find(&mut self, name: &str, stated: Option<&str>, result: &Path) -> Result<(), ResultError> {
         let source = existing(name, result)?;
         let here = checksum_of(&source)?;
         if let Some(stated) = stated.filter(|stated| *stated != here) {
-            bail!(
+            return Err(ResultError::file(format!(
                 "{}: has checksum {here}, but {} was made with {stated}: the trace changed; make the result again",
                 source.display(),
                 result.display()
-            );
+            )));
         }
         let key = (name.to_string(), here.clone());
         if self.found.contains_key(&key) {
@@ -57,13 +56,16 @@ impl Inputs {
     ///
     /// # Errors
     /// A file cannot be copied.
-    pub fn copy(self, folder: &Path) -> Result<Vec<InputFile>> {
-        let copy = |((name, checksum), found): ((String, String), Found)| -> Result<InputFile> {
+    pub fn copy(self, folder: &Path) -> Result<Vec<InputFile>, ResultError> {
+        let copy = |((name, checksum), found): ((String, String), Found)| -> Result<InputFile, ResultError> {
             let target = folder.join(&found.file);
             let place = target.parent().unwrap_or(folder);
-            fs::create_dir_all(place).with_context(|| format!("{}: cannot create", place.display()))?;
-            let bytes = fs::copy(&found.source, &target)
-                .with_context(|| format!("{}: cannot copy to {}", found.source.display(), target.display()))?;
+            let cannot = |why| ResultError::file_by(format!("{}: cannot create", place.display()), why);
+            fs::create_dir_all(place).map_err(cannot)?;
+            let bytes = fs::copy(&found.source, &target).map_err(|why| {
+                let (source, target) = (found.source.display(), target.display());
+                ResultError::file_by(format!("{source}: cannot copy to {target}"), why)
+            })?;
             Ok(InputFile { file: found.file, name, checksum, bytes })
         };
         self.found.into_iter().map(copy).collect()
@@ -71,22 +73,27 @@ impl Inputs {
 }
 
 /// The file of this name: from here, or beside the result.
-fn existing(name: &str, result: &Path) -> Result<PathBuf> {
+fn existing(name: &str, result: &Path) -> Result<PathBuf, ResultError> {
     let beside = result.parent().map(|folder| folder.join(name));
     let known = [Some(PathBuf::from(name)), beside].into_iter().flatten().find(|path| path.is_file());
-    let known = known.with_context(|| {
-        format!(
+    let known = known.ok_or_else(|| {
+        ResultError::file(format!(
             "{}: its input {name} is neither here nor beside it; run this where the result was made",
             result.display()
-        )
+        ))
     })?;
     if !is_input(&known) {
-        bail!(
+        return Err(ResultError::file(format!(
             "{}: its input {name} is no trace, recording, profile or policy, so it is not copied: the result names a wrong file",
             result.display()
-        );
+        )));
     }
     Ok(known)
+}
+
+/// Whether a file begins like an `.hkt` trace or like a memory recording.
+fn is_trace(path: &Path) -> bool {
+    named_file::begins_with(path, &hkt::MAGIC) || named_file::begins_with(path, &hksim_memory_trace::MAGIC)
 }
 
 /// Whether a result can be made from a file. A result of somebody else may name any file, which must not get into a
@@ -99,7 +106,7 @@ fn is_input(path: &Path) -> bool {
 ///
 /// # Errors
 /// The file cannot be read.
-pub fn checksum_of(path: &Path) -> Result<String> {
+pub fn checksum_of(path: &Path) -> Result<String, ResultError> {
     match TraceReader::open(path) {
         Ok(trace) => Ok(trace.checksum().map(|crc| format!("{crc:08x}")).unwrap_or_default()),
         Err(_) => checksum_of_bytes(path),
@@ -110,7 +117,8 @@ pub fn checksum_of(path: &Path) -> Result<String> {
 ///
 /// # Errors
 /// The file cannot be read.
-pub fn checksum_of_bytes(path: &Path) -> Result<String> {
-    let crc = named_file::crc32(path).with_context(|| format!("{}: cannot read", path.display()))?;
+pub fn checksum_of_bytes(path: &Path) -> Result<String, ResultError> {
+    let cannot = |why| ResultError::file_by(format!("{}: cannot read", path.display()), why);
+    let crc = named_file::crc32(path).map_err(cannot)?;
     Ok(format!("{crc:08x}"))
 }

@@ -15,7 +15,10 @@ use super::Broken;
 const HEAD: &str = "event,op,address,bytes,entry_bytes,cause";
 
 /// Writes one line for each access to a page, and for each change of mappings.
-pub(super) fn write(source: &mut dyn EventSource, setup: &SimConfig, out: &mut dyn Write) -> Result<(), Broken> {
+///
+/// # Errors
+/// The simulation fails, or the rows cannot be written.
+pub fn write(source: &mut dyn EventSource, setup: &SimConfig, out: &mut dyn Write) -> Result<(), Broken> {
     writeln!(out, "{HEAD}")?;
     access_stream(source, setup, |entry: &StreamEntry| -> Result<(), Broken> {
         let event = entry.event;

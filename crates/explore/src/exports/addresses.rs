@@ -15,7 +15,10 @@ use super::Broken;
 const HEAD: &str = "event,time_ns,thread,op,object,address,size";
 
 /// Writes one line for each event that allocates, moves, frees or accesses an object.
-pub(super) fn write(source: &mut TraceReader, design: &Policy, out: &mut dyn Write) -> Result<(), Broken> {
+///
+/// # Errors
+/// The simulation fails, or the rows cannot be written.
+pub fn write(source: &mut TraceReader, design: &Policy, out: &mut dyn Write) -> Result<(), Broken> {
     writeln!(out, "{HEAD}")?;
     let mut sizes = vec![0u64; source.summary().objects_peak as usize];
     let mut number = 0;

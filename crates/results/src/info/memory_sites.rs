@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use anyhow::{Result, bail};
 use hksim_memory_sim::NamedSites;
 use hksim_memory_trace::{StackEnd, Summary};
+use hksim_text::units;
 use serde::Serialize;
 
-use crate::output::units;
-use hksim_results::info::By;
+use super::By;
+use crate::error::ResultError;
 
 /// The top call sites of a recording.
 #[derive(Debug, Serialize)]
@@ -51,15 +51,20 @@ impl TopSites {
     ///
     /// # Errors
     /// The recording has no call stacks, or no such figure.
-    pub fn of(path: &Path, summary: &Summary, count: usize, by: By) -> Result<Self> {
+    pub fn of(path: &Path, summary: &Summary, count: usize, by: By) -> Result<Self, ResultError> {
         if summary.stacks.is_none() {
-            bail!("{}: no call stacks were recorded; record with --memory --stacks", path.display());
+            return Err(ResultError::file(format!(
+                "{}: no call stacks were recorded; record with --memory --stacks",
+                path.display()
+            )));
         }
         let mut uses = summary.sites.clone();
         match by {
             By::Bytes => {}
             By::Calls => uses.sort_by_key(|used| std::cmp::Reverse(used.calls)),
-            By::Peak | By::End => bail!("--by: a memory recording has `bytes` and `calls`"),
+            By::Peak | By::End => {
+                return Err(ResultError::file(format!("--by: a memory recording has `bytes` and `calls`")));
+            }
         }
         let sites_total = uses.iter().filter(|used| used.site.is_some()).count();
         uses.truncate(count);

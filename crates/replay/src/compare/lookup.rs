@@ -1,0 +1,156 @@
+//! Looks up allocators by name.
+
+use std::env;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use hksim_text::nearest;
+use thiserror::Error;
+
+use super::Found;
+use super::settings::Settings;
+use crate::Target;
+
+/// A word names no allocator.
+#[derive(Debug, Error)]
+pub enum LookupError {
+    /// The allocator is not known.
+    #[error("unknown; name glibc, {known}, native, native:POLICY, or the path of a malloc library{question}")]
+    Unknown {
+        /// The known ones.
+        known: String,
+        /// What was probably meant.
+        question: String,
+    },
+    /// A setting is not `KEY=VALUE`.
+    #[error("`{0}` is not a setting; write NAME:KEY=VALUE, several joined by +")]
+    Setting(String),
+    /// The file does not exist.
+    #[error("{word}: cannot preload it; give the path of a shared object")]
+    NoFile {
+        /// The file.
+        word: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It is no file.
+    #[error("{0}: cannot preload it: not a file; give the path of a shared object")]
+    OtherFile(String),
+}
+
+/// An allocator known by name.
+struct Known {
+    name: &'static str,
+    /// File names of its library, newest first.
+    files: &'static [&'static str],
+    /// The Debian package that contains it.
+    package: &'static str,
+    /// How it is configured.
+    settings: Settings,
+}
+
+const KNOWN: [Known; 4] = [
+    Known {
+        name: "mimalloc",
+        files: &["libmimalloc.so.3", "libmimalloc.so.2", "libmimalloc.so"],
+        package: "libmimalloc2.0",
+        settings: Settings::Variables("MIMALLOC_"),
+    },
+    Known {
+        name: "jemalloc",
+        files: &["libjemalloc.so.2", "libjemalloc.so"],
+        package: "libjemalloc2",
+        settings: Settings::MallocConf,
+    },
+    Known {
+        name: "tcmalloc",
+        files: &["libtcmalloc_minimal.so.4", "libtcmalloc.so.4", "libtcmalloc_minimal.so"],
+        package: "libtcmalloc-minimal4",
+        settings: Settings::Variables("TCMALLOC_"),
+    },
+    Known {
+        name: "tbbmalloc",
+        files: &["libtbbmalloc_proxy.so.2", "libtbbmalloc_proxy.so"],
+        package: "libtbbmalloc2",
+        settings: Settings::Variables("TBB_MALLOC_"),
+    },
+];
+
+/// Looks up an allocator that is not hksim's: `glibc`, a known allocator, or the path of a library, with settings such as
+/// `thp=always` or none.
+///
+/// # Errors
+/// The word is none of these, or the file does not exist.
+pub fn lookup(name: &str, settings: &str) -> Result<Found, LookupError> {
+    if name == "glibc" {
+        return glibc(settings);
+    }
+    match KNOWN.iter().find(|known| known.name == name) {
+        Some(known) => Ok(installed(known, &folders(), &known.settings.variables(settings)?)),
+        None => library(name, settings),
+    }
+}
+
+fn glibc(settings: &str) -> Result<Found, LookupError> {
+    let variables = Settings::Tunables.variables(settings)?;
+    Ok(Found::Here(Target::Malloc { preload: None, variables }))
+}
+
+fn library(word: &str, settings: &str) -> Result<Found, LookupError> {
+    if !word.contains('/') && !word.contains(".so") {
+        let names: Vec<&str> = KNOWN.iter().map(|known| known.name).collect();
+        let question = nearest::question(word, names.iter().copied().chain(["glibc", "native"]));
+        return Err(LookupError::Unknown { known: names.join(", "), question });
+    }
+    let path = Path::new(word).canonicalize();
+    let path = path.map_err(|source| LookupError::NoFile { word: word.to_string(), source })?;
+    if !path.is_file() {
+        return Err(LookupError::OtherFile(word.to_string()));
+    }
+    let variables = Settings::Variables("").variables(settings)?;
+    Ok(Found::Here(Target::Malloc { preload: Some(path), variables }))
+}
+
+fn installed(known: &Known, folders: &[PathBuf], variables: &[(String, String)]) -> Found {
+    let paths = known.files.iter().flat_map(|file| folders.iter().map(move |folder| folder.join(file)));
+    match paths.into_iter().find(|path| path.is_file()) {
+        Some(path) => Found::Here(Target::Malloc { preload: Some(path), variables: variables.to_vec() }),
+        None => Found::Missing(format!(
+            "no {} in the library directories; install Debian's package {}, or give its path (LD_LIBRARY_PATH is searched too)",
+            known.files[0], known.package
+        )),
+    }
+}
+
+/// The directories that are searched: `LD_LIBRARY_PATH`, then those that distributions use.
+fn folders() -> Vec<PathBuf> {
+    let triplet = format!("{}-linux-gnu", env::consts::ARCH);
+    let usual = ["/usr/local/lib", "/usr/lib", "/lib"];
+    let usual = usual.iter().flat_map(|folder| [Path::new(folder).join(&triplet), PathBuf::from(folder)]);
+    let named = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let named: Vec<PathBuf> = env::split_paths(&named).filter(|path| path.is_absolute()).collect();
+    named.into_iter().chain(usual).chain(["/usr/lib64".into(), "/lib64".into()]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_library_is_taken_and_a_missing_one_has_its_package() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let folders = [folder.path().to_path_buf()];
+        for known in &KNOWN {
+            let Found::Missing(why) = installed(known, &folders, &[]) else { panic!("{}: found", known.name) };
+            assert!(why.contains(known.package) && why.contains(known.files[0]), "{why}");
+            for (index, file) in known.files.iter().enumerate().rev() {
+                std::fs::write(folder.path().join(file), "").expect("a file");
+                let Found::Here(Target::Malloc { preload: Some(path), .. }) = installed(known, &folders, &[]) else {
+                    panic!("{}: not found", known.name)
+                };
+                assert_eq!(path, folder.path().join(known.files[index]));
+            }
+        }
+    }
+}
