@@ -30,9 +30,10 @@ mod scattered;
 mod tables;
 mod touch;
 
-pub use counts::{ByKind, Fallbacks, OsCalls};
+pub use counts::{Fallbacks, OsCalls};
 pub use driver::{DriveError, Driver};
 pub use fork::{ForkSchedule, ForkStep, ForkWindow};
+pub use hksim_linux_mm::{ByKind, Installs};
 pub use initial_touch::{BlockAccess, touch_new_bytes};
 pub use live::Live;
 pub use memory_policy::MemoryPolicyRule;

@@ -38,10 +38,11 @@ mod steps;
 mod timeline;
 
 pub use family::{Family, FamilyError};
+pub use hksim_linux_mm::{ByKind, Installs};
 pub use page_work::{AtExit, Calls, PageWork, Spacing};
 pub use placement::{place_again, places_alike, places_differently};
 pub use regions::{Outside, Region, Use};
-pub use report::{ByKind, Installs, ObstacleCount, Prediction, RegionPrediction};
+pub use report::{ObstacleCount, Prediction, RegionPrediction};
 pub use run::{Place, RunFile, RunFiles};
 pub use setting::{Advise, Setting, ThpPrctl};
 pub use simulate::{Detail, MemorySimulation, simulate};

@@ -20,10 +20,11 @@ use crate::observed_os::ObservedOs;
 use crate::observer::Observer;
 use crate::prefault::{MeasuredHeap, prefault};
 use crate::protocol::{Channel, MeasuredReport, Report, Timing};
-use crate::result::{Control, Installs, Mark, Replayed, Skipped};
+use crate::result::{Control, Mark, Replayed, Skipped};
 use crate::tlb::TlbWatch;
 use crate::usage::Usage;
 use crate::window::{Driven, PreparedTrace, WindowDriver, WindowObserver, drive};
+use hksim_engine::Installs;
 use hksim_linux_probe::resident::make_resident;
 use hksim_linux_probe::traps::TrapStream;
 
@@ -221,7 +222,7 @@ fn report(
     let by_kind = observer.classifier.installs;
     let mut replayed = Replayed {
         base_address: Some(measured.heap.allocator().mem.base().as_ptr() as u64),
-        installs: traps.map(|_| Installs { total: by_kind.total(), by_kind }),
+        installs: traps.map(|_| Installs::from(by_kind)),
         faults: Some(faults - observer.own.faults),
         traps,
         os_calls: Some(os.counted().calls()),

@@ -20,7 +20,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("embedded", &[]),
     ("cost-model", &["linux-mm", "linux-probe"]),
     ("conformance", &["linux-mm", "linux-probe"]),
-    ("engine", &["policy", "trace"]),
+    ("engine", &["linux-mm", "policy", "trace"]),
     ("sim", &["policy", "trace", "engine", "linux-mm"]),
     ("explore", &["cost-model", "policy", "sim", "trace"]),
     ("memory-trace", &["container"]),
