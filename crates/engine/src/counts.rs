@@ -3,49 +3,6 @@
 use hksim_policy::meta::PoolMeta;
 use serde::{Deserialize, Serialize};
 
-/// Page-table installs by kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ByKind<N = u64> {
-    /// Single 4 KiB pages.
-    pub base_4k: N,
-    /// Folios larger than a page and smaller than a huge page.
-    pub mthp: N,
-    /// Transparent huge pages, including upgrades of a huge zero page by a write.
-    pub thp: N,
-    /// Pages of the hugetlb pool.
-    pub hugetlb: N,
-    /// Zero pages and huge zero pages.
-    pub zero: N,
-    /// Pages that replace zero pages on a write.
-    pub cow: N,
-}
-
-impl<N: Copy> ByKind<N> {
-    /// The counters, in the order of the fields.
-    pub fn values(&self) -> [N; 6] {
-        [self.base_4k, self.mthp, self.thp, self.hugetlb, self.zero, self.cow]
-    }
-
-    /// Combines each counter with that of `other`, field by field.
-    pub fn with<T: Copy, U>(self, other: ByKind<T>, combine: impl Fn(N, T) -> U) -> ByKind<U> {
-        ByKind {
-            base_4k: combine(self.base_4k, other.base_4k),
-            mthp: combine(self.mthp, other.mthp),
-            thp: combine(self.thp, other.thp),
-            hugetlb: combine(self.hugetlb, other.hugetlb),
-            zero: combine(self.zero, other.zero),
-            cow: combine(self.cow, other.cow),
-        }
-    }
-}
-
-impl ByKind {
-    /// The sum of all kinds.
-    pub fn total(&self) -> u64 {
-        self.values().iter().sum()
-    }
-}
-
 /// Fallbacks: SuperSlabs for which the hugetlb pool had no pages, and mappings that the kernel did not align.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fallbacks<N = u64> {

@@ -39,12 +39,13 @@ mod space;
 mod tables;
 mod touch;
 
-pub use counts::{ByKind, Fallbacks, OsCalls};
+pub use counts::{Fallbacks, OsCalls};
 pub use design::{Design, DesignLabel, OnSpace, SetClock};
 pub use driver::{DriveError, Driver};
 pub use figures::{Comparison, Difference, Figures, PagesAt};
 pub use fork::{ForkSchedule, ForkStep, ForkWindow};
 pub use heaps::Heaps;
+pub use hksim_linux_mm::{ByKind, Installs};
 pub use hksim_policy::{Errno, PAGE_BYTES, Request};
 pub use initial_touch::{BlockAccess, touch_new_bytes};
 pub use live::Live;

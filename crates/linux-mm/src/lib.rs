@@ -60,6 +60,7 @@
 
 mod advise;
 mod aging;
+mod by_kind;
 mod collapse;
 mod config;
 mod entry;
@@ -99,6 +100,7 @@ mod write_protected;
 mod zap;
 
 pub use advise::Advice;
+pub use by_kind::{ByKind, Installs};
 pub use config::{Defrag, KernelConfig, Overcommit, PMD_ORDER, SizeMode, ThpConfig, ThpMode};
 pub use entry::{Access, Content};
 pub use khugepaged::{Khugepaged, KhugepagedBound};

@@ -253,7 +253,7 @@ mod tests {
         assert!(kernel.map(mapped.clone(), MapFlags::READ_WRITE).result.is_ok());
         assert!(kernel.advise(mapped.clone(), Advice::HugePage).result.is_ok());
         kernel.touch(mapped.start, Access::Write(Content::NonZero)).expect("the access succeeds");
-        assert_eq!(kernel.folio_pages_outside(&mapped), []);
+        assert_eq!(kernel.folio_pages_outside(&mapped), Vec::<u64>::new());
         let (half, elsewhere) = (PMD_PAGES / 2, 9 * PMD_PAGES);
         assert_eq!(kernel.remap(mapped.start, half, elsewhere, crate::RemapSource::Unmapped), Ok(()));
         let stayed: Vec<u64> = (mapped.start + half..mapped.start + PMD_PAGES).collect();

@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(kernel.locked_pages(), 0);
         let child = kernel.fork();
         assert_eq!((child.rss_pages(), child.vma_count()), (0, 2));
-        kernel.lock_all(LockFlags { current: false, future: true, on_fault: false });
+        let _ = kernel.lock_all(LockFlags { current: false, future: true, on_fault: false });
         kernel.map(128..192, droppable).result.unwrap();
         assert_eq!(kernel.locked_pages(), 0);
     }

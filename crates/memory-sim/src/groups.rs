@@ -11,10 +11,11 @@ use hksim_text::units::{self, bytes, count, percent};
 
 use crate::named_sites::NamedSite;
 use crate::regions::{Outside, Region, Use};
-use crate::report::{Installs, ObstacleCount, RegionPrediction};
+use crate::report::{ObstacleCount, RegionPrediction};
 use crate::row::MemoryRow;
 use crate::setting::{Advise, Setting, ThpPrctl};
 use crate::sites::SitePrediction;
+use hksim_linux_mm::Installs;
 
 /// Maximum number of groups of mappings listed.
 const GROUPS_SHOWN: usize = 12;

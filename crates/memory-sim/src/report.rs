@@ -1,6 +1,6 @@
 //! Predictions in their exported form. Field names are a stable interface and those of `hksim sim`, with units last.
 
-use hksim_linux_mm::{InstallKind, KhugepagedBound, Obstacles, StateRun};
+use hksim_linux_mm::{ByKind, Installs, KhugepagedBound, Obstacles, StateRun};
 use serde::{Deserialize, Serialize};
 
 use crate::page_work::PageWork;
@@ -10,68 +10,6 @@ use crate::sites::SitePrediction;
 use crate::space::{Space, Tally};
 use crate::stacks::StackPrediction;
 use crate::timeline::Sample;
-
-/// Installs by kind of entry.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ByKind {
-    /// Fresh pages of 4 KiB.
-    pub base_4k: u64,
-    /// Fresh folios between 16 KiB and 1 MiB.
-    pub mthp: u64,
-    /// Huge pages of 2 MiB.
-    pub thp: u64,
-    /// Pages of the hugetlb pool.
-    pub hugetlb: u64,
-    /// Zero pages, small or huge.
-    pub zero: u64,
-    /// Pages installed by a write in place of a zero page or a shared page.
-    pub cow: u64,
-}
-
-impl ByKind {
-    pub(crate) fn add(&mut self, kind: InstallKind) {
-        *self.of(kind) += 1;
-    }
-
-    pub(crate) fn set(&mut self, kind: InstallKind, installs: u64) {
-        *self.of(kind) = installs;
-    }
-
-    pub(crate) fn add_all(&mut self, other: &Self) {
-        self.base_4k += other.base_4k;
-        self.mthp += other.mthp;
-        self.thp += other.thp;
-        self.hugetlb += other.hugetlb;
-        self.zero += other.zero;
-        self.cow += other.cow;
-    }
-
-    fn of(&mut self, kind: InstallKind) -> &mut u64 {
-        match kind {
-            InstallKind::Base4k => &mut self.base_4k,
-            InstallKind::Mthp => &mut self.mthp,
-            InstallKind::Thp => &mut self.thp,
-            InstallKind::Hugetlb => &mut self.hugetlb,
-            InstallKind::Zero => &mut self.zero,
-            InstallKind::Cow => &mut self.cow,
-        }
-    }
-}
-
-/// Page-table installs: in total and by kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Installs {
-    /// The total.
-    pub total: u64,
-    /// By kind of entry.
-    pub by_kind: ByKind,
-}
-
-impl From<ByKind> for Installs {
-    fn from(by_kind: ByKind) -> Self {
-        Self { total: by_kind.total(), by_kind }
-    }
-}
 
 /// How often the same rules kept an install from being a huge page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -162,8 +100,7 @@ impl Prediction {
     pub(crate) fn of(mut space: Space, setting: &Setting, regions: &Regions) -> Self {
         let timeline = space.timeline();
         let counters = *space.kernel.counters();
-        let mut by_kind = ByKind::default();
-        InstallKind::ALL.into_iter().for_each(|kind| by_kind.set(kind, counters.installs_of(kind)));
+        let by_kind = ByKind::from(&counters);
         let mut tallies = vec![Tally::default(); regions.all().len()];
         for (tally, part) in space.parts.iter().zip(regions.parts()) {
             tallies[part.region.0 as usize].add(tally);
@@ -202,11 +139,5 @@ impl Prediction {
             timeline,
             pages: Vec::new(),
         }
-    }
-}
-
-impl ByKind {
-    fn total(&self) -> u64 {
-        self.base_4k + self.mthp + self.thp + self.hugetlb + self.zero + self.cow
     }
 }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use hksim_linux_mm::{PageState, StateRun};
+use hksim_linux_mm::{Installs, PageState, StateRun};
 use hksim_memory_trace::{PAGE_BYTES, SiteId};
 use serde::{Deserialize, Serialize};
 
 use crate::regions::{Part, Regions, Use};
-use crate::report::{Installs, ObstacleCount};
+use crate::report::ObstacleCount;
 use crate::space::{Space, Tally};
 
 /// Whose memory it is.

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use hksim_linux_mm::{Access, Advice, Install, Kernel, Obstacles, Outcome, PMD_PAGES, PageState, StateRun};
+use hksim_linux_mm::{Access, Advice, ByKind, Install, Kernel, Obstacles, Outcome, PMD_PAGES, PageState, StateRun};
 
 use crate::page_work::{AtExit, Calls, PageWork, Spacing};
 use crate::perform::Edits;
 use crate::regions::PartId;
-use crate::report::{ByKind, ObstacleCount};
+use crate::report::ObstacleCount;
 use crate::setting::Setting;
 use crate::stacks::Stacks;
 use crate::steps::{Action, Step};
@@ -196,7 +196,7 @@ impl Tally {
     pub fn add(&mut self, other: &Self) {
         self.touches += other.touches;
         self.traps += other.traps;
-        self.installs.add_all(&other.installs);
+        self.installs = self.installs.with(other.installs, |one, other| one + other);
         self.pages_installed += other.pages_installed;
         for (&obstacles, installs) in &other.obstacles {
             *self.obstacles.entry(obstacles).or_default() += installs;

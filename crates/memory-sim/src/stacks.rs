@@ -6,12 +6,11 @@
 
 use std::ops::Range;
 
-use hksim_linux_mm::{Access, InstallKind, Kernel, MapFlags, PMD_PAGES};
+use hksim_linux_mm::{Access, ByKind, Installs, Kernel, MapFlags, PMD_PAGES};
 use hksim_memory_trace::{Origin, PAGE_BYTES};
 use serde::{Deserialize, Serialize};
 
 use crate::perform::{Edits, grow};
-use crate::report::{ByKind, Installs};
 use crate::setting::Setting;
 use crate::steps::Action;
 
@@ -157,14 +156,12 @@ impl Stacks {
     pub fn prediction(&self) -> Option<StackPrediction> {
         let traps = || self.kernels.iter().map(|(_, kernel)| kernel.counters().traps);
         let counters = self.kernels[0].1.counters();
-        let mut by_kind = ByKind::default();
-        InstallKind::ALL.into_iter().for_each(|kind| by_kind.set(kind, counters.installs_of(kind)));
         (self.touches > 0).then(|| StackPrediction {
             touches: self.touches,
             traps: counters.traps,
             traps_min: traps().min().unwrap_or_default(),
             traps_max: traps().max().unwrap_or_default(),
-            installs: by_kind.into(),
+            installs: ByKind::from(counters).into(),
             rss_bytes_peak: self.rss_bytes_peak,
             huge_pages_peak: self.huge_pages_peak,
         })

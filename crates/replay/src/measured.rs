@@ -15,9 +15,10 @@ use crate::ordered::step;
 use crate::prefault::{MeasuredHeap, prefault};
 use crate::protocol::{Channel, MeasuredReport, Report};
 use crate::replayable::Replayable;
-use crate::result::{Installs, Mark, Replayed, Skipped};
+use crate::result::{Mark, Replayed, Skipped};
 use crate::usage::Usage;
 use crate::window::{Driven, PreparedTrace, WindowDriver, WindowObserver, drive};
+use hksim_engine::Installs;
 use hksim_linux_probe::traps::TrapStream;
 
 /// The trap stream of this thread, or the reason why there is none.
@@ -188,7 +189,7 @@ fn figures_of(os: &ObservedOs, faults: u64, traps: Option<u64>, skipped: Option<
     let observer = os.observer().borrow();
     let by_kind = observer.classifier.installs;
     let mut replayed = Replayed {
-        installs: traps.map(|_| Installs { total: by_kind.total(), by_kind }),
+        installs: traps.map(|_| Installs::from(by_kind)),
         faults: Some(faults - observer.own.faults),
         traps,
         os_calls: Some(os.counted().calls()),

@@ -1,6 +1,6 @@
 //! The result of a replay.
 
-use hksim_engine::{ByKind, Fallbacks, Figures, OsCalls, PageSet, PageState, PagesAt};
+use hksim_engine::{Fallbacks, Figures, Installs, OsCalls, PageSet, PageState, PagesAt};
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
 use serde::{Deserialize, Serialize};
 
@@ -10,15 +10,6 @@ use crate::observer::Observer;
 use crate::process::ProcessMemory;
 use crate::tlb::DtlbEvents;
 use crate::usage::Usage;
-
-/// Installs of a replay, derived from the kernel's answers only.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Installs {
-    /// The total over all kinds.
-    pub total: u64,
-    /// By kind.
-    pub by_kind: ByKind,
-}
 
 /// The cost of a run without a heap, which is the replay's own noise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -84,7 +75,7 @@ pub struct Replayed {
     /// The addresses that the kernel chose for the separate mappings of SuperSlabs, in order, if they have any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub addresses: Option<Vec<u64>>,
-    /// Installs by kind.
+    /// Installs, derived from the kernel's answers only.
     pub installs: Option<Installs>,
     /// `ru_minflt` of the window.
     pub faults: Option<u64>,

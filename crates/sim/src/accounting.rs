@@ -155,15 +155,7 @@ impl Accounting {
 
     /// Installs by kind.
     pub fn by_kind(&self) -> ByKind {
-        let count = |kind| self.kernel.counters().installs_of(kind);
-        ByKind {
-            base_4k: count(InstallKind::Base4k),
-            mthp: count(InstallKind::Mthp),
-            thp: count(InstallKind::Thp),
-            hugetlb: count(InstallKind::Hugetlb),
-            zero: count(InstallKind::Zero),
-            cow: count(InstallKind::Cow),
-        }
+        self.kernel.counters().into()
     }
 
     /// The kernel's work besides installs.

@@ -21,7 +21,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("embedded", &[]),
     ("cost-model", &["linux-mm", "linux-probe", "recording-files"]),
     ("conformance", &["linux-mm", "linux-probe"]),
-    ("engine", &["policy", "trace"]),
+    ("engine", &["linux-mm", "policy", "trace"]),
     ("sim", &["policy", "trace", "engine", "linux-mm"]),
     ("explore", &["conformance", "cost-model", "engine", "linux-mm", "linux-probe", "policy", "sim", "text", "trace"]),
     ("memory-trace", &["container", "recording-files"]),

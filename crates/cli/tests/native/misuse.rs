@@ -130,6 +130,8 @@ fn the_flag_of_run_selects_the_handling() {
         (&1.into(), &(1 << 20).into()),
         "{printed}"
     );
+    let version = printed["hksim_version"].as_str().expect("a version");
+    assert!(version.starts_with(concat!(env!("CARGO_PKG_VERSION"), "+")), "{version} names no commit");
     for flags in [&[][..], &["--invalid-free", "abort"]] {
         let twice = programs.on_native(flags, &program, &["right-away".as_ref()]);
         assert_ends(&twice, "right-away", "hksim: double free of 0x", "--invalid-free abort");
