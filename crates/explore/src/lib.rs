@@ -22,6 +22,7 @@ pub mod figures;
 pub mod fit;
 pub mod flags;
 pub mod forks;
+pub mod held;
 pub mod host;
 pub mod inputs;
 pub mod journal;

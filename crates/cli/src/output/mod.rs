@@ -4,7 +4,6 @@ mod claim;
 pub mod earlier;
 pub mod file;
 pub mod help;
-pub mod pages;
 pub mod progress;
 pub mod screen;
 pub mod stated;
