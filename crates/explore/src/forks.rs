@@ -111,9 +111,10 @@ impl Forks {
     /// The windows of the recorded program's children.
     fn recorded(&self, trace: &Trace, name: &str) -> Result<Windows, ForkError> {
         if self.at.len() > 1 || self.life.is_some() {
-            return Err(ForkError::Point(format!(
+            return Err(ForkError::Point(
                 "--fork-at recorded: the trace gives the points and durations; leave out other points and --fork-for"
-            )));
+                    .to_string(),
+            ));
         }
         let mut source = (trace.input.open)()?;
         let mut recorded = Recorded::default();
@@ -250,9 +251,9 @@ impl Finder {
                 )));
             }
             Some(Point::End) => {
-                return Err(ForkError::Point(format!(
-                    "--fork-at end: no event follows the end; name a mark or an event"
-                )));
+                return Err(ForkError::Point(
+                    "--fork-at end: no event follows the end; name a mark or an event".to_string(),
+                ));
             }
             None => {}
         }

@@ -189,7 +189,7 @@ mod tests {
         table.push(["a", "1"]);
         table.push(["long name", "1 000 000"]);
         let expected = "name          figure\n---------  ---------\na                  1\nlong name  1 000 000\n";
-        assert_eq!(text(&table.lines()), expected);
+        assert_eq!(text(&table.fitted(100)), expected);
     }
 
     #[test]

@@ -71,6 +71,11 @@ impl PolicyArgs {
     /// # Errors
     /// A value is invalid, or values exclude each other.
     pub fn configs(&self, huge: HugeList) -> Result<Vec<RunConfig>> {
+        self.noted(self.0.configs(huge, &warn)?)
+    }
+
+    /// Prints notes about renamed words, and about this machine's kernel if it is simulated.
+    fn noted(&self, configs: Vec<RunConfig>) -> Result<Vec<RunConfig>> {
         static SAID: Once = Once::new();
         for (flag, words) in &self.0.given {
             let renamed = words.split(flag.separator()).find_map(|word| Some((word, flag.renamed(word)?)));
@@ -79,7 +84,6 @@ impl PolicyArgs {
                 SAID.call_once(|| warn(&note));
             }
         }
-        let configs = self.0.configs(huge, &warn)?;
         if configs.iter().any(|config| config.base == Some(BaseKernel::Host)) {
             host::version()?;
         }
@@ -108,7 +112,7 @@ impl PolicyArgs {
     /// As for [`PolicyArgs::configs`]; a flag has a list of values.
     pub fn config(&self) -> Result<RunConfig> {
         let config = self.0.config(&warn)?;
-        self.configs(HugeList::Thp)?;
+        self.noted(vec![config.clone()])?;
         Ok(config)
     }
 }
