@@ -1,11 +1,15 @@
 //! The `hksim` command.
 //!
-//! - [`commands`]: one file per command; [`flags`]: parses policy flags; [`inputs`]: opens traces.
-//! - [`mod@validate`]: compares prediction and replay; [`mod@shrink`]: searches for a smaller trace.
-//! - [`mod@question`], [`answers`]: which design is best.
-//! - [`command_line`]: the arguments that made a result; [`point`]: points in a trace; [`system_time`]: turns counts into seconds.
-//! - [`output`]: tables, JSON, CSV, files; [`chart`]: charts; [`report`]: results as HTML;
-//!   [`bundle`]: results as a folder; [`stack_profile`]: flame graphs; [`host`]: this machine's kernel.
+//! It has the flags, text views, files and the terminal; what it prints is computed by libraries.
+//!
+//! - [`commands`]: one file per command; [`memory`]: what they do with memory recordings.
+//! - [`flags`]: parses policy flags; [`mod@question`], [`forks`], [`system_time`]: other flags of several commands.
+//! - [`inputs`], [`runs`], [`host`]: traces, simulations and this machine's kernel, with notes; [`mod@read_result`]: results.
+//! - [`command_line`]: the arguments that made a result; [`repeat_command`]: the command that makes it again.
+//! - [`output`]: tables, JSON, CSV, files; [`pictures`], [`stack_files`]: charts and flame graphs as files;
+//!   [`bundle`]: results as a folder; [`mod@allocators`]: allocators by name.
+//!
+//! Modules use those of their own layer and of lower ones; `crates/testkit/tests/command_files.rs` lists the layers.
 
 mod allocators;
 mod bundle;

@@ -2,10 +2,10 @@
 
 use anyhow::{Result, bail};
 use hksim_explore::figures::Figure;
+use hksim_explore::known::check_known;
 use hksim_explore::question::{Goal, Question, Tie, Weights};
 use hksim_sim::tlb::Geometry;
 use hksim_text::nearest;
-use hksim_trace::header::TouchSource;
 
 use hksim_explore::inputs::Trace;
 
@@ -66,25 +66,7 @@ impl QuestionArgs {
     /// # Errors
     /// It will not; the message says what is missing.
     pub fn check_known(&self, figure: Figure, traces: &[Trace], has_profile: bool) -> Result<()> {
-        match figure {
-            Figure::SysTime if !has_profile => {
-                bail!("sys-time: needs --profile, a profile of `hksim calibrate` on the target machine")
-            }
-            Figure::TlbMisses if self.tlb.is_none() => {
-                bail!("tlb-misses: needs --tlb, the core to model ({})", core_names())
-            }
-            Figure::TlbMisses => {
-                let sampled = traces.iter().find(|trace| trace.header.touch != TouchSource::FullStream);
-                match sampled {
-                    Some(trace) => bail!(
-                        "{}: tlb-misses: the trace does not have every access of the program; record it with --accesses full",
-                        trace.name()
-                    ),
-                    None => Ok(()),
-                }
-            }
-            _ => Ok(()),
-        }
+        Ok(check_known(figure, traces, has_profile, self.tlb)?)
     }
 
     /// The core to model.

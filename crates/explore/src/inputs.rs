@@ -7,7 +7,7 @@ use hksim_sim::report::TraceLabel;
 use hksim_trace::error::TraceError;
 use hksim_trace::generate::{RandomMixed, Server, Workload};
 use hksim_trace::header::{Header, Summary};
-use hksim_trace::hkt::TraceReader;
+use hksim_trace::hkt::{TraceReader, TraceWriter};
 use hksim_trace::profile::WithProfiles;
 use hksim_trace::source::EventSource;
 
@@ -62,6 +62,22 @@ impl Trace {
             complete: self.summary.complete,
             events_lost: self.events_lost,
         }
+    }
+
+    /// Writes the trace to a file, from which it can be replayed.
+    ///
+    /// # Errors
+    /// The trace cannot be read, or the file cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), TraceError> {
+        let mut source = (self.input.open)()?;
+        let mut writer = TraceWriter::create(path, source.header())?;
+        while let Some(batch) = source.next_batch()? {
+            for event in batch {
+                writer.push(event)?;
+            }
+        }
+        writer.finish(source.footer())?;
+        Ok(())
     }
 
     /// A generated trace, without a file.

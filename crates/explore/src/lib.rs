@@ -9,6 +9,35 @@
 //! - [`budget`]: limits for CI, and what changed since a stored result.
 //! - [`shard`]: a sweep on several machines; [`journal`]: a sweep that resumes; [`digest`]: equal inputs.
 //! - [`table`]: results as tables, for CSV and Parquet.
+//!
+//! Before that, designs are words and traces are simulated:
+//!
+//! - [`flags`]: the table of all flags, and the configuration that their words describe; [`host`]: this machine's kernel;
+//!   [`forks`], [`point`], [`marks`]: moments of a trace.
+//! - [`inputs`]: traces; [`runs`], [`plan`]: simulations of many designs; [`laboratory`], [`held`]: those that advice and
+//!   budgets ask for. [`known`]: which figures they will have; [`priced`]: their system time.
+//! - [`answers`]: which row of a sweep is best; [`origin`]: where a trace comes from, as text; [`exports`]: single events
+//!   under a design.
+//!
+//! ```
+//! use hksim_explore::flags::table::find;
+//! use hksim_explore::flags::{BaseKernel, RunConfig};
+//! use hksim_explore::inputs::Trace;
+//! use hksim_explore::runs::{setup, simulate_all};
+//! use hksim_policy::Policy;
+//! use hksim_trace::generate::{RandomMixed, Workload};
+//!
+//! let trace = Trace::workload(Workload::RandomMixed(RandomMixed { cycles: 2000, ..RandomMixed::default() }))?;
+//! let mut setups = Vec::new();
+//! for word in ["never", "thp"] {
+//!     let mut design = RunConfig::of(Policy::DEFAULT);
+//!     find("huge").expect("a flag").set(&mut design, word)?;
+//!     setups.push(setup(&design, &trace, BaseKernel::AsItComes)?);
+//! }
+//! let reports = simulate_all(&[(trace, setups)], &())?;
+//! assert!(reports[1].installs.total < reports[0].installs.total);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod advise;
 pub mod answer;
@@ -22,10 +51,12 @@ pub mod figures;
 pub mod fit;
 pub mod flags;
 pub mod forks;
+pub mod held;
 pub mod host;
 pub mod inputs;
 pub mod journal;
 pub mod knobs;
+pub mod known;
 pub mod laboratory;
 pub mod marks;
 pub mod origin;

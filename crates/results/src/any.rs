@@ -18,21 +18,21 @@ pub enum AnyResult {
     /// One design on a trace.
     Sim(Box<SimResult>),
     /// Many designs on traces.
-    Sweep(PricedSweep),
+    Sweep(Box<PricedSweep>),
     /// The causes of one design's installs.
     Explain(Box<Explanation>),
     /// Designs, predicted and measured.
-    Validate(Validation),
+    Validate(Box<Validation>),
     /// The choice of a design.
     Advise(Box<Advised>),
     /// Designs held to a budget.
-    Check(CheckedBudget),
+    Check(Box<CheckedBudget>),
     /// A memory recording under one setting.
     MemorySim(Box<MemorySimResult>),
     /// A memory recording under many settings.
-    MemorySweep(MemorySweepResult),
+    MemorySweep(Box<MemorySweepResult>),
     /// A memory recording, predicted and measured.
-    MemoryValidate(MemoryValidation),
+    MemoryValidate(Box<MemoryValidation>),
 }
 
 impl AnyResult {

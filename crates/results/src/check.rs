@@ -1,9 +1,16 @@
 //! The result of `check`.
 
-use hksim_explore::budget::{Checked, CheckedRow, Row};
-use serde::{Deserialize, Serialize};
+use std::path::Path;
 
-use crate::stamp::Stamp;
+use hksim_explore::budget::{Checked, CheckedRow, Row, Stored};
+use hksim_sim::report::{SCHEMA, version};
+use hksim_trace::named_file;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::error::ResultError;
+use crate::result_numbers;
+use crate::stamp::{Stamp, refuse_other_schema};
 
 /// Designs held to a budget.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -38,4 +45,33 @@ impl<'a> LimitRow<'a> {
 /// One line for each limit of each row.
 pub fn limit_rows(rows: &[CheckedRow]) -> Vec<LimitRow<'_>> {
     rows.iter().flat_map(|checked| checked.limits.iter().map(|limit| LimitRow::new(checked, limit))).collect()
+}
+
+/// The stored result; `None` if there is no file yet.
+///
+/// # Errors
+/// The file is another one, or damaged.
+pub fn stored(path: &Path) -> Result<Option<Stored>, ResultError> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    let name = path.display();
+    let text = named_file::read_regular_text(path)
+        .map_err(|why| ResultError::file_by(format!("{name}: cannot read the stored result"), why))?;
+    let other =
+        || format!("{name}: not a result of `hksim check --update`; remove it, or name another file as `result`");
+    // What the parser expected does not help: the file is another one, or was damaged.
+    let value: Value = serde_json::from_str(&text).map_err(|_| ResultError::file(other()))?;
+    refuse_other_schema(path, &value)?;
+    result_numbers::check(&value).map_err(|why| ResultError::In { file: name.to_string(), source: Box::new(why) })?;
+    Stored::deserialize(value).map(Some).map_err(|_| ResultError::file(other()))
+}
+
+/// The rows as the result to store.
+///
+/// # Errors
+/// A figure has no JSON form.
+pub fn to_store(rows: &[CheckedRow]) -> serde_json::Result<String> {
+    let rows = rows.iter().map(|checked| checked.row.clone()).collect();
+    Ok(serde_json::to_string_pretty(&Stored { schema: SCHEMA, hksim_version: version().into(), rows })? + "\n")
 }

@@ -2,7 +2,7 @@
 //!
 //! One set of types writes and reads them, so that a result is input to other commands and to Rust programs:
 //!
-//! - [`sim`], [`sweep`], [`explain`], [`advise`], [`check`], [`validate`]: the result of each command. [`kind`]: which
+//! - [`sim`], [`sweep`], [`explain`], [`advise`], [`check`], [`validate`], [`replay`]: the result of each command. [`kind`]: which
 //!   of them a JSON value is; [`AnyResult`]: any of them.
 //! - [`mod@read`]: reads a file; [`stamp`]: which version wrote it.
 //! - [`predictions`]: predictions within any result; [`policy_file`]: a policy from a row of a result;
@@ -38,6 +38,7 @@ pub mod policy_file;
 pub mod policy_words;
 pub mod predictions;
 pub mod read;
+pub mod replay;
 pub mod result_numbers;
 pub mod sim;
 pub mod stack_profile;

@@ -192,7 +192,7 @@ impl PolicyWords {
             }
         }
         let configs = self.configs(HugeList::Thp, warn)?;
-        configs.into_iter().next().ok_or_else(|| WordsError::Words(format!("no design")))
+        configs.into_iter().next().ok_or_else(|| WordsError::Words("no design".to_string()))
     }
 
     /// The first flag given that configures the simulated kernel.

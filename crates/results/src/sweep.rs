@@ -1,5 +1,7 @@
 //! The result of a sweep, and of one of its shards.
 
+use std::path::Path;
+
 use hksim_cost_model::SystemTime;
 use hksim_explore::answers::Answers;
 use hksim_explore::digest::Digest;
@@ -9,11 +11,14 @@ use hksim_explore::priced::Priced;
 use hksim_explore::question::Question;
 use hksim_explore::rank::fronts;
 use hksim_explore::shard::Shard;
+use hksim_sim::report::{SCHEMA, version};
+use hksim_trace::named_file;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::csv;
+use crate::error::ResultError;
 use crate::stamp::Stamp;
+use crate::{csv, result_numbers};
 
 /// What is known of a sweep besides its rows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -105,4 +110,30 @@ impl PricedSweep {
         });
         rows.collect()
     }
+}
+
+/// A shard, with the command that made it.
+///
+/// # Errors
+/// The file is no shard, or another version wrote it.
+pub fn read_shard(path: &Path) -> Result<(Vec<String>, ShardResult), ResultError> {
+    let file = path.display();
+    let text =
+        named_file::read(path).map_err(|why| ResultError::file_by(format!("{file}: cannot read the shard"), why))?;
+    let not_a_shard = |why: serde_json::Error| {
+        let message = format!("{file}: not a shard; shards are results of `sweep --shard I/N --format json`");
+        ResultError::file_by(message, why)
+    };
+    let Stamp { schema, hksim_version } = serde_json::from_slice(&text).map_err(not_a_shard)?;
+    if (schema, &*hksim_version) != (SCHEMA, version()) {
+        return Err(ResultError::file(format!(
+            "{file}: written by hksim {hksim_version} (schema {schema}), and this is {} (schema {SCHEMA}); merge with the version that wrote it",
+            version()
+        )));
+    }
+    let shard: Value = serde_json::from_slice(&text).map_err(not_a_shard)?;
+    result_numbers::check(&shard).map_err(|why| ResultError::In { file: file.to_string(), source: Box::new(why) })?;
+    let words = shard["command"].as_array().into_iter().flatten();
+    let command = words.filter_map(|word| word.as_str().map(str::to_string)).collect();
+    Ok((command, serde_json::from_value(shard).map_err(not_a_shard)?))
 }

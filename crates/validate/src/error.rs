@@ -53,6 +53,29 @@ pub enum ValidateError {
         #[source]
         source: io::Error,
     },
+    /// There is no place for temporary files.
+    #[error("cannot create a temporary directory; set TMPDIR")]
+    Temporary(#[source] io::Error),
+    /// An allocator would see another THP mode than the predicted one.
+    #[error(
+        "--thp {wanted}: allocators read the machine's mode ({here}) at their start; run as root, so that they see this \
+         one, or leave --thp out"
+    )]
+    OtherMode {
+        /// The predicted mode.
+        wanted: &'static str,
+        /// The machine's.
+        here: String,
+    },
+    /// An error of one of several runs.
+    #[error("{what}")]
+    Within {
+        /// The run.
+        what: String,
+        /// Its error.
+        #[source]
+        source: Box<ValidateError>,
+    },
     /// A file of a run cannot be read.
     #[error("{what}")]
     Reading {

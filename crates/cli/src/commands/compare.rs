@@ -8,10 +8,9 @@ use std::process::ExitCode;
 use anyhow::Result;
 use hksim_engine::TouchRule;
 use hksim_replay::Mode;
-use hksim_replay::compare::{self, Outcome, Plan, Row, Spread, Surroundings, WARM_UP_RUNS, rows};
-use hksim_sim::report::{TouchLabel, TraceLabel};
+use hksim_replay::compare::{self, Outcome, Plan, Row, Spread, WARM_UP_RUNS, rows};
+use hksim_sim::report::TouchLabel;
 use hksim_trace::header::TouchSource;
-use serde::Serialize;
 
 use crate::allocators;
 use crate::flags::between::between;
@@ -23,6 +22,7 @@ use crate::output::units::{bytes, count};
 use crate::pictures::{self, parse_picture};
 use hksim_reports::chart::comparison::{self, Bar, Bars, Sample, Series};
 use hksim_results::Stamp;
+use hksim_results::replay::ComparisonReport;
 
 /// Exit status when an allocator failed.
 const CHECK_FAILED: u8 = 1;
@@ -60,21 +60,6 @@ pub struct Args {
 
 fn parse_touch(word: &str) -> Result<TouchRule, String> {
     TouchRule::from_word(word).ok_or_else(|| format!("rules are {}", TouchRule::ALL.map(TouchRule::word).join(", ")))
-}
-
-/// The comparison with its figures.
-#[derive(Debug, Serialize)]
-pub struct ComparisonReport {
-    #[serde(flatten)]
-    stamp: Stamp,
-    trace: TraceLabel,
-    events: u64,
-    touch: TouchLabel,
-    mode: Mode,
-    runs: u32,
-    warm_up_runs: u32,
-    environment: Surroundings,
-    rows: Vec<Row>,
 }
 
 /// Replays on every allocator, in turn.

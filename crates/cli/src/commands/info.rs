@@ -8,11 +8,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use by::ByWord;
-use hksim_results::info::{Difference, TopSites, sites};
+use hksim_results::info::{Difference, Stamped, TopSites, WithSites, sites};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::info::Info;
 use hksim_trace::source::EventSource;
-use serde::Serialize;
 
 pub use view::quality_lines;
 
@@ -104,24 +103,4 @@ fn summarise(args: &Args) -> Result<()> {
         Some(top) => args.output.emit(&result, &top.rows(), table),
         None => args.output.emit(&result, &[&info], table),
     }
-}
-
-/// The result with the requested call sites.
-#[derive(Serialize)]
-struct WithSites<'a> {
-    #[serde(flatten)]
-    stamp: Stamp,
-    #[serde(flatten)]
-    info: &'a Info,
-    #[serde(flatten)]
-    top: Option<&'a TopSites>,
-}
-
-/// The difference of two traces.
-#[derive(Serialize)]
-struct Stamped<'a> {
-    #[serde(flatten)]
-    stamp: Stamp,
-    #[serde(flatten)]
-    result: &'a Difference,
 }

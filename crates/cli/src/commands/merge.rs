@@ -2,20 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use hksim_explore::shard::{Part, merge};
-use hksim_sim::report::{SCHEMA, version};
-use serde_json::Value;
+use hksim_results::sweep::{PricedSweep, read_shard};
 
 use super::sweep::view;
-use crate::command_line::stated as command_of;
-use crate::output::OutputArgs;
 use crate::output::columns::ColumnsArgs;
-use crate::output::stated;
+use crate::output::{OutputArgs, stated};
 use crate::pictures;
-use hksim_results::sweep::{PricedSweep, ShardResult};
-use hksim_results::{Stamp, result_numbers};
-use hksim_trace::named_file;
 
 /// Arguments of `merge`.
 #[derive(Debug, clap::Args)]
@@ -43,7 +37,7 @@ pub fn run(args: &Args) -> Result<()> {
     let inputs: Vec<Option<&Path>> = args.shards.iter().map(|path| Some(path.as_path())).collect();
     args.output.check(&[args.plot.as_deref()], &inputs)?;
     view::check(&args.columns, &args.output)?;
-    let files = args.shards.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
+    let files = args.shards.iter().map(|path| read_shard(path)).collect::<Result<Vec<_>, _>>()?;
     let (command, first) = files.first().ok_or_else(|| anyhow!("no shard to merge"))?;
     stated::set(command.clone());
     let head = first.head.clone();
@@ -60,22 +54,4 @@ pub fn run(args: &Args) -> Result<()> {
         Some(path) => pictures::write_designs(path, &serde_json::to_value(&result).context("result as JSON")?),
         None => Ok(()),
     }
-}
-
-/// A shard, with the command that made it.
-fn read(path: &Path) -> Result<(Vec<String>, ShardResult)> {
-    let file = path.display();
-    let text = named_file::read(path).with_context(|| format!("{file}: cannot read the shard"))?;
-    let not_a_shard = || format!("{file}: not a shard; shards are results of `sweep --shard I/N --format json`");
-    let Stamp { schema, hksim_version } = serde_json::from_slice(&text).with_context(not_a_shard)?;
-    if (schema, &*hksim_version) != (SCHEMA, version()) {
-        bail!(
-            "{file}: written by hksim {hksim_version} (schema {schema}), and this is {} (schema {SCHEMA}); merge with the version that wrote it",
-            version()
-        );
-    }
-    let shard: Value = serde_json::from_slice(&text).with_context(not_a_shard)?;
-    result_numbers::check(&shard).with_context(|| file.to_string())?;
-    let command = command_of(&shard).unwrap_or_default();
-    Ok((command, serde_json::from_value(shard).with_context(not_a_shard)?))
 }

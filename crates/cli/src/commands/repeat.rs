@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::bundle::repeat::repeat;
 use crate::output::{OutputArgs, units};
 use hksim_results::Stamp;
-use hksim_results::bundle::repeated::{Outcome, RepeatedResult, WHOLE};
+use hksim_results::bundle::repeated::{Outcome, Outcomes, RepeatedResult, WHOLE};
 
 /// Arguments of `repeat`.
 #[derive(Debug, clap::Args)]
@@ -20,19 +20,6 @@ pub struct Args {
     folder: PathBuf,
     #[command(flatten)]
     output: OutputArgs,
-}
-
-/// The outcome for a bundle. The counts are of results.
-#[derive(Serialize)]
-struct Outcomes {
-    #[serde(flatten)]
-    stamp: Stamp,
-    equal: usize,
-    different: usize,
-    skipped: usize,
-    /// Files that are missing, or not as they were when the bundle was written.
-    changed_files: Vec<String>,
-    results: Vec<RepeatedResult>,
 }
 
 /// A part as a row of a CSV table.

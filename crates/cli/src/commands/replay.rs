@@ -8,11 +8,10 @@ use anyhow::{Context, Result, bail};
 use hksim_engine::TouchRule;
 use hksim_policy::Policy;
 use hksim_policy::vocabulary::Align;
-use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target, replay};
-use hksim_sim::report::{TouchLabel, TraceLabel};
+use hksim_replay::{Measure, Mode, ReplaySpec, Target, replay};
+use hksim_sim::report::TouchLabel;
 use hksim_text::nearest;
 use hksim_trace::header::TouchSource;
-use serde::Serialize;
 
 use crate::allocators;
 use crate::flags::{HostPolicyArgs, PolicyArgs};
@@ -24,6 +23,7 @@ use crate::output::OutputArgs;
 use hksim_explore::point::Point;
 use hksim_replay::compare::Found;
 use hksim_results::Stamp;
+use hksim_results::replay::ReplayReport;
 
 /// Arguments of `replay`.
 #[derive(Debug, clap::Args)]
@@ -69,23 +69,6 @@ pub fn parse_mode(word: &str) -> Result<Mode, String> {
     }
 }
 
-/// The replay with its measurements.
-#[derive(Debug, Serialize)]
-pub struct ReplayReport {
-    #[serde(flatten)]
-    stamp: Stamp,
-    trace: TraceLabel,
-    allocator: String,
-    /// The preloaded library.
-    library: Option<PathBuf>,
-    mode: Mode,
-    /// The policy, if the allocator has one.
-    policy: Option<Policy>,
-    touch: TouchLabel,
-    #[serde(flatten)]
-    replayed: Replayed,
-}
-
 /// Replays.
 ///
 /// # Errors
@@ -120,7 +103,7 @@ pub fn run(args: &Args) -> Result<()> {
     let spec = ReplaySpec { trace: args.trace.clone(), on, touch: rule, memory_policy, mode, measure, stop_at, forks };
     if let Some(path) = &args.memory {
         let format = args.output.format.text().context("--format parquet: the report of a recording is text")?;
-        return memory::replayed::replay_and_report(&spec, path, format);
+        return memory::record::replay_and_report(&spec, path, format);
     }
     let replayed = replay(&spec)?;
     let source = if rule == TouchRule::Recorded { trace.header.touch } else { TouchSource::Assumed };

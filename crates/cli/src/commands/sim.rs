@@ -20,10 +20,11 @@ use crate::forks::ForkArgs;
 use crate::inputs;
 use crate::memory;
 use crate::memory::settings::MemoryArgs;
-use crate::output::{OutputArgs, file, pages};
+use crate::output::{OutputArgs, file};
 use crate::question::{core_help, parse_core};
 use crate::runs::{bracketed, setup, simulate_all, with_bracket};
 use crate::system_time::ProfileArgs;
+use hksim_explore::exports::pages;
 use hksim_explore::point::Point;
 use hksim_explore::priced::Priced;
 

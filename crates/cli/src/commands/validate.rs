@@ -10,7 +10,6 @@ use hksim_policy::vocabulary::Align;
 use hksim_replay::Mode;
 use hksim_sim::SimConfig;
 use hksim_trace::header::Origin;
-use hksim_trace::hkt::TraceWriter;
 use tempfile::TempDir;
 
 use crate::flags::between::between;
@@ -187,13 +186,6 @@ fn written(trace: Trace, folder: &Path) -> Result<Replayable> {
         Origin::Recorded { .. } | Origin::Imported { .. } => "trace".into(),
     };
     let path = folder.join(format!("{label}.hkt"));
-    let mut source = (trace.input.open)()?;
-    let mut writer = TraceWriter::create(&path, source.header())?;
-    while let Some(batch) = source.next_batch()? {
-        for event in batch {
-            writer.push(event)?;
-        }
-    }
-    writer.finish(source.footer())?;
+    trace.write(&path)?;
     Ok(Replayable { trace, path, label })
 }

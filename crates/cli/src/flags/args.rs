@@ -70,11 +70,7 @@ impl PolicyArgs {
     /// # Errors
     /// A value is invalid, or values exclude each other.
     pub fn configs(&self, huge: HugeList) -> Result<Vec<RunConfig>> {
-        let configs = self.0.configs(huge, &warn)?;
-        if configs.iter().any(|config| config.base == Some(BaseKernel::Host)) {
-            host::version()?;
-        }
-        Ok(configs)
+        noted(self.0.configs(huge, &warn)?)
     }
 
     /// The flags given, each with its words, in the order of the command line.
@@ -99,9 +95,17 @@ impl PolicyArgs {
     /// As for [`PolicyArgs::configs`]; a flag has a list of values.
     pub fn config(&self) -> Result<RunConfig> {
         let config = self.0.config(&warn)?;
-        self.configs(HugeList::Thp)?;
+        noted(vec![config.clone()])?;
         Ok(config)
     }
+}
+
+/// Prints a note, once, if the machine's kernel is simulated and has no rules of its own.
+fn noted(configs: Vec<RunConfig>) -> Result<Vec<RunConfig>> {
+    if configs.iter().any(|config| config.base == Some(BaseKernel::Host)) {
+        host::version()?;
+    }
+    Ok(configs)
 }
 
 /// Policy flags of a command that runs on the real kernel. Flags of the simulated kernel are hidden from its help and

@@ -5,7 +5,6 @@ pub mod allocators;
 pub mod info;
 pub mod predict;
 pub mod record;
-pub mod replayed;
 pub mod settings;
 pub mod sim;
 mod sweep_view;

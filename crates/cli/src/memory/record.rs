@@ -16,7 +16,9 @@ use serde::Serialize;
 
 use crate::output::earlier::Earlier;
 use crate::output::{Format, file, note, plain, print_beside_program, render, units, warn};
+use hksim_replay::ReplaySpec;
 use hksim_results::Stamp;
+use hksim_validate::memory::replayed::record_replay;
 
 /// Maximum number of children listed.
 const CHILDREN_SHOWN: usize = 20;
@@ -192,4 +194,15 @@ fn line(file: &RecordedFile) -> String {
     };
     let path = file.path.to_string_lossy();
     format!("{}: {}, {}{forked}\n", plain(&path), plain(&file.program), units::of(file.events, "event"))
+}
+
+/// Records a replay, and prints a report.
+///
+/// # Errors
+/// The replay fails or cannot be recorded.
+pub fn replay_and_report(spec: &ReplaySpec, path: &Path, format: Format) -> Result<()> {
+    if path.is_dir() {
+        bail!("{}: is a directory; name a file for the recording", path.display());
+    }
+    print(&record_replay(spec, path, None)?, format)
 }

@@ -42,7 +42,7 @@ pub struct Request<'a> {
 }
 
 /// Prints what happens.
-struct OnScreen;
+pub struct OnScreen;
 
 impl Listener for OnScreen {
     fn note(&self, text: &str) {

@@ -5,7 +5,6 @@ pub mod columns;
 pub mod earlier;
 pub mod file;
 pub mod help;
-pub mod pages;
 pub mod progress;
 pub mod screen;
 pub mod stated;

@@ -2,6 +2,7 @@
 
 pub mod accesses;
 pub mod addresses;
+pub mod pages;
 
 use std::io;
 

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::predictions::Prediction;
+use crate::stamp::Stamp;
 
 /// The place of a result as a whole.
 pub const WHOLE: &str = "the result";
@@ -151,4 +152,22 @@ fn short(value: &Value) -> String {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text,
     }
+}
+
+/// The outcome for a bundle. The counts are of results.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcomes {
+    /// The schema, and the version that wrote it.
+    #[serde(flatten)]
+    pub stamp: Stamp,
+    /// Equal in every figure.
+    pub equal: usize,
+    /// With a figure that differs.
+    pub different: usize,
+    /// That cannot be made again.
+    pub skipped: usize,
+    /// Files that are missing, or not as they were when the bundle was written.
+    pub changed_files: Vec<String>,
+    /// Each result.
+    pub results: Vec<RepeatedResult>,
 }

@@ -63,7 +63,7 @@ impl TopSites {
             By::Bytes => {}
             By::Calls => uses.sort_by_key(|used| std::cmp::Reverse(used.calls)),
             By::Peak | By::End => {
-                return Err(ResultError::file(format!("--by: a memory recording has `bytes` and `calls`")));
+                return Err(ResultError::file("--by: a memory recording has `bytes` and `calls`".to_string()));
             }
         }
         let sites_total = uses.iter().filter(|used| used.site.is_some()).count();

@@ -5,5 +5,35 @@ pub mod matching;
 pub mod memory_sites;
 pub mod sites;
 
+use hksim_trace::info::Info;
+use serde::Serialize;
+
+use crate::stamp::Stamp;
+
 pub use difference::Difference;
 pub use sites::{By, TopSites};
+
+/// The result with the requested call sites.
+#[derive(Debug, Serialize)]
+pub struct WithSites<'a> {
+    /// The schema, and the version that wrote it.
+    #[serde(flatten)]
+    pub stamp: Stamp,
+    /// The summary.
+    #[serde(flatten)]
+    pub info: &'a Info,
+    /// The top call sites, if they were asked for.
+    #[serde(flatten)]
+    pub top: Option<&'a TopSites>,
+}
+
+/// The difference of two traces.
+#[derive(Debug, Serialize)]
+pub struct Stamped<'a> {
+    /// The schema, and the version that wrote it.
+    #[serde(flatten)]
+    pub stamp: Stamp,
+    /// The difference.
+    #[serde(flatten)]
+    pub result: &'a Difference,
+}

@@ -8,6 +8,7 @@ mod measure;
 mod pages;
 mod place;
 mod repetition;
+pub mod replayed;
 mod rerun;
 mod supervise;
 

@@ -1,12 +1,12 @@
 //! A comparison as text.
 
-use super::ComparisonReport;
 use crate::output::columns::ColumnsArgs;
 use crate::output::table::{Lines, Table, text};
 use crate::output::units::{bytes, count, of};
 use crate::output::{plain, warn};
 use hksim_explore::origin::origin_text;
 use hksim_replay::compare::{Outcome, Row, Spread};
+use hksim_results::replay::ComparisonReport;
 
 /// Figures of the table; a note is printed if one is missing.
 const SHOWN: [&str; 5] = ["faults", "traps", "rss_bytes_peak", "ops_per_s", "sys_s"];

@@ -1,10 +1,10 @@
 //! A replay as text.
 
-use super::ReplayReport;
 use crate::flags::RunConfig;
 use crate::output::table::{Lines, Table, beside, text};
 use crate::output::units::{bytes, count};
 use hksim_explore::origin::origin_text;
+use hksim_results::replay::ReplayReport;
 
 /// The whole report.
 pub fn table(report: &ReplayReport) -> String {

@@ -1,0 +1,42 @@
+//! Which figures will be known for traces, before the work starts.
+
+use hksim_sim::tlb::Geometry;
+use hksim_trace::header::TouchSource;
+use thiserror::Error;
+
+use crate::figures::Figure;
+use crate::inputs::Trace;
+
+/// A figure will not be known.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Unknown {
+    /// There are no costs of a machine.
+    #[error("sys-time: needs --profile, a profile of `hksim calibrate` on the target machine")]
+    NoProfile,
+    /// No core is modelled.
+    #[error("tlb-misses: needs --tlb, the core to model ({0})")]
+    NoCore(String),
+    /// A trace lacks accesses.
+    #[error("{0}: tlb-misses: the trace does not have every access of the program; record it with --accesses full")]
+    NotEveryAccess(String),
+}
+
+/// Checks that a figure will be known for some traces: with costs of a machine, and with this core's TLB.
+///
+/// # Errors
+/// It will not; the message says what is missing.
+pub fn check_known(
+    figure: Figure,
+    traces: &[Trace],
+    has_profile: bool,
+    core: Option<&'static Geometry>,
+) -> Result<(), Unknown> {
+    let cores = || Geometry::all().iter().map(|core| core.name).collect::<Vec<_>>().join(", ");
+    let sampled = || traces.iter().find(|trace| trace.header.touch != TouchSource::FullStream);
+    match figure {
+        Figure::SysTime if !has_profile => Err(Unknown::NoProfile),
+        Figure::TlbMisses if core.is_none() => Err(Unknown::NoCore(cores())),
+        Figure::TlbMisses => sampled().map_or(Ok(()), |trace| Err(Unknown::NotEveryAccess(trace.name()))),
+        _ => Ok(()),
+    }
+}
