@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests the library crates in the form that users get: packaged, unpacked outside the workspace, and used by two small
+# Tests the library crates in the form that users get: packaged, unpacked outside the workspace, and used by three small
 # programs.
 #
 #     tools/outside-programs/check.sh
@@ -8,7 +8,8 @@ cd "$(dirname "$0")/../.."
 
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 folder=$target/outside-programs
-crates=(hksim-policy hksim-linux-mm hksim-linux-probe hksim-trace hksim-engine hksim-native hksim-sim)
+crates=(hksim-policy hksim-linux-mm hksim-linux-probe hksim-trace hksim-engine hksim-native hksim-sim hksim-replay
+    hksim-conformance)
 # The expected output. The kernel's figures: 2^15 - 1 pages in 15 vectors; with advice, those of 2 MiB and more are huge.
 kernel_expected="5.15 advised false: 32767 faults, 0 huge pages
 5.15 advised true: 574 faults, 32 huge pages
@@ -24,7 +25,7 @@ for crate in "${crates[@]}"; do
     tar -xzf "${archives[0]}" -C "$folder/packages"
     mv "$folder/packages/$(basename "${archives[0]}" .crate)" "$folder/packages/$crate"
 done
-cp -r tools/outside-programs/kernel tools/outside-programs/reader "$folder/"
+cp -r tools/outside-programs/{kernel,reader,design} "$folder/"
 
 run() { cargo run --quiet --manifest-path "$folder/$1/Cargo.toml" --target-dir "$folder/target" -- "${@:2}"; }
 
@@ -33,4 +34,8 @@ kernel=$(run kernel)
 reader=$(run reader traces/python-json.hkt)
 [[ $reader == "411072 events, "* ]] || { echo "the reader printed: $reader" >&2; exit 1; }
 echo "$reader"
+# An allocator of one's own: predicted, replayed and compared.
+design=$(run design)
+[[ $design == *"every measured figure equals its prediction" ]] || { echo "the design printed: $design" >&2; exit 1; }
+echo "$design"
 echo "packaged, unpacked and used: ${crates[*]}"
