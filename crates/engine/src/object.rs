@@ -138,58 +138,62 @@ impl<P: Copy> Object<P> {
     }
 }
 
-/// Performs an event on its object `id`. `heap` returns the heap of the event's thread; it is called only if the event
-/// allocates, or frees or resizes a block. `touch` decides on the program's touches.
+/// Performs an event on its object, which `object` returns. `heap` returns the heap of the event's thread; it is called only
+/// if the event allocates, or frees or resizes a block. `touch` decides on the program's touches. Does nothing for an event
+/// without an object.
 ///
 /// # Errors
 /// The error of `heap`; otherwise whether the allocator served the request.
 #[inline(always)]
-pub fn perform<'h, A: Heaps, E>(
+pub fn perform<'a, A: Heaps + 'a, E>(
     allocator: &A,
-    heap: impl FnOnce() -> Result<&'h mut A::Heap, E>,
-    (id, object): (ObjectId, &mut Object<A::Place>),
+    heap: impl FnOnce() -> Result<&'a mut A::Heap, E>,
+    object: impl FnOnce(ObjectId) -> &'a mut Object<A::Place>,
     op: &Op,
     touch: TouchRule,
     counts: &mut impl Counts,
-) -> Result<Result<(), Refused>, E>
-where
-    A::Heap: 'h,
-{
+) -> Result<Result<(), Refused>, E> {
     // The rarer events are not inlined, because most events are plain mallocs and frees.
     match *op {
-        Op::Alloc { size, align_log2: 0, call: AllocCall::Malloc, initial_touch, .. } => {
+        Op::Alloc { object: id, size, align_log2: 0, call: AllocCall::Malloc, initial_touch } => {
+            let (call, initial_touch) = (AllocCall::Malloc, touch.initial_touch(initial_touch));
+            return Ok(allocate(allocator, heap()?, (id, object(id)), (call, size, 0), initial_touch, counts));
+        }
+        Op::Alloc { object: id, size, align_log2, call, initial_touch } => {
+            let (request, initial_touch) = ((call, size, align_log2), touch.initial_touch(initial_touch));
+            return Ok(allocate_as(allocator, heap()?, (id, object(id)), request, initial_touch, counts));
+        }
+        Op::ReallocUnknown { object: id, size, call } => {
+            let (request, initial_touch) = ((call.of_null(), size, 0), touch.initial_touch(InitialTouch::None));
+            return Ok(allocate_as(allocator, heap()?, (id, object(id)), request, initial_touch, counts));
+        }
+        Op::Realloc { object: id, size, call, initial_touch } => {
             let initial_touch = touch.initial_touch(initial_touch);
-            return Ok(allocate(allocator, heap()?, (id, object), (AllocCall::Malloc, size, 0), initial_touch, counts));
+            return Ok(resize(allocator, heap()?, (id, object(id)), (size, call), initial_touch, counts));
         }
-        Op::Alloc { size, align_log2, call, initial_touch, .. } => {
-            let initial_touch = touch.initial_touch(initial_touch);
-            return Ok(allocate_as(allocator, heap()?, (id, object), (call, size, align_log2), initial_touch, counts));
-        }
-        Op::ReallocUnknown { size, call, .. } => {
-            let initial_touch = touch.initial_touch(InitialTouch::None);
-            return Ok(allocate_as(allocator, heap()?, (id, object), (call.of_null(), size, 0), initial_touch, counts));
-        }
-        Op::Realloc { size, call, initial_touch, .. } => {
-            let initial_touch = touch.initial_touch(initial_touch);
-            return Ok(resize(allocator, heap()?, (id, object), (size, call), initial_touch, counts));
-        }
-        Op::Free { .. } if object.place.is_some() => {
-            let heap = heap()?;
-            if let Some(place) = object.remove(allocator, counts, id, touch) {
-                allocator.free(heap, place);
+        Op::Free { object: id } => {
+            let object = object(id);
+            if object.place.is_some() {
+                let heap = heap()?;
+                if let Some(place) = object.remove(allocator, counts, id, touch) {
+                    allocator.free(heap, place);
+                }
             }
         }
-        Op::ReallocFree { call, .. } if object.place.is_some() => {
-            let heap = heap()?;
-            if let Some(place) = object.remove(allocator, counts, id, touch) {
-                allocator.free_by_resize(heap, place, call);
+        Op::ReallocFree { object: id, call } => {
+            let object = object(id);
+            if object.place.is_some() {
+                let heap = heap()?;
+                if let Some(place) = object.remove(allocator, counts, id, touch) {
+                    allocator.free_by_resize(heap, place, call);
+                }
             }
         }
-        Op::UsableSize { .. } => {
-            std::hint::black_box(object.place.map(|place| allocator.usable_bytes(place)));
+        Op::UsableSize { object: id } => {
+            std::hint::black_box(object(id).place.map(|place| allocator.usable_bytes(place)));
         }
-        Op::Touch { offset, bytes, access, .. } if touch == TouchRule::Recorded => {
-            object.access(allocator, counts, id, (offset, u64::from(bytes)), access);
+        Op::Touch { object: id, offset, bytes, access } if touch == TouchRule::Recorded => {
+            object(id).access(allocator, counts, id, (offset, u64::from(bytes)), access);
         }
         _ => {}
     }
