@@ -26,7 +26,7 @@ for crate in "${crates[@]}"; do
     tar -xzf "${archives[0]}" -C "$folder/packages"
     mv "$folder/packages/$(basename "${archives[0]}" .crate)" "$folder/packages/$crate"
 done
-cp -r tools/outside-programs/kernel tools/outside-programs/reader tools/outside-programs/study "$folder/"
+cp -r tools/outside-programs/{kernel,reader,study,design} "$folder/"
 
 run() { cargo run --quiet --manifest-path "$folder/$1/Cargo.toml" --target-dir "$folder/target" -- "${@:2}"; }
 
@@ -40,4 +40,8 @@ study=$(run study traces/sqlite-memory.hkt "$folder/study-of-sqlite")
 [[ $study == "8 designs; "* && $study != *FAILED* ]] || { echo "the study printed: $study" >&2; exit 1; }
 grep -q '<svg' "$folder/study-of-sqlite/report.html" || { echo "the study's report has no figure" >&2; exit 1; }
 echo "$study"
+# An allocator of one's own: predicted, replayed and compared.
+design=$(run design)
+[[ $design == *"every measured figure equals its prediction" ]] || { echo "the design printed: $design" >&2; exit 1; }
+echo "$design"
 echo "packaged, unpacked and used: ${crates[*]}"

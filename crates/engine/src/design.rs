@@ -23,7 +23,68 @@ use crate::space::{AddressSpace, Cause, Touch};
 /// Calls come from one thread at a time, in the order of the trace. `thread` is the number of the trace's thread that
 /// calls, for caches of each thread.
 ///
-/// `examples/bump.rs` of this crate is a complete design with its own test.
+/// # Example
+/// An allocator that gives each block a mapping of its own, and a header in front of it, simulated:
+///
+/// ```
+/// use hksim_engine::{
+///     AddressSpace, Cause, Design, DesignLabel, Errno, Mapping, PAGE_BYTES, Request, TouchRule,
+/// };
+/// use hksim_sim::{DesignConfig, Marks, simulate_design};
+/// use hksim_trace::generate::{RandomMixed, Workload};
+///
+/// struct OneMapping;
+///
+/// impl Design for OneMapping {
+///     const NAME: &'static str = "one-mapping";
+///     type Settings = ();
+///
+///     fn start(_settings: &(), _memory: &mut impl AddressSpace) -> Result<OneMapping, Errno> {
+///         Ok(OneMapping)
+///     }
+///
+///     fn allocate(&mut self, memory: &mut impl AddressSpace, _thread: u32, request: Request) -> Option<u64> {
+///         let offset = request.align.max(16);
+///         let bytes = request.bytes.checked_add(offset)?.checked_next_multiple_of(PAGE_BYTES)?;
+///         let block = memory.map(bytes, offset.max(PAGE_BYTES), Mapping::Plain).ok()? + offset;
+///         memory.write(block - 16, offset, Cause::Header);
+///         memory.write(block - 8, bytes, Cause::Header);
+///         Some(block)
+///     }
+///
+///     fn free(&mut self, memory: &mut impl AddressSpace, _thread: u32, block: u64) {
+///         let offset = memory.read(block - 16, Cause::Header);
+///         let bytes = memory.read(block - 8, Cause::Header);
+///         // If the kernel's limits prevent it, the mapping is lost.
+///         let _ = memory.unmap(block - offset, bytes);
+///     }
+///
+///     fn usable_bytes(&mut self, memory: &mut impl AddressSpace, block: u64) -> u64 {
+///         memory.read(block - 8, Cause::Header) - memory.read(block - 16, Cause::Header)
+///     }
+/// }
+///
+/// let workload = Workload::RandomMixed(RandomMixed { cycles: 1000, ..RandomMixed::default() });
+/// let config = DesignConfig::<OneMapping> {
+///     policy: DesignLabel::of::<OneMapping>(&()),
+///     touch: TouchRule::All,
+///     kernel: Default::default(),
+///     tlb: None,
+///     memory_policy: Default::default(),
+///     addresses: Default::default(),
+///     forks: Vec::new(),
+///     file: None,
+/// };
+/// let mut source = workload.source()?;
+/// let predicted = simulate_design::<OneMapping>(source.as_mut(), &config, Marks::Skip, &|_| {})?.report;
+/// // Every page is installed by its header, or by the program.
+/// let by_reason = predicted.installs.by_reason;
+/// assert_eq!(by_reason.header + by_reason.application, predicted.faults);
+/// assert!(predicted.os_calls.mmap > 400 && predicted.requests_failed == 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// `examples/bump` of this crate is a complete program: a design, a prediction, a replay on real memory, a comparison.
 pub trait Design: Sized {
     /// Its name in results and in the specifications of replays.
     const NAME: &'static str;

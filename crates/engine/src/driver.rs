@@ -98,20 +98,24 @@ impl<A: Heaps> Driver<A> {
     #[inline(always)]
     pub fn step(&mut self, event: &Event) -> Result<(), DriveError> {
         let Driver { allocator, heaps, objects: Objects { table, touch, counts }, failed } = self;
+        let (allocator, heaps, table) = (&*allocator, heaps.as_mut_slice(), table.as_mut_slice());
         allocator.set_now(event.time_ns);
-        let Some(object) = event.op.object() else {
-            // Of the events without an object, only the end of a thread concerns an allocator. A change of the memory
-            // policy is performed by the caller of the driver.
-            if event.op == Op::ThreadExit
-                && let Some(heap) = heaps[event.thread.0 as usize].take()
-            {
+        // Of the events without an object, only the end of a thread concerns an allocator. A change of the memory policy is
+        // performed by the caller of the driver.
+        if matches!(event.op, Op::ThreadExit) {
+            if let Some(heap) = heaps[event.thread.0 as usize].take() {
                 allocator.close_heap(heap);
             }
             return Ok(());
-        };
-        let slot = (object, &mut table[object.0 as usize]);
-        let (allocator, heaps) = (&*allocator, heaps.as_mut_slice());
-        let served = perform(allocator, || heap_of(allocator, heaps, event.thread), slot, &event.op, *touch, counts)?;
+        }
+        let served = perform(
+            allocator,
+            || heap_of(allocator, heaps, event.thread),
+            |object| &mut table[object.0 as usize],
+            &event.op,
+            *touch,
+            counts,
+        )?;
         *failed += u64::from(served.is_err());
         Ok(())
     }

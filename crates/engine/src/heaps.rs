@@ -115,7 +115,7 @@ impl<W: World, G: Geometry> Heaps for Allocator<W, G> {
 
     #[inline(always)]
     fn identity(&self, place: Block<W::SuperSlab>) -> u64 {
-        u64::from(self.mem.ordinal(place.superslab)) << 32 | u64::from(place.offset)
+        identity(&self.mem, place)
     }
 
     #[inline(always)]
@@ -127,6 +127,12 @@ impl<W: World, G: Geometry> Heaps for Allocator<W, G> {
     fn write(&self, place: Block<W::SuperSlab>, offset: u64, bytes: u64) {
         self.mem.app_write(place, offset, bytes);
     }
+}
+
+/// [`Heaps::identity`] of a block of the SuperSlab allocator.
+#[inline(always)]
+pub(crate) fn identity<W: World>(mem: &W, block: Block<W::SuperSlab>) -> u64 {
+    u64::from(mem.ordinal(block.superslab)) << 32 | u64::from(block.offset)
 }
 
 /// The request that a call makes; `None` if its size overflows.

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use hksim_trace::event::{Access, AllocCall, InitialTouch, ObjectId, Op};
+use hksim_trace::event::{Access, AllocCall, InitialTouch, ObjectId, Op, ReallocCall};
 
 use crate::TouchRule;
 use crate::heaps::{Heaps, PlacedBlock};
@@ -33,8 +33,10 @@ pub trait Counts {
     fn placed(&mut self, object: ObjectId, identity: impl FnOnce() -> u64);
     /// A new object of `bytes` bytes was placed, and its first `touched_bytes` bytes were touched.
     fn added(&mut self, bytes: u64, touched_bytes: u64);
-    /// The object was removed. If `all_touched`, every byte was touched right before.
-    fn removed<P>(&mut self, object: ObjectId, removed: &Object<P>, all_touched: bool);
+    /// Every byte of an object of `bytes` bytes is touched, right before it is removed.
+    fn all_touched(&mut self, bytes: u64);
+    /// The object was removed.
+    fn removed<P>(&mut self, object: ObjectId, removed: &Object<P>);
     /// The object now has `bytes` bytes. Sets its size and its touched prefix.
     fn resized<P>(&mut self, object: ObjectId, resized: &mut Object<P>, bytes: u64);
     /// Bytes of the object were touched.
@@ -47,7 +49,9 @@ impl Counts for () {
     #[inline(always)]
     fn added(&mut self, _bytes: u64, _touched_bytes: u64) {}
     #[inline(always)]
-    fn removed<P>(&mut self, _object: ObjectId, _removed: &Object<P>, _all_touched: bool) {}
+    fn all_touched(&mut self, _bytes: u64) {}
+    #[inline(always)]
+    fn removed<P>(&mut self, _object: ObjectId, _removed: &Object<P>) {}
     #[inline(always)]
     fn resized<P>(&mut self, _object: ObjectId, resized: &mut Object<P>, bytes: u64) {
         resized.bytes = bytes;
@@ -84,15 +88,16 @@ impl<P: Copy> Object<P> {
     ) -> Option<P> {
         let place = self.place?;
         self.place = None;
-        let all_touched = touch == TouchRule::AllAtDeath && self.bytes > 0;
-        if all_touched {
+        if touch == TouchRule::AllAtDeath && self.bytes > 0 {
             allocator.write(place, 0, self.bytes);
+            counts.all_touched(self.bytes);
         }
-        counts.removed(id, self, all_touched);
+        counts.removed(id, self);
         Some(place)
     }
 
     /// The object now has `bytes` bytes and is in `place`, which contains its old bytes.
+    #[inline(always)]
     fn resize<A: Heaps<Place = P>>(
         &mut self,
         allocator: &A,
@@ -110,6 +115,7 @@ impl<P: Copy> Object<P> {
     }
 
     /// Performs a recorded access.
+    #[inline(never)]
     fn access<A: Heaps<Place = P>>(
         &mut self,
         allocator: &A,
@@ -132,86 +138,62 @@ impl<P: Copy> Object<P> {
     }
 }
 
-/// Performs an event on its object `id`. `heap` returns the heap of the event's thread; it is called only if the event
-/// allocates, or frees or resizes a block. `touch` decides on the program's touches.
+/// Performs an event on its object, which `object` returns. `heap` returns the heap of the event's thread; it is called only
+/// if the event allocates, or frees or resizes a block. `touch` decides on the program's touches. Does nothing for an event
+/// without an object.
 ///
 /// # Errors
 /// The error of `heap`; otherwise whether the allocator served the request.
 #[inline(always)]
-pub fn perform<'h, A: Heaps, E>(
+pub fn perform<'a, A: Heaps + 'a, E>(
     allocator: &A,
-    heap: impl FnOnce() -> Result<&'h mut A::Heap, E>,
-    (id, object): (ObjectId, &mut Object<A::Place>),
+    heap: impl FnOnce() -> Result<&'a mut A::Heap, E>,
+    object: impl FnOnce(ObjectId) -> &'a mut Object<A::Place>,
     op: &Op,
     touch: TouchRule,
     counts: &mut impl Counts,
-) -> Result<Result<(), Refused>, E>
-where
-    A::Heap: 'h,
-{
+) -> Result<Result<(), Refused>, E> {
+    // The rarer events are not inlined, because most events are plain mallocs and frees.
     match *op {
-        Op::Alloc { size, align_log2: 0, call: AllocCall::Malloc, initial_touch, .. } => {
-            let request = (AllocCall::Malloc, size, 0);
-            Ok(allocate(allocator, heap()?, (id, object), request, touch.initial_touch(initial_touch), counts))
+        Op::Alloc { object: id, size, align_log2: 0, call: AllocCall::Malloc, initial_touch } => {
+            let (call, initial_touch) = (AllocCall::Malloc, touch.initial_touch(initial_touch));
+            return Ok(allocate(allocator, heap()?, (id, object(id)), (call, size, 0), initial_touch, counts));
         }
-        Op::Free { .. } => {
+        Op::Alloc { object: id, size, align_log2, call, initial_touch } => {
+            let (request, initial_touch) = ((call, size, align_log2), touch.initial_touch(initial_touch));
+            return Ok(allocate_as(allocator, heap()?, (id, object(id)), request, initial_touch, counts));
+        }
+        Op::ReallocUnknown { object: id, size, call } => {
+            let (request, initial_touch) = ((call.of_null(), size, 0), touch.initial_touch(InitialTouch::None));
+            return Ok(allocate_as(allocator, heap()?, (id, object(id)), request, initial_touch, counts));
+        }
+        Op::Realloc { object: id, size, call, initial_touch } => {
+            let initial_touch = touch.initial_touch(initial_touch);
+            return Ok(resize(allocator, heap()?, (id, object(id)), (size, call), initial_touch, counts));
+        }
+        Op::Free { object: id } => {
+            let object = object(id);
             if object.place.is_some() {
                 let heap = heap()?;
                 if let Some(place) = object.remove(allocator, counts, id, touch) {
                     allocator.free(heap, place);
                 }
             }
-            Ok(Ok(()))
         }
-        _ => perform_rarer(allocator, heap, (id, object), op, touch, counts),
-    }
-}
-
-/// [`perform`] for every event except a plain malloc or a free. Not inlined, because most events are those.
-#[inline(never)]
-fn perform_rarer<'h, A: Heaps, E>(
-    allocator: &A,
-    heap: impl FnOnce() -> Result<&'h mut A::Heap, E>,
-    (id, object): (ObjectId, &mut Object<A::Place>),
-    op: &Op,
-    touch: TouchRule,
-    counts: &mut impl Counts,
-) -> Result<Result<(), Refused>, E>
-where
-    A::Heap: 'h,
-{
-    match *op {
-        Op::Alloc { size, align_log2, call, initial_touch, .. } => {
-            let request = (call, size, align_log2);
-            let initial_touch = touch.initial_touch(initial_touch);
-            return Ok(allocate(allocator, heap()?, (id, object), request, initial_touch, counts));
-        }
-        Op::ReallocUnknown { size, call, .. } => {
-            let request = (call.of_null(), size, 0);
-            let initial_touch = touch.initial_touch(InitialTouch::None);
-            return Ok(allocate(allocator, heap()?, (id, object), request, initial_touch, counts));
-        }
-        Op::Realloc { size, call, initial_touch, .. } => {
-            let initial_touch = touch.initial_touch(initial_touch);
-            let heap = heap()?;
-            let Some(old) = object.place else {
-                let request = (call.of_null(), size, 0);
-                return Ok(allocate(allocator, heap, (id, object), request, initial_touch, counts));
-            };
-            let Some(place) = allocator.resize(heap, old, size, call) else { return Ok(Err(Refused)) };
-            object.resize(allocator, counts, id, (place, size), initial_touch);
-        }
-        Op::ReallocFree { call, .. } if object.place.is_some() => {
-            let heap = heap()?;
-            if let Some(place) = object.remove(allocator, counts, id, touch) {
-                allocator.free_by_resize(heap, place, call);
+        Op::ReallocFree { object: id, call } => {
+            let object = object(id);
+            if object.place.is_some() {
+                let heap = heap()?;
+                if let Some(place) = object.remove(allocator, counts, id, touch) {
+                    allocator.free_by_resize(heap, place, call);
+                }
             }
         }
-        Op::UsableSize { .. } => {
-            std::hint::black_box(object.place.map(|place| allocator.usable_bytes(place)));
+        Op::UsableSize { object: id } => {
+            std::hint::black_box(object(id).place.map(|place| allocator.usable_bytes(place)));
         }
-        Op::Touch { offset, bytes, access, .. } if touch == TouchRule::Recorded => {
-            object.access(allocator, counts, id, (offset, u64::from(bytes)), access);
+        Op::Touch { object: id, offset, bytes, access } if touch == TouchRule::Recorded => {
+            object(id).access(allocator, counts, id, (offset, u64::from(bytes)), access);
         }
         _ => {}
     }
@@ -237,4 +219,34 @@ fn allocate<A: Heaps>(
             Err(Refused)
         }
     }
+}
+
+/// [`allocate`] for every call except a plain malloc.
+#[inline(never)]
+fn allocate_as<A: Heaps>(
+    allocator: &A,
+    heap: &mut A::Heap,
+    object: (ObjectId, &mut Object<A::Place>),
+    request: (AllocCall, u64, u8),
+    initial_touch: InitialTouch,
+    counts: &mut impl Counts,
+) -> Result<(), Refused> {
+    allocate(allocator, heap, object, request, initial_touch, counts)
+}
+
+#[inline(never)]
+fn resize<A: Heaps>(
+    allocator: &A,
+    heap: &mut A::Heap,
+    (id, object): (ObjectId, &mut Object<A::Place>),
+    (bytes, call): (u64, ReallocCall),
+    initial_touch: InitialTouch,
+    counts: &mut impl Counts,
+) -> Result<(), Refused> {
+    let Some(old) = object.place else {
+        return allocate(allocator, heap, (id, object), (call.of_null(), bytes, 0), initial_touch, counts);
+    };
+    let place = allocator.resize(heap, old, bytes, call).ok_or(Refused)?;
+    object.resize(allocator, counts, id, (place, bytes), initial_touch);
+    Ok(())
 }

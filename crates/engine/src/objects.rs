@@ -7,7 +7,8 @@ use hksim_trace::event::{InitialTouch, ObjectId};
 use hksim_trace::hkt::CommonRun;
 
 use crate::TouchRule;
-use crate::heaps::Heaps;
+use crate::heaps::identity;
+use crate::initial_touch::{BlockAccess, touch_new_bytes};
 use crate::live::LiveCounter;
 use crate::object::{Counts, Object};
 use crate::prefetch::prefetch;
@@ -60,13 +61,15 @@ impl Counts for ObjectCounts {
     }
 
     #[inline(always)]
-    fn removed<P>(&mut self, object: ObjectId, removed: &Object<P>, all_touched: bool) {
+    fn all_touched(&mut self, bytes: u64) {
+        self.live.add(0, bytes);
+        self.live.remove(0, bytes);
+    }
+
+    #[inline(always)]
+    fn removed<P>(&mut self, object: ObjectId, removed: &Object<P>) {
         if !self.scattered.is_empty() {
             self.live.remove(0, self.scattered.forget(object));
-        }
-        if all_touched {
-            self.live.add(0, removed.bytes);
-            self.live.remove(0, removed.bytes);
         }
         self.live.remove(removed.bytes, removed.touched_bytes);
     }
@@ -111,31 +114,80 @@ impl<P: Copy> Objects<P> {
     pub(crate) fn is_large(&self) -> bool {
         std::mem::size_of_val(self.table.as_slice()) > LARGE_BYTES
     }
+}
 
+/// A block of the SuperSlab allocator, and the memory that contains it.
+struct AppBlock<'a, W: World> {
+    mem: &'a W,
+    block: Block<W::SuperSlab>,
+}
+
+impl<W: World> Copy for AppBlock<'_, W> {}
+
+impl<W: World> Clone for AppBlock<'_, W> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<W: World> BlockAccess for AppBlock<'_, W> {
+    fn page_offset(&self) -> u64 {
+        u64::from(self.block.offset)
+    }
+
+    #[inline(always)]
+    fn read(&self, offset: u64, bytes: u64) {
+        self.mem.app_read(self.block, offset, bytes);
+    }
+
+    #[inline(always)]
+    fn write(&self, offset: u64, bytes: u64) {
+        self.mem.app_write(self.block, offset, bytes);
+    }
+}
+
+/// The fast path of the SuperSlab allocator: the same effects as those of [`Object::place`] and [`Object::remove`], which
+/// would take one or two instructions per event more here.
+impl<S: Copy> Objects<Block<S>> {
     /// The object has no block: its allocation failed.
     #[inline(always)]
     pub(crate) fn without_block(&mut self, object: ObjectId) {
         self.table[object.0 as usize].place = None;
     }
 
-    /// Places a new object: see [`Object::place`].
+    /// Places a new object of `bytes` bytes in a block. `initial_touch` is that of the touch rule.
     #[inline(always)]
-    pub(crate) fn place<A: Heaps<Place = P>>(
+    pub(crate) fn place<W: World<SuperSlab = S>>(
         &mut self,
-        allocator: &A,
+        mem: &W,
         object: ObjectId,
-        placed: (P, u64),
+        block: Block<S>,
+        bytes: u64,
         initial_touch: InitialTouch,
     ) {
-        let Objects { table, counts, .. } = self;
-        table[object.0 as usize].place(allocator, counts, object, placed, initial_touch);
+        self.counts.placement.note(object, identity(mem, block));
+        let touched_bytes = touch_new_bytes(AppBlock { mem, block }, 0..bytes, initial_touch);
+        self.table[object.0 as usize] = Object { place: Some(block), bytes, touched_bytes };
+        self.counts.live.add(bytes, touched_bytes);
     }
 
-    /// Removes an object: see [`Object::remove`].
+    /// Removes an object. Returns its block, which the caller must free; `None` if its allocation had failed.
     #[inline(always)]
-    pub(crate) fn remove<A: Heaps<Place = P>>(&mut self, allocator: &A, object: ObjectId) -> Option<P> {
-        let Objects { table, touch, counts } = self;
-        table[object.0 as usize].remove(allocator, counts, object, *touch)
+    pub(crate) fn remove<W: World<SuperSlab = S>>(&mut self, mem: &W, object: ObjectId) -> Option<Block<S>> {
+        let Object { place, bytes, touched_bytes } = &mut self.table[object.0 as usize];
+        let block = (*place)?;
+        *place = None;
+        let ObjectCounts { live, scattered, .. } = &mut self.counts;
+        if !scattered.is_empty() {
+            live.remove(0, scattered.forget(object));
+        }
+        if self.touch == TouchRule::AllAtDeath && *bytes > 0 {
+            mem.app_write(block, 0, *bytes);
+            live.add(0, *bytes);
+            live.remove(0, *bytes);
+        }
+        live.remove(*bytes, *touched_bytes);
+        Some(block)
     }
 }
 

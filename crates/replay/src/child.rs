@@ -14,9 +14,9 @@ use hksim_trace::profile::WithProfiles;
 
 use crate::design::{DesignRun, KnownDesign};
 use crate::error::ChildError;
+use crate::extents::Extent;
 use crate::malloc::MallocRun;
 use crate::native;
-use crate::observer::Extent;
 use crate::ordered;
 use crate::protocol::{Channel, Report};
 use crate::spec::{Job, Mode, Run, Target};

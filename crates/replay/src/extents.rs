@@ -3,7 +3,39 @@
 use std::io;
 use std::ops::Range;
 
+use hksim_engine::Region;
 use hksim_linux_probe::resident::Resident;
+use hksim_policy::layout::Layout;
+use hksim_policy::vocabulary::Align;
+
+/// Where an allocator's memory is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Extent {
+    /// In a reservation of this many bytes.
+    Reservation(u64),
+    /// In a reservation of this many bytes, and in mappings elsewhere.
+    WithMappings(u64),
+    /// In mappings of the region of allocator designs.
+    Region,
+}
+
+impl Extent {
+    /// Of the SuperSlab allocator.
+    pub(crate) fn of(layout: &Layout) -> Extent {
+        match layout.align {
+            Align::Arena => Extent::Reservation(layout.bytes()),
+            Align::Trim | Align::Kernel => Extent::WithMappings(layout.bytes()),
+        }
+    }
+
+    /// Bytes of the reservation or region.
+    pub(crate) fn bytes(self) -> u64 {
+        match self {
+            Extent::Reservation(bytes) | Extent::WithMappings(bytes) => bytes,
+            Extent::Region => Region::BYTES,
+        }
+    }
+}
 
 /// Ranges of pages, ascending and not adjacent. The memory is allocated and made present once, so adding ranges takes
 /// no page faults.

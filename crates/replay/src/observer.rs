@@ -6,12 +6,10 @@ use std::io;
 use std::ops::Range;
 
 use hksim_engine::{PageRun, PageState, Region};
-use hksim_policy::layout::Layout;
-use hksim_policy::vocabulary::Align;
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
 
 use crate::classify::{Cause, InstallClassifier, Unclassified};
-use crate::extents::Extents;
+use crate::extents::{Extent, Extents};
 use crate::folios::Folios;
 use crate::fork::keep_apart;
 use crate::fork_frames::{Changed, ForkFrames};
@@ -46,34 +44,6 @@ pub(crate) struct OwnCost {
 const OTHER_FRAMES_MAX: usize = 128 << 10;
 /// Maximum number of kernel-chosen mapping addresses to keep.
 const KERNEL_CHOSEN_MAX: usize = 256 << 10;
-
-/// Where an allocator's memory is.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Extent {
-    /// In a reservation of this many bytes.
-    Reservation(u64),
-    /// In a reservation of this many bytes, and in mappings elsewhere.
-    WithMappings(u64),
-    /// In mappings of the region of allocator designs.
-    Region,
-}
-
-impl Extent {
-    /// Of the SuperSlab allocator.
-    pub(crate) fn of(layout: &Layout) -> Extent {
-        match layout.align {
-            Align::Arena => Extent::Reservation(layout.bytes()),
-            Align::Trim | Align::Kernel => Extent::WithMappings(layout.bytes()),
-        }
-    }
-
-    fn bytes(self) -> u64 {
-        match self {
-            Extent::Reservation(bytes) | Extent::WithMappings(bytes) => bytes,
-            Extent::Region => Region::BYTES,
-        }
-    }
-}
 
 /// Observes the pages of one allocator.
 pub(crate) struct Observer {

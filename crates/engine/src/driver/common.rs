@@ -70,7 +70,7 @@ impl<W: World, G: Geometry> Driver<Allocator<W, G>> {
                             if LOOKS_AHEAD {
                                 allocator.expect_allocation(heap, class);
                             }
-                            objects.place(&*allocator, object, (block, size), initial_touch);
+                            objects.place(&allocator.mem, object, block, size, initial_touch);
                         }
                         None => {
                             allocator.mem.set_now(reader.time_ns_after(run.passed()));
@@ -81,7 +81,7 @@ impl<W: World, G: Geometry> Driver<Allocator<W, G>> {
                     }
                 }
                 CommonCall::Free { object } => {
-                    if let Some(block) = objects.remove(&*allocator, object) {
+                    if let Some(block) = objects.remove(&allocator.mem, object) {
                         let outcome = allocator.free_fast(heap, block);
                         if outcome != FastFree::Done {
                             allocator.mem.set_now(reader.time_ns_after(run.passed()));
@@ -147,7 +147,7 @@ fn place_slowly<W: World, G: Geometry>(
 ) -> bool {
     match Heaps::allocate(allocator, heap, call, bytes, 0) {
         Some(block) => {
-            objects.place(allocator, object, (block, bytes), initial_touch);
+            objects.place(&allocator.mem, object, block, bytes, initial_touch);
             true
         }
         None => {

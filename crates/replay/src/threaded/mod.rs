@@ -18,9 +18,10 @@ use hksim_trace::source::EventSource;
 
 use crate::calls::Counted;
 use crate::error::ChildError;
+use crate::extents::Extent;
 use crate::malloc::{count_traps, watch_process};
 use crate::malloc_heap::Malloc;
-use crate::observer::{Extent, Observer};
+use crate::observer::Observer;
 use crate::prefault::{MeasuredHeap, prefault};
 use crate::process::ProcessMemory;
 use crate::protocol::{MeasuredReport, Report, Timing};

@@ -169,7 +169,7 @@ impl<P: Copy> Workers<P> {
         if let Some(heap) = heap {
             // SAFETY: all earlier events on the object are done, and later ones wait for this one.
             let object = unsafe { &mut *slot.object.get() };
-            let Ok(served) = perform(shared, || Ok::<_, Infallible>(heap), (id, object), op, self.touch, &mut ());
+            let Ok(served) = perform(shared, || Ok::<_, Infallible>(heap), |_| object, op, self.touch, &mut ());
             self.failed.fetch_add(u64::from(served.is_err()), Ordering::Relaxed);
         }
         slot.done.advance(next(ticket));

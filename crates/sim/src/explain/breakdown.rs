@@ -21,7 +21,8 @@ pub struct InstallKey {
     pub reason: Reason,
     /// What the page is used for.
     pub page_use: PageUse,
-    /// The SuperSlab; `None` for the allocator's tables and for memory outside its mappings.
+    /// The SuperSlab; `None` for the allocator's tables, for memory outside its mappings, and for allocators without
+    /// SuperSlabs.
     pub superslab: Option<u32>,
     /// The call site that allocated the event's object; 0 if it is unknown or the event has no object.
     pub site: Origin<u32>,

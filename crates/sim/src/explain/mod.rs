@@ -44,7 +44,7 @@ pub struct Explained<P = Policy> {
     /// Trace time of each sample of `page_map` and `occupancy`, in nanoseconds.
     pub sample_times_ns: Vec<u64>,
     /// Requested bytes of live objects in each SuperSlab that ever had any, at each sample. An object counts in the
-    /// SuperSlab where it begins.
+    /// SuperSlab where it begins. Empty for allocators without SuperSlabs.
     pub occupancy: BTreeMap<u32, Vec<u64>>,
     /// Trace time at the end of each interval of [`Breakdown::time`], in nanoseconds.
     pub interval_ends_ns: [u64; INTERVALS],

@@ -63,6 +63,9 @@ pub fn free(object: u32) -> Op {
     Op::Free { object: ObjectId(object) }
 }
 
+/// The prediction for a design.
+pub type Predicted<D> = Simulated<DesignLabel<<D as Design>::Settings>>;
+
 /// How a trace is run on a design.
 pub struct Setup<D: Design> {
     pub settings: D::Settings,
@@ -92,7 +95,7 @@ impl<D: Design + Send + 'static> Setup<D> {
         }
     }
 
-    pub fn predict(&self, trace: &Trace) -> Simulated<DesignLabel<D::Settings>> {
+    pub fn predict(&self, trace: &Trace) -> Predicted<D> {
         let mut source = TraceReader::open(&trace.path()).expect("a trace");
         simulate_design::<D>(&mut source, &self.config(), Marks::Collect, &|_| {}).expect("a simulation")
     }
@@ -118,7 +121,7 @@ impl<D: Design + Send + 'static> Setup<D> {
     ///
     /// # Errors
     /// This machine cannot measure everything.
-    pub fn check(&self, trace: &Trace, label: &str) -> Result<(Simulated<DesignLabel<D::Settings>>, Replayed), String> {
+    pub fn check(&self, trace: &Trace, label: &str) -> Result<(Predicted<D>, Replayed), String> {
         let (predicted, measured) = (self.predict(trace), self.measure(trace));
         if let Some(traps) = measured.skipped.iter().find(|skipped| skipped.figure == "traps") {
             return Err(traps.reason.clone());

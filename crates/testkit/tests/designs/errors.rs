@@ -20,7 +20,7 @@ pub fn bad_settings_and_unknown_designs_are_errors() -> Result<(), String> {
         Marks::Skip,
         &|_| {},
     );
-    assert!(predicted.err().expect("an error").to_string().starts_with(starting));
+    assert!(predicted.expect_err("an error").to_string().starts_with(starting));
     let refused = |change: &dyn Fn(&mut hksim_replay::ReplaySpec)| {
         let mut spec = setup.spec(&trace);
         change(&mut spec);
