@@ -89,6 +89,17 @@ pub enum Verdict {
     Failed,
 }
 
+impl Verdict {
+    /// Its word in tables.
+    pub fn word(self) -> &'static str {
+        match self {
+            Verdict::Skipped => "skipped",
+            Verdict::Ok => "ok",
+            Verdict::Failed => "FAILED",
+        }
+    }
+}
+
 /// Judges a row.
 pub fn judge(predicted: &SimReport, measured: &Replayed, residual: &Residual) -> Judged {
     if let Some(reason) = impossible_here(predicted, measured) {

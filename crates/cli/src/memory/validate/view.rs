@@ -12,14 +12,6 @@ use crate::output::table::{Table, text};
 use crate::output::units::{bytes, count};
 use crate::validate::Verdict;
 
-fn word(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Skipped => "skipped",
-        Verdict::Ok => "ok",
-        Verdict::Failed => "FAILED",
-    }
-}
-
 /// Figures, claim and verdict of each row.
 pub fn figures_table(rows: &[Row]) -> Table {
     let head = [
@@ -42,7 +34,7 @@ pub fn figures_table(rows: &[Row]) -> Table {
         let mut cells = vec![plain(&row.file).into_owned(), setting.join(", ")];
         cells.extend(figures(row.comparison.as_ref()));
         cells.push(row.class.map_or("", |class| class.word()).to_string());
-        cells.push(word(row.verdict).to_string());
+        cells.push(row.verdict.word().to_string());
         table.push(cells);
     }
     table
@@ -56,7 +48,7 @@ pub fn notes(rows: &[Row]) -> Vec<String> {
             lines.push(format!("row {number}: predicted system time {} (not compared)", time.text()));
         }
         if let Some(reason) = &row.reason {
-            lines.push(format!("row {number}: {}: {reason}", word(row.verdict)));
+            lines.push(format!("row {number}: {}: {reason}", row.verdict.word()));
         }
         let difference = row.comparison.as_ref().and_then(|comparison| comparison.first_difference.as_ref());
         if let Some(at) = difference.filter(|_| row.verdict == Verdict::Failed) {
@@ -79,7 +71,7 @@ pub fn table(rows: &[Row], verdict: Verdict) -> String {
     let mut lines = figures_table(rows).lines();
     lines.push(String::new());
     lines.extend(notes(rows));
-    lines.push(format!("verdict: {}", word(verdict)));
+    lines.push(format!("verdict: {}", verdict.word()));
     lines.push("traps, huge pages and RSS are those of anonymous memory; several runs: lowest to highest".to_string());
     lines.push(
         "pages +/-: pages in that state at the exit in the prediction only / in the measurement only".to_string(),
