@@ -11,7 +11,7 @@ mod written;
 use std::collections::BTreeMap;
 
 use designs::random_policy;
-use hksim_engine::{MemoryPolicyRule, TouchRule};
+use hksim_engine::TouchRule;
 use hksim_linux_mm::{KernelConfig, ThpConfig, ThpMode};
 use hksim_sim::accounting::Reason;
 use hksim_sim::explain::{CellState, Explained, explain};

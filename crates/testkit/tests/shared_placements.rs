@@ -9,13 +9,13 @@ mod designs;
 mod written;
 
 use designs::random_policy;
-use hksim_engine::{MemoryPolicyRule, TouchRule};
+use hksim_engine::TouchRule;
 use hksim_linux_mm::{KernelConfig, KernelVersion, Rules, SizeMode, ThpConfig, ThpMode};
 use hksim_policy::Policy;
 use hksim_policy::vocabulary::{Align, Header as BlockHeader, Purge};
 use hksim_sim::simulate::Marks;
 use hksim_sim::sweep::{Input, SweepProgress};
-use hksim_sim::{Addresses, SimConfig, simulate, sweep};
+use hksim_sim::{SimConfig, simulate, sweep};
 use hksim_testkit::events::random_trace;
 use hksim_testkit::{Random, test_scale};
 use hksim_trace::hkt::TraceReader;

@@ -4,11 +4,10 @@ use std::hint::black_box;
 use std::path::Path;
 
 use hksim_engine::{Driver, TouchRule};
-use hksim_linux_mm::KernelConfig;
 use hksim_native::{MmapMemory, Syscalls};
 use hksim_policy::{Allocator, Policy};
 use hksim_sim::simulate::SimConfig;
-use hksim_sim::{Addresses, Input, sweep};
+use hksim_sim::{Input, sweep};
 use hksim_trace::hkt::{Batch, TraceReader};
 use hksim_trace::source::EventSource;
 
