@@ -1,6 +1,7 @@
 //! The ring into which the kernel writes an event's records (`struct perf_event_mmap_page`).
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -45,6 +46,21 @@ pub struct Ring {
 
 // SAFETY: only this value uses the mapping. What the kernel writes is read by atomics, or is before the head.
 unsafe impl Send for Ring {}
+
+/// Maps rings with the largest number of bytes for records that the kernel grants, from `bytes.end()` by halves down to
+/// `bytes.start()`.
+///
+/// # Errors
+/// The error for the smallest size.
+pub fn largest<T>(bytes: RangeInclusive<usize>, map: impl Fn(usize) -> io::Result<T>) -> io::Result<T> {
+    let mut data_bytes = *bytes.end();
+    loop {
+        match map(data_bytes) {
+            Err(_) if data_bytes > *bytes.start() => data_bytes /= 2,
+            mapped => return mapped,
+        }
+    }
+}
 
 impl Ring {
     /// Maps the ring of an event, with `data_bytes` (a power of two) for records.

@@ -9,7 +9,7 @@ use hksim_linux_probe::perf::{
     FLAG_MMAP2, FLAG_SAMPLE_ID_ALL, FLAG_TASK, FLAG_USE_CLOCKID, FLAG_WATERMARK, Request, SAMPLE_ADDRESS, SAMPLE_TID,
     SAMPLE_TIME, SOFTWARE_PAGE_FAULTS, TYPE_SOFTWARE,
 };
-use hksim_linux_probe::ring::Ring;
+use hksim_linux_probe::ring::{self, Ring};
 use hksim_linux_probe::{processor, sysfs};
 use hksim_memory_trace::Faults;
 use libc::pid_t;
@@ -71,13 +71,8 @@ fn open_events(pid: pid_t, flags: u64) -> io::Result<Vec<OwnedFd>> {
 
 /// Rings of the largest size that all processors can have.
 fn map_equal(events: &[OwnedFd]) -> io::Result<Vec<Ring>> {
-    let mut data_bytes = RING_BYTES_MAX;
-    loop {
-        match events.iter().map(|event| Ring::map(event, data_bytes)).collect() {
-            Err(_) if data_bytes > RING_BYTES_MIN => data_bytes /= 2,
-            mapped => return mapped,
-        }
-    }
+    let map = |data_bytes| events.iter().map(|event| Ring::map(event, data_bytes)).collect();
+    ring::largest(RING_BYTES_MIN..=RING_BYTES_MAX, map)
 }
 
 /// Why the events cannot be opened, and what to do.

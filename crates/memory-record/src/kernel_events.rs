@@ -11,7 +11,7 @@ use hksim_linux_probe::perf::{
     SAMPLE_TIME, SOFTWARE_DUMMY, TYPE_SOFTWARE, TYPE_TRACEPOINT,
 };
 use hksim_linux_probe::processor;
-use hksim_linux_probe::ring::Ring;
+use hksim_linux_probe::ring::{self, Ring};
 use hksim_linux_probe::tracefs::{Tracefs, Tracepoint};
 use libc::{c_int, pid_t};
 
@@ -149,13 +149,7 @@ impl Tracepoints {
 }
 
 fn map_largest(event: &OwnedFd) -> io::Result<Ring> {
-    let mut data_bytes = RING_BYTES_MAX;
-    loop {
-        match Ring::map(event, data_bytes) {
-            Err(_) if data_bytes > RING_BYTES_MIN => data_bytes /= 2,
-            mapped => return mapped,
-        }
-    }
+    ring::largest(RING_BYTES_MIN..=RING_BYTES_MAX, |data_bytes| Ring::map(event, data_bytes))
 }
 
 /// The filter for system calls.

@@ -71,7 +71,7 @@ pub struct Args {
     #[arg(short, long, value_name = "FILE.hkt")]
     output: Option<PathBuf>,
     /// Record page operations instead of allocator calls: memory calls and page faults of any program (as root: all)
-    #[arg(long, conflicts_with_all = ["accesses", "touch", "backend", "paused", "max_size", "operators", "clock", "recover"])]
+    #[arg(long, conflicts_with_all = ["accesses", "backend", "paused", "max_size", "operators", "clock", "recover"])]
     memory: bool,
     /// With --memory: give the program the same addresses in each run
     #[arg(long, requires = "memory", hide_short_help = true)]

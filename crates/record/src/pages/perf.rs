@@ -8,7 +8,7 @@ use hksim_linux_probe::perf::{
     SAMPLE_ADDRESS, SAMPLE_IP, SAMPLE_RAW, SAMPLE_TID, SAMPLE_TIME, SOFTWARE_PAGE_FAULTS, TYPE_SOFTWARE,
     TYPE_TRACEPOINT,
 };
-use hksim_linux_probe::processor;
+use hksim_linux_probe::{processor, ring};
 use libc::c_int;
 use serde::{Deserialize, Serialize};
 
@@ -85,22 +85,16 @@ fn open_all(wanted: &[EventConfig], layout: Layout) -> io::Result<Vec<Ring>> {
 
 /// The events of one processor, in one ring.
 fn open_on(processor: c_int, wanted: &[EventConfig], layout: Layout) -> io::Result<Ring> {
-    let mut data_bytes = RING_BYTES_MAX;
-    loop {
+    ring::largest(RING_BYTES_MIN..=RING_BYTES_MAX, |data_bytes| {
         let events =
             wanted.iter().map(|&wanted| open(processor, wanted, data_bytes)).collect::<io::Result<Vec<_>>>()?;
-        match Ring::map(events, data_bytes, layout) {
-            Ok(ring) => {
-                let (first, others) = ring.events();
-                for other in others {
-                    perf::set_output(other, first)?;
-                }
-                return Ok(ring);
-            }
-            Err(_) if data_bytes > RING_BYTES_MIN => data_bytes /= 2,
-            Err(why) => return Err(why),
+        let ring = Ring::map(events, data_bytes, layout)?;
+        let (first, others) = ring.events();
+        for other in others {
+            perf::set_output(other, first)?;
         }
-    }
+        Ok(ring)
+    })
 }
 
 fn open(processor: c_int, wanted: EventConfig, ring_bytes: usize) -> io::Result<OwnedFd> {

@@ -3,18 +3,9 @@
 use crate::flags::{RunConfig, varied};
 use crate::output::table::{Lines, Table, text};
 use crate::output::units::{bytes, count, time};
-use hksim_validate::{Row, Verdict};
+use hksim_validate::Row;
 
 use hksim_results::validate::Validation;
-
-/// The word of a verdict.
-fn word(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Skipped => "skipped",
-        Verdict::Ok => "ok",
-        Verdict::Failed => "FAILED",
-    }
-}
 
 /// One line per row, followed by the reason if there is one.
 pub fn table(validation: &Validation) -> String {
@@ -32,19 +23,19 @@ pub fn table(validation: &Validation) -> String {
         let mut cells = vec![row.trace_name.clone()];
         cells.extend(flags.iter().map(|flag| config.word(flag)));
         cells.extend(figure_cells(row));
-        cells.extend([row.class.word().to_string(), word(row.verdict).to_string()]);
+        cells.extend([row.class.word().to_string(), row.verdict.word().to_string()]);
         table.push(cells);
     }
     let mut lines = table.lines();
     lines.push(String::new());
     for (index, row) in validation.rows.iter().enumerate() {
         if let Some(reason) = &row.reason {
-            lines.push(format!("row {index}: {}: {reason}", word(row.verdict)));
+            lines.push(format!("row {index}: {}: {reason}", row.verdict.word()));
         }
     }
     lines.extend(layouts(&validation.rows));
     lines.extend(system_times(&validation.rows));
-    lines.push(format!("verdict: {}", word(validation.verdict)));
+    lines.push(format!("verdict: {}", validation.verdict.word()));
     lines.push(
         "pages +/-: pages present (or in that state) in the prediction only / in the measurement only, over all marks"
             .into(),
