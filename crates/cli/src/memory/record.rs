@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 pub use hksim_memory_record::is_interrupted;
 use hksim_memory_record::{
-    self as memory_record, Options, RecordedFile, RecordingReport, SignalsToProgram, SnapshotsOf, Source, Streams, Traced, record,
+    self as memory_record, Options, RecordedFile, RecordingReport, SignalsToProgram, SnapshotsOf, Source, Streams,
+    Traced, record,
 };
 use hksim_memory_trace::{Beginning, Calls, Faults};
 use serde::Serialize;

@@ -133,7 +133,8 @@ fn outputs_do_not_take_the_rights_of_another_users_file() {
     let bench = for_all();
     bench.ok("gen tiny-hot --cycles 100 -o t.hkt");
     let mode = |name: &str| fs::metadata(bench.path(name)).expect("a file").permissions().mode() & 0o7777;
-    for (name, line) in [("out.json", "sim t.hkt --format json -o out.json"), ("o.hkt", "trace cut t.hkt --events ..9 -o o.hkt")]
+    for (name, line) in
+        [("out.json", "sim t.hkt --format json -o out.json"), ("o.hkt", "trace cut t.hkt --events ..9 -o o.hkt")]
     {
         fs::write(bench.path(name), "").expect("a file");
         if !give_away(&bench.path(name)) {

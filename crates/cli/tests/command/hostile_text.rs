@@ -84,7 +84,8 @@ fn a_terminal_gets_no_control_characters_of_a_program_name() {
     fs::write(bench.path("job.sh"), job).expect("a script");
     for flags in ["", "--format csv", "--format json"] {
         for memory in if can_record() { &["", "--memory"][..] } else { &[""] } {
-            let line = format!("record {memory} {flags} -o app.{} bash job.sh", if memory.is_empty() { "hkt" } else { "hkm" });
+            let line =
+                format!("record {memory} {flags} -o app.{} bash job.sh", if memory.is_empty() { "hkt" } else { "hkm" });
             let text = on_terminal(&bench, &line);
             assert!(text.contains("app.hk") && is_safe(&text), "{line}: {text:?}");
         }

@@ -25,7 +25,8 @@ fn holds_metadata(folder: &Path, depth: u32) -> bool {
     // A folder of others may have a pipe of that name.
     if let Ok(Some(file)) = open_regular(&folder.join("metadata"))
         && file.take(8).read_to_end(&mut magic).is_ok()
-        && METADATA_MAGICS.iter().any(|known| magic.starts_with(known)) {
+        && METADATA_MAGICS.iter().any(|known| magic.starts_with(known))
+    {
         return true;
     }
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
