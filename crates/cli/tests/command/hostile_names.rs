@@ -12,6 +12,7 @@ use hksim_trace::header::{Clock, Footer, Header, Origin, TouchSource};
 use hksim_trace::hkt::TraceWriter;
 use hksim_trace::sites::{Frame, Module, Sites};
 
+use crate::support::recordings::can_record;
 use crate::support::{Bench, json_of};
 
 /// Above the need of any command here, and below that of a file without an end.
@@ -266,4 +267,17 @@ fn links_do_not_lead_out_of_a_bundle() {
     assert!(code == Some(1) && text.contains("README.md"), "{code:?} {text}");
     let before = bench.run("info study/inputs/rm.hkt");
     assert_eq!(before.code, Some(0));
+}
+
+/// The recorder reads the files that a program has mapped, after the program may have put a pipe in their place.
+#[test]
+fn a_pipe_instead_of_a_mapped_file_is_not_waited_for() {
+    if !can_record() {
+        return;
+    }
+    let bench = Bench::new();
+    fs::copy("/bin/sleep", bench.path("prog")).expect("a program");
+    fs::write(bench.path("job.sh"), "(exec ./prog 1) & sleep 0.03; rm prog; mkfifo prog; wait").expect("a script");
+    let (code, text) = bounded(&bench, "record --memory --stacks -o app.hkm sh job.sh");
+    assert_eq!(code, Some(0), "{text}");
 }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use hksim_testkit::{Random, test_scale};
 use serde_json::Value;
 
+use crate::support::recordings::data;
 use crate::support::{Bench, json_of};
 
 /// The numbers, as JSON and TOML write them.
@@ -39,12 +40,17 @@ const RESULTS: [(&str, &[&str]); 9] = [
 ];
 
 /// Text files, each with the command that reads it.
-const TEXTS: [(&str, &str); 4] = [
+const TEXTS: [(&str, &str); 6] = [
     ("policy.toml", "sim t.hkt --policy F"),
     ("budget.toml", "check F"),
     ("script.txt", "rules --predict-only --script F"),
     ("counts.csv", "explain --fit F"),
+    ("profile.toml", "sweep t.hkt --huge --profile F"),
+    ("journal", "sweep t.hkt --huge --resume F"),
 ];
+
+/// Numbers of a text that are changed in one run of the test; of longer texts, a random choice.
+const NUMBERS_OF_TEXT_MAX: usize = 60;
 
 const BUDGET: &str = "result = \"stored.json\"\ntraces = [\"t.hkt\"]\n[design.a]\nvmas = 2\nrss_peak = 5000000\n\
     installs_per_1000_allocations = 100.0\n";
@@ -69,9 +75,11 @@ fn files() -> Bench {
         "sweep t.hkt --huge --shard 2/2 --format json -o 2.json",
         &format!("sim {recording} --format json -o memory.json"),
         "bundle sim.json -o study",
+        "sweep t.hkt --huge --resume journal",
     ] {
         bench.ok(line);
     }
+    fs::copy(data("profile.toml"), bench.path("profile.toml")).expect("a profile");
     fs::write(bench.path("budget.toml"), BUDGET).expect("a budget");
     bench.ok("check budget.toml --update");
     fs::write(bench.path("script.txt"), SCRIPT).expect("a script");
@@ -129,6 +137,15 @@ fn numbers_of(text: &str) -> Vec<std::ops::Range<usize>> {
     found
 }
 
+/// The lines of a journal with the checksums of what they are now: a forged journal has right ones.
+fn with_checksums(journal: &str) -> String {
+    let line = |line: &str| match line.split_once(' ') {
+        Some((_, json)) if !line.starts_with('{') => format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes())),
+        _ => format!("{line}\n"),
+    };
+    journal.lines().map(line).collect()
+}
+
 fn cases(bench: &Bench, random: &mut Random) -> Vec<Case> {
     let mut cases = Vec::new();
     let rounds = test_scale();
@@ -145,9 +162,14 @@ fn cases(bench: &Bench, random: &mut Random) -> Vec<Case> {
     }
     for (file, command) in TEXTS {
         let text = fs::read_to_string(bench.path(file)).expect("a text");
-        for range in numbers_of(&text).into_iter().flat_map(|range| std::iter::repeat_n(range, 2 * rounds as usize)) {
+        let mut ranges = numbers_of(&text);
+        while ranges.len() > NUMBERS_OF_TEXT_MAX * rounds as usize {
+            ranges.swap_remove(random.below(ranges.len() as u64) as usize);
+        }
+        for range in ranges.into_iter().flat_map(|range| std::iter::repeat_n(range, 2 * rounds as usize)) {
             let number = random.pick(&NUMBERS);
             let contents = format!("{}{number}{}", &text[..range.start], &text[range.end..]);
+            let contents = if file == "journal" { with_checksums(&contents) } else { contents };
             let place = format!("{}{number}", &text[range.start.saturating_sub(30)..range.start]);
             cases.push(Case { file, contents, command, place });
         }

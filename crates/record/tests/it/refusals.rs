@@ -220,3 +220,19 @@ fn a_directory_without_a_session_is_not_recovered() {
     assert!(matches!(recover(dir.path()), Err(RecordError::BadSession { .. })));
     assert_only(dir.path(), &["session.json"]);
 }
+
+/// With the session elsewhere, the incomplete trace is next to the output, where others may write.
+#[test]
+fn an_incomplete_trace_is_not_written_through_a_link() {
+    let dir = scratch();
+    let [sessions, victim] = ["sessions", "victim"].map(|name| dir.path().join(name));
+    fs::create_dir(&sessions).expect("a directory");
+    fs::write(&victim, "precious").expect("a file");
+    let planted = dir.path().join(format!(".app.hkt.partial-{}", std::process::id()));
+    std::os::unix::fs::symlink(&victim, &planted).expect("a link");
+    let options = Options { output: dir.path().join("app.hkt"), session_parent: Some(sessions), ..Options::default() };
+    record(&options, &["ls".into(), "/".into()]).expect("a recording");
+    assert_eq!(fs::read(&victim).expect("the file"), b"precious");
+    let kept = fs::symlink_metadata(dir.path().join("app.hkt")).expect("the trace");
+    assert!(kept.is_file(), "the trace itself is no link");
+}
