@@ -43,6 +43,7 @@ SETTINGS = [("never", "never", "never"), ("madvise", "madvise", "never"), ("alwa
 SWEEPS = [["--thp", "never,madvise,always", "--mthp", "2M=inherit"], ["--thp", "madvise", "--mthp", "64K=always"]]
 FIGURES = ["rss", "huge", "rss_all", "huge_all", "stack_huge", "faults"]
 SECONDS_MAX = 150
+VALIDATE_SECONDS_MAX = 900
 RECORDINGS_MORE = 3
 # Runs during which another program changed the modes are repeated.
 REPEATS_MAX = 20
@@ -225,7 +226,8 @@ def validate(program, files, work, hksim, runs):
     for words in SWEEPS:
         command = [hksim, "validate", files[0]["path"], *words, "--run-recorded", "--set-modes", "--runs", str(runs), "--format", "json", *server]
         with modes(selected(THP / "enabled"), selected(THP / "hugepages-64kB/enabled"), program.pool):
-            ran = subprocess.run(command, cwd=work, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, errors="replace")
+            ran = subprocess.run(command, cwd=work, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, errors="replace",
+                                 timeout=VALIDATE_SECONDS_MAX)
         try:
             rows = json.loads(ran.stdout)["rows"]
         except (ValueError, KeyError):
