@@ -44,7 +44,7 @@ def corners(work):
     if not (work / "corners").exists():
         return []
     names = subprocess.run([work / "corners"], capture_output=True, text=True, check=True).stdout.split()
-    return [Program(f"c-{name}", ["./corners", name], pool=8 if name == "hugetlb" else 0) for name in names]
+    return [Program(f"c-{name}", ["./corners", name], pool=8 if name == "hugetlb" else 0, cause=CORNER_CAUSES.get(name, "")) for name in names]
 
 
 TOOLS = {
@@ -74,6 +74,16 @@ GROUPS = {
     "zstd-T2": ("zstd -q -T2 -9 -k -c text", ""), "git-gc": ("git -C repository gc -q --prune=now", "git"),
 }
 
+# Why rows are off, by program.
+CAUSES = {
+    "go-threads": "the collector's work depends on the time that its threads get; on a machine with other load it differs from run to run by a factor of two.",
+    "java-g1": "its threads differ from run to run, and the kernel had no contiguous memory for many of its huge pages.",
+}
+CORNER_CAUSES = {
+    "thp-except-advised": "the program switches huge pages on for itself, so the recording has huge pages and lacks the touches inside.",
+    "memory-file": "a write to /proc/PID/mem makes pages present without an exception, so they are not recorded. `validate` says so; a prediction cannot.",
+}
+
 CLIENT = "python3 -S client.py"
 SERVERS = [
     Program("memcached", "memcached -u root -l 127.0.0.1 -p 7511 -t 1 -m 64".split(), load=f"{CLIENT} memcached 7511", ready=f"{CLIENT} probe 7511"),
@@ -95,6 +105,8 @@ def all_programs(work):
     found.append(Program("f951", [compiler_proper("f951"), "f.f90", "-quiet", "-O1", "-o", "/dev/null"]))
     found += [Program(name, split(command), child=child) for name, (command, child) in GROUPS.items()]
     found += [Program("hugetlb-malloc", "env GLIBC_TUNABLES=glibc.malloc.hugetlb=2 ./corners arenas".split(), pool=24)]
+    for program in (*SERVERS, *found):
+        program.cause = CAUSES.get(program.name, program.cause)
     found += [Program("tcmalloc", "env LD_PRELOAD=libtcmalloc.so.4 ./corners arenas".split())]
     return found + SERVERS + corners(work)
 
