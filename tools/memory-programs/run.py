@@ -11,7 +11,7 @@ minor faults (as the difference to setting never, since faults in files are the 
 
 Classes of a row: `exact`: all runs are equal, and so is the prediction. `statistical`: the runs differ, or so do recordings, and the prediction is inside
 their spread. `named`: the prediction differs, and hksim says in the result what it cannot cover. `disturbed`: khugepaged or the TLB of a virtual machine
-changed the run, as the kernel's counters or `validate` say. `WRONG`: none of these. Exits with status 1 if a row is WRONG.
+changed the run, or the kernel found no contiguous memory, as its counters or `validate` say. `WRONG`: none of these. Exits with status 1 if a row is WRONG.
 
 Needs root: it sets the machine's modes and restores them. `--lock` holds a lock file (flock) while a program is played. `--json FILE` keeps the
 rows, `--write` writes docs/lab/memory-programs.md from them. A program that is not installed is skipped.
@@ -43,6 +43,7 @@ SETTINGS = [("never", "never", "never"), ("madvise", "madvise", "never"), ("alwa
 SWEEPS = [["--thp", "never,madvise,always", "--mthp", "2M=inherit"], ["--thp", "madvise", "--mthp", "64K=always"]]
 FIGURES = ["rss", "huge", "rss_all", "huge_all", "stack_huge", "faults"]
 SECONDS_MAX = 150
+VALIDATE_SECONDS_MAX = 900
 RECORDINGS_MORE = 3
 # Runs during which another program changed the modes are repeated.
 REPEATS_MAX = 20
@@ -97,8 +98,12 @@ def play(command, program, work):
                 use_server(program, running, work)
             running.wait(SECONDS_MAX)
         except subprocess.TimeoutExpired:
-            running.terminate()
-            running.wait(20)
+            pass
+        finally:
+            # Also when this program is interrupted.
+            if running.poll() is None:
+                running.terminate()
+                running.wait(20)
         errors.seek(0)
         return running.returncode, errors.read()
 
@@ -225,7 +230,8 @@ def validate(program, files, work, hksim, runs):
     for words in SWEEPS:
         command = [hksim, "validate", files[0]["path"], *words, "--run-recorded", "--set-modes", "--runs", str(runs), "--format", "json", *server]
         with modes(selected(THP / "enabled"), selected(THP / "hugepages-64kB/enabled"), program.pool):
-            ran = subprocess.run(command, cwd=work, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, errors="replace")
+            ran = subprocess.run(command, cwd=work, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, errors="replace",
+                                 timeout=VALIDATE_SECONDS_MAX)
         try:
             rows = json.loads(ran.stdout)["rows"]
         except (ValueError, KeyError):

@@ -162,7 +162,8 @@ mod tests {
         assert_eq!(kernel.locked_pages(), 0);
         let child = kernel.fork();
         assert_eq!((child.rss_pages(), child.vma_count()), (0, 2));
-        let _ = kernel.lock_all(LockFlags { current: false, future: true, on_fault: false });
+        let future = LockFlags { current: false, future: true, on_fault: false };
+        assert_eq!(kernel.lock_all(future).result, Ok(()));
         kernel.map(128..192, droppable).result.unwrap();
         assert_eq!(kernel.locked_pages(), 0);
     }

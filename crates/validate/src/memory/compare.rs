@@ -68,6 +68,23 @@ pub(crate) struct Judged {
     pub comparison: Comparison,
 }
 
+impl Judged {
+    /// The judgement if so many allocations of huge pages failed during the runs. The prediction has a huge page wherever the
+    /// kernel may give one, so a difference says nothing then. The failures are counted for the whole machine.
+    fn despite_failures(self, failures: u64) -> Self {
+        if failures == 0 || (self.class, self.verdict) == (Class::Exact, Verdict::Ok) {
+            return self;
+        }
+        let why = format!(
+            "{} on this machine found no contiguous memory for a huge page during the runs (thp_fault_fallback)",
+            of(failures, "allocation")
+        );
+        let verdict = if self.verdict == Verdict::Failed { Verdict::Skipped } else { self.verdict };
+        let reason = Some(self.reason.map_or(why.clone(), |reason| format!("{why}; {reason}")));
+        Self { verdict, reason, ..self }
+    }
+}
+
 /// What is compared: a recording, and the recordings of its run.
 pub(crate) struct Subject<'a> {
     pub recording: &'a RunFile,
@@ -77,6 +94,8 @@ pub(crate) struct Subject<'a> {
 
 /// More runs and recordings before a program with several outcomes fails.
 const FURTHER: u32 = 5;
+/// How often runs are repeated for which the kernel lacked contiguous memory.
+const REPEATS: u32 = 3;
 
 /// Predicts each run at its own addresses, and compares. A program with several outcomes is run more often before it fails.
 ///
@@ -88,16 +107,51 @@ pub(crate) fn compare(
     mut runs: Vec<Run>,
     folder: &Path,
 ) -> Result<Judged, ValidateError> {
-    let mut sample = Sample::new(subject, setting, &runs, folder)?;
+    let sample = repeat_failures(subject, setting, &mut runs, folder)?;
+    let judged = compare_runs(subject, setting, &mut runs, sample, folder)?;
+    Ok(judged.despite_failures(runs.iter().map(|run| run.huge_page_failures).sum()))
+}
+
+/// If the figures differ, repeats the runs during which the kernel found no contiguous memory for a huge page.
+fn repeat_failures(
+    subject: &Subject<'_>,
+    setting: &Setting,
+    runs: &mut [Run],
+    folder: &Path,
+) -> Result<Sample, ValidateError> {
+    let mut sample = Sample::new(subject, setting, runs, folder)?;
+    for attempt in 0..REPEATS {
+        if sample.comparison.holds() || runs.iter().all(|run| run.huge_page_failures == 0) {
+            break;
+        }
+        for (number, run) in runs.iter_mut().enumerate().filter(|(_, run)| run.huge_page_failures > 0) {
+            let again = subject.program.run(&folder.join(format!("repeated-{attempt}-{number}.hkm")))?;
+            // Another disturbance would take the place of this one.
+            if again.disturbed().is_none() {
+                *run = again;
+            }
+        }
+        sample = Sample::new(subject, setting, runs, folder)?;
+    }
+    Ok(sample)
+}
+
+fn compare_runs(
+    subject: &Subject<'_>,
+    setting: &Setting,
+    runs: &mut Vec<Run>,
+    mut sample: Sample,
+    folder: &Path,
+) -> Result<Judged, ValidateError> {
     let differs = match sample.comparison.holds() {
         true => None,
         false => match sample.mismatch.take() {
             Some(why) => Some(why),
             None if sample.has_unseen_touches => None,
-            None => differs(subject, &sample.comparison, &runs, folder)?,
+            None => differs(subject, &sample.comparison, runs, folder)?,
         },
     };
-    let judged = judge(subject, &sample, differs.clone(), &causes(subject, &sample, differs.is_some(), &runs)?);
+    let judged = judge(subject, &sample, differs.clone(), &causes(subject, &sample, differs.is_some(), runs)?);
     if (judged.class, judged.verdict) != (Class::Statistical, Verdict::Failed) {
         return Ok(judged);
     }
@@ -112,9 +166,9 @@ pub(crate) fn compare(
     if let Some(why) = runs.iter().find_map(Run::disturbed) {
         return Ok(Judged { reason: Some(why), verdict: Verdict::Skipped, ..judged });
     }
-    let mut sample = Sample::new(subject, setting, &runs, folder)?;
+    let mut sample = Sample::new(subject, setting, runs, folder)?;
     sample.comparison.recordings = recordings;
-    Ok(judge(subject, &sample, differs, &causes(subject, &sample, true, &runs)?))
+    Ok(judge(subject, &sample, differs, &causes(subject, &sample, true, runs)?))
 }
 
 /// Predicts a recording under a setting, and passes notes about it on.
@@ -332,4 +386,29 @@ fn first_difference(regions: &[RegionPrediction], run: &Run) -> Option<Differenc
         traps_predicted: region.traps,
         traps_measured: measured(region),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_allocations_of_huge_pages_are_no_fault_of_the_prediction() {
+        let judged = |class, verdict| Judged {
+            class,
+            verdict,
+            reason: Some("they differ".to_string()),
+            comparison: comparison(&[], &[], false),
+        };
+        let failed = judged(Class::Exact, Verdict::Failed).despite_failures(13);
+        assert_eq!(failed.verdict, Verdict::Skipped);
+        let reason = failed.reason.expect("a reason");
+        assert!(reason.starts_with("13 allocations on this machine") && reason.ends_with("they differ"), "{reason}");
+        assert_eq!(judged(Class::Exact, Verdict::Failed).despite_failures(0).verdict, Verdict::Failed);
+        let statistical = judged(Class::Statistical, Verdict::Ok).despite_failures(1);
+        assert_eq!(statistical.verdict, Verdict::Ok);
+        assert!(statistical.reason.is_some_and(|reason| reason.starts_with("1 allocation on this machine")));
+        let exact = judged(Class::Exact, Verdict::Ok).despite_failures(1);
+        assert_eq!(exact.reason.as_deref(), Some("they differ"), "nothing differs");
+    }
 }

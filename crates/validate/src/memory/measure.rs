@@ -8,6 +8,7 @@ use std::time::Duration;
 use hksim_linux_mm::{KernelConfig, ThpConfig, ThpMode};
 use hksim_linux_probe::khugepaged::AdvisedMap;
 use hksim_linux_probe::modes::ModeFiles;
+use hksim_linux_probe::pressure::thp_fallbacks;
 use hksim_linux_probe::sysfs;
 use hksim_memory_record::{Options, RecordingReport, Snapshot, SnapshotsOf, Source, Streams, record_with};
 use hksim_memory_sim::{Detail, Family, MemorySimulation, Place, RunFile, RunFiles, Setting, ThpPrctl, simulate};
@@ -59,6 +60,8 @@ pub(crate) struct Run {
     /// It shows the same kinds of faults and calls as the recording.
     shows_the_same: bool,
     khugepaged_collapses: u64,
+    /// Huge pages and larger folios, of any process, for which the kernel found no contiguous memory meanwhile.
+    pub huge_page_failures: u64,
 }
 
 impl<'a> Program<'a> {
@@ -187,9 +190,11 @@ impl<'a> Program<'a> {
         let modes = ModeFiles::open();
         let modes_before = modes.digest();
         let before = sysfs::khugepaged_collapses().unwrap_or(0);
+        let failures_before = thp_fallbacks().unwrap_or(0);
         let snapshots_of = if self.is_child { SnapshotsOf::Processes } else { SnapshotsOf::Program };
         let (report, trouble) = self.record(path, !self.disables_thp, snapshots_of)?;
         let khugepaged_collapses = sysfs::khugepaged_collapses().unwrap_or(0).saturating_sub(before);
+        let huge_page_failures = thp_fallbacks().unwrap_or(0).saturating_sub(failures_before);
         let files = RunFiles::around(path).map_err(ValidateError::reading("reading the measured run"))?;
         let mut run = Run {
             files,
@@ -202,6 +207,7 @@ impl<'a> Program<'a> {
             shows_the_same: report.visibility == self.visibility,
             report,
             khugepaged_collapses,
+            huge_page_failures,
         };
         run.read(&self.place, self.rerun.input.is_some())?;
         Ok(run)
