@@ -10,6 +10,7 @@ mod pages;
 mod place;
 mod repetition;
 mod rerun;
+mod stacks;
 mod supervise;
 mod view;
 
