@@ -340,9 +340,8 @@ fn of_two_recordings_to_one_name_the_second_is_refused() {
     let mut other = begin("--max-size 1G -o other.hkt");
     other.kill().expect("a running process");
     other.wait().expect("hksim");
-    let session = fs::read_dir(bench.folder()).expect("the folder").flatten().map(|entry| entry.path());
-    let session =
-        session.filter(|path| path.to_string_lossy().contains(".other.hkt.recording-")).next().expect("a session");
+    let mut session = fs::read_dir(bench.folder()).expect("the folder").flatten().map(|entry| entry.path());
+    let session = session.find(|path| path.to_string_lossy().contains(".other.hkt.recording-")).expect("a session");
     let recover = format!("record --recover {}", session.display());
     let said = bench.refused(&format!("{recover} -o one.hkt"));
     assert!(said.contains("records to this file now"), "{said}");
