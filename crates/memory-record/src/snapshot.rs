@@ -33,8 +33,10 @@ pub struct MeasuredMapping {
 /// The private anonymous memory of a program.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// Its mappings, in order of addresses.
+    /// Its mappings, in order of addresses, without stacks that grow.
     pub mappings: Vec<MeasuredMapping>,
+    /// Its stacks that grow: the main stack, and mappings of `MAP_GROWSDOWN`.
+    pub stacks: Vec<MeasuredMapping>,
     /// The present pages of these mappings; `None` if the kernel cannot scan page tables (before Linux 6.7).
     pub present: Option<Vec<PresentPages>>,
     /// Faults that the kernel charged to the process without input or output (`minflt`).
@@ -226,7 +228,11 @@ impl Snapshot {
     /// # Errors
     /// /proc cannot be read.
     pub fn take(tid: pid_t) -> io::Result<Self> {
-        let mappings = anonymous_mappings(&fs::read_to_string(format!("/proc/{tid}/smaps"))?);
+        let smaps = fs::read_to_string(format!("/proc/{tid}/smaps"))?;
+        let (stacks, mappings): (Vec<_>, Vec<_>) =
+            anonymous_mappings(&smaps).into_iter().partition(|(_, is_stack)| *is_stack);
+        let [stacks, mappings] = [stacks, mappings].map(|all| all.into_iter().map(|(mapping, _)| mapping).collect());
+        let mappings: Vec<MeasuredMapping> = mappings;
         let ranges = mappings.iter().map(|mapping| mapping.pages.clone());
         let present = match PageMap::of_process(tid) {
             Ok(mut map) => Some(map.scan_each(ranges).collect()),
@@ -235,7 +241,7 @@ impl Snapshot {
         };
         let stat = fs::read_to_string(format!("/proc/{tid}/stat"))?;
         let anonymous = Anonymous { bytes: anonymous_bytes(tid).unwrap_or_default(), peak: None };
-        Ok(Self { mappings, present, minor_faults: minor_faults(&stat).unwrap_or_default(), anonymous })
+        Ok(Self { mappings, stacks, present, minor_faults: minor_faults(&stat).unwrap_or_default(), anonymous })
     }
 
     /// The part of the snapshot in mappings that begin in one of these ranges, which must be in ascending order.
@@ -251,7 +257,8 @@ impl Snapshot {
             after > 0 && run.first_page < mappings[after - 1].pages.end
         };
         let present = self.present.as_ref().map(|runs| runs.iter().filter(is_inside).copied().collect());
-        Self { present, mappings, minor_faults: self.minor_faults, anonymous: self.anonymous }
+        let (stacks, minor_faults, anonymous) = (self.stacks.clone(), self.minor_faults, self.anonymous);
+        Self { present, mappings, stacks, minor_faults, anonymous }
     }
 
     /// Resident bytes, hugetlb included.
@@ -268,6 +275,11 @@ impl Snapshot {
         let other = self.anonymous.bytes.saturating_sub(own);
         let least = peak.bytes.saturating_sub(other + peak.error_bytes).max(own);
         Some([least, (peak.bytes + peak.error_bytes).max(own)])
+    }
+
+    /// Resident bytes of stacks that grow.
+    pub fn stack_rss_bytes(&self) -> u64 {
+        self.stacks.iter().map(|mapping| mapping.rss_bytes).sum()
     }
 
     /// Bytes in transparent huge pages.
@@ -287,25 +299,24 @@ fn number(status: &str, name: &str) -> Option<u64> {
     values.next()?.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// The private anonymous mappings in the text of smaps.
-fn anonymous_mappings(smaps: &str) -> Vec<MeasuredMapping> {
-    let mut mappings: Vec<MeasuredMapping> = Vec::new();
+/// The private anonymous mappings in the text of smaps, each with whether it is a stack that grows.
+fn anonymous_mappings(smaps: &str) -> Vec<(MeasuredMapping, bool)> {
+    let mut mappings: Vec<(MeasuredMapping, bool)> = Vec::new();
     let mut is_anonymous = false;
     for line in smaps.lines() {
         if let Some((pages, is_private_anonymous)) = head(line) {
             is_anonymous = is_private_anonymous;
             if is_anonymous {
-                mappings.push(MeasuredMapping { pages, rss_bytes: 0, huge_bytes: 0, hugetlb_bytes: 0 });
+                mappings.push((MeasuredMapping { pages, rss_bytes: 0, huge_bytes: 0, hugetlb_bytes: 0 }, false));
             }
-        } else if let (true, Some(mapping)) = (is_anonymous, mappings.last_mut()) {
+        } else if let (true, Some((mapping, is_stack))) = (is_anonymous, mappings.last_mut()) {
             let (key, value) = line.split_once(':').unwrap_or((line, ""));
             let kib = value.trim().strip_suffix(" kB").and_then(|number| number.parse::<u64>().ok()).unwrap_or(0);
             match key {
                 "Rss" => mapping.rss_bytes = kib * 1024,
                 "AnonHugePages" => mapping.huge_bytes = kib * 1024,
                 "Private_Hugetlb" => mapping.hugetlb_bytes = kib * 1024,
-                // A stack that grows (`MAP_GROWSDOWN`) is not modelled.
-                "VmFlags" if value.split(' ').any(|flag| flag == "gd") => drop(mappings.pop()),
+                "VmFlags" if value.split(' ').any(|flag| flag == "gd") => *is_stack = true,
                 _ => {}
             }
         }
@@ -321,7 +332,7 @@ fn head(line: &str) -> Option<(Range<u64>, bool)> {
     let pages = address(start)? / PAGE_BYTES..address(end)? / PAGE_BYTES;
     let permissions = words.next()?;
     let name = words.nth(3).unwrap_or_default();
-    let is_named_anonymous = name.is_empty() || name == "[heap]" || name == ZERO_DEVICE || name.starts_with("[anon:");
+    let is_named_anonymous = matches!(name, "" | "[heap]" | "[stack]" | ZERO_DEVICE) || name.starts_with("[anon:");
     let is_hugetlb = name.starts_with("/anon_hugepage");
     Some((pages, permissions.ends_with('p') && (is_named_anonymous || is_hugetlb)))
 }
@@ -347,11 +358,18 @@ mod tests {
             AnonHugePages:      2048 kB\n7f0000000000-7f0000200000 rw-p 00000000 00:00 0 \nRss:       8 kB\n\
             7f0000300000-7f0000301000 rw-p 00000000 00:00 0 \nRss:       4 kB\nVmFlags: rd wr gd ac \n\
             7f0000400000-7f0000600000 rw-s 00000000 00:01 7  /dev/zero (deleted)\nRss:       4 kB\n\
-            7f0000700000-7f0000800000 rw-p 00000000 00:06 4  /dev/zero\nRss:       12 kB\n";
+            7f0000700000-7f0000800000 rw-p 00000000 00:06 4  /dev/zero\nRss:       12 kB\n\
+            7ffd00000000-7ffd00021000 rw-p 00000000 00:00 0  [stack]\nRss:      12 kB\nVmFlags: rd wr gd ac \n";
         let mappings = anonymous_mappings(text);
-        let figures: Vec<_> =
-            mappings.iter().map(|mapping| (mapping.pages.start, mapping.rss_bytes, mapping.huge_bytes)).collect();
-        assert_eq!(figures, [(0x55d206a17, 44 << 10, 2 << 20), (0x7f0000000, 8 << 10, 0), (0x7f0000700, 12 << 10, 0)]);
+        let figures = |stacks: bool| -> Vec<_> {
+            let chosen = mappings.iter().filter(|(_, is_stack)| *is_stack == stacks);
+            chosen.map(|(mapping, _)| (mapping.pages.start, mapping.rss_bytes, mapping.huge_bytes)).collect()
+        };
+        assert_eq!(
+            figures(false),
+            [(0x55d206a17, 44 << 10, 2 << 20), (0x7f0000000, 8 << 10, 0), (0x7f0000700, 12 << 10, 0)]
+        );
+        assert_eq!(figures(true), [(0x7f0000300, 4 << 10, 0), (0x7ffd00000, 12 << 10, 0)]);
     }
 
     #[test]

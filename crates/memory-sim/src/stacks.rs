@@ -34,6 +34,14 @@ pub struct StackPrediction {
     pub rss_bytes_peak: u64,
     /// Highest number of huge pages.
     pub huge_pages_peak: u64,
+    /// Resident bytes at the end.
+    pub rss_bytes_end: u64,
+    /// The least at other addresses; equal to `rss_bytes_end` if addresses were not random.
+    pub rss_bytes_end_min: u64,
+    /// The most at other addresses.
+    pub rss_bytes_end_max: u64,
+    /// Resident bytes that exec wrote: arguments and environment.
+    pub arguments_bytes: u64,
 }
 
 /// The stacks of one address space under one setting.
@@ -49,6 +57,7 @@ pub(crate) struct Stacks {
     touches: u64,
     rss_bytes_peak: u64,
     huge_pages_peak: u64,
+    arguments_pages: u64,
 }
 
 impl Stacks {
@@ -68,6 +77,7 @@ impl Stacks {
             touches: 0,
             rss_bytes_peak: 0,
             huge_pages_peak: 0,
+            arguments_pages: 0,
         }
     }
 
@@ -81,6 +91,7 @@ impl Stacks {
             touches: 0,
             rss_bytes_peak: 0,
             huge_pages_peak: 0,
+            arguments_pages: self.arguments_pages,
         };
         child.update_peaks();
         child
@@ -131,6 +142,7 @@ impl Stacks {
         self.widen(&(page..page + 1));
         // Exec fills the stack from its end, and the program continues below.
         let arguments = self.untouched.take().filter(|stack| stack.contains(&page)).map(|stack| page + 1..stack.end);
+        self.arguments_pages += arguments.as_ref().map_or(0, |pages| pages.end - pages.start);
         for (shift, kernel) in &mut self.kernels {
             if let Some(pages) = arguments.clone().filter(|pages| !pages.is_empty()) {
                 kernel.place_arguments(pages.start - *shift..pages.end - *shift);
@@ -155,6 +167,7 @@ impl Stacks {
     /// What the stacks cost; `None` without a recorded touch.
     pub fn prediction(&self) -> Option<StackPrediction> {
         let traps = || self.kernels.iter().map(|(_, kernel)| kernel.counters().traps);
+        let rss_bytes = || self.kernels.iter().map(|(_, kernel)| kernel.rss_pages() * PAGE_BYTES);
         let counters = self.kernels[0].1.counters();
         (self.touches > 0).then(|| StackPrediction {
             touches: self.touches,
@@ -164,6 +177,10 @@ impl Stacks {
             installs: ByKind::from(counters).into(),
             rss_bytes_peak: self.rss_bytes_peak,
             huge_pages_peak: self.huge_pages_peak,
+            rss_bytes_end: rss_bytes().next().unwrap_or_default(),
+            rss_bytes_end_min: rss_bytes().min().unwrap_or_default(),
+            rss_bytes_end_max: rss_bytes().max().unwrap_or_default(),
+            arguments_bytes: self.arguments_pages * PAGE_BYTES,
         })
     }
 }

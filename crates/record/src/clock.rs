@@ -68,7 +68,7 @@ pub fn calibrate() -> (ClockPair, ClockPair) {
     (start, ClockPair::now())
 }
 
-fn monotonic_ns() -> u64 {
+pub(crate) fn monotonic_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the out-argument is valid; this clock always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };

@@ -42,6 +42,7 @@ mod process_tree;
 mod program;
 mod report;
 mod run;
+mod selection;
 mod session;
 mod signals;
 mod sites;
@@ -88,6 +89,7 @@ use object::{Unpacked, Variant};
 use pages::Collector;
 use process_tree::ProcessTree;
 use run::{Host, Running, WatchOutcome};
+use selection::Selection;
 use session::{Session, SessionConfig};
 use signals::Interruptible;
 use touch_full::{Merging, TouchFull};
@@ -163,12 +165,6 @@ impl Options {
         let is_plain = matches!(self.touch, Touch::None) && self.stack_depth.is_none();
         if is_plain { self.clock } else { ClockReads::Every }
     }
-
-    /// Whether every program is to have a log. In valgrind, the programs that start valgrind have none.
-    fn records_all(&self) -> bool {
-        let Programs { only, no_children } = &self.programs;
-        only.is_empty() && !no_children && !matches!(self.touch, Touch::Full(_))
-    }
 }
 
 /// Runs `command` (program and arguments) and records it.
@@ -242,7 +238,7 @@ pub fn record_watched(
     }
     let begun = ahead.map(BackgroundConverter::end).unwrap_or_default();
     drop(epochs);
-    let started = tree.map(|tree| tree.map(|tree| tree.end(root)));
+    let started = tree.map(|tree| tree.end(root));
     let recorded_s = Some(began.elapsed().as_secs_f64());
     let collected = collector.map_or(Ok(()), Collector::end);
     let outcome = match outcome.and_then(|outcome| collected.map(|()| outcome)) {
@@ -250,15 +246,14 @@ pub fn record_watched(
         Err(why) => return Err(session.kept(why)),
     };
     let unseen_calls = recordable.unseen_calls;
+    let in_valgrind = matches!(options.touch, Touch::Full(_));
+    let selection = Selection { programs: options.programs.clone(), in_valgrind };
     let merging = match &options.touch {
         Touch::Full(tool) => tool.merging(),
         Touch::None | Touch::Pages { .. } => Merging::default(),
     };
-    finish(session, outcome, object, ConversionInputs { merging, begun, started }).map(|report| RecordReport {
-        recorded_s,
-        unseen_calls,
-        ..report
-    })
+    finish(session, outcome, object, ConversionInputs { merging, begun, started, selection })
+        .map(|report| RecordReport { recorded_s, unseen_calls, ..report })
 }
 
 /// A running program and the threads that support its recording.
@@ -270,8 +265,8 @@ struct Started {
     epochs: Option<Epochs>,
     /// Records when forked children end, if the system reports it.
     children: Option<Children>,
-    /// Finds programs without a log, or why it cannot; `None` if not every program is to be recorded.
-    tree: Option<Result<ProcessTree, String>>,
+    /// Finds programs without a log, or why it cannot.
+    tree: Result<ProcessTree, String>,
 }
 
 /// Starts the supporting threads, then the program.
@@ -280,7 +275,7 @@ fn start(options: &Options, command: &[OsString], object: &Path, session: &Sessi
     let epochs = (options.clock_reads() != ClockReads::Every).then(|| Epochs::begin(&session.logs_dir)).transpose()?;
     // Before the collector, which takes what memory it may lock.
     let begin_tree = || ProcessTree::begin().map_err(|why| why.to_string());
-    let tree = options.records_all().then(begin_tree);
+    let tree = begin_tree();
     let mut host = Host::default();
     let mut collector = None;
     match &options.touch {
@@ -321,6 +316,14 @@ fn finish(
     Ok(RecordReport { preload_object_kept: left, ..report })
 }
 
+/// The path at which [`recover`] writes the trace of the session in `dir`.
+///
+/// # Errors
+/// There is no session in `dir`.
+pub fn recovered_output(dir: &Path) -> Result<PathBuf, RecordError> {
+    Ok(Session::open(dir)?.info.output)
+}
+
 /// Converts a session whose recorder died. The traces get the paths that the recorder would have used.
 ///
 /// # Errors
@@ -344,7 +347,14 @@ fn recover_session(session: Session) -> Result<RecordReport, RecordError> {
     let _interruptible = Interruptible::begin();
     session.remove_ahead();
     let object = session.info.object.clone();
-    let report = collect(session, None, ConversionInputs::default())?;
+    let started = Err("the recording was recovered, and its recorder would have noticed them".to_string());
+    let work = ConversionInputs {
+        merging: Merging::default(),
+        begun: Default::default(),
+        started,
+        selection: Selection::default(),
+    };
+    let report = collect(session, None, work)?;
     let left = object::remove_left_behind(&object).then_some(object);
     Ok(RecordReport { preload_object_kept: left, ..report })
 }

@@ -8,6 +8,7 @@ use crate::error::RecordError;
 use crate::event_log::{Control, ORIGIN_EXEC};
 use crate::process_tree::{Execution, Started};
 use crate::report::UnseenImage;
+use crate::selection::Selection;
 use crate::session::Session;
 use crate::traces::is_running;
 
@@ -30,24 +31,24 @@ pub struct Unrecorded {
     pub programs: Vec<UnseenImage>,
     /// Processes that outlived the recording, without the program itself.
     pub processes: Vec<UnseenImage>,
-    /// Why this is unknown; `None` if it is known, or no concern.
+    /// Why this is unknown; `None` if it is known.
     pub unobserved: Option<String>,
 }
 
 impl Unrecorded {
-    /// Compares what was started with the session's logs.
+    /// Compares what was started and selected with the session's logs.
     ///
     /// # Errors
     /// The session cannot be read.
     pub fn of<'a>(
         session: &Session,
-        started: Option<Result<Started, String>>,
+        started: Result<Started, String>,
+        selection: &Selection,
         logs: impl Iterator<Item = &'a Control>,
     ) -> Result<Self, RecordError> {
         let started = match started {
-            None => return Ok(Self::default()),
-            Some(Err(why)) => return Ok(Self { unobserved: Some(why), ..Self::default() }),
-            Some(Ok(started)) => started,
+            Err(why) => return Ok(Self { unobserved: Some(why), ..Self::default() }),
+            Ok(started) => started,
         };
         let to_ns = session.to_monotonic_ns()?;
         let executed = logs.filter(|log| log.origin == ORIGIN_EXEC);
@@ -59,18 +60,24 @@ impl Unrecorded {
             0 => ClockPair::now().ns,
             ticks => to_ns(ticks),
         };
+        let root = session.info.root_pid;
         let is_due = |execution: &Execution| {
             let until_ns = if running.contains(&execution.pid) { LOADING_NS } else { 0 };
-            execution.time_ns.saturating_add(until_ns) < ended_ns
+            let is_loaded = execution.time_ns.saturating_add(until_ns) < ended_ns;
+            is_loaded && !may_be_killed(execution, &started.signals_ns)
         };
-        let unseen = started.without_log(&logs).into_iter().filter(is_due);
-        let image = |execution: Execution| UnseenImage { pid: execution.pid, command: vec![execution.name] };
+        let unseen = started.without_log(&logs).into_iter();
+        let unseen = unseen.filter(|execution| selection.is_wanted(execution, root) && is_due(execution));
+        let image =
+            |execution: Execution| UnseenImage { pid: execution.pid, command: vec![selection.shown(&execution)] };
         let mut programs: Vec<UnseenImage> = unseen.map(image).collect();
         // Those that loaded the recorder, but could not create a log, are counted elsewhere.
         programs.truncate(programs.len().saturating_sub(page.unrecorded as usize));
-        let mut pids: Vec<u32> = running.into_iter().filter(|&pid| Some(pid) != session.info.root_pid).collect();
+        let mut pids: Vec<u32> = running.into_iter().filter(|&pid| Some(pid) != root).collect();
         pids.sort_unstable();
-        let processes = pids.into_iter().map(|pid| UnseenImage { pid, command: command_of(pid) }).collect();
+        let processes = pids.into_iter().map(|pid| UnseenImage { pid, command: command_of(pid) });
+        let is_wanted = |image: &UnseenImage| selection.is_running_wanted(image.pid, root, &image.command);
+        let processes = processes.filter(is_wanted).collect();
         let unobserved = started.is_incomplete.then(|| "the kernel's records were read too late".to_string());
         Ok(Self { programs, processes, unobserved })
     }
@@ -81,9 +88,34 @@ impl Unrecorded {
     }
 }
 
+/// Whether one of these signals, which reach the program's children too, may have ended a program before it loaded the
+/// recorder. Its parent's terminal and the recorder get the signal at about the same time.
+fn may_be_killed(execution: &Execution, signals_ns: &[u64]) -> bool {
+    let Some(ended_ns) = execution.ended_ns else { return false };
+    let is_short = ended_ns.saturating_sub(execution.time_ns) < LOADING_NS;
+    is_short && signals_ns.iter().any(|signal_ns| signal_ns.abs_diff(ended_ns) < LOADING_NS)
+}
+
 /// The command line of a running process; empty if it cannot be read.
 fn command_of(pid: u32) -> Vec<String> {
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let words = bytes.split(|&byte| byte == 0).filter(|word| !word.is_empty());
     words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_a_signal_may_have_ended_is_not_missing() {
+        let second = 1_000_000_000;
+        let ended = |after_ns: u64| Execution { ended_ns: Some(second + after_ns), ..Execution::new(second, 7, "ls") };
+        let signals = [second + 3_000_000];
+        assert!(may_be_killed(&ended(2_000_000), &signals));
+        assert!(!may_be_killed(&ended(2_000_000), &[]), "it ended by itself");
+        assert!(!may_be_killed(&ended(2_000_000), &[3 * second]), "long before the signal");
+        assert!(!may_be_killed(&ended(2 * second), &[3 * second]), "it had the time to load the recorder");
+        assert!(!may_be_killed(&Execution::new(second, 7, "ls"), &signals), "it still runs");
+    }
 }

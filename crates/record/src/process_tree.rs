@@ -23,6 +23,7 @@ use hksim_linux_probe::processor;
 use hksim_linux_probe::ring::{HEADER_BYTES, MISC_COMM_EXEC, RECORD_COMM, RECORD_EXIT, RECORD_FORK, RECORD_LOST, Ring};
 
 use crate::clock::ClockPair;
+use crate::run;
 
 /// Data bytes of a ring: about 500 forks, execs and ends of descendants, or 4000 of the machine, on one processor between
 /// two reads. Other users may lock little memory, and page faults need most of it.
@@ -40,12 +41,22 @@ const SETTLED_NS: u64 = 1_000_000;
 pub struct Execution {
     /// `CLOCK_MONOTONIC` in nanoseconds.
     pub time_ns: u64,
+    /// When the process ended, as `time_ns`; `None` if it has not, or executed another program.
+    pub ended_ns: Option<u64>,
     /// Process id.
     pub pid: u32,
     /// The child of the recorder that this process descends from.
-    root: u32,
+    pub root: u32,
     /// The first 15 bytes of the program's file name.
     pub name: String,
+}
+
+#[cfg(test)]
+impl Execution {
+    /// An execution by a process that has not ended.
+    pub fn new(time_ns: u64, pid: u32, name: &str) -> Self {
+        Self { time_ns, ended_ns: None, pid, root: 1, name: name.to_string() }
+    }
 }
 
 /// What was started until now.
@@ -55,6 +66,9 @@ pub struct Started {
     pub executions: Vec<Execution>,
     /// Processes that have not ended, each with the recorder's child that it descends from.
     pub running: HashMap<u32, u32>,
+    /// When signals came from a terminal or another process, which may have sent them to the program's children too;
+    /// `CLOCK_MONOTONIC` in nanoseconds.
+    pub signals_ns: Vec<u64>,
     /// Whether records were lost.
     pub is_incomplete: bool,
 }
@@ -89,7 +103,8 @@ impl ProcessTree {
     /// Stops, and returns what the recorder's child `root` has started.
     pub fn end(self, root: u32) -> Started {
         self.stop.store(true, Ordering::Release);
-        self.thread.join().unwrap_or(Started { is_incomplete: true, ..Started::default() }).of(root)
+        let started = self.thread.join().unwrap_or(Started { is_incomplete: true, ..Started::default() });
+        Started { signals_ns: run::signals_ns(), ..started.of(root) }
     }
 }
 
@@ -152,6 +167,8 @@ struct Process {
     /// The child of the recorder that it descends from.
     root: u32,
     threads: u32,
+    /// The number of its last execution.
+    execution: Option<usize>,
 }
 
 /// The records so far.
@@ -198,18 +215,23 @@ impl History {
                     Some(parent) => parent.root,
                     None => return,
                 };
-                self.processes.insert(pid, Process { root, threads: 1 });
+                self.processes.insert(pid, Process { root, threads: 1, execution: None });
             }
             Change::Exec { pid, name } => {
-                if let Some(&Process { root, .. }) = self.processes.get(&pid) {
-                    self.started.executions.push(Execution { time_ns, pid, root, name });
+                if let Some(process) = self.processes.get_mut(&pid) {
+                    process.execution = Some(self.started.executions.len());
+                    let root = process.root;
+                    self.started.executions.push(Execution { time_ns, ended_ns: None, pid, root, name });
                 }
             }
             Change::Exit { pid } => {
                 let Entry::Occupied(mut process) = self.processes.entry(pid) else { return };
                 process.get_mut().threads -= 1;
                 if process.get().threads == 0 {
-                    process.remove();
+                    let execution = process.remove().execution;
+                    if let Some(execution) = execution.and_then(|number| self.started.executions.get_mut(number)) {
+                        execution.ended_ns = Some(time_ns);
+                    }
                 }
             }
         }
@@ -272,8 +294,7 @@ mod tests {
     use super::*;
 
     fn started(executions: &[(u64, u32, &str)]) -> Started {
-        let execution =
-            |&(time_ns, pid, name): &(u64, u32, &str)| Execution { time_ns, pid, root: 1, name: name.to_string() };
+        let execution = |&(time_ns, pid, name): &(u64, u32, &str)| Execution::new(time_ns, pid, name);
         Started { executions: executions.iter().map(execution).collect(), ..Started::default() }
     }
 
@@ -304,6 +325,12 @@ mod tests {
         apply(Change::Exec { pid: own + 5, name: "other".to_string() });
         apply(Change::Exit { pid: own + 4 });
         apply(Change::Exit { pid: first });
+        assert_eq!(history.started.executions[0].ended_ns, None);
+        history.apply(5, Change::Fork { pid: own + 6, parent: second });
+        history.apply(6, Change::Exec { pid: own + 6, name: "short".to_string() });
+        history.apply(7, Change::Exit { pid: own + 6 });
+        assert_eq!(history.started.executions[1].ended_ns, Some(7));
+        history.started.executions.truncate(1);
         let started = history.into_started();
         assert_eq!(started.running, HashMap::from([(second, first), (other, other)]));
         assert_eq!(started.executions.iter().map(|execution| execution.root).collect::<Vec<_>>(), [first]);

@@ -55,7 +55,7 @@ pub struct RecordReport {
     pub unseen_programs: Vec<UnseenImage>,
     /// Processes that still ran when the recording ended, other than the program itself.
     pub outliving: Vec<UnseenImage>,
-    /// Why the kernel did not report programs and processes; `None` if it did, or was not asked.
+    /// Why the kernel did not report programs and processes; `None` if it did.
     pub unobserved: Option<String>,
     /// Images whose executable defines `malloc` itself, so that none of their calls was recorded.
     pub static_malloc: Vec<UnseenImage>,

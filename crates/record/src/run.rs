@@ -8,13 +8,14 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libc::{c_int, c_void, siginfo_t};
 
 use hksim_embedded::{PRELOAD_VARIABLE, preload_with};
 
+use crate::clock::monotonic_ns;
 use crate::environment::Environment;
 use crate::error::RecordError;
 use crate::event_log::{FILTERS_VARIABLE, SESSION_VARIABLE};
@@ -30,6 +31,16 @@ static EARLY_SIGNAL: AtomicI32 = AtomicI32::new(0);
 static MARKS_ASKED: AtomicU32 = AtomicU32::new(0);
 /// Number of requests by SIGUSR2 to pause or resume that are not yet carried out.
 static TOGGLES_ASKED: AtomicU32 = AtomicU32::new(0);
+
+/// When the last signals came, `CLOCK_MONOTONIC` in nanoseconds; 0 for none.
+static SIGNALS_NS: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
+/// Number of signals so far.
+static SIGNALS: AtomicUsize = AtomicUsize::new(0);
+
+/// When the last signals of this recording came: up to 16.
+pub fn signals_ns() -> Vec<u64> {
+    SIGNALS_NS.iter().map(|time_ns| time_ns.load(Ordering::SeqCst)).filter(|&time_ns| time_ns > 0).collect()
+}
 
 /// Longest interval between two checks of a running program, in milliseconds.
 const WATCH_INTERVAL_MS: c_int = 250;
@@ -226,6 +237,7 @@ impl SignalForwarding {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         EARLY_SIGNAL.store(0, Ordering::Relaxed);
+        SIGNALS_NS.iter().for_each(|time_ns| time_ns.store(0, Ordering::SeqCst));
         let handlers = ENDING.map(|signal| (signal, pass_on as Handler)).into_iter();
         let handlers = handlers.chain(REQUESTS.map(|signal| (signal, note_request as Handler)));
         Self { _turn: turn, installed: Installed::begin(handlers, 0) }
@@ -251,6 +263,10 @@ impl Drop for SignalForwarding {
 /// Forwards a signal that another process sent to the recorder. Signals from the terminal or the kernel are not
 /// forwarded: the terminal sends them to the program too.
 extern "C" fn pass_on(signal: c_int, info: *mut siginfo_t, _context: *mut c_void) {
+    let number = SIGNALS.fetch_add(1, Ordering::SeqCst);
+    if let Some(time_ns) = SIGNALS_NS.get(number % SIGNALS_NS.len()) {
+        time_ns.store(monotonic_ns(), Ordering::SeqCst);
+    }
     // SAFETY: the kernel passes a valid siginfo to a SA_SIGINFO handler.
     if unsafe { (*info).si_code } > 0 {
         return;

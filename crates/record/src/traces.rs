@@ -23,6 +23,7 @@ use crate::log_reader::{Facts, LogReader};
 use crate::missing::{Missing, Unrecorded};
 use crate::process_tree::Started;
 use crate::report::{DamagedLog, Exit, RecordReport, RecordedTrace, UnseenImage};
+use crate::selection::Selection;
 use crate::session::{LogFile, Session, secret};
 use crate::touch_full::Merging;
 use crate::written_file;
@@ -36,6 +37,9 @@ const NOT_LOADED: &str = "the recorder was not loaded; does the program (or a wr
 const NEVER_STARTED: &str = "the recording began stopped and was never started; start it with `hksim mark PID --start`";
 /// Reason if the options excluded all processes.
 const LEFT_OUT: &str = "the options exclude all its processes; --only takes the names of programs' files or commands";
+/// Reason if the selected programs were executed without the recorder.
+const UNSEEN: &str = "its selected programs were executed without the recorder: their environment was cleared, another \
+    LD_PRELOAD replaced the recorder, or they are static or set-user-ID";
 /// Reason if all logs are damaged.
 const DAMAGED: &str = "the logs of its processes are damaged";
 /// Reason if the logs are empty files.
@@ -46,14 +50,15 @@ const NO_EVENTS: &str = "the recorder was loaded, but no allocating function was
      contains its own allocator must be built without it to be recorded, and some programs allocate nothing";
 
 /// How to write the traces of a session, and the conversions that began while the program ran.
-#[derive(Default)]
 pub struct ConversionInputs {
     /// Whether consecutive touches are merged.
     pub merging: Merging,
     /// Conversions in progress.
     pub begun: StartedConversions,
-    /// What the program started, or why that is unknown; `None` if not every program was to be recorded.
-    pub started: Option<Result<Started, String>>,
+    /// What the program started, or why that is unknown.
+    pub started: Result<Started, String>,
+    /// Which of it was to be recorded.
+    pub selection: Selection,
 }
 
 /// A readable log. It is not kept open, because recording a software build leaves more logs than files can be open.
@@ -98,6 +103,8 @@ pub fn why_none(session: &Session, report: &RecordReport) -> Result<&'static str
     let was_started = !began_stopped || control_log.iter().any(|entry| entry.event == ControlEvent::Start);
     Ok(if !report.damaged.is_empty() {
         DAMAGED
+    } else if session.logs()?.is_empty() && report.excluded_processes > 0 && !report.unseen_programs.is_empty() {
+        UNSEEN
     } else if session.logs()?.is_empty() && report.excluded_processes > 0 {
         LEFT_OUT
     } else if session.logs()?.is_empty() {
@@ -118,13 +125,13 @@ pub fn why_none(session: &Session, report: &RecordReport) -> Result<&'static str
 /// A log cannot be read, or a trace cannot be written.
 pub fn write_all(session: &Session, exit: Option<Exit>, work: ConversionInputs) -> Result<RecordReport, RecordError> {
     let began = Instant::now();
-    let ConversionInputs { merging, begun, started } = work;
+    let ConversionInputs { merging, begun, started, selection } = work;
     let events_ahead = begun.values().map(Conversion::events).sum();
     let how = ConversionConfig::of(session, merging)?;
     let has_ended = |file: &LogFile| exit.is_some() && Some(file.pid) == session.info.root_pid;
     let Images { images, unrecorded_pids, mut damaged } = open_images(&session.logs()?, has_ended)?;
     let images = in_order(images, session.info.root_pid);
-    let unrecorded = Unrecorded::of(session, started, images.iter().map(|image| &*image.facts.control))?;
+    let unrecorded = Unrecorded::of(session, started, &selection, images.iter().map(|image| &*image.facts.control))?;
     let control_log = session.control.entries()?;
     let own_malloc = images.iter().filter(|image| !image.has_records() && image.facts.control.own_malloc != 0);
     let own_malloc =

@@ -15,6 +15,7 @@ use hksim_record::control::Begin;
 use hksim_record::touch_full::TouchFull;
 use hksim_record::{
     ClockReads, Operators, Options, Programs, RecordReport, Touch as Recorded, record_watched, recover, recover_to,
+    recovered_output,
 };
 use hksim_text::nearest;
 use serde::Serialize;
@@ -176,13 +177,9 @@ pub fn run(args: &Args) -> Result<()> {
     if args.backend == Backend::Ltrace && args.recover.is_none() {
         return record_with_ltrace(args);
     }
-    let report = match (&args.recover, &args.output) {
-        (Some(session), None) => recover(session)?,
-        (Some(session), Some(output)) => {
-            file::refuse_other(output)?;
-            recover_to(session, output)?
-        }
-        (None, _) => record(args)?,
+    let report = match &args.recover {
+        Some(session) => recovered(session, args)?,
+        None => record(args)?,
     };
     let stamped = StampedReport { stamp: Stamp::here(), report: &report };
     let text = render(args.format, &stamped, &report.traces, || summary::text(&report))?;
@@ -224,6 +221,17 @@ fn record(args: &Args) -> Result<RecordReport> {
     let line = Recording::new();
     let report = record_watched(&options, &args.command, &mut |progress| line.show(progress))?;
     drop(line);
+    earlier.keep(args.format);
+    Ok(report)
+}
+
+/// Writes the traces of an interrupted recording. An earlier recording of the same name is kept.
+fn recovered(session: &Path, args: &Args) -> Result<RecordReport> {
+    let earlier = Earlier::set_aside(args.output.as_deref().unwrap_or(&recovered_output(session)?))?;
+    let report = match &args.output {
+        None => recover(session)?,
+        Some(output) => recover_to(session, output)?,
+    };
     earlier.keep(args.format);
     Ok(report)
 }

@@ -64,3 +64,27 @@ fn ltrace_and_the_recorder_see_the_same_calls() {
         assert_eq!(seen, [60, 20, 20, 60], "{flags}");
     }
 }
+
+/// A child that takes another environment out of the recorder, in valgrind.
+#[test]
+fn programs_in_valgrind_without_the_recorder_are_counted() {
+    if !have("valgrind") {
+        return;
+    }
+    let bench = Bench::new();
+    let report = |command: &str| -> serde_json::Value {
+        let ran = bench.run(&format!("record --accesses full --format json -o v.hkt -- {command}"));
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        serde_json::from_str(&ran.stderr).unwrap_or_else(|why| panic!("{why}: {}", ran.stderr))
+    };
+    let unseen = report("env LD_PRELOAD= ls /");
+    if !unseen["unobserved"].is_null() {
+        return eprintln!("skipped: the kernel does not report processes: {}", unseen["unobserved"]);
+    }
+    let names = unseen["unseen_programs"].as_array().expect("a list");
+    assert_eq!(names.len(), 1, "{unseen}");
+    assert_eq!(names[0]["command"][0], "a program in valgrind");
+    assert_eq!(number(&bench.json("info v.hkt"), "quality.programs_unrecorded"), 1);
+    let seen = report("env ls /");
+    assert_eq!(seen["unseen_programs"].as_array().map(Vec::len), Some(0), "{seen}");
+}

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
-use crate::support::Bench;
+use crate::support::{Bench, number};
 
 #[test]
 fn unwritable_outputs_are_named_and_nothing_is_lost() {
@@ -321,7 +321,8 @@ fn recordings_of_both_kinds_keep_their_processes() {
 fn of_two_recordings_to_one_name_the_second_is_refused() {
     let bench = Bench::new();
     let begin = |kind: &str| {
-        let line = format!("record {kind} -q -o one.hkt sh -c echo;cat");
+        let output = if kind.contains("-o ") { "" } else { "-o one.hkt" };
+        let line = format!("record {kind} -q {output} sh -c echo;cat");
         let mut child = bench.command(&line).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("hksim");
         // The program runs.
         child.stdout.as_mut().expect("a pipe").read_exact(&mut [0]).expect("a line");
@@ -333,6 +334,23 @@ fn of_two_recordings_to_one_name_the_second_is_refused() {
         let said = bench.refused(line);
         assert!(said.contains(&format!("another hksim (process {pid}) records to this file now")), "{line}: {said}");
     }
+    // Ways of recording that write at the end only.
+    let said = bench.refused("record --backend ltrace -o one.hkt ls");
+    assert!(said.contains("records to this file now"), "{said}");
+    let mut other = begin("--max-size 1G -o other.hkt");
+    other.kill().expect("a running process");
+    other.wait().expect("hksim");
+    let mut session = fs::read_dir(bench.folder()).expect("the folder").flatten().map(|entry| entry.path());
+    let session = session.find(|path| path.to_string_lossy().contains(".other.hkt.recording-")).expect("a session");
+    let recover = format!("record --recover {}", session.display());
+    let said = bench.refused(&format!("{recover} -o one.hkt"));
+    assert!(said.contains("records to this file now"), "{said}");
+    // A recovered recording does not replace an earlier one.
+    fs::write(bench.path("other.hkt"), "").expect("a file");
+    bench.ok("record -q -o other.hkt ls");
+    let events = number(&bench.json("info other.hkt"), "events");
+    bench.ok(&recover);
+    assert_eq!(number(&bench.json("info other.hkt.old"), "events"), events);
     drop(first.stdin.take());
     assert!(first.wait().expect("hksim").success());
     bench.ok("info one.hkt");

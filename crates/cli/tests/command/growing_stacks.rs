@@ -1,5 +1,6 @@
 //! The main stack under other THP modes, against a program that counts its own page faults.
 
+use std::fs;
 use std::process::Command;
 
 use crate::support::recordings::{can_record, data};
@@ -45,4 +46,44 @@ fn faults_on_the_main_stack_are_those_that_the_program_counts() {
     let result = bench.json("sim stack.hkm --thp never");
     assert_eq!(result["traps_outside"]["growing_stack"], serde_json::Value::Null);
     assert!(bench.ok("sim stack.hkm").lines().any(|line| line.starts_with("main stack")));
+}
+
+/// Recurses as often as the file says: the memory of two runs is the same except for the stack.
+const RECURSES: &str = "#include <stdio.h>\n\
+    static int deep(int n) { volatile char b[4000]; b[0] = n; b[3999] = n; return n ? deep(n - 1) + b[0] : 0; }\n\
+    int main(void) { static char text[16]; FILE *file = fopen(\"depth\", \"r\"); int n = 0; \
+    if (!file || !fgets(text, sizeof text, file) || sscanf(text, \"%d\", &n) != 1) return 1; \
+    fclose(file); return deep(n) == 12345; }\n";
+
+#[test]
+fn validation_compares_the_main_stack() {
+    let bench = Bench::new();
+    if !can_record() {
+        return;
+    }
+    fs::write(bench.path("recurses.c"), RECURSES).expect("a source");
+    let compiled =
+        Command::new("cc").args(["-O0", "-o", "recurses", "recurses.c"]).current_dir(bench.folder()).status();
+    match compiled {
+        Ok(status) => assert!(status.success(), "the program compiles"),
+        Err(why) => return eprintln!("skipped: no C compiler: {why}"),
+    }
+    fs::write(bench.path("depth"), "0500").expect("a file");
+    bench.ok("record --memory -q -o deep.hkm -- ./recurses");
+    let validate = |depth: &str| {
+        fs::write(bench.path("depth"), depth).expect("a file");
+        let ran = bench.run("validate deep.hkm --run-recorded --runs 2 --format json");
+        let result: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{}", ran.stderr));
+        result["rows"][0].clone()
+    };
+    let same = validate("0500");
+    if same["verdict"] == "skipped" {
+        return eprintln!("skipped: {}", same["reason"]);
+    }
+    assert_eq!((&same["verdict"], same["stacks"].as_array().map(Vec::len)), (&"ok".into(), Some(2)), "{same}");
+    assert!(same["stacks"][0]["traps_measured"].as_u64().is_some_and(|traps| traps > 480), "{same}");
+    let other = validate("0300");
+    let reason = other["reason"].as_str().unwrap_or_default();
+    assert_eq!(other["verdict"], "failed", "{other}");
+    assert!(reason.contains("stack traps ") && reason.contains("stack RSS at the exit "), "{reason}");
 }

@@ -1,13 +1,13 @@
 //! fork, vfork, posix_spawn, exec, ends of threads, and calls in signal handlers, with exact counts.
 
 use std::collections::HashSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
-use hksim_record::{Exit, RecordReport};
+use hksim_record::{Exit, Options, Programs, RecordReport, record};
 use hksim_trace::event::Op;
 
 use crate::support::{compile, events, mallocs_of, record_words, scratch};
@@ -216,6 +216,45 @@ fn programs_without_the_recorder_are_named() {
         assert_eq!(report.traces[0].quality.programs_unrecorded, names.len() as u64, "{case}");
         assert_eq!((report.outliving.len(), report.traces[0].quality.processes_outliving), (0, 0), "{case}");
     }
+}
+
+/// Also where not all programs are recorded.
+#[test]
+fn selected_programs_without_the_recorder_are_named() {
+    let dir = scratch();
+    let program = compile(dir.path(), "missing", &[]);
+    let other = dir.path().join("a-program-of-a-long-name");
+    std::fs::copy(&program, &other).expect("a copy");
+    let named = |only: &[&str], no_children: bool, words: &[&OsStr]| {
+        let only = only.iter().map(|name| name.to_string()).collect();
+        let programs = Programs { only, no_children };
+        let options = Options { output: dir.path().join("app.hkt"), programs, ..Options::default() };
+        let words: Vec<OsString> = words.iter().map(|word| word.to_os_string()).collect();
+        record(&options, &words).map(|report| {
+            let names = report.unseen_programs.iter().map(|image| image.command[0].clone()).collect::<Vec<String>>();
+            (report.unobserved, names)
+        })
+    };
+    let clears = [program.as_os_str(), "clear".as_ref(), other.as_os_str()];
+    let (unobserved, names) = named(&["missing"], false, &clears).expect("a recording");
+    if let Some(why) = unobserved {
+        return println!("skipped: the kernel does not report processes: {why}");
+    }
+    assert_eq!(names, [""; 0], "what is not selected is not missing");
+    let (_, names) = named(&["missing", "a-program-of-a-long-name"], false, &clears).expect("a recording");
+    assert_eq!(names, ["a-program-of-a-"]);
+    let why = named(&["a-program-of-a-long-name"], false, &clears).expect_err("nothing is recorded").to_string();
+    assert!(why.contains("were executed without the recorder"), "{why}");
+    let (_, names) = named(&[], true, &clears).expect("a recording");
+    assert_eq!(names, [""; 0]);
+    let wrapped = ["env".as_ref(), "-i".as_ref(), program.as_os_str(), "work".as_ref()];
+    let (_, names) = named(&[], true, &wrapped).expect("a recording");
+    assert_eq!(names, ["missing"], "the started process itself");
+    let outlives = [program.as_os_str(), "outlive".as_ref()];
+    let options = |programs| Options { output: dir.path().join("app.hkt"), programs, ..Options::default() };
+    let first = Programs { only: Vec::new(), no_children: true };
+    let report = record(&options(first), &outlives.map(OsStr::to_os_string)).expect("a recording");
+    assert_eq!(report.outliving.len(), 0);
 }
 
 #[test]

@@ -107,6 +107,7 @@ fn the_session_of_a_killed_recorder_can_be_recovered() {
     damaged_sessions_are_refused_or_read(&session);
     let report = recover(&session).expect("a recovered recording");
     assert_eq!(report.exit, None);
+    assert!(report.unobserved.is_some(), "nobody observed which programs were executed");
     let trace = &report.traces[0];
     assert_eq!((trace.pid, trace.quality.unknown_frees, trace.quality.events_lost), (program, 0, 0));
     assert_eq!(read(&dir.path().join("app.hkt")).len() as u64, trace.events);

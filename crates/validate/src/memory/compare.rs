@@ -4,6 +4,7 @@ use std::path::Path;
 
 use hksim_linux_mm::PMD_PAGES;
 use hksim_memory_sim::{Detail, MemoryRow, Prediction, RegionPrediction, RunFile, RunFiles, Setting, predict};
+use hksim_memory_trace::Faults;
 use serde::{Deserialize, Serialize};
 
 use super::blind::Blind;
@@ -13,6 +14,7 @@ use super::measure::{Program, Run};
 use super::pages::differing_pages;
 use super::place::relocated;
 use super::repetition::differs;
+use super::stacks::{self, StackFigures};
 use crate::error::ValidateError;
 use crate::listener::Listener;
 use crate::verdict::{Class, Verdict};
@@ -28,6 +30,9 @@ pub struct Comparison {
     /// Predicted figures of further recordings, if the program has several outcomes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recordings: Vec<Figures>,
+    /// The stacks that grow of each run, which the other figures leave out; empty if faults in system calls are not shown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stacks: Vec<StackFigures>,
     /// Sum of |prediction - measurement| over traps, huge pages and resident pages of all runs.
     pub residual: u64,
     /// Pages whose state at the exit is in the prediction only and in the measurement only, over all runs. `None` if
@@ -239,7 +244,12 @@ impl Sample {
         }
         // A replay reads its trace into memory of its own before it begins, which its peak includes.
         let has_peak = recording.header.input.is_none();
-        let comparison = comparison(&predictions, runs, has_peak);
+        let mut comparison = comparison(&predictions, runs, has_peak);
+        if subject.program.faults() != Faults::UserOnly {
+            let pairs = predictions.iter().zip(runs);
+            comparison.stacks =
+                pairs.filter_map(|(prediction, run)| StackFigures::of(prediction.stack.as_ref(), run)).collect();
+        }
         let pairs = predictions.iter().zip(runs);
         let blind = pairs.map(|(prediction, run)| Blind::of(subject.program, prediction, run));
         let blind = blind.collect::<Result<Option<Vec<Blind>>, _>>()?.unwrap_or_default();
@@ -297,12 +307,25 @@ fn comparison(predictions: &[Prediction], runs: &[Run], has_peak: bool) -> Compa
         predicted,
         measured,
         recordings: Vec::new(),
+        stacks: Vec::new(),
     }
 }
 
 /// The claim is exact if the program repeats itself. Otherwise the prediction must be within the spread of the runs.
 /// `differs` says how the program does not repeat itself, and `gaps` what is not simulated.
 fn judge(subject: &Subject<'_>, sample: &Sample, differs: Option<String>, gaps: &[String]) -> Judged {
+    let judged = judge_modelled(subject, sample, differs, gaps);
+    let outside = stacks::outside(&sample.comparison.stacks);
+    // Causes of a bounded claim also change the faults of stacks.
+    if outside.is_empty() || judged.class == Class::Bounded {
+        return judged;
+    }
+    let reasons: Vec<String> = judged.reason.into_iter().chain(outside).collect();
+    Judged { verdict: Verdict::Failed, reason: Some(reasons.join("; ")), ..judged }
+}
+
+/// The same without stacks.
+fn judge_modelled(subject: &Subject<'_>, sample: &Sample, differs: Option<String>, gaps: &[String]) -> Judged {
     let comparison = sample.comparison.clone();
     let exact = |verdict, reason| Judged { class: Class::Exact, verdict, reason, comparison: comparison.clone() };
     if comparison.holds() {
@@ -322,8 +345,7 @@ fn judge(subject: &Subject<'_>, sample: &Sample, differs: Option<String>, gaps: 
         };
         return exact(Verdict::Failed, Some(format!("{reason}; {}", comparison.differences().join("; "))));
     };
-    let predicted = [comparison.predicted.as_slice(), &comparison.recordings].concat();
-    let outside = outside(&predicted, &sample.bounds());
+    let outside = outside(&comparison.predicted, &comparison.recordings, &sample.bounds());
     let verdict = if outside.is_empty() { Verdict::Ok } else { Verdict::Failed };
     let mut reasons = vec![differs];
     if !comparison.recordings.is_empty() {

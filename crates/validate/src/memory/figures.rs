@@ -122,12 +122,18 @@ pub fn kib(bytes: u64) -> String {
     format!("{} KiB", count(bytes / 1024))
 }
 
-/// The figures whose predictions are outside the spread of the measurements, with both.
-pub fn outside(predicted: &[Figures], measured: &[Bounds]) -> Vec<String> {
+/// The figures whose predictions are outside the spread of the measurements, with both. `predicted` are those of one
+/// recording at the addresses of each run, and `recordings` those of further ones.
+pub fn outside(predicted: &[Figures], recordings: &[Figures], measured: &[Bounds]) -> Vec<String> {
     type Show = fn(u64) -> String;
     let spread = |own: fn(&Figures) -> Option<u64>, bounds: fn(&Bounds) -> Option<[u64; 2]>| {
-        let predicted = predicted.iter().map(own).collect::<Option<Vec<u64>>>()?;
-        Spread::new(predicted, &measured.iter().map(bounds).collect::<Option<Vec<_>>>()?)
+        let mut values = predicted.iter().map(own).collect::<Option<Vec<u64>>>()?;
+        if !recordings.is_empty() {
+            // Each recording is one outcome of the program, however many runs it was compared with.
+            values = vec![median(&mut values)?];
+            values.extend(recordings.iter().map(own).collect::<Option<Vec<u64>>>()?);
+        }
+        Spread::new(values, &measured.iter().map(bounds).collect::<Option<Vec<_>>>()?)
     };
     let rows = [
         ("traps", spread(|own| Some(own.traps), |bounds| Some(bounds.traps)), count as Show),
@@ -144,6 +150,12 @@ pub fn outside(predicted: &[Figures], measured: &[Bounds]) -> Vec<String> {
     failed.collect()
 }
 
+/// The median, the upper one of two; `None` without values.
+fn median(values: &mut [u64]) -> Option<u64> {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied()
+}
+
 /// A prediction beside the spread of measurements.
 struct Spread {
     /// The median.
@@ -152,7 +164,7 @@ struct Spread {
     most: u64,
     /// The medians of the measurements' lower and upper bounds.
     medians: [u64; 2],
-    /// From the lowest to the highest lower bound.
+    /// From the lowest to the highest lower bound, or of the predictions, if these differ more.
     range: u64,
 }
 
@@ -160,14 +172,11 @@ impl Spread {
     /// `None` without values.
     fn new(mut predicted: Vec<u64>, bounds: &[[u64; 2]]) -> Option<Self> {
         let [mut least, mut most] = [0, 1].map(|end| bounds.iter().map(|bounds| bounds[end]).collect::<Vec<u64>>());
-        for values in [&mut predicted, &mut least, &mut most] {
-            values.sort_unstable();
-        }
-        let median = |values: &[u64]| values.get(values.len() / 2).copied();
+        let medians = [median(&mut least)?, median(&mut most)?];
         Some(Self {
-            predicted: median(&predicted)?,
-            medians: [median(&least)?, median(&most)?],
-            range: least.last()? - least.first()?,
+            predicted: median(&mut predicted)?,
+            medians,
+            range: (least.last()? - least.first()?).max(predicted.last()? - predicted.first()?),
             least: *least.first()?,
             most: *most.last()?,
         })
@@ -204,11 +213,27 @@ mod tests {
     fn what_is_outside_is_named_with_its_digits() {
         let measured = [figures(1000, Some([4000, 4100])), figures(1004, Some([4004, 4104]))];
         let measured = measured.map(|figures| figures.bounds());
-        let said = |traps, kib| outside(&[figures(traps, Some([kib, kib]))], &measured);
+        let said = |traps, kib| outside(&[figures(traps, Some([kib, kib]))], &[], &measured);
         assert!(said(1010, 4050).is_empty(), "within 1 %");
         assert_eq!(said(1002, 5000), ["peak RSS 5 000 KiB predicted, 4 000 KiB to 4 104 KiB measured"]);
         assert_eq!(said(900, 4050)[0], "traps 900 predicted, 1 000 to 1 004 measured");
         assert_eq!(said(900, 4050)[1], "RSS at the exit 3 600 KiB predicted, 4 000 KiB to 4 016 KiB measured");
-        assert!(outside(&[figures(7, None)], &[]).is_empty());
+        assert!(outside(&[figures(7, None)], &[], &[]).is_empty());
+    }
+
+    #[test]
+    fn each_recording_is_one_outcome() {
+        let outcome = |traps| figures(traps, None);
+        let measured = [175; 8].map(|traps| outcome(traps).bounds());
+        let recorded = [outcome(171); 8];
+        assert_eq!(outside(&recorded, &[], &measured).len(), 2, "traps and RSS");
+        let others = [175, 175, 171, 175, 175].map(outcome);
+        assert!(outside(&recorded, &others, &measured).is_empty(), "most recordings are as most runs");
+        let others = [171, 171, 171, 171, 175].map(outcome);
+        assert!(
+            outside(&recorded, &others, &measured).is_empty(),
+            "a rare outcome of the recordings is usual in the runs"
+        );
+        assert_eq!(outside(&recorded, &[outcome(171); 5], &measured).len(), 2);
     }
 }

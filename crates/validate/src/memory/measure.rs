@@ -50,6 +50,8 @@ pub(crate) struct Run {
     pub repeated_traps: u64,
     /// The same by the region's number.
     pub traps_by_region: BTreeMap<usize, u64>,
+    /// Its stacks that grow; `None` without a fault in one.
+    pub stack: Option<MeasuredStack>,
     /// The memory at the exit; `None` if it could not be read.
     pub snapshot: Option<Snapshot>,
     /// Why the program did not run as it was recorded.
@@ -62,6 +64,15 @@ pub(crate) struct Run {
     khugepaged_collapses: u64,
     /// Huge pages and larger folios, of any process, for which the kernel found no contiguous memory meanwhile.
     pub huge_page_failures: u64,
+}
+
+/// The recorded faults of a run in stacks that grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MeasuredStack {
+    /// Faults.
+    pub traps: u64,
+    /// Bytes of the pages above the first fault: arguments and environment.
+    pub arguments_bytes: u64,
 }
 
 impl<'a> Program<'a> {
@@ -201,6 +212,7 @@ impl<'a> Program<'a> {
             traps: 0,
             repeated_traps: 0,
             traps_by_region: BTreeMap::new(),
+            stack: None,
             snapshot: None,
             unlike: trouble.or_else(|| self.other_status(&report, path)),
             missing: (modes.digest() != modes_before).then(|| "the machine's modes changed during the run".to_string()),
@@ -270,6 +282,8 @@ impl Run {
         self.traps = faults.traps_recorded;
         let first = faults.predictions.first().map_or(0, |prediction| prediction.traps);
         self.repeated_traps = self.traps.saturating_sub(first);
+        let stack = faults.predictions.first().and_then(|prediction| prediction.stack);
+        self.stack = stack.map(|stack| MeasuredStack { traps: stack.touches, arguments_bytes: stack.arguments_bytes });
         self.traps_by_region = regions.map(|region| (region.number, region.touches)).collect();
         match faults.footer.map(|footer| footer.end) {
             Some(End::Exit) => {

@@ -10,6 +10,7 @@ mod place;
 mod repetition;
 pub mod replayed;
 mod rerun;
+mod stacks;
 mod supervise;
 
 use std::ffi::OsString;

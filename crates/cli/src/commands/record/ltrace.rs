@@ -27,6 +27,7 @@ const NOTHING: &str = "hksim_traces_no_such_call";
 /// ltrace is missing, or its output cannot be imported.
 pub fn record<S: AsRef<OsStr>>(output: &Path, form: Form, command: &[S]) -> Result<()> {
     file::check_trace(output)?;
+    let earlier = Earlier::set_aside(output)?;
     let staged = Staged::new(output)?;
     let dir = tempfile::tempdir().context("a temporary directory for ltrace's output")?;
     let text = dir.path().join("ltrace.txt");
@@ -41,7 +42,6 @@ pub fn record<S: AsRef<OsStr>>(output: &Path, form: Form, command: &[S]) -> Resu
     }
     let options = Options { format: Format::from_name("ltrace"), ..Options::default() };
     let report = import(&text, &options, staged.path())?;
-    let earlier = Earlier::set_aside(output)?;
     staged.keep()?;
     earlier.keep(form);
     let imported = Imported { stamp: Stamp::here(), file: output.display().to_string(), report };

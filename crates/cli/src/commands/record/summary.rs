@@ -238,8 +238,8 @@ fn without_recorder(report: &RecordReport) -> String {
         text += &format!("and {more} more programs; --format json lists all\n");
     }
     if !report.unseen_programs.is_empty() {
-        text += "a program is not recorded if its environment was cleared, if another LD_PRELOAD replaced the recorder, or if it \
-                 is static or set-user-ID\n";
+        text += "a program is not recorded if its environment was cleared, if another LD_PRELOAD replaced the recorder, if it \
+                 is static or set-user-ID, or if it ended before the recorder was loaded\n";
     }
     let is_listed = |pid: u32| report.traces.iter().any(|trace| trace.still_running && trace.pid == pid);
     for image in report.outliving.iter().filter(|image| !is_listed(image.pid)).take(TRACES_SHOWN) {
