@@ -50,6 +50,18 @@ pub enum MemoryRecordError {
         /// The system's error.
         source: std::io::Error,
     },
+    /// The files of a recording could not get their names.
+    #[error(
+        "{why}; the recording is kept: `hksim record --recover {}` names its files (with -o: elsewhere)",
+        directory.display()
+    )]
+    Kept {
+        /// The directory of the files.
+        directory: PathBuf,
+        /// What went wrong.
+        #[source]
+        why: Box<MemoryRecordError>,
+    },
     /// A recording could not be written.
     #[error(transparent)]
     Trace(#[from] MemoryTraceError),

@@ -191,10 +191,11 @@ impl Files {
     /// others go to a directory next to it. Files of earlier recordings are replaced.
     ///
     /// # Errors
-    /// A file cannot be moved; all files then stay where they are.
+    /// A file cannot be moved; it and those after it then stay in the directory, which the error names.
     pub fn name(self) -> Result<Vec<Finished>, MemoryRecordError> {
         let files = self.known.into_iter().map(|(_, file)| file).collect();
-        move_to_names(files, self.template.pid, &self.output, &self.directory)
+        let named = move_to_names(files, self.template.pid, &self.output, &self.directory);
+        named.map_err(|why| MemoryRecordError::Kept { directory: self.directory, why: Box::new(why) })
     }
 }
 
