@@ -36,6 +36,7 @@ use crate::verdict::{Class, Verdict};
 pub use self::compare::{Comparison, Difference};
 pub use self::figures::{Figures, kib};
 pub use self::rerun::Rerun;
+pub use self::stacks::StackFigures;
 pub use self::supervise::{Stop, Supervisor};
 
 /// A run may take this many times as long as the recorded one, and this long in any case.
