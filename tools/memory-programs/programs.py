@@ -76,10 +76,12 @@ GROUPS = {
 
 # Why rows are off, by program.
 CAUSES = {
+    "clisp": "these rows were validated before hksim began the measured peak anew with each exec.",
     "go-threads": "the collector's work depends on the time that its threads get; on a machine with other load it differs from run to run by a factor of two.",
     "java-g1": "its threads differ from run to run, and the kernel had no contiguous memory for many of its huge pages.",
 }
 CORNER_CAUSES = {
+    "main-ends-first": "these rows were validated before hksim read the memory of programs whose first thread has ended.",
     "thp-except-advised": "the program switches huge pages on for itself, so the recording has huge pages and lacks the touches inside.",
     "memory-file": "a write to /proc/PID/mem makes pages present without an exception, so they are not recorded. `validate` says so; a prediction cannot.",
 }
