@@ -77,9 +77,9 @@ use crate::space::{AddressSpace, Cause, Touch};
 /// };
 /// let mut source = workload.source()?;
 /// let predicted = simulate_design::<OneMapping>(source.as_mut(), &config, Marks::Skip, &|_| {})?.report;
-/// // Every page is installed by its header, or by the program.
+/// // Every page is installed by its header or by the program, or again after it was unmapped.
 /// let by_reason = predicted.installs.by_reason;
-/// assert_eq!(by_reason.header + by_reason.application, predicted.faults);
+/// assert_eq!(by_reason.header + by_reason.application + by_reason.refault_after_purge, predicted.faults);
 /// assert!(predicted.os_calls.mmap > 400 && predicted.requests_failed == 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

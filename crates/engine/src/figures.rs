@@ -154,11 +154,13 @@ mod tests {
         }
     }
 
+    /// Changes a figure.
+    type Change = fn(&mut Figures);
+
     #[test]
     fn each_figure_that_differs_is_named() {
         let exact = Comparison::of(&figures(), &figures());
         assert!(exact.is_exact());
-        type Change = fn(&mut Figures);
         let changes: [(&str, Change); 13] = [
             ("placement_digest", |figures| figures.placement_digest = Some("01".into())),
             ("installs", |figures| figures.installs = Some(ByKind::default())),
