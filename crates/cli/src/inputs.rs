@@ -28,7 +28,7 @@ pub fn file(path: &Path) -> Result<Trace> {
 /// Opens trace files. Prints a note for each file that is given twice.
 ///
 /// # Errors
-/// As for [`file`].
+/// As for [`file()`].
 pub fn files(paths: &[PathBuf]) -> Result<Vec<Trace>> {
     for (index, path) in paths.iter().enumerate() {
         if paths[..index].contains(path) {

@@ -1,14 +1,14 @@
 //! Charts of results: installs against peak residency, and below it residency over time.
 //!
-//! - [`figure`]: the figures that a result can be drawn as: [`designs`], [`page_map`], [`occupancy`], [`huge`],
-//!   [`bars`], [`miss_curves`].
-//! - [`subject`]: a result to draw, and which colour each of its designs has.
-//! - [`live`]: live bytes of a trace; [`faults`]: page faults of a program; both use [`over_time`]. [`comparison`]:
+//! - `figure`: the figures that a result can be drawn as: [`designs`], `page_map`, `occupancy`, `huge`,
+//!   `bars`, `miss_curves`.
+//! - `subject`: a result to draw, and which colour each of its designs has.
+//! - [`live`]: live bytes of a trace; [`faults`]: page faults of a program; both use `over_time`. [`comparison`]:
 //!   allocators side by side.
-//! - [`data`] and [`recordings`]: the data of charts; [`scatter`] and [`timeline`]: the panels; [`names`] and [`labels`]: names of designs
-//!   and their places; [`style`]: colours. [`hits`]: where designs are drawn.
-//! - [`medium`]: what a figure is for, which decides its layout; [`head`]: titles and keys of colours.
-//! - [`canvas`]: the surface that they are drawn on; [`sketch`]: a figure, which becomes an SVG or PNG file.
+//! - `data` and `recordings`: the data of charts; `scatter` and `timeline`: the panels; `names` and `labels`: names of designs
+//!   and their places; `style`: colours. `hits`: where designs are drawn.
+//! - `medium`: what a figure is for, which decides its layout; `head`: titles and keys of colours.
+//! - `canvas`: the surface that they are drawn on; `sketch`: a figure, which becomes an SVG or PNG file.
 
 mod bars;
 mod canvas;

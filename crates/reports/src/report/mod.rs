@@ -1,7 +1,7 @@
 //! Reports: results as one HTML file without references to other files.
 //!
-//! [`Kind`](hksim_results::Kind) recognises a result, [`about`] says what it is about, and [`section`] turns it into a section, with the parts of [`memory`] recordings and
-//! [`budget`]s. [`html`] is the markup.
+//! [`Kind`](hksim_results::Kind) recognises a result, `about` says what it is about, and `section` turns it into a section, with the parts of `memory` recordings and
+//! `budget`s. `html` is the markup.
 
 mod about;
 mod budget;
