@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use hksim_explore::fit::{Demand, fit};
 use hksim_policy::classes::Classes;
-use hksim_results::fit::{Count, Fitted, demand, read};
+use hksim_results::fit::{Count, Fitted, demand, read, refuse_repeated};
 
 use crate::flags::{BaseKernel, RunConfig};
 use crate::inputs;
@@ -44,23 +44,6 @@ pub fn run(file: &Path, tolerance: f64, config: &RunConfig, output: &OutputArgs)
     });
     let fitted = Fitted { stamp: Stamp::HERE, policy: config.policy, counts: counts.collect(), fit };
     output.emit(&fitted, &fitted.fit.hypotheses, || table(&fitted))
-}
-
-/// Refuses a file that gives several counts for one trace: no hypothesis explains a difference between them.
-fn refuse_repeated(file: &Path, traces: &[Trace]) -> Result<()> {
-    for (number, trace) in traces.iter().enumerate() {
-        let checksum = trace.label().checksum;
-        let same = |earlier: &&Trace| checksum.is_some() && earlier.label().checksum == checksum;
-        if let Some(earlier) = traces[..number].iter().find(same) {
-            bail!(
-                "{}: {} is the same trace as {}; give one count for each trace, such as the median of several runs",
-                file.display(),
-                trace.name(),
-                earlier.name()
-            );
-        }
-    }
-    Ok(())
 }
 
 /// A number with four digits that count.
