@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use hksim_explore::fit::{COUNTS_MIN, Demand, Fit};
+use hksim_explore::inputs::Trace;
 use hksim_policy::Policy;
 use hksim_policy::classes::{Classes, STRIDE_MAX};
 use hksim_policy::vocabulary::Header;
@@ -75,6 +76,26 @@ fn unquoted(field: &str) -> String {
     let field = field.trim();
     let inner = field.strip_prefix('"').and_then(|field| field.strip_suffix('"'));
     inner.map_or_else(|| field.to_string(), |inner| inner.replace("\"\"", "\""))
+}
+
+/// Refuses a file that gives several counts for one trace: no hypothesis explains a difference between them.
+///
+/// # Errors
+/// It does.
+pub fn refuse_repeated(file: &Path, traces: &[Trace]) -> Result<(), ResultError> {
+    for (number, trace) in traces.iter().enumerate() {
+        let checksum = trace.label().checksum;
+        let same = |earlier: &&Trace| checksum.is_some() && earlier.label().checksum == checksum;
+        if let Some(earlier) = traces[..number].iter().find(same) {
+            return Err(ResultError::file(format!(
+                "{}: {} is the same trace as {}; give one count for each trace, such as the median of several runs",
+                file.display(),
+                trace.name(),
+                earlier.name()
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// What a trace demands of an allocator with these size classes.

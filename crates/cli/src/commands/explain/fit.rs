@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use hksim_explore::fit::{Demand, fit};
 use hksim_policy::classes::Classes;
-use hksim_results::fit::{Count, Fitted, demand, read};
+use hksim_results::fit::{Count, Fitted, demand, read, refuse_repeated};
 
 use crate::flags::{BaseKernel, RunConfig};
 use crate::inputs;
@@ -46,29 +46,6 @@ pub fn run(file: &Path, tolerance: f64, config: &RunConfig, output: &OutputArgs)
     output.emit(&fitted, &fitted.fit.hypotheses, || table(&fitted))
 }
 
-/// Refuses a file that gives several counts for one trace: no hypothesis explains a difference between them.
-fn refuse_repeated(file: &Path, traces: &[Trace]) -> Result<()> {
-    for (number, trace) in traces.iter().enumerate() {
-        let checksum = trace.label().checksum;
-        let same = |earlier: &&Trace| checksum.is_some() && earlier.label().checksum == checksum;
-        if let Some(earlier) = traces[..number].iter().find(same) {
-            bail!(
-                "{}: {} is the same trace as {}; give one count for each trace, such as the median of several runs",
-                file.display(),
-                trace.name(),
-                earlier.name()
-            );
-        }
-    }
-    Ok(())
-}
-
-/// A number with four digits that count.
-fn digits(number: f64) -> String {
-    let before_point = if number == 0.0 { 1 } else { number.abs().log10().floor() as i32 + 1 };
-    format!("{number:.*}", (4 - before_point).clamp(0, 12) as usize)
-}
-
 fn table(fitted: &Fitted) -> String {
     let mut table = Table::new(["trace", "count", "the design, simulated"], &[0]);
     for Count { trace, count, installs_predicted } in &fitted.counts {
@@ -82,7 +59,7 @@ fn table(fitted: &Fitted) -> String {
             hypothesis.name.clone(),
             // Rounded first: else it could be -0.
             format!("{:.0}", hypothesis.fixed.round() + 0.0),
-            digits(hypothesis.per_unit),
+            units::digits(hypothesis.per_unit),
             format!("{:.2} %", hypothesis.residual_worst * 100.0),
             match (hypothesis.fits, hypothesis.has_negative_part) {
                 (true, _) => "fits".to_string(),
