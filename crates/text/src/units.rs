@@ -89,6 +89,12 @@ fn time_with(ns: u64, more: usize) -> String {
     }
 }
 
+/// A number with four digits that count.
+pub fn digits(number: f64) -> String {
+    let before_point = if number == 0.0 { 1 } else { number.abs().log10().floor() as i32 + 1 };
+    format!("{number:.*}", (4 - before_point).clamp(0, 12) as usize)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

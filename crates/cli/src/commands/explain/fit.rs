@@ -46,12 +46,6 @@ pub fn run(file: &Path, tolerance: f64, config: &RunConfig, output: &OutputArgs)
     output.emit(&fitted, &fitted.fit.hypotheses, || table(&fitted))
 }
 
-/// A number with four digits that count.
-fn digits(number: f64) -> String {
-    let before_point = if number == 0.0 { 1 } else { number.abs().log10().floor() as i32 + 1 };
-    format!("{number:.*}", (4 - before_point).clamp(0, 12) as usize)
-}
-
 fn table(fitted: &Fitted) -> String {
     let mut table = Table::new(["trace", "count", "the design, simulated"], &[0]);
     for Count { trace, count, installs_predicted } in &fitted.counts {
@@ -65,7 +59,7 @@ fn table(fitted: &Fitted) -> String {
             hypothesis.name.clone(),
             // Rounded first: else it could be -0.
             format!("{:.0}", hypothesis.fixed.round() + 0.0),
-            digits(hypothesis.per_unit),
+            units::digits(hypothesis.per_unit),
             format!("{:.2} %", hypothesis.residual_worst * 100.0),
             match (hypothesis.fits, hypothesis.has_negative_part) {
                 (true, _) => "fits".to_string(),
