@@ -8,9 +8,9 @@ cd "$(dirname "$0")/../.."
 
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 folder=$target/outside-programs
-crates=(hksim-policy hksim-text hksim-linux-mm hksim-linux-probe hksim-container hksim-trace hksim-engine hksim-native hksim-sim
-    hksim-conformance hksim-cost-model hksim-recording-files hksim-memory-trace hksim-memory-sim hksim-memory-record
-    hksim-explore hksim-replay hksim-validate hksim-results hksim-reports)
+crates=(hksim-policy hksim-text hksim-linux-mm hksim-linux-probe hksim-container hksim-recording-files hksim-trace
+    hksim-engine hksim-native hksim-sim hksim-conformance hksim-cost-model hksim-memory-trace hksim-memory-sim
+    hksim-memory-record hksim-explore hksim-replay hksim-validate hksim-results hksim-reports)
 # The expected output. The kernel's figures: 2^15 - 1 pages in 15 vectors; with advice, those of 2 MiB and more are huge.
 kernel_expected="5.15 advised false: 32767 faults, 0 huge pages
 5.15 advised true: 574 faults, 32 huge pages
@@ -27,6 +27,12 @@ for crate in "${crates[@]}"; do
     mv "$folder/packages/$(basename "${archives[0]}" .crate)" "$folder/packages/$crate"
 done
 cp -r tools/outside-programs/{kernel,reader,study,design} "$folder/"
+# The packages name each other by version, as those of a registry do. Other crates have the versions of this workspace.
+{
+    printf '[workspace]\nresolver = "3"\nmembers = ["kernel", "reader", "study", "design"]\n\n[patch.crates-io]\n'
+    for crate in "${crates[@]}"; do printf '%s = { path = "packages/%s" }\n' "$crate" "$crate"; done
+} >"$folder/Cargo.toml"
+cp Cargo.lock "$folder/"
 
 run() { cargo run --quiet --manifest-path "$folder/$1/Cargo.toml" --target-dir "$folder/target" -- "${@:2}"; }
 
