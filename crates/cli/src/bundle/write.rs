@@ -10,11 +10,11 @@ use hksim_sim::report::version;
 use serde_json::Value;
 
 use super::origin::Origin;
-use crate::output::unfinished::Unfinished;
 use crate::output::{file, units};
 use crate::pictures;
 use crate::read_result::read_result;
 use crate::repeat_command::command;
+use hksim_output_files::Unfinished;
 use hksim_reports::chart::{Figure, Medium, Subject};
 use hksim_reports::data;
 use hksim_reports::report::{self, Input};

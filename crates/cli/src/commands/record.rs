@@ -21,7 +21,6 @@ use hksim_text::nearest;
 use serde::Serialize;
 
 use crate::memory;
-use crate::output::earlier::Earlier;
 use crate::output::progress::Recording;
 use crate::output::{Format, file, note, print_beside_program, render, warn};
 use hksim_results::Stamp;
@@ -217,22 +216,22 @@ fn record(args: &Args) -> Result<RecordReport> {
         },
         ..Options::default()
     };
-    let earlier = Earlier::set_aside(output)?;
+    let earlier = file::set_aside(output)?;
     let line = Recording::new();
     let report = record_watched(&options, &args.command, &mut |progress| line.show(progress))?;
     drop(line);
-    earlier.keep(args.format);
+    file::keep_earlier(earlier, args.format);
     Ok(report)
 }
 
 /// Writes the traces of an interrupted recording. An earlier recording of the same name is kept.
 fn recovered(session: &Path, args: &Args) -> Result<RecordReport> {
-    let earlier = Earlier::set_aside(args.output.as_deref().unwrap_or(&recovered_output(session)?))?;
+    let earlier = file::set_aside(args.output.as_deref().unwrap_or(&recovered_output(session)?))?;
     let report = match &args.output {
         None => recover(session)?,
         Some(output) => recover_to(session, output)?,
     };
-    earlier.keep(args.format);
+    file::keep_earlier(earlier, args.format);
     Ok(report)
 }
 

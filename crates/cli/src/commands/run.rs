@@ -109,7 +109,7 @@ fn statistics(request: &str) -> Result<OsString> {
     };
     let mut words = OsString::from(form);
     if let Some(file) = file {
-        output::file::refuse_planted(Path::new(file))?;
+        hksim_output_files::refuse_planted(Path::new(file))?;
         // Open the file as the program will: the program cannot report an error any more.
         let opened = std::fs::OpenOptions::new().append(true).create(true).open(file);
         opened.with_context(|| format!("--stats: {file}: cannot write"))?;

@@ -18,7 +18,6 @@ use crate::memory;
 use crate::memory::settings::MemoryArgs;
 use crate::memory::sim::Printed;
 use crate::output::columns::ColumnsArgs;
-use crate::output::file::refuse_planted;
 use crate::output::progress::Progress;
 use crate::output::screen::HEADING;
 use crate::output::{OutputArgs, ResultFormat};
@@ -29,6 +28,7 @@ use crate::system_time::ProfileArgs;
 use hksim_explore::inputs::Trace;
 use hksim_explore::plan::Plan;
 use hksim_explore::priced::Priced;
+use hksim_output_files::refuse_planted;
 use hksim_results::Stamp;
 use hksim_results::sweep::{Head, PricedSweep, ShardResult, ShardRow};
 

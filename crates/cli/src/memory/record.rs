@@ -14,7 +14,6 @@ use hksim_memory_record::{
 use hksim_memory_trace::{Beginning, Calls, Faults};
 use serde::Serialize;
 
-use crate::output::earlier::Earlier;
 use crate::output::{Format, file, note, plain, print_beside_program, render, units, warn};
 use hksim_replay::ReplaySpec;
 use hksim_results::Stamp;
@@ -76,12 +75,12 @@ pub fn run(request: &Request<'_>) -> Result<()> {
         source: Source::Auto,
         stack_depth: request.stack_depth,
     };
-    let earlier = Earlier::set_aside(output)?;
+    let earlier = file::set_aside(output)?;
     let report = {
         let _signals = SignalsToProgram::begin();
         record(&options, request.command)?
     };
-    earlier.keep(request.format);
+    file::keep_earlier(earlier, request.format);
     print(&report, request.format)?;
     if report.traced.as_ref().is_some_and(Traced::is_running) {
         warn("processes of the program still run; hksim stays until they end, since they end with it");

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -10,8 +9,10 @@ use hksim_memory_trace::MemoryTraceError;
 use hksim_trace::error::TraceError;
 use hksim_trace::hkt::MAGIC;
 
-use super::unfinished::{Unfinished, folder_of};
+use hksim_output_files::{Earlier, Unfinished, folder_of, refuse_planted};
 use hksim_trace::named_file;
+
+use super::{Format, note};
 
 /// A file that is written under a temporary name. [`Staged::keep`] renames it; otherwise it is removed.
 #[derive(Debug)]
@@ -87,31 +88,6 @@ impl Staged {
     }
 }
 
-/// Refuses a symbolic link or a pipe that another user may have placed in a folder for all users, such as /tmp. These
-/// are the kernel's rules `fs.protected_symlinks` and `fs.protected_fifos`, which can be switched off, and which a rename
-/// does not obey.
-///
-/// # Errors
-/// It is one of them.
-pub fn refuse_planted(wanted: &Path) -> Result<()> {
-    const STICKY_FOR_ALL: u32 = libc::S_ISVTX | libc::S_IWOTH;
-    let Ok(found) = fs::symlink_metadata(wanted) else { return Ok(()) };
-    let what = match found.file_type() {
-        kind if kind.is_symlink() => "a link",
-        kind if kind.is_fifo() => "a pipe",
-        _ => return Ok(()),
-    };
-    let Ok(folder) = fs::metadata(folder_of(wanted)) else { return Ok(()) };
-    let is_known = [rustix::process::geteuid().as_raw(), folder.uid()].contains(&found.uid());
-    if folder.mode() & STICKY_FOR_ALL == STICKY_FOR_ALL && !is_known {
-        bail!(
-            "{}: is {what} of another user in a folder that all users can write to; remove it or write to another file",
-            wanted.display()
-        );
-    }
-    Ok(())
-}
-
 /// Whether a path is `-`, which means standard output (or input).
 pub fn is_standard(path: &Path) -> bool {
     path.as_os_str() == "-"
@@ -175,6 +151,22 @@ pub fn refuse_other(wanted: &Path) -> Result<()> {
         bail!("{}: is no trace, so a trace must not replace it; write to another file, or remove it", wanted.display());
     }
     Ok(())
+}
+
+/// Sets the recording aside that a new one will replace.
+///
+/// # Errors
+/// The file is no recording, another recording writes it now, or the system refuses.
+pub fn set_aside(output: &Path) -> Result<Earlier> {
+    refuse_planted(output)?;
+    refuse_other(output)?;
+    Ok(Earlier::set_aside(output, is_trace)?)
+}
+
+/// Leaves the earlier recording under its new name, and says so beside a report for people: other reports are all that
+/// standard error has.
+pub fn keep_earlier(earlier: Earlier, report: Format) {
+    earlier.keep().iter().filter(|_| report == Format::Table).for_each(|line| note(line));
 }
 
 /// Refuses to replace a file that is probably a result.

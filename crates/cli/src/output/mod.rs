@@ -1,8 +1,6 @@
 //! What commands print and write.
 
-mod claim;
 pub mod columns;
-pub mod earlier;
 pub mod file;
 pub mod help;
 pub mod progress;
@@ -10,7 +8,6 @@ pub mod screen;
 pub mod stated;
 pub mod table;
 pub mod trace;
-pub mod unfinished;
 pub use hksim_text::plain::{PlainLines, plain};
 pub use hksim_text::units;
 

@@ -8,7 +8,6 @@ use anyhow::{Context, Result, bail};
 use hksim_trace::import::{Format, Options, import};
 
 use crate::commands::import::{Imported, table};
-use crate::output::earlier::Earlier;
 use crate::output::file::{self, Staged};
 use crate::output::{Format as Form, note, render, warn};
 use hksim_results::Stamp;
@@ -27,7 +26,7 @@ const NOTHING: &str = "hksim_traces_no_such_call";
 /// ltrace is missing, or its output cannot be imported.
 pub fn record<S: AsRef<OsStr>>(output: &Path, form: Form, command: &[S]) -> Result<()> {
     file::check_trace(output)?;
-    let earlier = Earlier::set_aside(output)?;
+    let earlier = file::set_aside(output)?;
     let staged = Staged::new(output)?;
     let dir = tempfile::tempdir().context("a temporary directory for ltrace's output")?;
     let text = dir.path().join("ltrace.txt");
@@ -43,7 +42,7 @@ pub fn record<S: AsRef<OsStr>>(output: &Path, form: Form, command: &[S]) -> Resu
     let options = Options { format: Format::from_name("ltrace"), ..Options::default() };
     let report = import(&text, &options, staged.path())?;
     staged.keep()?;
-    earlier.keep(form);
+    file::keep_earlier(earlier, form);
     let imported = Imported { stamp: Stamp::here(), file: output.display().to_string(), report };
     let text = render(form, &imported, &[&imported], || table(&imported))?;
     text.lines().for_each(note);

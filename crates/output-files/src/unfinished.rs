@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
+use crate::planted::folder_of;
+
 const SUFFIX: &str = ".part";
 const RANDOM_CHARACTERS: usize = 8;
 /// Bits of a file's mode that an output keeps: not setuid, setgid and sticky.
@@ -110,11 +112,6 @@ impl Drop for Unfinished {
             remove(&self.path);
         }
     }
-}
-
-/// The folder of a path.
-pub fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 fn prefix(wanted: &Path) -> OsString {

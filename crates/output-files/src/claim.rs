@@ -7,9 +7,10 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
 
-use anyhow::{Result, bail};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
+
+use crate::error::OutputError;
 
 /// A locked file next to the output, `.app.hkt.lock`, with the process id of its owner. The kernel releases the lock of a
 /// process that dies.
@@ -25,7 +26,7 @@ impl Claim {
     ///
     /// # Errors
     /// Another process has claimed the name.
-    pub fn new(output: &Path) -> Result<Option<Claim>> {
+    pub fn new(output: &Path) -> Result<Option<Claim>, OutputError> {
         let name = output.file_name().unwrap_or_default().to_string_lossy();
         let path = output.with_file_name(format!(".{name}.lock"));
         loop {
@@ -34,11 +35,7 @@ impl Claim {
             if flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
                 let mut owner = String::new();
                 let _ = file.read_to_string(&mut owner);
-                let owner = owner.trim().parse::<u32>().map_or(String::new(), |pid| format!(" (process {pid})"));
-                bail!(
-                    "{}: another hksim{owner} records to this file now; name another file, or wait for its end",
-                    output.display()
-                );
+                return Err(OutputError::Claimed { output: output.to_path_buf(), owner: owner.trim().parse().ok() });
             }
             // The last owner may have removed the file before this process locked it.
             if is_linked(&path, &file) {

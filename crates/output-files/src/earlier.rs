@@ -4,11 +4,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
-
-use super::claim::Claim;
-use super::unfinished::folder_of;
-use super::{Format, file, note};
+use crate::claim::Claim;
+use crate::error::OutputError;
+use crate::planted::{folder_of, refuse_planted};
 
 /// An earlier recording that was set aside. Without [`Earlier::keep`] it gets its name back: nothing replaced it.
 #[derive(Debug)]
@@ -22,14 +20,14 @@ pub struct Earlier {
 }
 
 impl Earlier {
-    /// Renames the recording at `output` and its folder: `app.hkt.old`, `app.hkt.processes.old`.
+    /// Renames the recording at `output` and its folder: `app.hkt.old`, `app.hkt.processes.old`. `is_recording` tells
+    /// recordings from other files.
     ///
     /// # Errors
     /// Another recording writes the output now, the output is a link of another user, a file that would be lost is no
     /// recording, or the system refuses.
-    pub fn set_aside(output: &Path) -> Result<Earlier> {
-        file::refuse_planted(output)?;
-        file::refuse_other(output)?;
+    pub fn set_aside(output: &Path, is_recording: fn(&Path) -> bool) -> Result<Earlier, OutputError> {
+        refuse_planted(output)?;
         // The target of a symbolic link is the trace.
         let trace = fs::canonicalize(output).unwrap_or_else(|_| output.to_path_buf());
         let is_device = fs::metadata(&trace).is_ok_and(|metadata| !metadata.is_file());
@@ -41,23 +39,23 @@ impl Earlier {
         for path in [Some(trace).filter(|_| has_events), Some(folder).filter(|folder| folder.is_dir())] {
             let Some(path) = path else { continue };
             let old = with_old(&path);
-            remove(&old)?;
-            fs::rename(&path, &old).with_context(|| format!("{}: cannot rename", path.display()))?;
+            remove(&old, is_recording)?;
+            fs::rename(&path, &old).map_err(|why| io(&path, "rename", why))?;
             earlier.moved.push((path, old));
         }
         Ok(earlier)
     }
 
-    /// Leaves the earlier recording under its new name, and says so beside a report for people: other reports are all
-    /// that standard error has.
-    pub fn keep(mut self, report: Format) {
-        for (path, old) in std::mem::take(&mut self.moved).into_iter().filter(|_| report == Format::Table) {
-            note(&format!("the earlier {} is now {}", path.display(), old.display()));
-        }
-        for directory in self.interrupted.iter().filter(|_| report == Format::Table) {
+    /// Leaves the earlier recording under its new name, and returns notes about it, and about interrupted recordings to
+    /// the same name.
+    pub fn keep(mut self) -> Vec<String> {
+        let moved = std::mem::take(&mut self.moved);
+        let kept = moved.iter().map(|(path, old)| format!("the earlier {} is now {}", path.display(), old.display()));
+        let interrupted = self.interrupted.iter().map(|directory| {
             let directory = directory.display();
-            note(&format!("{directory} is an interrupted recording; `hksim record --recover {directory}` writes it"));
-        }
+            format!("{directory} is an interrupted recording; `hksim record --recover {directory}` writes it")
+        });
+        kept.chain(interrupted).collect()
     }
 }
 
@@ -92,20 +90,24 @@ fn with_old(path: &Path) -> PathBuf {
 }
 
 /// Removes a recording, or a folder of recordings.
-fn remove(old: &Path) -> Result<()> {
+fn remove(old: &Path, is_recording: fn(&Path) -> bool) -> Result<(), OutputError> {
     let Ok(metadata) = fs::symlink_metadata(old) else { return Ok(()) };
-    let is_other = |path: &Path| !path.is_file() || file::refuse_other(path).is_err();
-    let cannot = || format!("{}: cannot remove", old.display());
+    let has_contents = |path: &Path| fs::metadata(path).is_ok_and(|metadata| metadata.len() > 0);
+    let is_other = |path: &Path| !path.is_file() || (has_contents(path) && !is_recording(path));
+    let cannot = |why| io(old, "remove", why);
     let other = match metadata.is_dir() {
         true => {
-            let entries =
-                fs::read_dir(old).with_context(cannot)?.collect::<Result<Vec<_>, _>>().with_context(cannot)?;
+            let entries = fs::read_dir(old).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(cannot)?;
             entries.into_iter().map(|entry| entry.path()).find(|path| is_other(path))
         }
         false => Some(old.to_path_buf()).filter(|path| is_other(path)),
     };
     if let Some(other) = other {
-        bail!("{}: is no trace, and the earlier recording would replace it; move it away", other.display());
+        return Err(OutputError::NoRecording { path: other });
     }
-    if metadata.is_dir() { fs::remove_dir_all(old) } else { fs::remove_file(old) }.with_context(cannot)
+    if metadata.is_dir() { fs::remove_dir_all(old) } else { fs::remove_file(old) }.map_err(cannot)
+}
+
+fn io(path: &Path, action: &'static str, source: std::io::Error) -> OutputError {
+    OutputError::Io { path: path.to_path_buf(), action, source }
 }
