@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Runs all checks: format, lints, docs, notebook, tests. Builds in target/ only.
 #
-#     ./test.sh [--strict]
+#     ./test.sh [--strict | --quick]
 #
+# --quick runs what a change breaks first: format, lints, the tests inside the crates, and those of the architecture.
 # A check that cannot run on this machine prints `skipped: reason`. With --strict a skip is a failure unless
 # .ci/skips-allowed.txt allows its reason. As root, the script announces and installs missing Debian packages;
 # HKSIM_NO_APT=1 prevents that.
@@ -12,8 +13,8 @@ cd "$(dirname "$0")"
 . .ci/packages.sh
 
 case ${1:-} in
-    '' | --strict) strict=${1:-} ;;
-    *) echo "usage: ./test.sh [--strict]" >&2; exit 2 ;;
+    '' | --strict | --quick) mode=${1:-} ;;
+    *) echo "usage: ./test.sh [--strict | --quick]" >&2; exit 2 ;;
 esac
 
 target=${CARGO_TARGET_DIR:-target}
@@ -87,7 +88,7 @@ make_mdbook() {
     mkdir -p "$target/tools"
     PATH=$(realpath "$target/tools")/bin:$PATH
     command -v mdbook >/dev/null && return
-    timeout 600 cargo install --quiet --locked --no-default-features --debug --version "$mdbook_version" \
+    CARGO_PROFILE_DEV_DEBUG=0 timeout 600 cargo install --quiet --locked --no-default-features --debug --version "$mdbook_version" \
         --root "$target/tools" --target-dir "$target/tools/build" mdbook >"$target/mdbook.log" 2>&1 || true
     rm -rf "$target/tools/build"
 }
@@ -188,13 +189,30 @@ everything() {
     return "$passed"
 }
 
-announce cc:gcc "${tools[@]%:*}"
+quick() {
+    step "cargo fmt --check"
+    cargo fmt --all --check
+    step "cargo clippy"
+    cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
+    step "tests inside the crates"
+    cargo test --quiet --locked --workspace --lib --bins
+    step "architecture"
+    cargo test --quiet --locked -p hksim-testkit --test architecture --test command_files --test dependencies
+    step
+}
+
 mkdir -p "$target"
 rm -f "$target/test.parts"
+if [ "$mode" = --quick ]; then
+    quick
+    cat "$target/test.parts"
+    exit
+fi
+announce cc:gcc "${tools[@]%:*}"
 everything 2>&1 | tee "$log"
 
 printf '\n==> parts: elapsed, processor time\n'
 cat "$target/test.parts"
 
 printf '\n==> skipped\n'
-.ci/skips.sh "$log" || [ -z "$strict" ]
+.ci/skips.sh "$log" || [ -z "$mode" ]

@@ -27,14 +27,16 @@ for crate in "${crates[@]}"; do
     mv "$folder/packages/$(basename "${archives[0]}" .crate)" "$folder/packages/$crate"
 done
 cp -r tools/outside-programs/{kernel,reader,study,design} "$folder/"
-# The packages name each other by version, as those of a registry do. Other crates have the versions of this workspace.
+# The packages name each other by version, as those of a registry do. Other crates have the versions and the profile of
+# this workspace, so that they are not built again.
 {
     printf '[workspace]\nresolver = "3"\nmembers = ["kernel", "reader", "study", "design"]\n\n[patch.crates-io]\n'
     for crate in "${crates[@]}"; do printf '%s = { path = "packages/%s" }\n' "$crate" "$crate"; done
+    sed -n '/^\[profile\.dev\(\.package\."\*"\)\?\]/,/^$/p' Cargo.toml
 } >"$folder/Cargo.toml"
 cp Cargo.lock "$folder/"
 
-run() { cargo run --quiet --manifest-path "$folder/$1/Cargo.toml" --target-dir "$folder/target" -- "${@:2}"; }
+run() { cargo run --quiet --manifest-path "$folder/$1/Cargo.toml" --target-dir "$target" -- "${@:2}"; }
 
 kernel=$(run kernel)
 [ "$kernel" = "$kernel_expected" ] || { printf 'the kernel model printed:\n%s\nexpected:\n%s\n' "$kernel" "$kernel_expected" >&2; exit 1; }

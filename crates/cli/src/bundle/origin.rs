@@ -86,10 +86,11 @@ mod tests {
     /// Each would run a library that the result names.
     #[test]
     fn a_result_that_names_allocators_is_never_repeated() {
+        crate::command_line::define(<crate::Cli as clap::CommandFactory>::command);
         for named in [vec!["--allocators", "./evil.so"], vec!["--allocators=-x/evil.so"]] {
             let command = [vec!["sweep", "a.hkt"], named].concat();
             let result = json!({ "command": command, "pareto": [], "rows": [{ "recording": {} }] });
-            let why = Origin::of("r.json", &result).err().map(|why| why.to_string()).unwrap_or_default();
+            let why = Origin::of("r.json", &result).err().map(|why| format!("{why:#}")).unwrap_or_default();
             assert!(why.contains("running allocators"), "{command:?}: {why}");
         }
     }

@@ -48,10 +48,10 @@ fn a_named_column_is_printed_although_its_cells_are_equal() {
     assert_eq!(first_row, Some(vec!["2M", "0", "0", "madvise"]), "THP is a figure, thp is a flag: {table}");
 
     let recording = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/python-json.hkm");
-    let table = bench.ok(&format!("sweep {recording} --thp never,always --columns traps,defrag,thp,advise"));
+    let table = bench.ok(&format!("sweep {recording} --thp never,always --columns traps,zero-page,thp,advise"));
     let rows: Vec<_> = table.lines().map(cells).collect();
-    assert_eq!((rows.len(), &rows[0][..]), (4, &["traps", "defrag", "thp", "advise"][..]), "{table}");
-    assert_eq!((&rows[2][1..], &rows[3][1..]), (&["madvise", "never", "none"][..], &["madvise", "always", "none"][..]));
+    assert_eq!((rows.len(), &rows[0][..]), (4, &["traps", "zero-page", "thp", "advise"][..]), "{table}");
+    assert_eq!((&rows[2][1..], &rows[3][1..]), (&["on", "never", "none"][..], &["on", "always", "none"][..]));
 }
 
 #[test]
