@@ -12,8 +12,8 @@
 //!
 //! use hksim_reports::chart::{Figure, Medium, Subject};
 //!
-//! let file = hksim_results::read(Path::new("sweep.json"))?;
-//! let subject = Subject::of(&file.result)?;
+//! let result = hksim_results::read(Path::new("sweep.json"))?;
+//! let subject = Subject::of(&result)?;
 //! if let Some(sketch) = Figure::Designs.sketch(&subject, Medium::File)? {
 //!     std::fs::write("sweep.svg", sketch.svg()?.svg)?;
 //! }
