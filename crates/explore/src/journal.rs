@@ -14,9 +14,11 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use thiserror::Error;
 
 use crate::digest::Digest;
+use crate::figure_range::{self, ImpossibleFigure};
 
 /// Version of the format.
 const FORMAT: u32 = 2;
@@ -36,6 +38,16 @@ pub enum JournalError {
         what: &'static str,
         /// Why.
         source: io::Error,
+    },
+    /// A row has a figure that no run can give.
+    #[error("{}:{line}: {why}", path.display())]
+    Figure {
+        /// The file.
+        path: PathBuf,
+        /// Its line, from 1.
+        line: usize,
+        /// The figure.
+        why: ImpossibleFigure,
     },
     /// The file is not a journal.
     #[error("{}: not a journal of `sweep --resume`; name a new file", .0.display())]
@@ -183,10 +195,21 @@ fn finished<R: DeserializeOwned>(
         return Err(other_sweep());
     }
     for (number, line) in lines {
-        let (path, line_number) = (path.to_path_buf(), number + 1);
-        let Some(json) = checked(line) else { return Err(JournalError::Damaged { path, line: line_number }) };
-        let not_a_row = |source| JournalError::NotARow { path, line: line_number, source };
-        let entry: Entry<R> = serde_json::from_slice(json).map_err(not_a_row)?;
+        let at = || (path.to_path_buf(), number + 1);
+        let not_a_row = |source| {
+            let (path, line) = at();
+            JournalError::NotARow { path, line, source }
+        };
+        let Some(json) = checked(line) else {
+            let (path, line) = at();
+            return Err(JournalError::Damaged { path, line });
+        };
+        let value: Value = serde_json::from_slice(json).map_err(not_a_row)?;
+        figure_range::check(&value).map_err(|why| {
+            let (path, line) = at();
+            JournalError::Figure { path, line, why }
+        })?;
+        let entry = Entry::<R>::deserialize(value).map_err(not_a_row)?;
         if rows.get(entry.row) != Some(&entry.inputs) {
             return Err(other_sweep());
         }

@@ -47,6 +47,7 @@ pub mod causes;
 pub mod digest;
 pub mod error;
 pub mod exports;
+pub mod figure_range;
 pub mod figures;
 pub mod fit;
 pub mod flags;

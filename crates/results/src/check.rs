@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use hksim_explore::budget::{Checked, CheckedRow, Row, Stored};
+use hksim_explore::figure_range;
 use hksim_sim::report::{SCHEMA, version};
 use hksim_trace::named_file;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::ResultError;
-use crate::result_numbers;
 use crate::stamp::{Stamp, refuse_other_schema};
 
 /// Designs held to a budget.
@@ -63,7 +63,8 @@ pub fn stored(path: &Path) -> Result<Option<Stored>, ResultError> {
     // What the parser expected does not help: the file is another one, or was damaged.
     let value: Value = serde_json::from_str(&text).map_err(|_| ResultError::file(other()))?;
     refuse_other_schema(path, &value)?;
-    result_numbers::check(&value).map_err(|why| ResultError::In { file: name.to_string(), source: Box::new(why) })?;
+    figure_range::check(&value)
+        .map_err(|why| ResultError::In { file: name.to_string(), source: Box::new(why.into()) })?;
     Stored::deserialize(value).map(Some).map_err(|_| ResultError::file(other()))
 }
 

@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 use std::io;
 
+use hksim_explore::figure_range::ImpossibleFigure;
 use hksim_sim::report::SCHEMA;
 use thiserror::Error;
 
@@ -41,13 +42,8 @@ pub enum ResultError {
         version: String,
     },
     /// A figure is too large.
-    #[error("{place} is {figure}, which no run can give; the file is damaged")]
-    Figure {
-        /// Its place in the result.
-        place: String,
-        /// The figure.
-        figure: u64,
-    },
+    #[error(transparent)]
+    Figure(#[from] ImpossibleFigure),
     /// A result that is not shown in reports and bundles.
     #[error(
         "{0}: a result of `explain --fit`, whose counts file names its own traces: reports and bundles do not contain it; \

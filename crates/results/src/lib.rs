@@ -39,7 +39,6 @@ pub mod policy_words;
 pub mod predictions;
 pub mod read;
 pub mod replay;
-pub mod result_numbers;
 pub mod sim;
 pub mod stack_profile;
 pub mod stamp;

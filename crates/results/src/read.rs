@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use hksim_explore::figure_range;
 use hksim_trace::named_file;
 use serde_json::Value;
 
 use crate::error::ResultError;
-use crate::result_numbers;
 use crate::stamp::refuse_other_schema;
 
 /// Reads a JSON result.
@@ -18,6 +18,6 @@ pub fn read(path: &Path) -> Result<Value, ResultError> {
     let bytes = named_file::read(path).map_err(|source| ResultError::Io { file: file(), source })?;
     let result: Value = serde_json::from_slice(&bytes).map_err(|source| ResultError::Json { file: file(), source })?;
     refuse_other_schema(path, &result)?;
-    result_numbers::check(&result).map_err(|why| ResultError::In { file: file(), source: Box::new(why) })?;
+    figure_range::check(&result).map_err(|why| ResultError::In { file: file(), source: Box::new(why.into()) })?;
     Ok(result)
 }

@@ -6,6 +6,7 @@ use hksim_cost_model::SystemTime;
 use hksim_explore::answers::Answers;
 use hksim_explore::digest::Digest;
 use hksim_explore::error::ExploreError;
+use hksim_explore::figure_range;
 use hksim_explore::flags::ModesFrom;
 use hksim_explore::priced::Priced;
 use hksim_explore::question::Question;
@@ -16,9 +17,9 @@ use hksim_trace::named_file;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::csv;
 use crate::error::ResultError;
 use crate::stamp::Stamp;
-use crate::{csv, result_numbers};
 
 /// What is known of a sweep besides its rows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -132,7 +133,8 @@ pub fn read_shard(path: &Path) -> Result<(Vec<String>, ShardResult), ResultError
         )));
     }
     let shard: Value = serde_json::from_slice(&text).map_err(not_a_shard)?;
-    result_numbers::check(&shard).map_err(|why| ResultError::In { file: file.to_string(), source: Box::new(why) })?;
+    figure_range::check(&shard)
+        .map_err(|why| ResultError::In { file: file.to_string(), source: Box::new(why.into()) })?;
     let words = shard["command"].as_array().into_iter().flatten();
     let command = words.filter_map(|word| word.as_str().map(str::to_string)).collect();
     Ok((command, serde_json::from_value(shard).map_err(not_a_shard)?))

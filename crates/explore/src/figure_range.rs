@@ -1,12 +1,21 @@
 //! Checks the figures of a result before they are used: sums of them must not overflow.
 
 use serde_json::Value;
-
-use crate::error::ResultError;
+use thiserror::Error;
 
 /// The largest figure of a result: whole numbers are exact up to here in every program that reads JSON. A sum of two
 /// thousand of them fits 64 bits.
 const FIGURE_MAX: u64 = 1 << 53;
+
+/// A figure that no run can give.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{place} is {figure}, which no run can give; the file is damaged")]
+pub struct ImpossibleFigure {
+    /// Its place in the result.
+    pub place: String,
+    /// The figure.
+    pub figure: u64,
+}
 
 /// Fields that hold inputs, not figures. They may be any number, and their readers check them.
 const INPUTS: [&str; 4] = ["policy", "kernel", "trace", "traces"];
@@ -15,14 +24,14 @@ const INPUTS: [&str; 4] = ["policy", "kernel", "trace", "traces"];
 ///
 /// # Errors
 /// Names the first one that no run can give.
-pub fn check(result: &Value) -> Result<(), ResultError> {
+pub fn check(result: &Value) -> Result<(), ImpossibleFigure> {
     check_at(result, "")
 }
 
-fn check_at(value: &Value, place: &str) -> Result<(), ResultError> {
+fn check_at(value: &Value, place: &str) -> Result<(), ImpossibleFigure> {
     match value {
         Value::Number(number) => match number.as_u64().filter(|&figure| figure > FIGURE_MAX) {
-            Some(figure) => Err(ResultError::Figure { place: place.to_string(), figure }),
+            Some(figure) => Err(ImpossibleFigure { place: place.to_string(), figure }),
             None => Ok(()),
         },
         Value::Object(fields) => {
