@@ -143,6 +143,7 @@ impl FromIterator<PageRun> for PageSet {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hksim_trace::splitmix::Splitmix64;
 
     /// The oracle: one entry per page.
     fn spread(set: &PageSet) -> Vec<Option<PageState>> {
@@ -161,13 +162,8 @@ mod tests {
 
     #[test]
     fn differences_agree_with_a_page_by_page_comparison() {
-        let mut seed = 0x2545_F491_4F6C_DD1Du64;
-        let mut draw = |below: u64| {
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            seed % below
-        };
+        let mut seeded = Splitmix64::new(0x2545_F491_4F6C_DD1D);
+        let mut draw = |below: u64| seeded.below(below);
         for round in 0..2000 {
             let mut random = || -> Vec<Option<PageState>> {
                 let mut state = None;

@@ -156,6 +156,7 @@ const END: u64 = Region::START + Region::BYTES;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hksim_trace::splitmix::Splitmix64;
 
     const PAGES: u64 = 64;
 
@@ -171,13 +172,8 @@ mod tests {
 
     #[test]
     fn ranges_and_places_agree_with_a_table_of_pages() {
-        let mut seed = 0x2545_F491_4F6C_DD1Du64;
-        let mut draw = |below: u64| {
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            seed % below
-        };
+        let mut random = Splitmix64::new(0x2545_F491_4F6C_DD1D);
+        let mut draw = |below: u64| random.below(below);
         let (mut region, mut mapped) = (Region::new(), vec![false; PAGES as usize]);
         for round in 0..20_000 {
             let (first, pages) = (draw(PAGES - 8), 1 + draw(8));
