@@ -10,13 +10,13 @@ use hksim_trace::event::Event;
 use crate::calls::Counted;
 use crate::error::ChildError;
 use crate::malloc::watch_process;
-use crate::null::Null;
+use crate::null;
 use crate::ordered::step;
 use crate::prefault::{MeasuredHeap, prefault};
 use crate::process::ProcessMemory;
 use crate::protocol::{MeasuredReport, Report};
 use crate::replayable::Replayable;
-use crate::result::{Control, Mark, Replayed, Skipped};
+use crate::result::{Mark, Replayed, Skipped};
 use crate::usage::Usage;
 use crate::window::{PreparedTrace, WindowDriver, WindowObserver, drive};
 
@@ -49,15 +49,7 @@ impl<A: Replayable<Counted>> WindowDriver for Coarse<A> {
 /// The control run.
 pub(crate) fn control(trace: &mut PreparedTrace, heap: MeasuredHeap<'_>) -> Result<Report, ChildError> {
     let (memory, _) = watch_process()?;
-    let mut null = Null::new(trace, memory);
-    prefault(heap);
-    let before = Usage::now();
-    null.watch_mut().begin();
-    drive(trace, &mut null)?;
-    let traps = null.watch_mut().end();
-    let usage = Usage::now().since(&before);
-    std::mem::forget(null); // not dropped, as in the other runs, whose system calls are compared with this run's
-    Ok(Report::Control(Control::new(&usage, traps)))
+    null::control(trace, memory, heap)
 }
 
 /// The measured run on the allocator that `open` creates. `why` is the reason why page tables cannot be scanned.

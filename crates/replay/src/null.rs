@@ -1,4 +1,4 @@
-//! The driver of a control run, which has no heap.
+//! The control run, which has no heap.
 
 use hksim_engine::Tables;
 use hksim_trace::event::Event;
@@ -6,8 +6,12 @@ use hksim_trace::event::Event;
 use crate::calls::Counted;
 use crate::error::ChildError;
 use crate::ordered::tables;
+use crate::prefault::{MeasuredHeap, prefault};
+use crate::protocol::Report;
 use crate::replayable::SuperSlabs;
-use crate::window::{PreparedTrace, WindowDriver, WindowObserver};
+use crate::result::Control;
+use crate::usage::Usage;
+use crate::window::{PreparedTrace, WindowDriver, WindowObserver, drive};
 
 /// Reads each event, but performs nothing. It has the observer and the tables of a heap's driver, so that a control run
 /// makes the same system calls as a measured run, except those of the heap.
@@ -16,16 +20,21 @@ pub(crate) struct Null<W> {
     watch: W,
 }
 
-impl<W: WindowObserver> Null<W> {
-    /// A driver for a trace, with the observer of a measured run.
-    pub(crate) fn new(trace: &PreparedTrace, watch: W) -> Null<W> {
-        Null { _tables: tables(trace), watch }
-    }
-
-    /// The observer.
-    pub(crate) fn watch_mut(&mut self) -> &mut W {
-        &mut self.watch
-    }
+/// A control run with the observer of a measured run.
+pub(crate) fn control<W: WindowObserver>(
+    trace: &mut PreparedTrace,
+    watch: W,
+    heap: MeasuredHeap<'_>,
+) -> Result<Report, ChildError> {
+    let mut null = Null { _tables: tables(trace), watch };
+    prefault(heap);
+    let before = Usage::now();
+    null.watch.begin();
+    drive(trace, &mut null)?;
+    let traps = null.watch.end();
+    let usage = Usage::now().since(&before);
+    std::mem::forget(null); // not dropped, as in the other runs, whose system calls are compared with this run's
+    Ok(Report::Control(Control::new(&usage, traps)))
 }
 
 impl<W: WindowObserver> WindowDriver for Null<W> {

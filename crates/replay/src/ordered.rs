@@ -13,15 +13,14 @@ use crate::error::ChildError;
 use crate::extents::Extent;
 use crate::fork::{Children, keep_apart};
 use crate::measured::open_traps;
-use crate::null::Null;
+use crate::null;
 use crate::observer::Observer;
 use crate::prefault::{MeasuredHeap, prefault};
 use crate::protocol::{Report, Timing};
 use crate::replayable::Replayable;
-use crate::result::Control;
 use crate::tlb::TlbWatch;
 use crate::usage::Usage;
-use crate::window::{PreparedTrace, WindowDriver, WindowObserver, drive};
+use crate::window::{PreparedTrace, WindowDriver, drive};
 use hksim_linux_probe::resident::make_resident;
 
 /// Tables for a trace, present before the window opens.
@@ -44,15 +43,7 @@ pub(crate) fn control(extent: Extent, trace: &mut PreparedTrace) -> Result<Repor
     let Ok(observer) = Observer::new(extent, traps) else {
         return coarse::control(trace, MeasuredHeap::Reservation);
     };
-    let mut null = Null::new(trace, observer);
-    prefault(MeasuredHeap::Reservation);
-    let before = Usage::now();
-    null.watch_mut().begin();
-    drive(trace, &mut null)?;
-    let traps = null.watch_mut().end();
-    let usage = Usage::now().since(&before);
-    std::mem::forget(null); // not dropped, as in the other runs, whose system calls are compared with this run's
-    Ok(Report::Control(Control::new(&usage, traps)))
+    null::control(trace, observer, MeasuredHeap::Reservation)
 }
 
 /// A heap without an observer.
