@@ -1,7 +1,7 @@
 //! Replays a trace on a real allocator, and measures it page by page.
 //!
 //! [`replay`] performs a [`ReplaySpec`] in fresh child processes: one without a heap (the control run), one that is
-//! measured, and one that is only timed. All memory other than the heap is made resident beforehand, so the control run
+//! measured, and one that is only timed. [`TimedReplay`] times replays again and again. All memory other than the heap is made resident beforehand, so the control run
 //! must show no faults.
 //!
 //! The kinds of installs are derived only from what the kernel reports: page-table scans before and after each system
@@ -36,6 +36,7 @@ mod page_snapshot;
 mod parent;
 mod pause;
 mod prefault;
+mod probe;
 mod process;
 mod protocol;
 mod replayable;
@@ -44,7 +45,9 @@ mod spec;
 mod split_folios;
 mod system;
 mod threaded;
+mod timed_replay;
 mod tlb;
+mod unobserved;
 mod usage;
 mod window;
 
@@ -60,4 +63,5 @@ pub use parent::{CHILD_ARGUMENT, replay};
 pub use result::{Control, Mark, Replayed, Skipped};
 pub use spec::{Measure, Mode, ReplaySpec, SmallMemory, Target, WarmUp};
 pub use system::{SystemEffort, SystemRun, SystemRuns, system_time};
+pub use timed_replay::{TimedReplay, Times, TimesAlone, mode_samples, times_alone};
 pub use tlb::DtlbEvents;

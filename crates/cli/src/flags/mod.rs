@@ -7,6 +7,7 @@
 pub mod args;
 pub mod argv;
 pub mod between;
+pub mod timing;
 #[cfg(test)]
 mod docs;
 
