@@ -133,11 +133,7 @@ impl Times {
     /// The times of one subject.
     pub fn of<E>(timings: &Timings<E>, subject: usize) -> Times {
         let timed = &timings.subjects[subject];
-        Times {
-            ratio_to_first: timed.ratio_to_first(),
-            verdict: timings.verdict(subject),
-            ..Times::alone(timed)
-        }
+        Times { ratio_to_first: timed.ratio_to_first(), verdict: timings.verdict(subject), ..Times::alone(timed) }
     }
 
     /// The times of a subject that is not compared with another.
@@ -153,7 +149,11 @@ impl Times {
         };
         let part = |share: f64| {
             let ns = |share: f64| cpu_ns * share.clamp(0.0, 1.0);
-            Estimate { median: ns(share), low: Some(ns(share - ERRORS * error)), high: Some(ns(share + ERRORS * error)) }
+            Estimate {
+                median: ns(share),
+                low: Some(ns(share - ERRORS * error)),
+                high: Some(ns(share + ERRORS * error)),
+            }
         };
         self.system_ns_per_call = Some(part(share));
         self.user_ns_per_call = Some(part(1.0 - share));

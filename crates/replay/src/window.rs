@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use hksim_engine::{ForkSchedule, ForkStep, MemoryPolicyRule, PointFinder};
 use hksim_policy::memory::MemoryLock;
-use hksim_timing::clock::thread_cpu_ns;
 use hksim_timing::Sample;
+use hksim_timing::clock::thread_cpu_ns;
 use hksim_trace::event::{Event, Op};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::profile::WithProfiles;

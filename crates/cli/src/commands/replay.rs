@@ -29,7 +29,9 @@ use hksim_timing::Plan;
 
 /// Arguments of `replay`.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = "Examples:\n  hksim replay app.hkt\n  hksim replay app.hkt --on jemalloc --mode threaded\n  hksim replay app.hkt --on mimalloc --precision 1% --budget 30s")]
+#[command(
+    after_long_help = "Examples:\n  hksim replay app.hkt\n  hksim replay app.hkt --on jemalloc --mode threaded\n  hksim replay app.hkt --on mimalloc --precision 1% --budget 30s"
+)]
 pub struct Args {
     /// Replay this trace
     #[arg(value_name = "TRACE.hkt")]

@@ -7,9 +7,9 @@
 pub mod args;
 pub mod argv;
 pub mod between;
-pub mod timing;
 #[cfg(test)]
 mod docs;
+pub mod timing;
 
 pub use args::{HostPolicyArgs, HugeList, PolicyArgs};
 pub use hksim_explore::flags::{BaseKernel, ModesFrom, RunConfig, mthp, table, varied};

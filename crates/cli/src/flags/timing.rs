@@ -45,7 +45,10 @@ impl TimingArgs {
     /// When the rounds end.
     pub fn effort(&self) -> Effort {
         let standard = Effort::default();
-        if self.precision.is_none() && self.budget.is_none() && let Some(rounds_max) = self.runs {
+        if self.precision.is_none()
+            && self.budget.is_none()
+            && let Some(rounds_max) = self.runs
+        {
             return Effort { precision: 0.0, time_max: Duration::MAX, rounds_max };
         }
         Effort {

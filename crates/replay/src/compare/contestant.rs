@@ -5,8 +5,8 @@ use std::path::Path;
 use super::environment::Run;
 use super::timeline::timeline;
 use super::{Allocator, Figures, Found, Outcome, Plan, Row, Spread};
-use crate::{Mode, ReplayError, ReplaySpec, Replayed, Skipped, SystemRuns, Times, mode_samples, replay};
 use crate::timed_replay::MODES;
+use crate::{Mode, ReplayError, ReplaySpec, Replayed, Skipped, SystemRuns, Times, mode_samples, replay};
 
 /// An allocator during the comparison: its runs so far, or the reason why it has no more runs.
 pub(super) struct Contestant<'a> {

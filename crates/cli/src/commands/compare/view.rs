@@ -104,9 +104,14 @@ fn own_rows(report: &ComparisonReport, table: &mut Table) {
 fn legend(report: &ComparisonReport) -> Vec<String> {
     let name = first(report).map_or("the first", |row| &row.allocator);
     let mut lines = vec![
-        format!("ns/call: processor time per allocator call, touches included; ratio: to {name}, median of the rounds and 95 % interval"),
-        format!("{name} again: a second run in each round, so its interval is the method's own error; tie: no larger difference than that"),
-        "no allocator: the replay alone, without touches; user, system: shares of samples, with their 95 % error".into(),
+        format!(
+            "ns/call: processor time per allocator call, touches included; ratio: to {name}, median of the rounds and 95 % interval"
+        ),
+        format!(
+            "{name} again: a second run in each round, so its interval is the method's own error; tie: no larger difference than that"
+        ),
+        "no allocator: the replay alone, without touches; user, system: shares of samples, with their 95 % error"
+            .into(),
         "faults, traps, RSS: medians; +-: half the interquartile range, if it is not 0".into(),
     ];
     if report.runs < ROUNDS_FOR_INTERVAL {
@@ -119,8 +124,12 @@ fn legend(report: &ComparisonReport) -> Vec<String> {
 fn code_note(row: &Row) -> Option<String> {
     let note = match row.code? {
         Code::Constant => return None,
-        Code::RunTime => "sizes of slices and SuperSlabs are read at run time, as in `hksim run`; the default's are constants (docs/lab/timing.md)",
-        Code::InReplay => "no program can run on this policy, so the replay contains the allocator: its times are not those of a preloaded one",
+        Code::RunTime => {
+            "sizes of slices and SuperSlabs are read at run time, as in `hksim run`; the default's are constants (docs/lab/timing.md)"
+        }
+        Code::InReplay => {
+            "no program can run on this policy, so the replay contains the allocator: its times are not those of a preloaded one"
+        }
     };
     Some(format!("{}: {note}", row.allocator))
 }
