@@ -100,6 +100,7 @@ fn perform(channel: &mut Channel, designs: &[KnownDesign]) -> Result<Report, Chi
                 Run::Timed => native::timed(plan, touch, &mut trace),
                 Run::Harness => without_allocator.harness(&mut trace),
                 Run::Sampled => native::sampled(plan, touch, &mut trace),
+                Run::Apart => Err(ChildError::OrderedMallocOnly),
                 Run::System(warm_up, probe) => system::run(plan, touch, &mut trace, warm_up, probe),
             }
         }
@@ -112,6 +113,7 @@ fn perform(channel: &mut Channel, designs: &[KnownDesign]) -> Result<Report, Chi
                 Run::Timed => malloc.unobserved().timed(&mut trace),
                 Run::Harness => without_allocator.harness(&mut trace),
                 Run::Sampled => malloc.unobserved().sampled(&mut trace),
+                Run::Apart => malloc.unobserved().apart(&mut trace),
                 Run::System(..) => Err(ChildError::OrderedNativeOnly),
             }
         }

@@ -105,6 +105,7 @@ fn name(run: Run) -> &'static str {
         Run::Timed => "timed",
         Run::Harness => "harness",
         Run::Sampled => "sampled",
+        Run::Apart => "sampled",
         Run::System(..) => "system time",
     }
 }

@@ -10,6 +10,7 @@ use hksim_engine::{PageRun, PageSet, PageState};
 use hksim_timing::Sample;
 use serde::{Deserialize, Serialize};
 
+use crate::phases::PhaseSamples;
 use crate::result::{Control, Mark, Replayed};
 use crate::system::SystemRun;
 use crate::tlb::DtlbEvents;
@@ -34,6 +35,7 @@ pub(crate) enum Report {
     Measured(Box<MeasuredReport>),
     Timed(Timing),
     System(SystemRun),
+    Apart(PhaseSamples),
 }
 
 /// A measured run: its figures and marks.

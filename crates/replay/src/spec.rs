@@ -113,6 +113,8 @@ pub(crate) enum Run {
     Harness,
     /// With samples of the processor's mode as the only observer.
     Sampled,
+    /// With samples of what the replay does as the only observer.
+    Apart,
     /// With a probe of the processor time as the only observer, after a warm-up.
     System(WarmUp, SystemProbe),
 }

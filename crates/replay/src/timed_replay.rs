@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use crate::error::ReplayError;
 use crate::parent::{checked, run, run_on, unexpected};
+use crate::phases::PhaseSamples;
 use crate::protocol::Report;
 use crate::result::Skipped;
 use crate::spec::{Mode, ReplaySpec, Run};
@@ -59,6 +60,31 @@ pub fn mode_samples(spec: &ReplaySpec, runs: u32) -> Result<SystemRuns, ReplayEr
     sampled.collect::<Result<_, _>>().map(SystemRuns)
 }
 
+/// Samples whether an ordered replay on a `malloc` allocates, frees, touches blocks, or does its own work, in one run.
+///
+/// # Errors
+/// As for [`mode_samples`], or the allocator is not a `malloc`.
+pub fn phase_samples(spec: &ReplaySpec) -> Result<PhaseSamples, ReplayError> {
+    match run(&checked(spec)?, Run::Apart)?.report {
+        Report::Apart(found) => Ok(found),
+        other => Err(unexpected(Run::Apart, &other)),
+    }
+}
+
+/// Processor times of the parts of a replay: the median time of all runs times shares of samples, with the samples' 95 %
+/// intervals.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Apart {
+    /// Nanoseconds of an allocation or resize.
+    pub ns_per_allocation: Estimate,
+    /// Nanoseconds of a free; null without frees.
+    pub ns_per_free: Option<Estimate>,
+    /// Nanoseconds of touches, for each allocator call.
+    pub touch_ns_per_call: Estimate,
+    /// Nanoseconds of the replay's own work, for each allocator call.
+    pub replay_ns_per_call: Estimate,
+}
+
 /// Processor times of a replay, in all timed runs. Figures that could not be measured are null.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Times {
@@ -75,6 +101,8 @@ pub struct Times {
     pub user_ns_per_call: Option<Estimate>,
     /// The part in the kernel.
     pub system_ns_per_call: Option<Estimate>,
+    /// Allocations and frees apart, if requested.
+    pub apart: Option<Apart>,
 }
 
 /// The times of one allocator.
@@ -139,6 +167,31 @@ impl Times {
     /// The times of a subject that is not compared with another.
     pub fn alone<E>(timed: &Timed<E>) -> Times {
         Times { cpu_ns_per_call: timed.cpu_ns_per_call(), rounds: timed.rounds(), ..Times::default() }
+    }
+
+    /// Divides the time between allocations, frees, touches and the replay.
+    pub fn divide(&mut self, samples: &PhaseSamples) {
+        let Some(cpu_ns) = self.cpu_ns_per_call.map(|time| time.median).filter(|_| samples.total() > 0) else { return };
+        let total = samples.total() as f64;
+        // A part's nanoseconds, for each of so many calls.
+        let part = |part: u64, of: u64| {
+            let share = part as f64 / total;
+            let error = ERRORS * (share * (1.0 - share) / total).sqrt();
+            let ns = |share: f64| cpu_ns * share.max(0.0) * samples.calls as f64 / of as f64;
+            (of > 0).then(|| Estimate {
+                median: ns(share),
+                low: Some(ns(share - error)),
+                high: Some(ns(share + error)),
+            })
+        };
+        self.apart = (|| {
+            Some(Apart {
+                ns_per_allocation: part(samples.allocate, samples.allocations)?,
+                ns_per_free: part(samples.free, samples.frees),
+                touch_ns_per_call: part(samples.touch, samples.calls)?,
+                replay_ns_per_call: part(samples.replay, samples.calls)?,
+            })
+        })();
     }
 
     /// Divides the time between user mode and the kernel.

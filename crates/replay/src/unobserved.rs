@@ -6,6 +6,7 @@ use hksim_trace::event::Event;
 use crate::error::ChildError;
 use crate::malloc_heap::Malloc;
 use crate::ordered::{step, tables};
+use crate::phases::{PhaseProbe, PhasedMalloc};
 use crate::prefault::{MeasuredHeap, prefault};
 use crate::probe::{Meter, ModeProbe};
 use crate::protocol::{Report, Timing};
@@ -49,20 +50,29 @@ impl<A: Heaps, M: Meter> WindowDriver for Metered<A, M> {
 impl UnobservedRun<'_> {
     /// The timed run of `malloc`.
     pub(crate) fn timed(&self, trace: &mut PreparedTrace) -> Result<Report, ChildError> {
-        let (driven, tlb) = self.run(Malloc, TlbWatch::open(), trace)?;
-        Ok(Report::Timed(Timing { sample: driven.sample(trace.operations), dtlb: tlb.finish() }))
+        self.times(Malloc, trace)
     }
 
     /// The timed run without an allocator. Nothing is touched, because there are no blocks.
     pub(crate) fn harness(&self, trace: &mut PreparedTrace) -> Result<Report, ChildError> {
-        let (driven, tlb) = self.run(NoAllocator, TlbWatch::open(), trace)?;
-        Ok(Report::Timed(Timing { sample: driven.sample(trace.operations), dtlb: tlb.finish() }))
+        self.times(NoAllocator, trace)
     }
 
     /// The sampled run of `malloc`.
     pub(crate) fn sampled(&self, trace: &mut PreparedTrace) -> Result<Report, ChildError> {
-        let (_, probe) = self.run(Malloc, ModeProbe::open()?, trace)?;
-        Ok(Report::System(probe.finish()))
+        let (_, metered) = self.run(Malloc, ModeProbe::open()?, trace)?;
+        Ok(Report::System(metered.meter.finish()))
+    }
+
+    /// The run of `malloc` whose phases are sampled.
+    pub(crate) fn apart(&self, trace: &mut PreparedTrace) -> Result<Report, ChildError> {
+        let (_, Metered { heap, meter }) = self.run(PhasedMalloc::default(), PhaseProbe::open()?, trace)?;
+        Ok(Report::Apart(meter.finish(heap.allocator(), trace.operations)))
+    }
+
+    fn times<A: Heaps>(&self, allocator: A, trace: &mut PreparedTrace) -> Result<Report, ChildError> {
+        let (driven, metered) = self.run(allocator, TlbWatch::open(), trace)?;
+        Ok(Report::Timed(Timing { sample: driven.sample(trace.operations), dtlb: metered.meter.finish() }))
     }
 
     fn run<A: Heaps, M: Meter>(
@@ -70,11 +80,11 @@ impl UnobservedRun<'_> {
         allocator: A,
         meter: M,
         trace: &mut PreparedTrace,
-    ) -> Result<(Driven, M), ChildError> {
+    ) -> Result<(Driven, Metered<A, M>), ChildError> {
         let mut metered = Metered { heap: Driver::with_tables(allocator, tables(trace), self.touch), meter };
         prefault(self.heap);
         metered.meter.start();
         let driven = drive(trace, &mut metered)?;
-        Ok((driven, metered.meter))
+        Ok((driven, metered))
     }
 }

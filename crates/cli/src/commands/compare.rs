@@ -50,6 +50,9 @@ pub struct Args {
     /// Draw the result as SVG or PNG [name if omitted: hksim-compare.svg]
     #[arg(long, value_name = "PICTURE", num_args = 0..=1, require_equals = true, default_missing_value = "hksim-compare.svg", value_parser = parse_picture)]
     plot: Option<PathBuf>,
+    /// Also time allocations and frees apart, by samples in runs of their own
+    #[arg(long, help_heading = "Timing")]
+    apart: bool,
     #[command(flatten)]
     timing: TimingArgs,
     #[command(flatten)]
@@ -75,7 +78,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let source = trace.header.touch;
     let rule = args.touch.unwrap_or(if source == TouchSource::Assumed { TouchRule::All } else { TouchRule::Recorded });
     let (effort, arrangement, seed) = (args.timing.effort(), args.timing.arrangement(args.mode)?, args.timing.seed());
-    let plan = Plan { trace: &args.trace, touch: rule, mode: args.mode, effort, arrangement, seed };
+    let plan =
+        Plan { trace: &args.trace, touch: rule, mode: args.mode, effort, arrangement, seed, is_apart: args.apart };
     let rounds = allocators.len() as u64 * u64::from(plan.counted_runs()) + u64::from(WARM_UP_RUNS + effort.rounds_max);
     let progress = Progress::of(rounds, "counted runs and timed rounds at most");
     let comparison = compare::compare(&allocators, &plan, &|| progress.advance(1))?;

@@ -31,7 +31,11 @@ void *realloc(void *p, size_t n) {
 
 /// Compiles the malloc. False, with a note, without a C compiler.
 fn library(bench: &Bench, name: &str, burn: &str, turns: u32) -> bool {
-    fs::write(bench.path("library.c"), WORKING_MALLOC).expect("a source");
+    compiled(bench, WORKING_MALLOC, name, burn, turns)
+}
+
+fn compiled(bench: &Bench, source: &str, name: &str, burn: &str, turns: u32) -> bool {
+    fs::write(bench.path("library.c"), source).expect("a source");
     let (turns, burn) = (format!("-DTURNS={turns}"), format!("-DBURN={burn}"));
     let words = ["-O2", "-fPIC", "-shared", "-fno-builtin", &turns, &burn, "-o", name, "library.c"];
     match Command::new("cc").args(words).current_dir(bench.folder()).status() {
@@ -141,4 +145,30 @@ fn a_replay_is_timed_once_or_in_rounds() {
     assert_eq!((&rounds["rounds"], &rounds["ended"]), (&7.into(), &"rounds".into()));
     let [low, high] = ["low", "high"].map(|end| rounds["ratio_to_first"][end].as_f64().expect("an interval"));
     assert!(low <= high && low > 0.1 && high < 10.0, "of glibc to itself: {}", rounds["ratio_to_first"]);
+}
+
+/// A malloc that works ten times as much in a free as in an allocation.
+#[test]
+fn allocations_and_frees_are_timed_apart() {
+    let bench = Bench::with_trace();
+    let frees = WORKING_MALLOC.replace("{ (void)p; }", "{ if (p) for (int i = 0; i < 10; i++) burn(); }");
+    if !compiled(&bench, &frees, "frees.so", "(void)page", 800) {
+        return;
+    }
+    let comparison = bench.json("compare rm.hkt --runs 5 --touch none --apart --allocators ./frees.so,native:hakmem");
+    let [row, inside] = [0, 1].map(|row| &comparison["rows"][row]);
+    let why = |row: &Value| {
+        let skipped = row["skipped"].as_array().into_iter().flatten();
+        skipped.filter(|skipped| skipped["figure"] == "apart").map(|skipped| skipped["reason"].to_string()).next()
+    };
+    assert!(why(inside).is_some_and(|why| why.contains("malloc")), "the replay contains this one: {inside}");
+    if let Some(why) = why(row) {
+        return println!("skipped: {why}");
+    }
+    let [[allocation, ..], [free, low, high]] =
+        ["ns_per_allocation", "ns_per_free"].map(|part| estimate(&row["apart"][part]));
+    assert!((5.0..16.0).contains(&(free / allocation)), "{free} and {allocation}: {row}");
+    assert!(low < free && free < high, "{row}");
+    let [touch, ..] = estimate(&row["apart"]["touch_ns_per_call"]);
+    assert!(touch < allocation / 10.0, "nothing is touched: {row}");
 }

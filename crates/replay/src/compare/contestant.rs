@@ -6,7 +6,10 @@ use super::environment::Run;
 use super::timeline::timeline;
 use super::{Allocator, Figures, Found, Outcome, Plan, Row, Spread};
 use crate::timed_replay::MODES;
-use crate::{Mode, ReplayError, ReplaySpec, Replayed, Skipped, SystemRuns, Times, mode_samples, replay};
+use crate::{
+    Mode, PhaseSamples, ReplayError, ReplaySpec, Replayed, Skipped, SystemRuns, Times, mode_samples, phase_samples,
+    replay,
+};
 
 /// An allocator during the comparison: its runs so far, or the reason why it has no more runs.
 pub(super) struct Contestant<'a> {
@@ -16,6 +19,9 @@ pub(super) struct Contestant<'a> {
     modes: SystemRuns,
     /// Why the processor's mode is not sampled.
     modes_skipped: Option<String>,
+    phases: PhaseSamples,
+    /// Why what it does is not sampled.
+    phases_skipped: Option<String>,
     times: Times,
     ops_per_s: Option<Spread<f64>>,
     ended: Option<(Outcome, String)>,
@@ -44,6 +50,8 @@ impl<'a> Contestant<'a> {
             counts: Vec::new(),
             modes: SystemRuns::default(),
             modes_skipped: None,
+            phases: PhaseSamples::default(),
+            phases_skipped: None,
             times: Times::default(),
             ops_per_s: None,
             ended,
@@ -69,8 +77,18 @@ impl<'a> Contestant<'a> {
         if let Some(run) = self.unless_it_crashed(replay(&spec))? {
             self.counts.push(run);
             self.sample_modes(&spec);
+            if plan.is_apart {
+                self.sample_phases(&spec);
+            }
         }
         Ok(())
+    }
+
+    fn sample_phases(&mut self, spec: &ReplaySpec) {
+        match phase_samples(spec) {
+            Ok(samples) => self.phases.add(samples),
+            Err(why) => self.phases_skipped = Some(why.to_string()),
+        }
     }
 
     fn sample_modes(&mut self, spec: &ReplaySpec) {
@@ -94,6 +112,7 @@ impl<'a> Contestant<'a> {
         if let Some((times, ops_per_s)) = self.unless_it_crashed(found)? {
             (self.times, self.ops_per_s) = (times, ops_per_s);
             self.times.split(&self.modes);
+            self.times.divide(&self.phases);
         }
         Ok(())
     }
@@ -122,6 +141,7 @@ impl<'a> Contestant<'a> {
         let is_counted = |skipped: &Skipped| !skipped.figure.contains("ops_per_s");
         let skipped = runs.into_iter().next().map(|run| run.skipped).unwrap_or_default();
         let modes_skipped = self.modes_skipped.map(|why| Skipped::new(MODES, why));
+        let phases_skipped = self.phases_skipped.map(|why| Skipped::new("apart", why));
         Row {
             allocator: self.allocator.name.clone(),
             library: self.allocator.library().map(Path::to_path_buf),
@@ -132,7 +152,7 @@ impl<'a> Contestant<'a> {
             times: self.times,
             figures,
             timeline,
-            skipped: skipped.into_iter().filter(is_counted).chain(modes_skipped).collect(),
+            skipped: skipped.into_iter().filter(is_counted).chain(modes_skipped).chain(phases_skipped).collect(),
         }
     }
 }

@@ -96,6 +96,8 @@ pub struct Plan<'a> {
     pub arrangement: Arrangement,
     /// The seed of the order of timed runs.
     pub seed: u64,
+    /// Whether allocations and frees are timed apart.
+    pub is_apart: bool,
 }
 
 impl Plan<'_> {

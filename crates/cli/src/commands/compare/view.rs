@@ -10,16 +10,18 @@ use hksim_results::replay::ComparisonReport;
 use hksim_timing::{Ended, Estimate, ROUNDS_FOR_INTERVAL};
 
 /// Figures of the table; a note is printed if one is missing.
-const SHOWN: [&str; 4] = ["faults", "traps", "rss_bytes_peak", "system_ns_per_call"];
+const SHOWN: [&str; 5] = ["faults", "traps", "rss_bytes_peak", "user_ns_per_call, system_ns_per_call", "apart"];
 
 /// The columns of the table.
-pub const COLUMNS: [&str; 12] = [
+pub const COLUMNS: [&str; 14] = [
     "allocator",
     "ns/call",
     "ratio",
     "verdict",
     "user",
     "system",
+    "ns/alloc",
+    "ns/free",
     "faults",
     "traps",
     "RSS peak",
@@ -27,6 +29,8 @@ pub const COLUMNS: [&str; 12] = [
     "M calls/s",
     "failed",
 ];
+/// The columns of `--apart`.
+const APART: [&str; 2] = ["ns/alloc", "ns/free"];
 /// The columns that a narrow table leaves out, the least important first.
 const OPTIONAL: [&str; 4] = ["M calls/s", "traps", "failed", "RSS end"];
 
@@ -51,7 +55,7 @@ pub fn table(report: &ComparisonReport, columns: &ColumnsArgs) -> String {
     lines.push(String::new());
     let mut table = figures(&report.rows);
     own_rows(report, &mut table);
-    lines.extend(table.lines());
+    lines.extend(shown(&table, &report.rows).lines());
     lines.extend(
         report
             .environment
@@ -150,8 +154,7 @@ fn missing(rows: &[Row]) -> Vec<String> {
 }
 
 fn figures(rows: &[Row]) -> Table {
-    let optional = OPTIONAL.map(|name| COLUMNS.iter().position(|column| *column == name).into_iter().collect());
-    let mut table = Table::new(COLUMNS, &[0, 2, 3]).with_optional(optional.to_vec());
+    let mut table = Table::new(COLUMNS, &[0, 2, 3]);
     for row in rows.iter().filter(|row| row.outcome == Outcome::Measured) {
         let Row { figures, times, .. } = row;
         table.push([
@@ -161,6 +164,8 @@ fn figures(rows: &[Row]) -> Table {
             times.verdict.map_or(String::new(), |verdict| verdict.word().to_string()),
             nanoseconds(&times.user_ns_per_call),
             nanoseconds(&times.system_ns_per_call),
+            nanoseconds(&times.apart.map(|apart| apart.ns_per_allocation)),
+            nanoseconds(&times.apart.and_then(|apart| apart.ns_per_free)),
             counts(&figures.faults, count),
             counts(&figures.traps, count),
             counts(&figures.rss_bytes_peak, bytes),
@@ -170,6 +175,15 @@ fn figures(rows: &[Row]) -> Table {
         ]);
     }
     table
+}
+
+/// The columns that have figures. A narrow table leaves out the least important ones.
+fn shown(table: &Table, rows: &[Row]) -> Table {
+    let is_apart = rows.iter().any(|row| row.times.apart.is_some());
+    let shown: Vec<usize> = (0..COLUMNS.len()).filter(|&at| is_apart || !APART.contains(&COLUMNS[at])).collect();
+    let place = |name: &&str| shown.iter().position(|&at| COLUMNS[at] == *name);
+    let optional = OPTIONAL.iter().filter_map(place).map(|column| vec![column]).collect();
+    table.with_columns(&shown, "").with_optional(optional)
 }
 
 /// `median +-half`, where half is half the interval, if there is one.
