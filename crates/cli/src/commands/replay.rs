@@ -45,7 +45,7 @@ pub struct Args {
     mode: Mode,
     /// Record the page operations of the replay to a file instead of measuring it (needs root); `sim`, `sweep` and
     /// `validate` take the file
-    #[arg(long, value_name = "FILE.hkm", conflicts_with_all = ["stop_at", "fork_at"])]
+    #[arg(long, value_name = "FILE.hkm", conflicts_with_all = ["stop_at", "fork_at", "runs", "precision", "budget", "duet", "seed"])]
     memory: Option<PathBuf>,
     /// Stop the measured run (SIGSTOP) after this event, at this mark, or at the end, and print its process id and base
     #[arg(long, value_name = "N|MARK|end")]
