@@ -18,7 +18,7 @@ use crate::{Measure, Mode, ReplayError, ReplaySpec, Replayed, Skipped, Target, r
 use environment::Run;
 
 pub use environment::Surroundings;
-pub use lookup::{LookupError, lookup};
+pub use lookup::{LookupError, lookup, meaning};
 pub use spread::Spread;
 
 /// An allocator that was looked up.
