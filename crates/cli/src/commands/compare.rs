@@ -37,8 +37,13 @@ pub struct Args {
     /// Replay this trace
     #[arg(value_name = "TRACE.hkt")]
     trace: PathBuf,
-    /// Compare these allocators: glibc, mimalloc, jemalloc, tcmalloc, tbbmalloc, native, native:POLICY or LIB.so
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "glibc,mimalloc,jemalloc,tcmalloc,native")]
+    /// Compare these allocators: glibc, mimalloc, jemalloc, gperftools, tbbmalloc, native, native:POLICY or LIB.so
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "glibc,mimalloc,jemalloc,gperftools,native"
+    )]
     allocators: Vec<String>,
     /// Run this many rounds; each allocator runs once per round
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = between(1u32, 1000))]

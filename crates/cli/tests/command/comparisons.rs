@@ -219,7 +219,7 @@ fn any_malloc_library_can_be_compared_and_a_crash_is_reported() {
 #[test]
 fn a_missing_allocator_is_skipped_with_its_package() {
     let bench = Bench::with_trace();
-    let names = ["mimalloc", "jemalloc", "tcmalloc", "tbbmalloc"];
+    let names = ["mimalloc", "jemalloc", "gperftools", "tcmalloc", "tbbmalloc"];
     let comparison = bench.json(&format!("compare rm.hkt --runs 1 --touch first --allocators {}", names.join(",")));
     for (row, name) in rows(&comparison).iter().zip(names) {
         assert_eq!(row["allocator"], name);

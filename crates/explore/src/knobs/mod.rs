@@ -60,8 +60,8 @@ impl Knob {
     }
 
     /// Whether the line holds for a version of its allocator.
-    pub fn holds_for(&self, version: &Version) -> bool {
-        Versions::parse(self.versions).is_some_and(|versions| versions.contain(version))
+    pub fn holds_for(&self, version: &str) -> bool {
+        may_be(Some(version), self.versions)
     }
 
     /// The number that replaces [`NUMBER`] for a policy; `None` if the line is for another value of its flag. A line
@@ -118,6 +118,7 @@ pub struct Offer {
 /// Two settings of an allocator which together do not do what each does alone.
 struct Conflict {
     allocator: &'static str,
+    versions: &'static str,
     refused: &'static str,
     beside: &'static str,
     why: &'static str,
@@ -125,9 +126,11 @@ struct Conflict {
 
 const CONFLICTS: [Conflict; 1] = [Conflict {
     allocator: "jemalloc",
+    // 5.3.1 frees with MADV_FREE, as one expects.
+    versions: "5.1-5.3.0",
     refused: "MALLOC_CONF=dirty_decay_ms:0",
     beside: "MALLOC_CONF=muzzy_decay_ms:-1",
-    why: "jemalloc then drops unused pages with MADV_DONTNEED, and frees none with MADV_FREE",
+    why: "jemalloc up to 5.3.0 then drops unused pages with MADV_DONTNEED, and frees none with MADV_FREE",
 }];
 
 /// The settings that correspond to a policy. `version` tells the version of an allocator on this machine; lines that
@@ -135,7 +138,9 @@ const CONFLICTS: [Conflict; 1] = [Conflict {
 pub fn settings(policy: &Policy, version: impl Fn(&str) -> Option<String>) -> Offer {
     let mut offer =
         Offer { settings: knobs().filter_map(|knob| setting(&knob, policy, &version)).collect(), ..Offer::default() };
-    for conflict in &CONFLICTS {
+    for conflict in
+        CONFLICTS.iter().filter(|conflict| may_be(version(conflict.allocator).as_deref(), conflict.versions))
+    {
         let has = |text: &str| {
             let is_it = |one: &Setting| one.allocator == conflict.allocator && one.setting == text;
             offer.settings.iter().position(is_it)
@@ -155,7 +160,7 @@ fn setting(knob: &Knob, policy: &Policy, version: &impl Fn(&str) -> Option<Strin
     let flag = Flag::find(knob.flag?)?;
     let number = knob.applies(flag, policy)?.map(|number| number.to_string());
     let installed = version(knob.allocator);
-    if installed.as_deref().and_then(Version::parse).is_some_and(|installed| !knob.holds_for(&installed)) {
+    if !may_be(installed.as_deref(), knob.versions) {
         return None;
     }
     let filled = |text: &str| number.as_ref().map_or(text.to_string(), |number| text.replace(NUMBER, number));
@@ -171,6 +176,14 @@ fn setting(knob: &Knob, policy: &Policy, version: &impl Fn(&str) -> Option<Strin
         observable: filled(knob.observable),
         source: borrowed(knob.source),
     })
+}
+
+/// Whether an installed version is in ranges. One that is unknown may be.
+fn may_be(installed: Option<&str>, versions: &str) -> bool {
+    let (Some(installed), Some(versions)) = (installed.and_then(Version::parse), Versions::parse(versions)) else {
+        return true;
+    };
+    versions.contain(&installed)
 }
 
 /// The number of a flag in the unit of other allocators' settings: milliseconds, blocks or KiB, but bytes for
@@ -248,7 +261,10 @@ mod tests {
             let own = found
                 .iter()
                 .find(|found| found.flag == name && found.source == knob.source && found.versions == knob.versions);
-            assert!(own.is_some_and(|own| ![&own.setting, &own.observable].iter().any(|text| text.contains(['{', '}']))), "{knob:?}");
+            assert!(
+                own.is_some_and(|own| ![&own.setting, &own.observable].iter().any(|text| text.contains(['{', '}']))),
+                "{knob:?}"
+            );
         }
     }
 
@@ -315,9 +331,11 @@ mod tests {
 
     #[test]
     fn a_pair_that_defeats_itself_is_refused_with_the_reason() {
-        let offer = |delay_ns: u64| {
-            settings(&Policy { purge: Purge::Free, purge_delay_ns: delay_ns, ..Policy::default() }, |_| None)
+        let of_version = |delay_ns: u64, version: Option<&str>| {
+            let policy = Policy { purge: Purge::Free, purge_delay_ns: delay_ns, ..Policy::default() };
+            settings(&policy, |_| version.map(String::from))
         };
+        let offer = |delay_ns: u64| of_version(delay_ns, None);
         let of_jemalloc = |offer: &Offer| joined(&offer.settings).join(" ");
         let at_once = offer(0);
         assert!(!of_jemalloc(&at_once).contains("dirty_decay_ms"), "{:?}", at_once.settings);
@@ -326,5 +344,7 @@ mod tests {
         let later = offer(100_000_000);
         assert!(of_jemalloc(&later).contains("muzzy_decay_ms:-1,dirty_decay_ms:100"), "{:?}", later.settings);
         assert!(later.refused.is_empty());
+        assert_eq!(of_version(0, Some("5.3.0")).refused, at_once.refused);
+        assert!(of_version(0, Some("5.3.1")).refused.is_empty(), "corrected there");
     }
 }
