@@ -31,7 +31,9 @@ const CHECK_FAILED: u8 = 1;
 #[derive(Debug, clap::Args)]
 #[command(
     after_long_help = "POLICY is a preset or a policy file, followed by any number of +FLAG=VALUE. Without a preset or file, \
-                       the first + is omitted: native:hakmem+huge=never, native:huge=never.\n\nExamples:\n  hksim compare app.hkt\n  hksim compare app.hkt --allocators glibc,native,native:huge=never --runs 9"
+                       the first + is omitted: native:hakmem+huge=never, native:huge=never. Other allocators \
+                       take settings: jemalloc:thp=always+narenas=1. A list of values, or a range that doubles, is one \
+                       allocator for each: jemalloc:dirty_decay_ms=0,1000, glibc:mmap_threshold=128K..64M.\n\nExamples:\n  hksim compare app.hkt\n  hksim compare app.hkt --allocators glibc,native,native:huge=never --runs 9"
 )]
 pub struct Args {
     /// Replay this trace
@@ -75,8 +77,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     args.output.check(&[args.plot.as_deref()], &[])?;
     args.columns.check(&args.output, &view::COLUMNS, &[])?;
     let trace = inputs::file(&args.trace)?;
-    let allocators =
-        args.allocators.iter().map(|word| allocators::named("allocators", word)).collect::<Result<Vec<_>>>()?;
+    let words = allocators::expanded(&args.allocators)?;
+    let allocators = words.iter().map(|word| allocators::named("allocators", word)).collect::<Result<Vec<_>>>()?;
     let source = trace.header.touch;
     let rule = args.touch.unwrap_or(if source == TouchSource::Assumed { TouchRule::All } else { TouchRule::Recorded });
     let plan = Plan { trace: &args.trace, touch: rule, mode: args.mode, runs: args.runs };

@@ -261,6 +261,7 @@ fn bad_usage_is_refused_with_one_line() {
     let bench = Bench::with_trace();
     let cases = [
         ("--allocators nobody", "name glibc, mimalloc"),
+        ("--allocators glibc:arena_max=8..2", "ends at or above its start"),
         ("--allocators ./nowhere.so", "nowhere.so"),
         ("--allocators native:nobody", "default, hakmem"),
         ("--allocators native:huge=tph", "--huge `tph`"),

@@ -21,7 +21,7 @@ pub fn text(advised: &Advised) -> String {
     let mut lines = head(advised);
     lines.push(String::new());
     if let Some(winner) = &advice.winner {
-        lines.push(format!("advice: {}", sentences::name(&winner.design).trim_matches('`')));
+        lines.push(format!("advice: {}", sentences::name(&winner.design).replace('`', "")));
     }
     lines.extend(advice.text.iter().cloned());
     let goal = advised.question.goal.0;
