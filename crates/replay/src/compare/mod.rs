@@ -20,7 +20,7 @@ use environment::Run;
 use timeline::live_bytes;
 
 pub use environment::Surroundings;
-pub use lookup::{LookupError, lookup};
+pub use lookup::{LookupError, lookup, meaning};
 pub use spread::Spread;
 pub use timeline::Sample;
 
