@@ -19,6 +19,7 @@
 //! ```
 
 pub mod kernel_work;
+pub mod line_price;
 pub mod measure;
 pub mod memory_costs;
 pub mod price;
@@ -26,6 +27,7 @@ pub mod profile;
 pub mod system_time;
 
 pub use kernel_work::{Calls, KernelWork};
+pub use line_price::{LineAccesses, LinePart, LinePrice};
 pub use memory_costs::{CostCurve, MemoryCosts};
 pub use price::{FirstTouch, Locality, Price, Work};
 pub use profile::{Cost, CostError, Operation, Profile};

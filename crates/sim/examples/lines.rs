@@ -2,7 +2,6 @@
 //! lines that program, allocator and kernel miss in it.
 
 use std::error::Error;
-use std::fs::File;
 
 use hksim_engine::TouchRule;
 use hksim_sim::lines::LINE_BYTES;
@@ -15,7 +14,7 @@ use hksim_trace::source::EventSource;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut source: Box<dyn EventSource + Send> = match std::env::args_os().nth(1) {
-        Some(path) => Box::new(TraceReader::<File>::open(path.as_ref())?),
+        Some(path) => Box::new(TraceReader::open(path.as_ref())?),
         None => Workload::RandomMixed(RandomMixed::default()).source()?,
     };
     let is_recorded = source.header().touch != TouchSource::Assumed;

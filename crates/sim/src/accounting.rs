@@ -17,7 +17,7 @@ use rangemap::RangeSet;
 use crate::addresses::{AddressLabel, AddressProvider, Addresses};
 use crate::forks::{ForkReport, Forks, Present};
 use crate::kernel_work::{FaultSpacing, KernelWork};
-use crate::observer::{AccountingObserver, Accesses, Cause, MemoryObserver, Touch};
+use crate::observer::{Accesses, AccountingObserver, Cause, MemoryObserver, Touch};
 use crate::report::MemoryPolicyLabel;
 pub use by_reason::{ByReason, Reason};
 use conversions::{errno, kernel_advice, map_flags};

@@ -4,12 +4,12 @@
 use std::ops::Range;
 
 use hksim_linux_mm::{Content, InstallKind, Kernel, PMD_PAGES, PageState, PmdState};
-use hksim_policy::{Errno, PAGE_BYTES};
 use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
+use hksim_policy::{Errno, PAGE_BYTES};
 
 use crate::accounting::Accounting;
 use crate::miss_curves::MissCurves;
-use crate::observer::{AccountingObserver, Accesses, Cause, MemoryObserver, Touch};
+use crate::observer::{Accesses, AccountingObserver, Cause, MemoryObserver, Touch};
 use crate::reach::TlbLookups;
 use crate::tlb::PageSize;
 

@@ -13,19 +13,8 @@ use crate::memory_costs::{CostAt, CostCurve, MemoryCosts};
 use crate::profile::Cost;
 
 /// Amounts of memory: the first fits into any first-level cache, the last into no cache that a program has alone.
-const SIZES: [u64; 11] = [
-    16 << 10,
-    64 << 10,
-    128 << 10,
-    256 << 10,
-    512 << 10,
-    1 << 20,
-    2 << 20,
-    4 << 20,
-    8 << 20,
-    32 << 20,
-    128 << 20,
-];
+const SIZES: [u64; 11] =
+    [16 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20, 32 << 20, 128 << 20];
 /// Rounds, each of all amounts.
 const ROUNDS: usize = 7;
 /// Accesses per round and amount.
@@ -57,7 +46,8 @@ pub(super) fn costs() -> Result<MemoryCosts, MeasureError> {
     let huge = scattered(Granule::Huge)?;
     let huge_pages_skipped = huge.is_none().then(|| NO_HUGE_PAGES.to_string());
     let (scatter_huge, chase_huge) = huge.unwrap_or_default();
-    let cycle = Cost::of((0..ROUNDS).map(|_| cycle_ns()).collect(), 1.0).ok_or_else(|| io::Error::other("no rounds"))?;
+    let cycle =
+        Cost::of((0..ROUNDS).map(|_| cycle_ns()).collect(), 1.0).ok_or_else(|| io::Error::other("no rounds"))?;
     Ok(MemoryCosts { huge_pages_skipped, cycle, fill: filled()?, scatter, scatter_huge, chase, chase_huge })
 }
 

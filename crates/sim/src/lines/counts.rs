@@ -47,6 +47,14 @@ impl ByPattern {
     pub fn total(self) -> u64 {
         self.sequential + self.isolated
     }
+
+    /// Without those of `part`. Misses are estimates, so a part may exceed the whole.
+    fn minus(self, part: ByPattern) -> ByPattern {
+        ByPattern {
+            sequential: self.sequential.saturating_sub(part.sequential),
+            isolated: self.isolated.saturating_sub(part.isolated),
+        }
+    }
 }
 
 /// Misses of a cache, by pattern and by the size of the page that maps the line.
@@ -97,5 +105,42 @@ impl LineCounts {
     /// The counts of an accessor.
     pub fn of(&self, accessor: Accessor) -> Option<&AccessorLines> {
         self.accessors.iter().find(|lines| lines.accessor == accessor)
+    }
+}
+
+/// Accesses whose lines are accessed again after a similar number of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reuse {
+    /// Who.
+    pub accessor: Accessor,
+    /// Whether huge pages map the lines.
+    pub is_huge: bool,
+    /// Distinct lines from one access to the next of the same line, about.
+    pub lines: u64,
+    /// The accesses.
+    pub accesses: ByPattern,
+}
+
+impl LineCounts {
+    /// All accesses by how soon their line is accessed again: for each accessor and page size, those that hit the
+    /// smallest cache, those that the first cache misses and the second one hits, and so on; last, those that all miss.
+    /// The page size of the first of these is not known; they count as in small pages.
+    pub fn reuses(&self) -> Vec<Reuse> {
+        let mut reuses = Vec::new();
+        for AccessorLines { accessor, accesses, misses } in &self.accessors {
+            let (Some(&smallest), Some(first)) = (self.cache_lines.first(), misses.first()) else { continue };
+            let reuse = |is_huge, lines, accesses| Reuse { accessor: *accessor, is_huge, lines, accesses };
+            reuses.push(reuse(false, smallest / 2, accesses.minus(first.by_pattern())));
+            for (size, missed) in misses.iter().enumerate() {
+                let missed_next = misses.get(size + 1).copied().unwrap_or_default();
+                let lines = self.cache_lines[size];
+                let next = self.cache_lines.get(size + 1).copied().unwrap_or(lines);
+                let between = ((lines as f64) * (next as f64)).sqrt() as u64;
+                reuses.push(reuse(false, between, missed.small_pages.minus(missed_next.small_pages)));
+                reuses.push(reuse(true, between, missed.huge_pages.minus(missed_next.huge_pages)));
+            }
+        }
+        reuses.retain(|reuse| reuse.accesses.total() > 0);
+        reuses
     }
 }

@@ -1,10 +1,10 @@
 //! Reuse of cache lines: which accesses miss caches of which sizes.
 //!
-//! A cache of N lines with LRU replacement is modelled exactly for a small N, and for larger sizes on a sample of the
-//! lines, as in SHARDS (Waldspurger et al., 2015): a cache of N lines misses a sampled line when a cache of N/R lines
-//! misses it among the sampled lines alone, if one line in R is sampled. Each doubling of the size halves the sample, so
-//! every size has the same relative error, about 4 % of the size, from a [`Window`] of the same few hundred lines; and
-//! all windows together cost about two accesses per line. Memory is constant.
+//! A cache of N lines with LRU replacement is modelled on a sample of the lines, as in SHARDS (Waldspurger et al., 2015):
+//! a cache of N lines misses a sampled line when a cache of N/R lines misses it among the sampled lines alone, if one
+//! line in R is sampled. The finest sample has every fourth line. From 2048 lines on, each doubling of the size halves
+//! the sample, so every size has the same relative error, about 4 % of the size, from a [`Window`] of the same few hundred
+//! lines; and all windows together cost about half an access per line. Memory is constant.
 //!
 //! Of adjacent lines, every Rth is sampled, starting at one that a hash of the page selects; above 64, every page has
 //! at most one such line. So a range of lines finds its samples without a look at the others.
@@ -23,11 +23,11 @@ use std::ops::Range;
 use hksim_policy::PAGE_BYTES;
 
 use crate::tlb::PageSize;
-pub use counts::{Accessor, AccessorLines, ByPattern, LineCounts, Misses};
+pub use counts::{Accessor, AccessorLines, ByPattern, LineCounts, Misses, Reuse};
 use footprint::Footprint;
 use pages::{Pages, hash_of};
 pub use run::simulate_lines;
-use window::{SIZES, Window};
+use window::{LINES_MAX, Window};
 
 /// Bytes of a cache line.
 pub const LINE_BYTES: u64 = 64;
@@ -35,10 +35,14 @@ pub const LINE_BYTES: u64 = 64;
 const PAGE_LINES: u32 = (PAGE_BYTES / LINE_BYTES) as u32;
 /// log2 of the lines of a page: coarser samples have at most one line of a page.
 const PAGE_SHIFT: u32 = PAGE_LINES.ilog2();
-/// Number of samples: of every line, every second, every fourth, and so on.
+/// The smallest caches, in lines. The others are larger by powers of two.
+const SMALLEST: [u32; 2] = [512, 768];
+/// Number of these powers of two. Sample number N has one line in 2^N.
 const SAMPLES: u32 = 16;
-/// Pages whose sampled lines, in sample number 0, are more than a window holds.
-const WINDOW_PAGES: u64 = (SIZES[1] / PAGE_LINES) as u64 + 1;
+/// The number of the finest sample that the simulator uses.
+const FINEST: u32 = 2;
+/// Pages of which the lines in sample number 0 are more than a window holds.
+const WINDOW_PAGES: u64 = (LINES_MAX / PAGE_LINES) as u64 + 1;
 
 /// A line that has no address, and no line after it has one.
 const NO_LINE: u64 = u64::MAX - 1;
@@ -50,8 +54,8 @@ type Counters = [[u64; 2]; 2];
 #[derive(Default)]
 struct AccessorCounters {
     accesses: ByPattern,
-    /// By sample and cache.
-    misses: [[Counters; SIZES.len()]; SAMPLES as usize],
+    /// By cache, in ascending order of their sizes. Not scaled.
+    misses: [Counters; SMALLEST.len() * SAMPLES as usize],
     /// The line after the one that it accessed last.
     next: u64,
 }
@@ -74,10 +78,15 @@ impl PageLines {
     fn sampled(&self, sample: u32) -> impl Iterator<Item = u32> + use<> {
         let shift = sample.min(PAGE_SHIFT);
         let step = 1 << shift;
-        let first = self.first + ((self.hash as u32).wrapping_sub(self.first) & (step - 1));
+        let mut next = self.first + ((self.hash as u32).wrapping_sub(self.first) & (step - 1));
         let is_sampled = shift == sample || (self.hash >> PAGE_SHIFT).trailing_zeros() >= sample - shift;
         let end = if is_sampled { self.last + 1 } else { 0 };
-        (first..end).step_by(step as usize)
+        // Less work than `step_by`, which divides to know its length.
+        std::iter::from_fn(move || {
+            let line = next;
+            next += step;
+            (line < end).then_some(line)
+        })
     }
 
     /// As a set of bits.
@@ -88,7 +97,10 @@ impl PageLines {
 
 /// Counts misses while accesses are reported, in their order.
 pub struct LineModel {
-    windows: Box<[Window; SAMPLES as usize]>,
+    /// The finest sample.
+    finest: u32,
+    /// By sample, from the finest on.
+    windows: Vec<Window>,
     pages: Pages,
     /// Pages for which the windows have room.
     room: u32,
@@ -100,8 +112,24 @@ pub struct LineModel {
 
 impl Default for LineModel {
     fn default() -> LineModel {
+        LineModel::new(FINEST)
+    }
+}
+
+impl LineModel {
+    /// A model whose finest sample has one line in 2^`finest`. From 2^`finest` times the smallest sizes on, accuracy does not
+    /// depend on it; with 0, the smallest sizes are exact.
+    ///
+    /// # Panics
+    /// If `finest` is above 6: a sample without any line of some pages.
+    pub fn new(finest: u32) -> LineModel {
+        assert!(finest <= PAGE_SHIFT, "the finest sample has lines of every page");
+        // The finest sample serves all sizes that no finer one serves.
+        let small = (0..=finest).flat_map(|shift| SMALLEST.map(|lines| lines << shift >> finest));
+        let windows = std::iter::once(Window::new(small)).chain((finest + 1..SAMPLES).map(|_| Window::new(SMALLEST)));
         LineModel {
-            windows: Box::new(std::array::from_fn(|_| Window::new())),
+            finest,
+            windows: windows.collect(),
             pages: Pages::new(),
             room: 0,
             counters: std::array::from_fn(|_| AccessorCounters { next: NO_LINE, ..Default::default() }),
@@ -109,9 +137,7 @@ impl Default for LineModel {
             latest: NO_LINE,
         }
     }
-}
 
-impl LineModel {
     /// An access to bytes, at least one. `page_size` tells the size of the page that maps a 4 KiB page.
     #[inline(always)]
     pub fn access(&mut self, bytes: Range<u64>, accessor: Accessor, page_size: impl Fn(u64) -> PageSize) {
@@ -145,20 +171,21 @@ impl LineModel {
             // A range of more lines than a cache holds replaces all that the cache held. So only its ends matter: the
             // first lines may hit, and the last ones stay.
             let pages_to_end = (page - first_page).min(last_page - page);
-            let passed_by = (pages_to_end / WINDOW_PAGES).checked_ilog2().map_or(0, |shift| shift + 1).min(SAMPLES);
-            if passed_by > 0 {
-                self.pass_by(&lines, passed_by, page_size(page));
+            let sample = (pages_to_end / WINDOW_PAGES).checked_ilog2().map_or(0, |shift| shift + 1).max(self.finest);
+            if sample > self.finest {
+                self.pass_by(&lines, sample.min(SAMPLES), page_size(page));
             }
-            self.access_samples(&lines, passed_by, page_size);
+            self.access_samples(&lines, sample, page_size);
         }
     }
 
-    /// Counts lines as missed in the samples below `samples`.
+    /// Counts lines as missed in the samples before `end`.
     #[inline(never)]
-    fn pass_by(&mut self, lines: &PageLines, samples: u32, size: PageSize) {
-        for sample in 0..samples {
+    fn pass_by(&mut self, lines: &PageLines, end: u32, size: PageSize) {
+        for sample in self.finest..end {
+            let caches = self.caches(sample, self.windows[(sample - self.finest) as usize].caches());
             for line in lines.sampled(sample) {
-                self.count(lines, line, (sample, SIZES.len()), size);
+                self.count(lines, line, caches.clone(), size);
             }
         }
         if lines.accessor != Accessor::Kernel {
@@ -184,20 +211,21 @@ impl LineModel {
         }
         let mut size = None;
         for sample in sample..SAMPLES {
-            let mut sampled = lines.sampled(sample).peekable();
-            // The next sample is a part of this one.
-            if sampled.peek().is_none() {
-                break;
-            }
             let shift = sample.min(PAGE_SHIFT);
-            for line in sampled {
-                let window = &mut self.windows[sample as usize];
+            let mut is_empty = true;
+            for line in lines.sampled(sample) {
+                is_empty = false;
+                let window = &mut self.windows[(sample - self.finest) as usize];
                 let missing = window.access(number << (PAGE_SHIFT - shift) | line >> shift);
                 if missing > 0 {
                     self.admit(number, sample, missing);
                     let size = *size.get_or_insert_with(|| page_size(lines.page));
-                    self.count(lines, line, (sample, missing), size);
+                    self.count(lines, line, self.caches(sample, missing), size);
                 }
+            }
+            // The next sample is a part of this one.
+            if is_empty {
+                break;
             }
         }
     }
@@ -205,21 +233,28 @@ impl LineModel {
     /// Lets the first `missing` caches of a sample hold the line of page `number` that was accessed last.
     #[inline(never)]
     fn admit(&mut self, number: u32, sample: u32, missing: usize) {
-        let window = &mut self.windows[sample as usize];
-        window.admit(0);
-        if missing == SIZES.len() {
+        let window = &mut self.windows[(sample - self.finest) as usize];
+        let evicted = (0..missing).map(|cache| window.admit(cache)).last().flatten();
+        if missing == window.caches() {
             self.pages.admitted(number);
-            if let Some(line) = window.admit(1) {
+            if let Some(line) = evicted {
                 self.pages.evicted(line >> (PAGE_SHIFT - sample.min(PAGE_SHIFT)));
             }
         }
     }
 
-    /// Counts a miss in the first `missing` caches of a sample.
+    /// The numbers, among all, of the first `count` caches of a sample.
     #[inline(always)]
-    fn count(&mut self, lines: &PageLines, line: u32, (sample, missing): (u32, usize), size: PageSize) {
+    fn caches(&self, sample: u32, count: usize) -> Range<usize> {
+        let first = if sample == self.finest { 0 } else { SMALLEST.len() * sample as usize };
+        first..first + count
+    }
+
+    /// Counts a miss in caches.
+    #[inline(always)]
+    fn count(&mut self, lines: &PageLines, line: u32, caches: Range<usize>, size: PageSize) {
         let pattern = usize::from(lines.is_isolated && line == lines.first);
-        for counters in &mut self.counters[lines.accessor as usize].misses[sample as usize][..missing] {
+        for counters in &mut self.counters[lines.accessor as usize].misses[caches] {
             counters[pattern][usize::from(size == PageSize::Huge)] += 1;
         }
     }
@@ -228,16 +263,15 @@ impl LineModel {
     #[inline(never)]
     fn grow(&mut self, number: u32) {
         self.room = (number + 1).next_power_of_two();
-        for (sample, window) in self.windows.iter_mut().enumerate() {
-            window.grow((self.room as usize) << (PAGE_SHIFT - (sample as u32).min(PAGE_SHIFT)));
+        for (sample, window) in (self.finest..).zip(&mut self.windows) {
+            window.grow((self.room as usize) << (PAGE_SHIFT - sample.min(PAGE_SHIFT)));
         }
     }
 
     /// The counts so far.
     pub fn counts(&self) -> LineCounts {
-        let samples = || (0..SAMPLES).flat_map(|sample| SIZES.iter().map(move |&lines| (sample, lines)));
         LineCounts {
-            cache_lines: samples().map(|(sample, lines)| u64::from(lines) << sample).collect(),
+            cache_lines: (0..SAMPLES).flat_map(|shift| SMALLEST.map(|lines| u64::from(lines) << shift)).collect(),
             accessors: Accessor::ALL.map(|accessor| self.lines_of(accessor)).to_vec(),
             footprint_lines: self.footprint.lines(),
         }
@@ -248,8 +282,9 @@ impl LineModel {
         let mut least = [[u64::MAX; 2]; 2];
         let mut misses = Vec::new();
         let mut evicts = true;
-        for (sample, window) in self.windows.iter().enumerate() {
-            for (cache, sampled) in counters.misses[sample].iter().enumerate() {
+        for (sample, window) in (self.finest..).zip(&self.windows) {
+            let caches = self.caches(sample, window.caches());
+            for (cache, sampled) in counters.misses[caches].iter().enumerate() {
                 // If a cache evicts nothing, neither does a larger one: its coarser sample would only add an error.
                 if evicts {
                     // A larger cache misses no more; a coarser sample may miss a few more.

@@ -1,4 +1,4 @@
-//! The most recently used lines of one sample, for two sizes of a cache with exact LRU replacement.
+//! The most recently used lines of one sample, for several sizes of a cache with exact LRU replacement.
 //!
 //! A log has the lines in the order of their accesses. An entry is current if it is its line's last. A cache of N lines
 //! holds the lines of the N newest current entries, so all it needs is the position of the oldest of them: an access
@@ -9,15 +9,17 @@
 const LOG: usize = 4096;
 const MASK: u32 = LOG as u32 - 1;
 
-/// Lines that the caches of a window hold.
-pub(super) const SIZES: [u32; 2] = [512, 768];
+/// The largest cache of a window.
+pub(super) const LINES_MAX: u32 = 768;
 
 /// No line.
 const NONE: u32 = u32::MAX;
 
 /// One of the caches.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Cache {
+    /// Lines that it can hold.
+    size: u32,
     /// Position of its oldest entry, or of stale entries before it.
     oldest: u32,
     /// Lines held.
@@ -31,12 +33,25 @@ pub(super) struct Window {
     last: Vec<u16>,
     /// Position of the next entry.
     now: u32,
-    caches: [Cache; SIZES.len()],
+    /// In ascending order of their sizes.
+    caches: Box<[Cache]>,
 }
 
 impl Window {
-    pub(super) fn new() -> Window {
-        Window { log: Box::new([NONE; LOG]), last: Vec::new(), now: 0, caches: Default::default() }
+    /// A window with caches of these sizes, ascending to at most [`LINES_MAX`].
+    pub(super) fn new(sizes: impl IntoIterator<Item = u32>) -> Window {
+        let caches = sizes.into_iter().map(|size| Cache { size, oldest: 0, lines: 0 }).collect();
+        Window { log: Box::new([NONE; LOG]), last: Vec::new(), now: 0, caches }
+    }
+
+    /// The position before which no cache holds anything.
+    fn oldest(&self) -> u32 {
+        self.caches.last().map_or(self.now, |largest| largest.oldest)
+    }
+
+    /// Number of caches.
+    pub(super) fn caches(&self) -> usize {
+        self.caches.len()
     }
 
     /// Makes room for lines with numbers below `lines`.
@@ -50,17 +65,14 @@ impl Window {
     /// If there is no room for the line.
     #[inline(always)]
     pub(super) fn access(&mut self, line: u32) -> usize {
-        if self.now.wrapping_sub(self.caches[1].oldest) as usize == LOG {
+        if self.now.wrapping_sub(self.oldest()) as usize == LOG {
             self.compact();
         }
         let last = u32::from(self.last[line as usize]) & MASK;
         let age = self.now.wrapping_sub(last).wrapping_sub(1) & MASK;
-        let entries = |cache: Cache| self.now.wrapping_sub(cache.oldest);
-        let missing = match self.log[last as usize] == line {
-            true if age < entries(self.caches[0]) => 0,
-            true if age < entries(self.caches[1]) => 1,
-            _ => SIZES.len(),
-        };
+        let is_known = self.log[last as usize] == line;
+        let holds = |cache: &Cache| is_known && age < self.now.wrapping_sub(cache.oldest);
+        let missing = self.caches.iter().position(holds).unwrap_or(self.caches.len());
         if age == 0 && missing == 0 {
             return 0;
         }
@@ -77,23 +89,25 @@ impl Window {
 
     /// Adds the newest line to cache number `cache`, which missed it. Returns the line that the cache evicts.
     pub(super) fn admit(&mut self, cache: usize) -> Option<u32> {
-        self.caches[cache].lines += 1;
-        if self.caches[cache].lines <= SIZES[cache] {
+        let Cache { size, oldest, lines } = self.caches[cache];
+        if lines < size {
+            self.caches[cache].lines += 1;
             return None;
         }
-        self.caches[cache].lines -= 1;
+        let mut position = oldest;
         loop {
-            let position = self.caches[cache].oldest;
-            self.caches[cache].oldest = position.wrapping_add(1);
-            if let Some(line) = self.current(position) {
-                return Some(line);
+            let current = self.current(position);
+            position = position.wrapping_add(1);
+            if current.is_some() {
+                self.caches[cache].oldest = position;
+                return current;
             }
         }
     }
 
     /// Whether a cache holds as many lines as it can.
     pub(super) fn is_full(&self, cache: usize) -> bool {
-        self.caches[cache].lines == SIZES[cache]
+        self.caches[cache].lines == self.caches[cache].size
     }
 
     /// The line of an entry, if the entry is current.
@@ -107,7 +121,7 @@ impl Window {
     #[cold]
     #[inline(never)]
     fn compact(&mut self) {
-        let (start, end) = (self.caches[1].oldest, self.now);
+        let (start, end) = (self.oldest(), self.now);
         for age in (0..end.wrapping_sub(start)).rev() {
             if let Some(line) = self.current(end.wrapping_sub(age + 1)) {
                 self.append(line);
