@@ -97,7 +97,7 @@ pub struct LineCounts {
     pub cache_lines: Vec<u64>,
     /// For each accessor, in the order of [`Accessor::ALL`].
     pub accessors: Vec<AccessorLines>,
-    /// Distinct lines that anybody but the kernel accessed, an estimate above a few thousand.
+    /// Distinct lines that anybody but the kernel accessed, an estimate.
     pub footprint_lines: u64,
 }
 

@@ -8,7 +8,6 @@ use super::PAGE_SHIFT;
 const LINES_MAX: usize = 8192;
 
 /// The distinct lines of a sample.
-#[derive(Default)]
 pub(super) struct Footprint {
     /// The number of the sample: one line in 2^`sample` is in it.
     sample: u32,
@@ -17,7 +16,12 @@ pub(super) struct Footprint {
 }
 
 impl Footprint {
-    /// Adds lines of a page, a set of bits.
+    /// An estimate from a sample, or from coarser ones.
+    pub(super) fn new(sample: u32) -> Footprint {
+        Footprint { sample, lines: HashSet::new() }
+    }
+
+    /// Adds lines of a page, a set of bits. Only those matter that are in the first sample.
     pub(super) fn add(&mut self, page: u64, hash: u64, lines: u64) {
         let mut left = lines;
         while left != 0 {

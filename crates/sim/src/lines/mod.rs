@@ -133,7 +133,7 @@ impl LineModel {
             pages: Pages::new(),
             room: 0,
             counters: std::array::from_fn(|_| AccessorCounters { next: NO_LINE, ..Default::default() }),
-            footprint: Footprint::default(),
+            footprint: Footprint::new(finest),
             latest: NO_LINE,
         }
     }
