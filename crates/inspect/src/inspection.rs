@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use hksim_linux_mm::{PMD_PAGES, PlaceObstacle, ThpDisable, ThpMode};
 use hksim_linux_probe::PAGE_BYTES;
+use hksim_linux_probe::page_flags::PageFlags;
 use hksim_linux_probe::page_states::PageStates;
 use serde::{Deserialize, Serialize};
 
@@ -203,8 +204,9 @@ fn read(process: &Process, skipped: &mut Vec<String>) -> Result<Memory, InspectE
         }
         Err(why) => return Err(process.failed("pagemap", why)),
     };
+    let flags = PageFlags::open().ok();
     let ranges = mappings.iter().map(|mapping| match mapping.is_anonymous() {
-        true => Ranges::read(mapping, &states),
+        true => Ranges::read(mapping, &states, flags.as_ref()),
         false => Ok(Ranges::default()),
     });
     let ranges: Result<Vec<Ranges>, _> = ranges.collect();

@@ -6,7 +6,8 @@ use std::ops::Range;
 
 use hksim_linux_mm::PMD_PAGES;
 use hksim_linux_probe::PAGE_BYTES;
-use hksim_linux_probe::page_states::{PageState, PageStates};
+use hksim_linux_probe::page_flags::PageFlags;
+use hksim_linux_probe::page_states::{Entry as PageEntry, PageState, PageStates};
 
 use crate::smaps::Mapping;
 
@@ -23,6 +24,8 @@ pub struct PmdRange {
     pub written_pages: u64,
     /// Of these, pages that another process maps, too.
     pub shared_pages: u64,
+    /// Of the written ones, pages given up with `MADV_FREE`: known to root only, else 0.
+    pub lazily_freed_pages: u64,
     /// Zero pages: read, and never written.
     pub zero_pages: u64,
     /// Pages in swap.
@@ -55,6 +58,16 @@ impl PmdRange {
         self.written_pages * PAGE_BYTES
     }
 
+    /// Counts the pages that are shared, and those that are given up.
+    fn add_entries(&mut self, entries: &[PageEntry], flags: Option<&PageFlags>) {
+        let present = || entries.iter().filter(|entry| entry.is_present());
+        let shared = present().filter(|entry| !entry.is_exclusive()).count() as u64;
+        self.shared_pages = shared.saturating_sub(self.zero_pages);
+        let is_given_up = |frame: u64| flags.is_some_and(|flags| flags.is_lazily_freed(frame).unwrap_or(false));
+        let frames = present().filter_map(|entry| entry.frame_number());
+        self.lazily_freed_pages = frames.filter(|&frame| is_given_up(frame)).count() as u64;
+    }
+
     fn add(&mut self, state: PageState, pages: u64) {
         match state {
             PageState::Small => self.written_pages += pages,
@@ -77,11 +90,13 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    /// Reads the ranges of an anonymous mapping.
+    /// Reads the ranges of an anonymous mapping; with the flags of page frames also which pages were given up.
     ///
     /// # Errors
     /// The process ended.
-    pub fn read(mapping: &Mapping, states: &PageStates) -> io::Result<Self> {
+    pub fn read(mapping: &Mapping, states: &PageStates, flags: Option<&PageFlags>) -> io::Result<Self> {
+        // Each page is looked up, so only where there are such pages.
+        let flags = flags.filter(|_| mapping.lazy_free_bytes > 0);
         let pages = mapping.addresses.start / PAGE_BYTES..mapping.addresses.end / PAGE_BYTES;
         let whole = pages.start.div_ceil(PMD_PAGES)..pages.end / PMD_PAGES;
         let mut used: BTreeMap<u64, PmdRange> = BTreeMap::new();
@@ -98,7 +113,8 @@ impl Ranges {
         let mut used: Vec<PmdRange> = used.into_values().collect();
         for range in used.iter_mut().filter(|range| range.written_pages > 0) {
             let part = range.number * PMD_PAGES..(range.number + 1) * PMD_PAGES;
-            range.shared_pages = states.shared_pages(part.start.max(pages.start)..part.end.min(pages.end))?;
+            let entries = states.entries(part.start.max(pages.start)..part.end.min(pages.end))?;
+            range.add_entries(&entries, flags);
         }
         let empty = gaps(whole, used.iter().filter(|range| range.is_whole).map(|range| range.number));
         Ok(Self { used, empty })

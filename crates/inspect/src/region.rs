@@ -77,6 +77,19 @@ impl Region {
         self.hugetlb_bytes += mapping.hugetlb_bytes;
     }
 
+    /// Adds another region to this one.
+    pub fn merge(&mut self, other: &Region) {
+        self.mappings += other.mappings;
+        self.bytes += other.bytes;
+        self.rss_bytes += other.rss_bytes;
+        self.huge_bytes += other.huge_bytes;
+        self.lazy_free_bytes += other.lazy_free_bytes;
+        self.swap_bytes += other.swap_bytes;
+        self.hugetlb_bytes += other.hugetlb_bytes;
+        other.ranges.iter().for_each(|ranges| self.count(ranges.way, ranges.ranges));
+        other.obstacles.iter().for_each(|hindered| self.hinder(hindered.obstacle, hindered.bytes));
+    }
+
     /// Counts ranges.
     pub(crate) fn count(&mut self, way: Way, ranges: u64) {
         match self.ranges.iter_mut().find(|known| known.way == way) {

@@ -102,8 +102,8 @@ impl Gain {
             format!("khugepaged can collapse {ranges} into huge pages ({}; RSS grows by {extra})", bytes(huge_bytes))
         });
         let written = (self.at_writes > 0).then(|| {
-            let (ranges, each) = (of(self.at_writes, "empty range"), bytes(self.at_writes * HUGE_BYTES));
-            format!("the next write to any of {ranges} ({each}) can install a huge page")
+            let (ranges, all) = (of(self.at_writes, "empty range"), bytes(self.at_writes * HUGE_BYTES));
+            format!("writes to {ranges} ({all}) can install huge pages")
         });
         let gains: Vec<String> = collapsed.into_iter().chain(written).collect();
         let sentence = format!("{change}, {}", gains.join(", and "));

@@ -50,6 +50,8 @@ pub enum Obstacle {
     TooManySwapped,
     /// More pages are shared with another process than `max_ptes_shared` allows.
     TooManyShared,
+    /// Its pages were given up with `MADV_FREE`, and none was used since.
+    GivenUp,
 }
 
 /// Whether a range can become a huge page.
@@ -86,6 +88,7 @@ impl Obstacle {
             Self::Place(place) => place.words(),
             Self::TooManyAbsent => "more pages are absent than max_ptes_none allows",
             Self::TooManySwapped => "more pages are in swap than max_ptes_swap allows",
+            Self::GivenUp => "all of its pages were given up with MADV_FREE",
             Self::TooManyShared => "more pages are shared after a fork than max_ptes_shared allows",
         }
     }
@@ -147,6 +150,8 @@ impl Situation {
             Some(Obstacle::TooManySwapped)
         } else if exceeds(range.shared_pages, self.khugepaged.max_ptes_shared) {
             Some(Obstacle::TooManyShared)
+        } else if range.lazily_freed_pages == range.written_pages {
+            Some(Obstacle::GivenUp)
         } else {
             None
         }
@@ -227,6 +232,7 @@ mod tests {
         refused(range(255), Obstacle::TooManyAbsent);
         refused(PmdRange { zero_pages: 257, ..range(255) }, Obstacle::TooManyAbsent);
         refused(PmdRange { swapped_pages: 65, ..range(400) }, Obstacle::TooManySwapped);
+        refused(PmdRange { lazily_freed_pages: 400, ..range(400) }, Obstacle::GivenUp);
         refused(PmdRange { shared_pages: 257, ..range(512) }, Obstacle::TooManyShared);
         assert_eq!(verdict(&PmdRange { entry: Entry::Huge, ..range(0) }).way, Way::IsHuge);
     }

@@ -16,6 +16,7 @@ const PAGES_AT_ONCE: u64 = 1 << 16;
 /// Bits of an entry of `/proc/PID/pagemap` (the kernel's `Documentation/admin-guide/mm/pagemap.rst`).
 const EXCLUSIVE: u64 = 1 << 56;
 const PRESENT: u64 = 1 << 63;
+const FRAME_NUMBER: u64 = (1 << 55) - 1;
 
 /// Pages that follow each other and are in the same state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +42,31 @@ pub enum PageState {
     Swapped,
     /// A guard: `MADV_GUARD_INSTALL`.
     Guard,
+}
+
+/// The entry of one page in `/proc/PID/pagemap`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry(u64);
+
+impl Entry {
+    /// Whether the page is in memory.
+    pub const fn is_present(self) -> bool {
+        self.0 & PRESENT != 0
+    }
+
+    /// Whether no other process maps it. Never true of zero pages.
+    pub const fn is_exclusive(self) -> bool {
+        self.0 & EXCLUSIVE != 0
+    }
+
+    /// Its frame; `None` if it is absent, or if this user is not root.
+    pub const fn frame_number(self) -> Option<u64> {
+        match self.0 & FRAME_NUMBER {
+            0 => None,
+            number if self.is_present() => Some(number),
+            _ => None,
+        }
+    }
 }
 
 /// The page tables of a process.
@@ -82,16 +108,14 @@ impl PageStates {
         Ok(found)
     }
 
-    /// How many present pages of a range other processes map, too: after a fork.
+    /// The entries of a range of pages.
     ///
     /// # Errors
     /// The process ended.
-    pub fn shared_pages(&self, pages: Range<u64>) -> io::Result<u64> {
+    pub fn entries(&self, pages: Range<u64>) -> io::Result<Vec<Entry>> {
         let mut entries = vec![0; (pages.end - pages.start) as usize * 8];
         self.file.read_exact_at(&mut entries, pages.start * 8)?;
-        let (entries, _) = entries.as_chunks::<8>();
-        let is_shared = |entry: u64| entry & PRESENT != 0 && entry & EXCLUSIVE == 0;
-        Ok(entries.iter().filter(|&&entry| is_shared(u64::from_ne_bytes(entry))).count() as u64)
+        Ok(entries.as_chunks().0.iter().map(|&entry| Entry(u64::from_ne_bytes(entry))).collect())
     }
 
     fn request(&self, pages: Range<u64>, regions: &mut [Region]) -> io::Result<usize> {
@@ -147,7 +171,10 @@ mod tests {
             let expected =
                 expected.map(|(pages, state)| PagesInState { pages: pages.start + first..pages.end + first, state });
             assert_eq!(found, expected);
-            assert_eq!(states.shared_pages(first..first + 20).expect("this process"), 0);
+            let entries = states.entries(first..first + 31).expect("this process");
+            let exclusive: Vec<usize> = (0..31).filter(|&page| entries[page].is_exclusive()).collect();
+            assert_eq!(exclusive, (10..20).collect::<Vec<_>>());
+            assert!(entries[30].is_present(), "a zero page");
             libc::munmap(memory.cast(), bytes);
         }
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use hksim_inspect::Inspection;
 use hksim_inspect::cgroup::Cgroup;
 use hksim_inspect::machine::Machine;
+use hksim_inspect::region::Region;
 use hksim_inspect::verdict::Way;
 use hksim_linux_mm::ThpDisable;
 use hksim_results::inspect::{Before, InspectResult};
@@ -12,8 +13,10 @@ use hksim_text::plain;
 use hksim_text::table::Table;
 use hksim_text::units::{bytes, count, of, percent};
 
-/// Regions that the table shows; those with less memory are in the JSON.
+/// Regions that the table shows at most, apart from files; those with less memory are in the JSON.
 const REGIONS_SHOWN: usize = 20;
+/// The name under which the text sums up all mapped files.
+const FILES: &str = "files";
 
 /// A part of the text.
 #[derive(Debug)]
@@ -27,12 +30,13 @@ pub enum Part {
 /// The text of a result, part by part; parts are separated by empty lines.
 pub fn parts(result: &InspectResult) -> Vec<Part> {
     let inspection = &result.inspection;
-    let mut parts = vec![Part::Lines(head(inspection))];
-    parts.push(Part::Table(regions(inspection)));
-    let hidden = inspection.regions.len().saturating_sub(REGIONS_SHOWN);
+    let shown = shown_regions(inspection);
+    let hidden = shown.len().saturating_sub(REGIONS_SHOWN);
+    let mut parts = vec![Part::Lines(head(inspection)), Part::Table(regions(&shown))];
     if hidden > 0 {
-        let rest: u64 = inspection.regions[REGIONS_SHOWN..].iter().map(|region| region.rss_bytes).sum();
-        let line = format!("{} more with {} (--format json lists them)", of(hidden as u64, "region"), bytes(rest));
+        let rest: u64 = shown[REGIONS_SHOWN..].iter().map(|region| region.rss_bytes).sum();
+        let line =
+            format!("and {} with {} (--format json lists them)", of(hidden as u64, "smaller region"), bytes(rest));
         parts.push(Part::Lines(vec![line]));
     }
     parts.push(Part::Table(ranges(inspection)));
@@ -120,20 +124,26 @@ fn cgroup(group: &Cgroup) -> String {
     format!("{} (version {}): {}", group.path, group.version, words.join(", "))
 }
 
-fn regions(inspection: &Inspection) -> Table {
+/// The regions, with all mapped files as one.
+fn shown_regions(inspection: &Inspection) -> Vec<Region> {
+    let (files, mut regions): (Vec<Region>, Vec<Region>) =
+        inspection.regions.iter().cloned().partition(|region| region.name.starts_with("file "));
+    let of_files = files.into_iter().reduce(|mut all, file| {
+        all.merge(&file);
+        all
+    });
+    regions.extend(of_files.map(|files| Region { name: FILES.to_string(), ..files }));
+    regions.sort_by_key(|region| std::cmp::Reverse((region.rss_bytes + region.hugetlb_bytes, region.bytes)));
+    regions
+}
+
+fn regions(shown: &[Region]) -> Table {
     let head = ["region", "mappings", "mapped", "RSS", "huge", "LazyFree", "swap", "hugetlb"];
     let mut table = Table::new(head, &[0]).with_optional(vec![vec![7], vec![6], vec![1], vec![5]]);
-    for region in inspection.regions.iter().take(REGIONS_SHOWN) {
-        let figures = [
-            region.bytes,
-            region.rss_bytes,
-            region.huge_bytes,
-            region.lazy_free_bytes,
-            region.swap_bytes,
-            region.hugetlb_bytes,
-        ];
-        let cells = [region.name.clone(), count(region.mappings)];
-        table.push(cells.into_iter().chain(figures.map(bytes)));
+    for region in shown.iter().take(REGIONS_SHOWN) {
+        let Region { bytes: mapped, rss_bytes, huge_bytes, lazy_free_bytes, swap_bytes, hugetlb_bytes, .. } = *region;
+        let figures = [mapped, rss_bytes, huge_bytes, lazy_free_bytes, swap_bytes, hugetlb_bytes];
+        table.push([region.name.clone(), count(region.mappings)].into_iter().chain(figures.map(bytes)));
     }
     table
 }
@@ -148,8 +158,9 @@ fn ranges(inspection: &Inspection) -> Table {
 
 /// What keeps memory out of huge pages, over all regions.
 fn obstacles(inspection: &Inspection) -> Table {
+    let regions = shown_regions(inspection);
     let mut by_reason: BTreeMap<&str, (u64, Vec<&str>)> = BTreeMap::new();
-    for region in &inspection.regions {
+    for region in &regions {
         for hindered in &region.obstacles {
             let (bytes, regions) = by_reason.entry(&hindered.reason).or_default();
             *bytes += hindered.bytes;

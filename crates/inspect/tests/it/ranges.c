@@ -31,12 +31,11 @@ static uint64_t below(uint64_t limit) {
 
 static void make(int number) {
     static const int steps[] = {0, 1, 2, 63, 255, 256, 257, 400, 511, 512};
-    // Each range has a mapping of its own, with gaps between them, so that none merges with another.
-    char *mapped = mmap(0, 3 * HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    // Between reservations without access, so that its mapping merges with no other.
+    char *mapped = mmap(0, 3 * HUGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (mapped == MAP_FAILED) exit(1);
-    char *range = (char *)(((uintptr_t)mapped + HUGE - 1) & ~(uintptr_t)(HUGE - 1));
-    munmap(mapped, range - mapped);
-    munmap(range + HUGE, mapped + 3 * HUGE - (range + HUGE));
+    char *range = (char *)(((uintptr_t)mapped + 2 * HUGE - 1) & ~(uintptr_t)(HUGE - 1));
+    if (mprotect(range, HUGE, PROT_READ | PROT_WRITE)) exit(1);
     ranges[number] = range;
     int written = steps[below(10)], read = below(3) ? 0 : (int)below(PAGES - written + 1);
     // While pages are written one by one, none may become huge.
@@ -80,6 +79,11 @@ int main(int count, char **words) {
     int number = atoi(words[2]);
     if (number > NUMBER_MAX) return 1;
     for (int at = 0; at < number; at++) make(at);
+    // Pages given up count late, until something lets every processor count them.
+    char *spare = mmap(0, 2 * HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    *spare = 1;
+    madvise(spare, 2 * HUGE, MADV_COLLAPSE);
+    munmap(spare, 2 * HUGE);
     puts("ready");
     fflush(stdout);
     char word[64];

@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 
 use hksim_memory_record::{HugePages, Source, inherited_here};
-use hksim_memory_trace::{Inherited, Reader, ThpDisabled};
+use hksim_memory_trace::{Beginning, Inherited, Reader, ThpDisabled};
 
 use crate::support::{options, recorded, with_program};
 
-/// What the images of the executed programs inherited, by name and number.
+/// What executed programs inherited, by name and number.
 fn recorded_images(source: Source, arguments: &[&str]) -> Option<BTreeMap<(String, u32), Inherited>> {
     let (directory, program) = with_program("inherits.c")?;
     let options = options(&directory.path().join("a.hkm"), source);
     let report = recorded(&options, &program, arguments)?;
     assert_eq!(report.exit_code, Some(0), "{arguments:?}");
-    let images = report.files.iter().map(|file| {
+    let executed = report.files.iter().filter(|file| file.beginning == Beginning::Exec);
+    let images = executed.map(|file| {
         let header = Reader::open(&file.path).expect("a recording").header().clone();
         let name = file.program.rsplit('/').next().unwrap_or_default().to_string();
         ((name, header.image), header.inherited)
