@@ -162,6 +162,12 @@ impl Replayed {
         }
     }
 
+    /// Leaves out the figures of memory: the replay did not treat memory as the program did, for this reason.
+    pub(crate) fn leave_out_memory(&mut self, reason: String) {
+        (self.faults, self.traps, self.rss_bytes_peak, self.rss_bytes_end) = (None, None, None, None);
+        self.skipped.push(Skipped::new("faults, traps, rss_bytes_peak, rss_bytes_end", reason));
+    }
+
     /// Copies the figures of an observed reservation.
     pub(crate) fn note_observer(&mut self, observer: &Observer) {
         let counts = observer.snapshot.counts();

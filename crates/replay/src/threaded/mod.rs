@@ -6,6 +6,7 @@ mod queue;
 mod threads;
 mod workers;
 
+use std::io;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -21,6 +22,7 @@ use crate::error::ChildError;
 use crate::extents::Extent;
 use crate::malloc::{count_traps, watch_process};
 use crate::malloc_heap::Malloc;
+use crate::memory_policy::not_locked;
 use crate::observer::Observer;
 use crate::prefault::{MeasuredHeap, prefault};
 use crate::process::ProcessMemory;
@@ -125,6 +127,10 @@ impl Threaded<'_> {
                 // With real threads, the base address is not reported.
                 replayed.base_address = None;
                 replayed.note_observer(&sampled.observer);
+                let later = || allocator?.refused_later();
+                if let Some(why) = outcome.done.lock_refused.as_ref().map(io::Error::to_string).or_else(later) {
+                    replayed.leave_out_memory(not_locked(&why));
+                }
                 replayed.skipped.append(&mut skipped);
                 replayed
                     .skipped
