@@ -1,7 +1,7 @@
 //! Queries Linux about a process's memory. This crate knows nothing of allocators, traces and models.
 //!
 //! - [`scan`]: the request of `PAGEMAP_SCAN`, for callers that make their own system calls; [`pagemap`]: scans of this
-//!   process; [`page_flags`]: which page frames form a folio.
+//!   process; [`page_states`]: all states of another process's pages; [`page_flags`]: which page frames form a folio.
 //! - [`perf`]: kernel events; [`ring`]: their records; [`tracefs`]: tracepoints; [`traps`]: page-fault exceptions, counted and with addresses.
 //! - [`cpu_modes`]: the kernel's share of a thread's time; [`processor`]: pinning; [`area`]: memory for measurements; [`chase`]: accesses to
 //!   its cache lines.
@@ -44,6 +44,8 @@ pub mod maps;
 pub mod modes;
 #[cfg(feature = "std")]
 pub mod page_flags;
+#[cfg(feature = "std")]
+pub mod page_states;
 #[cfg(feature = "std")]
 pub mod pagemap;
 #[cfg(feature = "std")]
