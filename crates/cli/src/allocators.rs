@@ -1,7 +1,5 @@
 //! Looks up allocators by name, for `--allocators` and `--on`.
 
-mod lists;
-
 use anyhow::{Context, Result};
 use hksim_embedded::{ALLOCATOR, cached};
 use hksim_native::config::{NativeConfig, POLICY_VARIABLE};
@@ -13,8 +11,6 @@ use hksim_replay::compare::{Allocator, Code, Found, LookupError, Own, lookup, me
 use crate::flags::{PolicyArgs, RunConfig};
 use crate::host;
 use crate::output::note;
-
-pub use lists::expanded;
 
 /// Looks up a word of a flag: `glibc`, a known allocator, `native`, `native:POLICY`, or the path of a library. All
 /// but native may be followed by settings: `jemalloc:thp=always`, `glibc:hugetlb=1+arena_max=1`.

@@ -5,7 +5,7 @@ mod view;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use hksim_engine::TouchRule;
 use hksim_replay::Mode;
 use hksim_replay::compare::{self, Comparison, Outcome, Plan, Row, Spread, WARM_UP_RUNS};
@@ -81,7 +81,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     args.columns.check(&args.output, &view::COLUMNS, &[])?;
     let trace = inputs::file(&args.trace)?;
     let named = |word: &String| allocators::as_programs_have_it(allocators::named("allocators", word)?);
-    let allocators = allocators::expanded(&args.allocators)?.iter().map(named).collect::<Result<Vec<_>>>()?;
+    let allocators =
+        compare::expanded(&args.allocators).context("--allocators")?.iter().map(named).collect::<Result<Vec<_>>>()?;
     let source = trace.header.touch;
     let rule = args.touch.unwrap_or(if source == TouchSource::Assumed { TouchRule::All } else { TouchRule::Recorded });
     let (effort, arrangement, seed) = (args.timing.effort(), args.timing.arrangement(args.mode)?, args.timing.seed());
