@@ -183,7 +183,6 @@ impl<S: Subject> Rounds<'_, S> {
     }
 
     /// The first subject and another one at the same time.
-    #[expect(clippy::type_complexity, reason = "two results of the same kind")]
     fn duet(
         &mut self,
         subject: usize,
