@@ -6,10 +6,11 @@ use hksim_native::config::{NativeConfig, POLICY_VARIABLE};
 use hksim_native::process::has_constant_geometry;
 use hksim_policy::Policy;
 use hksim_replay::Target;
-use hksim_replay::compare::{Allocator, Code, Found, LookupError, Own, lookup};
+use hksim_replay::compare::{Allocator, Code, Found, LookupError, Own, lookup, meaning};
 
 use crate::flags::{PolicyArgs, RunConfig};
 use crate::host;
+use crate::output::note;
 
 /// Looks up a word of a flag: `glibc`, a known allocator, `native`, `native:POLICY`, or the path of a library. All
 /// but native may be followed by settings: `jemalloc:thp=always`, `glibc:hugetlb=1+arena_max=1`.
@@ -21,6 +22,9 @@ pub fn named(flag: &str, word: &str) -> Result<Allocator> {
     if kind == "native" {
         let (policy, found) = native(settings).with_context(|| format!("--{flag} {word}"))?;
         return Ok(Allocator { name: word.to_string(), own: Some(Own { policy, code: Code::InReplay }), found });
+    }
+    if let Some(meant) = meaning(kind) {
+        note(&format!("--{flag} {kind}: this is {meant}; Google's TCMalloc is another allocator"));
     }
     let found = match lookup(kind, settings) {
         // The path is the whole message.

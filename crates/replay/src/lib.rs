@@ -22,6 +22,7 @@ mod fork;
 mod fork_frames;
 mod frame_index;
 mod harness_memory;
+pub mod library;
 mod malloc;
 mod malloc_heap;
 mod measured;

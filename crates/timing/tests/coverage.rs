@@ -57,7 +57,7 @@ impl Machine {
             Noise::Outliers if self.uniform() < 0.05 => normal * (1.5 + 1.5 * self.uniform()),
             Noise::Outliers => normal,
             Noise::Drift => normal * (1.0 + 0.5 * (run as f64 / 40.0).sin()),
-            Noise::ColdRuns => normal * if run % 3 == 0 { 1.2 } else { 1.0 },
+            Noise::ColdRuns => normal * if run.is_multiple_of(3) { 1.2 } else { 1.0 },
         }
     }
 }

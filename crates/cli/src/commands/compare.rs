@@ -5,7 +5,7 @@ mod view;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use hksim_engine::TouchRule;
 use hksim_replay::Mode;
 use hksim_replay::compare::{self, Comparison, Outcome, Plan, Row, Spread, WARM_UP_RUNS};
@@ -32,14 +32,21 @@ const CHECK_FAILED: u8 = 1;
 #[derive(Debug, clap::Args)]
 #[command(
     after_long_help = "POLICY is a preset or a policy file, followed by any number of +FLAG=VALUE. Without a preset or file, \
-                       the first + is omitted: native:hakmem+huge=never, native:huge=never.\n\nExamples:\n  hksim compare app.hkt\n  hksim compare app.hkt --allocators glibc,native,native:huge=never --precision 0.5%\n  hksim compare app.hkt --runs 20 --duet"
+                       the first + is omitted: native:hakmem+huge=never, native:huge=never. Other allocators \
+                       take settings: jemalloc:thp=always+narenas=1. A list of values, or a range that doubles, is one \
+                       allocator for each: jemalloc:dirty_decay_ms=0,1000, glibc:mmap_threshold=128K..64M.\n\nExamples:\n  hksim compare app.hkt\n  hksim compare app.hkt --allocators glibc,native,native:huge=never --precision 0.5%\n  hksim compare app.hkt --runs 20 --duet"
 )]
 pub struct Args {
     /// Replay this trace
     #[arg(value_name = "TRACE.hkt")]
     trace: PathBuf,
-    /// Compare these allocators: glibc, mimalloc, jemalloc, tcmalloc, tbbmalloc, native, native:POLICY or LIB.so
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "glibc,mimalloc,jemalloc,tcmalloc,native")]
+    /// Compare these allocators: glibc, mimalloc, jemalloc, gperftools, tbbmalloc, native, native:POLICY or LIB.so
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "glibc,mimalloc,jemalloc,gperftools,native"
+    )]
     allocators: Vec<String>,
     /// Replay on one thread in trace order (ordered) or on the trace's own threads (threaded)
     #[arg(long, value_name = "MODE", default_value = "ordered", value_parser = super::replay::parse_mode)]
@@ -74,7 +81,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     args.columns.check(&args.output, &view::COLUMNS, &[])?;
     let trace = inputs::file(&args.trace)?;
     let named = |word: &String| allocators::as_programs_have_it(allocators::named("allocators", word)?);
-    let allocators = args.allocators.iter().map(named).collect::<Result<Vec<_>>>()?;
+    let allocators =
+        compare::expanded(&args.allocators).context("--allocators")?.iter().map(named).collect::<Result<Vec<_>>>()?;
     let source = trace.header.touch;
     let rule = args.touch.unwrap_or(if source == TouchSource::Assumed { TouchRule::All } else { TouchRule::Recorded });
     let (effort, arrangement, seed) = (args.timing.effort(), args.timing.arrangement(args.mode)?, args.timing.seed());

@@ -36,7 +36,7 @@ pub struct Args {
     /// Replay this trace
     #[arg(value_name = "TRACE.hkt")]
     trace: PathBuf,
-    /// Replay on this allocator: native (the simulated one), glibc, mimalloc, jemalloc, tcmalloc, tbbmalloc,
+    /// Replay on this allocator: native (the simulated one), glibc, mimalloc, jemalloc, gperftools, tbbmalloc,
     /// native:POLICY as in `compare`, or a malloc library to preload
     #[arg(long, value_name = "NAME|LIB.so", default_value = "native")]
     on: String,

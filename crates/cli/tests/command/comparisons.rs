@@ -238,7 +238,7 @@ fn any_malloc_library_can_be_compared_and_a_crash_is_reported() {
 #[test]
 fn a_missing_allocator_is_skipped_with_its_package() {
     let bench = Bench::with_trace();
-    let names = ["mimalloc", "jemalloc", "tcmalloc", "tbbmalloc"];
+    let names = ["mimalloc", "jemalloc", "gperftools", "tcmalloc", "tbbmalloc"];
     let comparison = bench.json(&format!("compare rm.hkt --runs 1 --touch first --allocators {}", names.join(",")));
     for (row, name) in rows(&comparison).iter().zip(names) {
         assert_eq!(row["allocator"], name);
@@ -283,6 +283,7 @@ fn bad_usage_is_refused_with_one_line() {
     let bench = Bench::with_trace();
     let cases = [
         ("--allocators nobody", "name glibc, mimalloc"),
+        ("--allocators glibc:arena_max=8..2", "ends at or above its start"),
         ("--allocators ./nowhere.so", "nowhere.so"),
         ("--allocators native:nobody", "default, hakmem"),
         ("--allocators native:huge=tph", "--huge `tph`"),

@@ -2,6 +2,7 @@
 
 mod contestant;
 mod environment;
+mod lists;
 mod lookup;
 mod settings;
 mod spread;
@@ -20,7 +21,8 @@ use environment::Run;
 use timeline::live_bytes;
 
 pub use environment::Surroundings;
-pub use lookup::{LookupError, lookup};
+pub use lists::{RangeError, expanded};
+pub use lookup::{LookupError, lookup, meaning};
 pub use spread::Spread;
 pub use timeline::Sample;
 
