@@ -3,7 +3,7 @@
 //! - [`kernel_work`]: what the kernel did in a run, as operations that have a price.
 //! - [`measure`]: times each operation in many rounds; [`profile`]: the table of costs, as a TOML file.
 //! - [`price`]: turns counts into a range of seconds; [`system_time`]: that range beside a measurement.
-//! - [`price`]: turns counts into a range of seconds.
+//! - [`store`]: a profile for each [`machine`], kernel and build in the user's cache.
 //!
 //! ```no_run
 //! use hksim_cost_model::price::Work;
@@ -19,12 +19,16 @@
 //! ```
 
 pub mod kernel_work;
+pub mod machine;
 pub mod measure;
 pub mod price;
 pub mod profile;
+pub mod store;
 pub mod system_time;
 
 pub use kernel_work::{Calls, KernelWork};
+pub use machine::Machine;
 pub use price::{FirstTouch, Locality, Price, Work};
 pub use profile::{Cost, CostError, Operation, Profile};
+pub use store::{Store, Stored};
 pub use system_time::{Measured, SystemTime};

@@ -8,7 +8,7 @@ use hksim_recording_files::open_regular;
 use serde::{Deserialize, Serialize};
 
 /// Version of the file format.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Maximum size of a profile.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -73,15 +73,26 @@ pub enum Operation {
     HugeFault128m,
     /// First write to a huge page after so much other work that all data of the fault path has left the caches.
     HugeFaultFar,
+    /// Extra cost of the first write to a huge page that the host of a virtual machine has to back with memory first.
+    HostBacking,
     /// First write to a 16 KiB folio, while that is the largest enabled size.
     #[serde(rename = "mthp_fault_16k")]
     MthpFault16k,
+    /// First write to a 32 KiB folio, while that is the largest enabled size.
+    #[serde(rename = "mthp_fault_32k")]
+    MthpFault32k,
     /// First write to a 64 KiB folio, while that is the largest enabled size.
     #[serde(rename = "mthp_fault_64k")]
     MthpFault64k,
+    /// First write to a 128 KiB folio, while that is the largest enabled size.
+    #[serde(rename = "mthp_fault_128k")]
+    MthpFault128k,
     /// First write to a 256 KiB folio, while that is the largest enabled size.
     #[serde(rename = "mthp_fault_256k")]
     MthpFault256k,
+    /// First write to a 512 KiB folio, while that is the largest enabled size.
+    #[serde(rename = "mthp_fault_512k")]
+    MthpFault512k,
     /// First write to a 1 MiB folio, while that is the largest enabled size.
     #[serde(rename = "mthp_fault_1m")]
     MthpFault1m,
@@ -107,16 +118,22 @@ pub enum Operation {
     MunmapPage,
     /// `munmap`, per huge page.
     MunmapHuge,
+    /// `munmap` or `MADV_DONTNEED`, per page of a larger folio, such as a huge page that was split.
+    DropFolioPage,
     /// `MADV_DONTNEED` of one page of a huge page, which splits it.
     SplitHuge,
     /// `MADV_COLLAPSE` of 2 MiB with one present page.
     CollapseSparse,
     /// `MADV_COLLAPSE` of 2 MiB with all 512 pages present.
     CollapseFull,
-    /// `mremap` of 2 MiB in single pages.
+    /// `mremap`, per page table that moves whole: 2 MiB in single pages.
     MoveTable,
-    /// `mremap` of a huge page.
+    /// `mremap`, per page that moves alone.
+    MovePage,
+    /// `mremap`, per huge page.
     MoveHuge,
+    /// `mremap` of memory without pages.
+    MremapCall,
     /// `mmap` of 2 MiB.
     MmapCall,
     /// `munmap` of 2 MiB of untouched memory.
@@ -152,6 +169,17 @@ pub const FOOTPRINTS: [Footprint; 5] = [
     Footprint { bytes: 16 << 20, write_fault: Operation::WriteFault16m, huge_fault: Operation::HugeFault16m },
     Footprint { bytes: 32 << 20, write_fault: Operation::WriteFault32m, huge_fault: Operation::HugeFault32m },
     Footprint { bytes: 128 << 20, write_fault: Operation::WriteFault128m, huge_fault: Operation::HugeFault128m },
+];
+
+/// The sizes of folios whose faults are timed: all that anonymous memory can have, except 2 MiB.
+pub const FOLIOS: [(u64, Operation); 7] = [
+    (16 << 10, Operation::MthpFault16k),
+    (32 << 10, Operation::MthpFault32k),
+    (64 << 10, Operation::MthpFault64k),
+    (128 << 10, Operation::MthpFault128k),
+    (256 << 10, Operation::MthpFault256k),
+    (512 << 10, Operation::MthpFault512k),
+    (1 << 20, Operation::MthpFault1m),
 ];
 
 impl Operation {
@@ -254,10 +282,18 @@ pub enum CostError {
         why: String,
     },
     /// The profile lacks a cost that is needed.
-    #[error("the profile has no cost of {operation}; calibrate on a machine that supports it")]
+    #[error("the profile has no cost of {operation}: not measured: {reason}")]
     Lacks {
         /// The operation's name.
         operation: String,
+        /// Why it was not measured.
+        reason: String,
+    },
+    /// Folios of this size have no price.
+    #[error("folios of {bytes} bytes are not measured")]
+    NoSuchFolio {
+        /// Their size.
+        bytes: u64,
     },
 }
 
@@ -348,7 +384,7 @@ mod tests {
         std::fs::write(&path, profile.text()).expect("a file");
         assert_eq!(Profile::read(&path).expect("a profile"), profile);
         for (from, to) in [
-            ("version = 5", "version = 4"),
+            ("version = 6", "version = 5"),
             ("low_ns = 1.0", "low_ns = nan"),
             ("kernel_share = 0.75", "kernel_share = 0.0"),
             ("kernel_share = 0.9", "kernel_share = -7.0"),

@@ -1,6 +1,7 @@
 //! Memory on which page operations are measured, and the clock for the measurements.
 
 use std::io;
+use std::ops::Range;
 use std::ptr::{NonNull, null_mut};
 use std::time::Duration;
 
@@ -141,12 +142,17 @@ impl Area {
         unsafe { libc::madvise(self.at(offset).cast(), bytes as usize, advice) == 0 }
     }
 
-    /// Moves the area over another one of the same length with `mremap`; returns whether it succeeded.
-    pub fn move_to(&self, other: &Area) -> bool {
+    /// Moves the pages of a part to an offset in another area with `mremap`; returns whether it succeeded. The part stays
+    /// mapped, without pages.
+    pub fn move_to(&self, part: Range<u64>, other: &Area, offset: u64) -> bool {
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
-        let bytes = self.bytes.min(other.bytes) as usize;
+        let bytes = part.end - part.start;
+        assert!(part.end <= self.bytes && offset + bytes <= other.bytes, "inside both areas");
         // SAFETY: both ranges are ours and have no data.
-        unsafe { libc::mremap(self.at(0).cast(), bytes, bytes, flags, other.at(0)) != libc::MAP_FAILED }
+        let moved = unsafe {
+            libc::mremap(self.at(part.start).cast(), bytes as usize, bytes as usize, flags, other.at(offset))
+        };
+        moved != libc::MAP_FAILED
     }
 
     /// Unmaps the area, as drop would.
@@ -175,7 +181,7 @@ const CACHED_BYTES_MAX: u64 = 32 << 20;
 /// Touches and releases `bytes` of memory several times, and returns the processor time of the last touch.
 ///
 /// In a virtual machine, free memory may have gone back to the host. After this call, that much memory is present, and
-/// as warm in the caches as its size allows. Memory larger than the caches is touched twice, smaller memory four times:
+/// as warm in the caches as its size allows. Memory larger than the caches is touched once, smaller memory four times:
 /// with 6 MiB, a huge page took 160, 90, 50, 42 and 42 us in successive touches (Zen 4, 32 MiB of third-level cache).
 ///
 /// # Errors
@@ -193,7 +199,7 @@ pub fn warm_up(granule: Granule, bytes: u64) -> io::Result<Duration> {
 /// # Errors
 /// The errors of `touch`.
 pub fn warm_up_by(bytes: u64, mut touch: impl FnMut() -> io::Result<Duration>) -> io::Result<Duration> {
-    let before = if bytes > CACHED_BYTES_MAX { 1 } else { 3 };
+    let before = if bytes > CACHED_BYTES_MAX { 0 } else { 3 };
     for _ in 0..before {
         touch()?;
     }
@@ -209,7 +215,7 @@ pub fn warm_up_pool(bytes: u64) -> io::Result<Duration> {
 }
 
 /// Memory that is touched to measure the machine's current speed.
-const YARDSTICK_BYTES: u64 = 4 << 20;
+pub const YARDSTICK_BYTES: u64 = 4 << 20;
 
 /// Number of measurements. Their median is used, because a single measurement is off by 10 %.
 const YARDSTICK_TIMES: usize = 5;

@@ -1,7 +1,10 @@
 //! Times calls that touch no pages, and moves by mremap.
 
+use std::time::Duration;
+
 use hksim_linux_probe::PAGE_BYTES;
-use hksim_linux_probe::area::{Area, Granule, HUGE_BYTES, faults};
+use hksim_linux_probe::area::{Area, Granule, HUGE_BYTES, faults, timed};
+use hksim_linux_probe::cpu_modes::ModeSamples;
 
 use super::MeasureError;
 use super::pages::NO_HUGE_PAGES;
@@ -10,8 +13,10 @@ use crate::profile::Operation;
 
 /// Calls per round.
 const CALLS: u64 = 200;
-/// Mappings of 2 MiB that are moved per round.
-const MOVES: u64 = 8;
+/// Calls per round that move memory.
+const MOVES: u32 = 3;
+/// Pages, page tables or huge pages that one of them moves.
+const MOVED_UNITS: u64 = 16;
 
 /// Times `mmap` and `munmap` of 2 MiB of untouched memory, and `madvise` calls that have no effect.
 pub(super) fn empty(samples: &mut Samples) -> Result<(), MeasureError> {
@@ -25,21 +30,59 @@ pub(super) fn empty(samples: &mut Samples) -> Result<(), MeasureError> {
     Ok(())
 }
 
-/// Times `mremap` of 2 MiB with all pages present.
+/// Times `mremap`: the call, and each page, page table and huge page that it moves. A call that moves one of them is
+/// compared with a call that moves many.
 pub(super) fn moves(samples: &mut Samples) -> Result<(), MeasureError> {
-    for (granule, operation) in [(Granule::Page, Operation::MoveTable), (Granule::Huge, Operation::MoveHuge)] {
-        let areas = (0..MOVES).map(|_| Ok((Area::of(granule, HUGE_BYTES)?, Area::of(granule, HUGE_BYTES)?)));
-        let areas = areas.collect::<Result<Vec<(Area, Area)>, MeasureError>>()?;
-        let before = faults();
-        areas.iter().for_each(|(from, _)| from.write(PAGE_BYTES));
-        if faults() - before != MOVES * HUGE_BYTES / granule.bytes() {
-            samples.skip(operation, NO_HUGE_PAGES);
+    let mut call = None;
+    for (operation, moves) in [
+        (Operation::MoveTable, Moves { granule: Granule::Page, unit_bytes: HUGE_BYTES, offset: 0 }),
+        // No page table can move whole, since the pages move to another offset in 2 MiB.
+        (Operation::MovePage, Moves { granule: Granule::Page, unit_bytes: PAGE_BYTES, offset: HUGE_BYTES / 2 }),
+        (Operation::MoveHuge, Moves { granule: Granule::Huge, unit_bytes: HUGE_BYTES, offset: 0 }),
+    ] {
+        let (Some(one), Some(many)) = (moves.of(1)?, moves.of(MOVED_UNITS)?) else {
+            samples.skip(operation, format!("{NO_HUGE_PAGES}, or the kernel has no MREMAP_DONTUNMAP"));
             continue;
-        }
-        let moved = || areas.iter().all(|(from, to)| from.move_to(to));
-        if !samples.time_if(operation, MOVES, moved, |moved| moved) {
-            samples.skip(operation, "the kernel does not leave the source mapped (MREMAP_DONTUNMAP)");
-        }
+        };
+        let unit = many.saturating_sub(one) / (MOVED_UNITS - 1) as u32;
+        samples.note(operation, 1, unit, ModeSamples::default());
+        call = call.or(Some(one.saturating_sub(unit)));
+    }
+    match call {
+        Some(call) => samples.note(Operation::MremapCall, 1, call, ModeSamples::default()),
+        None => samples.skip(Operation::MremapCall, "the kernel has no MREMAP_DONTUNMAP"),
     }
     Ok(())
+}
+
+/// Moves of present memory to an offset in another area.
+#[derive(Clone, Copy)]
+struct Moves {
+    granule: Granule,
+    /// Size of what moves as one.
+    unit_bytes: u64,
+    offset: u64,
+}
+
+impl Moves {
+    /// The mean time of a call that moves this many units, or `None` if the kernel installs no huge pages or refuses.
+    fn of(self, units: u64) -> Result<Option<Duration>, MeasureError> {
+        let mut all = Duration::ZERO;
+        for _ in 0..MOVES {
+            let bytes = units * self.unit_bytes;
+            let place = || Area::of(self.granule, (bytes + self.offset).next_multiple_of(HUGE_BYTES));
+            let (from, to) = (place()?, place()?);
+            let before = faults();
+            from.write_part(0, bytes, PAGE_BYTES);
+            if faults() - before != bytes.div_ceil(self.granule.bytes()) {
+                return Ok(None);
+            }
+            let (moved, spent) = timed(|| from.move_to(0..bytes, &to, self.offset));
+            if !moved {
+                return Ok(None);
+            }
+            all += spent;
+        }
+        Ok(Some(all / MOVES))
+    }
 }
