@@ -1,6 +1,6 @@
 // Programs whose work in the kernel is known by arithmetic. `cases NAME REPETITIONS` performs one of them, and prints the
-// number of each operation in JSON, in the words of hksim's results. All memory is anonymous. No time is spent in user
-// mode but for the instructions that touch memory.
+// number of each operation in JSON, in the words of hksim's results, and the processor time of the warm-up before them. All
+// memory is anonymous. No time is spent in user mode but for the instructions that touch memory.
 //
 //   cc -O2 -static -o cases cases.c
 
@@ -71,8 +71,6 @@ static int printed;
 static void count(const char *name, unsigned long number) {
     printf("%s\"%s\": %lu", printed++ ? ", " : "{", name, number);
 }
-
-static void nothing(int times) { (void)times; }
 
 static void touch_small(int times) {
     for (int time = 0; time < times; time++) {
@@ -345,8 +343,8 @@ static void map_pieces(int times) {
 
 // Memory that is still there at the end of the process.
 static void exit_small(int times) {
-    char *memory = map(times * 32 * MIB, SMALL);
-    touch(memory, times * 32 * MIB, PAGE);
+    for (int time = 0; time < times; time++)
+        touch(map(32 * MIB, SMALL), 32 * MIB, PAGE);
     count("base_4k", times * 32 * MIB / PAGE);
     count("pages", times * 32 * MIB / PAGE);
 }
@@ -355,7 +353,6 @@ static const struct {
     const char *name;
     void (*run)(int times);
 } CASES[] = {
-    {"nothing", nothing},
     {"touch-small", touch_small},
     {"touch-huge", touch_huge},
     {"touch-folios", touch_folios},
@@ -381,15 +378,22 @@ static const struct {
     {"exit-small", exit_small},
 };
 
-// Touches as much memory as the cases use, and measures the machine's speed: the median processor time of first touches of 4 MiB that the process has had before, in seconds.
+// Touches more memory than most cases use: free memory may be without backing by the host of a virtual machine. Returns
+// the processor time of the process so far, in seconds.
+static double warm_up(void) {
+    for (int time = 0; time < 2; time++) {
+        char *memory = map(96 * MIB, LARGE);
+        touch(memory, 96 * MIB, HUGE);
+        unmap(memory, 96 * MIB);
+    }
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return now.tv_sec + now.tv_nsec / 1e9;
+}
+
+// The machine's speed: the median processor time of first touches of 4 MiB that the process has had before, in seconds.
 static double control(int times) {
     double took[99];
-    // Free memory may be without backing by the host of a virtual machine, or may be fragmented.
-    for (int time = 0; time < 2; time++) {
-        char *memory = map(128 * MIB, LARGE);
-        touch(memory, 128 * MIB, HUGE);
-        unmap(memory, 128 * MIB);
-    }
     times = times < 1 ? 1 : times > 99 ? 99 : times;
     for (int time = -3; time < times; time++) {
         char *memory = map(4 * MIB, SMALL);
@@ -410,8 +414,9 @@ static double control(int times) {
 int main(int argc, char **argv) {
     for (unsigned long at = 0; argc == 3 && at < sizeof CASES / sizeof *CASES; at++)
         if (strcmp(argv[1], CASES[at].name) == 0) {
+            double warm_up_s = warm_up();
             CASES[at].run(atoi(argv[2]));
-            printf("%s\n", printed ? "}" : "{}");
+            printf("%s\"warm_up_s\": %.9f}\n", printed ? ", " : "{", warm_up_s);
             return 0;
         }
     if (argc == 3 && strcmp(argv[1], "control") == 0)

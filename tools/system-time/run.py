@@ -5,13 +5,13 @@
 
 `cases.c` performs one operation of the kernel many times and prints how often, by arithmetic. For each case: `hksim record
 --memory` once; `hksim sim` with a profile of this machine (made by `hksim calibrate` unless --profile names one) for counts and a
-range of system time; and the program itself, many times. The counts must be the program's own. The difference to the case
-`nothing` is what is compared, since every program is loaded and ends.
+range of system time; and the program itself, many times. The counts must be the program's own. What is compared is the difference
+to the same program without repetitions, since every program is loaded, warms up and ends.
 
-Measured is user and system time of the whole process, its exit included, as the parent learns it from `wait4`. Their sum is exact;
-the kernel divides it by counting ticks, so the share of the system is taken from the ticks of all runs of a case together. Before
-each run the control measures the machine's speed: first touches of 4 MiB, which a profile has as `write_fault`. Measured times are
-divided by how much slower the machine is than at calibration.
+Measured is the processor time of the process from its warm-up to its end, its exit included, as the parent learns it from `wait4`.
+The sum of user and system time is exact; the kernel divides it by counting ticks, so the share of the system is taken from the
+ticks of all runs of a case together. Before each run the control measures the machine's speed: first touches of 4 MiB, which a
+profile has as `write_fault`. Measured times are divided by how much slower the machine is than at calibration.
 
 As root, the script enables folios of 64 KiB and a hugetlb pool for the two cases that need them, and restores both. It holds the
 lock of hksim for the machine's modes meanwhile. Exits with status 1 if a count differs. `--write` writes docs/lab/system-time.md.
@@ -38,7 +38,6 @@ HUGE_2M = pathlib.Path("/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/ena
 POOL = pathlib.Path("/proc/sys/vm/nr_hugepages")
 # hksim locks this folder while it changes modes.
 MODES_LOCK = "/sys/kernel/mm"
-NOTHING = "nothing"
 # Repetitions of each case: 60 to 200 ms of system time.
 CASES = {
     "touch-small": 4,
@@ -63,7 +62,7 @@ CASES = {
     "read-zero": 20,
     "read-then-write": 3,
     "map-pieces": 15,
-    "exit-small": 6,
+    "exit-small": 2,
 }
 # What a case needs, as text files with the value to set.
 NEEDS = {"touch-folios": [(FOLIOS_64K, "madvise"), (HUGE_2M, "never")], "hugetlb": [(POOL, "32")]}
@@ -109,14 +108,16 @@ def hksim_json(hksim, *words):
     return json.loads(done.stdout)
 
 
-def predicted(hksim, program, case, times, profile, folder):
-    """The row of `hksim sim` for a recording of the case."""
+def predicted(arguments, program, case, times, folder):
+    """The counts of the program, and the row of `hksim sim` for a recording of it."""
     recording = folder / f"{case}.hkm"
-    done = subprocess.run([hksim, "record", "--memory", "-q", "-o", recording, "--", program, case, str(times)], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
+    words = [arguments.hksim, "record", "--memory", "-q", "-o", recording, "--", program, case, str(times)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode != 0 or not done.stdout:
         sys.exit(f"{case}: {done.stderr.strip()}")
-    result = hksim_json(hksim, "sim", recording, "--profile", profile, "--format", "json")
-    return json.loads(done.stdout.splitlines()[-1]), result
+    counts = json.loads(done.stdout.splitlines()[-1])
+    del counts["warm_up_s"]
+    return counts, hksim_json(arguments.hksim, "sim", recording, "--profile", arguments.profile, "--format", "json")
 
 
 def figures(node, found=None):
@@ -132,46 +133,53 @@ def figures(node, found=None):
 
 
 def run_once(program, case, times):
-    """User and system seconds of one run."""
-    with open(os.devnull, "w", encoding="ascii") as null:
-        pid = os.posix_spawn(program, [str(program), case, str(times)], {}, file_actions=[(os.POSIX_SPAWN_DUP2, null.fileno(), 1)])
-        _, status, usage = os.wait4(pid, 0)
+    """User and system seconds of one run, and the processor time of its warm-up, which is almost all in the kernel."""
+    reading, writing = os.pipe()
+    pid = os.posix_spawn(program, [str(program), case, str(times)], {}, file_actions=[(os.POSIX_SPAWN_DUP2, writing, 1)])
+    os.close(writing)
+    with open(reading, encoding="ascii") as printed:
+        text = printed.read()
+    _, status, usage = os.wait4(pid, 0)
     if status != 0:
         sys.exit(f"{case}: ended with status {status}")
-    return usage.ru_utime, usage.ru_stime
+    return usage.ru_utime, usage.ru_stime, json.loads(text)["warm_up_s"]
 
 
 def measured(program, case, times, runs):
-    """Whole times of the runs, the system's share of them, and the machine's speed beside each."""
+    """Times after the warm-up, minus the median of runs without repetitions; the system's share; the machine's speed."""
     run_once(program, case, times)
-    totals, system, controls = [], 0.0, []
+    totals, bases, system, controls = [], [], 0.0, []
     for _ in range(runs):
         controls.append(float(subprocess.run([program, "control", "9"], capture_output=True, text=True, check=True).stdout))
-        user_s, system_s = run_once(program, case, times)
-        totals.append(user_s + system_s)
-        system += system_s
-    return totals, system / sum(totals), controls
+        user_s, system_s, warm_up_s = run_once(program, case, 0)
+        bases.append(user_s + system_s - warm_up_s)
+        user_s, system_s, warm_up_s = run_once(program, case, times)
+        totals.append(user_s + system_s - warm_up_s)
+        system += system_s - warm_up_s
+    base_s = statistics.median(bases)
+    return [total - base_s for total in totals], min(max(system / sum(totals), 0.0), 1.0), controls
 
 
-def compare(arguments, program, case, profile, baseline, folder):
+def compare(arguments, program, case, profile, folder):
     """One row of the table."""
     times = CASES[case]
     with Settings(case):
-        counts, result = predicted(arguments.hksim, program, case, times, arguments.profile, folder)
+        counts, result = predicted(arguments, program, case, times, folder)
+        base_counts, base_result = predicted(arguments, program, case, 0, folder)
         totals, share, controls = measured(program, case, times, arguments.runs)
-    base_result, base_s = baseline
     found, base_found = figures(result), figures(base_result)
+    counts = {name: number - base_counts[name] for name, number in counts.items()}
+    seen = {name: found.get(name, 0) - base_found.get(name, 0) for name in counts}
     # The process's own pages are copied, too.
     own = {"copied_pages": OWN_COPIES_PER_FORK * counts.get("forks", 0)}
-    seen = {name: found.get(name, 0) - base_found.get(name, 0) for name in counts}
     wrong = {name: [number, seen[name]] for name, number in counts.items() if not 0 <= seen[name] - number <= own.get(name, 0)}
     price, base_price = result["system_time"], base_result["system_time"]
     if "low_s" not in price:
         return {"case": case, "skipped": price["skipped"], "wrong_counts": wrong}
-    due_s = profile["costs"]["write_fault"]["median_ns"] / profile["costs"]["write_fault"]["kernel_share"] * CONTROL_PAGES / 1e9
-    drift = [control / due_s for control in controls]
-    slower = statistics.median(drift)
-    times_s = [max(total * share - base_s, 0.0) / slower for total in totals]
+    control = profile["costs"]["write_fault"]
+    due_s = control["median_ns"] / control["kernel_share"] * CONTROL_PAGES / 1e9
+    slower = statistics.median(controls) / due_s
+    times_s = [max(total * share, 0.0) / slower for total in totals]
     low, median, high = (price[end] - base_price[end] for end in ["low_s", "median_s", "high_s"])
     middle = statistics.median(times_s)
     return {
@@ -206,10 +214,8 @@ def main():
             with Settings("touch-folios", "hugetlb"):
                 hksim_json(arguments.hksim, "calibrate", "-o", arguments.profile, "--format", "json")
         profile = tomllib.loads(arguments.profile.read_text(encoding="utf-8"))
-        _, base_result = predicted(arguments.hksim, program, NOTHING, 0, arguments.profile, folder)
-        base_s = statistics.median(sum(run_once(program, NOTHING, 0)) for _ in range(50))
         for case in cases:
-            rows.append(compare(arguments, program, case, profile, (base_result, base_s), folder))
+            rows.append(compare(arguments, program, case, profile, folder))
             print(page.line(rows[-1]), flush=True)
     result = {"machine": profile["machine"], "kernel": platform.release(), "runs": arguments.runs, "rows": rows}
     if arguments.json:

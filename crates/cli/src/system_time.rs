@@ -1,5 +1,6 @@
 //! The profile that commands price by: the one given, or the one kept for this machine.
 
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -53,13 +54,14 @@ impl ProfileArgs {
             }
             return Ok(Some(profile));
         }
-        let Some(store) = store().filter(|_| self.profile.is_none()) else { return Ok(None) };
-        let stored = store.read().unwrap_or_else(|why| {
-            warn(&format!("the kept profile is ignored; `hksim calibrate` replaces it: {why}"));
-            None
-        });
+        if self.profile.is_some() {
+            return Ok(None);
+        }
+        let stored = kept();
+        if stored.is_none() && std::io::stdout().is_terminal() {
+            note("counts are not time: run `hksim calibrate` once (10 s), and predictions have ranges of system time");
+        }
         Ok(stored.map(|stored| {
-            stated::use_profile(store.path());
             if output.format == ResultFormat::Table && !screen::is_quiet() {
                 note(&condition(&stored));
             }
@@ -80,6 +82,17 @@ const UNITS: [(u64, &str); 3] = [(24 * 60 * 60, "day"), (60 * 60, "hour"), (60, 
 fn age(since: Duration) -> String {
     let (seconds, name) = UNITS.into_iter().find(|&(seconds, _)| since.as_secs() >= seconds).unwrap_or((1, "second"));
     units::of(since.as_secs() / seconds, name)
+}
+
+/// The profile kept for this machine. Results state its file.
+fn kept() -> Option<Stored> {
+    let store = store()?;
+    let stored = store.read().unwrap_or_else(|why| {
+        warn(&format!("the kept profile is ignored; `hksim calibrate` replaces it: {why}"));
+        None
+    })?;
+    stated::use_profile(store.path());
+    Some(stored)
 }
 
 /// The age of a kept profile, and how fast the machine is now.

@@ -359,7 +359,8 @@ mod tests {
             work
         };
         let mut profile = profile(&[(Operation::WriteFault, 1000.0), (Operation::HugeFault, 102_100.0)]);
-        for (bytes, word) in [(16 << 10, "mthp_fault_16k"), (64 << 10, "mthp_fault_64k"), (512 << 10, "mthp_fault_512k")]
+        for (bytes, word) in
+            [(16 << 10, "mthp_fault_16k"), (64 << 10, "mthp_fault_64k"), (512 << 10, "mthp_fault_512k")]
         {
             let why = folio(bytes).price(&profile).expect_err("no folio was timed").to_string();
             assert!(why.contains(word), "{why}");

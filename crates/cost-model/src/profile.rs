@@ -202,7 +202,7 @@ pub struct Cost {
     /// The part of the measured processor time that these figures contain: the kernel's share. It is 1 if sampling was
     /// not permitted or the operation runs in user mode only (`memset_resident`).
     pub kernel_share: f64,
-    /// Number of rounds.
+    /// Number of rounds; of `host_backing`, number of huge pages.
     pub rounds: u32,
 }
 

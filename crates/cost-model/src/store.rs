@@ -79,7 +79,8 @@ impl Store {
 
 /// A text as a part of a file's name.
 fn plain(text: &str) -> String {
-    let kept = |character: char| if character.is_ascii_alphanumeric() || ".+-".contains(character) { character } else { '-' };
+    let kept =
+        |character: char| if character.is_ascii_alphanumeric() || ".+-".contains(character) { character } else { '-' };
     text.chars().map(kept).take(PART_BYTES_MAX).collect()
 }
 

@@ -84,16 +84,7 @@ impl SystemTime {
             Ok(cold) => (cold, None),
             Err(why) => (None, skipped.is_none().then(|| why.to_string())),
         };
-        SystemTime {
-            price,
-            cold,
-            cold_skipped,
-            machine,
-            kernel_release: kernel,
-            measured: None,
-            inside: None,
-            skipped,
-        }
+        SystemTime { price, cold, cold_skipped, machine, kernel_release: kernel, measured: None, inside: None, skipped }
     }
 
     /// The median of the range in seconds, as a sort key; infinite if there is no range.

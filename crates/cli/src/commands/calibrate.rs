@@ -111,10 +111,13 @@ fn table(profile: &Profile, lines: &[Line]) -> String {
         let [low, median, high] = [line.low_ns, line.median_ns, line.high_ns].map(|ns| format!("{ns:.0}"));
         table.push([line.operation.clone(), low, median, high, spread, format!("{:.2}", line.median_ns / ratio_to)]);
     }
-    let rounds = lines.iter().map(|line| line.rounds).max().unwrap_or(0);
     let mut all = vec![format!(
-        "{}, {} processors, Linux {}; {rounds} rounds in {:.1} s",
-        profile.machine, profile.processors, profile.kernel, profile.elapsed_s
+        "{}, {} processors, Linux {}; {} rounds in {:.1} s",
+        profile.machine,
+        profile.processors,
+        profile.kernel,
+        profile.rounds_min(),
+        profile.elapsed_s
     )];
     all.push(String::new());
     all.extend(table.lines());

@@ -13,10 +13,8 @@ use crate::profile::Operation;
 
 /// Calls per round.
 const CALLS: u64 = 200;
-/// Calls per round that move memory.
-const MOVES: u32 = 3;
-/// Pages, page tables or huge pages that one of them moves.
-const MOVED_UNITS: u64 = 16;
+/// Calls per measurement: memory is moved there and back.
+const MOVES: u32 = 16;
 
 /// Times `mmap` and `munmap` of 2 MiB of untouched memory, and `madvise` calls that have no effect.
 pub(super) fn empty(samples: &mut Samples) -> Result<(), MeasureError> {
@@ -34,17 +32,17 @@ pub(super) fn empty(samples: &mut Samples) -> Result<(), MeasureError> {
 /// compared with a call that moves many.
 pub(super) fn moves(samples: &mut Samples) -> Result<(), MeasureError> {
     let mut call = None;
-    for (operation, moves) in [
-        (Operation::MoveTable, Moves { granule: Granule::Page, unit_bytes: HUGE_BYTES, offset: 0 }),
+    for (operation, number, moves) in [
+        (Operation::MoveTable, 8, Moves { granule: Granule::Page, unit_bytes: HUGE_BYTES, offset: 0 }),
         // No page table can move whole, since the pages move to another offset in 2 MiB.
-        (Operation::MovePage, Moves { granule: Granule::Page, unit_bytes: PAGE_BYTES, offset: HUGE_BYTES / 2 }),
-        (Operation::MoveHuge, Moves { granule: Granule::Huge, unit_bytes: HUGE_BYTES, offset: 0 }),
+        (Operation::MovePage, 256, Moves { granule: Granule::Page, unit_bytes: PAGE_BYTES, offset: HUGE_BYTES / 2 }),
+        (Operation::MoveHuge, 8, Moves { granule: Granule::Huge, unit_bytes: HUGE_BYTES, offset: 0 }),
     ] {
-        let (Some(one), Some(many)) = (moves.of(1)?, moves.of(MOVED_UNITS)?) else {
+        let (Some(one), Some(many)) = (moves.of(1)?, moves.of(number)?) else {
             samples.skip(operation, format!("{NO_HUGE_PAGES}, or the kernel has no MREMAP_DONTUNMAP"));
             continue;
         };
-        let unit = many.saturating_sub(one) / (MOVED_UNITS - 1) as u32;
+        let unit = many.saturating_sub(one) / (number as u32 - 1);
         samples.note(operation, 1, unit, ModeSamples::default());
         call = call.or(Some(one.saturating_sub(unit)));
     }
@@ -65,24 +63,19 @@ struct Moves {
 }
 
 impl Moves {
-    /// The mean time of a call that moves this many units, or `None` if the kernel installs no huge pages or refuses.
+    /// The mean time of calls that move this many units each, or `None` if the kernel installs no huge pages or refuses.
     fn of(self, units: u64) -> Result<Option<Duration>, MeasureError> {
-        let mut all = Duration::ZERO;
-        for _ in 0..MOVES {
-            let bytes = units * self.unit_bytes;
-            let place = || Area::of(self.granule, (bytes + self.offset).next_multiple_of(HUGE_BYTES));
-            let (from, to) = (place()?, place()?);
-            let before = faults();
-            from.write_part(0, bytes, PAGE_BYTES);
-            if faults() - before != bytes.div_ceil(self.granule.bytes()) {
-                return Ok(None);
-            }
-            let (moved, spent) = timed(|| from.move_to(0..bytes, &to, self.offset));
-            if !moved {
-                return Ok(None);
-            }
-            all += spent;
+        let bytes = units * self.unit_bytes;
+        let place = || Area::of(self.granule, (bytes + self.offset).next_multiple_of(HUGE_BYTES));
+        let (one, other) = (place()?, place()?);
+        let before = faults();
+        one.write_part(0, bytes, PAGE_BYTES);
+        if faults() - before != bytes.div_ceil(self.granule.bytes()) {
+            return Ok(None);
         }
-        Ok(Some(all / MOVES))
+        let to = self.offset;
+        let there_and_back = || one.move_to(0..bytes, &other, to) && other.move_to(to..to + bytes, &one, 0);
+        let (moved, spent) = timed(|| (0..MOVES / 2).all(|_| there_and_back()));
+        Ok(moved.then(|| spent / MOVES))
     }
 }

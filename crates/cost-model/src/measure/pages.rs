@@ -2,7 +2,7 @@
 
 use std::io;
 
-use hksim_linux_probe::area::{Area, Granule, HUGE_BYTES, faults, timed, warm_up_by, warm_up_pool};
+use hksim_linux_probe::area::{Area, Granule, HUGE_BYTES, faults, timed, warm_up, warm_up_by, warm_up_pool};
 use hksim_linux_probe::cpu_modes::ModeSamples;
 use hksim_linux_probe::{PAGE_BYTES, sysfs};
 
@@ -111,6 +111,8 @@ pub(super) fn huge(samples: &mut Samples) -> Result<(), MeasureError> {
 
 /// Times `MADV_COLLAPSE` of a PMD range with one page, and of a full PMD range.
 pub(super) fn collapse(samples: &mut Samples) -> Result<(), MeasureError> {
+    // The pages to collapse and the huge pages that replace them must have backing by a host.
+    warm_up(Granule::Huge, 2 * HUGE_PAGES * HUGE_BYTES)?;
     for (operation, stride) in [(Operation::CollapseSparse, HUGE_BYTES), (Operation::CollapseFull, PAGE_BYTES)] {
         let area = Area::of(Granule::Page, HUGE_PAGES * HUGE_BYTES)?;
         area.write(stride);

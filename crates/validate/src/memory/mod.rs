@@ -209,11 +209,7 @@ pub fn validate(
 }
 
 /// The predicted time of a recording in the kernel.
-fn predicted_time(
-    path: &Path,
-    setting: &Setting,
-    options: &Options<'_>,
-) -> Result<Option<SystemTime>, ValidateError> {
+fn predicted_time(path: &Path, setting: &Setting, options: &Options<'_>) -> Result<Option<SystemTime>, ValidateError> {
     let Some(profile) = options.profile else { return Ok(None) };
     let rows = predicted(options.listener, path, setting, Detail::Figures)?;
     Ok(rows.first().map(|row| system_time(&row.prediction, profile)))
