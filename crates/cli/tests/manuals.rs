@@ -145,6 +145,14 @@ fn unmet_need(page: &str) -> Option<&'static str> {
     if page.contains("hksim record --memory --no-aslr") && unsafe { libc::geteuid() } != 0 {
         return Some("recording page operations needs root");
     }
+    let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    // SAFETY: reads a number.
+    if page.contains("hksim calibrate ")
+        && unsafe { libc::geteuid() } != 0
+        && !matches!(paranoid.trim(), "-1" | "0" | "1")
+    {
+        return Some("sampling processor time needs root or kernel.perf_event_paranoid of 1 or less");
+    }
     let mode = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
     if page.contains("GLIBC_TUNABLES=glibc.malloc.hugetlb=1 hksim") && !mode.contains("[madvise]") {
         return Some("the THP mode is not madvise, and glibc asks for it");

@@ -315,6 +315,7 @@ mod tests {
             kernel_share: None,
             skipped: Vec::new(),
             costs,
+            memory: None,
         }
     }
 

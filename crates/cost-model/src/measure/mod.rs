@@ -9,6 +9,7 @@ mod calls;
 mod cold;
 mod footprint;
 mod fork;
+mod lines;
 mod pages;
 mod samples;
 
@@ -101,6 +102,7 @@ pub fn measure(effort: Effort) -> Result<Profile, MeasureError> {
     let kernel_share = sampled.as_ref().and_then(Samples::kernel_share);
     let (costs, skipped) = samples.finish(sampled.as_ref());
     let machine = Machine::here();
+    let memory = Some(lines::costs()?);
     Ok(Profile {
         version: VERSION,
         machine: machine.processor,
@@ -110,6 +112,7 @@ pub fn measure(effort: Effort) -> Result<Profile, MeasureError> {
         kernel_share,
         skipped: skipped.into_iter().map(|(operation, reason)| NotMeasured { operation, reason }).collect(),
         costs,
+        memory,
     })
 }
 
