@@ -21,7 +21,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("recording-files", &[]),
     ("output-files", &["recording-files"]),
     ("embedded", &[]),
-    ("cost-model", &["linux-mm", "linux-probe", "recording-files"]),
+    ("cost-model", &["linux-mm", "linux-probe", "output-files", "recording-files"]),
     ("conformance", &["linux-mm", "linux-probe"]),
     ("engine", &["linux-mm", "policy", "trace"]),
     ("sim", &["policy", "trace", "engine", "linux-mm"]),
