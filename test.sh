@@ -197,7 +197,7 @@ quick() {
     step "tests inside the crates"
     cargo test --quiet --locked --workspace --lib --bins
     step "architecture"
-    cargo test --quiet --locked -p hksim-testkit --test architecture --test command_files --test dependencies
+    cargo test --quiet --locked -p hksim-testkit --test project -- architecture command_files dependencies
     step
 }
 
