@@ -8,6 +8,7 @@
 //!   [`design`]: the same for allocators of your own.
 //! - [`forks`]: the cost of forked children. [`kernel_work`]: the kernel's work besides installs.
 //! - [`mod@explain`]: where every install of a run came from.
+//! - [`lines`]: reuse of cache lines, by the size of the cache.
 //! - [`placement`]: the placement of every object, without its cost.
 //! - [`tlb`]: TLB models; [`reach`]: TLB reach and misses of a run. [`translations`]: the stream of accesses that TLB
 //!   models observe; [`access_stream`]: the same stream for models outside this crate.
@@ -19,6 +20,7 @@ pub mod design;
 pub mod explain;
 pub mod forks;
 pub mod kernel_work;
+pub mod lines;
 pub mod memory;
 pub mod miss_curves;
 pub mod observer;
@@ -39,6 +41,7 @@ pub mod translations;
 pub use addresses::Addresses;
 pub use design::{DesignConfig, explain_design, simulate_design};
 pub use explain::{Explained, explain};
+pub use lines::{LineCounts, simulate_lines};
 pub use report::SimReport;
 pub use simulate::{Marks, SimConfig, SimError, Simulated, simulate};
 pub use space::SimSpace;

@@ -31,6 +31,23 @@ impl<H: MemoryObserver> ObservedOps<'_, H> {
     }
 }
 
+impl<H: MemoryObserver> ObservedOps<'_, H> {
+    /// Writes zeros to the first `bytes` bytes of every page. The touches do not pass the filter: another observer's
+    /// pages may still be untouched.
+    fn prefault(&self, range: ArenaRange, bytes: u64) {
+        let pages = self.memory.pages(range);
+        self.call(&pages, |observer, pages| {
+            pages.clone().for_each(|page| observer.touch(page, Touch::WriteZero, Cause::Prefault));
+            if H::ACCESSES.any() {
+                pages.map(|page| page * PAGE_BYTES).for_each(|at| observer.access(at..at + bytes, Cause::Prefault));
+            }
+        });
+        for page in pages.filter(|_| self.memory.contents.is_some()) {
+            self.memory.written(page * PAGE_BYTES, bytes, 0);
+        }
+    }
+}
+
 impl<H: MemoryObserver> PageOps for ObservedOps<'_, H> {
     fn map(&self, range: ArenaRange, mapping: Mapping) -> Result<(), Errno> {
         self.drop_pages(&self.memory.pages(range), |observer, pages| observer.map(pages, mapping))
@@ -83,23 +100,12 @@ impl<H: MemoryObserver> PageOps for ObservedOps<'_, H> {
         if is_bound { observer.unmap(pages) } else { observer.trim(pages) }
     }
 
-    /// The touches do not pass the filter: another observer's pages may still be untouched.
     fn touch_pages(&self, range: ArenaRange) {
-        let pages = self.memory.pages(range);
-        self.call(&pages, |observer, pages| {
-            pages.clone().for_each(|page| observer.touch(page, Touch::WriteZero, Cause::Prefault));
-            if H::EVERY_ACCESS {
-                observer.access(pages, Cause::Prefault);
-            }
-        });
-        for page in pages.filter(|_| self.memory.contents.is_some()) {
-            self.memory.written(page * PAGE_BYTES, 1, 0);
-        }
+        self.prefault(range, 1);
     }
 
     fn fill_pages(&self, range: ArenaRange) {
-        self.touch_pages(range);
-        self.memory.written(self.memory.layout.arena + range.start, range.bytes, 0);
+        self.prefault(range, PAGE_BYTES);
     }
 
     fn lock_tables(&self) -> Result<(), Errno> {
