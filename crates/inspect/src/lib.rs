@@ -6,6 +6,14 @@
 //! - [`range`]: what each aligned 2 MiB range holds; [`verdict`]: whether it can be a huge page, and why not.
 //! - [`remedy`]: what a change of advice or of a mode would give.
 //! - [`machine`]: modes, counters and khugepaged; [`cgroup`]: limits of memory.
+//!
+//! ```no_run
+//! let inspection = hksim_inspect::inspect(1234)?;
+//! for remedy in &inspection.remedies {
+//!     println!("{} ({} bytes)", remedy.sentence, remedy.bytes);
+//! }
+//! # Ok::<(), hksim_inspect::InspectError>(())
+//! ```
 
 pub mod cgroup;
 mod error;

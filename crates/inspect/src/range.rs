@@ -156,11 +156,13 @@ mod tests {
 
     #[test]
     fn gaps_are_between_used_numbers() {
-        let gaps = |whole, used: &[u64]| super::gaps(whole, used.iter().copied());
-        assert_eq!(gaps(3..8, &[]), [3..8]);
-        assert_eq!(gaps(3..8, &[3, 5, 6]), [4..5, 7..8]);
-        assert_eq!(gaps(3..8, &[3, 4, 5, 6, 7]), []);
+        let gaps = |(start, end), used: &[u64]| -> Vec<(u64, u64)> {
+            super::gaps(start..end, used.iter().copied()).into_iter().map(|gap| (gap.start, gap.end)).collect()
+        };
+        assert_eq!(gaps((3, 8), &[]), [(3, 8)]);
+        assert_eq!(gaps((3, 8), &[3, 5, 6]), [(4, 5), (7, 8)]);
+        assert_eq!(gaps((3, 8), &[3, 4, 5, 6, 7]), []);
         // A mapping without a whole range.
-        assert_eq!(gaps(4..3, &[]), []);
+        assert_eq!(gaps((4, 3), &[]), []);
     }
 }

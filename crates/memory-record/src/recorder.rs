@@ -78,6 +78,24 @@ pub enum HugePages {
     With(ThpDisabled),
 }
 
+impl HugePages {
+    /// The setting with which the program is started.
+    fn setting(self) -> ThpDisabled {
+        match self {
+            Self::Off => ThpDisabled::All,
+            Self::With(setting) => setting,
+        }
+    }
+
+    /// What programs inherit apart from the recorder, and the guard that gives it back to them if they get another setting
+    /// meanwhile.
+    fn prepare(self) -> (Inherited, Option<ThpGuard>) {
+        let inherited = machine::inherited(self);
+        let guard = (self == Self::Off).then(|| ThpGuard::start(inherited.thp_disable)).flatten();
+        (inherited, guard)
+    }
+}
+
 /// One written file.
 #[derive(Clone, Debug, Serialize)]
 pub struct RecordedFile {
@@ -158,22 +176,17 @@ pub fn record_with(
     }
     let with_stacks = options.stack_depth.is_some();
     // Before any thread of the recorder starts.
-    let inherited = machine::inherited(options.huge_pages);
-    let mut guard = match options.huge_pages {
-        HugePages::Off => ThpGuard::start(inherited.thp_disable),
-        HugePages::With(_) => None,
-    };
+    let (inherited, mut guard) = options.huge_pages.prepare();
     let stopped = launch(options, command)?.start()?;
     guard.iter_mut().for_each(|guard| guard.begins(stopped.pid() as u32));
     let recipient = Recipient::begin(stopped.pid());
     let events = Events::open(options.source, stopped.pid(), with_stacks)?;
     let visibility = events.visibility;
     let start_ns = monotonic_ns();
-    let thp_at_start = inherited.thp_disable;
     let header = header(options, command, inherited, stopped.pid() as u32, start_ns, visibility);
     let log = Arc::new(CallLog::default());
     let mut session = Session {
-        interpreter: Interpreter::new(stopped.pid() as u32, thp_at_start, options.stack_depth),
+        interpreter: Interpreter::new(stopped.pid() as u32, header.inherited.thp_disable, options.stack_depth),
         files: Files::create(&options.output, header, start_ns)?,
         merger: Merger::new(events, Arc::clone(&log)),
         guard,
@@ -232,10 +245,7 @@ fn launch(options: &Options, command: &[OsString]) -> Result<Launch, MemoryRecor
         directory: options.directory.clone(),
         shown_mode: shown_mode.map(Arc::new),
         variables: options.variables.clone(),
-        thp_disable: match options.huge_pages {
-            HugePages::Off => ThpDisabled::All,
-            HugePages::With(setting) => setting,
-        },
+        thp_disable: options.huge_pages.setting(),
         fixes_addresses: options.fixes_addresses,
         streams: options.streams.clone(),
         snapshots_of: options.snapshots_of,

@@ -186,12 +186,12 @@ impl ThpDisabled {
         }
     }
 
-    /// The state in words.
-    pub const fn words(self) -> &'static str {
+    /// What it forbids, in words; `None` if it forbids nothing.
+    pub const fn restriction(self) -> Option<&'static str> {
         match self {
-            Self::Off => "huge pages allowed",
-            Self::All => "no huge pages",
-            Self::ExceptAdvised => "huge pages only where advised",
+            Self::Off => None,
+            Self::All => Some("no huge pages (PR_SET_THP_DISABLE)"),
+            Self::ExceptAdvised => Some("huge pages only where advised (PR_SET_THP_DISABLE)"),
         }
     }
 }

@@ -10,7 +10,7 @@ use hksim_inspect::verdict::Way;
 use hksim_linux_mm::ThpDisable;
 use hksim_results::inspect::{Before, InspectResult};
 use hksim_text::plain;
-use hksim_text::table::Table;
+use hksim_text::table::{self, Table};
 use hksim_text::units::{bytes, count, of, percent};
 
 /// Regions that the table shows at most, apart from files; those with less memory are in the JSON.
@@ -18,35 +18,27 @@ const REGIONS_SHOWN: usize = 20;
 /// The name under which the text sums up all mapped files.
 const FILES: &str = "files";
 
-/// A part of the text.
-#[derive(Debug)]
-pub enum Part {
-    /// Lines.
-    Lines(Vec<String>),
-    /// A table, which is fitted to the screen.
-    Table(Table),
-}
-
-/// The text of a result, part by part; parts are separated by empty lines.
-pub fn parts(result: &InspectResult) -> Vec<Part> {
+/// A result as text, in tables of at most this many columns.
+pub fn text(result: &InspectResult, columns: Option<usize>) -> String {
+    let fitted = |table: Table| table.fitted(columns.unwrap_or(usize::MAX));
     let inspection = &result.inspection;
     let shown = shown_regions(inspection);
+    let mut parts = vec![head(inspection), fitted(regions(&shown))];
     let hidden = shown.len().saturating_sub(REGIONS_SHOWN);
-    let mut parts = vec![Part::Lines(head(inspection)), Part::Table(regions(&shown))];
     if hidden > 0 {
         let rest: u64 = shown[REGIONS_SHOWN..].iter().map(|region| region.rss_bytes).sum();
-        let line =
-            format!("and {} with {} (--format json lists them)", of(hidden as u64, "smaller region"), bytes(rest));
-        parts.push(Part::Lines(vec![line]));
+        parts.push(vec![format!(
+            "and {} with {} (--format json lists them)",
+            of(hidden as u64, "smaller region"),
+            bytes(rest)
+        )]);
     }
-    parts.push(Part::Table(ranges(inspection)));
-    parts.push(Part::Table(obstacles(inspection)));
-    parts.push(Part::Lines(remedies(inspection)));
+    parts.extend([fitted(ranges(inspection)), fitted(obstacles(&shown)), remedies(inspection)]);
     if let Some(before) = &result.before {
-        parts.push(Part::Lines(vec![format!("after {:.1} s:", before.waited_s)]));
-        parts.push(Part::Table(changes(inspection, before)));
+        parts.push(vec![format!("after {:.1} s:", before.waited_s)]);
+        parts.push(fitted(changes(inspection, before)));
     }
-    parts
+    table::text(&parts.join(&String::new()))
 }
 
 fn line(name: &str, value: &str) -> String {
@@ -157,10 +149,9 @@ fn ranges(inspection: &Inspection) -> Table {
 }
 
 /// What keeps memory out of huge pages, over all regions.
-fn obstacles(inspection: &Inspection) -> Table {
-    let regions = shown_regions(inspection);
+fn obstacles(regions: &[Region]) -> Table {
     let mut by_reason: BTreeMap<&str, (u64, Vec<&str>)> = BTreeMap::new();
-    for region in &regions {
+    for region in regions {
         for hindered in &region.obstacles {
             let (bytes, regions) = by_reason.entry(&hindered.reason).or_default();
             *bytes += hindered.bytes;

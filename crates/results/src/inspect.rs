@@ -1,6 +1,9 @@
 //! The result of `inspect`.
 
-use hksim_inspect::Inspection;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use hksim_inspect::{InspectError, Inspection, inspect};
 use serde::{Deserialize, Serialize};
 
 use crate::stamp::Stamp;
@@ -27,4 +30,19 @@ pub struct Before {
     /// What was found.
     #[serde(flatten)]
     pub inspection: Box<Inspection>,
+}
+
+impl InspectResult {
+    /// Inspects a process; with a time, once more after it.
+    ///
+    /// # Errors
+    /// There is no such process, this user may not read it, or it ended meanwhile.
+    pub fn of(pid: u32, wait: Option<Duration>) -> Result<Self, InspectError> {
+        let begin = Instant::now();
+        let first = inspect(pid)?;
+        let Some(wait) = wait else { return Ok(Self { stamp: Stamp::here(), inspection: first, before: None }) };
+        sleep(wait);
+        let before = Before { waited_s: begin.elapsed().as_secs_f64(), inspection: Box::new(first) };
+        Ok(Self { stamp: Stamp::here(), inspection: inspect(pid)?, before: Some(before) })
+    }
 }

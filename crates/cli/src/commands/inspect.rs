@@ -1,17 +1,13 @@
 //! `hksim inspect`: what memory a running process has, and why it is not in huge pages.
 
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
-use hksim_inspect::inspect;
 use hksim_policy::units::parse_time;
-use hksim_reports::inspection::{Part, parts};
-use hksim_results::Stamp;
-use hksim_results::inspect::{Before, InspectResult};
+use hksim_reports::inspection;
+use hksim_results::inspect::InspectResult;
 
-use crate::output::OutputArgs;
-use crate::output::table::{Lines, text};
+use crate::output::{OutputArgs, screen};
 
 /// Arguments of `inspect`.
 #[derive(Debug, clap::Args)]
@@ -33,23 +29,6 @@ pub struct Args {
 /// There is no such process, or this user may not read it.
 pub fn run(args: &Args) -> Result<()> {
     args.output.check(&[], &[])?;
-    let begin = Instant::now();
-    let mut inspection = inspect(args.pid)?;
-    let mut before = None;
-    if let Some(wait_ns) = args.wait {
-        sleep(Duration::from_nanos(wait_ns));
-        let waited_s = begin.elapsed().as_secs_f64();
-        let first = std::mem::replace(&mut inspection, inspect(args.pid)?);
-        before = Some(Before { waited_s, inspection: Box::new(first) });
-    }
-    let result = InspectResult { stamp: Stamp::here(), inspection, before };
-    args.output.emit(&result, &result.inspection.regions, || shown(&result))
-}
-
-fn shown(result: &InspectResult) -> String {
-    let lines = parts(result).into_iter().map(|part| match part {
-        Part::Lines(lines) => lines,
-        Part::Table(table) => table.lines(),
-    });
-    text(&lines.collect::<Vec<_>>().join(&String::new()))
+    let result = InspectResult::of(args.pid, args.wait.map(Duration::from_nanos))?;
+    args.output.emit(&result, &result.inspection.regions, || inspection::text(&result, screen::columns()))
 }

@@ -27,6 +27,7 @@ mod hostile_names;
 mod hostile_numbers;
 mod hostile_outputs;
 mod hostile_text;
+mod inspect;
 mod interrupts;
 mod kernel_work;
 mod limits;

@@ -105,6 +105,8 @@ fn every_field_of_predictions_and_measurements_is_documented() {
         "result = \"b.json\"\ntraces = [\"rm.hkt\"]\ntlb = \"zen4\"\n[design.a]\nvmas = 9\n",
     )
     .expect("a budget");
+    let line = format!("inspect {}", std::process::id());
+    check(&line, &bench.json(&line), &[("", &[ALL, "inspect"])]);
     for line in ["check b.toml", "check b.toml --update", "check b.toml"] {
         check(line, &bench.json(line), &[("", &[ALL, "check"])]);
     }

@@ -2,10 +2,8 @@
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
-use hksim_linux_probe::sysfs::{THP, choice, number, text};
+use hksim_linux_probe::sysfs::{THP, choice, text};
 
 /// Modes that are set until this is dropped. Others that change modes lock the same folder.
 pub struct Modes {
@@ -34,16 +32,6 @@ impl Modes {
         let before = choice(&path).or_else(|| text(&path)).expect("a mode");
         fs::write(&path, value).expect("root sets modes");
         self.before.push((path, before));
-    }
-
-    /// Waits until khugepaged has scanned everything. False if it does not within a minute.
-    pub fn wait_for_scans(&self) -> bool {
-        let scans = || number(&format!("{THP}/khugepaged/full_scans")).unwrap_or(0);
-        let (wanted, deadline) = (scans() + 3, Instant::now() + Duration::from_secs(60));
-        while scans() < wanted && Instant::now() < deadline {
-            sleep(Duration::from_millis(20));
-        }
-        scans() >= wanted
     }
 }
 

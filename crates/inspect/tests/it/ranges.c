@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
@@ -65,10 +66,19 @@ static void make(int number) {
     printf("range %lx written %d read %d advice %s%s\n", (unsigned long)range, written, read, advices[chosen].name, other);
 }
 
+// The kernel asks to try again if a page is in use elsewhere for a moment, such as in a processor's batch.
+static int collapse(char *range) {
+    for (int tries = 0; tries < 100; tries++) {
+        if (madvise(range, HUGE, MADV_COLLAPSE) == 0) return 0;
+        if (errno != EAGAIN && errno != EBUSY) break;
+        usleep(1000);
+    }
+    return errno;
+}
+
 static void request(const char *word, int number) {
     for (int at = 0; at < number; at++) {
-        if (!strcmp(word, "collapse"))
-            printf("%lx %d\n", (unsigned long)ranges[at], madvise(ranges[at], HUGE, MADV_COLLAPSE) ? errno : 0);
+        if (!strcmp(word, "collapse")) printf("%lx %d\n", (unsigned long)ranges[at], collapse(ranges[at]));
         if (!strcmp(word, "write")) *(volatile char *)ranges[at] = 1;
     }
 }

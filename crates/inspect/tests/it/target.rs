@@ -12,6 +12,9 @@ use tempfile::TempDir;
 /// Bytes of a range.
 pub const HUGE_BYTES: u64 = 2 << 20;
 
+/// What was said of each range, by its address.
+pub type Verdicts = BTreeMap<u64, (Way, Option<Obstacle>)>;
+
 /// A running `ranges.c`.
 pub struct Target {
     child: Child,
@@ -70,7 +73,7 @@ impl Target {
     }
 
     /// What an inspection says of each range that the program made.
-    pub fn verdicts(&self, inspection: &Inspection) -> BTreeMap<u64, (Way, Option<Obstacle>)> {
+    pub fn verdicts(&self, inspection: &Inspection) -> Verdicts {
         let of = |address: u64| {
             // A range in several mappings has several entries.
             let mut runs = inspection

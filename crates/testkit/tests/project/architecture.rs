@@ -28,6 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("engine", &["linux-mm", "policy", "trace"]),
     ("sim", &["policy", "trace", "engine", "linux-mm"]),
     ("explore", &["conformance", "cost-model", "engine", "linux-mm", "linux-probe", "policy", "sim", "text", "trace"]),
+    ("inspect", &["linux-mm", "linux-probe", "text"]),
     ("memory-trace", &["container", "recording-files"]),
     ("memory-record", &["linux-probe", "memory-trace", "recording-files"]),
     ("memory-sim", &["cost-model", "linux-mm", "memory-trace", "policy", "recording-files", "text", "trace"]),
@@ -61,6 +62,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cost-model",
             "engine",
             "explore",
+            "inspect",
             "linux-mm",
             "memory-sim",
             "memory-trace",
@@ -73,7 +75,10 @@ const ARROWS: &[(&str, &[&str])] = &[
             "validate",
         ],
     ),
-    ("reports", &["explore", "memory-sim", "policy", "results", "sim", "text", "trace", "validate"]),
+    (
+        "reports",
+        &["explore", "inspect", "linux-mm", "memory-sim", "policy", "results", "sim", "text", "trace", "validate"],
+    ),
     (
         "cli",
         &[
