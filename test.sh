@@ -182,9 +182,8 @@ everything() {
     step "cargo test: build"
     cargo test --locked --workspace --no-fail-fast --no-run
     step "cargo test"
-    # Also shows the output of passed tests, because it contains the reasons for skips.
     local passed=0
-    cargo test --locked --workspace --no-fail-fast -- --show-output || passed=$?
+    .ci/tests.sh "$target/test-programs" || passed=$?
     step
     return "$passed"
 }
@@ -197,7 +196,7 @@ quick() {
     step "tests inside the crates"
     cargo test --quiet --locked --workspace --lib --bins
     step "architecture"
-    cargo test --quiet --locked -p hksim-testkit --test architecture --test command_files --test dependencies
+    cargo test --quiet --locked -p hksim-testkit --test project -- architecture command_files dependencies
     step
 }
 

@@ -1,8 +1,8 @@
 //! The bodies of the fuzz targets. Each writes its input to a file and imports or reads the file. The input may be
 //! rejected, but every trace and event accepted from it must be valid.
 //!
-//! The files are in `/dev/shm`, in one folder per thread. `crates/trace/tests/fuzz_targets.rs` also compiles this file
-//! and runs every target on its seeds without a nightly toolchain.
+//! The files are in `/dev/shm`, in one folder per thread. `crates/trace/tests/it/fuzz_targets.rs` also compiles this
+//! file and runs every target on its seeds without a nightly toolchain.
 
 use hksim_trace::event::Event;
 use hksim_trace::hkt::{Batch, TraceReader};

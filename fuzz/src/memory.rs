@@ -1,5 +1,5 @@
 //! The bodies of the fuzz targets for memory recordings. The input may be rejected, but every event accepted from it
-//! must be valid. `crates/memory-trace/tests/fuzz_targets.rs` also compiles this file and runs it on its seeds.
+//! must be valid. `crates/memory-trace/tests/it/fuzz_targets.rs` also compiles this file and runs it on its seeds.
 
 use std::fs;
 use std::path::{Path, PathBuf};

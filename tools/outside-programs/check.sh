@@ -32,7 +32,7 @@ cp -r tools/outside-programs/{kernel,reader,study,design} "$folder/"
 {
     printf '[workspace]\nresolver = "3"\nmembers = ["kernel", "reader", "study", "design"]\n\n[patch.crates-io]\n'
     for crate in "${crates[@]}"; do printf '%s = { path = "packages/%s" }\n' "$crate" "$crate"; done
-    sed -n '/^\[profile\.dev\(\.package\."\*"\)\?\]/,/^$/p' Cargo.toml
+    awk '/^\[/ { copied = /^\[profile\.dev/ && !/hksim-/ } copied' Cargo.toml
 } >"$folder/Cargo.toml"
 cp Cargo.lock "$folder/"
 

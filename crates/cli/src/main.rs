@@ -9,7 +9,8 @@
 //! - [`output`]: tables, JSON, CSV, files; [`pictures`], [`stack_files`]: charts and flame graphs as files;
 //!   [`bundle`]: results as a folder; [`mod@allocators`]: allocators by name.
 //!
-//! Modules use those of their own layer and of lower ones; `crates/testkit/tests/command_files.rs` lists the layers.
+//! Modules use those of their own layer and of lower ones; `crates/testkit/tests/project/command_files.rs` lists the
+//! layers.
 
 mod allocators;
 mod bundle;

@@ -122,6 +122,8 @@ fn printed(command: &str, folder: &Path) -> Vec<String> {
     let path = format!("{}:{}", hksim.display(), std::env::var("PATH").unwrap_or_default());
     let mut shell = Command::new("bash");
     shell.args(["-c", &format!("exec 2>&1; {command}")]).current_dir(folder).env("PATH", path);
+    // Profiles that this user keeps are not those of the pages.
+    shell.env("XDG_CACHE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/cache"));
     let output = shell.output().expect("bash starts");
     let text = String::from_utf8_lossy(&output.stdout).replace(&folder.display().to_string(), SHOWN_FOLDER);
     assert!(output.status.success(), "{command}: {}\n{text}", output.status);

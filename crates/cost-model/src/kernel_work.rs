@@ -37,6 +37,8 @@ pub struct Calls {
     pub unmap: u64,
     /// Calls of madvise.
     pub advise: u64,
+    /// Calls of mremap.
+    pub remap: u64,
 }
 
 impl From<&KernelWork<'_>> for Work {
@@ -49,16 +51,18 @@ impl From<&KernelWork<'_>> for Work {
             (Operation::ZeroReadFault, run.installs_of(InstallKind::Zero)),
             (Operation::WriteAfterZero, run.installs_of(InstallKind::Cow).saturating_sub(done.copied_pages)),
             (Operation::PageTable, done.page_tables_allocated),
-            (Operation::DontneedPage, done.madv_dontneed_pages),
+            (Operation::DontneedPage, done.madv_dontneed_pages.saturating_sub(done.madv_dontneed_folio_pages)),
             (Operation::DontneedHuge, done.madv_dontneed_huge_pages),
             (Operation::FreePage, done.madv_free_pages.saturating_sub(done.madv_free_repeated_pages)),
             (Operation::FreePageAgain, done.madv_free_repeated_pages),
             (Operation::FreeHuge, done.madv_free_huge_pages.saturating_sub(done.madv_free_repeated_huge_pages)),
             (Operation::FreeHugeAgain, done.madv_free_repeated_huge_pages),
-            (Operation::MunmapPage, done.unmapped_pages),
+            (Operation::MunmapPage, done.unmapped_pages.saturating_sub(done.unmapped_folio_pages)),
+            (Operation::DropFolioPage, done.madv_dontneed_folio_pages + done.unmapped_folio_pages),
             (Operation::MunmapHuge, done.unmapped_huge_pages),
             (Operation::HugetlbDrop, done.unmapped_hugetlb_pages),
             (Operation::MoveTable, done.mremap_pte_tables),
+            (Operation::MovePage, done.mremap_pages),
             (Operation::MoveHuge, done.mremap_huge_pages),
             (Operation::SplitHuge, run.pmd_splits.saturating_sub(done.copies_with_split)),
             (Operation::ForkCall, done.forks),
@@ -69,6 +73,7 @@ impl From<&KernelWork<'_>> for Work {
             (Operation::MmapCall, run.calls.map),
             (Operation::MunmapCall, run.calls.unmap),
             (Operation::MadviseCall, run.calls.advise),
+            (Operation::MremapCall, run.calls.remap),
         ] {
             work.add(operation, number);
         }
@@ -85,6 +90,7 @@ impl KernelWork<'_> {
         let (done, of) = (self.operations, self.refaults);
         let huge = self.installs_of(InstallKind::Thp).saturating_sub(done.collapsed_pmds);
         let small = self.installs_of(InstallKind::Base4k).saturating_sub(done.populated_pages);
+        work.add_new_huge(huge.saturating_sub(of.thp.total()));
         for (touch, number, refaults) in [
             (FirstTouch::Huge(self.huge), huge, &of.thp),
             (FirstTouch::Populated, done.populated_pages, &of.base_4k_populated),

@@ -4,6 +4,7 @@
 //! - [`measure`]: times each operation in many rounds; [`profile`]: the table of costs, as a TOML file.
 //! - [`memory_costs`]: the costs of accesses to memory, by how soon its cache lines are accessed again.
 //! - [`price`]: turns counts into a range of seconds; [`system_time`]: that range beside a measurement.
+//! - [`store`]: a profile for each [`machine`], kernel and build in the user's cache.
 //!
 //! ```no_run
 //! use hksim_cost_model::price::Work;
@@ -20,15 +21,19 @@
 
 pub mod kernel_work;
 pub mod line_price;
+pub mod machine;
 pub mod measure;
 pub mod memory_costs;
 pub mod price;
 pub mod profile;
+pub mod store;
 pub mod system_time;
 
 pub use kernel_work::{Calls, KernelWork};
 pub use line_price::{LineAccesses, LinePart, LinePrice};
+pub use machine::Machine;
 pub use memory_costs::{CostCurve, MemoryCosts};
 pub use price::{FirstTouch, Locality, Price, Work};
 pub use profile::{Cost, CostError, Operation, Profile};
+pub use store::{Store, Stored};
 pub use system_time::{Measured, SystemTime};

@@ -75,15 +75,26 @@ pub enum Operation {
     HugeFault128m,
     /// First write to a huge page after so much other work that all data of the fault path has left the caches.
     HugeFaultFar,
+    /// Extra cost of the first write to a huge page that the host of a virtual machine has to back with memory first.
+    HostBacking,
     /// First write to a 16 KiB folio, while that is the largest enabled size.
     #[serde(rename = "mthp_fault_16k")]
     MthpFault16k,
+    /// First write to a 32 KiB folio, while that is the largest enabled size.
+    #[serde(rename = "mthp_fault_32k")]
+    MthpFault32k,
     /// First write to a 64 KiB folio, while that is the largest enabled size.
     #[serde(rename = "mthp_fault_64k")]
     MthpFault64k,
+    /// First write to a 128 KiB folio, while that is the largest enabled size.
+    #[serde(rename = "mthp_fault_128k")]
+    MthpFault128k,
     /// First write to a 256 KiB folio, while that is the largest enabled size.
     #[serde(rename = "mthp_fault_256k")]
     MthpFault256k,
+    /// First write to a 512 KiB folio, while that is the largest enabled size.
+    #[serde(rename = "mthp_fault_512k")]
+    MthpFault512k,
     /// First write to a 1 MiB folio, while that is the largest enabled size.
     #[serde(rename = "mthp_fault_1m")]
     MthpFault1m,
@@ -109,16 +120,22 @@ pub enum Operation {
     MunmapPage,
     /// `munmap`, per huge page.
     MunmapHuge,
+    /// `munmap` or `MADV_DONTNEED`, per page of a larger folio, such as a huge page that was split.
+    DropFolioPage,
     /// `MADV_DONTNEED` of one page of a huge page, which splits it.
     SplitHuge,
     /// `MADV_COLLAPSE` of 2 MiB with one present page.
     CollapseSparse,
     /// `MADV_COLLAPSE` of 2 MiB with all 512 pages present.
     CollapseFull,
-    /// `mremap` of 2 MiB in single pages.
+    /// `mremap`, per page table that moves whole: 2 MiB in single pages.
     MoveTable,
-    /// `mremap` of a huge page.
+    /// `mremap`, per page that moves alone.
+    MovePage,
+    /// `mremap`, per huge page.
     MoveHuge,
+    /// `mremap` of memory without pages.
+    MremapCall,
     /// `mmap` of 2 MiB.
     MmapCall,
     /// `munmap` of 2 MiB of untouched memory.
@@ -156,6 +173,17 @@ pub const FOOTPRINTS: [Footprint; 5] = [
     Footprint { bytes: 128 << 20, write_fault: Operation::WriteFault128m, huge_fault: Operation::HugeFault128m },
 ];
 
+/// The sizes of folios whose faults are timed: all that anonymous memory can have, except 2 MiB.
+pub const FOLIOS: [(u64, Operation); 7] = [
+    (16 << 10, Operation::MthpFault16k),
+    (32 << 10, Operation::MthpFault32k),
+    (64 << 10, Operation::MthpFault64k),
+    (128 << 10, Operation::MthpFault128k),
+    (256 << 10, Operation::MthpFault256k),
+    (512 << 10, Operation::MthpFault512k),
+    (1 << 20, Operation::MthpFault1m),
+];
+
 impl Operation {
     /// The operation's name, as in a profile.
     pub fn word(self) -> String {
@@ -176,7 +204,7 @@ pub struct Cost {
     /// The part of the measured processor time that these figures contain: the kernel's share. It is 1 if sampling was
     /// not permitted or the operation runs in user mode only (`memset_resident`).
     pub kernel_share: f64,
-    /// Number of rounds.
+    /// Number of rounds; of `host_backing`, number of huge pages.
     pub rounds: u32,
 }
 
@@ -271,10 +299,18 @@ pub enum CostError {
         why: String,
     },
     /// The profile lacks a cost that is needed.
-    #[error("the profile has no cost of {operation}; calibrate on a machine that supports it")]
+    #[error("the profile has no cost of {operation}: not measured: {reason}")]
     Lacks {
         /// The operation's name.
         operation: String,
+        /// Why it was not measured.
+        reason: String,
+    },
+    /// Folios of this size have no price.
+    #[error("folios of {bytes} bytes are not measured")]
+    NoSuchFolio {
+        /// Their size.
+        bytes: u64,
     },
 }
 

@@ -10,10 +10,20 @@ pub fn milliseconds(seconds: f64) -> String {
     format!("{:.2} ms", seconds * 1e3)
 }
 
-/// A range as a cell of a table: the median, then the ends.
-pub fn range_cell(price: Option<Price>) -> String {
-    let Some(Price { low_s, median_s, high_s }) = price else { return "skipped".into() };
-    format!("{} ({:.2}-{:.2})", milliseconds(median_s), low_s * 1e3, high_s * 1e3)
+/// What the two times of a design with huge pages mean; `None` if none of the times has new huge pages.
+pub fn states<'a>(mut times: impl Iterator<Item = &'a SystemTime>) -> Option<String> {
+    let is_two = times.any(|time| time.cold.is_some() || time.cold_skipped.is_some());
+    is_two.then(|| {
+        "system time holds for memory that the machine has (warm); cold: the host of a virtual machine has to back new huge \
+         pages first, since they were free for some seconds or never used"
+            .to_string()
+    })
+}
+
+/// A range as text.
+fn range(Price { low_s, median_s, high_s }: Price) -> String {
+    let [low, median, high] = [low_s, median_s, high_s].map(milliseconds);
+    format!("{low} to {high} (median {median})")
 }
 
 /// The system time of a design on a trace.
@@ -22,6 +32,15 @@ pub struct SystemTime {
     /// The predicted range; absent if the profile lacks a cost.
     #[serde(flatten)]
     pub price: Option<Price>,
+    /// The range if the host of a virtual machine has to back new huge pages first; absent without such pages, or if
+    /// that was not measured.
+    #[serde(default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cold: Option<Price>,
+    /// Why that was not measured.
+    #[serde(default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cold_skipped: Option<String>,
     /// The profile's processor.
     pub machine: String,
     /// The profile's kernel.
@@ -61,7 +80,11 @@ impl SystemTime {
             Ok(price) => (Some(price), None),
             Err(why) => (None, Some(why.to_string())),
         };
-        SystemTime { price, machine, kernel_release: kernel, measured: None, inside: None, skipped }
+        let (cold, cold_skipped) = match work.cold_price(profile) {
+            Ok(cold) => (cold, None),
+            Err(why) => (None, skipped.is_none().then(|| why.to_string())),
+        };
+        SystemTime { price, cold, cold_skipped, machine, kernel_release: kernel, measured: None, inside: None, skipped }
     }
 
     /// The median of the range in seconds, as a sort key; infinite if there is no range.
@@ -74,12 +97,18 @@ impl SystemTime {
         SystemTime { skipped: Some(why), ..self }
     }
 
-    /// The system time as text.
+    /// The system time as a cell of a table: the median, then the ends, then the median with cold memory.
+    pub fn cell(&self) -> String {
+        let Some(Price { low_s, median_s, high_s }) = self.price else { return "skipped".into() };
+        let cold = self.cold.map_or(String::new(), |cold| format!(", cold {}", milliseconds(cold.median_s)));
+        format!("{} ({:.2}-{:.2}){cold}", milliseconds(median_s), low_s * 1e3, high_s * 1e3)
+    }
+
+    /// The system time as text, in one line.
     pub fn text(&self) -> String {
-        let Some(Price { low_s, median_s, high_s }) = self.price else {
-            return format!("system time skipped: {}", self.skipped.as_deref().unwrap_or_default());
+        let Some(price) = self.price else {
+            return format!("skipped: {}", self.skipped.as_deref().unwrap_or_default());
         };
-        let [low, median, high] = [low_s, median_s, high_s].map(milliseconds);
         let measured = self.measured.map_or(String::new(), |measured| {
             let error = measured.measured_error_share * 100.0;
             let [time, then] = [measured.measured_s, measured.measured_s / measured.drift].map(milliseconds);
@@ -94,7 +123,12 @@ impl SystemTime {
             (None, Some(false)) => ", OUTSIDE".into(),
             (None, None) => String::new(),
         };
-        format!("system time {low} to {high} (median {median}){measured}{verdict}")
+        let cold = match (self.cold, &self.cold_skipped) {
+            (Some(cold), _) => format!("; cold {}", range(cold)),
+            (None, Some(why)) => format!("; cold not known: {why}"),
+            (None, None) => String::new(),
+        };
+        format!("{}{measured}{verdict}{cold}", range(price))
     }
 }
 

@@ -11,7 +11,9 @@ use crate::inputs::Trace;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unknown {
     /// There are no costs of a machine.
-    #[error("sys-time: needs --profile, a profile of `hksim calibrate` on the target machine")]
+    #[error(
+        "sys-time: needs a profile of the target machine: run `hksim calibrate` there, or give its file with --profile"
+    )]
     NoProfile,
     /// No core is modelled.
     #[error("tlb-misses: needs --tlb, the core to model ({0})")]

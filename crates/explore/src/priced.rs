@@ -41,7 +41,7 @@ pub fn work(report: &SimReport) -> Work {
         footprint_bytes: report.rss_bytes_peak,
         pmd_splits: report.pmd_splits,
         reuses: report.forks.iter().map(|fork| fork.cow_reuses).sum(),
-        calls: Calls { map: calls.mmap, unmap: calls.munmap, advise: calls.madvise },
+        calls: Calls { map: calls.mmap, unmap: calls.munmap, advise: calls.madvise, remap: calls.mremap },
     })
 }
 

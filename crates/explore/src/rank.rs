@@ -38,7 +38,9 @@ impl Case {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RankError {
     /// There is no system time.
-    #[error("sys-time: {0}: no system time; give --profile a profile of `hksim calibrate` on the target machine")]
+    #[error(
+        "sys-time: {0}: no system time: run `hksim calibrate` on the target machine, or give its profile with --profile"
+    )]
     NoSystemTime(String),
     /// There are no TLB misses.
     #[error(

@@ -39,7 +39,7 @@ impl Kernel {
             if is_whole_pmd(&pages) {
                 if aging == Aging::Free {
                     let again = huge.lazy || folio.as_ref().is_some_and(|folio| folio.lazy);
-                    self.operations.marked_free(Amount { pages: 0, huge: 1 }, again);
+                    self.operations.marked_free(Amount { huge: 1, ..Amount::default() }, again);
                     (huge.dirty, huge.page_dirty) = (false, false);
                     huge.lazy = true;
                     // A process that has exited may have left the folio dirty.
@@ -85,7 +85,7 @@ impl Kernel {
                 return 0;
             }
             if aging == Aging::Free && !(folio.dirty && folio.is_shared()) {
-                self.operations.marked_free(Amount { pages: batch as u64, huge: 0 }, folio.lazy);
+                self.operations.marked_free(Amount { pages: batch as u64, ..Amount::default() }, folio.lazy);
                 table.ptes[start..start + batch].iter_mut().for_each(|pte| pte.set_dirty(false));
                 folio.dirty = false;
                 folio.lazy = true;
@@ -96,7 +96,7 @@ impl Kernel {
         let pte = &mut table.ptes[start];
         // A dirty page that other processes map too is left unchanged.
         if pte.kind() == PteKind::Base && aging == Aging::Free && !(is_shared && pte.page_dirty()) {
-            self.operations.marked_free(Amount { pages: 1, huge: 0 }, pte.lazy());
+            self.operations.marked_free(Amount { pages: 1, ..Amount::default() }, pte.lazy());
             pte.free_lazily();
         }
         1

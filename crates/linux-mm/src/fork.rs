@@ -34,7 +34,6 @@ impl Kernel {
             operations: PageOperations::default(),
             refaults: RefaultsByKind::default(),
             resident_bytes_peak: 0,
-            moved_pages: 0,
             reservations_consumed: Default::default(),
             thp_disable: self.thp_disable,
             lock_future: Locked::No,

@@ -149,8 +149,6 @@ pub struct Kernel {
     operations: PageOperations,
     refaults: RefaultsByKind,
     resident_bytes_peak: u64,
-    /// Single pages that mremap moved.
-    moved_pages: u64,
     thp_disable: ThpDisable,
     /// How new mappings are locked (`MCL_FUTURE`).
     lock_future: Locked,
@@ -174,7 +172,6 @@ impl Kernel {
             operations: PageOperations::default(),
             refaults: RefaultsByKind::default(),
             resident_bytes_peak: 0,
-            moved_pages: 0,
             thp_disable: ThpDisable::Off,
             lock_future: Locked::No,
             installs_thp_denied: 0,

@@ -48,7 +48,7 @@ impl Kernel {
     /// ENOMEM near `max_map_count`.
     pub fn remap(&mut self, old: u64, length: u64, new: u64, source: RemapSource) -> Result<(), Errno> {
         let range = |start: u64| start.checked_add(length).map(|end| start..end).ok_or(Errno::Invalid);
-        self.remap_counted(range(old)?, range(new)?, source)
+        self.remap_to(range(old)?, range(new)?, source)
     }
 
     /// mremap as seen from its result: `old` became `new`. With `RemapSource::Unmapped` and equal starts it shrinks or
@@ -63,14 +63,7 @@ impl Kernel {
         if source == RemapSource::Unmapped && old.start == new.start {
             return self.resize(old.start, length(&old)?, length(&new)?);
         }
-        self.remap_counted(old, new, source)
-    }
-
-    fn remap_counted(&mut self, old: Range<u64>, new: Range<u64>, source: RemapSource) -> Result<(), Errno> {
-        let moved_before = self.moved_pages;
-        let result = self.remap_to(old, new, source);
-        self.operations.mremap_pte_tables += (self.moved_pages - moved_before).div_ceil(PMD_PAGES);
-        result
+        self.remap_to(old, new, source)
     }
 
     fn remap_to(&mut self, mut old: Range<u64>, mut new: Range<u64>, source: RemapSource) -> Result<(), Errno> {
@@ -316,9 +309,7 @@ impl Kernel {
             let entry = self.tables.take(from);
             match &entry {
                 PmdEntry::Huge(_) => self.operations.mremap_huge_pages += 1,
-                PmdEntry::Table(table) => {
-                    self.moved_pages += table.ptes.iter().filter(|pte| pte.is_anon()).count() as u64;
-                }
+                PmdEntry::Table(_) => self.operations.mremap_pte_tables += 1,
                 _ => {}
             }
             self.update_folio_maps(&entry, to);
@@ -349,7 +340,7 @@ impl Kernel {
         if pte.kind() == PteKind::None {
             return;
         }
-        self.moved_pages += u64::from(pte.is_anon());
+        self.operations.mremap_pages += u64::from(pte.is_anon());
         self.tables.set_pte(from, super::entry::Pte::NONE);
         if let Some(folio_page) = folio_page {
             self.memory.get().folios.map(folio_page.folio, self.space, folio_page.index, to);

@@ -122,6 +122,19 @@ impl Kernel {
         pages - PMD_PAGES * self.left_out_of_smaps().filter(|huge| self.is_lazily_freed(huge)).count() as u64
     }
 
+    /// Pages of 4 KiB that belong to a larger folio and are mapped one by one. Each call counts them again, as
+    /// [`Kernel::lazy_free_pages`] does.
+    pub fn folio_pages(&self) -> u64 {
+        let (mut pages, mut from) = (0, 0);
+        while let Some(pmd) = self.tables.next_present(from, u64::MAX) {
+            if let PmdEntry::Table(table) = self.tables.entry(pmd) {
+                pages += table.ptes.iter().filter(|pte| pte.kind() == PteKind::FolioPage).count() as u64;
+            }
+            from = pmd + 1;
+        }
+        pages
+    }
+
     /// Pages outside `range` that map large folios which are also mapped inside `range`. Such folios exist after mremap
     /// moved part of a folio. Splitting the folio changes all its pages.
     pub fn folio_pages_outside(&self, range: &Range<u64>) -> Vec<u64> {

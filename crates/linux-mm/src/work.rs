@@ -28,6 +28,10 @@ pub struct PageOperations {
     pub collapsed_present_pages: u64,
     /// Pages dropped by `MADV_DONTNEED`, or replaced by guard pages.
     pub madv_dontneed_pages: u64,
+    /// Of those, pages of a larger folio, such as a huge page of which a part was dropped. The kernel drops the pages of a
+    /// folio together.
+    #[serde(default)]
+    pub madv_dontneed_folio_pages: u64,
     /// Huge pages dropped whole by `MADV_DONTNEED`, or replaced by guard pages.
     pub madv_dontneed_huge_pages: u64,
     /// Pages marked by `MADV_FREE`.
@@ -40,12 +44,18 @@ pub struct PageOperations {
     pub madv_free_repeated_huge_pages: u64,
     /// Pages removed by `munmap`, by a mapping over them, or by a heap or mapping that shrinks.
     pub unmapped_pages: u64,
+    /// Of those, pages of a larger folio.
+    #[serde(default)]
+    pub unmapped_folio_pages: u64,
     /// Huge pages removed that way.
     pub unmapped_huge_pages: u64,
     /// hugetlb pages removed that way, or by `MADV_DONTNEED`.
     pub unmapped_hugetlb_pages: u64,
-    /// Single pages that `mremap` moved, in PTE tables of 512 pages, rounded up for each call.
+    /// PTE tables that `mremap` moved whole, with all their pages.
     pub mremap_pte_tables: u64,
+    /// Pages that `mremap` moved one by one.
+    #[serde(default)]
+    pub mremap_pages: u64,
     /// Huge pages that `mremap` moved.
     pub mremap_huge_pages: u64,
     /// Page tables allocated by accesses, except those deposited with a huge page.
@@ -114,6 +124,8 @@ impl<'de> Deserialize<'de> for FoliosBySize {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Amount {
     pub pages: u64,
+    /// Of these pages, those of a larger folio, if pages are dropped.
+    pub folio_pages: u64,
     pub huge: u64,
 }
 
@@ -121,12 +133,14 @@ impl PageOperations {
     /// Counts pages dropped by madvise.
     pub(super) fn dropped(&mut self, amount: Amount) {
         self.madv_dontneed_pages += amount.pages;
+        self.madv_dontneed_folio_pages += amount.folio_pages;
         self.madv_dontneed_huge_pages += amount.huge;
     }
 
     /// Counts pages removed with their mapping.
     pub(super) fn unmapped(&mut self, amount: Amount) {
         self.unmapped_pages += amount.pages;
+        self.unmapped_folio_pages += amount.folio_pages;
         self.unmapped_huge_pages += amount.huge;
     }
 
@@ -281,6 +295,20 @@ mod tests {
     }
 
     #[test]
+    fn dropped_pages_of_a_split_huge_page_are_counted_as_pages_of_a_folio() {
+        let mut kernel = process();
+        let small = START + 2 * PMD_PAGES;
+        write(&mut kernel, [START, small, small + 1]);
+        advise(&mut kernel, START + 7..START + 8, Advice::DontNeed);
+        advise(&mut kernel, small..small + 1, Advice::DontNeed);
+        assert_eq!(kernel.folio_pages(), PMD_PAGES - 1);
+        assert!(kernel.unmap(START..START + 4 * PMD_PAGES).is_ok());
+        let done = kernel.operations();
+        assert_eq!([done.madv_dontneed_pages, done.madv_dontneed_folio_pages], [2, 1]);
+        assert_eq!([done.unmapped_pages, done.unmapped_folio_pages], [PMD_PAGES, PMD_PAGES - 1]);
+    }
+
+    #[test]
     fn moves_are_counted_by_what_moves() {
         let mut kernel = process();
         let small = START + 2 * PMD_PAGES;
@@ -288,8 +316,15 @@ mod tests {
         write(&mut kernel, small..small + 10);
         assert_eq!(kernel.remap(START, PMD_PAGES, 20 * PMD_PAGES, RemapSource::Unmapped), Ok(()));
         assert_eq!(kernel.remap(small, 10, 30 * PMD_PAGES + 1, RemapSource::Unmapped), Ok(()));
-        let done = *kernel.operations();
-        assert_eq!([done.mremap_huge_pages, done.mremap_pte_tables, done.unmapped_pages], [1, 1, 0]);
+        let moved = |kernel: &Kernel| {
+            let done = kernel.operations();
+            [done.mremap_huge_pages, done.mremap_pte_tables, done.mremap_pages, done.unmapped_pages]
+        };
+        assert_eq!(moved(&kernel), [1, 0, 10, 0], "another offset in 2 MiB: page by page");
+        let whole = small + PMD_PAGES;
+        write(&mut kernel, whole..whole + 3);
+        assert_eq!(kernel.remap(whole, PMD_PAGES, 40 * PMD_PAGES, RemapSource::Unmapped), Ok(()));
+        assert_eq!(moved(&kernel), [1, 1, 10, 0]);
     }
 
     #[test]

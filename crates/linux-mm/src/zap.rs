@@ -19,13 +19,21 @@ pub(super) enum ZapReason {
     Unmap,
 }
 
+/// What became of a part of a PTE table.
+struct Zapped {
+    /// No guard page stayed.
+    is_empty: bool,
+    /// Dropped pages that belonged to a larger folio.
+    folio_pages: u64,
+}
+
 impl Kernel {
     /// Drops the pages of `part`, which is inside one mapping, and counts them.
     pub(super) fn zap(&mut self, part: &Range<u64>, reason: ZapReason) {
         let frees_tables = reason == ZapReason::DontNeed && self.config.rules.empty_pte_tables == EmptyPteTables::Free;
         let pmds = pmds_touching(part);
         let mut from = pmds.start;
-        let (rss_pages, mut huge) = (self.tables.rss_pages, 0);
+        let (rss_pages, mut huge, mut folio_pages) = (self.tables.rss_pages, 0, 0);
         while let Some(pmd) = self.tables.next_present(from, pmds.end) {
             let pages = clip(part, pmd);
             let whole = is_whole_pmd(&pages);
@@ -34,17 +42,19 @@ impl Kernel {
                 huge += u64::from(self.take_huge(pmd));
             } else {
                 self.split_entry(pmd);
-                let is_empty = self.zap_table(pmd, pages, reason);
-                if whole && frees_tables && is_empty {
+                let zapped = self.zap_table(pmd, pages, reason);
+                folio_pages += zapped.folio_pages;
+                if whole && frees_tables && zapped.is_empty {
                     self.tables.take(pmd);
                 }
             }
             from = pmd + 1;
         }
         let pages = rss_pages - self.tables.rss_pages - huge * PMD_PAGES;
+        let amount = Amount { pages, folio_pages, huge };
         match reason {
-            ZapReason::DontNeed | ZapReason::GuardInstall => self.operations.dropped(Amount { pages, huge }),
-            ZapReason::Unmap => self.operations.unmapped(Amount { pages, huge }),
+            ZapReason::DontNeed | ZapReason::GuardInstall => self.operations.dropped(amount),
+            ZapReason::Unmap => self.operations.unmapped(amount),
         }
     }
 
@@ -68,17 +78,20 @@ impl Kernel {
         }
     }
 
-    /// Clears entries of a PTE table. Returns false if guard pages stayed.
-    fn zap_table(&mut self, pmd: u64, pages: Range<u64>, reason: ZapReason) -> bool {
-        let mut is_empty = true;
+    /// Clears entries of a PTE table.
+    fn zap_table(&mut self, pmd: u64, pages: Range<u64>, reason: ZapReason) -> Zapped {
+        let mut zapped = Zapped { is_empty: true, folio_pages: 0 };
         for page in pages {
-            let Some(table) = self.tables.table_mut(pmd) else { return is_empty };
+            let Some(table) = self.tables.table_mut(pmd) else { return zapped };
             match table.ptes[index_of(page)].kind() {
                 PteKind::None => {}
-                PteKind::Guard if reason != ZapReason::Unmap => is_empty = false,
-                _ => self.drop_page(page),
+                PteKind::Guard if reason != ZapReason::Unmap => zapped.is_empty = false,
+                kind => {
+                    zapped.folio_pages += u64::from(kind == PteKind::FolioPage);
+                    self.drop_page(page);
+                }
             }
         }
-        is_empty
+        zapped
     }
 }

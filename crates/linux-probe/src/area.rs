@@ -1,6 +1,7 @@
 //! Memory on which page operations are measured, and the clock for the measurements.
 
 use std::io;
+use std::ops::Range;
 use std::ptr::{NonNull, null_mut};
 use std::time::Duration;
 
@@ -179,12 +180,17 @@ impl Area {
         unsafe { libc::madvise(self.at(offset).cast(), bytes as usize, advice) == 0 }
     }
 
-    /// Moves the area over another one of the same length with `mremap`; returns whether it succeeded.
-    pub fn move_to(&self, other: &Area) -> bool {
+    /// Moves the pages of a part to an offset in another area with `mremap`; returns whether it succeeded. The part stays
+    /// mapped, without pages.
+    pub fn move_to(&self, part: Range<u64>, other: &Area, offset: u64) -> bool {
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
-        let bytes = self.bytes.min(other.bytes) as usize;
+        let bytes = part.end - part.start;
+        assert!(part.end <= self.bytes && offset + bytes <= other.bytes, "inside both areas");
         // SAFETY: both ranges are ours and have no data.
-        unsafe { libc::mremap(self.at(0).cast(), bytes, bytes, flags, other.at(0)) != libc::MAP_FAILED }
+        let moved = unsafe {
+            libc::mremap(self.at(part.start).cast(), bytes as usize, bytes as usize, flags, other.at(offset))
+        };
+        moved != libc::MAP_FAILED
     }
 
     /// Unmaps the area, as drop would.
@@ -247,7 +253,7 @@ pub fn warm_up_pool(bytes: u64) -> io::Result<Duration> {
 }
 
 /// Memory that is touched to measure the machine's current speed.
-const YARDSTICK_BYTES: u64 = 4 << 20;
+pub const YARDSTICK_BYTES: u64 = 4 << 20;
 
 /// Number of measurements. Their median is used, because a single measurement is off by 10 %.
 const YARDSTICK_TIMES: usize = 5;

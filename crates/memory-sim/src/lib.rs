@@ -46,7 +46,7 @@ pub use hksim_linux_mm::{ByKind, Installs};
 pub use named_sites::{NamedSite, NamedSites};
 pub use page_work::{AtExit, Calls, PageWork, Spacing};
 pub use placement::{place_again, places_alike, places_differently};
-pub use price::MemorySystemTime;
+pub use price::system_time;
 pub use regions::{Outside, Region, Use};
 pub use report::{ObstacleCount, Prediction, RegionPrediction};
 pub use row::{Addresses, AllocatorLabel, MemoryRow, PredictError, Predicted, RecordingLabel, losses, predict};

@@ -40,6 +40,9 @@ pub struct Calls {
     pub unmap_calls: u64,
     /// Calls of madvise.
     pub madvise_calls: u64,
+    /// Calls of mremap.
+    #[serde(default)]
+    pub remap_calls: u64,
 }
 
 impl Calls {
@@ -48,6 +51,7 @@ impl Calls {
         match action {
             Action::Advise { .. } => self.madvise_calls += 1,
             Action::Unmap(_) => self.unmap_calls += 1,
+            Action::Remap { .. } => self.remap_calls += 1,
             Action::Map { .. } | Action::GrowHeap { .. } | Action::MapOutside { .. } => self.map_calls += 1,
             _ => {}
         }
@@ -59,6 +63,9 @@ impl Calls {
 pub struct AtExit {
     /// Pages of 4 KiB.
     pub pages: u64,
+    /// Of those, pages of a larger folio.
+    #[serde(default)]
+    pub folio_pages: u64,
     /// Huge pages.
     pub huge_pages: u64,
     /// Pages of the hugetlb pool.
@@ -69,7 +76,12 @@ impl AtExit {
     /// What is present now.
     pub(crate) fn of(kernel: &Kernel) -> Self {
         let huge_pages = kernel.huge_pages();
-        Self { pages: kernel.rss_pages() - huge_pages * PMD_PAGES, huge_pages, hugetlb_pages: kernel.hugetlb_pages() }
+        Self {
+            pages: kernel.rss_pages() - huge_pages * PMD_PAGES,
+            folio_pages: kernel.folio_pages(),
+            huge_pages,
+            hugetlb_pages: kernel.hugetlb_pages(),
+        }
     }
 }
 

@@ -1,48 +1,13 @@
 //! The system time of a prediction, from a machine's profile.
 
-use hksim_cost_model::system_time::milliseconds;
-use hksim_cost_model::{Calls, KernelWork, Locality, Operation, Price, Profile, Work};
-use serde::{Deserialize, Serialize};
+use hksim_cost_model::{Calls, KernelWork, Locality, Operation, Profile, SystemTime, Work};
 
 use crate::page_work::Spacing;
 use crate::report::Prediction;
 
-/// The time in the kernel that the modelled operations take.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct MemorySystemTime {
-    /// The range; absent if the profile lacks a cost.
-    #[serde(flatten)]
-    pub price: Option<Price>,
-    /// The profile's processor.
-    pub machine: String,
-    /// The profile's kernel.
-    pub kernel_release: String,
-    /// Why there is no range.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub skipped: Option<String>,
-}
-
-impl MemorySystemTime {
-    /// The time of a prediction.
-    pub fn of(prediction: &Prediction, profile: &Profile) -> Self {
-        let (price, skipped) = match work(prediction).price(profile) {
-            Ok(price) if price.median_s < 0.0 => (None, Some("the profile's costs contradict each other".to_string())),
-            Ok(price) => (Some(price), None),
-            Err(why) => (None, Some(why.to_string())),
-        };
-        Self { price, machine: profile.machine.clone(), kernel_release: profile.kernel.clone(), skipped }
-    }
-
-    /// The range as text.
-    pub fn text(&self) -> String {
-        match self.price {
-            Some(Price { low_s, median_s, high_s }) => {
-                let [low, median, high] = [low_s, median_s, high_s].map(milliseconds);
-                format!("{low} to {high} (median {median})")
-            }
-            None => format!("skipped: {}", self.skipped.as_deref().unwrap_or_default()),
-        }
-    }
+/// The time in the kernel that the modelled operations of a prediction take.
+pub fn system_time(prediction: &Prediction, profile: &Profile) -> SystemTime {
+    SystemTime::of(&work(prediction), profile)
 }
 
 /// The kernel's work. How warm the caches are at a first touch is estimated from the time since the previous one.
@@ -58,9 +23,15 @@ fn work(prediction: &Prediction) -> Work {
         footprint_bytes: prediction.rss_bytes_peak,
         pmd_splits: prediction.pmd_splits,
         reuses: prediction.reuses,
-        calls: Calls { map: done.calls.map_calls, unmap: done.calls.unmap_calls, advise: done.calls.madvise_calls },
+        calls: Calls {
+            map: done.calls.map_calls,
+            unmap: done.calls.unmap_calls,
+            advise: done.calls.madvise_calls,
+            remap: done.calls.remap_calls,
+        },
     });
-    work.add(Operation::MunmapPage, done.at_exit.pages);
+    work.add(Operation::MunmapPage, done.at_exit.pages - done.at_exit.folio_pages);
+    work.add(Operation::DropFolioPage, done.at_exit.folio_pages);
     work.add(Operation::MunmapHuge, done.at_exit.huge_pages);
     work.add(Operation::HugetlbDrop, done.at_exit.hugetlb_pages);
     work

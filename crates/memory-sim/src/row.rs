@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use hksim_cost_model::Profile;
+use hksim_cost_model::{Profile, SystemTime};
 use hksim_linux_mm::show_sizes;
 use hksim_memory_trace::{Beginning, Machine, MemoryTraceError, Reader, Visibility};
 use hksim_text::units::of;
@@ -15,7 +15,7 @@ use thiserror::Error;
 use crate::family::{Family, FamilyError};
 use crate::named_sites::{NamedSite, NamedSites};
 use crate::placement::{place_again, places_alike, places_differently};
-use crate::price::MemorySystemTime;
+use crate::price::system_time;
 use crate::regions::Outside;
 use crate::report::Prediction;
 use crate::setting::Setting;
@@ -108,7 +108,7 @@ pub struct MemoryRow {
     pub sites: Option<Vec<NamedSite>>,
     /// The kernel's time for modelled memory, if a profile was given.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub system_time: Option<MemorySystemTime>,
+    pub system_time: Option<SystemTime>,
 }
 
 /// Predictions, and what the user should know about them.
@@ -293,7 +293,7 @@ impl RecordingLabel {
 impl MemoryRow {
     /// The row with its system time, if there is a profile.
     pub fn priced(self, profile: Option<&Profile>) -> Self {
-        let system_time = profile.map(|profile| MemorySystemTime::of(&self.prediction, profile));
+        let system_time = profile.map(|profile| system_time(&self.prediction, profile));
         Self { system_time, ..self }
     }
 

@@ -1,5 +1,6 @@
 //! Damaged files give an error or the undamaged events, and never need much memory.
 
+#[path = "it/support/mod.rs"]
 mod support;
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -1,14 +1,16 @@
-//! Cache lines of a trace: `lines TRACE.hkt`, or without a trace of a generated workload. For caches of each size, the
+//! Cache lines of a trace, every byte of whose blocks is written once: `lines TRACE.hkt`, or without a trace of a
+//! generated workload. For caches of each size, the
 //! lines that program, allocator and kernel miss in it.
 
 use std::error::Error;
 
 use hksim_engine::TouchRule;
+use hksim_policy::Policy;
+use hksim_policy::vocabulary::Huge;
 use hksim_sim::lines::LINE_BYTES;
 use hksim_sim::simulate::Marks;
 use hksim_sim::{SimConfig, simulate_lines};
 use hksim_trace::generate::{RandomMixed, Workload};
-use hksim_trace::header::TouchSource;
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::source::EventSource;
 
@@ -17,9 +19,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some(path) => Box::new(TraceReader::open(path.as_ref())?),
         None => Workload::RandomMixed(RandomMixed::default()).source()?,
     };
-    let is_recorded = source.header().touch != TouchSource::Assumed;
-    let touch = if is_recorded { TouchRule::Recorded } else { TouchRule::All };
-    let config = SimConfig { touch, ..SimConfig::default() };
+    let policy = Policy { huge: Huge::Never, ..Policy::default() };
+    let config = SimConfig { policy, touch: TouchRule::All, ..SimConfig::default() };
     let (_, counts) = simulate_lines(source.as_mut(), &config, Marks::Skip, &|_| ())?;
     print!("{:>9}", "cache");
     counts.accessors.iter().for_each(|lines| print!(" {:>12?}", lines.accessor));

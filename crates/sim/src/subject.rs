@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use hksim_engine::{Design, DriveError, Driver, Fallbacks, Heaps, OnSpace, PAGE_BYTES, Region};
 use hksim_policy::memory::MemoryLock;
-use hksim_policy::{Allocator, Memory as _, RunGeometry};
+use hksim_policy::{Allocator, RunGeometry};
 use hksim_trace::hkt::BatchReader;
 
 use crate::memory::{PageUse, Place, SimMemory};
@@ -110,7 +110,7 @@ impl<H: AccountingObserver + Send> Subject for SuperSlabs<H> {
     }
 
     fn own_figures(&self) -> OwnFigures {
-        let pool = self.mem.pool();
+        let pool = self.mem.pool_meta();
         OwnFigures { superslabs_peak: u64::from(pool.superslabs_peak.get()), fallbacks: Fallbacks::of(pool) }
     }
 

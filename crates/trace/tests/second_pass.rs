@@ -2,6 +2,7 @@
 //!
 //! This is the only test of its binary, as the allocations of the whole process are counted.
 
+#[path = "it/support/mod.rs"]
 mod support;
 
 use hksim_trace::hkt::TraceReader;

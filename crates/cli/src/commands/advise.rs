@@ -73,7 +73,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             path.display()
         );
     }
-    let profile = args.profile.read()?;
+    let profile = args.profile.read(&args.output)?;
     let traces = inputs::files(&args.traces)?;
     let question = args.question.question(&traces, profile.is_some())?;
     for limit in &args.limit {

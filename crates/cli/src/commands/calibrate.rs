@@ -1,9 +1,9 @@
-//! `hksim calibrate`: times page operations on this machine.
+//! `hksim calibrate`: times page operations on this machine, and keeps the profile for the commands that print time.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use hksim_cost_model::Profile;
 use hksim_cost_model::measure::{Effort, measure};
 use serde::Serialize;
@@ -11,25 +11,32 @@ use serde::Serialize;
 use crate::flags::between::between;
 use crate::output::table::{Lines, Table, text};
 use crate::output::{Format, file, note, print, render, warn};
+use crate::system_time::store;
 use hksim_results::Stamp;
 
 /// Arguments of `calibrate`.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = "Examples:\n  hksim calibrate -o machine.toml")]
+#[command(after_long_help = "Examples:\n  hksim calibrate\n  hksim calibrate --thorough -o machine.toml")]
 pub struct Args {
-    /// Write the profile to this file, for --profile of sim, sweep and validate
+    /// Write the profile to this file, for --profile, instead of keeping it for this machine, kernel and build
     #[arg(short, long, value_name = "FILE.toml")]
     output: Option<PathBuf>,
+    /// Take 45 seconds for smaller errors, and rest until the host of a virtual machine has taken back free memory
+    #[arg(long)]
+    thorough: bool,
     /// Run at most this many rounds; each times every operation once
     #[arg(long, value_name = "N", default_value = "60", value_parser = between(1u32, 10_000))]
     rounds: u32,
-    /// Start no round after this many seconds
-    #[arg(long, value_name = "S", default_value = "45", value_parser = between(1u64, 3600))]
-    seconds: u64,
+    /// End the rounds after this many seconds [default: 10, or 45 with --thorough]
+    #[arg(long, value_name = "S", value_parser = between(1u64, 3600))]
+    seconds: Option<u64>,
     /// Print the table on standard output in this format
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
+
+/// Times to rest, one after the other, until the host has taken back memory. It did so after 2 to 5 s.
+const RESTS: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(10)];
 
 /// The profile with the stamp of every JSON result.
 #[derive(Serialize)]
@@ -56,10 +63,15 @@ struct Line {
 /// Memory cannot be mapped, or the profile cannot be written.
 pub fn run(args: &Args) -> Result<()> {
     args.output.as_deref().map_or(Ok(()), file::check)?;
-    let profile = measure(Effort { rounds: args.rounds, time_max: Duration::from_secs(args.seconds) })?;
-    if let Some(path) = &args.output {
-        file::write(path, profile.text().as_bytes())?;
-        note(&format!("wrote {}", path.display()));
+    let (seconds, rests) = if args.thorough { (45, &RESTS[..]) } else { (10, &[][..]) };
+    let time_max = Duration::from_secs(args.seconds.unwrap_or(seconds));
+    let profile = measure(Effort { rounds: args.rounds, time_max, rests })?;
+    match &args.output {
+        Some(path) => {
+            file::write(path, profile.text().as_bytes())?;
+            note(&format!("wrote {}", path.display()));
+        }
+        None => keep(&profile)?,
     }
     if profile.kernel_share.is_none() {
         warn(
@@ -79,6 +91,18 @@ pub fn run(args: &Args) -> Result<()> {
     print(&render(args.format, &report, &lines, || table(&profile, &lines))?)
 }
 
+/// Keeps the profile for the commands that print time.
+fn keep(profile: &Profile) -> Result<()> {
+    let Some(store) = store() else {
+        warn("the profile is not kept, because there is no cache folder: set XDG_CACHE_HOME or HOME, or use -o FILE");
+        return Ok(());
+    };
+    let place = store.path().display();
+    store.write(profile).with_context(|| format!("{place}: cannot keep the profile"))?;
+    note(&format!("kept for this machine, kernel and build: sim, sweep, validate and advise use it ({place})"));
+    Ok(())
+}
+
 fn table(profile: &Profile, lines: &[Line]) -> String {
     let ratio_to = lines.iter().find(|line| line.operation == "write_fault").map_or(1.0, |line| line.median_ns);
     let mut table = Table::new(["operation", "low ns", "median ns", "high ns", "high/low", "write faults"], &[0]);
@@ -87,10 +111,13 @@ fn table(profile: &Profile, lines: &[Line]) -> String {
         let [low, median, high] = [line.low_ns, line.median_ns, line.high_ns].map(|ns| format!("{ns:.0}"));
         table.push([line.operation.clone(), low, median, high, spread, format!("{:.2}", line.median_ns / ratio_to)]);
     }
-    let rounds = lines.iter().map(|line| line.rounds).max().unwrap_or(0);
     let mut all = vec![format!(
-        "{}, {} processors, Linux {}; {rounds} rounds in {:.1} s",
-        profile.machine, profile.processors, profile.kernel, profile.elapsed_s
+        "{}, {} processors, Linux {}; {} rounds in {:.1} s",
+        profile.machine,
+        profile.processors,
+        profile.kernel,
+        profile.rounds_min(),
+        profile.elapsed_s
     )];
     all.push(String::new());
     all.extend(table.lines());

@@ -5,6 +5,7 @@ pub mod view;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
+use hksim_cost_model::system_time::states;
 use hksim_policy::vocabulary::Align;
 use hksim_results::csv;
 use hksim_results::layouts::{self, Layouts};
@@ -65,12 +66,12 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     args.output.check(&[args.dump_pages.as_deref()], &[args.profile.path()])?;
     if memory::is_recording(&args.trace) {
-        let profile = args.profile.read()?;
+        let profile = args.profile.read(&args.output)?;
         return memory::sim::sim(&args.trace, &args.policy, &args.memory, profile.as_ref(), &args.output);
     }
     args.memory.refuse_for_trace()?;
     let config = args.policy.config()?;
-    let profile = args.profile.read()?;
+    let profile = args.profile.read(&args.output)?;
     let trace = inputs::file(&args.trace)?;
     let headline = SimConfig {
         tlb: args.tlb,
@@ -96,7 +97,8 @@ pub fn run(args: &Args) -> Result<()> {
         let SimResult { priced, layouts } = &result;
         view::table(&priced.report, &config)
             + &layouts.iter().map(|layouts| format!("\n{}\n", layouts.text())).collect::<String>()
-            + &priced.system_time.iter().map(|time| format!("\n{}\n", time.text())).collect::<String>()
+            + &priced.system_time.iter().map(|time| format!("\nsystem time {}\n", time.text())).collect::<String>()
+            + &states(priced.system_time.iter()).map(|states| states + "\n").unwrap_or_default()
     };
     args.output.emit(&result, &[csv::row(&result.priced)], table)
 }

@@ -88,7 +88,8 @@ pub fn run(args: &Args) -> Result<()> {
     if args.shard.is_some() && args.output.format != ResultFormat::Json {
         bail!("--shard: a shard is a part for `hksim merge`; add --format json -o FILE");
     }
-    let profile = args.profile.read()?;
+    // Shards from several machines are parts of one result, so only a profile that is given can price them.
+    let profile = if args.shard.is_some() { args.profile.given()? } else { args.profile.read(&args.output)? };
     if args.traces.iter().any(|path| memory::is_recording(path)) {
         args.refuse_for_recording()?;
         let result = memory::sim::sweep(&args.traces, &args.policy, &args.memory, profile.as_ref(), &args.printed())?;

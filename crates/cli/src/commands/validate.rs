@@ -111,7 +111,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             again: &args.again,
             runs: args.runs.unwrap_or(memory::validate::RUNS),
             set_modes: args.set_modes,
-            profile: args.profile.read()?.as_ref(),
+            profile: args.profile.read(&args.output)?.as_ref(),
             output: &args.output,
         });
     }
@@ -137,7 +137,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 fn rows(args: &Args, traces: &[Replayable], configs: &[RunConfig]) -> Result<Vec<Row>> {
     let runs = args.threaded_runs()?;
-    let profile = args.profile.read()?;
+    // Measuring times takes seconds for each row, so it must be asked for.
+    let profile = args.profile.given()?;
     let progress = Progress::of((traces.len() * configs.len()) as u64, "rows");
     let mut rows = Vec::new();
     for replayable in traces {

@@ -10,7 +10,8 @@ use crate::output::columns::{ColumnsArgs, FRONT};
 use crate::output::plain;
 use crate::output::table::{Lines, Table, text};
 use crate::output::units::{bytes, count};
-use hksim_cost_model::system_time::range_cell;
+use hksim_cost_model::SystemTime;
+use hksim_cost_model::system_time::states;
 use hksim_memory_sim::MemoryRow;
 use hksim_memory_sim::groups::outside;
 
@@ -82,7 +83,7 @@ pub fn rows_table(
             bytes(prediction.page_table_bytes_peak),
             count(prediction.vmas_peak),
         ];
-        let time = row.system_time.as_ref().map(|time| range_cell(time.price));
+        let time = row.system_time.as_ref().map(SystemTime::cell);
         let time = has_time.then(|| time.unwrap_or_else(|| "-".to_string()));
         let cells = columns.iter().map(|column| (column.cell)(row, named)).chain(figures).chain(time);
         table.push([mark].into_iter().chain(cells));
@@ -115,6 +116,7 @@ pub fn table(rows: &[MemoryRow], settings: &[NamedSetting], is_on_front: impl Fn
     lines.push(String::new());
     lines.extend(table.lines());
     lines.push("* Pareto front of traps and peak RSS".to_string());
+    lines.extend(states(rows.iter().filter_map(|row| row.system_time.as_ref())));
     if first.allocator.is_none() {
         lines.extend(stacks(rows));
         lines.push(outside(&first.traps_outside));

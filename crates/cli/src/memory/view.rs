@@ -1,5 +1,6 @@
 //! Predictions of memory recordings as text.
 
+use hksim_cost_model::system_time::states;
 use hksim_memory_sim::groups::{Groups, outside, setting_words};
 use hksim_memory_sim::{MemoryRow, losses};
 use hksim_memory_trace::{Beginning, Faults};
@@ -23,6 +24,7 @@ pub fn one(row: &MemoryRow, named: &NamedSetting) -> String {
     lines.extend(groups(row));
     lines.push(String::new());
     lines.extend(row.system_time.iter().map(|time| format!("system time of these operations: {}", time.text())));
+    lines.extend(states(row.system_time.iter()));
     lines.extend(stack(row));
     lines.push(outside(&row.traps_outside));
     text(&lines)

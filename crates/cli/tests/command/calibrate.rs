@@ -21,7 +21,7 @@ fn costs_match_a_c_program() {
     if !built.is_ok_and(|status| status.success()) {
         return eprintln!("skipped: no cc to build the oracle with");
     }
-    let profile = bench.json("calibrate --rounds 31 -o p.toml");
+    let profile = bench.json("calibrate --rounds 31 --seconds 45 -o p.toml");
     let figures = Command::new(bench.path("costs")).output().expect("the oracle runs");
     let figures = String::from_utf8_lossy(&figures.stdout).into_owned();
     let theirs: Vec<f64> = figures.split_whitespace().filter_map(|word| word.parse().ok()).collect();
@@ -84,7 +84,7 @@ fn a_profile_turns_counts_into_a_range_of_time() {
 }
 
 /// The operations that random-mixed needs with single pages and with huge pages.
-const OPERATIONS: [&str; 22] = [
+const OPERATIONS: [&str; 24] = [
     "write_fault",
     "write_fault_apart",
     "memset_untouched",
@@ -102,11 +102,13 @@ const OPERATIONS: [&str; 22] = [
     "dontneed_huge",
     "munmap_page",
     "munmap_huge",
+    "drop_folio_page",
     "split_huge",
     "collapse_sparse",
     "mmap_call",
     "munmap_call",
     "madvise_call",
+    "host_backing",
 ];
 
 /// A profile with one cost for every operation but the faults of folios.
@@ -224,4 +226,68 @@ fn an_invalid_profile_is_refused() {
     }
     assert!(bench.refused("sim rm.hkt --profile nowhere.toml").contains("nowhere.toml"));
     bench.refused("calibrate --rounds 0");
+}
+
+/// A profile of this machine with these costs, as `calibrate` keeps it.
+fn of_this_machine(bench: &Bench) -> (std::path::PathBuf, String) {
+    let kept = bench.run("calibrate --rounds 1 --seconds 1");
+    assert_eq!(kept.code, Some(0), "{}", kept.stderr);
+    let place = kept.stderr.rsplit_once('(').and_then(|(_, place)| place.split_once(')')).expect("its place").0;
+    assert!(place.starts_with(&bench.folder().display().to_string()), "{place}");
+    let text = std::fs::read_to_string(place).expect("a kept profile");
+    let head = text.split("[[skipped]]").next().and_then(|head| head.split("[costs").next()).expect("its first lines");
+    let costs = profile(&OPERATIONS);
+    (place.into(), head.to_string() + &costs[costs.find("[costs").expect("costs")..])
+}
+
+#[test]
+fn a_kept_profile_prices_without_being_asked() {
+    let mut bench = Bench::with_trace();
+    bench.keep_profiles();
+    assert!(bench.json("sim rm.hkt --huge never").get("system_time").is_none(), "nothing is kept yet");
+    let (place, text) = of_this_machine(&bench);
+    std::fs::write(&place, &text).expect("a file");
+    std::fs::write(bench.path("p.toml"), profile(&OPERATIONS)).expect("a file");
+    let kept = bench.json("sim rm.hkt --huge never");
+    let given = bench.json("sim rm.hkt --huge never --profile p.toml");
+    assert_eq!(kept["system_time"]["median_s"], given["system_time"]["median_s"]);
+    let words: Vec<&str> = kept["command"].as_array().expect("words").iter().filter_map(Value::as_str).collect();
+    assert_eq!(words[words.len() - 2..], ["--profile", place.to_str().expect("a plain path")], "the result states it");
+    assert!(bench.json("sim rm.hkt --huge never --profile none").get("system_time").is_none());
+    let said = bench.run("sim rm.hkt --huge never").stderr;
+    assert!(said.contains("profile of this machine, calibrated ") && said.contains(" than at calibration"), "{said}");
+    let said = bench.run("sim rm.hkt --huge never --profile p.toml").stderr;
+    assert!(said.contains("another machine: m, Linux k"), "{said}");
+    // A damaged profile is no reason to stop: it is named, and the next calibration replaces it.
+    std::fs::write(&place, &text[..text.len() / 2]).expect("a file");
+    let ran = bench.run("sim rm.hkt --huge never");
+    assert!(
+        ran.code == Some(0) && ran.stderr.contains("is ignored") && !ran.stdout.contains("system time"),
+        "{}",
+        ran.stderr
+    );
+    of_this_machine(&bench);
+    assert!(!bench.run("sim rm.hkt --huge never").stderr.contains("is ignored"));
+}
+
+#[test]
+fn new_huge_pages_have_a_second_time_for_cold_memory() {
+    let bench = Bench::with_trace();
+    std::fs::write(bench.path("p.toml"), profile(&OPERATIONS)).expect("a file");
+    let line = "sim rm.hkt --huge thp --superslab 4M --slab 256K --purge none";
+    let sim = bench.json(&format!("{line} --profile p.toml"));
+    let (warm, cold) = (&sim["system_time"]["median_s"], &sim["system_time"]["cold"]["median_s"]);
+    let huge = sim["installs"]["by_kind"]["thp"].as_f64().expect("a count");
+    let more_s = cold.as_f64().expect("seconds") - warm.as_f64().expect("seconds");
+    assert!(huge > 0.0 && (more_s - huge * 1200.0 / 1e9).abs() < 1e-9, "{more_s} for {huge} huge pages");
+    assert!(bench.ok(&format!("{line} --profile p.toml")).contains("cold"));
+    // Without that cost, the other time stays.
+    let text = profile(&OPERATIONS);
+    std::fs::write(bench.path("p.toml"), &text[..text.find("[costs.host_backing]").expect("the last one")])
+        .expect("a file");
+    let sim = bench.json(&format!("{line} --profile p.toml"));
+    assert_eq!(&sim["system_time"]["median_s"], warm);
+    assert!(sim["system_time"]["cold_skipped"].as_str().is_some_and(|why| why.contains("host_backing")), "{sim}");
+    let small = bench.json("sim rm.hkt --huge never --profile p.toml");
+    assert!(small["system_time"].get("cold").is_none() && small["system_time"].get("cold_skipped").is_none());
 }

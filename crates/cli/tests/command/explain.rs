@@ -15,7 +15,7 @@ fn sum(list: &Value) -> u64 {
 }
 
 /// Every key sums to the total of the simulation. That explaining changes no result is tested on random designs
-/// (`testkit/tests/explained.rs`).
+/// (`testkit/tests/simulations/explained.rs`).
 fn check(bench: &Bench, trace: &str, policy: &str) {
     let explained = bench.json(&format!("explain {trace} {policy} --causes 0"));
     let total = number(&explained, "installs.total");

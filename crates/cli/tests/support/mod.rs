@@ -12,12 +12,14 @@ use tempfile::TempDir;
 /// A temporary directory in which commands run.
 pub struct Bench {
     folder: TempDir,
+    cache: PathBuf,
 }
 
 impl Bench {
     /// An empty directory.
     pub fn new() -> Bench {
-        Bench { folder: TempDir::with_prefix("hksim-command-").expect("a temporary folder") }
+        let folder = TempDir::with_prefix("hksim-command-").expect("a temporary folder");
+        Bench { folder, cache: Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache") }
     }
 
     /// A directory with a short `rm.hkt` (random-mixed) in it.
@@ -40,8 +42,14 @@ impl Bench {
     /// A command that is not started yet. The words of `line` are separated by spaces.
     pub fn command(&self, line: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hksim"));
-        command.args(line.split_whitespace()).current_dir(self.folder());
+        command.args(line.split_whitespace()).current_dir(self.folder()).env("XDG_CACHE_HOME", &self.cache);
         command
+    }
+
+    /// Makes commands keep profiles in this directory and find them there. Otherwise they find none: a developer's own
+    /// profile must not change results.
+    pub fn keep_profiles(&mut self) {
+        self.cache = self.folder().join("cache");
     }
 
     /// Runs a command.
@@ -61,7 +69,7 @@ impl Bench {
         let program = Path::new(env!("CARGO_BIN_EXE_hksim")).parent().expect("a folder");
         let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap_or_default());
         let mut shell = Command::new("bash");
-        shell.args(["-c", line]).current_dir(self.path(folder)).env("PATH", path);
+        shell.args(["-c", line]).current_dir(self.path(folder)).env("PATH", path).env("XDG_CACHE_HOME", &self.cache);
         Ran::of(line, shell.output().expect("bash starts"))
     }
 

@@ -6,6 +6,7 @@
 //! costs are applied to.
 
 mod calls;
+mod cold;
 mod footprint;
 mod fork;
 mod lines;
@@ -14,10 +15,12 @@ mod samples;
 
 use std::time::{Duration, Instant};
 
-use hksim_linux_probe::area::yardstick;
-use hksim_linux_probe::sysfs;
+use hksim_linux_probe::PAGE_BYTES;
+use hksim_linux_probe::area::{YARDSTICK_BYTES, yardstick};
 
-use crate::profile::{NotMeasured, Profile, VERSION};
+use crate::machine::Machine;
+use crate::price::cost_of;
+use crate::profile::{CostError, NotMeasured, Operation, Profile, VERSION};
 use samples::{Samples, Sampling};
 
 /// A system call that the measurement needs failed.
@@ -26,6 +29,17 @@ use samples::{Samples, Sampling};
 pub struct MeasureError {
     what: &'static str,
     source: std::io::Error,
+}
+
+/// The machine's speed is not known.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// The profile has no cost of the operation that is repeated.
+    #[error(transparent)]
+    Profile(#[from] CostError),
+    /// Memory cannot be mapped.
+    #[error("cannot map memory: {0}")]
+    Memory(#[from] std::io::Error),
 }
 
 impl MeasureError {
@@ -41,15 +55,21 @@ impl From<std::io::Error> for MeasureError {
 }
 
 /// Rounds that are timed by the clock, per round with sampling.
-const ROUNDS_PER_SAMPLED_ROUND: u32 = 2;
+const ROUNDS_PER_SAMPLED_ROUND: u32 = 3;
+
+/// Rounds that are performed however long they take: fewer show no dispersion.
+const ROUNDS_MIN: u32 = 3;
 
 /// The limits of a measurement. It ends at the first one reached.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     /// Rounds, after one for warm-up.
     pub rounds: u32,
-    /// No round starts after this time.
+    /// No round starts that would end after this time, by the time that the longest one took. Three are performed in any
+    /// case.
     pub time_max: Duration,
+    /// Times without any work, after which the host may have taken back free memory. They are not part of `time_max`.
+    pub rests: &'static [Duration],
 }
 
 /// Measures this machine.
@@ -57,10 +77,16 @@ pub struct Effort {
 /// # Errors
 /// Mapping memory or forking fails.
 pub fn measure(effort: Effort) -> Result<Profile, MeasureError> {
-    let began = Instant::now();
-    round(&mut Samples::by_clock())?;
     let (mut samples, mut sampled) = (Samples::by_clock(), Samples::by_sampling());
+    // First of all, before this process has touched much memory.
+    let began = Instant::now();
+    samples.begin_round(yardstick()?);
+    cold::host_backing(&mut samples, effort.rests)?;
+    let began_rounds = Instant::now();
+    round(&mut Samples::by_clock())?;
+    let mut longest = Duration::ZERO;
     for number in 0..effort.rounds {
+        let began_round = Instant::now();
         round(&mut samples)?;
         // Sampling takes time itself, so it has separate rounds.
         if let Some(sampled) = sampled.as_mut().filter(|_| number.is_multiple_of(ROUNDS_PER_SAMPLED_ROUND)) {
@@ -68,24 +94,37 @@ pub fn measure(effort: Effort) -> Result<Profile, MeasureError> {
             round(sampled)?;
             sampled.set_sampling(Sampling::Off);
         }
-        if began.elapsed() >= effort.time_max {
+        longest = longest.max(began_round.elapsed());
+        if number + 1 >= ROUNDS_MIN && began_rounds.elapsed() + longest > effort.time_max {
             break;
         }
     }
     let kernel_share = sampled.as_ref().and_then(Samples::kernel_share);
     let (costs, skipped) = samples.finish(sampled.as_ref());
+    let machine = Machine::here();
     let memory = Some(lines::costs()?);
     Ok(Profile {
         version: VERSION,
-        machine: processor(),
-        processors: std::thread::available_parallelism().map_or(1, |number| number.get() as u32),
-        kernel: sysfs::text("/proc/sys/kernel/osrelease").unwrap_or_default(),
+        machine: machine.processor,
+        processors: machine.processors,
+        kernel: machine.kernel,
         elapsed_s: (began.elapsed().as_secs_f64() * 1e3).round() / 1e3,
         kernel_share,
         skipped: skipped.into_iter().map(|(operation, reason)| NotMeasured { operation, reason }).collect(),
         costs,
         memory,
     })
+}
+
+/// How much slower the machine is now than at calibration (1: equally fast), from first touches of 4 MiB. It takes about
+/// 50 ms.
+///
+/// # Errors
+/// Mapping memory fails, or the profile has no cost of a first touch.
+pub fn control(profile: &Profile) -> Result<f64, ControlError> {
+    let write_fault = cost_of(profile, Operation::WriteFault)?;
+    let due_ns = write_fault.processor_ns() * (YARDSTICK_BYTES / PAGE_BYTES) as f64;
+    Ok(yardstick()?.as_nanos() as f64 / due_ns)
 }
 
 fn round(samples: &mut Samples) -> Result<(), MeasureError> {
@@ -102,10 +141,4 @@ fn round(samples: &mut Samples) -> Result<(), MeasureError> {
     calls::empty(samples)?;
     calls::moves(samples)?;
     fork::costs(samples)
-}
-
-fn processor() -> String {
-    let info = sysfs::text("/proc/cpuinfo").unwrap_or_default();
-    let mut lines = info.lines().filter_map(|line| line.split_once(':'));
-    lines.find(|(name, _)| name.trim() == "model name").map_or("unknown".into(), |(_, name)| name.trim().to_string())
 }

@@ -10,7 +10,7 @@ use crate::profile::{Cost, Operation};
 
 /// Minimum number of samples for an operation's own share of kernel time. With fewer samples, the share of all
 /// operations together is as good an estimate.
-const SAMPLES_MIN: u64 = 100;
+const SAMPLES_MIN: u64 = 50;
 
 /// The times of operations, split into kernel and user time.
 pub(super) struct Samples {
@@ -127,7 +127,9 @@ impl Samples {
     /// `sampled`; without it, all time counts as the kernel's.
     pub(super) fn finish(self, sampled: Option<&Samples>) -> (BTreeMap<Operation, Cost>, BTreeMap<Operation, String>) {
         let share_of = |operation: &Operation| {
-            let sampled = sampled.filter(|_| *operation != Operation::MemsetResident)?;
+            // One is never in the kernel, and the other one never outside it.
+            let is_mixed = !matches!(operation, Operation::MemsetResident | Operation::HostBacking);
+            let sampled = sampled.filter(|_| is_mixed)?;
             let own = sampled
                 .of
                 .get(operation)

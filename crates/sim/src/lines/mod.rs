@@ -157,25 +157,33 @@ impl LineModel {
         counters.accesses.isolated += u64::from(is_isolated);
         counters.accesses.sequential += last - first + u64::from(!is_isolated);
         self.latest = last;
-        let in_page = |line: u64| line as u32 % PAGE_LINES;
-        let (first_page, last_page) = (first >> PAGE_SHIFT, last >> PAGE_SHIFT);
+        let (page, in_page) = (first >> PAGE_SHIFT, |line: u64| line as u32 % PAGE_LINES);
+        let (first_in_page, hash) = (in_page(first), hash_of(page));
+        if page == last >> PAGE_SHIFT {
+            let lines = PageLines { page, hash, first: first_in_page, last: in_page(last), is_isolated, accessor };
+            self.access_samples(&lines, self.finest, page_size);
+        } else {
+            let lines = PageLines { page, hash, first: first_in_page, last: PAGE_LINES - 1, is_isolated, accessor };
+            self.access_pages(lines, last, page_size);
+        }
+    }
+
+    /// Accesses lines of several pages: those of the first page, and all others up to `last`. A range of more lines than a
+    /// cache holds replaces all that the cache held. So only its ends matter: the first lines may hit, and the last ones
+    /// stay.
+    #[inline(never)]
+    fn access_pages(&mut self, mut lines: PageLines, last: u64, page_size: &impl Fn(u64) -> PageSize) {
+        let (first_page, last_page) = (lines.page, last >> PAGE_SHIFT);
         for page in first_page..=last_page {
-            let lines = PageLines {
-                page,
-                hash: hash_of(page),
-                first: if page == first_page { in_page(first) } else { 0 },
-                last: if page == last_page { in_page(last) } else { PAGE_LINES - 1 },
-                is_isolated: is_isolated && page == first_page,
-                accessor,
-            };
-            // A range of more lines than a cache holds replaces all that the cache held. So only its ends matter: the
-            // first lines may hit, and the last ones stay.
             let pages_to_end = (page - first_page).min(last_page - page);
             let sample = (pages_to_end / WINDOW_PAGES).checked_ilog2().map_or(0, |shift| shift + 1).max(self.finest);
             if sample > self.finest {
                 self.pass_by(&lines, sample.min(SAMPLES), page_size(page));
             }
             self.access_samples(&lines, sample, page_size);
+            let next_last = if page + 1 == last_page { last as u32 % PAGE_LINES } else { PAGE_LINES - 1 };
+            let hash = hash_of(page + 1);
+            lines = PageLines { page: page + 1, hash, first: 0, last: next_last, is_isolated: false, ..lines };
         }
     }
 

@@ -145,6 +145,11 @@ impl<H: MemoryObserver> SimMemory<H> {
         self.observed(&self.observer)
     }
 
+    /// The pool's control block, without an access.
+    pub(crate) fn pool_meta(&self) -> &PoolMeta {
+        &self.pool
+    }
+
     /// Called after every event of the trace.
     #[inline]
     pub fn event_done(&self) {

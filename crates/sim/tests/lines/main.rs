@@ -2,9 +2,15 @@
 
 mod stack;
 
+use hksim_engine::TouchRule;
+use hksim_policy::Policy;
+use hksim_policy::vocabulary::{Header, Huge, Prefault, Purge};
 use hksim_sim::lines::{Accessor, LINE_BYTES, LineCounts, LineModel};
+use hksim_sim::simulate::Marks;
 use hksim_sim::tlb::PageSize;
+use hksim_sim::{SimConfig, simulate, simulate_lines};
 use hksim_testkit::{Random, test_scale};
+use hksim_trace::generate::{RandomMixed, Workload};
 use stack::Stack;
 
 /// Sizes of caches that are modelled exactly if every line is sampled.
@@ -122,4 +128,29 @@ fn a_long_range_leaves_its_last_lines() {
     );
     let largest = program.misses.last().expect("sizes").by_pattern().total() as f64;
     assert!((largest / lines as f64 - 1.0).abs() < 0.2, "{largest} of {lines} lines are missed by the largest cache");
+}
+
+/// The figures of a simulation do not depend on whether lines are counted, and what is counted agrees with them.
+#[test]
+fn a_simulation_with_lines_has_the_figures_of_one_without() {
+    let policies = [
+        Policy::default(),
+        Policy { front_cache: 8, header: Header::Full, huge: Huge::Never, ..Policy::default() },
+        Policy { purge: Purge::Free, purge_delay_ns: 0, prefault: Prefault::Touch, ..Policy::default() },
+    ];
+    for policy in policies {
+        let workload = Workload::RandomMixed(RandomMixed { cycles: 4_000, ws: 300, ..RandomMixed::default() });
+        let mut source = workload.source().expect("the parameters are in range");
+        let config = SimConfig { policy, touch: TouchRule::All, ..SimConfig::default() };
+        let without = simulate(source.as_mut(), &config, Marks::Collect, &|_| ()).expect("a simulation");
+        source.rewind().expect("a generator");
+        let (with, counts) = simulate_lines(source.as_mut(), &config, Marks::Collect, &|_| ()).expect("a simulation");
+        assert_eq!(with.figures(), without.figures());
+        let lines = |accessor| counts.of(accessor).expect("all accessors").accesses.total();
+        let installs = with.report.installs.by_kind;
+        let zeroed = installs.base_4k + 512 * installs.thp;
+        assert_eq!(lines(Accessor::Kernel), zeroed * 4096 / LINE_BYTES, "every page that is not the zero page");
+        assert!(lines(Accessor::Program) > 4_000 && lines(Accessor::Bookkeeping) > 4_000);
+        assert!(counts.footprint_lines * LINE_BYTES <= with.report.rss_bytes_peak * 11 / 10);
+    }
 }

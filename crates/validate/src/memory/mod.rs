@@ -18,12 +18,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use hksim_conformance::SetModes;
-use hksim_cost_model::Profile;
+use hksim_cost_model::{Profile, SystemTime};
 use hksim_explore::host;
 use hksim_linux_mm::script::Header as Modes;
 use hksim_linux_mm::{KernelConfig, PMD_ORDER};
 use hksim_memory_sim::groups::setting_words;
-use hksim_memory_sim::{Advise, Detail, MemorySystemTime, RunFile, RunFiles, Setting, ThpPrctl};
+use hksim_memory_sim::{Advise, Detail, RunFile, RunFiles, Setting, ThpPrctl, system_time};
 use hksim_memory_trace::{Header, Reader};
 use serde::{Deserialize, Serialize};
 
@@ -98,7 +98,7 @@ pub struct Row {
     pub comparison: Option<Comparison>,
     /// The predicted time of the recording in the kernel, if a profile was given. It is not compared.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub system_time: Option<MemorySystemTime>,
+    pub system_time: Option<SystemTime>,
 }
 
 /// A recording with those of its run.
@@ -209,14 +209,10 @@ pub fn validate(
 }
 
 /// The predicted time of a recording in the kernel.
-fn predicted_time(
-    path: &Path,
-    setting: &Setting,
-    options: &Options<'_>,
-) -> Result<Option<MemorySystemTime>, ValidateError> {
+fn predicted_time(path: &Path, setting: &Setting, options: &Options<'_>) -> Result<Option<SystemTime>, ValidateError> {
     let Some(profile) = options.profile else { return Ok(None) };
     let rows = predicted(options.listener, path, setting, Detail::Figures)?;
-    Ok(rows.first().map(|row| MemorySystemTime::of(&row.prediction, profile)))
+    Ok(rows.first().map(|row| system_time(&row.prediction, profile)))
 }
 
 /// Locks the machine's modes, and pauses khugepaged.

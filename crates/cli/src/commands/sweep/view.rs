@@ -16,7 +16,7 @@ use crate::output::columns::{ColumnsArgs, FRONT};
 use crate::output::table::{Lines, Table, text};
 use crate::output::units::{bytes, bytes_apart, count};
 use hksim_cost_model::SystemTime;
-use hksim_cost_model::system_time::range_cell;
+use hksim_cost_model::system_time::states;
 use hksim_explore::answers::missing_text;
 use hksim_explore::origin::origin_text;
 use hksim_explore::priced::{Priced, figures};
@@ -133,7 +133,7 @@ const COLUMNS: [Column; 20] = [
     Column {
         head: "system time",
         key: |row| row.system_time.as_ref().map_or(0.0, SystemTime::rank_s),
-        show: Show::Each(|row| row.system_time.as_ref().map_or("-".into(), |time| range_cell(time.price))),
+        show: Show::Each(|row| row.system_time.as_ref().map_or("-".into(), SystemTime::cell)),
         best: Best::Lowest,
         is_optional: true,
     },
@@ -210,6 +210,7 @@ pub fn table(sweep: &PricedSweep, head: &Head) -> String {
         lines.push("T  Pareto front of system time (its median) and peak RSS".into());
         lines.push(format!("system time: from costs measured on {}, Linux {}", time.machine, time.kernel_release));
     }
+    lines.extend(states(sweep.rows.iter().filter_map(|row| row.system_time.as_ref())));
     let asks_pool = |row: &&Priced| RunConfig::of_report(&row.report).word("huge").starts_with("hugetlb");
     if let Some(row) = sweep.rows.iter().find(asks_pool).or(sweep.rows.first()) {
         lines.push(format!("kernel: {}", kernel_text(&row.report, head.modes)));

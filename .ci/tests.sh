@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Runs all tests of the workspace, two test programs at a time.
+#
+#     .ci/tests.sh FOLDER
+#
+# cargo runs one test program at a time. Many tests wait for processes or for the disk, and a program's last test runs
+# alone, so that leaves almost half of two processors idle. Here cargo only notes the programs in FOLDER, as files that
+# run them. The output of each program is printed when it ends, passed tests included: it contains the reasons for skips.
+set -euo pipefail
+
+# Programs that change the machine's modes, or compare every mode with the kernel. Each runs alone.
+alone='^[0-9]*-(hksim:modes|hksim-conformance:rules)$'
+
+# run FOLDER FILE: runs one noted program and prints its output.
+run() {
+    local status=0
+    bash "$1/$2" >"$1/$2.output" 2>&1 </dev/null || status=$?
+    exec 9>"$1/printing"
+    flock 9
+    printf '\n     Running %s\n' "${2#*-}"
+    cat "$1/$2.output"
+    [ "$status" = 0 ] || echo "error: ${2#*-}: exit status $status"
+    return "$status"
+}
+
+# note FOLDER PROGRAM ARGUMENT...: cargo's runner. The name of the file begins with the size of the program: the largest
+# programs take longest, and begin first.
+note() {
+    local folder=$1 program
+    shift
+    program=$(basename "$1")
+    {
+        declare -px
+        printf 'cd %q\nexec' "$PWD"
+        printf ' %q' "$@"
+        echo
+    } >"$folder/$(stat -c %012s "$1")-$CARGO_PKG_NAME:${program%-*}"
+}
+
+case $1 in
+    --run) run "$2" "$3"; exit ;;
+    --note) note "${@:2}"; exit ;;
+esac
+
+script=$(realpath "$0")
+rm -rf "$1"
+mkdir -p "$1"
+folder=$(realpath "$1")
+runner="target.'cfg(unix)'.runner = ['$script', '--note', '$folder']"
+cargo test --locked --workspace --tests --config "$runner" -- --show-output >"$folder.log" 2>&1 || { cat "$folder.log"; exit 1; }
+programs=$(cd "$folder" && ls -r)
+echo 'exec cargo test --locked --workspace --doc -- --show-output' >"$folder/0-documentation"
+
+failed=0
+grep -E "$alone" <<<"$programs" | xargs -P 1 -I{} "$script" --run "$folder" {} || failed=1
+{ grep -vE "$alone" <<<"$programs"; echo 0-documentation; } | xargs -P 2 -I{} "$script" --run "$folder" {} || failed=1
+exit "$failed"

@@ -1,0 +1,6 @@
+//! Memory recordings, simulated, against the running kernel, naive models and measured figures.
+
+mod ends;
+mod placement;
+mod sites;
+mod stacks;
