@@ -1,4 +1,4 @@
-//! Signals to a thread at regular intervals of its processor time, for handlers that look at the thread's own variables.
+//! Signals to a thread at regular intervals of its processor time. Their handler looks at the thread's variables.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -1,7 +1,7 @@
 //! Which part of a replay takes the processor time: allocations, frees, touches, or the replay itself.
 //!
-//! Reading a clock at each call would take as long as the call. Instead, the replay notes in a variable what it does, and a
-//! handler of regular signals reads the variable.
+//! Reading a clock at each call would take as long as the call. Instead, the replay notes in a variable what it does,
+//! and a handler of regular signals reads the variable.
 
 use std::cell::Cell;
 use std::ptr::NonNull;

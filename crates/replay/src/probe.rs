@@ -24,9 +24,9 @@ pub(crate) trait Meter {
 /// Minimum time for which the loop without system calls is sampled.
 const SPIN_MIN: Duration = Duration::from_millis(20);
 
-/// Samples of the processor's mode: user or kernel. Samples outside the window are discarded, because switching sampling
-/// off and on takes more kernel time than many batches. The clock is not read here: each reading is a system call, which
-/// would be sampled.
+/// Samples of the processor's mode: user or kernel. Samples outside the window are discarded, because switching
+/// sampling off and on takes more kernel time than many batches. The clock is not read here: each reading is a system
+/// call, which would be sampled.
 pub(crate) struct ModeProbe {
     modes: CpuModes,
     samples: ModeSamples,

@@ -50,7 +50,8 @@ impl Subject for TimedReplay {
 /// Samples whether an ordered replay runs in user mode or in the kernel, in so many runs.
 ///
 /// # Errors
-/// A run fails, or the kernel does not permit sampling (`kernel.perf_event_paranoid` above 1 for users other than root).
+/// A run fails, or the kernel does not permit sampling (`kernel.perf_event_paranoid` above 1, for users other than
+/// root).
 pub fn mode_samples(spec: &ReplaySpec, runs: u32) -> Result<SystemRuns, ReplayError> {
     let spec = checked(spec)?;
     let sampled = (0..runs).map(|_| match run(&spec, Run::Sampled)?.report {
@@ -71,8 +72,8 @@ pub fn phase_samples(spec: &ReplaySpec) -> Result<PhaseSamples, ReplayError> {
     }
 }
 
-/// Processor times of the parts of a replay: the median time of all runs times shares of samples, with the samples' 95 %
-/// intervals.
+/// Processor times of the parts of a replay: the median time of all runs times shares of samples, with the samples'
+/// 95 % intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Apart {
     /// Nanoseconds of an allocation or resize.

@@ -109,10 +109,12 @@ fn legend(report: &ComparisonReport) -> Vec<String> {
     let name = first(report).map_or("the first", |row| &row.allocator);
     let mut lines = vec![
         format!(
-            "ns/call: processor time per allocator call, touches included; ratio: to {name}, median of the rounds and 95 % interval"
+            "ns/call: processor time per allocator call, touches included; ratio: to {name}, median of the rounds \
+             and 95 % interval"
         ),
         format!(
-            "{name} again: a second run in each round, so its interval is the method's own error; tie: no larger difference than that"
+            "{name} again: a second run in each round, so its interval is the method's own error; tie: no larger \
+             difference than that"
         ),
         "no allocator: the replay alone, without touches; user, system: shares of samples, with their 95 % error"
             .into(),
@@ -129,10 +131,12 @@ fn code_note(row: &Row) -> Option<String> {
     let note = match row.code? {
         Code::Constant => return None,
         Code::RunTime => {
-            "sizes of slices and SuperSlabs are read at run time, as in `hksim run`; the default's are constants (docs/lab/timing.md)"
+            "sizes of slices and SuperSlabs are read at run time, as in `hksim run`; the default's are \
+             constants (docs/lab/timing.md)"
         }
         Code::InReplay => {
-            "no program can run on this policy, so the replay contains the allocator: its times are not those of a preloaded one"
+            "no program can run on this policy, so the replay contains the allocator: its times are not those \
+             of a preloaded one"
         }
     };
     Some(format!("{}: {note}", row.allocator))
