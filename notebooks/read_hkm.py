@@ -4,7 +4,7 @@
     for event in Recording("app.hkm"): print(event)
 
 An event is a tuple (time_ns, thread, name, {field: value}). Pages are ranges [first, end). An event with a call site has the field
-`site`, a number from 0: `Recording.stacks[site]` is a pair (end, frames), each frame (module, address, function, source), and a
+`site`, a number from 1 as in allocation traces: `Recording.stacks[site - 1]` is a pair (end, frames), each frame (module, address, function, source), and a
 module (path, build id). As a program, prints one JSON array per event, with the stack instead of the number; with --totals, the number of events of each name as a JSON object.
 """
 
@@ -138,7 +138,7 @@ class Recording:
                 if first & 0x20:
                     if not self.has_stacks:
                         raise ValueError("a call site in version 1")
-                    site = {"site": content.number()}
+                    site = {"site": content.number() + 1}
                 name, fields = self.event(first & 0x1F, content, names)
                 yield time_ns, thread, name, fields | site
             if content.at != len(plain) or time_ns != last_ns:
@@ -177,5 +177,5 @@ if __name__ == "__main__":
     else:
         for time_ns, thread, name, fields in recording:
             if "site" in fields:
-                fields["site"] = recording.stacks[fields["site"]]
+                fields["site"] = recording.stacks[fields["site"] - 1]
             print(json.dumps((time_ns, thread, name, fields)))

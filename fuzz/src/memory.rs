@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use hksim_memory_trace::{Cut, Frame, Op, Reader, anonymise, cut, repair, summarise, verify};
+use hksim_memory_trace::{Cut, Frame, Op, Reader, SiteId, anonymise, cut, repair, summarise, verify};
 
 /// Pages of the largest address space of x86-64, and the kernel's limit of process ids.
 const PAGES_MAX: u64 = 1 << 45;
@@ -105,10 +105,13 @@ fn read(path: &Path) -> bool {
                 _ => 0..0,
             };
             assert!(pages.start <= pages.end && pages.end <= PAGES_MAX, "{event:?}");
-            let Some(site) = event.site else { continue };
-            let stack = reader.sites().stack(site).expect("a call site is defined before its use");
+            if event.site == SiteId::UNKNOWN {
+                continue;
+            }
+            let stack = reader.sites().stack(event.site).expect("a call site is defined before its use");
             let has_module = |frame: &Frame| frame.module.is_none() || reader.sites().module_of(frame).is_some();
-            assert!(stack.frames.iter().all(has_module), "{stack:?}");
+            let frames: Vec<&Frame> = reader.sites().frames_of(event.site).collect();
+            assert!(frames.len() == stack.frames.len() && frames.into_iter().all(has_module), "{stack:?}");
         }
         seen += chunk.len() as u64;
         assert_eq!(seen, reader.events_total());

@@ -4,7 +4,8 @@
 //! - [`rank`]: the ranking over several traces; [`answer`]: the winner, with typed reasons; [`sentences`]: as text.
 //! - [`mod@advise`]: the best design within limits, and how far the choice generalises; [`search`], [`space`]: designs
 //!   beyond a grid; [`knobs`]: the settings of other allocators that come closest.
-//! - [`causes`]: the causes of installs, and the policy changes that remove them.
+//! - [`causes`]: the causes of installs, and the policy changes that remove them; [`explained`]: designs that are explained on
+//!   a trace, with these changes tried.
 //! - [`fit`]: which hypotheses explain counts measured elsewhere.
 //! - [`budget`]: limits for CI, and what changed since a stored result.
 //! - [`shard`]: a sweep on several machines; [`journal`]: a sweep that resumes; [`digest`]: equal inputs.
@@ -46,6 +47,7 @@ pub mod budget;
 pub mod causes;
 pub mod digest;
 pub mod error;
+pub mod explained;
 pub mod exports;
 pub mod figure_range;
 pub mod figures;

@@ -32,7 +32,9 @@ pub enum Defrag {
     Always,
     /// Wake kswapd and kcompactd.
     Defer,
-    /// Reclaim and compact directly for advised mappings, and in the background for others.
+    /// Reclaim and compact directly for advised mappings, and in the background for others. Earlier results spell it
+    /// without the `+`.
+    #[serde(rename = "defer+madvise", alias = "defermadvise")]
     DeferMadvise,
     /// Reclaim and compact directly, for advised mappings only.
     Madvise,

@@ -6,10 +6,10 @@
 //! with small pages, the TLB has an entry for each small page of a huge page, so there can be 511 such faults. On other
 //! machines there are none.
 
-use crate::area::faults;
+use crate::area::{self, faults};
 use crate::{PAGE_BYTES, processor};
 
-const HUGE_BYTES: usize = 2 << 20;
+const HUGE_BYTES: usize = area::HUGE_BYTES as usize;
 const PAGES: usize = HUGE_BYTES / PAGE_BYTES as usize;
 
 /// What made a huge page read-only.

@@ -92,15 +92,16 @@ fn open_event(config: u64) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::PAGE_BYTES;
 
     /// Touches `pages` pages, each many times, in an order that no TLB predicts.
     fn wander(pages: usize) {
-        let mut memory = vec![1u8; pages * 4096];
+        let mut memory = vec![1u8; pages * PAGE_BYTES as usize];
         let mut at = 1usize;
         for _ in 0..4_000_000 {
             at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let page = (at >> 33) % pages;
-            memory[page * 4096 + page % 64 * 64] += 1;
+            memory[page * PAGE_BYTES as usize + page % 64 * 64] += 1;
         }
         std::hint::black_box(&memory);
     }

@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hksim_memory_trace::{Beginning, End, Event, Footer, Frame, Header, Inherited, Module, Op, SiteId, Stack, Writer};
+use hksim_memory_trace::{Beginning, End, Event, Footer, Frame, Header, Inherited, Module, Op, SiteId, Writer};
 use hksim_recording_files as recording_files;
 
 use crate::error::MemoryRecordError;
@@ -165,7 +165,7 @@ impl Files {
         if stack.is_some_and(|stack| stack.end.is_incomplete()) {
             self.stacks_incomplete += 1;
         }
-        let site = stack.map(|stack| site_of(&mut open.writer, stack));
+        let site = stack.map_or(SiteId::UNKNOWN, |stack| site_of(&mut open.writer, stack));
         Ok(open.writer.push(Event { time_ns, thread, op, site })?)
     }
 
@@ -178,7 +178,7 @@ impl Files {
         let events = footer.lost_events.saturating_sub(open.lost_located);
         if events > 0 {
             let op = Op::Lost { events };
-            open.writer.push(Event { time_ns: open.time_last_ns, thread: 0, op, site: None })?;
+            open.writer.push(Event { time_ns: open.time_last_ns, thread: 0, op, site: SiteId::UNKNOWN })?;
         }
         if let Some((_, file)) = self.known.iter_mut().find(|(other, _)| *other == space) {
             file.end = footer.end;
@@ -254,6 +254,6 @@ fn site_of(writer: &mut Writer, walked: &Walked) -> SiteId {
         let module = module.as_ref().map(|module| writer.module(module));
         Frame { module, address: *address, function: None, source: None }
     };
-    let frames = walked.frames.iter().map(frame).collect();
-    writer.site(&Stack { frames, end: walked.end })
+    let frames: Vec<Frame> = walked.frames.iter().map(frame).collect();
+    writer.site(frames, walked.end)
 }

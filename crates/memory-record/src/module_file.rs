@@ -70,18 +70,18 @@ fn has_credible_tables(file: &ReadCache<File>) -> object::Result<bool> {
 impl ModuleFile {
     /// Reads a file. Without a readable ELF file there are no tables.
     pub fn open(path: &Arc<str>) -> Self {
-        let nothing = |build_id| Self {
-            module: Arc::new(Module { path: Arc::clone(path), build_id }),
+        let nothing = |build_id: &[u8]| Self {
+            module: Arc::new(Module::new(Arc::clone(path), build_id)),
             segments: Vec::new(),
             tables: Vec::new(),
         };
         // The program may have replaced the file by a pipe since it was mapped.
-        let Ok(Some(file)) = open_regular(Path::new(&**path)) else { return nothing(Vec::new()) };
+        let Ok(Some(file)) = open_regular(Path::new(&**path)) else { return nothing(&[]) };
         let cache = ReadCache::new(file);
         if !has_credible_tables(&cache).unwrap_or(false) {
-            return nothing(Vec::new());
+            return nothing(&[]);
         }
-        let Ok(elf) = object::File::parse(&cache) else { return nothing(Vec::new()) };
+        let Ok(elf) = object::File::parse(&cache) else { return nothing(&[]) };
         let segments = elf.segments().map(|segment| {
             let (offset, bytes) = segment.file_range();
             Segment { offset, bytes, address: segment.address() }
@@ -95,7 +95,7 @@ impl ModuleFile {
             Some(Table::new(kind, section.address(), bytes))
         });
         let build_id = elf.build_id().ok().flatten().unwrap_or_default();
-        let build_id = build_id[..build_id.len().min(hksim_memory_trace::BUILD_ID_BYTES_MAX)].to_vec();
+        let build_id = &build_id[..build_id.len().min(hksim_memory_trace::BUILD_ID_BYTES_MAX)];
         Self { segments: segments.collect(), tables: tables.collect(), ..nothing(build_id) }
     }
 

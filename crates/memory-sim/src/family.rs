@@ -161,7 +161,7 @@ impl Family {
         while batch.len() < BATCH_STEPS {
             let Some(member) = self.earliest()? else { break };
             let Some(mut event) = self.members[member].events.pop_front() else { break };
-            event.site = event.site.and_then(|site| self.sites.import(self.members[member].reader.sites(), site));
+            event.site = self.sites.import(self.members[member].reader.sites(), event.site);
             if let Op::Fork { child_pid } = event.op {
                 self.fork(member, child_pid);
             }

@@ -43,7 +43,7 @@ mod timeline;
 
 pub use family::{Family, FamilyError};
 pub use hksim_linux_mm::{ByKind, Installs};
-pub use named_sites::{NamedSite, NamedSites};
+pub use named_sites::{NamedSite, caller_words};
 pub use page_work::{AtExit, Calls, PageWork, Spacing};
 pub use placement::{place_again, places_alike, places_differently};
 pub use price::system_time;

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use hksim_linux_mm::{Backing, Kernel, KernelConfig, KernelVersion, MapFlags, PMD_PAGES, Rules};
 use hksim_memory_trace::{
-    Machine, MapOp, MappingKind, MemoryTraceError, Moves, Op, Origin, Placement, Reader, rewrite,
+    Event, Machine, MapOp, MappingKind, MemoryTraceError, Moves, Op, Origin, Placement, Reader, SiteId, rewrite,
 };
 
 use crate::perform::Edits;
@@ -148,7 +148,7 @@ impl Placement for Placer {
     fn performed(&mut self, op: &Op) {
         let is_mapping = !matches!(op, Op::Touch { .. } | Op::Fork { .. } | Op::ChildEnded { .. } | Op::Lost { .. });
         if is_mapping {
-            let event = hksim_memory_trace::Event { time_ns: 0, thread: 0, op: op.clone(), site: None };
+            let event = Event { time_ns: 0, thread: 0, op: op.clone(), site: SiteId::UNKNOWN };
             self.translator.translate(&event, &mut self.steps);
             for step in self.steps.drain(..) {
                 // Errors show in the simulation itself.

@@ -20,8 +20,8 @@ pub struct PartId(pub u32);
 pub struct Part {
     /// The region.
     pub region: RegionId,
-    /// The call site, if it was recorded.
-    pub site: Option<SiteId>,
+    /// The call site; unknown if it was not recorded.
+    pub site: SiteId,
 }
 
 /// Who uses anonymous memory.
@@ -110,7 +110,7 @@ impl Regions {
         &self.all[self.parts[part.0 as usize].region.0 as usize]
     }
 
-    fn part(&mut self, region: RegionId, site: Option<SiteId>) -> PartId {
+    fn part(&mut self, region: RegionId, site: SiteId) -> PartId {
         let part = Part { region, site };
         *self.part_ids.entry(part).or_insert_with(|| {
             self.parts.push(part);
@@ -150,7 +150,7 @@ impl Regions {
     }
 
     /// A new mapping by a call from `site`. Returns what it is.
-    pub fn map(&mut self, map: &MapOp, time_ns: u64, site: Option<SiteId>) -> Mapped {
+    pub fn map(&mut self, map: &MapOp, time_ns: u64, site: SiteId) -> Mapped {
         let mapped = match map.kind {
             MappingKind::Anonymous => {
                 let region = self.region(map, time_ns);
@@ -207,7 +207,7 @@ impl Regions {
 
     /// Moves or resizes a mapping by a call from `site`, which gets what is added. `keeps_source` for
     /// `MREMAP_DONTUNMAP`.
-    pub fn remap(&mut self, old: &Range<u64>, new: &Range<u64>, keeps_source: bool, site: Option<SiteId>) {
+    pub fn remap(&mut self, old: &Range<u64>, new: &Range<u64>, keeps_source: bool, site: SiteId) {
         let found = self.overlapping(old);
         let Some(&(_, (_, last))) = found.last() else { return };
         if !keeps_source {
@@ -262,8 +262,8 @@ mod tests {
     #[test]
     fn later_mappings_replace_parts() {
         let mut regions = Regions::default();
-        let first = regions.map(&map(100..200, MappingKind::Anonymous, Origin::Mmap), 0, None);
-        regions.map(&map(120..130, MappingKind::PrivateFile, Origin::Mmap), 1, None);
+        let first = regions.map(&map(100..200, MappingKind::Anonymous, Origin::Mmap), 0, SiteId::UNKNOWN);
+        regions.map(&map(120..130, MappingKind::PrivateFile, Origin::Mmap), 1, SiteId::UNKNOWN);
         assert_eq!([regions.at(119), regions.at(130)], [first; 2]);
         assert_eq!(regions.at(125), Mapped::Outside(Outside::PrivateFile));
         regions.unmap(&(110..125));
@@ -276,26 +276,26 @@ mod tests {
     #[test]
     fn the_heap_is_one_region() {
         let mut regions = Regions::default();
-        let heap = regions.map(&map(100..110, MappingKind::Anonymous, Origin::Brk), 0, None);
-        assert_eq!(regions.map(&map(110..150, MappingKind::Anonymous, Origin::Brk), 0, None), heap);
+        let heap = regions.map(&map(100..110, MappingKind::Anonymous, Origin::Brk), 0, SiteId::UNKNOWN);
+        assert_eq!(regions.map(&map(110..150, MappingKind::Anonymous, Origin::Brk), 0, SiteId::UNKNOWN), heap);
         assert_eq!((regions.all().len(), regions.all()[0].bytes), (1, 50 * PAGE_BYTES));
     }
 
     #[test]
     fn a_moved_region_keeps_its_number() {
         let mut regions = Regions::default();
-        let moved = regions.map(&map(100..110, MappingKind::Anonymous, Origin::Mmap), 0, None);
-        regions.remap(&(100..110), &(500..600), false, None);
+        let moved = regions.map(&map(100..110, MappingKind::Anonymous, Origin::Mmap), 0, SiteId::UNKNOWN);
+        regions.remap(&(100..110), &(500..600), false, SiteId::UNKNOWN);
         assert_eq!([regions.at(100), regions.at(99)], [Mapped::Outside(Outside::Unmapped); 2]);
         assert_eq!([regions.at(500), regions.at(599)], [moved; 2]);
-        regions.remap(&(500..600), &(500..520), false, None);
+        regions.remap(&(500..600), &(500..520), false, SiteId::UNKNOWN);
         assert_eq!(regions.at(520), Mapped::Outside(Outside::Unmapped));
     }
 
     #[test]
     fn pages_below_a_stack_belong_to_it() {
         let mut regions = Regions::default();
-        regions.map(&map(900..1000, MappingKind::GrowingStack, Origin::Exec), 0, None);
+        regions.map(&map(900..1000, MappingKind::GrowingStack, Origin::Exec), 0, SiteId::UNKNOWN);
         assert_eq!(regions.at(890), Mapped::Stack);
         assert_eq!(regions.at(1000), Mapped::Outside(Outside::Unmapped));
     }
@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn what_a_call_adds_belongs_to_its_site() {
         let mut regions = Regions::default();
-        let site = |number| Some(SiteId(number));
+        let site = SiteId;
         let part = |regions: &Regions, page| match regions.at(page) {
             Mapped::Part(part) => regions.parts()[part.0 as usize],
             outside => panic!("{outside:?}"),

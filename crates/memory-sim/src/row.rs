@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use hksim_call_sites::symbols::NamedSites;
 use hksim_cost_model::{Profile, SystemTime};
 use hksim_linux_mm::show_sizes;
 use hksim_memory_trace::{Beginning, Machine, MemoryTraceError, Reader, Visibility};
@@ -13,7 +14,7 @@ use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use crate::family::{Family, FamilyError};
-use crate::named_sites::{NamedSite, NamedSites};
+use crate::named_sites::NamedSite;
 use crate::placement::{place_again, places_alike, places_differently};
 use crate::price::system_time;
 use crate::regions::Outside;
@@ -203,10 +204,10 @@ fn rows_of(
 ) -> Vec<MemoryRow> {
     let recording = label(path, &result);
     let MemorySimulation { predictions, traps_outside, sites, .. } = result;
-    let mut names = sites.filter(|_| with_sites).map(|sites| NamedSites::new(&sites));
+    let mut names = sites.as_ref().filter(|_| with_sites).map(NamedSites::new);
     let mut named = |prediction: &Prediction| {
         let (names, sites) = (names.as_mut()?, prediction.sites.as_ref()?);
-        Some(sites.iter().map(|site| names.site(site)).collect())
+        Some(sites.iter().map(|site| NamedSite::of(names, site)).collect())
     };
     let row = |prediction| MemoryRow {
         sites: named(&prediction),

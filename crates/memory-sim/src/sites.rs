@@ -62,8 +62,8 @@ struct Sum {
 pub(crate) fn by_site(space: &Space, regions: &Regions, pages: &[StateRun]) -> Vec<SitePrediction> {
     let mut sums: BTreeMap<SiteUse, Sum> = BTreeMap::new();
     let owner = |part: &Part| match part.site {
-        Some(site) => SiteUse::Site(site),
-        None => SiteUse::Unknown(regions.all()[part.region.0 as usize].usage),
+        site if site != SiteId::UNKNOWN => SiteUse::Site(site),
+        _ => SiteUse::Unknown(regions.all()[part.region.0 as usize].usage),
     };
     for (tally, part) in space.parts.iter().zip(regions.parts()).filter(|(tally, _)| tally.is_used()) {
         let sum = sums.entry(owner(part)).or_default();

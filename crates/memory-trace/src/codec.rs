@@ -5,8 +5,9 @@
 
 use std::ops::Range;
 
+use hksim_call_sites::SiteId;
+
 use crate::event::{Event, MapOp, MappingKind, NameId, Op, Origin, TouchKind};
-use crate::sites::SiteId;
 use crate::varint::{put, put_signed, take, take_signed};
 
 /// Pages of the largest address space of x86-64 (57 bits).
@@ -68,7 +69,7 @@ impl Encoder {
         let time = event.time_ns.saturating_sub(self.before.time_ns);
         first |= if time > 0 { TIME_CHANGES } else { 0 };
         first |= if event.thread != self.before.thread { THREAD_CHANGES } else { 0 };
-        first |= if event.site.is_some() { HAS_SITE } else { 0 };
+        first |= if event.site != SiteId::UNKNOWN { HAS_SITE } else { 0 };
         self.bytes.push(first);
         if time > 0 {
             put(&mut self.bytes, time);
@@ -76,8 +77,8 @@ impl Encoder {
         if event.thread != self.before.thread {
             put(&mut self.bytes, u64::from(event.thread));
         }
-        if let Some(SiteId(site)) = event.site {
-            put(&mut self.bytes, u64::from(site));
+        if let Some(stack) = event.site.stack() {
+            put(&mut self.bytes, u64::from(stack));
         }
         self.before.time_ns += time;
         self.before.thread = event.thread;
@@ -201,8 +202,8 @@ impl<'a> Decoder<'a> {
             self.before.thread = self.word().filter(|&thread| thread < THREADS_MAX)?;
         }
         let site = match first & HAS_SITE {
-            0 => None,
-            _ => Some(SiteId(self.word().filter(|&site| site < self.defined.sites)?)),
+            0 => SiteId::UNKNOWN,
+            _ => SiteId::of_stack(self.word().filter(|&site| site < self.defined.sites)?),
         };
         let op = self.op(first & CODE)?;
         Some(Event { time_ns: self.before.time_ns, thread: self.before.thread, op, site })

@@ -3,10 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use hksim_call_sites::{BUILD_ID_BYTES_MAX, Frame, Module, Sites, Stack, StackEnd};
+
 use crate::event::NameId;
-use crate::sites::{BUILD_ID_BYTES_MAX, FRAMES_MAX, Frame, Module, ModuleId, Sites, Stack, StackEnd};
 use crate::varint::{put, take};
 
+/// Maximum number of frames of a stack, inlined functions included.
+pub const FRAMES_MAX: usize = 1024;
 /// Maximum length of a name in bytes; the rest is cut off.
 const NAME_BYTES_MAX: usize = 4096;
 
@@ -79,17 +82,18 @@ pub(crate) fn put_sites(bytes: &mut Vec<u8>, sites: &Sites, (modules, stacks): (
     put(bytes, modules.len() as u64);
     for module in modules {
         put(bytes, names.number(Some(&module.path)));
-        let build_id = &module.build_id[..module.build_id.len().min(BUILD_ID_BYTES_MAX)];
+        let build_id = module.build_id_bytes();
+        let build_id = &build_id[..build_id.len().min(BUILD_ID_BYTES_MAX)];
         put(bytes, build_id.len() as u64);
         bytes.extend_from_slice(build_id);
     }
     put(bytes, stacks.len() as u64);
     for stack in stacks {
-        bytes.push(StackEnd::ALL.iter().position(|&end| end == stack.end).unwrap_or_default() as u8);
+        bytes.push(StackEnd::ALL.iter().position(|&end| Some(end) == stack.end).unwrap_or_default() as u8);
         let frames = &stack.frames[..stack.frames.len().min(FRAMES_MAX)];
         put(bytes, frames.len() as u64);
-        for frame in frames {
-            put(bytes, frame.module.map_or(0, |module| u64::from(module.0) + 1));
+        for frame in frames.iter().map(|&frame| &sites.frames[frame as usize]) {
+            put(bytes, frame.module.map_or(0, |module| u64::from(module) + 1));
             put(bytes, frame.address);
             put(bytes, names.number(frame.function.as_deref()));
             put(bytes, names.number(frame.source.as_deref()));
@@ -102,15 +106,16 @@ pub(crate) fn take_sites(bytes: &mut &[u8], names: &[Arc<str>], sites: &mut Site
     for _ in 0..take(bytes)? {
         let path = take_name(bytes, names)??;
         let length = usize::try_from(take(bytes)?).ok().filter(|&length| length <= BUILD_ID_BYTES_MAX)?;
-        let build_id = take_bytes(bytes, length)?.to_vec();
-        sites.modules.push(Module { path, build_id });
+        sites.modules.push(Module::new(path, take_bytes(bytes, length)?));
     }
     for _ in 0..take(bytes)? {
-        let end = *StackEnd::ALL.get(usize::from(take_bytes(bytes, 1)?[0]))?;
+        let end = StackEnd::ALL.get(usize::from(take_bytes(bytes, 1)?[0]))?;
         let count = usize::try_from(take(bytes)?).ok().filter(|&count| count <= FRAMES_MAX)?;
-        let modules = sites.modules.len() as u64;
-        let frames: Option<Vec<Frame>> = (0..count).map(|_| take_frame(bytes, names, modules)).collect();
-        sites.stacks.push(Stack { frames: frames?, end });
+        let (modules, first) = (sites.modules.len() as u64, sites.frames.len() as u32);
+        for _ in 0..count {
+            sites.frames.push(take_frame(bytes, names, modules)?);
+        }
+        sites.stacks.push(Stack { frames: (first..sites.frames.len() as u32).collect(), end: Some(*end) });
     }
     Some(())
 }
@@ -118,7 +123,7 @@ pub(crate) fn take_sites(bytes: &mut &[u8], names: &[Arc<str>], sites: &mut Site
 fn take_frame(bytes: &mut &[u8], names: &[Arc<str>], modules: u64) -> Option<Frame> {
     let module = match take(bytes).filter(|&number| number <= modules)? {
         0 => None,
-        number => Some(ModuleId(number as u32 - 1)),
+        number => Some(number as u32 - 1),
     };
     let address = take(bytes)?;
     Some(Frame { module, address, function: take_name(bytes, names)?, source: take_name(bytes, names)? })

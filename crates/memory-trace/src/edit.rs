@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use hksim_call_sites::{Frame, Module, SiteId};
 use serde::Serialize;
 
 use crate::error::MemoryTraceError;
 use crate::event::{Event, Op};
 use crate::header::{End, Footer, Header};
 use crate::reader::Reader;
-use crate::sites::{Frame, Module, ModuleId, SiteId, Stack};
 use crate::writer::Writer;
 
 /// Which events [`cut`] keeps: those that meet both conditions. Mappings and page contents depend on all earlier events,
@@ -143,7 +143,7 @@ pub fn anonymise(from: &Path, to: &Path) -> Result<CopiedTotals, MemoryTraceErro
             if let Op::NameMapping { name_address, .. } = &mut event.op {
                 *name_address = u64::from(*name_address != 0);
             }
-            event.site = event.site.and_then(|site| nameless_site(&reader, &mut writer, site));
+            event.site = nameless_site(&reader, &mut writer, event.site);
             writer.push(event)?;
         }
     }
@@ -153,15 +153,15 @@ pub fn anonymise(from: &Path, to: &Path) -> Result<CopiedTotals, MemoryTraceErro
 }
 
 /// A call site with the same addresses, whose modules have other names and no build ids.
-fn nameless_site(reader: &Reader, writer: &mut Writer, site: SiteId) -> Option<SiteId> {
-    let Stack { frames, end } = reader.sites().stack(site)?;
+fn nameless_site(reader: &Reader, writer: &mut Writer, site: SiteId) -> SiteId {
+    let Some(end) = reader.sites().stack(site).and_then(|stack| stack.end) else { return SiteId::UNKNOWN };
     let nameless = |frame: &Frame| {
-        let path = |module: ModuleId| format!("module-{}", module.0 + 1).into();
-        let module = frame.module.map(|id| writer.module(&Module { path: path(id), build_id: Vec::new() }));
+        let path = |module: u32| format!("module-{}", module + 1).into();
+        let module = frame.module.map(|id| writer.module(&Module { path: path(id), build_id: None }));
         Frame { module, address: frame.address, function: None, source: None }
     };
-    let frames = frames.iter().map(nameless).collect();
-    Some(writer.site(&Stack { frames, end: *end }))
+    let frames: Vec<Frame> = reader.sites().frames_of(site).map(nameless).collect();
+    writer.site(frames, end)
 }
 
 fn with_step(header: &Header, step: String) -> Header {
@@ -175,6 +175,6 @@ pub(crate) fn push_renamed(reader: &Reader, writer: &mut Writer, mut event: Even
     if let Op::Map(map) = &mut event.op {
         map.name = map.name.map(|name| writer.name(reader.name(name)));
     }
-    event.site = event.site.and_then(|site| writer.site_of(reader.sites(), site));
+    event.site = writer.site_of(reader.sites(), event.site);
     writer.push(event)
 }

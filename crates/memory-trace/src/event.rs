@@ -2,9 +2,8 @@
 
 use std::ops::Range;
 
+use hksim_call_sites::SiteId;
 use serde::{Deserialize, Serialize};
-
-use crate::sites::SiteId;
 
 /// Index of a name of the recording, in order of definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -19,8 +18,8 @@ pub struct Event {
     pub thread: u32,
     /// What happened.
     pub op: Op,
-    /// The call site, if it was recorded: of calls that make mappings.
-    pub site: Option<SiteId>,
+    /// The call site, of calls that make mappings; unknown if it was not recorded.
+    pub site: SiteId,
 }
 
 /// What a page fault was raised by.

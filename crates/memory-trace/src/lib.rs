@@ -7,10 +7,11 @@
 //! ```
 //! # let folder = tempfile::tempdir()?;
 //! # let path = folder.path().join("app.hkm");
-//! use hksim_memory_trace::{Event, Footer, Header, Op, Reader, TouchKind, Writer};
+//! use hksim_memory_trace::{Event, Footer, Header, Op, Reader, SiteId, TouchKind, Writer};
 //!
 //! let mut writer = Writer::create(&path, &Header::example(&["app"]))?;
-//! writer.push(Event { time_ns: 10, thread: 0, op: Op::Touch { page: 0x7f000, kind: TouchKind::Write }, site: None })?;
+//! let op = Op::Touch { page: 0x7f000, kind: TouchKind::Write };
+//! writer.push(Event { time_ns: 10, thread: 0, op, site: SiteId::UNKNOWN })?;
 //! writer.finish(&Footer::default())?;
 //!
 //! let mut reader = Reader::open(&path)?;
@@ -32,13 +33,13 @@ mod header;
 mod reader;
 mod relocate;
 mod section;
-mod sites;
 mod summary;
 mod trim;
 mod varint;
 mod verify;
 mod writer;
 
+pub use definitions::FRAMES_MAX;
 pub use edit::{CopiedTotals, Cut, anonymise, cut, repair};
 pub use envelope::MAGIC;
 pub use error::MemoryTraceError;
@@ -47,9 +48,9 @@ pub use header::{
     Beginning, Calls, End, ExitStatus, Faults, Footer, Header, Inherited, Limits, Machine, ProcessId, ThpDisabled,
     Visibility,
 };
+pub use hksim_call_sites::{BUILD_ID_BYTES_MAX, Frame, Module, SiteId, SiteTable, Sites, Stack, StackEnd};
 pub use reader::Reader;
 pub use relocate::{CallMismatch, Moves, Placement, Relocated, Rewritten, relocate, relocate_forked, rewrite};
-pub use sites::{BUILD_ID_BYTES_MAX, FRAMES_MAX, Frame, Module, ModuleId, SiteId, SiteTable, Sites, Stack, StackEnd};
 pub use summary::{SiteUse, Summary, summarise};
 pub use verify::{Finding, Verified, verify};
 pub use writer::Writer;

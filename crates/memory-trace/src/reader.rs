@@ -5,6 +5,7 @@ use std::io::{BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use hksim_call_sites::Sites;
 use hksim_recording_files::open_regular;
 use zstd::bulk::Decompressor;
 
@@ -15,7 +16,6 @@ use crate::error::MemoryTraceError;
 use crate::event::{Event, NameId};
 use crate::header::{Footer, Header};
 use crate::section::{Kind, SECTION_BYTES, Section};
-use crate::sites::Sites;
 
 /// Reads the events of a file, chunk by chunk.
 pub struct Reader {

@@ -335,6 +335,8 @@ impl Moves {
 
 #[cfg(test)]
 mod tests {
+    use hksim_call_sites::SiteId;
+
     use super::*;
 
     #[test]
@@ -345,7 +347,7 @@ mod tests {
                 time_ns: 0,
                 thread: 0,
                 op: Op::Map(Box::new(MapOp { pages, hint_page, kind, origin, protection: 3, flags, name })),
-                site: None,
+                site: SiteId::UNKNOWN,
             }
         };
         let mut moves = Moves::default();

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use hksim_call_sites::{SiteId, Sites, StackEnd};
 use serde::Serialize;
 
 use crate::PAGE_BYTES;
@@ -10,7 +11,6 @@ use crate::error::MemoryTraceError;
 use crate::event::{Event, MappingKind, Op, Origin, TouchKind};
 use crate::header::{Footer, Header};
 use crate::reader::Reader;
-use crate::sites::{SiteId, Sites, StackEnd};
 
 /// Totals of a recording.
 #[derive(Clone, Debug, Serialize)]
@@ -50,9 +50,9 @@ pub struct Summary {
 /// What a call site mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct SiteUse {
-    /// The call site; `None` for mappings of mmap and brk whose call site was not recorded.
+    /// The call site; unknown for mappings of mmap and brk whose call site was not recorded.
     #[serde(skip)]
-    pub site: Option<SiteId>,
+    pub site: SiteId,
     /// Calls.
     pub calls: u64,
     /// Bytes of private anonymous mappings; growth by mremap is included.
@@ -101,10 +101,10 @@ pub fn summarise(path: &Path) -> Result<Summary, MemoryTraceError> {
 }
 
 impl Summary {
-    fn count_site(&mut self, event: &Event, sites: &Sites, uses: &mut BTreeMap<Option<SiteId>, SiteUse>) {
+    fn count_site(&mut self, event: &Event, sites: &Sites, uses: &mut BTreeMap<SiteId, SiteUse>) {
         let Some(stacks) = &mut self.stacks else { return };
-        if let Some(stack) = event.site.and_then(|site| sites.stack(site)) {
-            *stacks.entry(stack.end).or_default() += 1;
+        if let Some(end) = sites.stack(event.site).and_then(|stack| stack.end) {
+            *stacks.entry(end).or_default() += 1;
         }
         let pages = match &event.op {
             Op::Map(map) if map.kind == MappingKind::Anonymous && is_call(map.origin) => {

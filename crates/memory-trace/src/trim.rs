@@ -162,6 +162,8 @@ impl Candidate {
 
 #[cfg(test)]
 mod tests {
+    use hksim_call_sites::SiteId;
+
     use super::*;
     use crate::event::{MapOp, TouchKind};
 
@@ -205,7 +207,7 @@ mod tests {
             let mut trimmed = Trimmed { parts, ends: BTreeMap::new() };
             let (mut moves, mut events) = (Moves::default(), Vec::new());
             for (number, op) in ops.iter().enumerate() {
-                let event = Event { time_ns: 0, thread: 0, op: op.clone(), site: None };
+                let event = Event { time_ns: 0, thread: 0, op: op.clone(), site: SiteId::UNKNOWN };
                 trimmed.apply(number as u64, event, start, &mut moves, &mut events);
             }
             let ops = events.into_iter().map(|event| match event.op {

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use hksim_call_sites::{Frame, Module, SiteId, SiteTable, Sites, Stack, StackEnd};
 use zstd::bulk::Compressor;
 
 use crate::codec::Encoder;
@@ -13,7 +14,6 @@ use crate::error::MemoryTraceError;
 use crate::event::{Event, NameId};
 use crate::header::{Footer, Header};
 use crate::section::{CHUNK_BYTES_MAX, CHUNK_EVENTS_MAX, FOOTER_BYTES_MAX, Kind, SECTION_BYTES, Section};
-use crate::sites::{Module, ModuleId, SiteId, SiteTable, Sites, Stack};
 
 /// A chunk ends before it can exceed the format's limit.
 const CHUNK_BYTES_FULL: usize = CHUNK_BYTES_MAX as usize / 4;
@@ -63,18 +63,19 @@ impl Writer {
         self.names.id(name)
     }
 
-    /// The number of a module for the frames of [`Writer::site`].
-    pub fn module(&mut self, module: &Module) -> ModuleId {
+    /// The index of a module for the frames of [`Writer::site`].
+    pub fn module(&mut self, module: &Module) -> u32 {
         self.sites.module(module)
     }
 
-    /// The number of a stack for the next event; equal stacks have equal numbers.
-    pub fn site(&mut self, stack: &Stack) -> SiteId {
-        self.sites.site(stack)
+    /// The site of a stack for the next event: its frames, innermost first, and where it ends. Equal stacks have equal sites.
+    pub fn site(&mut self, frames: impl IntoIterator<Item = Frame>, end: StackEnd) -> SiteId {
+        let frames = frames.into_iter().map(|frame| self.sites.frame(frame)).collect();
+        self.sites.stack(Stack { frames, end: Some(end) })
     }
 
-    /// The number of a call site of another recording for the next event.
-    pub fn site_of(&mut self, from: &Sites, site: SiteId) -> Option<SiteId> {
+    /// A call site of another recording for the next event; unknown if that recording does not have it.
+    pub fn site_of(&mut self, from: &Sites, site: SiteId) -> SiteId {
         self.sites.import(from, site)
     }
 
@@ -84,7 +85,7 @@ impl Writer {
     /// A chunk cannot be written.
     pub fn push(&mut self, event: Event) -> Result<(), MemoryTraceError> {
         self.time_last_ns = self.time_last_ns.max(event.time_ns);
-        let site = event.site.filter(|_| self.written.is_some());
+        let site = if self.written.is_some() { event.site } else { SiteId::UNKNOWN };
         self.encoder.push(&Event { time_ns: self.time_last_ns, site, ..event });
         self.events += 1;
         let bytes = self.encoder.bytes() + self.names.new_bytes();

@@ -8,7 +8,9 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use hksim_memory_trace::{Event, Footer, Header, MemoryTraceError, Op, TouchKind, Writer, repair, summarise, verify};
+use hksim_memory_trace::{
+    Event, Footer, Header, MemoryTraceError, Op, SiteId, TouchKind, Writer, repair, summarise, verify,
+};
 use support::{Named, random_events, read, write};
 
 /// Counts the live bytes of this test, and their peak.
@@ -163,7 +165,12 @@ fn hostile_sizes_are_refused() {
     let sound = with_chunk(&path, &chunk(&[0, 0x80, 0xff, 0xff, 0xff, 1, 2], 7, 1, None)).expect("a sound chunk");
     assert_eq!(
         sound[0].0,
-        Event { time_ns: 0, thread: (1 << 22) - 1, op: Op::Touch { page: 1, kind: TouchKind::Read }, site: None }
+        Event {
+            time_ns: 0,
+            thread: (1 << 22) - 1,
+            op: Op::Touch { page: 1, kind: TouchKind::Read },
+            site: SiteId::UNKNOWN
+        }
     );
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use hksim_trace::event::SiteId;
-use hksim_trace::sites::{Frame, Module, Sites};
+use hksim_trace::sites::{Frame, Module, SiteTable, Sites};
 
 use crate::error::RecordError;
 use crate::log_reader::LogReader;
@@ -13,14 +13,11 @@ use crate::stacks::{BUILD_ID_BYTES, DEPTH_MAX, MODULE_PATH_BYTES, TAG_MODULE, TA
 /// The call sites of a trace. Ids are assigned at first use, so that equal runs give equal traces.
 pub struct SiteReader {
     log: Arc<LogReader>,
-    sites: Sites,
+    table: SiteTable,
     /// Site of each known place.
     known: HashMap<u32, SiteId>,
-    stacks: HashMap<Vec<u32>, SiteId>,
-    frames: HashMap<(Option<u32>, u64), u32>,
     /// Index and load bias of the module at each known place.
     places: HashMap<u32, (u32, u64)>,
-    modules: HashMap<Module, u32>,
     /// The most recent place and its site, because loops look up the same place repeatedly.
     last: (SiteId, SiteId),
 }
@@ -30,12 +27,9 @@ impl SiteReader {
     pub fn new(log: Arc<LogReader>) -> Self {
         Self {
             log,
-            sites: Sites::default(),
+            table: SiteTable::default(),
             known: HashMap::new(),
-            stacks: HashMap::new(),
-            frames: HashMap::new(),
             places: HashMap::new(),
-            modules: HashMap::new(),
             last: (SiteId::UNKNOWN, SiteId::UNKNOWN),
         }
     }
@@ -60,18 +54,14 @@ impl SiteReader {
             return Ok(site);
         }
         let stack = self.read_stack(place)?;
-        let next = SiteId(self.sites.stacks.len() as u32 + 1);
-        let site = *self.stacks.entry(stack).or_insert_with_key(|stack| {
-            self.sites.stacks.push(stack.clone());
-            next
-        });
+        let site = self.table.stack(stack.into());
         self.known.insert(place, site);
         Ok(site)
     }
 
     /// All sites found.
     pub fn finish(self) -> Sites {
-        self.sites
+        self.table.into_sites()
     }
 
     fn read_stack(&mut self, place: u32) -> Result<Vec<u32>, RecordError> {
@@ -102,11 +92,7 @@ impl SiteReader {
                 (Some(module), address.wrapping_sub(bias))
             }
         };
-        let frames = &mut self.sites.frames;
-        Ok(*self.frames.entry((module, address)).or_insert_with(|| {
-            frames.push(Frame { module, address, function: None, source: None });
-            frames.len() as u32 - 1
-        }))
+        Ok(self.table.frame(Frame { module, address, function: None, source: None }))
     }
 
     /// The index and load bias of the module at a place.
@@ -124,16 +110,8 @@ impl SiteReader {
         let bias = words[0];
         let bytes: Vec<u8> = words[1..].iter().flat_map(|word| word.to_le_bytes()).collect();
         let (id, path) = bytes.split_at(id_words * 8);
-        let build_id: String = id[..id_bytes].iter().map(|byte| format!("{byte:02x}")).collect();
-        let module = Module {
-            path: String::from_utf8_lossy(&path[..path_bytes]).into_owned(),
-            build_id: Some(build_id).filter(|id| !id.is_empty()),
-        };
-        let next = self.sites.modules.len() as u32;
-        let index = *self.modules.entry(module).or_insert_with_key(|module| {
-            self.sites.modules.push(module.clone());
-            next
-        });
+        let path = String::from_utf8_lossy(&path[..path_bytes]).into();
+        let index = self.table.module(&Module::new(path, &id[..id_bytes]));
         self.places.insert(place, (index, bias));
         Ok((index, bias))
     }

@@ -5,7 +5,10 @@
 //! - [`data`]: the data of the figures, as rows.
 //! - [`inspection`]: the text of `hksim inspect`; [`tables`]: tables that the command prints and a report shows.
 //!
-//! Results are those of `hksim-results`, fresh or read from a file:
+//! Results are those of `hksim-results`, fresh or read from a file. A figure needs a part of a result only, and reads that
+//! part, with the type that wrote it. So results of other versions can still be shown, although
+//! [`AnyResult`](hksim_results::AnyResult) refuses them: a new rule of a kernel is a new field of each prediction.
+//!
 //!
 //! ```no_run
 //! use std::path::Path;
@@ -26,6 +29,7 @@ mod error;
 pub mod folded;
 pub mod inspection;
 pub mod pprof;
+mod recording;
 pub mod report;
 pub mod tables;
 

@@ -154,7 +154,7 @@ impl Writer {
     }
 
     fn mapping(&mut self, Module { path, build_id }: &Module) -> u64 {
-        let (id, is_new) = number(&mut self.mapping_ids, path.clone());
+        let (id, is_new) = number(&mut self.mapping_ids, path.to_string());
         if is_new {
             let (filename, build_id) = (self.string(path), self.string(build_id.as_deref().unwrap_or_default()));
             self.mapping.push(Mapping { id, filename, build_id, has_functions: true });

@@ -11,8 +11,7 @@ use hksim_sim::{Explained, SimReport};
 use hksim_text::units;
 use hksim_trace::event::SiteId;
 use hksim_trace::header::Footer;
-use hksim_trace::sites::Frame;
-use hksim_trace::symbols::{Symbols, caller, file_name, frame_text, short_text};
+use hksim_trace::symbols::{NamedSites, file_name, short_text};
 use serde::{Deserialize, Serialize};
 
 use crate::against::Against;
@@ -122,34 +121,26 @@ fn times(counts: &[u64; INTERVALS], ends_ns: &[u64; INTERVALS]) -> Vec<Part> {
 /// Names of sites and marks.
 pub struct Names<'a> {
     footer: &'a Footer,
-    symbols: RefCell<Symbols>,
+    sites: RefCell<NamedSites<'a>>,
 }
 
 impl<'a> Names<'a> {
     /// The names of a trace.
     pub fn of(footer: &'a Footer) -> Names<'a> {
-        Names { footer, symbols: RefCell::default() }
-    }
-
-    fn frames(&self, site: u32) -> Vec<Frame> {
-        let sites = &self.footer.sites;
-        let mut symbols = self.symbols.borrow_mut();
-        sites.frames_of(SiteId(site)).flat_map(|frame| symbols.frames(sites, frame)).collect()
+        Names { footer, sites: RefCell::new(NamedSites::new(&footer.sites)) }
     }
 
     fn site(&self, site: u32) -> String {
-        let frames = self.frames(site);
-        let frames: Vec<String> = frames.iter().map(|frame| frame_text(&self.footer.sites, frame)).collect();
+        let frames = self.sites.borrow_mut().stack(SiteId(site));
         if frames.is_empty() { NO_SITE.into() } else { frames.join(";") }
     }
 
     /// Who asked for the memory at a site: the function outside the C library and allocators, with its line.
     fn caller(&self, site: u32) -> String {
-        let sites = &self.footer.sites;
-        let frames = self.frames(site);
-        let Some(caller) = caller(sites, &frames) else { return NO_SITE.into() };
+        let mut sites = self.sites.borrow_mut();
+        let Some(caller) = sites.caller(SiteId(site)) else { return NO_SITE.into() };
         let line = caller.frame.source.as_deref().map(|source| format!("  {}", file_name(source)));
-        short_text(sites, caller.frame) + &line.unwrap_or_default()
+        short_text(&self.footer.sites, caller.frame) + &line.unwrap_or_default()
     }
 
     /// Installs by who asked for the memory.
@@ -164,7 +155,7 @@ impl<'a> Names<'a> {
             match site {
                 Origin::Start => profile.push_named(&format!("[{START}]"), &[count]),
                 Origin::Trace(site) => {
-                    profile.push(&mut self.symbols.borrow_mut(), &self.footer.sites, site, &[count]);
+                    profile.push(&mut self.sites.borrow_mut(), SiteId(site), &[count]);
                 }
             }
         }
@@ -179,7 +170,7 @@ impl<'a> Names<'a> {
 
     /// Notes about names that were not found.
     pub fn notes(&self) -> Vec<String> {
-        self.symbols.borrow().notes(&self.footer.sites)
+        self.sites.borrow().notes()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use hksim_trace::event::SiteId;
 use hksim_trace::sites::{Frame, Module, Sites};
-use hksim_trace::symbols::Symbols;
+use hksim_trace::symbols::NamedSites;
 
 /// A figure that each call stack has.
 #[derive(Clone, Copy, Debug)]
@@ -44,9 +44,9 @@ impl StackProfile {
     }
 
     /// Adds the figures of a call site, one for each kind.
-    pub fn push(&mut self, symbols: &mut Symbols, sites: &Sites, site: u32, values: &[u64]) {
-        let frames = sites.frames_of(SiteId(site)).flat_map(|frame| symbols.frames(sites, frame));
-        let calls: Vec<Call> = frames.map(|frame| Call::of(sites, &frame)).collect();
+    pub fn push(&mut self, names: &mut NamedSites<'_>, site: SiteId, values: &[u64]) {
+        let sites = names.sites();
+        let calls: Vec<Call> = names.frames(site).iter().map(|frame| Call::of(sites, frame)).collect();
         let unknown = || vec![Call::named("[call site not recorded]")];
         self.stacks.push((if calls.is_empty() { unknown() } else { calls }, values.to_vec()));
     }
@@ -68,7 +68,7 @@ impl Call {
             Some(module) => format!("{}+{:#x}", module.path.rsplit('/').next().unwrap_or_default(), frame.address),
             None => format!("{:#x}", frame.address),
         };
-        let name = frame.function.clone().unwrap_or_else(place);
+        let name = frame.function.as_deref().map_or_else(place, str::to_string);
         let source = frame.source.as_deref().map(|source| match source.rsplit_once(':') {
             Some((file, line)) if line.parse::<i64>().is_ok() => (file.to_string(), line.parse().unwrap_or(0)),
             _ => (source.to_string(), 0),

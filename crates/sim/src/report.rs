@@ -124,9 +124,11 @@ pub struct Sample {
     pub live_bytes: u64,
     /// Resident bytes, hugetlb included.
     pub rss_bytes: u64,
-    /// The highest resident bytes since the previous sample.
+    /// The highest resident bytes since the previous sample. Absent in older results.
+    #[serde(default)]
     pub rss_bytes_peak: u64,
-    /// Transparent huge pages mapped.
+    /// Transparent huge pages mapped. Absent in older results.
+    #[serde(default)]
     pub huge_pages: u64,
     /// Bytes in hugetlb pages. Absent in older results.
     #[serde(default)]

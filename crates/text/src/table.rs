@@ -86,12 +86,14 @@ impl Table {
             shown.retain(|(column, _)| !least.contains(column));
             left_out.extend(least.iter().filter_map(|&column| self.rows[0].get(column)).map(String::as_str));
         }
-        self.narrow_words(&mut shown, screen);
+        self.narrow_words(&mut shown, screen, |column| self.longest_word(column).max(WORDS_MIN));
         if total(&shown) > screen
             && let Some((columns, head)) = self.joined.as_ref().filter(|(columns, _)| columns.len() > 1)
         {
             return self.with_one(columns, head).fitted(screen);
         }
+        // At last words are broken: names of files can be long.
+        self.narrow_words(&mut shown, screen, |_| WORDS_MIN);
         let mut lines: Vec<String> = self.rows.iter().flat_map(|row| self.row_lines(row, &shown)).collect();
         let rule: Vec<String> = shown.iter().map(|&(_, width)| "-".repeat(width)).collect();
         let head_lines = self.rows.first().map_or(0, |head| self.row_lines(head, &shown).len());
@@ -128,27 +130,26 @@ impl Table {
         (0..columns).map(|column| cells(column).map(|cell| cell.chars().count()).max().unwrap_or(0)).collect()
     }
 
-    /// Narrows the widest columns of words until the table fits, if they can be.
-    fn narrow_words(&self, shown: &mut [(usize, usize)], screen: usize) {
+    /// Narrows the widest columns of words until the table fits, if they can be: each down to `width_min`.
+    fn narrow_words(&self, shown: &mut [(usize, usize)], screen: usize, width_min: impl Fn(usize) -> usize) {
         loop {
             let excess = total(shown).saturating_sub(screen);
-            let can_be_wrapped = |&&mut (column, width): &&mut (usize, usize)| {
-                self.words.contains(&column) && width > self.width_min(column)
-            };
+            let can_be_wrapped =
+                |&&mut (column, width): &&mut (usize, usize)| self.words.contains(&column) && width > width_min(column);
             let widest = shown.iter_mut().filter(can_be_wrapped).max_by_key(|column| column.1);
             match widest {
                 Some(widest) if excess > 0 => {
-                    widest.1 = widest.1.saturating_sub(excess).max(self.width_min(widest.0));
+                    widest.1 = widest.1.saturating_sub(excess).max(width_min(widest.0));
                 }
                 _ => return,
             }
         }
     }
 
-    /// The width below which a column of words is not narrowed: words stay whole.
-    fn width_min(&self, column: usize) -> usize {
+    /// The length of the longest word of a column.
+    fn longest_word(&self, column: usize) -> usize {
         let words = self.rows.iter().filter_map(|row| row.get(column)).flat_map(|cell| cell.split(' '));
-        words.map(|word| word.chars().count()).max().unwrap_or(0).max(WORDS_MIN)
+        words.map(|word| word.chars().count()).max().unwrap_or(0)
     }
 
     /// A row; cells of words may need several lines.
@@ -158,7 +159,7 @@ impl Table {
             .map(|&(column, width)| {
                 let cell = row.get(column).map_or("", String::as_str);
                 if self.is_words(column) {
-                    wrapped(cell, width).lines().map(str::to_string).collect()
+                    wrapped(&broken(cell, width), width).lines().map(str::to_string).collect()
                 } else {
                     vec![cell.to_string()]
                 }
@@ -175,6 +176,15 @@ impl Table {
         });
         cells.collect::<Vec<_>>().join(&" ".repeat(GAP)).trim_end().to_string()
     }
+}
+
+/// The text with spaces in words that are longer than a column.
+fn broken(text: &str, width: usize) -> String {
+    let parts = |word: &str| {
+        let letters: Vec<char> = word.chars().collect();
+        letters.chunks(width.max(1)).map(String::from_iter).collect::<Vec<String>>().join(" ")
+    };
+    text.split(' ').map(parts).collect::<Vec<String>>().join(" ")
 }
 
 /// The width of a table with these columns.
@@ -248,6 +258,21 @@ mod tests {
             "left out: RSS (--wide)",
         ];
         assert_eq!(table.fitted(42), joined);
+    }
+
+    #[test]
+    fn a_name_that_does_not_fit_is_broken() {
+        let mut table = Table::new(["trace", "huge", "installs"], &[0, 1]).with_joined(0..2, "design");
+        table.push(["a-recording-of-a-server-with-a-long-name.hkt", "thp", "7"]);
+        let broken = [
+            "design                    installs",
+            "------------------------  --------",
+            "trace                            7",
+            "a-recording-of-a-server-",
+            "with-a-long-name.hkt,",
+            "huge thp",
+        ];
+        assert_eq!(table.fitted(34), broken);
     }
 
     #[test]

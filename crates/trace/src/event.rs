@@ -5,6 +5,8 @@
 
 use crate::memory_policy::MemoryPolicy;
 
+pub use hksim_call_sites::SiteId;
+
 /// A thread of the recorded program: dense, from 0, in order of first appearance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadId(pub u32);
@@ -12,15 +14,6 @@ pub struct ThreadId(pub u32);
 /// A live object: dense, recycled after its free. A resized object keeps its id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId(pub u32);
-
-/// A call site: 0 means unknown, any other value `n` is stack `n - 1` of [`crate::sites::Sites`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SiteId(pub u32);
-
-impl SiteId {
-    /// No call site was recorded.
-    pub const UNKNOWN: SiteId = SiteId(0);
-}
 
 /// The function that allocated a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

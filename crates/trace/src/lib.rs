@@ -24,9 +24,10 @@ pub mod resolve;
 pub mod result_names;
 pub mod row;
 pub mod shrink;
-pub mod sites;
 pub mod source;
 pub mod splitmix;
-#[cfg(feature = "symbols")]
-pub mod symbols;
 pub mod tools;
+
+pub use hksim_call_sites as sites;
+#[cfg(feature = "symbols")]
+pub use hksim_call_sites::symbols;

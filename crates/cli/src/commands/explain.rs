@@ -3,26 +3,22 @@
 mod fit;
 mod view;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, bail};
-use hksim_explore::causes::{Cause, Tried, best, largest, remedies};
+use hksim_explore::causes::{best, largest};
+use hksim_explore::explained::Subject;
 use hksim_explore::question::Tie;
-use hksim_sim::explain::explain;
-use hksim_sim::{Explained, SimConfig};
-use hksim_trace::header::Footer;
 use hksim_trace::hkt::TraceReader;
-use hksim_trace::profile::WithProfiles;
 use hksim_trace::source::EventSource;
 
-use crate::flags::{BaseKernel, PolicyArgs, RunConfig};
+use crate::flags::{PolicyArgs, RunConfig};
 use crate::forks::ForkArgs;
 use crate::inputs;
 use crate::memory;
 use crate::output::{OutputArgs, plain};
-use crate::runs::{setup, simulate_all};
+use crate::runs::OnScreen;
 use crate::stack_files::StackFiles;
-use hksim_explore::inputs::Trace;
 use hksim_explore::marks::Marks;
 use hksim_results::Against;
 use hksim_results::explain::{CauseRow, Explanation, Names};
@@ -83,18 +79,25 @@ pub fn run(args: &Args) -> Result<()> {
         );
     }
     let trace = inputs::file(path)?;
-    let subject = Subject::open(args, path, &trace)?;
-    let explained = subject.explain(&trace, &config)?;
+    let mut reader = TraceReader::open(path)?;
+    let footer = reader.footer().clone();
+    let mark = args.per.as_deref().map(|name| mark_number(&mut reader, name)).transpose()?;
+    let subject = Subject { trace: &trace, mark, forks: args.forks.windows(&trace)?, listener: &OnScreen };
+    let explained = subject.explain(&config)?;
     let other = args.against.as_deref().map(|word| other_config(word, &config)).transpose()?;
-    let names = Names::of(&subject.footer);
+    let names = Names::of(&footer);
     let against = args.against.as_deref().zip(other).map(|(word, other)| -> Result<Against> {
         // Named by its flags, as in the command that the result states: a file may be elsewhere, or change.
         let name = PolicyArgs::word_without_file(word);
-        Ok(Against::new(name.as_deref().unwrap_or(word), &explained, &subject.explain(&trace, &other)?, &names))
+        Ok(Against::new(name.as_deref().unwrap_or(word), &explained, &subject.explain(&other)?, &names))
     });
     let against = against.transpose()?;
     let largest = largest(&explained.breakdown, args.causes);
-    let causes = with_remedies(&largest, trace, &config, &subject, &explained)?;
+    let tried = subject.tried(&largest, &config, &explained)?;
+    let causes = largest.iter().zip(&tried).map(|(cause, tried)| {
+        CauseRow::new(cause, best(tried, cause, explained.report.installs.total), &explained.report)
+    });
+    let causes = causes.collect();
     let explanation = Explanation::new(&explained, causes, &names, args.per.as_deref(), against);
     if args.stacks.is_requested() {
         args.stacks.write(&names.profile(&explained.breakdown.site))?;
@@ -110,75 +113,7 @@ fn other_config(word: &str, config: &RunConfig) -> Result<RunConfig> {
     Ok(RunConfig { policy: other.policy, ..config.clone() })
 }
 
-/// What is explained, apart from the policy.
-struct Subject {
-    footer: Footer,
-    /// The number of the mark's name.
-    mark: Option<u32>,
-    forks: Vec<hksim_engine::ForkWindow>,
-    path: PathBuf,
-}
-
-impl Subject {
-    fn open(args: &Args, path: &Path, trace: &Trace) -> Result<Subject> {
-        let mut reader = TraceReader::open(path)?;
-        let footer = reader.footer().clone();
-        let mark = args.per.as_deref().map(|name| mark_number(&mut reader, name)).transpose()?;
-        Ok(Subject { footer, mark, forks: args.forks.windows(trace)?, path: path.to_path_buf() })
-    }
-
-    fn setup(&self, trace: &Trace, config: &RunConfig) -> Result<SimConfig> {
-        Ok(SimConfig { forks: self.forks.clone(), ..setup(config, trace, BaseKernel::AsItComes)? })
-    }
-
-    fn explain(&self, trace: &Trace, config: &RunConfig) -> Result<Explained> {
-        let mut source = WithProfiles::new(TraceReader::open(&self.path)?);
-        Ok(explain(&mut source, &self.setup(trace, config)?, self.mark)?)
-    }
-}
-
 fn mark_number(reader: &mut TraceReader, name: &str) -> Result<u32> {
     let marks = Marks::of(reader)?;
     marks.number(name).ok_or_else(|| anyhow!("--per {}: no such mark; {}", plain(name), marks.known()))
-}
-
-/// Each cause with its best remedy. All remedies are simulated in one sweep.
-fn with_remedies(
-    causes: &[Cause],
-    trace: Trace,
-    config: &RunConfig,
-    subject: &Subject,
-    explained: &Explained,
-) -> Result<Vec<CauseRow>> {
-    let remedies: Vec<_> = causes.iter().map(|cause| remedies(&config.policy, cause)).collect();
-    let setups = remedies
-        .iter()
-        .flatten()
-        .map(|remedy| subject.setup(&trace, &RunConfig { policy: remedy.policy, ..config.clone() }));
-    let setups = setups.collect::<Result<Vec<SimConfig>>>()?;
-    let simulated = [(trace, setups)];
-    let mut reports = simulate_all(&simulated)?.into_iter();
-    let [(trace, _)] = &simulated;
-    let before = &explained.report;
-    let rows = causes.iter().zip(remedies).map(|(cause, remedies)| {
-        // A remedy under which requests fail is none.
-        let tried = remedies
-            .into_iter()
-            .zip(reports.by_ref())
-            .filter(|(_, report)| report.requests_failed <= before.requests_failed)
-            .map(|(remedy, report)| {
-                let changed = RunConfig { policy: remedy.policy, ..config.clone() };
-                let installs_of_cause = if cause.shares_its_reason() {
-                    // A report does not tell the installs at the start from later ones.
-                    cause.installs_in(&subject.explain(trace, &changed)?.breakdown)
-                } else {
-                    report.installs.by_reason.of(cause.reason)
-                };
-                let (installs, rss_bytes_peak) = (report.installs.total, report.rss_bytes_peak);
-                Ok(Tried { remedy, installs_of_cause, installs, rss_bytes_peak })
-            });
-        let tried = tried.collect::<Result<Vec<Tried>>>()?;
-        Ok(CauseRow::new(cause, best(&tried, cause, before.installs.total), before))
-    });
-    rows.collect()
 }

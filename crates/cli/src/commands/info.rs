@@ -89,7 +89,7 @@ fn summarise(args: &Args) -> Result<()> {
         pictures::write(path, &live::sketch(&args.trace.display().to_string(), &info))?;
         note(&format!("drew {}", path.display()));
     }
-    let top = args.sites.map(|count| TopSites::of(&mut reader, count, args.by.0)).transpose()?;
+    let top = args.sites.map(|count| TopSites::of_trace(&mut reader, count, args.by.0)).transpose()?;
     if args.stacks.is_requested() {
         args.stacks.write(&sites::profile(&mut reader, args.by.0)?)?;
     }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use hksim_explore::flags::table::{FLAGS, Flag};
+use hksim_policy::flags as policy;
 
 /// The text of docs/reference/policy-flags.md.
 fn markdown() -> String {
@@ -12,7 +13,8 @@ fn markdown() -> String {
         let Flag { name, help, .. } = flag;
         // A bar would end the cell.
         let values = flag.values_text().replace('|', "\\|");
-        text += &format!("| `--{name}` | {values} | {} | {help} |\n", flag.default_text());
+        let field = policy::Flag::find(name).map(|flag| format!("`{}`", flag.field)).unwrap_or_default();
+        text += &format!("| `--{name}` | {field} | {values} | {} | {help} |\n", flag.default_text());
     }
     text
 }
@@ -24,9 +26,10 @@ This page lists the flags of the allocator, of the program and of the simulated 
 
 - Lists: `sweep` and `validate` take lists (`--superslab 1M,2M`). Every combination is one design; the first flag varies slowest.
   A range of sizes, counts or times doubles: `--superslab 256K..4M` is `256K,512K,1M,2M,4M`. Values of `--mthp` are separated by slashes: `--mthp default/64K=always`.
-- Precedence: a flag overrides the policy file (`--policy FILE.toml`, with the field names of `policy` in a JSON result), which
-  overrides the preset (`--preset default`, `hakmem` or `lean`). The defaults below are those of `default`. `lean` is `--huge-heaps 0 --huge-fill 75`;
-  `hksim run` starts from it.
+- Names: the column Field has the name that a setting has in results, in `policy`. A policy file (`--policy FILE.toml`) takes
+  both: the name and words of the flag (`purge-delay = \"100ms\"`), or the field with its value (`purge_delay_ns = 100000000`).
+- Precedence: a flag overrides the policy file, which overrides the preset (`--preset default`, `hakmem` or `lean`). The defaults
+  below are those of `default`. `lean` is `--huge-heaps 0 --huge-fill 75`; `hksim run` starts from it.
 - Units: sizes are binary (K, M, G, T), counts are decimal (k, M, G).
 - `--huge` without a value means never,thp,hugetlb in `sweep` and `validate`, else thp.
 - `--kernel`, `--thp`, `--mthp`, `--hugetlb-pool` and `--zero-page` describe a simulated kernel, so `replay` and `validate`
@@ -45,8 +48,8 @@ that it gives huge pages to all memory. `sim` and `sweep` set the simulated mode
 is given. On a machine with other modes, `run` and `replay` refuse these values and `validate` skips them; the message names the
 commands that set the modes.
 
-| Flag | Values | Default | Meaning |
-|---|---|---|---|
+| Flag | Field | Values | Default | Meaning |
+|---|---|---|---|---|
 ";
 
 /// `HKSIM_UPDATE_DOCS=1` writes the page instead of comparing it.

@@ -11,8 +11,7 @@ use crate::output::units::{self, bytes, count};
 use crate::output::{OutputArgs, plain, warn};
 use hksim_memory_sim::losses;
 use hksim_results::Stamp;
-use hksim_results::info::By;
-use hksim_results::info::memory_sites::TopSites;
+use hksim_results::info::{By, MappingFigures, TopSites};
 
 /// The summary with the stamp of every JSON result.
 #[derive(Serialize)]
@@ -25,7 +24,7 @@ struct Info<'a> {
     #[serde(flatten)]
     summary: &'a Summary,
     #[serde(flatten)]
-    top: Option<&'a TopSites>,
+    top: Option<&'a TopSites<MappingFigures>>,
 }
 
 /// Summarises a recording, with its top `sites` call sites if asked for, ranked by `by`.
@@ -40,7 +39,7 @@ pub fn run(path: &Path, sites: Option<usize>, by: By, output: &OutputArgs) -> Re
     if !has_end {
         warn(&format!("{file}: the end is missing; these are the events before it"));
     }
-    let top = sites.map(|count| TopSites::of(path, &summary, count, by)).transpose()?;
+    let top = sites.map(|count| TopSites::of_recording(path, &summary, count, by)).transpose()?;
     top.iter().flat_map(TopSites::notes).for_each(|line| warn(line));
     let info = Info { stamp: Stamp::here(), file, complete, summary: &summary, top: top.as_ref() };
     let text = || table(&info) + &top.as_ref().map(TopSites::table).unwrap_or_default();

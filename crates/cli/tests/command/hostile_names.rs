@@ -58,7 +58,7 @@ fn write_trace(bench: &Bench, module: &str) {
     let sites = Sites {
         modules: vec![Module { path: module.into(), build_id: None }],
         frames: vec![Frame { module: Some(0), address: 16, function: None, source: None }],
-        stacks: vec![vec![0]],
+        stacks: vec![vec![0].into()],
     };
     writer.finish(&Footer { sites, ..Footer::default() }).expect("a trace");
 }

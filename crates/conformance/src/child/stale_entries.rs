@@ -6,8 +6,10 @@
 //! page, and up to 511 of them can be outdated. A processor that runs ahead of a fault adds entries during an operation,
 //! so touches are separated by fences.
 
+use hksim_linux_probe::PAGE_BYTES;
+
 /// Bytes whose removal flushes the whole TLB of the process. (x86 removes up to 33 pages one by one.)
-const FLUSHED_BYTES: usize = 64 << 12;
+const FLUSHED_BYTES: usize = 64 * PAGE_BYTES as usize;
 
 /// Flushes the TLB of all threads by a short-lived mapping. Without room for another mapping it does nothing.
 pub(super) fn flush() {

@@ -1,6 +1,6 @@
 //! Modes of the kernel's huge-page sizes, written as `64K=always,256K=madvise`.
 
-use hksim_linux_mm::{PMD_ORDER, SizeMode};
+use hksim_linux_mm::{PAGE_BYTES, PMD_ORDER, SizeMode};
 use hksim_policy::units::parse_size;
 
 pub use hksim_linux_mm::{SizeModes as Sizes, show_sizes as show, usual_sizes as usual};
@@ -35,7 +35,7 @@ pub fn has_mthp_sizes(sizes: &Sizes) -> bool {
 
 fn order_of(size: &str) -> Option<usize> {
     let bytes = parse_size(size).ok()?;
-    (SMALLEST_ORDER..=PMD_ORDER).find(|order| 4096 << order == bytes)
+    (SMALLEST_ORDER..=PMD_ORDER).find(|order| PAGE_BYTES << order == bytes)
 }
 
 #[cfg(test)]

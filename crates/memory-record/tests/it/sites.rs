@@ -41,13 +41,13 @@ fn found(path: &Path, program: &Path) -> BTreeMap<u64, Found> {
                 Op::Remap { new, .. } => new.end - new.start,
                 _ => continue,
             };
-            let Some(stack) = event.site.and_then(|site| reader.sites().stack(site)) else { continue };
+            let Some(end) = reader.sites().stack(event.site).and_then(|stack| stack.end) else { continue };
             let is_own = |module: &str| Path::new(module) == program;
-            let own = stack
-                .frames
-                .iter()
+            let own = reader
+                .sites()
+                .frames_of(event.site)
                 .filter(|frame| reader.sites().module_of(frame).is_some_and(|module| is_own(&module.path)));
-            found.insert(pages, Found { frames: own.map(|frame| frame.address).collect(), end: stack.end });
+            found.insert(pages, Found { frames: own.map(|frame| frame.address).collect(), end });
         }
     }
     found
@@ -140,7 +140,7 @@ fn the_depth_limits_frames_and_recordings_without_stacks_have_none() {
         while reader.next_chunk(&mut chunk).expect("events") {}
         let stacks = &reader.sites().stacks;
         assert!(stacks.len() > 5 && stacks.iter().all(|stack| stack.frames.len() <= 3), "{source:?}");
-        assert!(stacks.iter().any(|stack| stack.end == StackEnd::Depth), "{source:?}");
+        assert!(stacks.iter().any(|stack| stack.end == Some(StackEnd::Depth)), "{source:?}");
         let plain = record(&folder, &program, source, None).expect("a recording");
         assert_eq!(plain.stacks_incomplete, None);
         assert_eq!(fs::read(&plain.files[0].path).expect("the file")[8..12], [1, 0, 0, 0], "version 1");

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use hksim_linux_mm::{KernelConfig, ThpConfig, ThpMode};
 use hksim_memory_sim::{Advise, Detail, Family, Prediction, Setting, ThpPrctl, simulate};
-use hksim_memory_trace::{End, Event, Footer, Header, MapOp, MappingKind, Op, Origin, TouchKind, Writer};
+use hksim_memory_trace::{End, Event, Footer, Header, MapOp, MappingKind, Op, Origin, SiteId, TouchKind, Writer};
 
 const MAP_PRIVATE_ANONYMOUS: u32 = 0x22;
 const MAP_HUGETLB: u32 = 0x40000;
@@ -29,7 +29,7 @@ fn predicted(ops: Vec<Op>, end_ns: Option<u64>, kernel: KernelConfig) -> Predict
     let path = folder.path().join("a.hkm");
     let mut writer = Writer::create(&path, &Header::example(&["a"])).expect("a file");
     for (number, op) in ops.into_iter().enumerate() {
-        writer.push(Event { time_ns: 1000 * number as u64, thread: 0, op, site: None }).expect("an event");
+        writer.push(Event { time_ns: 1000 * number as u64, thread: 0, op, site: SiteId::UNKNOWN }).expect("an event");
     }
     writer.finish(&Footer { end: End::Exit, end_ns, ..Footer::default() }).expect("a file");
     let setting = Setting { kernel, advise: Advise::Recorded, thp_prctl: ThpPrctl::Recorded };

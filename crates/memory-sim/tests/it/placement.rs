@@ -11,8 +11,8 @@ use hksim_linux_mm::{KernelConfig, KernelVersion, Rules};
 use hksim_memory_record::{HugePages, MemoryRecordError, Options, SnapshotsOf, Source, Streams, record};
 use hksim_memory_sim::{place_again, places_differently};
 use hksim_memory_trace::{
-    Beginning, Calls, Event, Faults, Footer, Header, Machine, MapOp, MappingKind, Op, Origin, Reader, Visibility,
-    Writer,
+    Beginning, Calls, Event, Faults, Footer, Header, Machine, MapOp, MappingKind, Op, Origin, Reader, SiteId,
+    Visibility, Writer,
 };
 
 /// Programs that most machines have, and that map in different ways.
@@ -129,7 +129,7 @@ fn write_arenas(path: &Path, header: &Header) {
         ops.extend(ends.into_iter().map(Op::Unmap));
     }
     for op in ops {
-        writer.push(Event { time_ns: 0, thread: 0, op, site: None }).expect("an event");
+        writer.push(Event { time_ns: 0, thread: 0, op, site: SiteId::UNKNOWN }).expect("an event");
     }
     writer.finish(&Footer::default()).expect("a footer");
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use hksim_linux_mm::{KernelConfig, ThpConfig, ThpMode};
 use hksim_memory_sim::{Advise, Detail, Family, RegionPrediction, Setting, SiteUse, ThpPrctl, simulate};
 use hksim_memory_trace::{
-    Event, Footer, Frame, Header, MapOp, MappingKind, Op, Origin, SiteId, Stack, StackEnd, TouchKind, Writer,
+    Event, Footer, Frame, Header, MapOp, MappingKind, Op, Origin, SiteId, StackEnd, TouchKind, Writer,
 };
 
 /// Pages of the mmap area of the test, and the first page of the heap.
@@ -127,8 +127,7 @@ fn recording(path: &Path, seed: u64) -> BTreeMap<Option<u64>, u64> {
     for number in 0..4_000 {
         let Some((op, site)) = naive.next(&mut random) else { continue };
         let frame = |address| Frame { module: None, address, function: None, source: None };
-        let stack = |site| Stack { frames: vec![frame(site)], end: StackEnd::Outermost };
-        let site = site.map(|site| writer.site(&stack(site)));
+        let site = site.map_or(SiteId::UNKNOWN, |site| writer.site([frame(site)], StackEnd::Outermost));
         writer.push(Event { time_ns: number, thread: 0, op, site }).expect("an event");
     }
     writer.finish(&Footer::default()).expect("the end");
@@ -152,7 +151,7 @@ fn touches_belong_to_the_site_of_their_page_and_sums_are_totals() {
         let expected = recording(&path, seed);
         let result = simulate(Family::open(&path).expect("a recording"), &settings, Detail::Figures).expect("a result");
         let sites = result.sites.expect("call sites");
-        let address = |site: SiteId| sites.stack(site).expect("a stack").frames[0].address;
+        let address = |site: SiteId| sites.frames_of(site).next().expect("a frame").address;
         for prediction in &result.predictions {
             let of = prediction.sites.as_ref().expect("call sites");
             let mut touches: BTreeMap<Option<u64>, u64> = BTreeMap::new();

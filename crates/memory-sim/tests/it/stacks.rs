@@ -3,7 +3,7 @@
 
 use hksim_linux_mm::{KernelConfig, SizeMode, ThpConfig, ThpMode};
 use hksim_memory_sim::{Advise, Detail, Family, Prediction, Setting, StackPrediction, ThpPrctl, simulate};
-use hksim_memory_trace::{Event, Footer, Header, MapOp, MappingKind, Op, Origin, TouchKind, Writer};
+use hksim_memory_trace::{Event, Footer, Header, MapOp, MappingKind, Op, Origin, SiteId, TouchKind, Writer};
 
 /// The end of a main stack with a fixed address.
 const TOP: u64 = 0x7_ffff_ffff;
@@ -45,7 +45,7 @@ fn predicted(ops: Vec<Op>, thp: ThpConfig, addresses_random: bool) -> Prediction
     header.machine.addresses_random = addresses_random;
     let mut writer = Writer::create(&path, &header).expect("a file");
     for (number, op) in ops.into_iter().enumerate() {
-        writer.push(Event { time_ns: 1000 * number as u64, thread: 0, op, site: None }).expect("an event");
+        writer.push(Event { time_ns: 1000 * number as u64, thread: 0, op, site: SiteId::UNKNOWN }).expect("an event");
     }
     writer.finish(&Footer::default()).expect("a file");
     let kernel = KernelConfig { thp, ..KernelConfig::default() };

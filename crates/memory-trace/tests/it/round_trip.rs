@@ -5,8 +5,8 @@ use std::path::Path;
 
 use crate::support::{Named, OP_KINDS, footer, random_events, read, write};
 use hksim_memory_trace::{
-    Cut, Event, Footer, Header, MapOp, MappingKind, MemoryTraceError, Op, Origin, Reader, TouchKind, Verified, Writer,
-    anonymise, cut, repair, summarise, verify,
+    Cut, Event, Footer, Header, MapOp, MappingKind, MemoryTraceError, Op, Origin, Reader, SiteId, TouchKind, Verified,
+    Writer, anonymise, cut, repair, summarise, verify,
 };
 
 fn number_from(variable: &str, default: u64) -> u64 {
@@ -66,7 +66,12 @@ fn the_bytes_are_those_of_the_description() {
     let header = Header::example(&["app"]);
     let mut writer = Writer::create(&path, &header).expect("a file");
     writer
-        .push(Event { time_ns: 300, thread: 0, op: Op::Touch { page: 3, kind: TouchKind::Write }, site: None })
+        .push(Event {
+            time_ns: 300,
+            thread: 0,
+            op: Op::Touch { page: 3, kind: TouchKind::Write },
+            site: SiteId::UNKNOWN,
+        })
         .expect("an event");
     writer.finish(&Footer::default()).expect("the end");
     let bytes = std::fs::read(&path).expect("the file");
@@ -155,7 +160,7 @@ fn names_longer_than_a_chunk_are_written() {
             name: None,
         };
         let name = format!("{number}{}", "x".repeat(4090));
-        (Event { time_ns: number, thread: 0, op: Op::Map(Box::new(op)), site: None }, Some(name))
+        (Event { time_ns: number, thread: 0, op: Op::Map(Box::new(op)), site: SiteId::UNKNOWN }, Some(name))
     };
     let events: Vec<Named> = (0..6_000).map(mapping).collect();
     write(&path, &events);

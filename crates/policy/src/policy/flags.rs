@@ -31,6 +31,8 @@ pub enum Values {
 pub struct Flag {
     /// Its name, without dashes.
     pub name: &'static str,
+    /// The name of the field, as results have it. `--huge mthp-SIZE` also sets `huge_page_bytes`.
+    pub field: &'static str,
     /// The values that it accepts.
     pub values: Values,
     /// What it does: one line in the imperative.
@@ -118,6 +120,7 @@ macro_rules! word_flag {
     ($name:literal, $type:ident, $field:ident, $help:literal) => {
         Flag {
             name: $name,
+            field: stringify!($field),
             values: Values::Words($type::WORDS),
             help: $help,
             set: |policy, word| {
@@ -134,6 +137,7 @@ macro_rules! number_flag {
     ($name:literal, $kind:ident($range:literal), $parse:ident, $show:expr, $field:ident, $help:literal) => {
         Flag {
             name: $name,
+            field: stringify!($field),
             values: Values::$kind($range),
             help: $help,
             set: |policy, word| {
@@ -170,6 +174,7 @@ pub const FLAGS: &[Flag] = &[
     ),
     Flag {
         name: "classes",
+        field: "classes",
         values: Values::WordsOr(SizeClasses::WORDS, "block sizes, multiples of 8 up to 65536, as in 8/16/32/48/64"),
         help: "Select the size classes: a scheme; spacing-N: N per doubling; or block sizes, and the default's above the last",
         set: |policy, word| {
@@ -187,6 +192,7 @@ pub const FLAGS: &[Flag] = &[
     count_flag!("header-bytes", "1 or 16", header_bytes, "Set the size of a block header"),
     Flag {
         name: "huge",
+        field: "huge",
         values: Values::Words(HUGE_WORDS),
         help: "Request huge pages: never: no request, but a kernel in mode always gives them unasked; thp: \
                MADV_HUGEPAGE; mthp-SIZE: like thp, with SIZE as the kernel's largest size; system: no advice, the \
@@ -236,6 +242,7 @@ pub const FLAGS: &[Flag] = &[
     ),
     Flag {
         name: "purge-spans",
+        field: "purge_spans",
         values: Values::Words(YES_NO),
         help: "Purge single empty slabs even where huge pages are requested",
         set: |policy, word| {

@@ -46,7 +46,7 @@ fn sites(trace: &RecordedTrace) -> Sites {
 /// `function:line` of each frame in `file`, from addr2line; other frames are `?`.
 fn names(sites: &Sites, site: SiteId, file: &Path) -> Vec<String> {
     let of_file = |frame: &&hksim_trace::sites::Frame| {
-        sites.module_of(frame).is_some_and(|module| Path::new(&module.path) == file)
+        sites.module_of(frame).is_some_and(|module| Path::new(&*module.path) == file)
     };
     let name = |frame: &hksim_trace::sites::Frame| match of_file(&frame) {
         true => look_up(file, frame.address),
@@ -143,7 +143,7 @@ fn check_build_id(sites: &Sites, path: &Path) {
     let output = Command::new("readelf").arg("-n").arg(path).output().expect("readelf");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let expected = text.lines().find_map(|line| line.split_once("Build ID: ")).map(|(_, id)| id.trim().to_string());
-    let module = sites.modules.iter().find(|module| Path::new(&module.path) == path).expect("the program's module");
+    let module = sites.modules.iter().find(|module| Path::new(&*module.path) == path).expect("the program's module");
     assert_eq!(module.build_id, expected, "{}", path.display());
 }
 
@@ -181,7 +181,7 @@ fn stacks_through_generated_code_have_correct_inner_frames() {
         .collect();
     let of_node =
         |site| known.frames_of(site).next().and_then(|frame| known.module_of(frame)).map(|module| &module.path);
-    assert!(stacks.keys().all(|&site| of_node(site).is_some_and(|path| Path::new(path) == node)));
+    assert!(stacks.keys().all(|&site| of_node(site).is_some_and(|path| Path::new(&**path) == node)));
     // The innermost functions are the same, whether the script was interpreted or compiled at run time.
     let first = &stacks[&asked[0]];
     assert!(stacks.values().all(|stack| stack.len() >= 3 && stack[..3] == first[..3]), "{stacks:x?}");

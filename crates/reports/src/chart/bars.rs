@@ -1,7 +1,9 @@
 //! Installs by reason or class, as bars.
 
-use crate::error::Result;
+use crate::error::{Context, Result};
+use hksim_results::explain::Part;
 use plotters::prelude::*;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::head::Head;
@@ -36,15 +38,15 @@ pub fn reasons(subject: &Subject<'_>, medium: Medium) -> Result<Option<Sketch<'s
 /// Installs by size class; `None` if the result is no explanation.
 ///
 /// # Errors
-/// Drawing fails.
+/// The classes are damaged.
 pub fn classes(subject: &Subject<'_>, medium: Medium) -> Result<Option<Sketch<'static>>> {
-    let classes = subject.result["by"]["class"].as_array();
-    let named = |part: &Value| Some((part["name"].as_str()?.to_string(), part["installs"].as_u64()?));
+    let classes = subject.result["by"].get("class").map(Vec::<Part>::deserialize).transpose();
+    let classes = classes.context("`by.class` is damaged")?.unwrap_or_default();
     bars(
         subject.rank(),
         medium,
         "installs by size class (bytes of its blocks)",
-        classes.into_iter().flatten().filter_map(named).collect(),
+        classes.into_iter().map(|part| (part.name, part.installs)).collect(),
     )
 }
 

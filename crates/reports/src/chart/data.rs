@@ -2,6 +2,7 @@
 
 use crate::error::{Context, Result};
 use hksim_policy::HUGE_PAGE_BYTES;
+use hksim_sim::report;
 use hksim_trace::header::Origin;
 use serde::Deserialize;
 use serde_json::Value;
@@ -23,31 +24,15 @@ struct Row {
     installs: Installs,
     rss_bytes_peak: u64,
     floor_pages: u64,
-    timeline: Vec<RowSample>,
+    timeline: Vec<report::Sample>,
 }
 
-/// A sample of a row. Rows of older results have no peaks.
-#[derive(Clone, Copy, Debug, Deserialize)]
-struct RowSample {
-    time_ns: u64,
-    live_bytes: u64,
-    rss_bytes: u64,
-    #[serde(default)]
-    rss_bytes_peak: u64,
-    #[serde(default)]
-    huge_pages: u64,
-    #[serde(default)]
-    hugetlb_bytes: u64,
-}
-
-impl RowSample {
-    /// The peak since the previous sample, if it is higher, and the sample.
-    fn points(&self) -> impl Iterator<Item = Sample> + use<> {
-        let RowSample { time_ns: at, live_bytes, rss_bytes, rss_bytes_peak, huge_pages, hugetlb_bytes } = *self;
-        let huge_bytes = huge_pages.saturating_mul(HUGE_PAGE_BYTES).saturating_add(hugetlb_bytes);
-        let peak = (rss_bytes_peak > rss_bytes).then_some(rss_bytes_peak);
-        peak.into_iter().chain([rss_bytes]).map(move |rss_bytes| Sample { at, live_bytes, rss_bytes, huge_bytes })
-    }
+/// The peak since the previous sample, if it is higher, and the sample.
+fn points(sample: &report::Sample) -> impl Iterator<Item = Sample> + use<> {
+    let report::Sample { time_ns: at, live_bytes, rss_bytes, rss_bytes_peak, huge_pages, hugetlb_bytes, .. } = *sample;
+    let huge_bytes = huge_pages.saturating_mul(HUGE_PAGE_BYTES).saturating_add(hugetlb_bytes);
+    let peak = (rss_bytes_peak > rss_bytes).then_some(rss_bytes_peak);
+    peak.into_iter().chain([rss_bytes]).map(move |rss_bytes| Sample { at, live_bytes, rss_bytes, huge_bytes })
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -56,9 +41,10 @@ struct Trace {
     origin: Origin,
 }
 
+/// The part of the installs that is drawn.
 #[derive(Clone, Debug, Deserialize)]
-struct Installs {
-    total: u64,
+pub(super) struct Installs {
+    pub total: u64,
 }
 
 /// A point in time.
@@ -161,7 +147,7 @@ fn panel(rows: &[Row], is_front: impl Fn(usize) -> bool) -> Panel {
         installs: row.installs.total,
         rss_bytes_peak: row.rss_bytes_peak,
         is_front: is_front(index),
-        timeline: row.timeline.iter().flat_map(RowSample::points).collect(),
+        timeline: row.timeline.iter().flat_map(points).collect(),
         designs: vec![row.inputs.config().map_or_else(|| format!("row {index}"), |config| design(&config, &varied))],
         rank: 0,
     });

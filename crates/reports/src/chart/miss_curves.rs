@@ -1,6 +1,7 @@
 //! TLB misses by number of entries, with the sizes of the core.
 
 use crate::error::{Context, Result};
+use hksim_sim::miss_curves::{MissCurves, MissPoint};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use serde::Deserialize;
@@ -17,19 +18,6 @@ use hksim_text::units::count;
 /// Height of the chart in pixels.
 const HEIGHT: i32 = 376;
 
-#[derive(Deserialize)]
-struct Point {
-    entries: u64,
-    misses: u64,
-}
-
-#[derive(Deserialize)]
-struct Curves {
-    as_mapped: Vec<Point>,
-    all_4k: Vec<Point>,
-    all_2m: Vec<Point>,
-}
-
 /// Draws the miss curves of a simulation; `None` if it has none.
 ///
 /// # Errors
@@ -37,7 +25,7 @@ struct Curves {
 pub fn sketch(subject: &Subject<'_>, medium: Medium) -> Result<Option<Sketch<'static>>> {
     let result = subject.result;
     let Some(curves) = result.get("tlb").and_then(|tlb| tlb.get("miss_curves")) else { return Ok(None) };
-    let curves = Curves::deserialize(curves).context("`miss_curves` is damaged")?;
+    let curves = MissCurves::deserialize(curves).context("`miss_curves` is damaged")?;
     // Only the first is of the design. The others are in colours that no design has.
     let design = Look::of(subject.rank()).line();
     let named = [
@@ -51,7 +39,7 @@ pub fn sketch(subject: &Subject<'_>, medium: Medium) -> Result<Option<Sketch<'st
     let last = sizes.iter().map(|&(entries, _)| entries).max().unwrap_or(1).max(2048) as f64 * 1.5;
     let width = medium.width();
     let head = Head::new(width, "misses of a fully associative LRU TLB, by number of entries", "");
-    let entry = |(name, _, style): &(&str, Vec<Point>, ShapeStyle)| Entry {
+    let entry = |(name, _, style): &(&str, Vec<MissPoint>, ShapeStyle)| Entry {
         name: (*name).to_string(),
         sample: Sample::Line(*style),
     };

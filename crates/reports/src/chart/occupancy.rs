@@ -1,6 +1,7 @@
 //! Live bytes of each SuperSlab over time.
 
 use crate::error::{Context, Result};
+use hksim_results::explain::Occupancy;
 use plotters::prelude::*;
 use serde::Deserialize;
 use serde_json::Value;
@@ -10,12 +11,6 @@ use super::medium::Medium;
 use super::over_time::{self, Band, Frame, Scale};
 use super::scatter::drawing;
 use super::sketch::Sketch;
-
-#[derive(Deserialize)]
-struct SuperSlab {
-    superslab: u64,
-    live_bytes: Vec<u64>,
-}
 
 /// The colour of a full SuperSlab.
 const FULL: RGBColor = RGBColor(0, 114, 178);
@@ -28,11 +23,11 @@ pub fn sketch(result: &Value, medium: Medium) -> Result<Option<Sketch<'static>>>
     let Some(list) = result.get("occupancy").filter(|list| list.as_array().is_some_and(|list| !list.is_empty())) else {
         return Ok(None);
     };
-    let superslabs: Vec<SuperSlab> = Deserialize::deserialize(list).context("`occupancy` is damaged")?;
+    let superslabs: Vec<Occupancy> = Deserialize::deserialize(list).context("`occupancy` is damaged")?;
     let times_ns: Vec<u64> = Deserialize::deserialize(&result["page_map"]["times_ns"]).context("no `times_ns`")?;
     let superslab_bytes = result["policy"]["superslab_bytes"].as_u64().context("no `superslab_bytes`")?;
     let end_ns = times_ns.last().copied().unwrap_or(0).max(1);
-    let band = |superslab: &SuperSlab| Band { name: superslab.superslab.to_string(), rows: 1 };
+    let band = |superslab: &Occupancy| Band { name: superslab.superslab.to_string(), rows: 1 };
     let frame = Frame {
         medium,
         title: "live bytes in each SuperSlab".to_string(),

@@ -1,6 +1,8 @@
 //! The state of every page over time: address from the bottom up, time to the right.
 
 use crate::error::{Context, Result};
+use hksim_policy::PAGE_BYTES;
+use hksim_results::explain::{MapResult, MapRowResult};
 use plotters::prelude::*;
 use serde::Deserialize;
 use serde_json::Value;
@@ -14,19 +16,6 @@ use super::style::INK;
 
 /// Height of the chart in pixels.
 const HEIGHT: i32 = 500;
-
-#[derive(Deserialize)]
-struct Map {
-    cell_pages: u64,
-    times_ns: Vec<u64>,
-    rows: Vec<Row>,
-}
-
-#[derive(Deserialize)]
-struct Row {
-    superslab: Option<u64>,
-    states: String,
-}
 
 /// A state: its letter, colour and name. Colours differ in lightness, too.
 const STATES: [(char, RGBColor, &str); 4] = [
@@ -45,13 +34,16 @@ pub fn sketch(result: &Value, medium: Medium) -> Result<Option<Sketch<'static>>>
     else {
         return Ok(None);
     };
-    let Map { cell_pages, times_ns, rows } = Map::deserialize(map).context("`page_map` is damaged")?;
+    let MapResult { cell_pages, times_ns, rows } = MapResult::deserialize(map).context("`page_map` is damaged")?;
     let end_ns = times_ns.last().copied().unwrap_or(0).max(1);
     let is_drawn = |letter: char| rows.iter().any(|row| row.states.contains(letter));
     let key = STATES.into_iter().filter(|&(letter, ..)| is_drawn(letter));
     let frame = Frame {
         medium,
-        title: format!("touched pages over time, {} KiB a row, lowest address at the bottom", cell_pages * 4),
+        title: format!(
+            "touched pages over time, {} KiB a row, lowest address at the bottom",
+            cell_pages * (PAGE_BYTES >> 10)
+        ),
         key: key
             .map(|(_, colour, name)| (colour, name))
             .chain(rows.iter().any(|row| row.states.contains('.')).then_some((WHITE, "untouched")))
@@ -85,9 +77,9 @@ pub fn sketch(result: &Value, medium: Medium) -> Result<Option<Sketch<'static>>>
 }
 
 /// Rows of one SuperSlab each. Those of the allocator's tables have no name.
-fn bands(rows: &[Row]) -> Vec<Band> {
+fn bands(rows: &[MapRowResult]) -> Vec<Band> {
     let same = rows.chunk_by(|a, b| a.superslab == b.superslab);
-    let name = |row: &Row| row.superslab.map(|superslab| superslab.to_string()).unwrap_or_default();
+    let name = |row: &MapRowResult| row.superslab.map(|superslab| superslab.to_string()).unwrap_or_default();
     same.map(|rows| Band { name: name(&rows[0]), rows: rows.len() as u64 }).collect()
 }
 

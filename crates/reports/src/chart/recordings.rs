@@ -6,8 +6,9 @@ use hksim_policy::HUGE_PAGE_BYTES;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::data::{Panel, Progress, Sample, Series, grouped};
+use super::data::{Installs, Panel, Progress, Sample, Series, grouped};
 use super::names::Names;
+use crate::recording::Recording;
 use hksim_explore::flags::row::of_kernel;
 use hksim_memory_sim::losses;
 
@@ -21,32 +22,13 @@ struct Row {
     thp_prctl: ThpPrctl,
     installs: Installs,
     rss_bytes_peak: u64,
-    timeline: Vec<Point>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Recording {
-    file: String,
-    lost_events: u64,
+    timeline: Vec<hksim_memory_sim::Sample>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 struct Allocator {
     name: String,
     trace: String,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Installs {
-    total: u64,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-struct Point {
-    time_ns: u64,
-    rss_bytes: u64,
-    #[serde(default)]
-    huge_pages: u64,
 }
 
 impl Row {
@@ -92,7 +74,7 @@ pub fn panels(result: &Value) -> Result<Vec<Panel>> {
 fn panel(rows: &[Row], is_front: impl Fn(usize) -> bool) -> Result<Panel> {
     let words = rows.iter().map(Row::words).collect::<Result<Vec<_>>>()?;
     let designs = rows.iter().enumerate().map(|(index, row)| {
-        let sample = |point: &Point| Sample {
+        let sample = |point: &hksim_memory_sim::Sample| Sample {
             at: point.time_ns,
             live_bytes: 0,
             rss_bytes: point.rss_bytes,

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::html::{paragraph, table};
 use crate::chart::{Panel, Series};
+use crate::recording::Recording;
 use crate::tables::{figures_table, notes};
 use hksim_memory_sim::groups;
 use hksim_memory_sim::groups::outside;
@@ -27,25 +28,14 @@ struct Prediction {
     huge_pages_peak: u64,
     regions: Vec<RegionPrediction>,
     traps_outside: BTreeMap<Outside, u64>,
-    recording: Losses,
-}
-
-/// The part of the recording that is told.
-#[derive(Deserialize)]
-struct Losses {
-    lost_events: u64,
+    recording: Recording,
 }
 
 /// The parts of a sweep's row that are the same under all settings.
 #[derive(Deserialize)]
 struct Recorded {
-    recording: File,
+    recording: Recording,
     traps_outside: BTreeMap<Outside, u64>,
-}
-
-#[derive(Deserialize)]
-struct File {
-    file: String,
 }
 
 /// One setting: its figures, whose memory it is, and why it is not huge.

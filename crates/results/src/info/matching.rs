@@ -12,7 +12,7 @@ use hksim_trace::hkt::TraceReader;
 use hksim_trace::info::SiteUse;
 use hksim_trace::sites::{Frame, Sites};
 use hksim_trace::source::EventSource;
-use hksim_trace::symbols::{Symbols, file_name, frame_text};
+use hksim_trace::symbols::{NamedSites, file_name, frame_text};
 use serde::Serialize;
 
 use super::sites::By;
@@ -78,12 +78,13 @@ pub fn site_rows(readers: &mut [TraceReader; 2], by: By, notes: &mut Vec<String>
     let shared: BTreeSet<(String, String)> = first.intersection(&second).cloned().collect();
     let mut groups: BTreeMap<Vec<Function>, [Vec<Stack>; 2]> = BTreeMap::new();
     for (number, reader) in readers.iter_mut().enumerate() {
-        let mut symbols = Symbols::default();
-        for used in SiteUse::of(reader, by.order())? {
-            let stack = stack(&mut symbols, &reader.footer().sites, used.site, &shared, by.of(&used));
+        let uses = SiteUse::of(reader, by.order())?;
+        let mut names = NamedSites::new(&reader.footer().sites);
+        for used in uses {
+            let stack = stack(&mut names, SiteId(used.site), &shared, by.of(&used));
             groups.entry(stack.functions.clone()).or_default()[number].push(stack);
         }
-        notes.extend(symbols.notes(&reader.footer().sites));
+        notes.extend(names.notes());
     }
     Ok(groups.into_values().flat_map(|[first, second]| rows(first, second)).collect())
 }
@@ -95,21 +96,22 @@ fn builds(sites: &Sites) -> BTreeSet<(String, String)> {
     sites.modules.iter().filter_map(build).collect()
 }
 
-fn stack(symbols: &mut Symbols, sites: &Sites, site: u32, shared: &BTreeSet<(String, String)>, figure: u64) -> Stack {
-    let frames: Vec<Frame> = sites.frames_of(SiteId(site)).flat_map(|frame| symbols.frames(sites, frame)).collect();
+fn stack(names: &mut NamedSites<'_>, site: SiteId, shared: &BTreeSet<(String, String)>, figure: u64) -> Stack {
+    let sites = names.sites();
+    let frames = names.frames(site);
     let function = |frame: &Frame| {
         let module = sites.module_of(frame);
         let file = module.map_or("", |module| file_name(&module.path)).to_string();
         let build = module.and_then(|module| Some((file.clone(), module.build_id.clone()?)));
         let name = match &frame.function {
-            Some(name) => Name::Known(name.clone()),
+            Some(name) => Name::Known(name.to_string()),
             None => Name::Unnamed(build.filter(|build| shared.contains(build)).map(|_| frame.address)),
         };
         Function { file, name }
     };
     let place = |frame: &Frame| match frame.source.as_ref().and_then(|source| source.rsplit_once(':')) {
         Some((path, line)) => (path.to_string(), line.parse().unwrap_or(0)),
-        None => (frame.source.clone().unwrap_or_default(), frame.address),
+        None => (frame.source.as_deref().unwrap_or_default().to_string(), frame.address),
     };
     Stack {
         functions: frames.iter().map(function).collect(),

@@ -2,16 +2,17 @@
 
 pub mod difference;
 pub mod matching;
-pub mod memory_sites;
 pub mod sites;
+pub mod top_sites;
 
-use hksim_trace::info::Info;
+use hksim_trace::info::{Info, SiteUse};
 use serde::Serialize;
 
 use crate::stamp::Stamp;
 
 pub use difference::Difference;
-pub use sites::{By, TopSites};
+pub use sites::By;
+pub use top_sites::{MappingFigures, SiteFigures, TopSites};
 
 /// The result with the requested call sites.
 #[derive(Debug, Serialize)]
@@ -24,7 +25,7 @@ pub struct WithSites<'a> {
     pub info: &'a Info,
     /// The top call sites, if they were asked for.
     #[serde(flatten)]
-    pub top: Option<&'a TopSites>,
+    pub top: Option<&'a TopSites<SiteUse>>,
 }
 
 /// The difference of two traces.

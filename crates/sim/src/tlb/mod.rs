@@ -26,10 +26,8 @@ pub use reach::{LiveMix, Reach};
 pub use stack_distance::StackDistances;
 pub use two_level::{Hit, HitCounts, TwoLevel};
 
+use hksim_linux_mm::{PAGE_BYTES, PMD_PAGES};
 use serde::Serialize;
-
-/// 4 KiB pages mapped by one 2 MiB entry.
-const HUGE_PAGES: u64 = 512;
 
 /// The page size that an entry maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -46,8 +44,8 @@ impl PageSize {
     /// Bytes mapped by one entry.
     pub const fn bytes(self) -> u64 {
         match self {
-            Self::Base => 4096,
-            Self::Huge => 4096 * HUGE_PAGES,
+            Self::Base => PAGE_BYTES,
+            Self::Huge => PAGE_BYTES * PMD_PAGES,
         }
     }
 
@@ -55,7 +53,7 @@ impl PageSize {
     const fn entry_of(self, page: u64) -> u64 {
         match self {
             Self::Base => page,
-            Self::Huge => page / HUGE_PAGES,
+            Self::Huge => page / PMD_PAGES,
         }
     }
 }

@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 
+use hksim_linux_mm::PMD_PAGES;
 use serde::{Deserialize, Serialize};
 
+use super::PageSize;
 use super::array::LruArray;
 use super::geometry::{Geometry, Level};
-use super::{HUGE_PAGES, PageSize};
 
 /// Where a translation was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -97,7 +98,7 @@ impl TwoLevel {
     pub fn access(&mut self, page_4k: u64, size: PageSize) -> Hit {
         let number = match size {
             PageSize::Base => page_4k,
-            PageSize::Huge => page_4k / HUGE_PAGES,
+            PageSize::Huge => page_4k / PMD_PAGES,
         };
         let key = key(number, size);
         // Accessing the same page again does not change the LRU order.
@@ -127,7 +128,7 @@ impl TwoLevel {
             return;
         }
         let dies = |key: u64| {
-            let (number, length) = if key & 1 == 0 { (key >> 1, 1) } else { ((key >> 1) * HUGE_PAGES, HUGE_PAGES) };
+            let (number, length) = if key & 1 == 0 { (key >> 1, 1) } else { ((key >> 1) * PMD_PAGES, PMD_PAGES) };
             number < pages_4k.end && pages_4k.start < number + length
         };
         self.l1.retain_not(dies);

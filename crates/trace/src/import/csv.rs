@@ -15,6 +15,7 @@ use crate::header::{Clock, Footer, Header, from_json};
 use crate::ids::ObjectIds;
 use crate::resolve::WaitLimits;
 use crate::row::{ObjectUse, Row};
+use crate::sites::Stack;
 use std::borrow::Cow;
 use std::collections::HashMap;
 
@@ -169,11 +170,11 @@ fn name_marks(names: &mut Vec<String>, marks: u64) -> Result<(), String> {
 }
 
 /// Gives call sites empty stacks if the table has lost its footer.
-fn add_sites(stacks: &mut Vec<Vec<u32>>, sites: u64) -> Result<(), String> {
+fn add_sites(stacks: &mut Vec<Stack>, sites: u64) -> Result<(), String> {
     if sites > SITES_UNNAMED_MAX {
         return Err(format!("call site {sites} has no stack: the table has no footer"));
     }
-    stacks.resize(sites as usize, Vec::new());
+    stacks.resize(sites as usize, Stack::default());
     Ok(())
 }
 

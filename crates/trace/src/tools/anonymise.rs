@@ -119,11 +119,11 @@ impl Edit for Anonymise {
 
 /// The same stacks, with modules and functions replaced by numbers.
 fn sites(source: &Sites) -> Sites {
-    let module = |(at, _)| Module { path: format!("module-{}", at + 1), build_id: None };
+    let module = |(at, _)| Module { path: format!("module-{}", at + 1).into(), build_id: None };
     let frame = |(at, frame): (usize, &Frame)| Frame {
         module: frame.module,
         address: at as u64,
-        function: Some(format!("function-{}", at + 1)),
+        function: Some(format!("function-{}", at + 1).into()),
         source: None,
     };
     Sites {

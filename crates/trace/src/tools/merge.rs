@@ -6,12 +6,11 @@ use crate::event::{Event, Op, SiteId};
 use crate::header::{Clock, Footer, Header, HistoryStep, Origin, Summary, TouchSource};
 use crate::hkt::TraceWriter;
 use crate::profile::SiteProfile;
-use crate::sites::{Frame, Module, Sites};
+use crate::sites::SiteTable;
 use crate::source::EventSource;
 use serde_json::json;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
-use std::hash::Hash;
 use std::path::Path;
 
 /// A trace to merge, and its start time in the result.
@@ -48,7 +47,7 @@ pub fn merge(mut traces: Vec<MergeInput>, out: &Path) -> Result<Summary, TraceEr
         }
         next_times.extend(inputs[at].next_time_ns(&mut traces[at])?.map(|time_ns| Reverse((time_ns, at))));
     }
-    writer.finish(&names.footer)
+    writer.finish(&names.finish())
 }
 
 /// Rewinds the parent's trace and returns the time at which it forked the process of `child`. `None` if it did not fork
@@ -77,8 +76,15 @@ struct Input {
 
 /// The new numbers of a trace's call sites and marks, indexed by old number.
 struct NewNumbers {
-    sites: Vec<u32>,
+    sites: Vec<SiteId>,
     marks: Vec<u32>,
+}
+
+impl NewNumbers {
+    fn site(&self, old: SiteId) -> SiteId {
+        let new = old.stack().and_then(|stack| self.sites.get(stack as usize));
+        new.copied().unwrap_or_default()
+    }
 }
 
 impl Input {
@@ -100,9 +106,7 @@ impl Input {
         let mut event = self.batch[self.next];
         self.next += 1;
         event.time_ns = event.time_ns.saturating_add(offset_ns);
-        if event.site != SiteId::UNKNOWN {
-            event.site = SiteId(self.new_numbers.sites.get(event.site.0 as usize - 1).copied().unwrap_or(0));
-        }
+        event.site = self.new_numbers.site(event.site);
         if let Op::Mark { name } = &mut event.op {
             // If a truncated file has lost its footer, the mark has no name. `u32::MAX` refers to no entry.
             *name = self.new_numbers.marks.get(*name as usize).copied().unwrap_or(u32::MAX);
@@ -142,59 +146,38 @@ fn header(traces: &[MergeInput]) -> Header {
 struct MergedNames {
     footer: Footer,
     marks: HashMap<String, u32>,
-    modules: HashMap<Module, u32>,
-    frames: HashMap<Frame, u32>,
-    stacks: HashMap<Vec<u32>, u32>,
+    sites: SiteTable,
 }
 
 impl MergedNames {
     /// Adds the footer of one trace and returns the new numbers of its entries.
     fn add(&mut self, footer: &Footer) -> NewNumbers {
-        let marks = footer.mark_names.iter();
-        let marks = marks.map(|name| number(&mut self.marks, &mut self.footer.mark_names, name.clone())).collect();
-        let sites = self.add_sites(&footer.sites);
-        self.add_profiles(&footer.profiles, &sites);
+        let mark = |name: &String| {
+            *self.marks.entry(name.clone()).or_insert_with_key(|name| {
+                self.footer.mark_names.push(name.clone());
+                self.footer.mark_names.len() as u32 - 1
+            })
+        };
+        let marks = footer.mark_names.iter().map(mark).collect();
+        let new_numbers = NewNumbers { sites: self.sites.import_all(&footer.sites), marks };
+        self.add_profiles(&footer.profiles, &new_numbers);
         self.footer.quality = self.footer.quality + footer.quality;
-        NewNumbers { sites, marks }
+        new_numbers
     }
 
-    fn add_sites(&mut self, from: &Sites) -> Vec<u32> {
-        let sites = &mut self.footer.sites;
-        let modules = from.modules.iter();
-        let modules: Vec<u32> =
-            modules.map(|module| number(&mut self.modules, &mut sites.modules, module.clone())).collect();
-        let frames = from.frames.iter().map(|frame| {
-            let module = frame.module.and_then(|module| modules.get(module as usize).copied());
-            number(&mut self.frames, &mut sites.frames, Frame { module, ..frame.clone() })
-        });
-        let frames: Vec<u32> = frames.collect();
-        let stacks = from.stacks.iter().map(|stack| {
-            let stack: Vec<u32> = stack.iter().filter_map(|&frame| frames.get(frame as usize).copied()).collect();
-            number(&mut self.stacks, &mut sites.stacks, stack) + 1
-        });
-        stacks.collect()
-    }
-
-    fn add_profiles(&mut self, from: &[SiteProfile], sites: &[u32]) {
+    fn add_profiles(&mut self, from: &[SiteProfile], new_numbers: &NewNumbers) {
         let profiles = std::mem::take(&mut self.footer.profiles).into_iter();
         let mut profiles: BTreeMap<_, SiteProfile> = profiles.map(|profile| (profile.key(), profile)).collect();
         for profile in from {
-            let site = match (profile.site as usize).checked_sub(1) {
-                None => 0,
-                Some(at) => sites.get(at).copied().unwrap_or(0),
-            };
+            let site = new_numbers.site(SiteId(profile.site)).0;
             let &SiteProfile { bytes_max, zeroed, .. } = profile;
             let kind = SiteProfile { site, bytes_max, zeroed, ..SiteProfile::default() };
             profiles.entry(kind.key()).or_insert(kind).add(profile);
         }
         self.footer.profiles = profiles.into_values().collect();
     }
-}
 
-/// The index of a value in a list of distinct values; adds it if it is new.
-fn number<T: Clone + Eq + Hash>(numbers: &mut HashMap<T, u32>, list: &mut Vec<T>, value: T) -> u32 {
-    *numbers.entry(value).or_insert_with_key(|value| {
-        list.push(value.clone());
-        list.len() as u32 - 1
-    })
+    fn finish(self) -> Footer {
+        Footer { sites: self.sites.into_sites(), ..self.footer }
+    }
 }

@@ -6,6 +6,7 @@ use hksim_trace::event::*;
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::import::{Format, ImportReport, Options, import};
 use hksim_trace::row::Row;
+use hksim_trace::sites::Stack;
 use hksim_trace::source::EventSource;
 use hksim_trace::tools::verify;
 use serde_json::{Value, json};
@@ -374,7 +375,7 @@ fn call_sites_of_a_truncated_table_get_empty_stacks() {
         .unwrap();
         match import(&file, &Options::default(), &out) {
             Ok(_) if sound => {
-                assert_eq!(TraceReader::open(&out).unwrap().footer().sites.stacks, vec![Vec::<u32>::new(); 3]);
+                assert_eq!(TraceReader::open(&out).unwrap().footer().sites.stacks, vec![Stack::default(); 3]);
                 assert_eq!(verify(&out).unwrap().findings, []);
             }
             Err(why) if !sound => assert!(why.to_string().contains("has no stack"), "{why}"),

@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::path::Path;
 
 use hksim_memory_trace::{
-    End, Event, ExitStatus, Footer, Frame, Header, MapOp, MappingKind, MemoryTraceError, Module, ModuleId, Op, Origin,
-    Reader, SiteId, Sites, Stack, StackEnd, TouchKind, Writer,
+    End, Event, ExitStatus, Footer, Frame, Header, MapOp, MappingKind, MemoryTraceError, Module, Op, Origin, Reader,
+    SiteId, Sites, Stack, StackEnd, TouchKind, Writer,
 };
 use hksim_trace::splitmix::Splitmix64;
 
@@ -115,7 +115,7 @@ pub fn random_events(seed: u64, count: u64) -> Vec<Named> {
         time_ns += random.pick(&[0, 0, 1, 700, 1 << 33]);
         let thread = random.pick(&[0, 0, 0, 1, 2, (1 << 22) - 1]);
         let name = matches!(op, Op::Map(_)).then(|| random.pick(&names).to_string());
-        (Event { time_ns, thread, op, site: None }, name.filter(|name| !name.is_empty()))
+        (Event { time_ns, thread, op, site: SiteId::UNKNOWN }, name.filter(|name| !name.is_empty()))
     };
     (0..count).map(event).collect()
 }
@@ -123,25 +123,27 @@ pub fn random_events(seed: u64, count: u64) -> Vec<Named> {
 /// Random call sites.
 pub fn random_sites(seed: u64, count: u64) -> Sites {
     let mut random = Random::new(seed);
-    let module = |number: u64| Module {
-        path: format!("/usr/lib/lib{number}.so").into(),
-        build_id: (0..[0, 20, 64][number as usize % 3]).map(|byte: u8| byte ^ number as u8).collect(),
+    let module = |number: u64| {
+        let build_id: Vec<u8> = (0..[0, 20, 64][number as usize % 3]).map(|byte: u8| byte ^ number as u8).collect();
+        Module::new(format!("/usr/lib/lib{number}.so").into(), &build_id)
     };
-    let modules: Vec<Module> = (0..9).map(module).collect();
-    let mut stacks = Vec::new();
+    let mut sites = Sites { modules: (0..9).map(module).collect(), ..Sites::default() };
     for number in 0..count {
         let frames = (0..random.below(40)).map(|_| Frame {
-            module: random.pick(&[None, Some(0), Some(3), Some(8)]).map(ModuleId),
+            module: random.pick(&[None, Some(0), Some(3), Some(8)]),
             address: random.pick(&[0, 0x1234, u64::MAX]) ^ random.below(100),
             function: random.pick(&[None, None, Some("f"), Some("a::b<c>")]).map(Into::into),
             source: random.pick(&[None, Some("a.c:7")]).map(Into::into),
         });
         let mut frames: Vec<Frame> = frames.collect();
         // No two stacks are equal.
-        frames.push(Frame { module: Some(ModuleId(1)), address: number, function: None, source: None });
-        stacks.push(Stack { frames, end: random.pick(&StackEnd::ALL) });
+        frames.push(Frame { module: Some(1), address: number, function: None, source: None });
+        let first = sites.frames.len() as u32;
+        sites.frames.append(&mut frames);
+        let frames = (first..sites.frames.len() as u32).collect();
+        sites.stacks.push(Stack { frames, end: Some(random.pick(&StackEnd::ALL)) });
     }
-    Sites { modules, stacks }
+    sites
 }
 
 /// Gives the mappings and moves among events random call sites.
@@ -149,7 +151,7 @@ pub fn add_sites(seed: u64, events: &mut [Named], sites: &Sites) {
     let mut random = Random::new(seed);
     for (event, _) in events {
         if matches!(event.op, Op::Map(_) | Op::Remap { .. }) && random.below(4) > 0 {
-            event.site = Some(SiteId(random.below(sites.stacks.len() as u64) as u32));
+            event.site = SiteId::of_stack(random.below(sites.stacks.len() as u64) as u32);
         }
     }
 }
@@ -163,7 +165,7 @@ pub fn write_with_sites(path: &Path, events: &[Named], sites: &Sites) {
         if let (Op::Map(map), Some(name)) = (&mut event.op, name) {
             map.name = Some(writer.name(name));
         }
-        event.site = event.site.map(|site| writer.site_of(sites, site).expect("a site"));
+        event.site = writer.site_of(sites, event.site);
         writer.push(event).expect("an event");
     }
     writer.finish(&footer()).expect("the end");
@@ -172,11 +174,11 @@ pub fn write_with_sites(path: &Path, events: &[Named], sites: &Sites) {
 /// A stack with the paths and build ids of its modules.
 pub type NamedStack = (Vec<(Frame, Option<Module>)>, StackEnd);
 
-/// The stack of a call site, independent of numbers.
-pub fn named_stack(sites: &Sites, site: SiteId) -> NamedStack {
-    let stack = sites.stack(site).expect("a stack");
+/// The stack of a call site, independent of numbers; `None` for an unknown site.
+pub fn named_stack(sites: &Sites, site: SiteId) -> Option<NamedStack> {
+    let end = sites.stack(site)?.end.expect("an end");
     let named = |frame: &Frame| (Frame { module: None, ..frame.clone() }, sites.module_of(frame).cloned());
-    (stack.frames.iter().map(named).collect(), stack.end)
+    Some((sites.frames_of(site).map(named).collect(), end))
 }
 
 /// The stack of each event of a file.
@@ -184,7 +186,7 @@ pub fn read_stacks(path: &Path) -> Vec<Option<NamedStack>> {
     let mut reader = Reader::open(path).expect("a recording");
     let (mut stacks, mut chunk) = (Vec::new(), Vec::new());
     while reader.next_chunk(&mut chunk).expect("a chunk") {
-        stacks.extend(chunk.iter().map(|event| event.site.map(|site| named_stack(reader.sites(), site))));
+        stacks.extend(chunk.iter().map(|event| named_stack(reader.sites(), event.site)));
     }
     stacks
 }

@@ -164,11 +164,11 @@ pub fn sample_footer() -> Footer {
     let place = |address, function: Option<&str>| Frame {
         module: Some(0),
         address,
-        function: function.map(str::to_string),
+        function: function.map(Into::into),
         source: None,
     };
     let frames = vec![place(0x1000, Some("main")), place(0x2000, None)];
-    let sites = Sites { modules, frames, stacks: vec![vec![1, 0], vec![0]] };
+    let sites = Sites { modules, frames, stacks: vec![vec![1, 0].into(), vec![0].into()] };
     let profiles = vec![
         SiteProfile { written: 2, ..SiteProfile::of_size(100, true) },
         SiteProfile { site: 1, written: 3, ..SiteProfile::default() },

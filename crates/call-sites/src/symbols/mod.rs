@@ -3,13 +3,15 @@
 mod caller;
 mod files;
 mod limits;
+mod named;
 
 use std::collections::HashMap;
 
-use crate::sites::{Frame, Sites};
+use crate::{Frame, Sites, Stack};
 
 pub use caller::{Caller, caller, file_name, short_text};
 use files::ModuleNames;
+pub use named::NamedSites;
 
 /// Looks up frames, opening each file once.
 #[derive(Default)]
@@ -25,7 +27,11 @@ impl Symbols {
             return vec![frame.clone()];
         };
         let names = self.modules.entry(index).or_insert_with(|| ModuleNames::find(module)).at(frame.address);
-        let named = |(function, source)| Frame { function: Some(function), source, ..frame.clone() };
+        let named = |(function, source): (String, Option<String>)| Frame {
+            function: Some(function.into()),
+            source: source.map(Into::into),
+            ..frame.clone()
+        };
         match names.is_empty() {
             true => vec![frame.clone()],
             false => names.into_iter().map(named).collect(),
@@ -41,8 +47,10 @@ impl Symbols {
             named.frames.extend(self.frames(sites, frame));
             places.push((first..named.frames.len() as u32).collect());
         }
-        let stack =
-            |stack: &Vec<u32>| stack.iter().filter_map(|&at| places.get(at as usize)).flatten().copied().collect();
+        let stack = |stack: &Stack| {
+            let frames = stack.frames.iter().filter_map(|&at| places.get(at as usize)).flatten().copied().collect();
+            Stack { frames, end: stack.end }
+        };
         named.stacks = sites.stacks.iter().map(stack).collect();
         named
     }
@@ -52,7 +60,7 @@ impl Symbols {
         let note = |(&index, names): (&u32, &ModuleNames)| Some((index, names.note.clone()?));
         let mut notes: Vec<(u32, String)> = self.modules.iter().filter_map(note).collect();
         notes.sort_unstable();
-        let path = |index: u32| sites.modules.get(index as usize).map_or("?", |module| module.path.as_str());
+        let path = |index: u32| sites.modules.get(index as usize).map_or("?", |module| &*module.path);
         notes.into_iter().map(|(index, note)| format!("{}: {note}", path(index))).collect()
     }
 }

@@ -1,6 +1,6 @@
 //! Who asked for memory: the innermost frame outside the C library and allocators.
 
-use crate::sites::{Frame, Sites};
+use crate::{Frame, Sites};
 
 /// Shared objects that serve memory to others, by the beginning of their file name: the caller of interest is outside.
 const SERVING: [&str; 10] = [
@@ -99,7 +99,7 @@ fn serves(sites: &Sites, frame: &Frame) -> bool {
 /// A frame in a few words: the function, or file and offset.
 pub fn short_text(sites: &Sites, frame: &Frame) -> String {
     match (&frame.function, sites.module_of(frame)) {
-        (Some(function), _) => function.clone(),
+        (Some(function), _) => function.to_string(),
         (None, Some(module)) => format!("{}+{:#x}", file_name(&module.path), frame.address),
         (None, None) => "generated code".to_string(),
     }

@@ -5,11 +5,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use addr2line::Loader;
+use hksim_recording_files::open_regular;
 use object::{Object, ReadCache};
 
 use super::limits;
-use crate::named_file;
-use crate::sites::Module;
+use crate::{Module, hexadecimal};
 
 /// The directory in which distributions install debug files.
 const DEBUG_ROOT: &str = "/usr/lib/debug";
@@ -26,7 +26,7 @@ impl ModuleNames {
     /// Finds the module's own file and its debug file. A file of another build is not used, because its names would be
     /// wrong.
     pub fn find(module: &Module) -> Self {
-        let path = Path::new(&module.path);
+        let path = Path::new(&*module.path);
         let mut files: Vec<Loader> = module.build_id.as_deref().and_then(debug_file).into_iter().collect();
         let own = build_id_of(path);
         let note = match (&module.build_id, &own) {
@@ -133,7 +133,8 @@ fn is_usable(path: &Path) -> bool {
 
 /// A module's file, of which only the parts that are needed are read. The trace names it, so it is a regular file.
 fn contents(path: &Path) -> io::Result<ReadCache<File>> {
-    named_file::open_regular(path).map(ReadCache::new)
+    let refused = || io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
+    open_regular(path)?.map(ReadCache::new).ok_or_else(refused)
 }
 
 /// The build id of a file, in hexadecimal; the error explains why the file cannot be used.
@@ -142,7 +143,7 @@ fn build_id_of(path: &Path) -> Result<Option<String>, String> {
     limits::check(&bytes).map_err(|why| format!("no names: {why}"))?;
     let file = object::File::parse(&bytes).map_err(|why| format!("no names: {why}"))?;
     let id = file.build_id().ok().flatten();
-    Ok(id.map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect()))
+    Ok(id.map(hexadecimal))
 }
 
 #[cfg(test)]

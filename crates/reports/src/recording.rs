@@ -1,0 +1,12 @@
+//! The part of a memory recording's label that reports show.
+
+use serde::Deserialize;
+
+/// A memory recording in a row of a result.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Recording {
+    /// Its file.
+    pub file: String,
+    /// Events that the recorder lost.
+    pub lost_events: u64,
+}
