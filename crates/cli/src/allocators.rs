@@ -1,7 +1,5 @@
 //! Looks up allocators by name, for `--allocators` and `--on`.
 
-mod lists;
-
 use anyhow::{Context, Result};
 use hksim_replay::Target;
 use hksim_replay::compare::{Allocator, Found, LookupError, lookup, meaning};
@@ -9,8 +7,6 @@ use hksim_replay::compare::{Allocator, Found, LookupError, lookup, meaning};
 use crate::flags::PolicyArgs;
 use crate::host;
 use crate::output::note;
-
-pub use lists::expanded;
 
 /// Looks up a word of a flag: `glibc`, a known allocator, `native`, `native:POLICY`, or the path of a library. All
 /// but native may be followed by settings: `jemalloc:thp=always`, `glibc:hugetlb=1+arena_max=1`.

@@ -5,10 +5,10 @@ mod view;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use hksim_engine::TouchRule;
 use hksim_replay::Mode;
-use hksim_replay::compare::{self, Outcome, Plan, Row, Spread, WARM_UP_RUNS, rows};
+use hksim_replay::compare::{self, Outcome, Plan, Row, Spread, WARM_UP_RUNS, expanded, rows};
 use hksim_sim::report::TouchLabel;
 use hksim_trace::header::TouchSource;
 
@@ -77,7 +77,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     args.output.check(&[args.plot.as_deref()], &[])?;
     args.columns.check(&args.output, &view::COLUMNS, &[])?;
     let trace = inputs::file(&args.trace)?;
-    let words = allocators::expanded(&args.allocators)?;
+    let words = expanded(&args.allocators).context("--allocators")?;
     let allocators = words.iter().map(|word| allocators::named("allocators", word)).collect::<Result<Vec<_>>>()?;
     let source = trace.header.touch;
     let rule = args.touch.unwrap_or(if source == TouchSource::Assumed { TouchRule::All } else { TouchRule::Recorded });

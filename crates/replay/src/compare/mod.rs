@@ -1,6 +1,7 @@
 //! The runs of a comparison: each allocator once per round, and the figures over all rounds.
 
 mod environment;
+mod lists;
 mod lookup;
 mod settings;
 mod spread;
@@ -18,6 +19,7 @@ use crate::{Measure, Mode, ReplayError, ReplaySpec, Replayed, Skipped, Target, r
 use environment::Run;
 
 pub use environment::Surroundings;
+pub use lists::expanded;
 pub use lookup::{LookupError, lookup, meaning};
 pub use spread::Spread;
 

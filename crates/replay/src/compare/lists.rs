@@ -1,15 +1,15 @@
 //! Lists of settings: `jemalloc:dirty_decay_ms=0,1000` stands for two allocators.
 
-use anyhow::{Context, Result, bail};
 use hksim_policy::units::parse_size;
-use hksim_replay::compare::{LookupError, lookup};
+
+use super::lookup::{LookupError, lookup};
 
 /// The words of `--allocators`, split at commas, with one word for each combination of values. The first setting varies
 /// slowest. A word that names no allocator is a further value of the setting before it.
 ///
 /// # Errors
 /// A range has no values.
-pub fn expanded(pieces: &[String]) -> Result<Vec<String>> {
+pub fn expanded(pieces: &[String]) -> Result<Vec<String>, LookupError> {
     let mut words: Vec<String> = Vec::new();
     for piece in pieces {
         match words.last_mut() {
@@ -17,8 +17,7 @@ pub fn expanded(pieces: &[String]) -> Result<Vec<String>> {
             _ => words.push(piece.clone()),
         }
     }
-    let all = words.iter().map(|word| combinations(word).with_context(|| format!("--allocators {word}")));
-    Ok(all.collect::<Result<Vec<_>>>()?.concat())
+    Ok(words.iter().map(|word| combinations(word)).collect::<Result<Vec<_>, _>>()?.concat())
 }
 
 fn has_setting(word: &str) -> bool {
@@ -30,7 +29,7 @@ fn names_allocator(piece: &str) -> bool {
     ["native", "hksim"].contains(&kind) || !matches!(lookup(kind, ""), Err(LookupError::Unknown { .. }))
 }
 
-fn combinations(word: &str) -> Result<Vec<String>> {
+fn combinations(word: &str) -> Result<Vec<String>, LookupError> {
     let Some((kind, settings)) = word.split_once(':') else { return Ok(vec![word.to_string()]) };
     let mut words = vec![format!("{kind}:")];
     for (at, setting) in settings.split('+').enumerate() {
@@ -42,7 +41,7 @@ fn combinations(word: &str) -> Result<Vec<String>> {
 }
 
 /// A setting once for each of its values.
-fn values(kind: &str, setting: &str) -> Result<Vec<String>> {
+fn values(kind: &str, setting: &str) -> Result<Vec<String>, LookupError> {
     let Some((key, list)) = setting.split_once('=') else { return Ok(vec![setting.to_string()]) };
     let mut all = Vec::new();
     for value in list.split(',') {
@@ -58,18 +57,19 @@ fn values(kind: &str, setting: &str) -> Result<Vec<String>> {
 
 /// The first number and its doubles up to the last, in the form that the allocator reads: most know no units, and
 /// mimalloc takes sizes in KiB.
-fn doubled(kind: &str, first: &str, last: &str) -> Result<Vec<String>> {
+fn doubled(kind: &str, first: &str, last: &str) -> Result<Vec<String>, LookupError> {
+    let refused = |why| Err(LookupError::Range { range: format!("{first}..{last}"), why });
     let has_unit = last.ends_with(|one: char| one.is_ascii_alphabetic());
     let (Ok(low), Ok(high)) = (parse_size(first), parse_size(last)) else {
-        bail!("{first}..{last}: expected two numbers, optionally with K, M or G (128K..64M)");
+        return refused("expected two numbers, optionally with K, M or G (128K..64M)");
     };
     if low == 0 || high < low {
-        bail!("{first}..{last}: a range starts above 0 and ends at or above its start (1..64)");
+        return refused("a range starts above 0 and ends at or above its start (1..64)");
     }
     let doubles = std::iter::successors(Some(low), |number| number.checked_mul(2));
     let numbers: Vec<u64> = doubles.take_while(|&number| number <= high).collect();
     if numbers.last() != Some(&high) {
-        bail!("{first}..{last}: each value of a range is twice the one before, and the last is the end");
+        return refused("each value of a range is twice the one before, and the last is the end");
     }
     let shown = |number: &u64| match kind {
         "mimalloc" if has_unit => format!("{}K", number >> 10),
@@ -84,7 +84,7 @@ mod tests {
 
     fn words(line: &str) -> Vec<String> {
         let pieces: Vec<String> = line.split(',').map(String::from).collect();
-        expanded(&pieces).unwrap_or_else(|why| panic!("{line}: {why:#}"))
+        expanded(&pieces).unwrap_or_else(|why| panic!("{line}: {why}"))
     }
 
     #[test]
@@ -129,7 +129,7 @@ mod tests {
             ("glibc:top_pad=1..many", "two numbers"),
         ] {
             let error = expanded(&[line.to_string()]).expect_err(line);
-            assert!(format!("{error:#}").contains(why), "{error:#}");
+            assert!(error.to_string().contains(why), "{error}");
         }
     }
 }
