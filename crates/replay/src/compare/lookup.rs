@@ -25,6 +25,14 @@ pub enum LookupError {
     /// A setting is not `KEY=VALUE`.
     #[error("`{0}` is not a setting; write NAME:KEY=VALUE, several joined by +")]
     Setting(String),
+    /// A range of a setting has no values.
+    #[error("{range}: {why}")]
+    Range {
+        /// The range.
+        range: String,
+        /// Why.
+        why: &'static str,
+    },
     /// The file does not exist.
     #[error("{word}: cannot preload it; give the path of a shared object")]
     NoFile {
