@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let profile = Path::new(profile);
     if !profile.exists() {
-        std::fs::write(profile, measure(Effort { rounds: 20, time_max: Duration::from_secs(20) })?.text())?;
+        std::fs::write(profile, measure(Effort { rounds: 20, time_max: Duration::from_secs(20), rests: &[] })?.text())?;
     }
     let profile = Profile::read(profile)?;
     for design in designs {
