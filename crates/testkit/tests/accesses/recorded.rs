@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use hksim_linux_mm::Content;
-use hksim_policy::{Errno, PAGE_BYTES};
 use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
+use hksim_policy::{Errno, PAGE_BYTES};
 use hksim_sim::memory::BASE_PAGE;
 use hksim_sim::observer::{Accesses, Cause, MemoryObserver, Touch};
 
@@ -37,7 +37,8 @@ impl MemoryObserver for AccessRecorder {
     }
 
     fn access(&mut self, bytes: Range<u64>, _cause: Cause) {
-        (bytes.start / PAGE_BYTES..bytes.end.div_ceil(PAGE_BYTES)).for_each(|page| _ = self.0.entry(page - BASE_PAGE).or_default());
+        (bytes.start / PAGE_BYTES..bytes.end.div_ceil(PAGE_BYTES))
+            .for_each(|page| _ = self.0.entry(page - BASE_PAGE).or_default());
     }
 
     fn reserve(&mut self, _pages: Range<u64>) {}
