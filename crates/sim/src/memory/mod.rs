@@ -1,5 +1,6 @@
 //! The allocator's memory in the simulator: it reports accesses to observers and does not store contents.
 
+mod accesses;
 mod bindings;
 mod contents;
 mod filter;
@@ -30,7 +31,6 @@ use hksim_policy::meta::{ENTRY_BYTES, Entry, PoolMeta, SpanMeta, SuperSlabMeta};
 use hksim_policy::vocabulary::{Align, Header, MetaPlace};
 use hksim_policy::{Errno, Geometry, InvalidFree, PAGE_BYTES, Paging};
 
-use crate::lines::LINE_BYTES;
 use crate::observer::{Cause, MemoryObserver, Touch};
 use bindings::Bindings;
 use contents::Contents;
@@ -215,57 +215,6 @@ impl<H: MemoryObserver> SimMemory<H> {
         first..first + (pages.end - pages.start)
     }
 
-    /// Touches `bytes` bytes at `at`, an offset from the start of the reservation.
-    #[inline(always)]
-    fn touch(&self, at: u64, bytes: u64, touch: Touch, cause: Cause) {
-        let (first, last) = (at / PAGE_BYTES, (at + bytes - 1) / PAGE_BYTES);
-        let mut page = first;
-        while page <= last {
-            if self.filter.passes(page, touch) {
-                self.pass_on(page, touch, cause);
-            }
-            page += 1;
-        }
-        self.accessed(at, bytes, cause);
-    }
-
-    /// Reports an access to `bytes` bytes at `at`, an offset from the start of the reservation, to an observer that
-    /// needs it.
-    #[inline(always)]
-    fn accessed(&self, at: u64, bytes: u64, cause: Cause) {
-        if H::ACCESSES.any() {
-            let start = self.address_at(at);
-            self.observed(&self.observer).access(start..start + bytes, cause);
-        }
-    }
-
-    /// As `accessed`, for tables that are not on the allocator's fast paths.
-    fn accessed_table(&self, item: MetaItem) {
-        if H::ACCESSES.any() {
-            let (at, bytes) = self.extent(item);
-            let start = self.address_at(at);
-            self.observed(&self.observer).access_table(start..start + bytes);
-            self.remember(|| item);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn pass_on(&self, page: u64, touch: Touch, cause: Cause) {
-        if touch == Touch::Write && !H::ACCESSES.every() && self.contents.is_none() {
-            self.filter.settle(page);
-        }
-        let page = self.page_at(page);
-        self.each_observer(|observer| observer.touch(page, touch, cause));
-    }
-
-    /// Whether accesses inside the page of `at`, a byte of the reservation, have no effect on the page that anything
-    /// observes.
-    #[inline(always)]
-    fn is_settled(&self, at: u64) -> bool {
-        !H::ACCESSES.every() && self.filter.is_settled(at / PAGE_BYTES)
-    }
-
     /// A range of slices, as bytes from the start of the reservation.
     fn bytes_of(&self, superslab: u32, slices: &Range<u32>) -> Range<u64> {
         let [start, end] = [slices.start, slices.end].map(|slice| u64::from(slice) << self.slice_shift);
@@ -299,16 +248,6 @@ impl<H: MemoryObserver> SimMemory<H> {
         match self.superslabs[ordinal as usize].get() {
             Some(superslab) => superslab,
             None => unreachable!("the allocator used SuperSlab {ordinal} before initialising it"),
-        }
-    }
-
-    #[inline(always)]
-    fn observe_meta(&self, item: impl Fn() -> MetaItem) {
-        if H::ACCESSES.any() {
-            let (at, bytes) = self.extent(item());
-            // Of a header's lines, most accesses use the first one only.
-            self.accessed(at, bytes.min(LINE_BYTES), Cause::Metadata);
-            self.remember(item);
         }
     }
 

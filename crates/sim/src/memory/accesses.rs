@@ -1,0 +1,71 @@
+//! Reports accesses to the observers: touches that may change a page, and the accesses that an observer asks for.
+
+use hksim_policy::PAGE_BYTES;
+
+use super::SimMemory;
+use super::meta_tracker::MetaItem;
+use crate::lines::LINE_BYTES;
+use crate::observer::{Cause, MemoryObserver, Touch};
+
+impl<H: MemoryObserver> SimMemory<H> {
+    /// Touches `bytes` bytes at `at`, an offset from the start of the reservation.
+    #[inline(always)]
+    pub(super) fn touch(&self, at: u64, bytes: u64, touch: Touch, cause: Cause) {
+        let (first, last) = (at / PAGE_BYTES, (at + bytes - 1) / PAGE_BYTES);
+        let mut page = first;
+        while page <= last {
+            if self.filter.passes(page, touch) {
+                self.pass_on(page, touch, cause);
+            }
+            page += 1;
+        }
+        self.accessed(at, bytes, cause);
+    }
+
+    /// Reports an access to `bytes` bytes at `at`, an offset from the start of the reservation, to an observer that
+    /// needs it.
+    #[inline(always)]
+    pub(super) fn accessed(&self, at: u64, bytes: u64, cause: Cause) {
+        if H::ACCESSES.any() {
+            let start = self.address_at(at);
+            self.observed(&self.observer).access(start..start + bytes, cause);
+        }
+    }
+
+    /// As `accessed`, for tables that are not on the allocator's fast paths.
+    pub(super) fn accessed_table(&self, item: MetaItem) {
+        if H::ACCESSES.any() {
+            let (at, bytes) = self.extent(item);
+            let start = self.address_at(at);
+            self.observed(&self.observer).access_table(start..start + bytes);
+            self.remember(|| item);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn pass_on(&self, page: u64, touch: Touch, cause: Cause) {
+        if touch == Touch::Write && !H::ACCESSES.every() && self.contents.is_none() {
+            self.filter.settle(page);
+        }
+        let page = self.page_at(page);
+        self.each_observer(|observer| observer.touch(page, touch, cause));
+    }
+
+    /// Whether accesses inside the page of `at`, a byte of the reservation, have no effect on the page that anything
+    /// observes.
+    #[inline(always)]
+    pub(super) fn is_settled(&self, at: u64) -> bool {
+        !H::ACCESSES.every() && self.filter.is_settled(at / PAGE_BYTES)
+    }
+
+    #[inline(always)]
+    pub(super) fn observe_meta(&self, item: impl Fn() -> MetaItem) {
+        if H::ACCESSES.any() {
+            let (at, bytes) = self.extent(item());
+            // Of a header's lines, most accesses use the first one only.
+            self.accessed(at, bytes.min(LINE_BYTES), Cause::Metadata);
+            self.remember(item);
+        }
+    }
+}
