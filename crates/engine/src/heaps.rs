@@ -1,6 +1,6 @@
 //! An allocator as the executor of a trace uses it: requests of threads, and the program's accesses to its blocks.
 
-use hksim_policy::{Allocator, Block, Geometry, PAGE_BYTES, Request, ThreadHeap, World};
+use hksim_policy::{Allocator, Block, Geometry, PAGE_BYTES, Path, Request, ThreadHeap, World};
 use hksim_trace::event::{AllocCall, ReallocCall, ThreadId};
 
 use crate::initial_touch::BlockAccess;
@@ -84,6 +84,7 @@ impl<W: World, G: Geometry> Heaps for Allocator<W, G> {
         bytes: u64,
         align_log2: u8,
     ) -> Option<Block<W::SuperSlab>> {
+        self.mem.path(path_of(call), 1);
         Allocator::allocate(self, heap, request(call, bytes, align_log2)?)
     }
 
@@ -95,6 +96,7 @@ impl<W: World, G: Geometry> Heaps for Allocator<W, G> {
         bytes: u64,
         _call: ReallocCall,
     ) -> Option<Block<W::SuperSlab>> {
+        self.mem.path(Path::Realloc, 1);
         Allocator::resize(self, heap, place, bytes)
     }
 
@@ -103,8 +105,14 @@ impl<W: World, G: Geometry> Heaps for Allocator<W, G> {
         Allocator::free(self, heap, place);
     }
 
+    fn free_by_resize(&self, heap: &mut ThreadHeap<W>, place: Block<W::SuperSlab>, _call: ReallocCall) {
+        self.mem.path(Path::FreeByRealloc, 1);
+        Allocator::free(self, heap, place);
+    }
+
     #[inline(always)]
     fn usable_bytes(&self, place: Block<W::SuperSlab>) -> u64 {
+        self.mem.path(Path::UsableSize, 1);
         Allocator::usable_bytes(self, place)
     }
 
@@ -133,6 +141,21 @@ impl<W: World, G: Geometry> Heaps for Allocator<W, G> {
 #[inline(always)]
 pub(crate) fn identity<W: World>(mem: &W, block: Block<W::SuperSlab>) -> u64 {
     u64::from(mem.ordinal(block.superslab)) << 32 | u64::from(block.offset)
+}
+
+/// The path that a call of the program begins.
+#[inline(always)]
+fn path_of(call: AllocCall) -> Path {
+    match call {
+        AllocCall::Malloc => Path::Malloc,
+        AllocCall::Calloc => Path::Calloc,
+        AllocCall::Realloc | AllocCall::Reallocarray => Path::AllocateByRealloc,
+        AllocCall::PosixMemalign
+        | AllocCall::AlignedAlloc
+        | AllocCall::Memalign
+        | AllocCall::Valloc
+        | AllocCall::Pvalloc => Path::Memalign,
+    }
 }
 
 /// The request that a call makes; `None` if its size overflows.

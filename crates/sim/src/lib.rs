@@ -9,6 +9,7 @@
 //! - [`forks`]: the cost of forked children. [`kernel_work`]: the kernel's work besides installs.
 //! - [`mod@explain`]: where every install of a run came from.
 //! - [`placement`]: the placement of every object, without its cost.
+//! - [`paths`]: how often the allocator runs each path of its code.
 //! - [`tlb`]: TLB models; [`reach`]: TLB reach and misses of a run. [`translations`]: the stream of accesses that TLB
 //!   models observe; [`access_stream`]: the same stream for models outside this crate.
 
@@ -22,6 +23,7 @@ pub mod kernel_work;
 pub mod memory;
 pub mod miss_curves;
 pub mod observer;
+pub mod paths;
 mod placed;
 pub mod placement;
 mod pump;
@@ -39,6 +41,7 @@ pub mod translations;
 pub use addresses::Addresses;
 pub use design::{DesignConfig, explain_design, simulate_design};
 pub use explain::{Explained, explain};
+pub use paths::PathCounts;
 pub use report::SimReport;
 pub use simulate::{Marks, SimConfig, SimError, Simulated, simulate};
 pub use space::SimSpace;

@@ -4,12 +4,13 @@
 use std::ops::Range;
 
 use hksim_linux_mm::{Content, Kernel, PMD_PAGES, PageState, PmdState};
-use hksim_policy::Errno;
+use hksim_policy::{Errno, Path};
 use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
 
 use crate::accounting::Accounting;
 use crate::miss_curves::MissCurves;
 use crate::observer::{AccountingObserver, Cause, MemoryObserver, Touch};
+use crate::paths::PathCounts;
 use crate::reach::TlbLookups;
 use crate::tlb::PageSize;
 
@@ -73,12 +74,13 @@ impl Translations for () {
 /// Accounting that also observes every access.
 pub(crate) struct TranslationObserver<T> {
     accounting: Accounting,
+    page_paths: PathCounts,
     pub(crate) translations: T,
 }
 
 impl<T: Translations> TranslationObserver<T> {
     pub(crate) fn new(accounting: Accounting, translations: T) -> TranslationObserver<T> {
-        TranslationObserver { accounting, translations }
+        TranslationObserver { accounting, page_paths: PathCounts::default(), translations }
     }
 
     /// What changes if a touch changes the mapping of a page: its state, and the number of write faults on pages that
@@ -132,6 +134,10 @@ impl<T: Translations> AccountingObserver for TranslationObserver<T> {
         self.accounting.fork(event, pages);
     }
 
+    fn page_paths(&self) -> PathCounts {
+        self.page_paths.clone()
+    }
+
     fn misses(&self) -> Option<TlbLookups> {
         self.translations.lookups()
     }
@@ -143,6 +149,12 @@ impl<T: Translations> AccountingObserver for TranslationObserver<T> {
 
 impl<T: Translations> MemoryObserver for TranslationObserver<T> {
     const EVERY_ACCESS: bool = true;
+    /// Costs little beside the reports of every access.
+    const COUNTS_PATHS: bool = true;
+
+    fn page_path(&mut self, path: Path, times: u64) {
+        self.page_paths.add(path, times);
+    }
 
     fn set_events(&mut self, events: u64) {
         self.translations.set_events(events);

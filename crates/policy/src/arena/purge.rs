@@ -14,6 +14,7 @@ use crate::heap::fork::on_slow_path;
 use crate::heap::own::Links;
 use crate::memory::Memory;
 use crate::metadata::meta::{Entry, SuperSlabMeta, Use};
+use crate::path::Path;
 use crate::policy::split::Paging;
 use crate::policy::vocabulary::PurgeCurve;
 
@@ -31,6 +32,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if meta.in_purge.replace(true) {
             return;
         }
+        self.mem.path(Path::PurgeQueued, 1);
         meta.purge_at_ns.set(self.mem.now_ns().saturating_add(self.placement.purge_delay_ns));
         if let Some(head) = self.insert(superslab, heap.purge_tail, 0, purge_links) {
             heap.purge_head = head;
@@ -42,6 +44,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     pub(crate) fn unschedule_purge(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) {
         let meta = self.mem.meta(superslab);
         if meta.in_purge.replace(false) {
+            self.mem.path(Path::PurgeUnqueued, 1);
             if heap.purge_tail == self.link_to(superslab) {
                 heap.purge_tail = meta.purge_prev.get();
             }
@@ -51,6 +54,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Purges what is due: free spans of this heap, then the pool's cached memory. Called on slow paths.
     pub(crate) fn purge_due(&self, heap: &mut ThreadHeap<M>) {
+        self.mem.path(Path::PurgeConsidered, 1);
         let now_ns = self.mem.now_ns();
         self.purge_spans_due(heap, now_ns);
         self.purge_pool(now_ns);
@@ -88,6 +92,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             }
             scheduled
         };
+        self.mem.path(Path::CurveEvaluated, 1);
         let Some(allowed) = heap.purge_backlog.allowed(now_ns, self.placement.purge_delay_ns, count) else { return };
         while u64::from(scheduled) > allowed
             && let Some(ordinal) = heap.purge_head.checked_sub(1)
@@ -113,6 +118,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     fn purge_free_spans(&self, heap: &ThreadHeap<M>, superslab: M::SuperSlab) {
+        self.mem.path(Path::SpansPurged, 1);
         let meta = self.mem.meta(superslab);
         let end = self.geometry.slices();
         let mut from = self.first_slice();
@@ -121,6 +127,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             let mut dirty = first;
             while let Some(start) = meta.clean.find(dirty, after, false) {
                 let stop = meta.clean.find(start, after, true).unwrap_or(after);
+                self.mem.path(Path::RangePurged, 1);
+                self.mem.path(Path::SlicePurged, u64::from(stop - start));
                 let at = self.area_of(start);
                 let bytes = (stop << self.geometry.slice_shift()) - at;
                 let purged = self.purge(self.arena_range(superslab, at, bytes));
@@ -149,6 +157,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let purges = || self.paging(|paging, _| paging.purges());
         let mut next = pool.idle.tail.get();
         while let Some(ordinal) = next.checked_sub(1).filter(|&ordinal| due(ordinal)) {
+            self.mem.path(Path::IdleExamined, 1);
             let entry = self.mem.entry(ordinal);
             if entry.usage() == Use::Idle && !entry.clean.get() {
                 // Without purges nothing leaves the list, and its whole length would be searched each time.
@@ -170,6 +179,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Purges cached memory along the decay curve. Lock held.
     fn purge_pool_on_curve(&self, now_ns: u64) {
+        self.mem.path(Path::CurveEvaluated, 1);
         let (pool, delay_ns) = (self.mem.pool(), self.placement.purge_delay_ns);
         let purges = || self.paging(|paging, _| paging.purges());
         if let Some(allowed) = pool.idle_backlog.allowed(now_ns, delay_ns, || self.idle_present()) {
@@ -207,6 +217,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if self.mem.entry(ordinal).clean.get() || !self.paging(|paging, _| paging.purges()) {
             return;
         }
+        self.mem.path(Path::IdlePurged, 1);
         let (first, count) = self.purge_group(ordinal);
         if !(first..first + count).all(|ordinal| self.is_unused(ordinal)) {
             return; // it shares its huge page with a SuperSlab in use
@@ -230,6 +241,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Purges an idle SuperSlab and frees it. Lock held.
     pub(crate) fn evict_idle(&self, ordinal: u32) {
+        self.mem.path(Path::IdleEvicted, 1);
         self.purge_idle(ordinal);
         if self.mem.entry(ordinal).usage() != Use::Lost {
             self.unlink(&self.mem.pool().idle, ordinal);
@@ -242,6 +254,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let entry = self.mem.entry(ordinal);
         self.unlink_cached(ordinal);
         let run = entry.run.get();
+        self.mem.path(Path::RunEvicted, 1);
+        self.mem.path(Path::RunPartEvicted, u64::from(run));
         let purged = self.purge_superslabs(ordinal, run);
         let is_clean = self.paging(|paging, _| paging.purges());
         if purged == Purged::Hole {

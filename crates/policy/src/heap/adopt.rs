@@ -7,6 +7,7 @@ use crate::heap::ThreadHeap;
 use crate::heap::fork::on_slow_path;
 use crate::memory::{Link, Memory};
 use crate::metadata::meta::{SpanState, Use};
+use crate::path::Path;
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Opens a heap for a new thread, in the lowest free slot. `None` if all [slots](Memory::heaps) are taken.
@@ -31,6 +32,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// The lowest free slot, with its memory initialised.
     fn take_heap_slot(&self) -> Option<u32> {
+        self.mem.path(Path::HeapOpened, 1);
         let guard = self.mem.lock();
         let slots = &self.mem.pool().heaps;
         let word = slots.iter().position(|word| word.get() != u64::MAX)?;
@@ -65,6 +67,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Closes a heap whose message queue is closed.
     pub(crate) fn abandon_heap(&self, heap: &mut ThreadHeap<M>) {
+        self.mem.path(Path::HeapClosed, 1);
         for class in 0..self.geometry.classes().count() {
             self.deactivate(heap, class);
         }
@@ -122,9 +125,11 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let mut slice = self.first_slice();
         while slice < self.geometry.slices() {
             if self.mem.meta(superslab).free.get(slice) {
+                self.mem.path(Path::SlicePassed, 1);
                 slice += 1;
                 continue;
             }
+            self.mem.path(Path::SpanVisited, 1);
             let span = Span { superslab, slice };
             slice += u32::from(self.span_meta(span).span_slices.get());
             visit(span);
@@ -141,6 +146,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     fn abandon(&self, ordinal: u32) {
+        self.mem.path(Path::Abandoned, 1);
         let guard = self.mem.lock();
         self.mem.entry(ordinal).set_usage(Use::Abandoned);
         let pool = self.mem.pool();
@@ -175,6 +181,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Makes the heap the owner of a SuperSlab that was removed from the abandoned list.
     fn take_over(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) {
+        self.mem.path(Path::Adopted, 1);
         self.own(heap, superslab);
         let mut holds_blocks = false;
         self.for_each_span(superslab, |span| {
@@ -212,6 +219,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     fn take_abandoned(&self) -> Option<u32> {
+        self.mem.path(Path::AdoptionTried, 1);
         let guard = self.mem.lock();
         let pool = self.mem.pool();
         if pool.abandoned.count.get() == 0 {

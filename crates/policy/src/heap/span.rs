@@ -9,6 +9,7 @@ use crate::heap::ThreadHeap;
 use crate::heap::fork::on_slow_path;
 use crate::memory::{ArenaRange, Link, Memory};
 use crate::metadata::meta::{CLASS_LARGE, SlabId, SpanState};
+use crate::path::Path;
 
 /// A request for a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +55,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let mut from = self.first_slice();
         while let Some(first) = meta.free.find(from, end, true) {
             let after = meta.free.find(first, end, false).unwrap_or(end);
+            self.mem.path(Path::RunExamined, 1);
             for candidate in first..after {
+                self.mem.path(Path::SliceTried, 1);
                 let slices = self.slices_from(candidate, request);
                 if candidate + slices <= after {
                     return Some(SpanFit { first: candidate, slices });
@@ -97,6 +100,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let meta = self.mem.meta(superslab);
         let zeroed = meta.zero.all(first, slices);
         let fresh = meta.clean.all(first, slices);
+        self.mem.path(Path::SpanTaken, 1);
+        self.mem.path(Path::SliceTaken, u64::from(slices));
+        self.mem.path(Path::SliceZero, if zeroed { u64::from(slices) } else { 0 });
+        self.mem.path(Path::SliceClean, if fresh { u64::from(slices) } else { 0 });
         meta.free.put(first, slices, false);
         meta.clean.put(first, slices, false);
         meta.zero.put(first, slices, false);
@@ -121,9 +128,11 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         slab.set_state(state);
         self.reset_remote(span, state == SpanState::Full);
         if fresh {
+            self.mem.path(Path::SpanClean, 1);
             self.prefault_span(span);
         }
         if is_last {
+            self.mem.path(Path::SuperSlabFilled, 1);
             self.collapse_filled(superslab);
         }
         span
@@ -169,6 +178,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             return false;
         }
         let more = end as u32 - old_end;
+        self.mem.path(Path::SpanGrown, 1);
+        self.mem.path(Path::SliceGrown, u64::from(more));
         meta.free.put(old_end, more, false);
         meta.clean.put(old_end, more, false);
         meta.zero.put(old_end, more, false);
@@ -202,6 +213,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     fn retire_inner(&self, heap: &mut ThreadHeap<M>, span: Span<M>) {
+        self.mem.path(Path::SpanReturned, 1);
         self.free_span_slices(span);
         let superslab = span.superslab;
         if self.mem.meta(superslab).used_slices.get() == 0 {
@@ -242,6 +254,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let meta = self.mem.meta(span.superslab);
         let slices = u32::from(slab.span_slices.get());
         slab.set_state(SpanState::None);
+        self.mem.path(Path::SliceReturned, u64::from(slices));
         for slice in span.slice..span.slice + slices {
             self.slice_meta(span.superslab, slice).owner_tag.clear();
         }

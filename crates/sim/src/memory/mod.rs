@@ -28,9 +28,10 @@ use hksim_policy::layout::{BASE_ADDRESS, HEAP_BYTES, HEAPS_MAX, Layout};
 use hksim_policy::memory::{ArenaRange, Block, Link, Locking, Memory, MemoryLock, PageOps};
 use hksim_policy::meta::{ENTRY_BYTES, Entry, PoolMeta, SpanMeta, SuperSlabMeta};
 use hksim_policy::vocabulary::{Align, Header, MetaPlace};
-use hksim_policy::{Errno, Geometry, InvalidFree, PAGE_BYTES, Paging};
+use hksim_policy::{Errno, Geometry, InvalidFree, PAGE_BYTES, Paging, Path};
 
 use crate::observer::{Cause, MemoryObserver, Touch};
+use crate::paths::{PathCells, PathCounts};
 use bindings::Bindings;
 use contents::Contents;
 use filter::TouchFilter;
@@ -82,6 +83,8 @@ pub struct SimMemory<H: MemoryObserver> {
     /// Detects metadata writes. Active after a fork or if contents are tracked, provided that the observer needs every
     /// access.
     meta_tracker: MetaTracker,
+    /// How often the allocator ran each path of its code. Page operations are counted by observers.
+    paths: PathCells,
 }
 
 impl<H: MemoryObserver> SimMemory<H> {
@@ -123,6 +126,7 @@ impl<H: MemoryObserver> SimMemory<H> {
                 .then(|| Bindings::new(layout.ordinals(), (1 << layout.superslab_shift) / PAGE_BYTES)),
             locks_future: Cell::new(None),
             meta_tracker: MetaTracker::default(),
+            paths: PathCells::default(),
             layout,
         };
         memory.each_observer(|observer| observer.reserve(memory.reserved()));
@@ -142,6 +146,12 @@ impl<H: MemoryObserver> SimMemory<H> {
     /// The leader's observer.
     pub fn observer(&self) -> RefMut<'_, H> {
         self.observed(&self.observer)
+    }
+
+    /// How often the allocator ran each path of its code, as far as its memory knows; all zeros unless
+    /// [`MemoryObserver::COUNTS_PATHS`]. Page operations are counted by observers.
+    pub fn path_counts(&self) -> PathCounts {
+        self.paths.get()
     }
 
     /// Called after every event of the trace.
@@ -233,6 +243,13 @@ impl<H: MemoryObserver> SimMemory<H> {
     #[inline(always)]
     fn may_skip(&self, at: u64) -> bool {
         !H::EVERY_ACCESS && self.filter.is_settled(at / PAGE_BYTES)
+    }
+
+    /// Counts a call of `memset`.
+    #[inline(always)]
+    fn note_fill(&self, bytes: u64) {
+        self.path(Path::Fill, 1);
+        self.path(Path::ByteFilled, bytes);
     }
 
     /// A range of slices, as bytes from the start of the reservation.
@@ -337,6 +354,7 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
             Box::new(SimSuperSlab::new(self.slices, links))
         });
         let meta_bytes = u64::from(self.layout.meta_bytes);
+        self.note_fill(meta_bytes);
         if self.contents.is_some() {
             self.written(self.layout.meta_of(superslab), meta_bytes, 0);
             self.superslab_at(superslab).zero_meta();
@@ -393,6 +411,7 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
     fn init_heap(&self, heap: u32) {
         use hksim_policy::Word;
         self.message_queues[heap as usize].store(0);
+        self.note_fill(HEAP_BYTES);
         self.touch(self.layout.heap_of(heap), HEAP_BYTES, Touch::WriteZero, Cause::Metadata);
     }
 
@@ -524,11 +543,13 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
 
     fn write_header(&self, superslab: u32, at: u32, bytes: u32, tag: u8) {
         let first = self.layout.superslab_of(superslab) + u64::from(at);
+        self.note_fill(u64::from(bytes));
         self.touch(first, u64::from(bytes), Touch::Write, Cause::Header);
         self.written(first, u64::from(bytes), tag);
     }
 
     fn zero(&self, superslab: u32, at: u64, bytes: u64) {
+        self.note_fill(bytes);
         if bytes > 0 {
             self.touch(self.layout.superslab_of(superslab) + at, bytes, Touch::WriteZero, Cause::Zeroing);
             self.written(self.layout.superslab_of(superslab) + at, bytes, 0);
@@ -543,6 +564,8 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
             let (source, target) = (at(from) + done, at(to) + done);
             let to_page_end = |at: u64| PAGE_BYTES - at % PAGE_BYTES;
             let step = to_page_end(source).min(to_page_end(target)).min(bytes - done);
+            self.path(Path::CopyStep, 1);
+            self.path(Path::ByteCopied, step);
             self.touch(source, step, Touch::Read, Cause::Copy);
             self.touch(target, step, Touch::Write, Cause::Copy);
             done += step;
@@ -594,5 +617,12 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
 
     fn now_ns(&self) -> u64 {
         self.now_ns.get()
+    }
+
+    #[inline(always)]
+    fn path(&self, path: Path, times: u64) {
+        if H::COUNTS_PATHS {
+            self.paths.add(path, times);
+        }
     }
 }

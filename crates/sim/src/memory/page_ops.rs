@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use hksim_policy::memory::{Advice, ArenaRange, Locking, Mapping, PageOps};
-use hksim_policy::{Errno, PAGE_BYTES};
+use hksim_policy::{Errno, PAGE_BYTES, Path};
 
 use super::{BASE_PAGE, SimMemory};
 use crate::observer::{Cause, MemoryObserver, Touch};
@@ -19,7 +19,15 @@ pub(super) struct ObservedOps<'a, H: MemoryObserver> {
 impl<H: MemoryObserver> ObservedOps<'_, H> {
     /// Calls the observer with pages of the simulated address space.
     fn call<R>(&self, pages: &Range<u64>, call: impl FnOnce(&mut H, Range<u64>) -> R) -> R {
+        self.note(Path::PageOperation, 1);
         call(&mut self.memory.observed(self.observer), self.memory.pages_at(pages))
+    }
+
+    /// Counts a path of the allocator's code.
+    fn note(&self, path: Path, times: u64) {
+        if H::COUNTS_PATHS {
+            self.observer.borrow_mut().page_path(path, times);
+        }
     }
 
     /// As [`ObservedOps::call`], for calls that drop the pages.
@@ -28,6 +36,19 @@ impl<H: MemoryObserver> ObservedOps<'_, H> {
         self.memory.forget(pages.clone());
         self.memory.wiped(pages);
         self.call(pages, call)
+    }
+
+    /// Prefaults by writing. The touches do not pass the filter: another observer's pages may still be untouched.
+    fn write_zero(&self, range: ArenaRange) {
+        let pages = self.memory.pages(range);
+        let (named, mut observer) = (self.memory.pages_at(&pages), self.memory.observed(self.observer));
+        named.clone().for_each(|page| observer.touch(page, Touch::WriteZero, Cause::Prefault));
+        if H::EVERY_ACCESS {
+            observer.access(named, Cause::Prefault);
+        }
+        for page in pages.filter(|_| self.memory.contents.is_some()) {
+            self.memory.written(page * PAGE_BYTES, 1, 0);
+        }
     }
 }
 
@@ -71,11 +92,13 @@ impl<H: MemoryObserver> PageOps for ObservedOps<'_, H> {
     }
 
     fn map_anywhere(&self, bytes: u64, mapping: Mapping) -> Result<u64, Errno> {
+        self.note(Path::PageOperation, 1);
         let mapped = self.memory.observed(self.observer).map_anywhere(bytes / PAGE_BYTES, mapping);
         mapped.map(|page| page * PAGE_BYTES)
     }
 
     fn unmap_at(&self, address: u64, bytes: u64) -> Result<(), Errno> {
+        self.note(Path::PageOperation, 1);
         let first = address / PAGE_BYTES;
         let pages = first..first + bytes / PAGE_BYTES;
         let is_bound = self.memory.bindings.as_ref().is_some_and(|bindings| bindings.is_bound_at(first));
@@ -83,22 +106,15 @@ impl<H: MemoryObserver> PageOps for ObservedOps<'_, H> {
         if is_bound { observer.unmap(pages) } else { observer.trim(pages) }
     }
 
-    /// The touches do not pass the filter: another observer's pages may still be untouched.
     fn touch_pages(&self, range: ArenaRange) {
-        let pages = self.memory.pages(range);
-        self.call(&pages, |observer, pages| {
-            pages.clone().for_each(|page| observer.touch(page, Touch::WriteZero, Cause::Prefault));
-            if H::EVERY_ACCESS {
-                observer.access(pages, Cause::Prefault);
-            }
-        });
-        for page in pages.filter(|_| self.memory.contents.is_some()) {
-            self.memory.written(page * PAGE_BYTES, 1, 0);
-        }
+        self.note(Path::PageTouched, range.bytes / PAGE_BYTES);
+        self.write_zero(range);
     }
 
     fn fill_pages(&self, range: ArenaRange) {
-        self.touch_pages(range);
+        self.note(Path::Fill, 1);
+        self.note(Path::ByteFilled, range.bytes);
+        self.write_zero(range);
         self.memory.written(self.memory.layout.arena + range.start, range.bytes, 0);
     }
 
