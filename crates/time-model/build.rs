@@ -1,6 +1,6 @@
-//! The example `replay_on_object` gives the loaded allocator its clock, so it exports a function.
+//! The measuring program gives the allocator that it loads a clock, so it exports a function.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rustc-link-arg-examples=-rdynamic");
+    println!("cargo::rustc-link-arg-bins=-rdynamic");
 }

@@ -35,15 +35,28 @@ def instructions_of(part, of):
 class Tools:
     """The programs that measure."""
 
-    def __init__(self, examples, allocator):
-        self.examples, self.allocator = pathlib.Path(examples), pathlib.Path(allocator).resolve()
+    def __init__(self, program):
+        self.program = pathlib.Path(program).resolve()
+        self.allocator = pathlib.Path(self.output("object").strip())
+
+    def output(self, *words):
+        """The output of the measuring program."""
+        command = [self.program, *map(str, words)]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+        if ran.returncode:
+            raise RuntimeError(f"{' '.join(map(str, command))}: {ran.stderr}")
+        return ran.stdout
+
+    def compiler(self):
+        """The compiler that made the allocator, from the object itself."""
+        return re.search(rb"rustc version [^\0]*", self.allocator.read_bytes()).group().decode()
 
     def replayed(self, trace, design, touch, window):
         """Instructions in the object in each window of a replay."""
         with tempfile.TemporaryDirectory(prefix="hksim-path-costs-") as folder:
             out = pathlib.Path(folder) / "out"
             command = ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={out}", "--dump-before=hksim_window"]
-            command += [self.examples / "replay_on_object", self.allocator, trace, touch, str(window)]
+            command += [self.program, "replay", self.allocator, trace, touch, str(window)]
             ran = subprocess.run(
                 command,
                 env={**os.environ, "HKSIM_NATIVE_POLICY": design},
@@ -60,11 +73,8 @@ class Tools:
 
     def counted(self, trace, design, touch, window):
         """The paths that a simulation counts in each window: their names, and rows of counts."""
-        command = [self.examples / "path_counts", trace, touch, str(window), design]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
-        if ran.returncode:
-            raise RuntimeError(f"{trace} under {design!r}: {ran.stderr}")
-        names, *rows = [line.split("\t") for line in ran.stdout.splitlines()]
+        lines = self.output("count", trace, touch, window, design).splitlines()
+        names, *rows = [line.split("\t") for line in lines]
         return names, [list(map(int, row)) for row in rows]
 
     def measured(self, trace, design, touch, window):

@@ -4,6 +4,7 @@ import csv
 
 COLUMNS = ["time_ns", "thread", "op", "object", "size", "align_log2", "call"]
 SHARE_OF_LONG_PAUSES = 0.01
+SHARE_OF_COMMON_HABITS = 0.5
 
 
 class Program:
@@ -28,6 +29,8 @@ class Program:
 
     def new_habits(self):
         draw = self.draw
+        if draw.random() < SHARE_OF_COMMON_HABITS:
+            return self.common_habits()
         self.live_wanted = draw.choice([1, 8, 60, 400, 3000])
         self.sizes = [self.random_size() for _ in range(draw.choice([1, 3, 12, 60]))]
         self.calls = [
@@ -42,6 +45,18 @@ class Program:
         self.usable_share = draw.choice([0, 0, 0.1, 0.4])
         self.freed = draw.choice(["newest", "oldest", "random", "random"])
         self.remote_share = draw.choice([0, 0.05, 0.5, 1])
+
+    def common_habits(self):
+        """Small blocks of a few sizes, most of which the fast paths serve."""
+        draw = self.draw
+        self.live_wanted = draw.choice([1, 8, 60, 400])
+        largest = draw.choice([1024, 1024, 1024, 8000])
+        self.sizes = [draw.randrange(1, largest + 1) for _ in range(draw.choice([1, 3, 12]))]
+        self.calls = draw.choice([[1, 0, 0, 0], [1, 0, 0, 0], [1, 0.3, 0, 0], [0, 1, 0, 0], [1, 0, 0.2, 0]])
+        self.realloc_share = draw.choice([0, 0, 0, 0.2])
+        self.usable_share = draw.choice([0, 0, 0, 0.5])
+        self.freed = draw.choice(["newest", "oldest", "random"])
+        self.remote_share = draw.choice([0, 0, 0, 0.1])
 
     def random_size(self):
         kind = self.draw.random()

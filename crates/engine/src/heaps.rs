@@ -1,6 +1,7 @@
 //! An allocator as the executor of a trace uses it: requests of threads, and the program's accesses to its blocks.
 
-use hksim_policy::{Allocator, Block, Geometry, PAGE_BYTES, Path, Request, ThreadHeap, World};
+use hksim_policy::classes::TABLE_BYTES;
+use hksim_policy::{Allocator, Block, FastFree, Geometry, PAGE_BYTES, Path, Request, ThreadHeap, World};
 use hksim_trace::event::{AllocCall, ReallocCall, ThreadId};
 
 use crate::initial_touch::BlockAccess;
@@ -84,7 +85,7 @@ impl<W: World, G: Geometry> Heaps for Allocator<W, G> {
         bytes: u64,
         align_log2: u8,
     ) -> Option<Block<W::SuperSlab>> {
-        self.mem.path(path_of(call), 1);
+        note_call(self, heap, call, bytes);
         Allocator::allocate(self, heap, request(call, bytes, align_log2)?)
     }
 
@@ -102,12 +103,14 @@ impl<W: World, G: Geometry> Heaps for Allocator<W, G> {
 
     #[inline(always)]
     fn free(&self, heap: &mut ThreadHeap<W>, place: Block<W::SuperSlab>) {
-        Allocator::free(self, heap, place);
+        let outcome = self.free_fast(heap, place);
+        self.mem.path(Path::FreeUnfinished, u64::from(outcome != FastFree::Done));
+        self.finish_free(heap, place, outcome);
     }
 
     fn free_by_resize(&self, heap: &mut ThreadHeap<W>, place: Block<W::SuperSlab>, _call: ReallocCall) {
         self.mem.path(Path::FreeByRealloc, 1);
-        Allocator::free(self, heap, place);
+        Heaps::free(self, heap, place);
     }
 
     #[inline(always)]
@@ -141,6 +144,21 @@ impl<W: World, G: Geometry> Heaps for Allocator<W, G> {
 #[inline(always)]
 pub(crate) fn identity<W: World>(mem: &W, block: Block<W::SuperSlab>) -> u64 {
     u64::from(mem.ordinal(block.superslab)) << 32 | u64::from(block.offset)
+}
+
+/// Counts a call of the program, if that is wanted, and whether the native fast path serves it.
+#[inline(always)]
+fn note_call<W: World, G: Geometry>(allocator: &Allocator<W, G>, heap: &ThreadHeap<W>, call: AllocCall, bytes: u64) {
+    if !W::COUNTS_PATHS {
+        return;
+    }
+    let path = path_of(call);
+    allocator.mem.path(path, 1);
+    // `realloc` without a block calls `malloc`.
+    if matches!(path, Path::Malloc | Path::AllocateByRealloc) && heap.ready(&allocator.geometry, bytes).is_none() {
+        let is_above = bytes > u64::from(TABLE_BYTES);
+        allocator.mem.path(if is_above { Path::MallocAboveTable } else { Path::MallocUnready }, 1);
+    }
 }
 
 /// The path that a call of the program begins.

@@ -276,6 +276,8 @@ pub trait Memory {
     /// Nanoseconds on the clock of the purge delay. Only called on slow paths.
     fn now_ns(&self) -> u64;
 
+    /// Whether paths are counted.
+    const COUNTS_PATHS: bool = false;
     /// Announces that the allocator runs a path of its code `times` times. For backends that count paths; elsewhere the
     /// call vanishes.
     #[inline(always)]

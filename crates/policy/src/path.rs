@@ -33,6 +33,10 @@ paths! {
     // Calls of the program.
     /// A call of `malloc`.
     Malloc "malloc",
+    /// One that left the fast path, which had no block.
+    MallocUnready "malloc-unready",
+    /// One that left the fast path, as the size is not looked up in the table of classes.
+    MallocAboveTable "malloc-above-table",
     /// A call of `calloc`.
     Calloc "calloc",
     /// A call of `realloc` or `reallocarray` without a block.
@@ -45,6 +49,8 @@ paths! {
     FreeByRealloc "free-by-realloc",
     /// A free, also of a block whose contents were copied by `realloc`.
     Free "free",
+    /// A free by the program that the fast path did not complete.
+    FreeUnfinished "free-unfinished",
     /// A call of `malloc_usable_size`.
     UsableSize "usable-size",
     /// The first call of a thread: its heap is opened.
@@ -55,6 +61,8 @@ paths! {
     // Allocation.
     /// A block from a bin's list.
     Ready "ready",
+    /// The same in a design with headers, whose free blocks have no keys.
+    ReadyWithoutKey "ready-without-key",
     /// A request for a size that is not looked up in the table of classes.
     AboveTable "above-table",
     /// A class above the table that was searched, as the scheme has no formula for it.
@@ -109,6 +117,8 @@ paths! {
     BlockMerged "block-merged",
 
     // Free.
+    /// A block pushed onto a list of its slab in a design with headers.
+    PushedWithoutKey "pushed-without-key",
     /// A free that made a slab empty.
     Emptied "emptied",
     /// A free that was not completed by the fast path.
@@ -129,8 +139,12 @@ paths! {
     // Front cache.
     /// An allocation from the front cache.
     FrontHit "front-hit",
+    /// An allocation that found the front cache of its class empty.
+    FrontMiss "front-miss",
     /// A block put into the front cache on the fast path.
     FrontPut "front-put",
+    /// A block in the front cache that was marked by a link and a key.
+    FrontMarked "front-marked",
     /// A block put into the front cache on the slow path.
     FrontPutSlow "front-put-slow",
     /// The older blocks of a front cache returned to their slabs.
@@ -169,6 +183,8 @@ paths! {
     SpanTaken "span-taken",
     /// A SuperSlab in which a span was searched.
     SpanSearched "span-searched",
+    /// A word of 64 slices that was passed in a search for a free slice or for its end.
+    WordPassed "word-passed",
     /// A run of free slices that was examined.
     RunExamined "run-examined",
     /// A slice at which a large block was tried.
@@ -213,6 +229,8 @@ paths! {
     SliceOwned "slice-owned",
     /// A heap returned a SuperSlab.
     SuperSlabReturned "superslab-returned",
+    /// A place at which free SuperSlabs were searched.
+    PlaceTried "place-tried",
     /// An entry of the arena table that was examined in a search for free SuperSlabs.
     EntryExamined "entry-examined",
     /// An entry of the arena table that was used for the first time.
@@ -229,6 +247,10 @@ paths! {
     Adopted "adopted",
     /// A search for SuperSlabs of ended heaps.
     AdoptionTried "adoption-tried",
+    /// An entry of the arena table that was examined in it.
+    AbandonedSearched "abandoned-searched",
+    /// An access to metadata outside its SuperSlab.
+    SidecarAccess "sidecar-access",
 
     // Huge blocks and resizing.
     /// A request for a large or huge block.
@@ -267,6 +289,8 @@ paths! {
     PurgeUnqueued "purge-unqueued",
     /// The free spans of a SuperSlab were purged.
     SpansPurged "spans-purged",
+    /// A run of free slices that was passed for this.
+    RunPassed "run-passed",
     /// A range of free slices that was purged.
     RangePurged "range-purged",
     /// A slice of such a range.
@@ -277,8 +301,14 @@ paths! {
     IdlePurged "idle-purged",
     /// A cached SuperSlab that was freed.
     IdleEvicted "idle-evicted",
-    /// A decay curve was evaluated.
+    /// A cached SuperSlab that was counted.
+    IdleCounted "idle-counted",
+    /// A SuperSlab that was counted in the queue for purges.
+    QueueCounted "queue-counted",
+    /// Whether an epoch of a decay curve has ended was looked at.
     CurveEvaluated "curve-evaluated",
+    /// It had, and the curve said how much may stay.
+    EpochEnded "epoch-ended",
     /// A system call for pages.
     PageOperation "page-operation",
     /// A page that was prefaulted by a write.

@@ -7,8 +7,8 @@
 use std::ops::Range;
 
 pub use hksim_engine::{Cause, Touch};
-use hksim_policy::{Errno, Path};
 use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
+use hksim_policy::{Errno, Path};
 
 use crate::accounting::Accounting;
 use crate::miss_curves::MissCurves;

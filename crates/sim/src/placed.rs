@@ -111,13 +111,9 @@ pub(crate) fn start(
             summary,
             points,
         )?),
-        None if configs.iter().any(|config| config.count_paths) => Box::new(Run::new(
-            configs,
-            |config| PathObserver::new(accounting_of(config)),
-            trace,
-            summary,
-            points,
-        )?),
+        None if configs.iter().any(|config| config.count_paths) => {
+            Box::new(Run::new(configs, |config| PathObserver::new(accounting_of(config)), trace, summary, points)?)
+        }
         None => Box::new(Run::new(configs, accounting_of, trace, summary, points)?),
     })
 }

@@ -4,8 +4,8 @@
 use std::ops::Range;
 
 use hksim_linux_mm::{Content, Kernel, PMD_PAGES, PageState, PmdState};
-use hksim_policy::{Errno, Path};
 use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
+use hksim_policy::{Errno, Path};
 
 use crate::accounting::Accounting;
 use crate::miss_curves::MissCurves;

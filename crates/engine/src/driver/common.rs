@@ -85,6 +85,7 @@ impl<W: World, G: Geometry> Driver<Allocator<W, G>> {
                     if let Some(block) = objects.remove(&allocator.mem, object) {
                         let outcome = allocator.free_fast(heap, block);
                         if outcome != FastFree::Done {
+                            allocator.mem.path(Path::FreeUnfinished, 1);
                             allocator.mem.set_now(reader.time_ns_after(run.passed()));
                             allocator.finish_free(heap, block, outcome);
                         }

@@ -140,6 +140,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// the arena.
     fn last_taken(&self, first: u32, count: u32) -> Option<Option<u32>> {
         let end = first.checked_add(count).filter(|&end| end <= self.mem.ordinals())?;
+        self.mem.path(Path::PlaceTried, 1);
         let written = end.min(self.mem.pool().high_water.get());
         Some((first..written).rev().find(|&ordinal| {
             self.mem.path(Path::EntryExamined, 1);

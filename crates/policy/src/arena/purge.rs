@@ -87,6 +87,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let count = || {
             let mut next = heap.purge_head;
             while let Some(meta) = self.meta_at(next) {
+                self.mem.path(Path::QueueCounted, 1);
                 scheduled += 1;
                 next = meta.purge_next.get();
             }
@@ -94,6 +95,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         };
         self.mem.path(Path::CurveEvaluated, 1);
         let Some(allowed) = heap.purge_backlog.allowed(now_ns, self.placement.purge_delay_ns, count) else { return };
+        self.mem.path(Path::EpochEnded, 1);
         while u64::from(scheduled) > allowed
             && let Some(ordinal) = heap.purge_head.checked_sub(1)
         {
@@ -107,7 +109,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     fn purge_scheduled(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) {
         self.unschedule_purge(heap, superslab);
         self.purge_free_spans(heap, superslab);
-        if self.mem.meta(superslab).free.find(self.first_slice(), self.geometry.slices(), true).is_none() {
+        if self.find_slice(&self.mem.meta(superslab).free, self.first_slice(), self.geometry.slices(), true).is_none() {
             self.remove_available(heap, superslab);
         }
     }
@@ -122,11 +124,12 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let meta = self.mem.meta(superslab);
         let end = self.geometry.slices();
         let mut from = self.first_slice();
-        while let Some(first) = meta.free.find(from, end, true) {
-            let after = meta.free.find(first, end, false).unwrap_or(end);
+        while let Some(first) = self.find_slice(&meta.free, from, end, true) {
+            let after = self.find_slice(&meta.free, first, end, false).unwrap_or(end);
+            self.mem.path(Path::RunPassed, 1);
             let mut dirty = first;
-            while let Some(start) = meta.clean.find(dirty, after, false) {
-                let stop = meta.clean.find(start, after, true).unwrap_or(after);
+            while let Some(start) = self.find_slice(&meta.clean, dirty, after, false) {
+                let stop = self.find_slice(&meta.clean, start, after, true).unwrap_or(after);
                 self.mem.path(Path::RangePurged, 1);
                 self.mem.path(Path::SlicePurged, u64::from(stop - start));
                 let at = self.area_of(start);
@@ -183,6 +186,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let (pool, delay_ns) = (self.mem.pool(), self.placement.purge_delay_ns);
         let purges = || self.paging(|paging, _| paging.purges());
         if let Some(allowed) = pool.idle_backlog.allowed(now_ns, delay_ns, || self.idle_present()) {
+            self.mem.path(Path::EpochEnded, 1);
             let mut next = pool.idle.tail.get();
             while let Some(ordinal) = next.checked_sub(1)
                 && u64::from(self.idle_present()) > allowed
@@ -196,6 +200,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             pool.idle_backlog.set_before(self.idle_present());
         }
         if let Some(allowed) = pool.huge_idle_backlog.allowed(now_ns, delay_ns, || pool.huge_idle.count.get()) {
+            self.mem.path(Path::EpochEnded, 1);
             while u64::from(pool.huge_idle.count.get()) > allowed
                 && let Some(ordinal) = pool.huge_idle.tail.get().checked_sub(1)
                 && purges()
@@ -208,7 +213,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Number of empty SuperSlabs that were not purged. Lock held.
     fn idle_present(&self) -> u32 {
-        let is_present = |entry: &Entry| entry.usage() == Use::Idle && !entry.clean.get();
+        let is_present = |entry: &Entry| {
+            self.mem.path(Path::IdleCounted, 1);
+            entry.usage() == Use::Idle && !entry.clean.get()
+        };
         self.listed(&self.mem.pool().idle).filter(|&ordinal| is_present(self.mem.entry(ordinal))).count() as u32
     }
 

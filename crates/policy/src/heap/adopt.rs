@@ -212,7 +212,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         } else if !holds_blocks {
             self.disown(heap, superslab);
             self.mark_superslab_lost(superslab);
-        } else if meta.free.find(self.first_slice(), self.geometry.slices(), true).is_some() {
+        } else if self.find_slice(&meta.free, self.first_slice(), self.geometry.slices(), true).is_some() {
             self.add_available(heap, superslab);
             self.schedule_purge(heap, superslab);
         }
@@ -226,7 +226,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             return None;
         }
         let mut ordinals = pool.abandoned_hint.get()..pool.high_water.get();
-        let ordinal = ordinals.find(|&ordinal| self.mem.entry(ordinal).usage() == Use::Abandoned)?;
+        let ordinal = ordinals.find(|&ordinal| {
+            self.mem.path(Path::AbandonedSearched, 1);
+            self.mem.entry(ordinal).usage() == Use::Abandoned
+        })?;
         pool.abandoned_hint.set(ordinal + 1);
         self.unlink(&pool.abandoned, ordinal);
         self.mem.entry(ordinal).set_usage(Use::Slabs);

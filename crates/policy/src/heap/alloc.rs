@@ -89,6 +89,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             }
             return Some(block);
         }
+        self.mem.path(Path::FrontMiss, u64::from(self.geometry.front_cache() > 0));
         if request.zeroed {
             return self.allocate_zeroed(heap, class, request.bytes);
         }
@@ -123,7 +124,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if self.has_keys() {
             return self.take(heap, ready);
         }
-        self.mem.path(Path::Ready, 1);
+        self.mem.path(Path::ReadyWithoutKey, 1);
         let Ready { class, superslab, start } = ready;
         heap.ready[class] = self.mem.read_link(superslab, self.link_at(start));
         self.hand_out(superslab, start, class)

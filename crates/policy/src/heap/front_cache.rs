@@ -118,6 +118,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if !self.has_keys() {
             return true;
         }
+        self.mem.path(Path::FrontMarked, 1);
         let (at, mark) = (self.link_at(start), self.free_link(start));
         let (link, key) = self.mem.exchange(span.superslab, at, mark, slab.key.get());
         if self.looks_free(slab, link, key) {

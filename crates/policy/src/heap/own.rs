@@ -95,7 +95,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if let Some(head) = self.insert(superslab, 0, heap.own_head, own_links) {
             heap.own_head = head;
         }
-        if meta.free.find(self.first_slice(), self.geometry.slices(), true).is_some() {
+        if self.find_slice(&meta.free, self.first_slice(), self.geometry.slices(), true).is_some() {
             self.add_available(heap, superslab);
         }
     }
@@ -113,7 +113,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let meta = self.mem.meta(superslab);
         meta.owner.store(owner);
         let (mut from, end) = (self.first_slice(), self.geometry.slices());
-        while let Some(slice) = meta.free.find(from, end, false) {
+        while let Some(slice) = self.find_slice(&meta.free, from, end, false) {
             self.mem.path(Path::SliceOwned, 1);
             self.slice_meta(superslab, slice).owner_tag.set_owner(owner);
             from = slice + 1;

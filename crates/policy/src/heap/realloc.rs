@@ -60,7 +60,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             return false; // the slices belong to another heap
         }
         let grows = self.span_meta(span).is_large() && self.grow_span(heap, span, bytes);
-        if grows && self.mem.meta(span.superslab).free.find(self.first_slice(), self.geometry.slices(), true).is_none()
+        if grows
+            && self
+                .find_slice(&self.mem.meta(span.superslab).free, self.first_slice(), self.geometry.slices(), true)
+                .is_none()
         {
             self.remove_available(heap, span.superslab);
         }

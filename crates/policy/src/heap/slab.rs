@@ -185,6 +185,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     pub(crate) fn push_local(&self, span: Span<M>, slab: &SpanMeta, start: u32) -> PushOutcome {
         let (at, link) = (self.link_at(start), slab.local_free.get());
         if !self.has_keys() {
+            self.mem.path(Path::PushedWithoutKey, 1);
             self.mem.write_link(span.superslab, at, link);
         } else {
             let place = self.mem.link_place(span.superslab, span.slice);

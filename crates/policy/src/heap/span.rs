@@ -8,6 +8,7 @@ use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::heap::fork::on_slow_path;
 use crate::memory::{ArenaRange, Link, Memory};
+use crate::metadata::bits::SliceBits;
 use crate::metadata::meta::{CLASS_LARGE, SlabId, SpanState};
 use crate::path::Path;
 
@@ -48,13 +49,22 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
+    /// The first slice at or after `from` (below `end`) whose bit equals `value`.
+    #[inline(always)]
+    pub(crate) fn find_slice(&self, bits: &SliceBits, from: u32, end: u32, value: bool) -> Option<u32> {
+        let found = bits.find(from, end, value);
+        let words = (found.unwrap_or(end) / u64::BITS).saturating_sub(from / u64::BITS);
+        self.mem.path(Path::WordPassed, u64::from(words));
+        found
+    }
+
     /// First fit in one SuperSlab.
     pub(crate) fn find_slices(&self, superslab: M::SuperSlab, request: SpanRequest) -> Option<SpanFit> {
         let meta = self.mem.meta(superslab);
         let end = self.geometry.slices();
         let mut from = self.first_slice();
-        while let Some(first) = meta.free.find(from, end, true) {
-            let after = meta.free.find(first, end, false).unwrap_or(end);
+        while let Some(first) = self.find_slice(&meta.free, from, end, true) {
+            let after = self.find_slice(&meta.free, first, end, false).unwrap_or(end);
             self.mem.path(Path::RunExamined, 1);
             for candidate in first..after {
                 self.mem.path(Path::SliceTried, 1);
@@ -108,7 +118,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         meta.clean.put(first, slices, false);
         meta.zero.put(first, slices, false);
         meta.used_slices.set(meta.used_slices.get() + slices);
-        let is_last = meta.free.find(self.first_slice(), self.geometry.slices(), true).is_none();
+        let is_last = self.find_slice(&meta.free, self.first_slice(), self.geometry.slices(), true).is_none();
         if is_last {
             self.remove_available(heap, superslab);
         }

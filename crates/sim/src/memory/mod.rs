@@ -13,6 +13,7 @@ mod meta_tracker;
 mod nonzero;
 mod page_ops;
 mod page_use;
+mod paths;
 mod report_contents;
 mod superslab;
 mod world;
@@ -31,7 +32,7 @@ use hksim_policy::vocabulary::{Align, Header, MetaPlace};
 use hksim_policy::{Errno, Geometry, InvalidFree, PAGE_BYTES, Paging, Path};
 
 use crate::observer::{Cause, MemoryObserver, Touch};
-use crate::paths::{PathCells, PathCounts};
+use crate::paths::PathCells;
 use bindings::Bindings;
 use contents::Contents;
 use filter::TouchFilter;
@@ -148,12 +149,6 @@ impl<H: MemoryObserver> SimMemory<H> {
         self.observed(&self.observer)
     }
 
-    /// How often the allocator ran each path of its code, as far as its memory knows; all zeros unless
-    /// [`MemoryObserver::COUNTS_PATHS`]. Page operations are counted by observers.
-    pub fn path_counts(&self) -> PathCounts {
-        self.paths.get()
-    }
-
     /// Called after every event of the trace.
     #[inline]
     pub fn event_done(&self) {
@@ -245,13 +240,6 @@ impl<H: MemoryObserver> SimMemory<H> {
         !H::EVERY_ACCESS && self.filter.is_settled(at / PAGE_BYTES)
     }
 
-    /// Counts a call of `memset`.
-    #[inline(always)]
-    fn note_fill(&self, bytes: u64) {
-        self.path(Path::Fill, 1);
-        self.path(Path::ByteFilled, bytes);
-    }
-
     /// A range of slices, as bytes from the start of the reservation.
     fn bytes_of(&self, superslab: u32, slices: &Range<u32>) -> Range<u64> {
         let [start, end] = [slices.start, slices.end].map(|slice| u64::from(slice) << self.slice_shift);
@@ -290,6 +278,7 @@ impl<H: MemoryObserver> SimMemory<H> {
 
     #[inline(always)]
     fn observe_meta(&self, ordinal: u32, item: impl FnOnce() -> MetaItem) {
+        self.note_meta_access();
         if H::EVERY_ACCESS {
             let page = self.layout.meta_of(ordinal) / PAGE_BYTES;
             self.observed(&self.observer).access(self.pages_at(&(page..page + 1)), Cause::Metadata);
@@ -302,26 +291,6 @@ impl<H: MemoryObserver> SimMemory<H> {
     fn key_at(&self, superslab: u32, link_at: u32) -> u64 {
         self.layout.superslab_of(superslab) + u64::from(link_at) + LINK_BYTES
     }
-
-    fn pages(&self, range: ArenaRange) -> Range<u64> {
-        let first = (self.layout.arena + range.start) / PAGE_BYTES;
-        first..first + range.bytes / PAGE_BYTES
-    }
-
-    /// Records that the state of these pages changed: touches pass the filter again, and links on them are lost.
-    fn forget(&self, pages: Range<u64>) {
-        let arena_page = self.layout.arena / PAGE_BYTES;
-        self.filter.forget(pages, |page| {
-            let Some(from_arena) = page.checked_sub(arena_page) else { return };
-            let at = from_arena * PAGE_BYTES;
-            let ordinal = at >> self.layout.superslab_shift;
-            if let Some(superslab) = self.superslabs[ordinal as usize].get() {
-                let offset = at - (ordinal << self.layout.superslab_shift);
-                let place = superslab.slices[(offset >> self.slice_shift) as usize].links.get();
-                self.links.lose_page(place, self.layout.arena + at);
-            }
-        });
-    }
 }
 
 impl<H: MemoryObserver> Memory for SimMemory<H> {
@@ -333,6 +302,7 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
         H: 'a;
     type LinkPlace = LinkPlace;
     const NO_LINKS: LinkPlace = LinkPlace::NONE;
+    const COUNTS_PATHS: bool = H::COUNTS_PATHS;
 
     fn ordinals(&self) -> u32 {
         self.layout.ordinals()
@@ -564,8 +534,7 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
             let (source, target) = (at(from) + done, at(to) + done);
             let to_page_end = |at: u64| PAGE_BYTES - at % PAGE_BYTES;
             let step = to_page_end(source).min(to_page_end(target)).min(bytes - done);
-            self.path(Path::CopyStep, 1);
-            self.path(Path::ByteCopied, step);
+            self.note_copy_step(step);
             self.touch(source, step, Touch::Read, Cause::Copy);
             self.touch(target, step, Touch::Write, Cause::Copy);
             done += step;
@@ -621,7 +590,7 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
 
     #[inline(always)]
     fn path(&self, path: Path, times: u64) {
-        if H::COUNTS_PATHS {
+        if Self::COUNTS_PATHS {
             self.paths.add(path, times);
         }
     }

@@ -16,6 +16,28 @@ pub(super) struct ObservedOps<'a, H: MemoryObserver> {
     pub(super) observer: &'a RefCell<H>,
 }
 
+impl<H: MemoryObserver> SimMemory<H> {
+    pub(super) fn pages(&self, range: ArenaRange) -> Range<u64> {
+        let first = (self.layout.arena + range.start) / PAGE_BYTES;
+        first..first + range.bytes / PAGE_BYTES
+    }
+
+    /// Records that the state of these pages changed: touches pass the filter again, and links on them are lost.
+    pub(super) fn forget(&self, pages: Range<u64>) {
+        let arena_page = self.layout.arena / PAGE_BYTES;
+        self.filter.forget(pages, |page| {
+            let Some(from_arena) = page.checked_sub(arena_page) else { return };
+            let at = from_arena * PAGE_BYTES;
+            let ordinal = at >> self.layout.superslab_shift;
+            if let Some(superslab) = self.superslabs[ordinal as usize].get() {
+                let offset = at - (ordinal << self.layout.superslab_shift);
+                let place = superslab.slices[(offset >> self.slice_shift) as usize].links.get();
+                self.links.lose_page(place, self.layout.arena + at);
+            }
+        });
+    }
+}
+
 impl<H: MemoryObserver> ObservedOps<'_, H> {
     /// Calls the observer with pages of the simulated address space.
     fn call<R>(&self, pages: &Range<u64>, call: impl FnOnce(&mut H, Range<u64>) -> R) -> R {
