@@ -4,7 +4,7 @@
     tools/path-costs/path_costs.py measure [--pairs 60] [--seed 1] [--jobs 2]
     tools/path-costs/path_costs.py check [--recordings NAME,...] [--designs NAME,...] [--jobs 2]
 
-`measure` replays random traces under random designs, and two recordings under a list of designs. It fits the costs of
+`measure` replays random traces under random designs, and three recordings under a list of designs. It fits the costs of
 all paths to the windows of these runs, for both variants of the allocator: that with constant sizes and that with
 configured ones. It writes the table crates/time-model/src/paths.tsv, and prints the errors on random pairs that were
 held out. A run of a recording has the weight of 900 windows. `check` predicts the instructions of
@@ -30,7 +30,7 @@ VARIANTS = ["constant", "configured"]
 EVENTS, WINDOW, WHOLE = 8_000, 250, 1 << 40
 HELD_OUT = 5  # every so many pairs
 LIBRARY_WORK = ("byte-filled", "byte-copied")
-CALIBRATING = ["sqlite-memory", "postgres-backend"]
+CALIBRATING = ["sqlite-memory", "postgres-backend", "mariadbd"]
 CALIBRATING_WEIGHT = 900
 RECORDINGS = ["sqlite-memory", "postgres-backend", "mariadbd", "git-pack-objects", "python-json"]
 DESIGNS = {
