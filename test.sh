@@ -39,7 +39,7 @@ tools=(
     "babeltrace2:babeltrace2:folders of LTTng"
     "lz4:lz4:files compressed by lz4 itself"
     "libjemalloc.so.2:libjemalloc2:replays on jemalloc"
-    "libtcmalloc_minimal.so.4:libtcmalloc-minimal4:replays on tcmalloc"
+    "libtcmalloc_minimal.so.4:libtcmalloc-minimal4:replays on gperftools"
     "libmimalloc.so.2:libmimalloc2.0:replays on mimalloc"
     "chromium:chromium:reports in a browser"
     "shellcheck:shellcheck:shellcheck of the scripts"

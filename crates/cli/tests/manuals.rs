@@ -140,8 +140,14 @@ fn unmet_need(page: &str) -> Option<&'static str> {
         return Some("python3 is not installed");
     }
     // SAFETY: reads a number.
-    if page.contains("hksim record --memory --no-aslr") && unsafe { libc::geteuid() } != 0 {
+    let is_root = unsafe { libc::geteuid() } == 0;
+    if page.contains("hksim record --memory --no-aslr") && !is_root {
         return Some("recording page operations needs root");
+    }
+    let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    let may_sample = is_root || matches!(paranoid.trim(), "-1" | "0" | "1");
+    if page.contains("hksim calibrate ") && !may_sample {
+        return Some("sampling processor time needs root or kernel.perf_event_paranoid of 1 or less");
     }
     let mode = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
     if page.contains("GLIBC_TUNABLES=glibc.malloc.hugetlb=1 hksim") && !mode.contains("[madvise]") {

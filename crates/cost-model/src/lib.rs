@@ -2,8 +2,8 @@
 //!
 //! - [`kernel_work`]: what the kernel did in a run, as operations that have a price.
 //! - [`measure`]: times each operation in many rounds; [`profile`]: the table of costs, as a TOML file.
+//! - [`memory_costs`]: the costs of accesses to memory, by how soon its cache lines are accessed again.
 //! - [`price`]: turns counts into a range of seconds; [`system_time`]: that range beside a measurement.
-//! - [`price`]: turns counts into a range of seconds.
 //!
 //! ```no_run
 //! use hksim_cost_model::price::Work;
@@ -19,12 +19,16 @@
 //! ```
 
 pub mod kernel_work;
+pub mod line_price;
 pub mod measure;
+pub mod memory_costs;
 pub mod price;
 pub mod profile;
 pub mod system_time;
 
 pub use kernel_work::{Calls, KernelWork};
+pub use line_price::{LineAccesses, LinePart, LinePrice};
+pub use memory_costs::{CostCurve, MemoryCosts};
 pub use price::{FirstTouch, Locality, Price, Work};
 pub use profile::{Cost, CostError, Operation, Profile};
 pub use system_time::{Measured, SystemTime};

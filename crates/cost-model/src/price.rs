@@ -309,6 +309,7 @@ mod tests {
             kernel_share: None,
             skipped: Vec::new(),
             costs,
+            memory: None,
         }
     }
 

@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use hksim_recording_files::open_regular;
 use serde::{Deserialize, Serialize};
 
+use crate::memory_costs::MemoryCosts;
+
 /// Version of the file format.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Maximum size of a profile.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -187,6 +189,18 @@ impl Cost {
         Some(Cost { low_ns: at(1), median_ns: at(2), high_ns: at(3), kernel_share, rounds: rounds_ns.len() as u32 })
     }
 
+    /// What is wrong with a cost that was read.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        let ordered = 0.0 <= self.low_ns && self.low_ns <= self.median_ns && self.median_ns <= self.high_ns;
+        if !ordered || self.high_ns > NS_MAX {
+            return Err("low, median and high are not in order from 0");
+        }
+        if !(SHARE_MIN..=1.0).contains(&self.kernel_share) || self.rounds == 0 {
+            return Err("kernel_share is not between 0.01 and 1, or rounds is 0");
+        }
+        Ok(())
+    }
+
     /// Median processor time of the rounds, in kernel and user mode.
     pub fn processor_ns(&self) -> f64 {
         self.median_ns / self.kernel_share
@@ -225,6 +239,9 @@ pub struct Profile {
     pub skipped: Vec<NotMeasured>,
     /// The costs.
     pub costs: BTreeMap<Operation, Cost>,
+    /// The costs of accesses to memory; absent in a profile that was made by hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryCosts>,
 }
 
 /// The fields that profiles of all versions have.
@@ -291,16 +308,10 @@ impl Profile {
             return Err(refused("kernel_share is not between 0 and 1, or elapsed_s is out of range".into()));
         }
         for (operation, cost) in &profile.costs {
-            let ordered = 0.0 <= cost.low_ns && cost.low_ns <= cost.median_ns && cost.median_ns <= cost.high_ns;
-            if !ordered || cost.high_ns > NS_MAX {
-                return Err(refused(format!("{}: low, median and high are not in order from 0", operation.word())));
-            }
-            if !(SHARE_MIN..=1.0).contains(&cost.kernel_share) || cost.rounds == 0 {
-                return Err(refused(format!(
-                    "{}: kernel_share is not between 0.01 and 1, or rounds is 0",
-                    operation.word()
-                )));
-            }
+            cost.check().map_err(|why| refused(format!("{}: {why}", operation.word())))?;
+        }
+        if let Some(memory) = &profile.memory {
+            memory.check().map_err(refused)?;
         }
         Ok(profile)
     }
@@ -319,6 +330,7 @@ impl Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory_costs::{CostAt, CostCurve};
 
     #[test]
     fn costs_are_quartiles_of_the_rounds() {
@@ -332,6 +344,11 @@ mod tests {
     #[test]
     fn a_profile_round_trips_and_a_damaged_one_is_an_error() {
         let cost = Cost { low_ns: 1.0, median_ns: 2.5, high_ns: 3.0, kernel_share: 0.75, rounds: 9 };
+        let fill = CostCurve(vec![CostAt { bytes: 65_536, cost }, CostAt { bytes: 131_072, cost }]);
+        let none = CostCurve::default;
+        let (scatter, scatter_huge, chase, chase_huge) = (none(), none(), none(), none());
+        let memory =
+            MemoryCosts { huge_pages_skipped: None, cycle: cost, fill, scatter, scatter_huge, chase, chase_huge };
         let profile = Profile {
             version: VERSION,
             machine: "a \"processor\"".into(),
@@ -341,6 +358,7 @@ mod tests {
             kernel_share: Some(0.9),
             skipped: vec![NotMeasured { operation: Operation::HugetlbFault, reason: "no pool".into() }],
             costs: [(Operation::MthpFault64k, cost), (Operation::WriteFault, cost)].into(),
+            memory: Some(memory),
         };
         let folder = std::env::temp_dir().join(format!("hksim-profile-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
@@ -348,7 +366,8 @@ mod tests {
         std::fs::write(&path, profile.text()).expect("a file");
         assert_eq!(Profile::read(&path).expect("a profile"), profile);
         for (from, to) in [
-            ("version = 5", "version = 4"),
+            ("version = 6", "version = 5"),
+            ("bytes = 65536", "bytes = 262144"),
             ("low_ns = 1.0", "low_ns = nan"),
             ("kernel_share = 0.75", "kernel_share = 0.0"),
             ("kernel_share = 0.9", "kernel_share = -7.0"),

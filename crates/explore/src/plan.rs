@@ -89,7 +89,8 @@ impl Plan {
 
     /// The digest of every input of a row.
     fn row_digest(&self, row: usize) -> Digest {
-        let (trace, SimConfig { policy, touch, kernel, tlb, memory_policy, addresses, forks, count_paths, file }) = self.row(row);
+        let (trace, SimConfig { policy, touch, kernel, tlb, memory_policy, addresses, forks, count_paths, file }) =
+            self.row(row);
         let addresses = match addresses {
             Addresses::Modelled { top } => json!({"top": top}),
             Addresses::Given(given) => json!(given),

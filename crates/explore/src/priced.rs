@@ -1,9 +1,10 @@
 //! Simulations with their system time.
 
 use hksim_cost_model::system_time::{huge_locality, locality};
-use hksim_cost_model::{Calls, KernelWork, Profile, SystemTime, Work};
+use hksim_cost_model::{Calls, KernelWork, LineAccesses, LinePart, Profile, SystemTime, Work};
 use hksim_policy::vocabulary::Prefault;
-use hksim_sim::SimReport;
+use hksim_sim::lines::{Accessor, LINE_BYTES, Reuse};
+use hksim_sim::{LineCounts, SimReport};
 use serde::{Deserialize, Serialize};
 
 use crate::figures::Figures;
@@ -42,6 +43,25 @@ pub fn work(report: &SimReport) -> Work {
         reuses: report.forks.iter().map(|fork| fork.cow_reuses).sum(),
         calls: Calls { map: calls.mmap, unmap: calls.munmap, advise: calls.madvise },
     })
+}
+
+/// The accesses to cache lines of a simulated design, as they are priced. The kernel's are part of its faults.
+pub fn line_accesses(counts: &LineCounts) -> Vec<LineAccesses> {
+    let parts = |accessor| match accessor {
+        Accessor::Program => Some((LinePart::ProgramSequential, LinePart::ProgramIsolated)),
+        Accessor::Filling => Some((LinePart::FillingSequential, LinePart::FillingIsolated)),
+        Accessor::Bookkeeping => Some((LinePart::Bookkeeping, LinePart::Bookkeeping)),
+        Accessor::Kernel => None,
+    };
+    let mut lines = Vec::new();
+    for Reuse { accessor, is_huge, lines: reuse, accesses } in counts.reuses() {
+        let Some((sequential, isolated)) = parts(accessor) else { continue };
+        let reuse_bytes = reuse * LINE_BYTES;
+        for (part, accesses) in [(sequential, accesses.sequential), (isolated, accesses.isolated)] {
+            lines.push(LineAccesses { part, is_huge, reuse_bytes, accesses });
+        }
+    }
+    lines
 }
 
 /// The figures of a row.

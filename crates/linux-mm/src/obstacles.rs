@@ -25,6 +25,19 @@ pub enum SettingObstacle {
     NotAdvised,
 }
 
+impl SettingObstacle {
+    /// The obstacle in words.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::DisabledForProcess => "huge pages are off for the process (prctl)",
+            Self::AdvisedAgainst => "MADV_NOHUGEPAGE",
+            Self::StackMapping => "a thread's stack (MAP_STACK)",
+            Self::ModeNever => "THP mode never",
+            Self::NotAdvised => "THP mode madvise, and no MADV_HUGEPAGE",
+        }
+    }
+}
+
 /// A property of a page's place that keeps a huge page out, whatever the settings are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -53,6 +66,26 @@ pub enum PlaceObstacle {
     HugeZeroPageSplit,
     /// The page is present: it is shared after a fork, and a write copies 4 KiB (R16).
     SharedAfterFork,
+}
+
+impl PlaceObstacle {
+    /// The obstacle in words.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::NotMapped => "not mapped",
+            Self::NotAnonymous => "not anonymous memory",
+            Self::NotWritable => "the mapping is not writable",
+            Self::MappingTooShort => "the mapping is shorter than 2 MiB at that time",
+            Self::MappingUnaligned => "the mapping contains no aligned 2 MiB",
+            Self::MappingEdge => "at the edge of the mapping, outside its aligned 2 MiB ranges",
+            Self::PagesPresent => "small pages are already in its 2 MiB range",
+            Self::OtherMappingPresent => "a page of a file, stack or other mapping is in its 2 MiB range",
+            Self::GuardPage => "a guard page (MADV_GUARD_INSTALL) is in its 2 MiB range",
+            Self::HugePageSplit => "the huge page of its 2 MiB range was split",
+            Self::HugeZeroPageSplit => "read before the first write: a huge zero page, which was split",
+            Self::SharedAfterFork => "a copy after a fork: the page was shared",
+        }
+    }
 }
 
 /// What separates a mapping from a neighbour, so that a 2 MiB range lies in both.

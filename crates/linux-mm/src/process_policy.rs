@@ -1,13 +1,13 @@
 //! Process-wide settings: `prctl(PR_SET_THP_DISABLE)` (R28).
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Kernel;
 use super::config::ThpAdvice;
 use super::vma::Vma;
 
 /// `PR_SET_THP_DISABLE`, inherited by forked children.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ThpDisable {
     /// Not set: the THP modes decide.

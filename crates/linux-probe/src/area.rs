@@ -93,6 +93,11 @@ impl Area {
         Ok(Some(Area { map, map_bytes, start, bytes }))
     }
 
+    /// Number of bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Number of 4 KiB pages.
     pub fn pages(&self) -> u64 {
         self.bytes / PAGE_BYTES
@@ -125,8 +130,41 @@ impl Area {
 
     /// Writes every byte.
     pub fn fill(&self) {
+        self.fill_part(0, self.bytes);
+    }
+
+    /// Writes every byte of a part.
+    pub fn fill_part(&self, offset: u64, bytes: u64) {
+        assert!(offset + bytes <= self.bytes, "inside the area");
         // SAFETY: the whole range is in our own writable mapping.
-        unsafe { std::ptr::write_bytes(self.at(0), 1, self.bytes as usize) };
+        unsafe { std::ptr::write_bytes(self.at(offset), 1, bytes as usize) };
+    }
+
+    /// Writes a word at a multiple of 8.
+    pub fn write_word(&self, offset: u64, word: u64) {
+        assert!(offset.is_multiple_of(8) && offset + 8 <= self.bytes, "a word of the area");
+        // SAFETY: as in `write`; areas start at a page.
+        unsafe { self.at(offset).cast::<u64>().write_volatile(word) };
+    }
+
+    /// Writes the byte at `offset`.
+    ///
+    /// # Safety
+    /// The area contains the byte.
+    #[inline(always)]
+    pub(crate) unsafe fn write_unchecked(&self, offset: u64) {
+        // SAFETY: as in `write`; the caller guarantees the offset.
+        unsafe { self.map.as_ptr().add((self.start + offset) as usize).write_volatile(1) };
+    }
+
+    /// Reads the word at `offset`.
+    ///
+    /// # Safety
+    /// `offset` is a multiple of 8, and the area contains the 8 bytes there.
+    #[inline(always)]
+    pub(crate) unsafe fn word_unchecked(&self, offset: u64) -> u64 {
+        // SAFETY: as in `read`; the caller guarantees the offset, and areas start at a page.
+        unsafe { self.map.as_ptr().add((self.start + offset) as usize).cast::<u64>().read_volatile() }
     }
 
     /// `madvise` of the whole area; returns whether the kernel accepted it.

@@ -1,9 +1,10 @@
 //! Queries Linux about a process's memory. This crate knows nothing of allocators, traces and models.
 //!
 //! - [`scan`]: the request of `PAGEMAP_SCAN`, for callers that make their own system calls; [`pagemap`]: scans of this
-//!   process; [`page_flags`]: which page frames form a folio.
+//!   process; [`page_states`]: all states of another process's pages; [`page_flags`]: which page frames form a folio.
 //! - [`perf`]: kernel events; [`ring`]: their records; [`tracefs`]: tracepoints; [`traps`]: page-fault exceptions, counted and with addresses.
-//! - [`cpu_modes`]: the kernel's share of a thread's time; [`processor`]: pinning; [`area`]: memory for measurements.
+//! - [`cpu_modes`]: the kernel's share of a thread's time; [`processor`]: pinning; [`area`]: memory for measurements; [`chase`]: accesses to
+//!   its cache lines.
 //! - [`procfs`]: figures of `/proc`; [`maps`]: this process's mappings; [`sysfs`]: modes and limits of the machine; [`modes`]: whether they change;
 //!   [`pressure`]: whether memory is short; [`damon`]: the kernel's access monitor; [`file_size`]: this process's
 //!   file-size limit; [`lifetime`]: processes that end with their parent;
@@ -26,6 +27,8 @@
 #[cfg(feature = "std")]
 pub mod area;
 #[cfg(feature = "std")]
+pub mod chase;
+#[cfg(feature = "std")]
 pub mod cpu_modes;
 #[cfg(feature = "std")]
 pub mod damon;
@@ -41,6 +44,8 @@ pub mod maps;
 pub mod modes;
 #[cfg(feature = "std")]
 pub mod page_flags;
+#[cfg(feature = "std")]
+pub mod page_states;
 #[cfg(feature = "std")]
 pub mod pagemap;
 #[cfg(feature = "std")]

@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 /// Bits of an entry (the kernel's `Documentation/admin-guide/mm/pagemap.rst`).
+const ANONYMOUS: u64 = 1 << 12;
+const SWAP_BACKED: u64 = 1 << 14;
 const COMPOUND_HEAD: u64 = 1 << 15;
 const COMPOUND_TAIL: u64 = 1 << 16;
 
@@ -41,9 +43,7 @@ impl PageFlags {
     /// # Errors
     /// The frame does not exist.
     pub fn part(&self, frame_number: u64) -> io::Result<FolioPart> {
-        let mut entry = [0; 8];
-        self.file.read_exact_at(&mut entry, frame_number * 8)?;
-        let flags = u64::from_ne_bytes(entry);
+        let flags = self.flags(frame_number)?;
         Ok(if flags & COMPOUND_HEAD != 0 {
             FolioPart::Head
         } else if flags & COMPOUND_TAIL != 0 {
@@ -51,5 +51,20 @@ impl PageFlags {
         } else {
             FolioPart::Single
         })
+    }
+
+    /// Whether a page frame holds anonymous memory that was given up with `MADV_FREE`, and not written since. The kernel
+    /// marks the last few pages of each processor late.
+    ///
+    /// # Errors
+    /// The frame does not exist.
+    pub fn is_lazily_freed(&self, frame_number: u64) -> io::Result<bool> {
+        Ok(self.flags(frame_number)? & (ANONYMOUS | SWAP_BACKED) == ANONYMOUS)
+    }
+
+    fn flags(&self, frame_number: u64) -> io::Result<u64> {
+        let mut entry = [0; 8];
+        self.file.read_exact_at(&mut entry, frame_number * 8)?;
+        Ok(u64::from_ne_bytes(entry))
     }
 }

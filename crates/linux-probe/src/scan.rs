@@ -11,6 +11,8 @@ pub const IS_SWAPPED: u64 = 1 << 4;
 pub const IS_ZERO: u64 = 1 << 5;
 /// `PAGE_IS_HUGE`: mapped by a 2 MiB entry.
 pub const IS_HUGE: u64 = 1 << 6;
+/// `PAGE_IS_GUARD`: `MADV_GUARD_INSTALL` (Linux 6.15).
+pub const IS_GUARD: u64 = 1 << 8;
 
 /// `struct page_region`: adjacent pages of the same categories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::ffi::OsString;
 
-use hksim_memory_record::{Options, SnapshotsOf, Source, Streams, record};
+use hksim_memory_record::{HugePages, Options, SnapshotsOf, Source, Streams, record};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut words = std::env::args_os().skip(1).peekable();
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let options = Options {
         output,
         fixes_addresses: false,
-        keeps_thp: false,
+        huge_pages: HugePages::Off,
         duration: None,
         directory: None,
         shown_thp_mode: None,

@@ -9,11 +9,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hksim_memory_trace::{Beginning, End, Event, Footer, Frame, Header, Module, Op, SiteId, Stack, Writer};
+use hksim_memory_trace::{Beginning, End, Event, Footer, Frame, Header, Inherited, Module, Op, SiteId, Stack, Writer};
 use hksim_recording_files as recording_files;
 
 use crate::error::MemoryRecordError;
-use crate::spaces::SpaceId;
+use crate::spaces::{SpaceId, ThpState};
 use crate::unwind::Walked;
 
 /// In the name of the directory, between the output's name and random characters.
@@ -96,8 +96,8 @@ impl Files {
         &mut self,
         space: SpaceId,
         (pid, image): (u32, u32),
-        parent: Option<SpaceId>,
-        program: Option<String>,
+        (parent, program): (Option<SpaceId>, Option<String>),
+        thp: ThpState,
         lost_before: u64,
     ) -> Result<(), MemoryRecordError> {
         let find = |id: SpaceId| self.known.iter().find(|(other, _)| *other == id).map(|(_, file)| file);
@@ -113,7 +113,14 @@ impl Files {
             Some(parent) => Beginning::Fork { parent_pid: parent.pid, parent_image: parent.image },
             None => Beginning::Exec,
         };
-        let header = Header { command: command.clone(), pid, image, beginning, ..self.template.clone() };
+        let inherited = Inherited {
+            thp_disable: thp.disable,
+            thp_chosen: thp.is_chosen,
+            // A program can set limits for those that it executes.
+            limits: self.template.inherited.limits.clone().filter(|_| is_started_program),
+            ..self.template.inherited
+        };
+        let header = Header { command: command.clone(), pid, image, beginning, inherited, ..self.template.clone() };
         let path = self.directory.join(format!("{pid}-{image}.{EXTENSION}"));
         let writer = Writer::create(&path, &header)?;
         self.open.insert(space, Open { writer, threads: HashMap::new(), lost_located: lost_before, time_last_ns: 0 });

@@ -11,9 +11,9 @@ const CODE_64: u64 = 0x33;
 /// Signals that may come before the call is made.
 const SIGNALS_MAX: u32 = 16;
 
-/// Lets a process call `prctl(option, 0, 0, 0, 0)`. No effect if it cannot be traced, or does not stop.
+/// Lets a process call `prctl(option, second, third, 0, 0)`. No effect if it cannot be traced, or does not stop.
 #[cfg(target_arch = "x86_64")]
-pub fn prctl(pid: pid_t, option: c_int) {
+pub fn prctl(pid: pid_t, option: c_int, [second, third]: [u32; 2]) {
     // SAFETY: each request is for the process that this thread traces while it is stopped, and writes to values of the
     // type that the request expects. The process's code and registers are restored.
     unsafe {
@@ -36,8 +36,8 @@ pub fn prctl(pid: pid_t, option: c_int) {
                 rax: libc::SYS_prctl as u64,
                 orig_rax: u64::MAX,
                 rdi: option as u64,
-                rsi: 0,
-                rdx: 0,
+                rsi: u64::from(second),
+                rdx: u64::from(third),
                 r10: 0,
                 r8: 0,
                 ..before
@@ -56,7 +56,7 @@ pub fn prctl(pid: pid_t, option: c_int) {
 
 /// Injected calls are for x86-64 only.
 #[cfg(not(target_arch = "x86_64"))]
-pub fn prctl(_pid: pid_t, _option: c_int) {}
+pub fn prctl(_pid: pid_t, _option: c_int, _arguments: [u32; 2]) {}
 
 /// Executes one instruction of a stopped process. Returns the last signal that came before; it is not delivered yet.
 #[cfg(target_arch = "x86_64")]

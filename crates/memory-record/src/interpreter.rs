@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use hksim_memory_trace::{End, MapOp, MappingKind, NameId, Op, Origin, PAGE_BYTES};
+use hksim_memory_trace::{End, MapOp, MappingKind, NameId, Op, Origin, PAGE_BYTES, ThpDisabled};
 
 use crate::calls::{self, Arguments, Effect};
 use crate::order::Order;
 use crate::record::{Record, What};
-use crate::spaces::{EndedSpace, SpaceId, Spaces};
+use crate::spaces::{EndedSpace, SpaceId, Spaces, ThpState};
 use crate::stack_dump::StackDump;
 use crate::unwind::{Unwinder, Walked};
 
@@ -33,6 +33,8 @@ pub enum Output {
         parent: Option<SpaceId>,
         /// Name of the executed program; `None` for a forked one.
         program: Option<String>,
+        /// Whether it can get huge pages.
+        thp: ThpState,
     },
     /// An address space ends.
     End(End),
@@ -77,10 +79,11 @@ pub struct Interpreter {
 }
 
 impl Interpreter {
-    /// An interpreter for the started process and its descendants. Call stacks have up to `stack_depth` frames.
-    pub fn new(root_pid: u32, stack_depth: Option<u32>) -> Self {
+    /// An interpreter for the started process, which inherited `thp_at_start`, and its descendants. Call stacks have up
+    /// to `stack_depth` frames.
+    pub fn new(root_pid: u32, thp_at_start: ThpDisabled, stack_depth: Option<u32>) -> Self {
         Self {
-            spaces: Spaces::new(root_pid),
+            spaces: Spaces::new(root_pid, thp_at_start),
             calls: HashMap::new(),
             created: HashMap::new(),
             order: Order::new(),
@@ -169,6 +172,9 @@ impl Interpreter {
         {
             map.kind = MappingKind::Anonymous;
         }
+        if let &Op::DisableThp { value, flags } = &op {
+            self.spaces.get(space).thp = ThpState { disable: ThpDisabled::set(value, flags), is_chosen: true };
+        }
         let stack = self.stack(space, call.dump.as_deref());
         if let (libc::SYS_munmap, Op::Unmap(pages)) = (number, &op) {
             let range = pages.start * PAGE_BYTES..pages.end.saturating_mul(PAGE_BYTES);
@@ -233,8 +239,8 @@ impl Interpreter {
         } else if clone_flags & CLONE_VM != 0 {
             self.spaces.shared(pid, child_pid);
         } else if let Some((parent, child)) = self.spaces.forked(pid, child_pid) {
-            let image = self.spaces.get(child).image;
-            let begin = Output::Begin { pid: child_pid, image, parent: Some(parent), program: None };
+            let (image, thp) = (self.spaces.get(child).image, self.spaces.get(child).thp);
+            let begin = Output::Begin { pid: child_pid, image, parent: Some(parent), program: None, thp };
             self.push(time_ns, parent, tid, Op::Fork { child_pid });
             self.order.push(time_ns, (child, begin));
         }
@@ -245,8 +251,8 @@ impl Interpreter {
         if let Some(ended) = ended {
             self.end(time_ns, ended, End::Exec);
         }
-        let image = self.spaces.get(space).image;
-        self.order.push(time_ns, (space, Output::Begin { pid, image, parent: None, program: Some(name) }));
+        let (image, thp) = (self.spaces.get(space).image, self.spaces.get(space).thp);
+        self.order.push(time_ns, (space, Output::Begin { pid, image, parent: None, program: Some(name), thp }));
     }
 
     fn thread_end(&mut self, time_ns: u64, pid: u32, tid: u32) {

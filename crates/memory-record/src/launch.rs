@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 
+use hksim_memory_trace::ThpDisabled;
 use libc::{c_int, pid_t, sock_filter};
 
 use crate::call_log::CallLog;
@@ -24,6 +25,8 @@ use crate::tracer::{self, Reads, Traced};
 /// What the process gets to execute the program, without and with a filter of its calls.
 const GO: u8 = 1;
 const GO_FILTERED: u8 = 2;
+/// Argument of `personality` that changes nothing.
+const PERSONALITY_QUERY: libc::c_ulong = 0xffff_ffff;
 /// Exit status of a process that was never allowed to execute its program.
 const GAVE_UP: c_int = 127;
 
@@ -38,8 +41,8 @@ pub struct Launch {
     pub shown_mode: Option<Arc<ShownMode>>,
     /// Additional environment variables.
     pub variables: Vec<(OsString, OsString)>,
-    /// Switch huge pages off for the program and its children.
-    pub disables_thp: bool,
+    /// Whether the program and its children get huge pages (`PR_SET_THP_DISABLE`).
+    pub thp_disable: ThpDisabled,
     /// Switch random addresses off.
     pub fixes_addresses: bool,
     /// The program's standard streams.
@@ -195,10 +198,14 @@ fn prepare(ready: c_int, go: c_int, parent_go: c_int, options: &Launch, filter: 
         if let Some(mode) = &options.shown_mode {
             mode.show()?;
         }
-        if options.disables_thp && libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) != 0 {
+        let [value, flags] = options.thp_disable.arguments();
+        // Kernels before 6.18 refuse flags. Nothing is to be changed if this process has the setting.
+        let has_it = libc::prctl(libc::PR_GET_THP_DISABLE, 0, 0, 0, 0) == (value | flags) as c_int;
+        if !has_it && libc::prctl(libc::PR_SET_THP_DISABLE, value, flags, 0, 0) != 0 {
             return Err(io::Error::last_os_error());
         }
-        if options.fixes_addresses && libc::personality(libc::ADDR_NO_RANDOMIZE as _) < 0 {
+        let fixed = libc::personality(PERSONALITY_QUERY) | libc::ADDR_NO_RANDOMIZE;
+        if options.fixes_addresses && libc::personality(fixed as _) < 0 {
             return Err(io::Error::last_os_error());
         }
         let pid = libc::getpid().to_ne_bytes();

@@ -62,8 +62,8 @@ mod unwind;
 
 pub use error::MemoryRecordError;
 pub use launch::{Ended, Launch, Running, Stopped, Streams};
-pub use machine::is_allocator_variable;
-pub use recorder::{Options, RecordedFile, RecordingReport, record, record_with};
+pub use machine::{inherited_here, is_allocator_variable};
+pub use recorder::{HugePages, Options, RecordedFile, RecordingReport, record, record_with};
 pub use recovery::{is_interrupted, recover};
 pub use signals::SignalsToProgram;
 pub use snapshot::{Anonymous, MeasuredMapping, Peak, Snapshot, Snapshots, SnapshotsOf};

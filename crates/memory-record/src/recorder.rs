@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hksim_memory_trace::{Beginning, Calls, End, ExitStatus, Faults, Footer, Header, Op, Visibility};
+use hksim_memory_trace::{
+    Beginning, Calls, End, ExitStatus, Faults, Footer, Header, Inherited, Op, ThpDisabled, Visibility,
+};
 use libc::pid_t;
 use serde::Serialize;
 
@@ -45,8 +47,8 @@ pub struct Options {
     pub output: PathBuf,
     /// Switch random addresses off.
     pub fixes_addresses: bool,
-    /// Leave huge pages as they are. The recording then shows one fault per huge page; use it to measure.
-    pub keeps_thp: bool,
+    /// Huge pages of the recorded processes.
+    pub huge_pages: HugePages,
     /// End the recording after this time; the program continues.
     pub duration: Option<Duration>,
     /// The directory in which the program starts; `None` for that of this process.
@@ -63,6 +65,17 @@ pub struct Options {
     pub source: Source,
     /// Record the call stacks of calls that make mappings, up to this number of frames.
     pub stack_depth: Option<u32>,
+}
+
+/// Whether recorded processes get huge pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HugePages {
+    /// No, so that the first touch of each page is seen.
+    #[default]
+    Off,
+    /// As the machine's modes say, with this setting of the process. The recording then shows one fault per huge page;
+    /// use it to measure.
+    With(ThpDisabled),
 }
 
 /// One written file.
@@ -145,17 +158,22 @@ pub fn record_with(
     }
     let with_stacks = options.stack_depth.is_some();
     // Before any thread of the recorder starts.
-    let mut guard = if options.keeps_thp { None } else { ThpGuard::start() };
+    let inherited = machine::inherited(options.huge_pages);
+    let mut guard = match options.huge_pages {
+        HugePages::Off => ThpGuard::start(inherited.thp_disable),
+        HugePages::With(_) => None,
+    };
     let stopped = launch(options, command)?.start()?;
     guard.iter_mut().for_each(|guard| guard.begins(stopped.pid() as u32));
     let recipient = Recipient::begin(stopped.pid());
     let events = Events::open(options.source, stopped.pid(), with_stacks)?;
     let visibility = events.visibility;
     let start_ns = monotonic_ns();
-    let header = header(options, command, stopped.pid() as u32, start_ns, visibility);
+    let thp_at_start = inherited.thp_disable;
+    let header = header(options, command, inherited, stopped.pid() as u32, start_ns, visibility);
     let log = Arc::new(CallLog::default());
     let mut session = Session {
-        interpreter: Interpreter::new(stopped.pid() as u32, options.stack_depth),
+        interpreter: Interpreter::new(stopped.pid() as u32, thp_at_start, options.stack_depth),
         files: Files::create(&options.output, header, start_ns)?,
         merger: Merger::new(events, Arc::clone(&log)),
         guard,
@@ -214,7 +232,10 @@ fn launch(options: &Options, command: &[OsString]) -> Result<Launch, MemoryRecor
         directory: options.directory.clone(),
         shown_mode: shown_mode.map(Arc::new),
         variables: options.variables.clone(),
-        disables_thp: !options.keeps_thp,
+        thp_disable: match options.huge_pages {
+            HugePages::Off => ThpDisabled::All,
+            HugePages::With(setting) => setting,
+        },
         fixes_addresses: options.fixes_addresses,
         streams: options.streams.clone(),
         snapshots_of: options.snapshots_of,
@@ -234,8 +255,16 @@ pub(crate) fn recorded_file(file: Finished) -> RecordedFile {
     RecordedFile { path, program, pid, image, beginning, end, events }
 }
 
-fn header(options: &Options, command: &[OsString], pid: u32, start_ns: u64, visibility: Visibility) -> Header {
-    let mut machine = machine::machine(options.fixes_addresses, !options.keeps_thp);
+fn header(
+    options: &Options,
+    command: &[OsString],
+    inherited: Inherited,
+    pid: u32,
+    start_ns: u64,
+    visibility: Visibility,
+) -> Header {
+    let has_random_addresses = !options.fixes_addresses && !machine::has_fixed_addresses(inherited.personality);
+    let mut machine = machine::machine(has_random_addresses, options.huge_pages == HugePages::Off);
     machine.thp_mode = options.shown_thp_mode.clone().or(machine.thp_mode);
     let directory = options.directory.clone().or_else(|| std::env::current_dir().ok());
     let mut environment = machine::environment();
@@ -256,6 +285,7 @@ fn header(options: &Options, command: &[OsString], pid: u32, start_ns: u64, visi
         beginning: Beginning::Exec,
         visibility,
         machine,
+        inherited,
         stack_depth: options.stack_depth,
         history: Vec::new(),
     }
@@ -321,10 +351,10 @@ impl Session {
     fn write(&mut self) -> Result<(), MemoryRecordError> {
         while let Some((time_ns, space, output)) = self.interpreter.next_output() {
             match output {
-                Output::Begin { pid, image, parent, program } => {
+                Output::Begin { pid, image, parent, program, thp } => {
                     let lost_before = self.interpreter.lost;
-                    self.guard.iter_mut().for_each(|guard| guard.begins(pid));
-                    self.files.begin(space, (pid, image), parent, program, lost_before)?;
+                    self.files.begin(space, (pid, image), (parent, program), thp, lost_before)?;
+                    self.guarded(space, !thp.is_chosen || thp.disable == ThpDisabled::Off);
                 }
                 Output::Op { tid, op, name, stack } => {
                     self.check.see(&op);

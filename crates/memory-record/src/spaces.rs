@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use hksim_memory_trace::ThpDisabled;
+
 use crate::code_map::CodeMap;
 
 /// Number of an address space, in order of creation.
@@ -30,8 +32,19 @@ pub struct Space {
     pub brk: Option<u64>,
     /// Segments attached by shmat: start and length in bytes.
     pub attached: HashMap<u64, u64>,
+    /// Whether the process can get huge pages.
+    pub thp: ThpState,
     /// The mapped files, if call stacks are recorded.
     pub code: CodeMap,
+}
+
+/// Whether a process can get huge pages. Fork and exec inherit it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThpState {
+    /// As without the recorder.
+    pub disable: ThpDisabled,
+    /// Whether a recorded program chose it, so that it holds in place of what the recorder does.
+    pub is_chosen: bool,
 }
 
 /// A process.
@@ -54,13 +67,15 @@ pub struct EndedSpace {
 pub struct Spaces {
     spaces: Vec<Space>,
     processes: HashMap<u32, Process>,
+    /// What the started process inherited.
+    thp_at_start: ThpDisabled,
 }
 
 impl Spaces {
     /// The started process, which has not executed its program yet.
-    pub fn new(root_pid: u32) -> Self {
+    pub fn new(root_pid: u32, thp_at_start: ThpDisabled) -> Self {
         let root = Process { space: None, threads: 1, images: 0 };
-        Self { spaces: Vec::new(), processes: HashMap::from([(root_pid, root)]) }
+        Self { spaces: Vec::new(), processes: HashMap::from([(root_pid, root)]), thp_at_start }
     }
 
     /// The address space of a process. `None` before the first program is executed, and for unknown processes.
@@ -101,10 +116,12 @@ impl Spaces {
     /// A process executed a program. Returns the new address space, and the old one if nobody else uses it.
     pub fn executed(&mut self, pid: u32) -> Option<(SpaceId, Option<EndedSpace>)> {
         let process = *self.processes.get(&pid)?;
+        let at_start = ThpState { disable: self.thp_at_start, is_chosen: false };
+        let thp = process.space.map_or(at_start, |space| self.get(space).thp);
         let ended = process.space.and_then(|space| self.leave(space));
         let image = process.images;
         let (forked_from, has_stack, brk, attached, code) = (None, false, None, HashMap::new(), CodeMap::default());
-        let space = self.add(Space { image, forked_from, users: 1, has_stack, brk, attached, code });
+        let space = self.add(Space { image, forked_from, users: 1, has_stack, brk, attached, thp, code });
         // The other threads of the process ended, and report it later or before.
         self.processes.insert(pid, Process { space: Some(space), images: image + 1, ..process });
         Some((space, ended))
@@ -145,7 +162,7 @@ mod tests {
 
     #[test]
     fn fork_vfork_exec_and_exit() {
-        let mut spaces = Spaces::new(10);
+        let mut spaces = Spaces::new(10, ThpDisabled::All);
         assert_eq!(spaces.of(10), None);
         let (shell, ended) = spaces.executed(10).expect("the root");
         assert_eq!((shell, ended), (SpaceId(0), None));
@@ -166,10 +183,28 @@ mod tests {
 
     #[test]
     fn a_second_exec_is_a_second_image() {
-        let mut spaces = Spaces::new(10);
+        let mut spaces = Spaces::new(10, ThpDisabled::All);
         spaces.executed(10).expect("the root");
         let (second, ended) = spaces.executed(10).expect("the root");
         assert_eq!(ended, Some(EndedSpace { space: SpaceId(0), forked_from: None }));
         assert_eq!(spaces.get(second).image, 1);
+    }
+
+    #[test]
+    fn fork_vfork_and_exec_inherit_whether_huge_pages_are_on() {
+        let mut spaces = Spaces::new(10, ThpDisabled::All);
+        let (first, _) = spaces.executed(10).expect("the root");
+        assert_eq!(spaces.get(first).thp, ThpState { disable: ThpDisabled::All, is_chosen: false });
+        let chosen = ThpState { disable: ThpDisabled::ExceptAdvised, is_chosen: true };
+        let (_, copy) = spaces.forked(10, 11).expect("a fork");
+        spaces.get(copy).thp = chosen;
+        let (executed, _) = spaces.executed(11).expect("the child");
+        assert_eq!(spaces.get(executed).thp, chosen);
+        assert_eq!(spaces.get(first).thp.disable, ThpDisabled::All, "the parent keeps its own");
+        // A vforked child has its parent's address space, and with it the setting.
+        spaces.shared(10, 12);
+        let shared = spaces.of(12).expect("a space");
+        spaces.get(shared).thp = chosen;
+        assert_eq!(spaces.get(first).thp, chosen);
     }
 }

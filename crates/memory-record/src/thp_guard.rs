@@ -10,6 +10,7 @@
 use std::io::{self, PipeWriter, Write};
 use std::os::fd::AsRawFd;
 
+use hksim_memory_trace::ThpDisabled;
 use libc::{c_int, c_long, c_void, pid_t};
 
 use crate::injected_call;
@@ -30,18 +31,18 @@ pub struct ThpGuard {
 }
 
 impl ThpGuard {
-    /// Starts the guard. `None` if no process can be created, or if huge pages are off for this process: the recorded ones
-    /// would be without them anyway.
-    pub fn start() -> Option<Self> {
+    /// Starts the guard. Processes get the setting `restored` back. `None` if no process can be created, or if huge pages
+    /// are off for this process: the recorded ones would be without them anyway.
+    pub fn start(restored: ThpDisabled) -> Option<Self> {
+        if restored == ThpDisabled::All {
+            return None;
+        }
         let (told, tell) = io::pipe().ok()?;
         // SAFETY: plain numbers; the new process makes system calls only, and never returns from `guard`.
         unsafe {
-            if libc::prctl(libc::PR_GET_THP_DISABLE, 0, 0, 0, 0) != 0 {
-                return None;
-            }
             match libc::fork() {
                 -1 => None,
-                0 => guard(told.as_raw_fd()),
+                0 => guard(told.as_raw_fd(), restored),
                 guard => Some(Self { tell: Some(tell), guard }),
             }
         }
@@ -72,7 +73,7 @@ impl Drop for ThpGuard {
 }
 
 /// The guard's life.
-fn guard(told: c_int) -> ! {
+fn guard(told: c_int, restored: ThpDisabled) -> ! {
     // SAFETY: system calls with plain numbers and with buffers of the given lengths. Descriptors that other values of
     // the recorder own are copies here, and no such value is used again.
     unsafe {
@@ -90,7 +91,7 @@ fn guard(told: c_int) -> ! {
         }
         processes.add_children();
         processes.pids[..processes.len].iter().filter(|&&pid| is_without_huge_pages(pid)).for_each(|&pid| {
-            injected_call::prctl(pid, libc::PR_SET_THP_DISABLE);
+            injected_call::prctl(pid, libc::PR_SET_THP_DISABLE, restored.arguments());
         });
         libc::_exit(0)
     }

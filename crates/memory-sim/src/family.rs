@@ -97,7 +97,7 @@ impl Family {
         for index in 0..self.members.len() {
             let header = self.members[index].reader.header();
             let Beginning::Fork { parent_pid, .. } = header.beginning else {
-                self.members[index].translator = Some(Translator::default());
+                self.members[index].translator = Some(Translator::at_exec(&header.inherited));
                 continue;
             };
             let parent = self.members.iter().position(|member| is_child(header, member.reader.header()));

@@ -227,27 +227,8 @@ fn split_words(split: MappingSplit) -> &'static str {
 
 /// Obstacles in words.
 fn reason(obstacles: Obstacles) -> String {
-    let setting = obstacles.setting.map(|setting| match setting {
-        SettingObstacle::DisabledForProcess => "huge pages are off for the process (prctl)",
-        SettingObstacle::AdvisedAgainst => "MADV_NOHUGEPAGE",
-        SettingObstacle::StackMapping => "a thread's stack (MAP_STACK)",
-        SettingObstacle::ModeNever => "THP mode never",
-        SettingObstacle::NotAdvised => "THP mode madvise, and no MADV_HUGEPAGE",
-    });
-    let place = obstacles.place.map(|place| match place {
-        PlaceObstacle::NotMapped => "not mapped",
-        PlaceObstacle::NotAnonymous => "not anonymous memory",
-        PlaceObstacle::NotWritable => "the mapping is not writable",
-        PlaceObstacle::MappingTooShort => "the mapping is shorter than 2 MiB at that time",
-        PlaceObstacle::MappingUnaligned => "the mapping contains no aligned 2 MiB",
-        PlaceObstacle::MappingEdge => "at the edge of the mapping, outside its aligned 2 MiB ranges",
-        PlaceObstacle::PagesPresent => "small pages are already in its 2 MiB range",
-        PlaceObstacle::OtherMappingPresent => "a page of a file, stack or other mapping is in its 2 MiB range",
-        PlaceObstacle::GuardPage => "a guard page (MADV_GUARD_INSTALL) is in its 2 MiB range",
-        PlaceObstacle::HugePageSplit => "the huge page of its 2 MiB range was split",
-        PlaceObstacle::HugeZeroPageSplit => "read before the first write: a huge zero page, which was split",
-        PlaceObstacle::SharedAfterFork => "a copy after a fork: the page was shared",
-    });
+    let setting = obstacles.setting.map(SettingObstacle::words);
+    let place = obstacles.place.map(PlaceObstacle::words);
     let place = place.map(|place| match obstacles.split {
         Some(split) => format!("{place}, split by {}", split_words(split)),
         None => place.to_string(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use hksim_linux_mm::{Access, Advice, Backing, Content, LockFlags, MapFlags, Protection, RemapSource, ThpDisable};
-use hksim_memory_trace::{Event, MapOp, Op, Origin, TouchKind};
+use hksim_memory_trace::{Event, Inherited, MapOp, Op, Origin, ThpDisabled, TouchKind};
 
 use crate::regions::{Mapped, Outside, PartId, Region, Regions, Use};
 
@@ -113,7 +113,6 @@ mod abi {
     pub const MCL_FUTURE: u32 = 2;
     pub const MCL_ONFAULT: u32 = 4;
     pub const MLOCK_ONFAULT: u32 = 1;
-    pub const PR_THP_DISABLE_EXCEPT_ADVISED: u32 = 2;
 }
 
 /// Translates the events of one address space.
@@ -122,6 +121,8 @@ pub struct Translator {
     regions: Regions,
     /// Names of mappings (`PR_SET_VMA_ANON_NAME`) by their address.
     names: BTreeMap<u64, u32>,
+    /// Steps before the first event: what the process inherited.
+    at_start: Vec<Action>,
     /// What was left out.
     pub tally: Tally,
 }
@@ -138,11 +139,20 @@ pub struct Tally {
     /// Events that the recorder lost.
     pub lost_events: u64,
     /// Calls of prctl after which the recorded process could have huge pages, although the recorder had switched them
-    /// off. Touches inside a huge page were not seen.
+    /// off; also one by a program before exec. Touches inside a huge page were not seen.
     pub thp_enabled: u64,
 }
 
 impl Translator {
+    /// For an address space that began by exec.
+    pub fn at_exec(inherited: &Inherited) -> Self {
+        let disable = thp_disable(inherited.thp_disable);
+        let at_start = (disable != ThpDisable::Off).then_some(Action::DisableThp(disable));
+        let thp_enabled = u64::from(inherited.thp_chosen && disable != ThpDisable::All);
+        let tally = Tally { thp_enabled, ..Tally::default() };
+        Self { at_start: at_start.into_iter().collect(), tally, ..Self::default() }
+    }
+
     /// The mappings so far.
     pub fn regions(&self) -> &Regions {
         &self.regions
@@ -157,6 +167,7 @@ impl Translator {
     pub fn translate(&mut self, event: &Event, steps: &mut Vec<Step>) {
         let before = steps.len();
         let mut push = |action| steps.push(Step { time_ns: event.time_ns, action, populates: Vec::new() });
+        self.at_start.drain(..).for_each(&mut push);
         match &event.op {
             Op::Touch { page, kind } => {
                 if let Some(action) = self.touch(*page, *kind) {
@@ -199,11 +210,7 @@ impl Translator {
                 push(Action::Name { pages: pages.clone(), name: self.name(*name_address) });
             }
             Op::DisableThp { value, flags } => {
-                let disable = match (value, flags) {
-                    (0, _) => ThpDisable::Off,
-                    (_, flags) if flags & abi::PR_THP_DISABLE_EXCEPT_ADVISED != 0 => ThpDisable::ExceptAdvised,
-                    _ => ThpDisable::All,
-                };
+                let disable = thp_disable(ThpDisabled::set(*value, *flags));
                 push(Action::DisableThp(disable));
                 self.tally.thp_enabled += u64::from(disable != ThpDisable::All);
             }
@@ -292,6 +299,14 @@ pub(crate) fn backing(map: &MapOp) -> Backing {
         abi::MAP_DROPPABLE => Backing::Droppable,
         _ if map.flags & abi::MAP_ANONYMOUS == 0 => Backing::ZeroDevice,
         _ => Backing::Anonymous,
+    }
+}
+
+fn thp_disable(setting: ThpDisabled) -> ThpDisable {
+    match setting {
+        ThpDisabled::Off => ThpDisable::Off,
+        ThpDisabled::All => ThpDisable::All,
+        ThpDisabled::ExceptAdvised => ThpDisable::ExceptAdvised,
     }
 }
 

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use hksim_linux_mm::{KernelConfig, KernelVersion, Rules};
-use hksim_memory_record::{MemoryRecordError, Options, SnapshotsOf, Source, Streams, record};
+use hksim_memory_record::{HugePages, MemoryRecordError, Options, SnapshotsOf, Source, Streams, record};
 use hksim_memory_sim::{place_again, places_differently};
 use hksim_memory_trace::{
     Beginning, Calls, Event, Faults, Footer, Header, Machine, MapOp, MappingKind, Op, Origin, Reader, Visibility,
@@ -50,7 +50,7 @@ fn the_model_places_mappings_where_the_kernel_did() {
         let options = Options {
             output: recorded.clone(),
             fixes_addresses,
-            keeps_thp: false,
+            huge_pages: HugePages::Off,
             duration: None,
             directory: None,
             shown_thp_mode: None,
@@ -166,6 +166,7 @@ fn machine(release: &str, addresses_random: bool) -> Machine {
 
 fn header(release: &str) -> Header {
     Header {
+        inherited: Default::default(),
         producer: "test".to_string(),
         run_id: "1".to_string(),
         command: vec!["arenas".to_string()],

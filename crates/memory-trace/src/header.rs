@@ -35,6 +35,9 @@ pub struct Header {
     pub visibility: Visibility,
     /// The machine at the start of the recording.
     pub machine: Machine,
+    /// What the process had when the address space began. Files of earlier versions have none of it.
+    #[serde(default, skip_serializing_if = "Inherited::is_default")]
+    pub inherited: Inherited,
     /// Maximum number of frames of a call stack; `None` if call stacks were not recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stack_depth: Option<u32>,
@@ -104,6 +107,95 @@ pub struct Machine {
     pub thp_disabled: bool,
 }
 
+/// What a process has when an address space begins by exec: from the process that started it, or from the program that
+/// executed this one. A forked child has what its parent had at the fork.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inherited {
+    /// Whether the process can get huge pages, apart from what the recorder does.
+    #[serde(default)]
+    pub thp_disable: ThpDisabled,
+    /// Whether a recorded program before this one chose that: it then held in place of what the recorder does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub thp_chosen: bool,
+    /// The personality (`PER_*` and its flags) with which the started program began, apart from what the recorder does.
+    #[serde(default)]
+    pub personality: u32,
+    /// The limits with which the started program began; `None` for programs that were executed later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Limits>,
+}
+
+impl Inherited {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Limits of memory, in bytes; `None` is unlimited. They are the soft ones, which the kernel applies.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// `RLIMIT_STACK`: also decides where mappings begin.
+    pub stack_bytes: Option<u64>,
+    /// `RLIMIT_MEMLOCK`.
+    pub locked_bytes: Option<u64>,
+    /// `RLIMIT_AS`.
+    pub address_space_bytes: Option<u64>,
+}
+
+/// What `prctl(PR_GET_THP_DISABLE)` returns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ThpDisabled {
+    /// 0: the modes of the machine decide.
+    #[default]
+    Off,
+    /// 1: the process gets no huge pages.
+    All,
+    /// 3: only memory advised with `MADV_HUGEPAGE` gets them (Linux 6.18).
+    ExceptAdvised,
+}
+
+/// `PR_THP_DISABLE_EXCEPT_ADVISED`.
+const EXCEPT_ADVISED: u32 = 2;
+
+impl ThpDisabled {
+    /// The state after `prctl(PR_SET_THP_DISABLE, value, flags)`.
+    pub const fn set(value: u32, flags: u32) -> Self {
+        match (value, flags & EXCEPT_ADVISED) {
+            (0, _) => Self::Off,
+            (_, 0) => Self::All,
+            _ => Self::ExceptAdvised,
+        }
+    }
+
+    /// The second and third argument of `prctl(PR_SET_THP_DISABLE)` that give this state.
+    pub const fn arguments(self) -> [u32; 2] {
+        match self {
+            Self::Off => [0, 0],
+            Self::All => [1, 0],
+            Self::ExceptAdvised => [1, EXCEPT_ADVISED],
+        }
+    }
+
+    /// The state that `prctl(PR_GET_THP_DISABLE)` returns as `number`: [`ThpDisabled::Off`] for errors and unknown ones.
+    pub const fn of_number(number: i32) -> Self {
+        match number {
+            1 => Self::All,
+            3 => Self::ExceptAdvised,
+            _ => Self::Off,
+        }
+    }
+
+    /// The state in words.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Off => "huge pages allowed",
+            Self::All => "no huge pages",
+            Self::ExceptAdvised => "huge pages only where advised",
+        }
+    }
+}
+
 /// What is known at the end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Footer {
@@ -168,6 +260,7 @@ impl Header {
                 overcommit_memory: Some(0),
                 thp_disabled: true,
             },
+            inherited: Inherited::default(),
             stack_depth: None,
             history: Vec::new(),
         }

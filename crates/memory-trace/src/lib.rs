@@ -43,7 +43,10 @@ pub use edit::{CopiedTotals, Cut, anonymise, cut, repair};
 pub use envelope::MAGIC;
 pub use error::MemoryTraceError;
 pub use event::{Event, MapOp, MappingKind, NameId, Op, Origin, TouchKind};
-pub use header::{Beginning, Calls, End, ExitStatus, Faults, Footer, Header, Machine, ProcessId, Visibility};
+pub use header::{
+    Beginning, Calls, End, ExitStatus, Faults, Footer, Header, Inherited, Limits, Machine, ProcessId, ThpDisabled,
+    Visibility,
+};
 pub use reader::Reader;
 pub use relocate::{CallMismatch, Moves, Placement, Relocated, Rewritten, relocate, relocate_forked, rewrite};
 pub use sites::{BUILD_ID_BYTES_MAX, FRAMES_MAX, Frame, Module, ModuleId, SiteId, SiteTable, Sites, Stack, StackEnd};

@@ -18,10 +18,12 @@ use crate::extents::Extent;
 use crate::malloc::MallocRun;
 use crate::native;
 use crate::ordered;
+use crate::prefault::MeasuredHeap;
 use crate::protocol::{Channel, Report};
 use crate::spec::{Job, Mode, Run, Target};
 use crate::system;
 use crate::threaded::Threaded;
+use crate::unobserved::UnobservedRun;
 use crate::window::PreparedTrace;
 
 /// The child's `main`. A program must call it if its first argument is [`CHILD_ARGUMENT`](crate::CHILD_ARGUMENT). It
@@ -84,9 +86,11 @@ fn perform(channel: &mut Channel, designs: &[KnownDesign]) -> Result<Report, Chi
     let job: Job = serde_json::from_reader(io::stdin().lock())
         .map_err(io::Error::from)
         .map_err(ChildError::system("read the job"))?;
+    job.cpu.map_or(Ok(()), stay_on)?;
     let pause_after = job.spec.stop_at.filter(|_| job.run == Run::Measured);
     let mut trace = PreparedTrace::new(WithProfiles::new(TraceReader::open(&job.spec.trace)?), pause_after, &job.spec)?;
     let touch = job.spec.touch;
+    let without_allocator = UnobservedRun { heap: MeasuredHeap::Reservation, touch };
     match (&job.spec.on, job.spec.mode) {
         (Target::Native(design), Mode::Ordered) => {
             let plan = design.prepare().map_err(ChildError::Design)?;
@@ -94,6 +98,9 @@ fn perform(channel: &mut Channel, designs: &[KnownDesign]) -> Result<Report, Chi
                 Run::Control => ordered::control(Extent::of(&plan.layout), &mut trace),
                 Run::Measured => native::measured(plan, touch, &mut trace, channel),
                 Run::Timed => native::timed(plan, touch, &mut trace),
+                Run::Harness => without_allocator.harness(&mut trace),
+                Run::Sampled => native::sampled(plan, touch, &mut trace),
+                Run::Apart => Err(ChildError::OrderedMallocOnly),
                 Run::System(warm_up, probe) => system::run(plan, touch, &mut trace, warm_up, probe),
             }
         }
@@ -103,7 +110,10 @@ fn perform(channel: &mut Channel, designs: &[KnownDesign]) -> Result<Report, Chi
             match job.run {
                 Run::Control => malloc.control(&mut trace),
                 Run::Measured => malloc.measured(&mut trace),
-                Run::Timed => malloc.timed(&mut trace),
+                Run::Timed => malloc.unobserved().timed(&mut trace),
+                Run::Harness => without_allocator.harness(&mut trace),
+                Run::Sampled => malloc.unobserved().sampled(&mut trace),
+                Run::Apart => malloc.unobserved().apart(&mut trace),
                 Run::System(..) => Err(ChildError::OrderedNativeOnly),
             }
         }
@@ -121,6 +131,17 @@ fn perform(channel: &mut Channel, designs: &[KnownDesign]) -> Result<Report, Chi
             Threaded { trace: &mut trace, touch }.malloc(preload.as_deref(), job.run)
         }
     }
+}
+
+/// Stays on one CPU from now on.
+fn stay_on(cpu: usize) -> Result<(), ChildError> {
+    // SAFETY: a zeroed set is valid, `CPU_SET` ignores numbers beyond it, and the kernel only reads it.
+    let set = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set)
+    };
+    if set == 0 { Ok(()) } else { Err(ChildError::system("stay on one CPU")(io::Error::last_os_error())) }
 }
 
 fn unknown_design(name: &str, designs: &[KnownDesign]) -> ChildError {

@@ -13,9 +13,11 @@ use crate::measured::{Measurable, measured, open_traps};
 use crate::mmap_space::{MmapSpace, ReadySpace, SpaceOs};
 use crate::observed_os::ObservedOs;
 use crate::observer::Observer;
-use crate::ordered::{control, tables, timed};
+use crate::ordered::{control, sampled, tables, timed};
+use crate::prefault::MeasuredHeap;
 use crate::protocol::{Channel, Report};
 use crate::spec::Run;
+use crate::unobserved::UnobservedRun;
 use crate::window::PreparedTrace;
 
 /// One run of a design in a child.
@@ -57,6 +59,12 @@ fn perform<D: Design>(settings: &Value, run: DesignRun<'_>) -> Result<Report, Ch
             let ready = design.ready(run.trace)?;
             timed(run.trace, || design.open(ready, Counted::default()))
         }
+        Run::Harness => UnobservedRun { heap: MeasuredHeap::Reservation, touch: run.touch }.harness(run.trace),
+        Run::Sampled => {
+            let ready = design.ready(run.trace)?;
+            sampled(run.trace, || design.open(ready, Counted::default()))
+        }
+        Run::Apart => Err(ChildError::OrderedMallocOnly),
         Run::System(..) => Err(ChildError::OrderedNativeOnly),
     }
 }

@@ -112,6 +112,8 @@ pub(crate) enum ChildError {
     TooManyThreads { threads: u32, most: u32 },
     #[error("system time is measured for ordered replays on the SuperSlab allocator only")]
     OrderedNativeOnly,
+    #[error("allocations and frees are timed apart in ordered replays on a `malloc` only")]
+    OrderedMallocOnly,
 }
 
 impl ChildError {

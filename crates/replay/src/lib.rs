@@ -1,7 +1,7 @@
 //! Replays a trace on a real allocator, and measures it page by page.
 //!
 //! [`replay`] performs a [`ReplaySpec`] in fresh child processes: one without a heap (the control run), one that is
-//! measured, and one that is only timed. All memory other than the heap is made resident beforehand, so the control run
+//! measured, and one that is only timed. [`TimedReplay`] times replays again and again. All memory other than the heap is made resident beforehand, so the control run
 //! must show no faults.
 //!
 //! The kinds of installs are derived only from what the kernel reports: page-table scans before and after each system
@@ -12,6 +12,7 @@ mod child;
 mod classify;
 mod coarse;
 pub mod compare;
+mod cpu_time_signals;
 mod design;
 mod environment;
 mod error;
@@ -21,6 +22,7 @@ mod fork;
 mod fork_frames;
 mod frame_index;
 mod harness_memory;
+pub mod library;
 mod malloc;
 mod malloc_heap;
 mod measured;
@@ -35,7 +37,9 @@ mod ordered;
 mod page_snapshot;
 mod parent;
 mod pause;
+mod phases;
 mod prefault;
+mod probe;
 mod process;
 mod protocol;
 mod replayable;
@@ -44,7 +48,9 @@ mod spec;
 mod split_folios;
 mod system;
 mod threaded;
+mod timed_replay;
 mod tlb;
+mod unobserved;
 mod usage;
 mod window;
 
@@ -57,7 +63,9 @@ pub use harness_memory::HarnessMemory;
 pub use hksim_engine::Installs;
 pub use observed_child::ObservedChild;
 pub use parent::{CHILD_ARGUMENT, replay};
+pub use phases::PhaseSamples;
 pub use result::{Control, Mark, Replayed, Skipped};
 pub use spec::{Measure, Mode, ReplaySpec, SmallMemory, Target, WarmUp};
 pub use system::{SystemEffort, SystemRun, SystemRuns, system_time};
+pub use timed_replay::{Apart, TimedReplay, Times, TimesAlone, mode_samples, phase_samples, times_alone};
 pub use tlb::DtlbEvents;

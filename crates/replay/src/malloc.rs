@@ -11,9 +11,9 @@ use crate::malloc_heap::Malloc;
 use crate::ordered::{step, tables};
 use crate::prefault::{MeasuredHeap, prefault};
 use crate::process::ProcessMemory;
-use crate::protocol::{MeasuredReport, Report, Timing};
+use crate::protocol::{MeasuredReport, Report};
 use crate::result::{Mark, Replayed, Skipped};
-use crate::tlb::TlbWatch;
+use crate::unobserved::UnobservedRun;
 use crate::usage::Usage;
 use crate::window::{PreparedTrace, WindowDriver, WindowObserver, drive};
 use hksim_linux_probe::traps::TrapCounter;
@@ -26,31 +26,21 @@ pub(crate) struct MallocRun<'a> {
     pub(crate) touch: TouchRule,
 }
 
-/// Drives `malloc`.
-struct Driven<W> {
+/// Drives `malloc`, and observes the process.
+struct Observed {
     heap: Driver<Malloc>,
     marks: Vec<Mark>,
-    watch: Option<W>,
-    tlb: TlbWatch,
+    memory: ProcessMemory,
 }
 
-impl<W: WindowObserver> WindowDriver for Driven<W> {
+impl WindowDriver for Observed {
     #[inline]
     fn step(&mut self, event: &Event, number: u64) -> Result<(), ChildError> {
         step(&mut self.heap, event, number)
     }
 
-    fn batch_begins(&mut self) {
-        self.tlb.begin();
-    }
-
-    fn batch_done(&mut self) {
-        self.tlb.pause();
-    }
-
     fn stop(&mut self, events: u64) -> Result<(), ChildError> {
-        let mark = self.watch.as_mut().map(|watch| watch.mark(events));
-        self.marks.extend(mark);
+        self.marks.push(self.memory.mark(events));
         Ok(())
     }
 }
@@ -76,25 +66,30 @@ pub(crate) fn watch_process() -> Result<(ProcessMemory, Vec<Skipped>), ChildErro
 impl MallocRun<'_> {
     /// The control run.
     pub(crate) fn control(&self, trace: &mut PreparedTrace) -> Result<Report, ChildError> {
-        coarse::control(trace, MeasuredHeap::Process { library: self.library })
+        coarse::control(trace, self.heap())
     }
 
-    fn driver<W>(&self, trace: &PreparedTrace, watch: Option<W>, tlb: TlbWatch) -> Driven<W> {
-        let marks = Vec::with_capacity(trace.stops.len());
-        Driven { heap: Driver::with_tables(Malloc, tables(trace), self.touch), marks, watch, tlb }
+    fn heap(&self) -> MeasuredHeap<'_> {
+        MeasuredHeap::Process { library: self.library }
+    }
+
+    /// A run without observers.
+    pub(crate) fn unobserved(&self) -> UnobservedRun<'_> {
+        UnobservedRun { heap: self.heap(), touch: self.touch }
     }
 
     /// The measured run.
     pub(crate) fn measured(&self, trace: &mut PreparedTrace) -> Result<Report, ChildError> {
         let (memory, mut skipped) = watch_process()?;
-        let mut driver = self.driver(trace, Some(memory), TlbWatch::off());
+        let heap = Driver::with_tables(Malloc, tables(trace), self.touch);
+        let mut driver = Observed { heap, marks: Vec::with_capacity(trace.stops.len()), memory };
         ProcessMemory::reset_peak();
-        prefault(MeasuredHeap::Process { library: self.library });
+        prefault(self.heap());
         let before = Usage::now();
-        driver.watch.iter_mut().for_each(WindowObserver::begin);
+        driver.memory.begin();
         let driven = drive(trace, &mut driver)?;
         let faults = Usage::now().since(&before).faults;
-        let traps = driver.watch.as_mut().and_then(WindowObserver::end);
+        let traps = driver.memory.end();
         skipped.push(Skipped::new("installs", "the mappings of other allocators are not observed page by page"));
         skipped.push(Skipped::new("os_calls", "the system calls of other allocators are not counted"));
         skipped.extend(trace.left_out_of_malloc());
@@ -106,19 +101,7 @@ impl MallocRun<'_> {
             skipped,
             ..Replayed::default()
         };
-        if let Some(memory) = &driver.watch {
-            replayed.note_process(memory);
-        }
+        replayed.note_process(&driver.memory);
         Ok(Report::Measured(Box::new(MeasuredReport { replayed, marks: driver.marks })))
-    }
-
-    /// The timed run.
-    pub(crate) fn timed(&self, trace: &mut PreparedTrace) -> Result<Report, ChildError> {
-        let mut driver = self.driver::<ProcessMemory>(trace, None, TlbWatch::open());
-        prefault(MeasuredHeap::Process { library: self.library });
-        let before = Usage::now();
-        let driven = drive(trace, &mut driver)?;
-        let spent = Usage::now().since(&before);
-        Ok(Report::Timed(Timing::new(trace.operations, driven.time, spent, driver.tlb.finish())))
     }
 }

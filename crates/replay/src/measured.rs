@@ -9,6 +9,7 @@ use hksim_trace::event::Event;
 
 use crate::error::ChildError;
 use crate::fork::Children;
+use crate::memory_policy::not_locked;
 use crate::observed_os::ObservedOs;
 use crate::observer::Observer;
 use crate::ordered::step;
@@ -57,11 +58,7 @@ impl<A: Replayable<ObservedOs>> Measured<'_, A> {
 
     /// The program's operations that this machine refused in the replay.
     fn left_undone(&self) -> impl Iterator<Item = String> {
-        let unlocked = self.why_unlocked().map(|why| {
-            format!(
-                "the program's memory cannot be locked here: {why}; raise `ulimit -l`, or use --memory-policy ignored"
-            )
-        });
+        let unlocked = self.why_unlocked().map(|why| not_locked(&why));
         unlocked.into_iter().chain(self.children.why_fewer().map(str::to_string))
     }
 }

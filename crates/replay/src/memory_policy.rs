@@ -21,10 +21,11 @@ pub(crate) fn apply_memory_policy(change: MemoryPolicy) -> Result<(), ChildError
     };
     // SAFETY: touches no memory.
     let done = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, disable, flags, none, none) };
+    let refused = ChildError::system("repeat the program's memory-policy call (skip it with --memory-policy ignored)");
     if done == 0 { Ok(()) } else { Err(refused(io::Error::last_os_error())) }
 }
 
-/// The error for a change that the kernel refused.
-pub(crate) fn refused(why: io::Error) -> ChildError {
-    ChildError::system("repeat the program's memory-policy call (skip it with --memory-policy ignored)")(why)
+/// Says that memory which the program locked is not locked in the replay.
+pub(crate) fn not_locked(why: &str) -> String {
+    format!("the program's memory cannot be locked here: {why}; raise `ulimit -l`, or use --memory-policy ignored")
 }

@@ -12,7 +12,7 @@ use crate::extents::Extent;
 use crate::measured::{Measurable, measured as measure, open_traps};
 use crate::observed_os::ObservedOs;
 use crate::observer::Observer;
-use crate::ordered::{tables, timed as time};
+use crate::ordered::{sampled as sample, tables, timed as time};
 use crate::protocol::{Channel, Report};
 use crate::replayable::SuperSlabs;
 use crate::window::PreparedTrace;
@@ -73,4 +73,10 @@ pub(crate) fn measured(
 pub(crate) fn timed(plan: PreparedPolicy, touch: TouchRule, trace: &mut PreparedTrace) -> Result<Report, ChildError> {
     let ready = ready(&plan, trace);
     time(trace, || open(plan, Counted::default(), ready, touch, |_| {}))
+}
+
+/// The sampled run.
+pub(crate) fn sampled(plan: PreparedPolicy, touch: TouchRule, trace: &mut PreparedTrace) -> Result<Report, ChildError> {
+    let ready = ready(&plan, trace);
+    sample(trace, || open(plan, Counted::default(), ready, touch, |_| {}))
 }

@@ -16,11 +16,11 @@ use crate::measured::open_traps;
 use crate::null;
 use crate::observer::Observer;
 use crate::prefault::{MeasuredHeap, prefault};
+use crate::probe::{Meter, ModeProbe};
 use crate::protocol::{Report, Timing};
 use crate::replayable::Replayable;
 use crate::tlb::TlbWatch;
-use crate::usage::Usage;
-use crate::window::{PreparedTrace, WindowDriver, drive};
+use crate::window::{Driven, PreparedTrace, WindowDriver, drive};
 use hksim_linux_probe::resident::make_resident;
 
 /// Tables for a trace, present before the window opens.
@@ -47,25 +47,25 @@ pub(crate) fn control(extent: Extent, trace: &mut PreparedTrace) -> Result<Repor
 }
 
 /// A heap without an observer.
-struct Timed<A: Heaps> {
+struct Unobserved<A: Heaps, M> {
     /// Never dropped, as in a measured run.
     heap: ManuallyDrop<Driver<A>>,
     children: Children,
-    tlb: TlbWatch,
+    meter: M,
 }
 
-impl<A: Replayable<Counted>> WindowDriver for Timed<A> {
+impl<A: Replayable<Counted>, M: Meter> WindowDriver for Unobserved<A, M> {
     #[inline]
     fn step(&mut self, event: &Event, number: u64) -> Result<(), ChildError> {
         step(&mut self.heap, event, number)
     }
 
     fn batch_begins(&mut self) {
-        self.tlb.begin();
+        self.meter.resume();
     }
 
     fn batch_done(&mut self) {
-        self.tlb.pause();
+        self.meter.pause();
     }
 
     /// The kernel refuses the same lock in the measured run, which reports it.
@@ -91,16 +91,34 @@ impl<A: Replayable<Counted>> WindowDriver for Timed<A> {
     }
 }
 
+/// A run without an observer on the allocator that `open` creates.
+fn unobserved<A: Replayable<Counted>, M: Meter>(
+    trace: &mut PreparedTrace,
+    mut meter: M,
+    open: impl FnOnce() -> Result<Driver<A>, ChildError>,
+) -> Result<(Driven, M), ChildError> {
+    let children = Children::none();
+    prefault(MeasuredHeap::Reservation);
+    meter.start();
+    let mut unobserved = Unobserved { heap: ManuallyDrop::new(open()?), children, meter };
+    let driven = drive(trace, &mut unobserved)?;
+    Ok((driven, unobserved.meter))
+}
+
 /// The timed run on the allocator that `open` creates.
 pub(crate) fn timed<A: Replayable<Counted>>(
     trace: &mut PreparedTrace,
     open: impl FnOnce() -> Result<Driver<A>, ChildError>,
 ) -> Result<Report, ChildError> {
-    let (children, tlb) = (Children::none(), TlbWatch::open());
-    prefault(MeasuredHeap::Reservation);
-    let before = Usage::now();
-    let mut timed = Timed { heap: ManuallyDrop::new(open()?), children, tlb };
-    let driven = drive(trace, &mut timed)?;
-    let usage = Usage::now().since(&before);
-    Ok(Report::Timed(Timing::new(trace.operations, driven.time, usage, timed.tlb.finish())))
+    let (driven, tlb) = unobserved(trace, TlbWatch::open(), open)?;
+    Ok(Report::Timed(Timing { sample: driven.sample(trace.operations), dtlb: tlb.finish() }))
+}
+
+/// The sampled run on the allocator that `open` creates.
+pub(crate) fn sampled<A: Replayable<Counted>>(
+    trace: &mut PreparedTrace,
+    open: impl FnOnce() -> Result<Driver<A>, ChildError>,
+) -> Result<Report, ChildError> {
+    let (_, probe) = unobserved(trace, ModeProbe::open()?, open)?;
+    Ok(Report::System(probe.finish()))
 }

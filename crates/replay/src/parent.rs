@@ -54,9 +54,8 @@ pub fn replay(spec: &ReplaySpec) -> Result<Replayed, ReplayError> {
     if spec.measure.time {
         match run(spec, Run::Timed)?.report {
             Report::Timed(timing) => {
-                replayed.ops_per_s = Some(timing.ops_per_s);
-                replayed.user_s = Some(timing.user_s);
-                replayed.sys_s = Some(timing.sys_s);
+                replayed.ops_per_s = Some(timing.sample.calls_per_s());
+                replayed.timed = Some(timing.sample);
                 match timing.dtlb {
                     Ok(events) => replayed.dtlb = Some(events),
                     Err(reason) => replayed.skipped.push(Skipped::new("dtlb", reason)),
@@ -65,7 +64,7 @@ pub fn replay(spec: &ReplaySpec) -> Result<Replayed, ReplayError> {
             other => return Err(unexpected(Run::Timed, &other)),
         }
     } else {
-        replayed.skipped.push(Skipped::new("ops_per_s, user_s, sys_s, dtlb", "not requested"));
+        replayed.skipped.push(Skipped::new("ops_per_s, cpu_ns_per_call, dtlb", "not requested"));
     }
     replayed.control = control;
     if matches!(spec.on, Target::Malloc { .. }) {
@@ -104,6 +103,9 @@ fn name(run: Run) -> &'static str {
         Run::Control => "control",
         Run::Measured => "measured",
         Run::Timed => "timed",
+        Run::Harness => "harness",
+        Run::Sampled => "sampled",
+        Run::Apart => "sampled",
         Run::System(..) => "system time",
     }
 }
@@ -116,8 +118,13 @@ pub(crate) fn unexpected(run: Run, report: &Report) -> ReplayError {
 }
 
 pub(crate) fn run(spec: &ReplaySpec, run: Run) -> Result<Received, ReplayError> {
+    run_on(spec, run, None)
+}
+
+/// [`run`] on one CPU only, if one is given.
+pub(crate) fn run_on(spec: &ReplaySpec, run: Run, cpu: Option<usize>) -> Result<Received, ReplayError> {
     let failed = |action| move |source| ReplayError::Child { action, source };
-    let job = Job { spec: spec.clone(), run };
+    let job = Job { spec: spec.clone(), run, cpu };
     let job = serde_json::to_vec(&job).map_err(|why| failed("prepare the job of")(why.into()))?;
     let mut child = spawn(spec).map_err(failed("start"))?;
     if let Some(mut stdin) = child.stdin.take() {

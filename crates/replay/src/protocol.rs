@@ -5,15 +5,15 @@
 
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::time::Duration;
 
 use hksim_engine::{PageRun, PageSet, PageState};
+use hksim_timing::Sample;
 use serde::{Deserialize, Serialize};
 
+use crate::phases::PhaseSamples;
 use crate::result::{Control, Mark, Replayed};
 use crate::system::SystemRun;
 use crate::tlb::DtlbEvents;
-use crate::usage::Usage;
 use hksim_linux_probe::resident::{Resident, Zeroable};
 
 /// Marks a frame, so that other output on the channel is detected.
@@ -35,6 +35,7 @@ pub(crate) enum Report {
     Measured(Box<MeasuredReport>),
     Timed(Timing),
     System(SystemRun),
+    Apart(PhaseSamples),
 }
 
 /// A measured run: its figures and marks.
@@ -47,24 +48,10 @@ pub(crate) struct MeasuredReport {
 /// A timed run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Timing {
-    pub(crate) ops_per_s: f64,
-    pub(crate) user_s: f64,
-    pub(crate) sys_s: f64,
-    /// Or why they were not counted.
+    /// Without reading the trace.
+    pub(crate) sample: Sample,
+    /// Also without reading the trace; or why they were not counted.
     pub(crate) dtlb: Result<DtlbEvents, String>,
-}
-
-impl Timing {
-    /// The times of a window. `spent` is the usage of the whole window; `driving` and `dtlb` exclude reading the trace.
-    pub(crate) fn new(operations: u64, driving: Duration, spent: Usage, dtlb: Result<DtlbEvents, String>) -> Timing {
-        let seconds = driving.as_secs_f64().max(f64::MIN_POSITIVE);
-        Timing {
-            ops_per_s: operations as f64 / seconds,
-            user_s: spent.user.as_secs_f64(),
-            sys_s: spent.sys.as_secs_f64(),
-            dtlb,
-        }
-    }
 }
 
 /// A run of pages in a message: first page, count, state.

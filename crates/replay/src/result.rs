@@ -2,6 +2,7 @@
 
 use hksim_engine::{Fallbacks, Figures, Installs, OsCalls, PageSet, PageState, PagesAt};
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
+use hksim_timing::Sample;
 use serde::{Deserialize, Serialize};
 
 use crate::classify::Unclassified;
@@ -110,10 +111,9 @@ pub struct Replayed {
     pub fallbacks: Option<Fallbacks>,
     /// Allocator calls per second of driving time, without reading the trace.
     pub ops_per_s: Option<f64>,
-    /// User seconds of the timed window.
-    pub user_s: Option<f64>,
-    /// System seconds of the timed window.
-    pub sys_s: Option<f64>,
+    /// The timed run. Not part of the JSON, which has the figures of all rounds.
+    #[serde(skip)]
+    pub timed: Option<Sample>,
     /// Data-TLB events of the timed window, without reading the trace.
     pub dtlb: Option<DtlbEvents>,
     /// Events driven.
@@ -160,6 +160,12 @@ impl Replayed {
             events: self.events,
             pages: if is_left_out("marks") { Vec::new() } else { pages.collect() },
         }
+    }
+
+    /// Leaves out the figures of memory: the replay did not treat memory as the program did, for this reason.
+    pub(crate) fn leave_out_memory(&mut self, reason: String) {
+        (self.faults, self.traps, self.rss_bytes_peak, self.rss_bytes_end) = (None, None, None, None);
+        self.skipped.push(Skipped::new("faults, traps, rss_bytes_peak, rss_bytes_end", reason));
     }
 
     /// Copies the figures of an observed reservation.

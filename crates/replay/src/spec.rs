@@ -109,6 +109,12 @@ pub(crate) enum Run {
     Measured,
     /// Without observers.
     Timed,
+    /// As timed, without an allocator and without touches: the time of the replay itself.
+    Harness,
+    /// With samples of the processor's mode as the only observer.
+    Sampled,
+    /// With samples of what the replay does as the only observer.
+    Apart,
     /// With a probe of the processor time as the only observer, after a warm-up.
     System(WarmUp, SystemProbe),
 }
@@ -154,4 +160,6 @@ pub enum SmallMemory {
 pub(crate) struct Job {
     pub(crate) spec: ReplaySpec,
     pub(crate) run: Run,
+    /// The only CPU on which it may run; any if `None`.
+    pub(crate) cpu: Option<usize>,
 }

@@ -4,15 +4,13 @@
 //! run is sampled 4 000 times per second and repeated until there are enough samples.
 
 use hksim_policy::PreparedPolicy;
-use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
 
 use hksim_engine::{ForkStep, TouchRule};
 use hksim_linux_probe::PAGE_BYTES;
-use hksim_linux_probe::area::{Area, Granule, thread_time, timed, warm_up, warm_up_by, warm_up_pool};
-use hksim_linux_probe::cpu_modes::{CpuModes, ModeSamples, SAMPLE_PERIOD, spin};
+use hksim_linux_probe::area::{Area, Granule, timed, warm_up, warm_up_by, warm_up_pool};
 use hksim_policy::memory::MemoryLock;
 use hksim_trace::event::Event;
 use serde::{Deserialize, Serialize};
@@ -24,6 +22,7 @@ use crate::native::{Native, open, ready};
 use crate::ordered::step;
 use crate::parent;
 use crate::prefault::{MeasuredHeap, prefault};
+use crate::probe::{ClockProbe, Meter, ModeProbe};
 use crate::protocol::Report;
 use crate::replayable::Replayable as _;
 use crate::spec::{ReplaySpec, Run, SmallMemory, SystemProbe, WarmUp};
@@ -57,9 +56,6 @@ pub struct SystemEffort {
     pub time_max: Duration,
 }
 
-/// Minimum time for which the loop without system calls is sampled.
-const SPIN_MIN: Duration = Duration::from_millis(20);
-
 /// A run is excluded if its kernel samples exceed the median times this factor plus [`STALL_SAMPLES`]. If the host has
 /// reclaimed memory, a single fault can cost a hundred times as much, which no cost model predicts. Chance alone does
 /// not exceed this limit.
@@ -92,8 +88,8 @@ impl SystemRuns {
     }
 
     /// The share of the window that the kernel spends on the program's requests, and its standard error. The kernel's
-    /// share of a loop without system calls is subtracted.
-    fn share(&self) -> Option<(f64, f64)> {
+    /// share of a loop without system calls is subtracted. `None` without samples.
+    pub fn kernel_share(&self) -> Option<(f64, f64)> {
         let (kernel, user) = (self.sum(|run| run.kernel_samples), self.sum(|run| run.user_samples));
         let (idle_kernel, idle_user) = (self.sum(|run| run.idle_kernel_samples), self.sum(|run| run.idle_user_samples));
         if kernel + user == 0.0 || idle_user == 0.0 {
@@ -108,12 +104,12 @@ impl SystemRuns {
 
     /// System seconds of a run: median processor time times the kernel's share. `None` without samples in the kernel.
     pub fn system_s(&self) -> Option<f64> {
-        Some(self.timed(|run| run.cpu_s)? * self.share().filter(|&(share, _)| share > 0.0)?.0)
+        Some(self.timed(|run| run.cpu_s)? * self.kernel_share().filter(|&(share, _)| share > 0.0)?.0)
     }
 
     /// Relative standard error of the system time.
     pub fn error_share(&self) -> Option<f64> {
-        self.share().filter(|&(share, _)| share > 0.0).map(|(share, error)| error / share)
+        self.kernel_share().filter(|&(share, _)| share > 0.0).map(|(share, error)| error / share)
     }
 
     /// Processor seconds of the warm-up at the machine's speed in the median run. Each run is compared with its own
@@ -156,62 +152,26 @@ pub fn system_time(spec: &ReplaySpec, warm_up: WarmUp, effort: SystemEffort) -> 
     }
 }
 
-/// Measures the processor time of a window.
-enum ProcessorTimeProbe {
-    /// The time so far, and the start of the current interval.
-    Clock { spent: Duration, since: Duration },
-    /// Samples of the processor's mode (user or kernel). Samples outside the window are discarded, because switching
-    /// sampling off and on takes more kernel time than many batches. The clock is not read here: each reading is a
-    /// system call, which would be sampled.
-    Modes { modes: CpuModes, samples: ModeSamples },
-}
-
-impl ProcessorTimeProbe {
-    fn open(probe: SystemProbe) -> Result<ProcessorTimeProbe, ChildError> {
-        Ok(match probe {
-            SystemProbe::Clock => ProcessorTimeProbe::Clock { spent: Duration::ZERO, since: Duration::ZERO },
-            SystemProbe::Modes => {
-                let why = ChildError::system("sample processor time (kernel.perf_event_paranoid)");
-                ProcessorTimeProbe::Modes { modes: CpuModes::open().map_err(why)?, samples: ModeSamples::default() }
-            }
-        })
-    }
-
-    fn pause(&mut self) {
-        match self {
-            ProcessorTimeProbe::Clock { spent, since } => *spent += thread_time().saturating_sub(*since),
-            ProcessorTimeProbe::Modes { modes, samples } => samples.add(modes.take()),
-        }
-    }
-
-    fn resume(&mut self) {
-        match self {
-            ProcessorTimeProbe::Clock { since, .. } => *since = thread_time(),
-            ProcessorTimeProbe::Modes { modes, .. } => _ = modes.take(),
-        }
-    }
-}
-
 /// A heap whose processor time is measured.
-struct SampledHeap {
+struct MeteredHeap<M> {
     /// Never dropped, as in a measured run.
     heap: ManuallyDrop<Native<Counted>>,
-    time_probe: ProcessorTimeProbe,
+    meter: M,
     children: Children,
 }
 
-impl WindowDriver for SampledHeap {
+impl<M: Meter> WindowDriver for MeteredHeap<M> {
     #[inline]
     fn step(&mut self, event: &Event, number: u64) -> Result<(), ChildError> {
         step(&mut self.heap, event, number)
     }
 
     fn batch_begins(&mut self) {
-        self.time_probe.resume();
+        self.meter.resume();
     }
 
     fn batch_done(&mut self) {
-        self.time_probe.pause();
+        self.meter.pause();
     }
 
     fn stop(&mut self, _events: u64) -> Result<(), ChildError> {
@@ -223,7 +183,7 @@ impl WindowDriver for SampledHeap {
     }
 
     fn fork(&mut self, step: ForkStep) -> Result<(), ChildError> {
-        self.time_probe.pause();
+        self.meter.pause();
         // Waiting for a child's exit is not work of the kernel on pages.
         match step {
             ForkStep::Exit(number) => self.children.exit(number),
@@ -233,20 +193,12 @@ impl WindowDriver for SampledHeap {
                     .map_err(ChildError::system("exclude memory from a child"))?;
             }
         }
-        self.time_probe.resume();
+        self.meter.resume();
         if let ForkStep::Fork(number) = step {
             self.children.fork(number);
         }
         Ok(())
     }
-}
-
-/// Waits for a random part of the sampling period. Otherwise no run would be sampled in its first 250 us, in which a
-/// short run takes most of its faults.
-fn desynchronise_sampling() {
-    let random = RandomState::new().hash_one(0);
-    let until = thread_time() + Duration::from_nanos(random % SAMPLE_PERIOD.as_nanos() as u64);
-    while thread_time() < until {}
 }
 
 /// Touches and releases the memory of the warm-up until it is warm. Returns the processor time of the last pass, or 0
@@ -292,36 +244,33 @@ pub(crate) fn run(
     probe: SystemProbe,
 ) -> Result<Report, ChildError> {
     let ready = ready(&plan, trace);
-    let mut time_probe = ProcessorTimeProbe::open(probe)?;
+    let open = || open(plan, Counted::default(), ready, touch, |_| {});
+    Ok(Report::System(match probe {
+        SystemProbe::Clock => {
+            let (ClockProbe { spent, .. }, warm_up) = metered(trace, up, ClockProbe::default(), open)?;
+            SystemRun { cpu_s: spent.as_secs_f64(), warm_up_s: warm_up.as_secs_f64(), ..SystemRun::default() }
+        }
+        SystemProbe::Modes => metered(trace, up, ModeProbe::open()?, open)?.0.finish(),
+    }))
+}
+
+/// Warms up, and performs the trace. Returns the meter, and the processor time of the warm-up's last pass.
+fn metered<M: Meter>(
+    trace: &mut PreparedTrace,
+    up: WarmUp,
+    mut meter: M,
+    open: impl FnOnce() -> Result<Native<Counted>, ChildError>,
+) -> Result<(M, Duration), ChildError> {
     let children = Children::none();
     prefault(MeasuredHeap::Reservation);
-    let warm_up_s = warm(up)?.as_secs_f64();
-    if let ProcessorTimeProbe::Modes { modes, .. } = &time_probe {
-        modes.enable();
-        desynchronise_sampling();
-    }
-    time_probe.resume();
-    let heap = ManuallyDrop::new(open(plan, Counted::default(), ready, touch, |_| {})?);
-    time_probe.pause();
-    let mut sampled = SampledHeap { heap, time_probe, children };
-    drive(trace, &mut sampled)?;
-    Ok(Report::System(match sampled.time_probe {
-        ProcessorTimeProbe::Clock { spent, .. } => {
-            SystemRun { cpu_s: spent.as_secs_f64(), warm_up_s, ..SystemRun::default() }
-        }
-        ProcessorTimeProbe::Modes { mut modes, samples } => {
-            modes.take();
-            spin(samples.time().max(SPIN_MIN));
-            let idle = modes.take();
-            SystemRun {
-                kernel_samples: samples.kernel,
-                user_samples: samples.user,
-                idle_kernel_samples: idle.kernel,
-                idle_user_samples: idle.user,
-                ..SystemRun::default()
-            }
-        }
-    }))
+    let warm_up = warm(up)?;
+    meter.start();
+    meter.resume();
+    let heap = ManuallyDrop::new(open()?);
+    meter.pause();
+    let mut heap = MeteredHeap { heap, meter, children };
+    drive(trace, &mut heap)?;
+    Ok((heap.meter, warm_up))
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 use hksim_linux_probe::tlb_counters::{TlbCounters, TlbCounts};
 use serde::{Deserialize, Serialize};
 
+use crate::probe::Meter;
+
 /// The events of the processor's data TLB while a trace's calls were performed, in user mode. Which accesses count as
 /// misses depends on the processor: on Intel, those that walk the page table; on AMD, those that miss the first level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,22 +32,19 @@ impl TlbWatch {
         TlbWatch(TlbCounters::open().map_err(refused))
     }
 
-    /// Counts nothing.
-    pub(crate) fn off() -> TlbWatch {
-        TlbWatch(Err("not requested".to_string()))
-    }
-
-    pub(crate) fn begin(&self) {
-        self.0.iter().for_each(TlbCounters::enable);
-    }
-
-    pub(crate) fn pause(&self) {
-        self.0.iter().for_each(TlbCounters::disable);
-    }
-
     /// The events, or why they are unknown.
     pub(crate) fn finish(self) -> Result<DtlbEvents, String> {
         let counts = self.0?.finish().ok_or("the processor's performance counters are shared with other programs")?;
         Ok(counts.into())
+    }
+}
+
+impl Meter for TlbWatch {
+    fn resume(&mut self) {
+        self.0.iter().for_each(TlbCounters::enable);
+    }
+
+    fn pause(&mut self) {
+        self.0.iter().for_each(TlbCounters::disable);
     }
 }

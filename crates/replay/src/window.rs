@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use hksim_engine::{ForkSchedule, ForkStep, MemoryPolicyRule, PointFinder};
 use hksim_policy::memory::MemoryLock;
+use hksim_timing::Sample;
+use hksim_timing::clock::thread_cpu_ns;
 use hksim_trace::event::{Event, Op};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::profile::WithProfiles;
@@ -139,7 +141,15 @@ pub(crate) trait WindowDriver {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Driven {
     pub(crate) events: u64,
-    pub(crate) time: Duration,
+    time: Duration,
+    cpu_ns: u64,
+}
+
+impl Driven {
+    /// The times of a window with this many calls.
+    pub(crate) fn sample(&self, calls: u64) -> Sample {
+        Sample { cpu_ns: self.cpu_ns, wall_ns: self.time.as_nanos() as u64, calls }
+    }
 }
 
 /// Performs every event.
@@ -154,7 +164,7 @@ pub(crate) fn drive(trace: &mut PreparedTrace, driver: &mut impl WindowDriver) -
             let next = trace.forks.next_event().map_or(next_stop, |fork| fork.min(next_stop));
             let before_stop = rest.len().min((next - driven.events).try_into().unwrap_or(usize::MAX));
             let (now, later) = rest.split_at(before_stop);
-            let start = Instant::now();
+            let (start, cpu_before_ns) = (Instant::now(), thread_cpu_ns());
             for event in now {
                 if let Some(change) = trace.memory_policy.change(&event.op) {
                     apply_memory_policy(change)?;
@@ -165,6 +175,7 @@ pub(crate) fn drive(trace: &mut PreparedTrace, driver: &mut impl WindowDriver) -
                 driver.step(event, driven.events)?;
                 driven.events += 1;
             }
+            driven.cpu_ns += thread_cpu_ns() - cpu_before_ns;
             driven.time += start.elapsed();
             if driven.events == next_stop {
                 driver.stop(driven.events)?;

@@ -3,7 +3,7 @@
 //! - [`chart`]: figures of a result as SVG or PNG; [`report`]: results as one HTML file without references to others.
 //! - [`folded`], [`pprof`]: figures by call stack, for programs that draw them.
 //! - [`data`]: the data of the figures, as rows.
-//! - [`tables`]: tables that the command prints and a report shows.
+//! - [`inspection`]: the text of `hksim inspect`; [`tables`]: tables that the command prints and a report shows.
 //!
 //! Results are those of `hksim-results`, fresh or read from a file:
 //!
@@ -24,6 +24,7 @@ pub mod chart;
 pub mod data;
 mod error;
 pub mod folded;
+pub mod inspection;
 pub mod pprof;
 pub mod report;
 pub mod tables;

@@ -36,4 +36,7 @@ pub struct Advised {
     pub advice: Advice,
     /// Settings of other allocators that come closest to the winner.
     pub settings: Vec<Setting>,
+    /// Settings that are not offered because others exclude them, as sentences.
+    #[serde(default)]
+    pub settings_refused: Vec<String>,
 }

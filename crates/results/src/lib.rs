@@ -2,8 +2,8 @@
 //!
 //! One set of types writes and reads them, so that a result is input to other commands and to Rust programs:
 //!
-//! - [`sim`], [`sweep`], [`explain`], [`advise`], [`check`], [`validate`], [`replay`]: the result of each command. [`kind`]: which
-//!   of them a JSON value is; [`AnyResult`]: any of them.
+//! - [`sim`], [`sweep`], [`explain`], [`advise`], [`check`], [`validate`], [`replay`],
+//!   [`inspect`]: the result of each command. [`kind`]: which of them a JSON value is; [`AnyResult`]: any of them.
 //! - [`mod@read`]: reads a file; [`stamp`]: which version wrote it.
 //! - [`predictions`]: predictions within any result; [`policy_file`]: a policy from a row of a result;
 //!   [`policy_words`]: the designs that words of flags span.
@@ -32,6 +32,7 @@ mod error;
 pub mod explain;
 pub mod fit;
 pub mod info;
+pub mod inspect;
 pub mod kind;
 pub mod layouts;
 pub mod policy_file;

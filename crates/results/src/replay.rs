@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use hksim_policy::Policy;
-use hksim_replay::compare::{Row, Surroundings};
-use hksim_replay::{Mode, Replayed};
+use hksim_replay::compare::{Method, Row, Surroundings};
+use hksim_replay::{Mode, Replayed, Times};
 use hksim_sim::report::{TouchLabel, TraceLabel};
+use hksim_timing::{Ended, Estimate};
 use serde::Serialize;
 
 use crate::stamp::Stamp;
@@ -28,6 +29,11 @@ pub struct ReplayReport {
     pub policy: Option<Policy>,
     /// How the program touches its blocks.
     pub touch: TouchLabel,
+    /// The processor times.
+    #[serde(flatten)]
+    pub times: Times,
+    /// Why the timed rounds ended; null for a single run.
+    pub ended: Option<Ended>,
     /// The measurements.
     #[serde(flatten)]
     pub replayed: Replayed,
@@ -47,12 +53,21 @@ pub struct ComparisonReport {
     pub touch: TouchLabel,
     /// On one thread, or on those of the trace.
     pub mode: Mode,
-    /// Counted rounds.
+    /// Timed rounds.
     pub runs: u32,
     /// Rounds before them.
     pub warm_up_runs: u32,
+    /// Runs of each allocator in which pages are counted.
+    pub counted_runs: u32,
+    /// How times were measured, and how exactly.
+    pub timing: Method,
     /// The machine.
     pub environment: Surroundings,
     /// One row for each allocator.
     pub rows: Vec<Row>,
+}
+
+/// Nanoseconds per call as text: `23.4 +-0.2`, where `0.2` is half the interval, if there is one.
+pub fn nanoseconds(time: &Estimate) -> String {
+    time.half_width().map_or(format!("{:.1}", time.median), |half| format!("{:.1} +-{half:.1}", time.median))
 }

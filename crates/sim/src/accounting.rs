@@ -17,7 +17,7 @@ use rangemap::RangeSet;
 use crate::addresses::{AddressLabel, AddressProvider, Addresses};
 use crate::forks::{ForkReport, Forks, Present};
 use crate::kernel_work::{FaultSpacing, KernelWork};
-use crate::observer::{AccountingObserver, Cause, MemoryObserver, Touch};
+use crate::observer::{Accesses, AccountingObserver, Cause, MemoryObserver, Touch};
 use crate::report::MemoryPolicyLabel;
 pub use by_reason::{ByReason, Reason};
 use conversions::{errno, kernel_advice, map_flags};
@@ -358,7 +358,7 @@ fn holds_data(state: kernel::PageState) -> bool {
 }
 
 impl MemoryObserver for Accounting {
-    const EVERY_ACCESS: bool = false;
+    const ACCESSES: Accesses = Accesses::Changing;
 
     fn set_events(&mut self, events: u64) {
         self.events = events;
@@ -377,7 +377,7 @@ impl MemoryObserver for Accounting {
         }
     }
 
-    fn access(&mut self, _pages: Range<u64>, _cause: Cause) {}
+    fn access(&mut self, _bytes: Range<u64>, _cause: Cause) {}
 
     fn reserve(&mut self, pages: Range<u64>) {
         self.os_calls.mmap += 1;

@@ -8,6 +8,7 @@
 //!   [`design`]: the same for allocators of your own.
 //! - [`forks`]: the cost of forked children. [`kernel_work`]: the kernel's work besides installs.
 //! - [`mod@explain`]: where every install of a run came from.
+//! - [`lines`]: reuse of cache lines, by the size of the cache.
 //! - [`placement`]: the placement of every object, without its cost.
 //! - [`paths`]: how often the allocator runs each path of its code.
 //! - [`tlb`]: TLB models; [`reach`]: TLB reach and misses of a run. [`translations`]: the stream of accesses that TLB
@@ -20,6 +21,7 @@ pub mod design;
 pub mod explain;
 pub mod forks;
 pub mod kernel_work;
+pub mod lines;
 pub mod memory;
 pub mod miss_curves;
 pub mod observer;
@@ -41,6 +43,7 @@ pub mod translations;
 pub use addresses::Addresses;
 pub use design::{DesignConfig, explain_design, simulate_design};
 pub use explain::{Explained, explain};
+pub use lines::{LineCounts, simulate_lines};
 pub use paths::PathCounts;
 pub use report::SimReport;
 pub use simulate::{Marks, SimConfig, SimError, Simulated, simulate};

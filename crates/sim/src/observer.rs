@@ -16,10 +16,33 @@ use crate::paths::PathCounts;
 use crate::reach::TlbLookups;
 use hksim_linux_mm::Content;
 
+/// Which accesses an observer needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accesses {
+    /// Only those that may change a page. They are reported as touches.
+    Changing,
+    /// Every access, except that of several in a row to one cache line only the first is needed.
+    Lines,
+    /// Every access.
+    Every,
+}
+
+impl Accesses {
+    /// Whether accesses are needed that change no page.
+    pub const fn any(self) -> bool {
+        !matches!(self, Accesses::Changing)
+    }
+
+    /// Whether every single access is needed.
+    pub const fn every(self) -> bool {
+        matches!(self, Accesses::Every)
+    }
+}
+
 /// Observes page touches and OS calls of a placement. Pages are 4 KiB and numbered from address 0.
 pub trait MemoryObserver {
-    /// Whether the observer needs every access (as a TLB model does), or only those that may change a page.
-    const EVERY_ACCESS: bool;
+    /// Which accesses the observer needs: a TLB model all of them, the kernel only those that may change a page.
+    const ACCESSES: Accesses;
     /// Whether the paths of the allocator's code are counted.
     const COUNTS_PATHS: bool = false;
 
@@ -32,8 +55,13 @@ pub trait MemoryObserver {
     /// Called when a page is touched for the first time, or for the first time since its state changed.
     fn touch(&mut self, page: u64, touch: Touch, cause: Cause);
 
-    /// Called for every access to pages, if [`MemoryObserver::EVERY_ACCESS`].
-    fn access(&mut self, pages: Range<u64>, cause: Cause);
+    /// Called for accesses to bytes, at least one, of the simulated address space: those that
+    /// [`MemoryObserver::ACCESSES`] asks for.
+    fn access(&mut self, bytes: Range<u64>, cause: Cause);
+
+    /// As [`MemoryObserver::access`], for the allocator's tables that are not on its fast paths: the arena table, the
+    /// pool's control block and the heads of message queues.
+    fn access_table(&mut self, _bytes: Range<u64>) {}
 
     /// `mmap` of the reservation. Called first.
     fn reserve(&mut self, pages: Range<u64>);

@@ -15,7 +15,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::accounting::Accounting;
-use crate::observer::{AccountingObserver, Cause, MemoryObserver, Touch};
+use crate::observer::{Accesses, AccountingObserver, Cause, MemoryObserver, Touch};
 
 /// Counts of all paths. As JSON, an object with the names and counts of the paths that ran.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,7 +130,7 @@ impl AccountingObserver for PathObserver {
 }
 
 impl MemoryObserver for PathObserver {
-    const EVERY_ACCESS: bool = false;
+    const ACCESSES: Accesses = Accesses::Changing;
     const COUNTS_PATHS: bool = true;
 
     fn page_path(&mut self, path: Path, times: u64) {
@@ -145,8 +145,8 @@ impl MemoryObserver for PathObserver {
         self.accounting.touch(page, touch, cause);
     }
 
-    fn access(&mut self, pages: Range<u64>, cause: Cause) {
-        self.accounting.access(pages, cause);
+    fn access(&mut self, bytes: Range<u64>, cause: Cause) {
+        self.accounting.access(bytes, cause);
     }
 
     fn reserve(&mut self, pages: Range<u64>) {

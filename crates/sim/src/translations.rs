@@ -3,13 +3,13 @@
 
 use std::ops::Range;
 
-use hksim_linux_mm::{Content, Kernel, PMD_PAGES, PageState, PmdState};
+use hksim_linux_mm::{Content, InstallKind, Kernel, PMD_PAGES, PageState, PmdState};
 use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
-use hksim_policy::{Errno, Path};
+use hksim_policy::{Errno, PAGE_BYTES, Path};
 
 use crate::accounting::Accounting;
 use crate::miss_curves::MissCurves;
-use crate::observer::{AccountingObserver, Cause, MemoryObserver, Touch};
+use crate::observer::{Accesses, AccountingObserver, Cause, MemoryObserver, Touch};
 use crate::paths::PathCounts;
 use crate::reach::TlbLookups;
 use crate::tlb::PageSize;
@@ -40,6 +40,12 @@ pub trait Translations {
     /// Whether the stream is used. If not, it is not determined.
     const USED: bool = true;
 
+    /// Which accesses the stream needs.
+    const ACCESSES: Accesses = Accesses::Every;
+
+    /// Whether installs are part of the stream.
+    const SEES_INSTALLS: bool = false;
+
     /// Sets the number of events performed so far. Called before any other method.
     fn set_events(&mut self, _events: u64) {}
 
@@ -49,6 +55,21 @@ pub trait Translations {
 
     /// The mapping of these pages changes.
     fn changed(&mut self, pages: &Range<u64>, by: Change);
+
+    /// An access to bytes, after a fault if there was one.
+    fn access_bytes(&mut self, kernel: &Kernel, bytes: Range<u64>, cause: Cause) {
+        if Self::USED {
+            for page in bytes.start / PAGE_BYTES..bytes.end.div_ceil(PAGE_BYTES) {
+                self.access(page, page_size(kernel, page), cause);
+            }
+        }
+    }
+
+    /// An access to the allocator's tables that are not on its fast paths. TLB models leave it out.
+    fn access_table(&mut self, _kernel: &Kernel, _bytes: Range<u64>) {}
+
+    /// The kernel zeroed these pages and installed them. Called if [`Translations::SEES_INSTALLS`].
+    fn installed(&mut self, _pages: Range<u64>) {}
 
     /// Hits and misses, if this is a TLB model.
     fn lookups(&self) -> Option<TlbLookups> {
@@ -79,8 +100,22 @@ pub(crate) struct TranslationObserver<T> {
 }
 
 impl<T: Translations> TranslationObserver<T> {
-    pub(crate) fn new(accounting: Accounting, translations: T) -> TranslationObserver<T> {
+    pub(crate) fn new(mut accounting: Accounting, translations: T) -> TranslationObserver<T> {
+        if T::SEES_INSTALLS {
+            accounting.log_installs();
+        }
         TranslationObserver { accounting, page_paths: PathCounts::default(), translations }
+    }
+
+    /// Passes on what the kernel installed and zeroed since the last call.
+    fn pass_installs(&mut self) {
+        if T::SEES_INSTALLS {
+            for logged in self.accounting.take_installs() {
+                if logged.kind != InstallKind::Zero {
+                    self.translations.installed(logged.pages);
+                }
+            }
+        }
     }
 
     /// What changes if a touch changes the mapping of a page: its state, and the number of write faults on pages that
@@ -108,6 +143,7 @@ impl<T: Translations> TranslationObserver<T> {
                 self.translations.changed(&(range * PMD_PAGES..(range + 1) * PMD_PAGES), Change::Collapse);
             }
         }
+        self.pass_installs();
         result
     }
 }
@@ -148,7 +184,7 @@ impl<T: Translations> AccountingObserver for TranslationObserver<T> {
 }
 
 impl<T: Translations> MemoryObserver for TranslationObserver<T> {
-    const EVERY_ACCESS: bool = true;
+    const ACCESSES: Accesses = T::ACCESSES;
     /// Costs little beside the reports of every access.
     const COUNTS_PATHS: bool = true;
 
@@ -167,14 +203,15 @@ impl<T: Translations> MemoryObserver for TranslationObserver<T> {
         if before.0 != PageState::None && before != self.mapping(page) {
             self.translations.changed(&(page..page + 1), Change::Fault);
         }
+        self.pass_installs();
     }
 
-    fn access(&mut self, pages: Range<u64>, cause: Cause) {
-        if T::USED {
-            for page in pages {
-                self.translations.access(page, page_size(self.accounting.kernel(), page), cause);
-            }
-        }
+    fn access(&mut self, bytes: Range<u64>, cause: Cause) {
+        self.translations.access_bytes(self.accounting.kernel(), bytes, cause);
+    }
+
+    fn access_table(&mut self, bytes: Range<u64>) {
+        self.translations.access_table(self.accounting.kernel(), bytes);
     }
 
     fn reserve(&mut self, pages: Range<u64>) {
@@ -183,11 +220,15 @@ impl<T: Translations> MemoryObserver for TranslationObserver<T> {
 
     fn map(&mut self, pages: Range<u64>, mapping: Mapping) -> Result<(), Errno> {
         self.translations.changed(&pages, Change::Mmap);
-        self.accounting.map(pages, mapping)
+        let mapped = self.accounting.map(pages, mapping);
+        self.pass_installs();
+        mapped
     }
 
     fn map_anywhere(&mut self, pages: u64, mapping: Mapping) -> Result<u64, Errno> {
-        self.accounting.map_anywhere(pages, mapping)
+        let mapped = self.accounting.map_anywhere(pages, mapping);
+        self.pass_installs();
+        mapped
     }
 
     fn trim(&mut self, pages: Range<u64>) -> Result<(), Errno> {
@@ -215,7 +256,9 @@ impl<T: Translations> MemoryObserver for TranslationObserver<T> {
             Advice::Collapse => return self.collapse(pages),
             _ => {}
         }
-        self.accounting.advise(pages, advice)
+        let advised = self.accounting.advise(pages, advice);
+        self.pass_installs();
+        advised
     }
 
     fn lock_process(&mut self, lock: MemoryLock) {

@@ -30,6 +30,11 @@ impl CProgram {
         Ok(Self { path })
     }
 
+    /// The program's file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The program's output for this input.
     ///
     /// # Panics

@@ -13,6 +13,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 const ARROWS: &[(&str, &[&str])] = &[
     ("policy", &[]),
     ("text", &[]),
+    ("timing", &[]),
     ("container", &[]),
     ("trace", &["container", "recording-files"]),
     ("linux-mm", &[]),
@@ -33,7 +34,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("native-ffi", &["native", "policy"]),
     ("record-preload", &["linux-probe"]),
     ("record", &["embedded", "linux-probe", "recording-files", "trace"]),
-    ("replay", &["linux-probe", "policy", "text", "trace", "engine", "native"]),
+    ("replay", &["linux-probe", "policy", "text", "timing", "trace", "engine", "native"]),
     (
         "validate",
         &[
@@ -66,6 +67,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "replay",
             "sim",
             "text",
+            "timing",
             "trace",
             "validate",
         ],
@@ -94,6 +96,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "results",
             "sim",
             "text",
+            "timing",
             "trace",
             "validate",
         ],

@@ -77,8 +77,8 @@ impl PathCosts {
             let line_number = number + 1;
             let mut words = line.split('\t');
             let name = words.next().unwrap_or_default();
-            let path = Path::named(name)
-                .ok_or_else(|| CostsError::Name { line: line_number, name: name.to_string() })?;
+            let path =
+                Path::named(name).ok_or_else(|| CostsError::Name { line: line_number, name: name.to_string() })?;
             for costs in &mut costs {
                 let cost = words.next().and_then(|word| word.parse().ok()).filter(|cost: &f64| cost.is_finite());
                 costs[path as usize] = cost.ok_or(CostsError::Line(line_number))?;

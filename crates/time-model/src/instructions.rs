@@ -42,10 +42,7 @@ pub fn instructions(counts: &PathCounts, costs: &PathCosts) -> Instructions {
 ///
 /// # Errors
 /// The trace is damaged, the policy is invalid, or the allocator cannot serve an event.
-pub fn predict_instructions(
-    source: &mut (dyn EventSource + Send),
-    policy: &Policy,
-) -> Result<Instructions, SimError> {
+pub fn predict_instructions(source: &mut (dyn EventSource + Send), policy: &Policy) -> Result<Instructions, SimError> {
     let config = SimConfig { policy: *policy, count_paths: true, ..SimConfig::default() };
     let simulated = simulate(source, &config, Marks::Skip, &|_| ())?;
     let counts = simulated.report.paths.unwrap_or_default();

@@ -182,6 +182,9 @@ fn judge_threads(report: &SimReport, runs: &[Replayed], spreads: &[Spread]) -> (
     if let Some(reason) = runs.iter().find_map(verdict::unsound) {
         return (Verdict::Failed, reason);
     }
+    if let Some(skipped) = runs.iter().flat_map(|run| &run.skipped).find(|skipped| skipped.figure.contains("faults")) {
+        return (Verdict::Skipped, verdict::not_measured(skipped));
+    }
     let outside: Vec<&Spread> = spreads.iter().filter(|spread| !spread.holds()).collect();
     match (spreads.is_empty(), outside.is_empty()) {
         (true, _) => (Verdict::Skipped, "no figure could be measured in every run".into()),

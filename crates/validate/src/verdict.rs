@@ -144,7 +144,8 @@ pub fn judge(predicted: &SimReport, measured: &Replayed, residual: &Residual) ->
     }
 }
 
-fn not_measured(skipped: &Skipped) -> String {
+/// Says why a figure was not measured.
+pub(crate) fn not_measured(skipped: &Skipped) -> String {
     format!("{} not measured: {}", skipped.figure, skipped.reason)
 }
 

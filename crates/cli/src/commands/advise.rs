@@ -11,6 +11,7 @@ use hksim_explore::knobs::settings;
 use hksim_explore::question::Limit;
 use hksim_explore::search::{Axis, Effort, Space};
 use hksim_explore::space::built_in;
+use hksim_replay::library;
 
 use crate::flags::between::between;
 use crate::flags::table::Subject;
@@ -96,10 +97,19 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if let Some(why) = lab.refusal().filter(|_| advice.designs == 0) {
         return Err(anyhow::Error::from(why).context("no combination of these values is a design"));
     }
-    let settings = advice.winner.as_ref().map(|winner| settings(&winner.policy)).unwrap_or_default();
+    let version = |allocator: &str| library::installed(allocator).map(|library| library.version);
+    let offer = advice.winner.as_ref().map(|winner| settings(&winner.policy, version)).unwrap_or_default();
     let has_winner = advice.winner.is_some();
     let search = Search { points: space.points(), tries: args.tries, seed: args.seed };
-    let result = Advised { stamp: Stamp::here(), traces: labels, question, search, advice, settings };
+    let result = Advised {
+        stamp: Stamp::here(),
+        traces: labels,
+        question,
+        search,
+        advice,
+        settings: offer.settings,
+        settings_refused: offer.refused,
+    };
     args.output.emit(&result, &result.advice.front, || view::text(&result))?;
     Ok(if has_winner { ExitCode::SUCCESS } else { ExitCode::from(NO_DESIGN) })
 }

@@ -5,15 +5,15 @@ mod view;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use hksim_engine::TouchRule;
 use hksim_replay::Mode;
-use hksim_replay::compare::{self, Outcome, Plan, Row, Spread, WARM_UP_RUNS, rows};
+use hksim_replay::compare::{self, Comparison, Outcome, Plan, Row, Spread, WARM_UP_RUNS};
 use hksim_sim::report::TouchLabel;
 use hksim_trace::header::TouchSource;
 
 use crate::allocators;
-use crate::flags::between::between;
+use crate::flags::timing::TimingArgs;
 use crate::inputs;
 use crate::output::OutputArgs;
 use crate::output::columns::ColumnsArgs;
@@ -23,6 +23,7 @@ use crate::pictures::{self, parse_picture};
 use hksim_reports::chart::comparison::{self, Bar, Bars, Sample, Series};
 use hksim_results::Stamp;
 use hksim_results::replay::ComparisonReport;
+use hksim_timing::Estimate;
 
 /// Exit status when an allocator failed.
 const CHECK_FAILED: u8 = 1;
@@ -31,18 +32,22 @@ const CHECK_FAILED: u8 = 1;
 #[derive(Debug, clap::Args)]
 #[command(
     after_long_help = "POLICY is a preset or a policy file, followed by any number of +FLAG=VALUE. Without a preset or file, \
-                       the first + is omitted: native:hakmem+huge=never, native:huge=never.\n\nExamples:\n  hksim compare app.hkt\n  hksim compare app.hkt --allocators glibc,native,native:huge=never --runs 9"
+                       the first + is omitted: native:hakmem+huge=never, native:huge=never. Other allocators \
+                       take settings: jemalloc:thp=always+narenas=1. A list of values, or a range that doubles, is one \
+                       allocator for each: jemalloc:dirty_decay_ms=0,1000, glibc:mmap_threshold=128K..64M.\n\nExamples:\n  hksim compare app.hkt\n  hksim compare app.hkt --allocators glibc,native,native:huge=never --precision 0.5%\n  hksim compare app.hkt --runs 20 --duet"
 )]
 pub struct Args {
     /// Replay this trace
     #[arg(value_name = "TRACE.hkt")]
     trace: PathBuf,
-    /// Compare these allocators: glibc, mimalloc, jemalloc, tcmalloc, tbbmalloc, native, native:POLICY or LIB.so
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "glibc,mimalloc,jemalloc,tcmalloc,native")]
+    /// Compare these allocators: glibc, mimalloc, jemalloc, gperftools, tbbmalloc, native, native:POLICY or LIB.so
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "glibc,mimalloc,jemalloc,gperftools,native"
+    )]
     allocators: Vec<String>,
-    /// Run this many rounds; each allocator runs once per round
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = between(1u32, 1000))]
-    runs: u32,
     /// Replay on one thread in trace order (ordered) or on the trace's own threads (threaded)
     #[arg(long, value_name = "MODE", default_value = "ordered", value_parser = super::replay::parse_mode)]
     mode: Mode,
@@ -52,6 +57,11 @@ pub struct Args {
     /// Draw the result as SVG or PNG [name if omitted: hksim-compare.svg]
     #[arg(long, value_name = "PICTURE", num_args = 0..=1, require_equals = true, default_missing_value = "hksim-compare.svg", value_parser = parse_picture)]
     plot: Option<PathBuf>,
+    /// Also time allocations and frees apart, by samples in runs of their own
+    #[arg(long, help_heading = "Timing")]
+    apart: bool,
+    #[command(flatten)]
+    timing: TimingArgs,
     #[command(flatten)]
     output: OutputArgs,
     #[command(flatten)]
@@ -70,24 +80,30 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     args.output.check(&[args.plot.as_deref()], &[])?;
     args.columns.check(&args.output, &view::COLUMNS, &[])?;
     let trace = inputs::file(&args.trace)?;
+    let named = |word: &String| allocators::as_programs_have_it(allocators::named("allocators", word)?);
     let allocators =
-        args.allocators.iter().map(|word| allocators::named("allocators", word)).collect::<Result<Vec<_>>>()?;
+        compare::expanded(&args.allocators).context("--allocators")?.iter().map(named).collect::<Result<Vec<_>>>()?;
     let source = trace.header.touch;
     let rule = args.touch.unwrap_or(if source == TouchSource::Assumed { TouchRule::All } else { TouchRule::Recorded });
-    let plan = Plan { trace: &args.trace, touch: rule, mode: args.mode, runs: args.runs };
-    let runs = allocators.len() as u64 * u64::from(WARM_UP_RUNS + plan.runs);
-    let progress = Progress::of(runs, "runs");
-    let (rows, environment) = rows(&allocators, &plan, &|| progress.advance(1))?;
+    let (effort, arrangement, seed) = (args.timing.effort(), args.timing.arrangement(args.mode)?, args.timing.seed());
+    let plan =
+        Plan { trace: &args.trace, touch: rule, mode: args.mode, effort, arrangement, seed, is_apart: args.apart };
+    let rounds = allocators.len() as u64 * u64::from(plan.counted_runs()) + u64::from(WARM_UP_RUNS + effort.rounds_max);
+    let progress = Progress::of(rounds, "counted runs and timed rounds at most");
+    let comparison = compare::compare(&allocators, &plan, &|| progress.advance(1))?;
     drop(progress);
+    let Comparison { rows, rounds, method, surroundings } = comparison;
     let report = ComparisonReport {
         stamp: Stamp::here(),
         trace: trace.label(),
         events: trace.summary.events,
         touch: TouchLabel { rule, source: if rule == TouchRule::Recorded { source } else { TouchSource::Assumed } },
         mode: args.mode,
-        runs: args.runs,
+        runs: rounds,
         warm_up_runs: WARM_UP_RUNS,
-        environment,
+        counted_runs: plan.counted_runs(),
+        timing: method,
+        environment: surroundings,
         rows,
     };
     args.output.emit(&report, &report.rows, || view::table(&report, &args.columns))?;
@@ -104,13 +120,13 @@ fn draw(path: &Path, report: &ComparisonReport) -> Result<()> {
         title,
         bars: rows.iter().map(|row| figure(row).map(|spread| bar(&spread, |count| count as f64, show))).collect(),
     };
-    let timed = |title, figure: fn(&Row) -> Option<Spread<f64>>, show: fn(f64) -> String| Bars {
+    let timed = |title, figure: fn(&Row) -> Option<Estimate>| Bars {
         title,
-        bars: rows.iter().map(|row| figure(row).map(|spread| bar(&spread, |rate| rate, show))).collect(),
+        bars: rows.iter().map(|row| figure(row).map(|time| time_bar(&time))).collect(),
     };
     let bars = [
-        timed("million calls/s (more is better)", |row| row.figures.ops_per_s, |ops| format!("{:.1}", ops / 1e6)),
-        timed("system time", |row| row.figures.sys_s, |seconds| format!("{seconds:.3} s")),
+        timed("processor ns per call", |row| row.times.cpu_ns_per_call),
+        timed("of these, in the kernel", |row| row.times.system_ns_per_call),
         counted("faults", |row| row.figures.faults, count),
         counted("peak RSS", |row| row.figures.rss_bytes_peak, bytes),
     ];
@@ -119,6 +135,12 @@ fn draw(path: &Path, report: &ComparisonReport) -> Result<()> {
     let rounds = if report.runs == 1 { "1 round".to_string() } else { format!("{} rounds", report.runs) };
     let title = format!("{}, {rounds}", file.rsplit('/').next().unwrap_or(file));
     pictures::write(path, &comparison::sketch(&title, &bars, lines))
+}
+
+/// The median of a time, with its interval.
+fn time_bar(time: &Estimate) -> Bar {
+    let (low, high) = time.interval().unwrap_or((time.median, time.median));
+    Bar { value: time.median, low, high, label: format!("{:.1} ns", time.median) }
 }
 
 fn bar<T: Copy>(spread: &Spread<T>, number: fn(T) -> f64, show: fn(T) -> String) -> Bar {

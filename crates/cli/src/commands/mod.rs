@@ -10,6 +10,7 @@ mod export;
 mod generate;
 mod import;
 pub mod info;
+mod inspect;
 mod mark;
 mod merge;
 mod plot;
@@ -51,6 +52,8 @@ Examples:
     Gen(generate::Generator),
     /// Summarise a trace or a memory recording
     Info(info::Args),
+    /// Show the memory of a running process, and why it is not in huge pages
+    Inspect(inspect::Args),
     /// Edit, merge, shrink and check traces
     #[command(
         subcommand,
@@ -112,6 +115,7 @@ impl Command {
             Command::Export(args) => export::run(&args).map(done),
             Command::Gen(generator) => generate::run(&generator).map(done),
             Command::Info(args) => info::run(&args).map(done),
+            Command::Inspect(args) => inspect::run(&args).map(done),
             Command::Trace(tool) => tool.run(),
             Command::Sim(args) => sim::run(&args).map(done),
             Command::Explain(args) => explain::run(&args).map(done),

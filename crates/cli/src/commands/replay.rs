@@ -8,12 +8,13 @@ use anyhow::{Context, Result, bail};
 use hksim_engine::TouchRule;
 use hksim_policy::Policy;
 use hksim_policy::vocabulary::Align;
-use hksim_replay::{Measure, Mode, ReplaySpec, Target, replay};
+use hksim_replay::{Measure, Mode, ReplaySpec, Target, TimesAlone, replay, times_alone};
 use hksim_sim::report::TouchLabel;
 use hksim_text::nearest;
 use hksim_trace::header::TouchSource;
 
 use crate::allocators;
+use crate::flags::timing::TimingArgs;
 use crate::flags::{HostPolicyArgs, PolicyArgs};
 use crate::forks::ForkArgs;
 use crate::host;
@@ -24,15 +25,18 @@ use hksim_explore::point::Point;
 use hksim_replay::compare::Found;
 use hksim_results::Stamp;
 use hksim_results::replay::ReplayReport;
+use hksim_timing::Plan;
 
 /// Arguments of `replay`.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = "Examples:\n  hksim replay app.hkt\n  hksim replay app.hkt --on jemalloc --mode threaded")]
+#[command(
+    after_long_help = "Examples:\n  hksim replay app.hkt\n  hksim replay app.hkt --on jemalloc --mode threaded\n  hksim replay app.hkt --on mimalloc --precision 1% --budget 30s"
+)]
 pub struct Args {
     /// Replay this trace
     #[arg(value_name = "TRACE.hkt")]
     trace: PathBuf,
-    /// Replay on this allocator: native (the simulated one), glibc, mimalloc, jemalloc, tcmalloc, tbbmalloc,
+    /// Replay on this allocator: native (the simulated one), glibc, mimalloc, jemalloc, gperftools, tbbmalloc,
     /// native:POLICY as in `compare`, or a malloc library to preload
     #[arg(long, value_name = "NAME|LIB.so", default_value = "native")]
     on: String,
@@ -49,10 +53,15 @@ pub struct Args {
     #[command(flatten)]
     forks: ForkArgs,
     #[command(flatten)]
+    timing: TimingArgs,
+    #[command(flatten)]
     policy: HostPolicyArgs,
     #[command(flatten)]
     output: OutputArgs,
 }
+
+/// Runs in which the processor's mode is sampled.
+const SAMPLED_RUNS: u32 = 1;
 
 /// The words of `--mode`.
 pub const MODES: [&str; 2] = ["ordered", "threaded"];
@@ -105,7 +114,10 @@ pub fn run(args: &Args) -> Result<()> {
         let format = args.output.format.text().context("--format parquet: the report of a recording is text")?;
         return memory::record::replay_and_report(&spec, path, format);
     }
-    let replayed = replay(&spec)?;
+    let plan = timing_plan(&args.timing, args.mode)?;
+    let mut replayed = replay(&spec)?;
+    let TimesAlone { times, ended, skipped } = times_alone(&spec, replayed.timed, plan.as_ref(), SAMPLED_RUNS)?;
+    replayed.skipped.extend(skipped);
     let source = if rule == TouchRule::Recorded { trace.header.touch } else { TouchSource::Assumed };
     let report = ReplayReport {
         stamp: Stamp::here(),
@@ -115,9 +127,18 @@ pub fn run(args: &Args) -> Result<()> {
         mode: args.mode,
         policy: design,
         touch: TouchLabel { rule, source },
+        times,
+        ended,
         replayed,
     };
     args.output.emit(&report, &[&report], || view::table(&report))
+}
+
+/// The timed rounds, if a flag asks for them. Otherwise a single run is timed.
+fn timing_plan(timing: &TimingArgs, mode: Mode) -> Result<Option<Plan>> {
+    let (effort, arrangement, seed) = (timing.effort(), timing.arrangement(mode)?, timing.seed());
+    // The measured run has warmed the file cache.
+    Ok(timing.are_asked().then_some(Plan { effort, warm_up_rounds: 0, arrangement, seed }))
 }
 
 /// The named allocator, with its policy if it has one.
@@ -129,7 +150,7 @@ fn target(on: &str, policy: &PolicyArgs, design: &Policy) -> Result<(Target, Opt
                 bail!("--{flag} applies to `--on native` only, not to {other}; leave it out");
             }
             let allocator = allocators::named("on", other)?;
-            let design = allocator.policy().copied();
+            let design = allocator.own.map(|own| own.policy);
             match allocator.found {
                 Found::Here(target) => (target, design),
                 Found::Missing(why) => bail!("--on {other}: {why}"),

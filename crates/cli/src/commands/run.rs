@@ -15,8 +15,7 @@ use hksim_native::process::{Form, STATISTICS_VARIABLE, VERSION_VARIABLE};
 use hksim_record::Obstacle;
 use hksim_sim::report::version;
 
-use crate::flags::table::{FLAGS, Subject};
-use crate::flags::{HostPolicyArgs, RunConfig};
+use crate::flags::HostPolicyArgs;
 use crate::{host, memory, output};
 
 /// What to do when the program frees or resizes something that is not a live block.
@@ -74,7 +73,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let config = policy.config()?;
     host::can_serve(&config)?;
-    let words = format!("{} {}", words(&config), args.invalid_free.word());
+    let words = format!("{} {}", config.native_words(), args.invalid_free.word());
     NativeConfig::read(&words).map_err(|why| anyhow!("{why}"))?;
     let object = cached("native", ALLOCATOR)?;
     let statistics = args.stats.as_deref().map(statistics).transpose()?;
@@ -119,24 +118,18 @@ fn statistics(request: &str) -> Result<OsString> {
     Ok(words)
 }
 
-/// A run configuration in the form that the native allocator reads: all policy flags with their values.
-fn words(config: &RunConfig) -> String {
-    let flags = FLAGS.iter().filter(|flag| flag.subject == Subject::Policy);
-    let words: Vec<String> = flags.map(|flag| format!("{}={}", flag.name, flag.show(config))).collect();
-    words.join(" ")
-}
-
 #[cfg(test)]
 mod tests {
 
     use hksim_policy::Policy;
 
     use super::*;
-    use crate::flags::table::Values;
+    use crate::flags::RunConfig;
+    use crate::flags::table::{FLAGS, Subject, Values};
 
     /// Checks that the native allocator parses the flag string of a configuration back into the same policy.
     fn agree(config: &RunConfig) {
-        let words = words(config);
+        let words = config.native_words();
         let read = NativeConfig::read(&words).unwrap_or_else(|why| panic!("{words}: {why}"));
         assert_eq!(read.policy, config.policy, "{words}");
     }
@@ -171,7 +164,7 @@ mod tests {
         for name in Policy::PRESETS {
             let policy = Policy { header_bytes: 16, ..Policy::preset(name).expect("a preset") };
             let named = format!("preset={name} header-bytes=16");
-            assert_eq!(NativeConfig::read(&named), NativeConfig::read(&words(&RunConfig::of(policy))), "{name}");
+            assert_eq!(NativeConfig::read(&named), NativeConfig::read(&RunConfig::of(policy).native_words()), "{name}");
         }
     }
 

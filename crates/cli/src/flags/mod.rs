@@ -9,6 +9,7 @@ pub mod argv;
 pub mod between;
 #[cfg(test)]
 mod docs;
+pub mod timing;
 
 pub use args::{HostPolicyArgs, HugeList, PolicyArgs};
 pub use hksim_explore::flags::{BaseKernel, ModesFrom, RunConfig, mthp, table, varied};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use hksim_cost_model::Profile;
 use hksim_memory_sim::{MemoryRow, Setting};
-use hksim_replay::compare::Found;
+use hksim_replay::compare::{Found, expanded};
 use hksim_results::sim::MemorySweepResult;
 use hksim_validate::memory::replayed::{predict_replay, replay_of};
 
@@ -50,14 +50,15 @@ pub fn sweep(request: &Request<'_>) -> Result<MemorySweepResult> {
     request.printed.check()?;
     let settings = request.memory.settings(request.policy, BaseKernel::AsItComes)?;
     let named = |word: &String| allocators::named("allocators", if word == "hksim" { "native" } else { word });
-    let allocators = request.allocators.iter().map(named).collect::<Result<Vec<_>>>()?;
+    let words = expanded(request.allocators).context("--allocators")?;
+    let allocators = words.iter().map(named).collect::<Result<Vec<_>>>()?;
     let folder = tempfile::tempdir().context("cannot create a temporary directory; set TMPDIR")?;
     let progress = Progress::of((request.traces.len() * allocators.len()) as u64, "replays");
     let plain: Vec<Setting> = settings.iter().map(|named| named.setting.clone()).collect();
     let mut rows = Vec::new();
     for path in request.traces {
         let trace = inputs::file(path)?;
-        for (allocator, word) in allocators.iter().zip(request.allocators) {
+        for (allocator, word) in allocators.iter().zip(&words) {
             match &allocator.found {
                 Found::Here(target) => {
                     let spec = replay_of(path, &trace, target);

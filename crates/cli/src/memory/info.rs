@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use hksim_memory_trace::{Beginning, Calls, End, Faults, Machine, Summary, Visibility, summarise};
+use hksim_memory_trace::{Beginning, Calls, End, Faults, Machine, Summary, ThpDisabled, Visibility, summarise};
 use serde::Serialize;
 
 use crate::output::table::{Lines, Table, text};
@@ -83,6 +83,9 @@ fn origin(info: &Info<'_>) -> Vec<String> {
         line("end", end),
         line("duration", &units::time(info.summary.duration_ns)),
     ];
+    if header.inherited.thp_disable != ThpDisabled::Off {
+        lines.push(line("inherited", &format!("{} (PR_SET_THP_DISABLE)", header.inherited.thp_disable.words())));
+    }
     for (name, value) in &header.environment {
         lines.push(line("environment", &plain(&format!("{name}={value}"))));
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 pub use hksim_memory_record::is_interrupted;
 use hksim_memory_record::{
-    self as memory_record, Options, RecordedFile, RecordingReport, SignalsToProgram, SnapshotsOf, Source, Streams,
-    Traced, record,
+    self as memory_record, HugePages, Options, RecordedFile, RecordingReport, SignalsToProgram, SnapshotsOf, Source,
+    Streams, Traced, record,
 };
 use hksim_memory_trace::{Beginning, Calls, Faults};
 use serde::Serialize;
@@ -65,7 +65,7 @@ pub fn run(request: &Request<'_>) -> Result<()> {
     let options = Options {
         output: request.output.to_path_buf(),
         fixes_addresses: request.no_aslr,
-        keeps_thp: false,
+        huge_pages: HugePages::Off,
         duration: request.duration,
         directory: None,
         shown_thp_mode: None,

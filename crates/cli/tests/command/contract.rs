@@ -121,7 +121,19 @@ fn replay_has_the_fields_of_sim() {
     let bench = Bench::with_trace();
     let replay = bench.json("replay rm.hkt --huge never");
     has(&replay, &["schema", "trace", "policy", "touch", "events", "installs", "faults", "traps", "rss_bytes_peak"]);
-    has(&replay, &["rss_bytes_end", "vmas_peak", "page_table_bytes_peak", "os_calls", "ops_per_s", "user_s", "sys_s"]);
+    has(
+        &replay,
+        &[
+            "rss_bytes_end",
+            "vmas_peak",
+            "page_table_bytes_peak",
+            "os_calls",
+            "ops_per_s",
+            "cpu_ns_per_call",
+            "ratio_to_first",
+            "rounds",
+        ],
+    );
     has(&replay, &["environment", "control", "skipped"]);
     assert_eq!(replay["events"], 20_000);
     assert_eq!(

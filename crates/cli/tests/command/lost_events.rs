@@ -117,9 +117,10 @@ fn lost_faults_of_watched_pages_are_counted() {
     let watched = |name: &str| number(&info, &format!("quality.watched.{name}"));
     assert_eq!(watched("touches"), 16 * BLOCK_PAGES, "the scans find all touches");
     assert_eq!(info["complete"], watched("faults_lost") == 0);
-    // Untimed are the lost ones, except the faults of a call that the kernel answered itself.
+    // Untimed are the lost ones, except the faults of a call that the kernel answered itself, and of pages that are not
+    // watched: of the recorder's own log, too, which grows with the pauses of a loaded machine.
     let (lost, untimed) = (watched("faults_lost"), watched("touches_untimed"));
-    assert!(lost >= untimed && lost < untimed + 1000, "{lost} lost, {untimed} without a time");
+    assert!(lost >= untimed && lost < untimed + 1000 + lost / 10, "{lost} lost, {untimed} without a time");
     if lost == 0 {
         eprintln!("skipped: this machine's rings hold all faults");
     }

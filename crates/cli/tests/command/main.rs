@@ -53,6 +53,7 @@ mod shell;
 mod support;
 mod sweeps;
 mod tables;
+mod timings;
 mod touch_pages;
 mod trace_tools;
 mod two_traces;

@@ -8,6 +8,7 @@
 mod calls;
 mod footprint;
 mod fork;
+mod lines;
 mod pages;
 mod samples;
 
@@ -73,6 +74,7 @@ pub fn measure(effort: Effort) -> Result<Profile, MeasureError> {
     }
     let kernel_share = sampled.as_ref().and_then(Samples::kernel_share);
     let (costs, skipped) = samples.finish(sampled.as_ref());
+    let memory = Some(lines::costs()?);
     Ok(Profile {
         version: VERSION,
         machine: processor(),
@@ -82,6 +84,7 @@ pub fn measure(effort: Effort) -> Result<Profile, MeasureError> {
         kernel_share,
         skipped: skipped.into_iter().map(|(operation, reason)| NotMeasured { operation, reason }).collect(),
         costs,
+        memory,
     })
 }
 

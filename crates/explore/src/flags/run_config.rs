@@ -187,6 +187,13 @@ impl RunConfig {
         })
     }
 
+    /// All policy flags with their values, in the form that the native allocator reads from its environment.
+    pub fn native_words(&self) -> String {
+        let flags = FLAGS.iter().filter(|flag| flag.subject == Subject::Policy);
+        let words: Vec<String> = flags.map(|flag| format!("{}={}", flag.name, flag.show(self))).collect();
+        words.join(" ")
+    }
+
     /// All policy flags with their values, several per line, for the head of a table.
     pub fn policy_lines(&self) -> Vec<String> {
         const FLAGS_PER_LINE: usize = 7;

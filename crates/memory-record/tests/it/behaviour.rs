@@ -5,8 +5,8 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use hksim_memory_record::{Options, RecordingReport, Source, Traced};
-use hksim_memory_trace::{Beginning, End, Event, ExitStatus, Footer, Op, Origin, Reader};
+use hksim_memory_record::{HugePages, Options, RecordingReport, Source, Traced};
+use hksim_memory_trace::{Beginning, End, Event, ExitStatus, Footer, Op, Origin, Reader, ThpDisabled};
 
 use crate::support::{events, operations, options, recorded, with_program};
 
@@ -175,7 +175,7 @@ fn the_peak_of_anonymous_memory_is_measured() {
     let Some((directory, program)) = with_program("peak.c") else { return };
     for source in [Source::Stops, Source::Tracepoints] {
         let mut options = options(&directory.path().join("peak.hkm"), source);
-        options.keeps_thp = true;
+        options.huge_pages = HugePages::With(ThpDisabled::Off);
         options.snapshots_of = hksim_memory_record::SnapshotsOf::Program;
         let Some(report) = recorded(&options, &program, &["first"]) else { return };
         let own = &report.files[0];

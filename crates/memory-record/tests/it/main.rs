@@ -4,6 +4,7 @@ mod arguments;
 mod behaviour;
 mod calls;
 mod faults;
+mod inherited;
 mod maps;
 mod operations;
 mod sites;

@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use hksim_memory_record::{MemoryRecordError, Options, RecordingReport, SnapshotsOf, Source, Streams, record};
+use hksim_memory_record::{
+    HugePages, MemoryRecordError, Options, RecordingReport, SnapshotsOf, Source, Streams, record,
+};
 use hksim_memory_trace::{Event, Op, Reader, TouchKind};
 use tempfile::TempDir;
 
@@ -42,7 +44,7 @@ pub fn options(file: &Path, source: Source) -> Options {
     Options {
         output: file.to_path_buf(),
         fixes_addresses: true,
-        keeps_thp: false,
+        huge_pages: HugePages::Off,
         duration: None,
         directory: None,
         shown_thp_mode: None,

@@ -24,6 +24,7 @@ use crate::call_counts::CountedSyscalls;
 use crate::memory::MmapMemory;
 pub use heap_info::{HeapInfo, heap_info, trim};
 pub use locking::lock_all;
+pub use start::has_constant_geometry;
 pub use statistics::{Form, STATISTICS_VARIABLE, VERSION_VARIABLE, write_statistics};
 
 use invalid_free::foreign;

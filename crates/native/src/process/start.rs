@@ -74,6 +74,12 @@ pub(super) fn started() -> Option<AllocatorKind> {
     }
 }
 
+/// Whether a process on this policy has the geometry of the default policy, which is compiled in: sizes of SuperSlabs
+/// and slices are constants in its code. False if the policy is invalid.
+pub fn has_constant_geometry(policy: &Policy) -> bool {
+    policy.prepare().is_ok_and(|prepared| is_constant(&prepared.geometry))
+}
+
 /// Whether this is the compiled-in geometry.
 fn is_constant(geometry: &RunGeometry) -> bool {
     is_same(geometry, &Constant::default())

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::Environment;
 
-/// Prefixes of the variables that allocators read: those of glibc, jemalloc, mimalloc, tcmalloc, tbbmalloc and hksim,
+/// Prefixes of the variables that allocators read: those of glibc, jemalloc, mimalloc, gperftools, tbbmalloc and hksim,
 /// and the library path of the loader.
 const SHAPING: [&str; 8] = [
     "GLIBC_TUNABLES",

@@ -64,7 +64,7 @@ const KNOWN: [Known; 4] = [
         settings: Settings::MallocConf,
     },
     Known {
-        name: "tcmalloc",
+        name: "gperftools",
         files: &["libtcmalloc_minimal.so.4", "libtcmalloc.so.4", "libtcmalloc_minimal.so"],
         package: "libtcmalloc-minimal4",
         settings: Settings::Variables("TCMALLOC_"),
@@ -77,6 +77,15 @@ const KNOWN: [Known; 4] = [
     },
 ];
 
+/// Other names of known allocators: what each stands for.
+const ALIASES: [(&str, &str); 1] = [("tcmalloc", "gperftools")];
+
+/// The name of the allocator that a word stands for, if it is another name of a known one. `tcmalloc` is the name of
+/// gperftools' library, and of Google's TCMalloc, which is another allocator and has no library to preload.
+pub fn meaning(word: &str) -> Option<&'static str> {
+    ALIASES.iter().find(|(alias, _)| *alias == word).map(|(_, name)| *name)
+}
+
 /// Looks up an allocator that is not hksim's: `glibc`, a known allocator, or the path of a library, with settings such as
 /// `thp=always` or none.
 ///
@@ -86,7 +95,8 @@ pub fn lookup(name: &str, settings: &str) -> Result<Found, LookupError> {
     if name == "glibc" {
         return glibc(settings);
     }
-    match KNOWN.iter().find(|known| known.name == name) {
+    let meant = meaning(name).unwrap_or(name);
+    match KNOWN.iter().find(|known| known.name == meant) {
         Some(known) => Ok(installed(known, &folders(), &known.settings.variables(settings)?)),
         None => library(name, settings),
     }
@@ -136,6 +146,15 @@ fn folders() -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn other_names_stand_for_known_allocators() {
+        for (alias, name) in ALIASES {
+            assert!(KNOWN.iter().any(|known| known.name == name) && !KNOWN.iter().any(|known| known.name == alias));
+            assert_eq!(meaning(alias), Some(name));
+        }
+        assert_eq!(meaning("gperftools"), None);
+    }
 
     #[test]
     fn the_newest_library_is_taken_and_a_missing_one_has_its_package() {

@@ -1,33 +1,61 @@
-//! The runs of a comparison: each allocator once per round, and the figures over all rounds.
+//! A comparison: counted runs of each allocator, timed rounds of all, and the figures over all runs.
 
+mod contestant;
 mod environment;
+mod lists;
 mod lookup;
 mod settings;
 mod spread;
+mod timeline;
 
 use std::path::{Path, PathBuf};
 
 use hksim_engine::{MemoryPolicyRule, TouchRule};
 use hksim_policy::Policy;
-use hksim_trace::event::Op;
-use hksim_trace::hkt::TraceReader;
-use hksim_trace::source::EventSource;
+use hksim_timing::{Arrangement, Effort, Ended, Estimate, Plan as TimingPlan, Timings, time};
 use serde::Serialize;
 
-use crate::{Measure, Mode, ReplayError, ReplaySpec, Replayed, Skipped, Target, replay};
+use crate::{Environment, Measure, Mode, ReplayError, ReplaySpec, Skipped, Target, TimedReplay, Times};
+use contestant::{Contestant, counted};
 use environment::Run;
+use timeline::live_bytes;
 
 pub use environment::Surroundings;
-pub use lookup::{LookupError, lookup};
+pub use lists::{RangeError, expanded};
+pub use lookup::{LookupError, lookup, meaning};
 pub use spread::Spread;
+pub use timeline::Sample;
 
 /// An allocator that was looked up.
 #[derive(Clone, Debug)]
 pub struct Allocator {
     /// Its name.
     pub name: String,
+    /// Its policy, if it is hksim's own allocator.
+    pub own: Option<Own>,
     /// The target of a replay, or the reason why it is missing.
     pub found: Found,
+}
+
+/// hksim's own allocator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Own {
+    /// Its policy.
+    pub policy: Policy,
+    /// The code that runs.
+    pub code: Code,
+}
+
+/// The code of hksim's own allocator that a row measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Code {
+    /// The preloaded object of `hksim run`, with sizes of slices and SuperSlabs as constants.
+    Constant,
+    /// The preloaded object, with these sizes from the policy, which takes more instructions.
+    RunTime,
+    /// The allocator inside the replay: no program can run on the policy.
+    InReplay,
 }
 
 /// The result of a lookup.
@@ -47,18 +75,13 @@ impl Allocator {
             _ => None,
         }
     }
-
-    /// The policy, if the allocator has one.
-    pub fn policy(&self) -> Option<&Policy> {
-        match &self.found {
-            Found::Here(Target::Native(policy)) => Some(policy),
-            _ => None,
-        }
-    }
 }
 
-/// Rounds before the first counted one. They warm the file cache and the kernel's free memory.
+/// Rounds before the first timed one. They warm the file cache and the kernel's free memory.
 pub const WARM_UP_RUNS: u32 = 1;
+
+/// Maximum number of runs of each allocator in which pages and modes are counted. Counts vary less than times.
+pub const COUNTED_RUNS_MAX: u32 = 5;
 
 /// How a comparison is run.
 #[derive(Clone, Copy, Debug)]
@@ -69,8 +92,35 @@ pub struct Plan<'a> {
     pub touch: TouchRule,
     /// One thread or those of the trace.
     pub mode: Mode,
-    /// Counted rounds.
-    pub runs: u32,
+    /// When the timed rounds end. There are no more counted runs than timed ones.
+    pub effort: Effort,
+    /// Which timed runs happen at the same time.
+    pub arrangement: Arrangement,
+    /// The seed of the order of timed runs.
+    pub seed: u64,
+    /// Whether allocations and frees are timed apart.
+    pub is_apart: bool,
+}
+
+impl Plan<'_> {
+    /// Counted runs of each allocator.
+    pub fn counted_runs(&self) -> u32 {
+        self.effort.rounds_max.min(COUNTED_RUNS_MAX)
+    }
+
+    /// The replay on an allocator. Only its pages are measured: other runs are timed.
+    fn spec(&self, on: Target) -> ReplaySpec {
+        ReplaySpec {
+            trace: self.trace.to_path_buf(),
+            on,
+            touch: self.touch,
+            memory_policy: MemoryPolicyRule::default(),
+            mode: self.mode,
+            measure: Measure { pages: true, time: false },
+            stop_at: None,
+            forks: Vec::new(),
+        }
+    }
 }
 
 /// The status of an allocator.
@@ -83,17 +133,6 @@ pub enum Outcome {
     Skipped,
     /// It crashed.
     Failed,
-}
-
-/// Memory after some events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Sample {
-    /// Events done.
-    pub event: u64,
-    /// Requested bytes of live objects.
-    pub live_bytes: u64,
-    /// Resident bytes, the median of the runs.
-    pub rss_bytes: Option<u64>,
 }
 
 /// The figures of an allocator; those that could not be measured are null.
@@ -111,10 +150,6 @@ pub struct Figures {
     pub page_table_bytes_peak: Option<Spread<u64>>,
     /// Allocator calls per second of driving time.
     pub ops_per_s: Option<Spread<f64>>,
-    /// User seconds.
-    pub user_s: Option<Spread<f64>>,
-    /// System seconds.
-    pub sys_s: Option<Spread<f64>>,
     /// Requests that the allocator refused.
     pub requests_failed: Option<Spread<u64>>,
 }
@@ -128,11 +163,16 @@ pub struct Row {
     pub library: Option<PathBuf>,
     /// The policy, if it has one.
     pub policy: Option<Policy>,
+    /// The code that runs, if it is hksim's own allocator.
+    pub code: Option<Code>,
     /// Its status.
     pub outcome: Outcome,
     /// Why there are no figures, if there are none.
     pub reason: Option<String>,
-    /// Its figures.
+    /// Its processor times.
+    #[serde(flatten)]
+    pub times: Times,
+    /// Its other figures.
     #[serde(flatten)]
     pub figures: Figures,
     /// Residency over the events.
@@ -141,146 +181,97 @@ pub struct Row {
     pub skipped: Vec<Skipped>,
 }
 
-/// An allocator during the comparison: its runs so far, or the reason why it has no more runs.
-struct Contestant<'a> {
-    allocator: &'a Allocator,
-    runs: Vec<Replayed>,
-    ended: Option<(Outcome, String)>,
+/// How the times were measured, and how exactly.
+#[derive(Clone, Debug, Serialize)]
+pub struct Method {
+    /// The requested precision: half the interval of a ratio, as a share of the ratio. Null if only a number of rounds
+    /// was requested.
+    pub precision: Option<f64>,
+    /// Why the rounds ended.
+    pub ended: Ended,
+    /// The seed of the order of runs.
+    pub seed: u64,
+    /// Whether each allocator ran at the same time as the first one.
+    pub is_duet: bool,
+    /// The ratio of a second run of the first allocator to its first run: the method's own error.
+    pub same_again: Option<Estimate>,
+    /// The times of a replay without an allocator and without touches.
+    pub harness: Times,
 }
 
-/// Runs all rounds, and calls `done` after each run: there are [`WARM_UP_RUNS`] more than the counted ones. Returns the rows and the environment.
+/// The result of a comparison.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// One row for each allocator.
+    pub rows: Vec<Row>,
+    /// Timed rounds.
+    pub rounds: u32,
+    /// How the times were measured.
+    pub method: Method,
+    /// The machine.
+    pub surroundings: Surroundings,
+}
+
+/// Compares allocators. `done` is called after each counted run, and after each timed round.
 ///
 /// # Errors
 /// A run cannot start: the trace is damaged, or a library has no allocator.
-pub fn rows(
-    allocators: &[Allocator],
-    plan: &Plan<'_>,
-    done: &dyn Fn(),
-) -> Result<(Vec<Row>, Surroundings), ReplayError> {
+pub fn compare(allocators: &[Allocator], plan: &Plan<'_>, done: &dyn Fn()) -> Result<Comparison, ReplayError> {
     let mut contestants: Vec<Contestant<'_>> = allocators.iter().map(Contestant::new).collect();
-    for round in 0..WARM_UP_RUNS + plan.runs {
+    for _ in 0..plan.counted_runs() {
         for contestant in &mut contestants {
-            contestant.run(plan, round >= WARM_UP_RUNS)?;
+            contestant.count(plan)?;
             done();
         }
     }
-    let events = contestants.iter().find_map(|contestant| contestant.runs.first());
+    let environment = Environment::read();
+    let timings = timed(&contestants, plan, done)?;
+    let environment = environment.finish();
+    let method = Method {
+        precision: Some(plan.effort.precision).filter(|precision| *precision > 0.0),
+        ended: timings.ended,
+        seed: plan.seed,
+        is_duet: plan.arrangement != Arrangement::InTurn,
+        same_again: timings.same_again(),
+        harness: timings.subjects.len().checked_sub(1).map(|last| Times::of(&timings, last)).unwrap_or_default(),
+    };
+    let rounds = timings.rounds;
+    for (contestant, times) in contestants.iter_mut().filter(|contestant| contestant.runs_on()).zip(times(timings)) {
+        contestant.note_times(times)?;
+    }
+    let events = contestants.iter().find_map(|contestant| contestant.counts.first());
     let events: Vec<u64> = events.map_or(Vec::new(), |run| run.marks.iter().map(|mark| mark.event).collect());
     let live = live_bytes(plan.trace, &events)?;
-    let surroundings = Surroundings::of(&counted(&contestants, plan.runs as usize));
-    Ok((contestants.into_iter().map(|contestant| contestant.row(&live)).collect(), surroundings))
+    let mut runs = counted(&contestants);
+    let in_timed_rounds = Run { round: rounds as usize, allocator: "timed rounds", environment: &environment };
+    runs.extend((!runs.is_empty()).then_some(in_timed_rounds));
+    let surroundings = Surroundings::of(&runs);
+    let rows = contestants.into_iter().map(|contestant| contestant.row(&live)).collect();
+    Ok(Comparison { rows, rounds, method, surroundings })
 }
 
-/// All counted runs, in order.
-fn counted<'a>(contestants: &'a [Contestant<'a>], rounds: usize) -> Vec<Run<'a>> {
-    let of_round = |at: usize| {
-        contestants.iter().filter_map(move |contestant| {
-            let environment = &contestant.runs.get(at)?.environment;
-            Some(Run { round: at + 1, allocator: &contestant.allocator.name, environment })
-        })
-    };
-    (0..rounds).flat_map(of_round).collect()
+/// Times all allocators that still run, and the replay without an allocator, which is the last subject.
+fn timed(
+    contestants: &[Contestant<'_>],
+    plan: &Plan<'_>,
+    done: &dyn Fn(),
+) -> Result<Timings<ReplayError>, ReplayError> {
+    let specs = contestants.iter().filter_map(|contestant| contestant.spec(plan));
+    let mut subjects = specs.map(|spec| TimedReplay::of(&spec)).collect::<Result<Vec<_>, _>>()?;
+    if !subjects.is_empty() {
+        let none = Target::Malloc { preload: None, variables: Vec::new() };
+        subjects.push(TimedReplay::harness(&plan.spec(none))?);
+    }
+    let Plan { effort, arrangement, seed, .. } = *plan;
+    let plan = TimingPlan { effort, warm_up_rounds: WARM_UP_RUNS, arrangement, seed };
+    Ok(time(&subjects.iter().collect::<Vec<_>>(), &plan, &mut |_| done()))
 }
 
-impl<'a> Contestant<'a> {
-    fn new(allocator: &'a Allocator) -> Contestant<'a> {
-        let ended = match &allocator.found {
-            Found::Here(_) => None,
-            Found::Missing(why) => Some((Outcome::Skipped, why.clone())),
-        };
-        Contestant { allocator, runs: Vec::new(), ended }
-    }
-
-    fn run(&mut self, plan: &Plan<'_>, counts: bool) -> Result<(), ReplayError> {
-        let (Found::Here(on), None) = (&self.allocator.found, &self.ended) else { return Ok(()) };
-        let (trace, on) = (plan.trace.to_path_buf(), on.clone());
-        let measure = Measure { pages: counts, time: true };
-        let (touch, mode, forks, memory_policy) = (plan.touch, plan.mode, Vec::new(), MemoryPolicyRule::default());
-        match replay(&ReplaySpec { trace, on, touch, memory_policy, mode, measure, stop_at: None, forks }) {
-            Ok(run) if counts => self.runs.push(run),
-            Ok(_) => {}
-            Err(why @ (ReplayError::Signal { .. } | ReplayError::NoResult { .. })) => {
-                self.ended = Some((Outcome::Failed, why.to_string()));
-            }
-            Err(why) => return Err(why),
-        }
-        Ok(())
-    }
-
-    fn row(self, live: &[(u64, u64)]) -> Row {
-        let (outcome, reason) = match self.ended {
-            Some((outcome, reason)) => (outcome, Some(reason)),
-            None => (Outcome::Measured, None),
-        };
-        let runs = if outcome == Outcome::Measured { self.runs } else { Vec::new() };
-        Row {
-            allocator: self.allocator.name.clone(),
-            library: self.allocator.library().map(Path::to_path_buf),
-            policy: self.allocator.policy().copied(),
-            outcome,
-            reason,
-            figures: Figures::of(&runs),
-            timeline: if runs.is_empty() { Vec::new() } else { timeline(&runs, live) },
-            skipped: runs.into_iter().next().map(|run| run.skipped).unwrap_or_default(),
-        }
-    }
-}
-
-impl Figures {
-    fn of(runs: &[Replayed]) -> Figures {
-        let counts = |figure: fn(&Replayed) -> Option<u64>| Spread::of(runs.iter().map(figure));
-        let rates = |figure: fn(&Replayed) -> Option<f64>| Spread::of(runs.iter().map(figure));
-        Figures {
-            faults: counts(|run| run.faults),
-            traps: counts(|run| run.traps),
-            rss_bytes_peak: counts(|run| run.rss_bytes_peak),
-            rss_bytes_end: counts(|run| run.rss_bytes_end),
-            page_table_bytes_peak: counts(|run| run.page_table_bytes_peak),
-            ops_per_s: rates(|run| run.ops_per_s),
-            user_s: rates(|run| run.user_s),
-            sys_s: rates(|run| run.sys_s),
-            requests_failed: counts(|run| Some(run.requests_failed)),
-        }
-    }
-}
-
-fn timeline(runs: &[Replayed], live: &[(u64, u64)]) -> Vec<Sample> {
-    let rss_bytes = |mark: usize| {
-        let bytes = runs.iter().map(|run| run.marks.get(mark).and_then(|mark| mark.rss_bytes));
-        Spread::of(bytes).map(|spread| spread.median)
-    };
-    let sample = |(mark, &(event, live_bytes))| Sample { event, live_bytes, rss_bytes: rss_bytes(mark) };
-    live.iter().enumerate().map(sample).collect()
-}
-
-/// Requested bytes of live objects after each of these numbers of events, which must be ascending.
-fn live_bytes(trace: &Path, events: &[u64]) -> Result<Vec<(u64, u64)>, ReplayError> {
-    let mut reader = TraceReader::open(trace)?;
-    let mut sizes = vec![0u64; reader.summary().objects_peak as usize];
-    let (mut done, mut live) = (0, 0);
-    let mut wanted = events.iter().copied().peekable();
-    let mut found = Vec::with_capacity(events.len());
-    while let Some(batch) = reader.next_batch()? {
-        for event in batch {
-            if let (Some(object), Some(bytes)) = (event.op.object(), bytes_after(&event.op)) {
-                let size = &mut sizes[object.0 as usize];
-                live = live - *size + bytes;
-                *size = bytes;
-            }
-            done += 1;
-            if wanted.next_if_eq(&done).is_some() {
-                found.push((done, live));
-            }
-        }
-    }
-    Ok(found)
-}
-
-/// The object and its size after an event that changes the size.
-fn bytes_after(op: &Op) -> Option<u64> {
-    match *op {
-        Op::Alloc { size, .. } | Op::Realloc { size, .. } | Op::ReallocUnknown { size, .. } => Some(size),
-        Op::Free { .. } | Op::ReallocFree { .. } => Some(0),
-        _ => None,
-    }
+/// The times of each subject and its speed, or why it failed.
+fn times(timings: Timings<ReplayError>) -> impl Iterator<Item = Result<(Times, Option<Spread<f64>>), ReplayError>> {
+    let times: Vec<Times> = (0..timings.subjects.len()).map(|subject| Times::of(&timings, subject)).collect();
+    timings.subjects.into_iter().zip(times).map(|(subject, times)| match subject.failure {
+        Some(why) => Err(why),
+        None => Ok((times, Spread::of(subject.samples.iter().map(|sample| Some(sample.calls_per_s()))))),
+    })
 }

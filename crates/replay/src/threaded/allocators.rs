@@ -1,5 +1,7 @@
 //! The allocators that threads share.
 
+use std::io;
+
 use hksim_engine::Heaps;
 use hksim_native::MmapMemory;
 use hksim_policy::memory::MemoryLock;
@@ -8,13 +10,17 @@ use hksim_trace::event::{AllocCall, ReallocCall, ThreadId};
 
 use crate::calls::Counted;
 use crate::malloc_heap::Malloc;
+use crate::replayable::Replayable;
 
 /// An allocator that real threads use at the same time. The locations of its blocks are addresses, which a thread may pass
 /// to another.
 pub(crate) trait SharedAllocator: Heaps + Send + Sync {
-    /// Locks or unlocks the heap, as the program did with its memory; false if the kernel refuses.
-    fn lock(&self, _lock: MemoryLock) -> bool {
-        true
+    /// Locks or unlocks the heap, as the program did with its memory.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    fn lock(&self, _lock: MemoryLock) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -22,8 +28,8 @@ pub(crate) trait SharedAllocator: Heaps + Send + Sync {
 pub(crate) type NativeAllocator = Allocator<MmapMemory<Counted>, RunGeometry>;
 
 impl SharedAllocator for NativeAllocator {
-    fn lock(&self, lock: MemoryLock) -> bool {
-        self.lock_memory(lock).is_ok()
+    fn lock(&self, lock: MemoryLock) -> io::Result<()> {
+        self.lock_as(lock)
     }
 }
 

@@ -6,14 +6,17 @@ mod queue;
 mod threads;
 mod workers;
 
+use std::io;
 use std::path::Path;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hksim_engine::TouchRule;
 use hksim_native::MmapMemory;
 use hksim_policy::layout::HEAPS_MAX;
 use hksim_policy::{Allocator, PreparedPolicy};
+use hksim_timing::Sample;
+use hksim_timing::clock::{process_cpu_ns, thread_cpu_ns};
 use hksim_trace::source::EventSource;
 
 use crate::calls::Counted;
@@ -21,6 +24,7 @@ use crate::error::ChildError;
 use crate::extents::Extent;
 use crate::malloc::{count_traps, watch_process};
 use crate::malloc_heap::Malloc;
+use crate::memory_policy::not_locked;
 use crate::observer::Observer;
 use crate::prefault::{MeasuredHeap, prefault};
 use crate::process::ProcessMemory;
@@ -30,7 +34,8 @@ use crate::result::{Control, Mark, Replayed, Skipped};
 use crate::spec::Run;
 use crate::usage::Usage;
 use crate::window::{PreparedTrace, WindowObserver};
-use allocators::{NativeAllocator, NoAllocator, SharedAllocator};
+pub(crate) use allocators::NoAllocator;
+use allocators::{NativeAllocator, SharedAllocator};
 use hksim_linux_probe::resident::Resident;
 use hksim_linux_probe::traps::TrapCounter;
 use workers::{Done, Workers};
@@ -47,7 +52,7 @@ pub(crate) struct Threaded<'a> {
 struct WindowResult {
     done: Done,
     spent: Usage,
-    time: Duration,
+    sample: Sample,
     traps: Option<u64>,
     marks: Vec<Mark>,
 }
@@ -100,11 +105,13 @@ impl Threaded<'_> {
         self.check_threads()?;
         match run {
             Run::Control => self.control(MeasuredHeap::Reservation),
-            Run::System(..) => Err(ChildError::OrderedNativeOnly),
+            Run::Harness => self.harness(),
+            Run::Apart => Err(ChildError::OrderedMallocOnly),
+            Run::Sampled | Run::System(..) => Err(ChildError::OrderedNativeOnly),
             Run::Timed => {
                 let shared = OnceLock::new();
                 let outcome = self.window(&shared, &mut Unwatched, MeasuredHeap::Reservation, |_| open(plan))?;
-                Ok(self.timing(&outcome))
+                Ok(timing(&outcome))
             }
             Run::Measured => {
                 let (traps, mut skipped) = count_traps();
@@ -125,6 +132,10 @@ impl Threaded<'_> {
                 // With real threads, the base address is not reported.
                 replayed.base_address = None;
                 replayed.note_observer(&sampled.observer);
+                let later = || allocator?.refused_later();
+                if let Some(why) = outcome.done.lock_refused.as_ref().map(io::Error::to_string).or_else(later) {
+                    replayed.leave_out_memory(not_locked(&why));
+                }
                 replayed.skipped.append(&mut skipped);
                 replayed
                     .skipped
@@ -140,10 +151,12 @@ impl Threaded<'_> {
         let heap = MeasuredHeap::Process { library };
         match run {
             Run::Control => self.control(heap),
-            Run::System(..) => Err(ChildError::OrderedNativeOnly),
+            Run::Harness => self.harness(),
+            Run::Apart => Err(ChildError::OrderedMallocOnly),
+            Run::Sampled | Run::System(..) => Err(ChildError::OrderedNativeOnly),
             Run::Timed => {
                 let outcome = self.window(&OnceLock::new(), &mut Unwatched, heap, |_| Ok(Malloc))?;
-                Ok(self.timing(&outcome))
+                Ok(timing(&outcome))
             }
             Run::Measured => {
                 let (mut memory, mut skipped) = watch_process()?;
@@ -164,6 +177,12 @@ impl Threaded<'_> {
         Ok(Report::Control(Control::new(&outcome.spent, outcome.traps)))
     }
 
+    fn harness(&mut self) -> Result<Report, ChildError> {
+        let heap = MeasuredHeap::Reservation;
+        let outcome = self.window(&OnceLock::new(), &mut Unwatched, heap, |_| Ok(NoAllocator))?;
+        Ok(timing(&outcome))
+    }
+
     fn check_threads(&self) -> Result<(), ChildError> {
         let threads = self.trace.reader.summary().threads;
         if threads > HEAPS_MAX { Err(ChildError::TooManyThreads { threads, most: HEAPS_MAX }) } else { Ok(()) }
@@ -181,24 +200,22 @@ impl Threaded<'_> {
         let objects = self.trace.reader.summary().objects_peak as usize;
         let mut tickets = Resident::zeroed(objects).map_err(ChildError::system("allocate tables"))?;
         let mut marks = Vec::with_capacity(self.trace.stops.len());
+        let calls = self.trace.operations;
         let trace = &mut *self.trace;
         workers.run(shared, || {
             prefault(heap);
             let before = Usage::now();
             watch.begin();
             let allocator = open(watch)?;
-            let start = Instant::now();
+            let (start, cpu_before_ns) = (Instant::now(), workers_cpu_ns());
             // Cannot fail: `shared` is set only here.
             let _ = shared.set(allocator);
             let done = workers.dispatch(trace, &mut tickets, |events| marks.push(watch.mark(events)))?;
-            let (time, traps) = (start.elapsed(), watch.end());
-            Ok(WindowResult { done, spent: Usage::now().since(&before), time, traps, marks })
+            let (cpu_ns, wall_ns) = (workers_cpu_ns().saturating_sub(cpu_before_ns), start.elapsed().as_nanos() as u64);
+            let sample = Sample { cpu_ns, wall_ns, calls };
+            let traps = watch.end();
+            Ok(WindowResult { done, spent: Usage::now().since(&before), sample, traps, marks })
         })
-    }
-
-    fn timing(&self, outcome: &WindowResult) -> Report {
-        let dtlb = Err("counted in ordered replays only: the threads run before the window opens".to_string());
-        Report::Timed(Timing::new(self.trace.operations, outcome.time, outcome.spent, dtlb))
     }
 }
 
@@ -217,6 +234,16 @@ impl WindowResult {
             ..Replayed::default()
         }
     }
+}
+
+fn timing(outcome: &WindowResult) -> Report {
+    let dtlb = Err("counted in ordered replays only: the threads run before the window opens".to_string());
+    Report::Timed(Timing { sample: outcome.sample, dtlb })
+}
+
+/// Processor time of all threads but this one, which reads the trace.
+fn workers_cpu_ns() -> u64 {
+    process_cpu_ns().saturating_sub(thread_cpu_ns())
 }
 
 fn open(plan: PreparedPolicy) -> Result<NativeAllocator, ChildError> {

@@ -7,6 +7,7 @@
 
 use std::cell::UnsafeCell;
 use std::convert::Infallible;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Barrier, Condvar, Mutex, OnceLock, PoisonError};
 
@@ -19,7 +20,7 @@ use super::gate::{Gate, next};
 use super::queue::{Item, Queue};
 use super::threads::{Task, Threads};
 use crate::error::ChildError;
-use crate::memory_policy::{apply_memory_policy, refused};
+use crate::memory_policy::apply_memory_policy;
 use crate::window::PreparedTrace;
 use hksim_linux_probe::resident::make_resident;
 
@@ -40,8 +41,10 @@ pub(crate) struct Workers<P> {
     touch: TouchRule,
     memory_policy: MemoryPolicyRule,
     failed: AtomicU64,
-    /// Memory policies that the kernel refused.
-    policies_refused: AtomicU64,
+    /// The first memory policy that the kernel refused.
+    policy_refused: Mutex<Option<ChildError>>,
+    /// Why memory that the program locked is not locked in the replay.
+    lock_refused: Mutex<Option<io::Error>>,
     /// Heaps that could not be opened.
     heaps_refused: AtomicU64,
     ready: Barrier,
@@ -50,10 +53,12 @@ pub(crate) struct Workers<P> {
 }
 
 /// The totals of a run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) events: u64,
     pub(crate) failed: u64,
+    /// Why memory that the program locked is not locked in the replay.
+    pub(crate) lock_refused: Option<io::Error>,
 }
 
 /// The task of one thread.
@@ -83,7 +88,8 @@ impl<P: Copy> Workers<P> {
             touch,
             memory_policy: trace.memory_policy,
             failed: AtomicU64::new(0),
-            policies_refused: AtomicU64::new(0),
+            policy_refused: Mutex::default(),
+            lock_refused: Mutex::default(),
             heaps_refused: AtomicU64::new(0),
             ready: Barrier::new(threads + 1),
             working: Mutex::new(threads),
@@ -155,9 +161,9 @@ impl<P: Copy> Workers<P> {
             return;
         }
         if let Some(change) = self.memory_policy.change(op) {
-            let locked = self.memory_policy.lock(op).is_none_or(|lock| shared.lock(lock));
-            self.policies_refused
-                .fetch_add(u64::from(apply_memory_policy(change).is_err() || !locked), Ordering::Relaxed);
+            let locked = self.memory_policy.lock(op).map_or(Ok(()), |lock| shared.lock(lock));
+            note_first(&self.lock_refused, locked);
+            note_first(&self.policy_refused, apply_memory_policy(change));
         }
         let Some(id) = op.object() else { return };
         if heap.is_none() {
@@ -208,10 +214,8 @@ impl<P: Copy> Workers<P> {
         if self.heaps_refused.load(Ordering::Relaxed) > 0 {
             return Err(ChildError::Drive { event: events, why: DriveError::TooManyThreads });
         }
-        if self.policies_refused.load(Ordering::Relaxed) > 0 {
-            return Err(refused(std::io::Error::last_os_error()));
-        }
-        Ok(Done { events, failed: self.failed.load(Ordering::Relaxed) })
+        take(&self.policy_refused).map_or(Ok(()), Err)?;
+        Ok(Done { events, failed: self.failed.load(Ordering::Relaxed), lock_refused: take(&self.lock_refused) })
     }
 
     fn wait_until_done(&self) {
@@ -220,4 +224,15 @@ impl<P: Copy> Workers<P> {
             working = self.all_done.wait(working).unwrap_or_else(PoisonError::into_inner);
         }
     }
+}
+
+/// Notes the first error of several threads.
+fn note_first<E>(first: &Mutex<Option<E>>, done: Result<(), E>) {
+    if let Err(why) = done {
+        first.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+    }
+}
+
+fn take<E>(first: &Mutex<Option<E>>) -> Option<E> {
+    first.lock().unwrap_or_else(PoisonError::into_inner).take()
 }

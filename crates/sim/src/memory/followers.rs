@@ -49,7 +49,7 @@ impl<H: MemoryObserver> SimMemory<H> {
     /// placement depends on it. Contents, which headers that are read need, depend on what was purged. An observer of
     /// every access would see those of its own policy only.
     pub fn can_have_followers(align: Align, header: Header) -> bool {
-        !H::EVERY_ACCESS && align == Align::Arena && matches!(header, Header::None | Header::Full)
+        !H::ACCESSES.any() && align == Align::Arena && matches!(header, Header::None | Header::Full)
     }
 
     /// Calls `visit` with 0 and the leader's observer, then with the number and observer of each follower that has not

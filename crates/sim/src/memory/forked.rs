@@ -23,7 +23,7 @@ impl<H: MemoryObserver> SimMemory<H> {
 
     /// Finds the metadata written since the last call, and touches its pages.
     pub fn flush_meta_writes(&self) {
-        if !H::EVERY_ACCESS || !self.meta_tracker.is_on() {
+        if !H::ACCESSES.every() || !self.meta_tracker.is_on() {
             return;
         }
         self.touch_changed();
@@ -38,10 +38,11 @@ impl<H: MemoryObserver> SimMemory<H> {
     }
 
     #[inline]
-    pub(super) fn remember(&self, item: MetaItem) {
-        if !self.meta_tracker.is_on() {
+    pub(super) fn remember(&self, item: impl FnOnce() -> MetaItem) {
+        if !H::ACCESSES.every() || !self.meta_tracker.is_on() {
             return;
         }
+        let item = item();
         // Checked now, because the next write may undo an earlier one.
         self.touch_changed();
         if !self.filter.is_written(self.extent(item).0 / PAGE_BYTES) {
@@ -73,7 +74,7 @@ impl<H: MemoryObserver> SimMemory<H> {
 
     /// The position of an item in native memory, from the start of the reservation, and its size. No item crosses a
     /// page.
-    fn extent(&self, item: MetaItem) -> (u64, u64) {
+    pub(super) fn extent(&self, item: MetaItem) -> (u64, u64) {
         let layout = &self.layout;
         let word = |superslab: u32, words: u32, slice: u32| {
             (layout.meta_of(superslab) + u64::from(words) + WORD_BYTES * u64::from(slice), WORD_BYTES)

@@ -45,11 +45,8 @@ impl<H: MemoryObserver> SimMemory<H> {
             self.touch(at, FRONT_ENTRY_BYTES, Touch::Write, Cause::Metadata);
             (0..ENTRIES_PER_PAGE).map(|_| Field::new(0)).collect()
         });
-        if H::EVERY_ACCESS {
-            let page = at / PAGE_BYTES;
-            self.observed(&self.observer).access(self.pages_at(&(page..page + 1)), Cause::Metadata);
-            self.remember(MetaItem::FrontEntry(heap, index));
-        }
+        self.accessed(at, FRONT_ENTRY_BYTES, Cause::Metadata);
+        self.remember(|| MetaItem::FrontEntry(heap, index));
         &entries[slot]
     }
 }

@@ -31,6 +31,7 @@ use hksim_policy::meta::{ENTRY_BYTES, Entry, PoolMeta, SpanMeta, SuperSlabMeta};
 use hksim_policy::vocabulary::{Align, Header, MetaPlace};
 use hksim_policy::{Errno, Geometry, InvalidFree, PAGE_BYTES, Paging, Path};
 
+use crate::lines::LINE_BYTES;
 use crate::observer::{Cause, MemoryObserver, Touch};
 use crate::paths::PathCells;
 use bindings::Bindings;
@@ -166,7 +167,7 @@ impl<H: MemoryObserver> SimMemory<H> {
     /// A block's address in the simulated address space.
     pub fn address_of(&self, block: Block<u32>) -> u64 {
         let at = self.layout.superslab_of(block.superslab) + u64::from(block.offset);
-        self.page_at(at / PAGE_BYTES) * PAGE_BYTES + at % PAGE_BYTES
+        self.address_at(at)
     }
 
     /// The pages of the simulated address space that hold a block's first `bytes` bytes.
@@ -178,18 +179,6 @@ impl<H: MemoryObserver> SimMemory<H> {
     /// The reservation, as pages of the simulated address space.
     fn reserved(&self) -> Range<u64> {
         BASE_PAGE..BASE_PAGE + self.layout.bytes() / PAGE_BYTES
-    }
-
-    /// All mapped ranges, in the order of their names: the name of the first page, and the pages in the simulated
-    /// address space. A page's name is its number from the start of the reservation.
-    pub fn mapped_ranges(&self) -> impl Iterator<Item = (u64, Range<u64>)> + '_ {
-        let superslab_pages = (1 << self.layout.superslab_shift) / PAGE_BYTES;
-        let ordinals = self.bindings.iter().flat_map(|_| 0..self.pool.high_water.get());
-        let bound = ordinals.filter_map(move |ordinal| {
-            let first = self.bindings.as_ref()?.first_page(ordinal)?;
-            Some((self.layout.superslab_of(ordinal) / PAGE_BYTES, first..first + superslab_pages))
-        });
-        std::iter::once((0, self.reserved())).chain(bound)
     }
 
     /// Translates a page's name to its page in the simulated address space.
@@ -219,25 +208,44 @@ impl<H: MemoryObserver> SimMemory<H> {
             }
             page += 1;
         }
-        if H::EVERY_ACCESS {
-            self.observed(&self.observer).access(self.pages_at(&(first..last + 1)), cause);
+        self.accessed(at, bytes, cause);
+    }
+
+    /// Reports an access to `bytes` bytes at `at`, an offset from the start of the reservation, to an observer that
+    /// needs it.
+    #[inline(always)]
+    fn accessed(&self, at: u64, bytes: u64, cause: Cause) {
+        if H::ACCESSES.any() {
+            let start = self.address_at(at);
+            self.observed(&self.observer).access(start..start + bytes, cause);
+        }
+    }
+
+    /// As `accessed`, for tables that are not on the allocator's fast paths.
+    fn accessed_table(&self, item: MetaItem) {
+        if H::ACCESSES.any() {
+            let (at, bytes) = self.extent(item);
+            let start = self.address_at(at);
+            self.observed(&self.observer).access_table(start..start + bytes);
+            self.remember(|| item);
         }
     }
 
     #[cold]
     #[inline(never)]
     fn pass_on(&self, page: u64, touch: Touch, cause: Cause) {
-        if touch == Touch::Write && !H::EVERY_ACCESS && self.contents.is_none() {
+        if touch == Touch::Write && !H::ACCESSES.every() && self.contents.is_none() {
             self.filter.settle(page);
         }
         let page = self.page_at(page);
         self.each_observer(|observer| observer.touch(page, touch, cause));
     }
 
-    /// Whether accesses inside the page of `at`, a byte of the reservation, have no effect that anything observes.
+    /// Whether accesses inside the page of `at`, a byte of the reservation, have no effect on the page that anything
+    /// observes.
     #[inline(always)]
-    fn may_skip(&self, at: u64) -> bool {
-        !H::EVERY_ACCESS && self.filter.is_settled(at / PAGE_BYTES)
+    fn is_settled(&self, at: u64) -> bool {
+        !H::ACCESSES.every() && self.filter.is_settled(at / PAGE_BYTES)
     }
 
     /// A range of slices, as bytes from the start of the reservation.
@@ -277,12 +285,13 @@ impl<H: MemoryObserver> SimMemory<H> {
     }
 
     #[inline(always)]
-    fn observe_meta(&self, ordinal: u32, item: impl FnOnce() -> MetaItem) {
+    fn observe_meta(&self, item: impl Fn() -> MetaItem) {
         self.note_meta_access();
-        if H::EVERY_ACCESS {
-            let page = self.layout.meta_of(ordinal) / PAGE_BYTES;
-            self.observed(&self.observer).access(self.pages_at(&(page..page + 1)), Cause::Metadata);
-            self.remember(item());
+        if H::ACCESSES.any() {
+            let (at, bytes) = self.extent(item());
+            // Of a header's lines, most accesses use the first one only.
+            self.accessed(at, bytes.min(LINE_BYTES), Cause::Metadata);
+            self.remember(item);
         }
     }
 
@@ -334,25 +343,25 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
 
     #[inline(always)]
     fn meta(&self, superslab: u32) -> &SuperSlabMeta<SimWord> {
-        self.observe_meta(superslab, || MetaItem::Header(superslab));
+        self.observe_meta(|| MetaItem::Header(superslab));
         &self.superslab_at(superslab).meta
     }
 
     #[inline(always)]
     fn slice_meta(&self, _place: MetaPlace, superslab: u32, slice: u32) -> &SpanMeta {
-        self.observe_meta(superslab, || MetaItem::Slab(superslab, slice));
+        self.observe_meta(|| MetaItem::Slab(superslab, slice));
         &self.superslab_at(superslab).slices[slice as usize].meta
     }
 
     #[inline(always)]
     fn remote(&self, superslab: u32, slice: u32) -> &SimWord {
-        self.observe_meta(superslab, || MetaItem::Remote(superslab, slice));
+        self.observe_meta(|| MetaItem::Remote(superslab, slice));
         &self.superslab_at(superslab).remote[slice as usize]
     }
 
     #[inline(always)]
     fn message_next(&self, superslab: u32, slice: u32) -> &SimWord {
-        self.observe_meta(superslab, || MetaItem::MessageNext(superslab, slice));
+        self.observe_meta(|| MetaItem::MessageNext(superslab, slice));
         &self.superslab_at(superslab).message_next[slice as usize]
     }
 
@@ -363,16 +372,12 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
             self.touch(at, 1, Touch::Write, Cause::Metadata);
             Box::new(std::array::from_fn(|_| Entry::default()))
         });
-        if H::EVERY_ACCESS {
-            self.remember(MetaItem::Entry(ordinal));
-        }
+        self.accessed_table(MetaItem::Entry(ordinal));
         &entries[index]
     }
 
     fn pool(&self) -> &PoolMeta {
-        if H::EVERY_ACCESS {
-            self.remember(MetaItem::Pool);
-        }
+        self.accessed_table(MetaItem::Pool);
         &self.pool
     }
 
@@ -386,9 +391,7 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
     }
 
     fn message_queue(&self, heap: u32) -> &SimWord {
-        if H::EVERY_ACCESS {
-            self.remember(MetaItem::MessageQueue(heap));
-        }
+        self.accessed_table(MetaItem::MessageQueue(heap));
         &self.message_queues[heap as usize]
     }
 
@@ -416,11 +419,8 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
 
     #[inline(always)]
     fn read_link(&self, superslab: u32, at: u32) -> Link {
-        if H::EVERY_ACCESS {
-            let page = (self.layout.superslab_of(superslab) + u64::from(at)) / PAGE_BYTES;
-            self.observed(&self.observer).access(self.pages_at(&(page..page + 1)), Cause::FreeList);
-        }
         let (place, at) = self.find_link(superslab, at);
+        self.accessed(at, LINK_BYTES, Cause::FreeList);
         self.links.read(place, at)
     }
 
@@ -456,8 +456,9 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
     fn push_link(&self, place: LinkPlace, superslab: u32, at: u32, link: Link, key: u32) -> bool {
         // Link and key are eight aligned bytes of one page. Once it is written, no access to it has an effect.
         let from_start = place.at(at);
-        if self.may_skip(from_start) {
+        if self.is_settled(from_start) {
             self.links.write(place, from_start, link);
+            self.accessed(from_start, LINK_BYTES + KEY_BYTES, Cause::FreeList);
         } else {
             self.push_link_slowly(superslab, at, link, key);
         }
@@ -483,12 +484,9 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
     #[inline(always)]
     fn take_link(&self, place: LinkPlace, superslab: u32, at: u32) -> Link {
         let from_start = place.at(at);
-        if H::EVERY_ACCESS {
-            let page = from_start / PAGE_BYTES;
-            self.observed(&self.observer).access(self.pages_at(&(page..page + 1)), Cause::FreeList);
-        }
+        self.accessed(from_start, LINK_BYTES, Cause::FreeList);
         let link = self.links.read(place, from_start);
-        if !self.may_skip(from_start) {
+        if !self.is_settled(from_start) {
             self.clear_key_slowly(superslab, at);
         }
         link

@@ -60,16 +60,18 @@ impl<H: MemoryObserver> ObservedOps<'_, H> {
         self.call(pages, call)
     }
 
-    /// Prefaults by writing. The touches do not pass the filter: another observer's pages may still be untouched.
-    fn write_zero(&self, range: ArenaRange) {
+    /// Writes zeros to the first `bytes` bytes of every page. The touches do not pass the filter: another observer's
+    /// pages may still be untouched.
+    fn prefault(&self, range: ArenaRange, bytes: u64) {
         let pages = self.memory.pages(range);
         let (named, mut observer) = (self.memory.pages_at(&pages), self.memory.observed(self.observer));
         named.clone().for_each(|page| observer.touch(page, Touch::WriteZero, Cause::Prefault));
-        if H::EVERY_ACCESS {
-            observer.access(named, Cause::Prefault);
+        if H::ACCESSES.any() {
+            named.map(|page| page * PAGE_BYTES).for_each(|at| observer.access(at..at + bytes, Cause::Prefault));
         }
+        drop(observer);
         for page in pages.filter(|_| self.memory.contents.is_some()) {
-            self.memory.written(page * PAGE_BYTES, 1, 0);
+            self.memory.written(page * PAGE_BYTES, bytes, 0);
         }
     }
 }
@@ -130,14 +132,13 @@ impl<H: MemoryObserver> PageOps for ObservedOps<'_, H> {
 
     fn touch_pages(&self, range: ArenaRange) {
         self.note(Path::PageTouched, range.bytes / PAGE_BYTES);
-        self.write_zero(range);
+        self.prefault(range, 1);
     }
 
     fn fill_pages(&self, range: ArenaRange) {
         self.note(Path::Fill, 1);
         self.note(Path::ByteFilled, range.bytes);
-        self.write_zero(range);
-        self.memory.written(self.memory.layout.arena + range.start, range.bytes, 0);
+        self.prefault(range, PAGE_BYTES);
     }
 
     fn lock_tables(&self) -> Result<(), Errno> {

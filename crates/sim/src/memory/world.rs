@@ -33,8 +33,8 @@ impl<H: MemoryObserver> World for SimMemory<H> {
     #[inline(always)]
     fn app_write(&self, block: Block<u32>, offset: u64, bytes: u64) {
         let at = self.layout.superslab_of(block.superslab) + u64::from(block.offset) + offset;
-        if at / PAGE_BYTES == (at + bytes - 1) / PAGE_BYTES && self.may_skip(at) {
-            return;
+        if at / PAGE_BYTES == (at + bytes - 1) / PAGE_BYTES && self.is_settled(at) {
+            return self.accessed(at, bytes, Cause::Application);
         }
         self.write_slowly(at, bytes);
     }

@@ -11,6 +11,9 @@ use hksim_policy::memory::{APPLICATION_BYTE, MemoryLock};
 use crate::observer::AccountingObserver;
 use contents::{Pages, by_page};
 
+/// Bytes of a word.
+const WORD_BYTES: u64 = 8;
+
 /// An address space on a kernel model, which an observer feeds. It stores the words that the allocator writes.
 pub struct SimSpace<H> {
     observer: H,
@@ -75,9 +78,9 @@ impl<H: AccountingObserver> SimSpace<H> {
         }
     }
 
-    fn accessed(&mut self, pages: Range<u64>, cause: Cause) {
-        if H::EVERY_ACCESS {
-            self.observer_mut().access(pages, cause);
+    fn accessed(&mut self, at: u64, bytes: u64, cause: Cause) {
+        if H::ACCESSES.any() {
+            self.observer_mut().access(at..at + bytes, cause);
         }
     }
 
@@ -165,14 +168,14 @@ impl<H: AccountingObserver> AddressSpace for SimSpace<H> {
     fn read(&mut self, at: u64, cause: Cause) -> u64 {
         let (page, word) = word_at(at);
         self.touch_page(page, Touch::Read, cause);
-        self.accessed(page..page + 1, cause);
+        self.accessed(at, WORD_BYTES, cause);
         self.pages.page(page).read(word)
     }
 
     fn write(&mut self, at: u64, value: u64, cause: Cause) {
         let (page, word) = word_at(at);
         self.touch_page(page, if value == 0 { Touch::WriteZero } else { Touch::Write }, cause);
-        self.accessed(page..page + 1, cause);
+        self.accessed(at, WORD_BYTES, cause);
         self.pages.page(page).write(word, value);
     }
 
@@ -188,7 +191,7 @@ impl<H: AccountingObserver> AddressSpace for SimSpace<H> {
                 Touch::Write => self.pages.page(page).fill(range, APPLICATION_BYTE),
             }
         });
-        self.accessed(at / PAGE_BYTES..(at + bytes).div_ceil(PAGE_BYTES), cause);
+        self.accessed(at, bytes, cause);
     }
 
     /// Page by page, each read before its write, as a replay does it.
@@ -201,11 +204,11 @@ impl<H: AccountingObserver> AddressSpace for SimSpace<H> {
             let (source_page, target_page) = (source / PAGE_BYTES, target / PAGE_BYTES);
             let in_page = |at: u64| at % PAGE_BYTES..at % PAGE_BYTES + step;
             self.touch_page(source_page, Touch::Read, Cause::Copy);
-            self.accessed(source_page..source_page + 1, Cause::Copy);
+            self.accessed(source, step, Cause::Copy);
             let words = self.pages.page(source_page).words_in(in_page(source));
             let is_zero = words.iter().all(|&word| word == 0);
             self.touch_page(target_page, if is_zero { Touch::WriteZero } else { Touch::Write }, Cause::Copy);
-            self.accessed(target_page..target_page + 1, Cause::Copy);
+            self.accessed(target, step, Cause::Copy);
             self.pages.page(target_page).put(in_page(target), &words);
             done += step;
         }
@@ -218,6 +221,6 @@ impl<H: AccountingObserver> AddressSpace for SimSpace<H> {
 
 /// The page and the word of an address.
 fn word_at(at: u64) -> (u64, usize) {
-    assert!(at.is_multiple_of(8), "a design accesses a word at {at:#x}, which is not a multiple of 8");
-    (at / PAGE_BYTES, (at % PAGE_BYTES / 8) as usize)
+    assert!(at.is_multiple_of(WORD_BYTES), "a design accesses a word at {at:#x}, which is not a multiple of 8");
+    (at / PAGE_BYTES, (at % PAGE_BYTES / WORD_BYTES) as usize)
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use hksim_linux_mm::Content;
-use hksim_policy::Errno;
 use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
+use hksim_policy::{Errno, PAGE_BYTES};
 use hksim_sim::memory::BASE_PAGE;
-use hksim_sim::observer::{Cause, MemoryObserver, Touch};
+use hksim_sim::observer::{Accesses, Cause, MemoryObserver, Touch};
 
 /// How an operation accessed a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct RecordedAccess {
 pub struct AccessRecorder(pub BTreeMap<u64, RecordedAccess>);
 
 impl MemoryObserver for AccessRecorder {
-    const EVERY_ACCESS: bool = true;
+    const ACCESSES: Accesses = Accesses::Every;
 
     fn touch(&mut self, page: u64, touch: Touch, _cause: Cause) {
         let recorded = self.0.entry(page - BASE_PAGE).or_default();
@@ -36,8 +36,9 @@ impl MemoryObserver for AccessRecorder {
         recorded.writes |= touch != Touch::Read;
     }
 
-    fn access(&mut self, pages: Range<u64>, _cause: Cause) {
-        pages.for_each(|page| _ = self.0.entry(page - BASE_PAGE).or_default());
+    fn access(&mut self, bytes: Range<u64>, _cause: Cause) {
+        (bytes.start / PAGE_BYTES..bytes.end.div_ceil(PAGE_BYTES))
+            .for_each(|page| _ = self.0.entry(page - BASE_PAGE).or_default());
     }
 
     fn reserve(&mut self, _pages: Range<u64>) {}

@@ -10,12 +10,12 @@ use hksim_linux_probe::khugepaged::AdvisedMap;
 use hksim_linux_probe::modes::ModeFiles;
 use hksim_linux_probe::pressure::thp_fallbacks;
 use hksim_linux_probe::sysfs;
-use hksim_memory_record::{Options, RecordingReport, Snapshot, SnapshotsOf, Source, Streams, record_with};
+use hksim_memory_record::{HugePages, Options, RecordingReport, Snapshot, SnapshotsOf, Source, Streams, record_with};
 use hksim_memory_sim::{Detail, Family, MemorySimulation, Place, RunFile, RunFiles, Setting, ThpPrctl, simulate};
-use hksim_memory_trace::{Calls, End, ExitStatus, Faults, Reader, Visibility};
+use hksim_memory_trace::{Calls, End, ExitStatus, Faults, Reader, ThpDisabled, Visibility};
 
 use super::Again;
-use super::rerun::Rerun;
+use super::rerun::{Rerun, other_inheritance};
 use super::supervise::Supervisor;
 use crate::error::ValidateError;
 use crate::listener::Listener;
@@ -31,11 +31,12 @@ pub(crate) struct Program<'a> {
     rerun: Rerun,
     supervisor: Supervisor,
     /// What differs from the recorded environment.
-    other_variables: Vec<String>,
+    other_environment: Vec<String>,
     /// How the started program ended; `None` if the recording does not say.
     status: Option<ExitStatus>,
     fixes_addresses: bool,
-    disables_thp: bool,
+    /// Huge pages of a measured run.
+    thp_disable: ThpDisabled,
     /// What the recording shows: the run must show the same.
     visibility: Visibility,
 }
@@ -96,17 +97,22 @@ impl<'a> Program<'a> {
             Err(why) => return Ok(Err(why)),
         };
         let header = &recording.header;
+        // The recording of the started program has what the run inherited. Without it, a program is given that runs alone.
+        let inherited = started.map_or(&header.inherited, |started| &started.inherited);
         let (status, elapsed) = ending(files)?;
         Ok(Ok(Self {
             listener,
             place,
             is_child: started.is_none_or(|started| started.pid != header.pid),
             supervisor: again.supervisor(elapsed),
-            other_variables: rerun.other_variables(&header.environment),
+            other_environment: [rerun.other_variables(&header.environment), other_inheritance(inherited)].concat(),
             rerun,
             status,
             fixes_addresses: !header.machine.addresses_random,
-            disables_thp: prctl == ThpPrctl::Disabled,
+            thp_disable: match prctl {
+                ThpPrctl::Disabled => ThpDisabled::All,
+                ThpPrctl::Recorded | ThpPrctl::Ignored => inherited.thp_disable,
+            },
             visibility: header.visibility,
         }))
     }
@@ -122,8 +128,8 @@ impl<'a> Program<'a> {
 
     /// How the environment differs from the recorded one, if it does.
     pub fn other_environment(&self) -> Option<String> {
-        let variables = self.other_variables.join("; ");
-        (!variables.is_empty()).then(|| format!("recorded with another environment: now {variables}"))
+        let others = self.other_environment.join("; ");
+        (!others.is_empty()).then(|| format!("recorded with another environment: now {others}"))
     }
 
     /// Which faults the recording shows.
@@ -156,7 +162,7 @@ impl<'a> Program<'a> {
     /// # Errors
     /// It cannot be run.
     pub fn record_again(&self, path: &Path) -> Result<RunFiles, ValidateError> {
-        let (_, trouble) = self.record(path, false, SnapshotsOf::Nothing)?;
+        let (_, trouble) = self.record(path, HugePages::Off, SnapshotsOf::Nothing)?;
         if let Some(trouble) = trouble {
             return Err(ValidateError::RecordedAgain(trouble));
         }
@@ -167,7 +173,7 @@ impl<'a> Program<'a> {
     fn record(
         &self,
         path: &Path,
-        keeps_thp: bool,
+        huge_pages: HugePages,
         snapshots_of: SnapshotsOf,
     ) -> Result<(RecordingReport, Option<String>), ValidateError> {
         let streams = match &self.rerun.input {
@@ -177,7 +183,7 @@ impl<'a> Program<'a> {
         let options = Options {
             output: path.to_path_buf(),
             fixes_addresses: self.fixes_addresses,
-            keeps_thp,
+            huge_pages,
             duration: None,
             directory: self.rerun.directory.clone(),
             shown_thp_mode: None,
@@ -203,7 +209,7 @@ impl<'a> Program<'a> {
         let before = sysfs::khugepaged_collapses().unwrap_or(0);
         let failures_before = thp_fallbacks().unwrap_or(0);
         let snapshots_of = if self.is_child { SnapshotsOf::Processes } else { SnapshotsOf::Program };
-        let (report, trouble) = self.record(path, !self.disables_thp, snapshots_of)?;
+        let (report, trouble) = self.record(path, HugePages::With(self.thp_disable), snapshots_of)?;
         let khugepaged_collapses = sysfs::khugepaged_collapses().unwrap_or(0).saturating_sub(before);
         let huge_page_failures = thp_fallbacks().unwrap_or(0).saturating_sub(failures_before);
         let files = RunFiles::around(path).map_err(ValidateError::reading("reading the measured run"))?;

@@ -9,7 +9,7 @@ use hksim_engine::{MemoryPolicyRule, TouchRule};
 use hksim_explore::inputs::Trace;
 use hksim_linux_mm::ThpMode;
 use hksim_linux_probe::sysfs;
-use hksim_memory_record::{Options, RecordingReport, SnapshotsOf, Source, Streams, record};
+use hksim_memory_record::{HugePages, Options, RecordingReport, SnapshotsOf, Source, Streams, record};
 use hksim_memory_sim::{AllocatorLabel, Detail, MemoryRow, Setting, predict};
 use hksim_replay::{Measure, Mode, ObservedChild, ReplaySpec, Target};
 use hksim_trace::header::TouchSource;
@@ -31,7 +31,7 @@ pub fn record_replay(spec: &ReplaySpec, path: &Path, thp_mode: Option<&str>) -> 
         output: path.to_path_buf(),
         // Some allocators depend on the alignment of their addresses. A result must not depend on chance.
         fixes_addresses: true,
-        keeps_thp: false,
+        huge_pages: HugePages::Off,
         duration: None,
         directory: None,
         shown_thp_mode: thp_mode.map(str::to_string),

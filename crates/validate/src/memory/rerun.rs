@@ -7,11 +7,15 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use hksim_memory_record::is_allocator_variable;
-use hksim_memory_trace::Header;
+use hksim_memory_record::{inherited_here, is_allocator_variable};
+use hksim_memory_trace::{Header, Inherited};
 use hksim_replay::{ObservedChild, ReplaySpec, Target};
 
 use hksim_text::shell::{line, quoted};
+use hksim_text::units;
+
+/// The personality's flag for fixed addresses (`include/uapi/linux/personality.h`). A run sets it as it was recorded.
+const ADDR_NO_RANDOMIZE: u32 = 0x004_0000;
 
 /// A command with what it is run with.
 #[derive(Clone, Debug)]
@@ -110,6 +114,29 @@ impl Rerun {
     }
 }
 
+/// What a run inherits from this process otherwise than the recorded program did: `NAME is VALUE, and not OTHER`. Whether
+/// huge pages are allowed is not among it: a run is started with the recorded setting.
+pub fn other_inheritance(recorded: &Inherited) -> Vec<String> {
+    // Recordings of earlier versions have no limits, and no personality either.
+    let Some(limits) = &recorded.limits else { return Vec::new() };
+    let here = inherited_here();
+    let own = here.limits.unwrap_or_default();
+    let bytes = |limit: Option<u64>| limit.map_or_else(|| "unlimited".to_string(), units::bytes);
+    let rows = [
+        ("the stack limit", own.stack_bytes, limits.stack_bytes),
+        ("the limit of locked memory", own.locked_bytes, limits.locked_bytes),
+        ("the limit of the address space", own.address_space_bytes, limits.address_space_bytes),
+    ];
+    let limits = rows.into_iter().filter(|(_, own, recorded)| own != recorded);
+    let mut others: Vec<String> =
+        limits.map(|(name, own, recorded)| format!("{name} is {}, and not {}", bytes(own), bytes(recorded))).collect();
+    let personalities = [here.personality, recorded.personality].map(|personality| personality & !ADDR_NO_RANDOMIZE);
+    if personalities[0] != personalities[1] {
+        others.push(format!("the personality is {:#x}, and not {:#x}", personalities[0], personalities[1]));
+    }
+    others
+}
+
 /// A replay as a command line.
 fn shown_replay(spec: &ReplaySpec) -> String {
     let on = match &spec.on {
@@ -137,6 +164,19 @@ mod tests {
         let others = rerun.other_variables(&header.environment);
         assert_eq!(others, ["LD_PRELOAD unset, and not /tmp/x.so", "NODE_OPTIONS unset, and not '-r x'"]);
         assert!(Rerun::given(&["prog".into()]).variables.is_empty());
+    }
+
+    #[test]
+    fn a_run_says_what_it_inherits_otherwise() {
+        let here = inherited_here();
+        assert_eq!(other_inheritance(&here), [""; 0]);
+        assert_eq!(other_inheritance(&Inherited::default()), [""; 0], "an old recording does not say");
+        let mut other = here.clone();
+        other.limits.iter_mut().for_each(|limits| limits.stack_bytes = Some(123 << 20));
+        other.personality ^= 1;
+        let [stack, personality] = &other_inheritance(&other)[..] else { panic!("two differences") };
+        assert!(stack.starts_with("the stack limit is ") && stack.ends_with(", and not 123 MiB"), "{stack}");
+        assert!(personality.starts_with("the personality is 0x"), "{personality}");
     }
 
     #[test]

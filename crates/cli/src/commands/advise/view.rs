@@ -21,7 +21,7 @@ pub fn text(advised: &Advised) -> String {
     let mut lines = head(advised);
     lines.push(String::new());
     if let Some(winner) = &advice.winner {
-        lines.push(format!("advice: {}", sentences::name(&winner.design).trim_matches('`')));
+        lines.push(format!("advice: {}", sentences::name(&winner.design).replace('`', "")));
     }
     lines.extend(advice.text.iter().cloned());
     let goal = advised.question.goal.0;
@@ -119,14 +119,14 @@ fn settings(advised: &Advised) -> Vec<String> {
     if advised.settings.is_empty() {
         return Vec::new();
     }
-    let mut table = Table::new(["flag", "allocator", "closest setting today", "source"], &[0, 1, 2, 3]);
+    let mut table = Table::new(["flag", "allocator", "versions", "closest setting today"], &[0, 1, 2, 3]);
     for setting in &advised.settings {
-        let source = setting.source.split(", ").next().unwrap_or_default();
+        let installed = setting.installed.as_ref().map(|version| format!(" ({version} here)"));
         table.push([
             format!("--{} {}", setting.flag, setting.value),
             setting.allocator.to_string(),
+            format!("{}{}", setting.versions, installed.unwrap_or_default()),
             setting.setting.clone(),
-            source.into(),
         ]);
     }
     let mut lines = vec![String::new()];
@@ -135,6 +135,7 @@ fn settings(advised: &Advised) -> Vec<String> {
     if !joined.is_empty() {
         lines.push(format!("Settings of one variable are set together: {}", joined.join(" ")));
     }
+    lines.extend(advised.settings_refused.iter().cloned());
     lines.push(
         "These settings do not make another allocator equal to the design: `hksim compare` measures what they do."
             .into(),

@@ -5,15 +5,34 @@ use crate::output::table::{Lines, Table, text};
 use crate::output::units::{bytes, count, of};
 use crate::output::{plain, warn};
 use hksim_explore::origin::origin_text;
-use hksim_replay::compare::{Outcome, Row, Spread};
+use hksim_replay::compare::{Code, Method, Outcome, Row, Spread};
 use hksim_results::replay::ComparisonReport;
+use hksim_timing::{Ended, Estimate, ROUNDS_FOR_INTERVAL};
 
 /// Figures of the table; a note is printed if one is missing.
-const SHOWN: [&str; 5] = ["faults", "traps", "rss_bytes_peak", "ops_per_s", "sys_s"];
+const SHOWN: [&str; 5] = ["faults", "traps", "rss_bytes_peak", "user_ns_per_call, system_ns_per_call", "apart"];
 
 /// The columns of the table.
-pub const COLUMNS: [&str; 9] =
-    ["allocator", "faults", "traps", "RSS peak", "RSS end", "M calls/s", "user", "system", "failed"];
+pub const COLUMNS: [&str; 14] = [
+    "allocator",
+    "ns/call",
+    "ratio",
+    "verdict",
+    "user",
+    "system",
+    "ns/alloc",
+    "ns/free",
+    "faults",
+    "traps",
+    "RSS peak",
+    "RSS end",
+    "M calls/s",
+    "failed",
+];
+/// The columns of `--apart`.
+const APART: [&str; 2] = ["ns/alloc", "ns/free"];
+/// The columns that a narrow table leaves out, the least important first.
+const OPTIONAL: [&str; 4] = ["M calls/s", "traps", "failed", "RSS end"];
 
 /// The whole report, or the chosen columns of its table.
 pub fn table(report: &ComparisonReport, columns: &ColumnsArgs) -> String {
@@ -24,16 +43,19 @@ pub fn table(report: &ComparisonReport, columns: &ColumnsArgs) -> String {
     }
     let file = report.trace.file.as_deref().unwrap_or_default();
     let mode = format!("{:?}", report.mode).to_lowercase();
-    let rounds = of(u64::from(report.runs), "round");
+    let counted = of(u64::from(report.counted_runs), "run");
     let mut lines = vec![
         format!("trace    {file}, {}; {} events", origin_text(&report.trace.origin), count(report.events)),
         format!("touches  {}", report.touch.rule.word()),
-        format!("runs     {rounds} of all allocators in turn, {mode}, after {} warm-up round", report.warm_up_runs),
+        format!("counted  {counted} of each allocator, {mode}"),
+        format!("timed    {}", rounds(report)),
     ];
     let variables = &report.environment.variables;
     lines.extend(variables.iter().map(|(name, value)| format!("{:<9}{name}={}", "variable", plain(value))));
     lines.push(String::new());
-    lines.extend(figures(&report.rows).lines());
+    let mut table = figures(&report.rows);
+    own_rows(report, &mut table);
+    lines.extend(shown(&table, &report.rows).lines());
     lines.extend(
         report
             .environment
@@ -41,9 +63,79 @@ pub fn table(report: &ComparisonReport, columns: &ColumnsArgs) -> String {
             .iter()
             .map(|change| format!("changed during the comparison: {change}: rounds are not comparable; compare again")),
     );
-    lines.push("median of the rounds; +-: half the interquartile range, if it is not 0".into());
+    lines.extend(legend(report));
+    lines.extend(report.rows.iter().filter_map(code_note));
     lines.extend(missing(&report.rows));
     text(&lines)
+}
+
+/// How many timed rounds there were, and why no more.
+fn rounds(report: &ComparisonReport) -> String {
+    let Method { precision, ended, seed, is_duet, .. } = &report.timing;
+    let how = if *is_duet { "in duets with the first allocator" } else { "in random order" };
+    let end = match ended {
+        Ended::Precise => format!("until every ratio was known to {}", percent(precision.unwrap_or_default())),
+        Ended::Time => "until the time of --budget was spent".to_string(),
+        Ended::Rounds => "as many as --runs allows".to_string(),
+        Ended::Failed => "until the first allocator failed".to_string(),
+    };
+    format!("{} {how} (--seed {seed}), {end}", of(u64::from(report.runs), "round"))
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.2} %", share * 100.0).replace("00 %", " %").replace(". %", " %")
+}
+
+/// The first measured row.
+fn first(report: &ComparisonReport) -> Option<&Row> {
+    report.rows.iter().find(|row| row.outcome == Outcome::Measured)
+}
+
+/// The rows of the method itself: the first allocator a second time, and the replay without an allocator.
+fn own_rows(report: &ComparisonReport, table: &mut Table) {
+    let Some(first) = first(report) else { return };
+    let Method { same_again, harness, .. } = &report.timing;
+    let mut push = |name: String, time: &Option<Estimate>, ratio: &Option<Estimate>| {
+        let mut cells = vec!["".to_string(); COLUMNS.len()];
+        (cells[0], cells[1], cells[2]) = (name, nanoseconds(time), interval(ratio));
+        table.push(cells);
+    };
+    push(format!("{} again", first.allocator), &None, same_again);
+    push("(no allocator)".to_string(), &harness.cpu_ns_per_call, &harness.ratio_to_first);
+}
+
+/// What the columns mean.
+fn legend(report: &ComparisonReport) -> Vec<String> {
+    let name = first(report).map_or("the first", |row| &row.allocator);
+    let mut lines = vec![
+        format!(
+            "ns/call: processor time per allocator call, touches included; ratio: to {name}, median of the rounds and 95 % interval"
+        ),
+        format!(
+            "{name} again: a second run in each round, so its interval is the method's own error; tie: no larger difference than that"
+        ),
+        "no allocator: the replay alone, without touches; user, system: shares of samples, with their 95 % error"
+            .into(),
+        "faults, traps, RSS: medians; +-: half the interquartile range, if it is not 0".into(),
+    ];
+    if report.runs < ROUNDS_FOR_INTERVAL {
+        lines.push(format!("no intervals and verdicts: they need {ROUNDS_FOR_INTERVAL} rounds"));
+    }
+    lines
+}
+
+/// What is special about the code of a row.
+fn code_note(row: &Row) -> Option<String> {
+    let note = match row.code? {
+        Code::Constant => return None,
+        Code::RunTime => {
+            "sizes of slices and SuperSlabs are read at run time, as in `hksim run`; the default's are constants (docs/lab/timing.md)"
+        }
+        Code::InReplay => {
+            "no program can run on this policy, so the replay contains the allocator: its times are not those of a preloaded one"
+        }
+    };
+    Some(format!("{}: {note}", row.allocator))
 }
 
 /// The rows and figures that are missing, with the reasons.
@@ -62,22 +154,50 @@ fn missing(rows: &[Row]) -> Vec<String> {
 }
 
 fn figures(rows: &[Row]) -> Table {
-    let mut table = Table::new(COLUMNS, &[0]);
+    let mut table = Table::new(COLUMNS, &[0, 2, 3]);
     for row in rows.iter().filter(|row| row.outcome == Outcome::Measured) {
-        let figures = &row.figures;
+        let Row { figures, times, .. } = row;
         table.push([
             row.allocator.clone(),
+            nanoseconds(&times.cpu_ns_per_call),
+            interval(&times.ratio_to_first),
+            times.verdict.map_or(String::new(), |verdict| verdict.word().to_string()),
+            nanoseconds(&times.user_ns_per_call),
+            nanoseconds(&times.system_ns_per_call),
+            nanoseconds(&times.apart.map(|apart| apart.ns_per_allocation)),
+            nanoseconds(&times.apart.and_then(|apart| apart.ns_per_free)),
             counts(&figures.faults, count),
             counts(&figures.traps, count),
             counts(&figures.rss_bytes_peak, bytes),
             counts(&figures.rss_bytes_end, bytes),
             rates(&figures.ops_per_s, |ops| format!("{:.2}", ops / 1e6)),
-            rates(&figures.user_s, |seconds| format!("{seconds:.3} s")),
-            rates(&figures.sys_s, |seconds| format!("{seconds:.3} s")),
             counts(&figures.requests_failed, count),
         ]);
     }
     table
+}
+
+/// The columns that have figures. A narrow table leaves out the least important ones.
+fn shown(table: &Table, rows: &[Row]) -> Table {
+    let is_apart = rows.iter().any(|row| row.times.apart.is_some());
+    let shown: Vec<usize> = (0..COLUMNS.len()).filter(|&at| is_apart || !APART.contains(&COLUMNS[at])).collect();
+    let place = |name: &&str| shown.iter().position(|&at| COLUMNS[at] == *name);
+    let optional = OPTIONAL.iter().filter_map(place).map(|column| vec![column]).collect();
+    table.with_columns(&shown, "").with_optional(optional)
+}
+
+/// `median +-half`, where half is half the interval, if there is one.
+fn nanoseconds(time: &Option<Estimate>) -> String {
+    time.as_ref().map_or(String::new(), hksim_results::replay::nanoseconds)
+}
+
+/// `median (low-high)`.
+fn interval(ratio: &Option<Estimate>) -> String {
+    let Some(ratio) = ratio else { return String::new() };
+    match ratio.interval() {
+        Some((low, high)) => format!("{:.3} ({low:.3}-{high:.3})", ratio.median),
+        None => format!("{:.3}", ratio.median),
+    }
 }
 
 fn counts(spread: &Option<Spread<u64>>, show: fn(u64) -> String) -> String {

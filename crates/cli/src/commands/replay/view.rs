@@ -4,7 +4,8 @@ use crate::flags::RunConfig;
 use crate::output::table::{Lines, Table, beside, text};
 use crate::output::units::{bytes, count};
 use hksim_explore::origin::origin_text;
-use hksim_results::replay::ReplayReport;
+use hksim_results::replay::{ReplayReport, nanoseconds};
+use hksim_timing::Estimate;
 
 /// The whole report.
 pub fn table(report: &ReplayReport) -> String {
@@ -83,12 +84,15 @@ fn measured(report: &ReplayReport) -> Vec<String> {
 /// Times and failures of the run.
 fn run(report: &ReplayReport) -> Vec<String> {
     let replayed = &report.replayed;
-    let seconds = |figure: Option<f64>| figure.map_or("-".to_string(), |seconds| format!("{seconds:.3} s"));
     let mut table = Table::new(["run", ""], &[0]);
     let mut push = |name: &str, value: String| table.push([name.to_string(), value]);
+    let times = &report.times;
+    let per_call = |time: &Option<Estimate>| time.as_ref().map_or("-".to_string(), nanoseconds) + " ns/call";
+    push("processor time", per_call(&times.cpu_ns_per_call));
+    push("in user mode", per_call(&times.user_ns_per_call));
+    push("in the kernel", per_call(&times.system_ns_per_call));
+    push("timed runs", count(u64::from(times.rounds)));
     push("speed", replayed.ops_per_s.map_or("-".to_string(), |ops| format!("{:.2} M calls/s", ops / 1e6)));
-    push("user time", seconds(replayed.user_s));
-    push("system time", seconds(replayed.sys_s));
     if let Some(events) = &replayed.dtlb {
         let events = [
             ("dTLB loads", events.loads),

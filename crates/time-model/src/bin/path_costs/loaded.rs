@@ -65,7 +65,16 @@ impl Loaded {
             };
         }
         Ok(functions!(
-            malloc, calloc, realloc, reallocarray, posix_memalign, aligned_alloc, memalign, valloc, pvalloc, free,
+            malloc,
+            calloc,
+            realloc,
+            reallocarray,
+            posix_memalign,
+            aligned_alloc,
+            memalign,
+            valloc,
+            pvalloc,
+            free,
             malloc_usable_size
         ))
     }

@@ -24,7 +24,8 @@ use hksim_trace::hkt::TraceReader;
 use loaded::Loaded;
 use replay::{Rules, replay};
 
-const USAGE: &str = "usage: path_costs object | replay OBJECT.so TRACE.hkt TOUCH WINDOW | count TRACE.hkt TOUCH WINDOW POLICY";
+const USAGE: &str =
+    "usage: path_costs object | replay OBJECT.so TRACE.hkt TOUCH WINDOW | count TRACE.hkt TOUCH WINDOW POLICY";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -38,7 +39,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         ["count", trace, touch, window, policy] => {
             let Rules { touch, window } = rules(touch, window)?;
-            let windows = count_by_window(&mut TraceReader::open(File::new(trace))?, &policy_of(policy)?, touch, window)?;
+            let windows =
+                count_by_window(&mut TraceReader::open(File::new(trace))?, &policy_of(policy)?, touch, window)?;
             println!("{}", Path::ALL.iter().map(|path| path.name()).collect::<Vec<_>>().join("\t"));
             for counts in windows {
                 println!("{}", counts.iter().map(|(_, count)| count.to_string()).collect::<Vec<_>>().join("\t"));

@@ -69,14 +69,8 @@ fn work(loaded: Loaded, rules: Rules, turns: &Receiver<Turn>, returns: &Sender<S
             loaded.set_now(event.time_ns);
             let (mut heap, objects) = ((), &mut shared.objects);
             // A request that fails here fails in the simulation, too.
-            let _: Result<_, Infallible> = perform(
-                &loaded,
-                || Ok(&mut heap),
-                |id| &mut objects[id.0 as usize],
-                &event.op,
-                rules.touch,
-                &mut (),
-            );
+            let _: Result<_, Infallible> =
+                perform(&loaded, || Ok(&mut heap), |id| &mut objects[id.0 as usize], &event.op, rules.touch, &mut ());
             shared.finish_event(rules.window);
         }
         if returns.send(shared).is_err() {

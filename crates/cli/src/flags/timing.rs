@@ -1,0 +1,80 @@
+//! How exactly a command times: `--precision`, `--budget`, `--runs`, `--duet`, `--seed`.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use hksim_policy::units::parse_time;
+use hksim_replay::Mode;
+use hksim_timing::{Arrangement, Effort, ROUNDS_MAX, seed_from_time};
+
+use super::between::between;
+
+/// Arguments of commands that time replays.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Timing")]
+pub struct TimingArgs {
+    /// Run at most this many timed rounds; without --precision and --budget, exactly as many
+    #[arg(long, value_name = "N", value_parser = between(1u32, ROUNDS_MAX))]
+    runs: Option<u32>,
+    /// Stop when half the 95 % interval of each ratio is below this share of the ratio
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    precision: Option<f64>,
+    /// Start no further timed round after this time
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    budget: Option<u64>,
+    /// Run each allocator at the same time as the first one, on two CPUs, so that a disturbance affects both
+    #[arg(long)]
+    duet: bool,
+    /// Draw the order of timed runs from this seed [default: the time]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+}
+
+fn parse_percent(word: &str) -> Result<f64, String> {
+    let number = word.strip_suffix('%').unwrap_or(word).parse::<f64>().ok();
+    let share = number.filter(|percent| *percent > 0.0 && *percent < 100.0).map(|percent| percent / 100.0);
+    share.ok_or_else(|| "expected a percentage, such as 1% or 0.5%".to_string())
+}
+
+impl TimingArgs {
+    /// Whether one of the flags is given.
+    pub fn are_asked(&self) -> bool {
+        self.runs.is_some() || self.precision.is_some() || self.budget.is_some() || self.duet || self.seed.is_some()
+    }
+
+    /// When the rounds end.
+    pub fn effort(&self) -> Effort {
+        let standard = Effort::default();
+        if self.precision.is_none()
+            && self.budget.is_none()
+            && let Some(rounds_max) = self.runs
+        {
+            return Effort { precision: 0.0, time_max: Duration::MAX, rounds_max };
+        }
+        Effort {
+            precision: self.precision.unwrap_or(standard.precision),
+            time_max: self.budget.map_or(standard.time_max, Duration::from_nanos),
+            rounds_max: self.runs.unwrap_or(standard.rounds_max),
+        }
+    }
+
+    /// Which runs happen at the same time.
+    ///
+    /// # Errors
+    /// A duet was requested, and threads or this machine do not permit it.
+    pub fn arrangement(&self, mode: Mode) -> Result<Arrangement> {
+        if !self.duet {
+            return Ok(Arrangement::InTurn);
+        }
+        if mode == Mode::Threaded {
+            bail!("--duet: the threads of a trace need all CPUs; use --mode ordered, or leave it out");
+        }
+        let duet = Arrangement::duet();
+        duet.or_else(|_| bail!("--duet: this process may use one CPU only, and two are needed; leave it out"))
+    }
+
+    /// The seed of the order of runs.
+    pub fn seed(&self) -> u64 {
+        self.seed.unwrap_or_else(seed_from_time)
+    }
+}

@@ -1,0 +1,126 @@
+//! The time of accesses to cache lines, from how much memory is accessed between two accesses to the same line.
+//!
+//! An access costs what a loop over that much memory costs per line: of lines in sequence if the line follows the one
+//! before, which the processor fetches ahead, and of scattered lines otherwise. The costs of page walks are part of
+//! those of scattered lines, in small and in huge pages. What an access costs that hits the first cache is a part of its
+//! instruction's time; it counts only for the program's accesses, whose instructions nobody counts.
+
+use serde::{Deserialize, Serialize};
+
+use crate::memory_costs::{CostCurve, MemoryCosts};
+use crate::profile::Cost;
+
+/// A range of nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NanosecondRange {
+    /// With the lower quartiles of the costs.
+    pub low: f64,
+    /// With their medians.
+    pub median: f64,
+    /// With their upper quartiles.
+    pub high: f64,
+}
+
+impl NanosecondRange {
+    fn each(of: impl Fn(fn(&Cost) -> f64) -> f64) -> NanosecondRange {
+        NanosecondRange {
+            low: of(|cost| cost.low_ns),
+            median: of(|cost| cost.median_ns),
+            high: of(|cost| cost.high_ns),
+        }
+    }
+
+    fn add(&mut self, other: NanosecondRange) {
+        self.low += other.low;
+        self.median += other.median;
+        self.high += other.high;
+    }
+}
+
+/// Whose accesses they are, and how the processor finds the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LinePart {
+    /// The program's, in sequence.
+    ProgramSequential,
+    /// The program's other ones.
+    ProgramIsolated,
+    /// The allocator's in blocks: zeros, copies, prefaulting; in sequence.
+    FillingSequential,
+    /// The other ones of these.
+    FillingIsolated,
+    /// The allocator's to its own data.
+    Bookkeeping,
+}
+
+impl LinePart {
+    /// All of them, in their order.
+    pub const ALL: [LinePart; 5] = [
+        LinePart::ProgramSequential,
+        LinePart::ProgramIsolated,
+        LinePart::FillingSequential,
+        LinePart::FillingIsolated,
+        LinePart::Bookkeeping,
+    ];
+
+    fn is_sequential(self) -> bool {
+        matches!(self, LinePart::ProgramSequential | LinePart::FillingSequential)
+    }
+
+    fn is_program(self) -> bool {
+        matches!(self, LinePart::ProgramSequential | LinePart::ProgramIsolated)
+    }
+}
+
+/// Accesses that cost the same.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LineAccesses {
+    /// Whose.
+    pub part: LinePart,
+    /// Whether huge pages map the lines.
+    pub is_huge: bool,
+    /// Bytes of distinct lines that are accessed from one access to the next of the same line.
+    pub reuse_bytes: u64,
+    /// How many.
+    pub accesses: u64,
+}
+
+/// The time of a run's accesses to memory.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LinePrice {
+    /// The total.
+    pub total_ns: NanosecondRange,
+    /// By part, in the order of [`LinePart::ALL`].
+    pub parts_ns: Vec<(LinePart, NanosecondRange)>,
+}
+
+impl LinePrice {
+    /// Prices accesses. `None` if the profile has no costs of scattered accesses, or of sequential ones.
+    pub fn of(lines: &[LineAccesses], costs: &MemoryCosts) -> Option<LinePrice> {
+        let mut price = LinePrice::default();
+        for part in LinePart::ALL {
+            let mut part_ns = NanosecondRange::default();
+            for &LineAccesses { is_huge, reuse_bytes, accesses, .. } in lines.iter().filter(|lines| lines.part == part)
+            {
+                let curve = curve_of(costs, part, is_huge);
+                let first = if part.is_program() { 0.0 } else { curve.at(0, |cost| cost.median_ns)? };
+                curve.at(reuse_bytes, |cost| cost.median_ns)?;
+                part_ns.add(NanosecondRange::each(|quartile| {
+                    accesses as f64 * (curve.at(reuse_bytes, quartile).unwrap_or(0.0) - first).max(0.0)
+                }));
+            }
+            price.total_ns.add(part_ns);
+            price.parts_ns.push((part, part_ns));
+        }
+        Some(price)
+    }
+}
+
+/// The costs of a part's accesses. Without costs in huge pages, those in small pages are an upper bound.
+fn curve_of(costs: &MemoryCosts, part: LinePart, is_huge: bool) -> &CostCurve {
+    match part.is_sequential() {
+        true => &costs.fill,
+        false if is_huge && !costs.scatter_huge.0.is_empty() => &costs.scatter_huge,
+        false => &costs.scatter,
+    }
+}

@@ -1,0 +1,182 @@
+//! Times accesses to cache lines that are present in memory, for amounts of memory from the first-level cache to beyond
+//! the last.
+
+use std::hint::black_box;
+use std::io;
+
+use hksim_linux_probe::area::{Area, Granule, faults, timed};
+use hksim_linux_probe::chase::{Chase, LINE_BYTES, scatter};
+
+use super::MeasureError;
+use super::pages::NO_HUGE_PAGES;
+use crate::memory_costs::{CostAt, CostCurve, MemoryCosts};
+use crate::profile::Cost;
+
+/// Amounts of memory: the first fits into any first-level cache, the last into no cache that a program has alone.
+const SIZES: [u64; 11] =
+    [16 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20, 32 << 20, 128 << 20];
+/// Rounds, each of all amounts.
+const ROUNDS: usize = 7;
+/// Accesses per round and amount.
+const ACCESSES: u64 = 20_000;
+/// Bytes of one `memset`: that of a typical block.
+const FILL_BYTES: u64 = 1 << 10;
+/// Memory that fits into the caches is accessed once before it is timed; more would not stay there.
+const WARM_BYTES_MAX: u64 = 32 << 20;
+/// Additions per round.
+const ADDITIONS: u64 = 200_000;
+
+/// Times in nanoseconds, by amount and round.
+#[derive(Default)]
+struct Rounds([Vec<f64>; SIZES.len()]);
+
+impl Rounds {
+    fn curve(self) -> CostCurve {
+        let costs = SIZES.into_iter().zip(self.0);
+        CostCurve(costs.filter_map(|(bytes, rounds)| Some(CostAt { bytes, cost: Cost::of(rounds, 1.0)? })).collect())
+    }
+}
+
+/// Times accesses to memory.
+///
+/// # Errors
+/// Mapping memory fails.
+pub(super) fn costs() -> Result<MemoryCosts, MeasureError> {
+    let (scatter, chase) = scattered(Granule::Page)?.unwrap_or_default();
+    let huge = scattered(Granule::Huge)?;
+    let huge_pages_skipped = huge.is_none().then(|| NO_HUGE_PAGES.to_string());
+    let (scatter_huge, chase_huge) = huge.unwrap_or_default();
+    let cycle =
+        Cost::of((0..ROUNDS).map(|_| cycle_ns()).collect(), 1.0).ok_or_else(|| io::Error::other("no rounds"))?;
+    Ok(MemoryCosts { huge_pages_skipped, cycle, fill: filled()?, scatter, scatter_huge, chase, chase_huge })
+}
+
+/// The time of one access, of `count` that `run` makes.
+fn ns_each(count: u64, run: impl FnOnce()) -> f64 {
+    timed(run).1.as_nanos() as f64 / count as f64
+}
+
+/// The time of a cycle: additions that depend on each other take one each.
+fn cycle_ns() -> f64 {
+    let mut sum = black_box(1u64);
+    ns_each(ADDITIONS, || {
+        for _ in 0..ADDITIONS {
+            // The compiler may not combine additions across it.
+            sum = black_box_register(sum.wrapping_add(3));
+        }
+        black_box(sum);
+    })
+}
+
+/// As `black_box`, but in a register.
+#[inline(always)]
+fn black_box_register(mut value: u64) -> u64 {
+    // SAFETY: no instructions.
+    unsafe { std::arch::asm!("/* {0} */", inout(reg) value, options(pure, nomem, nostack, preserves_flags)) };
+    value
+}
+
+/// Times `memset` piece by piece.
+fn filled() -> Result<CostCurve, MeasureError> {
+    let areas = areas(Granule::Page)?;
+    areas.iter().for_each(|area| area.fill());
+    let mut rounds = Rounds::default();
+    for _ in 0..ROUNDS {
+        for (area, rounds) in areas.iter().zip(&mut rounds.0) {
+            let passes = (ACCESSES * LINE_BYTES).div_ceil(area.bytes());
+            let fill = || {
+                let pieces = (0..area.bytes()).step_by(FILL_BYTES as usize);
+                pieces.for_each(|at| area.fill_part(at, FILL_BYTES));
+            };
+            if area.bytes() <= WARM_BYTES_MAX {
+                fill();
+            }
+            rounds.push(ns_each(passes * area.bytes() / LINE_BYTES, || (0..passes).for_each(|_| fill())));
+        }
+    }
+    Ok(rounds.curve())
+}
+
+fn areas(granule: Granule) -> io::Result<Vec<Area>> {
+    SIZES.iter().map(|&bytes| Area::of(granule, bytes)).collect()
+}
+
+/// Times scattered writes and dependent loads, in pages of this size. `None` if the kernel gives no such pages.
+fn scattered(granule: Granule) -> Result<Option<(CostCurve, CostCurve)>, MeasureError> {
+    let areas = areas(granule)?;
+    let before = faults();
+    areas.iter().for_each(|area| area.write(granule.bytes()));
+    let expected: u64 = areas.iter().map(|area| area.bytes().div_ceil(granule.bytes())).sum();
+    if granule == Granule::Huge && faults() - before != expected {
+        return Ok(None);
+    }
+    let (mut scatters, mut chases) = (Rounds::default(), Rounds::default());
+    let mut chasing = Vec::new();
+    for (area, rounds) in areas.into_iter().zip(&mut scatters.0) {
+        let (lines, mut next) = (area.bytes() / LINE_BYTES, 0);
+        for _ in 0..ROUNDS {
+            if area.bytes() <= WARM_BYTES_MAX {
+                next = scatter(&area, next, lines);
+            }
+            let count = ACCESSES.max(lines.min(4 * ACCESSES));
+            rounds.push(ns_each(count, || next = scatter(&area, next, count)));
+        }
+        chasing.push(Chase::new(area, random()));
+    }
+    for _ in 0..ROUNDS {
+        for (chase, rounds) in chasing.iter_mut().zip(&mut chases.0) {
+            if chase.lines() * LINE_BYTES <= WARM_BYTES_MAX {
+                chase.follow(chase.lines());
+            }
+            rounds.push(ns_each(ACCESSES, || chase.follow(ACCESSES)));
+        }
+    }
+    Ok(Some((scatters.curve(), chases.curve())))
+}
+
+/// Draws numbers below its argument, the same in each run.
+fn random() -> impl FnMut(u64) -> u64 {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    move |below| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        ((u128::from(state) * u128::from(below)) >> 64) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The load of other processes may disturb a round: only large differences count.
+    const TOLERANCE: f64 = 0.7;
+
+    #[test]
+    fn costs_grow_with_the_amount_of_memory_and_huge_pages_cost_no_more() {
+        let costs = costs().expect("memory");
+        // Without optimisation, loops take longer than what they time.
+        let slow = if cfg!(debug_assertions) { 20.0 } else { 1.0 };
+        assert!((0.05..2.0 * slow).contains(&costs.cycle.median_ns), "{:?}", costs.cycle);
+        for (name, curve) in costs.curves() {
+            if curve.0.is_empty() {
+                println!("skipped: {name}: {NO_HUGE_PAGES}");
+                continue;
+            }
+            let ns: Vec<f64> = curve.0.iter().map(|point| point.cost.low_ns).collect();
+            println!("{name}: {ns:.2?}");
+            let mut most: f64 = 0.0;
+            for (at, &ns) in ns.iter().enumerate() {
+                assert!(ns > TOLERANCE * most, "{name}: {ns} ns at {} bytes, {most} before", SIZES[at]);
+                most = most.max(ns);
+            }
+            assert!(slow * ns[SIZES.len() - 1] > 2.0 * ns[0], "{name}: memory is no slower than the first cache");
+        }
+        let [_, scatter, scatter_huge, chase, chase_huge] = costs.curves().map(|(_, curve)| curve);
+        for (small, huge) in [(scatter, scatter_huge), (chase, chase_huge)] {
+            for (small, huge) in small.0.iter().zip(&huge.0) {
+                assert!(huge.cost.low_ns * TOLERANCE < small.cost.high_ns, "{small:?} {huge:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Why a process cannot be inspected.
+
+use std::io;
+
+use thiserror::Error;
+
+/// Why a process cannot be inspected.
+#[derive(Debug, Error)]
+pub enum InspectError {
+    /// No process has this id.
+    #[error("there is no process {pid}")]
+    NoProcess {
+        /// The id.
+        pid: u32,
+    },
+    /// The process belongs to the kernel, or has exited and waits for its parent.
+    #[error("process {pid} ({name}) has no memory: {why}")]
+    NoMemory {
+        /// The id.
+        pid: u32,
+        /// Its name.
+        name: String,
+        /// What it is.
+        why: &'static str,
+    },
+    /// This user may not read the process's memory map.
+    #[error(
+        "process {pid} ({name}) cannot be read: that needs ptrace access, which root, CAP_SYS_PTRACE or {owner} has; run \
+         hksim with sudo"
+    )]
+    NotPermitted {
+        /// The id.
+        pid: u32,
+        /// Its name.
+        name: String,
+        /// The user that owns it, in words.
+        owner: String,
+    },
+    /// The process ended, or executed another program, while it was read.
+    #[error("process {pid} ({name}) ended or executed another program while it was read")]
+    Vanished {
+        /// The id.
+        pid: u32,
+        /// Its name.
+        name: String,
+    },
+    /// A file of /proc cannot be read.
+    #[error("{path}: cannot be read: {source}")]
+    Read {
+        /// The file.
+        path: String,
+        /// The reason.
+        source: io::Error,
+    },
+}

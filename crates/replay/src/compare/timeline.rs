@@ -1,0 +1,64 @@
+//! Residency of allocators over the events of the trace, beside its live bytes.
+
+use std::path::Path;
+
+use hksim_trace::event::Op;
+use hksim_trace::hkt::TraceReader;
+use hksim_trace::source::EventSource;
+use serde::Serialize;
+
+use super::Spread;
+use crate::{ReplayError, Replayed};
+
+/// Memory after some events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Sample {
+    /// Events done.
+    pub event: u64,
+    /// Requested bytes of live objects.
+    pub live_bytes: u64,
+    /// Resident bytes, the median of the runs.
+    pub rss_bytes: Option<u64>,
+}
+
+/// The samples of an allocator at the marks of its runs.
+pub(super) fn timeline(runs: &[Replayed], live: &[(u64, u64)]) -> Vec<Sample> {
+    let rss_bytes = |mark: usize| {
+        let bytes = runs.iter().map(|run| run.marks.get(mark).and_then(|mark| mark.rss_bytes));
+        Spread::of(bytes).map(|spread| spread.median)
+    };
+    let sample = |(mark, &(event, live_bytes))| Sample { event, live_bytes, rss_bytes: rss_bytes(mark) };
+    live.iter().enumerate().map(sample).collect()
+}
+
+/// Requested bytes of live objects after each of these numbers of events, which must be ascending.
+pub(super) fn live_bytes(trace: &Path, events: &[u64]) -> Result<Vec<(u64, u64)>, ReplayError> {
+    let mut reader = TraceReader::open(trace)?;
+    let mut sizes = vec![0u64; reader.summary().objects_peak as usize];
+    let (mut done, mut live) = (0, 0);
+    let mut wanted = events.iter().copied().peekable();
+    let mut found = Vec::with_capacity(events.len());
+    while let Some(batch) = reader.next_batch()? {
+        for event in batch {
+            if let (Some(object), Some(bytes)) = (event.op.object(), bytes_after(&event.op)) {
+                let size = &mut sizes[object.0 as usize];
+                live = live - *size + bytes;
+                *size = bytes;
+            }
+            done += 1;
+            if wanted.next_if_eq(&done).is_some() {
+                found.push((done, live));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The object and its size after an event that changes the size.
+fn bytes_after(op: &Op) -> Option<u64> {
+    match *op {
+        Op::Alloc { size, .. } | Op::Realloc { size, .. } | Op::ReallocUnknown { size, .. } => Some(size),
+        Op::Free { .. } | Op::ReallocFree { .. } => Some(0),
+        _ => None,
+    }
+}

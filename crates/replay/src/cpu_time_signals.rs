@@ -1,0 +1,81 @@
+//! Signals to a thread at regular intervals of its processor time, for handlers that look at the thread's own variables.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use hksim_linux_probe::cpu_modes::SAMPLE_PERIOD;
+use hksim_linux_probe::perf::{self, Request};
+use libc::c_int;
+
+/// The signal.
+const SIGNAL: c_int = libc::SIGIO;
+
+/// Sends [`SIGNAL`] to this process after every [`SAMPLE_PERIOD`] of the processor time of the thread that opened it,
+/// from [`CpuTimeSignals::enable`] to the drop. For processes with one thread.
+#[derive(Debug)]
+pub(crate) struct CpuTimeSignals {
+    event: OwnedFd,
+}
+
+impl CpuTimeSignals {
+    /// Opens the event, disabled, and installs the handler. The handler may only do what a signal handler may.
+    ///
+    /// # Errors
+    /// The kernel refuses the event: usually, `kernel.perf_event_paranoid` is above 1 and the user is not root.
+    pub(crate) fn open(handler: extern "C" fn(c_int)) -> io::Result<CpuTimeSignals> {
+        let request = Request {
+            kind: perf::TYPE_SOFTWARE,
+            config: perf::SOFTWARE_CPU_CLOCK,
+            sample_period: SAMPLE_PERIOD.as_nanos() as u64,
+            flags: perf::FLAG_DISABLED,
+            ..Request::default()
+        };
+        let event = perf::open(&request, None)?;
+        let file = event.as_raw_fd();
+        // SAFETY: the action is zeroed, which is valid, and its handler has the type that it has without `SA_SIGINFO`.
+        // The file is open, and these operations take integers.
+        let done = unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = handler as libc::sighandler_t;
+            action.sa_flags = libc::SA_RESTART;
+            libc::sigaction(SIGNAL, &action, std::ptr::null_mut()) == 0
+                && libc::fcntl(file, libc::F_SETOWN, libc::getpid()) == 0
+                && libc::fcntl(file, libc::F_SETFL, libc::O_ASYNC) == 0
+        };
+        if done { Ok(CpuTimeSignals { event }) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Starts the signals.
+    pub(crate) fn enable(&self) {
+        perf::enable(&self.event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+    use hksim_linux_probe::cpu_modes::spin;
+
+    static SIGNALS: AtomicU64 = AtomicU64::new(0);
+
+    extern "C" fn count(_signal: c_int) {
+        SIGNALS.fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn signals_count_processor_time() {
+        let signals = match CpuTimeSignals::open(count) {
+            Ok(signals) => signals,
+            Err(why) => return eprintln!("skipped: {why}"),
+        };
+        signals.enable();
+        spin(Duration::from_millis(100));
+        drop(signals);
+        // 400, if none is merged with another; the handler itself takes processor time.
+        let found = SIGNALS.load(Ordering::Relaxed);
+        assert!((200..800).contains(&found), "{found} signals");
+    }
+}

@@ -1,0 +1,34 @@
+//! Cache lines of a trace: `lines TRACE.hkt`, or without a trace of a generated workload. For caches of each size, the
+//! lines that program, allocator and kernel miss in it.
+
+use std::error::Error;
+
+use hksim_engine::TouchRule;
+use hksim_sim::lines::LINE_BYTES;
+use hksim_sim::simulate::Marks;
+use hksim_sim::{SimConfig, simulate_lines};
+use hksim_trace::generate::{RandomMixed, Workload};
+use hksim_trace::header::TouchSource;
+use hksim_trace::hkt::TraceReader;
+use hksim_trace::source::EventSource;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut source: Box<dyn EventSource + Send> = match std::env::args_os().nth(1) {
+        Some(path) => Box::new(TraceReader::open(path.as_ref())?),
+        None => Workload::RandomMixed(RandomMixed::default()).source()?,
+    };
+    let is_recorded = source.header().touch != TouchSource::Assumed;
+    let touch = if is_recorded { TouchRule::Recorded } else { TouchRule::All };
+    let config = SimConfig { touch, ..SimConfig::default() };
+    let (_, counts) = simulate_lines(source.as_mut(), &config, Marks::Skip, &|_| ())?;
+    print!("{:>9}", "cache");
+    counts.accessors.iter().for_each(|lines| print!(" {:>12?}", lines.accessor));
+    print!("\n{:>9}", "none");
+    counts.accessors.iter().for_each(|lines| print!(" {:>12}", lines.accesses.total()));
+    for (size, cache_lines) in counts.cache_lines.iter().enumerate() {
+        print!("\n{:>5} KiB", cache_lines * LINE_BYTES >> 10);
+        counts.accessors.iter().for_each(|lines| print!(" {:>12}", lines.misses[size].by_pattern().total()));
+    }
+    println!("\nfootprint: {} KiB", counts.footprint_lines * LINE_BYTES >> 10);
+    Ok(())
+}

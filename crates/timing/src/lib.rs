@@ -1,0 +1,18 @@
+#![doc = include_str!("../README.md")]
+
+mod arrangement;
+pub mod clock;
+mod estimate;
+mod random;
+mod rounds;
+mod sample;
+mod stop;
+mod verdict;
+
+pub use arrangement::{Arrangement, OneCpu};
+pub use estimate::{CONFIDENCE, Estimate, ROUNDS_FOR_INTERVAL, median_with_interval};
+pub use random::seed_from_time;
+pub use rounds::{Plan, Timed, Timings, time};
+pub use sample::{Sample, Subject};
+pub use stop::{Effort, Ended, ROUNDS_MAX};
+pub use verdict::Verdict;
