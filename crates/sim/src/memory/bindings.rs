@@ -83,7 +83,7 @@ impl<H: MemoryObserver> SimMemory<H> {
 
     /// Translates an offset from the start of the reservation to an address of the simulated address space.
     #[inline(always)]
-    fn address_at(&self, at: u64) -> u64 {
+    pub(super) fn address_at(&self, at: u64) -> u64 {
         self.page_at(at / PAGE_BYTES) * PAGE_BYTES + at % PAGE_BYTES
     }
 }
