@@ -1,6 +1,7 @@
 //! An allocator as the executor of a trace uses it: requests of threads, and the program's accesses to its blocks.
 
-use hksim_policy::{Allocator, Block, Geometry, PAGE_BYTES, Request, ThreadHeap, World};
+use hksim_policy::classes::TABLE_BYTES;
+use hksim_policy::{Allocator, Block, FastFree, Geometry, PAGE_BYTES, Path, Request, ThreadHeap, World};
 use hksim_trace::event::{AllocCall, ReallocCall, ThreadId};
 
 use crate::initial_touch::BlockAccess;
@@ -84,6 +85,7 @@ impl<W: World, G: Geometry> Heaps for Allocator<W, G> {
         bytes: u64,
         align_log2: u8,
     ) -> Option<Block<W::SuperSlab>> {
+        note_call(self, heap, call, bytes);
         Allocator::allocate(self, heap, request(call, bytes, align_log2)?)
     }
 
@@ -95,16 +97,25 @@ impl<W: World, G: Geometry> Heaps for Allocator<W, G> {
         bytes: u64,
         _call: ReallocCall,
     ) -> Option<Block<W::SuperSlab>> {
+        self.mem.path(Path::Realloc, 1);
         Allocator::resize(self, heap, place, bytes)
     }
 
     #[inline(always)]
     fn free(&self, heap: &mut ThreadHeap<W>, place: Block<W::SuperSlab>) {
-        Allocator::free(self, heap, place);
+        let outcome = self.free_fast(heap, place);
+        self.mem.path(Path::FreeUnfinished, u64::from(outcome != FastFree::Done));
+        self.finish_free(heap, place, outcome);
+    }
+
+    fn free_by_resize(&self, heap: &mut ThreadHeap<W>, place: Block<W::SuperSlab>, _call: ReallocCall) {
+        self.mem.path(Path::FreeByRealloc, 1);
+        Heaps::free(self, heap, place);
     }
 
     #[inline(always)]
     fn usable_bytes(&self, place: Block<W::SuperSlab>) -> u64 {
+        self.mem.path(Path::UsableSize, 1);
         Allocator::usable_bytes(self, place)
     }
 
@@ -133,6 +144,36 @@ impl<W: World, G: Geometry> Heaps for Allocator<W, G> {
 #[inline(always)]
 pub(crate) fn identity<W: World>(mem: &W, block: Block<W::SuperSlab>) -> u64 {
     u64::from(mem.ordinal(block.superslab)) << 32 | u64::from(block.offset)
+}
+
+/// Counts a call of the program, if that is wanted, and whether the native fast path serves it.
+#[inline(always)]
+fn note_call<W: World, G: Geometry>(allocator: &Allocator<W, G>, heap: &ThreadHeap<W>, call: AllocCall, bytes: u64) {
+    if !W::COUNTS_PATHS {
+        return;
+    }
+    let path = path_of(call);
+    allocator.mem.path(path, 1);
+    // `realloc` without a block calls `malloc`.
+    if matches!(path, Path::Malloc | Path::AllocateByRealloc) && heap.ready(&allocator.geometry, bytes).is_none() {
+        let is_above = bytes > u64::from(TABLE_BYTES);
+        allocator.mem.path(if is_above { Path::MallocAboveTable } else { Path::MallocUnready }, 1);
+    }
+}
+
+/// The path that a call of the program begins.
+#[inline(always)]
+fn path_of(call: AllocCall) -> Path {
+    match call {
+        AllocCall::Malloc => Path::Malloc,
+        AllocCall::Calloc => Path::Calloc,
+        AllocCall::Realloc | AllocCall::Reallocarray => Path::AllocateByRealloc,
+        AllocCall::PosixMemalign
+        | AllocCall::AlignedAlloc
+        | AllocCall::Memalign
+        | AllocCall::Valloc
+        | AllocCall::Pvalloc => Path::Memalign,
+    }
 }
 
 /// The request that a call makes; `None` if its size overflows.

@@ -89,7 +89,8 @@ impl Plan {
 
     /// The digest of every input of a row.
     fn row_digest(&self, row: usize) -> Digest {
-        let (trace, SimConfig { policy, touch, kernel, tlb, memory_policy, addresses, forks, file }) = self.row(row);
+        let (trace, SimConfig { policy, touch, kernel, tlb, memory_policy, addresses, forks, count_paths, file }) =
+            self.row(row);
         let addresses = match addresses {
             Addresses::Modelled { top } => json!({"top": top}),
             Addresses::Given(given) => json!(given),
@@ -97,7 +98,7 @@ impl Plan {
         Digest::of(&json!({
             "version": version(), "trace": trace.label(), "events": trace.summary.events, "file": file, "policy": policy,
             "touch": touch, "kernel": kernel, "tlb": tlb.map(|core| core.name), "memory_policy": memory_policy,
-            "addresses": addresses, "forks": forks,
+            "addresses": addresses, "forks": forks, "count_paths": count_paths,
         }))
     }
 

@@ -24,6 +24,7 @@ pub fn setup(config: &RunConfig, trace: &Trace, base: BaseKernel) -> Result<SimC
         tlb: None,
         addresses: Addresses::default(),
         forks: Vec::new(),
+        count_paths: false,
         file: trace.input.file.clone(),
     })
 }

@@ -17,6 +17,7 @@ pub use crate::heap::link::Link;
 use crate::metadata::field::Field;
 use crate::metadata::meta::{Entry, PoolMeta, SpanMeta, SuperSlabMeta};
 use crate::metadata::shared_word::Word;
+use crate::path::Path;
 use crate::policy::split::Paging;
 use crate::policy::vocabulary::MetaPlace;
 
@@ -274,6 +275,13 @@ pub trait Memory {
     }
     /// Nanoseconds on the clock of the purge delay. Only called on slow paths.
     fn now_ns(&self) -> u64;
+
+    /// Whether paths are counted.
+    const COUNTS_PATHS: bool = false;
+    /// Announces that the allocator runs a path of its code `times` times. For backends that count paths; elsewhere the
+    /// call vanishes.
+    #[inline(always)]
+    fn path(&self, _path: Path, _times: u64) {}
 
     /// Yields to other threads while the caller waits for one of them.
     fn yield_now(&self) {

@@ -10,6 +10,7 @@
 //! - [`mod@explain`]: where every install of a run came from.
 //! - [`lines`]: reuse of cache lines, by the size of the cache.
 //! - [`placement`]: the placement of every object, without its cost.
+//! - [`paths`]: how often the allocator runs each path of its code.
 //! - [`tlb`]: TLB models; [`reach`]: TLB reach and misses of a run. [`translations`]: the stream of accesses that TLB
 //!   models observe; [`access_stream`]: the same stream for models outside this crate.
 
@@ -24,6 +25,7 @@ pub mod lines;
 pub mod memory;
 pub mod miss_curves;
 pub mod observer;
+pub mod paths;
 mod placed;
 pub mod placement;
 mod pump;
@@ -42,6 +44,7 @@ pub use addresses::Addresses;
 pub use design::{DesignConfig, explain_design, simulate_design};
 pub use explain::{Explained, explain};
 pub use lines::{LineCounts, simulate_lines};
+pub use paths::PathCounts;
 pub use report::SimReport;
 pub use simulate::{Marks, SimConfig, SimError, Simulated, simulate};
 pub use space::SimSpace;

@@ -7,11 +7,12 @@
 use std::ops::Range;
 
 pub use hksim_engine::{Cause, Touch};
-use hksim_policy::Errno;
 use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
+use hksim_policy::{Errno, Path};
 
 use crate::accounting::Accounting;
 use crate::miss_curves::MissCurves;
+use crate::paths::PathCounts;
 use crate::reach::TlbLookups;
 use hksim_linux_mm::Content;
 
@@ -42,6 +43,11 @@ impl Accesses {
 pub trait MemoryObserver {
     /// Which accesses the observer needs: a TLB model all of them, the kernel only those that may change a page.
     const ACCESSES: Accesses;
+    /// Whether the paths of the allocator's code are counted.
+    const COUNTS_PATHS: bool = false;
+
+    /// A page operation ran a path of the allocator's code, if [`MemoryObserver::COUNTS_PATHS`].
+    fn page_path(&mut self, _path: Path, _times: u64) {}
 
     /// Sets the number of events performed so far. Called before any other method.
     fn set_events(&mut self, _events: u64) {}
@@ -109,6 +115,11 @@ pub trait AccountingObserver: MemoryObserver {
     /// TLB hits and misses, if the observer models a TLB.
     fn misses(&self) -> Option<TlbLookups> {
         None
+    }
+
+    /// The paths of the allocator's code that page operations ran, if they are counted.
+    fn page_paths(&self) -> PathCounts {
+        PathCounts::default()
     }
 
     /// TLB misses by size, if the observer models a TLB.

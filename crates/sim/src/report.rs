@@ -16,6 +16,7 @@ use crate::accounting::ByReason;
 use crate::addresses::AddressLabel;
 use crate::forks::ForkReport;
 use crate::kernel_work::KernelWork;
+use crate::paths::PathCounts;
 use crate::reach::TlbReport;
 use hksim_linux_mm::{KernelConfig, KhugepagedBound, PMD_ORDER, SizeMode, ThpConfig, ThpMode};
 
@@ -221,6 +222,10 @@ pub struct SimReport<P = Policy> {
     /// TLB results, if a core was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tlb: Option<TlbReport>,
+    /// How often the allocator ran each path of its code, if that was counted. `None` for allocators other than
+    /// SuperSlab.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paths: Option<PathCounts>,
     /// If touches were assumed: the main figures under the other assumptions.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub by_touch_rule: BTreeMap<String, MainFigures>,

@@ -33,6 +33,8 @@ pub struct SimConfig<P = Policy> {
     pub addresses: Addresses,
     /// Children that the program forks.
     pub forks: Vec<ForkWindow>,
+    /// Whether the paths of the allocator's code are counted, for [`SimReport::paths`].
+    pub count_paths: bool,
     /// The trace file's name, for the report.
     pub file: Option<String>,
 }
@@ -48,6 +50,7 @@ impl Default for SimConfig {
             memory_policy: MemoryPolicyRule::default(),
             addresses: Addresses::default(),
             forks: Vec::new(),
+            count_paths: false,
             file: None,
         }
     }

@@ -10,6 +10,7 @@ use hksim_trace::hkt::BatchReader;
 
 use crate::memory::{PageUse, Place, SimMemory};
 use crate::observer::AccountingObserver;
+use crate::paths::PathCounts;
 use crate::space::SimSpace;
 
 /// The SuperSlab allocator in simulated memory.
@@ -59,6 +60,11 @@ pub(crate) trait Subject: Heaps + Send + Sized {
 
     /// Figures of the allocator itself.
     fn own_figures(&self) -> OwnFigures;
+
+    /// The paths of the allocator's code that its placement ran; `None` if they are not counted.
+    fn placement_paths(&self) -> Option<PathCounts> {
+        None
+    }
 
     /// Describes a page of the simulated address space.
     fn place_of(&self, page: u64) -> Place;
@@ -112,6 +118,10 @@ impl<H: AccountingObserver + Send> Subject for SuperSlabs<H> {
     fn own_figures(&self) -> OwnFigures {
         let pool = self.mem.pool_meta();
         OwnFigures { superslabs_peak: u64::from(pool.superslabs_peak.get()), fallbacks: Fallbacks::of(pool) }
+    }
+
+    fn placement_paths(&self) -> Option<PathCounts> {
+        H::COUNTS_PATHS.then(|| self.mem.path_counts())
     }
 
     fn place_of(&self, page: u64) -> Place {

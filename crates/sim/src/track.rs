@@ -150,6 +150,11 @@ impl<P: Described> Track<P> {
             placement_digest: format!("{:016x}", driver.placement()),
             timeline: self.timeline.samples().to_vec(),
             tlb: self.tlb_report(observer),
+            paths: driver
+                .allocator()
+                .placement_paths()
+                .filter(|_| config.count_paths)
+                .map(|paths| paths.plus(&observer.page_paths())),
             by_touch_rule: BTreeMap::new(),
         }
     }

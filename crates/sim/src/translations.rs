@@ -5,11 +5,12 @@ use std::ops::Range;
 
 use hksim_linux_mm::{Content, InstallKind, Kernel, PMD_PAGES, PageState, PmdState};
 use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
-use hksim_policy::{Errno, PAGE_BYTES};
+use hksim_policy::{Errno, PAGE_BYTES, Path};
 
 use crate::accounting::Accounting;
 use crate::miss_curves::MissCurves;
 use crate::observer::{Accesses, AccountingObserver, Cause, MemoryObserver, Touch};
+use crate::paths::PathCounts;
 use crate::reach::TlbLookups;
 use crate::tlb::PageSize;
 
@@ -94,6 +95,7 @@ impl Translations for () {
 /// Accounting that also observes every access.
 pub(crate) struct TranslationObserver<T> {
     accounting: Accounting,
+    page_paths: PathCounts,
     pub(crate) translations: T,
 }
 
@@ -102,7 +104,7 @@ impl<T: Translations> TranslationObserver<T> {
         if T::SEES_INSTALLS {
             accounting.log_installs();
         }
-        TranslationObserver { accounting, translations }
+        TranslationObserver { accounting, page_paths: PathCounts::default(), translations }
     }
 
     /// Passes on what the kernel installed and zeroed since the last call.
@@ -168,6 +170,10 @@ impl<T: Translations> AccountingObserver for TranslationObserver<T> {
         self.accounting.fork(event, pages);
     }
 
+    fn page_paths(&self) -> PathCounts {
+        self.page_paths.clone()
+    }
+
     fn misses(&self) -> Option<TlbLookups> {
         self.translations.lookups()
     }
@@ -179,6 +185,12 @@ impl<T: Translations> AccountingObserver for TranslationObserver<T> {
 
 impl<T: Translations> MemoryObserver for TranslationObserver<T> {
     const ACCESSES: Accesses = T::ACCESSES;
+    /// Costs little beside the reports of every access.
+    const COUNTS_PATHS: bool = true;
+
+    fn page_path(&mut self, path: Path, times: u64) {
+        self.page_paths.add(path, times);
+    }
 
     fn set_events(&mut self, events: u64) {
         self.translations.set_events(events);

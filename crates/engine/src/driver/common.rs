@@ -3,7 +3,7 @@
 //! - A thread's heap is looked up once for a run of its events.
 //! - The clock is set only before a slow path of the allocator. Nothing else reads it.
 
-use hksim_policy::{Allocator, Block, FastFree, Geometry, ThreadHeap, World};
+use hksim_policy::{Allocator, Block, FastFree, Geometry, Path, ThreadHeap, World};
 use hksim_trace::event::{AllocCall, Event, InitialTouch, ObjectId, ThreadId};
 use hksim_trace::hkt::{BatchReader, CommonAlloc, CommonCall};
 
@@ -66,6 +66,7 @@ impl<W: World, G: Geometry> Driver<Allocator<W, G>> {
                     match heap.ready(&allocator.geometry, size).filter(|_| kind.call() == AllocCall::Malloc) {
                         Some(ready) => {
                             let class = ready.class();
+                            allocator.mem.path(Path::Malloc, 1);
                             let block = allocator.take(heap, ready);
                             if LOOKS_AHEAD {
                                 allocator.expect_allocation(heap, class);
@@ -84,6 +85,7 @@ impl<W: World, G: Geometry> Driver<Allocator<W, G>> {
                     if let Some(block) = objects.remove(&allocator.mem, object) {
                         let outcome = allocator.free_fast(heap, block);
                         if outcome != FastFree::Done {
+                            allocator.mem.path(Path::FreeUnfinished, 1);
                             allocator.mem.set_now(reader.time_ns_after(run.passed()));
                             allocator.finish_free(heap, block, outcome);
                         }

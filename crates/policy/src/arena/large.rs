@@ -13,6 +13,7 @@ use crate::heap::span::SpanRequest;
 use crate::limits::{HUGE_PAGE_BYTES, PAGE_BYTES};
 use crate::memory::{Block, Memory};
 use crate::metadata::meta::{CLASS_LARGE, Pages, SpanState, Use};
+use crate::path::Path;
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Allocates a large or a huge block, depending on size and alignment.
@@ -37,12 +38,14 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             (block, entry.zeroed.replace(false))
         };
         if request.zeroed && !zeroed {
+            self.mem.path(Path::Zeroed, 1);
             self.mem.zero(block.superslab, u64::from(block.offset), request.bytes);
         }
         Some(block)
     }
 
     fn allocate_large(&self, heap: &mut ThreadHeap<M>, bytes: u64, align: u64) -> Option<(Block<M::SuperSlab>, bool)> {
+        self.mem.path(Path::LargeTaken, 1);
         self.receive_messages(heap);
         let span = self.take_span(heap, SpanRequest::Bytes { bytes, align }, SpanState::Full)?;
         let slab = self.span_meta(span);
@@ -59,6 +62,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Allocates a run of SuperSlabs: the best fit among cached runs, else other [present
     /// memory](crate::arena::run_cache), else the lowest free run.
     pub(crate) fn allocate_huge(&self, bytes: u64, align: u64, contents: RunContents) -> Option<Block<M::SuperSlab>> {
+        self.mem.path(Path::HugeTaken, 1);
         let bytes = bytes.checked_next_multiple_of(PAGE_BYTES)?;
         let shift = self.geometry.superslab_shift();
         let align = if bytes >= HUGE_PAGE_BYTES { align.max(HUGE_PAGE_BYTES) } else { align };
@@ -89,6 +93,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let pool = self.mem.pool();
         let bytes_of = |ordinal: &u32| self.mem.entry(*ordinal).bytes.get();
         let fits = |ordinal: &u32| {
+            self.mem.path(Path::CachedRunExamined, 1);
             let has = bytes_of(ordinal);
             has >= bytes && has - bytes <= has / 4 && ordinal.is_multiple_of(align_superslabs)
         };
@@ -127,6 +132,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let head = self.mem.entry(ordinal);
         for part in ordinal + from..ordinal + run {
             let entry = self.mem.entry(part);
+            self.mem.path(Path::RunPartJoined, 1);
             head.zeroed.set(head.zeroed.get() && entry.zeroed.get());
             entry.set_usage(Use::HugeTail);
             entry.prepared.set(true);
@@ -136,6 +142,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     #[cold]
     pub(crate) fn free_huge(&self, block: Block<M::SuperSlab>) {
+        self.mem.path(Path::HugeFreed, 1);
         let guard = self.mem.lock();
         let ordinal = self.mem.ordinal(block.superslab);
         let entry = self.mem.entry(ordinal);
@@ -162,6 +169,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let entry = self.mem.entry(ordinal);
         let Ok(run) = u32::try_from(bytes.div_ceil(1 << self.geometry.superslab_shift())) else { return false };
         let have = entry.run.get();
+        self.mem.path(Path::HugeGrown, 1);
         if run > have {
             if !self.extend_run(ordinal, run) {
                 return false;

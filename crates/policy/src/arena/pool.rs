@@ -8,6 +8,7 @@ use crate::geometry::Geometry;
 use crate::heap::own::Metadata;
 use crate::memory::{ArenaRange, Memory};
 use crate::metadata::meta::{EntryList, Pages, Use};
+use crate::path::Path;
 
 pub(crate) fn count_one(counter: &Field<u64>) {
     counter.set(counter.get() + 1);
@@ -120,6 +121,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// First fit of `count` free SuperSlabs whose first ordinal is a multiple of `align`. Lock held.
     fn find_free(&self, count: u32, align: u32) -> Option<u32> {
+        self.mem.path(Path::FreeSearched, 1);
         let pool = self.mem.pool();
         let hint = pool.free_hint.get();
         let mut first = hint.next_multiple_of(align);
@@ -138,14 +140,19 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// the arena.
     fn last_taken(&self, first: u32, count: u32) -> Option<Option<u32>> {
         let end = first.checked_add(count).filter(|&end| end <= self.mem.ordinals())?;
+        self.mem.path(Path::PlaceTried, 1);
         let written = end.min(self.mem.pool().high_water.get());
-        Some((first..written).rev().find(|&ordinal| self.mem.entry(ordinal).usage() != Use::Free))
+        Some((first..written).rev().find(|&ordinal| {
+            self.mem.path(Path::EntryExamined, 1);
+            self.mem.entry(ordinal).usage() != Use::Free
+        }))
     }
 
     /// Extends the table over ordinals that were never used, and initialises their entries.
     fn claim(&self, first: u32, count: u32) {
         let pool = self.mem.pool();
         for ordinal in pool.high_water.get()..first + count {
+            self.mem.path(Path::EntryClaimed, 1);
             let entry = self.mem.entry(ordinal);
             entry.reset();
             entry.zeroed.set(true);
@@ -207,6 +214,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Caches an empty SuperSlab for reuse. Evicts the oldest cached SuperSlabs if there are too many.
     pub(crate) fn cache_superslab(&self, superslab: M::SuperSlab) {
+        self.mem.path(Path::SuperSlabReturned, 1);
         let guard = self.mem.lock();
         let ordinal = self.mem.ordinal(superslab);
         let pool = self.mem.pool();

@@ -14,6 +14,7 @@ use crate::heap::fork::on_slow_path;
 use crate::heap::own::Links;
 use crate::memory::Memory;
 use crate::metadata::meta::{Entry, SuperSlabMeta, Use};
+use crate::path::Path;
 use crate::policy::split::Paging;
 use crate::policy::vocabulary::PurgeCurve;
 
@@ -31,6 +32,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if meta.in_purge.replace(true) {
             return;
         }
+        self.mem.path(Path::PurgeQueued, 1);
         meta.purge_at_ns.set(self.mem.now_ns().saturating_add(self.placement.purge_delay_ns));
         if let Some(head) = self.insert(superslab, heap.purge_tail, 0, purge_links) {
             heap.purge_head = head;
@@ -42,6 +44,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     pub(crate) fn unschedule_purge(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) {
         let meta = self.mem.meta(superslab);
         if meta.in_purge.replace(false) {
+            self.mem.path(Path::PurgeUnqueued, 1);
             if heap.purge_tail == self.link_to(superslab) {
                 heap.purge_tail = meta.purge_prev.get();
             }
@@ -51,6 +54,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Purges what is due: free spans of this heap, then the pool's cached memory. Called on slow paths.
     pub(crate) fn purge_due(&self, heap: &mut ThreadHeap<M>) {
+        self.mem.path(Path::PurgeConsidered, 1);
         let now_ns = self.mem.now_ns();
         self.purge_spans_due(heap, now_ns);
         self.purge_pool(now_ns);
@@ -83,12 +87,15 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let count = || {
             let mut next = heap.purge_head;
             while let Some(meta) = self.meta_at(next) {
+                self.mem.path(Path::QueueCounted, 1);
                 scheduled += 1;
                 next = meta.purge_next.get();
             }
             scheduled
         };
+        self.mem.path(Path::CurveEvaluated, 1);
         let Some(allowed) = heap.purge_backlog.allowed(now_ns, self.placement.purge_delay_ns, count) else { return };
+        self.mem.path(Path::EpochEnded, 1);
         while u64::from(scheduled) > allowed
             && let Some(ordinal) = heap.purge_head.checked_sub(1)
         {
@@ -102,7 +109,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     fn purge_scheduled(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) {
         self.unschedule_purge(heap, superslab);
         self.purge_free_spans(heap, superslab);
-        if self.mem.meta(superslab).free.find(self.first_slice(), self.geometry.slices(), true).is_none() {
+        if self.find_slice(&self.mem.meta(superslab).free, self.first_slice(), self.geometry.slices(), true).is_none() {
             self.remove_available(heap, superslab);
         }
     }
@@ -113,14 +120,18 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     fn purge_free_spans(&self, heap: &ThreadHeap<M>, superslab: M::SuperSlab) {
+        self.mem.path(Path::SpansPurged, 1);
         let meta = self.mem.meta(superslab);
         let end = self.geometry.slices();
         let mut from = self.first_slice();
-        while let Some(first) = meta.free.find(from, end, true) {
-            let after = meta.free.find(first, end, false).unwrap_or(end);
+        while let Some(first) = self.find_slice(&meta.free, from, end, true) {
+            let after = self.find_slice(&meta.free, first, end, false).unwrap_or(end);
+            self.mem.path(Path::RunPassed, 1);
             let mut dirty = first;
-            while let Some(start) = meta.clean.find(dirty, after, false) {
-                let stop = meta.clean.find(start, after, true).unwrap_or(after);
+            while let Some(start) = self.find_slice(&meta.clean, dirty, after, false) {
+                let stop = self.find_slice(&meta.clean, start, after, true).unwrap_or(after);
+                self.mem.path(Path::RangePurged, 1);
+                self.mem.path(Path::SlicePurged, u64::from(stop - start));
                 let at = self.area_of(start);
                 let bytes = (stop << self.geometry.slice_shift()) - at;
                 let purged = self.purge(self.arena_range(superslab, at, bytes));
@@ -149,6 +160,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let purges = || self.paging(|paging, _| paging.purges());
         let mut next = pool.idle.tail.get();
         while let Some(ordinal) = next.checked_sub(1).filter(|&ordinal| due(ordinal)) {
+            self.mem.path(Path::IdleExamined, 1);
             let entry = self.mem.entry(ordinal);
             if entry.usage() == Use::Idle && !entry.clean.get() {
                 // Without purges nothing leaves the list, and its whole length would be searched each time.
@@ -170,9 +182,11 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Purges cached memory along the decay curve. Lock held.
     fn purge_pool_on_curve(&self, now_ns: u64) {
+        self.mem.path(Path::CurveEvaluated, 1);
         let (pool, delay_ns) = (self.mem.pool(), self.placement.purge_delay_ns);
         let purges = || self.paging(|paging, _| paging.purges());
         if let Some(allowed) = pool.idle_backlog.allowed(now_ns, delay_ns, || self.idle_present()) {
+            self.mem.path(Path::EpochEnded, 1);
             let mut next = pool.idle.tail.get();
             while let Some(ordinal) = next.checked_sub(1)
                 && u64::from(self.idle_present()) > allowed
@@ -186,6 +200,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             pool.idle_backlog.set_before(self.idle_present());
         }
         if let Some(allowed) = pool.huge_idle_backlog.allowed(now_ns, delay_ns, || pool.huge_idle.count.get()) {
+            self.mem.path(Path::EpochEnded, 1);
             while u64::from(pool.huge_idle.count.get()) > allowed
                 && let Some(ordinal) = pool.huge_idle.tail.get().checked_sub(1)
                 && purges()
@@ -198,7 +213,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Number of empty SuperSlabs that were not purged. Lock held.
     fn idle_present(&self) -> u32 {
-        let is_present = |entry: &Entry| entry.usage() == Use::Idle && !entry.clean.get();
+        let is_present = |entry: &Entry| {
+            self.mem.path(Path::IdleCounted, 1);
+            entry.usage() == Use::Idle && !entry.clean.get()
+        };
         self.listed(&self.mem.pool().idle).filter(|&ordinal| is_present(self.mem.entry(ordinal))).count() as u32
     }
 
@@ -207,6 +225,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if self.mem.entry(ordinal).clean.get() || !self.paging(|paging, _| paging.purges()) {
             return;
         }
+        self.mem.path(Path::IdlePurged, 1);
         let (first, count) = self.purge_group(ordinal);
         if !(first..first + count).all(|ordinal| self.is_unused(ordinal)) {
             return; // it shares its huge page with a SuperSlab in use
@@ -230,6 +249,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Purges an idle SuperSlab and frees it. Lock held.
     pub(crate) fn evict_idle(&self, ordinal: u32) {
+        self.mem.path(Path::IdleEvicted, 1);
         self.purge_idle(ordinal);
         if self.mem.entry(ordinal).usage() != Use::Lost {
             self.unlink(&self.mem.pool().idle, ordinal);
@@ -242,6 +262,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let entry = self.mem.entry(ordinal);
         self.unlink_cached(ordinal);
         let run = entry.run.get();
+        self.mem.path(Path::RunEvicted, 1);
+        self.mem.path(Path::RunPartEvicted, u64::from(run));
         let purged = self.purge_superslabs(ordinal, run);
         let is_clean = self.paging(|paging, _| paging.purges());
         if purged == Purged::Hole {

@@ -18,6 +18,7 @@ use crate::allocator::Allocator;
 use crate::geometry::Geometry;
 use crate::memory::Memory;
 use crate::metadata::meta::{EntryList, Pages, Use};
+use crate::path::Path;
 use crate::policy::split::Paging;
 
 /// What the memory of a huge block must contain.
@@ -85,8 +86,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Splits `run` SuperSlabs off the oldest cached run that is long enough. Lock held.
     pub(crate) fn split_cached(&self, run: u32, align_superslabs: u32) -> Option<u32> {
-        let fits =
-            |ordinal: &u32| self.mem.entry(*ordinal).run.get() >= run && ordinal.is_multiple_of(align_superslabs);
+        let fits = |ordinal: &u32| {
+            self.mem.path(Path::CachedRunExamined, 1);
+            self.mem.entry(*ordinal).run.get() >= run && ordinal.is_multiple_of(align_superslabs)
+        };
         let huge_idle = &self.mem.pool().huge_idle;
         if huge_idle.count.get() == 0 || !self.shares_runs() {
             return None;
@@ -100,6 +103,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// SuperSlabs.
     fn extend_cached(&self, run: u32, align_superslabs: u32) -> Option<u32> {
         let lacks_little = |ordinal: &u32| {
+            self.mem.path(Path::CachedRunExamined, 1);
             let has = self.mem.entry(*ordinal).run.get();
             has < run && run - has <= run / 4 && ordinal.is_multiple_of(align_superslabs)
         };
@@ -139,6 +143,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Removes a run from the list of cached runs.
     pub(crate) fn unlink_cached(&self, ordinal: u32) {
+        self.mem.path(Path::CachedRunTaken, 1);
         let pool = self.mem.pool();
         self.unlink(&pool.huge_idle, ordinal);
         pool.huge_idle_bytes.set(pool.huge_idle_bytes.get() - self.mem.entry(ordinal).bytes.get());

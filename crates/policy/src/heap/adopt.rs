@@ -7,6 +7,7 @@ use crate::heap::ThreadHeap;
 use crate::heap::fork::on_slow_path;
 use crate::memory::{Link, Memory};
 use crate::metadata::meta::{SpanState, Use};
+use crate::path::Path;
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Opens a heap for a new thread, in the lowest free slot. `None` if all [slots](Memory::heaps) are taken.
@@ -31,6 +32,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// The lowest free slot, with its memory initialised.
     fn take_heap_slot(&self) -> Option<u32> {
+        self.mem.path(Path::HeapOpened, 1);
         let guard = self.mem.lock();
         let slots = &self.mem.pool().heaps;
         let word = slots.iter().position(|word| word.get() != u64::MAX)?;
@@ -65,6 +67,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Closes a heap whose message queue is closed.
     pub(crate) fn abandon_heap(&self, heap: &mut ThreadHeap<M>) {
+        self.mem.path(Path::HeapClosed, 1);
         for class in 0..self.geometry.classes().count() {
             self.deactivate(heap, class);
         }
@@ -122,9 +125,11 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let mut slice = self.first_slice();
         while slice < self.geometry.slices() {
             if self.mem.meta(superslab).free.get(slice) {
+                self.mem.path(Path::SlicePassed, 1);
                 slice += 1;
                 continue;
             }
+            self.mem.path(Path::SpanVisited, 1);
             let span = Span { superslab, slice };
             slice += u32::from(self.span_meta(span).span_slices.get());
             visit(span);
@@ -141,6 +146,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     fn abandon(&self, ordinal: u32) {
+        self.mem.path(Path::Abandoned, 1);
         let guard = self.mem.lock();
         self.mem.entry(ordinal).set_usage(Use::Abandoned);
         let pool = self.mem.pool();
@@ -175,6 +181,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Makes the heap the owner of a SuperSlab that was removed from the abandoned list.
     fn take_over(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) {
+        self.mem.path(Path::Adopted, 1);
         self.own(heap, superslab);
         let mut holds_blocks = false;
         self.for_each_span(superslab, |span| {
@@ -205,20 +212,24 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         } else if !holds_blocks {
             self.disown(heap, superslab);
             self.mark_superslab_lost(superslab);
-        } else if meta.free.find(self.first_slice(), self.geometry.slices(), true).is_some() {
+        } else if self.find_slice(&meta.free, self.first_slice(), self.geometry.slices(), true).is_some() {
             self.add_available(heap, superslab);
             self.schedule_purge(heap, superslab);
         }
     }
 
     fn take_abandoned(&self) -> Option<u32> {
+        self.mem.path(Path::AdoptionTried, 1);
         let guard = self.mem.lock();
         let pool = self.mem.pool();
         if pool.abandoned.count.get() == 0 {
             return None;
         }
         let mut ordinals = pool.abandoned_hint.get()..pool.high_water.get();
-        let ordinal = ordinals.find(|&ordinal| self.mem.entry(ordinal).usage() == Use::Abandoned)?;
+        let ordinal = ordinals.find(|&ordinal| {
+            self.mem.path(Path::AbandonedSearched, 1);
+            self.mem.entry(ordinal).usage() == Use::Abandoned
+        })?;
         pool.abandoned_hint.set(ordinal + 1);
         self.unlink(&pool.abandoned, ordinal);
         self.mem.entry(ordinal).set_usage(Use::Slabs);

@@ -7,6 +7,7 @@ use crate::heap::slab::Contents;
 use crate::heap::{Ready, ThreadHeap};
 use crate::limits::{ALIGN_BYTES_MAX, LINK_BYTES, PAGE_BYTES};
 use crate::memory::{Block, Memory};
+use crate::path::Path;
 use crate::policy::vocabulary::Header;
 
 /// An allocation request.
@@ -50,6 +51,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             return self.allocate_beyond(heap, request.bytes, request.align, request.zeroed);
         }
         let is_plain = self.geometry.header_bytes() == 0 && self.geometry.front_cache() == 0;
+        if block_bytes > Classes::STEP_BYTES_MAX {
+            self.mem.path(Path::AboveTable, 1);
+            self.mem.path(Path::ClassSearched, u64::from(self.geometry.classes().are_searched()));
+        }
         let class = if is_plain && block_bytes <= Classes::STEP_BYTES_MAX {
             usize::from(heap.steps[Classes::step_of(block_bytes)])
         } else {
@@ -69,6 +74,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         align: u64,
         zeroed: bool,
     ) -> Option<Block<M::SuperSlab>> {
+        self.mem.path(Path::Beyond, 1);
         self.allocate_large_or_huge(heap, Request { bytes, align, zeroed })
     }
 
@@ -78,10 +84,12 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             && let Some(block) = self.take_cached(heap, class)
         {
             if request.zeroed {
+                self.mem.path(Path::Zeroed, 1);
                 self.mem.zero(block.superslab, u64::from(block.offset), request.bytes);
             }
             return Some(block);
         }
+        self.mem.path(Path::FrontMiss, u64::from(self.geometry.front_cache() > 0));
         if request.zeroed {
             return self.allocate_zeroed(heap, class, request.bytes);
         }
@@ -96,6 +104,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// header.
     #[inline(always)]
     pub fn take(&self, heap: &mut ThreadHeap<M>, ready: Ready<M>) -> Block<M::SuperSlab> {
+        self.mem.path(Path::Ready, 1);
         let Ready { class, superslab, start } = ready;
         heap.ready[class] = self.mem.take_link(heap.link_places[class], superslab, start);
         Block { superslab, offset: start }
@@ -115,6 +124,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if self.has_keys() {
             return self.take(heap, ready);
         }
+        self.mem.path(Path::ReadyWithoutKey, 1);
         let Ready { class, superslab, start } = ready;
         heap.ready[class] = self.mem.read_link(superslab, self.link_at(start));
         self.hand_out(superslab, start, class)
@@ -130,19 +140,31 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let tag = HEADER_TAG | class as u8;
         match self.geometry.header() {
             Header::None => {}
-            Header::Full => self.mem.write_header(superslab, start, header_bytes, tag),
+            Header::Full => self.put_header(superslab, start, tag),
             Header::Light => {
-                if self.mem.read_header(superslab, start) != tag {
-                    self.mem.write_header(superslab, start, header_bytes, tag);
+                if self.read_header(superslab, start) != tag {
+                    self.put_header(superslab, start, tag);
                 }
             }
             Header::Off => {
-                if self.mem.read_header(superslab, start) & HEADER_TAG == 0 {
-                    self.mem.write_header(superslab, start, header_bytes, tag);
+                if self.read_header(superslab, start) & HEADER_TAG == 0 {
+                    self.put_header(superslab, start, tag);
                 }
             }
         }
         Block { superslab, offset: start + header_bytes }
+    }
+
+    #[inline(always)]
+    fn read_header(&self, superslab: M::SuperSlab, start: u32) -> u8 {
+        self.mem.path(Path::HeaderRead, 1);
+        self.mem.read_header(superslab, start)
+    }
+
+    #[inline(always)]
+    fn put_header(&self, superslab: M::SuperSlab, start: u32, tag: u8) {
+        self.mem.path(Path::HeaderWritten, 1);
+        self.mem.write_header(superslab, start, self.geometry.header_bytes(), tag);
     }
 
     /// `calloc`: zeroes only bytes that are not known to be zero.
@@ -162,8 +184,14 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let superslab = block.superslab;
         match contents {
             Contents::Zero => {}
-            Contents::ZeroButLink => self.mem.zero(superslab, u64::from(block.offset), LINK_BYTES),
-            Contents::Unknown => self.mem.zero(superslab, u64::from(block.offset), bytes),
+            Contents::ZeroButLink => {
+                self.mem.path(Path::LinkZeroed, 1);
+                self.mem.zero(superslab, u64::from(block.offset), LINK_BYTES);
+            }
+            Contents::Unknown => {
+                self.mem.path(Path::Zeroed, 1);
+                self.mem.zero(superslab, u64::from(block.offset), bytes);
+            }
         }
         Some(block)
     }
@@ -174,6 +202,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if !request.align.is_power_of_two() || request.align > ALIGN_BYTES_MAX {
             return None;
         }
+        self.mem.path(Path::Aligned, 1);
         let header_bytes = self.geometry.header_bytes();
         if request.align <= PAGE_BYTES && header_bytes == 0 {
             let classes = self.geometry.classes();
@@ -181,6 +210,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             if least <= u64::from(self.geometry.stride_max()) {
                 let mut class = classes.class_of(least as u32);
                 while class < classes.count() && classes.stride(class) <= self.geometry.stride_max() {
+                    self.mem.path(Path::AlignedClass, 1);
                     if u64::from(classes.stride(class)).is_multiple_of(request.align) {
                         return self.allocate_class(heap, class, request);
                     }

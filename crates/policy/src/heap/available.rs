@@ -13,6 +13,7 @@ use crate::heap::own::Links;
 use crate::heap::span::{SpanFit, SpanRequest};
 use crate::memory::Memory;
 use crate::metadata::meta::SuperSlabMeta;
+use crate::path::Path;
 
 /// Number of hints of a heap.
 const HINTS: usize = 256;
@@ -91,6 +92,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     fn insert_available(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab, link: u32) {
+        self.mem.path(Path::Listed, 1);
         let prev = self.available_before(heap, link);
         let next = self.available_after(heap, prev);
         if let Some(head) = self.insert(superslab, prev, next, available_links) {
@@ -107,9 +109,11 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if heap.available_tail < link {
             return heap.available_tail;
         }
+        self.mem.path(Path::HintsSearched, 1);
         let failed_to = if heap.failed_search.to < link { heap.failed_search.to } else { 0 };
         let mut prev = failed_to.max(heap.available_hints.before(link));
         loop {
+            self.mem.path(Path::ListPassed, 1);
             let next = self.available_after(heap, prev);
             if next == 0 || next > link {
                 return prev;
@@ -128,6 +132,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if !meta.in_available.replace(false) {
             return;
         }
+        self.mem.path(Path::Unlisted, 1);
         let (link, prev) = (self.link_to(superslab), meta.available_prev.get());
         if heap.available_tail == link {
             heap.available_tail = prev;
@@ -149,6 +154,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let (mut looked_at, mut last) = (0, if is_as_hard { heap.failed_search.to } else { 0 });
         let mut found = None;
         while let Some(ordinal) = self.available_after(heap, last).checked_sub(1) {
+            self.mem.path(Path::SpanSearched, 1);
             let superslab = self.mem.superslab(ordinal);
             found = self.find_slices(superslab, request).map(|found| (superslab, found));
             if found.is_some() {

@@ -67,6 +67,12 @@ impl Classes {
         if self.is_quartered { self.quarter_of(bytes) } else { self.search(bytes) }
     }
 
+    /// Whether the class of a request above the table is searched.
+    #[inline(always)]
+    pub(crate) const fn are_searched(&self) -> bool {
+        !self.is_quartered
+    }
+
     /// The class of a request above the table, if there are four per doubling.
     #[inline(always)]
     const fn quarter_of(&self, bytes: u32) -> usize {

@@ -8,6 +8,7 @@ use crate::heap::slab::PushOutcome;
 use crate::memory::{Block, Link, Memory};
 use crate::metadata::meta::{SpanMeta, SpanState};
 use crate::metadata::shared_word::Word;
+use crate::path::Path;
 use crate::policy::process::Checks;
 use crate::policy::vocabulary::MetaPlace;
 
@@ -71,6 +72,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Frees a block if its [owner tag](crate::heap::owner_tag) allows the fast path.
     #[inline(always)]
     pub fn free_fast(&self, heap: &mut ThreadHeap<M>, block: Block<M::SuperSlab>) -> FastFree {
+        self.mem.path(Path::Free, 1);
         if self.is_huge(block) {
             return FastFree::NotFast;
         }
@@ -91,6 +93,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     #[cold]
     #[inline(never)]
     pub fn finish_emptied(&self, heap: &mut ThreadHeap<M>, block: Block<M::SuperSlab>) {
+        self.mem.path(Path::Emptied, 1);
         let (span, slab) = self.span_at(block);
         if slab.span_state() != SpanState::Active {
             self.update_slab_list(heap, span);
@@ -114,6 +117,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     #[cold]
     #[inline(never)]
     pub fn free_slow(&self, heap: &mut ThreadHeap<M>, block: Block<M::SuperSlab>) {
+        self.mem.path(Path::FreeSlow, 1);
         if let Some(invalid_free) = self.check_pointer(block) {
             return self.mem.invalid_free(block, invalid_free);
         }
@@ -136,8 +140,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             if self.remote_list(span) != Link::NONE {
                 return self.mem.invalid_free(block, InvalidFree::DoubleFree);
             }
+            self.mem.path(Path::FreeLarge, 1);
             return self.retire(heap, span);
         }
+        self.mem.path(Path::FreeSlowOwn, 1);
         let start = block.offset - self.geometry.header_bytes();
         let looks_before = self.process.checks == Checks::Full && self.has_keys();
         if looks_before && self.mem.read_key(block.superslab, self.link_at(start)) == slab.key.get() {
@@ -173,6 +179,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     fn free_to_other_heap(&self, span: Span<M>, block: Block<M::SuperSlab>) {
+        self.mem.path(Path::FreeToOther, 1);
         let slab = self.span_meta(span);
         // A large block is a span with one block. The owner gets the block back by a message. The payload may start
         // anywhere in the span, so the link is written at the payload's start.

@@ -6,6 +6,7 @@
 use crate::allocator::Allocator;
 use crate::geometry::Geometry;
 use crate::memory::{Link, Memory};
+use crate::path::Path;
 use crate::policy::vocabulary::FreeOrder;
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
@@ -15,6 +16,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if self.placement.free_order == FreeOrder::Lifo {
             return list;
         }
+        self.mem.path(Path::Reordered, 1);
         let Some(blocks) = self.count_blocks(superslab, list, blocks_max) else { return list };
         match self.placement.free_order {
             FreeOrder::Lifo => list,
@@ -28,6 +30,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let mut blocks = 0;
         while let Some(start) = self.start_at(list) {
             blocks += 1;
+            self.mem.path(Path::BlockCounted, 1);
             if blocks > blocks_max {
                 return None;
             }
@@ -39,6 +42,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     fn reversed(&self, superslab: M::SuperSlab, mut list: Link) -> Link {
         let mut before = Link::NONE;
         while let Some(start) = self.start_at(list) {
+            self.mem.path(Path::BlockReversed, 1);
             let next = self.mem.read_link(superslab, self.link_at(start));
             self.mem.write_link(superslab, self.link_at(start), before);
             (before, list) = (list, next);
@@ -50,6 +54,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Returns the sorted list and the rest of the list.
     fn sorted(&self, superslab: M::SuperSlab, list: Link, blocks: u32) -> (Link, Link) {
         let Some(start) = self.start_at(list) else { return (Link::NONE, Link::NONE) };
+        self.mem.path(Path::PartSorted, 1);
         if blocks <= 1 {
             let rest = self.mem.read_link(superslab, self.link_at(start));
             if rest != Link::NONE {
@@ -66,6 +71,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     fn merged(&self, superslab: M::SuperSlab, mut left: Link, mut right: Link) -> Link {
         let (mut head, mut last) = (Link::NONE, None);
         while let (Some(of_left), Some(of_right)) = (self.start_at(left), self.start_at(right)) {
+            self.mem.path(Path::BlockMerged, 1);
             let (link, start) = if of_left < of_right { (left, of_left) } else { (right, of_right) };
             let next = self.mem.read_link(superslab, self.link_at(start));
             if of_left < of_right {

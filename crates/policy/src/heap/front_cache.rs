@@ -23,6 +23,7 @@ use crate::memory::{Block, Link, Memory};
 use crate::metadata::field::Field;
 use crate::metadata::meta::SpanMeta;
 use crate::metadata::shared_word::Word;
+use crate::path::Path;
 
 /// Maximum number of blocks per class: counts are stored in bytes.
 pub const FRONT_CACHE_MAX: u32 = u8::MAX as u32;
@@ -54,6 +55,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Takes the block of a class that was freed last; `None` if there is none in the front cache.
     pub(crate) fn take_cached(&self, heap: &mut ThreadHeap<M>, class: usize) -> Option<Block<M::SuperSlab>> {
         let last = heap.front_counts[class].checked_sub(1)?;
+        self.mem.path(Path::FrontHit, 1);
         let entry = self.front_entry(heap, class, u32::from(last));
         let Cached { ordinal, start } = Cached::from_bits(entry.get());
         heap.front_counts[class] = last;
@@ -87,12 +89,14 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if !self.mark_cached(span, slab, start, |_| true) {
             return FastFree::NotFast;
         }
+        self.mem.path(Path::FrontPut, 1);
         self.push_cached(heap, class, span.superslab, start);
         FastFree::Done
     }
 
     /// Puts a block into the front cache, after its pointer was checked.
     pub(crate) fn free_to_cache(&self, heap: &mut ThreadHeap<M>, span: Span<M>, block: Block<M::SuperSlab>) {
+        self.mem.path(Path::FrontPutSlow, 1);
         let slab = self.span_meta(span);
         let (class, start) = (usize::from(slab.class.get()), block.offset - self.geometry.header_bytes());
         let is_own = self.mem.meta(span.superslab).owner.load() == heap.owner_word();
@@ -114,6 +118,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if !self.has_keys() {
             return true;
         }
+        self.mem.path(Path::FrontMarked, 1);
         let (at, mark) = (self.link_at(start), self.free_link(start));
         let (link, key) = self.mem.exchange(span.superslab, at, mark, slab.key.get());
         if self.looks_free(slab, link, key) {
@@ -148,11 +153,14 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Returns the `count` oldest blocks of a class to their slabs.
     #[cold]
     fn return_oldest(&self, heap: &mut ThreadHeap<M>, class: usize, count: u32) {
+        self.mem.path(Path::FrontFlush, 1);
         for slot in 0..count {
             let cached = Cached::from_bits(self.front_entry(heap, class, slot).get());
             self.return_to_slab(heap, cached);
         }
         let all = u32::from(heap.front_counts[class]);
+        self.mem.path(Path::FrontMoved, u64::from(all - count));
+        self.mem.path(Path::FrontCleared, u64::from(count));
         for slot in 0..all {
             let moved = if slot + count < all { self.front_entry(heap, class, slot + count).get() } else { 0 };
             self.front_entry(heap, class, slot).set(moved);
@@ -170,8 +178,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
         let (span, slab) = self.span_at(Block { superslab, offset: start });
         if owner != heap.owner_word() {
+            self.mem.path(Path::FrontReturnedRemote, 1);
             return self.free_remote(span, start, self.link_at(start));
         }
+        self.mem.path(Path::FrontReturned, 1);
         self.mem.write_link(superslab, self.link_at(start), slab.local_free.get());
         let outcome = self.list_local(slab, start);
         self.update_after_push(heap, span, outcome);

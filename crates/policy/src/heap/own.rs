@@ -10,6 +10,7 @@ use crate::heap::span::SpanRequest;
 use crate::memory::Memory;
 use crate::metadata::meta::SuperSlabMeta;
 use crate::metadata::shared_word::Word;
+use crate::path::Path;
 
 /// The state of the metadata of a SuperSlab's previous use.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -94,7 +95,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if let Some(head) = self.insert(superslab, 0, heap.own_head, own_links) {
             heap.own_head = head;
         }
-        if meta.free.find(self.first_slice(), self.geometry.slices(), true).is_some() {
+        if self.find_slice(&meta.free, self.first_slice(), self.geometry.slices(), true).is_some() {
             self.add_available(heap, superslab);
         }
     }
@@ -112,7 +113,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let meta = self.mem.meta(superslab);
         meta.owner.store(owner);
         let (mut from, end) = (self.first_slice(), self.geometry.slices());
-        while let Some(slice) = meta.free.find(from, end, false) {
+        while let Some(slice) = self.find_slice(&meta.free, from, end, false) {
+            self.mem.path(Path::SliceOwned, 1);
             self.slice_meta(superslab, slice).owner_tag.set_owner(owner);
             from = slice + 1;
         }
@@ -121,12 +123,15 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Takes a SuperSlab from the pool for the heap, which needs it for `request`.
     pub(crate) fn new_superslab(&self, heap: &mut ThreadHeap<M>, request: SpanRequest) -> Option<M::SuperSlab> {
         let (superslab, metadata, zeroed) = self.take_superslab(self.new_pages(heap, request))?;
+        self.mem.path(Path::SuperSlabTaken, 1);
         if metadata != Metadata::Kept {
             self.mem.init_meta(superslab);
             let meta = self.mem.meta(superslab);
             meta.used_slices.set(0);
             meta.collapsed.set(false);
             let (first, count) = (self.first_slice(), self.geometry.slices() - self.first_slice());
+            self.mem.path(Path::SuperSlabInitialised, 1);
+            self.mem.path(Path::SliceInitialised, u64::from(count));
             meta.free.put(first, count, true);
             meta.clean.put(first, count, metadata == Metadata::Lost);
             meta.zero.put(first, count, zeroed);

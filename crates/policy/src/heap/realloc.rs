@@ -10,6 +10,7 @@ use crate::heap::invalid_free::InvalidFree;
 use crate::limits::PAGE_BYTES;
 use crate::memory::{ArenaRange, Block, Memory};
 use crate::metadata::shared_word::Word;
+use crate::path::Path;
 use crate::policy::vocabulary::Align;
 
 /// Huge blocks from this size on are moved by `mremap`.
@@ -34,6 +35,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             return None;
         }
         if bytes > usable {
+            self.mem.path(Path::GrowthTried, 1);
             if on_slow_path(heap, |heap| self.grow_in_place(heap, block, bytes)) {
                 return Some(block);
             }
@@ -41,6 +43,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                 return Some(moved);
             }
         }
+        self.mem.path(Path::Copied, 1);
         let new = self.allocate(heap, Request::plain(bytes))?;
         self.mem.copy(new, block, usable.min(bytes));
         self.free(heap, block);
@@ -57,7 +60,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             return false; // the slices belong to another heap
         }
         let grows = self.span_meta(span).is_large() && self.grow_span(heap, span, bytes);
-        if grows && self.mem.meta(span.superslab).free.find(self.first_slice(), self.geometry.slices(), true).is_none()
+        if grows
+            && self
+                .find_slice(&self.mem.meta(span.superslab).free, self.first_slice(), self.geometry.slices(), true)
+                .is_none()
         {
             self.remove_available(heap, span.superslab);
         }
@@ -84,6 +90,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
         self.purge_due(heap);
         let new = self.allocate_huge(bytes, 1, RunContents::None)?;
+        self.mem.path(Path::HugeMoved, 1);
         self.mem.entry(self.mem.ordinal(new.superslab)).zeroed.set(false);
         self.ask_for_one_size(self.mem.ordinal(block.superslab));
         let from = self.whole_run(self.mem.ordinal(block.superslab));

@@ -20,6 +20,7 @@ use crate::heap::ThreadHeap;
 use crate::memory::{Link, Memory};
 use crate::metadata::meta::{SlabId, SpanState};
 use crate::metadata::shared_word::Word;
+use crate::path::Path;
 
 /// Set while the slab is in no list. It may stay set longer: until a stale message is handled or the owner takes
 /// blocks.
@@ -56,6 +57,7 @@ pub(crate) struct RemoteBlocks {
 impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Pushes a block onto the remote list of another heap's slab. `at` is the offset of its link.
     pub(crate) fn free_remote(&self, span: Span<M>, block: u32, at: u32) {
+        self.mem.path(Path::RemoteFree, 1);
         let word = self.mem.remote(span.superslab, span.slice);
         let mut seen = word.load();
         let queues = loop {
@@ -77,6 +79,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Links a slab into its owner's message queue. `QUEUED` keeps the owner from closing until it has handled the
     /// message.
     fn push_message(&self, span: Span<M>) {
+        self.mem.path(Path::MessageSent, 1);
         let owner = self.mem.meta(span.superslab).owner.load();
         let message_queue = self.mem.message_queue((owner - 1) as u32);
         let id = SlabId::new(self.mem.ordinal(span.superslab), span.slice);
@@ -97,6 +100,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if head(seen) == Link::NONE {
             return RemoteBlocks { list: Link::NONE, count: 0 };
         }
+        self.mem.path(Path::RemoteTaken, 1);
         // Keeping `FULL` marks a queued message as stale.
         let before = update(word, |word| if word & QUEUED == 0 { 0 } else { word & (QUEUED | FULL) });
         RemoteBlocks { list: head(before), count: count(before) }
@@ -118,6 +122,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             if seen & FULL != 0 {
                 return true; // still set from the last time the slab was full
             }
+            self.mem.path(Path::MarkedFull, 1);
             match word.compare_exchange(seen, seen | FULL) {
                 Ok(_) => return true,
                 Err(found) => seen = found,
@@ -127,6 +132,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Clears `FULL` for a slab that is in a list again.
     pub(crate) fn mark_listed(&self, span: Span<M>) {
+        self.mem.path(Path::MarkedListed, 1);
         update(self.mem.remote(span.superslab, span.slice), |word| word & !FULL);
     }
 
@@ -145,6 +151,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if self.mem.message_queue(heap.id).load() == 0 {
             return;
         }
+        self.mem.path(Path::MessagesTaken, 1);
         let messages = self.mem.message_queue(heap.id).swap(0);
         self.handle_messages(heap, messages);
     }
@@ -175,6 +182,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Handles one message: collects the slab's remotely freed blocks, unless the message is stale.
     pub(crate) fn handle_message(&self, heap: &mut ThreadHeap<M>, span: Span<M>) {
+        self.mem.path(Path::MessageHandled, 1);
         let state = self.span_meta(span).span_state();
         let ends = if state == SpanState::Full { QUEUED } else { QUEUED | FULL };
         let before = update(self.mem.remote(span.superslab, span.slice), |word| word & !ends);
@@ -188,6 +196,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Moves remotely freed blocks of a slab that is not active into its local list.
     fn collect_remote(&self, heap: &mut ThreadHeap<M>, span: Span<M>) {
+        self.mem.path(Path::Collected, 1);
         let slab = self.span_meta(span);
         let taken = self.take_remote(span);
         if slab.is_large() {
@@ -207,6 +216,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let Some(first) = self.start_at(list) else { return 0 };
         let (mut last, mut count) = (first, 1);
         while let Some(next) = self.start_at(self.mem.read_link(span.superslab, self.link_at(last))) {
+            self.mem.path(Path::BlockCollected, 1);
             (last, count) = (next, count + 1);
         }
         self.mem.write_link(span.superslab, self.link_at(last), slab.local_free.get());

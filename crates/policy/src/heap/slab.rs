@@ -12,6 +12,7 @@ use crate::heap::link::Link;
 use crate::limits::{LINK_BYTES, PAGE_BYTES};
 use crate::memory::{Block, Memory};
 use crate::metadata::meta::{SlabId, SpanMeta, SpanState};
+use crate::path::Path;
 use crate::policy::process::Checks;
 use crate::policy::vocabulary::Carve;
 
@@ -66,6 +67,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     fn find_block(&self, heap: &mut ThreadHeap<M>, class: usize) -> Option<Refilled<M>> {
+        self.mem.path(Path::Refill, 1);
         self.receive_messages(heap);
         let mut may_adopt = true;
         loop {
@@ -74,6 +76,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                 if let Some(refilled) = self.refill_from(heap, class, span) {
                     return Some(refilled);
                 }
+                self.mem.path(Path::ActiveExhausted, 1);
                 if !self.mark_full(span) {
                     continue;
                 }
@@ -81,6 +84,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                 heap.bins[class].has_active = false;
             }
             if let Some(span) = self.choose_partial(heap, class) {
+                self.mem.path(Path::PartialTaken, 1);
                 self.unlist(heap, span);
                 self.activate(heap, class, span);
                 continue;
@@ -88,6 +92,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             if core::mem::take(&mut may_adopt) && self.adopt(heap) {
                 continue;
             }
+            self.mem.path(Path::SlabTaken, 1);
             let span = self.new_slab(heap, class)?;
             self.activate(heap, class, span);
         }
@@ -95,6 +100,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Makes a slab the active one of its bin. The bin is empty.
     fn activate(&self, heap: &mut ThreadHeap<M>, class: usize, span: Span<M>) {
+        self.mem.path(Path::Activated, 1);
         let slab = self.span_meta(span);
         let bin = &mut heap.bins[class];
         if slab.used.get() == 0 && slab.carved.get() > 0 {
@@ -116,6 +122,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         slab.used.set(slab.carved.get());
         if list == Link::NONE {
             list = self.take_remote(span).list;
+            self.mem.path(Path::RefillRemote, u64::from(list != Link::NONE));
+        } else {
+            self.mem.path(Path::RefillLocal, 1);
         }
         let list = self.in_free_order(span.superslab, list, slab.capacity.get());
         let Some(start) = self.start_at(list) else { return self.carve(heap, class, span) };
@@ -141,6 +150,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if first == capacity {
             return None;
         }
+        self.mem.path(Path::Carve, 1);
         let start = slab.area.get() + first * stride;
         let end = match self.geometry.carve() {
             Carve::Bump => first + 1,
@@ -154,6 +164,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         // Keys in fresh blocks detect a free of a block that was never allocated.
         let has_keys = self.has_keys() && self.process.checks == Checks::Full;
         for block in first + 1..end {
+            self.mem.path(Path::CarvedBlock, 1);
             let at = slab.area.get() + block * stride;
             let link = if block + 1 < end { self.free_link(at + stride) } else { Link::NONE };
             self.mem.write_link(span.superslab, self.link_at(at), link);
@@ -174,6 +185,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     pub(crate) fn push_local(&self, span: Span<M>, slab: &SpanMeta, start: u32) -> PushOutcome {
         let (at, link) = (self.link_at(start), slab.local_free.get());
         if !self.has_keys() {
+            self.mem.path(Path::PushedWithoutKey, 1);
             self.mem.write_link(span.superslab, at, link);
         } else {
             let place = self.mem.link_place(span.superslab, span.slice);
@@ -200,6 +212,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     fn update_slab_list_inner(&self, heap: &mut ThreadHeap<M>, span: Span<M>) {
+        self.mem.path(Path::SlabReconsidered, 1);
         let slab = self.span_meta(span);
         if slab.local_free.get() == Link::NONE {
             return;
@@ -211,14 +224,17 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                 self.mark_listed(span);
             }
             slab.set_state(SpanState::Partial);
+            self.mem.path(Path::SlabListed, 1);
             self.list(heap, span);
         }
         if slab.used.get() == 0 && !self.is_queued(span) {
             let bin = &mut heap.bins[usize::from(slab.class.get())];
             if bin.warm < self.placement.warm_slabs {
                 bin.warm += 1;
+                self.mem.path(Path::SlabKept, 1);
                 return;
             }
+            self.mem.path(Path::SlabReturned, 1);
             self.unlist(heap, span);
             self.retire(heap, span);
         }

@@ -4,6 +4,7 @@ use crate::allocator::{Allocator, Span};
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::memory::Memory;
+use crate::path::Path;
 use crate::policy::vocabulary::SlabChoice;
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
@@ -13,10 +14,14 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         match self.placement.slab_choice {
             SlabChoice::Oldest => self.span_of(bin.partial_head),
             SlabChoice::Newest => self.span_of(bin.partial_tail),
-            SlabChoice::Fullest => self.least_partial(heap, class, |span| u32::MAX - self.span_meta(span).used.get()),
-            SlabChoice::Lowest => {
-                self.least_partial(heap, class, |span| (self.mem.ordinal(span.superslab), span.slice))
-            }
+            SlabChoice::Fullest => self.least_partial(heap, class, |span| {
+                self.mem.path(Path::SlabCompared, 1);
+                u32::MAX - self.span_meta(span).used.get()
+            }),
+            SlabChoice::Lowest => self.least_partial(heap, class, |span| {
+                self.mem.path(Path::AddressCompared, 1);
+                (self.mem.ordinal(span.superslab), span.slice)
+            }),
         }
     }
 

@@ -8,7 +8,9 @@ use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::heap::fork::on_slow_path;
 use crate::memory::{ArenaRange, Link, Memory};
+use crate::metadata::bits::SliceBits;
 use crate::metadata::meta::{CLASS_LARGE, SlabId, SpanState};
+use crate::path::Path;
 
 /// A request for a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,14 +49,25 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
+    /// The first slice at or after `from` (below `end`) whose bit equals `value`.
+    #[inline(always)]
+    pub(crate) fn find_slice(&self, bits: &SliceBits, from: u32, end: u32, value: bool) -> Option<u32> {
+        let found = bits.find(from, end, value);
+        let words = (found.unwrap_or(end) / u64::BITS).saturating_sub(from / u64::BITS);
+        self.mem.path(Path::WordPassed, u64::from(words));
+        found
+    }
+
     /// First fit in one SuperSlab.
     pub(crate) fn find_slices(&self, superslab: M::SuperSlab, request: SpanRequest) -> Option<SpanFit> {
         let meta = self.mem.meta(superslab);
         let end = self.geometry.slices();
         let mut from = self.first_slice();
-        while let Some(first) = meta.free.find(from, end, true) {
-            let after = meta.free.find(first, end, false).unwrap_or(end);
+        while let Some(first) = self.find_slice(&meta.free, from, end, true) {
+            let after = self.find_slice(&meta.free, first, end, false).unwrap_or(end);
+            self.mem.path(Path::RunExamined, 1);
             for candidate in first..after {
+                self.mem.path(Path::SliceTried, 1);
                 let slices = self.slices_from(candidate, request);
                 if candidate + slices <= after {
                     return Some(SpanFit { first: candidate, slices });
@@ -97,11 +110,15 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let meta = self.mem.meta(superslab);
         let zeroed = meta.zero.all(first, slices);
         let fresh = meta.clean.all(first, slices);
+        self.mem.path(Path::SpanTaken, 1);
+        self.mem.path(Path::SliceTaken, u64::from(slices));
+        self.mem.path(Path::SliceZero, if zeroed { u64::from(slices) } else { 0 });
+        self.mem.path(Path::SliceClean, if fresh { u64::from(slices) } else { 0 });
         meta.free.put(first, slices, false);
         meta.clean.put(first, slices, false);
         meta.zero.put(first, slices, false);
         meta.used_slices.set(meta.used_slices.get() + slices);
-        let is_last = meta.free.find(self.first_slice(), self.geometry.slices(), true).is_none();
+        let is_last = self.find_slice(&meta.free, self.first_slice(), self.geometry.slices(), true).is_none();
         if is_last {
             self.remove_available(heap, superslab);
         }
@@ -121,9 +138,11 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         slab.set_state(state);
         self.reset_remote(span, state == SpanState::Full);
         if fresh {
+            self.mem.path(Path::SpanClean, 1);
             self.prefault_span(span);
         }
         if is_last {
+            self.mem.path(Path::SuperSlabFilled, 1);
             self.collapse_filled(superslab);
         }
         span
@@ -169,6 +188,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             return false;
         }
         let more = end as u32 - old_end;
+        self.mem.path(Path::SpanGrown, 1);
+        self.mem.path(Path::SliceGrown, u64::from(more));
         meta.free.put(old_end, more, false);
         meta.clean.put(old_end, more, false);
         meta.zero.put(old_end, more, false);
@@ -202,6 +223,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     fn retire_inner(&self, heap: &mut ThreadHeap<M>, span: Span<M>) {
+        self.mem.path(Path::SpanReturned, 1);
         self.free_span_slices(span);
         let superslab = span.superslab;
         if self.mem.meta(superslab).used_slices.get() == 0 {
@@ -242,6 +264,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let meta = self.mem.meta(span.superslab);
         let slices = u32::from(slab.span_slices.get());
         slab.set_state(SpanState::None);
+        self.mem.path(Path::SliceReturned, u64::from(slices));
         for slice in span.slice..span.slice + slices {
             self.slice_meta(span.superslab, slice).owner_tag.clear();
         }

@@ -107,6 +107,7 @@ pub fn setups(report: &SimReport) -> Vec<SimConfig> {
         tlb: report.tlb.as_ref().map(|tlb| tlb.core),
         addresses: Addresses::default(),
         forks: report.forks.iter().map(fork).collect(),
+        count_paths: report.paths.is_some(),
         file: report.trace.file.clone(),
     };
     if report.by_touch_rule.is_empty() { vec![setup] } else { bracketed(&setup) }

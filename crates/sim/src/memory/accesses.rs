@@ -61,6 +61,7 @@ impl<H: MemoryObserver> SimMemory<H> {
 
     #[inline(always)]
     pub(super) fn observe_meta(&self, item: impl Fn() -> MetaItem) {
+        self.note_meta_access();
         if H::ACCESSES.any() {
             let (at, bytes) = self.extent(item());
             // Of a header's lines, most accesses use the first one only.

@@ -4,6 +4,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use hksim_policy::PAGE_BYTES;
+
+use super::SimMemory;
+use crate::observer::MemoryObserver;
+
 const UNBOUND: u64 = u64::MAX;
 
 /// The table. Pages are numbered from address 0.
@@ -60,5 +65,25 @@ impl Bindings {
             start..start + end - pages.start.max(first)
         });
         within.collect()
+    }
+}
+
+impl<H: MemoryObserver> SimMemory<H> {
+    /// All mapped ranges, in the order of their names: the name of the first page, and the pages in the simulated
+    /// address space. A page's name is its number from the start of the reservation.
+    pub fn mapped_ranges(&self) -> impl Iterator<Item = (u64, Range<u64>)> + '_ {
+        let superslab_pages = (1 << self.layout.superslab_shift) / PAGE_BYTES;
+        let ordinals = self.bindings.iter().flat_map(|_| 0..self.pool.high_water.get());
+        let bound = ordinals.filter_map(move |ordinal| {
+            let first = self.bindings.as_ref()?.first_page(ordinal)?;
+            Some((self.layout.superslab_of(ordinal) / PAGE_BYTES, first..first + superslab_pages))
+        });
+        std::iter::once((0, self.reserved())).chain(bound)
+    }
+
+    /// Translates an offset from the start of the reservation to an address of the simulated address space.
+    #[inline(always)]
+    pub(super) fn address_at(&self, at: u64) -> u64 {
+        self.page_at(at / PAGE_BYTES) * PAGE_BYTES + at % PAGE_BYTES
     }
 }

@@ -14,6 +14,7 @@ mod meta_tracker;
 mod nonzero;
 mod page_ops;
 mod page_use;
+mod paths;
 mod report_contents;
 mod superslab;
 mod world;
@@ -29,9 +30,10 @@ use hksim_policy::layout::{BASE_ADDRESS, HEAP_BYTES, HEAPS_MAX, Layout};
 use hksim_policy::memory::{ArenaRange, Block, Link, Locking, Memory, MemoryLock, PageOps};
 use hksim_policy::meta::{ENTRY_BYTES, Entry, PoolMeta, SpanMeta, SuperSlabMeta};
 use hksim_policy::vocabulary::{Align, Header, MetaPlace};
-use hksim_policy::{Errno, Geometry, InvalidFree, PAGE_BYTES, Paging};
+use hksim_policy::{Errno, Geometry, InvalidFree, PAGE_BYTES, Paging, Path};
 
 use crate::observer::{Cause, MemoryObserver, Touch};
+use crate::paths::PathCells;
 use bindings::Bindings;
 use contents::Contents;
 use filter::TouchFilter;
@@ -83,6 +85,8 @@ pub struct SimMemory<H: MemoryObserver> {
     /// Detects metadata writes. Active after a fork or if contents are tracked, provided that the observer needs every
     /// access.
     meta_tracker: MetaTracker,
+    /// How often the allocator ran each path of its code. Page operations are counted by observers.
+    paths: PathCells,
 }
 
 impl<H: MemoryObserver> SimMemory<H> {
@@ -124,6 +128,7 @@ impl<H: MemoryObserver> SimMemory<H> {
                 .then(|| Bindings::new(layout.ordinals(), (1 << layout.superslab_shift) / PAGE_BYTES)),
             locks_future: Cell::new(None),
             meta_tracker: MetaTracker::default(),
+            paths: PathCells::default(),
             layout,
         };
         memory.each_observer(|observer| observer.reserve(memory.reserved()));
@@ -179,24 +184,6 @@ impl<H: MemoryObserver> SimMemory<H> {
     /// The reservation, as pages of the simulated address space.
     fn reserved(&self) -> Range<u64> {
         BASE_PAGE..BASE_PAGE + self.layout.bytes() / PAGE_BYTES
-    }
-
-    /// All mapped ranges, in the order of their names: the name of the first page, and the pages in the simulated
-    /// address space. A page's name is its number from the start of the reservation.
-    pub fn mapped_ranges(&self) -> impl Iterator<Item = (u64, Range<u64>)> + '_ {
-        let superslab_pages = (1 << self.layout.superslab_shift) / PAGE_BYTES;
-        let ordinals = self.bindings.iter().flat_map(|_| 0..self.pool.high_water.get());
-        let bound = ordinals.filter_map(move |ordinal| {
-            let first = self.bindings.as_ref()?.first_page(ordinal)?;
-            Some((self.layout.superslab_of(ordinal) / PAGE_BYTES, first..first + superslab_pages))
-        });
-        std::iter::once((0, self.reserved())).chain(bound)
-    }
-
-    /// Translates an offset from the start of the reservation to an address of the simulated address space.
-    #[inline(always)]
-    fn address_at(&self, at: u64) -> u64 {
-        self.page_at(at / PAGE_BYTES) * PAGE_BYTES + at % PAGE_BYTES
     }
 
     /// Translates a page's name to its page in the simulated address space.
@@ -256,26 +243,6 @@ impl<H: MemoryObserver> SimMemory<H> {
     fn key_at(&self, superslab: u32, link_at: u32) -> u64 {
         self.layout.superslab_of(superslab) + u64::from(link_at) + LINK_BYTES
     }
-
-    fn pages(&self, range: ArenaRange) -> Range<u64> {
-        let first = (self.layout.arena + range.start) / PAGE_BYTES;
-        first..first + range.bytes / PAGE_BYTES
-    }
-
-    /// Records that the state of these pages changed: touches pass the filter again, and links on them are lost.
-    fn forget(&self, pages: Range<u64>) {
-        let arena_page = self.layout.arena / PAGE_BYTES;
-        self.filter.forget(pages, |page| {
-            let Some(from_arena) = page.checked_sub(arena_page) else { return };
-            let at = from_arena * PAGE_BYTES;
-            let ordinal = at >> self.layout.superslab_shift;
-            if let Some(superslab) = self.superslabs[ordinal as usize].get() {
-                let offset = at - (ordinal << self.layout.superslab_shift);
-                let place = superslab.slices[(offset >> self.slice_shift) as usize].links.get();
-                self.links.lose_page(place, self.layout.arena + at);
-            }
-        });
-    }
 }
 
 impl<H: MemoryObserver> Memory for SimMemory<H> {
@@ -287,6 +254,7 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
         H: 'a;
     type LinkPlace = LinkPlace;
     const NO_LINKS: LinkPlace = LinkPlace::NONE;
+    const COUNTS_PATHS: bool = H::COUNTS_PATHS;
 
     fn ordinals(&self) -> u32 {
         self.layout.ordinals()
@@ -308,6 +276,7 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
             Box::new(SimSuperSlab::new(self.slices, links))
         });
         let meta_bytes = u64::from(self.layout.meta_bytes);
+        self.note_fill(meta_bytes);
         if self.contents.is_some() {
             self.written(self.layout.meta_of(superslab), meta_bytes, 0);
             self.superslab_at(superslab).zero_meta();
@@ -360,6 +329,7 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
     fn init_heap(&self, heap: u32) {
         use hksim_policy::Word;
         self.message_queues[heap as usize].store(0);
+        self.note_fill(HEAP_BYTES);
         self.touch(self.layout.heap_of(heap), HEAP_BYTES, Touch::WriteZero, Cause::Metadata);
     }
 
@@ -484,11 +454,13 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
 
     fn write_header(&self, superslab: u32, at: u32, bytes: u32, tag: u8) {
         let first = self.layout.superslab_of(superslab) + u64::from(at);
+        self.note_fill(u64::from(bytes));
         self.touch(first, u64::from(bytes), Touch::Write, Cause::Header);
         self.written(first, u64::from(bytes), tag);
     }
 
     fn zero(&self, superslab: u32, at: u64, bytes: u64) {
+        self.note_fill(bytes);
         if bytes > 0 {
             self.touch(self.layout.superslab_of(superslab) + at, bytes, Touch::WriteZero, Cause::Zeroing);
             self.written(self.layout.superslab_of(superslab) + at, bytes, 0);
@@ -503,6 +475,7 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
             let (source, target) = (at(from) + done, at(to) + done);
             let to_page_end = |at: u64| PAGE_BYTES - at % PAGE_BYTES;
             let step = to_page_end(source).min(to_page_end(target)).min(bytes - done);
+            self.note_copy_step(step);
             self.touch(source, step, Touch::Read, Cause::Copy);
             self.touch(target, step, Touch::Write, Cause::Copy);
             done += step;
@@ -554,5 +527,12 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
 
     fn now_ns(&self) -> u64 {
         self.now_ns.get()
+    }
+
+    #[inline(always)]
+    fn path(&self, path: Path, times: u64) {
+        if Self::COUNTS_PATHS {
+            self.paths.add(path, times);
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use hksim_policy::memory::{Advice, ArenaRange, Locking, Mapping, PageOps};
-use hksim_policy::{Errno, PAGE_BYTES};
+use hksim_policy::{Errno, PAGE_BYTES, Path};
 
 use super::{BASE_PAGE, SimMemory};
 use crate::observer::{Cause, MemoryObserver, Touch};
@@ -16,10 +16,40 @@ pub(super) struct ObservedOps<'a, H: MemoryObserver> {
     pub(super) observer: &'a RefCell<H>,
 }
 
+impl<H: MemoryObserver> SimMemory<H> {
+    pub(super) fn pages(&self, range: ArenaRange) -> Range<u64> {
+        let first = (self.layout.arena + range.start) / PAGE_BYTES;
+        first..first + range.bytes / PAGE_BYTES
+    }
+
+    /// Records that the state of these pages changed: touches pass the filter again, and links on them are lost.
+    pub(super) fn forget(&self, pages: Range<u64>) {
+        let arena_page = self.layout.arena / PAGE_BYTES;
+        self.filter.forget(pages, |page| {
+            let Some(from_arena) = page.checked_sub(arena_page) else { return };
+            let at = from_arena * PAGE_BYTES;
+            let ordinal = at >> self.layout.superslab_shift;
+            if let Some(superslab) = self.superslabs[ordinal as usize].get() {
+                let offset = at - (ordinal << self.layout.superslab_shift);
+                let place = superslab.slices[(offset >> self.slice_shift) as usize].links.get();
+                self.links.lose_page(place, self.layout.arena + at);
+            }
+        });
+    }
+}
+
 impl<H: MemoryObserver> ObservedOps<'_, H> {
     /// Calls the observer with pages of the simulated address space.
     fn call<R>(&self, pages: &Range<u64>, call: impl FnOnce(&mut H, Range<u64>) -> R) -> R {
+        self.note(Path::PageOperation, 1);
         call(&mut self.memory.observed(self.observer), self.memory.pages_at(pages))
+    }
+
+    /// Counts a path of the allocator's code.
+    fn note(&self, path: Path, times: u64) {
+        if H::COUNTS_PATHS {
+            self.observer.borrow_mut().page_path(path, times);
+        }
     }
 
     /// As [`ObservedOps::call`], for calls that drop the pages.
@@ -29,19 +59,17 @@ impl<H: MemoryObserver> ObservedOps<'_, H> {
         self.memory.wiped(pages);
         self.call(pages, call)
     }
-}
 
-impl<H: MemoryObserver> ObservedOps<'_, H> {
     /// Writes zeros to the first `bytes` bytes of every page. The touches do not pass the filter: another observer's
     /// pages may still be untouched.
     fn prefault(&self, range: ArenaRange, bytes: u64) {
         let pages = self.memory.pages(range);
-        self.call(&pages, |observer, pages| {
-            pages.clone().for_each(|page| observer.touch(page, Touch::WriteZero, Cause::Prefault));
-            if H::ACCESSES.any() {
-                pages.map(|page| page * PAGE_BYTES).for_each(|at| observer.access(at..at + bytes, Cause::Prefault));
-            }
-        });
+        let (named, mut observer) = (self.memory.pages_at(&pages), self.memory.observed(self.observer));
+        named.clone().for_each(|page| observer.touch(page, Touch::WriteZero, Cause::Prefault));
+        if H::ACCESSES.any() {
+            named.map(|page| page * PAGE_BYTES).for_each(|at| observer.access(at..at + bytes, Cause::Prefault));
+        }
+        drop(observer);
         for page in pages.filter(|_| self.memory.contents.is_some()) {
             self.memory.written(page * PAGE_BYTES, bytes, 0);
         }
@@ -88,11 +116,13 @@ impl<H: MemoryObserver> PageOps for ObservedOps<'_, H> {
     }
 
     fn map_anywhere(&self, bytes: u64, mapping: Mapping) -> Result<u64, Errno> {
+        self.note(Path::PageOperation, 1);
         let mapped = self.memory.observed(self.observer).map_anywhere(bytes / PAGE_BYTES, mapping);
         mapped.map(|page| page * PAGE_BYTES)
     }
 
     fn unmap_at(&self, address: u64, bytes: u64) -> Result<(), Errno> {
+        self.note(Path::PageOperation, 1);
         let first = address / PAGE_BYTES;
         let pages = first..first + bytes / PAGE_BYTES;
         let is_bound = self.memory.bindings.as_ref().is_some_and(|bindings| bindings.is_bound_at(first));
@@ -101,10 +131,13 @@ impl<H: MemoryObserver> PageOps for ObservedOps<'_, H> {
     }
 
     fn touch_pages(&self, range: ArenaRange) {
+        self.note(Path::PageTouched, range.bytes / PAGE_BYTES);
         self.prefault(range, 1);
     }
 
     fn fill_pages(&self, range: ArenaRange) {
+        self.note(Path::Fill, 1);
+        self.note(Path::ByteFilled, range.bytes);
         self.prefault(range, PAGE_BYTES);
     }
 

@@ -28,6 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("conformance", &["linux-mm", "linux-probe"]),
     ("engine", &["linux-mm", "policy", "trace"]),
     ("sim", &["policy", "trace", "engine", "linux-mm"]),
+    ("time-model", &["embedded", "engine", "linux-mm", "policy", "sim", "trace"]),
     ("explore", &["conformance", "cost-model", "engine", "linux-mm", "linux-probe", "policy", "sim", "text", "trace"]),
     ("inspect", &["linux-mm", "linux-probe", "text"]),
     ("memory-trace", &["call-sites", "container", "recording-files"]),

@@ -1,0 +1,218 @@
+//! How often an allocator runs each path of its code.
+//!
+//! The allocator announces its paths to its memory ([`Memory::path`](hksim_policy::Memory::path)), which counts them if
+//! its observer wants that ([`MemoryObserver::COUNTS_PATHS`]); otherwise the announcements are compiled away. Page
+//! operations belong to a paging policy, not to the placement: the observer of each design counts its own.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::ops::{Index, Range, Sub};
+
+use hksim_linux_mm::Content;
+use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
+use hksim_policy::{Errno, Path};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::accounting::Accounting;
+use crate::observer::{Accesses, AccountingObserver, Cause, MemoryObserver, Touch};
+
+/// Counts of all paths. As JSON, an object with the names and counts of the paths that ran.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathCounts([u64; Path::COUNT]);
+
+impl Default for PathCounts {
+    fn default() -> PathCounts {
+        PathCounts([0; Path::COUNT])
+    }
+}
+
+impl Index<Path> for PathCounts {
+    type Output = u64;
+
+    fn index(&self, path: Path) -> &u64 {
+        &self.0[path as usize]
+    }
+}
+
+impl PathCounts {
+    /// Each path with its count.
+    pub fn iter(&self) -> impl Iterator<Item = (Path, u64)> + '_ {
+        Path::ALL.iter().map(|&path| (path, self[path]))
+    }
+
+    /// Adds runs of a path.
+    pub fn add(&mut self, path: Path, times: u64) {
+        self.0[path as usize] += times;
+    }
+
+    /// The sum of two counts.
+    #[must_use]
+    pub fn plus(mut self, other: &PathCounts) -> PathCounts {
+        other.iter().for_each(|(path, times)| self.add(path, times));
+        self
+    }
+}
+
+/// The paths that ran after an earlier count of the same run.
+impl Sub<&PathCounts> for PathCounts {
+    type Output = PathCounts;
+
+    fn sub(mut self, earlier: &PathCounts) -> PathCounts {
+        self.0.iter_mut().zip(earlier.0).for_each(|(count, earlier)| *count -= earlier);
+        self
+    }
+}
+
+impl Serialize for PathCounts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter().filter(|&(_, count)| count > 0).map(|(path, count)| (path.name(), count)))
+    }
+}
+
+impl<'de> Deserialize<'de> for PathCounts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<PathCounts, D::Error> {
+        let mut counts = PathCounts::default();
+        for (name, count) in BTreeMap::<String, u64>::deserialize(deserializer)? {
+            let path = Path::named(&name).ok_or_else(|| D::Error::custom(format!("`{name}` is no path")))?;
+            counts.0[path as usize] = count;
+        }
+        Ok(counts)
+    }
+}
+
+/// Counts that a shared memory changes.
+pub(crate) struct PathCells([Cell<u64>; Path::COUNT]);
+
+impl Default for PathCells {
+    fn default() -> PathCells {
+        PathCells([const { Cell::new(0) }; Path::COUNT])
+    }
+}
+
+impl PathCells {
+    #[inline(always)]
+    pub(crate) fn add(&self, path: Path, times: u64) {
+        let count = &self.0[path as usize];
+        count.set(count.get() + times);
+    }
+
+    pub(crate) fn get(&self) -> PathCounts {
+        PathCounts(std::array::from_fn(|number| self.0[number].get()))
+    }
+}
+
+/// Accounting of a run whose paths are counted.
+pub struct PathObserver {
+    accounting: Accounting,
+    page_operations: PathCounts,
+}
+
+impl PathObserver {
+    /// Accounting that has seen nothing yet.
+    pub fn new(accounting: Accounting) -> PathObserver {
+        PathObserver { accounting, page_operations: PathCounts::default() }
+    }
+}
+
+impl AccountingObserver for PathObserver {
+    fn accounting(&self) -> &Accounting {
+        &self.accounting
+    }
+
+    fn accounting_mut(&mut self) -> &mut Accounting {
+        &mut self.accounting
+    }
+
+    fn page_paths(&self) -> PathCounts {
+        self.page_operations.clone()
+    }
+}
+
+impl MemoryObserver for PathObserver {
+    const ACCESSES: Accesses = Accesses::Changing;
+    const COUNTS_PATHS: bool = true;
+
+    fn page_path(&mut self, path: Path, times: u64) {
+        self.page_operations.add(path, times);
+    }
+
+    fn set_events(&mut self, events: u64) {
+        self.accounting.set_events(events);
+    }
+
+    fn touch(&mut self, page: u64, touch: Touch, cause: Cause) {
+        self.accounting.touch(page, touch, cause);
+    }
+
+    fn access(&mut self, bytes: Range<u64>, cause: Cause) {
+        self.accounting.access(bytes, cause);
+    }
+
+    fn reserve(&mut self, pages: Range<u64>) {
+        self.accounting.reserve(pages);
+    }
+
+    fn map(&mut self, pages: Range<u64>, mapping: Mapping) -> Result<(), Errno> {
+        self.accounting.map(pages, mapping)
+    }
+
+    fn map_anywhere(&mut self, pages: u64, mapping: Mapping) -> Result<u64, Errno> {
+        self.accounting.map_anywhere(pages, mapping)
+    }
+
+    fn trim(&mut self, pages: Range<u64>) -> Result<(), Errno> {
+        self.accounting.trim(pages)
+    }
+
+    fn unmap(&mut self, pages: Range<u64>) -> Result<(), Errno> {
+        self.accounting.unmap(pages)
+    }
+
+    fn content(&mut self, page: u64, content: Content) {
+        self.accounting.content(page, content);
+    }
+
+    fn folio_pages_outside(&self, pages: &Range<u64>) -> Vec<u64> {
+        self.accounting.folio_pages_outside(pages)
+    }
+
+    fn advise(&mut self, pages: Range<u64>, advice: Advice) -> Result<(), Errno> {
+        self.accounting.advise(pages, advice)
+    }
+
+    fn lock_process(&mut self, lock: MemoryLock) {
+        self.accounting.lock_process(lock);
+    }
+
+    fn lock(&mut self, pages: Range<u64>, locking: Locking) -> Result<(), Errno> {
+        self.accounting.lock(pages, locking)
+    }
+
+    fn remap(&mut self, old: Range<u64>, new: Range<u64>) -> Result<(), Errno> {
+        self.accounting.remap(old, new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_names_the_paths_that_ran() {
+        let mut counts = PathCounts::default();
+        counts.add(Path::Free, 3);
+        let text = serde_json::to_string(&counts).expect("a map of numbers");
+        assert_eq!(text, r#"{"free":3}"#);
+        assert_eq!(serde_json::from_str::<PathCounts>(&text).expect("what was written"), counts);
+        assert!(serde_json::from_str::<PathCounts>(r#"{"fre":3}"#).is_err());
+    }
+
+    #[test]
+    fn counts_add_up() {
+        let (mut one, mut other) = (PathCounts::default(), PathCounts::default());
+        one.add(Path::Carve, 2);
+        other.add(Path::Carve, 5);
+        assert_eq!((one.clone().plus(&other) - &one)[Path::Carve], 5);
+    }
+}
