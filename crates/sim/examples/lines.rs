@@ -27,9 +27,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     print!("\n{:>9}", "none");
     counts.accessors.iter().for_each(|lines| print!(" {:>12}", lines.accesses.total()));
     for (size, cache_lines) in counts.cache_lines.iter().enumerate() {
-        print!("\n{:>5} KiB", cache_lines * LINE_BYTES >> 10);
+        print!("\n{:>5} KiB", (cache_lines * LINE_BYTES) >> 10);
         counts.accessors.iter().for_each(|lines| print!(" {:>12}", lines.misses[size].by_pattern().total()));
     }
-    println!("\nfootprint: {} KiB", counts.footprint_lines * LINE_BYTES >> 10);
+    println!("\nfootprint: {} KiB", (counts.footprint_lines * LINE_BYTES) >> 10);
     Ok(())
 }
