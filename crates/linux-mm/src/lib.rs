@@ -43,6 +43,7 @@
 //! - State of memory: [`rss_pages`](Kernel::rss_pages), [`resident_bytes`](Kernel::resident_bytes),
 //!   [`huge_pages`](Kernel::huge_pages), [`huge_pages_in_smaps`](Kernel::huge_pages_in_smaps),
 //!   [`hugetlb_pages`](Kernel::hugetlb_pages), [`lazy_free_pages`](Kernel::lazy_free_pages),
+//!   [`folio_pages`](Kernel::folio_pages),
 //!   [`page_table_bytes`](Kernel::page_table_bytes), [`vma_count`](Kernel::vma_count), [`mappings`](Kernel::mappings)
 //!   (`state.rs`)
 //! - State of single pages: [`page_state`](Kernel::page_state), [`page_states`](Kernel::page_states),

@@ -3,7 +3,8 @@
 //! - [`chart`]: figures of a result as SVG or PNG; [`report`]: results as one HTML file without references to others.
 //! - [`folded`], [`pprof`]: figures by call stack, for programs that draw them.
 //! - [`data`]: the data of the figures, as rows.
-//! - [`inspection`]: the text of `hksim inspect`; [`tables`]: tables that the command prints and a report shows.
+//! - [`inspection`], [`comparison`], [`faults`]: the text of `hksim inspect`, `compare` and `import --faults`; [`tables`]: tables
+//!   that the command prints and a report shows.
 //!
 //! Results are those of `hksim-results`, fresh or read from a file. A figure needs a part of a result only, and reads that
 //! part, with the type that wrote it. So results of other versions can still be shown, although
@@ -24,8 +25,10 @@
 //! ```
 
 pub mod chart;
+pub mod comparison;
 pub mod data;
 mod error;
+pub mod faults;
 pub mod folded;
 pub mod inspection;
 pub mod pprof;

@@ -1,7 +1,5 @@
 //! `hksim compare`: replays a trace on several allocators, side by side.
 
-mod view;
-
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -15,12 +13,13 @@ use hksim_trace::header::TouchSource;
 use crate::allocators;
 use crate::flags::timing::TimingArgs;
 use crate::inputs;
-use crate::output::OutputArgs;
 use crate::output::columns::ColumnsArgs;
 use crate::output::progress::Progress;
 use crate::output::units::{bytes, count};
+use crate::output::{OutputArgs, screen, table, warn};
 use crate::pictures::{self, parse_picture};
 use hksim_reports::chart::comparison::{self, Bar, Bars, Sample, Series};
+use hksim_reports::comparison as text;
 use hksim_results::Stamp;
 use hksim_results::replay::ComparisonReport;
 use hksim_timing::Estimate;
@@ -78,7 +77,7 @@ fn parse_touch(word: &str) -> Result<TouchRule, String> {
 /// Bad input; a run that cannot start.
 pub fn run(args: &Args) -> Result<ExitCode> {
     args.output.check(&[args.plot.as_deref()], &[])?;
-    args.columns.check(&args.output, &view::COLUMNS, &[])?;
+    args.columns.check(&args.output, &text::COLUMNS, &[])?;
     let trace = inputs::file(&args.trace)?;
     let named = |word: &String| allocators::as_programs_have_it(allocators::named("allocators", word)?);
     let allocators =
@@ -106,12 +105,22 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         environment: surroundings,
         rows,
     };
-    args.output.emit(&report, &report.rows, || view::table(&report, &args.columns))?;
+    args.output.emit(&report, &report.rows, || table(&report, &args.columns))?;
     if let Some(path) = &args.plot {
         draw(path, &report)?;
     }
     let has_failed = report.rows.iter().any(|row| row.outcome == Outcome::Failed);
     Ok(if has_failed { ExitCode::from(CHECK_FAILED) } else { ExitCode::SUCCESS })
+}
+
+/// The whole report, or the chosen columns of its table.
+fn table(report: &ComparisonReport, columns: &ColumnsArgs) -> String {
+    if !columns.is_given() {
+        return text::text(report, screen::columns());
+    }
+    // The table is printed alone, but a row that is missing would not be noticed.
+    text::missing(&report.rows).iter().for_each(|line| warn(line));
+    table::text(&columns.lines(&text::figures(&report.rows)))
 }
 
 fn draw(path: &Path, report: &ComparisonReport) -> Result<()> {

@@ -79,7 +79,20 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "reports",
-        &["explore", "inspect", "linux-mm", "memory-sim", "policy", "results", "sim", "text", "trace", "validate"],
+        &[
+            "explore",
+            "inspect",
+            "linux-mm",
+            "memory-sim",
+            "policy",
+            "replay",
+            "results",
+            "sim",
+            "text",
+            "timing",
+            "trace",
+            "validate",
+        ],
     ),
     (
         "cli",

@@ -1,12 +1,11 @@
-//! A comparison as text.
+//! A comparison of allocators as text.
 
-use crate::output::columns::ColumnsArgs;
-use crate::output::table::{Lines, Table, text};
-use crate::output::units::{bytes, count, of};
-use crate::output::{plain, warn};
 use hksim_explore::origin::origin_text;
 use hksim_replay::compare::{Code, Method, Outcome, Row, Spread};
 use hksim_results::replay::ComparisonReport;
+use hksim_text::plain;
+use hksim_text::table::{self, Table};
+use hksim_text::units::{bytes, count, of};
 use hksim_timing::{Ended, Estimate, ROUNDS_FOR_INTERVAL};
 
 /// Figures of the table; a note is printed if one is missing.
@@ -34,13 +33,8 @@ const APART: [&str; 2] = ["ns/alloc", "ns/free"];
 /// The columns that a narrow table leaves out, the least important first.
 const OPTIONAL: [&str; 4] = ["M calls/s", "traps", "failed", "RSS end"];
 
-/// The whole report, or the chosen columns of its table.
-pub fn table(report: &ComparisonReport, columns: &ColumnsArgs) -> String {
-    if columns.is_given() {
-        // The table is printed alone, but a row that is missing would not be noticed.
-        missing(&report.rows).iter().for_each(|line| warn(line));
-        return text(&columns.lines(&figures(&report.rows)));
-    }
+/// A result as text, in tables of at most this many columns.
+pub fn text(report: &ComparisonReport, columns: Option<usize>) -> String {
     let file = report.trace.file.as_deref().unwrap_or_default();
     let mode = format!("{:?}", report.mode).to_lowercase();
     let counted = of(u64::from(report.counted_runs), "run");
@@ -55,7 +49,7 @@ pub fn table(report: &ComparisonReport, columns: &ColumnsArgs) -> String {
     lines.push(String::new());
     let mut table = figures(&report.rows);
     own_rows(report, &mut table);
-    lines.extend(shown(&table, &report.rows).lines());
+    lines.extend(shown(&table, &report.rows).fitted(columns.unwrap_or(usize::MAX)));
     lines.extend(
         report
             .environment
@@ -66,7 +60,7 @@ pub fn table(report: &ComparisonReport, columns: &ColumnsArgs) -> String {
     lines.extend(legend(report));
     lines.extend(report.rows.iter().filter_map(code_note));
     lines.extend(missing(&report.rows));
-    text(&lines)
+    table::text(&lines)
 }
 
 /// How many timed rounds there were, and why no more.
@@ -143,7 +137,7 @@ fn code_note(row: &Row) -> Option<String> {
 }
 
 /// The rows and figures that are missing, with the reasons.
-fn missing(rows: &[Row]) -> Vec<String> {
+pub fn missing(rows: &[Row]) -> Vec<String> {
     let mut lines = Vec::new();
     for row in rows {
         if let Some(reason) = &row.reason {
@@ -157,7 +151,8 @@ fn missing(rows: &[Row]) -> Vec<String> {
     lines
 }
 
-fn figures(rows: &[Row]) -> Table {
+/// The table of all columns, [`COLUMNS`], with the rows that were measured.
+pub fn figures(rows: &[Row]) -> Table {
     let mut table = Table::new(COLUMNS, &[0, 2, 3]);
     for row in rows.iter().filter(|row| row.outcome == Outcome::Measured) {
         let Row { figures, times, .. } = row;
