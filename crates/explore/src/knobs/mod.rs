@@ -18,7 +18,7 @@ pub use versions::{Version, Versions};
 
 const KNOBS: &str = include_str!("knobs.tsv");
 
-/// Stands for a number in the table: any value of its flag, except those for which [`number`] has none.
+/// Stands for a number in the table: any value of its flag, except those for which `number` has none.
 pub const NUMBER: &str = "{}";
 
 /// Stands for "none" in a column of the table.

@@ -3,7 +3,7 @@
 //! A cache of N lines with LRU replacement is modelled on a sample of the lines, as in SHARDS (Waldspurger et al., 2015):
 //! a cache of N lines misses a sampled line when a cache of N/R lines misses it among the sampled lines alone, if one
 //! line in R is sampled. The finest sample has every fourth line. From 2048 lines on, each doubling of the size halves
-//! the sample, so every size has the same relative error, about 4 % of the size, from a [`Window`] of the same few hundred
+//! the sample, so every size has the same relative error, about 4 % of the size, from a `Window` of the same few hundred
 //! lines; and all windows together cost about half an access per line. Memory is constant.
 //!
 //! Of adjacent lines, every Rth is sampled, starting at one that a hash of the page selects; above 64, every page has
