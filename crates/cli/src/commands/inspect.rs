@@ -11,7 +11,7 @@ use crate::output::{OutputArgs, screen};
 
 /// Arguments of `inspect`.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = "Examples:\n  hksim inspect 4711\n  hksim inspect $(pidof redis-server) --wait 30s")]
+#[command(after_long_help = "Examples:\n  hksim inspect 4711\n  hksim inspect 4711 --wait 30s --format json")]
 pub struct Args {
     /// Inspect this process; it is neither stopped nor changed
     #[arg(value_name = "PID")]

@@ -48,7 +48,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE.hkm", conflicts_with_all = ["stop_at", "fork_at", "runs", "precision", "budget", "duet", "seed"])]
     memory: Option<PathBuf>,
     /// Stop the measured run (SIGSTOP) after this event, at this mark, or at the end, and print its process id and base
-    #[arg(long, value_name = "N|MARK|end")]
+    #[arg(long, value_name = "N|MARK|end", hide_short_help = true)]
     stop_at: Option<Point>,
     #[command(flatten)]
     forks: ForkArgs,

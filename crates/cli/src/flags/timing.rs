@@ -13,20 +13,20 @@ use super::between::between;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Timing")]
 pub struct TimingArgs {
-    /// Run at most this many timed rounds; without --precision and --budget, exactly as many
+    /// Run at most this many timed rounds; alone, exactly as many
     #[arg(long, value_name = "N", value_parser = between(1u32, ROUNDS_MAX))]
     runs: Option<u32>,
     /// Stop when half the 95 % interval of each ratio is below this share of the ratio
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     precision: Option<f64>,
     /// Start no further timed round after this time
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, hide_short_help = true)]
     budget: Option<u64>,
     /// Run each allocator at the same time as the first one, on two CPUs, so that a disturbance affects both
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     duet: bool,
     /// Draw the order of timed runs from this seed [default: the time]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", hide_short_help = true)]
     seed: Option<u64>,
 }
 

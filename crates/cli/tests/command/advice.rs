@@ -156,7 +156,7 @@ fn advice_that_cannot_be_given_is_refused() {
     bench.ok("import t.script -o t.hkt");
     for (line, part) in [
         ("advise t.hkt --goal tlb-misses --tlb zen4", "t.hkt: tlb-misses: the trace does not have every access"),
-        ("advise rm.hkt --goal sys-time", "sys-time: needs --profile"),
+        ("advise rm.hkt --goal sys-time", "sys-time: needs a profile of the target machine"),
         ("advise rm.hkt --limit rss", "expected FIGURE +N%"),
         ("advise rm.hkt --touch none,all", "--touch none,all: advise takes one value"),
         ("advise rm.hkt --thp never,madvise", "--thp never,madvise: advise takes one value, because it chooses"),

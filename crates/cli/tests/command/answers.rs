@@ -93,7 +93,7 @@ fn a_goal_that_cannot_be_known_is_refused_before_the_work() {
     std::fs::write(bench.path("t.script"), "a 0 5000\nf 0\n").expect("a trace");
     bench.ok("import t.script -o t.hkt");
     for (line, part) in [
-        ("sweep rm.hkt --goal sys-time", "sys-time: needs --profile"),
+        ("sweep rm.hkt --goal sys-time", "sys-time: needs a profile of the target machine"),
         ("sweep rm.hkt --goal tlb-misses", "tlb-misses: needs --tlb"),
         ("sweep t.hkt --goal tlb-misses --tlb zen4", "t.hkt: tlb-misses: the trace does not have every access"),
         ("sweep rm.hkt --goal speed", "`speed`: unknown figure; figures are installs, sys-time, rss, tlb-misses, vmas"),

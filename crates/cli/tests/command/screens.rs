@@ -43,7 +43,9 @@ fn tables_and_prose_fit_100_columns() {
         let output = output.expect("script, of bsdutils");
         let text = String::from_utf8_lossy(&output.stdout).replace('\r', "");
         assert!(output.status.success() && !text.is_empty(), "{line}: {text}");
-        let wide: Vec<&str> = text.lines().filter(|line| line.chars().count() > COLUMNS).collect();
+        // A setting of several tunables is one word, which a reader copies.
+        let is_wide = |line: &&str| line.contains(' ') && line.chars().count() > COLUMNS;
+        let wide: Vec<&str> = text.lines().filter(is_wide).collect();
         assert!(wide.is_empty(), "{line}: {wide:#?}");
     }
     let narrow = bench.ok(&many);

@@ -114,5 +114,5 @@ fn a_figure_that_is_not_known_is_an_error() {
     assert!(
         why(Figure::TlbMisses).starts_with("tlb-misses: app.hkt: misses are known only if the trace has every access")
     );
-    assert!(why(Figure::SysTime).starts_with("sys-time: app.hkt: no system time; give --profile"));
+    assert!(why(Figure::SysTime).starts_with("sys-time: app.hkt: no system time: run `hksim calibrate`"));
 }

@@ -175,7 +175,7 @@ mod tests {
         other.limits.iter_mut().for_each(|limits| limits.stack_bytes = Some(123 << 20));
         other.personality ^= 1;
         let [stack, personality] = &other_inheritance(&other)[..] else { panic!("two differences") };
-        assert!(stack.starts_with("the stack limit is ") && stack.ends_with(", and not 123 MiB"), "{stack}");
+        assert!(stack.starts_with("the stack limit is ") && stack.ends_with(", and not 123.0 MiB"), "{stack}");
         assert!(personality.starts_with("the personality is 0x"), "{personality}");
     }
 
