@@ -29,7 +29,7 @@ pub struct Place {
 }
 
 /// The recordings of one run, in order of creation.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct RunFiles(Vec<RunFile>);
 
 impl RunFiles {

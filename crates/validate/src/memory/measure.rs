@@ -212,7 +212,11 @@ impl<'a> Program<'a> {
         let (report, trouble) = self.record(path, HugePages::With(self.thp_disable), snapshots_of)?;
         let khugepaged_collapses = sysfs::khugepaged_collapses().unwrap_or(0).saturating_sub(before);
         let huge_page_failures = thp_fallbacks().unwrap_or(0).saturating_sub(failures_before);
-        let files = RunFiles::around(path).map_err(ValidateError::reading("reading the measured run"))?;
+        let files = match RunFiles::around(path) {
+            // The program was stopped before it had begun.
+            Err(_) if trouble.is_some() => RunFiles::default(),
+            files => files.map_err(ValidateError::reading("reading the measured run"))?,
+        };
         let mut run = Run {
             files,
             traps: 0,
