@@ -8,14 +8,13 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::{Index, Range, Sub};
 
-use hksim_linux_mm::Content;
-use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
-use hksim_policy::{Errno, Path};
+use hksim_policy::Path;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::accounting::Accounting;
-use crate::observer::{Accesses, AccountingObserver, Cause, MemoryObserver, Touch};
+use crate::observer::{Accesses, Cause};
+use crate::tlb::PageSize;
+use crate::translations::{Change, TranslationObserver, Translations};
 
 /// Counts of all paths. As JSON, an object with the names and counts of the paths that ran.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,97 +101,20 @@ impl PathCells {
     }
 }
 
-/// Accounting of a run whose paths are counted.
-pub struct PathObserver {
-    accounting: Accounting,
-    page_operations: PathCounts,
-}
+/// The accesses that may change a page, and nothing of TLBs or cache lines: for runs whose paths are counted.
+pub struct OnlyPaths;
 
-impl PathObserver {
-    /// Accounting that has seen nothing yet.
-    pub fn new(accounting: Accounting) -> PathObserver {
-        PathObserver { accounting, page_operations: PathCounts::default() }
-    }
-}
-
-impl AccountingObserver for PathObserver {
-    fn accounting(&self) -> &Accounting {
-        &self.accounting
-    }
-
-    fn accounting_mut(&mut self) -> &mut Accounting {
-        &mut self.accounting
-    }
-
-    fn page_paths(&self) -> PathCounts {
-        self.page_operations.clone()
-    }
-}
-
-impl MemoryObserver for PathObserver {
+impl Translations for OnlyPaths {
+    const USED: bool = false;
     const ACCESSES: Accesses = Accesses::Changing;
-    const COUNTS_PATHS: bool = true;
 
-    fn page_path(&mut self, path: Path, times: u64) {
-        self.page_operations.add(path, times);
-    }
+    fn access(&mut self, _page: u64, _size: PageSize, _cause: Cause) {}
 
-    fn set_events(&mut self, events: u64) {
-        self.accounting.set_events(events);
-    }
-
-    fn touch(&mut self, page: u64, touch: Touch, cause: Cause) {
-        self.accounting.touch(page, touch, cause);
-    }
-
-    fn access(&mut self, bytes: Range<u64>, cause: Cause) {
-        self.accounting.access(bytes, cause);
-    }
-
-    fn reserve(&mut self, pages: Range<u64>) {
-        self.accounting.reserve(pages);
-    }
-
-    fn map(&mut self, pages: Range<u64>, mapping: Mapping) -> Result<(), Errno> {
-        self.accounting.map(pages, mapping)
-    }
-
-    fn map_anywhere(&mut self, pages: u64, mapping: Mapping) -> Result<u64, Errno> {
-        self.accounting.map_anywhere(pages, mapping)
-    }
-
-    fn trim(&mut self, pages: Range<u64>) -> Result<(), Errno> {
-        self.accounting.trim(pages)
-    }
-
-    fn unmap(&mut self, pages: Range<u64>) -> Result<(), Errno> {
-        self.accounting.unmap(pages)
-    }
-
-    fn content(&mut self, page: u64, content: Content) {
-        self.accounting.content(page, content);
-    }
-
-    fn folio_pages_outside(&self, pages: &Range<u64>) -> Vec<u64> {
-        self.accounting.folio_pages_outside(pages)
-    }
-
-    fn advise(&mut self, pages: Range<u64>, advice: Advice) -> Result<(), Errno> {
-        self.accounting.advise(pages, advice)
-    }
-
-    fn lock_process(&mut self, lock: MemoryLock) {
-        self.accounting.lock_process(lock);
-    }
-
-    fn lock(&mut self, pages: Range<u64>, locking: Locking) -> Result<(), Errno> {
-        self.accounting.lock(pages, locking)
-    }
-
-    fn remap(&mut self, old: Range<u64>, new: Range<u64>) -> Result<(), Errno> {
-        self.accounting.remap(old, new)
-    }
+    fn changed(&mut self, _pages: &Range<u64>, _by: Change) {}
 }
+
+/// Accounting of a run whose paths are counted.
+pub type PathObserver = TranslationObserver<OnlyPaths>;
 
 #[cfg(test)]
 mod tests {

@@ -18,7 +18,7 @@ use hksim_trace::hkt::{Batch, BatchReader};
 use crate::accounting::Accounting;
 use crate::memory::{Follower, SimMemory};
 use crate::observer::AccountingObserver;
-use crate::paths::PathObserver;
+use crate::paths::{OnlyPaths, PathObserver};
 use crate::pump::Consumer;
 use crate::reach::TlbModels;
 use crate::report::{SimReport, TraceLabel};
@@ -111,9 +111,13 @@ pub(crate) fn start(
             summary,
             points,
         )?),
-        None if configs.iter().any(|config| config.count_paths) => {
-            Box::new(Run::new(configs, |config| PathObserver::new(accounting_of(config)), trace, summary, points)?)
-        }
+        None if configs.iter().any(|config| config.count_paths) => Box::new(Run::new(
+            configs,
+            |config| PathObserver::new(accounting_of(config), OnlyPaths),
+            trace,
+            summary,
+            points,
+        )?),
         None => Box::new(Run::new(configs, accounting_of, trace, summary, points)?),
     })
 }

@@ -93,14 +93,15 @@ impl Translations for () {
 }
 
 /// Accounting that also observes every access.
-pub(crate) struct TranslationObserver<T> {
+pub struct TranslationObserver<T> {
     accounting: Accounting,
     page_paths: PathCounts,
     pub(crate) translations: T,
 }
 
 impl<T: Translations> TranslationObserver<T> {
-    pub(crate) fn new(mut accounting: Accounting, translations: T) -> TranslationObserver<T> {
+    /// An observer of a run that has not begun.
+    pub fn new(mut accounting: Accounting, translations: T) -> TranslationObserver<T> {
         if T::SEES_INSTALLS {
             accounting.log_installs();
         }

@@ -6,7 +6,7 @@ use hksim_policy::{Allocator, Policy};
 use hksim_sim::accounting::Accounting;
 use hksim_sim::memory::SimMemory;
 use hksim_sim::observer::AccountingObserver;
-use hksim_sim::paths::{PathCounts, PathObserver};
+use hksim_sim::paths::{OnlyPaths, PathCounts, PathObserver};
 use hksim_sim::simulate::SimError;
 use hksim_trace::source::EventSource;
 
@@ -22,7 +22,7 @@ pub fn count_by_window(
     window: u64,
 ) -> Result<Vec<PathCounts>, SimError> {
     let plan = policy.prepare()?;
-    let observer = PathObserver::new(Accounting::new(Kernel::new(KernelConfig::default())));
+    let observer = PathObserver::new(Accounting::new(Kernel::new(KernelConfig::default())), OnlyPaths);
     let mut memory = SimMemory::new(plan.layout, &plan.geometry, observer);
     if policy.purge == hksim_policy::vocabulary::Purge::Free {
         memory.keep_contents();
