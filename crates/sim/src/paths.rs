@@ -1,8 +1,9 @@
 //! How often an allocator runs each path of its code.
 //!
 //! The allocator announces its paths to its memory ([`Memory::path`](hksim_policy::Memory::path)), which counts them if
-//! its observer wants that ([`COUNTS_PATHS`](crate::observer::MemoryObserver::COUNTS_PATHS)); otherwise the announcements are compiled away. Page
-//! operations belong to a paging policy, not to the placement: the observer of each design counts its own.
+//! its observer wants that ([`COUNTS_PATHS`](crate::observer::MemoryObserver::COUNTS_PATHS)); otherwise the announcements
+//! are compiled away. Page operations belong to a paging policy, not to the placement: the observer of each design
+//! counts its own.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
