@@ -56,7 +56,7 @@ fn trimmed(lines: &[&str]) -> Vec<String> {
     lines
 }
 
-/// A line without the parts that vary: figures, units, column widths, marks of best values, sparklines, and how a
+/// A line without the parts that vary: figures, their ranges, units, column widths, marks of best values, sparklines, and how a
 /// prediction was verified.
 fn without_figures(line: &str) -> String {
     let words = line.split_whitespace().map(|word| word.trim_matches('*'));
@@ -64,9 +64,11 @@ fn without_figures(line: &str) -> String {
     for word in words {
         let is_unit = ["B", "KiB", "MiB", "GiB", "ns", "us", "ms", "s"].contains(&word.trim_end_matches([',', ';']));
         let is_rule = word.chars().all(|letter| letter == '-');
+        // Half the range of repeated runs: shown only if they differ.
+        let is_range = word.starts_with("+-");
         let is_drawn = word.chars().all(|letter| ('\u{2581}'..='\u{258f}').contains(&letter));
         let is_optional = ["zero", "COW", "P", "exact", "bounded", "statistical"].contains(&word);
-        if is_rule || is_drawn || is_optional {
+        if is_rule || is_range || is_drawn || is_optional {
             continue;
         }
         let after_figure = kept.last().is_some_and(|last| last == "#");
@@ -292,5 +294,6 @@ fn a_page_that_differs_is_detected() {
     assert!(!exact("a\n...\nb", "a\nb\nc") && !exact("a\n...\nb", "c\nb"));
     assert!(vary("ok  1 244 faults, 3.5 MiB", "ok 7 faults,  812.0 KiB"));
     assert!(vary("RSS  *5.4 MiB  x  P\n---", "RSS 980 KiB x\n-----"));
+    assert!(vary("RSS 2.0 MiB  70", "RSS 2.0 MiB +-32.0 KiB  70"));
     assert!(!vary("verdict: ok", "verdict: failed") && !vary("7 faults", "7 traps"));
 }

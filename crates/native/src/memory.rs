@@ -408,7 +408,12 @@ impl<O: Os> Memory for MmapMemory<O> {
         unsafe { superslab.add(at as usize).as_ptr().write_bytes(tag, bytes as usize) };
     }
 
+    /// `calloc(0)` must not reach libc's memset: it may store no byte under an empty mask, and the processor then marks the
+    /// page as written (AMD EPYC with AVX-512: the page is no longer `LazyFree` after `MADV_FREE`).
     fn zero(&self, superslab: NonNull<u8>, at: u64, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
         // SAFETY: the bytes belong to the block that is being allocated.
         unsafe { superslab.add(at as usize).as_ptr().write_bytes(0, bytes as usize) };
     }

@@ -149,15 +149,13 @@ fn random() -> impl FnMut(u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// The load of other processes may disturb a round: only large differences count.
-    const TOLERANCE: f64 = 0.7;
-
+    /// Only what holds on a machine under any load: a chain through memory takes at least ten times as long as one in the
+    /// first cache, so twice as long is far from both.
     #[test]
-    fn costs_grow_with_the_amount_of_memory_and_huge_pages_cost_no_more() {
+    fn every_amount_has_a_cost_and_memory_is_slower_than_the_first_cache() {
         let costs = costs().expect("memory");
-        // Without optimisation, loops take longer than what they time.
-        let slow = if cfg!(debug_assertions) { 20.0 } else { 1.0 };
-        assert!((0.05..2.0 * slow).contains(&costs.cycle.median_ns), "{:?}", costs.cycle);
+        let is_range = |cost: &Cost| 0.0 < cost.low_ns && cost.low_ns <= cost.median_ns && cost.median_ns <= cost.high_ns;
+        assert!(is_range(&costs.cycle), "{:?}", costs.cycle);
         for (name, curve) in costs.curves() {
             if curve.0.is_empty() {
                 println!("skipped: {name}: {NO_HUGE_PAGES}");
@@ -165,17 +163,12 @@ mod tests {
             }
             let ns: Vec<f64> = curve.0.iter().map(|point| point.cost.low_ns).collect();
             println!("{name}: {ns:.2?}");
-            let mut most: f64 = 0.0;
-            for (at, &ns) in ns.iter().enumerate() {
-                assert!(ns > TOLERANCE * most, "{name}: {ns} ns at {} bytes, {most} before", SIZES[at]);
-                most = most.max(ns);
-            }
-            assert!(slow * ns[SIZES.len() - 1] > 2.0 * ns[0], "{name}: memory is no slower than the first cache");
+            assert!(curve.0.iter().map(|point| point.bytes).eq(SIZES), "{name}: {curve:?}");
+            assert!(curve.0.iter().all(|point| is_range(&point.cost)), "{name}: {curve:?}");
         }
-        let [_, scatter, scatter_huge, chase, chase_huge] = costs.curves().map(|(_, curve)| curve);
-        for (small, huge) in [(scatter, scatter_huge), (chase, chase_huge)] {
-            for (small, huge) in small.0.iter().zip(&huge.0) {
-                assert!(huge.cost.low_ns * TOLERANCE < small.cost.high_ns, "{small:?} {huge:?}");
+        for chase in [&costs.chase, &costs.chase_huge] {
+            if let ([first, ..], [.., last]) = (&chase.0[..], &chase.0[..]) {
+                assert!(last.cost.low_ns > 2.0 * first.cost.low_ns, "{chase:?}");
             }
         }
     }
