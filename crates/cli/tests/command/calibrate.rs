@@ -17,9 +17,8 @@ fn median(profile: &Value, operation: &str) -> f64 {
 fn costs_match_a_c_program() {
     let bench = Bench::new();
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oracle/costs.c");
-    let built = Command::new("cc").args(["-O1", "-o"]).arg(bench.path("costs")).arg(source).status();
-    if !built.is_ok_and(|status| status.success()) {
-        return eprintln!("skipped: no cc to build the oracle with");
+    if bench.compile(source, "costs", &["-O1"]).is_none() {
+        return;
     }
     let profile = bench.json("calibrate --rounds 31 --seconds 45 -o p.toml");
     let figures = Command::new(bench.path("costs")).output().expect("the oracle runs");
