@@ -20,7 +20,7 @@ fn costs_match_a_c_program() {
     if bench.compile(source, "costs", &["-O1"]).is_none() {
         return;
     }
-    let profile = bench.json("calibrate --rounds 31 --seconds 45 -o p.toml");
+    let profile = bench.json("calibrate --rounds 15 --seconds 45 -o p.toml");
     let figures = Command::new(bench.path("costs")).output().expect("the oracle runs");
     let figures = String::from_utf8_lossy(&figures.stdout).into_owned();
     let theirs: Vec<f64> = figures.split_whitespace().filter_map(|word| word.parse().ok()).collect();
