@@ -80,7 +80,7 @@ fn misses(rows: &[Row], sizes: &[u64], entry_bytes: Option<u64>) -> Vec<u64> {
     sizes.iter().map(count).collect()
 }
 
-const LOAD: &str = "server --events 13k --live 6M --seed 71";
+const LOAD: &str = "server --events 13k --live 3M --seed 71";
 
 /// A trace, a design, and the kinds of changes that they exercise.
 const RUNS: [(&str, &str, &[&str]); 7] = [
