@@ -88,6 +88,7 @@ fn khugepaged() -> Khugepaged {
         scan_sleep_ms: setting("scan_sleep_millisecs", usual.scan_sleep_ms),
         max_ptes_none: setting("max_ptes_none", usual.max_ptes_none),
         max_ptes_shared: setting("max_ptes_shared", usual.max_ptes_shared),
+        work: usual.work,
     }
 }
 

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Kernel;
 use super::entry::{PmdEntry, PteKind, PteTable};
+use super::khugepaged::KhugepagedWork;
 use super::rules::KhugepagedSharedTest;
 use super::span::{PAGE_BYTES, PMD_PAGES};
 use super::vma::Vma;
@@ -50,8 +51,13 @@ impl Kernel {
         done
     }
 
-    /// What [`Kernel::khugepaged_scan`] would leave.
-    pub fn khugepaged_settled(&self) -> KhugepagedSettled {
+    /// What [`Kernel::khugepaged_scan`] would leave. `None` if the configuration does not ask for it
+    /// ([`KhugepagedWork::Settled`]).
+    pub fn khugepaged_settled(&self) -> Option<KhugepagedSettled> {
+        (self.config.khugepaged.work == KhugepagedWork::Settled).then(|| self.settled())
+    }
+
+    fn settled(&self) -> KhugepagedSettled {
         let mut scan = FullScan::default();
         for pmd in self.collapsed_by_scan() {
             let PmdEntry::Table(table) = self.tables.entry(pmd) else { continue };

@@ -9,6 +9,17 @@ use super::Kernel;
 use super::span::{PAGE_BYTES, PMD_PAGES};
 use super::state::PageState;
 
+/// What a prediction says about khugepaged's work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KhugepagedWork {
+    /// Nothing but a bound ([`Kernel::khugepaged_bound`]).
+    #[default]
+    None,
+    /// Also what it leaves once it has scanned everything ([`Kernel::khugepaged_settled`]).
+    Settled,
+}
+
 /// `/sys/kernel/mm/transparent_hugepage/khugepaged`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Khugepaged {
@@ -21,6 +32,9 @@ pub struct Khugepaged {
     /// `max_ptes_shared`: a PMD range with more pages that another process maps, too, is not collapsed.
     #[serde(default = "max_ptes_shared_usual")]
     pub max_ptes_shared: u64,
+    /// What predictions say about its work. Not a setting of the kernel.
+    #[serde(default)]
+    pub work: KhugepagedWork,
 }
 
 /// The kernel's default, for results without this figure.
@@ -36,6 +50,7 @@ impl Default for Khugepaged {
             scan_sleep_ms: 10_000,
             max_ptes_none: PMD_PAGES - 1,
             max_ptes_shared: max_ptes_shared_usual(),
+            work: KhugepagedWork::None,
         }
     }
 }

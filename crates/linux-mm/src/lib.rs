@@ -108,7 +108,7 @@ pub use by_kind::{ByKind, Installs};
 pub use config::{Defrag, KernelConfig, Overcommit, PMD_ORDER, SizeMode, ThpConfig, ThpMode};
 pub use entry::{Access, Content};
 pub use full_scan::{FullScan, KhugepagedSettled};
-pub use khugepaged::{Khugepaged, KhugepagedBound};
+pub use khugepaged::{Khugepaged, KhugepagedBound, KhugepagedWork};
 pub use lock::{LockFlags, Locked};
 pub use map::{Backing, MapFlags};
 pub use obstacles::{MappingSplit, Obstacles, PlaceObstacle, SettingObstacle};
