@@ -88,7 +88,7 @@ macro_rules! count_of {
     };
 }
 
-const COLUMNS: [Column; 20] = [
+const COLUMNS: [Column; 22] = [
     count_of!(low, "faults", faults),
     count_of!(low, "traps", traps),
     count_of!(low, "installs", installs.total),
@@ -107,6 +107,16 @@ const COLUMNS: [Column; 20] = [
         best: Best::Highest,
         is_optional: false,
     },
+    kind(
+        "settled RSS",
+        |row| row.report.khugepaged_settled.map_or(0.0, |settled| settled.rss_bytes as f64),
+        |row| row.report.khugepaged_settled.map_or("-".into(), |settled| bytes(settled.rss_bytes)),
+    ),
+    kind(
+        "settled huge",
+        |row| row.report.khugepaged_settled.map_or(0.0, |settled| settled.huge_pages as f64),
+        |row| row.report.khugepaged_settled.map_or("-".into(), |settled| count(settled.huge_pages)),
+    ),
     kind(
         "unasked",
         |row| row.report.huge_bytes_unasked.unwrap_or(0) as f64,
