@@ -103,17 +103,17 @@ impl<'a> Contestant<'a> {
         let found = serving(words, &self.environment)?;
         let found = found.ok_or("the dynamic linker does not say which library serves the program's malloc")?;
         match preload {
-            Some(library) if !is_same(library, &found) => Err(format!(
-                "{} is preloaded, but {} serves the program's malloc",
-                library.display(),
-                found.display()
-            )),
+            Some(library) if !is_same(library, &found) => {
+                Err(format!("{} is preloaded, but {} serves the program's malloc", library.display(), found.display()))
+            }
             None if !is_c_library(&found) => Err(format!(
                 "the program's malloc is that of {}, which it is linked to or which is preloaded",
                 found.display()
             )),
             _ => {
-                (self.preloaded, self.row.library) = (preload.clone(), Some(found));
+                // Mappings have the name of the file itself, not that of a link to it.
+                let file = |library: &PathBuf| library.canonicalize().unwrap_or_else(|_| library.clone());
+                (self.preloaded, self.row.library) = (preload.as_ref().map(file), Some(found));
                 Ok(())
             }
         }

@@ -75,9 +75,8 @@ pub(crate) fn run(job: &Job, watch: &Watch<'_>, purpose: Purpose<'_>) -> Result<
         }
     };
     let supervisor = watch.supervision.supervisor(watch.known);
-    let (answer, trouble) = supervisor.watch(watch.listener, &note, |started| {
-        kept(job, socket, &mut || started(pid as i32), (pid, purpose))
-    });
+    let (answer, trouble) = supervisor
+        .watch(watch.listener, &note, |started| kept(job, socket, &mut || started(pid as i32), (pid, purpose)));
     // It ends after its last message, or when its socket is closed.
     keeper.wait().map_err(RunError::Keeper)?;
     let (ended, seen) = answer?;

@@ -7,6 +7,7 @@
 mod inherited;
 #[path = "../support/mod.rs"]
 mod support;
+mod trials;
 
 use std::fs;
 use std::path::Path;
