@@ -57,6 +57,7 @@ mod tables;
 mod timings;
 mod touch_pages;
 mod trace_tools;
+mod trials;
 mod two_traces;
 mod validations;
 mod versions;

@@ -8,6 +8,7 @@ mod inherited;
 mod khugepaged;
 #[path = "../support/mod.rs"]
 mod support;
+mod trials;
 
 use std::fs;
 use std::path::Path;

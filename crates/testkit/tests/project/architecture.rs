@@ -59,6 +59,10 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "trial",
+        &["conformance", "embedded", "linux-mm", "linux-probe", "record", "replay", "text", "timing", "validate"],
+    ),
+    (
         "results",
         &[
             "cost-model",
@@ -74,6 +78,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "text",
             "timing",
             "trace",
+            "trial",
             "validate",
         ],
     ),
@@ -91,6 +96,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "text",
             "timing",
             "trace",
+            "trial",
             "validate",
         ],
     ),
@@ -119,6 +125,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "text",
             "timing",
             "trace",
+            "trial",
             "validate",
         ],
     ),
