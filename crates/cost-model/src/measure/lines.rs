@@ -154,7 +154,8 @@ mod tests {
     #[test]
     fn every_amount_has_a_cost_and_memory_is_slower_than_the_first_cache() {
         let costs = costs().expect("memory");
-        let is_range = |cost: &Cost| 0.0 < cost.low_ns && cost.low_ns <= cost.median_ns && cost.median_ns <= cost.high_ns;
+        let is_range =
+            |cost: &Cost| 0.0 < cost.low_ns && cost.low_ns <= cost.median_ns && cost.median_ns <= cost.high_ns;
         assert!(is_range(&costs.cycle), "{:?}", costs.cycle);
         for (name, curve) in costs.curves() {
             if curve.0.is_empty() {
