@@ -123,9 +123,31 @@ fn advice_minimises_time_and_limits_it() {
     assert!(bench.ok(line).contains("goal: the least time"));
     let limited = bench.json(&format!("{line} --goal rss --limit time+2%"));
     let ns = |trial: &Value| number(&trial["figures"][0]["ns_per_call"]["median"]);
-    assert!(ns(&limited["winner"]) <= ns(&limited["baseline"]) * 1.02, "{limited}");
+    assert!(ns(&limited["winner"]) <= ns(&limited["default"]) * 1.02, "{limited}");
     let refused = bench.refused("advise rm.hkt --goal time --profile none");
     assert!(refused.contains("time: needs a profile of the target machine"), "{refused}");
+}
+
+#[test]
+fn a_budget_limits_time() {
+    let bench = bench();
+    let ns = number(&bench.json("sim rm.hkt --profile p.toml")["time"]["ns_per_call"]["median"]);
+    let write = |head: &str, policy: &str, most: f64| {
+        let text = format!(
+            "result = \"b.json\"\ntraces = [\"rm.hkt\"]\n{head}[design.a]\npolicy = \"{policy}\"\nns_per_call = {most}\n"
+        );
+        std::fs::write(bench.path("b.toml"), text).expect("a budget");
+    };
+    let with_profile = "profile = \"p.toml\"\n";
+    write(with_profile, "default", ns * 1.001);
+    assert_eq!(number(&bench.json("check b.toml")["rows"][0]["limits"][0]["amount"]), ns);
+    write(with_profile, "default", ns * 0.999);
+    let ran = bench.run("check b.toml");
+    assert!(ran.code == Some(1) && ran.stdout.contains("ns per call (at most "), "{}", ran.stdout);
+    write("", "default", ns);
+    assert!(bench.refused("check b.toml").contains("design.a: ns_per_call: needs `profile`"));
+    write(with_profile, "default+purge=free", ns);
+    assert!(bench.refused("check b.toml").contains("not measured with --purge free"));
 }
 
 #[test]

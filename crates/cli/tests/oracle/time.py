@@ -17,7 +17,7 @@ def instructions(sim, table):
     is_constant = all(
         sim["policy"][name] == value
         for name, value in {
-            "superslab_bytes": 2 << 20, "slab_bytes": 64 << 10, "classes": "default", "header": "none", "meta": "in-band",
+            "superslab_bytes": 2 << 20, "slab_bytes": 64 << 10, "classes": "default", "header": "none", "meta": "inband",
             "front_cache": 0, "free_order": "lifo",
         }.items()
     )
