@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::Value;
 
@@ -70,9 +69,7 @@ int main(void) {
 fn compiled(bench: &Bench, name: &str, source: &str, words: &[&str]) {
     let file = format!("{name}.c");
     fs::write(bench.path(&file), source).expect("a source");
-    let mut compiler = Command::new("cc");
-    compiler.args(["-O1", "-fno-builtin", "-o", name, &file]).args(words).current_dir(bench.folder());
-    assert!(compiler.status().expect("a C compiler").success(), "{name} compiles");
+    bench.compile(file, name, &[&["-O1", "-fno-builtin"], words].concat()).expect("a C compiler");
 }
 
 fn libraries_and_program(bench: &Bench) {
