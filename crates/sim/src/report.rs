@@ -16,6 +16,7 @@ use crate::accounting::ByReason;
 use crate::addresses::AddressLabel;
 use crate::forks::ForkReport;
 use crate::kernel_work::KernelWork;
+use crate::lines::LineCounts;
 use crate::paths::PathCounts;
 use crate::reach::TlbReport;
 use hksim_linux_mm::{KernelConfig, KhugepagedBound, KhugepagedSettled, PMD_ORDER, SizeMode, ThpConfig, ThpMode};
@@ -163,6 +164,10 @@ pub struct SimReport<P = Policy> {
     pub huge_bytes_unasked: Option<u64>,
     /// Events simulated.
     pub events: u64,
+    /// Events that call the allocator ([`Op::calls_allocator`](hksim_trace::event::Op::calls_allocator)). 0 in older
+    /// results.
+    #[serde(default)]
+    pub calls: u64,
     /// Wall seconds of the pass that simulated this design, together with others of the same trace.
     pub elapsed_s: f64,
     /// Page-table installs.
@@ -229,6 +234,9 @@ pub struct SimReport<P = Policy> {
     /// SuperSlab.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paths: Option<PathCounts>,
+    /// Accesses to cache lines and their misses, if that was counted. `None` for allocators other than SuperSlab.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lines: Option<LineCounts>,
     /// If touches were assumed: the main figures under the other assumptions.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub by_touch_rule: BTreeMap<String, MainFigures>,
