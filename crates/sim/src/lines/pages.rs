@@ -1,19 +1,18 @@
-//! Dense numbers for the pages that any window holds a line of.
+//! Dense numbers for the pages that a window remembers lines of.
 //!
-//! Windows hold a bounded number of lines, so there is a bounded number of such pages, whatever the footprint: a page
-//! whose last line was evicted gives its number back.
+//! A window remembers a bounded number of lines, so there is a bounded number of such pages, whatever the footprint: a
+//! page of which no line is remembered gives its number back.
 
-/// Slots of the hash table: more than twice the pages that there can be.
-const TABLE: usize = 1 << 16;
 /// An empty slot.
 const EMPTY: u32 = u32::MAX;
 
-struct Page {
+/// A page. Sets of lines have a bit for each line of the sample.
+pub(super) struct Page {
     page: u64,
-    /// Its lines in all windows.
-    lines: u32,
+    /// Lines that are remembered.
+    pub(super) known: u64,
     /// Lines that anybody but the kernel accessed since the page got its number.
-    touched: u64,
+    pub(super) touched: u64,
 }
 
 /// The pages, in a hash table with linear probing.
@@ -31,25 +30,31 @@ pub(super) fn hash_of(page: u64) -> u64 {
     product ^ (product >> 29)
 }
 
-#[inline(always)]
-fn slot_of(hash: u64) -> usize {
-    (hash >> 32) as usize % TABLE
-}
-
 impl Pages {
-    pub(super) fn new() -> Pages {
-        Pages { table: vec![EMPTY; TABLE].into_boxed_slice(), pages: Vec::new(), unused: Vec::new() }
+    /// A table with this number of slots, a power of two and more than there are ever pages.
+    pub(super) fn new(slots: usize) -> Pages {
+        Pages { table: vec![EMPTY; slots].into_boxed_slice(), pages: Vec::new(), unused: Vec::new() }
+    }
+
+    #[inline(always)]
+    fn slot_of(&self, hash: u64) -> usize {
+        (hash >> 32) as usize & (self.table.len() - 1)
+    }
+
+    #[inline(always)]
+    fn after(&self, slot: usize) -> usize {
+        (slot + 1) & (self.table.len() - 1)
     }
 
     /// The number of a page, which gets one if it has none.
     #[inline(always)]
     pub(super) fn number(&mut self, page: u64, hash: u64) -> u32 {
-        let mut slot = slot_of(hash);
+        let mut slot = self.slot_of(hash);
         loop {
-            match self.table[slot % TABLE] {
-                EMPTY => return self.add(page, slot % TABLE),
+            match self.table[slot] {
+                EMPTY => return self.add(page, slot),
                 number if self.pages[number as usize].page == page => return number,
-                _ => slot += 1,
+                _ => slot = self.after(slot),
             }
         }
     }
@@ -57,7 +62,7 @@ impl Pages {
     #[inline(never)]
     fn add(&mut self, page: u64, slot: usize) -> u32 {
         let number = self.unused.pop().unwrap_or(self.pages.len() as u32);
-        let page = Page { page, lines: 0, touched: 0 };
+        let page = Page { page, known: 0, touched: 0 };
         match self.pages.get_mut(number as usize) {
             Some(entry) => *entry = page,
             None => self.pages.push(page),
@@ -66,47 +71,38 @@ impl Pages {
         number
     }
 
-    /// Records that lines are touched, a set of bits. Returns those that were not.
+    /// The page with a number.
     #[inline(always)]
-    pub(super) fn add_touched(&mut self, number: u32, lines: u64) -> u64 {
-        let touched = &mut self.pages[number as usize].touched;
-        let new = lines & !*touched;
-        *touched |= lines;
-        new
+    pub(super) fn page(&mut self, number: u32) -> &mut Page {
+        &mut self.pages[number as usize]
     }
 
-    /// A window holds one more line of a page.
-    #[inline(always)]
-    pub(super) fn admitted(&mut self, number: u32) {
-        self.pages[number as usize].lines += 1;
-    }
-
-    /// A window evicted a line of a page.
-    #[inline(always)]
-    pub(super) fn evicted(&mut self, number: u32) {
+    /// Forgets lines of a page. If none is left, the page loses its number.
+    pub(super) fn forget(&mut self, number: u32, lines: u64) {
         let page = &mut self.pages[number as usize];
-        page.lines -= 1;
-        if page.lines == 0 {
+        page.known &= !lines;
+        if lines != 0 && page.known == 0 {
             self.remove(number);
         }
     }
 
-    #[inline(never)]
     fn remove(&mut self, number: u32) {
-        let home = |number: u32| slot_of(hash_of(self.pages[number as usize].page));
+        let home = |number: u32| self.slot_of(hash_of(self.pages[number as usize].page));
         let mut hole = home(number);
         while self.table[hole] != number {
-            hole = (hole + 1) % TABLE;
+            hole = self.after(hole);
         }
         let mut slot = hole;
         loop {
-            slot = (slot + 1) % TABLE;
+            slot = self.after(slot);
             let moved = self.table[slot];
             if moved == EMPTY {
                 break;
             }
             // An entry may fill the hole unless it would then be before its home.
-            if (slot + TABLE - home(moved)) % TABLE >= (slot + TABLE - hole) % TABLE {
+            let mask = self.table.len() - 1;
+            let home = self.slot_of(hash_of(self.pages[moved as usize].page));
+            if slot.wrapping_sub(home) & mask >= slot.wrapping_sub(hole) & mask {
                 self.table[hole] = moved;
                 hole = slot;
             }
