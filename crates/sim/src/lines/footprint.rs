@@ -3,24 +3,24 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use super::pages::hash_of;
-use super::{PAGE_LINES, PAGE_SHIFT};
+use super::chunks::hash_of;
+use super::sample::Sample;
 
 /// Lines that are kept. A fuller set is halved, by a coarser sample.
 const LINES_MAX: u32 = 8192;
 
-/// Hashes pages, which nobody chooses to be hard to hash.
+/// Hashes chunks.
 #[derive(Default)]
-struct PageHasher(u64);
+struct ChunkHasher(u64);
 
-impl Hasher for PageHasher {
+impl Hasher for ChunkHasher {
     fn write(&mut self, bytes: &[u8]) {
         bytes.iter().for_each(|&byte| self.write_u64(self.0 << 8 | u64::from(byte)));
     }
 
-    fn write_u64(&mut self, page: u64) {
-        // The table uses the lowest and the highest bits; samples leave little variety in the lowest.
-        self.0 = hash_of(page).swap_bytes();
+    fn write_u64(&mut self, chunk: u64) {
+        // The map uses the lowest and the highest bits, and of the lowest a sample leaves few values.
+        self.0 = hash_of(chunk).swap_bytes();
     }
 
     fn finish(&self) -> u64 {
@@ -28,56 +28,51 @@ impl Hasher for PageHasher {
     }
 }
 
+/// The lines of a chunk.
+struct Lines {
+    hash: u64,
+    lines: u64,
+}
+
 /// The distinct lines of a sample.
 pub(super) struct Footprint {
-    /// The number of the sample: one line in 2^`sample` is in it.
-    sample: u32,
-    /// By page, a bit for each of its lines.
-    pages: HashMap<u64, u64, BuildHasherDefault<PageHasher>>,
+    sample: Sample,
+    chunks: HashMap<u64, Lines, BuildHasherDefault<ChunkHasher>>,
     /// Number of lines.
     lines: u32,
 }
 
 impl Footprint {
-    /// An estimate from a sample, or from coarser ones.
-    pub(super) fn new(sample: u32) -> Footprint {
-        Footprint { sample, pages: HashMap::default(), lines: 0 }
+    /// An estimate from the finest sample, or from coarser ones.
+    pub(super) fn new() -> Footprint {
+        Footprint { sample: Sample::new(0), chunks: HashMap::default(), lines: 0 }
     }
 
-    /// Adds lines of a page, a set of bits. Only those matter that are in the first sample.
-    pub(super) fn add(&mut self, page: u64, lines: u64) {
-        let sampled = lines & lines_in(page, self.sample);
+    /// Adds lines of a chunk, a set of lines of the finest sample.
+    pub(super) fn add(&mut self, chunk: u64, hash: u64, lines: u64) {
+        let sampled = if self.sample.coarser() == 0 { lines } else { lines & self.sample.of_chunk(hash) };
         if sampled == 0 {
             return;
         }
-        let known = self.pages.entry(page).or_default();
-        self.lines += (sampled & !*known).count_ones();
-        *known |= sampled;
+        let known = self.chunks.entry(chunk).or_insert(Lines { hash, lines: 0 });
+        self.lines += (sampled & !known.lines).count_ones();
+        known.lines |= sampled;
         while self.lines > LINES_MAX {
-            self.sample += 1;
-            let sample = self.sample;
-            self.lines = 0;
-            self.pages.retain(|&page, lines| {
-                *lines &= lines_in(page, sample);
-                self.lines += lines.count_ones();
-                *lines != 0
-            });
+            self.halve();
         }
     }
 
-    /// The estimate.
-    pub(super) fn lines(&self) -> u64 {
-        u64::from(self.lines) << self.sample
+    fn halve(&mut self) {
+        self.sample = Sample::new(self.sample.coarser() + 1);
+        self.chunks.retain(|_, Lines { hash, lines }| {
+            *lines &= self.sample.of_chunk(*hash);
+            *lines != 0
+        });
+        self.lines = self.chunks.values().map(|chunk| chunk.lines.count_ones()).sum();
     }
-}
 
-/// The lines of a page that are in a sample, as bits.
-fn lines_in(page: u64, sample: u32) -> u64 {
-    let hash = hash_of(page);
-    let shift = sample.min(PAGE_SHIFT);
-    if (hash >> PAGE_SHIFT).trailing_zeros() < sample - shift {
-        return 0;
+    /// The estimate, in lines of the finest sample.
+    pub(super) fn lines(&self) -> u64 {
+        u64::from(self.lines) << self.sample.coarser()
     }
-    let every = (0..PAGE_LINES).step_by(1 << shift).fold(0, |lines, line| lines | 1 << line);
-    every << (hash & ((1 << shift) - 1))
 }
