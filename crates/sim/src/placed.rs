@@ -25,7 +25,7 @@ use crate::report::{SimReport, TraceLabel};
 use crate::simulate::{MarkedPages, SimConfig, SimError};
 use crate::subject::{Subject, SuperSlabs};
 use crate::track::{Described, Moment, Track};
-use crate::translations::TranslationObserver;
+use crate::translations::{MetadataWrites, TranslationObserver};
 
 /// Number of points at which a timeline may take a sample; it takes those that its interval of time wants.
 const TIMELINE_POINTS: u64 = 1024;
@@ -72,13 +72,12 @@ pub(crate) fn counts_tlb_misses<P>(config: &SimConfig<P>, touch: TouchSource) ->
 pub(crate) fn may_share(config: &SimConfig, touch: TouchSource) -> bool {
     let policy = &config.policy;
     SimMemory::<Accounting>::can_have_followers(policy.align, policy.header)
-        && policy.purge != Purge::Free
         && config.forks.is_empty()
         && !counts_tlb_misses(config, touch)
 }
 
-/// Whether a run needs every access even without a TLB: where the kernel's state depends on which metadata is written.
-pub(crate) fn needs_every_access(config: &SimConfig) -> bool {
+/// Whether writes to metadata have to be told from reads: where the kernel's state depends on them.
+pub(crate) fn needs_metadata_writes(config: &SimConfig) -> bool {
     !config.forks.is_empty() || config.policy.purge == Purge::Free
 }
 
@@ -88,7 +87,7 @@ pub(crate) fn accounting_of<P>(config: &SimConfig<P>) -> Accounting {
 }
 
 /// Starts a run of designs with equal placements, touches and memory-policy rules, the leader first. Several designs
-/// need [`may_share`] for each of them.
+/// need [`may_share`] for each of them, and purge with MADV_FREE all or none.
 ///
 /// # Errors
 /// A policy is invalid.
@@ -98,20 +97,21 @@ pub(crate) fn start(
     summary: Summary,
     points: Points,
 ) -> Result<Box<dyn Placed>, SimError> {
-    let leader = configs[0];
+    let (leader, counts_paths) = (configs[0], configs.iter().any(|config| config.count_paths));
     Ok(match leader.tlb.filter(|_| counts_tlb_misses(leader, trace.touch_source)) {
         Some(core) => {
             let observer = |config: &SimConfig| TranslationObserver::new(accounting_of(config), TlbModels::new(core));
             Box::new(Run::new(configs, observer, trace, summary, points)?)
         }
-        None if needs_every_access(leader) => Box::new(Run::new(
-            configs,
-            |config| TranslationObserver::new(accounting_of(config), ()),
-            trace,
-            summary,
-            points,
-        )?),
-        None if configs.iter().any(|config| config.count_paths) => Box::new(Run::new(
+        None if needs_metadata_writes(leader) && counts_paths => {
+            let writes = |config: &SimConfig| TranslationObserver::new(accounting_of(config), MetadataWrites::<true>);
+            Box::new(Run::new(configs, writes, trace, summary, points)?)
+        }
+        None if needs_metadata_writes(leader) => {
+            let writes = |config: &SimConfig| TranslationObserver::new(accounting_of(config), MetadataWrites::<false>);
+            Box::new(Run::new(configs, writes, trace, summary, points)?)
+        }
+        None if counts_paths => Box::new(Run::new(
             configs,
             |config| PathObserver::new(accounting_of(config), OnlyPaths),
             trace,

@@ -8,7 +8,7 @@ use hksim_trace::source::EventSource;
 
 use super::{Accessor, LineCounts, LineModel};
 use crate::observer::{Accesses, Cause};
-use crate::placed::{Points, Run, accounting_of, needs_every_access};
+use crate::placed::{Points, Run, accounting_of, needs_metadata_writes};
 use crate::pump::pump;
 use crate::report::TraceLabel;
 use crate::simulate::{Marks, SimConfig, SimError, Simulated, finish, wanted_points};
@@ -55,7 +55,7 @@ pub fn simulate_lines(
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<(Simulated, LineCounts), SimError> {
     let config = SimConfig { tlb: None, ..config.clone() };
-    match needs_every_access(&config) {
+    match needs_metadata_writes(&config) {
         true => run(source, &config, marks, progress, Lines::<true>::default),
         false => run(source, &config, marks, progress, Lines::<false>::default),
     }
