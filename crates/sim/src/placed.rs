@@ -10,22 +10,24 @@ use std::time::Instant;
 use hksim_engine::{Driver, ForkSchedule, ForkStep, PageRun, PageSet, PageState as SetState, TouchRule};
 use hksim_linux_mm::{Kernel, PageState};
 use hksim_policy::vocabulary::Purge;
-use hksim_policy::{Allocator, PAGE_BYTES, Policy};
+use hksim_policy::{PAGE_BYTES, Policy};
 use hksim_trace::event::Op;
 use hksim_trace::header::{Summary, TouchSource};
 use hksim_trace::hkt::{Batch, BatchReader};
 
 use crate::accounting::Accounting;
+use crate::lines::Lines;
 use crate::memory::{Follower, SimMemory};
 use crate::observer::AccountingObserver;
-use crate::paths::{OnlyPaths, PathObserver};
+use crate::paths::OnlyPaths;
 use crate::pump::Consumer;
 use crate::reach::TlbModels;
 use crate::report::{SimReport, TraceLabel};
-use crate::simulate::{MarkedPages, SimConfig, SimError};
-use crate::subject::{Subject, SuperSlabs};
+use crate::simulate::{Counted, MarkedPages, SimConfig, SimError};
+use crate::subject::Subject;
+use crate::superslabs::{SuperSlabs, superslabs};
 use crate::track::{Described, Moment, Track};
-use crate::translations::{MetadataWrites, TranslationObserver};
+use crate::translations::{MetadataWrites, TranslationObserver, Translations};
 
 /// Number of points at which a timeline may take a sample; it takes those that its interval of time wants.
 const TIMELINE_POINTS: u64 = 1024;
@@ -74,6 +76,7 @@ pub(crate) fn may_share(config: &SimConfig, touch: TouchSource) -> bool {
     SimMemory::<Accounting>::can_have_followers(policy.align, policy.header)
         && config.forks.is_empty()
         && !counts_tlb_misses(config, touch)
+        && config.counted != Counted::Time
 }
 
 /// Whether writes to metadata have to be told from reads: where the kernel's state depends on them.
@@ -97,29 +100,48 @@ pub(crate) fn start(
     summary: Summary,
     points: Points,
 ) -> Result<Box<dyn Placed>, SimError> {
-    let (leader, counts_paths) = (configs[0], configs.iter().any(|config| config.count_paths));
-    Ok(match leader.tlb.filter(|_| counts_tlb_misses(leader, trace.touch_source)) {
-        Some(core) => {
-            let observer = |config: &SimConfig| TranslationObserver::new(accounting_of(config), TlbModels::new(core));
-            Box::new(Run::new(configs, observer, trace, summary, points)?)
-        }
-        None if needs_metadata_writes(leader) && counts_paths => {
-            let writes = |config: &SimConfig| TranslationObserver::new(accounting_of(config), MetadataWrites::<true>);
-            Box::new(Run::new(configs, writes, trace, summary, points)?)
-        }
-        None if needs_metadata_writes(leader) => {
-            let writes = |config: &SimConfig| TranslationObserver::new(accounting_of(config), MetadataWrites::<false>);
-            Box::new(Run::new(configs, writes, trace, summary, points)?)
-        }
-        None if counts_paths => Box::new(Run::new(
-            configs,
-            |config| PathObserver::new(accounting_of(config), OnlyPaths),
-            trace,
-            summary,
-            points,
-        )?),
-        None => Box::new(Run::new(configs, accounting_of, trace, summary, points)?),
-    })
+    let (leader, counts_paths) = (configs[0], configs.iter().any(|config| config.counted == Counted::Paths));
+    let (tlb, counts_lines) = (
+        leader.tlb.filter(|_| counts_tlb_misses(leader, trace.touch_source)),
+        configs.iter().any(|config| config.counted == Counted::Time),
+    );
+    let started = Starting { configs, trace, summary, points };
+    match (tlb, counts_lines) {
+        (Some(core), true) => started.translated(|| (TlbModels::new(core), Lines::<true>::default())),
+        (Some(core), false) => started.translated(|| TlbModels::new(core)),
+        (None, true) if needs_metadata_writes(leader) => started.translated(Lines::<true>::default),
+        (None, true) => started.translated(Lines::<false>::default),
+        (None, false) if needs_metadata_writes(leader) && counts_paths => started.translated(|| MetadataWrites::<true>),
+        (None, false) if needs_metadata_writes(leader) => started.translated(|| MetadataWrites::<false>),
+        (None, false) if counts_paths => started.translated(|| OnlyPaths),
+        (None, false) => started.observed(accounting_of),
+    }
+}
+
+/// What a run starts with.
+struct Starting<'a> {
+    configs: &'a [&'a SimConfig],
+    trace: TraceLabel,
+    summary: Summary,
+    points: Points,
+}
+
+impl Starting<'_> {
+    fn observed<H>(self, observer: impl Fn(&SimConfig) -> H) -> Result<Box<dyn Placed>, SimError>
+    where
+        H: AccountingObserver + Send + 'static,
+    {
+        let Starting { configs, trace, summary, points } = self;
+        Ok(Box::new(Run::new(configs, observer, trace, summary, points)?))
+    }
+
+    /// A run with a model of its accesses.
+    fn translated<T>(self, model: impl Fn() -> T) -> Result<Box<dyn Placed>, SimError>
+    where
+        T: Translations + Send + 'static,
+    {
+        self.observed(|config| TranslationObserver::new(accounting_of(config), model()))
+    }
 }
 
 /// A placement in progress, with observers of one kind.
@@ -131,6 +153,8 @@ pub(crate) struct Run<A: Subject, P = Policy> {
     next_sample: usize,
     next_mark: usize,
     done: u64,
+    /// Events among them that do not call the allocator.
+    not_calls: u64,
     time_ns: u64,
     /// One for each design; the first leads.
     tracks: Vec<Track<P>>,
@@ -149,17 +173,12 @@ impl<H: AccountingObserver + Send> Run<SuperSlabs<H>> {
         points: Points,
     ) -> Result<Run<SuperSlabs<H>>, SimError> {
         let leader = configs[0];
-        let plan = leader.policy.prepare()?;
         let mut followers = Vec::new();
         for (number, config) in configs.iter().enumerate().skip(1) {
             let (_, paging) = config.policy.prepare()?.policy.split();
             followers.push(Follower { number, paging, observer: observer(config) });
         }
-        let mut memory = SimMemory::with_followers(plan.layout, &plan.geometry, observer(leader), followers);
-        if leader.policy.purge == Purge::Free {
-            memory.keep_contents();
-        }
-        let allocator = Allocator::new(memory, plan.geometry, plan.policy, &plan.layout);
+        let allocator = superslabs(&leader.policy, observer(leader), followers)?;
         Ok(Run::of(allocator, configs, trace, summary, points))
     }
 }
@@ -182,6 +201,7 @@ impl<A: Subject, P: Described> Run<A, P> {
             next_sample: 0,
             next_mark: 0,
             done: 0,
+            not_calls: 0,
             time_ns: 0,
             tracks: configs.iter().map(|&config| Track::new(config.clone())).collect(),
             marked: Vec::new(),
@@ -215,6 +235,7 @@ impl<A: Subject, P: Described> Run<A, P> {
                 break;
             }
             let Some(event) = reader.uncommon() else { break };
+            self.not_calls += u64::from(!event.op.calls_allocator());
             self.apply_memory_policy(&event.op);
             self.driver.step(event).map_err(|source| failed(reader, source))?;
             self.driver.allocator().event_done();
@@ -309,7 +330,8 @@ impl<A: Subject, P: Described> Run<A, P> {
     }
 
     fn moment(&self) -> Moment {
-        Moment { event: self.done, time_ns: self.time_ns, live: self.driver.live() }
+        let calls = self.done - self.not_calls;
+        Moment { event: self.done, calls, time_ns: self.time_ns, live: self.driver.live() }
     }
 
     fn sample(&mut self) {

@@ -4,6 +4,7 @@
 use std::hint::black_box;
 use std::io;
 
+use fastrand::Rng;
 use hksim_linux_probe::area::{Area, Granule, faults, timed};
 use hksim_linux_probe::chase::{Chase, LINE_BYTES, scatter};
 
@@ -121,7 +122,9 @@ fn scattered(granule: Granule) -> Result<Option<(CostCurve, CostCurve)>, Measure
             let count = ACCESSES.max(lines.min(4 * ACCESSES));
             rounds.push(ns_each(count, || next = scatter(&area, next, count)));
         }
-        chasing.push(Chase::new(area, random()));
+        // The same order in each run.
+        let mut random = Rng::with_seed(0);
+        chasing.push(Chase::new(area, |below| random.u64(..below)));
     }
     for _ in 0..ROUNDS {
         for (chase, rounds) in chasing.iter_mut().zip(&mut chases.0) {
@@ -134,17 +137,6 @@ fn scattered(granule: Granule) -> Result<Option<(CostCurve, CostCurve)>, Measure
     Ok(Some((scatters.curve(), chases.curve())))
 }
 
-/// Draws numbers below its argument, the same in each run.
-fn random() -> impl FnMut(u64) -> u64 {
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    move |below| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        ((u128::from(state) * u128::from(below)) >> 64) as u64
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,7 +146,8 @@ mod tests {
     #[test]
     fn every_amount_has_a_cost_and_memory_is_slower_than_the_first_cache() {
         let costs = costs().expect("memory");
-        let is_range = |cost: &Cost| 0.0 < cost.low_ns && cost.low_ns <= cost.median_ns && cost.median_ns <= cost.high_ns;
+        let is_range =
+            |cost: &Cost| 0.0 < cost.low_ns && cost.low_ns <= cost.median_ns && cost.median_ns <= cost.high_ns;
         assert!(is_range(&costs.cycle), "{:?}", costs.cycle);
         for (name, curve) in costs.curves() {
             if curve.0.is_empty() {

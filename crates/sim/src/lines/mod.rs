@@ -29,7 +29,7 @@ use crate::tlb::PageSize;
 use chunks::hash_of;
 pub use counts::{Accessor, AccessorLines, ByPattern, LineCounts, Misses, Reuse};
 use footprint::Footprint;
-pub use run::simulate_lines;
+pub(crate) use run::Lines;
 use sample::{CHUNK_LINES, Sample, bits};
 use window::{DISTANCE_MAX, Group, Window};
 
