@@ -84,6 +84,7 @@ mod process_policy;
 mod protect;
 mod refaults;
 mod remap;
+mod returned;
 mod rules;
 pub mod script;
 mod size_modes;
@@ -133,6 +134,7 @@ use folio::SpaceId;
 use hugetlb::HugetlbPool;
 use memory::SharedMemory;
 use page_tables::PageTables;
+use returned::Returned;
 use vma_map::VmaMap;
 
 /// One address space under one kernel.
@@ -149,7 +151,7 @@ pub struct Kernel {
     counters: Counters,
     operations: PageOperations,
     refaults: RefaultsByKind,
-    resident_bytes_peak: u64,
+    returned: Returned,
     thp_disable: ThpDisable,
     /// How new mappings are locked (`MCL_FUTURE`).
     lock_future: Locked,
@@ -172,7 +174,7 @@ impl Kernel {
             counters: Counters::default(),
             operations: PageOperations::default(),
             refaults: RefaultsByKind::default(),
-            resident_bytes_peak: 0,
+            returned: Returned::default(),
             thp_disable: ThpDisable::Off,
             lock_future: Locked::No,
             installs_thp_denied: 0,

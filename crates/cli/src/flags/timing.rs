@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use hksim_policy::units::parse_time;
 use hksim_replay::Mode;
-use hksim_timing::{Arrangement, Effort, ROUNDS_MAX, seed_from_time};
+use hksim_timing::{Arrangement, Effort, ROUNDS_MAX, random_seed};
 
 use super::between::between;
 
@@ -67,7 +67,7 @@ impl RoundsArgs {
 
     /// The seed of the order of runs.
     pub fn seed(&self) -> u64 {
-        self.seed.unwrap_or_else(seed_from_time)
+        self.seed.unwrap_or_else(random_seed)
     }
 }
 
