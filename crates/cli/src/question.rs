@@ -1,9 +1,10 @@
 //! The flags of commands that say which design is best.
 
 use anyhow::{Result, bail};
+use hksim_cost_model::Profile;
 use hksim_explore::figures::Figure;
 use hksim_explore::known::check_known;
-use hksim_explore::question::{Goal, Question, Tie, Weights};
+use hksim_explore::question::{Asked, Goal, Tie, Weights};
 use hksim_sim::tlb::Geometry;
 use hksim_text::nearest;
 
@@ -13,9 +14,9 @@ use hksim_explore::inputs::Trace;
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Which design is best")]
 pub struct QuestionArgs {
-    /// Minimise this figure: installs, sys-time, rss, tlb-misses, vmas
-    #[arg(long, value_name = "FIGURE", default_value = "installs")]
-    goal: Goal,
+    /// Minimise this figure: time, installs, sys-time, rss, tlb-misses, vmas [default: time if a profile gives it, else installs]
+    #[arg(long, value_name = "FIGURE")]
+    goal: Option<Goal>,
     /// Treat designs that differ by less as equal
     #[arg(long, value_name = "PERCENT", default_value = "1%")]
     tie: Tie,
@@ -50,23 +51,23 @@ pub fn core_words() -> impl Iterator<Item = &'static str> {
 }
 
 impl QuestionArgs {
-    /// The question about these traces. `has_profile`: whether system times are known.
+    /// What is asked about these traces, with the costs of a machine if they are known.
     ///
     /// # Errors
     /// The weights are not those of the traces, or the goal cannot be known.
-    pub fn question(&self, traces: &[Trace], has_profile: bool) -> Result<Question> {
+    pub fn asked(&self, traces: &[Trace], profile: Option<&Profile>) -> Result<Asked> {
         let weights = self.weights.clone().unwrap_or_default();
         weights.of_traces(traces.len())?;
-        self.check_known(self.goal.0, traces, has_profile)?;
-        Ok(Question { goal: self.goal, tie: self.tie, weights })
+        self.goal.map_or(Ok(()), |goal| self.check_known(goal.0, traces, profile))?;
+        Ok(Asked { goal: self.goal, tie: self.tie, weights })
     }
 
     /// Checks, before the work starts, that a figure will be known.
     ///
     /// # Errors
     /// It will not; the message says what is missing.
-    pub fn check_known(&self, figure: Figure, traces: &[Trace], has_profile: bool) -> Result<()> {
-        Ok(check_known(figure, traces, has_profile, self.tlb)?)
+    pub fn check_known(&self, figure: Figure, traces: &[Trace], profile: Option<&Profile>) -> Result<()> {
+        Ok(check_known(figure, traces, profile, self.tlb)?)
     }
 
     /// The core to model.
@@ -80,7 +81,7 @@ impl QuestionArgs {
     /// One was: the command does not rank memory recordings.
     pub fn refuse_for_recording(&self) -> Result<()> {
         let given = [
-            ("goal", self.goal != Goal(Figure::Installs)),
+            ("goal", self.goal.is_some()),
             ("weights", self.weights.is_some()),
             ("tlb", self.tlb.is_some()),
             ("tie", self.tie != Tie::default()),

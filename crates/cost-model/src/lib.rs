@@ -2,7 +2,7 @@
 //!
 //! - [`kernel_work`]: what the kernel did in a run, as operations that have a price.
 //! - [`measure`]: times each operation in many rounds; [`profile`]: the table of costs, as a TOML file.
-//! - [`memory_costs`]: the costs of accesses to memory, by how soon its cache lines are accessed again.
+//! - [`memory_costs`], [`line_price`]: the costs of accesses to memory, by how soon its cache lines are accessed again.
 //! - [`price`]: turns counts into a range of seconds; [`system_time`]: that range beside a measurement.
 //! - [`store`]: a profile for each [`machine`], kernel and build in the user's cache.
 //!
@@ -23,6 +23,7 @@ pub mod kernel_work;
 pub mod line_price;
 pub mod machine;
 pub mod measure;
+pub mod median_range;
 pub mod memory_costs;
 pub mod price;
 pub mod profile;
@@ -32,6 +33,7 @@ pub mod system_time;
 pub use kernel_work::{Calls, KernelWork};
 pub use line_price::{LineAccesses, LinePart, LinePrice};
 pub use machine::Machine;
+pub use median_range::MedianRange;
 pub use memory_costs::{CostCurve, MemoryCosts};
 pub use price::{FirstTouch, Locality, Price, Work};
 pub use profile::{Cost, CostError, Operation, Profile};

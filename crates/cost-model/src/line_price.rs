@@ -7,35 +7,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::median_range::MedianRange;
 use crate::memory_costs::{CostCurve, MemoryCosts};
-use crate::profile::Cost;
-
-/// A range of nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct NanosecondRange {
-    /// With the lower quartiles of the costs.
-    pub low: f64,
-    /// With their medians.
-    pub median: f64,
-    /// With their upper quartiles.
-    pub high: f64,
-}
-
-impl NanosecondRange {
-    fn each(of: impl Fn(fn(&Cost) -> f64) -> f64) -> NanosecondRange {
-        NanosecondRange {
-            low: of(|cost| cost.low_ns),
-            median: of(|cost| cost.median_ns),
-            high: of(|cost| cost.high_ns),
-        }
-    }
-
-    fn add(&mut self, other: NanosecondRange) {
-        self.low += other.low;
-        self.median += other.median;
-        self.high += other.high;
-    }
-}
 
 /// Whose accesses they are, and how the processor finds the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -89,9 +62,9 @@ pub struct LineAccesses {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LinePrice {
     /// The total.
-    pub total_ns: NanosecondRange,
+    pub total_ns: MedianRange,
     /// By part, in the order of [`LinePart::ALL`].
-    pub parts_ns: Vec<(LinePart, NanosecondRange)>,
+    pub parts_ns: Vec<(LinePart, MedianRange)>,
 }
 
 impl LinePrice {
@@ -99,17 +72,18 @@ impl LinePrice {
     pub fn of(lines: &[LineAccesses], costs: &MemoryCosts) -> Option<LinePrice> {
         let mut price = LinePrice::default();
         for part in LinePart::ALL {
-            let mut part_ns = NanosecondRange::default();
+            let mut part_ns = MedianRange::default();
             for &LineAccesses { is_huge, reuse_bytes, accesses, .. } in lines.iter().filter(|lines| lines.part == part)
             {
                 let curve = curve_of(costs, part, is_huge);
                 let first = if part.is_program() { 0.0 } else { curve.at(0, |cost| cost.median_ns)? };
                 curve.at(reuse_bytes, |cost| cost.median_ns)?;
-                part_ns.add(NanosecondRange::each(|quartile| {
-                    accesses as f64 * (curve.at(reuse_bytes, quartile).unwrap_or(0.0) - first).max(0.0)
-                }));
+                part_ns = part_ns
+                    + MedianRange::each(|quartile| {
+                        accesses as f64 * (curve.at(reuse_bytes, quartile).unwrap_or(0.0) - first).max(0.0)
+                    });
             }
-            price.total_ns.add(part_ns);
+            price.total_ns = price.total_ns + part_ns;
             price.parts_ns.push((part, part_ns));
         }
         Some(price)

@@ -73,7 +73,7 @@ use crate::space::{AddressSpace, Cause, Touch};
 ///     memory_policy: Default::default(),
 ///     addresses: Default::default(),
 ///     forks: Vec::new(),
-///     count_paths: false,
+///     counted: Default::default(),
 ///     file: None,
 /// };
 /// let mut source = workload.source()?;

@@ -475,7 +475,7 @@ fn touch_bracket<L: Laboratory>(
         let pairs = cases.iter().zip(figures);
         let pairs: Vec<Case> = pairs.map(|(case, pair)| Case { designs: pair.to_vec(), ..case.clone() }).collect();
         let ratio = answer::change(&pairs, goal, 1, 0).map_or(1.0, |change| change.ratio);
-        if ratio <= 1.0 + request.question.tie.0 { holds.push(word) } else { fails.push(word) }
+        if ratio <= 1.0 + request.question.tie_in(goal).0 { holds.push(word) } else { fails.push(word) }
     }
     let other = table.trials[other].design.clone();
     Ok((!holds.is_empty() || !fails.is_empty()).then_some(Reason::TouchBracket { other, holds, fails }))

@@ -311,10 +311,15 @@ impl Judged<'_> {
         self.question.goal.0
     }
 
+    /// By how much designs may differ in the goal and still count as equal.
+    fn tie(&self) -> f64 {
+        self.question.tie_in(self.goal()).0
+    }
+
     /// Designs within the tie of the best, best first.
     fn tied(&self) -> impl Iterator<Item = &Standing> {
         let best = self.ranking.standings[0].ratio;
-        let limit = best * (1.0 + self.question.tie.0);
+        let limit = best * (1.0 + self.tie());
         self.ranking.standings.iter().take_while(move |standing| standing.ratio <= limit)
     }
 
@@ -341,7 +346,7 @@ impl Judged<'_> {
         }
         let worst = self.ranking.standings.iter().rfind(|standing| standing.design != winner)?;
         let middle = &self.ranking.standings[self.ranking.standings.len() / 2];
-        let is_tied = middle.ratio <= self.ranking.standings[0].ratio * (1.0 + self.question.tie.0);
+        let is_tied = middle.ratio <= self.ranking.standings[0].ratio * (1.0 + self.tie());
         let is_median = middle.design != winner && middle.design != worst.design && !is_tied;
         Some(if is_median { (middle.design, Reference::Median) } else { (worst.design, Reference::Worst) })
     }
@@ -383,7 +388,7 @@ impl Judged<'_> {
             });
             let (least, most) = amounts
                 .fold((f64::INFINITY, 0.0), |(least, most): (f64, f64), amount| (least.min(amount), most.max(amount)));
-            most <= least * (1.0 + self.question.tie.0)
+            most <= least * (1.0 + self.question.tie_in(figure).0)
         })
     }
 
@@ -397,9 +402,9 @@ impl Judged<'_> {
         }
     }
 
-    fn is_tie(&self, ratio: f64) -> bool {
-        let tie = 1.0 + self.question.tie.0;
-        (1.0 / tie..=tie).contains(&ratio)
+    fn is_tie(&self, change: Change) -> bool {
+        let tie = 1.0 + self.question.tie_in(change.figure).0;
+        (1.0 / tie..=tie).contains(&change.ratio)
     }
 
     /// The goal and the other figures of the winner, compared with the reference.
@@ -411,7 +416,7 @@ impl Judged<'_> {
             let lead = Lead { change: gain, is_least: own.any(|standing| standing.ratio <= best) };
             let candidates = self.ranking.standings.len();
             let is_candidate = self.ranking.standings.iter().any(|standing| standing.design == against);
-            reasons.push(match (is_candidate, self.is_tie(gain.ratio)) {
+            reasons.push(match (is_candidate, self.is_tie(gain)) {
                 (false, _) => Reason::BestWithin { candidates, lead },
                 (true, true) => Reason::NoBetter(lead),
                 (true, false) => Reason::Better(lead),
@@ -419,8 +424,8 @@ impl Judged<'_> {
         }
         let others = Figure::ALL.into_iter().filter(|&figure| figure != self.goal());
         let changes: Vec<Change> = others.filter_map(|figure| change(self.cases, figure, against, winner)).collect();
-        let paid = changes.iter().filter(|change| change.ratio > 1.0 && !self.is_tie(change.ratio));
-        let won = changes.iter().filter(|change| change.ratio < 1.0 && !self.is_tie(change.ratio));
+        let paid = changes.iter().filter(|change| change.ratio > 1.0 && !self.is_tie(**change));
+        let won = changes.iter().filter(|change| change.ratio < 1.0 && !self.is_tie(**change));
         let (paid, won): (Vec<Change>, Vec<Change>) = (paid.copied().collect(), won.copied().collect());
         if paid.is_empty() && won.is_empty() {
             reasons.push(Reason::NoPrice);
@@ -452,7 +457,7 @@ impl Judged<'_> {
                 self.goal().at_least_one_unit(amount)
             };
             let least = self.ranking.standings.iter().map(|other| amount(other.design)).fold(f64::INFINITY, f64::min);
-            amount(winner) <= least * (1.0 + self.question.tie.0)
+            amount(winner) <= least * (1.0 + self.tie())
         };
         let best = self.cases.iter().filter(|case| ranked(case)).count();
         let mut reasons = vec![Reason::BestOn { cases: best, of: self.cases.len() }];

@@ -56,6 +56,8 @@ pub struct Budget {
     pub traces: Vec<PathBuf>,
     /// The core whose TLB is modelled.
     pub tlb: Option<String>,
+    /// The profile that times are predicted from.
+    pub profile: Option<PathBuf>,
     /// The designs, by name.
     pub design: BTreeMap<String, Allowance>,
 }
@@ -69,6 +71,8 @@ pub struct Allowance {
     pub policy: String,
     /// Installs per 1 000 allocations.
     pub installs_per_1000_allocations: Option<f64>,
+    /// Nanoseconds per call.
+    pub ns_per_call: Option<f64>,
     /// Peak resident bytes: `"64M"`, or a number of bytes.
     pub rss_peak: Option<Most>,
     /// Peak number of mappings.
@@ -145,11 +149,16 @@ impl Allowance {
         let vmas = amount(Metric::Vmas, &self.vmas, "a whole number from 0 (100)", |text| parse_count(text).ok())?;
         let misses =
             amount(Metric::TlbMisses, &self.tlb_misses, "a whole number from 0 (1M)", |text| parse_count(text).ok())?;
-        let installs = self.installs_per_1000_allocations;
-        if let Some(most) = installs.filter(|most| !most.is_finite() || *most < 0.0) {
-            return Err(wrong(Metric::InstallsPer1000Allocations, &most.to_string(), "a number from 0 (2.5)"));
-        }
+        let number = |limit: Metric, most: Option<f64>| match most {
+            Some(most) if !most.is_finite() || most < 0.0 => {
+                Err(wrong(limit, &most.to_string(), "a number from 0 (2.5)"))
+            }
+            most => Ok(most),
+        };
+        let installs = number(Metric::InstallsPer1000Allocations, self.installs_per_1000_allocations)?;
+        let ns = number(Metric::NsPerCall, self.ns_per_call)?;
         let limits = [
+            (Metric::NsPerCall, ns),
             (Metric::InstallsPer1000Allocations, installs),
             (Metric::RssPeak, rss),
             (Metric::Vmas, vmas),
@@ -163,6 +172,8 @@ impl Allowance {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
+    /// Predicted nanoseconds per call.
+    NsPerCall,
     /// Installs per 1 000 allocations.
     #[serde(rename = "installs_per_1000_allocations")]
     InstallsPer1000Allocations,
@@ -176,11 +187,13 @@ pub enum Metric {
 
 impl Metric {
     /// All metrics, in the order of the table.
-    pub const ALL: [Metric; 4] = [Metric::InstallsPer1000Allocations, Metric::RssPeak, Metric::Vmas, Metric::TlbMisses];
+    pub const ALL: [Metric; 5] =
+        [Metric::NsPerCall, Metric::InstallsPer1000Allocations, Metric::RssPeak, Metric::Vmas, Metric::TlbMisses];
 
     /// The key in a budget.
     pub const fn word(self) -> &'static str {
         match self {
+            Metric::NsPerCall => "ns_per_call",
             Metric::InstallsPer1000Allocations => "installs_per_1000_allocations",
             Metric::RssPeak => "rss_peak",
             Metric::Vmas => "vmas",
@@ -191,6 +204,7 @@ impl Metric {
     /// The name in sentences.
     pub const fn name(self) -> &'static str {
         match self {
+            Metric::NsPerCall => "ns per call",
             Metric::InstallsPer1000Allocations => "installs per 1 000 allocations",
             Metric::RssPeak => Figure::Rss.name(),
             Metric::Vmas => Figure::Vmas.name(),
@@ -201,7 +215,7 @@ impl Metric {
     /// Amounts of a row as text, with enough digits to distinguish different ones.
     pub fn texts(self, amounts: &[f64]) -> Vec<String> {
         match self {
-            Metric::InstallsPer1000Allocations => {
+            Metric::NsPerCall | Metric::InstallsPer1000Allocations => {
                 units::apart(amounts, 2, |amount, digits| format!("{amount:.digits$}"), f64::to_string)
             }
             Metric::RssPeak => units::bytes_apart(&amounts.iter().map(|&amount| amount as u64).collect::<Vec<u64>>()),
@@ -212,6 +226,7 @@ impl Metric {
     /// The amount of a row; `None` if it is not known.
     pub fn amount(self, row: &Row) -> Option<f64> {
         match self {
+            Metric::NsPerCall => row.figures.ns_per_call.map(|time| time.median),
             Metric::InstallsPer1000Allocations => {
                 Some(row.figures.installs as f64 * 1000.0 / row.allocations.max(1) as f64)
             }

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use hksim_cost_model::Price;
+use hksim_cost_model::{MedianRange, Price};
 use hksim_sim::SimReport;
+use hksim_time_model::{Parts, RATIO_ERROR_SHARE};
 use serde::{Deserialize, Serialize};
 
 use hksim_text::units;
@@ -12,6 +13,8 @@ use hksim_text::units;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Figure {
+    /// Time of the allocator's calls and the program's accesses, a range of nanoseconds per call.
+    Time,
     /// Page-table installs.
     Installs,
     /// System time, a range of seconds from measured costs.
@@ -26,11 +29,13 @@ pub enum Figure {
 
 impl Figure {
     /// All figures, in the order of sentences and tables.
-    pub const ALL: [Figure; 5] = [Figure::Installs, Figure::SysTime, Figure::Rss, Figure::TlbMisses, Figure::Vmas];
+    pub const ALL: [Figure; 6] =
+        [Figure::Time, Figure::Installs, Figure::SysTime, Figure::Rss, Figure::TlbMisses, Figure::Vmas];
 
     /// The word that options use.
     pub const fn word(self) -> &'static str {
         match self {
+            Figure::Time => "time",
             Figure::Installs => "installs",
             Figure::SysTime => "sys-time",
             Figure::Rss => "rss",
@@ -52,6 +57,7 @@ impl Figure {
     /// The name in sentences.
     pub const fn name(self) -> &'static str {
         match self {
+            Figure::Time => "time",
             Figure::Installs => "installs",
             Figure::SysTime => "system time",
             Figure::Rss => "peak RSS",
@@ -63,8 +69,17 @@ impl Figure {
     /// The least amount that ratios distinguish: an amount below it counts as this much. It keeps ratios to 0 finite.
     const fn unit(self) -> f64 {
         match self {
+            Figure::Time => 1e-3,
             Figure::SysTime => 1e-9,
             _ => 1.0,
+        }
+    }
+
+    /// The share by which predicted ratios are off: designs that differ by less are a tie. 0 for what is counted exactly.
+    pub const fn ratio_error_share(self) -> f64 {
+        match self {
+            Figure::Time => RATIO_ERROR_SHARE,
+            _ => 0.0,
         }
     }
 
@@ -84,11 +99,17 @@ impl Figure {
         let all = [one, other];
         let texts = match self {
             Figure::Rss => units::bytes_apart(&all.map(|amount| amount.middle as u64)),
+            Figure::Time => units::apart(&all, 1, nanoseconds, |amount| nanoseconds(amount, 6)),
             Figure::SysTime => units::apart(&all, 2, milliseconds, |amount| milliseconds(amount, 9)),
             _ => all.map(|amount| units::count(amount.middle as u64)).to_vec(),
         };
         [texts[0].clone(), texts[1].clone()]
     }
+}
+
+/// The median of a range of nanoseconds per call.
+fn nanoseconds(amount: &Amount, digits: usize) -> String {
+    format!("{:.digits$} ns per call", amount.middle)
 }
 
 /// A range of seconds in milliseconds.
@@ -103,7 +124,8 @@ impl fmt::Display for Figure {
     }
 }
 
-/// A figure's amount: bytes, seconds or a count. Counts have no range: `low`, `middle` and `high` are equal.
+/// A figure's amount: bytes, seconds, nanoseconds per call or a count. Counts and times per call have no range: `low`, `middle` and `high` are
+/// equal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Amount {
     /// Lower end of the range.
@@ -138,11 +160,17 @@ pub struct Figures {
     /// System time; absent without a profile, or if the profile lacks a cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_time: Option<Price>,
+    /// Nanoseconds per call; absent without a profile, or if a part is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ns_per_call: Option<MedianRange>,
+    /// Their parts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parts_ns_per_call: Option<Parts>,
 }
 
 impl Figures {
-    /// The figures of a report.
-    pub fn of(report: &SimReport, system_time: Option<Price>) -> Figures {
+    /// The counts of a report.
+    pub fn of(report: &SimReport) -> Figures {
         let lookups = report.tlb.as_ref().and_then(|tlb| tlb.lookups);
         Figures {
             installs: report.installs.total,
@@ -150,13 +178,15 @@ impl Figures {
             vmas_peak: report.vmas_peak,
             requests_failed: report.requests_failed,
             tlb_misses: lookups.map(|lookups| lookups.application.misses + lookups.allocator.misses),
-            system_time,
+            ..Figures::default()
         }
     }
 
     /// The amount of a figure; `None` if it is not known.
     pub fn amount(&self, figure: Figure) -> Option<Amount> {
         match figure {
+            // The range is that of the level, which all designs of a trace share.
+            Figure::Time => self.ns_per_call.map(|time| Amount::exact(time.median)),
             Figure::Installs => Some(Amount::exact(self.installs as f64)),
             Figure::Rss => Some(Amount::exact(self.rss_bytes_peak as f64)),
             Figure::Vmas => Some(Amount::exact(self.vmas_peak as f64)),

@@ -1,5 +1,6 @@
 //! Designs that are held to a budget: simulates them.
 
+use hksim_cost_model::Profile;
 use hksim_sim::tlb::Geometry;
 use hksim_sim::{SimConfig, SimReport};
 use hksim_trace::error::TraceError;
@@ -15,11 +16,12 @@ use crate::inputs::Trace;
 use crate::plan::Plan;
 use crate::priced::{self, Priced};
 use crate::runs::{Listener, setup};
+use hksim_time_model::not_calibrated;
 
 /// A design of the budget: its name, its configuration and its limits.
 pub type Named = (String, RunConfig, Vec<Allowed>);
 
-/// Simulates every design on every trace. Rows are ordered by trace, then by design.
+/// Simulates every design on every trace, with the TLB of a core and the costs of a machine if they are given. Rows are ordered by trace, then by design.
 ///
 /// # Errors
 /// A trace is incomplete or damaged, or a limited figure will not be known.
@@ -27,7 +29,7 @@ pub fn rows(
     budget: &Budget,
     traces: Vec<Trace>,
     designs: &[Named],
-    core: Option<&'static Geometry>,
+    (core, profile): (Option<&'static Geometry>, Option<&Profile>),
     listener: &dyn Listener,
 ) -> Result<Vec<Row>, ExploreError> {
     if let Some(trace) = traces.iter().find(|trace| !trace.summary.complete) {
@@ -37,11 +39,13 @@ pub fn rows(
         )));
     }
     check_misses(&traces, core, designs)?;
+    check_times(profile, designs)?;
     let allocations = traces.iter().map(allocations).collect::<Result<Vec<u64>, _>>()?;
     let checksums: Vec<Option<String>> = traces.iter().map(|trace| trace.label().checksum).collect();
     let configs: Vec<RunConfig> = designs.iter().map(|(_, config, _)| config.clone()).collect();
     let plan = Plan::new(traces, &configs, |trace, config| {
-        let setup = SimConfig { tlb: core, ..setup(config, trace, BaseKernel::AsItComes)? };
+        let counted = priced::counted(&config.policy, profile);
+        let setup = SimConfig { tlb: core, counted, ..setup(config, trace, BaseKernel::AsItComes)? };
         listener.simulates(&setup);
         Ok::<_, ExploreError>(setup)
     })?;
@@ -54,19 +58,22 @@ pub fn rows(
             checksum: checksums[trace].clone(),
             design: designs[design].0.clone(),
             policy: report.policy,
-            inputs: inputs(&report, core),
+            inputs: inputs(&report, core, profile),
             allocations: allocations[trace],
-            figures: priced::figures(&Priced::new(report, None)),
+            figures: priced::figures(&Priced::new(report, profile)),
         }
     };
     Ok(reports.into_iter().enumerate().map(row).collect())
 }
 
-/// The digest of the inputs that a row does not show: the program's assumptions, the kernel and the TLB.
-fn inputs(report: &SimReport, core: Option<&'static Geometry>) -> Digest {
+/// The digest of the inputs that a row does not show: the program's assumptions, the kernel, the TLB and the
+/// profile.
+fn inputs(report: &SimReport, core: Option<&'static Geometry>, profile: Option<&Profile>) -> Digest {
     let (touch, memory_policy) = (report.touch, report.memory_policy.rule);
     let core = core.map(|core| core.name);
-    Digest::of(&json!({"touch": touch, "memory_policy": memory_policy, "kernel": report.kernel, "tlb": core}))
+    Digest::of(
+        &json!({"touch": touch, "memory_policy": memory_policy, "kernel": report.kernel, "tlb": core, "profile": profile}),
+    )
 }
 
 /// Checks, before the work starts, that limited TLB misses will be known.
@@ -83,6 +90,21 @@ fn check_misses(traces: &[Trace], core: Option<&'static Geometry>, designs: &[Na
         ))),
         None => Ok(()),
     }
+}
+
+/// Checks, before the work starts, that limited times will be known.
+fn check_times(profile: Option<&Profile>, designs: &[Named]) -> Result<(), ExploreError> {
+    let limits_time = |allowed: &[Allowed]| allowed.iter().any(|allowed| allowed.metric == Metric::NsPerCall);
+    for (name, config, _) in designs.iter().filter(|(_, _, allowed)| limits_time(allowed)) {
+        let missing = match (profile, not_calibrated(&config.policy)) {
+            (None, _) => "needs `profile`, a file that `hksim calibrate -o` wrote".to_string(),
+            (Some(profile), _) if profile.memory.is_none() => "the profile has no costs of memory".to_string(),
+            (Some(_), Some(setting)) => format!("the instructions of the allocator were not measured with {setting}"),
+            (Some(_), None) => continue,
+        };
+        return Err(ExploreError::Budget(format!("design.{name}: ns_per_call: {missing}")));
+    }
+    Ok(())
 }
 
 /// Calls that allocate.

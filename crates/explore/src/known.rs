@@ -1,5 +1,6 @@
 //! Which figures will be known for traces, before the work starts.
 
+use hksim_cost_model::Profile;
 use hksim_sim::tlb::Geometry;
 use hksim_trace::header::TouchSource;
 use thiserror::Error;
@@ -11,10 +12,11 @@ use crate::inputs::Trace;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unknown {
     /// There are no costs of a machine.
-    #[error(
-        "sys-time: needs a profile of the target machine: run `hksim calibrate` there, or give its file with --profile"
-    )]
-    NoProfile,
+    #[error("{0}: needs a profile of the target machine: run `hksim calibrate` there, or give its file with --profile")]
+    NoProfile(Figure),
+    /// The profile was made by hand.
+    #[error("time: the profile has no costs of memory: measure it with `hksim calibrate`")]
+    NoMemoryCosts,
     /// No core is modelled.
     #[error("tlb-misses: needs --tlb, the core to model ({0})")]
     NoCore(String),
@@ -30,13 +32,14 @@ pub enum Unknown {
 pub fn check_known(
     figure: Figure,
     traces: &[Trace],
-    has_profile: bool,
+    profile: Option<&Profile>,
     core: Option<&'static Geometry>,
 ) -> Result<(), Unknown> {
     let cores = || Geometry::all().iter().map(|core| core.name).collect::<Vec<_>>().join(", ");
     let sampled = || traces.iter().find(|trace| trace.header.touch != TouchSource::FullStream);
     match figure {
-        Figure::SysTime if !has_profile => Err(Unknown::NoProfile),
+        Figure::SysTime | Figure::Time if profile.is_none() => Err(Unknown::NoProfile(figure)),
+        Figure::Time if profile.is_some_and(|profile| profile.memory.is_none()) => Err(Unknown::NoMemoryCosts),
         Figure::TlbMisses if core.is_none() => Err(Unknown::NoCore(cores())),
         Figure::TlbMisses => sampled().map_or(Ok(()), |trace| Err(Unknown::NotEveryAccess(trace.name()))),
         _ => Ok(()),

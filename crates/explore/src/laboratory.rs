@@ -98,7 +98,8 @@ impl<'a> Simulations<'a> {
                 .map(|config| {
                     let given = touch.filter(|_| is_assumed).or(config.touch);
                     let config = RunConfig { touch: given, ..config.clone() };
-                    let setup = SimConfig { tlb: self.core, ..setup(&config, trace, BaseKernel::AsItComes)? };
+                    let counted = priced::counted(&config.policy, self.profile);
+                    let setup = SimConfig { tlb: self.core, counted, ..setup(&config, trace, BaseKernel::AsItComes)? };
                     self.listener.simulates(&setup);
                     Ok(setup)
                 })

@@ -89,7 +89,7 @@ impl Plan {
 
     /// The digest of every input of a row.
     fn row_digest(&self, row: usize) -> Digest {
-        let (trace, SimConfig { policy, touch, kernel, tlb, memory_policy, addresses, forks, count_paths, file }) =
+        let (trace, SimConfig { policy, touch, kernel, tlb, memory_policy, addresses, forks, counted, file }) =
             self.row(row);
         let addresses = match addresses {
             Addresses::Modelled { top } => json!({"top": top}),
@@ -98,7 +98,7 @@ impl Plan {
         Digest::of(&json!({
             "version": version(), "trace": trace.label(), "events": trace.summary.events, "file": file, "policy": policy,
             "touch": touch, "kernel": kernel, "tlb": tlb.map(|core| core.name), "memory_policy": memory_policy,
-            "addresses": addresses, "forks": forks, "count_paths": count_paths,
+            "addresses": addresses, "forks": forks, "counted": counted,
         }))
     }
 

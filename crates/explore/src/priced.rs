@@ -1,15 +1,16 @@
-//! Simulations with their system time.
+//! Simulations with their times.
 
 use hksim_cost_model::system_time::{huge_locality, locality};
-use hksim_cost_model::{Calls, KernelWork, LineAccesses, LinePart, Profile, SystemTime, Work};
+use hksim_cost_model::{Calls, KernelWork, Profile, SystemTime, Work};
+use hksim_policy::Policy;
 use hksim_policy::vocabulary::Prefault;
-use hksim_sim::lines::{Accessor, LINE_BYTES, Reuse};
-use hksim_sim::{LineCounts, SimReport};
+use hksim_sim::{Counted, SimReport};
+use hksim_time_model::{Time, not_calibrated};
 use serde::{Deserialize, Serialize};
 
-use crate::figures::Figures;
+use crate::figures::{Figure, Figures};
 
-/// A simulation, with its system time if a profile was given.
+/// A simulation, with its times if a profile was given.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Priced {
     /// The simulation.
@@ -18,13 +19,38 @@ pub struct Priced {
     /// The system time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_time: Option<SystemTime>,
+    /// The time of calls and accesses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<Time>,
+    /// Why a profile gives no such time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_skipped: Option<String>,
+}
+
+/// The figure that designs are compared by if none was named: time, if it is known of all of them.
+pub fn goal(rows: &[Priced]) -> Figure {
+    let has_times = !rows.is_empty() && rows.iter().all(|row| row.time.is_some());
+    if has_times { Figure::Time } else { Figure::Installs }
+}
+
+/// What a simulation of a policy has to count so that a profile gives its time. Only pages if it cannot.
+pub fn counted(policy: &Policy, profile: Option<&Profile>) -> Counted {
+    let is_known = profile.is_some_and(|profile| profile.memory.is_some()) && not_calibrated(policy).is_none();
+    if is_known { Counted::Time } else { Counted::Pages }
 }
 
 impl Priced {
-    /// Adds the system time to a report.
+    /// Adds the times to a report.
     pub fn new(report: SimReport, profile: Option<&Profile>) -> Priced {
-        let system_time = profile.map(|profile| SystemTime::of(&work(&report), profile));
-        Priced { report, system_time }
+        let Some(profile) = profile else {
+            return Priced { report, system_time: None, time: None, time_skipped: None };
+        };
+        let system_time = SystemTime::of(&work(&report), profile);
+        let (time, time_skipped) = match Time::of(&report, &system_time, profile) {
+            Ok(time) => (Some(time), None),
+            Err(why) => (None, Some(why.to_string())),
+        };
+        Priced { report, system_time: Some(system_time), time, time_skipped }
     }
 }
 
@@ -45,26 +71,12 @@ pub fn work(report: &SimReport) -> Work {
     })
 }
 
-/// The accesses to cache lines of a simulated design, as they are priced. The kernel's are part of its faults.
-pub fn line_accesses(counts: &LineCounts) -> Vec<LineAccesses> {
-    let parts = |accessor| match accessor {
-        Accessor::Program => Some((LinePart::ProgramSequential, LinePart::ProgramIsolated)),
-        Accessor::Filling => Some((LinePart::FillingSequential, LinePart::FillingIsolated)),
-        Accessor::Bookkeeping => Some((LinePart::Bookkeeping, LinePart::Bookkeeping)),
-        Accessor::Kernel => None,
-    };
-    let mut lines = Vec::new();
-    for Reuse { accessor, is_huge, lines: reuse, accesses } in counts.reuses() {
-        let Some((sequential, isolated)) = parts(accessor) else { continue };
-        let reuse_bytes = reuse * LINE_BYTES;
-        for (part, accesses) in [(sequential, accesses.sequential), (isolated, accesses.isolated)] {
-            lines.push(LineAccesses { part, is_huge, reuse_bytes, accesses });
-        }
-    }
-    lines
-}
-
 /// The figures of a row.
 pub fn figures(row: &Priced) -> Figures {
-    Figures::of(&row.report, row.system_time.as_ref().and_then(|time| time.price))
+    Figures {
+        system_time: row.system_time.as_ref().and_then(|time| time.price),
+        ns_per_call: row.time.as_ref().map(|time| time.ns_per_call),
+        parts_ns_per_call: row.time.as_ref().map(|time| time.parts_ns_per_call),
+        ..Figures::of(&row.report)
+    }
 }

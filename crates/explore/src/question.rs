@@ -22,7 +22,7 @@ pub enum QuestionError {
     Tie(String),
     /// Not a limit.
     #[error(
-        "`{0}`: expected FIGURE +N% or FIGURE -N% (relative to the baseline), or FIGURE AMOUNT: \"rss +10%\", \"rss 64M\", \"vmas 1000\", \"sys-time 20ms\""
+        "`{0}`: expected FIGURE +N% or FIGURE -N% (relative to the baseline), or FIGURE AMOUNT: \"rss +10%\", \"rss 64M\", \"vmas 1000\", \"time 20ns\", \"sys-time 20ms\""
     )]
     Limit(String),
     /// A relative limit that nothing can meet.
@@ -109,7 +109,7 @@ pub struct Limit {
 pub enum Bound {
     /// This much of the baseline's amount on the same trace: 1.1 for `+10%`.
     OfDefault(f64),
-    /// This amount: bytes, seconds or a count.
+    /// This amount: bytes, seconds, nanoseconds per call or a count.
     Amount(f64),
 }
 
@@ -159,6 +159,7 @@ fn amount(figure: Figure, text: &str) -> Option<f64> {
     let amount = match figure {
         Figure::Rss => parse_size(text).ok()? as f64,
         Figure::SysTime => parse_time(text).ok()? as f64 / 1e9,
+        Figure::Time => parse_time(text).ok()? as f64,
         Figure::Installs | Figure::TlbMisses | Figure::Vmas => parse_count(text).ok()? as f64,
     };
     Some(amount)
@@ -197,6 +198,31 @@ impl FromStr for Weights {
     }
 }
 
+/// What a user asks: a question whose goal may follow from what is known.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Asked {
+    /// The figure to minimise, if one was named.
+    pub goal: Option<Goal>,
+    /// What counts as a tie.
+    pub tie: Tie,
+    /// Weights of the traces.
+    pub weights: Weights,
+}
+
+impl Asked {
+    /// The question, with this goal unless another was named.
+    pub fn or(&self, goal: Figure) -> Question {
+        Question { goal: self.goal.unwrap_or(Goal(goal)), tie: self.tie, weights: self.weights.clone() }
+    }
+}
+
+impl Question {
+    /// By how much designs may differ in a figure and still count as equal: no less than the figure's own error.
+    pub fn tie_in(&self, figure: Figure) -> Tie {
+        Tie(self.tie.0.max(figure.ratio_error_share()))
+    }
+}
+
 /// A question about a table of designs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Question {
@@ -221,13 +247,14 @@ mod tests {
         assert_eq!(bound("rss 64M"), Ok(Bound::Amount(67_108_864.0)));
         assert_eq!(bound("vmas 1k"), Ok(Bound::Amount(1000.0)));
         assert_eq!(bound("sys-time 20ms"), Ok(Bound::Amount(0.02)));
+        assert_eq!((bound("time 20ns"), bound("time +2%")), (Ok(Bound::Amount(20.0)), Ok(Bound::OfDefault(1.02))));
         for (text, part) in [
             ("rss 10%", "FIGURE +N%"),
             ("rss", "FIGURE +N%"),
             ("rss64M", "FIGURE +N%"),
             ("rss +x%", "FIGURE +N%"),
             ("vmas 64Q", "FIGURE +N%"),
-            ("pss +10%", "unknown figure; figures are installs, sys-time, rss, tlb-misses, vmas"),
+            ("pss +10%", "unknown figure; figures are time, installs, sys-time, rss, tlb-misses, vmas"),
             ("rss -100%", "cannot fall by 100 %"),
         ] {
             let why = text.parse::<Limit>().expect_err(text).to_string();

@@ -37,11 +37,9 @@ impl Case {
 /// Why designs cannot be ranked.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RankError {
-    /// There is no system time.
-    #[error(
-        "sys-time: {0}: no system time: run `hksim calibrate` on the target machine, or give its profile with --profile"
-    )]
-    NoSystemTime(String),
+    /// There are no times.
+    #[error("{0}: {1}: no times: run `hksim calibrate` on the target machine, or give its profile with --profile")]
+    NoTime(Figure, String),
     /// There are no TLB misses.
     #[error(
         "tlb-misses: {0}: misses are known only if the trace has every access (record --accesses full) and --tlb names a core"
@@ -94,7 +92,7 @@ impl RankError {
     pub(crate) fn unknown(figure: Figure, case: &str) -> RankError {
         match figure {
             Figure::TlbMisses => RankError::NoTlbMisses(case.to_string()),
-            _ => RankError::NoSystemTime(case.to_string()),
+            _ => RankError::NoTime(figure, case.to_string()),
         }
     }
 }

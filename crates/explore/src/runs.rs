@@ -4,7 +4,7 @@ use hksim_conformance::HostError;
 use hksim_engine::TouchRule;
 use hksim_sim::report::MainFigures;
 use hksim_sim::sweep::SweepProgress;
-use hksim_sim::{Addresses, SimConfig, SimError, SimReport, sweep};
+use hksim_sim::{Addresses, Counted, SimConfig, SimError, SimReport, sweep};
 use rayon::prelude::*;
 
 use crate::flags::{BaseKernel, RunConfig};
@@ -24,7 +24,7 @@ pub fn setup(config: &RunConfig, trace: &Trace, base: BaseKernel) -> Result<SimC
         tlb: None,
         addresses: Addresses::default(),
         forks: Vec::new(),
-        count_paths: false,
+        counted: Counted::Pages,
         file: trace.input.file.clone(),
     })
 }
@@ -62,10 +62,10 @@ pub fn simulate_all(
 pub const BRACKET: [TouchRule; 5] =
     [TouchRule::None, TouchRule::First, TouchRule::All, TouchRule::ReadThenAll, TouchRule::AllAtDeath];
 
-/// A simulation with assumed touches, and the same under every other assumption.
+/// A simulation with assumed touches, and the same under every other assumption. Only the first counts more than pages.
 pub fn bracketed(headline: &SimConfig) -> Vec<SimConfig> {
     let others = BRACKET.into_iter().filter(|&rule| rule != headline.touch);
-    let others = others.map(|touch| SimConfig { touch, tlb: None, ..headline.clone() });
+    let others = others.map(|touch| SimConfig { touch, tlb: None, counted: Counted::Pages, ..headline.clone() });
     std::iter::once(headline.clone()).chain(others).collect()
 }
 

@@ -6,7 +6,7 @@ pub mod causes;
 use crate::advise::{HeldOut, LimitEffect};
 use crate::answer::{Answer, Change, Design, Lead, Over, Reason, Reference, TieBreak};
 use crate::figures::{Amount, Figure};
-use crate::question::Question;
+use crate::question::{Question, Tie};
 use crate::rank::Case;
 use hksim_text::units;
 
@@ -65,12 +65,12 @@ impl Writer<'_> {
             }
             Reason::Better(lead) => format!("{}: {}.", self.lead(*lead), self.compared(lead.change)),
             Reason::NoBetter(lead) => {
-                format!("{}, but its lead is within {}: {}.", self.lead(*lead), self.question.tie, self.compared(lead.change))
+                format!("{}, but its lead is within {}: {}.", self.lead(*lead), self.tie(), self.compared(lead.change))
             }
             Reason::NoPrice => format!("The other figures are equal within {}.", self.question.tie),
             Reason::Tied { designs, by } => format!(
                 "Within {} of the best: {}; {}.",
-                self.question.tie,
+                self.tie(),
                 self.names(designs),
                 self.tie_break(*by)
             ),
@@ -80,10 +80,10 @@ impl Writer<'_> {
                 self.names(designs)
             ),
             Reason::BestOn { cases, of } if cases == of => {
-                format!("It is the best, within {}, on all {of} {}.", self.question.tie, self.noun())
+                format!("It is the best, within {}, on all {of} {}.", self.tie(), self.noun())
             }
             Reason::BestOn { cases, of } => {
-                format!("It is the best, within {}, on {cases} of {of} {}.", self.question.tie, self.noun())
+                format!("It is the best, within {}, on {cases} of {of} {}.", self.tie(), self.noun())
             }
             Reason::RegretWorst { regret, case } => {
                 format!("At worst it costs {} more {} than the best design there ({case}).", percent(*regret), self.goal())
@@ -95,6 +95,9 @@ impl Writer<'_> {
             Reason::Failed { designs } => {
                 format!("Not compared, because a request failed: {}.", self.names(designs))
             }
+            Reason::Unknown { designs } if self.answer.goal == Figure::Time => {
+                format!("Not compared, because their time is not known: {}.", self.names(designs))
+            }
             Reason::Unknown { designs } => {
                 format!("Not compared, because the profile lacks a cost for them: {}.", self.names(designs))
             }
@@ -105,6 +108,9 @@ impl Writer<'_> {
     /// Whether the winner has the least of the goal.
     fn lead(&self, lead: Lead) -> String {
         let nearly = if lead.is_least { "" } else { "nearly " };
+        if lead.change.figure == Figure::Time {
+            return format!("{} is {nearly}the fastest", self.winner());
+        }
         format!("{} has {nearly}{} {}", self.winner(), least(lead.change.figure), self.goal())
     }
 
@@ -123,7 +129,7 @@ impl Writer<'_> {
 
     fn touch_bracket(&self, other: &Design, holds: &[String], fails: &[String]) -> String {
         let (winner, against) = (self.winner(), name(other));
-        let tie = self.question.tie;
+        let tie = self.tie();
         match fails {
             [] => {
                 let all = holds.join(", ");
@@ -136,6 +142,11 @@ impl Writer<'_> {
                 format!("The touches are assumed; with {} {against} is better.", list(&rules))
             }
         }
+    }
+
+    /// What counts as a tie in the goal.
+    fn tie(&self) -> Tie {
+        self.question.tie_in(self.answer.goal)
     }
 
     fn goal(&self) -> &'static str {
@@ -156,7 +167,7 @@ impl Writer<'_> {
         format!(
             "These designs do not differ in {} {place}, within {}{amount}. {others}; {}.",
             self.goal(),
-            self.question.tie,
+            self.tie(),
             self.tie_break(by)
         )
     }
@@ -205,10 +216,27 @@ impl Writer<'_> {
         match (amount(self.winner), amount(against)) {
             (Some(own), Some(other)) => {
                 let [own, other] = change.figure.pair(own, other);
-                format!("{own} instead of {other} ({percent})")
+                let parts = if change.figure == Figure::Time { self.parts(case, against) } else { String::new() };
+                format!("{own} instead of {other} ({percent}{parts})")
             }
             _ => percent,
         }
+    }
+
+    /// What the parts of a time contribute to the difference between winner and reference: those of at least 0.1 %.
+    fn parts(&self, case: &Case, against: usize) -> String {
+        let times = |design: usize| {
+            let figures = &case.designs[design];
+            Some((figures.ns_per_call?.median, figures.parts_ns_per_call?.named()))
+        };
+        let Some(((_, own), (total, other))) = times(self.winner).zip(times(against)) else { return String::new() };
+        let mut shares: Vec<(f64, &str)> =
+            own.iter().zip(other).map(|(own, other)| ((own.1 - other.1) / total, other.0)).collect();
+        shares.retain(|(share, _)| share.abs() >= 0.001);
+        shares.sort_by(|one, other| other.0.abs().total_cmp(&one.0.abs()));
+        let texts = shares.iter().map(|(share, name)| format!("{name} {}", percent_signed(*share)));
+        let texts = texts.collect::<Vec<_>>().join(", ");
+        if texts.is_empty() { texts } else { format!(": {texts}") }
     }
 
     /// The figure, its amounts, and what they are compared with.
@@ -287,7 +315,7 @@ pub fn limit(effect: &LimitEffect, question: &Question, designs: usize) -> Strin
         None => format!("{within}."),
         Some(_) if effect.designs_within == designs => format!("{within}; it costs nothing."),
         // The winner without the limit, too, can be worse than the best by as much as the tie.
-        Some(ratio) if ratio > 0.9995 => format!("{within}; it costs nothing beyond {}.", question.tie),
+        Some(ratio) if ratio > 0.9995 => format!("{within}; it costs nothing beyond {}.", question.tie_in(goal)),
         Some(ratio) => {
             format!("{within}; without it, {} would change by {}.", goal.name(), percent_signed(ratio - 1.0))
         }
@@ -326,7 +354,7 @@ pub fn no_winner(designs: usize, cases: &[Case], has_limits: bool) -> String {
 /// The superlative of a figure.
 pub fn least(figure: Figure) -> &'static str {
     match figure {
-        Figure::Rss | Figure::SysTime => "the least",
+        Figure::Time | Figure::Rss | Figure::SysTime => "the least",
         Figure::Installs | Figure::TlbMisses | Figure::Vmas => "the fewest",
     }
 }

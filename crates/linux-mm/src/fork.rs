@@ -101,6 +101,8 @@ impl Kernel {
                     }
                 }
             }
+            // The child has not accessed the page yet.
+            child.tables.set_old(page, pte.is_anon());
         }
     }
 
@@ -116,7 +118,9 @@ impl Kernel {
             }
         }
         huge.protected = true;
-        child.tables.replace(pmd, PmdEntry::Huge(huge.clone()));
+        let mut copy = huge.clone();
+        copy.old = true;
+        child.tables.replace(pmd, PmdEntry::Huge(copy));
     }
 
     fn share_hugetlb(&mut self, pmd: u64, child: &mut Kernel) {

@@ -6,7 +6,7 @@ use hksim_engine::{ForkSchedule, ForkStep, MemoryPolicyRule, PointFinder};
 use hksim_policy::memory::MemoryLock;
 use hksim_timing::Sample;
 use hksim_timing::clock::thread_cpu_ns;
-use hksim_trace::event::{Event, Op};
+use hksim_trace::event::Event;
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::profile::WithProfiles;
 use hksim_trace::source::EventSource;
@@ -50,7 +50,7 @@ impl PreparedTrace {
             for event in batch {
                 events += 1;
                 marks.see(event);
-                operations += u64::from(calls_allocator(&event.op));
+                operations += u64::from(event.op.calls_allocator());
                 locks += u64::from(spec.memory_policy.lock(&event.op).is_some());
                 last_events[event.thread.0 as usize] = events;
             }
@@ -68,29 +68,6 @@ impl PreparedTrace {
     pub(crate) fn left_out_of_malloc(&self) -> Option<Skipped> {
         let reason = "mlockall is omitted on another allocator: it would also lock the replay's own memory";
         (self.locks > 0).then(|| Skipped::new("memory policy", reason))
-    }
-}
-
-fn calls_allocator(op: &Op) -> bool {
-    match op {
-        Op::Alloc { .. }
-        | Op::Realloc { .. }
-        | Op::ReallocFree { .. }
-        | Op::ReallocUnknown { .. }
-        | Op::Free { .. }
-        | Op::UsableSize { .. } => true,
-        Op::FreeNull
-        | Op::FreeUnknown
-        | Op::AllocFailed { .. }
-        | Op::ReallocFailed { .. }
-        | Op::ThreadStart
-        | Op::ThreadExit
-        | Op::Fork { .. }
-        | Op::ForkEnd { .. }
-        | Op::Exec
-        | Op::Mark { .. }
-        | Op::Touch { .. }
-        | Op::MemoryPolicy { .. } => false,
     }
 }
 

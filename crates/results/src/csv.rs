@@ -1,15 +1,23 @@
 //! A prediction as a CSV row. The columns are the same for all traces, designs and flags.
 
+use std::collections::BTreeMap;
+
+use hksim_cost_model::MedianRange;
 use hksim_explore::flags::mthp;
 use hksim_explore::origin::origin_text;
 use hksim_explore::priced::{self, Priced};
+use hksim_time_model::{Parts, Time};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 /// Parts that only some results have. Their figures are columns of every row, so that the columns do not vary.
-const OPTIONAL: [(&str, &[&str]); 3] = [
+const OPTIONAL: [(&str, &[&str]); 4] = [
     ("addresses", &["source", "mmaps", "modelled_mmaps"]),
     ("khugepaged_bound", &["huge_pages_max", "rss_bytes_extra_max", "installs_avoided_max"]),
+    (
+        "khugepaged_settled",
+        &["rss_bytes", "huge_pages", "collapsed_pmds", "copied_pages", "freed_pages", "zeroed_pages"],
+    ),
     ("system_time", &["low_s", "median_s", "high_s", "machine", "kernel_release"]),
 ];
 
@@ -34,6 +42,7 @@ pub fn row(priced: &Priced) -> Map<String, Value> {
             "version": kernel.rules.version.word(), "thp": kernel.thp.global.word(), "mthp": mthp::show(&kernel.thp.sizes),
             "hugetlb_pool_pages": kernel.hugetlb_pool_pages, "max_map_count": kernel.max_map_count,
             "use_zero_page": kernel.use_zero_page, "defrag": word(&kernel.defrag),
+            "khugepaged": kernel.khugepaged.work.word(), "max_ptes_none": kernel.khugepaged.max_ptes_none,
         }),
     );
     for (name, fields) in OPTIONAL {
@@ -41,13 +50,33 @@ pub fn row(priced: &Priced) -> Map<String, Value> {
         let figures = fields.iter().map(|&field| (field.to_string(), part.get(field).cloned().unwrap_or_default()));
         row.insert(name.into(), Value::Object(figures.collect()));
     }
+    row.insert("time".into(), time(priced.time.as_ref()));
     row.insert("tlb_misses".into(), priced::figures(priced).tlb_misses.into());
     let copied: u64 = report.forks.iter().map(|fork| fork.copied_bytes).sum();
     row.insert("forks".into(), json!({"count": report.forks.len(), "copied_bytes": copied}));
     // These parts do not fit in a row; JSON has them.
     row.remove("by_touch_rule");
     row.remove("tlb");
+    row.remove("paths");
+    row.remove("lines");
+    row.remove("time_skipped");
     row
+}
+
+/// The time, whose columns are empty without one.
+fn time(time: Option<&Time>) -> Value {
+    let range = |of: fn(&Time) -> MedianRange| {
+        let range = time.map(of);
+        json!({"low": range.map(|range| range.low), "median": range.map(|range| range.median), "high": range.map(|range| range.high)})
+    };
+    let parts = time.map_or_else(
+        || Parts::default().named().map(|(name, _)| (name, None)),
+        |time| time.parts_ns_per_call.named().map(|(name, ns)| (name, Some(ns))),
+    );
+    json!({
+        "ns_per_call": range(|time| time.ns_per_call), "total_s": range(|time| time.total_s),
+        "parts_ns_per_call": BTreeMap::from(parts), "profile": time.map(|time| &time.profile),
+    })
 }
 
 /// The JSON name of an enum value.

@@ -3,7 +3,7 @@
 
 use hksim_policy::HUGE_PAGE_BYTES;
 use hksim_sim::addresses::MODELLED_TOP;
-use hksim_sim::{Addresses, SimConfig, SimReport};
+use hksim_sim::{Addresses, Counted, SimConfig, SimReport};
 use hksim_text::units::{bytes, count};
 use serde::{Deserialize, Serialize};
 
@@ -43,7 +43,7 @@ pub struct Layouts {
 pub fn setups(headline: &SimConfig) -> impl Iterator<Item = SimConfig> + '_ {
     BELOW_BOUNDARY_BYTES.into_iter().map(|below| {
         let top = MODELLED_TOP.next_multiple_of(HUGE_PAGE_BYTES) - below;
-        SimConfig { addresses: Addresses::Modelled { top }, tlb: None, ..headline.clone() }
+        SimConfig { addresses: Addresses::Modelled { top }, tlb: None, counted: Counted::Pages, ..headline.clone() }
     })
 }
 

@@ -8,8 +8,8 @@ use hksim_explore::digest::Digest;
 use hksim_explore::error::ExploreError;
 use hksim_explore::figure_range;
 use hksim_explore::flags::ModesFrom;
-use hksim_explore::priced::Priced;
-use hksim_explore::question::Question;
+use hksim_explore::priced::{self, Priced};
+use hksim_explore::question::Asked;
 use hksim_explore::rank::fronts;
 use hksim_explore::shard::Shard;
 use hksim_sim::report::{SCHEMA, version};
@@ -27,7 +27,7 @@ pub struct Head {
     /// Rows per trace.
     pub rows_per_trace: usize,
     /// What is asked of the designs.
-    pub question: Question,
+    pub question: Asked,
     /// Where the THP modes come from.
     pub modes: ModesFrom,
 }
@@ -95,7 +95,7 @@ impl PricedSweep {
         let installs = of_served(&rows, |row| (row.report.installs.total, rss(row)));
         let times = || of_served(&rows, |row| (time(row), rss(row) as f64));
         let (pareto, pareto_system_time) = (fronts(&installs, designs), has_times.then(|| fronts(&times(), designs)));
-        let answers = Answers::of(&rows, designs, &head.question)?;
+        let answers = Answers::of(&rows, designs, &head.question.or(priced::goal(&rows)))?;
         Ok(PricedSweep { stamp: Stamp::here(), rows, pareto, pareto_system_time, answers })
     }
 

@@ -9,7 +9,7 @@ use hksim_policy::Policy;
 use hksim_policy::vocabulary::Huge;
 use hksim_sim::lines::LINE_BYTES;
 use hksim_sim::simulate::Marks;
-use hksim_sim::{SimConfig, simulate_lines};
+use hksim_sim::{Counted, SimConfig, simulate};
 use hksim_trace::generate::{RandomMixed, Workload};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::source::EventSource;
@@ -20,8 +20,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         None => Workload::RandomMixed(RandomMixed::default()).source()?,
     };
     let policy = Policy { huge: Huge::Never, ..Policy::default() };
-    let config = SimConfig { policy, touch: TouchRule::All, ..SimConfig::default() };
-    let (_, counts) = simulate_lines(source.as_mut(), &config, Marks::Skip, &|_| ())?;
+    let config = SimConfig { policy, touch: TouchRule::All, counted: Counted::Time, ..SimConfig::default() };
+    let counts =
+        simulate(source.as_mut(), &config, Marks::Skip, &|_| ())?.report.lines.ok_or("no lines were counted")?;
     print!("{:>9}", "cache");
     counts.accessors.iter().for_each(|lines| print!(" {:>12?}", lines.accessor));
     print!("\n{:>9}", "none");

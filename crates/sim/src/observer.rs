@@ -11,6 +11,7 @@ use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
 use hksim_policy::{Errno, Path};
 
 use crate::accounting::Accounting;
+use crate::lines::LineCounts;
 use crate::miss_curves::MissCurves;
 use crate::paths::PathCounts;
 use crate::reach::TlbLookups;
@@ -120,6 +121,11 @@ pub trait AccountingObserver: MemoryObserver {
     /// The paths of the allocator's code that page operations ran, if they are counted.
     fn page_paths(&self) -> PathCounts {
         PathCounts::default()
+    }
+
+    /// Accesses to cache lines, if the observer models caches.
+    fn lines(&self) -> Option<LineCounts> {
+        None
     }
 
     /// TLB misses by size, if the observer models a TLB.

@@ -16,17 +16,18 @@ use hksim_trace::header::{Summary, TouchSource};
 use hksim_trace::hkt::{Batch, BatchReader};
 
 use crate::accounting::Accounting;
+use crate::lines::Lines;
 use crate::memory::{Follower, SimMemory};
 use crate::observer::AccountingObserver;
-use crate::paths::{OnlyPaths, PathObserver};
+use crate::paths::OnlyPaths;
 use crate::pump::Consumer;
 use crate::reach::TlbModels;
 use crate::report::{SimReport, TraceLabel};
-use crate::simulate::{MarkedPages, SimConfig, SimError};
+use crate::simulate::{Counted, MarkedPages, SimConfig, SimError};
 use crate::subject::Subject;
 use crate::superslabs::{SuperSlabs, superslabs};
 use crate::track::{Described, Moment, Track};
-use crate::translations::TranslationObserver;
+use crate::translations::{TranslationObserver, Translations};
 
 /// Number of points at which a timeline may take a sample; it takes those that its interval of time wants.
 const TIMELINE_POINTS: u64 = 1024;
@@ -76,6 +77,7 @@ pub(crate) fn may_share(config: &SimConfig, touch: TouchSource) -> bool {
         && policy.purge != Purge::Free
         && config.forks.is_empty()
         && !counts_tlb_misses(config, touch)
+        && config.counted != Counted::Time
 }
 
 /// Whether a run needs every access even without a TLB: where the kernel's state depends on which metadata is written.
@@ -100,27 +102,48 @@ pub(crate) fn start(
     points: Points,
 ) -> Result<Box<dyn Placed>, SimError> {
     let leader = configs[0];
-    Ok(match leader.tlb.filter(|_| counts_tlb_misses(leader, trace.touch_source)) {
-        Some(core) => {
-            let observer = |config: &SimConfig| TranslationObserver::new(accounting_of(config), TlbModels::new(core));
-            Box::new(Run::new(configs, observer, trace, summary, points)?)
+    let (tlb, counts_lines) = (
+        leader.tlb.filter(|_| counts_tlb_misses(leader, trace.touch_source)),
+        configs.iter().any(|config| config.counted == Counted::Time),
+    );
+    let started = Starting { configs, trace, summary, points };
+    match (tlb, counts_lines) {
+        (Some(core), true) => started.translated(|| (TlbModels::new(core), Lines::<true>::default())),
+        (Some(core), false) => started.translated(|| TlbModels::new(core)),
+        (None, true) if needs_every_access(leader) => started.translated(Lines::<true>::default),
+        (None, true) => started.translated(Lines::<false>::default),
+        (None, false) if needs_every_access(leader) => started.translated(|| ()),
+        (None, false) if configs.iter().any(|config| config.counted == Counted::Paths) => {
+            started.translated(|| OnlyPaths)
         }
-        None if needs_every_access(leader) => Box::new(Run::new(
-            configs,
-            |config| TranslationObserver::new(accounting_of(config), ()),
-            trace,
-            summary,
-            points,
-        )?),
-        None if configs.iter().any(|config| config.count_paths) => Box::new(Run::new(
-            configs,
-            |config| PathObserver::new(accounting_of(config), OnlyPaths),
-            trace,
-            summary,
-            points,
-        )?),
-        None => Box::new(Run::new(configs, accounting_of, trace, summary, points)?),
-    })
+        (None, false) => started.observed(accounting_of),
+    }
+}
+
+/// What a run starts with.
+struct Starting<'a> {
+    configs: &'a [&'a SimConfig],
+    trace: TraceLabel,
+    summary: Summary,
+    points: Points,
+}
+
+impl Starting<'_> {
+    fn observed<H>(self, observer: impl Fn(&SimConfig) -> H) -> Result<Box<dyn Placed>, SimError>
+    where
+        H: AccountingObserver + Send + 'static,
+    {
+        let Starting { configs, trace, summary, points } = self;
+        Ok(Box::new(Run::new(configs, observer, trace, summary, points)?))
+    }
+
+    /// A run with a model of its accesses.
+    fn translated<T>(self, model: impl Fn() -> T) -> Result<Box<dyn Placed>, SimError>
+    where
+        T: Translations + Send + 'static,
+    {
+        self.observed(|config| TranslationObserver::new(accounting_of(config), model()))
+    }
 }
 
 /// A placement in progress, with observers of one kind.
@@ -132,6 +155,8 @@ pub(crate) struct Run<A: Subject, P = Policy> {
     next_sample: usize,
     next_mark: usize,
     done: u64,
+    /// Events among them that do not call the allocator.
+    not_calls: u64,
     time_ns: u64,
     /// One for each design; the first leads.
     tracks: Vec<Track<P>>,
@@ -178,6 +203,7 @@ impl<A: Subject, P: Described> Run<A, P> {
             next_sample: 0,
             next_mark: 0,
             done: 0,
+            not_calls: 0,
             time_ns: 0,
             tracks: configs.iter().map(|&config| Track::new(config.clone())).collect(),
             marked: Vec::new(),
@@ -211,6 +237,7 @@ impl<A: Subject, P: Described> Run<A, P> {
                 break;
             }
             let Some(event) = reader.uncommon() else { break };
+            self.not_calls += u64::from(!event.op.calls_allocator());
             self.apply_memory_policy(&event.op);
             self.driver.step(event).map_err(|source| failed(reader, source))?;
             self.driver.allocator().event_done();
@@ -305,7 +332,8 @@ impl<A: Subject, P: Described> Run<A, P> {
     }
 
     fn moment(&self) -> Moment {
-        Moment { event: self.done, time_ns: self.time_ns, live: self.driver.live() }
+        let calls = self.done - self.not_calls;
+        Moment { event: self.done, calls, time_ns: self.time_ns, live: self.driver.live() }
     }
 
     fn sample(&mut self) {

@@ -16,9 +16,10 @@ use crate::accounting::ByReason;
 use crate::addresses::AddressLabel;
 use crate::forks::ForkReport;
 use crate::kernel_work::KernelWork;
+use crate::lines::LineCounts;
 use crate::paths::PathCounts;
 use crate::reach::TlbReport;
-use hksim_linux_mm::{KernelConfig, KhugepagedBound, PMD_ORDER, SizeMode, ThpConfig, ThpMode};
+use hksim_linux_mm::{KernelConfig, KhugepagedBound, KhugepagedSettled, PMD_ORDER, SizeMode, ThpConfig, ThpMode};
 
 /// Schema version of every JSON result; raised when a field is renamed or removed.
 pub const SCHEMA: u32 = 2;
@@ -163,6 +164,10 @@ pub struct SimReport<P = Policy> {
     pub huge_bytes_unasked: Option<u64>,
     /// Events simulated.
     pub events: u64,
+    /// Events that call the allocator ([`Op::calls_allocator`](hksim_trace::event::Op::calls_allocator)). 0 in older
+    /// results.
+    #[serde(default)]
+    pub calls: u64,
     /// Wall seconds of the pass that simulated this design, together with others of the same trace.
     pub elapsed_s: f64,
     /// Page-table installs.
@@ -215,6 +220,9 @@ pub struct SimReport<P = Policy> {
     /// A bound on khugepaged's effects; `None` if no mapping can have huge pages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub khugepaged_bound: Option<KhugepagedBound>,
+    /// Memory at the end once khugepaged has scanned it completely; `None` if not asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub khugepaged_settled: Option<KhugepagedSettled>,
     /// Digest of all placements: equal to a replay's if and (almost surely) only if all placements are equal.
     pub placement_digest: String,
     /// Samples over trace time, the last at the end.
@@ -226,6 +234,9 @@ pub struct SimReport<P = Policy> {
     /// SuperSlab.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paths: Option<PathCounts>,
+    /// Accesses to cache lines and their misses, if that was counted. `None` for allocators other than SuperSlab.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lines: Option<LineCounts>,
     /// If touches were assumed: the main figures under the other assumptions.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub by_touch_rule: BTreeMap<String, MainFigures>,

@@ -7,6 +7,7 @@ use hksim_linux_mm::KernelConfig;
 use hksim_policy::{Policy, PolicyError};
 use hksim_trace::error::TraceError;
 use hksim_trace::source::EventSource;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::addresses::Addresses;
@@ -14,6 +15,20 @@ use crate::placed::{self, Placed, Points};
 use crate::pump::pump;
 use crate::report::{SimReport, TraceLabel};
 use crate::tlb::Geometry;
+
+/// What a simulation counts besides pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Counted {
+    /// Nothing.
+    #[default]
+    Pages,
+    /// The paths of the allocator's code, for [`SimReport::paths`].
+    Paths,
+    /// What predictions of time need: these paths, and accesses to cache lines, for [`SimReport::lines`]. Takes some
+    /// hundred instructions more per event, and a hundred per line that is touched.
+    Time,
+}
 
 /// Configuration of a simulation. `P` configures the allocator: a [`Policy`] for the SuperSlab allocator, and a
 /// [`DesignLabel`](hksim_engine::DesignLabel) for any other.
@@ -33,8 +48,8 @@ pub struct SimConfig<P = Policy> {
     pub addresses: Addresses,
     /// Children that the program forks.
     pub forks: Vec<ForkWindow>,
-    /// Whether the paths of the allocator's code are counted, for [`SimReport::paths`].
-    pub count_paths: bool,
+    /// What is counted besides pages.
+    pub counted: Counted,
     /// The trace file's name, for the report.
     pub file: Option<String>,
 }
@@ -50,7 +65,7 @@ impl Default for SimConfig {
             memory_policy: MemoryPolicyRule::default(),
             addresses: Addresses::default(),
             forks: Vec::new(),
-            count_paths: false,
+            counted: Counted::Pages,
             file: None,
         }
     }

@@ -12,7 +12,7 @@ use crate::accounting::Accounting;
 use crate::observer::AccountingObserver;
 use crate::reach::{self, ReachSample, TlbReport};
 use crate::report::{Installs, SCHEMA, SimReport, TouchLabel, TraceLabel, huge_bytes_unasked, version};
-use crate::simulate::SimConfig;
+use crate::simulate::{Counted, SimConfig};
 use crate::subject::{OwnFigures, Subject};
 use crate::timeline::Timeline;
 
@@ -21,6 +21,8 @@ use crate::timeline::Timeline;
 pub(crate) struct Moment {
     /// Events performed.
     pub(crate) event: u64,
+    /// Calls of the allocator among them.
+    pub(crate) calls: u64,
     /// Trace time.
     pub(crate) time_ns: u64,
     /// Live bytes.
@@ -100,7 +102,7 @@ impl<P: Described> Track<P> {
         &self,
         driver: &Driver<A>,
         observer: &A::Observer,
-        Moment { event, time_ns, live }: Moment,
+        Moment { event, calls, time_ns, live }: Moment,
         trace: TraceLabel,
         elapsed_s: f64,
     ) -> SimReport<P> {
@@ -119,6 +121,7 @@ impl<P: Described> Track<P> {
             kernel: config.kernel.clone(),
             huge_bytes_unasked: config.policy.huge_bytes_unasked(&config.kernel.thp),
             events: event,
+            calls,
             elapsed_s,
             installs: Installs {
                 total: counters.installs_total(),
@@ -147,14 +150,16 @@ impl<P: Described> Track<P> {
             addresses: accounting.addresses(),
             memory_policy: accounting.memory_policy(config.memory_policy),
             khugepaged_bound: kernel.khugepaged_bound(time_ns),
+            khugepaged_settled: kernel.khugepaged_settled(),
             placement_digest: format!("{:016x}", driver.placement()),
             timeline: self.timeline.samples().to_vec(),
             tlb: self.tlb_report(observer),
             paths: driver
                 .allocator()
                 .placement_paths()
-                .filter(|_| config.count_paths)
+                .filter(|_| config.counted != Counted::Pages)
                 .map(|paths| paths.plus(&observer.page_paths())),
+            lines: observer.lines(),
             by_touch_rule: BTreeMap::new(),
         }
     }

@@ -8,6 +8,7 @@ use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
 use hksim_policy::{Errno, PAGE_BYTES, Path};
 
 use crate::accounting::Accounting;
+use crate::lines::LineCounts;
 use crate::miss_curves::MissCurves;
 use crate::observer::{Accesses, AccountingObserver, Cause, MemoryObserver, Touch};
 use crate::paths::PathCounts;
@@ -79,6 +80,60 @@ pub trait Translations {
     /// Misses by size, if this is a TLB model.
     fn miss_curves(&self) -> Option<MissCurves> {
         None
+    }
+
+    /// Accesses to cache lines, if this is a model of caches.
+    fn lines(&self) -> Option<LineCounts> {
+        None
+    }
+}
+
+/// Two models of one stream.
+impl<A: Translations, B: Translations> Translations for (A, B) {
+    const USED: bool = A::USED || B::USED;
+    const ACCESSES: Accesses = Accesses::Every;
+    const SEES_INSTALLS: bool = A::SEES_INSTALLS || B::SEES_INSTALLS;
+
+    fn set_events(&mut self, events: u64) {
+        self.0.set_events(events);
+        self.1.set_events(events);
+    }
+
+    fn access(&mut self, page: u64, size: PageSize, cause: Cause) {
+        self.0.access(page, size, cause);
+        self.1.access(page, size, cause);
+    }
+
+    fn changed(&mut self, pages: &Range<u64>, by: Change) {
+        self.0.changed(pages, by);
+        self.1.changed(pages, by);
+    }
+
+    fn access_bytes(&mut self, kernel: &Kernel, bytes: Range<u64>, cause: Cause) {
+        self.0.access_bytes(kernel, bytes.clone(), cause);
+        self.1.access_bytes(kernel, bytes, cause);
+    }
+
+    fn access_table(&mut self, kernel: &Kernel, bytes: Range<u64>) {
+        self.0.access_table(kernel, bytes.clone());
+        self.1.access_table(kernel, bytes);
+    }
+
+    fn installed(&mut self, pages: Range<u64>) {
+        self.0.installed(pages.clone());
+        self.1.installed(pages);
+    }
+
+    fn lookups(&self) -> Option<TlbLookups> {
+        self.0.lookups().or_else(|| self.1.lookups())
+    }
+
+    fn miss_curves(&self) -> Option<MissCurves> {
+        self.0.miss_curves().or_else(|| self.1.miss_curves())
+    }
+
+    fn lines(&self) -> Option<LineCounts> {
+        self.0.lines().or_else(|| self.1.lines())
     }
 }
 
@@ -181,6 +236,10 @@ impl<T: Translations> AccountingObserver for TranslationObserver<T> {
 
     fn miss_curves(&self) -> Option<MissCurves> {
         self.translations.miss_curves()
+    }
+
+    fn lines(&self) -> Option<LineCounts> {
+        self.translations.lines()
     }
 }
 

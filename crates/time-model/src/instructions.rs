@@ -2,7 +2,7 @@
 
 use hksim_policy::{Path, Policy};
 use hksim_sim::paths::PathCounts;
-use hksim_sim::simulate::{Marks, SimConfig, SimError, simulate};
+use hksim_sim::simulate::{Counted, Marks, SimConfig, SimError, simulate};
 use hksim_trace::source::EventSource;
 
 use crate::costs::PathCosts;
@@ -43,7 +43,7 @@ pub fn instructions(counts: &PathCounts, costs: &PathCosts) -> Instructions {
 /// # Errors
 /// The trace is damaged, the policy is invalid, or the allocator cannot serve an event.
 pub fn predict_instructions(source: &mut (dyn EventSource + Send), policy: &Policy) -> Result<Instructions, SimError> {
-    let config = SimConfig { policy: *policy, count_paths: true, ..SimConfig::default() };
+    let config = SimConfig { policy: *policy, counted: Counted::Paths, ..SimConfig::default() };
     let simulated = simulate(source, &config, Marks::Skip, &|_| ())?;
     let counts = simulated.report.paths.unwrap_or_default();
     Ok(instructions(&counts, PathCosts::of(policy)))

@@ -1,8 +1,13 @@
 //! The time that an allocator takes, predicted from what a simulation counts.
 //!
-//! This crate has the half of the model that has an exact oracle: the *instructions* of the preloadable allocator. A
-//! simulation counts how often each path of the allocator's code runs ([`PathCounts`]), and [`PathCosts`] has the
-//! instructions of each path in the compiled object. Their sum is what callgrind counts in the object, within 1 %.
+//! [`Time`] is the sum of three parts: the allocator's *instructions*, accesses to *memory*, and the *kernel*. A
+//! simulation counts all three in one pass ([`Counted::Time`](hksim_sim::Counted::Time)); a profile of a machine prices
+//! them.
+//!
+//! The instructions have an exact oracle. A simulation counts how often each path of the allocator's code runs
+//! ([`PathCounts`]), and [`PathCosts`] has the instructions of each path in the compiled object. Their sum is what
+//! callgrind counts in the object, within 1 %. Their time is one fitted number, [`CYCLES_PER_INSTRUCTION`]; accesses to
+//! cache lines ([`line_accesses`]) and the kernel's work have measured costs.
 //!
 //! ```
 //! use hksim_policy::{Path, Policy};
@@ -16,11 +21,17 @@
 //! assert!(predicted.total > 10_000.0 && predicted.total < 20_000.0, "{predicted:?}");
 //! ```
 
+mod calibrated;
 mod costs;
 mod instructions;
+mod memory;
+mod time;
 mod windows;
 
+pub use calibrated::not_calibrated;
 pub use costs::{CostsError, PathCosts, TABLE_COMPILER, Variant};
 pub use hksim_sim::PathCounts;
 pub use instructions::{Instructions, instructions, predict_instructions};
+pub use memory::line_accesses;
+pub use time::{CYCLES_PER_INSTRUCTION, ERROR_SHARE, NoTime, Parts, RATIO_ERROR_SHARE, Time};
 pub use windows::count_by_window;

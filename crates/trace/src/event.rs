@@ -325,6 +325,31 @@ impl Op {
         )
     }
 
+    /// Whether the event is a call that an allocator performs. Times are per such call. Others are only counted or do
+    /// something else.
+    pub fn calls_allocator(&self) -> bool {
+        match self {
+            Op::Alloc { .. }
+            | Op::Realloc { .. }
+            | Op::ReallocFree { .. }
+            | Op::ReallocUnknown { .. }
+            | Op::Free { .. }
+            | Op::UsableSize { .. } => true,
+            Op::FreeNull
+            | Op::FreeUnknown
+            | Op::AllocFailed { .. }
+            | Op::ReallocFailed { .. }
+            | Op::ThreadStart
+            | Op::ThreadExit
+            | Op::Fork { .. }
+            | Op::ForkEnd { .. }
+            | Op::Exec
+            | Op::Mark { .. }
+            | Op::Touch { .. }
+            | Op::MemoryPolicy { .. } => false,
+        }
+    }
+
     /// The event's object, if it has one.
     #[inline]
     pub fn object(&self) -> Option<ObjectId> {

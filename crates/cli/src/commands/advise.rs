@@ -7,11 +7,14 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use hksim_explore::advise::{Request, advise};
+use hksim_explore::figures::Figure;
 use hksim_explore::knobs::settings;
+use hksim_explore::priced::counted;
 use hksim_explore::question::Limit;
 use hksim_explore::search::{Axis, Effort, Space};
 use hksim_explore::space::built_in;
 use hksim_replay::library;
+use hksim_sim::Counted;
 
 use crate::flags::between::between;
 use crate::flags::table::Subject;
@@ -75,23 +78,18 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let profile = args.profile.read(&args.output)?;
     let traces = inputs::files(&args.traces)?;
-    let question = args.question.question(&traces, profile.is_some())?;
+    let base = args.policy.base()?;
+    let has_time = counted(&base.policy, profile.as_ref()) == Counted::Time;
+    let goal = if has_time { Figure::Time } else { Figure::Installs };
+    let question = args.question.asked(&traces, profile.as_ref())?.or(goal);
     for limit in &args.limit {
-        args.question.check_known(limit.figure, &traces, profile.is_some())?;
+        args.question.check_known(limit.figure, &traces, profile.as_ref())?;
     }
     let labels = traces.iter().map(Trace::label).collect();
     let space = space(&args.policy)?;
     let effort = Effort { points_max: args.tries as usize, seed: args.seed };
     let weights = question.weights.of_traces(traces.len())?;
-    let mut lab = Simulations::new(
-        traces,
-        weights,
-        &space,
-        args.policy.base()?,
-        profile.as_ref(),
-        args.question.core(),
-        &OnScreen,
-    )?;
+    let mut lab = Simulations::new(traces, weights, &space, base, profile.as_ref(), args.question.core(), &OnScreen)?;
     let request = Request { question: &question, limits: &args.limit, space: &space, effort };
     let advice = on_workers(args.jobs, || Ok(advise(&mut lab, &request)?))?;
     if let Some(why) = lab.refusal().filter(|_| advice.designs == 0) {

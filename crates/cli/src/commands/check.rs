@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
+use hksim_cost_model::Profile;
 use hksim_explore::budget::{Budget, CheckedRow, Difference, Row};
 use hksim_explore::held::{self, Named};
 use hksim_explore::inputs::Trace;
@@ -86,7 +87,8 @@ fn simulate(budget: &Budget, folder: &Path, designs: &[Named]) -> Result<Vec<Row
     let core = core.map_err(|why| anyhow!("tlb = \"{}\": {why}", budget.tlb.as_deref().unwrap_or_default()))?;
     let paths: Vec<PathBuf> = budget.traces.iter().map(|trace| folder.join(trace)).collect();
     let traces = paths.iter().map(|path| inputs::file(path)).collect::<Result<Vec<Trace>>>()?;
-    Ok(held::rows(budget, traces, designs, core, &OnScreen)?)
+    let profile = budget.profile.as_ref().map(|profile| Profile::read(&folder.join(profile))).transpose()?;
+    Ok(held::rows(budget, traces, designs, (core, profile.as_ref()), &OnScreen)?)
 }
 
 fn table(result: &CheckedBudget, is_stored: bool) -> String {

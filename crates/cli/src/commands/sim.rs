@@ -27,7 +27,7 @@ use crate::runs::{bracketed, setup, simulate_all, with_bracket};
 use crate::system_time::ProfileArgs;
 use hksim_explore::exports::pages;
 use hksim_explore::point::Point;
-use hksim_explore::priced::Priced;
+use hksim_explore::priced::{Priced, counted};
 
 /// Arguments of `sim`.
 #[derive(Debug, clap::Args)]
@@ -75,6 +75,7 @@ pub fn run(args: &Args) -> Result<()> {
     let trace = inputs::file(&args.trace)?;
     let headline = SimConfig {
         tlb: args.tlb,
+        counted: counted(&config.policy, profile.as_ref()),
         forks: args.forks.windows(&trace)?,
         ..setup(&config, &trace, BaseKernel::AsItComes)?
     };
@@ -97,6 +98,8 @@ pub fn run(args: &Args) -> Result<()> {
         let SimResult { priced, layouts } = &result;
         view::table(&priced.report, &config)
             + &layouts.iter().map(|layouts| format!("\n{}\n", layouts.text())).collect::<String>()
+            + &priced.time.iter().map(|time| format!("\ntime {time}\n     of {}\n", time.valid_for)).collect::<String>()
+            + &priced.time_skipped.iter().map(|why| format!("\ntime skipped: {why}\n")).collect::<String>()
             + &priced.system_time.iter().map(|time| format!("\nsystem time {}\n", time.text())).collect::<String>()
             + &states(priced.system_time.iter()).map(|states| states + "\n").unwrap_or_default()
     };

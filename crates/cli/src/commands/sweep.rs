@@ -27,7 +27,7 @@ use crate::runs::{on_workers, setup};
 use crate::system_time::ProfileArgs;
 use hksim_explore::inputs::Trace;
 use hksim_explore::plan::Plan;
-use hksim_explore::priced::Priced;
+use hksim_explore::priced::{Priced, counted};
 use hksim_output_files::refuse_planted;
 use hksim_results::Stamp;
 use hksim_results::sweep::{Head, PricedSweep, ShardResult, ShardRow};
@@ -111,10 +111,11 @@ pub fn run(args: &Args) -> Result<()> {
     view::check(&args.columns, &args.output)?;
     let configs = args.policy.configs(HugeList::All)?;
     let traces = if args.traces.is_empty() { Trace::built_in()? } else { inputs::files(&args.traces)? };
-    let question = args.question.question(&traces, profile.is_some())?;
+    let question = args.question.asked(&traces, profile.as_ref())?;
     let plan = Plan::new(traces, &configs, |trace, config| {
         let forks = args.forks.windows(trace)?;
-        anyhow::Ok(SimConfig { forks, tlb: args.question.core(), ..setup(config, trace, BaseKernel::AsItComes)? })
+        let (tlb, counted) = (args.question.core(), counted(&config.policy, profile.as_ref()));
+        anyhow::Ok(SimConfig { forks, tlb, counted, ..setup(config, trace, BaseKernel::AsItComes)? })
     })?;
     let head = Head { rows_per_trace: configs.len(), question, modes: ModesFrom::of(&configs) };
     let numbers: Vec<usize> = args.shard.map_or_else(|| (0..plan.rows()).collect(), |shard| shard.rows(plan.rows()));

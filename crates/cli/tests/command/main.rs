@@ -54,6 +54,7 @@ mod shell;
 mod support;
 mod sweeps;
 mod tables;
+mod times;
 mod timings;
 mod touch_pages;
 mod trace_tools;

@@ -5,6 +5,7 @@
 //! figures that depend on the modes, so these have a binary of their own: cargo runs one binary at a time.
 
 mod inherited;
+mod khugepaged;
 #[path = "../support/mod.rs"]
 mod support;
 mod trials;

@@ -46,7 +46,7 @@ fn predict_and_check() -> Result<bool, Box<dyn Error>> {
         memory_policy: Default::default(),
         addresses: Addresses::default(),
         forks: Vec::new(),
-        count_paths: false,
+        counted: Default::default(),
         file: None,
     };
     let predicted = simulate_design::<Bump>(&mut TraceReader::open(&trace)?, &config, Marks::Collect, &|_| {})?;

@@ -1,11 +1,12 @@
 //! The reasons of answers against naive recomputations, on random tables. The seed is printed; HKSIM_SEED repeats a run.
 
-use hksim_cost_model::Price;
+use hksim_cost_model::{MedianRange, Price};
 use hksim_explore::answer::{Answer, Baseline, Design, Reason, Reference, answer};
 use hksim_explore::figures::{Figure, Figures};
 use hksim_explore::question::{Goal, Question, Tie, Weights};
 use hksim_explore::rank::{Case, all_designs};
 use hksim_testkit::Random;
+use hksim_time_model::Parts;
 
 const TIE: f64 = 0.01;
 
@@ -125,6 +126,42 @@ fn every_reason_is_true_on_random_tables() {
         check(&answer, &designs, &cases);
         assert!((1..=7).contains(&answer.text.len()));
     }
+}
+
+/// A design with these nanoseconds per call, of instructions, memory and kernel.
+fn per_call(instructions: f64, memory: f64, kernel: f64, rss_bytes_peak: u64) -> Figures {
+    let median = instructions + memory + kernel;
+    Figures {
+        installs: 10,
+        rss_bytes_peak,
+        vmas_peak: 1,
+        ns_per_call: Some(MedianRange { low: median * 0.8, median, high: median * 1.2 }),
+        parts_ns_per_call: Some(Parts { instructions, memory, kernel }),
+        ..Figures::default()
+    }
+}
+
+/// The answer for two designs on one trace, the second of which is the default.
+fn fastest(one: Figures, default: Figures) -> Vec<String> {
+    let design =
+        |name: &str, settings_changed| Design { name: name.into(), settings_changed, baseline: Baseline::Default };
+    let designs = [design("--huge thp", 1), design("--huge never", 0)];
+    let case = Case { name: "app.hkt".into(), trace: 0, assumption: None, weight: 1.0, designs: vec![one, default] };
+    let question = Question { goal: Goal(Figure::Time), tie: Tie(TIE), weights: Weights::default() };
+    answer(&question, &designs, std::slice::from_ref(&case), &[0, 1], &[]).expect("an answer").text
+}
+
+#[test]
+fn the_fastest_design_is_named_with_the_parts_of_its_lead_unless_the_model_cannot_tell() {
+    let default = per_call(6.0, 4.0, 6.0, 4096);
+    let text = fastest(per_call(6.1, 4.0, 4.0, 8192), default).join("\n");
+    let expected = "`--huge thp` is the fastest: 14.1 ns per call instead of 16.0 ns per call (-12 %: kernel -12 %, \
+                    instructions +0.6 %) with `--huge never` (the default).";
+    assert!(text.contains(expected) && text.contains("The price: peak RSS 8 KiB instead of 4 KiB"), "{text}");
+    // This lead is more than the tie that was asked for, and less than the model's error.
+    let lead = (TIE + Figure::Time.ratio_error_share()) / 2.0;
+    let text = fastest(per_call(6.0, 4.0, 6.0 - 16.0 * lead, 4096), default).join("\n");
+    assert!(text.contains("do not differ in time on this trace, within 2.5 %"), "{text}");
 }
 
 /// A design with this system time, in milliseconds.

@@ -38,7 +38,7 @@ fn amount(figures: &Figures, figure: Figure) -> f64 {
         Figure::Installs => figures.installs,
         Figure::Rss => figures.rss_bytes_peak,
         Figure::Vmas => figures.vmas_peak,
-        Figure::SysTime | Figure::TlbMisses => panic!("not in these tables"),
+        Figure::Time | Figure::SysTime | Figure::TlbMisses => panic!("not in these tables"),
     };
     if amount == 0 { 1.0 } else { amount as f64 }
 }
@@ -114,5 +114,5 @@ fn a_figure_that_is_not_known_is_an_error() {
     assert!(
         why(Figure::TlbMisses).starts_with("tlb-misses: app.hkt: misses are known only if the trace has every access")
     );
-    assert!(why(Figure::SysTime).starts_with("sys-time: app.hkt: no system time: run `hksim calibrate`"));
+    assert!(why(Figure::SysTime).starts_with("sys-time: app.hkt: no times: run `hksim calibrate`"));
 }

@@ -2,7 +2,7 @@
 
 use hksim_engine::ForkWindow;
 use hksim_explore::runs::bracketed;
-use hksim_sim::{Addresses, SimConfig, SimReport};
+use hksim_sim::{Addresses, Counted, SimConfig, SimReport};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -107,7 +107,11 @@ pub fn setups(report: &SimReport) -> Vec<SimConfig> {
         tlb: report.tlb.as_ref().map(|tlb| tlb.core),
         addresses: Addresses::default(),
         forks: report.forks.iter().map(fork).collect(),
-        count_paths: report.paths.is_some(),
+        counted: match (&report.paths, &report.lines) {
+            (_, Some(_)) => Counted::Time,
+            (Some(_), None) => Counted::Paths,
+            (None, None) => Counted::Pages,
+        },
         file: report.trace.file.clone(),
     };
     if report.by_touch_rule.is_empty() { vec![setup] } else { bracketed(&setup) }

@@ -26,7 +26,7 @@ use crate::tlb::PageSize;
 pub use counts::{Accessor, AccessorLines, ByPattern, LineCounts, Misses, Reuse};
 use footprint::Footprint;
 use pages::{Pages, hash_of};
-pub use run::simulate_lines;
+pub(crate) use run::Lines;
 use window::{LINES_MAX, Window};
 
 /// Bytes of a cache line.

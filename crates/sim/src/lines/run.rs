@@ -1,23 +1,18 @@
-//! Simulations in which cache lines are counted.
+//! The line model of a simulation that counts cache lines.
 
 use std::ops::Range;
 
 use hksim_linux_mm::Kernel;
 use hksim_policy::PAGE_BYTES;
-use hksim_trace::source::EventSource;
 
 use super::{Accessor, LineCounts, LineModel};
 use crate::observer::{Accesses, Cause};
-use crate::placed::{Points, Run, accounting_of, needs_every_access};
-use crate::pump::pump;
-use crate::report::TraceLabel;
-use crate::simulate::{Marks, SimConfig, SimError, Simulated, finish, wanted_points};
 use crate::tlb::PageSize;
-use crate::translations::{Change, TranslationObserver, Translations, page_size};
+use crate::translations::{Change, Translations, page_size};
 
 /// A line model as an observer. `EVERY` is for runs in which the kernel's state needs every access.
 #[derive(Default)]
-struct Lines<const EVERY: bool>(LineModel);
+pub(crate) struct Lines<const EVERY: bool>(LineModel);
 
 impl<const EVERY: bool> Translations for Lines<EVERY> {
     const USED: bool = false;
@@ -41,39 +36,8 @@ impl<const EVERY: bool> Translations for Lines<EVERY> {
         // What the kernel misses is not looked at by page size.
         self.0.access(pages.start * PAGE_BYTES..pages.end * PAGE_BYTES, Accessor::Kernel, |_| PageSize::Base);
     }
-}
 
-/// As [`simulate`](crate::simulate()), and counts accesses to cache lines; `config.tlb` is ignored. Takes some
-/// hundred instructions more per event, and a hundred per line that is touched.
-///
-/// # Errors
-/// Those of [`simulate`](crate::simulate()).
-pub fn simulate_lines(
-    source: &mut (dyn EventSource + Send),
-    config: &SimConfig,
-    marks: Marks,
-    progress: &(dyn Fn(u64) + Sync),
-) -> Result<(Simulated, LineCounts), SimError> {
-    let config = SimConfig { tlb: None, ..config.clone() };
-    match needs_every_access(&config) {
-        true => run(source, &config, marks, progress, Lines::<true>::default),
-        false => run(source, &config, marks, progress, Lines::<false>::default),
+    fn lines(&self) -> Option<LineCounts> {
+        Some(self.0.counts())
     }
-}
-
-fn run<const EVERY: bool>(
-    source: &mut (dyn EventSource + Send),
-    config: &SimConfig,
-    marks: Marks,
-    progress: &(dyn Fn(u64) + Sync),
-    lines: impl Fn() -> Lines<EVERY>,
-) -> Result<(Simulated, LineCounts), SimError> {
-    let (trace, summary) = (TraceLabel::of(config.file.clone(), source), *source.summary());
-    let points = Points::new(summary.events, wanted_points(source, marks)?, marks != Marks::Skip);
-    let observer = |config: &SimConfig| TranslationObserver::new(accounting_of(config), lines());
-    let mut runs = [Run::new(&[config], observer, trace, summary, points)?];
-    pump(source, &mut runs, progress)?;
-    let [run] = runs;
-    let counts = run.observer().translations.0.counts();
-    Ok((finish(Box::new(run)), counts))
 }

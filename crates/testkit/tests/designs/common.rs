@@ -91,7 +91,7 @@ impl<D: Design + Send + 'static> Setup<D> {
             memory_policy: Default::default(),
             addresses: Addresses::default(),
             forks: self.forks.clone(),
-            count_paths: false,
+            counted: Default::default(),
             file: None,
         }
     }

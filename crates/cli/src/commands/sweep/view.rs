@@ -1,6 +1,6 @@
 //! A sweep as text: one table per trace.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 use hksim_policy::PAGE_BYTES;
@@ -88,7 +88,25 @@ macro_rules! count_of {
     };
 }
 
-const COLUMNS: [Column; 20] = [
+/// A column of nanoseconds per call.
+macro_rules! time_of {
+    ($head:literal, $best:ident, $($field:ident).+) => {
+        Column {
+            head: $head,
+            // Rows without a time are never best.
+            key: |row| row.time.as_ref().map_or(unknown_time(row), |time| time.$($field).+),
+            show: Show::Each(|row| row.time.as_ref().map_or("-".into(), |time| format!("{:.1}", time.$($field).+))),
+            best: Best::$best,
+            is_optional: true,
+        }
+    };
+}
+
+const COLUMNS: [Column; 26] = [
+    time_of!("ns/call", Lowest, ns_per_call.median),
+    time_of!("ns instr", None, parts_ns_per_call.instructions),
+    time_of!("ns memory", None, parts_ns_per_call.memory),
+    time_of!("ns kernel", None, parts_ns_per_call.kernel),
     count_of!(low, "faults", faults),
     count_of!(low, "traps", traps),
     count_of!(low, "installs", installs.total),
@@ -107,6 +125,16 @@ const COLUMNS: [Column; 20] = [
         best: Best::Highest,
         is_optional: false,
     },
+    kind(
+        "settled RSS",
+        |row| row.report.khugepaged_settled.map_or(0.0, |settled| settled.rss_bytes as f64),
+        |row| row.report.khugepaged_settled.map_or("-".into(), |settled| bytes(settled.rss_bytes)),
+    ),
+    kind(
+        "settled huge",
+        |row| row.report.khugepaged_settled.map_or(0.0, |settled| settled.huge_pages as f64),
+        |row| row.report.khugepaged_settled.map_or("-".into(), |settled| count(settled.huge_pages)),
+    ),
     kind(
         "unasked",
         |row| row.report.huge_bytes_unasked.unwrap_or(0) as f64,
@@ -141,10 +169,29 @@ const COLUMNS: [Column; 20] = [
 ];
 
 /// Columns that a narrow table leaves out, the least important first.
-const LEAST: [&str; 13] = [
-    "traps", "RSS end", "zero", "COW", "x floor", "OS calls", "4K", "THP", "mTHP", "hugetlb", "faults", "VMAs",
+const LEAST: [&str; 16] = [
+    "ns instr",
+    "ns memory",
+    "ns kernel",
+    "traps",
+    "RSS end",
+    "zero",
+    "COW",
+    "x floor",
+    "OS calls",
+    "4K",
+    "THP",
+    "mTHP",
+    "hugetlb",
+    "faults",
+    "VMAs",
     "in huge",
 ];
+
+/// The sort key of a row without a time: 0 if no profile was given, so that the column is left out.
+fn unknown_time(row: &Priced) -> f64 {
+    if row.time_skipped.is_some() { f64::INFINITY } else { 0.0 }
+}
 
 /// Bytes copied because forked children shared them.
 fn copied_bytes(row: &Priced) -> u64 {
@@ -206,6 +253,11 @@ pub fn table(sweep: &PricedSweep, head: &Head) -> String {
     if sweep.rows.iter().any(|row| row.report.huge_bytes_unasked.is_some()) {
         lines.push("unasked: pages that this kernel gives, though --huge never asks for no huge pages".into());
     }
+    if let Some(time) = sweep.rows.iter().find_map(|row| row.time.as_ref()) {
+        lines.push(format!("ns/call: {}", time.valid_for));
+    }
+    let skipped: BTreeSet<&String> = sweep.rows.iter().filter_map(|row| row.time_skipped.as_ref()).collect();
+    lines.extend(skipped.into_iter().map(|why| format!("no ns/call: {why}")));
     if let Some(time) = sweep.rows.first().and_then(|row| row.system_time.as_ref()) {
         lines.push("T  Pareto front of system time (its median) and peak RSS".into());
         lines.push(format!("system time: from costs measured on {}, Linux {}", time.machine, time.kernel_release));

@@ -1,0 +1,169 @@
+//! Predicted times, computed again in Python from the counts of the results and the profile.
+
+use std::path::Path;
+use std::process::Command;
+
+use hksim_time_model::CYCLES_PER_INSTRUCTION;
+use serde_json::Value;
+
+use crate::support::Bench;
+
+/// A profile in which every operation of the kernel costs the same, with costs of memory.
+fn profile() -> String {
+    let quartiles = |ns: f64| {
+        format!("low_ns = {}\nmedian_ns = {ns}\nhigh_ns = {}\nkernel_share = 1.0\nrounds = 9\n", ns * 0.9, ns * 1.3)
+    };
+    let mut text =
+        "version = 6\nmachine = \"m\"\nprocessors = 1\nkernel = \"k\"\nelapsed_s = 1.0\nkernel_share = 0.9\n"
+            .to_string();
+    for operation in crate::calibrate::OPERATIONS {
+        text += &format!("[costs.{operation}]\n{}", quartiles(1200.0));
+    }
+    text += &format!("[memory.cycle]\n{}", quartiles(0.25));
+    for (curve, costs) in [
+        ("fill", [0.5, 1.0, 4.0]),
+        ("scatter", [1.5, 1.75, 12.0]),
+        ("scatter_huge", [1.5, 1.5, 9.0]),
+        ("chase", [1.0, 40.0, 300.0]),
+        ("chase_huge", [1.0, 40.0, 250.0]),
+    ] {
+        for (bytes, ns) in [1u64 << 14, 1 << 20, 1 << 27].into_iter().zip(costs) {
+            text += &format!("[[memory.{curve}]]\nbytes = {bytes}\n[memory.{curve}.cost]\n{}", quartiles(ns));
+        }
+    }
+    text
+}
+
+fn bench() -> Bench {
+    let bench = Bench::with_trace();
+    std::fs::write(bench.path("p.toml"), profile()).expect("a file");
+    bench
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
+}
+
+/// Instructions, memory and kernel, as Python computes them from a result.
+fn recomputed(bench: &Bench, result: &Value) -> Vec<f64> {
+    std::fs::write(bench.path("sim.json"), result.to_string()).expect("a file");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let ran = Command::new("python3")
+        .arg(folder.join("tests/oracle/time.py"))
+        .args([bench.path("sim.json"), bench.path("p.toml")])
+        .arg(folder.join("../time-model/src/paths.tsv"))
+        .arg(CYCLES_PER_INSTRUCTION.to_string())
+        .output()
+        .expect("python3 runs");
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    String::from_utf8_lossy(&ran.stdout).split_whitespace().map(|word| word.parse().expect("a number")).collect()
+}
+
+#[test]
+fn the_time_of_a_design_is_the_sum_of_its_counts_times_costs() {
+    if !Command::new("python3").args(["-c", "import tomllib"]).status().is_ok_and(|status| status.success()) {
+        return eprintln!("skipped: no python3 with tomllib to compute times with");
+    }
+    let bench = bench();
+    for flags in
+        ["", "--huge never", "--front-cache 8", "--header full --header-bytes 16", "--superslab 1M --touch first"]
+    {
+        let sim = bench.json(&format!("sim rm.hkt --profile p.toml {flags}"));
+        let (time, parts) = (&sim["time"], &sim["time"]["parts_ns_per_call"]);
+        let ours = ["instructions", "memory", "kernel"].map(|part| number(&parts[part]));
+        let theirs = recomputed(&bench, &sim);
+        for (ours, theirs) in ours.iter().zip(&theirs) {
+            assert!(*theirs > 0.0 && (ours / theirs - 1.0).abs() < 1e-6, "{flags}: {ours} and {theirs} in {parts}");
+        }
+        let [low, median, high] = ["low", "median", "high"].map(|end| number(&time["ns_per_call"][end]));
+        assert!((median - theirs.iter().sum::<f64>()).abs() < 1e-6 * median && low < median && median < high, "{time}");
+        let total_s = number(&time["total_s"]["median"]);
+        assert!((total_s * 1e9 / number(&sim["calls"]) / median - 1.0).abs() < 1e-9, "{time}");
+        assert_eq!(time["profile"], "m, Linux k");
+    }
+    // The trace's own statistics count its calls.
+    let info = bench.json("info rm.hkt");
+    let calls = ["mallocs", "callocs", "reallocs", "aligned_allocs", "frees"].map(|call| number(&info[call]));
+    assert_eq!(number(&bench.json("sim rm.hkt")["calls"]), calls.iter().sum::<f64>());
+}
+
+#[test]
+fn a_sweep_with_a_profile_compares_times() {
+    let bench = bench();
+    let line = "sweep rm.hkt --huge never,thp --front-cache 0,8";
+    let sweep = bench.json(&format!("{line} --profile p.toml"));
+    let answer = &sweep["answers"]["per_trace"][0];
+    assert_eq!(answer["goal"], "time");
+    let rows = sweep["rows"].as_array().expect("rows");
+    let ns = |row: &Value| number(&row["time"]["ns_per_call"]["median"]);
+    let winner = answer["winner"].as_u64().expect("a winner") as usize;
+    assert!(rows.iter().all(|row| ns(&rows[winner]) <= ns(row) * 1.025), "{answer}");
+    for (row, flags) in rows.iter().zip(["--front-cache 0", "--front-cache 8"]) {
+        assert_eq!(row["time"], bench.json(&format!("sim rm.hkt --huge never {flags} --profile p.toml"))["time"]);
+    }
+    let text = bench.ok(&format!("{line} --profile p.toml --wide"));
+    for part in ["ns/call", "ns instr", "ns memory", "ns kernel", "ns per call"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(bench.ok(&format!("{line} --profile p.toml --format csv")).contains("time_ns_per_call_median"));
+    // Without a profile there are counts alone.
+    for line in [line.to_string(), format!("{line} --profile none")] {
+        let sweep = bench.json(&line);
+        assert_eq!(sweep["answers"]["per_trace"][0]["goal"], "installs");
+        assert!(sweep["rows"][0].get("time").is_none() && sweep["rows"][0].get("lines").is_none());
+    }
+}
+
+#[test]
+fn advice_minimises_time_and_limits_it() {
+    let bench = bench();
+    let line = "advise rm.hkt --huge never,thp --front-cache 0,8 --profile p.toml";
+    let advice = bench.json(line);
+    assert_eq!(advice["question"]["goal"], "time");
+    assert!(bench.ok(line).contains("goal: the least time"));
+    let limited = bench.json(&format!("{line} --goal rss --limit time+2%"));
+    let ns = |trial: &Value| number(&trial["figures"][0]["ns_per_call"]["median"]);
+    assert!(ns(&limited["winner"]) <= ns(&limited["default"]) * 1.02, "{limited}");
+    let refused = bench.refused("advise rm.hkt --goal time --profile none");
+    assert!(refused.contains("time: needs a profile of the target machine"), "{refused}");
+}
+
+#[test]
+fn a_budget_limits_time() {
+    let bench = bench();
+    let ns = number(&bench.json("sim rm.hkt --profile p.toml")["time"]["ns_per_call"]["median"]);
+    let write = |head: &str, policy: &str, most: f64| {
+        let text = format!(
+            "result = \"b.json\"\ntraces = [\"rm.hkt\"]\n{head}[design.a]\npolicy = \"{policy}\"\nns_per_call = {most}\n"
+        );
+        std::fs::write(bench.path("b.toml"), text).expect("a budget");
+    };
+    let with_profile = "profile = \"p.toml\"\n";
+    write(with_profile, "default", ns * 1.001);
+    assert_eq!(number(&bench.json("check b.toml")["rows"][0]["limits"][0]["amount"]), ns);
+    write(with_profile, "default", ns * 0.999);
+    let ran = bench.run("check b.toml");
+    assert!(ran.code == Some(1) && ran.stdout.contains("ns per call (at most "), "{}", ran.stdout);
+    write("", "default", ns);
+    assert!(bench.refused("check b.toml").contains("design.a: ns_per_call: needs `profile`"));
+    write(with_profile, "default+purge=free", ns);
+    assert!(bench.refused("check b.toml").contains("not measured with --purge free"));
+}
+
+#[test]
+fn a_time_that_is_not_known_has_a_reason() {
+    let bench = bench();
+    let skipped = |line: &str| {
+        let sim = bench.json(line);
+        assert!(sim.get("time").is_none() && sim.get("lines").is_none(), "{line}");
+        sim["time_skipped"].as_str().unwrap_or_else(|| panic!("no reason: {line}")).to_string()
+    };
+    let free = skipped("sim rm.hkt --purge free --profile p.toml");
+    assert_eq!(free, "the instructions of the allocator were not measured with --purge free");
+    let sweep = bench.ok("sweep rm.hkt --purge free,dontneed --profile p.toml");
+    assert!(sweep.contains(&format!("no ns/call: {free}")), "{sweep}");
+    let (kernel, _) =
+        profile().split_once("[memory.cycle]").map(|(head, tail)| (head.to_string(), tail.len())).expect("it");
+    std::fs::write(bench.path("p.toml"), kernel).expect("a file");
+    assert!(skipped("sim rm.hkt --profile p.toml").contains("no costs of memory: measure it with `hksim calibrate`"));
+}

@@ -1,0 +1,128 @@
+//! The time of a design: instructions, memory and kernel.
+
+use std::fmt;
+
+use hksim_cost_model::{LinePrice, MedianRange, Price, Profile, SystemTime};
+use hksim_sim::SimReport;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::calibrated::not_calibrated;
+use crate::costs::PathCosts;
+use crate::instructions::instructions;
+use crate::memory::line_accesses;
+
+/// Processor cycles of an instruction of the allocator whose data are in the first cache. The only number of the model
+/// that is fitted to times of replays: docs/lab/time-model.md.
+pub const CYCLES_PER_INSTRUCTION: f64 = 0.22;
+
+/// The share by which a predicted time is off, beyond what the costs of the profile explain: nine in ten of the times that
+/// the fit did not see are off by less (docs/lab/time-model.md).
+pub const ERROR_SHARE: f64 = 0.2;
+
+/// The share by which the ratio of two designs' times is off on the same trace, the median of the pairs that the fit did
+/// not see (docs/lab/time-model.md). Designs that differ by less are a tie.
+pub const RATIO_ERROR_SHARE: f64 = 0.025;
+
+const NS_PER_S: f64 = 1e9;
+
+/// The predicted time of a design on a trace: of the calls of the allocator, and of the program's accesses to its blocks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Time {
+    /// Nanoseconds per call. The range is that of the costs, widened by [`ERROR_SHARE`].
+    pub ns_per_call: MedianRange,
+    /// Their parts.
+    pub parts_ns_per_call: Parts,
+    /// Seconds of all calls.
+    pub total_s: MedianRange,
+    /// The processor and kernel that the costs were measured on.
+    pub profile: String,
+    /// What is timed, and in which state of the machine.
+    pub valid_for: String,
+}
+
+/// The medians of a time's parts, in nanoseconds per call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Parts {
+    /// The instructions of the allocator, without waiting for memory.
+    pub instructions: f64,
+    /// Accesses to cache lines: the allocator's beyond the first cache, and all of the program's.
+    pub memory: f64,
+    /// System calls and faults.
+    pub kernel: f64,
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MedianRange { low, median, high } = self.ns_per_call;
+        write!(f, "{median:.1} ns per call ({low:.1} to {high:.1}):")?;
+        for (number, (name, ns)) in self.parts_ns_per_call.named().into_iter().enumerate() {
+            write!(f, "{} {name} {ns:.1}", if number == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+impl Parts {
+    /// Each part with its name.
+    pub fn named(self) -> [(&'static str, f64); 3] {
+        [("instructions", self.instructions), ("memory", self.memory), ("kernel", self.kernel)]
+    }
+}
+
+/// Why a design has no predicted time.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NoTime {
+    /// The profile was made by hand.
+    #[error("the profile has no costs of memory: measure it with `hksim calibrate`")]
+    NoMemoryCosts,
+    /// The simulation did not count what time needs.
+    #[error("paths and cache lines were not counted")]
+    NotCounted,
+    /// There is nothing to divide by.
+    #[error("the trace has no call of an allocator")]
+    NoCalls,
+    /// The instructions of a setting are not known.
+    #[error("the instructions of the allocator were not measured with {0}")]
+    NotCalibrated(&'static str),
+    /// The kernel's part is not known.
+    #[error("{0}")]
+    NoKernel(String),
+}
+
+impl Time {
+    /// The time of a simulated design. `system` is its system time with the same profile.
+    ///
+    /// # Errors
+    /// A part is not known.
+    pub fn of(report: &SimReport, system: &SystemTime, profile: &Profile) -> Result<Time, NoTime> {
+        let memory = profile.memory.as_ref().ok_or(NoTime::NoMemoryCosts)?;
+        if let Some(setting) = not_calibrated(&report.policy) {
+            return Err(NoTime::NotCalibrated(setting));
+        }
+        let (paths, lines) = report.paths.as_ref().zip(report.lines.as_ref()).ok_or(NoTime::NotCounted)?;
+        let per_call = if report.calls == 0 { Err(NoTime::NoCalls) } else { Ok(1.0 / report.calls as f64) }?;
+        let unknown = || NoTime::NoKernel(system.skipped.clone().unwrap_or_default());
+        let Price { low_s, median_s, high_s } = system.price.ok_or_else(unknown)?;
+        let kernel = MedianRange { low: low_s, median: median_s, high: high_s }.times(NS_PER_S);
+        let cycles = instructions(paths, PathCosts::of(&report.policy)).total * CYCLES_PER_INSTRUCTION;
+        let instructions = MedianRange::each(|quartile| quartile(&memory.cycle)).times(cycles);
+        let memory = LinePrice::of(&line_accesses(lines), memory).ok_or(NoTime::NoMemoryCosts)?.total_ns;
+        let total_ns = (instructions + memory + kernel).widened(ERROR_SHARE);
+        Ok(Time {
+            ns_per_call: total_ns.times(per_call),
+            parts_ns_per_call: Parts {
+                instructions: instructions.median * per_call,
+                memory: memory.median * per_call,
+                kernel: kernel.median * per_call,
+            },
+            total_s: total_ns.times(1.0 / NS_PER_S),
+            profile: format!("{}, Linux {}", profile.machine, profile.kernel),
+            valid_for: format!(
+                "calls of the preloadable allocator and the program's accesses to its blocks (touches: {}), one thread at a \
+                 time, on memory that the machine has; the program's other work is not included",
+                report.touch.rule.word()
+            ),
+        })
+    }
+}
