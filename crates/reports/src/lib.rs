@@ -34,6 +34,7 @@ pub mod inspection;
 pub mod memory_validation;
 pub mod pprof;
 mod recording;
+pub mod replay;
 pub mod report;
 pub mod tables;
 pub mod trial;
