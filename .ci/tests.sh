@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Runs all tests of the workspace, two test programs at a time.
+# Runs all tests of the workspace, three test programs at a time.
 #
 #     .ci/tests.sh FOLDER
 #
 # cargo runs one test program at a time. Many tests wait for processes or for the disk, and a program's last test runs
-# alone, so that leaves almost half of two processors idle. Here cargo only notes the programs in FOLDER, as files that
-# run them. The output of each program is printed when it ends, passed tests included: it contains the reasons for skips.
+# alone, so that leaves almost half of two processors idle, and two programs at a time an eighth. Here cargo only notes
+# the programs in FOLDER, as files that run them. The output of each program is printed when it ends, passed tests
+# included: it contains the reasons for skips.
 set -euo pipefail
 
 # Programs that change the machine's modes, or compare every mode with the kernel. Each runs alone.
@@ -53,5 +54,5 @@ echo 'exec cargo test --locked --workspace --doc -- --show-output' >"$folder/0-d
 
 failed=0
 grep -E "$alone" <<<"$programs" | xargs -P 1 -I{} "$script" --run "$folder" {} || failed=1
-{ grep -vE "$alone" <<<"$programs"; echo 0-documentation; } | xargs -P 2 -I{} "$script" --run "$folder" {} || failed=1
+{ grep -vE "$alone" <<<"$programs"; echo 0-documentation; } | xargs -P 3 -I{} "$script" --run "$folder" {} || failed=1
 exit "$failed"

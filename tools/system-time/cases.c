@@ -176,10 +176,10 @@ static void free_small(int times) {
 
 static void free_huge(int times) {
     char *memory = map(64 * MIB, LARGE);
-    touch(memory, 64 * MIB, PAGE);
+    touch(memory, 64 * MIB, HUGE);
     for (int time = 0; time < times; time++) {
         advise(memory, 64 * MIB, MADV_FREE);
-        touch(memory, 64 * MIB, PAGE);
+        touch(memory, 64 * MIB, HUGE);
     }
     count("thp", 32);
     count("madv_free_huge_pages", times * 32);

@@ -50,7 +50,7 @@ CASES = {
     "collapse-full": 4,
     "collapse-sparse": 20,
     "free-small": 30,
-    "free-huge": 60,
+    "free-huge": 3000,
     "move-small": 1000,
     "move-huge": 2000,
     "move-pages": 400,
@@ -66,6 +66,10 @@ CASES = {
 }
 # What a case needs, as text files with the value to set.
 NEEDS = {"touch-folios": [(FOLIOS_64K, "madvise"), (HUGE_2M, "never")], "hugetlb": [(POOL, "32")]}
+# The same settings, for the simulated kernel.
+SIM_FLAGS = {"touch-folios": ["--mthp", "64K=madvise,2M=never"], "hugetlb": ["--hugetlb-pool", "32"]}
+# Calibration times every size that a case uses: folios beside huge pages.
+CALIBRATION_NEEDS = [(FOLIOS_64K, "madvise"), (POOL, "32")]
 # Pages outside the memory of the case that a process writes while it has a child.
 OWN_COPIES_PER_FORK = 8
 CONTROL_PAGES = 1024
@@ -74,8 +78,8 @@ CONTROL_PAGES = 1024
 class Settings:
     """Sets what cases need, and restores it. Meanwhile, it holds the lock of the machine's modes."""
 
-    def __init__(self, *cases):
-        self.needs = [need for case in cases for need in NEEDS.get(case, [])]
+    def __init__(self, needs):
+        self.needs = needs
         self.before = []
 
     def __enter__(self):
@@ -117,7 +121,8 @@ def predicted(arguments, program, case, times, folder):
         sys.exit(f"{case}: {done.stderr.strip()}")
     counts = json.loads(done.stdout.splitlines()[-1])
     del counts["warm_up_s"]
-    return counts, hksim_json(arguments.hksim, "sim", recording, "--profile", arguments.profile, "--format", "json")
+    words = ["sim", recording, "--profile", arguments.profile, "--format", "json", *SIM_FLAGS.get(case, [])]
+    return counts, hksim_json(arguments.hksim, *words)
 
 
 def figures(node, found=None):
@@ -163,7 +168,7 @@ def measured(program, case, times, runs):
 def compare(arguments, program, case, profile, folder):
     """One row of the table."""
     times = CASES[case]
-    with Settings(case):
+    with Settings(NEEDS.get(case, [])):
         counts, result = predicted(arguments, program, case, times, folder)
         base_counts, base_result = predicted(arguments, program, case, 0, folder)
         totals, share, controls = measured(program, case, times, arguments.runs)
@@ -211,7 +216,7 @@ def main():
         program = build(folder)
         if arguments.profile is None:
             arguments.profile = folder / "machine.toml"
-            with Settings("touch-folios", "hugetlb"):
+            with Settings(CALIBRATION_NEEDS):
                 hksim_json(arguments.hksim, "calibrate", "-o", arguments.profile, "--format", "json")
         profile = tomllib.loads(arguments.profile.read_text(encoding="utf-8"))
         for case in cases:

@@ -3,6 +3,7 @@
 //! The figures were measured on Linux 6.18 before the model was written, and are literals here. The rules are
 //! documented in `docs/reference/kernel-rules.md`.
 
+mod khugepaged;
 mod mappings;
 
 use hksim_linux_mm::KernelVersion;
@@ -89,7 +90,6 @@ const fn case(rule: &'static str, title: &'static str, lines: &'static str, figu
 /// Rules that no script can show: rule, what it says, and the reason.
 pub const WITHOUT_SCRIPT: &[(&str, &str, &str)] = &[
     ("R2", "defrag applies when no huge page is free", "needs memory so fragmented that the allocation fails"),
-    ("R11", "khugepaged creates huge pages later", "its timing is not deterministic; it is paused here"),
     ("R17", "fault-around", "applies to files only; the arena is anonymous memory"),
 ];
 
@@ -101,7 +101,7 @@ const EBADF: i64 = libc::EBADF as i64;
 
 /// Every script, by rule.
 pub fn cases() -> impl Iterator<Item = &'static Case> {
-    PAGES.iter().chain(mappings::MAPPINGS)
+    PAGES.iter().chain(khugepaged::KHUGEPAGED).chain(mappings::MAPPINGS)
 }
 
 /// Rules of pages: R1 to R13.

@@ -79,6 +79,9 @@ fn compare(predicted: &[Observation], measured: &Measured) -> Verdict {
     if measured.collapsed > 0 {
         return Verdict::Disturbed("khugepaged collapsed pages during the script");
     }
+    if measured.observations.iter().any(|seen| seen.did.errno == libc::ETIMEDOUT) {
+        return Verdict::Disturbed("khugepaged did not finish its scans in time");
+    }
     if measured.shortage > 0 {
         return Verdict::Disturbed("memory was short or fragmented");
     }

@@ -1,7 +1,9 @@
 //! Seeded random page-op scripts, biased to 2 MiB boundaries.
 
-use hksim_linux_mm::script::{ARENA_PAGES, ForkWriter, Op, Script, Step, Thread, Touch};
-use hksim_linux_mm::{Advice, Backing, LockFlags, MapFlags, PMD_PAGES, Protection, RemapSource};
+use hksim_linux_mm::script::{ARENA_PAGES, ForkWriter, Header, Op, ScanOf, Script, Step, Thread, Touch};
+use hksim_linux_mm::{
+    Advice, Backing, LockFlags, MapFlags, PMD_ORDER, PMD_PAGES, Protection, RemapSource, SizeMode, ThpMode,
+};
 
 /// The theme of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +25,8 @@ enum Kind {
     Files,
     /// Every protection and every flag of a mapping, with some forks.
     Flags,
+    /// Scans of khugepaged, some with a child, under any limits of khugepaged.
+    Scans,
 }
 
 impl Kind {
@@ -36,6 +40,7 @@ impl Kind {
             | Kind::Narrow
             | Kind::NearlyFull
             | Kind::Locks
+            | Kind::Scans
             | Kind::Files => Some(8),
             Kind::Plain | Kind::HugetlbReserved => None,
         }
@@ -60,7 +65,7 @@ const KINDS: [Kind; 27] = {
     (kinds[9], kinds[10], kinds[11], kinds[12]) = (Kind::Narrow, Kind::Narrow, Kind::Narrow, Kind::Narrow);
     (kinds[13], kinds[14], kinds[15]) = (Kind::NearlyFull, Kind::Locks, Kind::Locks);
     (kinds[16], kinds[17], kinds[18]) = (Kind::Flags, Kind::Flags, Kind::Files);
-    (kinds[19], kinds[20]) = (Kind::Files, Kind::Files);
+    (kinds[19], kinds[20], kinds[21]) = (Kind::Files, Kind::Files, Kind::Scans);
     kinds
 };
 
@@ -81,6 +86,11 @@ const LOCKS: [LockFlags; 7] = [
 const fn lock_flags(current: bool, future: bool, on_fault: bool) -> LockFlags {
     LockFlags { current, future, on_fault }
 }
+
+/// `max_ptes_none` and `max_ptes_shared`: the ends, the defaults, and the limits that scripts reach.
+const KHUGEPAGED_LIMITS: [u64; 10] = [511, 511, 511, 510, 448, 256, 255, 63, 1, 0];
+/// Folios of 64 kB.
+const ORDER_64K: usize = 4;
 
 /// The number of pages that a narrow script mostly uses: four folios of 64 kB.
 const WINDOW_PAGES: u64 = 64;
@@ -114,7 +124,19 @@ impl Generator {
 
     /// A script of at most `ops_max` operations (and at least one).
     pub fn script_of(&mut self, ops_max: u64) -> Script {
-        self.kind = self.pick(&KINDS);
+        let kind = self.pick(&KINDS);
+        self.script_of_kind(kind, ops_max)
+    }
+
+    /// A script with scans of khugepaged.
+    pub fn script_with_scans(&mut self) -> Script {
+        let mut script = self.script_of_kind(Kind::Scans, OPS_MAX - 1);
+        script.steps.push(self.scan().into());
+        script
+    }
+
+    fn script_of_kind(&mut self, kind: Kind, ops_max: u64) -> Script {
+        self.kind = kind;
         self.window = self.start() / WINDOW_PAGES * WINDOW_PAGES;
         let ops_max = ops_max.max(1);
         let least = ops_max.min(4);
@@ -126,6 +148,9 @@ impl Generator {
         if self.kind == Kind::NearlyFull {
             script.header.room = Some(self.below(6));
         }
+        if self.kind == Kind::Scans {
+            script.header = self.scan_header(script.header);
+        }
         if length > 1 && self.below(4) > 0 {
             script.steps.push(self.first().into());
         }
@@ -134,7 +159,11 @@ impl Generator {
             let is_lock = !is_fork && self.kind == Kind::Locks && self.below(4) == 0;
             let is_flag = !is_fork && self.kind.has_flags() && self.below(4) == 0;
             let is_file = !is_fork && self.kind == Kind::Files && self.below(3) == 0;
-            let op = if is_fork {
+            let op = if self.kind == Kind::Scans && self.below(6) == 0 {
+                let (start, length) = self.large_range();
+                script.steps.push(Op::Advise(Advice::HugePage, start, length).into());
+                self.scan()
+            } else if is_fork {
                 self.fork()
             } else if is_file {
                 self.file()
@@ -165,6 +194,10 @@ impl Generator {
     /// The first operation of most scripts: a hugetlb mapping or MADV_HUGEPAGE.
     fn first(&mut self) -> Op {
         let (start, length) = self.large_range();
+        // Small pages first, which later advice allows to become huge.
+        if self.kind == Kind::Scans && self.below(2) == 0 {
+            return Op::Advise(Advice::NoHugePage, start, length);
+        }
         if self.kind.is_hugetlb() {
             let flags = MapFlags { hugetlb: true, noreserve: self.kind == Kind::HugetlbUnreserved, ..self.map_flags() };
             return Op::Map(start, length.min(4 * PMD_PAGES), flags);
@@ -274,6 +307,24 @@ impl Generator {
         let writer = self.pick(&[ForkWriter::Child, ForkWriter::Parent]);
         let (start, length) = self.range();
         Op::Fork(writer, start, length, self.pick(&[1, 1, 7, 64, 512]))
+    }
+
+    fn scan(&mut self) -> Op {
+        Op::Scan(self.pick(&[ScanOf::Process, ScanOf::Process, ScanOf::ProcessAndChild]), 1)
+    }
+
+    /// Modes under which small pages and larger folios become huge. Not `always`: khugepaged would scan the memory of all
+    /// processes, which takes long on a busy machine.
+    fn scan_header(&mut self, header: Header) -> Header {
+        let mut header = Header {
+            thp: Some(self.pick(&[ThpMode::Madvise, ThpMode::Madvise, ThpMode::Never])),
+            max_ptes_none: Some(self.pick(&KHUGEPAGED_LIMITS)),
+            max_ptes_shared: Some(self.pick(&KHUGEPAGED_LIMITS)),
+            ..header
+        };
+        header.sizes[PMD_ORDER] = Some(self.pick(&[SizeMode::Inherit, SizeMode::Madvise]));
+        header.sizes[ORDER_64K] = Some(self.pick(&[SizeMode::Never, SizeMode::Never, SizeMode::Always]));
+        header.with_all_modes()
     }
 
     fn lock(&mut self) -> Op {

@@ -87,6 +87,8 @@ fn khugepaged() -> Khugepaged {
         pages_to_scan: setting("pages_to_scan", usual.pages_to_scan),
         scan_sleep_ms: setting("scan_sleep_millisecs", usual.scan_sleep_ms),
         max_ptes_none: setting("max_ptes_none", usual.max_ptes_none),
+        max_ptes_shared: setting("max_ptes_shared", usual.max_ptes_shared),
+        work: usual.work,
     }
 }
 

@@ -114,11 +114,15 @@ impl SetModes {
         }
     }
 
-    /// Pauses khugepaged by setting its sleep between scans to one hour.
+    /// Pauses khugepaged by setting its sleep between scans to one hour. Scripts may set it to work meanwhile.
     ///
     /// # Errors
-    /// A file cannot be written.
+    /// A file cannot be read or written.
     pub fn pause_khugepaged(&mut self) -> Result<(), ModeError> {
+        let pages = format!("{THP}/khugepaged/pages_to_scan");
+        if let Some(now) = current(&pages) {
+            self.register(&pages, &now).map_err(|source| ModeError::Guard { source })?;
+        }
         self.set(&format!("{THP}/khugepaged/scan_sleep_millisecs"), "3600000")
     }
 
@@ -202,7 +206,9 @@ fn file_of(line: &str) -> Option<(String, String)> {
         ["mthp", kilobytes, mode] => (format!("{THP}/hugepages-{kilobytes}kB/enabled"), mode.to_string()),
         ["zero_page", state] => (format!("{THP}/use_zero_page"), u8::from(state == "on").to_string()),
         ["defrag", mode] => (format!("{THP}/defrag"), mode.to_string()),
-        ["max_ptes_none", count] => (format!("{THP}/khugepaged/max_ptes_none"), count.to_string()),
+        [name @ ("max_ptes_none" | "max_ptes_shared"), count] => {
+            (format!("{THP}/khugepaged/{name}"), count.to_string())
+        }
         ["overcommit", "never"] => (OVERCOMMIT.to_string(), "2".to_string()),
         // The model does not distinguish 0 and 1, so leave 1 unchanged.
         ["overcommit", _] if current(OVERCOMMIT).as_deref() == Some("2") => (OVERCOMMIT.to_string(), "0".to_string()),

@@ -51,7 +51,8 @@ pub struct Observation {
     pub left: ArenaState,
 }
 
-const ERRNOS: [(i32, &str); 9] = [
+const ERRNOS: [(i32, &str); 10] = [
+    (libc::ETIMEDOUT, "ETIMEDOUT"),
     (libc::EPERM, "EPERM"),
     (libc::EBADF, "EBADF"),
     (libc::EAGAIN, "EAGAIN"),

@@ -81,6 +81,7 @@ fn simpler_than(step: Step) -> Vec<Step> {
             lengths(length).map(|length| Op::TouchFile(start, length, stride.min(length))).collect()
         }
         Op::Unlock(start, length) => lengths(length).map(|length| Op::Unlock(start, length)).collect(),
+        Op::Scan(of, scans) => lengths(scans).map(|scans| Op::Scan(of, scans)).collect(),
         Op::Resize(..) | Op::Mremap(..) | Op::LockAll(_) | Op::UnlockAll => Vec::new(),
     };
     let steps = shorter.into_iter().map(|op| Step { op, ..step });

@@ -98,6 +98,9 @@ impl Runner {
         if script.steps.iter().any(|step| step.op.names()) && !may_name_mappings() {
             return Some("this kernel does not support names of mappings (CONFIG_ANON_VMA_NAME)".into());
         }
+        if script.steps.iter().any(|step| step.op.scans()) && self.modes.is_none() {
+            return Some("scans of khugepaged need another pace of it; --set-modes sets it".into());
+        }
         let host = self.machine.host();
         let mut wanted = script.header.applied_to(host);
         wanted.vmas_outside_heap = host.vmas_outside_heap;

@@ -32,6 +32,17 @@ pub struct Locality {
 }
 
 impl Locality {
+    /// The locality of touches while this amount of memory passes through the caches. Filling an object makes a fault
+    /// dearer because the object's lines displace those of the fault path; a large footprint displaces them, too. So
+    /// filling counts in full with 4 MiB and not at all from 32 MiB on, where its first touches cost the same as others.
+    fn among(self, bytes: u64) -> Locality {
+        let [least, ..] = &FOOTPRINTS;
+        let log = |bytes: u64| (bytes as f64).log2();
+        let clamped = bytes.clamp(least.bytes, APART_BYTES);
+        let near = (log(APART_BYTES) - log(clamped)) / (log(APART_BYTES) - log(least.bytes));
+        Locality { filling: self.filling * near, ..self }
+    }
+
     /// The measured footprints around an amount of memory, with shares as from [`around`]. For touches after much other
     /// work, an amount below 32 MiB counts as 32 MiB.
     fn around(self, bytes: u64) -> impl Iterator<Item = (&'static Footprint, f64)> {
@@ -134,7 +145,7 @@ impl Work {
         match touch {
             FirstTouch::Huge(locality) => self.add_huge(number, locality, footprint_bytes),
             FirstTouch::Pages(locality) => {
-                self.add_with_locality(Operation::WriteFault, number, locality);
+                self.add_with_locality(Operation::WriteFault, number, locality.among(footprint_bytes));
                 self.add_distance(number * (1.0 - locality.apart), around(footprint_bytes));
             }
             FirstTouch::Populated => {
@@ -143,6 +154,7 @@ impl Work {
             }
             FirstTouch::Folios(bytes, locality) => {
                 *self.folios.entry(bytes).or_default() += number;
+                let locality = locality.among(footprint_bytes);
                 self.add_part(Operation::MemsetUntouched, number * locality.filling);
                 self.add_part(Operation::Refault, number * -locality.filling);
                 self.add_part(Operation::WriteFaultApart, number * locality.apart);
@@ -180,7 +192,7 @@ impl Work {
     /// returned with them.
     pub fn add_refaults(&mut self, number: u64, locality: Locality, returned_bytes: u64) {
         let number = number as f64;
-        self.add_with_locality(Operation::Refault, number, locality);
+        self.add_with_locality(Operation::Refault, number, locality.among(returned_bytes));
         self.add_distance(number * (1.0 - locality.apart), around(returned_bytes));
     }
 
@@ -426,13 +438,16 @@ mod tests {
         ]);
         let locality = |filling, apart| Locality { filling, apart, far: 0.0 };
         let cost = |touch, bytes| first_touch(&profile, touch, bytes);
-        let pages = |filling, apart| cost(FirstTouch::Pages(locality(filling, apart)), 32 << 20);
-        assert_eq!([pages(0.0, 0.0), pages(1.0, 0.0), pages(0.0, 1.0)], [1200.0, 2000.0, 3000.0]);
-        assert_eq!(pages(0.25, 0.5), 0.25 * 2000.0 + 0.5 * 3000.0 + 0.25 * 1200.0);
+        let pages = |filling, apart, mib: u64| cost(FirstTouch::Pages(locality(filling, apart)), mib << 20);
+        assert_eq!([pages(0.0, 0.0, 32), pages(1.0, 0.0, 32), pages(0.0, 1.0, 32)], [1200.0, 1200.0, 3000.0]);
+        assert_eq!([pages(0.0, 0.0, 4), pages(1.0, 0.0, 4), pages(0.0, 1.0, 4)], [1000.0, 1800.0, 3000.0]);
+        // 16 MiB is two thirds of the way from 4 to 32 MiB on a logarithmic scale.
+        assert!((pages(0.75, 0.25, 16) - (0.25 * (1800.0 + 200.0) + 0.5 * 1200.0 + 0.25 * 3000.0)).abs() < 1e-6);
         assert_eq!([cost(FirstTouch::Populated, 0), cost(FirstTouch::Populated, 1 << 40)], [900.0, 1200.0]);
         let folio = |filling, apart, bytes| cost(FirstTouch::Folios(64 << 10, locality(filling, apart)), bytes);
         // 64 KiB is 1/32 of a huge page.
-        assert_eq!(folio(0.5, 0.0, 32 << 20), 5000.0 + 32_000.0 / 32.0 + 350.0);
+        assert_eq!(folio(0.5, 0.0, 32 << 20), 5000.0 + 32_000.0 / 32.0);
+        assert_eq!(folio(0.5, 0.0, 4 << 20), 5000.0 + 350.0);
         assert_eq!(folio(0.0, 0.5, 0), 5000.0 + 16_000.0 / 32.0 + 1000.0);
         // The pool is measured with 8 MiB.
         let pool = |bytes| cost(FirstTouch::Pool(locality(0.0, 0.0)), bytes);
@@ -447,9 +462,11 @@ mod tests {
             "a larger footprint: plus the difference of huge pages"
         );
         let mut refaults = Work::default();
+        refaults.add_refaults(4, locality(0.25, 0.25), 4 << 20);
         refaults.add_refaults(4, locality(0.25, 0.25), 32 << 20);
         let refaults_ns = refaults.price(&profile).expect("a price").median_s * 1e9;
-        assert!((refaults_ns - (1800.0 + 3000.0 + 2200.0 + 3.0 * 200.0)).abs() < 1e-6);
+        let near_and_far_ns = [1800.0 + 3000.0 + 2200.0, 3000.0 + 3300.0 + 3.0 * 200.0];
+        assert!((refaults_ns - near_and_far_ns.iter().sum::<f64>()).abs() < 1e-6);
     }
 
     #[test]

@@ -146,6 +146,8 @@ pub enum Operation {
     ForkCall,
     /// `fork`, per resident page of the parent.
     ForkPage,
+    /// `fork`, per page of a larger folio, such as a huge page that was split.
+    ForkFolioPage,
     /// First write to a huge page shared after fork, which splits it and copies a page.
     SplitAfterFork,
     /// Write to a page that was shared after fork and no longer is.

@@ -13,8 +13,19 @@ use super::work::Amount;
 pub(super) enum Aging {
     /// Pages become clean and may be dropped under memory pressure.
     Free,
-    /// Pages become candidates for reclaim. The only effect in the model is the split.
+    /// Pages become candidates for reclaim. The effects in the model are the split, and that the pages are old.
     Cold,
+}
+
+impl Aging {
+    /// Whether a small page or a whole folio is aged. One that other processes map too is left unchanged by `Cold`, and
+    /// by `Free` if it is dirty.
+    fn ages(self, is_shared: bool, is_dirty: bool) -> bool {
+        match self {
+            Self::Free => !(is_shared && is_dirty),
+            Self::Cold => !is_shared,
+        }
+    }
 }
 
 impl Kernel {
@@ -37,6 +48,7 @@ impl Kernel {
                 return;
             }
             if is_whole_pmd(&pages) {
+                huge.old = true;
                 if aging == Aging::Free {
                     let again = huge.lazy || folio.as_ref().is_some_and(|folio| folio.lazy);
                     self.operations.marked_free(Amount { huge: 1, ..Amount::default() }, again);
@@ -84,20 +96,26 @@ impl Kernel {
                 self.split_folio(folio_page.folio);
                 return 0;
             }
-            if aging == Aging::Free && !(folio.dirty && folio.is_shared()) {
+            let is_aged = aging.ages(folio.is_shared(), folio.dirty);
+            if aging == Aging::Free && is_aged {
                 self.operations.marked_free(Amount { pages: batch as u64, ..Amount::default() }, folio.lazy);
                 table.ptes[start..start + batch].iter_mut().for_each(|pte| pte.set_dirty(false));
                 folio.dirty = false;
                 folio.lazy = true;
             }
+            if is_aged {
+                (start..start + batch).for_each(|index| table.set_old(index, true));
+            }
             return batch as u64;
         }
         let is_shared = table.frame(start).is_some_and(|frame| self.memory.get().frames.is_shared(frame));
         let pte = &mut table.ptes[start];
-        // A dirty page that other processes map too is left unchanged.
-        if pte.kind() == PteKind::Base && aging == Aging::Free && !(is_shared && pte.page_dirty()) {
-            self.operations.marked_free(Amount { pages: 1, ..Amount::default() }, pte.lazy());
-            pte.free_lazily();
+        if pte.kind() == PteKind::Base && aging.ages(is_shared, pte.page_dirty()) {
+            if aging == Aging::Free {
+                self.operations.marked_free(Amount { pages: 1, ..Amount::default() }, pte.lazy());
+                pte.free_lazily();
+            }
+            table.set_old(start, true);
         }
         1
     }

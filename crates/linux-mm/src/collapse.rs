@@ -4,12 +4,20 @@ use std::ops::Range;
 
 use super::Kernel;
 use super::config::ThpAdvice;
-use super::entry::{HugePage, PmdEntry, Pte, PteKind, PteTable};
+use super::entry::{FolioPage, HugePage, PmdEntry, Pte, PteKind, PteTable};
 use super::outcome::{Errno, Install, InstallKind, InstallRun, append};
 use super::process_policy::ThpDisable;
 use super::rules::Collapse;
 use super::span::{PMD_PAGES, pages_of};
 use super::vma::Vma;
+
+/// Present pages that a collapse copies into a huge page.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CopiedPages {
+    pub pages: u64,
+    /// Of these, those that another process maps. The others are freed.
+    pub kept_by_others: u64,
+}
 
 impl Kernel {
     /// Collapses the whole PMD ranges of `part`, which is inside one mapping. It ignores the THP modes and (from Linux
@@ -42,7 +50,14 @@ impl Kernel {
                     if table.ptes.iter().any(|pte| pte.kind() == PteKind::Guard) {
                         break;
                     }
-                    append(installs, self.collapse_pmd(pmd));
+                    let copied = self.collapse_pmd(pmd);
+                    self.counters.count_install(InstallKind::Thp);
+                    self.operations.collapsed_pmds += 1;
+                    self.operations.collapsed_present_pages += copied.pages;
+                    append(
+                        installs,
+                        Install { kind: InstallKind::Thp, first_page: pages_of(pmd).start, pages: PMD_PAGES },
+                    );
                 }
                 // There is nothing to collapse. The call ends here if a PMD table exists; otherwise it skips the range.
                 PmdEntry::None if self.tables.has_pmd_table(pmd) => break,
@@ -55,19 +70,20 @@ impl Kernel {
     }
 
     /// Whether this kernel version collapses the PMD range of this table.
-    fn may_collapse(&self, vma: &Vma, table: &PteTable) -> bool {
+    pub(super) fn may_collapse(&self, vma: &Vma, table: &PteTable) -> bool {
         let is_writable = |pte: &Pte| pte.is_anon() && !pte.protected();
         self.config.rules.collapse == Collapse::NeedsPteTable
             || vma.flags.protection.is_writable() && table.ptes.iter().any(is_writable)
     }
 
     /// Copies the pages that a PTE table maps into a fresh huge page. The table stays deposited under the huge page.
-    fn collapse_pmd(&mut self, pmd: u64) -> Install {
-        let mut huge = HugePage::new();
+    pub(super) fn collapse_pmd(&mut self, pmd: u64) -> CopiedPages {
+        let (mut huge, mut copied) = (HugePage::new(), CopiedPages::default());
         if let PmdEntry::Table(table) = self.tables.entry(pmd) {
             for (index, pte) in table.ptes.iter().enumerate() {
                 huge.set_nonzero(index, pte.nonzero());
-                self.operations.collapsed_present_pages += u64::from(pte.is_anon());
+                copied.pages += u64::from(pte.is_anon());
+                copied.kept_by_others += u64::from(self.is_mapped_by_others(table, index));
                 if let Some(folio_page) = table.folio_page(index) {
                     self.memory.get().folios.unmap(folio_page.folio, self.space, folio_page.index);
                 } else if let Some(frame) = table.frame(index) {
@@ -76,9 +92,17 @@ impl Kernel {
             }
         }
         self.tables.replace(pmd, PmdEntry::Huge(huge));
-        self.counters.count_install(InstallKind::Thp);
-        self.operations.collapsed_pmds += 1;
         self.note_resident();
-        Install { kind: InstallKind::Thp, first_page: pages_of(pmd).start, pages: PMD_PAGES }
+        copied
+    }
+
+    /// Whether another process maps the page at `index`.
+    pub(super) fn is_mapped_by_others(&self, table: &PteTable, index: usize) -> bool {
+        let memory = self.memory.get();
+        match (table.folio_page(index), table.frame(index)) {
+            (Some(FolioPage { folio, index }), _) => memory.folios.get(folio).is_mapped_by_others(self.space, index),
+            (None, Some(frame)) => memory.frames.is_shared(frame),
+            (None, None) => false,
+        }
     }
 }

@@ -162,7 +162,8 @@ pub struct KernelConfig {
     pub vmas_outside_heap: u64,
     /// Free huge pages in the hugetlb pool; `None` for an unlimited pool (R13).
     pub hugetlb_pool_pages: Option<u64>,
-    /// khugepaged's settings. They affect [`Kernel::khugepaged_bound`](super::Kernel::khugepaged_bound) only.
+    /// khugepaged's settings. They affect [`Kernel::khugepaged_scan`](super::Kernel::khugepaged_scan) and
+    /// [`Kernel::khugepaged_bound`](super::Kernel::khugepaged_bound) only.
     pub khugepaged: Khugepaged,
     /// The behaviour of the kernel version.
     pub rules: Rules,

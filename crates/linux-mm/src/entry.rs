@@ -237,16 +237,45 @@ pub(super) struct PteTable {
     /// Valid for entries that map a page of a large folio, and for numbered entries (there `folio` is a frame number).
     /// Allocated on first use.
     folio_pages: Option<Box<[FolioPage; LEN]>>,
+    /// The entries that are not young. Allocated on first use: most processes have none.
+    old: Option<Box<PageSet>>,
 }
 
 impl PteTable {
     pub fn new(origin: TableOrigin, pte: Pte) -> Box<Self> {
-        Box::new(Self { origin, ptes: [pte; LEN], folio_pages: None })
+        Box::new(Self { origin, ptes: [pte; LEN], folio_pages: None, old: None })
+    }
+
+    /// Stores an entry, which is young. Returns the entry that was there.
+    pub fn set(&mut self, index: usize, pte: Pte) -> Pte {
+        self.set_old(index, false);
+        std::mem::replace(&mut self.ptes[index], pte)
     }
 
     pub fn set_folio_page(&mut self, index: usize, pte: Pte, folio_page: FolioPage) {
-        self.ptes[index] = pte;
+        self.set(index, pte);
         self.number(index, folio_page);
+    }
+
+    /// Whether the page was not accessed since advice about its age or the fork that created the process (R11d).
+    pub fn is_old(&self, index: usize) -> bool {
+        self.old.as_ref().is_some_and(|old| old.holds(index))
+    }
+
+    /// Makes an entry old or young.
+    pub fn set_old(&mut self, index: usize, old: bool) {
+        if old || self.old.is_some() {
+            self.old.get_or_insert_default().set(index, old);
+        }
+    }
+
+    /// Performs an access if it needs no fault, updating the entry. Returns whether it did.
+    #[inline]
+    fn access(&mut self, index: usize, access: Access) -> bool {
+        if self.old.is_some() {
+            self.set_old(index, false);
+        }
+        self.ptes[index].access(access)
     }
 
     /// Gives the frame of a single page a number.
@@ -288,11 +317,30 @@ impl PteTable {
     }
 }
 
+/// Some of the pages of a 2 MiB range.
+#[derive(Clone, Debug, Default)]
+struct PageSet([u64; LEN / 64]);
+
+impl PageSet {
+    fn holds(&self, index: usize) -> bool {
+        self.0[index / 64] >> (index % 64) & 1 != 0
+    }
+
+    fn set(&mut self, index: usize, is_in: bool) {
+        let bit = 1 << (index % 64);
+        if is_in {
+            self.0[index / 64] |= bit;
+        } else {
+            self.0[index / 64] &= !bit;
+        }
+    }
+}
+
 /// A huge page mapped by one 2 MiB entry.
 #[derive(Clone, Debug)]
 pub(super) struct HugePage {
-    /// One bit per 4 KiB page that holds a non-zero byte.
-    nonzero: [u64; LEN / 64],
+    /// The 4 KiB pages that hold a non-zero byte.
+    nonzero: PageSet,
     /// The entry is dirty.
     pub dirty: bool,
     /// The page itself is dirty, regardless of its entry. A page in the folio store has this bit there instead.
@@ -301,6 +349,8 @@ pub(super) struct HugePage {
     pub lazy: bool,
     /// A write faults although the mapping allows it.
     pub protected: bool,
+    /// The entry is not young (R11d).
+    pub old: bool,
     /// The page's number in the folio store. `None` if no other process ever mapped the page.
     pub folio: Option<u32>,
 }
@@ -309,26 +359,36 @@ impl HugePage {
     /// A fresh, dirty huge page of zeros.
     pub fn new() -> Box<Self> {
         Box::new(Self {
-            nonzero: [0; LEN / 64],
+            nonzero: PageSet::default(),
             dirty: true,
             page_dirty: false,
             lazy: false,
             protected: false,
+            old: false,
             folio: None,
         })
     }
 
     pub fn is_nonzero(&self, index: usize) -> bool {
-        self.nonzero[index / 64] >> (index % 64) & 1 != 0
+        self.nonzero.holds(index)
     }
 
     pub fn set_nonzero(&mut self, index: usize, nonzero: bool) {
-        let bit = 1 << (index % 64);
-        if nonzero {
-            self.nonzero[index / 64] |= bit;
-        } else {
-            self.nonzero[index / 64] &= !bit;
+        self.nonzero.set(index, nonzero);
+    }
+
+    /// Performs an access to page `index` if it needs no fault. Returns whether it did.
+    #[inline]
+    fn access(&mut self, index: usize, access: Access) -> bool {
+        if access.writes() && self.protected {
+            return false;
         }
+        self.old = false;
+        if let Access::Write(content) = access {
+            self.dirty = true;
+            self.set_nonzero(index, content == Content::NonZero);
+        }
+        true
     }
 }
 
@@ -356,16 +416,8 @@ impl PmdEntry {
     pub fn access(&mut self, index: usize, access: Access) -> bool {
         match self {
             Self::None => false,
-            Self::Table(table) => table.ptes[index].access(access),
-            Self::Huge(huge) => match access {
-                Access::Read => true,
-                Access::Write(_) if huge.protected => false,
-                Access::Write(content) => {
-                    huge.dirty = true;
-                    huge.set_nonzero(index, content == Content::NonZero);
-                    true
-                }
-            },
+            Self::Table(table) => table.access(index, access),
+            Self::Huge(huge) => huge.access(index, access),
             Self::HugeZero => !access.writes(),
             Self::Hugetlb { writable, .. } => *writable || !access.writes(),
         }

@@ -52,6 +52,14 @@ impl Folio {
         self.owners.len() > 1
     }
 
+    /// Whether a process other than `space` maps page `index` of the folio.
+    pub fn is_mapped_by_others(&self, space: SpaceId, index: u32) -> bool {
+        self.owners.iter().filter(|owner| owner.space != space).any(|owner| match &owner.mapped {
+            Mapped::Whole => true,
+            Mapped::Pages { at, .. } => at[index as usize] != UNMAPPED,
+        })
+    }
+
     /// Whether a single page of the folio is still mapped, by a single process.
     pub fn is_last_page(&self) -> bool {
         matches!(&self.owners[..], [Owner { mapped: Mapped::Pages { count: 1, .. }, .. }])

@@ -8,6 +8,7 @@ use super::lock::Locked;
 use super::outcome::Counters;
 use super::page_tables::PageTables;
 use super::refaults::RefaultsByKind;
+use super::returned::Returned;
 use super::span::{PMD_PAGES, clip, index_of, pmds_touching};
 use super::vma::Vma;
 use super::work::PageOperations;
@@ -33,7 +34,7 @@ impl Kernel {
             counters: Counters::default(),
             operations: PageOperations::default(),
             refaults: RefaultsByKind::default(),
-            resident_bytes_peak: 0,
+            returned: Returned::default(),
             reservations_consumed: Default::default(),
             thp_disable: self.thp_disable,
             lock_future: Locked::No,
@@ -46,7 +47,7 @@ impl Kernel {
             }
         }
         self.operations.forks += 1;
-        child.resident_bytes_peak = child.resident_bytes();
+        child.note_resident();
         child
     }
 
@@ -84,6 +85,7 @@ impl Kernel {
             table.ptes[index].set_protected(table.ptes[index].is_anon());
             let pte = table.ptes[index];
             self.operations.forked_pages += u64::from(pte.is_anon());
+            self.operations.forked_folio_pages += u64::from(pte.kind() == PteKind::FolioPage);
             match pte.kind() {
                 PteKind::None => {}
                 PteKind::Zero | PteKind::Guard => child.tables.set_pte(page, pte),
@@ -99,6 +101,8 @@ impl Kernel {
                     }
                 }
             }
+            // The child has not accessed the page yet.
+            child.tables.set_old(page, pte.is_anon());
         }
     }
 
@@ -114,7 +118,9 @@ impl Kernel {
             }
         }
         huge.protected = true;
-        child.tables.replace(pmd, PmdEntry::Huge(huge.clone()));
+        let mut copy = huge.clone();
+        copy.old = true;
+        child.tables.replace(pmd, PmdEntry::Huge(copy));
     }
 
     fn share_hugetlb(&mut self, pmd: u64, child: &mut Kernel) {

@@ -9,6 +9,17 @@ use super::Kernel;
 use super::span::{PAGE_BYTES, PMD_PAGES};
 use super::state::PageState;
 
+/// What a prediction says about khugepaged's work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KhugepagedWork {
+    /// Nothing but a bound ([`Kernel::khugepaged_bound`]).
+    #[default]
+    None,
+    /// Also what it leaves once it has scanned everything ([`Kernel::khugepaged_settled`]).
+    Settled,
+}
+
 /// `/sys/kernel/mm/transparent_hugepage/khugepaged`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Khugepaged {
@@ -16,14 +27,31 @@ pub struct Khugepaged {
     pub pages_to_scan: u64,
     /// `scan_sleep_millisecs`: milliseconds between two scans.
     pub scan_sleep_ms: u64,
-    /// `max_ptes_none`: a PMD range with more absent PTEs is not collapsed.
+    /// `max_ptes_none`: a PMD range with more absent pages is not collapsed. Zero pages count as absent.
     pub max_ptes_none: u64,
+    /// `max_ptes_shared`: a PMD range with more pages that another process maps, too, is not collapsed.
+    #[serde(default = "max_ptes_shared_usual")]
+    pub max_ptes_shared: u64,
+    /// What predictions say about its work. Not a setting of the kernel.
+    #[serde(default)]
+    pub work: KhugepagedWork,
+}
+
+/// The kernel's default, for results without this figure.
+fn max_ptes_shared_usual() -> u64 {
+    PMD_PAGES / 2
 }
 
 impl Default for Khugepaged {
     /// The kernel's defaults: scan 8 PMD ranges every 10 seconds, and collapse those with at least one page present.
     fn default() -> Self {
-        Self { pages_to_scan: 4096, scan_sleep_ms: 10_000, max_ptes_none: 511 }
+        Self {
+            pages_to_scan: 4096,
+            scan_sleep_ms: 10_000,
+            max_ptes_none: PMD_PAGES - 1,
+            max_ptes_shared: max_ptes_shared_usual(),
+            work: KhugepagedWork::None,
+        }
     }
 }
 
@@ -47,7 +75,7 @@ impl Kernel {
     /// ignores scans of other processes and the duration of a collapse, which only reduce the effect. Only ranges with
     /// pages mapped by PTEs are collapsed, so the bound is zero without such pages.
     pub fn khugepaged_bound(&self, time_ns: u64) -> Option<KhugepagedBound> {
-        let Khugepaged { pages_to_scan, scan_sleep_ms, max_ptes_none } = self.config().khugepaged;
+        let Khugepaged { pages_to_scan, scan_sleep_ms, max_ptes_none, .. } = self.config().khugepaged;
         // With a sleep of 0 khugepaged scans continuously.
         let sleeps = time_ns.checked_div(scan_sleep_ms.saturating_mul(1_000_000));
         let scans = sleeps.map_or(u64::MAX, |sleeps| sleeps + 1);

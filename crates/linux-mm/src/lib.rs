@@ -5,7 +5,7 @@
 //! documentation has the table of rules. `hksim rules` (crate `hksim-conformance`) compares the model with the running
 //! kernel after every operation. The model covers private anonymous memory of a process and of its forked children; of
 //! other mappings it knows the page tables only ([`Kernel::map_unmodelled`]). It leaves out what is not deterministic:
-//! memory pressure, allocation failure and khugepaged.
+//! memory pressure, allocation failure and the times at which khugepaged scans.
 //!
 //! Addresses are given as numbers of 4 KiB pages. One [`Kernel`] is one address space:
 //!
@@ -50,8 +50,10 @@
 //!   [`pmd_state`](Kernel::pmd_state), [`folio_pages_outside`](Kernel::folio_pages_outside) (`state.rs`)
 //! - Totals since the start: [`counters`](Kernel::counters), [`operations`](Kernel::operations),
 //!   [`refaults`](Kernel::refaults) (`lib.rs`, `work.rs`)
-//! - Why no huge page, and what khugepaged could add: [`obstacles`](Kernel::obstacles),
-//!   [`khugepaged_bound`](Kernel::khugepaged_bound) (`obstacles.rs`, `khugepaged.rs`)
+//! - Why no huge page: [`obstacles`](Kernel::obstacles) (`obstacles.rs`)
+//! - khugepaged: a full scan, [`khugepaged_scan`](Kernel::khugepaged_scan), what it would change,
+//!   [`khugepaged_settled`](Kernel::khugepaged_settled), and a bound by time,
+//!   [`khugepaged_bound`](Kernel::khugepaged_bound) (`full_scan.rs`, `khugepaged.rs`)
 //! - Pages that system calls made present: [`keep_populated`](Kernel::keep_populated),
 //!   [`take_populated`](Kernel::take_populated) (`populate.rs`)
 //! - Page-op scripts: [`execute`](Kernel::execute) (`script/execute.rs`)
@@ -68,6 +70,7 @@ mod entry;
 mod fault;
 mod folio;
 mod fork;
+mod full_scan;
 mod guard;
 mod hugetlb;
 mod khugepaged;
@@ -84,6 +87,7 @@ mod process_policy;
 mod protect;
 mod refaults;
 mod remap;
+mod returned;
 mod rules;
 pub mod script;
 mod size_modes;
@@ -104,7 +108,8 @@ pub use advise::Advice;
 pub use by_kind::{ByKind, Installs};
 pub use config::{Defrag, KernelConfig, Overcommit, PMD_ORDER, SizeMode, ThpConfig, ThpMode};
 pub use entry::{Access, Content};
-pub use khugepaged::{Khugepaged, KhugepagedBound};
+pub use full_scan::{FullScan, KhugepagedSettled};
+pub use khugepaged::{Khugepaged, KhugepagedBound, KhugepagedWork};
 pub use lock::{LockFlags, Locked};
 pub use map::{Backing, MapFlags};
 pub use obstacles::{MappingSplit, Obstacles, PlaceObstacle, SettingObstacle};
@@ -115,10 +120,10 @@ pub use refaults::{Refaults, RefaultsByKind};
 pub use remap::RemapSource;
 pub use rules::{
     AnonVmaMerge, Collapse, DontneedLocked, DontunmapSource, EmptyPteTables, GuardPages, HeapMerge, HugeZeroWrite,
-    HugetlbDontneed, HugetlbPopulateFaults, LargeFolioReuse, MadvFreeSharedTest, MadvFreeSplit, MadvPopulateHoles,
-    MadviseMapCountErrno, MapStack, MmapAlignment, MmapFixedHugetlbErrno, MprotectCommitCharge, MprotectPmdDirty,
-    MprotectPteDirty, MremapGrowMerge, MremapPageTables, MremapRange, MthpSupport, NewVmaMerge, PmdSplitDirty, Rules,
-    SmapsProtNoneHuge, WriteAfterMprotect, ZeroFilledOnSplit,
+    HugetlbDontneed, HugetlbPopulateFaults, KhugepagedSharedTest, LargeFolioReuse, MadvFreeSharedTest, MadvFreeSplit,
+    MadvPopulateHoles, MadviseMapCountErrno, MapStack, MmapAlignment, MmapFixedHugetlbErrno, MprotectCommitCharge,
+    MprotectPmdDirty, MprotectPteDirty, MremapGrowMerge, MremapPageTables, MremapRange, MthpSupport, NewVmaMerge,
+    PmdSplitDirty, Rules, SmapsProtNoneHuge, WriteAfterMprotect, ZeroFilledOnSplit,
 };
 pub use size_modes::{SizeModes, show_sizes, usual_sizes};
 pub use span::{ADDRESS_SPACE_PAGES, PAGE_BYTES, PMD_PAGES};
@@ -133,6 +138,7 @@ use folio::SpaceId;
 use hugetlb::HugetlbPool;
 use memory::SharedMemory;
 use page_tables::PageTables;
+use returned::Returned;
 use vma_map::VmaMap;
 
 /// One address space under one kernel.
@@ -149,7 +155,7 @@ pub struct Kernel {
     counters: Counters,
     operations: PageOperations,
     refaults: RefaultsByKind,
-    resident_bytes_peak: u64,
+    returned: Returned,
     thp_disable: ThpDisable,
     /// How new mappings are locked (`MCL_FUTURE`).
     lock_future: Locked,
@@ -172,7 +178,7 @@ impl Kernel {
             counters: Counters::default(),
             operations: PageOperations::default(),
             refaults: RefaultsByKind::default(),
-            resident_bytes_peak: 0,
+            returned: Returned::default(),
             thp_disable: ThpDisable::Off,
             lock_future: Locked::No,
             installs_thp_denied: 0,

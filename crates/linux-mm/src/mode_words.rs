@@ -1,6 +1,7 @@
 //! The words of modes, as the kernel's files, page-op scripts and flags have them.
 
 use super::config::{Defrag, Overcommit, SizeMode, ThpMode};
+use super::khugepaged::KhugepagedWork;
 
 /// Gives a mode its words.
 macro_rules! words {
@@ -29,6 +30,7 @@ words!(SizeMode, 4, "always" => Always, "madvise" => Madvise, "inherit" => Inher
 words!(Defrag, 5,
     "always" => Always, "defer" => Defer, "defer+madvise" => DeferMadvise, "madvise" => Madvise, "never" => Never);
 words!(Overcommit, 2, "allowed" => Allowed, "never" => Never);
+words!(KhugepagedWork, 2, "none" => None, "settled" => Settled);
 
 #[cfg(test)]
 mod tests {

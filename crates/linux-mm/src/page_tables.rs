@@ -116,9 +116,21 @@ impl PageTables {
     /// Sets the PTE of a page to anything but a page of a large folio. The PMD entry must not hold a huge page.
     pub fn set_pte(&mut self, page: u64, pte: Pte) {
         debug_assert_ne!(pte.kind(), PteKind::FolioPage);
-        let old = std::mem::replace(&mut self.table_for(pmd_of(page)).ptes[index_of(page)], pte);
+        let old = self.table_for(pmd_of(page)).set(index_of(page), pte);
         self.rss_pages += u64::from(pte.is_anon());
         self.rss_pages -= u64::from(old.is_anon());
+    }
+
+    /// Makes the entry of a page mapped by a PTE old or young.
+    pub fn set_old(&mut self, page: u64, old: bool) {
+        if let Some(table) = self.table_mut(pmd_of(page)) {
+            table.set_old(index_of(page), old);
+        }
+    }
+
+    /// Whether the entry of a page mapped by a PTE is old.
+    pub fn is_old(&self, page: u64) -> bool {
+        matches!(self.entry(pmd_of(page)), PmdEntry::Table(table) if table.is_old(index_of(page)))
     }
 
     /// Maps a page whose frame has a number. The PMD entry must not hold a huge page.

@@ -110,6 +110,7 @@ impl Kernel {
             Some(PmdEntry::Huge(huge)) if writes && huge.protected => false,
             Some(PmdEntry::Huge(huge)) => {
                 huge.dirty |= writes;
+                huge.old = false;
                 true
             }
             Some(PmdEntry::Table(table)) => {
@@ -133,6 +134,8 @@ impl Kernel {
                         }
                     }
                 }
+                // The kernel marks the page as referenced.
+                table.set_old(index_of(page), false);
                 true
             }
         }

@@ -4,12 +4,11 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::outcome::{Install, InstallKind};
-use super::span::PAGE_BYTES;
 
-/// Histogram of refaults: installs of memory that the process had before. Each refault is classified by the amount of
-/// memory that was returned to the kernel and not refaulted since. The classes are less than 8 MiB, 8 to 16 MiB, and so
-/// on by doubling, up to 128 MiB and more. Memory that was returned last is refaulted first. The amount is therefore a
-/// lower bound for the memory that passed through the caches in between.
+/// Histogram of refaults: installs of memory that the process had before. The kernel hands out the memory first that it got
+/// last. So each refault is classified by how much memory was returned after the memory that it takes, and taken again
+/// since: it passed through the caches in between. The classes are less than 8 MiB, 8 to 16 MiB, and so on by doubling,
+/// up to 128 MiB and more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refaults([u64; Refaults::NUMBER]);
 
@@ -89,8 +88,7 @@ pub struct RefaultsByKind {
 }
 
 impl RefaultsByKind {
-    /// Adds an install, if it is a refault. `returned_bytes` is the difference between the resident memory before it and
-    /// the peak so far.
+    /// Adds an install of memory that was returned before `returned_bytes`, itself included.
     pub(super) fn add(&mut self, install: Install, by_call: bool, returned_bytes: u64) {
         let refaults = match install.kind {
             InstallKind::Base4k if by_call => &mut self.base_4k_populated,
@@ -100,10 +98,7 @@ impl RefaultsByKind {
             InstallKind::Hugetlb => &mut self.hugetlb,
             InstallKind::Zero | InstallKind::Cow => return,
         };
-        // An install that raises the peak is at least in part of new memory.
-        if returned_bytes >= install.pages * PAGE_BYTES {
-            refaults.add(returned_bytes);
-        }
+        refaults.add(returned_bytes);
     }
 }
 
@@ -126,20 +121,16 @@ mod tests {
     }
 
     #[test]
-    fn memory_above_the_peak_is_new() {
+    fn refaults_are_counted_by_kind() {
         let huge = Install { kind: InstallKind::Thp, first_page: 0, pages: PMD_PAGES };
         let small = Install { kind: InstallKind::Base4k, first_page: 0, pages: 1 };
         let mut refaults = RefaultsByKind::default();
-        // 6 MiB were returned: three huge pages are refaults, after 6, 4 and 2 MiB of returned memory.
-        [6, 4, 2, 0].into_iter().for_each(|mib| refaults.add(huge, true, mib * MIB));
+        [2, 4, 6].into_iter().for_each(|mib| refaults.add(huge, true, mib * MIB));
         assert_eq!(refaults.thp.total(), 3);
-        refaults.add(small, false, PAGE_BYTES);
-        refaults.add(small, false, 0);
+        refaults.add(small, false, 4096);
         refaults.add(small, true, 17 * MIB);
         refaults.add(Install { kind: InstallKind::Zero, ..small }, false, 20 * MIB);
         assert_eq!([refaults.base_4k.total(), refaults.base_4k_populated.total(), refaults.mthp.total()], [1, 1, 0]);
         assert!(refaults.base_4k_populated.iter().any(|class| class == (24 * MIB, 1)), "{refaults:?}");
-        refaults.add(Install { kind: InstallKind::Hugetlb, ..huge }, false, MIB);
-        assert_eq!(refaults.hugetlb.total(), 0, "half of it is new");
     }
 }

@@ -337,6 +337,7 @@ impl Kernel {
         let Some(table) = self.tables.table_mut(pmd_of(from)) else { return };
         let pte = table.ptes[index_of(from)];
         let (folio_page, frame) = (table.folio_page(index_of(from)), table.frame(index_of(from)));
+        let is_old = table.is_old(index_of(from));
         if pte.kind() == PteKind::None {
             return;
         }
@@ -350,6 +351,7 @@ impl Kernel {
         } else {
             self.tables.set_pte(to, pte);
         }
+        self.tables.set_old(to, is_old);
     }
 }
 

@@ -82,6 +82,16 @@ pub enum Collapse {
     NeedsPteTable,
 }
 
+/// Which pages of large folios khugepaged counts as shared (R11c). `hpage_collapse_scan_pmd` in mm/khugepaged.c.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KhugepagedSharedTest {
+    /// Those that another process maps, too.
+    Page,
+    /// All, if another process maps any page of the folio.
+    Folio,
+}
+
 /// MADV_DONTNEED on a hugetlb mapping (R13f). `madvise_dontneed_free_valid_vma` in mm/madvise.c,
 /// `__unmap_hugepage_range` in mm/hugetlb.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -364,6 +374,9 @@ pub struct Rules {
     pub zero_filled_on_split: ZeroFilledOnSplit,
     /// MADV_COLLAPSE.
     pub collapse: Collapse,
+    /// Pages of large folios that khugepaged counts as shared.
+    #[serde(default = "khugepaged_shared_test_newest")]
+    pub khugepaged_shared_test: KhugepagedSharedTest,
     /// MADV_DONTNEED on hugetlb.
     pub hugetlb_dontneed: HugetlbDontneed,
     /// Merging where one mapping has no anonymous memory.
@@ -412,6 +425,11 @@ pub struct Rules {
     pub guard_pages: GuardPages,
 }
 
+/// For results without this rule.
+fn khugepaged_shared_test_newest() -> KhugepagedSharedTest {
+    Rules::LINUX_6_18.khugepaged_shared_test
+}
+
 impl Rules {
     /// Linux 5.15. From its source.
     pub const LINUX_5_15: Self = Self {
@@ -423,6 +441,7 @@ impl Rules {
         madv_free_split: MadvFreeSplit::Always,
         zero_filled_on_split: ZeroFilledOnSplit::Keep,
         collapse: Collapse::Unsupported,
+        khugepaged_shared_test: KhugepagedSharedTest::Page,
         hugetlb_dontneed: HugetlbDontneed::Einval,
         anon_vma_merge: AnonVmaMerge::ExistingOnly,
         new_vma_merge: NewVmaMerge::BothOrPrev,
@@ -489,6 +508,7 @@ impl Rules {
     /// are aligned. From its source.
     pub const LINUX_6_12: Self = Self {
         version: KernelVersion::V6_12,
+        khugepaged_shared_test: KhugepagedSharedTest::Folio,
         mmap_alignment: MmapAlignment::PmdIfMultiple,
         madv_free_split: MadvFreeSplit::IfPartial,
         zero_filled_on_split: ZeroFilledOnSplit::MapZeroPage,

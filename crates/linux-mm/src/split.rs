@@ -49,6 +49,7 @@ impl Kernel {
                 pte.protect_exclusive();
             }
             table.set_folio_page(index, pte, FolioPage { folio, index: index as u32 });
+            table.set_old(index, huge.old);
         }
         self.tables.replace(pmd, PmdEntry::Table(table));
     }
@@ -72,7 +73,9 @@ impl Kernel {
                 }
                 pte.set_protected(folio_page.protected());
             }
+            let is_old = self.tables.is_old(page);
             self.tables.set_pte(page, pte);
+            self.tables.set_old(page, is_old);
         }
     }
 

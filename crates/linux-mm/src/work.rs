@@ -66,6 +66,9 @@ pub struct PageOperations {
     /// Single pages whose entries the forks copied.
     #[serde(default)]
     pub forked_pages: u64,
+    /// Of those, pages of a larger folio: the kernel shares all neighbours of a folio at once.
+    #[serde(default)]
+    pub forked_folio_pages: u64,
     /// Pages copied by a write, because another process maps them or the kernel cannot tell that none does.
     #[serde(default)]
     pub copied_pages: u64,
@@ -200,14 +203,19 @@ impl Kernel {
         let resident = self.resident_bytes();
         // A copy replaces memory that the process has.
         if self.operations.copied_pages == before.copies && resident > before.resident {
-            self.refaults.add(install, cause == FaultCause::Populate, self.resident_bytes_peak - before.resident);
+            let taken = self.returned.take(before.resident, resident - before.resident);
+            if let Some(returned_bytes) = taken {
+                self.refaults.add(install, cause == FaultCause::Populate, returned_bytes);
+            }
+        } else {
+            self.note_resident();
         }
-        self.note_resident();
     }
 
-    /// Updates the peak after resident memory grew.
+    /// Notes resident memory after it grew without a fault.
     pub(super) fn note_resident(&mut self) {
-        self.resident_bytes_peak = self.resident_bytes_peak.max(self.resident_bytes());
+        let resident = self.resident_bytes();
+        self.returned.reach(resident);
     }
 }
 
@@ -341,6 +349,9 @@ mod tests {
         write(&mut child, [small]);
         assert_eq!(child.operations().copied_pages, 0, "the child has the page alone now");
         assert_eq!(kernel.refaults().base_4k.total(), 0, "copies are no refaults");
+        drop(kernel.fork());
+        let again = *kernel.operations();
+        assert_eq!([again.forked_pages - done.forked_pages, again.forked_folio_pages], [PMD_PAGES + 2, PMD_PAGES - 1]);
     }
 
     #[test]

@@ -63,6 +63,12 @@ impl ProcText {
         first_number(line)
     }
 
+    /// Whether the first bytes of the file contain `word`. Allocates nothing.
+    pub fn holds(&mut self, word: &str) -> bool {
+        let read = self.file.seek(SeekFrom::Start(0)).and_then(|_| self.file.read(&mut self.buffer));
+        read.is_ok_and(|bytes| self.buffer[..bytes].windows(word.len()).any(|bytes| bytes == word.as_bytes()))
+    }
+
     /// Passes the first [`LINE_BYTES`] bytes of each line to `each`, even if the line spans reads. Allocates nothing.
     fn each_line(&mut self, mut each: impl FnMut(&[u8])) -> io::Result<()> {
         let (mut line, mut filled) = ([0u8; LINE_BYTES], 0);

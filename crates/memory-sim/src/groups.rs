@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use hksim_linux_mm::{MappingSplit, Obstacles, PlaceObstacle, SettingObstacle, show_sizes, usual_sizes};
+use hksim_linux_mm::{
+    Khugepaged, KhugepagedWork, MappingSplit, Obstacles, PlaceObstacle, SettingObstacle, show_sizes, usual_sizes,
+};
 use hksim_memory_trace::StackEnd;
 
 use hksim_text::plain;
@@ -251,6 +253,13 @@ pub fn setting_words(setting: &Setting) -> Vec<(String, String)> {
     }
     if !kernel.use_zero_page {
         words.push(("zero-page", "off".to_string()));
+    }
+    let khugepaged = &kernel.khugepaged;
+    if khugepaged.work != KhugepagedWork::None {
+        words.push(("khugepaged", khugepaged.work.word().to_string()));
+    }
+    if khugepaged.max_ptes_none != Khugepaged::default().max_ptes_none {
+        words.push(("max-ptes-none", khugepaged.max_ptes_none.to_string()));
     }
     if setting.advise != Advise::Recorded {
         words.push(("advise", setting.advise.word()));

@@ -1,6 +1,6 @@
 //! Predictions in their exported form. Field names are a stable interface and those of `hksim sim`, with units last.
 
-use hksim_linux_mm::{ByKind, Installs, KhugepagedBound, Obstacles, StateRun};
+use hksim_linux_mm::{ByKind, Installs, KhugepagedBound, KhugepagedSettled, Obstacles, StateRun};
 use serde::{Deserialize, Serialize};
 
 use crate::page_work::PageWork;
@@ -78,6 +78,9 @@ pub struct Prediction {
     /// A bound on khugepaged's effects; `None` if no mapping can have huge pages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub khugepaged_bound: Option<KhugepagedBound>,
+    /// Memory at the end once khugepaged has scanned it completely; `None` if not asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub khugepaged_settled: Option<KhugepagedSettled>,
     /// What stacks that grow cost, which the other figures leave out; `None` if none was touched.
     pub stack: Option<StackPrediction>,
     /// The kernel's work, in operations that have a cost.
@@ -135,6 +138,7 @@ impl Prediction {
             page_work: space.work(),
             stack: space.stacks.prediction(),
             khugepaged_bound: space.kernel.khugepaged_bound(space.time_last_ns()),
+            khugepaged_settled: space.kernel.khugepaged_settled(),
             sites: None,
             timeline,
             pages: Vec::new(),

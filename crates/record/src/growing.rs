@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use hksim_testkit::Random;
 use hksim_trace::event::{ObjectId, Op};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::source::EventSource;
@@ -19,18 +20,6 @@ use crate::event_log::{
 use crate::log_reader::LogReader;
 use crate::missing::Missing;
 use crate::touch_full::Merging;
-
-/// xorshift64.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
-}
 
 /// A thread's buffer: its own chunk, as in memory.
 pub(crate) struct ThreadBuffer {
@@ -187,7 +176,7 @@ pub(crate) fn open(path: &Path, live: bool) -> Arc<LogReader> {
 fn a_growing_log_gives_the_same_trace() {
     for seed in 1..=6 {
         println!("seed {seed}");
-        let mut random = Random(0x9E37_79B9_7F4A_7C15u64.wrapping_mul(seed));
+        let mut random = Random::new(seed);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("7-0.spool");
         let (ahead, at_end) = (folder.path().join("ahead.hkt"), folder.path().join("end.hkt"));

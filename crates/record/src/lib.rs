@@ -77,7 +77,7 @@ use std::time::{Duration, Instant};
 
 pub use epoch::ClockReads;
 pub use error::RecordError;
-pub use program::{Obstacle, obstacle};
+pub use program::{Obstacle, find as find_program, obstacle};
 pub use report::{DamagedLog, Exit, RecordReport, RecordedTrace, Touches, UnseenImage};
 
 use background::BackgroundConverter;

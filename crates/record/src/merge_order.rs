@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use hksim_testkit::Random;
 use hksim_trace::resolve::{RawEvent, RawOp};
 
 use crate::buffer_reader::Extent;
 use crate::clock::{ClockPair, TickRate};
 use crate::encoding::{Kind, Record};
 use crate::error::RecordError;
-use crate::growing::{Process, Random, open};
+use crate::growing::{Process, open};
 use crate::merge::{EventSink, Merge};
 use crate::stamps::Stamps;
 use crate::thread_events::ThreadEvents;
@@ -107,7 +108,7 @@ impl Naive<'_> {
 fn batches_are_in_the_order_of_single_events() {
     let (mut events, mut gathered, mut early) = (0, 0, 0);
     for seed in 1..=8 {
-        let mut random = Random(0xD129_0D3F_1CE5_5A6Bu64.wrapping_mul(seed));
+        let mut random = Random::new(seed);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("7-0.spool");
         let mut process = Process::begin(&path);

@@ -107,7 +107,7 @@ impl Environment {
     }
 
     /// Ends the observation: turns counts into differences since the start.
-    pub(crate) fn finish(mut self) -> Environment {
+    pub fn finish(mut self) -> Environment {
         let since =
             |now: Option<u64>, before: Option<u64>| now.zip(before).map(|(now, before)| now.saturating_sub(before));
         // DAMON's time does not include its current time slice. Therefore this first checks whether DAMON is running,

@@ -47,11 +47,11 @@ pub(crate) fn control(extent: Extent, trace: &mut PreparedTrace) -> Result<Repor
 }
 
 /// A heap without an observer.
-struct Unobserved<A: Heaps, M> {
+pub(crate) struct Unobserved<A: Heaps, M> {
     /// Never dropped, as in a measured run.
-    heap: ManuallyDrop<Driver<A>>,
-    children: Children,
-    meter: M,
+    pub(crate) heap: ManuallyDrop<Driver<A>>,
+    pub(crate) children: Children,
+    pub(crate) meter: M,
 }
 
 impl<A: Replayable<Counted>, M: Meter> WindowDriver for Unobserved<A, M> {
@@ -77,15 +77,20 @@ impl<A: Replayable<Counted>, M: Meter> WindowDriver for Unobserved<A, M> {
         Ok(())
     }
 
+    /// Waiting for a child's exit, and excluding memory from a child, is not work of the kernel on pages.
     fn fork(&mut self, step: ForkStep) -> Result<(), ChildError> {
+        self.meter.pause();
         match step {
             ForkStep::Exit(number) => self.children.exit(number),
-            ForkStep::Fork(number) => {
+            ForkStep::Fork(_) => {
                 let heap = self.heap.allocator().addresses();
                 keep_apart(heap.start, heap.end - heap.start)
                     .map_err(ChildError::system("exclude memory from a child"))?;
-                self.children.fork(number);
             }
+        }
+        self.meter.resume();
+        if let ForkStep::Fork(number) = step {
+            self.children.fork(number);
         }
         Ok(())
     }

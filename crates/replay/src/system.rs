@@ -8,25 +8,23 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
 
-use hksim_engine::{ForkStep, TouchRule};
+use hksim_engine::TouchRule;
 use hksim_linux_probe::PAGE_BYTES;
 use hksim_linux_probe::area::{Area, Granule, timed, warm_up, warm_up_by, warm_up_pool};
-use hksim_policy::memory::MemoryLock;
-use hksim_trace::event::Event;
+use hksim_timing::median_with_interval;
 use serde::{Deserialize, Serialize};
 
 use crate::calls::Counted;
 use crate::error::{ChildError, ReplayError};
-use crate::fork::{Children, keep_apart};
+use crate::fork::Children;
 use crate::native::{Native, open, ready};
-use crate::ordered::step;
+use crate::ordered::Unobserved;
 use crate::parent;
 use crate::prefault::{MeasuredHeap, prefault};
 use crate::probe::{ClockProbe, Meter, ModeProbe};
 use crate::protocol::Report;
-use crate::replayable::Replayable as _;
 use crate::spec::{ReplaySpec, Run, SmallMemory, SystemProbe, WarmUp};
-use crate::window::{PreparedTrace, WindowDriver, drive};
+use crate::window::{PreparedTrace, drive};
 
 /// One run, with the figures that it measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -122,9 +120,7 @@ impl SystemRuns {
 }
 
 fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
+    median_with_interval(values).map(|found| found.median)
 }
 
 /// Replays a trace, in order, on the native allocator, until the kernel's part of its processor time is known.
@@ -149,55 +145,6 @@ pub fn system_time(spec: &ReplaySpec, warm_up: WarmUp, effort: SystemEffort) -> 
         if runs.0.len() >= RUNS_MIN && (is_known || is_late || runs.0.len() >= RUNS_MAX) {
             return Ok(runs);
         }
-    }
-}
-
-/// A heap whose processor time is measured.
-struct MeteredHeap<M> {
-    /// Never dropped, as in a measured run.
-    heap: ManuallyDrop<Native<Counted>>,
-    meter: M,
-    children: Children,
-}
-
-impl<M: Meter> WindowDriver for MeteredHeap<M> {
-    #[inline]
-    fn step(&mut self, event: &Event, number: u64) -> Result<(), ChildError> {
-        step(&mut self.heap, event, number)
-    }
-
-    fn batch_begins(&mut self) {
-        self.meter.resume();
-    }
-
-    fn batch_done(&mut self) {
-        self.meter.pause();
-    }
-
-    fn stop(&mut self, _events: u64) -> Result<(), ChildError> {
-        Ok(())
-    }
-
-    fn lock(&mut self, lock: MemoryLock) {
-        let _ = self.heap.allocator().lock_as(lock);
-    }
-
-    fn fork(&mut self, step: ForkStep) -> Result<(), ChildError> {
-        self.meter.pause();
-        // Waiting for a child's exit is not work of the kernel on pages.
-        match step {
-            ForkStep::Exit(number) => self.children.exit(number),
-            ForkStep::Fork(_) => {
-                let mem = &self.heap.allocator().mem;
-                keep_apart(mem.base().as_ptr() as u64, mem.bytes())
-                    .map_err(ChildError::system("exclude memory from a child"))?;
-            }
-        }
-        self.meter.resume();
-        if let ForkStep::Fork(number) = step {
-            self.children.fork(number);
-        }
-        Ok(())
     }
 }
 
@@ -268,9 +215,9 @@ fn metered<M: Meter>(
     meter.resume();
     let heap = ManuallyDrop::new(open()?);
     meter.pause();
-    let mut heap = MeteredHeap { heap, meter, children };
-    drive(trace, &mut heap)?;
-    Ok((heap.meter, warm_up))
+    let mut run = Unobserved { heap, children, meter };
+    drive(trace, &mut run)?;
+    Ok((run.meter, warm_up))
 }
 
 #[cfg(test)]

@@ -67,13 +67,18 @@ pub fn text(report: &ComparisonReport, columns: Option<usize>) -> String {
 fn rounds(report: &ComparisonReport) -> String {
     let Method { precision, ended, seed, is_duet, .. } = &report.timing;
     let how = if *is_duet { "in duets with the first allocator" } else { "in random order" };
-    let end = match ended {
+    let rounds = of(u64::from(report.runs), "round");
+    format!("{rounds} {how} (--seed {seed}), {}", self::ended(*ended, *precision))
+}
+
+/// Why there are no more timed rounds.
+pub(crate) fn ended(ended: Ended, precision: Option<f64>) -> String {
+    match ended {
         Ended::Precise => format!("until every ratio was known to {}", percent(precision.unwrap_or_default())),
         Ended::Time => "until the time of --budget was spent".to_string(),
         Ended::Rounds => "as many as --runs allows".to_string(),
         Ended::Failed => "until the first allocator failed".to_string(),
-    };
-    format!("{} {how} (--seed {seed}), {end}", of(u64::from(report.runs), "round"))
+    }
 }
 
 fn percent(share: f64) -> String {
@@ -191,7 +196,7 @@ fn nanoseconds(time: &Option<Estimate>) -> String {
 }
 
 /// `median (low-high)`.
-fn interval(ratio: &Option<Estimate>) -> String {
+pub(crate) fn interval(ratio: &Option<Estimate>) -> String {
     let Some(ratio) = ratio else { return String::new() };
     match ratio.interval() {
         Some((low, high)) => format!("{:.3} ({low:.3}-{high:.3})", ratio.median),
@@ -199,7 +204,7 @@ fn interval(ratio: &Option<Estimate>) -> String {
     }
 }
 
-fn counts(spread: &Option<Spread<u64>>, show: fn(u64) -> String) -> String {
+pub(crate) fn counts(spread: &Option<Spread<u64>>, show: fn(u64) -> String) -> String {
     with_spread(spread, |spread| (spread.quartile_high - spread.quartile_low) / 2, show)
 }
 

@@ -31,9 +31,11 @@ mod error;
 pub mod faults;
 pub mod folded;
 pub mod inspection;
+pub mod memory_validation;
 pub mod pprof;
 mod recording;
 pub mod report;
 pub mod tables;
+pub mod trial;
 
 pub use error::{ReportError, Result};

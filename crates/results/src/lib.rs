@@ -44,6 +44,7 @@ pub mod sim;
 pub mod stack_profile;
 pub mod stamp;
 pub mod sweep;
+pub mod trial;
 pub mod validate;
 
 pub use against::{Against, Difference};

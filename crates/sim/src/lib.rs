@@ -9,7 +9,7 @@
 //! - [`forks`]: the cost of forked children. [`kernel_work`]: the kernel's work besides installs.
 //! - [`mod@explain`]: where every install of a run came from.
 //! - [`lines`]: reuse of cache lines, by the size of the cache.
-//! - [`placement`]: the placement of every object, without its cost.
+//! - [`placement`]: the placement of every object, without its cost. [`mod@superslabs`]: the allocator that places them.
 //! - [`paths`]: how often the allocator runs each path of its code.
 //! - [`tlb`]: TLB models; [`reach`]: TLB reach and misses of a run. [`translations`]: the stream of accesses that TLB
 //!   models observe; [`access_stream`]: the same stream for models outside this crate.
@@ -34,6 +34,7 @@ pub mod report;
 pub mod simulate;
 pub mod space;
 mod subject;
+pub mod superslabs;
 pub mod sweep;
 mod timeline;
 pub mod tlb;

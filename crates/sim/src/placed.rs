@@ -10,7 +10,7 @@ use std::time::Instant;
 use hksim_engine::{Driver, ForkSchedule, ForkStep, PageRun, PageSet, PageState as SetState, TouchRule};
 use hksim_linux_mm::{Kernel, PageState};
 use hksim_policy::vocabulary::Purge;
-use hksim_policy::{Allocator, PAGE_BYTES, Policy};
+use hksim_policy::{PAGE_BYTES, Policy};
 use hksim_trace::event::Op;
 use hksim_trace::header::{Summary, TouchSource};
 use hksim_trace::hkt::{Batch, BatchReader};
@@ -24,7 +24,8 @@ use crate::pump::Consumer;
 use crate::reach::TlbModels;
 use crate::report::{SimReport, TraceLabel};
 use crate::simulate::{Counted, MarkedPages, SimConfig, SimError};
-use crate::subject::{Subject, SuperSlabs};
+use crate::subject::Subject;
+use crate::superslabs::{SuperSlabs, superslabs};
 use crate::track::{Described, Moment, Track};
 use crate::translations::{TranslationObserver, Translations};
 
@@ -174,17 +175,12 @@ impl<H: AccountingObserver + Send> Run<SuperSlabs<H>> {
         points: Points,
     ) -> Result<Run<SuperSlabs<H>>, SimError> {
         let leader = configs[0];
-        let plan = leader.policy.prepare()?;
         let mut followers = Vec::new();
         for (number, config) in configs.iter().enumerate().skip(1) {
             let (_, paging) = config.policy.prepare()?.policy.split();
             followers.push(Follower { number, paging, observer: observer(config) });
         }
-        let mut memory = SimMemory::with_followers(plan.layout, &plan.geometry, observer(leader), followers);
-        if leader.policy.purge == Purge::Free {
-            memory.keep_contents();
-        }
-        let allocator = Allocator::new(memory, plan.geometry, plan.policy, &plan.layout);
+        let allocator = superslabs(&leader.policy, observer(leader), followers)?;
         Ok(Run::of(allocator, configs, trace, summary, points))
     }
 }

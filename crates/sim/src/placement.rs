@@ -1,14 +1,13 @@
 //! The placement of every object under a design, without its cost.
 
 use hksim_engine::{Driver, TouchRule};
-use hksim_policy::{Allocator, Policy};
+use hksim_policy::Policy;
 use hksim_trace::event::Event;
 use hksim_trace::source::EventSource;
 
 use crate::SimError;
 use crate::accounting::Accounting;
-use crate::memory::SimMemory;
-use crate::subject::SuperSlabs;
+use crate::superslabs::{SuperSlabs, superslabs};
 use hksim_linux_mm::{Kernel, KernelConfig};
 
 /// Performs the events of a source, which must be at its start. Calls `placed` with each event and the address of its
@@ -23,11 +22,9 @@ pub fn placements<E: From<SimError>>(
     design: &Policy,
     mut placed: impl FnMut(&Event, Option<u64>) -> Result<(), E>,
 ) -> Result<(), E> {
-    let plan = design.prepare().map_err(SimError::from)?;
     // Touches do not change placements, so none are performed.
     let observer = Accounting::new(Kernel::new(KernelConfig::default()));
-    let memory = SimMemory::new(plan.layout, &plan.geometry, observer);
-    let allocator = Allocator::new(memory, plan.geometry, plan.policy, &plan.layout);
+    let allocator = superslabs(design, observer, Vec::new()).map_err(SimError::from)?;
     let summary = *source.summary();
     let mut driver = Driver::new(allocator, summary.threads, summary.objects_peak, TouchRule::None);
     let mut done = 0;

@@ -4,17 +4,15 @@ use std::cell::{Ref, RefMut};
 use std::ops::Range;
 
 use hksim_engine::{Design, DriveError, Driver, Fallbacks, Heaps, OnSpace, PAGE_BYTES, Region};
+use hksim_policy::Allocator;
 use hksim_policy::memory::MemoryLock;
-use hksim_policy::{Allocator, RunGeometry};
 use hksim_trace::hkt::BatchReader;
 
 use crate::memory::{PageUse, Place, SimMemory};
 use crate::observer::AccountingObserver;
 use crate::paths::PathCounts;
 use crate::space::SimSpace;
-
-/// The SuperSlab allocator in simulated memory.
-pub(crate) type SuperSlabs<H> = Allocator<SimMemory<H>, RunGeometry>;
+use crate::superslabs::SuperSlabs;
 
 /// Figures of the SuperSlab allocator itself; 0 for others.
 #[derive(Clone, Copy, Debug, Default)]

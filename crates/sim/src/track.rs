@@ -150,6 +150,7 @@ impl<P: Described> Track<P> {
             addresses: accounting.addresses(),
             memory_policy: accounting.memory_policy(config.memory_policy),
             khugepaged_bound: kernel.khugepaged_bound(time_ns),
+            khugepaged_settled: kernel.khugepaged_settled(),
             placement_digest: format!("{:016x}", driver.placement()),
             timeline: self.timeline.samples().to_vec(),
             tlb: self.tlb_report(observer),

@@ -1,11 +1,30 @@
-//! An oracle in C, compiled when the test runs and removed afterwards.
+//! Programs in C, compiled when a test runs, and oracles among them, which are removed afterwards.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A compiled program.
+/// Compiles a source file in C, or in C++ if its name ends in `.cc`, in the folder of the program, where a relative path
+/// begins. The flags follow the source. `None` without a compiler; the reason is printed.
+///
+/// # Panics
+/// If the source does not compile.
+pub fn compile(source: impl AsRef<Path>, program: impl AsRef<Path>, flags: &[&str]) -> Option<()> {
+    build(source.as_ref(), program.as_ref(), flags).map_err(|reason| println!("skipped: {reason}")).ok()
+}
+
+fn build(source: &Path, program: &Path, flags: &[&str]) -> Result<(), String> {
+    let compiler = if source.extension().is_some_and(|ending| ending == "cc") { "g++" } else { "cc" };
+    let mut command = Command::new(compiler);
+    command.current_dir(program.parent().expect("the program's folder")).arg("-o").arg(program).arg(source);
+    let built = command.args(flags).output().map_err(|error| format!("no C compiler: {compiler}: {error}"))?;
+    let printed = String::from_utf8_lossy(&built.stderr);
+    assert!(built.status.success(), "{compiler} failed on {}: {printed}", source.display());
+    Ok(())
+}
+
+/// An oracle.
 pub struct CProgram {
     path: PathBuf,
 }
@@ -23,10 +42,7 @@ impl CProgram {
     pub fn compile(source: &str, folder: &str) -> Result<Self, String> {
         let name = format!("oracle-{}-{}", std::process::id(), COMPILED.fetch_add(1, Ordering::Relaxed));
         let path = Path::new(folder).join(name);
-        match Command::new("cc").args(["-O2", "-o"]).arg(&path).arg(source).status() {
-            Ok(status) => assert!(status.success(), "cc failed on {source}"),
-            Err(error) => return Err(format!("no C compiler: {error}")),
-        }
+        build(Path::new(source), &path, &["-O2"])?;
         Ok(Self { path })
     }
 

@@ -4,7 +4,7 @@
 //!   every violation of the trait's contract.
 //! - [`NaiveModel`]: the guarantees of an allocator, checked from requests and addresses alone.
 //! - [`Player`]: seeded random programs on a `PlainMemory`; the model checks every result.
-//! - [`CProgram`]: an oracle in C; [`cases`]: a runner for tests that execute their own program again.
+//! - [`compile`]: programs in C; [`CProgram`]: an oracle in C; [`cases`]: a runner for tests that execute their own program again.
 //! - [`modes`]: keeps the machine's modes during a test.
 //! - [`spread`]: random policies; [`events`]: random traces for drivers.
 
@@ -26,7 +26,7 @@ pub mod spread;
 mod superslab;
 mod trial;
 
-pub use c_program::CProgram;
+pub use c_program::{CProgram, compile};
 pub use check_schedule::CheckSchedule;
 pub use naive::{Alignment, NaiveModel, Object};
 pub use plain::{Failing, PlainGuard, PlainMemory};

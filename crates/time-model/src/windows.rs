@@ -2,12 +2,12 @@
 
 use hksim_engine::{Driver, TouchRule};
 use hksim_linux_mm::{Kernel, KernelConfig};
-use hksim_policy::{Allocator, Policy};
+use hksim_policy::Policy;
 use hksim_sim::accounting::Accounting;
-use hksim_sim::memory::SimMemory;
 use hksim_sim::observer::AccountingObserver;
 use hksim_sim::paths::{OnlyPaths, PathCounts, PathObserver};
 use hksim_sim::simulate::SimError;
+use hksim_sim::superslabs::{SuperSlabs, superslabs};
 use hksim_trace::source::EventSource;
 
 /// The paths that ran in every `window` events of a source, which must be at its start; the last window may be shorter.
@@ -21,16 +21,11 @@ pub fn count_by_window(
     touch: TouchRule,
     window: u64,
 ) -> Result<Vec<PathCounts>, SimError> {
-    let plan = policy.prepare()?;
     let observer = PathObserver::new(Accounting::new(Kernel::new(KernelConfig::default())), OnlyPaths);
-    let mut memory = SimMemory::new(plan.layout, &plan.geometry, observer);
-    if policy.purge == hksim_policy::vocabulary::Purge::Free {
-        memory.keep_contents();
-    }
-    let allocator = Allocator::new(memory, plan.geometry, plan.policy, &plan.layout);
+    let allocator = superslabs(policy, observer, Vec::new())?;
     let summary = *source.summary();
     let mut driver = Driver::new(allocator, summary.threads, summary.objects_peak, touch);
-    let counted = |driver: &Driver<Allocator<SimMemory<PathObserver>, _>>| {
+    let counted = |driver: &Driver<SuperSlabs<PathObserver>>| {
         let memory = &driver.allocator().mem;
         memory.path_counts().plus(&memory.observer().page_paths())
     };

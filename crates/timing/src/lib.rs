@@ -3,7 +3,6 @@
 mod arrangement;
 pub mod clock;
 mod estimate;
-mod random;
 mod rounds;
 mod sample;
 mod stop;
@@ -11,8 +10,7 @@ mod verdict;
 
 pub use arrangement::{Arrangement, OneCpu};
 pub use estimate::{CONFIDENCE, Estimate, ROUNDS_FOR_INTERVAL, median_with_interval};
-pub use random::seed_from_time;
-pub use rounds::{Plan, Timed, Timings, time};
+pub use rounds::{Plan, Timed, Timings, random_seed, time};
 pub use sample::{Sample, Subject};
 pub use stop::{Effort, Ended, ROUNDS_MAX};
 pub use verdict::Verdict;

@@ -2,9 +2,10 @@
 
 use std::time::Instant;
 
+use fastrand::Rng;
+
 use crate::arrangement::Arrangement;
 use crate::estimate::{Estimate, median_with_interval};
-use crate::random::Random;
 use crate::sample::{Sample, Subject};
 use crate::stop::{Effort, Ended};
 use crate::verdict::Verdict;
@@ -20,6 +21,11 @@ pub struct Plan {
     pub arrangement: Arrangement,
     /// The seed of the order of runs.
     pub seed: u64,
+}
+
+/// A seed for a user who did not choose one, short enough to type.
+pub fn random_seed() -> u64 {
+    fastrand::u64(..1_000_000)
 }
 
 /// The runs of a subject.
@@ -97,7 +103,7 @@ pub fn time<S: Subject>(subjects: &[&S], plan: &Plan, done: &mut dyn FnMut(u32))
         rounds: 0,
         ended: Ended::Failed,
     };
-    let mut rounds = Rounds { subjects, arrangement: plan.arrangement, random: Random::new(plan.seed), timings };
+    let mut rounds = Rounds { subjects, arrangement: plan.arrangement, random: Rng::with_seed(plan.seed), timings };
     for round in 0..plan.warm_up_rounds {
         rounds.run();
         done(round + 1);
@@ -121,7 +127,7 @@ pub fn time<S: Subject>(subjects: &[&S], plan: &Plan, done: &mut dyn FnMut(u32))
 struct Rounds<'a, S: Subject> {
     subjects: &'a [&'a S],
     arrangement: Arrangement,
-    random: Random,
+    random: Rng,
     timings: Timings<S::Error>,
 }
 
@@ -188,7 +194,7 @@ impl<S: Subject> Rounds<'_, S> {
         subject: usize,
         [one, other]: [usize; 2],
     ) -> (Result<Sample, S::Error>, Result<Sample, S::Error>) {
-        let (cpu_of_first, cpu) = if self.random.coin() { (one, other) } else { (other, one) };
+        let (cpu_of_first, cpu) = if self.random.bool() { (one, other) } else { (other, one) };
         let (first, second) = (self.subjects[0], self.subjects[subject]);
         std::thread::scope(|scope| {
             let second = scope.spawn(move || second.run(Some(cpu)));

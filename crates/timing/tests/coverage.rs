@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use fastrand::Rng;
 use hksim_timing::{Arrangement, Effort, Ended, Plan, Sample, Subject, Timings, Verdict, time};
 
 /// Noise of the machine: a run takes this many times its true time.
@@ -26,22 +27,19 @@ enum Noise {
 
 const NOISES: [Noise; 5] = [Noise::Normal, Noise::HeavyTail, Noise::Outliers, Noise::Drift, Noise::ColdRuns];
 
-/// The machine: seeded noise (splitmix64), and how many runs it has made.
+/// The machine: seeded noise, and how many runs it has made.
 struct Machine {
     noise: Noise,
     /// The spread of the noise.
     scale: f64,
-    random: Mutex<u64>,
+    random: Mutex<Rng>,
     runs: AtomicU64,
 }
 
 impl Machine {
     fn uniform(&self) -> f64 {
-        let mut state = self.random.lock().expect("no panic");
-        *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (((z ^ (z >> 31)) >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+        let bits = self.random.lock().expect("no panic").u64(..1 << 53);
+        (bits as f64 + 0.5) / (1u64 << 53) as f64
     }
 
     fn normal(&self) -> f64 {
@@ -79,7 +77,7 @@ impl Subject for Work<'_> {
 
 /// A measurement of work and of work that takes `ratio` times as long.
 fn measurement(noise: Noise, scale: f64, ratio: f64, seed: u64) -> Timings<std::convert::Infallible> {
-    let machine = Machine { noise, scale, random: Mutex::new(seed), runs: AtomicU64::new(0) };
+    let machine = Machine { noise, scale, random: Mutex::new(Rng::with_seed(seed)), runs: AtomicU64::new(0) };
     let work = |ratio| Work { machine: &machine, true_ns: 3e7 * ratio };
     let effort = Effort { precision: 0.01, time_max: Duration::from_secs(3600), rounds_max: 400 };
     let plan = Plan { effort, warm_up_rounds: 1, arrangement: Arrangement::InTurn, seed };

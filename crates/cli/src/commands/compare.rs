@@ -1,12 +1,12 @@
 //! `hksim compare`: replays a trace on several allocators, side by side.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use hksim_engine::TouchRule;
 use hksim_replay::Mode;
-use hksim_replay::compare::{self, Comparison, Outcome, Plan, Row, Spread, WARM_UP_RUNS};
+use hksim_replay::compare::{self, Comparison, Outcome, Plan, WARM_UP_RUNS};
 use hksim_sim::report::TouchLabel;
 use hksim_trace::header::TouchSource;
 
@@ -15,14 +15,12 @@ use crate::flags::timing::TimingArgs;
 use crate::inputs;
 use crate::output::columns::ColumnsArgs;
 use crate::output::progress::Progress;
-use crate::output::units::{bytes, count};
 use crate::output::{OutputArgs, screen, table, warn};
 use crate::pictures::{self, parse_picture};
-use hksim_reports::chart::comparison::{self, Bar, Bars, Sample, Series};
+use hksim_reports::chart::comparison;
 use hksim_reports::comparison as text;
 use hksim_results::Stamp;
 use hksim_results::replay::ComparisonReport;
-use hksim_timing::Estimate;
 
 /// Exit status when an allocator failed.
 const CHECK_FAILED: u8 = 1;
@@ -84,7 +82,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         compare::expanded(&args.allocators).context("--allocators")?.iter().map(named).collect::<Result<Vec<_>>>()?;
     let source = trace.header.touch;
     let rule = args.touch.unwrap_or(if source == TouchSource::Assumed { TouchRule::All } else { TouchRule::Recorded });
-    let (effort, arrangement, seed) = (args.timing.effort(), args.timing.arrangement(args.mode)?, args.timing.seed());
+    let (effort, arrangement, seed) =
+        (args.timing.rounds.effort(), args.timing.arrangement(args.mode)?, args.timing.rounds.seed());
     let plan =
         Plan { trace: &args.trace, touch: rule, mode: args.mode, effort, arrangement, seed, is_apart: args.apart };
     let rounds = allocators.len() as u64 * u64::from(plan.counted_runs()) + u64::from(WARM_UP_RUNS + effort.rounds_max);
@@ -107,7 +106,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     };
     args.output.emit(&report, &report.rows, || table(&report, &args.columns))?;
     if let Some(path) = &args.plot {
-        draw(path, &report)?;
+        pictures::write(path, &comparison::of_report(&report))?;
     }
     let has_failed = report.rows.iter().any(|row| row.outcome == Outcome::Failed);
     Ok(if has_failed { ExitCode::from(CHECK_FAILED) } else { ExitCode::SUCCESS })
@@ -121,52 +120,4 @@ fn table(report: &ComparisonReport, columns: &ColumnsArgs) -> String {
     // The table is printed alone, but a row that is missing would not be noticed.
     text::missing(&report.rows).iter().for_each(|line| warn(line));
     table::text(&columns.lines(&text::figures(&report.rows)))
-}
-
-fn draw(path: &Path, report: &ComparisonReport) -> Result<()> {
-    let rows: Vec<&Row> = report.rows.iter().filter(|row| row.outcome == Outcome::Measured).collect();
-    let counted = |title, figure: fn(&Row) -> Option<Spread<u64>>, show: fn(u64) -> String| Bars {
-        title,
-        bars: rows.iter().map(|row| figure(row).map(|spread| bar(&spread, |count| count as f64, show))).collect(),
-    };
-    let timed = |title, figure: fn(&Row) -> Option<Estimate>| Bars {
-        title,
-        bars: rows.iter().map(|row| figure(row).map(|time| time_bar(&time))).collect(),
-    };
-    let bars = [
-        timed("processor ns per call", |row| row.times.cpu_ns_per_call),
-        timed("of these, in the kernel", |row| row.times.system_ns_per_call),
-        counted("faults", |row| row.figures.faults, count),
-        counted("peak RSS", |row| row.figures.rss_bytes_peak, bytes),
-    ];
-    let lines: Vec<Series> = rows.iter().enumerate().map(|(rank, row)| Series { rank, ..line(row) }).collect();
-    let file = report.trace.file.as_deref().unwrap_or_default();
-    let rounds = if report.runs == 1 { "1 round".to_string() } else { format!("{} rounds", report.runs) };
-    let title = format!("{}, {rounds}", file.rsplit('/').next().unwrap_or(file));
-    pictures::write(path, &comparison::sketch(&title, &bars, lines))
-}
-
-/// The median of a time, with its interval.
-fn time_bar(time: &Estimate) -> Bar {
-    let (low, high) = time.interval().unwrap_or((time.median, time.median));
-    Bar { value: time.median, low, high, label: format!("{:.1} ns", time.median) }
-}
-
-fn bar<T: Copy>(spread: &Spread<T>, number: fn(T) -> f64, show: fn(T) -> String) -> Bar {
-    Bar {
-        value: number(spread.median),
-        low: number(spread.quartile_low),
-        high: number(spread.quartile_high),
-        label: show(spread.median),
-    }
-}
-
-fn line(row: &Row) -> Series {
-    let sample = |sample: &compare::Sample| {
-        let rss_bytes = sample.rss_bytes?;
-        Some(Sample { at: sample.event, live_bytes: sample.live_bytes, rss_bytes, huge_bytes: 0 })
-    };
-    let rss_bytes_peak = row.figures.rss_bytes_peak.map_or(0, |spread| spread.median);
-    let timeline = row.timeline.iter().filter_map(sample).collect();
-    Series { label: row.allocator.clone(), rss_bytes_peak, is_front: false, timeline, ..Series::default() }
 }

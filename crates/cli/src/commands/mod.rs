@@ -24,6 +24,7 @@ mod shell;
 pub mod sim;
 mod sweep;
 mod trace;
+mod trial;
 pub mod validate;
 
 use std::process::ExitCode;
@@ -87,6 +88,8 @@ Examples:
     Calibrate(calibrate::Args),
     /// Run a program on the native allocator
     Run(run::Args),
+    /// Run a program under several allocators and huge-page modes, and compare them
+    Trial(trial::Args),
     /// Write results as one HTML file, with figures
     Report(report::Args),
     /// Draw a figure of a result
@@ -129,6 +132,7 @@ impl Command {
             Command::Rules(args) => rules::run(&args),
             Command::Calibrate(args) => calibrate::run(&args).map(done),
             Command::Run(args) => run::run(&args).map(done),
+            Command::Trial(args) => trial::run(&args),
             Command::Report(args) => report::run(&args).map(done),
             Command::Plot(args) => plot::run(&args).map(done),
             Command::Bundle(args) => bundle::run(&args).map(done),

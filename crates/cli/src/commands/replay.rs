@@ -136,7 +136,7 @@ pub fn run(args: &Args) -> Result<()> {
 
 /// The timed rounds, if a flag asks for them. Otherwise a single run is timed.
 fn timing_plan(timing: &TimingArgs, mode: Mode) -> Result<Option<Plan>> {
-    let (effort, arrangement, seed) = (timing.effort(), timing.arrangement(mode)?, timing.seed());
+    let (effort, arrangement, seed) = (timing.rounds.effort(), timing.arrangement(mode)?, timing.rounds.seed());
     // The measured run has warmed the file cache.
     Ok(timing.are_asked().then_some(Plan { effort, warm_up_rounds: 0, arrangement, seed }))
 }

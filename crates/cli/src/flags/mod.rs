@@ -9,6 +9,7 @@ pub mod argv;
 pub mod between;
 #[cfg(test)]
 mod docs;
+pub mod supervision;
 pub mod timing;
 
 pub use args::{HostPolicyArgs, HugeList, PolicyArgs};

@@ -5,14 +5,14 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use hksim_policy::units::parse_time;
 use hksim_replay::Mode;
-use hksim_timing::{Arrangement, Effort, ROUNDS_MAX, seed_from_time};
+use hksim_timing::{Arrangement, Effort, ROUNDS_MAX, random_seed};
 
 use super::between::between;
 
-/// Arguments of commands that time replays.
+/// Arguments of commands that time rounds.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Timing")]
-pub struct TimingArgs {
+pub struct RoundsArgs {
     /// Run at most this many timed rounds; alone, exactly as many
     #[arg(long, value_name = "N", value_parser = between(1u32, ROUNDS_MAX))]
     runs: Option<u32>,
@@ -22,12 +22,20 @@ pub struct TimingArgs {
     /// Start no further timed round after this time
     #[arg(long, value_name = "TIME", value_parser = parse_time, hide_short_help = true)]
     budget: Option<u64>,
-    /// Run each allocator at the same time as the first one, on two CPUs, so that a disturbance affects both
-    #[arg(long, hide_short_help = true)]
-    duet: bool,
     /// Draw the order of timed runs from this seed [default: the time]
     #[arg(long, value_name = "N", hide_short_help = true)]
     seed: Option<u64>,
+}
+
+/// Arguments of commands that time replays.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Timing")]
+pub struct TimingArgs {
+    #[command(flatten)]
+    pub rounds: RoundsArgs,
+    /// Run each allocator at the same time as the first one, on two CPUs, so that a disturbance affects both
+    #[arg(long, hide_short_help = true)]
+    duet: bool,
 }
 
 fn parse_percent(word: &str) -> Result<f64, String> {
@@ -36,10 +44,9 @@ fn parse_percent(word: &str) -> Result<f64, String> {
     share.ok_or_else(|| "expected a percentage, such as 1% or 0.5%".to_string())
 }
 
-impl TimingArgs {
-    /// Whether one of the flags is given.
-    pub fn are_asked(&self) -> bool {
-        self.runs.is_some() || self.precision.is_some() || self.budget.is_some() || self.duet || self.seed.is_some()
+impl RoundsArgs {
+    fn are_asked(&self) -> bool {
+        self.runs.is_some() || self.precision.is_some() || self.budget.is_some() || self.seed.is_some()
     }
 
     /// When the rounds end.
@@ -58,6 +65,18 @@ impl TimingArgs {
         }
     }
 
+    /// The seed of the order of runs.
+    pub fn seed(&self) -> u64 {
+        self.seed.unwrap_or_else(random_seed)
+    }
+}
+
+impl TimingArgs {
+    /// Whether one of the flags is given.
+    pub fn are_asked(&self) -> bool {
+        self.rounds.are_asked() || self.duet
+    }
+
     /// Which runs happen at the same time.
     ///
     /// # Errors
@@ -71,10 +90,5 @@ impl TimingArgs {
         }
         let duet = Arrangement::duet();
         duet.or_else(|_| bail!("--duet: this process may use one CPU only, and two are needed; leave it out"))
-    }
-
-    /// The seed of the order of runs.
-    pub fn seed(&self) -> u64 {
-        self.seed.unwrap_or_else(seed_from_time)
     }
 }

@@ -2,12 +2,12 @@
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Result, bail};
 use hksim_memory_trace::Header;
-use hksim_policy::units::parse_time;
-use hksim_validate::memory::{Again, Rerun, Stop};
+use hksim_validate::memory::{Again, Rerun};
+
+use crate::flags::supervision::SupervisionArgs;
 
 /// Flags about the program of a memory recording.
 #[derive(Clone, Debug, clap::Args)]
@@ -17,18 +17,8 @@ pub struct AgainArgs {
     /// for recordings that you trust; without this flag the command is printed
     #[arg(long, hide_short_help = true, conflicts_with = "own_command")]
     run_recorded: bool,
-    /// The program is a server: when it is ready, run this shell command, then stop the program
-    #[arg(long, value_name = "SHELL-COMMAND", hide_short_help = true)]
-    load: Option<String>,
-    /// The program is ready when this shell command succeeds; tried every 100 ms [default: at once]
-    #[arg(long, value_name = "SHELL-COMMAND", requires = "load", hide_short_help = true)]
-    ready: Option<String>,
-    /// The signal that stops the program after --load and at --time-limit: HUP, INT, QUIT, TERM, USR1, USR2, KILL
-    #[arg(long, value_name = "SIGNAL", default_value = "TERM", hide_short_help = true)]
-    stop: Stop,
-    /// Stop a run after this time, and skip its row [default: ten times the recorded run, at least 60s]
-    #[arg(long, value_name = "TIME", value_parser = parse_time, hide_short_help = true)]
-    time_limit: Option<u64>,
+    #[command(flatten)]
+    supervision: SupervisionArgs,
     /// Run this command instead of the recorded one, in this directory and environment
     #[arg(last = true, value_name = "COMMAND", hide_short_help = true)]
     own_command: Vec<OsString>,
@@ -42,8 +32,8 @@ impl AgainArgs {
     pub fn refuse_for_trace(&self) -> Result<()> {
         let given = [
             ("--run-recorded", self.run_recorded),
-            ("--load", self.load.is_some()),
-            ("--time-limit", self.time_limit.is_some()),
+            ("--load", self.supervision.has_load()),
+            ("--time-limit", self.supervision.has_limit()),
             ("-- COMMAND", !self.own_command.is_empty()),
         ];
         match given.into_iter().find(|(_, is_given)| *is_given) {
@@ -90,12 +80,6 @@ impl AgainArgs {
 
     /// Which program is run, and how.
     pub fn again(&self) -> Again {
-        Again {
-            command: self.own_command.clone(),
-            load: self.load.clone(),
-            ready: self.ready.clone(),
-            stop: self.stop,
-            time_limit: self.time_limit.map(Duration::from_nanos),
-        }
+        Again { command: self.own_command.clone(), supervision: self.supervision.supervision() }
     }
 }

@@ -31,7 +31,7 @@ impl Column {
 }
 
 /// All columns that a table may have, besides those of varied flags.
-pub const COLUMNS: [&str; 13] = [
+pub const COLUMNS: [&str; 15] = [
     FRONT,
     "allocator",
     "advise",
@@ -44,11 +44,15 @@ pub const COLUMNS: [&str; 13] = [
     "splits",
     "page tables",
     "VMAs",
+    SETTLED[0],
+    SETTLED[1],
     SYSTEM_TIME,
 ];
 /// Its first four columns tell the rows apart; then come the figures that every row has.
 const FIGURES: Range<usize> = 4..12;
 const SYSTEM_TIME: &str = "system time";
+/// Memory once khugepaged has settled, if a setting asks for it.
+const SETTLED: [&str; 2] = ["settled RSS", "settled huge"];
 
 /// The flags that may vary.
 pub fn flags() -> impl Iterator<Item = &'static str> {
@@ -65,7 +69,11 @@ pub fn rows_table(
     let pairs = || rows.iter().zip(settings.iter().cycle());
     let columns = columns(rows, settings, named);
     let has_time = named.names(SYSTEM_TIME) || rows.iter().any(|row| row.system_time.is_some());
-    let figures = COLUMNS[FIGURES].iter().copied().chain(has_time.then_some(SYSTEM_TIME));
+    let has_settled = named.names(SETTLED[0])
+        || named.names(SETTLED[1])
+        || rows.iter().any(|row| row.prediction.khugepaged_settled.is_some());
+    let settled = SETTLED.into_iter().filter(|_| has_settled);
+    let figures = COLUMNS[FIGURES].iter().copied().chain(settled).chain(has_time.then_some(SYSTEM_TIME));
     let names = columns.iter().map(|column| column.name.clone());
     let names = [String::new()].into_iter().chain(names).chain(figures.map(str::to_string));
     let words: Vec<usize> = (0..=columns.len()).collect();
@@ -83,9 +91,15 @@ pub fn rows_table(
             bytes(prediction.page_table_bytes_peak),
             count(prediction.vmas_peak),
         ];
+        let settled = prediction.khugepaged_settled;
+        let settled = [
+            settled.map_or("-".to_string(), |settled| bytes(settled.rss_bytes)),
+            settled.map_or("-".to_string(), |settled| count(settled.huge_pages)),
+        ];
+        let settled = settled.into_iter().filter(|_| has_settled);
         let time = row.system_time.as_ref().map(SystemTime::cell);
         let time = has_time.then(|| time.unwrap_or_else(|| "-".to_string()));
-        let cells = columns.iter().map(|column| (column.cell)(row, named)).chain(figures).chain(time);
+        let cells = columns.iter().map(|column| (column.cell)(row, named)).chain(figures).chain(settled).chain(time);
         table.push([mark].into_iter().chain(cells));
     }
     table

@@ -11,9 +11,9 @@ use tempfile::TempDir;
 
 use super::again::AgainArgs;
 use super::settings::MemoryArgs;
-use super::validate_view as view;
 use crate::flags::{BaseKernel, PolicyArgs};
-use crate::output::{OutputArgs, note, warn};
+use crate::output::{OutputArgs, note, screen, warn};
+use hksim_reports::memory_validation as view;
 use hksim_results::validate::MemoryValidation;
 
 /// Exit status when a check failed.
@@ -83,7 +83,7 @@ pub fn run(request: &Request<'_>) -> Result<ExitCode> {
     drop(modes);
     let result = MemoryValidation::new(rows);
     let MemoryValidation { rows, verdict, .. } = &result;
-    request.output.emit(&result, &view::csv(rows), || view::table(rows, *verdict))?;
+    request.output.emit(&result, &view::csv(rows), || view::table(rows, *verdict, screen::columns()))?;
     Ok(match verdict {
         Verdict::Failed => ExitCode::from(CHECK_FAILED),
         Verdict::Ok | Verdict::Skipped => ExitCode::SUCCESS,

@@ -99,6 +99,10 @@ fn memory(row: &MemoryRow) -> Vec<String> {
     if let Some(bound) = prediction.khugepaged_bound {
         push("khugepaged, at most", units::of(bound.huge_pages_max, "huge page"));
     }
+    if let Some(settled) = prediction.khugepaged_settled {
+        push("RSS at the end, khugepaged settled", bytes(settled.rss_bytes));
+        push("huge pages at the end, settled", count(settled.huge_pages));
+    }
     table.lines()
 }
 

@@ -55,9 +55,7 @@ fn ltrace_and_the_recorder_see_the_same_calls() {
     let bench = Bench::new();
     std::fs::write(bench.path("calls.c"), PROGRAM).expect("the source");
     for flags in ["-fplt", "-fno-plt"] {
-        let mut compiler = Command::new("cc");
-        compiler.args(["-O1", "-fno-builtin", flags, "-o", "calls", "calls.c"]).current_dir(bench.folder());
-        assert!(compiler.status().expect("a C compiler").success());
+        bench.compile("calls.c", "calls", &["-O1", "-fno-builtin", flags]).expect("a C compiler");
         bench.ok("record --backend ltrace -o l.hkt -- ./calls");
         let info = bench.json("info l.hkt");
         let seen = ["mallocs", "callocs", "reallocs", "aligned_allocs"].map(|call| number(&info, call));

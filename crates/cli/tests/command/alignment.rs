@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::support::{Bench, has_single_pages, number};
 
 /// Runs of a design, each in its own address space. benches/validate-align.sh makes 20 runs.
-const RUNS: usize = 3;
+const RUNS: usize = 2;
 const PAGES_OF_2M: u64 = 512;
 
 /// The rows of a validation that could be measured. Each of them must be exact.

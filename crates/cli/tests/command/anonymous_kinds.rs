@@ -33,10 +33,9 @@ fn private_zero_device_and_droppable_memory_is_predicted() {
     if !can_record() {
         return;
     }
-    let (source, program) = (data("anonymous-kinds.c"), bench.path("kinds"));
-    match Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(source).status() {
-        Ok(status) => assert!(status.success(), "the program compiles"),
-        Err(why) => return eprintln!("skipped: no C compiler: {why}"),
+    let program = bench.path("kinds");
+    if bench.compile(data("anonymous-kinds.c"), "kinds", &["-O1"]).is_none() {
+        return;
     }
     for kind in ["private", "zero-device", "droppable"] {
         let run = Command::new(&program).arg(kind).output().expect("the program starts");

@@ -17,11 +17,10 @@ fn median(profile: &Value, operation: &str) -> f64 {
 fn costs_match_a_c_program() {
     let bench = Bench::new();
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oracle/costs.c");
-    let built = Command::new("cc").args(["-O1", "-o"]).arg(bench.path("costs")).arg(source).status();
-    if !built.is_ok_and(|status| status.success()) {
-        return eprintln!("skipped: no cc to build the oracle with");
+    if bench.compile(source, "costs", &["-O1"]).is_none() {
+        return;
     }
-    let profile = bench.json("calibrate --rounds 31 --seconds 45 -o p.toml");
+    let profile = bench.json("calibrate --rounds 15 --seconds 45 -o p.toml");
     let figures = Command::new(bench.path("costs")).output().expect("the oracle runs");
     let figures = String::from_utf8_lossy(&figures.stdout).into_owned();
     let theirs: Vec<f64> = figures.split_whitespace().filter_map(|word| word.parse().ok()).collect();

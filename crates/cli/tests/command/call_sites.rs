@@ -24,10 +24,7 @@ int main(void) {
 
 fn compile(bench: &Bench, flags: &[&str]) {
     std::fs::write(bench.path("app.c"), SOURCE).expect("the source");
-    let mut cc = Command::new("cc");
-    cc.args(["-O2", "-fno-builtin", "-o", "app", "app.c"]).args(flags).current_dir(bench.folder());
-    let status = cc.status().expect("a C compiler");
-    assert!(status.success());
+    bench.compile("app.c", "app", &[&["-O2", "-fno-builtin"], flags].concat()).expect("a C compiler");
 }
 
 fn sites(bench: &Bench, line: &str) -> Vec<serde_json::Value> {

@@ -14,17 +14,7 @@ fn rows(comparison: &Value) -> &[Value] {
 /// Compiles a malloc library in the bench's directory. Prints a note and returns `None` without a C compiler.
 fn library(bench: &Bench, name: &str, source: &str) -> Option<()> {
     fs::write(bench.path("library.c"), source).expect("a source");
-    let words = ["-O2", "-fPIC", "-shared", "-fno-builtin", "-o", name, "library.c"];
-    match Command::new("cc").args(words).current_dir(bench.folder()).status() {
-        Ok(status) => {
-            assert!(status.success(), "{name} compiles");
-            Some(())
-        }
-        Err(why) => {
-            println!("skipped: {name}: no C compiler: {why}");
-            None
-        }
-    }
+    bench.compile("library.c", name, &["-O2", "-fPIC", "-shared", "-fno-builtin"])
 }
 
 /// A replay on the library of a row, whose policy is passed by the environment, as `hksim run` does.

@@ -5,7 +5,7 @@ use std::fs;
 use crate::support::Bench;
 
 /// The cause of the former difference, the calls (script or CSV) and the policy flags.
-const CASES: [(&str, &str, &str); 12] = [
+const CASES: [(&str, &str, &str); 13] = [
     (
         "handing out a block clears its key: a write",
         "a 0 8000;a 1 8000;f 0;f 1;a 2 8000;a 3 8000",
@@ -51,6 +51,12 @@ const CASES: [(&str, &str, &str); 12] = [
         "pages given up by MADV_FREE and written again are no longer lazily freed",
         "a 0 300000;a 1 300000;f 0;a 2 200000;f 1;a 3 100",
         "--superslab 256K --huge never --purge free --purge-delay 0",
+    ),
+    (
+        "calloc of no bytes leaves a lazily freed page as it is: a store under an empty mask marked it as written",
+        "time_ns,thread,op,object,size,call;0,0,alloc,0,1,calloc;40000000,0,free,0,,;40000010,0,thread-exit,,,;\
+         40000020,0,alloc,0,0,calloc",
+        "--superslab 32M --huge never --purge free --purge-delay 0 --cache 0 --warm-slabs 0 --front-cache 255 --touch none",
     ),
     (
         "a resize copies a huge block that was never written and whose memory held metadata",

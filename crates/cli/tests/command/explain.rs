@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use hksim_testkit::Random;
+use hksim_testkit::{Random, test_scale};
 use serde_json::Value;
 
 use crate::pairwise;
@@ -137,7 +137,7 @@ fn a_class_whose_empty_slabs_are_purged_is_named_first() {
     // Classes of the default scheme.
     let classes: Vec<u64> =
         (1..=8).map(|step| 16 * step).chain([160, 192, 224, 256, 320, 384, 448, 512, 640, 768]).collect();
-    for choice in 0..20 {
+    for choice in 0..10 * test_scale() {
         let class = random.pick(&classes);
         let others: Vec<u64> = classes.iter().copied().filter(|&other| other != class).collect();
         let script = script_with_churn(&mut random, class, &others);

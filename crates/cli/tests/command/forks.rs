@@ -151,11 +151,11 @@ fn forked_children_end_with_the_replay() {
     let bench = Bench::new();
     std::fs::write(bench.path("short.txt"), "a 0 8000\na 1 8000\nf 0\nf 1\na 2 8000\na 3 8000\n").expect("a script");
     bench.ok("import --from script short.txt -o short.hkt");
-    for _ in 0..40 {
+    for _ in 0..20 {
         leaves_nothing(&bench, "validate short.hkt --huge never --touch none --fork-at 5", None);
     }
-    for turn in 0..40 {
-        let kill = (Duration::from_micros(2_000 * turn), turn % 2 == 0);
+    for turn in 0..20 {
+        let kill = (Duration::from_micros(4_000 * turn), turn % 2 == 0);
         leaves_nothing(&bench, "validate short.hkt --huge never --touch none --fork-at 1", Some(kill));
     }
 }

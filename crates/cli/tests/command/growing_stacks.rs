@@ -23,10 +23,9 @@ fn faults_on_the_main_stack_are_those_that_the_program_counts() {
     if !can_record() {
         return;
     }
-    let (source, program) = (data("stack-array.c"), bench.path("stack"));
-    match Command::new("cc").args(["-O1", "-fno-builtin", "-o"]).arg(&program).arg(source).status() {
-        Ok(status) => assert!(status.success(), "the program compiles"),
-        Err(why) => return eprintln!("skipped: no C compiler: {why}"),
+    let program = bench.path("stack");
+    if bench.compile(data("stack-array.c"), "stack", &["-O1", "-fno-builtin"]).is_none() {
+        return;
     }
     for (direction, advice) in [("up", "advised"), ("up", "plain"), ("down", "plain")] {
         let words = [BYTES.to_string(), direction.to_string(), advice.to_string()];
@@ -62,11 +61,8 @@ fn validation_compares_the_main_stack() {
         return;
     }
     fs::write(bench.path("recurses.c"), RECURSES).expect("a source");
-    let compiled =
-        Command::new("cc").args(["-O0", "-o", "recurses", "recurses.c"]).current_dir(bench.folder()).status();
-    match compiled {
-        Ok(status) => assert!(status.success(), "the program compiles"),
-        Err(why) => return eprintln!("skipped: no C compiler: {why}"),
+    if bench.compile("recurses.c", "recurses", &["-O0"]).is_none() {
+        return;
     }
     fs::write(bench.path("depth"), "0500").expect("a file");
     bench.ok("record --memory -q -o deep.hkm -- ./recurses");

@@ -12,14 +12,7 @@ type Case = (&'static str, &'static str, &'static [(&'static str, u64)]);
 
 /// Whether the program could be compiled. Otherwise prints the reason.
 fn compiled(bench: &Bench) -> bool {
-    match Command::new("cc").args(["-O1", "-o"]).arg(bench.path("work")).arg(data("kernel-work.c")).status() {
-        Ok(status) => assert!(status.success(), "the program compiles"),
-        Err(why) => {
-            eprintln!("skipped: no C compiler: {why}");
-            return false;
-        }
-    }
-    true
+    bench.compile(data("kernel-work.c"), "work", &["-O1"]).is_some()
 }
 
 /// The prediction for one case under a THP mode.

@@ -22,18 +22,7 @@ const BLOCK_PAGES: u64 = BLOCK_BYTES / 4096;
 fn with_program() -> Option<Bench> {
     let bench = Bench::new();
     fs::set_permissions(bench.folder(), fs::Permissions::from_mode(0o777)).expect("a directory for all");
-    match Command::new("cc")
-        .args(["-O1", "-fno-builtin", "-o"])
-        .arg(bench.path("lost"))
-        .arg(data("lost-events.c"))
-        .status()
-    {
-        Ok(status) => assert!(status.success(), "the program compiles"),
-        Err(why) => {
-            eprintln!("skipped: no C compiler: {why}");
-            return None;
-        }
-    }
+    bench.compile(data("lost-events.c"), "lost", &["-O1", "-fno-builtin"])?;
     Some(bench)
 }
 

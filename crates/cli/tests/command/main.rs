@@ -58,6 +58,7 @@ mod times;
 mod timings;
 mod touch_pages;
 mod trace_tools;
+mod trials;
 mod two_traces;
 mod validations;
 mod versions;

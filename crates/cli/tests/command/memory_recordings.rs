@@ -17,16 +17,8 @@ use crate::support::{Bench, number};
 
 /// Compiles the program whose page operations are known; `None`, with the reason printed, without a compiler.
 fn compiled(bench: &Bench) -> Option<()> {
-    let mut cc = Command::new("cc");
-    cc.args(["-O1", "-static", "-nostdlib", "-ffreestanding", "-fno-stack-protector", "-fcf-protection=none", "-o"]);
-    match cc.arg(bench.path("ops")).arg(data("page-operations.c")).status() {
-        Ok(status) => assert!(status.success(), "the program compiles"),
-        Err(why) => {
-            eprintln!("skipped: no C compiler: {why}");
-            return None;
-        }
-    }
-    Some(())
+    let flags = ["-O1", "-static", "-nostdlib", "-ffreestanding", "-fno-stack-protector", "-fcf-protection=none"];
+    bench.compile(data("page-operations.c"), "ops", &flags)
 }
 
 fn only_child(bench: &Bench, folder: &str) -> PathBuf {

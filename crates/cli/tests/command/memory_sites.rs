@@ -48,14 +48,7 @@ fn recorded() -> Option<Bench> {
         return None;
     }
     std::fs::write(bench.path("app.c"), SOURCE).expect("the source");
-    let mut cc = Command::new("cc");
-    match cc.args(["-O2", "-g", "-o", "app", "app.c"]).current_dir(bench.folder()).status() {
-        Ok(status) => assert!(status.success(), "the program compiles"),
-        Err(why) => {
-            eprintln!("skipped: no C compiler: {why}");
-            return None;
-        }
-    }
+    bench.compile("app.c", "app", &["-O2", "-g"])?;
     bench.ok("record --memory --stacks --no-aslr -o app.hkm -- ./app");
     Some(bench)
 }

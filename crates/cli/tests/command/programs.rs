@@ -91,8 +91,7 @@ fn the_environment_is_unchanged() {
 fn a_fatal_signal_is_reported_without_any_event() {
     let bench = Bench::new();
     std::fs::write(bench.path("dies.c"), "#include <signal.h>\nint main(void) { raise(SIGSEGV); }\n").expect("a file");
-    let compiled = std::process::Command::new("cc").args(["-o", "dies", "dies.c"]).current_dir(bench.folder()).status();
-    assert!(compiled.expect("a compiler").success());
+    bench.compile("dies.c", "dies", &[]).expect("a C compiler");
     let line = bench.refused("record -o x.hkt -- ./dies");
     assert!(line.contains("nothing was recorded (signal 11 ended the program)"), "{line}");
     let line = bench.refused("record -o x.hkt -- false");

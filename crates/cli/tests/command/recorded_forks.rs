@@ -8,9 +8,7 @@ use crate::support::{Bench, number};
 /// Compiles the program into the bench's directory.
 fn compile(bench: &Bench) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../record/tests/c/fork_writes.c");
-    let mut compiler = Command::new("cc");
-    compiler.args(["-O1", "-fno-builtin", "-Wall", "-o"]).arg(bench.path("fork_writes")).arg(source);
-    assert!(compiler.status().expect("a C compiler").success());
+    bench.compile(source, "fork_writes", &["-O1", "-fno-builtin", "-Wall"]).expect("a C compiler");
 }
 
 /// Records the program. Returns its copies, its faults that only restored write permission, and the faults charged to

@@ -161,6 +161,7 @@ fn every_field_of_other_results_is_documented() {
         ("trace shrink rm.hkt --keep faults>=1 --tries 2 -o shrunk.hkt", tools),
         ("calibrate --seconds 1 --rounds 1 -o new.toml", &[ALL, "calibrate"]),
         ("rules --random 1", &[ALL, "rules"]),
+        ("trial --allocators mimalloc --runs 1 -- sort rm.hkt", &[ALL, "trial"]),
     ] {
         check(line, &bench.json(line), &[("", sections)]);
     }

@@ -38,17 +38,7 @@ fn library(bench: &Bench, name: &str, burn: &str, turns: u32) -> bool {
 fn compiled(bench: &Bench, source: &str, name: &str, burn: &str, turns: u32) -> bool {
     fs::write(bench.path("library.c"), source).expect("a source");
     let (turns, burn) = (format!("-DTURNS={turns}"), format!("-DBURN={burn}"));
-    let words = ["-O2", "-fPIC", "-shared", "-fno-builtin", &turns, &burn, "-o", name, "library.c"];
-    match Command::new("cc").args(words).current_dir(bench.folder()).status() {
-        Ok(status) => {
-            assert!(status.success(), "{name} compiles");
-            true
-        }
-        Err(why) => {
-            println!("skipped: {name}: no C compiler: {why}");
-            false
-        }
-    }
+    bench.compile("library.c", name, &["-O2", "-fPIC", "-shared", "-fno-builtin", &turns, &burn]).is_some()
 }
 
 /// A figure with its interval: median, low, high.

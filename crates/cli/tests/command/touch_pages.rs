@@ -23,10 +23,8 @@ fn compiled_from(name: &str) -> TempDir {
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(folder.path(), mode).expect("the folder's mode");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../record/tests/c").join(name).with_extension("c");
-    let program = folder.path().join(name);
-    let mut compiler = Command::new("cc");
-    compiler.args(["-O1", "-fno-builtin", "-Wall", "-pthread", "-o"]).arg(&program).arg(source);
-    assert!(compiler.status().expect("a C compiler").success());
+    let flags = ["-O1", "-fno-builtin", "-Wall", "-pthread"];
+    hksim_testkit::compile(source, folder.path().join(name), &flags).expect("a C compiler");
     folder
 }
 

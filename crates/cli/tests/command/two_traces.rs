@@ -14,11 +14,7 @@ fn source(objects: u32, bytes: u32) -> String {
 
 fn record(bench: &Bench, name: &str, objects: u32, bytes: u32) {
     std::fs::write(bench.path("app.c"), source(objects, bytes)).expect("the source");
-    let status = std::process::Command::new("cc")
-        .args(["-g", "-O1", "-fno-builtin", "-o", "app", "app.c"])
-        .current_dir(bench.folder())
-        .status();
-    assert!(status.expect("a C compiler").success());
+    bench.compile("app.c", "app", &["-g", "-O1", "-fno-builtin"]).expect("a C compiler");
     bench.ok(&format!("record -q --stacks=4 -o {name}.hkt ./app"));
     bench.ok(&format!("trace symbolise {name}.hkt -o {name}.named.hkt"));
 }
@@ -65,11 +61,7 @@ fn a_trace_does_not_differ_from_itself() {
 fn record_build(bench: &Bench, name: &str, source: &str) {
     std::fs::create_dir_all(bench.path(name)).expect("a directory");
     std::fs::write(bench.path(&format!("{name}/app.c")), source).expect("the source");
-    let status = std::process::Command::new("cc")
-        .args(["-g", "-O1", "-fno-builtin", "-o", "app", "app.c"])
-        .current_dir(bench.path(name))
-        .status();
-    assert!(status.expect("a C compiler").success());
+    bench.compile("app.c", &format!("{name}/app"), &["-g", "-O1", "-fno-builtin"]).expect("a C compiler");
     bench.ok(&format!("record -q --stacks=6 -o {name}.hkt {name}/app"));
 }
 

@@ -13,14 +13,7 @@ const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../memory-record/test
 /// A recording of the program under wrappers: `outside` hksim, and `inside` the recording.
 fn recorded_under(outside: &str, inside: &str) -> Option<Bench> {
     let bench = Bench::new();
-    let program = bench.path("inherits");
-    match Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(SOURCE).status() {
-        Ok(status) => assert!(status.success(), "the program compiles"),
-        Err(why) => {
-            eprintln!("skipped: no C compiler: {why}");
-            return None;
-        }
-    }
+    bench.compile(SOURCE, "inherits", &["-O1"])?;
     let hksim = env!("CARGO_BIN_EXE_hksim");
     let line = format!("{outside} {hksim} record --memory --no-aslr -o a.hkm -- {inside} ./inherits");
     let mut words = line.split_whitespace();

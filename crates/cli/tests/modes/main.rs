@@ -5,8 +5,10 @@
 //! figures that depend on the modes, so these have a binary of their own: cargo runs one binary at a time.
 
 mod inherited;
+mod khugepaged;
 #[path = "../support/mod.rs"]
 mod support;
+mod trials;
 
 use std::fs;
 use std::path::Path;
@@ -201,9 +203,8 @@ fn all_kinds_of_anonymous_memory_are_measured() {
     }
     let bench = Bench::new();
     let program = bench.path("kinds");
-    match Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(data("anonymous-kinds.c")).status() {
-        Ok(status) => assert!(status.success(), "the program compiles"),
-        Err(why) => return eprintln!("skipped: no C compiler: {why}"),
+    if bench.compile(data("anonymous-kinds.c"), "kinds", &["-O1"]).is_none() {
+        return;
     }
     for kind in ["zero-device", "droppable"] {
         if Command::new(&program).arg(kind).output().expect("the program starts").status.code() == Some(2) {

@@ -42,11 +42,9 @@ impl Programs {
     fn build(&self, source: &str, options: &[&str]) -> PathBuf {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/native/c").join(source);
         let out = self.folder.path().join(source.file_stem().expect("a source"));
-        let mut cc = Command::new("cc");
         // No built-in malloc: otherwise the compiler may remove pairs of calls or assume their results.
-        cc.args(["-O1", "-g", "-w", "-fno-builtin", "-pthread"]).arg(&source).arg("-o").arg(&out).args(options);
-        let built = cc.output().expect("cc runs");
-        assert!(built.status.success(), "{}: {}", source.display(), String::from_utf8_lossy(&built.stderr));
+        let common: &[&str] = &["-O1", "-g", "-w", "-fno-builtin", "-pthread"];
+        hksim_testkit::compile(source, &out, &[common, options].concat()).expect("cc runs");
         out
     }
 

@@ -29,6 +29,11 @@ impl Bench {
         bench
     }
 
+    /// Compiles a source, by a path that begins in the directory, to a program in the directory.
+    pub fn compile(&self, source: impl AsRef<Path>, program: &str, flags: &[&str]) -> Option<()> {
+        hksim_testkit::compile(source, self.path(program), flags)
+    }
+
     /// A path in the directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)

@@ -26,6 +26,11 @@ pub(super) struct Returned {
     pub(super) errno: i32,
 }
 
+impl Returned {
+    /// khugepaged did not finish its scans in time.
+    pub(super) const TIMED_OUT: Self = Self { ret: -1, errno: libc::ETIMEDOUT };
+}
+
 /// The arena of a script.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arena {
@@ -70,7 +75,7 @@ impl Arena {
         if got == start { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Executes one operation, except forks, which [`super::fork`] executes.
+    /// Executes one operation, except forks and scans, which need more than the arena.
     #[inline(never)]
     pub(super) fn perform(&self, op: &Op) -> Returned {
         // SAFETY: scripts stay inside the arena, which contains no data of this program.
@@ -116,7 +121,7 @@ impl Arena {
                     self.touch_each(start, length, stride, files::is_mapped, |address| touch::read(address));
                     0
                 }
-                Op::Fork(..) => return Returned { ret: -1, errno: libc::ENOSYS },
+                Op::Fork(..) | Op::Scan(..) => return Returned { ret: -1, errno: libc::ENOSYS },
             }
         };
         let errno = if ret == -1 { io::Error::last_os_error().raw_os_error().unwrap_or(0) } else { 0 };

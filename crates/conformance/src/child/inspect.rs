@@ -128,9 +128,14 @@ impl Inspector {
         self.shortage.begin(&mut self.vmstat);
     }
 
-    /// Pages that khugepaged collapsed since [`Inspector::begin`], machine-wide.
+    /// Collapses by khugepaged since [`Inspector::begin`], machine-wide, without those that were expected.
     pub(super) fn collapsed(&mut self) -> u64 {
         self.collapsed.number("").unwrap_or(0).saturating_sub(self.collapsed_before)
+    }
+
+    /// Leaves out collapses that the script waited for.
+    pub(super) fn expect_collapses(&mut self, collapses: u64) {
+        self.collapsed_before += collapses;
     }
 
     /// Signs of memory shortage since [`Inspector::begin`], machine-wide; 0 if there were none.

@@ -7,14 +7,15 @@
 //! - at the start `ready`, followed by the names of the facts that cannot be observed, or `skipped: REASON`;
 //! - after every operation `op RET ERRNO MINFLT TRAPS` and `st RSS HUGE LAZY VMAS PTE SPLITS [STATE COUNT]...` (kB, kB,
 //!   kB, count, kB, count, page states);
-//! - after every script `end COLLAPSED SHORTAGE` (pages that khugepaged collapsed during the script, signs of memory
-//!   shortage), or `failed: REASON`.
+//! - after every script `end COLLAPSED SHORTAGE` (2 MiB ranges that khugepaged collapsed during the script, except
+//!   while it waited for scans; signs of memory shortage), or `failed: REASON`.
 
 mod arena;
 mod files;
 mod fork;
 mod inspect;
 mod own_memory;
+mod scans;
 mod second_thread;
 mod shortage;
 mod stale_entries;
@@ -24,7 +25,7 @@ use std::fs::File;
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
 
-use hksim_linux_mm::script::{ForkWriter, Header, Op, Script, Step, Thread, Touch};
+use hksim_linux_mm::script::{ForkWriter, Op, ScanOf, Script, Step, Thread, Touch};
 use hksim_linux_probe::lifetime::die_with_parent;
 use hksim_linux_probe::resident::Resident;
 use hksim_linux_probe::traps::{Mode, TrapCounter};
@@ -33,9 +34,10 @@ use thiserror::Error;
 use crate::unobservable::Unobservable;
 use arena::{Arena, Returned, fill};
 use files::MappedFile;
-use fork::Forked;
+use fork::{Forked, Running};
 use inspect::Inspector;
 use own_memory::OwnMemory;
+use scans::Scans;
 use second_thread::SecondThread;
 
 /// First argument of a process that executes scripts.
@@ -142,6 +144,7 @@ struct Child {
     traps: TrapCounter,
     mode: Mode,
     second: SecondThread,
+    scans: Scans,
     forked: Forked,
     own: OwnMemory,
     zero: File,
@@ -166,6 +169,7 @@ impl Child {
             traps,
             mode,
             second: SecondThread::start(mode)?,
+            scans: Scans::open()?,
             forked: Forked::new().map_err(|why| Unsupported::new("shared memory", why))?,
             own: OwnMemory::default(),
             zero: File::open("/dev/zero").map_err(|why| Unsupported::new("/dev/zero", why))?,
@@ -196,7 +200,7 @@ impl Child {
     }
 
     fn run(&mut self, script: &Script) -> io::Result<()> {
-        let arena = self.start(&script.header)?;
+        let arena = self.start(script)?;
         if script.steps.iter().any(|step| step.op.locks()) {
             // Locking also makes all of the process's own memory present, which must not be charged to the script.
             self.own.make_resident();
@@ -210,7 +214,8 @@ impl Child {
         steps
     }
 
-    fn start(&mut self, header: &Header) -> io::Result<Arena> {
+    fn start(&mut self, script: &Script) -> io::Result<Arena> {
+        let header = &script.header;
         Arena::clear();
         self.own.note()?;
         if let Some(room) = header.room {
@@ -218,6 +223,9 @@ impl Child {
             fill(room.saturating_add(1), self.own.mappings())?;
         }
         self.file.clear()?;
+        if script.steps.iter().any(|step| step.op.scans()) {
+            self.scans.prepare()?;
+        }
         let arena = Arena::new(header.base, &self.zero, &self.file);
         self.inspector.begin();
         arena.map_whole()?;
@@ -227,6 +235,9 @@ impl Child {
     fn step(&mut self, arena: Arena, step: &Step) -> io::Result<()> {
         if let Op::Fork(writer, start, length, stride) = step.op {
             return self.fork_step(arena, writer, [start, length, stride]);
+        }
+        if let Op::Scan(of, scans) = step.op {
+            return self.scan_step(arena, of, scans);
         }
         stale_entries::flush();
         let (faults, traps) = (minflt(), self.traps_taken());
@@ -262,6 +273,25 @@ impl Child {
         let (faults, traps) = (minflt() - faults, self.traps_taken() - traps);
         child.end();
         self.out.line(format_args!("op {ret} 0 {faults} {traps}"))
+    }
+
+    /// Waits for scans of khugepaged, whose collapses the script wants. With a child, measuring starts once both processes
+    /// have made their own memory present.
+    fn scan_step(&mut self, arena: Arena, of: ScanOf, scans: u64) -> io::Result<()> {
+        let child = match of {
+            ScanOf::Process => None,
+            ScanOf::ProcessAndChild => Some(self.forked.start(arena, &self.own, ForkWriter::Parent, [0, 0, 1])?),
+        };
+        self.own.make_resident();
+        stale_entries::flush();
+        let (faults, traps, collapsed) = (minflt(), self.traps_taken(), self.inspector.collapsed());
+        let waited = self.scans.wait(scans);
+        let (faults, traps) = (minflt() - faults, self.traps_taken() - traps);
+        let collapses = self.inspector.collapsed() - collapsed;
+        self.inspector.expect_collapses(collapses);
+        child.into_iter().for_each(Running::end);
+        let Returned { ret, errno } = if waited? { Returned::default() } else { Returned::TIMED_OUT };
+        self.out.line(format_args!("op {ret} {errno} {faults} {traps}"))
     }
 
     /// Page-fault exceptions of both threads.

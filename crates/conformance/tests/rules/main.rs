@@ -10,6 +10,7 @@ mod failures;
 mod obstacles;
 mod oracle;
 mod random;
+mod scans;
 mod text;
 
 use std::process::ExitCode;
@@ -35,6 +36,12 @@ const CASES: &[(&str, Case)] = &[
     (
         "an_unprivileged_user_observes_less_and_finds_no_difference",
         random::an_unprivileged_user_observes_less_and_finds_no_difference,
+    ),
+    ("each_rule_of_scans_holds_on_the_running_kernel", scans::each_rule_of_scans_holds_on_the_running_kernel),
+    ("random_scripts_with_scans_match_the_running_kernel", scans::random_scripts_with_scans_match_the_running_kernel),
+    (
+        "random_ranges_collapse_by_the_number_of_written_pages",
+        scans::random_ranges_collapse_by_the_number_of_written_pages,
     ),
     ("a_wrong_model_is_found_and_shrunk", random::a_wrong_model_is_found_and_shrunk),
     ("a_killed_child_is_an_error", failures::a_killed_child_is_an_error),

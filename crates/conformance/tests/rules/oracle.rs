@@ -88,8 +88,8 @@ pub fn a_c_program_makes_the_same_observations() -> Result<(), String> {
     let _held = hksim_testkit::modes::hold();
     let program = compile()?;
     let mut machine = Machine::open().map_err(|why| why.to_string())?;
-    // The C program supports no second thread, no forks, no files and no modes.
-    let is_supported = |op: &Op| !matches!(op, Op::Fork(..) | Op::MapFile(..) | Op::TouchFile(..));
+    // The C program supports no second thread, no forks, no scans, no files and no modes.
+    let is_supported = |op: &Op| !matches!(op, Op::Fork(..) | Op::Scan(..) | Op::MapFile(..) | Op::TouchFile(..));
     let of_one_thread =
         |script: &Script| script.steps.iter().all(|step| step.thread == Thread::First && is_supported(&step.op));
     let scripts = (FIRST_SEED..).map(|seed| Generator::new(seed).script());

@@ -12,7 +12,7 @@ use hksim_linux_mm::{EmptyPteTables, KernelConfig, Rules};
 const SCRIPTS_DEFAULT: u64 = 300;
 const SEED_DEFAULT: u64 = 0x5EED_0001;
 
-fn number_from(variable: &str, default: u64) -> u64 {
+pub fn number_from(variable: &str, default: u64) -> u64 {
     std::env::var(variable).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{variable}: {text}")))
 }
 

@@ -12,7 +12,7 @@ use hksim_linux_probe::cpu_modes::ModeSamples;
 use super::MeasureError;
 use super::pages::NO_HUGE_PAGES;
 use super::samples::Samples;
-use crate::profile::Operation;
+use crate::profile::{Cost, Operation};
 
 /// Huge pages that are touched: 256 MiB.
 const PAGES: u64 = 128;
@@ -25,7 +25,8 @@ const COLD_FACTOR: u32 = 8;
 pub(super) fn host_backing(samples: &mut Samples, rests: &[Duration]) -> Result<(), MeasureError> {
     let mut as_found = touches()?;
     // What was touched just now has backing.
-    let warm = median(&mut touches()?);
+    let warm = touches()?.iter().map(|time| time.as_nanos() as f64).collect();
+    let warm = Cost::of(warm, 1.0).map_or(Duration::ZERO, |cost| Duration::from_nanos(cost.median_ns as u64));
     let mut rests = rests.iter();
     loop {
         if as_found.len() < COLD_MIN || warm.is_zero() {
@@ -63,9 +64,4 @@ fn touches() -> Result<Vec<Duration>, MeasureError> {
         }
     }
     Ok(times)
-}
-
-fn median(times: &mut [Duration]) -> Duration {
-    times.sort();
-    times.get(times.len() / 2).copied().unwrap_or_default()
 }

@@ -15,6 +15,8 @@ const FORKED_PAGES: u64 = 8192;
 const COPIED_PAGES: u64 = 2048;
 /// Resident huge pages at the fork whose splits are timed.
 const FORKED_HUGE: u64 = 16;
+/// The pages of their folios after the splits, but for the first of each, which was copied.
+const FOLIO_PAGES: u64 = FORKED_HUGE * (HUGE_BYTES / PAGE_BYTES - 1);
 
 /// An idle child, which is killed and reaped when dropped.
 struct Child(libc::pid_t);
@@ -67,14 +69,20 @@ pub(super) fn costs(samples: &mut Samples) -> Result<(), MeasureError> {
     huge(samples)
 }
 
-/// Times the first write to each huge page after a fork, which splits it and copies one page.
+/// Times the first write to each huge page after a fork, which splits it and copies one page, and a fork after that: the
+/// difference to the first fork is the cost of the pages of split folios.
 fn huge(samples: &mut Samples) -> Result<(), MeasureError> {
     let Some(area) = huge_pages(FORKED_HUGE)? else {
         samples.skip(Operation::SplitAfterFork, NO_HUGE_PAGES);
+        samples.skip(Operation::ForkFolioPage, NO_HUGE_PAGES);
         return Ok(());
     };
-    let child = Child::new()?;
+    let (child, without) = timed(Child::new);
+    let child = child?;
     samples.time(Operation::SplitAfterFork, FORKED_HUGE, || area.write(HUGE_BYTES));
     drop(child);
+    let (child, with) = timed(Child::new);
+    drop(child?);
+    samples.note(Operation::ForkFolioPage, FOLIO_PAGES, with.saturating_sub(without), Default::default());
     Ok(())
 }

@@ -4,6 +4,7 @@
 use std::hint::black_box;
 use std::io;
 
+use fastrand::Rng;
 use hksim_linux_probe::area::{Area, Granule, faults, timed};
 use hksim_linux_probe::chase::{Chase, LINE_BYTES, scatter};
 
@@ -123,7 +124,9 @@ fn scattered(granule: Granule) -> Result<Option<(CostCurve, CostCurve)>, Measure
             let count = ACCESSES.max(lines.min(4 * ACCESSES));
             rounds.push(ns_each(count, || next = scatter(&area, next, count)));
         }
-        chasing.push(Chase::new(area, random()));
+        // The same order in each run.
+        let mut random = Rng::with_seed(0);
+        chasing.push(Chase::new(area, |below| random.u64(..below)));
     }
     for _ in 0..ROUNDS {
         for (chase, rounds) in chasing.iter_mut().zip(&mut chases.0) {
@@ -134,17 +137,6 @@ fn scattered(granule: Granule) -> Result<Option<(CostCurve, CostCurve)>, Measure
         }
     }
     Ok(Some((scatters.curve(), chases.curve())))
-}
-
-/// Draws numbers below its argument, the same in each run.
-fn random() -> impl FnMut(u64) -> u64 {
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    move |below| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        ((u128::from(state) * u128::from(below)) >> 64) as u64
-    }
 }
 
 #[cfg(test)]

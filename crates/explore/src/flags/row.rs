@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hksim_engine::{MemoryPolicyRule, TouchRule};
-use hksim_linux_mm::{KernelVersion, ThpMode};
+use hksim_linux_mm::{KernelVersion, KhugepagedWork, ThpMode};
 use hksim_policy::Policy;
 use serde::Deserialize;
 use serde_json::Value;
@@ -38,6 +38,15 @@ struct Kernel {
     rules: Rules,
     hugetlb_pool_pages: Option<u64>,
     use_zero_page: Option<bool>,
+    /// Absent in older results.
+    #[serde(default)]
+    khugepaged: KhugepagedRow,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct KhugepagedRow {
+    work: Option<String>,
+    max_ptes_none: Option<u64>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -72,6 +81,8 @@ impl Kernel {
             mthp: sizes(&self.thp.sizes).and_then(|sizes| RunConfig::unexpected_sizes(&base.policy, sizes)),
             hugetlb_pool_pages: self.hugetlb_pool_pages,
             use_zero_page: self.use_zero_page,
+            khugepaged: self.khugepaged.work.as_deref().and_then(KhugepagedWork::from_word),
+            max_ptes_none: self.khugepaged.max_ptes_none,
             ..base
         }
     }

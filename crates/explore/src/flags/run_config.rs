@@ -2,7 +2,7 @@
 
 use hksim_conformance::{HostError, kernel_config};
 use hksim_engine::{MemoryPolicyRule, TouchRule};
-use hksim_linux_mm::{KernelConfig, KernelVersion, MthpSupport, PMD_ORDER, Rules, SizeMode, ThpMode};
+use hksim_linux_mm::{KernelConfig, KernelVersion, KhugepagedWork, MthpSupport, PMD_ORDER, Rules, SizeMode, ThpMode};
 use hksim_policy::vocabulary::Huge;
 use hksim_policy::{Policy, PolicyError};
 use hksim_sim::SimReport;
@@ -35,6 +35,10 @@ pub struct RunConfig {
     pub hugetlb_pool_pages: Option<u64>,
     /// Whether read faults may map the simulated kernel's huge zero page.
     pub use_zero_page: Option<bool>,
+    /// What the prediction says about khugepaged's work.
+    pub khugepaged: Option<KhugepagedWork>,
+    /// khugepaged's limit of absent pages.
+    pub max_ptes_none: Option<u64>,
 }
 
 /// A run configuration that cannot be.
@@ -109,6 +113,8 @@ impl RunConfig {
             mthp: None,
             hugetlb_pool_pages: None,
             use_zero_page: None,
+            khugepaged: None,
+            max_ptes_none: None,
         }
     }
 
@@ -124,6 +130,8 @@ impl RunConfig {
             mthp: RunConfig::unexpected_sizes(&report.policy, report.kernel.thp.sizes),
             hugetlb_pool_pages: report.kernel.hugetlb_pool_pages,
             use_zero_page: Some(report.kernel.use_zero_page),
+            khugepaged: Some(report.kernel.khugepaged.work),
+            max_ptes_none: Some(report.kernel.khugepaged.max_ptes_none),
         }
     }
 
@@ -154,6 +162,8 @@ impl RunConfig {
         kernel.thp.sizes = self.mthp.unwrap_or(kernel.thp.sizes);
         kernel.hugetlb_pool_pages = self.hugetlb_pool_pages.or(kernel.hugetlb_pool_pages);
         kernel.use_zero_page = self.use_zero_page.unwrap_or(kernel.use_zero_page);
+        kernel.khugepaged.work = self.khugepaged.unwrap_or(kernel.khugepaged.work);
+        kernel.khugepaged.max_ptes_none = self.max_ptes_none.unwrap_or(kernel.khugepaged.max_ptes_none);
         Ok(kernel)
     }
 

@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 
 use hksim_engine::{MemoryPolicyRule, TouchRule};
-use hksim_linux_mm::{KernelVersion, ThpMode};
+use hksim_linux_mm::{KernelVersion, KhugepagedWork, PMD_PAGES, ThpMode};
 use hksim_policy::Policy;
 use hksim_policy::flags::{FLAGS as POLICY_FLAGS, Flag as PolicyFlag, ValueError, Values as PolicyValues};
 use hksim_policy::units::parse_count;
@@ -216,7 +216,11 @@ fn kernel_flags() -> Vec<Flag> {
 
 /// Flags about huge pages of the simulated kernel that counts rarely depend on.
 fn huge_page_flags() -> Vec<Flag> {
-    vec![Flag {
+    vec![zero_page(), khugepaged(), max_ptes_none()]
+}
+
+fn zero_page() -> Flag {
+    Flag {
         name: "zero-page",
         subject: Subject::Kernel,
         values: Values::Words(ON_OFF.map(|(word, _)| word).to_vec()),
@@ -230,7 +234,45 @@ fn huge_page_flags() -> Vec<Flag> {
             },
             show: |config| if config.use_zero_page == Some(false) { "off" } else { "on" }.to_string(),
         },
-    }]
+    }
+}
+
+fn khugepaged() -> Flag {
+    const WORDS: [&str; 2] = [KhugepagedWork::WORDS[0].0, KhugepagedWork::WORDS[1].0];
+    Flag {
+        name: "khugepaged",
+        subject: Subject::Kernel,
+        values: Values::Words(WORDS.to_vec()),
+        default: None,
+        help: "Also predict RSS and huge pages at the end once khugepaged has scanned everything (settled)",
+        access: Access::Beside {
+            set: |config, word| {
+                config.khugepaged = Some(KhugepagedWork::from_word(word).ok_or_else(|| refuse(word, &WORDS))?);
+                Ok(())
+            },
+            show: |config| config.khugepaged.unwrap_or_default().word().to_string(),
+        },
+    }
+}
+
+fn max_ptes_none() -> Flag {
+    const MOST: u64 = PMD_PAGES - 1;
+    Flag {
+        name: "max-ptes-none",
+        subject: Subject::Kernel,
+        values: Values::Count("pages of 4 KiB; 0 to 511"),
+        default: Some("511"),
+        help: "Set how many pages of a 2 MiB range may be absent if khugepaged is to collapse it",
+        access: Access::Beside {
+            set: |config, word| {
+                let pages = parse_count(word).map_err(|why| format!("`{word}`: {why}"))?;
+                let pages = Some(pages).filter(|&pages| pages <= MOST);
+                config.max_ptes_none = Some(pages.ok_or_else(|| format!("`{word}`: expected 0 to {MOST}"))?);
+                Ok(())
+            },
+            show: |config| config.max_ptes_none.map_or("511".to_string(), |pages| pages.to_string()),
+        },
+    }
 }
 
 const ON_OFF: [(&str, bool); 2] = [("on", true), ("off", false)];

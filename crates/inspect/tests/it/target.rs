@@ -7,6 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use hksim_inspect::verdict::{Obstacle, Way};
 use hksim_inspect::{Inspection, inspect};
+use hksim_testkit::compile;
 use tempfile::TempDir;
 
 /// Bytes of a range.
@@ -31,13 +32,7 @@ impl Target {
         let folder = TempDir::new().expect("a folder");
         let program = folder.path().join("ranges");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/ranges.c");
-        match Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(source).status() {
-            Ok(status) => assert!(status.success(), "the program compiles"),
-            Err(why) => {
-                eprintln!("skipped: no C compiler: {why}");
-                return None;
-            }
-        }
+        compile(source, &program, &["-O1"])?;
         let mut child = Command::new(&program)
             .args([seed.to_string(), number.to_string()])
             .stdin(Stdio::piped())

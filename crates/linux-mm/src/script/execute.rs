@@ -1,6 +1,6 @@
 //! Execution of scripts on the model.
 
-use super::{ARENA_PAGES, ForkWriter, Op, OpResult, Script, Touch};
+use super::{ARENA_PAGES, ForkWriter, Op, OpResult, ScanOf, Script, Touch};
 use crate::{Access, Content, Counters, Errno, Kernel, KernelConfig, MapFlags, RemapSource};
 
 /// Where the model places an arena: 2 MiB-aligned, with nothing else mapped in the same 512 GiB.
@@ -62,6 +62,10 @@ impl Kernel {
                 let failed = pages.filter(|&page| self.touch(page, touch.access()).is_err()).count();
                 return self.op_result(before, failed as i64, None);
             }
+            Op::Scan(of, _) => {
+                self.execute_scan(of);
+                Ok(())
+            }
             Op::Fork(writer, start, length, stride) => {
                 let pages = range(start, length).step_by(usize::try_from(stride).unwrap_or(usize::MAX));
                 return self.execute_fork(writer, pages);
@@ -87,6 +91,21 @@ impl Kernel {
         self.counters.pmd_splits += child.counters.pmd_splits;
         drop(child);
         self.op_result(before, faults as i64, None)
+    }
+
+    /// Scans until nothing changes. One scan of a single process suffices, so the number of scans does not matter; with a
+    /// child a collapse in one process changes what the other shares.
+    fn execute_scan(&mut self, of: ScanOf) {
+        let mut child = (of == ScanOf::ProcessAndChild).then(|| self.fork());
+        loop {
+            let mut collapsed = self.khugepaged_scan().collapsed_pmds;
+            if let Some(child) = &mut child {
+                collapsed += child.khugepaged_scan().collapsed_pmds;
+            }
+            if collapsed == 0 {
+                return;
+            }
+        }
     }
 
     fn op_result(&self, before: Counters, ret: i64, errno: Option<Errno>) -> OpResult {

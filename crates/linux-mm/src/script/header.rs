@@ -19,6 +19,8 @@ pub struct Header {
     pub defrag: Option<Defrag>,
     /// `max_ptes_none N`: khugepaged's setting of this name.
     pub max_ptes_none: Option<u64>,
+    /// `max_ptes_shared N`: khugepaged's setting of this name.
+    pub max_ptes_shared: Option<u64>,
     /// `overcommit allowed|never`: whether `vm.overcommit_memory` is 2.
     pub overcommit: Option<Overcommit>,
     /// `pool N`: free pages in the hugetlb pool.
@@ -48,6 +50,7 @@ impl Header {
             ["zero_page", word] => self.use_zero_page = Some(named(&SWITCH, word).ok_or_else(mode)?),
             ["defrag", word] => self.defrag = Some(Defrag::from_word(word).ok_or_else(mode)?),
             ["max_ptes_none", count] => self.max_ptes_none = Some(number(count)?),
+            ["max_ptes_shared", count] => self.max_ptes_shared = Some(number(count)?),
             ["overcommit", word] => self.overcommit = Some(Overcommit::from_word(word).ok_or_else(mode)?),
             ["pool", count] => self.pool = Some(number(count)?),
             ["max_map_count", count] => self.max_map_count = Some(number(count)?),
@@ -56,8 +59,8 @@ impl Header {
                 self.base = Some(number(pages)?).filter(|&pages| pages < PMD_PAGES).ok_or(OpError::OutOfArena)?;
             }
             [
-                "thp" | "mthp" | "zero_page" | "defrag" | "max_ptes_none" | "overcommit" | "pool" | "max_map_count"
-                | "room" | "base",
+                "thp" | "mthp" | "zero_page" | "defrag" | "max_ptes_none" | "max_ptes_shared" | "overcommit" | "pool"
+                | "max_map_count" | "room" | "base",
                 ..,
             ] => return Err(OpError::Operands),
             _ => return Ok(false),
@@ -88,6 +91,7 @@ impl Header {
         config.use_zero_page = self.use_zero_page.unwrap_or(config.use_zero_page);
         config.defrag = self.defrag.unwrap_or(config.defrag);
         config.khugepaged.max_ptes_none = self.max_ptes_none.unwrap_or(config.khugepaged.max_ptes_none);
+        config.khugepaged.max_ptes_shared = self.max_ptes_shared.unwrap_or(config.khugepaged.max_ptes_shared);
         config.overcommit = self.overcommit.unwrap_or(config.overcommit);
         config.hugetlb_pool_pages = self.pool.or(config.hugetlb_pool_pages);
         config.max_map_count = self.max_map_count.unwrap_or(config.max_map_count);
@@ -128,6 +132,7 @@ impl fmt::Display for Header {
         }
         let numbers = [
             ("max_ptes_none", self.max_ptes_none),
+            ("max_ptes_shared", self.max_ptes_shared),
             ("pool", self.pool),
             ("max_map_count", self.max_map_count),
             ("room", self.room),

@@ -25,6 +25,8 @@
 //! munlockall
 //! mlock OFF LEN -|o           o: mlock2, on fault
 //! munlock OFF LEN
+//! scan N                      the process sleeps until khugepaged has scanned it N times
+//! forkscan N                  the same, while an idle child exists
 //! t OPERATION                 a second thread of the process performs the operation
 //! ```
 //! Lines before the first operation may set modes of the machine: [`Header`].
@@ -100,6 +102,8 @@ pub enum Op {
     /// Reads the pages of file mappings, selected as in [`Op::Touch`], and no others. Neither result nor cost is
     /// compared.
     TouchFile(u64, u64, u64),
+    /// khugepaged scans all memory at least this many times, while the process sleeps.
+    Scan(ScanOf, u64),
 }
 
 impl Op {
@@ -108,10 +112,27 @@ impl Op {
         matches!(self, Op::LockAll(_) | Op::Lock(..))
     }
 
+    /// Whether the operation waits for scans by khugepaged, whose pace only root can set.
+    pub fn scans(&self) -> bool {
+        matches!(self, Op::Scan(..))
+    }
+
     /// Whether the operation names mappings, which not every kernel supports.
     pub fn names(&self) -> bool {
         matches!(self, Op::Name(..))
     }
+}
+
+/// Maximum number of scans in one operation.
+pub const SCANS_MAX: u64 = 20;
+
+/// What khugepaged finds when it scans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScanOf {
+    /// `scan`: the process alone.
+    Process,
+    /// `forkscan`: the process and an idle child, which shares its pages until it is ended after the scans.
+    ProcessAndChild,
 }
 
 /// Which process writes after a fork.
@@ -187,7 +208,7 @@ pub struct ScriptError {
 pub enum OpError {
     /// The first word is not an operation.
     #[error(
-        "unknown operation; expected map, unmap, adv, prot, remap, resize, mremap, r, w, z, k, mlockall, munlockall, mlock, munlock, mapfile, f, name, fork or forkw, optionally after t"
+        "unknown operation; expected map, unmap, adv, prot, remap, resize, mremap, r, w, z, k, mlockall, munlockall, mlock, munlock, mapfile, f, name, fork, forkw, scan or forkscan, optionally after t"
     )]
     UnknownOperation,
     /// Unknown madvise advice.
@@ -216,9 +237,12 @@ pub enum OpError {
     /// Too few or too many words, or a word that is not a number.
     #[error("wrong number of operands, or an operand that is not a number")]
     Operands,
-    /// A fork by the second thread: the child would not have the first thread.
-    #[error("fork and forkw must be performed by the first thread")]
-    ForkBySecond,
+    /// A fork by the second thread, whose child would not have the first thread, or a scan, which waits for no thread.
+    #[error("fork, forkw, scan and forkscan must be performed by the first thread")]
+    OnlyByFirst,
+    /// A number of scans that is not possible.
+    #[error("expected 1 to {SCANS_MAX} scans")]
+    Scans,
     /// Pages outside the arena, a stride of 0, or a base above 511.
     #[error("pages outside the arena of 4096, a stride of 0, or a base above 511")]
     OutOfArena,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{ARENA_PAGES, ForkWriter, Op, OpError, Step, Thread, Touch};
+use super::{ARENA_PAGES, ForkWriter, Op, OpError, SCANS_MAX, ScanOf, Step, Thread, Touch};
 use crate::{Advice, LockFlags, MapFlags, Protection, RemapSource};
 
 const ADVICES: [(&str, Advice); 23] = [
@@ -48,6 +48,8 @@ const TOUCHES: [(&str, Touch); 4] =
     [("r", Touch::Read), ("w", Touch::WriteOne), ("z", Touch::WriteZero), ("k", Touch::SystemCall)];
 
 const FORKS: [(&str, ForkWriter); 2] = [("fork", ForkWriter::Child), ("forkw", ForkWriter::Parent)];
+
+const SCANS: [(&str, ScanOf); 2] = [("scan", ScanOf::Process), ("forkscan", ScanOf::ProcessAndChild)];
 
 pub(super) fn named<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
     table.iter().find(|(entry, _)| *entry == name).map(|(_, value)| *value)
@@ -105,7 +107,7 @@ impl Op {
             | Self::MapFile(start, length)
             | Self::Name(start, length, _)
             | Self::Unlock(start, length) => inside(start, length),
-            Self::LockAll(_) | Self::UnlockAll => true,
+            Self::LockAll(_) | Self::UnlockAll | Self::Scan(..) => true,
             Self::Remap(old, length, new, _) => inside(old, length) && inside(new, length),
             Self::Resize(start, old, new) => inside(start, old) && inside(start, new),
             Self::Mremap(old, length, new, new_length) => inside(old, length) && inside(new, new_length),
@@ -150,6 +152,14 @@ impl FromStr for Op {
             [name @ ("fork" | "forkw"), ref rest @ ..] => {
                 let writer = named(&FORKS, name).ok_or(OpError::UnknownOperation)?;
                 numbers(rest).map(|[start, length, stride]| Self::Fork(writer, start, length, stride))?
+            }
+            [name @ ("scan" | "forkscan"), ref rest @ ..] => {
+                let of = named(&SCANS, name).ok_or(OpError::UnknownOperation)?;
+                let [scans] = numbers(rest)?;
+                if !(1..=SCANS_MAX).contains(&scans) {
+                    return Err(OpError::Scans);
+                }
+                Self::Scan(of, scans)
             }
             ["name", start, length, name] => {
                 let [start, length] = numbers(&[start, length])?;
@@ -214,6 +224,7 @@ impl fmt::Display for Op {
             Self::Touch(touch, start, length, stride) => {
                 write!(out, "{} {start} {length} {stride}", name_of(&TOUCHES, touch))
             }
+            Self::Scan(of, scans) => write!(out, "{} {scans}", name_of(&SCANS, of)),
             Self::Fork(writer, start, length, stride) => {
                 write!(out, "{} {start} {length} {stride}", name_of(&FORKS, writer))
             }
@@ -227,7 +238,7 @@ impl FromStr for Step {
     fn from_str(line: &str) -> Result<Self, OpError> {
         match line.split_once(char::is_whitespace) {
             Some(("t", op)) => match op.parse()? {
-                Op::Fork(..) => Err(OpError::ForkBySecond),
+                Op::Fork(..) | Op::Scan(..) => Err(OpError::OnlyByFirst),
                 op => Ok(Self { op, thread: Thread::Second }),
             },
             _ => Ok(Self { op: line.parse()?, thread: Thread::First }),

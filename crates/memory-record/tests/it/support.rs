@@ -8,6 +8,7 @@ use hksim_memory_record::{
     HugePages, MemoryRecordError, Options, RecordingReport, SnapshotsOf, Source, Streams, record,
 };
 use hksim_memory_trace::{Event, Op, Reader, TouchKind};
+use hksim_testkit::compile;
 use tempfile::TempDir;
 
 /// Programs that change memory in unusual ways, by their first argument.
@@ -22,13 +23,7 @@ pub fn compiled(directory: &Path, source: &str) -> Option<PathBuf> {
 pub fn compiled_with(directory: &Path, source: &str, flags: &[&str]) -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it").join(source);
     let program = directory.join(source.file_stem().expect("a source"));
-    match Command::new("cc").args(flags).args(["-pthread", "-o"]).arg(&program).arg(source).status() {
-        Ok(status) => assert!(status.success(), "the program compiles"),
-        Err(why) => {
-            eprintln!("skipped: no C compiler: {why}");
-            return None;
-        }
-    }
+    compile(source, &program, &[flags, &["-pthread"]].concat())?;
     Some(program)
 }
 

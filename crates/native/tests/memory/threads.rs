@@ -225,8 +225,8 @@ fn threads_share_small_superslabs_that_are_purged_without_delay() {
         huge_cache_bytes: 0,
         ..SMALL
     };
-    stress(policy, 8, lives(30), 0x51);
-    stress(Policy { superslab_bytes: 64 << 10, cache_superslabs: 0, ..policy }, 16, lives(15), 0x52);
+    stress(policy, 8, lives(15), 0x51);
+    stress(Policy { superslab_bytes: 64 << 10, cache_superslabs: 0, ..policy }, 16, lives(8), 0x52);
 }
 
 /// Most blocks are freed by a thread that did not allocate them, and heaps close while other threads hold their blocks.
@@ -234,12 +234,12 @@ fn threads_share_small_superslabs_that_are_purged_without_delay() {
 #[cfg_attr(miri, ignore = "Miri runs only three threads")]
 fn many_threads_share_one_arena() {
     let policy = Policy { huge: Huge::Never, purge_delay_ns: 100_000, purge_spans: true, ..SMALL };
-    stress(policy, 64, lives(5), 0x56);
+    stress(policy, 64, lives(3), 0x56);
 }
 
 #[test]
 fn threads_share_an_arena_with_the_default_design() {
-    stress(Policy::default(), 8, lives(30), 0x53);
+    stress(Policy::default(), 8, lives(15), 0x53);
 }
 
 #[test]
@@ -254,19 +254,19 @@ fn threads_share_an_arena_with_sidecar_headers_and_warm_slabs() {
         warm_slabs: 2,
         ..SMALL
     };
-    stress(policy, 12, lives(15), 0x54);
+    stress(policy, 12, lives(8), 0x54);
 }
 
 #[test]
 fn threads_share_an_arena_that_is_never_purged() {
-    stress(Policy { carve: Carve::Bump, huge: Huge::Never, purge: Purge::None, ..SMALL }, 8, lives(30), 0x55);
+    stress(Policy { carve: Carve::Bump, huge: Huge::Never, purge: Purge::None, ..SMALL }, 8, lives(15), 0x55);
 }
 
 #[test]
 fn threads_share_an_arena_with_front_caches() {
     let policy = Policy { front_cache: 4, huge: Huge::Never, purge_delay_ns: 50_000, ..SMALL };
-    stress(policy, 8, lives(30), 0x58);
-    stress(Policy { superslab_bytes: 64 << 10, cache_superslabs: 0, front_cache: 1, ..policy }, 12, lives(15), 0x59);
+    stress(policy, 8, lives(15), 0x58);
+    stress(Policy { superslab_bytes: 64 << 10, cache_superslabs: 0, front_cache: 1, ..policy }, 12, lives(8), 0x59);
 }
 
 #[test]
@@ -280,5 +280,5 @@ fn threads_share_superslabs_with_separate_mappings() {
         huge_cache_bytes: 0,
         ..SMALL
     };
-    stress(policy, 8, lives(15), 0x57);
+    stress(policy, 8, lives(8), 0x57);
 }

@@ -43,7 +43,7 @@ fn play_many(seed: u64, programs: u64, faults: impl Fn(&mut Random) -> FaultPlan
 
 #[test]
 fn the_guarantees_hold_in_random_programs() {
-    let total = play_many(0x1000, 150, |_| NO_FAULTS);
+    let total = play_many(0x1000, 100, |_| NO_FAULTS);
     let each = [
         total.allocated,
         total.refused,
@@ -57,7 +57,7 @@ fn the_guarantees_hold_in_random_programs() {
 
 #[test]
 fn the_guarantees_hold_while_system_calls_fail() {
-    play_many(0x2_0000, 80, |random| FaultPlan {
+    play_many(0x2_0000, 50, |random| FaultPlan {
         failing: random.pick(&[Failing::PerMille(20), Failing::PerMille(300), Failing::PerMille(1000)]),
         hugetlb_pages: random.pick(&[0, 1, 5, u64::MAX]),
     });
@@ -65,7 +65,7 @@ fn the_guarantees_hold_while_system_calls_fail() {
 
 #[test]
 fn the_guarantees_hold_whichever_single_system_call_fails() {
-    play_many(0x3_0000, 80, |random| FaultPlan {
+    play_many(0x3_0000, 50, |random| FaultPlan {
         failing: Failing::Call(random.log_uniform(200)),
         hugetlb_pages: u64::MAX,
     });
@@ -76,7 +76,7 @@ fn the_guarantees_hold_whichever_single_system_call_fails() {
 #[test]
 fn advice_agrees_with_the_arena_table() {
     let mut seen = 0;
-    for seed in 0x6_0000..0x6_0000 + 60 * test_scale() {
+    for seed in 0x6_0000..0x6_0000 + 20 * test_scale() {
         let mut random = Random::new(seed);
         let mut design = SmallDesign::random(&mut random);
         let policy = Policy {

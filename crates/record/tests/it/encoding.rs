@@ -1,50 +1,39 @@
 //! Records are unchanged after encoding and decoding, and the words have the documented layout.
 
 use hksim_record::encoding::{ESCAPE_WORDS, Kind, Record, Regions, count_calls, site_word};
-
-/// xorshift64. The seed determines the run.
-struct Random(u64);
-
-impl Random {
-    fn draw(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-}
+use hksim_testkit::Random;
 
 fn random_record(random: &mut Random, ticks: &mut u64) -> Record {
-    *ticks = match random.draw() % 20 {
-        0 => random.draw(),
-        1 => ticks.wrapping_sub(random.draw() % 1000),
-        2 => ticks.wrapping_add(random.draw() % 100_000),
-        _ => ticks.wrapping_add(random.draw() % 400),
+    *ticks = match random.bits() % 20 {
+        0 => random.bits(),
+        1 => ticks.wrapping_sub(random.bits() % 1000),
+        2 => ticks.wrapping_add(random.bits() % 100_000),
+        _ => ticks.wrapping_add(random.bits() % 400),
     };
-    let kind = Kind::from_number(1 + (random.draw() % 14) as u8).expect("there are 14 kinds");
+    let kind = Kind::from_number(1 + (random.bits() % 14) as u8).expect("there are 14 kinds");
     let has_compact_form = matches!(kind, Kind::Malloc | Kind::Free | Kind::Calloc);
-    let address = match random.draw() % 8 {
-        0 => random.draw(),
+    let address = match random.bits() % 8 {
+        0 => random.bits(),
         1 => 0,
-        2 => 0x7f12_3456_0000 + random.draw() % 0x10_0000,
-        _ => (0x5555_0000_0000 + random.draw() % 0x10_0000) & !7,
+        2 => 0x7f12_3456_0000 + random.bits() % 0x10_0000,
+        _ => (0x5555_0000_0000 + random.bits() % 0x10_0000) & !7,
     };
     Record {
         kind,
-        align_log2: if has_compact_form { 0 } else { (random.draw() % 64) as u8 },
+        align_log2: if has_compact_form { 0 } else { (random.bits() % 64) as u8 },
         ticks: *ticks,
-        duration: if has_compact_form { 0 } else { random.draw() >> 24 },
+        duration: if has_compact_form { 0 } else { random.bits() >> 24 },
         address,
-        old: if has_compact_form { 0 } else { random.draw() },
-        size: random.draw() >> (random.draw() % 64),
-        site: if kind.asks_for_memory() { (random.draw() >> (32 + random.draw() % 32)) as u32 } else { 0 },
+        old: if has_compact_form { 0 } else { random.bits() },
+        size: random.bits() >> (random.bits() % 64),
+        site: if kind.asks_for_memory() { (random.bits() >> (32 + random.bits() % 32)) as u32 } else { 0 },
     }
 }
 
 #[test]
 fn every_record_reads_back() {
     let seed = 0x5eed_0001;
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let (mut writer, mut reader) = (Regions::new(), Regions::new());
     let (mut words, mut records) = (Vec::new(), Vec::new());
     let (mut ticks, mut short) = (1 << 50, 0);

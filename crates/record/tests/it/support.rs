@@ -20,25 +20,19 @@ pub fn scratch() -> TempDir {
 
 /// Compiles `tests/c/NAME.c` into `dir`, with additional compiler arguments.
 pub fn compile(dir: &Path, name: &str, flags: &[&str]) -> PathBuf {
-    compile_with("cc", dir, name, ".c", flags)
+    compile_with(dir, name, ".c", flags)
 }
 
 /// Compiles `tests/c/NAME.cc` into `dir`, with additional compiler arguments.
 pub fn compile_cpp(dir: &Path, name: &str, flags: &[&str]) -> PathBuf {
-    compile_with("g++", dir, name, ".cc", flags)
+    compile_with(dir, name, ".cc", flags)
 }
 
-fn compile_with(compiler: &str, dir: &Path, name: &str, ending: &str, flags: &[&str]) -> PathBuf {
+fn compile_with(dir: &Path, name: &str, ending: &str, flags: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/c/{name}{ending}"));
     let output = dir.join(name);
-    let status = Command::new(compiler)
-        .args(["-O1", "-g", "-fno-builtin", "-Wall", "-pthread", "-o"])
-        .arg(&output)
-        .arg(&source)
-        .args(flags)
-        .status()
-        .expect("a compiler");
-    assert!(status.success(), "{} does not compile", source.display());
+    let common: &[&str] = &["-O1", "-g", "-fno-builtin", "-Wall", "-pthread"];
+    hksim_testkit::compile(source, &output, &[common, flags].concat()).expect("a compiler");
     output
 }
 

@@ -40,10 +40,7 @@ pub fn a_killed_child_is_an_error() -> Result<(), String> {
     let (source, library) = (trace.folder().join("kill.c"), trace.folder().join("libkill.so"));
     let code = "#include <signal.h>\n__attribute__((constructor)) static void end(void) { raise(SIGKILL); }\n";
     std::fs::write(&source, code).unwrap();
-    let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
-    if !built.is_ok_and(|status| status.success()) {
-        return Err("no C compiler".into());
-    }
+    hksim_testkit::compile(&source, &library, &["-shared", "-fPIC"]).ok_or("no C compiler")?;
     let error = on_library(&trace, &library);
     assert!(matches!(error, ReplayError::Signal { signal: libc::SIGKILL, .. }), "{error}");
     Ok(())

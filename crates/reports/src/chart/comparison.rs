@@ -1,12 +1,15 @@
 //! A chart of allocators side by side: bars for their figures, and below them residency over events.
 
-use crate::error::Result;
+use hksim_replay::compare::{self, Outcome, Row, Spread};
+use hksim_results::replay::ComparisonReport;
+use hksim_text::units::{bytes, count, of};
+use hksim_timing::Estimate;
 use plotters::prelude::*;
 
-pub use super::data::{Sample, Series};
+use crate::error::Result;
 
 use super::canvas::Area;
-use super::data::{Panel, Progress};
+use super::data::{Panel, Progress, Sample, Series};
 use super::labels::label_width;
 use super::scatter::drawing;
 use super::sketch::Sketch;
@@ -25,28 +28,76 @@ const MARGIN: i32 = 20;
 
 /// One figure of one allocator.
 #[derive(Clone, Debug)]
-pub struct Bar {
+struct Bar {
     /// The median, which is the length of the bar.
-    pub value: f64,
-    /// The lower quartile.
-    pub low: f64,
-    /// The upper quartile.
-    pub high: f64,
+    value: f64,
+    /// The lower quartile, or the lower end of an interval.
+    low: f64,
+    /// The upper quartile or end.
+    high: f64,
     /// The median as text.
-    pub label: String,
+    label: String,
 }
 
 /// One figure for all allocators.
 #[derive(Clone, Debug)]
-pub struct Bars {
+struct Bars {
     /// The name of the figure.
-    pub title: &'static str,
+    title: &'static str,
     /// One bar per allocator, in the order of the timelines; `None` if the figure was not measured.
-    pub bars: Vec<Option<Bar>>,
+    bars: Vec<Option<Bar>>,
+}
+
+/// The measured allocators of a comparison.
+pub fn of_report(report: &ComparisonReport) -> Sketch<'static> {
+    let rows: Vec<&Row> = report.rows.iter().filter(|row| row.outcome == Outcome::Measured).collect();
+    let counted = |title, figure: fn(&Row) -> Option<Spread<u64>>, show: fn(u64) -> String| Bars {
+        title,
+        bars: rows.iter().map(|row| figure(row).map(|spread| bar(&spread, show))).collect(),
+    };
+    let timed = |title, figure: fn(&Row) -> Option<Estimate>| Bars {
+        title,
+        bars: rows.iter().map(|row| figure(row).map(|time| time_bar(&time))).collect(),
+    };
+    let bars = vec![
+        timed("processor ns per call", |row| row.times.cpu_ns_per_call),
+        timed("of these, in the kernel", |row| row.times.system_ns_per_call),
+        counted("faults", |row| row.figures.faults, count),
+        counted("peak RSS", |row| row.figures.rss_bytes_peak, bytes),
+    ];
+    let lines: Vec<Series> = rows.iter().enumerate().map(|(rank, row)| Series { rank, ..line(row) }).collect();
+    let file = report.trace.file.as_deref().unwrap_or_default();
+    let rounds = of(u64::from(report.runs), "round");
+    sketch(&format!("{}, {rounds}", file.rsplit('/').next().unwrap_or(file)), bars, lines)
+}
+
+/// The median of a time, with its interval.
+fn time_bar(time: &Estimate) -> Bar {
+    let (low, high) = time.interval().unwrap_or((time.median, time.median));
+    Bar { value: time.median, low, high, label: format!("{:.1} ns", time.median) }
+}
+
+fn bar(spread: &Spread<u64>, show: fn(u64) -> String) -> Bar {
+    Bar {
+        value: spread.median as f64,
+        low: spread.quartile_low as f64,
+        high: spread.quartile_high as f64,
+        label: show(spread.median),
+    }
+}
+
+fn line(row: &Row) -> Series {
+    let sample = |sample: &compare::Sample| {
+        let rss_bytes = sample.rss_bytes?;
+        Some(Sample { at: sample.event, live_bytes: sample.live_bytes, rss_bytes, huge_bytes: 0 })
+    };
+    let rss_bytes_peak = row.figures.rss_bytes_peak.map_or(0, |spread| spread.median);
+    let timeline = row.timeline.iter().filter_map(sample).collect();
+    Series { label: row.allocator.clone(), rss_bytes_peak, is_front: false, timeline, ..Series::default() }
 }
 
 /// Allocators side by side: a group of bars for each figure, and below them residency over time.
-pub fn sketch<'a>(title: &str, figures: &'a [Bars], lines: Vec<Series>) -> Sketch<'a> {
+fn sketch(title: &str, figures: Vec<Bars>, lines: Vec<Series>) -> Sketch<'static> {
     let panel = Panel { title: title.to_string(), floor_bytes: 0, series: lines, progress: Progress::Events };
     let bars_height = BARS_TITLE_HEIGHT + BAR_HEIGHT * panel.series.len() as i32 + BARS_FOOT;
     let figures_height = bars_height * figures.len().div_ceil(COLUMNS) as i32;
@@ -57,7 +108,7 @@ pub fn sketch<'a>(title: &str, figures: &'a [Bars], lines: Vec<Series>) -> Sketc
         head.draw_text(&panel.title, &text(20, &INK), (MARGIN, 16)).map_err(drawing)?;
         let (bars, rest) = rest.split_vertically(figures_height);
         let areas = bars.split_evenly((figures.len().div_ceil(COLUMNS), COLUMNS));
-        for (area, figure) in areas.iter().zip(figures) {
+        for (area, figure) in areas.iter().zip(&figures) {
             draw_bars(area, figure, &panel.series)?;
         }
         let (lines, legend) = rest.split_vertically(TIMELINE_HEIGHT);

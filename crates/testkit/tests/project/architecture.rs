@@ -73,6 +73,10 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "trial",
+        &["conformance", "embedded", "linux-mm", "linux-probe", "record", "replay", "text", "timing", "validate"],
+    ),
+    (
         "results",
         &[
             "cost-model",
@@ -89,6 +93,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "time-model",
             "timing",
             "trace",
+            "trial",
             "validate",
         ],
     ),
@@ -106,6 +111,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "text",
             "timing",
             "trace",
+            "trial",
             "validate",
         ],
     ),
@@ -134,6 +140,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "text",
             "timing",
             "trace",
+            "trial",
             "validate",
         ],
     ),

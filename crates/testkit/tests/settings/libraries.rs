@@ -57,14 +57,10 @@ fn compiled_mimalloc(series: &str, folder: &Path) -> Option<PathBuf> {
         None
     })?;
     let (sources, target) = (sources.join(series), folder.join(format!("libmimalloc-{series}.so")));
-    let mut command = Command::new("cc");
-    command.args(["-O2", "-fPIC", "-shared", "-ftls-model=initial-exec", "-DNDEBUG"]);
-    command
-        .args(["-DMI_MALLOC_OVERRIDE", "-DMI_SHARED_LIB", "-DMI_SHARED_LIB_EXPORT", "-I"])
-        .arg(sources.join("include"));
-    command.arg(sources.join("src/static.c")).arg("-o").arg(&target).args(["-lpthread", "-latomic"]);
-    let output = command.output().ok()?;
-    assert!(output.status.success(), "mimalloc {series}: {}", String::from_utf8_lossy(&output.stderr));
+    let include = format!("-I{}", sources.join("include").display());
+    let library = ["-O2", "-fPIC", "-shared", "-ftls-model=initial-exec", "-DNDEBUG", "-lpthread", "-latomic"];
+    let exported = ["-DMI_MALLOC_OVERRIDE", "-DMI_SHARED_LIB", "-DMI_SHARED_LIB_EXPORT", &include];
+    compile(sources.join("src/static.c"), &target, &[&library[..], &exported].concat())?;
     Some(target)
 }
 

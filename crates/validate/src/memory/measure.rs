@@ -104,7 +104,7 @@ impl<'a> Program<'a> {
             listener,
             place,
             is_child: started.is_none_or(|started| started.pid != header.pid),
-            supervisor: again.supervisor(elapsed),
+            supervisor: again.supervision.supervisor(elapsed),
             other_environment: [rerun.other_variables(&header.environment), other_inheritance(inherited)].concat(),
             rerun,
             status,
@@ -197,7 +197,7 @@ impl<'a> Program<'a> {
             stack_depth: None,
         };
         let (report, trouble) =
-            self.supervisor.watch(self.listener, |started| record_with(&options, &self.rerun.words, started));
+            self.supervisor.watch(self.listener, &|_| {}, |started| record_with(&options, &self.rerun.words, started));
         Ok((report?, trouble))
     }
 

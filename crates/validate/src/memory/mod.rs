@@ -15,7 +15,6 @@ mod supervise;
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::time::Duration;
 
 use hksim_conformance::SetModes;
 use hksim_cost_model::{Profile, SystemTime};
@@ -37,25 +36,15 @@ pub use self::compare::{Comparison, Difference};
 pub use self::figures::{Figures, kib};
 pub use self::rerun::Rerun;
 pub use self::stacks::StackFigures;
-pub use self::supervise::{Stop, Supervisor};
-
-/// A run may take this many times as long as the recorded one, and this long in any case.
-const TIMES_RECORDED: u32 = 10;
-const LIMIT_MIN: Duration = Duration::from_secs(60);
+pub use self::supervise::{Moment, Stop, Supervision, Supervisor};
 
 /// Which program is run, and how.
 #[derive(Clone, Debug, Default)]
 pub struct Again {
     /// The command; empty for the recorded one.
     pub command: Vec<OsString>,
-    /// A shell command that uses the program, after which it is stopped.
-    pub load: Option<String>,
-    /// A shell command that succeeds when the program is ready for its load.
-    pub ready: Option<String>,
-    /// The signal that stops it.
-    pub stop: Stop,
-    /// The longest time of a run; `None`: ten times the recorded run, at least a minute.
-    pub time_limit: Option<Duration>,
+    /// Its load and its end.
+    pub supervision: Supervision,
 }
 
 impl Again {
@@ -68,12 +57,6 @@ impl Again {
             true => Rerun::recorded(started.ok_or_else(Rerun::unknown)?),
             false => Ok(Rerun::given(&self.command)),
         }
-    }
-
-    /// What watches a run of a program that took `recorded` at its recording.
-    fn supervisor(&self, recorded: Duration) -> Supervisor {
-        let limit = self.time_limit.unwrap_or((recorded * TIMES_RECORDED).max(LIMIT_MIN));
-        Supervisor { ready: self.ready.clone(), load: self.load.clone(), stop: self.stop, limit }
     }
 }
 

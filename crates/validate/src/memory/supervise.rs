@@ -50,6 +50,41 @@ impl FromStr for Stop {
     }
 }
 
+/// How long a run takes at most, if its user does not say: this many times as long as a known run, and this long in any
+/// case.
+const TIMES_KNOWN: u32 = 10;
+const LIMIT_MIN: Duration = Duration::from_secs(60);
+
+/// What the user says about the load and the end of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Supervision {
+    /// A shell command that uses the program, after which it is stopped.
+    pub load: Option<String>,
+    /// A shell command that succeeds when the program is ready for its load.
+    pub ready: Option<String>,
+    /// The signal that stops it.
+    pub stop: Stop,
+    /// The longest time of a run; `None`: ten times a known run, at least a minute.
+    pub time_limit: Option<Duration>,
+}
+
+impl Supervision {
+    /// What watches a run of a program of which a run is known that took this long.
+    pub fn supervisor(&self, known: Duration) -> Supervisor {
+        let limit = self.time_limit.unwrap_or((known * TIMES_KNOWN).max(LIMIT_MIN));
+        Supervisor { ready: self.ready.clone(), load: self.load.clone(), stop: self.stop, limit }
+    }
+}
+
+/// A moment of a run with a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// The program is ready; its load starts.
+    Ready,
+    /// The load has succeeded; the program is stopped.
+    Loaded,
+}
+
 /// How a run is watched.
 #[derive(Clone, Debug)]
 pub struct Supervisor {
@@ -70,6 +105,7 @@ type Trouble = Option<String>;
 struct Watched<'a> {
     how: &'a Supervisor,
     listener: &'a dyn Listener,
+    reached: &'a (dyn Fn(Moment) + Sync),
     program: Option<OwnedFd>,
     /// Disconnected when the program has ended.
     end: &'a Receiver<()>,
@@ -87,15 +123,21 @@ enum Ran {
 
 impl Supervisor {
     /// Watches what `run` does, which calls its argument with the process id of the program, and returns when the program
-    /// has ended. Returns also why the run is not the one that was asked for.
-    pub fn watch<T>(&self, listener: &dyn Listener, run: impl FnOnce(&mut dyn FnMut(i32)) -> T) -> (T, Trouble) {
+    /// has ended. `reached` is called at the moments of its load. Returns also why the run is not the one that was asked
+    /// for.
+    pub fn watch<T>(
+        &self,
+        listener: &dyn Listener,
+        reached: &(dyn Fn(Moment) + Sync),
+        run: impl FnOnce(&mut dyn FnMut(i32)) -> T,
+    ) -> (T, Trouble) {
         thread::scope(|scope| {
             let (running, end) = mpsc::channel::<()>();
             let mut end = Some(end);
             let mut watcher = None;
             let result = run(&mut |pid| {
                 let Some(end) = end.take() else { return };
-                watcher = Some(scope.spawn(move || self.look_after(listener, pid, &end)));
+                watcher = Some(scope.spawn(move || self.look_after((listener, reached), pid, &end)));
             });
             drop(running);
             let trouble = watcher.and_then(|watcher| watcher.join().unwrap_or(None));
@@ -103,10 +145,15 @@ impl Supervisor {
         })
     }
 
-    fn look_after(&self, listener: &dyn Listener, pid: i32, end: &Receiver<()>) -> Trouble {
+    fn look_after(
+        &self,
+        (listener, reached): (&dyn Listener, &(dyn Fn(Moment) + Sync)),
+        pid: i32,
+        end: &Receiver<()>,
+    ) -> Trouble {
         // A descriptor names this process only, even after its end.
         let program = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        let watched = Watched { how: self, listener, program, end, begin: Instant::now() };
+        let watched = Watched { how: self, listener, reached, program, end, begin: Instant::now() };
         match &self.load {
             Some(load) => watched.with_load(load),
             None => watched.alone(),
@@ -144,8 +191,10 @@ impl Watched<'_> {
                 }
             }
         }
+        (self.reached)(Moment::Ready);
         match self.run(load) {
             Ran::Done(status) if status.success() => {
+                (self.reached)(Moment::Loaded);
                 self.stop();
                 None
             }
@@ -234,17 +283,25 @@ fn ended_before(what: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
 
     /// Watches a shell command as if it were the program.
     fn watched(program: &str, ready: Option<&str>, load: Option<&str>, limit: Duration) -> (ExitStatus, Trouble) {
         let (ready, load) = (ready.map(str::to_string), load.map(str::to_string));
         let supervisor = Supervisor { ready, load, stop: Stop(Signal::TERM), limit };
-        supervisor.watch(&(), |started| {
+        let reached = Mutex::new(Vec::new());
+        let note = |moment| reached.lock().expect("no panic").push(moment);
+        let watched = supervisor.watch(&(), &note, |started| {
             let mut child = Command::new("/bin/sh").args(["-c", program]).spawn().expect("a shell");
             started(child.id() as i32);
             child.wait().expect("its end")
-        })
+        });
+        let is_loaded = supervisor.load.is_some() && watched.1.is_none();
+        let reached = reached.into_inner().expect("no panic");
+        assert_eq!(reached == [Moment::Ready, Moment::Loaded], is_loaded, "{reached:?}");
+        watched
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A simulation as text.
 
 use hksim_engine::{MemoryPolicyRule, TouchRule};
+use hksim_linux_mm::KhugepagedSettled;
 use hksim_policy::PAGE_BYTES;
 use hksim_policy::units::{Size, Time};
 use hksim_policy::vocabulary::Purge;
@@ -28,6 +29,7 @@ pub fn table(report: &SimReport, config: &RunConfig) -> String {
     lines.push(String::new());
     lines.extend(beside(&reasons(report), &calls(report)));
     lines.extend(khugepaged(report));
+    lines.extend(report.khugepaged_settled.map(settled));
     lines.extend(forks(&report.forks));
     if !report.by_touch_rule.is_empty() {
         lines.push(String::new());
@@ -192,6 +194,18 @@ fn calls(report: &SimReport) -> Vec<String> {
         table.push(["fallbacks to trimming".to_string(), count(report.fallbacks.to_trim)]);
     }
     table.lines()
+}
+
+/// Memory once khugepaged has settled.
+fn settled(settled: KhugepagedSettled) -> String {
+    format!(
+        "at the end, once khugepaged has scanned everything: RSS {}, {} huge pages ({} ranges collapsed: {} pages copied, {} cleared)",
+        bytes(settled.rss_bytes),
+        count(settled.huge_pages),
+        count(settled.scan.collapsed_pmds),
+        count(settled.scan.copied_pages),
+        count(settled.scan.zeroed_pages)
+    )
 }
 
 /// What may differ if khugepaged is active.

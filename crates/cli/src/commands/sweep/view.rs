@@ -102,7 +102,7 @@ macro_rules! time_of {
     };
 }
 
-const COLUMNS: [Column; 24] = [
+const COLUMNS: [Column; 26] = [
     time_of!("ns/call", Lowest, ns_per_call.median),
     time_of!("ns instr", None, parts_ns_per_call.instructions),
     time_of!("ns memory", None, parts_ns_per_call.memory),
@@ -125,6 +125,16 @@ const COLUMNS: [Column; 24] = [
         best: Best::Highest,
         is_optional: false,
     },
+    kind(
+        "settled RSS",
+        |row| row.report.khugepaged_settled.map_or(0.0, |settled| settled.rss_bytes as f64),
+        |row| row.report.khugepaged_settled.map_or("-".into(), |settled| bytes(settled.rss_bytes)),
+    ),
+    kind(
+        "settled huge",
+        |row| row.report.khugepaged_settled.map_or(0.0, |settled| settled.huge_pages as f64),
+        |row| row.report.khugepaged_settled.map_or("-".into(), |settled| count(settled.huge_pages)),
+    ),
     kind(
         "unasked",
         |row| row.report.huge_bytes_unasked.unwrap_or(0) as f64,

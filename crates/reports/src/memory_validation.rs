@@ -1,15 +1,15 @@
-//! A validation as text and CSV.
+//! A validation of memory recordings as text and CSV.
 
-use hksim_reports::tables::{figures_table, notes};
+use hksim_text::table::text;
 use hksim_validate::Verdict;
 use hksim_validate::memory::{Figures, Row};
 use serde_json::{Map, Value, json};
 
-use crate::output::table::{Lines, text};
+use crate::tables::{figures_table, notes};
 
-/// One line per row, then the reasons.
-pub fn table(rows: &[Row], verdict: Verdict) -> String {
-    let mut lines = figures_table(rows).lines();
+/// One line per row, then the reasons, in tables of at most this many columns.
+pub fn table(rows: &[Row], verdict: Verdict, columns: Option<usize>) -> String {
+    let mut lines = figures_table(rows).fitted(columns.unwrap_or(usize::MAX));
     lines.push(String::new());
     lines.extend(notes(rows));
     lines.push(format!("verdict: {}", verdict.word()));

@@ -1,0 +1,195 @@
+//! A trial of a program as text.
+
+use hksim_replay::compare::{Outcome, Spread};
+use hksim_replay::library;
+use hksim_results::trial::TrialReport;
+use hksim_text::plain;
+use hksim_text::shell;
+use hksim_text::table::{self, Table};
+use hksim_text::units::{bytes, count, of};
+use hksim_timing::{Estimate, ROUNDS_FOR_INTERVAL};
+use hksim_trial::{PRESENT, Row};
+
+use crate::comparison::{counts, ended, interval};
+
+/// The columns of the table.
+pub const COLUMNS: [&str; 13] = [
+    "allocator",
+    "setting",
+    "CPU s",
+    "ratio",
+    "verdict",
+    "wall s",
+    "RSS peak",
+    "all processes",
+    "after load",
+    "huge",
+    "faults",
+    "major",
+    "output",
+];
+/// The columns that a narrow table leaves out, the least important first.
+const OPTIONAL: [usize; 5] = [11, 8, 9, 7, 5];
+
+/// A result as text, in tables of at most this many columns.
+pub fn text(report: &TrialReport, columns: Option<usize>) -> String {
+    let trial = &report.trial;
+    let mut lines = vec![
+        format!(
+            "program  {}",
+            shell::line(report.program.iter().map(|word| plain(word)).collect::<Vec<_>>().iter().map(AsRef::as_ref))
+        ),
+        format!("present  {}", present(&trial.rows)),
+        format!("timed    {}", rounds(report)),
+        String::new(),
+    ];
+    let mut table = figures(&trial.rows);
+    if let Some(again) = &trial.same_again {
+        let mut cells = vec![String::new(); COLUMNS.len()];
+        (cells[0], cells[3]) = (format!("{PRESENT} again"), interval(&Some(*again)));
+        table.push(cells);
+    }
+    let used: Vec<usize> = (0..COLUMNS.len()).filter(|&at| at == 0 || is_used(&table, at)).collect();
+    let optional =
+        OPTIONAL.iter().filter_map(|at| used.iter().position(|used| used == at)).map(|at| vec![at]).collect();
+    lines.extend(table.with_columns(&used, "").with_optional(optional).fitted(columns.unwrap_or(usize::MAX)));
+    lines.extend(
+        report
+            .environment
+            .modes_changed
+            .iter()
+            .map(|change| format!("changed during the trial: {change}: rounds are not comparable; try again")),
+    );
+    lines.extend(legend(report));
+    lines.extend(missing(&trial.rows));
+    table::text(&lines)
+}
+
+/// Whether a column has a figure in some row.
+fn is_used(table: &Table, at: usize) -> bool {
+    table.rows().any(|row| row.get(at).is_some_and(|cell| !["", "-", "0", "0 B"].contains(&cell.as_str())))
+}
+
+/// The allocator that the program has without hksim.
+fn present(rows: &[Row]) -> String {
+    let Some(path) = rows.first().and_then(|row| row.library.as_ref()) else {
+        return "the program's own allocator".to_string();
+    };
+    let is_c_library = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libc.so"));
+    let known = if is_c_library { library::c_library() } else { library::library(path) };
+    let file = path.display().to_string();
+    match known {
+        Some(known) => format!("{} {} ({})", known.allocator, known.version, plain(&file)),
+        None => plain(&file).into_owned(),
+    }
+}
+
+/// How many timed rounds there were, and why no more.
+fn rounds(report: &TrialReport) -> String {
+    let trial = &report.trial;
+    let runs = match trial.runs_per_round {
+        1 => String::new(),
+        runs => format!(" of {runs} runs"),
+    };
+    let rounds = of(u64::from(trial.rounds), "round");
+    format!("{rounds}{runs} in random order (--seed {}), {}", trial.seed, ended(trial.ended, trial.precision))
+}
+
+/// What the columns mean.
+fn legend(report: &TrialReport) -> Vec<String> {
+    let of_what = if report.is_server { "of the load" } else { "of a run" };
+    let mut lines = vec![
+        format!(
+            "CPU s: processor time {of_what}, of all processes; ratio: to {PRESENT}, median of the rounds and 95 % \
+             interval"
+        ),
+        format!(
+            "{PRESENT} again: a second run in each round, so its interval is the method's own error; tie: no larger \
+             difference than that"
+        ),
+        "RSS peak: of the largest process; all processes, huge: highest sum seen in one sampled run, shared pages once"
+            .to_string(),
+    ];
+    if report.trial.rounds < ROUNDS_FOR_INTERVAL {
+        lines.push(format!("no intervals and verdicts: they need {ROUNDS_FOR_INTERVAL} rounds"));
+    }
+    let first = report.trial.rows.first();
+    if first.is_some_and(|row| row.outcome == Outcome::Measured && row.equal_output.is_none()) {
+        lines.push(format!(
+            "output: differs from run to run under {PRESENT} already, so outputs of other rows say nothing"
+        ));
+    }
+    let status = first.and_then(|row| row.status.as_deref()).filter(|status| *status != "exit status: 0");
+    lines.extend(status.map(|status| format!("every run ended with {status}, as the first one did")));
+    lines
+}
+
+/// The rows and figures that are missing, with the reasons, and what else was seen.
+pub fn missing(rows: &[Row]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for row in rows {
+        let name = [row.allocator.as_str()].into_iter().chain(row.setting.as_deref()).collect::<Vec<_>>().join(" ");
+        let verdict = if row.outcome == Outcome::Failed { "failed" } else { "skipped" };
+        lines.extend(row.reason.iter().map(|why| format!("{verdict}: {}: {}", plain(&name), plain(why))));
+        lines.extend(row.notes.iter().map(|note| format!("note: {}: {}", plain(&name), plain(note))));
+    }
+    lines
+}
+
+/// The table of all columns, [`COLUMNS`], with the rows that have times.
+pub fn figures(rows: &[Row]) -> Table {
+    let mut table = Table::new(COLUMNS, &[0, 1, 3, 4, 12]);
+    for row in rows.iter().filter(|row| row.cpu_s.is_some()) {
+        let size = |figure: Option<u64>| figure.map_or("-".to_string(), bytes);
+        let counted = |figure: &Option<Spread<u64>>| counts(figure, count);
+        table.push([
+            row.allocator.clone(),
+            row.setting.clone().unwrap_or_default(),
+            seconds(&row.cpu_s),
+            interval(&row.ratio_to_first),
+            row.verdict.map_or(String::new(), |verdict| verdict.word().to_string()),
+            seconds(&row.wall_s),
+            counts(&row.rss_bytes_peak, bytes),
+            size(row.tree_rss_bytes_peak),
+            size(row.tree_rss_bytes_loaded),
+            size(row.huge_bytes_peak),
+            counted(&row.faults),
+            counted(&row.major_faults),
+            output(row).to_string(),
+        ]);
+    }
+    table
+}
+
+/// Whether the program wrote the same.
+fn output(row: &Row) -> &'static str {
+    match (row.equal_output, row.equal_stderr) {
+        (None, _) => "varies",
+        (Some(false), _) => "DIFFERS",
+        (Some(true), Some(false)) => "equal, not stderr",
+        (Some(true), _) => "equal",
+    }
+}
+
+/// `median +-half`, where half is half the interval, if there is one, with four digits of the median.
+fn seconds(time: &Option<Estimate>) -> String {
+    let Some(time) = time else { return "-".to_string() };
+    let digits = (3 - time.median.max(1e-6).log10().floor() as i32).clamp(0, 6) as usize;
+    match time.half_width() {
+        Some(half) => format!("{:.digits$} +-{half:.digits$}", time.median),
+        None => format!("{:.digits$}", time.median),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_four_digits() {
+        let shown = |median| seconds(&Some(Estimate { median, low: None, high: None }));
+        assert_eq!([12.345_67, 1.234_56, 0.012_345_6, 0.0].map(shown), ["12.35", "1.235", "0.01235", "0.000000"]);
+        let time = Estimate { median: 1.5, low: Some(1.25), high: Some(1.75) };
+        assert_eq!(seconds(&Some(time)), "1.500 +-0.250");
+    }
+}
