@@ -29,6 +29,6 @@ impl ContentEffects {
     /// Whether a follower with these effects saw the contents that it would have without the leader, whose effects are
     /// `leader`. A follower's operation comes after the leader's, so it must not report what the leader has changed.
     pub(super) fn agree_with(&self, leader: &ContentEffects) -> bool {
-        self.changes == leader.changes && !(self.reports && !self.changes.is_empty())
+        self.changes == leader.changes && (!self.reports || self.changes.is_empty())
     }
 }
