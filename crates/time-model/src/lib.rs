@@ -34,5 +34,5 @@ pub use costs::{CostsError, PathCosts, TABLE_COMPILER, Variant};
 pub use hksim_sim::PathCounts;
 pub use instructions::{Instructions, instructions, predict_instructions};
 pub use memory::line_accesses;
-pub use time::{CYCLES_PER_CALL, CYCLES_PER_INSTRUCTION, ERROR_SHARE, NoTime, Parts, RATIO_ERROR_SHARE, Time};
+pub use time::{CYCLES_PER_CALL, CYCLES_PER_INSTRUCTION, ERROR_SHARE, NoTime, ORDER_ERROR_SHARE, Parts, Time};
 pub use windows::count_by_window;
