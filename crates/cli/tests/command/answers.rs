@@ -96,7 +96,10 @@ fn a_goal_that_cannot_be_known_is_refused_before_the_work() {
         ("sweep rm.hkt --goal sys-time", "sys-time: needs a profile of the target machine"),
         ("sweep rm.hkt --goal tlb-misses", "tlb-misses: needs --tlb"),
         ("sweep t.hkt --goal tlb-misses --tlb zen4", "t.hkt: tlb-misses: the trace does not have every access"),
-        ("sweep rm.hkt --goal speed", "`speed`: unknown figure; figures are time, installs, sys-time, rss, tlb-misses, vmas"),
+        (
+            "sweep rm.hkt --goal speed",
+            "`speed`: unknown figure; figures are time, installs, sys-time, rss, tlb-misses, vmas",
+        ),
         ("sweep rm.hkt --tie 2", "expected a percentage"),
         ("sweep rm.hkt --weights 0", "expected positive numbers"),
     ] {
