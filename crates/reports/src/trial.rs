@@ -2,13 +2,12 @@
 
 use hksim_replay::compare::{Outcome, Spread};
 use hksim_replay::library;
-use hksim_results::trial::TrialReport;
+use hksim_results::trial::{PRESENT, Row, TrialReport};
 use hksim_text::plain;
 use hksim_text::shell;
 use hksim_text::table::{self, Table};
 use hksim_text::units::{bytes, count, of};
 use hksim_timing::{Estimate, ROUNDS_FOR_INTERVAL};
-use hksim_trial::{PRESENT, Row};
 
 use crate::comparison::{counts, ended, interval};
 

@@ -1,12 +1,125 @@
-//! The result of `trial`.
+//! The result of `trial`: a row for each allocator and setting.
 
 use std::path::PathBuf;
 
+use hksim_linux_mm::ThpMode;
 use hksim_replay::Environment;
-use hksim_trial::Trial;
+use hksim_replay::compare::{Outcome, Spread};
+use hksim_timing::{Ended, Estimate, Verdict};
 use serde::Serialize;
 
 use crate::stamp::Stamp;
+
+/// The name of the first row: the program with the allocator that it has without hksim.
+pub const PRESENT: &str = "present";
+
+/// The program under one allocator and setting. Figures that were not measured are null.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// The allocator as on the command line, or [`PRESENT`].
+    pub allocator: String,
+    /// The huge-page mode, as a flag: `thp=never`; null for the machine's mode.
+    pub setting: Option<String>,
+    /// The library that serves the program's `malloc`, as the dynamic linker says; null if it is the program itself.
+    pub library: Option<PathBuf>,
+    /// Whether it was measured.
+    pub outcome: Outcome,
+    /// Why it has no figures, or why they cannot be compared with those of the first row.
+    pub reason: Option<String>,
+    /// Processor seconds of a run, in user mode and in the kernel, of all processes; for a server, of the load.
+    pub cpu_s: Option<Estimate>,
+    /// Elapsed seconds of a run; for a server, of the load.
+    pub wall_s: Option<Estimate>,
+    /// Processor time relative to the first row: the median of the rounds' ratios.
+    pub ratio_to_first: Option<Estimate>,
+    /// Whether that is less or more; null for the first row and without intervals.
+    pub verdict: Option<Verdict>,
+    /// Timed rounds.
+    pub rounds: u32,
+    /// Peak resident bytes of the largest process, as the kernel counts them.
+    pub rss_bytes_peak: Option<Spread<u64>>,
+    /// The highest sum of resident bytes of all processes seen in the sampled run, shared pages counted once.
+    pub tree_rss_bytes_peak: Option<u64>,
+    /// The highest sum of anonymous bytes in huge pages seen in the sampled run.
+    pub huge_bytes_peak: Option<u64>,
+    /// Resident bytes of all processes of a server after its load, in the sampled run.
+    pub tree_rss_bytes_loaded: Option<u64>,
+    /// Minor faults of a run, of all processes, from the start to the end.
+    pub faults: Option<Spread<u64>>,
+    /// Faults that read from a disk.
+    pub major_faults: Option<Spread<u64>>,
+    /// How the program ended.
+    pub status: Option<String>,
+    /// Whether it wrote the same to standard output as in the first row, in every run; null if that differs from run to
+    /// run in the first row.
+    pub equal_output: Option<bool>,
+    /// The same of standard error. A difference there is no failure.
+    pub equal_stderr: Option<bool>,
+    /// Resident and huge bytes over the time of the sampled run.
+    pub timeline: Vec<Point>,
+    /// What else was seen.
+    pub notes: Vec<String>,
+}
+
+impl Row {
+    /// A row without figures.
+    pub fn new(allocator: &str, thp: Option<ThpMode>) -> Row {
+        Row {
+            allocator: allocator.to_string(),
+            setting: thp.map(|mode| format!("thp={}", mode.word())),
+            library: None,
+            outcome: Outcome::Measured,
+            reason: None,
+            cpu_s: None,
+            wall_s: None,
+            ratio_to_first: None,
+            verdict: None,
+            rounds: 0,
+            rss_bytes_peak: None,
+            tree_rss_bytes_peak: None,
+            huge_bytes_peak: None,
+            tree_rss_bytes_loaded: None,
+            faults: None,
+            major_faults: None,
+            status: None,
+            equal_output: None,
+            equal_stderr: None,
+            timeline: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+}
+
+/// The result of a trial.
+#[derive(Clone, Debug, Serialize)]
+pub struct Trial {
+    /// The rows. The first is the program as it is.
+    pub rows: Vec<Row>,
+    /// Timed rounds.
+    pub rounds: u32,
+    /// Runs of the program in each timed run: short programs run several times.
+    pub runs_per_round: u32,
+    /// The requested precision: half the interval of a ratio, as a share of the ratio. Null if only a number of rounds
+    /// was requested.
+    pub precision: Option<f64>,
+    /// Why the rounds ended.
+    pub ended: Ended,
+    /// The seed of the order of runs.
+    pub seed: u64,
+    /// The ratio of a second run of the first row in each round to its first run: the method's own error.
+    pub same_again: Option<Estimate>,
+}
+
+/// The memory of all processes of a program at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Point {
+    /// Seconds since the start.
+    pub at_s: f64,
+    /// Resident bytes of all processes, shared pages counted once.
+    pub rss_bytes: u64,
+    /// Bytes of anonymous memory in huge pages.
+    pub huge_bytes: u64,
+}
 
 /// The trial with its figures.
 #[derive(Clone, Debug, Serialize)]

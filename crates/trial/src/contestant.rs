@@ -9,6 +9,7 @@ use hksim_embedded::{PRELOAD_VARIABLE, preload_with};
 use hksim_linux_mm::ThpMode;
 use hksim_replay::Target;
 use hksim_replay::compare::{Allocator, Found, Outcome, Spread};
+use hksim_results::trial::{PRESENT, Row};
 use hksim_text::units::of;
 use hksim_timing::{Sample, Subject, Timings, median_with_interval};
 
@@ -16,7 +17,6 @@ use crate::error::RunError;
 use crate::job::Job;
 use crate::machine::Machine;
 use crate::output::Contents;
-use crate::row::{PRESENT, Row};
 use crate::run::{Purpose, Run, Watch, run};
 use crate::serving::{Variable, is_c_library, is_same, serving};
 use crate::{Plan, Program};

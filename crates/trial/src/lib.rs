@@ -6,7 +6,6 @@ mod job;
 mod keeper;
 mod machine;
 mod output;
-mod row;
 mod run;
 mod sampling;
 mod serving;
@@ -19,6 +18,7 @@ use std::sync::OnceLock;
 
 use hksim_linux_mm::ThpMode;
 use hksim_replay::compare::{Allocator, Outcome};
+use hksim_results::trial::Trial;
 use hksim_timing::{Arrangement, Effort, Plan as TimingPlan, Timings, time};
 use hksim_validate::Listener;
 use hksim_validate::memory::Supervision;
@@ -28,7 +28,6 @@ use machine::Machine;
 
 pub use error::{RunError, TrialError};
 pub use keeper::{KEEPER_ARGUMENT, keeper_main};
-pub use row::{PRESENT, Point, Row, Trial};
 
 /// The program that is tried. It runs in this process's working directory and environment, without a terminal.
 #[derive(Clone, Debug)]

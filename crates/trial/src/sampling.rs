@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use hksim_results::trial::Point;
 
 use crate::tree;
 
@@ -19,17 +19,6 @@ const REST: u32 = 10;
 const POINTS_MAX: usize = 256;
 /// A process may be seen once before its libraries are loaded.
 const LOOKS_MIN: u32 = 2;
-
-/// The memory of all processes of a program at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Point {
-    /// Seconds since the start.
-    pub at_s: f64,
-    /// Resident bytes of all processes, shared pages counted once.
-    pub rss_bytes: u64,
-    /// Bytes of anonymous memory in huge pages.
-    pub huge_bytes: u64,
-}
 
 /// A program that was executed in a run.
 #[derive(Clone, Debug, PartialEq, Eq)]

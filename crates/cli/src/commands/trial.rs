@@ -10,8 +10,8 @@ use hksim_replay::Environment;
 use hksim_replay::compare::{self, Outcome};
 use hksim_reports::trial as text;
 use hksim_results::Stamp;
-use hksim_results::trial::TrialReport;
-use hksim_trial::{PRESENT, Plan, Program};
+use hksim_results::trial::{PRESENT, TrialReport};
+use hksim_trial::{Plan, Program};
 
 use crate::allocators;
 use crate::flags::supervision::SupervisionArgs;

@@ -73,10 +73,6 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "trial",
-        &["conformance", "embedded", "linux-mm", "linux-probe", "record", "replay", "text", "timing", "validate"],
-    ),
-    (
         "results",
         &[
             "cost-model",
@@ -93,7 +89,6 @@ const ARROWS: &[(&str, &[&str])] = &[
             "time-model",
             "timing",
             "trace",
-            "trial",
             "validate",
         ],
     ),
@@ -111,7 +106,21 @@ const ARROWS: &[(&str, &[&str])] = &[
             "text",
             "timing",
             "trace",
-            "trial",
+            "validate",
+        ],
+    ),
+    (
+        "trial",
+        &[
+            "conformance",
+            "embedded",
+            "linux-mm",
+            "linux-probe",
+            "record",
+            "replay",
+            "results",
+            "text",
+            "timing",
             "validate",
         ],
     ),
