@@ -22,6 +22,9 @@ use hksim_linux_mm::Content;
 pub enum Accesses {
     /// Only those that may change a page. They are reported as touches.
     Changing,
+    /// As [`Accesses::Changing`], and writes to metadata are told from reads where the kernel's state depends on it: after a
+    /// fork, and after the split of a huge page.
+    ChangingMetadata,
     /// Every access, except that of several in a row to one cache line only the first is needed.
     Lines,
     /// Every access.
@@ -31,7 +34,12 @@ pub enum Accesses {
 impl Accesses {
     /// Whether accesses are needed that change no page.
     pub const fn any(self) -> bool {
-        !matches!(self, Accesses::Changing)
+        matches!(self, Accesses::Lines | Accesses::Every)
+    }
+
+    /// Whether writes to metadata are told from reads.
+    pub const fn metadata_writes(self) -> bool {
+        matches!(self, Accesses::ChangingMetadata | Accesses::Every)
     }
 
     /// Whether every single access is needed.

@@ -27,7 +27,7 @@ use crate::simulate::{Counted, MarkedPages, SimConfig, SimError};
 use crate::subject::Subject;
 use crate::superslabs::{SuperSlabs, superslabs};
 use crate::track::{Described, Moment, Track};
-use crate::translations::{TranslationObserver, Translations};
+use crate::translations::{MetadataWrites, TranslationObserver, Translations};
 
 /// Number of points at which a timeline may take a sample; it takes those that its interval of time wants.
 const TIMELINE_POINTS: u64 = 1024;
@@ -74,14 +74,13 @@ pub(crate) fn counts_tlb_misses<P>(config: &SimConfig<P>, touch: TouchSource) ->
 pub(crate) fn may_share(config: &SimConfig, touch: TouchSource) -> bool {
     let policy = &config.policy;
     SimMemory::<Accounting>::can_have_followers(policy.align, policy.header)
-        && policy.purge != Purge::Free
         && config.forks.is_empty()
         && !counts_tlb_misses(config, touch)
         && config.counted != Counted::Time
 }
 
-/// Whether a run needs every access even without a TLB: where the kernel's state depends on which metadata is written.
-pub(crate) fn needs_every_access(config: &SimConfig) -> bool {
+/// Whether writes to metadata have to be told from reads: where the kernel's state depends on them.
+pub(crate) fn needs_metadata_writes(config: &SimConfig) -> bool {
     !config.forks.is_empty() || config.policy.purge == Purge::Free
 }
 
@@ -91,7 +90,7 @@ pub(crate) fn accounting_of<P>(config: &SimConfig<P>) -> Accounting {
 }
 
 /// Starts a run of designs with equal placements, touches and memory-policy rules, the leader first. Several designs
-/// need [`may_share`] for each of them.
+/// need [`may_share`] for each of them, and purge with MADV_FREE all or none.
 ///
 /// # Errors
 /// A policy is invalid.
@@ -101,7 +100,7 @@ pub(crate) fn start(
     summary: Summary,
     points: Points,
 ) -> Result<Box<dyn Placed>, SimError> {
-    let leader = configs[0];
+    let (leader, counts_paths) = (configs[0], configs.iter().any(|config| config.counted == Counted::Paths));
     let (tlb, counts_lines) = (
         leader.tlb.filter(|_| counts_tlb_misses(leader, trace.touch_source)),
         configs.iter().any(|config| config.counted == Counted::Time),
@@ -110,12 +109,11 @@ pub(crate) fn start(
     match (tlb, counts_lines) {
         (Some(core), true) => started.translated(|| (TlbModels::new(core), Lines::<true>::default())),
         (Some(core), false) => started.translated(|| TlbModels::new(core)),
-        (None, true) if needs_every_access(leader) => started.translated(Lines::<true>::default),
+        (None, true) if needs_metadata_writes(leader) => started.translated(Lines::<true>::default),
         (None, true) => started.translated(Lines::<false>::default),
-        (None, false) if needs_every_access(leader) => started.translated(|| ()),
-        (None, false) if configs.iter().any(|config| config.counted == Counted::Paths) => {
-            started.translated(|| OnlyPaths)
-        }
+        (None, false) if needs_metadata_writes(leader) && counts_paths => started.translated(|| MetadataWrites::<true>),
+        (None, false) if needs_metadata_writes(leader) => started.translated(|| MetadataWrites::<false>),
+        (None, false) if counts_paths => started.translated(|| OnlyPaths),
         (None, false) => started.observed(accounting_of),
     }
 }

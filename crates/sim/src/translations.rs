@@ -44,6 +44,9 @@ pub trait Translations {
     /// Which accesses the stream needs.
     const ACCESSES: Accesses = Accesses::Every;
 
+    /// Whether the paths of the allocator's code are counted. That costs little beside the reports of every access.
+    const COUNTS_PATHS: bool = true;
+
     /// Whether installs are part of the stream.
     const SEES_INSTALLS: bool = false;
 
@@ -137,10 +140,14 @@ impl<A: Translations, B: Translations> Translations for (A, B) {
     }
 }
 
-/// For a run in which every access matters, but no TLB. Metadata writes then matter: after a fork, they copy pages;
-/// after the split of a huge page, they replace the zero pages that the split left.
-impl Translations for () {
+/// For a run in which metadata writes matter: after a fork, they copy pages; after the split of a huge page, they replace
+/// the zero pages that the split left. `COUNTS_PATHS` is whether paths are counted.
+pub(crate) struct MetadataWrites<const COUNTS_PATHS: bool>;
+
+impl<const COUNTS_PATHS: bool> Translations for MetadataWrites<COUNTS_PATHS> {
     const USED: bool = false;
+    const ACCESSES: Accesses = Accesses::ChangingMetadata;
+    const COUNTS_PATHS: bool = COUNTS_PATHS;
 
     fn access(&mut self, _page: u64, _size: PageSize, _cause: Cause) {}
 
@@ -245,8 +252,7 @@ impl<T: Translations> AccountingObserver for TranslationObserver<T> {
 
 impl<T: Translations> MemoryObserver for TranslationObserver<T> {
     const ACCESSES: Accesses = T::ACCESSES;
-    /// Costs little beside the reports of every access.
-    const COUNTS_PATHS: bool = true;
+    const COUNTS_PATHS: bool = T::COUNTS_PATHS;
 
     fn page_path(&mut self, path: Path, times: u64) {
         self.page_paths.add(path, times);

@@ -21,12 +21,12 @@ use hksim_trace::source::EventSource;
 use crate::accounting::{Accounting, LoggedInstalls, Reason};
 use crate::memory::PageUse;
 use crate::observer::AccountingObserver;
-use crate::placed::{Placed, Points, Run, accounting_of, needs_every_access};
+use crate::placed::{Placed, Points, Run, accounting_of, needs_metadata_writes};
 use crate::report::{SimReport, TraceLabel};
 use crate::simulate::{SimConfig, SimError};
 use crate::subject::Subject;
 use crate::track::Described;
-use crate::translations::TranslationObserver;
+use crate::translations::{MetadataWrites, TranslationObserver};
 pub use breakdown::{Breakdown, CauseKey, INTERVALS, InstallKey, Origin};
 use page_map::PageMapBuilder;
 pub use page_map::{CellState, MapRow, PageMap, SAMPLES};
@@ -58,8 +58,8 @@ pub struct Explained<P = Policy> {
 /// # Errors
 /// Those of [`simulate`](crate::simulate()).
 pub fn explain(source: &mut dyn EventSource, config: &SimConfig, mark: Option<u32>) -> Result<Explained, SimError> {
-    if needs_every_access(config) {
-        let observer = |config: &SimConfig| TranslationObserver::new(logging(config), ());
+    if needs_metadata_writes(config) {
+        let observer = |config: &SimConfig| TranslationObserver::new(logging(config), MetadataWrites::<false>);
         explain_run(source, config, mark, |trace, summary, points| {
             Run::new(&[config], observer, trace, summary, points)
         })

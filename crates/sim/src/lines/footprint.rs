@@ -1,50 +1,78 @@
 //! An estimate of the number of distinct lines, in constant memory.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
-use super::PAGE_SHIFT;
+use super::chunks::hash_of;
+use super::sample::Sample;
 
 /// Lines that are kept. A fuller set is halved, by a coarser sample.
-const LINES_MAX: usize = 8192;
+const LINES_MAX: u32 = 8192;
+
+/// Hashes chunks.
+#[derive(Default)]
+struct ChunkHasher(u64);
+
+impl Hasher for ChunkHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(self.0 << 8 | u64::from(byte)));
+    }
+
+    fn write_u64(&mut self, chunk: u64) {
+        // The map uses the lowest and the highest bits, and of the lowest a sample leaves few values.
+        self.0 = hash_of(chunk).swap_bytes();
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// The lines of a chunk.
+struct Lines {
+    hash: u64,
+    lines: u64,
+}
 
 /// The distinct lines of a sample.
 pub(super) struct Footprint {
-    /// The number of the sample: one line in 2^`sample` is in it.
-    sample: u32,
-    /// Each line, with the hash of its page.
-    lines: HashSet<(u64, u64)>,
+    sample: Sample,
+    chunks: HashMap<u64, Lines, BuildHasherDefault<ChunkHasher>>,
+    /// Number of lines.
+    lines: u32,
 }
 
 impl Footprint {
-    /// An estimate from a sample, or from coarser ones.
-    pub(super) fn new(sample: u32) -> Footprint {
-        Footprint { sample, lines: HashSet::new() }
+    /// An estimate from the finest sample, or from coarser ones.
+    pub(super) fn new() -> Footprint {
+        Footprint { sample: Sample::new(0), chunks: HashMap::default(), lines: 0 }
     }
 
-    /// Adds lines of a page, a set of bits. Only those matter that are in the first sample.
-    pub(super) fn add(&mut self, page: u64, hash: u64, lines: u64) {
-        let mut left = lines;
-        while left != 0 {
-            let line = u64::from(left.trailing_zeros());
-            left &= left - 1;
-            if is_sampled(line, hash, self.sample) {
-                self.lines.insert((page << PAGE_SHIFT | line, hash));
-            }
+    /// Adds lines of a chunk, a set of lines of the finest sample.
+    pub(super) fn add(&mut self, chunk: u64, hash: u64, lines: u64) {
+        let sampled = if self.sample.coarser() == 0 { lines } else { lines & self.sample.of_chunk(hash) };
+        if sampled == 0 {
+            return;
         }
-        while self.lines.len() > LINES_MAX {
-            self.sample += 1;
-            let sample = self.sample;
-            self.lines.retain(|&(line, hash)| is_sampled(line, hash, sample));
+        let known = self.chunks.entry(chunk).or_insert(Lines { hash, lines: 0 });
+        self.lines += (sampled & !known.lines).count_ones();
+        known.lines |= sampled;
+        while self.lines > LINES_MAX {
+            self.halve();
         }
     }
 
-    /// The estimate.
+    fn halve(&mut self) {
+        self.sample = Sample::new(self.sample.coarser() + 1);
+        self.chunks.retain(|_, Lines { hash, lines }| {
+            *lines &= self.sample.of_chunk(*hash);
+            *lines != 0
+        });
+        self.lines = self.chunks.values().map(|chunk| chunk.lines.count_ones()).sum();
+    }
+
+    /// The estimate, in lines of the finest sample.
     pub(super) fn lines(&self) -> u64 {
-        (self.lines.len() as u64) << self.sample
+        u64::from(self.lines) << self.sample.coarser()
     }
-}
-
-/// Whether a line of a page with this hash is in a sample.
-fn is_sampled(line: u64, hash: u64, sample: u32) -> bool {
-    ((line ^ hash) & ((1 << PAGE_SHIFT) - 1) | hash & !((1 << PAGE_SHIFT) - 1)).trailing_zeros() >= sample
 }

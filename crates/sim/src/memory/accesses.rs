@@ -38,8 +38,8 @@ impl<H: MemoryObserver> SimMemory<H> {
             let (at, bytes) = self.extent(item);
             let start = self.address_at(at);
             self.observed(&self.observer).access_table(start..start + bytes);
-            self.remember(|| item);
         }
+        self.remember(|| item);
     }
 
     #[cold]
@@ -66,7 +66,7 @@ impl<H: MemoryObserver> SimMemory<H> {
             let (at, bytes) = self.extent(item());
             // Of a header's lines, most accesses use the first one only.
             self.accessed(at, bytes.min(LINE_BYTES), Cause::Metadata);
-            self.remember(item);
         }
+        self.remember(item);
     }
 }

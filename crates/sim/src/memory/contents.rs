@@ -20,6 +20,16 @@ impl Contents {
         }
     }
 
+    /// Writes a number to bytes `at..at + 4`. `at` is a multiple of 4.
+    pub(crate) fn write_number(&self, at: u64, number: u32) {
+        match self {
+            Contents::NonZero(bits) => bits.write_number(at, number),
+            Contents::Bytes(bytes) => {
+                (at..).zip(number.to_le_bytes()).for_each(|(place, byte)| bytes.write(place, 1, byte));
+            }
+        }
+    }
+
     /// Copies bytes within the arena.
     pub(crate) fn copy(&self, to: u64, from: u64, count: u64) {
         match self {

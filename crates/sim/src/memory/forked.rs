@@ -15,7 +15,7 @@ const WORD_BYTES: u64 = 8;
 
 impl<H: MemoryObserver> SimMemory<H> {
     /// A fork has write-protected these pages (numbered from the start of the reservation): the next write to each
-    /// passes the filter. From now on metadata writes are distinguished from reads, if the observer needs every access.
+    /// passes the filter. From now on metadata writes are distinguished from reads, if the observer needs that.
     pub fn forked(&self, pages: Range<u64>) {
         self.meta_tracker.switch_on();
         pages.for_each(|page| self.filter.pass_again(page));
@@ -23,11 +23,16 @@ impl<H: MemoryObserver> SimMemory<H> {
 
     /// Finds the metadata written since the last call, and touches its pages.
     pub fn flush_meta_writes(&self) {
-        if !H::ACCESSES.every() || !self.meta_tracker.is_on() {
-            return;
+        if self.tracks_meta() && !self.meta_tracker.is_empty() {
+            self.touch_changed();
+            self.meta_tracker.clear();
         }
-        self.touch_changed();
-        self.meta_tracker.clear();
+    }
+
+    /// Whether writes to metadata are detected.
+    #[inline(always)]
+    fn tracks_meta(&self) -> bool {
+        H::ACCESSES.metadata_writes() && self.meta_tracker.is_on()
     }
 
     fn touch_changed(&self) {
@@ -39,12 +44,14 @@ impl<H: MemoryObserver> SimMemory<H> {
 
     #[inline]
     pub(super) fn remember(&self, item: impl FnOnce() -> MetaItem) {
-        if !H::ACCESSES.every() || !self.meta_tracker.is_on() {
+        if !self.tracks_meta() {
             return;
         }
         let item = item();
         // Checked now, because the next write may undo an earlier one.
-        self.touch_changed();
+        if !self.meta_tracker.is_empty() {
+            self.touch_changed();
+        }
         if !self.filter.is_written(self.extent(item).0 / PAGE_BYTES) {
             self.meta_tracker.remember(item, || self.digest(item));
         }

@@ -49,6 +49,12 @@ impl MetaTracker {
         self.is_on.get()
     }
 
+    /// Whether no item was referenced since the last check.
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.seen.borrow().is_empty()
+    }
+
     /// Stores an item's digest, once.
     pub(super) fn remember(&self, item: MetaItem, digest: impl FnOnce() -> u64) {
         let mut seen = self.seen.borrow_mut();

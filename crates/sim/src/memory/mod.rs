@@ -2,6 +2,7 @@
 
 mod accesses;
 mod bindings;
+mod content_effects;
 mod contents;
 mod filter;
 mod followers;
@@ -82,8 +83,7 @@ pub struct SimMemory<H: MemoryObserver> {
     bindings: Option<Bindings>,
     /// How the program locks future mappings, if it does.
     locks_future: Cell<Option<Locking>>,
-    /// Detects metadata writes. Active after a fork or if contents are tracked, provided that the observer needs every
-    /// access.
+    /// Detects metadata writes. Active after a fork or if contents are tracked, provided that the observer needs it.
     meta_tracker: MetaTracker,
     /// How often the allocator ran each path of its code. Page operations are counted by observers.
     paths: PathCells,
@@ -373,10 +373,7 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
         self.touch(self.layout.superslab_of(superslab) + u64::from(at), LINK_BYTES, touch, Cause::FreeList);
         let (place, from_start) = self.find_link(superslab, at);
         self.links.write(place, from_start, link);
-        if self.contents.is_some() {
-            let first = self.layout.superslab_of(superslab) + u64::from(at);
-            self.written_number(first, link.to_bits());
-        }
+        self.written_number(from_start, link.to_bits());
     }
 
     /// Only touches the key. Keys are not stored, because a trace contains no double frees.
@@ -390,9 +387,7 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
     fn write_key(&self, superslab: u32, at: u32, key: u32) {
         let touch = if key == 0 { Touch::WriteZero } else { Touch::Write };
         self.touch(self.key_at(superslab, at), KEY_BYTES, touch, Cause::FreeList);
-        if self.contents.is_some() {
-            self.written_number(self.key_at(superslab, at), key);
-        }
+        self.written_number(self.key_at(superslab, at), key);
     }
 
     #[inline(always)]

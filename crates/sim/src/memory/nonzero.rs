@@ -29,14 +29,31 @@ impl NonZero {
     /// Sets bytes `at..at + count` of the arena to `byte`.
     #[inline(never)]
     pub(crate) fn write(&self, at: u64, count: u64, byte: u8) {
-        self.each_word(at..at + count, |contents, word_at, mask| match byte {
-            0 => {
-                if let Some(word) = contents.existing(word_at) {
-                    word.set(word.get() & !mask);
-                }
+        let shift = self.superslab_shift;
+        let (mut start, end) = (at, at + count);
+        while start < end {
+            let end_of_part = end.min(((start >> shift) + 1) << shift);
+            let superslab = &self.superslabs[(start >> shift) as usize];
+            let last = self.index(end_of_part - 1);
+            let ones_from = u64::MAX << (start % WORD_BITS);
+            let ones_to = u64::MAX >> (WORD_BITS - 1 - (end_of_part - 1) % WORD_BITS);
+            if byte != 0 {
+                let bits = superslab.get_or_init(|| zeroed_cells((1usize << shift) / WORD_BITS as usize));
+                change(&bits[self.index(start)..=last], ones_from, ones_to, |word, mask| word | mask);
+            } else if let Some(bits) = superslab.get() {
+                change(&bits[self.index(start)..=last], ones_from, ones_to, |word, mask| word & !mask);
             }
-            _ => contents.word(word_at, |word| word.set(word.get() | mask)),
-        });
+            start = end_of_part;
+        }
+    }
+
+    /// Writes a number to bytes `at..at + 4`. `at` is a multiple of 4.
+    pub(crate) fn write_number(&self, at: u64, number: u32) {
+        let nonzero = (0..4).fold(0, |bits, byte| bits | u64::from(number >> (8 * byte) & 0xff != 0) << byte);
+        let offset = at % WORD_BITS;
+        if nonzero != 0 || self.existing(at).is_some() {
+            self.word(at, |word| word.set(word.get() & !(0xf << offset) | nonzero << offset));
+        }
     }
 
     /// Copies bytes within the arena.
@@ -58,9 +75,9 @@ impl NonZero {
 
     /// Whether any byte of the page at `at` is not zero.
     pub(crate) fn holds_bytes(&self, at: u64) -> bool {
-        (at..at + PAGE_BYTES)
-            .step_by(WORD_BITS as usize)
-            .any(|word_at| self.existing(word_at).is_some_and(|word| word.get() != 0))
+        let bits = self.superslabs.get((at >> self.superslab_shift) as usize).and_then(OnceCell::get);
+        let first = self.index(at);
+        bits.is_some_and(|bits| bits[first..][..(PAGE_BYTES / WORD_BITS) as usize].iter().any(|word| word.get() != 0))
     }
 
     /// Calls `visit` for every word of bits that overlaps `range`, with the offset of its first byte and a mask.
@@ -99,6 +116,19 @@ impl NonZero {
     }
 }
 
+/// Changes words of bits: the masked bits of the first and the last, and all bits of those between.
+fn change(words: &[Cell<u64>], first_mask: u64, last_mask: u64, to: impl Fn(u64, u64) -> u64) {
+    match words {
+        [] => {}
+        [word] => word.set(to(word.get(), first_mask & last_mask)),
+        [first, between @ .., last] => {
+            first.set(to(first.get(), first_mask));
+            between.iter().for_each(|word| word.set(to(word.get(), u64::MAX)));
+            last.set(to(last.get(), last_mask));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,7 +157,13 @@ mod tests {
         for _ in 0..400 {
             let (at, count) = (below((2 << SHIFT) - 9000), 1 + below(9000));
             let (from, place) = (below((2 << SHIFT) - 9000) as usize, at as usize..(at + count) as usize);
-            match below(3) {
+            match below(4) {
+                3 => {
+                    let number = (0..4).fold(0, |number, byte| number | (below(3) as u32) << (8 * byte));
+                    contents.write_number(at / 4 * 4, number);
+                    let bytes = number.to_le_bytes();
+                    plain.0[at as usize / 4 * 4..][..4].copy_from_slice(&bytes);
+                }
                 0 => {
                     contents.write(at, count, 0xA5);
                     plain.0[place].fill(0xA5);

@@ -6,14 +6,18 @@ use std::ops::Range;
 use hksim_policy::memory::{Advice, ArenaRange, Locking, Mapping, PageOps};
 use hksim_policy::{Errno, PAGE_BYTES, Path};
 
+use super::content_effects::{ContentChange, ContentEffects};
 use super::{BASE_PAGE, SimMemory};
 use crate::observer::{Cause, MemoryObserver, Touch};
 
-/// Performs page operations for one observer of a memory. What they do to the memory itself (contents, links, touches
-/// to be reported again) applies to all of its observers.
+/// Performs page operations for one observer of a memory. What they do to the memory itself (links, touches to be reported
+/// again) applies to all of its observers; contents are changed by those of the leader.
 pub(super) struct ObservedOps<'a, H: MemoryObserver> {
-    pub(super) memory: &'a SimMemory<H>,
-    pub(super) observer: &'a RefCell<H>,
+    memory: &'a SimMemory<H>,
+    observer: &'a RefCell<H>,
+    leads: bool,
+    /// Empty unless contents are tracked.
+    effects: RefCell<ContentEffects>,
 }
 
 impl<H: MemoryObserver> SimMemory<H> {
@@ -38,7 +42,28 @@ impl<H: MemoryObserver> SimMemory<H> {
     }
 }
 
-impl<H: MemoryObserver> ObservedOps<'_, H> {
+impl<'a, H: MemoryObserver> ObservedOps<'a, H> {
+    /// Operations for the leader or a follower.
+    pub(super) fn new(memory: &'a SimMemory<H>, observer: &'a RefCell<H>, leads: bool) -> ObservedOps<'a, H> {
+        ObservedOps { memory, observer, leads, effects: RefCell::default() }
+    }
+
+    /// What was done to contents.
+    pub(super) fn into_effects(self) -> ContentEffects {
+        self.effects.into_inner()
+    }
+
+    /// Changes contents, if they are tracked.
+    fn change(&self, change: ContentChange) {
+        if self.memory.contents.is_none() {
+            return;
+        }
+        if self.leads {
+            self.memory.change_contents(&change);
+        }
+        self.effects.borrow_mut().changes.push(change);
+    }
+
     /// Calls the observer with pages of the simulated address space.
     fn call<R>(&self, pages: &Range<u64>, call: impl FnOnce(&mut H, Range<u64>) -> R) -> R {
         self.note(Path::PageOperation, 1);
@@ -56,7 +81,7 @@ impl<H: MemoryObserver> ObservedOps<'_, H> {
     fn drop_pages<R>(&self, pages: &Range<u64>, call: impl FnOnce(&mut H, Range<u64>) -> R) -> R {
         self.memory.flush_meta_writes();
         self.memory.forget(pages.clone());
-        self.memory.wiped(pages);
+        self.change(ContentChange::Wiped(pages.clone()));
         self.call(pages, call)
     }
 
@@ -70,8 +95,8 @@ impl<H: MemoryObserver> ObservedOps<'_, H> {
             named.map(|page| page * PAGE_BYTES).for_each(|at| observer.access(at..at + bytes, Cause::Prefault));
         }
         drop(observer);
-        for page in pages.filter(|_| self.memory.contents.is_some()) {
-            self.memory.written(page * PAGE_BYTES, bytes, 0);
+        if self.memory.contents.is_some() {
+            pages.map(|page| page * PAGE_BYTES).for_each(|at| self.change(ContentChange::Zeroed(at..at + bytes)));
         }
     }
 }
@@ -92,11 +117,12 @@ impl<H: MemoryObserver> PageOps for ObservedOps<'_, H> {
             memory.forget(pages.clone());
         }
         if advice == Advice::Free {
-            memory.report_contents(&pages);
+            memory.report_contents(&pages, self.observer);
+            self.effects.borrow_mut().reports = true;
         }
         let advised = self.call(&pages, |observer, pages| observer.advise(pages, advice));
         if advice == Advice::DontNeed && advised.is_ok() {
-            memory.wiped(&pages);
+            self.change(ContentChange::Wiped(pages));
         }
         advised
     }
@@ -108,10 +134,7 @@ impl<H: MemoryObserver> PageOps for ObservedOps<'_, H> {
         let to = memory.pages(ArenaRange { start: to_start, ..from });
         memory.forget(pages.clone());
         memory.forget(to.clone());
-        if let Some(contents) = &memory.contents {
-            contents.copy(to_start, from.start, from.bytes);
-            memory.wiped(&pages);
-        }
+        self.change(ContentChange::Moved(pages.clone(), to.start));
         self.call(&pages, |observer, pages| observer.remap(pages, memory.pages_at(&to)))
     }
 

@@ -5,6 +5,7 @@ use std::ops::Range;
 use hksim_policy::PAGE_BYTES;
 
 use super::SimMemory;
+use super::content_effects::ContentChange;
 use super::contents::Contents;
 use crate::observer::MemoryObserver;
 
@@ -13,11 +14,12 @@ use crate::observer::MemoryObserver;
 const METADATA_BYTE: u8 = 1;
 
 impl<H: MemoryObserver> SimMemory<H> {
-    /// Records that the bytes of a number are written.
-    #[cold]
+    /// Records that the bytes of a number are written, which is part of a block in a slab. Has no effect unless contents
+    /// are tracked.
+    #[inline(always)]
     pub(super) fn written_number(&self, at: u64, number: u32) {
-        for (place, byte) in (at..).zip(number.to_le_bytes()) {
-            self.written(place, 1, byte);
+        if let Some(contents) = &self.contents {
+            contents.write_number(at - self.layout.arena, number);
         }
     }
 
@@ -35,7 +37,18 @@ impl<H: MemoryObserver> SimMemory<H> {
 
     /// Called before a block's bytes are written or copied. If the block overlaps metadata, its SuperSlab no longer
     /// exists: from now on, the metadata is ordinary bytes.
+    #[inline(always)]
     pub(super) fn take_over_meta(&self, contents: &Contents, at: u64, count: u64) {
+        // Few blocks begin at a SuperSlab or reach into the next one.
+        let superslab_bytes = 1 << self.layout.superslab_shift;
+        let offset = at & (superslab_bytes - 1);
+        if offset < u64::from(self.layout.meta_bytes) || offset + count > superslab_bytes {
+            self.take_over_overlapped_meta(contents, at, count);
+        }
+    }
+
+    #[inline(never)]
+    fn take_over_overlapped_meta(&self, contents: &Contents, at: u64, count: u64) {
         let shift = self.layout.superslab_shift;
         for ordinal in at >> shift..(at + count).div_ceil(1 << shift) {
             let start = ordinal << shift;
@@ -51,6 +64,21 @@ impl<H: MemoryObserver> SimMemory<H> {
 
     pub(super) fn is_meta_in_band(&self) -> bool {
         self.layout.meta_of(0) == self.layout.superslab_of(0)
+    }
+
+    /// Records what a page operation does to contents.
+    pub(super) fn change_contents(&self, change: &ContentChange) {
+        match change {
+            ContentChange::Wiped(pages) => self.wiped(pages),
+            ContentChange::Zeroed(bytes) => self.written(bytes.start, bytes.end - bytes.start, 0),
+            ContentChange::Moved(pages, to) => {
+                if let Some(contents) = &self.contents {
+                    let from_arena = |page: u64| page * PAGE_BYTES - self.layout.arena;
+                    contents.copy(from_arena(*to), from_arena(pages.start), (pages.end - pages.start) * PAGE_BYTES);
+                }
+                self.wiped(pages);
+            }
+        }
     }
 
     /// Records that these pages read as zeros from now on.

@@ -14,7 +14,7 @@ use hksim_trace::generate::{RandomMixed, Workload};
 use stack::Stack;
 
 /// Sizes of caches that are modelled exactly if every line is sampled.
-const EXACT: usize = 2;
+const EXACT: usize = 6;
 
 /// Passes random accesses to a model and to the stack. `touch` draws the first byte and the length of an access.
 fn both(

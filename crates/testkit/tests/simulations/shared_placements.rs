@@ -42,7 +42,8 @@ fn random_placement(random: &mut Random) -> Policy {
         return policy;
     }
     let header = random.pick(&[BlockHeader::None, BlockHeader::Full]);
-    Policy { align: Align::Arena, header, purge: random.pick(&[Purge::DontNeed, Purge::None, Purge::Unmap]), ..policy }
+    let purge = random.pick(&[Purge::DontNeed, Purge::Free, Purge::None, Purge::Unmap]);
+    Policy { align: Align::Arena, header, purge, ..policy }
 }
 
 fn random_kernel(random: &mut Random) -> KernelConfig {
