@@ -2,5 +2,5 @@
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rustc-link-arg-bins=-rdynamic");
+    println!("cargo::rustc-link-arg-examples=-rdynamic");
 }

@@ -11,7 +11,7 @@ held out. A run of a recording has the weight of 900 windows. `check` predicts t
 recordings under these designs and compares them with callgrind's counts: a Markdown table. Exits with status 1 if an
 error is above `--limit`.
 
-Needs valgrind, and the programs path_costs and, for `measure`, hksim: `cargo build -p hksim-time-model -p hksim`. The
+Needs valgrind, and the programs path_costs and, for `measure`, hksim: `cargo build -p hksim-time-model --examples -p hksim`. The
 allocator is the object that these programs contain and `hksim run` preloads.
 """
 
@@ -152,7 +152,7 @@ def check(tools, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", choices=["measure", "check"])
-    parser.add_argument("--program", default=ROOT / "target/debug/path_costs")
+    parser.add_argument("--program", default=ROOT / "target/debug/examples/path_costs")
     parser.add_argument("--hksim", default=ROOT / "target/debug/hksim")
     parser.add_argument("--pairs", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)

@@ -1,6 +1,6 @@
 //! The instruction half of the time model against its oracle: callgrind's count of the preloadable object of this build.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use hksim_embedded::ALLOCATOR;
@@ -11,6 +11,12 @@ const DESIGNS: &str = "default,superslab 1M,header full,front cache 8";
 
 fn runs(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|ran| ran.status.success())
+}
+
+/// The example that counts and replays, which cargo builds beside the tests.
+fn program() -> PathBuf {
+    let test = std::env::current_exe().expect("the test's file");
+    test.with_file_name("../examples/path_costs")
 }
 
 /// Costs belong to one binary: another compiler makes another.
@@ -34,7 +40,10 @@ fn the_sum_over_paths_is_what_callgrind_counts() {
     let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/path-costs/path_costs.py");
     let ran = Command::new("python3")
         .arg(tool)
-        .args(["check", "--program", env!("CARGO_BIN_EXE_path_costs"), "--recordings", "sqlite-memory"])
+        .arg("check")
+        .arg("--program")
+        .arg(program())
+        .args(["--recordings", "sqlite-memory"])
         .args(["--designs", DESIGNS])
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .output()

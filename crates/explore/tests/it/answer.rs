@@ -157,7 +157,7 @@ fn the_fastest_design_is_named_with_the_parts_of_its_lead_unless_the_model_canno
     let text = fastest(per_call(6.1, 4.0, 4.0, 8192), default).join("\n");
     let expected = "`--huge thp` is the fastest: 14.1 ns per call instead of 16.0 ns per call (-12 %: kernel -12 %, \
                     instructions +0.6 %) with `--huge never` (the default).";
-    assert!(text.contains(expected) && text.contains("The price: peak RSS 8 KiB instead of 4 KiB"), "{text}");
+    assert!(text.contains(expected) && text.contains("The price: peak RSS 8.0 KiB instead of 4.0 KiB"), "{text}");
     // This lead is more than the tie that was asked for, and less than the model's error.
     let lead = (TIE + Figure::Time.order_error_share()) / 2.0;
     let text = fastest(per_call(6.0, 4.0, 6.0 - 16.0 * lead, 4096), default).join("\n");

@@ -28,7 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("conformance", &["linux-mm", "linux-probe"]),
     ("engine", &["linux-mm", "policy", "trace"]),
     ("sim", &["policy", "trace", "engine", "linux-mm"]),
-    ("time-model", &["cost-model", "embedded", "engine", "linux-mm", "policy", "sim", "trace"]),
+    ("time-model", &["cost-model", "engine", "linux-mm", "policy", "sim", "trace"]),
     (
         "explore",
         &[
