@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Predicted times of designs beside measured ones: the fitted number of the time model, and its errors.
+"""Predicted times of designs beside measured ones: the fitted numbers of the time model, and its errors.
 
     cargo build --release -p hksim
     tools/time-model/time_model.py measure --hksim target/release/hksim --out times.json traces/*.hkt
     tools/time-model/time_model.py evaluate times.json --fit python-json,postgres-backend
 
 `measure` calibrates, simulates every design on every recording, and times replays on the preloaded allocator in rounds of
-random order (`hksim compare --apart`). `evaluate` fits the cycles of an instruction to the recordings named by --fit, and
-prints the errors of predicted times, and of predicted ratios of designs, on the others.
+random order (`hksim compare --apart`); with --times FILE it takes measured times from an earlier FILE. `evaluate` prints
+the errors of predicted times and of predicted ratios of designs, and what the fit to the recordings named by --fit would
+change; the errors on the others are those to expect.
 
 A replay also does work of its own, which is the same for all designs of a recording. Its time is sampled; it is taken away
 from the measured time before that is compared.
@@ -45,29 +46,43 @@ def hksim(program, *words):
     return json.loads(ran.stdout)
 
 
+def write(arguments, recordings):
+    """After each recording, so that what was measured is kept if the rest is not."""
+    with open(arguments.out, "w", encoding="utf-8") as file:
+        json.dump({"seed": arguments.seed, "recordings": recordings}, file)
+
+
 def measure(arguments):
     program = arguments.hksim
     with tempfile.TemporaryDirectory() as folder:
         profile = arguments.profile or os.path.join(folder, "profile.toml")
         if not arguments.profile:
             hksim(program, "calibrate", "-o", profile)
-        recordings = {}
+        recordings, known = {}, {}
+        if arguments.times:
+            with open(arguments.times, encoding="utf-8") as file:
+                known = json.load(file)["recordings"]
         for trace in arguments.traces:
+            name = os.path.splitext(os.path.basename(trace))[0]
             rows = []
             for design in DESIGNS:
                 flags = [word for setting in design for word in ("--" + setting).split("=")]
                 sim = hksim(program, "sim", trace, "--touch", "all", "--profile", profile, *flags)
                 rows.append({"design": " ".join(design) or "default", "time": sim.get("time"), "installs": sim["installs"]["total"]})
+            if arguments.times:
+                for row, earlier in zip(rows, known[name]):
+                    row["measured"] = earlier["measured"]
+                recordings[name] = rows
+                write(arguments, recordings)
+                continue
             names = ",".join("native:" + ("+".join(design) if design else "default") for design in DESIGNS)
             timed = hksim(program, "compare", trace, "--touch", "all", "--allocators", names, "--apart",
                           "--runs", str(arguments.rounds), "--seed", str(arguments.seed))
             for row, measured in zip(rows, timed["rows"]):
-                row["measured"] = measured["times"] if "times" in measured else measured
-            name = os.path.splitext(os.path.basename(trace))[0]
+                row["measured"] = {part: measured[part] for part in ("cpu_ns_per_call", "system_ns_per_call", "apart")}
             recordings[name] = rows
+            write(arguments, recordings)
             print(name, "done", file=sys.stderr, flush=True)
-    with open(arguments.out, "w", encoding="utf-8") as file:
-        json.dump({"seed": arguments.seed, "recordings": recordings}, file)
 
 
 def own_ns(rows):
@@ -76,8 +91,10 @@ def own_ns(rows):
 
 
 def fit(recordings, names):
-    """The factor of all instruction times that explains best by how much designs differ, by least squares."""
+    """The factor of instruction times that explains best by how much designs differ, by least squares of relative errors,
+    and the nanoseconds per call by which levels are off then."""
     up = down = 0.0
+    levels = []
     for name in names:
         rows = recordings[name][:FITTED]
         parts = [row["time"]["parts_ns_per_call"] for row in rows]
@@ -88,7 +105,12 @@ def fit(recordings, names):
             weight = 1 / level**2
             up += weight * (ns - level) * (part["instructions"] - mean)
             down += weight * (part["instructions"] - mean) ** 2
-    return up / down
+    factor = up / down
+    for name in names:
+        own = own_ns(recordings[name])
+        levels += [row["measured"]["cpu_ns_per_call"]["median"] - own - row["time"]["ns_per_call"]["median"]
+                   for row in recordings[name][:FITTED]]
+    return factor, statistics.median(levels)
 
 
 def quantile(values, share):
@@ -100,8 +122,9 @@ def evaluate(arguments):
     with open(arguments.file, encoding="utf-8") as file:
         recordings = json.load(file)["recordings"]
     fitted = [name for name in arguments.fit.split(",") if name]
-    factor = fit(recordings, fitted) if fitted else 1.0
-    print(f"cycles of an instruction: {factor:.3f} times those of the program")
+    if fitted:
+        factor, level = fit(recordings, fitted)
+        print(f"the fit: differences of instructions times {factor:.3f}, and {level:+.1f} ns per call")
     print("| Recording | Replay's own ns | Level, predicted / measured | Ratio error, median / largest | Pairs apart: right / wrong | by installs |")
     print("|---|--:|--:|--:|--:|--:|")
     levels, errors = [], []
@@ -109,8 +132,7 @@ def evaluate(arguments):
         own = own_ns(rows)
         predicted, measured = [], []
         for row in rows:
-            parts = row["time"]["parts_ns_per_call"]
-            predicted.append(parts["instructions"] * factor + parts["memory"] + parts["kernel"])
+            predicted.append(row["time"]["ns_per_call"]["median"])
             measured.append({end: ns - own for end, ns in row["measured"]["cpu_ns_per_call"].items()})
         here, right, wrong, counted = [], 0, 0, [0, 0]
         for one, other in itertools.combinations(range(len(rows)), 2):
@@ -146,6 +168,7 @@ def main():
     measuring.add_argument("traces", nargs="+")
     measuring.add_argument("--hksim", default="target/release/hksim")
     measuring.add_argument("--profile", help="a profile of this machine [default: calibrate]")
+    measuring.add_argument("--times", metavar="FILE", help="take measured times from this file")
     measuring.add_argument("--rounds", type=int, default=41)
     measuring.add_argument("--seed", type=int, default=1)
     measuring.add_argument("--out", required=True)

@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (trace, (name, workload)) in workloads.into_iter().enumerate() {
         let input = Input { file: None, open: Box::new(move || workload.source()) };
         let reports = sweep(&input, &designs, &())?;
-        let designs = reports.iter().map(|report| Figures::of(report, None)).collect();
+        let designs = reports.iter().map(|report| Figures::of(report)).collect();
         cases.push(Case { name: name.into(), trace, assumption: None, weight: 1.0, designs });
     }
     let ranking = rank(&cases, &all_designs(&cases), Figure::Installs)?;

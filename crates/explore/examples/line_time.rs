@@ -8,10 +8,11 @@ use std::time::Duration;
 use hksim_cost_model::line_price::LinePrice;
 use hksim_cost_model::measure::{Effort, measure};
 use hksim_cost_model::{Profile, SystemTime};
-use hksim_explore::priced::{line_accesses, work};
+use hksim_explore::priced::work;
 use hksim_policy::Policy;
 use hksim_sim::simulate::Marks;
-use hksim_sim::{SimConfig, simulate_lines};
+use hksim_sim::{Counted, SimConfig, simulate};
+use hksim_time_model::line_accesses;
 use hksim_trace::hkt::TraceReader;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -26,10 +27,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let profile = Profile::read(profile)?;
     for design in designs {
         let policy: Policy = serde_json::from_str(design)?;
-        let config = SimConfig { policy, ..SimConfig::default() };
-        let (simulated, counts) =
-            simulate_lines(&mut TraceReader::open(trace.as_ref())?, &config, Marks::Skip, &|_| ())?;
-        let lines = line_accesses(&counts);
+        let config = SimConfig { policy, counted: Counted::Time, ..SimConfig::default() };
+        let simulated = simulate(&mut TraceReader::open(trace.as_ref())?, &config, Marks::Skip, &|_| ())?;
+        let lines = line_accesses(simulated.report.lines.as_ref().ok_or("no lines were counted")?);
         let price = profile.memory.as_ref().and_then(|memory| LinePrice::of(&lines, memory));
         let rows: Vec<_> =
             lines.iter().map(|row| serde_json::json!([row.part, row.is_huge, row.reuse_bytes, row.accesses])).collect();

@@ -432,7 +432,7 @@ mod tests {
                 "result = \"r\"\ntraces = [\"a\"]\n[design.a]\nrss_peak = \"x\"\n",
                 "design.a: rss_peak = \"x\": expected a size",
             ),
-            ("result = \"r\"\ntraces = [\"a\"]\n[design.a]\n", "design.a: no limit; set at least one of installs_per"),
+            ("result = \"r\"\ntraces = [\"a\"]\n[design.a]\n", "design.a: no limit; set at least one of ns_per_call, installs_per"),
             ("result = \"r\"\ntraces = [\"a\", \"a\"]\n[design.a]\nvmas = 1\n", "traces: a is there twice"),
             (
                 "result = \"r\"\ntraces = [\"a\"]\n[design.a]\nrss_peak = -1\n",

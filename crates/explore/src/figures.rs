@@ -4,7 +4,7 @@ use std::fmt;
 
 use hksim_cost_model::{MedianRange, Price};
 use hksim_sim::SimReport;
-use hksim_time_model::{Parts, RATIO_ERROR_SHARE};
+use hksim_time_model::{ORDER_ERROR_SHARE, Parts};
 use serde::{Deserialize, Serialize};
 
 use hksim_text::units;
@@ -75,10 +75,10 @@ impl Figure {
         }
     }
 
-    /// The share by which predicted ratios are off: designs that differ by less are a tie. 0 for what is counted exactly.
-    pub const fn ratio_error_share(self) -> f64 {
+    /// The difference up to which the order of two designs is not reliable, a share. 0 for what is counted exactly.
+    pub const fn order_error_share(self) -> f64 {
         match self {
-            Figure::Time => RATIO_ERROR_SHARE,
+            Figure::Time => ORDER_ERROR_SHARE,
             _ => 0.0,
         }
     }

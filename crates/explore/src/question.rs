@@ -219,7 +219,7 @@ impl Asked {
 impl Question {
     /// By how much designs may differ in a figure and still count as equal: no less than the figure's own error.
     pub fn tie_in(&self, figure: Figure) -> Tie {
-        Tie(self.tie.0.max(figure.ratio_error_share()))
+        Tie(self.tie.0.max(figure.order_error_share()))
     }
 }
 

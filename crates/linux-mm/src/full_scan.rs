@@ -126,3 +126,65 @@ impl FullScan {
         self.zeroed_pages += PMD_PAGES - present;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Access, Advice, Content, KernelConfig, MapFlags, ThpConfig, ThpDisable, ThpMode};
+
+    /// Four ranges that may be huge, of which the first three have 3, 0 and 512 small pages.
+    fn kernel(work: KhugepagedWork) -> Kernel {
+        let mut config = KernelConfig { thp: ThpConfig::new(ThpMode::Madvise), ..KernelConfig::default() };
+        config.khugepaged.work = work;
+        let mut kernel = Kernel::new(config);
+        kernel.map(0..4 * PMD_PAGES, MapFlags::READ_WRITE).result.unwrap();
+        for page in (0..3).chain(2 * PMD_PAGES..3 * PMD_PAGES) {
+            kernel.touch(page, Access::Write(Content::NonZero)).unwrap();
+        }
+        kernel.advise(0..4 * PMD_PAGES, Advice::HugePage).result.unwrap();
+        kernel
+    }
+
+    #[test]
+    fn what_is_predicted_is_what_a_scan_leaves() {
+        let mut kernel = kernel(KhugepagedWork::Settled);
+        let settled = kernel.khugepaged_settled().unwrap();
+        let expected = FullScan { collapsed_pmds: 2, copied_pages: 515, freed_pages: 515, zeroed_pages: 509 };
+        assert_eq!(settled, KhugepagedSettled { rss_bytes: 4 << 20, huge_pages: 2, scan: expected });
+        let faults = kernel.counters().faults;
+        assert_eq!(kernel.khugepaged_scan(), expected);
+        assert_eq!((kernel.resident_bytes(), kernel.huge_pages()), (settled.rss_bytes, settled.huge_pages));
+        assert_eq!(kernel.counters().faults, faults);
+        assert_eq!(kernel.khugepaged_scan(), FullScan::default(), "a second scan changes nothing");
+        kernel.advise(0..1, Advice::DontNeed).result.unwrap();
+        assert_eq!(kernel.rss_pages(), 2 * PMD_PAGES - 1, "the pages of zeros are resident");
+    }
+
+    #[test]
+    fn nothing_is_predicted_unless_asked_for() {
+        assert_eq!(kernel(KhugepagedWork::None).khugepaged_settled(), None);
+    }
+
+    #[test]
+    fn the_process_setting_keeps_khugepaged_out() {
+        for (disable, collapsed) in [(ThpDisable::All, 0), (ThpDisable::ExceptAdvised, 2), (ThpDisable::Off, 2)] {
+            let mut kernel = kernel(KhugepagedWork::None);
+            kernel.disable_thp(disable);
+            assert_eq!(kernel.khugepaged_scan().collapsed_pmds, collapsed, "{disable:?}");
+        }
+    }
+
+    #[test]
+    fn pages_that_a_child_has_are_copied_and_not_freed() {
+        let mut kernel = kernel(KhugepagedWork::None);
+        let mut child = kernel.fork();
+        let done = kernel.khugepaged_scan();
+        assert_eq!(done, FullScan { collapsed_pmds: 1, copied_pages: 3, freed_pages: 0, zeroed_pages: 509 });
+        assert_eq!(child.khugepaged_scan(), FullScan::default(), "the child has accessed none of its pages");
+        child.touch(1, Access::Read).unwrap();
+        child.touch(2 * PMD_PAGES, Access::Read).unwrap();
+        assert_eq!(child.khugepaged_scan().freed_pages, 3, "only the child has the first range now");
+        drop(child);
+        assert_eq!(kernel.khugepaged_scan().copied_pages, PMD_PAGES, "the child has exited");
+    }
+}

@@ -10,7 +10,7 @@ use hksim_explore::flags::table::find;
 use hksim_explore::flags::{BaseKernel, ModesFrom, RunConfig};
 use hksim_explore::inputs::Trace;
 use hksim_explore::priced::Priced;
-use hksim_explore::question::{Question, Tie, Weights};
+use hksim_explore::question::{Asked, Tie, Weights};
 use hksim_explore::runs::{setup, simulate_all};
 use hksim_policy::Policy;
 use hksim_reports::report::{Input, document};
@@ -61,7 +61,7 @@ fn study(path: &Path, folder: &Path) -> Result<(), Box<dyn Error>> {
     let setups = designs.iter().map(|design| setup(design, &trace, BaseKernel::AsItComes)).collect::<Result<_, _>>()?;
     let reports = simulate_all(&[(trace, setups)], &())?;
     let rows = reports.into_iter().map(|report| Priced::new(report, None)).collect();
-    let question = Question { goal: "installs".parse()?, tie: Tie::default(), weights: Weights::default() };
+    let question = Asked { goal: Some("installs".parse()?), tie: Tie::default(), weights: Weights::default() };
     let head = Head { rows_per_trace: designs.len(), question, modes: ModesFrom::of(&designs) };
     let sweep = PricedSweep::new(rows, &head)?;
     let best =

@@ -4,7 +4,7 @@
 //! - [`folded`], [`pprof`]: figures by call stack, for programs that draw them.
 //! - [`data`]: the data of the figures, as rows.
 //! - [`inspection`], [`comparison`], [`faults`]: the text of `hksim inspect`, `compare` and `import --faults`; [`tables`]: tables
-//!   that the command prints and a report shows.
+//!   that the command prints and a report shows. [`khugepaged`]: what it may change of a prediction.
 //!
 //! Results are those of `hksim-results`, fresh or read from a file. A figure needs a part of a result only, and reads that
 //! part, with the type that wrote it. So results of other versions can still be shown, although
@@ -31,9 +31,11 @@ mod error;
 pub mod faults;
 pub mod folded;
 pub mod inspection;
+pub mod khugepaged;
 pub mod memory_validation;
 pub mod pprof;
 mod recording;
+pub mod replay;
 pub mod report;
 pub mod tables;
 pub mod trial;

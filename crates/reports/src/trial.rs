@@ -49,10 +49,10 @@ pub fn text(report: &TrialReport, columns: Option<usize>) -> String {
         (cells[0], cells[3]) = (format!("{PRESENT} again"), interval(&Some(*again)));
         table.push(cells);
     }
-    let used: Vec<usize> = (0..COLUMNS.len()).filter(|&at| at == 0 || is_used(&table, at)).collect();
-    let optional =
-        OPTIONAL.iter().filter_map(|at| used.iter().position(|used| used == at)).map(|at| vec![at]).collect();
-    lines.extend(table.with_columns(&used, "").with_optional(optional).fitted(columns.unwrap_or(usize::MAX)));
+    if table.rows().next().is_some() {
+        lines.extend(shown(&table).fitted(columns.unwrap_or(usize::MAX)));
+        lines.extend(legend(report));
+    }
     lines.extend(
         report
             .environment
@@ -60,9 +60,16 @@ pub fn text(report: &TrialReport, columns: Option<usize>) -> String {
             .iter()
             .map(|change| format!("changed during the trial: {change}: rounds are not comparable; try again")),
     );
-    lines.extend(legend(report));
     lines.extend(missing(&trial.rows));
     table::text(&lines)
+}
+
+/// The columns that have figures. A narrow table leaves out the least important ones.
+fn shown(table: &Table) -> Table {
+    let used: Vec<usize> = (0..COLUMNS.len()).filter(|&at| at == 0 || is_used(table, at)).collect();
+    let place = |at: &usize| used.iter().position(|used| used == at);
+    let optional = OPTIONAL.iter().filter_map(place).map(|column| vec![column]).collect();
+    table.with_columns(&used, "").with_optional(optional)
 }
 
 /// Whether a column has a figure in some row.

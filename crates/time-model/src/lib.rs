@@ -6,7 +6,8 @@
 //!
 //! The instructions have an exact oracle. A simulation counts how often each path of the allocator's code runs
 //! ([`PathCounts`]), and [`PathCosts`] has the instructions of each path in the compiled object. Their sum is what
-//! callgrind counts in the object, within 1 %. Their time is one fitted number, [`CYCLES_PER_INSTRUCTION`]; accesses to
+//! callgrind counts in the object, within 1 %. Their time is fitted: [`CYCLES_PER_INSTRUCTION`] and, equal for all designs,
+//! [`CYCLES_PER_CALL`]; accesses to
 //! cache lines ([`line_accesses`]) and the kernel's work have measured costs.
 //!
 //! ```
@@ -33,5 +34,5 @@ pub use costs::{CostsError, PathCosts, TABLE_COMPILER, Variant};
 pub use hksim_sim::PathCounts;
 pub use instructions::{Instructions, instructions, predict_instructions};
 pub use memory::line_accesses;
-pub use time::{CYCLES_PER_INSTRUCTION, ERROR_SHARE, NoTime, Parts, RATIO_ERROR_SHARE, Time};
+pub use time::{CYCLES_PER_CALL, CYCLES_PER_INSTRUCTION, ERROR_SHARE, NoTime, ORDER_ERROR_SHARE, Parts, Time};
 pub use windows::count_by_window;

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hksim_embedded::{PRELOAD_VARIABLE, preload_with};
 use hksim_linux_mm::ThpMode;
@@ -23,8 +23,9 @@ use crate::{Plan, Program};
 
 /// Processor time that a timed run should have at least: below it, starting a program is a large part of the noise.
 const SAMPLE_NS_MIN: u64 = 20_000_000;
-/// Maximum number of runs of the program in a timed run.
+/// Maximum number of runs of the program in a timed run, and their elapsed time: a program may mostly wait.
 const RUNS_PER_SAMPLE_MAX: u64 = 20;
+const SAMPLE_WALL_MAX: Duration = Duration::from_millis(500);
 /// Time of a run that is assumed before one is known, for the limit.
 const TIME_UNKNOWN: Duration = Duration::from_secs(60);
 
@@ -169,16 +170,15 @@ impl<'a> Contestant<'a> {
             is_server: plan.supervision.load.is_some(),
         };
         let known = reference.get().map_or(TIME_UNKNOWN, |first| first.wall);
+        let begin = Instant::now();
         let run = run(&job, &Watch { supervision: plan.supervision, listener: plan.listener, known }, purpose)?;
+        let wall = begin.elapsed();
         machine.check(self.thp)?;
         let first = reference.get_or_init(|| Reference {
             status: run.ended.status,
             shown: run.status(),
-            wall: Duration::from_nanos(run.ended.wall_ns),
-            runs: match job.is_server {
-                true => 1,
-                false => SAMPLE_NS_MIN.div_ceil(run.cpu_ns.max(1)).clamp(1, RUNS_PER_SAMPLE_MAX) as u32,
-            },
+            wall,
+            runs: if job.is_server { 1 } else { runs_per_sample(run.cpu_ns, wall) },
         });
         if run.ended.status != first.status {
             let (own, said) = (run.status(), run.stderr.last_line());
@@ -238,6 +238,13 @@ impl<'a> Contestant<'a> {
     }
 }
 
+/// How often a program of this processor and elapsed time runs in a timed run.
+fn runs_per_sample(cpu_ns: u64, wall: Duration) -> u32 {
+    let fitting = SAMPLE_WALL_MAX.as_nanos() / wall.as_nanos().max(1);
+    let wanted = SAMPLE_NS_MIN.div_ceil(cpu_ns.max(1)).clamp(1, RUNS_PER_SAMPLE_MAX);
+    wanted.min(fitting.max(1) as u64) as u32
+}
+
 /// What a row wrote in all its runs.
 pub(crate) struct Outputs {
     stdout: Contents,
@@ -268,5 +275,17 @@ impl Subject for Contestant<'_> {
             sum.wall_ns += run.wall_ns;
         }
         Ok(sum)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_programs_run_several_times_unless_they_wait() {
+        let runs = |cpu_ms: u64, wall_ms| runs_per_sample(cpu_ms * 1_000_000, Duration::from_millis(wall_ms));
+        assert_eq!([runs(0, 1), runs(1, 2), runs(7, 8), runs(20, 21), runs(90, 99)], [20, 20, 3, 1, 1]);
+        assert_eq!([runs(1, 100), runs(1, 400), runs(1, 4000)], [5, 1, 1]);
     }
 }

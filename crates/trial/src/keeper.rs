@@ -54,7 +54,7 @@ fn serve(socket: UnixStream) -> io::Result<()> {
     };
     send(&mut answers, &Message::Started)?;
     let kept = Kept { program, begin, is_server: job.is_server, end: None, stop: None, stopped: 0, was_killed: false };
-    send(&mut answers, &Message::Ended(kept.to_the_end()?))
+    send(&mut answers, &Message::Ended(kept.ended()?))
 }
 
 /// The program and its descendants while one of them lives.
@@ -72,7 +72,7 @@ struct Kept {
 }
 
 impl Kept {
-    fn to_the_end(mut self) -> io::Result<Ended> {
+    fn ended(mut self) -> io::Result<Ended> {
         while self.reap()? {
             match next_signal() {
                 None | Some(libc::SIGCHLD) => {}

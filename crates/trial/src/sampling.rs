@@ -99,7 +99,7 @@ impl Seen {
         }
     }
 
-    /// The executables that ran without the library, if the largest process is among them.
+    /// The executable of the largest process, if that ran without the library.
     pub(crate) fn largest_unserved(&self) -> Option<String> {
         let largest = self.executed.iter().max_by_key(|(_, executed)| executed.rss_bytes_peak)?;
         is_unserved(largest.1).then(|| name(&largest.0.1))

@@ -43,7 +43,7 @@ fn libraries(list: &[u8]) -> Vec<PathBuf> {
         let line = line.trim();
         let file = line.split_once(" => ").map_or(line, |(_, file)| file);
         let file = file.rsplit_once(" (").map_or(file, |(file, _)| file);
-        file.starts_with('/').then(|| PathBuf::from(file))
+        file.contains('/').then(|| PathBuf::from(file))
     };
     text.lines().filter_map(file).collect()
 }
@@ -71,8 +71,8 @@ mod tests {
     #[test]
     fn lists_of_libraries_are_read_in_their_order() {
         let list = "\tlinux-vdso.so.1 (0x7ffc)\n\t/a b/mine.so (0x7f01)\n\tlibc.so.6 => /lib/libc.so.6 (0x7f02)\n\
-                    \tlibgone.so => not found\n\t/lib64/ld-linux-x86-64.so.2 (0x7f03)\n";
-        let expected = ["/a b/mine.so", "/lib/libc.so.6", "/lib64/ld-linux-x86-64.so.2"];
+                    \tlibgone.so => not found\n\t./own.so (0x7f04)\n\t/lib64/ld-linux-x86-64.so.2 (0x7f03)\n";
+        let expected = ["/a b/mine.so", "/lib/libc.so.6", "./own.so", "/lib64/ld-linux-x86-64.so.2"];
         assert_eq!(libraries(list.as_bytes()), expected.map(PathBuf::from));
     }
 

@@ -1,7 +1,5 @@
 //! `hksim replay`: replays a trace on a real allocator.
 
-mod view;
-
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
@@ -20,7 +18,7 @@ use crate::forks::ForkArgs;
 use crate::host;
 use crate::inputs;
 use crate::memory;
-use crate::output::OutputArgs;
+use crate::output::{OutputArgs, screen};
 use hksim_explore::point::Point;
 use hksim_replay::compare::Found;
 use hksim_results::Stamp;
@@ -131,7 +129,7 @@ pub fn run(args: &Args) -> Result<()> {
         ended,
         replayed,
     };
-    args.output.emit(&report, &[&report], || view::table(&report))
+    args.output.emit(&report, &[&report], || hksim_reports::replay::table(&report, screen::columns()))
 }
 
 /// The timed rounds, if a flag asks for them. Otherwise a single run is timed.

@@ -80,7 +80,7 @@ fn misses(rows: &[Row], sizes: &[u64], entry_bytes: Option<u64>) -> Vec<u64> {
     sizes.iter().map(count).collect()
 }
 
-const LOAD: &str = "server --events 13k --live 6M --seed 71";
+const LOAD: &str = "server --events 26k --live 6M --seed 71";
 
 /// A trace, a design, and the kinds of changes that they exercise.
 const RUNS: [(&str, &str, &[&str]); 7] = [
@@ -89,8 +89,8 @@ const RUNS: [(&str, &str, &[&str]); 7] = [
     (LOAD, "--huge thp --superslab 512K --purge free --cache 0 --thp madvise", &["free"]),
     (LOAD, "--huge collapse --superslab 2M --purge none --thp madvise", &["collapse"]),
     (LOAD, "--huge system --superslab 2M --purge unmap --cache 0 --thp always", &["mmap", "munmap"]),
-    (LOAD, "--huge never --superslab 256K --purge none --header full --fork-at 6500", &["fault", "fork"]),
-    ("random-mixed --cycles 8k --ws 6000 --seed 75", "--huge never --header off", &[]),
+    (LOAD, "--huge never --superslab 256K --purge none --header full --fork-at 13000", &["fault", "fork"]),
+    ("random-mixed --cycles 12k --ws 6000 --seed 75", "--huge never --header off", &[]),
 ];
 
 #[test]

@@ -1,7 +1,6 @@
 //! `hksim compare`: counts equal those of single replays; missing allocators are skipped, crashes reported.
 
 use std::fs;
-use std::process::Command;
 
 use serde_json::Value;
 

@@ -1,7 +1,5 @@
 //! The kernel's work in memory recordings, against arithmetic on programs whose page operations are known.
 
-use std::process::Command;
-
 use serde_json::Value;
 
 use crate::support::recordings::{can_record, data};

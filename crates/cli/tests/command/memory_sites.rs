@@ -1,7 +1,5 @@
 //! Call sites of memory recordings: a program whose functions map and touch known numbers of pages is the oracle.
 
-use std::process::Command;
-
 use serde_json::Value;
 
 use crate::support::recordings::{can_record, with_recording};

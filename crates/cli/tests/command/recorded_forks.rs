@@ -1,7 +1,7 @@
 //! `--fork-at recorded`, compared with a program that counts its copies on write.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use crate::support::{Bench, number};
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use hksim_time_model::CYCLES_PER_INSTRUCTION;
+use hksim_time_model::{CYCLES_PER_CALL, CYCLES_PER_INSTRUCTION};
 use serde_json::Value;
 
 use crate::support::Bench;
@@ -52,7 +52,7 @@ fn recomputed(bench: &Bench, result: &Value) -> Vec<f64> {
         .arg(folder.join("tests/oracle/time.py"))
         .args([bench.path("sim.json"), bench.path("p.toml")])
         .arg(folder.join("../time-model/src/paths.tsv"))
-        .arg(CYCLES_PER_INSTRUCTION.to_string())
+        .args([CYCLES_PER_INSTRUCTION, CYCLES_PER_CALL].map(|cycles| cycles.to_string()))
         .output()
         .expect("python3 runs");
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));

@@ -1,7 +1,6 @@
 //! Times of `hksim compare` and `hksim replay`, on libraries whose work is known.
 
 use std::fs;
-use std::process::Command;
 
 use serde_json::Value;
 

@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::Value;
 
@@ -66,19 +65,20 @@ int main(void) {
 }
 "#;
 
-/// Compiles a file in the bench's directory.
-fn compiled(bench: &Bench, name: &str, source: &str, words: &[&str]) {
+/// Compiles a file in the bench's directory; `None` without a C compiler.
+fn compiled(bench: &Bench, name: &str, source: &str, flags: &[&str]) -> Option<()> {
     let file = format!("{name}.c");
     fs::write(bench.path(&file), source).expect("a source");
-    let mut compiler = Command::new("cc");
-    compiler.args(["-O1", "-fno-builtin", "-o", name, &file]).args(words).current_dir(bench.folder());
-    assert!(compiler.status().expect("a C compiler").success(), "{name} compiles");
+    bench.compile(file, name, &[&["-O1", "-fno-builtin"], flags].concat())
 }
 
-fn libraries_and_program(bench: &Bench) {
-    compiled(bench, "lean.so", LIBRARY, &["-fPIC", "-shared", "-DWASTE=0"]);
-    compiled(bench, "wasteful.so", LIBRARY, &["-fPIC", "-shared", "-DWASTE=32000"]);
-    compiled(bench, "blocks", PROGRAM, &[]);
+/// A directory with two libraries and a program; `None` without a C compiler.
+fn prepared() -> Option<Bench> {
+    let bench = Bench::new();
+    compiled(&bench, "lean.so", LIBRARY, &["-fPIC", "-shared", "-DWASTE=0"])?;
+    compiled(&bench, "wasteful.so", LIBRARY, &["-fPIC", "-shared", "-DWASTE=32000"])?;
+    compiled(&bench, "blocks", PROGRAM, &[])?;
+    Some(bench)
 }
 
 /// Runs a trial whose program has words with spaces.
@@ -96,8 +96,7 @@ fn row<'a>(trial: &'a Value, allocator: &str) -> &'a Value {
 
 #[test]
 fn a_wasteful_library_has_a_higher_peak_and_the_same_output() {
-    let bench = Bench::new();
-    libraries_and_program(&bench);
+    let Some(bench) = prepared() else { return };
     let (ran, trial) = trial(&bench, "--allocators ./lean.so,./wasteful.so --runs 7", &["./blocks"]);
     assert_eq!(ran.code, Some(0), "{}", ran.stdout);
     for name in ["present", "./lean.so", "./wasteful.so"] {
@@ -139,8 +138,7 @@ fn time_and_memory_of_children_and_orphans_count() {
 
 #[test]
 fn an_output_that_varies_blames_no_allocator_and_a_wrong_one_does() {
-    let bench = Bench::new();
-    libraries_and_program(&bench);
+    let Some(bench) = prepared() else { return };
     let (ran, varying) = trial(&bench, "--allocators ./lean.so --runs 2", &["sh", "-c", "echo $$"]);
     assert_eq!(ran.code, Some(0), "{}", ran.stdout);
     assert_eq!(row(&varying, "./lean.so")["equal_output"], Value::Null);
@@ -154,8 +152,7 @@ fn an_output_that_varies_blames_no_allocator_and_a_wrong_one_does() {
 
 #[test]
 fn a_row_that_crashes_has_a_reason_and_the_others_figures() {
-    let bench = Bench::new();
-    libraries_and_program(&bench);
+    let Some(bench) = prepared() else { return };
     let crashes = "case $LD_PRELOAD in *wasteful*) echo broken >&2; kill -SEGV $$;; esac; exit 3";
     let (ran, trial) = trial(&bench, "--allocators ./wasteful.so,./lean.so --runs 2", &["sh", "-c", crashes]);
     assert_eq!(ran.code, Some(1));
@@ -168,9 +165,8 @@ fn a_row_that_crashes_has_a_reason_and_the_others_figures() {
 
 #[test]
 fn no_row_has_the_figures_of_another_allocator() {
-    let bench = Bench::new();
-    libraries_and_program(&bench);
-    compiled(&bench, "static", PROGRAM, &["-static"]);
+    let Some(bench) = prepared() else { return };
+    compiled(&bench, "static", PROGRAM, &["-static"]).expect("a compiler");
     let (ran, fixed) = trial(&bench, "--allocators ./lean.so,glibc --runs 1", &["./static"]);
     assert_eq!(ran.code, Some(0));
     for name in ["./lean.so", "glibc"] {
@@ -178,7 +174,7 @@ fn no_row_has_the_figures_of_another_allocator() {
         assert_eq!((&row["outcome"], &row["cpu_s"]), (&"skipped".into(), &Value::Null));
         assert!(row["reason"].as_str().is_some_and(|why| why.contains("is statically linked")), "{row}");
     }
-    compiled(&bench, "linked", PROGRAM, &["./lean.so"]);
+    compiled(&bench, "linked", PROGRAM, &["./lean.so"]).expect("a compiler");
     let (_, linked) = trial(&bench, "--allocators glibc,./wasteful.so --runs 1", &["./linked"]);
     let reason = row(&linked, "glibc")["reason"].as_str().expect("a reason");
     assert!(reason.contains("the program's malloc is that of") && reason.contains("lean.so"), "{reason}");

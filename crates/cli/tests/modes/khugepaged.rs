@@ -74,9 +74,8 @@ fn settled_memory_is_as_predicted() {
     }
     let bench = Bench::new();
     let program = bench.path("settles");
-    match Command::new("cc").args(["-O1", "-fno-builtin", "-o"]).arg(&program).arg(data("settles.c")).status() {
-        Ok(status) => assert!(status.success(), "the program compiles"),
-        Err(why) => return eprintln!("skipped: no C compiler: {why}"),
+    if bench.compile(data("settles.c"), "settles", &["-O1", "-fno-builtin"]).is_none() {
+        return;
     }
     bench.ok(&format!("record --memory -o a.hkm -- {}", program.display()));
     for limit in [511, 479, 300, 0] {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The time of a design, computed again from the counts of a result: time.py SIM.json PROFILE.toml paths.tsv CYCLES.
+"""The time of a design, computed again from the counts of a result: time.py SIM.json PROFILE.toml paths.tsv CYCLES CYCLES_PER_CALL.
 
 Prints the nanoseconds per call of instructions, memory and kernel. Shares no code with hksim: it follows the reference page
 of results and docs/lab/time-model.md.
@@ -75,14 +75,15 @@ def memory(sim, costs):
 
 
 def main():
-    sim_file, profile_file, table_file, cycles = sys.argv[1:]
+    sim_file, profile_file, table_file, cycles, per_call = sys.argv[1:]
     with open(sim_file, encoding="utf-8") as file:
         sim = json.load(file)
     with open(profile_file, "rb") as file:
         costs = tomllib.load(file)["memory"]
     with open(table_file, encoding="utf-8") as file:
         cycle_ns = costs["cycle"]["median_ns"]
-        parts = [instructions(sim, file) * float(cycles) * cycle_ns, memory(sim, costs), sim["system_time"]["median_s"] * 1e9]
+        processor = instructions(sim, file) * float(cycles) + sim["calls"] * float(per_call)
+        parts = [processor * cycle_ns, memory(sim, costs), sim["system_time"]["median_s"] * 1e9]
     print(*(part / sim["calls"] for part in parts))
 
 

@@ -22,8 +22,10 @@ const ROUNDS: usize = 7;
 const ACCESSES: u64 = 20_000;
 /// Bytes of one `memset`: that of a typical block.
 const FILL_BYTES: u64 = 1 << 10;
-/// Memory that fits into the caches is accessed once before it is timed; more would not stay there.
+/// Memory that fits into the caches is accessed before it is timed; more would not stay there.
 const WARM_BYTES_MAX: u64 = 32 << 20;
+/// How often it is: after accesses to more memory than it holds, a last-level cache takes some passes to hold this memory.
+const WARM_PASSES: u64 = 5;
 /// Additions per round.
 const ADDITIONS: u64 = 200_000;
 
@@ -90,7 +92,7 @@ fn filled() -> Result<CostCurve, MeasureError> {
                 pieces.for_each(|at| area.fill_part(at, FILL_BYTES));
             };
             if area.bytes() <= WARM_BYTES_MAX {
-                fill();
+                (0..WARM_PASSES).for_each(|_| fill());
             }
             rounds.push(ns_each(passes * area.bytes() / LINE_BYTES, || (0..passes).for_each(|_| fill())));
         }
@@ -117,7 +119,7 @@ fn scattered(granule: Granule) -> Result<Option<(CostCurve, CostCurve)>, Measure
         let (lines, mut next) = (area.bytes() / LINE_BYTES, 0);
         for _ in 0..ROUNDS {
             if area.bytes() <= WARM_BYTES_MAX {
-                next = scatter(&area, next, lines);
+                next = scatter(&area, next, WARM_PASSES * lines);
             }
             let count = ACCESSES.max(lines.min(4 * ACCESSES));
             rounds.push(ns_each(count, || next = scatter(&area, next, count)));

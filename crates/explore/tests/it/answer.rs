@@ -159,7 +159,7 @@ fn the_fastest_design_is_named_with_the_parts_of_its_lead_unless_the_model_canno
                     instructions +0.6 %) with `--huge never` (the default).";
     assert!(text.contains(expected) && text.contains("The price: peak RSS 8 KiB instead of 4 KiB"), "{text}");
     // This lead is more than the tie that was asked for, and less than the model's error.
-    let lead = (TIE + Figure::Time.ratio_error_share()) / 2.0;
+    let lead = (TIE + Figure::Time.order_error_share()) / 2.0;
     let text = fastest(per_call(6.0, 4.0, 6.0 - 16.0 * lead, 4096), default).join("\n");
     assert!(text.contains("do not differ in time on this trace, within 2.5 %"), "{text}");
 }

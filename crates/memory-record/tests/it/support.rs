@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use hksim_memory_record::{
     HugePages, MemoryRecordError, Options, RecordingReport, SnapshotsOf, Source, Streams, record,

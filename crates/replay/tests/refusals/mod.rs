@@ -1,7 +1,6 @@
 //! Replays that cannot run: each fails with one clear error.
 
 use std::path::Path;
-use std::process::Command;
 
 use hksim_engine::TouchRule;
 use hksim_replay::{ReplayError, Target, replay};

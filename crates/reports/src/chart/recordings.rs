@@ -40,14 +40,16 @@ impl Row {
     /// The values of the settings, in the order of [`FLAGS`], as flags write them.
     fn words(&self) -> Result<Vec<String>> {
         let config = of_kernel(&self.kernel).context("`kernel` is damaged")?;
-        let of_kernel = ["kernel", "thp", "mthp", "zero-page"].map(|flag| config.word(flag));
+        let of_kernel = KERNEL_FLAGS.map(|flag| config.word(flag));
         let allocator = self.allocator.as_ref().map(|allocator| allocator.name.clone()).unwrap_or_default();
         let others = [self.advise.word(), self.thp_prctl.word().to_string()];
         Ok(std::iter::once(allocator).chain(of_kernel).chain(others).collect())
     }
 }
 
-const FLAGS: [&str; 7] = ["allocator", "kernel", "thp", "mthp", "zero-page", "advise", "thp-prctl"];
+const KERNEL_FLAGS: [&str; 6] = ["kernel", "thp", "mthp", "zero-page", "khugepaged", "max-ptes-none"];
+const FLAGS: [&str; 9] =
+    ["allocator", "kernel", "thp", "mthp", "zero-page", "khugepaged", "max-ptes-none", "advise", "thp-prctl"];
 
 /// The panels of a `sweep` or `sim` result of memory recordings.
 ///

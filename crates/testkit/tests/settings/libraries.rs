@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use hksim_replay::Target;
 use hksim_replay::compare::{Found, lookup};
 use hksim_replay::library::{Library, c_library, library};
+use hksim_testkit::compile;
 
 /// An allocator of one version.
 pub struct Subject {

@@ -1,7 +1,6 @@
 //! A simulation as text.
 
 use hksim_engine::{MemoryPolicyRule, TouchRule};
-use hksim_linux_mm::KhugepagedSettled;
 use hksim_policy::PAGE_BYTES;
 use hksim_policy::units::{Size, Time};
 use hksim_policy::vocabulary::Purge;
@@ -28,8 +27,7 @@ pub fn table(report: &SimReport, config: &RunConfig) -> String {
     lines.extend(beside(&installs(report), &memory(report)));
     lines.push(String::new());
     lines.extend(beside(&reasons(report), &calls(report)));
-    lines.extend(khugepaged(report));
-    lines.extend(report.khugepaged_settled.map(settled));
+    lines.extend(hksim_reports::khugepaged::lines(report));
     lines.extend(forks(&report.forks));
     if !report.by_touch_rule.is_empty() {
         lines.push(String::new());
@@ -194,29 +192,6 @@ fn calls(report: &SimReport) -> Vec<String> {
         table.push(["fallbacks to trimming".to_string(), count(report.fallbacks.to_trim)]);
     }
     table.lines()
-}
-
-/// Memory once khugepaged has settled.
-fn settled(settled: KhugepagedSettled) -> String {
-    format!(
-        "at the end, once khugepaged has scanned everything: RSS {}, {} huge pages ({} ranges collapsed: {} pages copied, {} cleared)",
-        bytes(settled.rss_bytes),
-        count(settled.huge_pages),
-        count(settled.scan.collapsed_pmds),
-        count(settled.scan.copied_pages),
-        count(settled.scan.zeroed_pages)
-    )
-}
-
-/// What may differ if khugepaged is active.
-fn khugepaged(report: &SimReport) -> Option<String> {
-    let bound = report.khugepaged_bound.filter(|bound| bound.huge_pages_max > 0)?;
-    Some(format!(
-        "khugepaged, not in these figures, could create {} huge pages: RSS up to {} more, installs up to {} fewer",
-        count(bound.huge_pages_max),
-        bytes(bound.rss_bytes_extra_max),
-        count(bound.installs_avoided_max)
-    ))
 }
 
 /// The cost of children: one line for each of the first few, and the total.

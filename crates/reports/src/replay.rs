@@ -1,17 +1,18 @@
 //! A replay as text.
 
-use crate::flags::RunConfig;
-use crate::output::table::{Lines, Table, beside, text};
-use crate::output::units::{bytes, count};
+use hksim_explore::flags::RunConfig;
 use hksim_explore::origin::origin_text;
 use hksim_results::replay::{ReplayReport, nanoseconds};
+use hksim_text::table::{Table, beside, text};
+use hksim_text::units::{bytes, count};
 use hksim_timing::Estimate;
 
-/// The whole report.
-pub fn table(report: &ReplayReport) -> String {
+/// The whole report, in tables of at most this many columns.
+pub fn table(report: &ReplayReport, columns: Option<usize>) -> String {
+    let columns = columns.unwrap_or(usize::MAX);
     let mut lines = head(report);
     lines.push(String::new());
-    lines.extend(beside(&measured(report), &run(report)));
+    lines.extend(beside(&measured(report).fitted(columns), &run(report).fitted(columns)));
     lines.extend(
         report.replayed.environment.modes_changed.iter().map(|change| format!("changed during the replay: {change}")),
     );
@@ -51,7 +52,7 @@ fn addresses(given: &[u64]) -> Option<String> {
 }
 
 /// The kernel's figures; `-` if not measured.
-fn measured(report: &ReplayReport) -> Vec<String> {
+fn measured(report: &ReplayReport) -> Table {
     let replayed = &report.replayed;
     let counted = |figure: Option<u64>| figure.map_or("-".to_string(), count);
     let sized = |figure: Option<u64>| figure.map_or("-".to_string(), bytes);
@@ -78,11 +79,11 @@ fn measured(report: &ReplayReport) -> Vec<String> {
     push("RSS end", sized(replayed.rss_bytes_end));
     push("VMAs peak", counted(replayed.vmas_peak));
     push("page tables peak", sized(replayed.page_table_bytes_peak));
-    table.lines()
+    table
 }
 
 /// Times and failures of the run.
-fn run(report: &ReplayReport) -> Vec<String> {
+fn run(report: &ReplayReport) -> Table {
     let replayed = &report.replayed;
     let mut table = Table::new(["run", ""], &[0]);
     let mut push = |name: &str, value: String| table.push([name.to_string(), value]);
@@ -118,5 +119,5 @@ fn run(report: &ReplayReport) -> Vec<String> {
     if let Some(pages) = replayed.unclassified_pages.filter(|&pages| pages > 0) {
         push("unclassified pages", count(pages));
     }
-    table.lines()
+    table
 }
