@@ -74,6 +74,7 @@ pub(crate) fn counts_tlb_misses<P>(config: &SimConfig<P>, touch: TouchSource) ->
 pub(crate) fn may_share(config: &SimConfig, touch: TouchSource) -> bool {
     let policy = &config.policy;
     SimMemory::<Accounting>::can_have_followers(policy.align, policy.header)
+        && policy.purge != Purge::Free
         && config.forks.is_empty()
         && !counts_tlb_misses(config, touch)
         && config.counted != Counted::Time
@@ -90,7 +91,7 @@ pub(crate) fn accounting_of<P>(config: &SimConfig<P>) -> Accounting {
 }
 
 /// Starts a run of designs with equal placements, touches and memory-policy rules, the leader first. Several designs
-/// need [`may_share`] for each of them, and purge with MADV_FREE all or none.
+/// need [`may_share`] for each of them.
 ///
 /// # Errors
 /// A policy is invalid.

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use hksim_engine::{MemoryPolicyRule, TouchRule, even_points};
 use hksim_policy::Placement;
-use hksim_policy::vocabulary::Purge;
 use hksim_trace::error::TraceError;
 use hksim_trace::header::TouchSource;
 use hksim_trace::source::EventSource;
@@ -92,8 +91,6 @@ struct Key {
     placement: Placement,
     touch: TouchRule,
     memory_policy: MemoryPolicyRule,
-    /// Contents are tracked for designs that purge with MADV_FREE. They differ where pages are dropped.
-    keeps_contents: bool,
 }
 
 /// The rows of each group of designs that may share a placement, in the order of their first rows.
@@ -104,7 +101,6 @@ fn groups(configs: &[SimConfig], touch: TouchSource) -> VecDeque<Vec<usize>> {
             placement: config.policy.split().0,
             touch: config.touch,
             memory_policy: config.memory_policy,
-            keeps_contents: config.policy.purge == Purge::Free,
         });
         match groups.iter_mut().find(|(other, _)| key.is_some() && *other == key) {
             Some((_, rows)) => rows.push(row),

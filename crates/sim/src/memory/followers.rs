@@ -3,7 +3,7 @@
 //! Placement learns of paging only what page operations return ([`Memory::perform`]). So one run of the allocator
 //! serves every paging policy that returns the same: each has an observer of its own, on which its own operations are
 //! performed. A follower that returns anything else than the leader parts from it: from then on its placement may
-//! differ, and its figures are worthless. The same holds for what the operations do to contents, if contents are tracked.
+//! differ, and its figures are worthless.
 //!
 //! [`Memory::perform`]: hksim_policy::Memory::perform
 
@@ -14,7 +14,6 @@ use hksim_policy::memory::PageOps;
 use hksim_policy::vocabulary::{Align, Header};
 
 use super::SimMemory;
-use super::content_effects::ContentEffects;
 use super::page_ops::ObservedOps;
 use crate::observer::MemoryObserver;
 
@@ -47,8 +46,8 @@ impl<H> Followers<H> {
 
 impl<H: MemoryObserver> SimMemory<H> {
     /// Whether a placement can serve several paging policies. With separate mappings, the kernel chooses addresses, so
-    /// placement depends on it. Headers that are read depend on what was purged. An observer of every access would see
-    /// those of its own policy only.
+    /// placement depends on it. Contents, which headers that are read need, depend on what was purged. An observer of
+    /// every access would see those of its own policy only.
     pub fn can_have_followers(align: Align, header: Header) -> bool {
         !H::ACCESSES.any() && align == Align::Arena && matches!(header, Header::None | Header::Full)
     }
@@ -76,18 +75,16 @@ impl<H: MemoryObserver> SimMemory<H> {
         own: &Paging,
         operation: impl Fn(&Paging, &dyn PageOps) -> A,
     ) -> A {
-        let ops = ObservedOps::new(self, &self.observer, true);
-        let result = operation(own, &ops);
-        self.part_unless(&|paging, ops| operation(paging, ops) == result, &ops.into_effects());
+        let result = operation(own, &ObservedOps { memory: self, observer: &self.observer });
+        self.part_unless(&|paging, ops| operation(paging, ops) == result);
         result
     }
 
-    /// Lets the followers part for which `same` is false, or whose operations have other effects on contents. Not generic
-    /// over the operation: there are a hundred.
-    fn part_unless(&self, same: &dyn Fn(&Paging, &dyn PageOps) -> bool, effects: &ContentEffects) {
-        self.followers.borrow_mut().0.retain(|Following { paging, observer, .. }| {
-            let ops = ObservedOps::new(self, observer, false);
-            same(paging, &ops) && ops.into_effects().agree_with(effects)
-        });
+    /// Lets the followers part for which `same` is false. Not generic over the operation: there are a hundred.
+    fn part_unless(&self, same: &dyn Fn(&Paging, &dyn PageOps) -> bool) {
+        self.followers
+            .borrow_mut()
+            .0
+            .retain(|Following { paging, observer, .. }| same(paging, &ObservedOps { memory: self, observer }));
     }
 }

@@ -2,7 +2,6 @@
 
 mod accesses;
 mod bindings;
-mod content_effects;
 mod contents;
 mod filter;
 mod followers;

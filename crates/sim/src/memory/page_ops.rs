@@ -6,18 +6,14 @@ use std::ops::Range;
 use hksim_policy::memory::{Advice, ArenaRange, Locking, Mapping, PageOps};
 use hksim_policy::{Errno, PAGE_BYTES, Path};
 
-use super::content_effects::{ContentChange, ContentEffects};
 use super::{BASE_PAGE, SimMemory};
 use crate::observer::{Cause, MemoryObserver, Touch};
 
-/// Performs page operations for one observer of a memory. What they do to the memory itself (links, touches to be reported
-/// again) applies to all of its observers; contents are changed by those of the leader.
+/// Performs page operations for one observer of a memory. What they do to the memory itself (contents, links, touches
+/// to be reported again) applies to all of its observers.
 pub(super) struct ObservedOps<'a, H: MemoryObserver> {
-    memory: &'a SimMemory<H>,
-    observer: &'a RefCell<H>,
-    leads: bool,
-    /// Empty unless contents are tracked.
-    effects: RefCell<ContentEffects>,
+    pub(super) memory: &'a SimMemory<H>,
+    pub(super) observer: &'a RefCell<H>,
 }
 
 impl<H: MemoryObserver> SimMemory<H> {
@@ -42,28 +38,7 @@ impl<H: MemoryObserver> SimMemory<H> {
     }
 }
 
-impl<'a, H: MemoryObserver> ObservedOps<'a, H> {
-    /// Operations for the leader or a follower.
-    pub(super) fn new(memory: &'a SimMemory<H>, observer: &'a RefCell<H>, leads: bool) -> ObservedOps<'a, H> {
-        ObservedOps { memory, observer, leads, effects: RefCell::default() }
-    }
-
-    /// What was done to contents.
-    pub(super) fn into_effects(self) -> ContentEffects {
-        self.effects.into_inner()
-    }
-
-    /// Changes contents, if they are tracked.
-    fn change(&self, change: ContentChange) {
-        if self.memory.contents.is_none() {
-            return;
-        }
-        if self.leads {
-            self.memory.change_contents(&change);
-        }
-        self.effects.borrow_mut().changes.push(change);
-    }
-
+impl<H: MemoryObserver> ObservedOps<'_, H> {
     /// Calls the observer with pages of the simulated address space.
     fn call<R>(&self, pages: &Range<u64>, call: impl FnOnce(&mut H, Range<u64>) -> R) -> R {
         self.note(Path::PageOperation, 1);
@@ -81,7 +56,7 @@ impl<'a, H: MemoryObserver> ObservedOps<'a, H> {
     fn drop_pages<R>(&self, pages: &Range<u64>, call: impl FnOnce(&mut H, Range<u64>) -> R) -> R {
         self.memory.flush_meta_writes();
         self.memory.forget(pages.clone());
-        self.change(ContentChange::Wiped(pages.clone()));
+        self.memory.wiped(pages);
         self.call(pages, call)
     }
 
@@ -95,8 +70,8 @@ impl<'a, H: MemoryObserver> ObservedOps<'a, H> {
             named.map(|page| page * PAGE_BYTES).for_each(|at| observer.access(at..at + bytes, Cause::Prefault));
         }
         drop(observer);
-        if self.memory.contents.is_some() {
-            pages.map(|page| page * PAGE_BYTES).for_each(|at| self.change(ContentChange::Zeroed(at..at + bytes)));
+        for page in pages.filter(|_| self.memory.contents.is_some()) {
+            self.memory.written(page * PAGE_BYTES, bytes, 0);
         }
     }
 }
@@ -117,12 +92,11 @@ impl<H: MemoryObserver> PageOps for ObservedOps<'_, H> {
             memory.forget(pages.clone());
         }
         if advice == Advice::Free {
-            memory.report_contents(&pages, self.observer);
-            self.effects.borrow_mut().reports = true;
+            memory.report_contents(&pages);
         }
         let advised = self.call(&pages, |observer, pages| observer.advise(pages, advice));
         if advice == Advice::DontNeed && advised.is_ok() {
-            self.change(ContentChange::Wiped(pages));
+            memory.wiped(&pages);
         }
         advised
     }
@@ -134,7 +108,10 @@ impl<H: MemoryObserver> PageOps for ObservedOps<'_, H> {
         let to = memory.pages(ArenaRange { start: to_start, ..from });
         memory.forget(pages.clone());
         memory.forget(to.clone());
-        self.change(ContentChange::Moved(pages.clone(), to.start));
+        if let Some(contents) = &memory.contents {
+            contents.copy(to_start, from.start, from.bytes);
+            memory.wiped(&pages);
+        }
         self.call(&pages, |observer, pages| observer.remap(pages, memory.pages_at(&to)))
     }
 

@@ -5,7 +5,6 @@ use std::ops::Range;
 use hksim_policy::PAGE_BYTES;
 
 use super::SimMemory;
-use super::content_effects::ContentChange;
 use super::contents::Contents;
 use crate::observer::MemoryObserver;
 
@@ -64,21 +63,6 @@ impl<H: MemoryObserver> SimMemory<H> {
 
     pub(super) fn is_meta_in_band(&self) -> bool {
         self.layout.meta_of(0) == self.layout.superslab_of(0)
-    }
-
-    /// Records what a page operation does to contents.
-    pub(super) fn change_contents(&self, change: &ContentChange) {
-        match change {
-            ContentChange::Wiped(pages) => self.wiped(pages),
-            ContentChange::Zeroed(bytes) => self.written(bytes.start, bytes.end - bytes.start, 0),
-            ContentChange::Moved(pages, to) => {
-                if let Some(contents) = &self.contents {
-                    let from_arena = |page: u64| page * PAGE_BYTES - self.layout.arena;
-                    contents.copy(from_arena(*to), from_arena(pages.start), (pages.end - pages.start) * PAGE_BYTES);
-                }
-                self.wiped(pages);
-            }
-        }
     }
 
     /// Records that these pages read as zeros from now on.

@@ -42,8 +42,7 @@ fn random_placement(random: &mut Random) -> Policy {
         return policy;
     }
     let header = random.pick(&[BlockHeader::None, BlockHeader::Full]);
-    let purge = random.pick(&[Purge::DontNeed, Purge::Free, Purge::None, Purge::Unmap]);
-    Policy { align: Align::Arena, header, purge, ..policy }
+    Policy { align: Align::Arena, header, purge: random.pick(&[Purge::DontNeed, Purge::None, Purge::Unmap]), ..policy }
 }
 
 fn random_kernel(random: &mut Random) -> KernelConfig {
