@@ -161,10 +161,11 @@ fn every_field_of_other_results_is_documented() {
         ("trace shrink rm.hkt --keep faults>=1 --tries 2 -o shrunk.hkt", tools),
         ("calibrate --seconds 1 --rounds 1 -o new.toml", &[ALL, "calibrate"]),
         ("rules --random 1", &[ALL, "rules"]),
-        ("trial --allocators mimalloc --runs 1 -- sort rm.hkt", &[ALL, "trial"]),
     ] {
         check(line, &bench.json(line), &[("", sections)]);
     }
+    let line = "trial --allocators native --runs 1 --format json -- cat rm.hkt";
+    check(line, &serde_json::from_str(&bench.ok(line)).expect("JSON"), &[("", &[ALL, "trial"])]);
     bench.ok("export cut.hkt --to csv -o cut.csv");
     let line = "import cut.csv -o again.hkt";
     check(line, &bench.json(line), &[("", &[ALL, "import and import --faults", "Quality of a trace"])]);
