@@ -10,6 +10,9 @@ random order (`hksim compare --apart`); with --times FILE it takes measured time
 the errors of predicted times and of predicted ratios of designs, and what the fit to the recordings named by --fit would
 change; the errors on the others are those to expect.
 
+Replays on real allocators do not wait: a recording of seconds is over in milliseconds, so memory that a design purges after a
+delay stays. Predictions are for the recording's own times. So the designs here purge never, or without delay.
+
 A replay also does work of its own, which is the same for all designs of a recording. Its time is sampled; it is taken away
 from the measured time before that is compared.
 """
@@ -23,6 +26,8 @@ import subprocess
 import sys
 import tempfile
 
+# Designs that say nothing of purges have these words.
+TIMELESS = ["purge=none"]
 # The first three differ from the default in instructions, the others in what else the designs of a sweep differ in.
 DESIGNS = [
     [],
@@ -52,37 +57,55 @@ def write(arguments, recordings):
         json.dump({"seed": arguments.seed, "recordings": recordings}, file)
 
 
+def name_of(trace):
+    return os.path.splitext(os.path.basename(trace))[0]
+
+
+def calibrate(arguments, folder):
+    """Makes a profile of this machine, unless one is given."""
+    if not arguments.profile:
+        arguments.profile = os.path.join(folder, "profile.toml")
+        hksim(arguments.hksim, "calibrate", "-o", arguments.profile)
+
+
+def predict(arguments, trace, touch, designs):
+    """A row for each design."""
+    rows = []
+    for design in designs:
+        words = design if any(word.startswith("purge=") for word in design) else design + TIMELESS
+        flags = [word for setting in words for word in ("--" + setting).split("=")]
+        sim = hksim(arguments.hksim, "sim", trace, "--touch", touch, "--profile", arguments.profile, *flags)
+        rows.append({"design": " ".join(design) or "default", "words": words, "installs": sim["installs"]["total"],
+                     "time": sim.get("time"), "time_skipped": sim.get("time_skipped")})
+    return rows
+
+
+def add_measured(arguments, trace, touch, rows):
+    """Adds to each row what its replays took."""
+    names = ",".join("native:" + "+".join(row["words"]) for row in rows)
+    timed = hksim(arguments.hksim, "compare", trace, "--touch", touch, "--allocators", names, "--apart",
+                  "--runs", str(arguments.rounds), "--seed", str(arguments.seed))
+    for row, measured in zip(rows, timed["rows"]):
+        row["measured"] = {part: measured[part] for part in ("cpu_ns_per_call", "system_ns_per_call", "apart")}
+
+
 def measure(arguments):
-    program = arguments.hksim
     with tempfile.TemporaryDirectory() as folder:
-        profile = arguments.profile or os.path.join(folder, "profile.toml")
-        if not arguments.profile:
-            hksim(program, "calibrate", "-o", profile)
+        calibrate(arguments, folder)
         recordings, known = {}, {}
         if arguments.times:
             with open(arguments.times, encoding="utf-8") as file:
                 known = json.load(file)["recordings"]
         for trace in arguments.traces:
-            name = os.path.splitext(os.path.basename(trace))[0]
-            rows = []
-            for design in DESIGNS:
-                flags = [word for setting in design for word in ("--" + setting).split("=")]
-                sim = hksim(program, "sim", trace, "--touch", "all", "--profile", profile, *flags)
-                rows.append({"design": " ".join(design) or "default", "time": sim.get("time"), "installs": sim["installs"]["total"]})
+            rows = predict(arguments, trace, "all", DESIGNS)
             if arguments.times:
-                for row, earlier in zip(rows, known[name]):
+                for row, earlier in zip(rows, known[name_of(trace)]):
                     row["measured"] = earlier["measured"]
-                recordings[name] = rows
-                write(arguments, recordings)
-                continue
-            names = ",".join("native:" + ("+".join(design) if design else "default") for design in DESIGNS)
-            timed = hksim(program, "compare", trace, "--touch", "all", "--allocators", names, "--apart",
-                          "--runs", str(arguments.rounds), "--seed", str(arguments.seed))
-            for row, measured in zip(rows, timed["rows"]):
-                row["measured"] = {part: measured[part] for part in ("cpu_ns_per_call", "system_ns_per_call", "apart")}
-            recordings[name] = rows
+            else:
+                add_measured(arguments, trace, "all", rows)
+            recordings[name_of(trace)] = rows
             write(arguments, recordings)
-            print(name, "done", file=sys.stderr, flush=True)
+            print(name_of(trace), "done", file=sys.stderr, flush=True)
 
 
 def own_ns(rows):
@@ -121,11 +144,16 @@ def quantile(values, share):
 def evaluate(arguments):
     with open(arguments.file, encoding="utf-8") as file:
         recordings = json.load(file)["recordings"]
-    fitted = [name for name in arguments.fit.split(",") if name]
+    print_errors(recordings, [name for name in arguments.fit.split(",") if name], arguments.rows)
+
+
+def print_errors(recordings, fitted, is_by_row):
+    """Prints the table of errors; with `is_by_row` each design, too."""
     if fitted:
         factor, level = fit(recordings, fitted)
         print(f"the fit: differences of instructions times {factor:.3f}, and {level:+.1f} ns per call")
-    print("| Recording | Replay's own ns | Level, predicted / measured | Ratio error, median / largest | Pairs apart: right / wrong | by installs |")
+    print("| Recording | Replay's own ns | Level, predicted / measured | Ratio error, median / largest "
+          "| Pairs apart: right / wrong | by installs |")
     print("|---|--:|--:|--:|--:|--:|")
     levels, errors = [], []
     for name, rows in recordings.items():
@@ -149,9 +177,10 @@ def evaluate(arguments):
         if not mark:
             errors += here
             levels += level
-        print(f"| {name}{mark} | {own:.1f} | {min(level):.2f} to {max(level):.2f} | {statistics.median(here):.1%} / {max(here):.1%} "
+        print(f"| {name}{mark} | {own:.1f} | {min(level):.2f} to {max(level):.2f} "
+              f"| {statistics.median(here):.1%} / {max(here):.1%} "
               f"| {right} / {wrong} | {counted[0]} / {counted[1]} |")
-        if arguments.rows:
+        if is_by_row:
             for row, ns, real in zip(rows, predicted, measured):
                 parts = ", ".join(f"{part} {value:.1f}" for part, value in row["time"]["parts_ns_per_call"].items())
                 print(f"    {row['design']:36} predicted {ns:6.1f} ({parts}), measured {real['median']:6.1f}")
@@ -182,4 +211,5 @@ def main():
     arguments.run(arguments)
 
 
-main()
+if __name__ == "__main__":
+    main()
