@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 use crate::support::recordings::{can_record, data};
 use crate::support::{Bench, number};
@@ -17,8 +19,8 @@ struct Settings {
 }
 
 impl Settings {
-    /// `None` if they cannot be changed, which is printed.
-    fn set(settings: &[(&str, &str)]) -> Option<Settings> {
+    /// The guard, which knows no setting yet.
+    fn guarded() -> Settings {
         let mut guard = Command::new(env!("CARGO_BIN_EXE_hksim"))
             .arg(hksim_conformance::GUARD_ARGUMENT)
             .stdin(Stdio::piped())
@@ -28,17 +30,16 @@ impl Settings {
         let answers = BufReader::new(guard.stdout.take().expect("piped"));
         let mut held = Settings { input: guard.stdin.take(), guard, answers };
         while held.answer() != "mine" {}
-        for (name, value) in settings {
-            let path = format!("{KHUGEPAGED}/{name}");
-            let before = fs::read_to_string(&path).unwrap_or_default();
-            writeln!(held.input.as_mut()?, "{path} {}", before.trim()).expect("the guard reads");
-            assert_eq!(held.answer(), "known");
-            if let Err(why) = fs::write(&path, value) {
-                eprintln!("skipped: {path}: {why}");
-                return None;
-            }
-        }
-        Some(held)
+        held
+    }
+
+    /// Changes a setting. `None` if it cannot be changed, which is printed.
+    fn set(&mut self, name: &str, value: &str) -> Option<()> {
+        let path = format!("{KHUGEPAGED}/{name}");
+        let before = fs::read_to_string(&path).unwrap_or_default();
+        writeln!(self.input.as_mut()?, "{path} {}", before.trim()).expect("the guard reads");
+        assert_eq!(self.answer(), "known");
+        fs::write(&path, value).map_err(|why| eprintln!("skipped: {path}: {why}")).ok()
     }
 
     fn answer(&mut self) -> String {
@@ -56,10 +57,35 @@ impl Drop for Settings {
     }
 }
 
-/// Rss and AnonHugePages in kB, as the program prints them.
-fn printed(line: &str) -> [u64; 2] {
-    let numbers: Vec<u64> = line.split(' ').map(|word| word.parse().expect("a number")).collect();
-    [numbers[0], numbers[1]]
+/// Rss and AnonHugePages in kB, as the program prints them; `None` if it ended.
+fn printed(text: &mut impl BufRead) -> Option<[u64; 2]> {
+    let mut line = String::new();
+    text.read_line(&mut line).expect("text");
+    let numbers: Vec<u64> = line.split_whitespace().map(|word| word.parse().expect("a number")).collect();
+    numbers.try_into().ok()
+}
+
+/// What the program has before and after full scans of khugepaged; `None` for what this machine cannot show, which is printed.
+/// khugepaged rests until the program has its memory: a scan may take part of it otherwise.
+fn scanned(program: &Path, limit: u64) -> Option<[[u64; 2]; 2]> {
+    let mut held = Settings::guarded();
+    held.set("scan_sleep_millisecs", "600000")?;
+    held.set("max_ptes_none", &limit.to_string())?;
+    // The change wakes it for one more scan.
+    std::thread::sleep(Duration::from_millis(300));
+    let mut run = Command::new(program).arg("wait").stdout(Stdio::piped()).spawn().expect("the program starts");
+    let mut text = BufReader::new(run.stdout.take().expect("piped"));
+    let before = printed(&mut text).expect("the memory before a scan");
+    let woken = held.set("pages_to_scan", "4294967295").and_then(|()| held.set("scan_sleep_millisecs", "10"));
+    let after = printed(&mut text);
+    let status = run.wait().expect("the program ends");
+    woken?;
+    if status.code() == Some(2) {
+        eprintln!("skipped: khugepaged did not finish its scans in time");
+        return None;
+    }
+    assert!(status.success(), "{status:?}");
+    Some([before, after.expect("the memory after scans")])
 }
 
 #[test]
@@ -82,24 +108,14 @@ fn settled_memory_is_as_predicted() {
         let line = format!("sim a.hkm --thp madvise --khugepaged settled --max-ptes-none {limit}");
         let predicted = bench.json(&line);
         let figure = |name: &str| number(&predicted, name);
-        let settings =
-            [("max_ptes_none", &*limit.to_string()), ("pages_to_scan", "4294967295"), ("scan_sleep_millisecs", "10")];
-        let Some(held) = Settings::set(&settings) else { return };
-        let run = Command::new(&program).arg("wait").output().expect("the program starts");
-        drop(held);
-        if run.status.code() == Some(2) {
-            return eprintln!("skipped: khugepaged did not finish its scans in time");
-        }
-        assert!(run.status.success(), "{run:?}");
-        let text = String::from_utf8(run.stdout).expect("text");
-        let [before, after] = [0, 1].map(|line| printed(text.lines().nth(line).expect("two lines")));
+        let Some([before, after]) = scanned(&program, limit) else { return };
         assert_eq!(before[1], 0, "no huge page before a scan");
         let added = figure("khugepaged_settled.rss_bytes") - figure("rss_bytes_end");
-        assert_eq!(added, (after[0] - before[0]) << 10, "RSS, at most {limit} absent: {text}");
+        assert_eq!(added, (after[0] - before[0]) << 10, "RSS, at most {limit} absent: {before:?} {after:?}");
         assert_eq!(
             figure("khugepaged_settled.huge_pages"),
             after[1] / 2048,
-            "huge pages, at most {limit} absent: {text}"
+            "huge pages, at most {limit} absent: {before:?} {after:?}"
         );
     }
 }
