@@ -65,7 +65,7 @@ const KINDS: [Kind; 27] = {
     (kinds[9], kinds[10], kinds[11], kinds[12]) = (Kind::Narrow, Kind::Narrow, Kind::Narrow, Kind::Narrow);
     (kinds[13], kinds[14], kinds[15]) = (Kind::NearlyFull, Kind::Locks, Kind::Locks);
     (kinds[16], kinds[17], kinds[18]) = (Kind::Flags, Kind::Flags, Kind::Files);
-    (kinds[19], kinds[20], kinds[21]) = (Kind::Files, Kind::Files, Kind::Scans);
+    (kinds[19], kinds[20]) = (Kind::Files, Kind::Files);
     kinds
 };
 

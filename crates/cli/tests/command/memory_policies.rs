@@ -137,6 +137,7 @@ fn figures(bench: &Bench, line: &str) -> [u64; 3] {
 
 #[test]
 fn model_and_kernel_obey_thp_disable() {
+    let _held = hksim_testkit::modes::hold();
     for (value, is_none) in [(1, true), (3, false)] {
         let bench = trace(value);
         let [recorded, ignored] = ["recorded", "ignored"]
