@@ -65,6 +65,7 @@ fn is_exact(bench: &Bench, flags: &str) {
 
 #[test]
 fn model_and_kernel_lock_the_same_memory() {
+    let _held = hksim_testkit::modes::hold();
     let all = [("9000", CURRENT | FUTURE), ("40000", 0)];
     let in_turn =
         [("5000", FUTURE), ("15000", CURRENT), ("30000", CURRENT | ON_FAULT), ("45000", FUTURE | ON_FAULT | CURRENT)];
