@@ -24,6 +24,7 @@ fn record(bench: &Bench, seed: u64) -> [u64; 3] {
 
 #[test]
 fn copies_for_recorded_children_are_predicted() {
+    let _held = hksim_testkit::modes::hold();
     // SAFETY: no arguments.
     if unsafe { libc::geteuid() } != 0 {
         return eprintln!("skipped: only root sees each write to a page");
