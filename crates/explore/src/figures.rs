@@ -124,8 +124,8 @@ impl fmt::Display for Figure {
     }
 }
 
-/// A figure's amount: bytes, seconds, nanoseconds per call or a count. Counts and times per call have no range: `low`, `middle` and `high` are
-/// equal.
+/// A figure's amount: bytes, seconds, nanoseconds per call or a count. Counts and times per call have no range: `low`,
+/// `middle` and `high` are equal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Amount {
     /// Lower end of the range.

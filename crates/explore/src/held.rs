@@ -21,7 +21,8 @@ use hksim_time_model::not_calibrated;
 /// A design of the budget: its name, its configuration and its limits.
 pub type Named = (String, RunConfig, Vec<Allowed>);
 
-/// Simulates every design on every trace, with the TLB of a core and the costs of a machine if they are given. Rows are ordered by trace, then by design.
+/// Simulates every design on every trace, with the TLB of a core and the costs of a machine if they are given. Rows are
+/// ordered by trace, then by design.
 ///
 /// # Errors
 /// A trace is incomplete or damaged, or a limited figure will not be known.

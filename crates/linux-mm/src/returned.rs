@@ -18,17 +18,16 @@ pub(super) struct Returned {
 }
 
 impl Returned {
-    /// Takes `bytes` while `resident_bytes` are resident. Returns how many bytes passed through the caches since this
-    /// memory was returned, itself included: what was returned after it and has been taken again. `None` if some of the
-    /// memory is new. Whatever else makes resident memory grow calls [`Returned::reach`], so its level at each call tells
-    /// what was returned before.
-    pub(super) fn take(&mut self, resident_bytes: u64, bytes: u64) -> Option<u64> {
-        self.reach(resident_bytes);
-        let after = resident_bytes + bytes;
+    /// Takes `bytes` at the level that was noted last. Returns how many bytes passed through the caches since this memory
+    /// was returned, itself included: what was returned after it and has been taken again. `None` if some of the memory is
+    /// new.
+    pub(super) fn take(&mut self, bytes: u64) -> Option<u64> {
+        let after = self.resident_bytes + bytes;
         self.rise(after).map(|least| after - least)
     }
 
-    /// Notes the level of resident memory.
+    /// Notes the level of resident memory. What was returned is known from the levels, so they are noted before each
+    /// [`Returned::take`], and after whatever else makes resident memory grow.
     pub(super) fn reach(&mut self, resident_bytes: u64) {
         if resident_bytes < self.resident_bytes {
             self.fall(resident_bytes);
@@ -68,14 +67,20 @@ mod tests {
         history[left + 1..].iter().min().copied()
     }
 
+    fn taken(returned: &mut Returned, resident_bytes: u64, bytes: u64) -> Option<u64> {
+        returned.reach(resident_bytes);
+        returned.take(bytes)
+    }
+
     #[test]
     fn a_loop_that_maps_and_unmaps_takes_what_it_returned_last() {
         let mut returned = Returned::default();
-        assert_eq!(returned.take(0, 96), None, "new");
+        let mut take = |resident, bytes| taken(&mut returned, resident, bytes);
+        assert_eq!(take(0, 96), None, "new");
         // 96 were returned at the start. Then 2 are taken and returned again and again.
-        assert_eq!([returned.take(0, 1), returned.take(1, 1)], [Some(1), Some(2)]);
-        assert_eq!([returned.take(0, 1), returned.take(1, 1)], [Some(1), Some(2)]);
-        assert_eq!([returned.take(2, 90), returned.take(92, 4), returned.take(96, 1)], [Some(92), Some(96), None]);
+        assert_eq!([take(0, 1), take(1, 1)], [Some(1), Some(2)]);
+        assert_eq!([take(0, 1), take(1, 1)], [Some(1), Some(2)]);
+        assert_eq!([take(2, 90), take(92, 4), take(96, 1)], [Some(92), Some(96), None]);
     }
 
     /// Continues a history in every way by up to `steps` takes and returns.
@@ -87,7 +92,7 @@ mod tests {
         for bytes in 1..=3 {
             let (mut returned, after) = (returned.clone(), resident + bytes);
             let expected = least_since_left(history, after).map(|least| after - least);
-            assert_eq!(returned.take(resident, bytes), expected, "{history:?} and {bytes}");
+            assert_eq!(taken(&mut returned, resident, bytes), expected, "{history:?} and {bytes}");
             check_all(&returned, &extended(after), steps);
         }
     }

@@ -203,7 +203,7 @@ impl Kernel {
         let resident = self.resident_bytes();
         // A copy replaces memory that the process has.
         if self.operations.copied_pages == before.copies && resident > before.resident {
-            let taken = self.returned.take(before.resident, resident - before.resident);
+            let taken = self.returned.take(resident - before.resident);
             if let Some(returned_bytes) = taken {
                 self.refaults.add(install, cause == FaultCause::Populate, returned_bytes);
             }
