@@ -13,7 +13,8 @@ use hksim_linux_probe::resident::make_resident;
 pub(crate) enum MeasuredHeap<'a> {
     /// The replay's own reservation, which is created later. All existing memory is made present.
     Reservation,
-    /// The process's `malloc`. Its existing memory and the library that provides it are left unchanged.
+    /// The process's `malloc`. Its existing memory, and the data of the library that provides it, are left unchanged.
+    /// The library's code is made present: how many pages of code a fault maps depends on the page cache.
     Process {
         /// The preloaded library.
         library: Option<&'a Path>,
@@ -37,7 +38,10 @@ pub(crate) fn prefault(heap: MeasuredHeap<'_>) {
         }
         let is_measured = match heap {
             MeasuredHeap::Reservation => false,
-            MeasuredHeap::Process { library } => !is_data || library.is_some_and(|library| library == Path::new(file)),
+            MeasuredHeap::Process { library } => {
+                let is_library = library.is_some_and(|library| library == Path::new(file));
+                !is_data || (is_library && map.is_writable)
+            }
         };
         if is_measured || !(is_data || map.name == "[heap]") {
             continue;
