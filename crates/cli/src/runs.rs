@@ -43,8 +43,8 @@ impl Listener for OnScreen {
         Box::new(Progress::events(0))
     }
 
-    fn simulates(&self, setup: &SimConfig) {
-        host::note_unasked(&setup.policy, &setup.kernel.thp);
+    fn simulates(&self, policy: &Policy, kernel: &KernelConfig) {
+        host::note_unasked(policy, &kernel.thp);
     }
 }
 

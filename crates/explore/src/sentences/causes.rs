@@ -74,7 +74,7 @@ pub fn cause(cause: &Cause, installs_total: u64) -> String {
 }
 
 /// What a remedy does to a cause; `before` are all installs and the peak resident bytes without it.
-pub fn remedy(cause: &Cause, tried: Option<&Tried>, before: (u64, u64)) -> String {
+pub fn remedy<P>(cause: &Cause, tried: Option<&Tried<P>>, before: (u64, u64)) -> String {
     let Some(tried) = tried else {
         return "None of the policy changes that were tried removes a noticeable part of them without as many \
                 installs for other reasons."

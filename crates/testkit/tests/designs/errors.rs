@@ -1,5 +1,6 @@
 //! What cannot be done is one clear error, and equal in both worlds.
 
+use hksim_designs::bump::{Bump, BumpSettings};
 use hksim_engine::{
     AddressSpace, Advice, Cause, Design, Errno, Growth, Mapping, PAGE_BYTES, Region, Request, TouchRule,
 };
@@ -7,7 +8,6 @@ use hksim_replay::{Mode, Target, replay};
 use hksim_sim::{Marks, simulate_design};
 use hksim_trace::hkt::TraceReader;
 
-use crate::bump::{Bump, BumpSettings};
 use crate::common::{NoThp, Setup, Trace, malloc};
 
 pub fn bad_settings_and_unknown_designs_are_errors() -> Result<(), String> {

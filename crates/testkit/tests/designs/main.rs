@@ -3,8 +3,6 @@
 //! The bump allocator's pages are also computed by an oracle of a few lines of arithmetic (`oracle.rs`), which shares no
 //! code with the simulator. This program has its own test runner, because the children of a replay execute it again.
 
-#[path = "../../../engine/examples/bump/design.rs"]
-mod bump;
 mod common;
 mod errors;
 mod oracle;
@@ -13,8 +11,8 @@ mod runs;
 
 use std::process::ExitCode;
 
-use bump::Bump;
 use errors::Refusing;
+use hksim_designs::bump::Bump;
 use hksim_replay::{CHILD_ARGUMENT, KnownDesign, child_main_with};
 use hksim_testkit::cases::{self, Case};
 use runs::Runs;
