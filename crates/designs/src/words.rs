@@ -47,6 +47,12 @@ pub enum WordsError {
         /// A design that has it.
         design: String,
     },
+    /// A setting without a value, in a design that is one word.
+    #[error("`+{part}` is not a setting of a design; write +FLAG=VALUE")]
+    NoValue {
+        /// What follows the plus sign.
+        part: String,
+    },
     /// A word is not a value of its setting.
     #[error("--{flag} {why}")]
     Value {
@@ -93,6 +99,20 @@ pub struct DesignWords {
 }
 
 impl DesignWords {
+    /// Parses designs written as one word: a name, followed by any number of `+FLAG=VALUE`.
+    ///
+    /// # Errors
+    /// A flag has no value.
+    pub fn of_word(word: &str) -> Result<DesignWords, WordsError> {
+        let mut parts = word.split('+');
+        let names = parts.next().unwrap_or_default().to_string();
+        let given = parts.map(|part| match part.split_once('=') {
+            Some((flag, words)) if !words.is_empty() => Ok((flag.to_string(), words.to_string())),
+            _ => Err(WordsError::NoValue { part: part.to_string() }),
+        });
+        Ok(DesignWords { names, given: given.collect::<Result<_, _>>()? })
+    }
+
     /// Whether designs are named.
     ///
     /// # Errors
@@ -215,9 +235,8 @@ pub fn flags(label: &Label) -> Vec<(&'static str, String)> {
 /// Number of settings that are not the design's defaults.
 pub fn settings_changed(label: &Label) -> usize {
     let about = find(&label.design);
-    let differs = |about: &About, setting: &&Setting| {
-        about.default.get(setting.field) != label.settings.get(setting.field)
-    };
+    let differs =
+        |about: &About, setting: &&Setting| about.default.get(setting.field) != label.settings.get(setting.field);
     about.map_or(0, |about| about.settings.iter().filter(|setting| differs(&about, setting)).count())
 }
 

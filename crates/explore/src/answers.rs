@@ -7,9 +7,9 @@ use hksim_trace::header::TouchSource;
 use serde::{Deserialize, Serialize};
 
 use crate::answer::{Answer, Design, Reason, answer, no_answer};
+use crate::described::{Described, Flags, all_flags, varied_flags, word};
 use crate::error::ExploreError;
 use crate::figures::Figures;
-use crate::described::{Described, Flags, all_flags, varied_flags, word};
 use crate::flags::RunConfig;
 use crate::origin::origin_text;
 use crate::priced::{Priced, figures};
@@ -81,9 +81,8 @@ impl<P: Described> Layout<P> {
             let given = varied.iter().filter(|flag| !word(flags, flag).is_empty());
             given.map(|flag| format!("--{flag} {}", word(flags, flag))).collect::<Vec<_>>().join(" ")
         };
-        let design = |((policy, _), flags): (&(P, RunConfig), &Flags)| {
-            Design::described(name(flags), policy.settings_changed())
-        };
+        let design =
+            |((policy, _), flags): (&(P, RunConfig), &Flags)| Design::described(name(flags), policy.settings_changed());
         self.designs.iter().zip(&flags).map(design).collect()
     }
 

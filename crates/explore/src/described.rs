@@ -4,12 +4,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use hksim_cost_model::{Profile, SystemTime};
 use hksim_designs::{Label, Listed, Neighbour, Untyped, Visitor, each};
-use hksim_policy::Policy;
-use hksim_policy::vocabulary::Prefault;
+use hksim_engine::{PAGE_BYTES, Region};
+use hksim_policy::vocabulary::{Prefault, Purge};
+use hksim_policy::{Policy, PolicyError};
 use hksim_sim::explain::explain;
 use hksim_sim::simulate::{Marks, Simulated, simulate};
 use hksim_sim::sweep::{Input, SweepProgress};
-use hksim_sim::{Explained, SimConfig, SimError, SimReport, explain_design, simulate_design, sweep};
+use hksim_sim::{Counted, Explained, SimConfig, SimError, SimReport, explain_design, simulate_design, sweep};
 use hksim_time_model::Time;
 use hksim_trace::source::EventSource;
 use rayon::prelude::*;
@@ -19,6 +20,7 @@ use serde::de::DeserializeOwned;
 use crate::causes::{Cause, Remedy, remedies};
 use crate::flags::RunConfig;
 use crate::flags::table::{FLAGS, Subject};
+use crate::priced::counted;
 
 /// Is called with the number of a setup and its report.
 pub type Finished<'a, P> = dyn Fn(usize, &SimReport<P>) + Sync + 'a;
@@ -33,6 +35,18 @@ pub trait Described: Clone + PartialEq + Serialize + DeserializeOwned + Send + S
 
     /// The policy that says which modes of huge pages are expected. A design expects none, as the default policy.
     fn of_modes(&self) -> Policy;
+
+    /// What a simulation has to count so that a profile gives its time. Only pages if it cannot.
+    fn counted(&self, profile: Option<&Profile>) -> Counted;
+
+    /// How long free memory is kept before it is purged, if that is a fixed time above 0.
+    fn purge_delay_ns(&self) -> Option<u64>;
+
+    /// Pages of its address space that page sets number: all, and those before blocks with mappings of their own.
+    ///
+    /// # Errors
+    /// The policy is invalid.
+    fn reserved_pages(&self) -> Result<(u64, u64), PolicyError>;
 
     /// The changes that may remove a cause of installs. Which of them helps is not assumed: each is simulated.
     fn remedies(&self, cause: &Cause) -> Vec<Remedy<Self>>;
@@ -87,6 +101,21 @@ pub fn all_flags<P: Described>(policy: &P, config: &RunConfig) -> Flags {
     policy.flags().into_iter().chain(others.map(|flag| (flag.name, flag.show(config)))).collect()
 }
 
+/// The allocator's flags with their words, several per line, for the head of a table.
+pub fn allocator_lines<P: Described>(allocator: &P) -> Vec<String> {
+    const FLAGS_PER_LINE: usize = 7;
+    let flags = allocator.flags();
+    // The name of a design needs no flag before it.
+    let (heading, skipped) = if word(&flags, "design").is_empty() { ("policy", "") } else { ("design", "design ") };
+    let words: Vec<String> = flags.iter().map(|(flag, word)| format!("{flag} {word}")).collect();
+    let line = |(index, words): (usize, &[String])| {
+        let text = words.join(", ");
+        let heading = if index == 0 { heading } else { "" };
+        format!("{heading:<9}{}", text.strip_prefix(skipped).unwrap_or(&text))
+    };
+    words.chunks(FLAGS_PER_LINE).enumerate().map(line).collect()
+}
+
 /// Every flag of a row.
 pub fn row_flags<P: Described>(report: &SimReport<P>) -> Flags {
     all_flags(&report.policy, &RunConfig::of_report(report))
@@ -94,13 +123,18 @@ pub fn row_flags<P: Described>(report: &SimReport<P>) -> Flags {
 
 /// The flags whose words differ between rows, in their order.
 pub fn varied_flags(rows: &[Flags]) -> Vec<&'static str> {
+    some_flags(rows, |_, varies| varies)
+}
+
+/// The flags that are wanted, in their order. `is_wanted` is told the flag, and whether its word differs between rows.
+pub fn some_flags(rows: &[Flags], is_wanted: impl Fn(&str, bool) -> bool) -> Vec<&'static str> {
     let mut names: Vec<&'static str> = Vec::new();
     for &(name, _) in rows.iter().flatten() {
         if !names.contains(&name) {
             names.push(name);
         }
     }
-    names.retain(|name| rows.windows(2).any(|pair| word(&pair[0], name) != word(&pair[1], name)));
+    names.retain(|name| is_wanted(name, rows.windows(2).any(|pair| word(&pair[0], name) != word(&pair[1], name))));
     names
 }
 
@@ -125,6 +159,19 @@ impl Described for Policy {
         *self
     }
 
+    fn counted(&self, profile: Option<&Profile>) -> Counted {
+        counted(self, profile)
+    }
+
+    fn purge_delay_ns(&self) -> Option<u64> {
+        (self.purge != Purge::None && self.purge_delay_ns > 0).then_some(self.purge_delay_ns)
+    }
+
+    fn reserved_pages(&self) -> Result<(u64, u64), PolicyError> {
+        let layout = self.prepare()?.layout;
+        Ok((layout.bytes() / PAGE_BYTES, layout.arena / PAGE_BYTES))
+    }
+
     fn remedies(&self, cause: &Cause) -> Vec<Remedy> {
         remedies(self, cause)
     }
@@ -137,11 +184,7 @@ impl Described for Policy {
         Time::of(report, system_time, profile).map_err(|why| why.to_string())
     }
 
-    fn simulate(
-        source: &mut (dyn EventSource + Send),
-        setup: &SimConfig,
-        marks: Marks,
-    ) -> Result<Simulated, SimError> {
+    fn simulate(source: &mut (dyn EventSource + Send), setup: &SimConfig, marks: Marks) -> Result<Simulated, SimError> {
         simulate(source, setup, marks, &|_| {})
     }
 
@@ -229,6 +272,19 @@ impl Described for Label {
 
     fn of_modes(&self) -> Policy {
         Policy::DEFAULT
+    }
+
+    fn counted(&self, _profile: Option<&Profile>) -> Counted {
+        Counted::Pages
+    }
+
+    /// What a design does over time is its own matter.
+    fn purge_delay_ns(&self) -> Option<u64> {
+        None
+    }
+
+    fn reserved_pages(&self) -> Result<(u64, u64), PolicyError> {
+        Ok((Region::BYTES / PAGE_BYTES, Region::BYTES / PAGE_BYTES))
     }
 
     /// Each setting with its other words, or with a quarter and four times its number.

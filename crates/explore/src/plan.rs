@@ -34,10 +34,7 @@ impl<P: Described> Plan<P> {
     ///
     /// # Errors
     /// A setup is impossible.
-    pub fn new<E>(
-        traces: Vec<Trace>,
-        setups: impl Fn(&Trace) -> Result<Vec<SimConfig<P>>, E>,
-    ) -> Result<Plan<P>, E> {
+    pub fn new<E>(traces: Vec<Trace>, setups: impl Fn(&Trace) -> Result<Vec<SimConfig<P>>, E>) -> Result<Plan<P>, E> {
         let runs = traces.into_iter().map(|trace| setups(&trace).map(|setups| (trace, setups)));
         let runs = runs.collect::<Result<Vec<_>, E>>()?;
         let setups = runs.first().map_or(1, |(_, setups)| setups.len().max(1));

@@ -36,7 +36,7 @@ pub struct Head {
 
 /// The result of a shard.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ShardResult {
+pub struct ShardResult<P = Policy> {
     /// The schema, and the version that wrote it.
     #[serde(flatten)]
     pub stamp: Stamp,
@@ -49,17 +49,17 @@ pub struct ShardResult {
     /// The sweep.
     pub head: Head,
     /// The shard's rows.
-    pub rows: Vec<ShardRow>,
+    pub rows: Vec<ShardRow<P>>,
 }
 
 /// A row of a shard.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ShardRow {
+pub struct ShardRow<P = Policy> {
     /// Its number in the whole sweep.
     pub row: usize,
     /// The row.
     #[serde(flatten)]
-    pub priced: Priced,
+    pub priced: Priced<P>,
 }
 
 /// The result of a sweep, with times if a profile was given. `P` describes the allocator of its rows.

@@ -91,8 +91,7 @@ fn minus(predicted: u64, measured: u64) -> i64 {
 /// The unexplained part of a difference in page-table memory, in bytes.
 fn page_tables_unexplained<P: Checked>(predicted: &SimReport<P>, measured: &Replayed) -> Option<u64> {
     let surplus = minus(predicted.page_table_bytes_peak, measured.page_table_bytes_peak?);
-    let shared_max =
-        if predicted.policy.has_chosen_addresses() { measured.page_table_bytes_start? as i64 } else { 0 };
+    let shared_max = if predicted.policy.has_chosen_addresses() { measured.page_table_bytes_start? as i64 } else { 0 };
     Some(if (0..=shared_max).contains(&surplus) { 0 } else { surplus.unsigned_abs() })
 }
 

@@ -85,7 +85,8 @@ impl Shared<'_> {
         self.spans.divide(memory, span, class);
         push(memory, self.central.tables.class_spans(class), span);
         if self.central.link == Link::Eager {
-            let (start, bytes, objects) = (self.spans.start(memory, span), classes.bytes(class), classes.objects(class));
+            let (start, bytes, objects) =
+                (self.spans.start(memory, span), classes.bytes(class), classes.objects(class));
             for number in 0..objects {
                 let object = start + number * bytes;
                 link(memory, object, if number + 1 < objects { object + bytes } else { 0 });

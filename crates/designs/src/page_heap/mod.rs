@@ -205,7 +205,8 @@ impl Design for PageHeap {
 }
 
 impl Listed for PageHeap {
-    const SUMMARY: &'static str = "a heap of pages with size classes, caches for threads and a transfer cache, like TCMalloc";
+    const SUMMARY: &'static str =
+        "a heap of pages with size classes, caches for threads and a transfer cache, like TCMalloc";
 
     const SETTINGS: &'static [Setting] = &[
         Setting {

@@ -95,7 +95,8 @@ impl Spans {
         let surplus = if align > self.page_bytes() { align / self.page_bytes() } else { 0 };
         let wanted = pages.checked_add(surplus)?;
         // Records for these two, so that nothing fails once the span is taken.
-        let spare = if surplus > 0 { Some([self.record(memory, metadata)?, self.record(memory, metadata)?]) } else { None };
+        let spare =
+            if surplus > 0 { Some([self.record(memory, metadata)?, self.record(memory, metadata)?]) } else { None };
         let span = self.take(memory, metadata, wanted);
         if let (Some([before, after]), Some(span)) = (spare, span) {
             self.trim(memory, span, pages, align, before, after);
@@ -213,9 +214,9 @@ impl Spans {
         let needed = pages.checked_mul(page_bytes)?;
         let wanted = needed.max(self.settings.grow_bytes_min);
         let record = self.record(memory, metadata)?;
-        let grown = [wanted, needed].into_iter().find_map(|bytes| {
-            memory.map(bytes, page_bytes, Mapping::Plain).ok().map(|start| (start, bytes))
-        });
+        let grown = [wanted, needed]
+            .into_iter()
+            .find_map(|bytes| memory.map(bytes, page_bytes, Mapping::Plain).ok().map(|start| (start, bytes)));
         let Some((start, bytes)) = grown else {
             self.drop_record(memory, record);
             return None;

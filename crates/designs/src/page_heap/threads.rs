@@ -2,8 +2,8 @@
 
 use hksim_engine::AddressSpace;
 
-use super::classes::{CLASSES_MAX, Classes};
 use super::central::{Chain, link, next};
+use super::classes::{CLASSES_MAX, Classes};
 use super::tables::{Tables, get, set, word};
 use super::{PageHeapSettings, Shared};
 

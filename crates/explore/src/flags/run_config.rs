@@ -206,17 +206,6 @@ impl RunConfig {
         words.join(" ")
     }
 
-    /// All policy flags with their values, several per line, for the head of a table.
-    pub fn policy_lines(&self) -> Vec<String> {
-        const FLAGS_PER_LINE: usize = 7;
-        let policy = FLAGS.iter().filter(|flag| flag.subject == Subject::Policy);
-        let words: Vec<String> = policy.map(|flag| format!("{} {}", flag.name, flag.show(self))).collect();
-        let lines = words.chunks(FLAGS_PER_LINE).enumerate();
-        lines
-            .map(|(index, words)| format!("{:<9}{}", if index == 0 { "policy" } else { "" }, words.join(", ")))
-            .collect()
-    }
-
     /// The value of a flag as text; empty for an unknown flag.
     pub fn word(&self, flag: &str) -> String {
         FLAGS.iter().find(|known| known.name == flag).map(|known| known.show(self)).unwrap_or_default()
