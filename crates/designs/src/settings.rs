@@ -30,7 +30,11 @@ pub enum Values {
     Count(u64, u64),
     /// One of these words, which are the names of an enum's values in JSON.
     Words(&'static [&'static str]),
+    /// `yes` or `no`: `bool`.
+    YesNo,
 }
+
+const YES_NO: [&str; 2] = ["no", "yes"];
 
 impl Values {
     /// Its values and their unit, as text.
@@ -39,7 +43,16 @@ impl Values {
             Values::PowerOfTwo(min, max) => format!("bytes; {} to {}, a power of two", Size(min), Size(max)),
             Values::Pages(min, max) => format!("bytes; {} to {}, in whole pages", Size(min), Size(max)),
             Values::Count(min, max) => format!("number; {min} to {max}"),
-            Values::Words(words) => words.join(", "),
+            Values::Words(_) | Values::YesNo => self.words().join(", "),
+        }
+    }
+
+    /// The words, if it has some.
+    pub fn words(&self) -> &[&'static str] {
+        match self {
+            Values::Words(words) => words,
+            Values::YesNo => &YES_NO,
+            Values::PowerOfTwo(..) | Values::Pages(..) | Values::Count(..) => &[],
         }
     }
 
@@ -48,7 +61,7 @@ impl Values {
         match self {
             Values::PowerOfTwo(..) | Values::Pages(..) => "SIZE",
             Values::Count(..) => "N",
-            Values::Words(_) => "WORD",
+            Values::Words(_) | Values::YesNo => "WORD",
         }
     }
 }
@@ -59,43 +72,46 @@ impl Setting {
     /// # Errors
     /// It is no value of the setting; the message says which are.
     pub fn parse(&self, word: &str) -> Result<Value, String> {
-        let refused = || format!("`{word}` is out of range ({})", self.values.text());
+        let words = self.values.words();
+        if !words.is_empty() {
+            let question = nearest::question(word, words.iter().copied());
+            let refused = || format!("`{word}`: expected one of {}{question}", words.join(", "));
+            let is_bool = matches!(self.values, Values::YesNo);
+            let value = if is_bool { Value::from(word == "yes") } else { Value::from(word) };
+            return words.contains(&word).then_some(value).ok_or_else(refused);
+        }
         let number = self.number(word)?;
-        let is_valid = match (self.values, number) {
-            (Values::Words(words), _) => {
-                let question = nearest::question(word, words.iter().copied());
-                let is_known = words.contains(&word).then(|| Value::from(word));
-                return is_known.ok_or_else(|| format!("`{word}`: expected one of {}{question}", words.join(", ")));
-            }
-            (Values::PowerOfTwo(min, max), number) => number.is_power_of_two() && (min..=max).contains(&number),
-            (Values::Pages(min, max), number) => number.is_multiple_of(PAGE_BYTES) && (min..=max).contains(&number),
-            (Values::Count(min, max), number) => (min..=max).contains(&number),
+        let is_valid = match self.values {
+            Values::PowerOfTwo(min, max) => number.is_power_of_two() && (min..=max).contains(&number),
+            Values::Pages(min, max) => number.is_multiple_of(PAGE_BYTES) && (min..=max).contains(&number),
+            Values::Count(min, max) => (min..=max).contains(&number),
+            Values::Words(_) | Values::YesNo => false,
         };
-        if is_valid { Ok(number.into()) } else { Err(refused()) }
+        let refused = || format!("`{word}` is out of range ({})", self.values.text());
+        is_valid.then(|| number.into()).ok_or_else(refused)
     }
 
-    /// The number that a word means; 0 for a setting that has words.
+    /// The number that a word means.
     fn number(&self, word: &str) -> Result<u64, String> {
-        let parsed = match self.values {
-            Values::PowerOfTwo(..) | Values::Pages(..) => parse_size(word),
-            Values::Count(..) => parse_count(word),
-            Values::Words(_) => return Ok(0),
-        };
+        let parsed = if self.is_size() { parse_size(word) } else { parse_count(word) };
         parsed.map_err(|why| format!("`{word}`: {why}"))
+    }
+
+    /// Whether its numbers are bytes.
+    fn is_size(&self) -> bool {
+        matches!(self.values, Values::PowerOfTwo(..) | Values::Pages(..))
     }
 
     /// A number in the form that [`Setting::parse`] reads.
     fn shown(&self, number: u64) -> String {
-        match self.values {
-            Values::PowerOfTwo(..) | Values::Pages(..) => Size(number).to_string(),
-            Values::Count(..) | Values::Words(_) => number.to_string(),
-        }
+        if self.is_size() { Size(number).to_string() } else { number.to_string() }
     }
 
     /// The value in a design's settings, in the form that [`Setting::parse`] reads.
     pub fn show(&self, settings: &Value) -> String {
         match settings.get(self.field) {
             Some(Value::String(word)) => word.clone(),
+            Some(Value::Bool(is_set)) => YES_NO[usize::from(*is_set)].to_string(),
             Some(value) => value.as_u64().map(|number| self.shown(number)).unwrap_or_default(),
             None => String::new(),
         }
@@ -105,10 +121,10 @@ impl Setting {
     pub fn others(&self, settings: &Value) -> Vec<Value> {
         let now = settings.get(self.field);
         let number = now.and_then(Value::as_u64).unwrap_or_default();
-        let words = match self.values {
-            Values::Words(words) => words.iter().map(|word| word.to_string()).collect(),
-            _ => [number / 4, number.saturating_mul(4)].map(|number| self.shown(number)).to_vec(),
-        };
+        let mut words: Vec<String> = self.values.words().iter().map(|word| word.to_string()).collect();
+        if words.is_empty() {
+            words.extend([number / 4, number.saturating_mul(4)].map(|number| self.shown(number)));
+        }
         words.iter().filter_map(|word| self.parse(word).ok()).filter(|value| Some(value) != now).collect()
     }
 
@@ -117,7 +133,7 @@ impl Setting {
     /// # Errors
     /// A word is missing, or a range has no such values.
     pub fn words(&self, list: &str) -> Result<Vec<String>, String> {
-        if let Values::Words(_) = self.values {
+        if !self.values.words().is_empty() {
             return Ok(list.split(',').map(str::to_string).collect());
         }
         doubling::expanded(list, ',', |word| self.number(word), |number| self.shown(number))

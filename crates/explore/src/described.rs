@@ -126,16 +126,24 @@ pub fn varied_flags(rows: &[Flags]) -> Vec<&'static str> {
     some_flags(rows, |_, varies| varies)
 }
 
-/// The flags that are wanted, in their order. `is_wanted` is told the flag, and whether its word differs between rows.
+/// The flags that are wanted, in their order. `is_wanted` is told the flag, and whether its words differ between the rows
+/// that have it.
 pub fn some_flags(rows: &[Flags], is_wanted: impl Fn(&str, bool) -> bool) -> Vec<&'static str> {
-    let mut names: Vec<&'static str> = Vec::new();
-    for &(name, _) in rows.iter().flatten() {
-        if !names.contains(&name) {
-            names.push(name);
+    let mut words: Vec<(&'static str, &str, bool)> = Vec::new();
+    for (name, word) in rows.iter().flatten() {
+        match words.iter_mut().find(|(known, ..)| known == name) {
+            Some((_, first, varies)) => *varies |= first != word,
+            None => words.push((name, word, false)),
         }
     }
-    names.retain(|name| is_wanted(name, rows.windows(2).any(|pair| word(&pair[0], name) != word(&pair[1], name))));
-    names
+    words.retain(|(name, _, varies)| is_wanted(name, *varies));
+    words.into_iter().map(|(name, ..)| name).collect()
+}
+
+/// The word of a flag in a table; a dash if the row does not have it.
+pub fn cell(flags: &Flags, name: &str) -> String {
+    let word = word(flags, name);
+    if word.is_empty() { "-".to_string() } else { word.to_string() }
 }
 
 /// The word of a flag; empty if the row does not have it.

@@ -47,7 +47,7 @@ pub struct Args {
     #[command(flatten)]
     design: DesignArgs,
     /// Explain the difference to another policy: a preset or policy file, with changes (default+purge=none); with
-    /// --design, to another design or settings (page-heap+link=lazy)
+    /// --design, to another design or other settings (NAME+FLAG=VALUE)
     #[arg(long, value_name = "POLICY", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     against: Option<String>,
     /// Count the installs from each mark of this name to the next mark of any name (hksim mark)

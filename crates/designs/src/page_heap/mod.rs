@@ -51,16 +51,6 @@ pub enum Link {
     Lazy,
 }
 
-/// What new memory is advised.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum AdviseHuge {
-    /// Nothing.
-    No,
-    /// `MADV_HUGEPAGE`.
-    Yes,
-}
-
 /// The settings of [`PageHeap`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -83,8 +73,8 @@ pub struct PageHeapSettings {
     pub keep_free_bytes: u64,
     /// Bytes by which the heap grows at least: 4 KiB to 1 GiB, and at least a page of the heap.
     pub grow_bytes_min: u64,
-    /// What new memory is advised.
-    pub advise_huge: AdviseHuge,
+    /// Whether new memory is advised with `MADV_HUGEPAGE`.
+    pub advises_huge: bool,
 }
 
 impl Default for PageHeapSettings {
@@ -99,7 +89,7 @@ impl Default for PageHeapSettings {
             release: Release::Dontneed,
             keep_free_bytes: 64 << 20,
             grow_bytes_min: 1 << 20,
-            advise_huge: AdviseHuge::No,
+            advises_huge: false,
         }
     }
 }
@@ -265,8 +255,8 @@ impl Listed for PageHeap {
         },
         Setting {
             flag: "advise-huge",
-            field: "advise_huge",
-            values: Values::Words(&["no", "yes"]),
+            field: "advises_huge",
+            values: Values::YesNo,
             help: "Advise new memory with MADV_HUGEPAGE",
         },
     ];

@@ -3,7 +3,7 @@
 use hksim_engine::{AddressSpace, Advice, Mapping, Region};
 
 use super::tables::{LISTS, Metadata, Tables, get, set, word};
-use super::{AdviseHuge, PageHeapSettings, Release};
+use super::{PageHeapSettings, Release};
 
 /// Words of a span's record: its first address, its pages, its kind; its neighbours in a list; and for a class, the
 /// number of objects that are not in the span, its free objects, and the bytes from which objects were taken.
@@ -228,7 +228,7 @@ impl Spans {
             let _ = memory.unmap(start, bytes);
             return None;
         }
-        if self.settings.advise_huge == AdviseHuge::Yes {
+        if self.settings.advises_huge {
             // A kernel without huge pages refuses the advice.
             let _ = memory.advise(start, bytes, Advice::HugePage);
         }

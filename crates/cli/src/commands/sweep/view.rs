@@ -19,7 +19,7 @@ use crate::output::units::{bytes, bytes_apart, count};
 use hksim_cost_model::SystemTime;
 use hksim_cost_model::system_time::states;
 use hksim_explore::answers::missing_text;
-use hksim_explore::described::{Described, Flags, row_flags, some_flags, word};
+use hksim_explore::described::{Described, Flags, cell, row_flags, some_flags};
 use hksim_explore::origin::origin_text;
 use hksim_explore::priced::{Priced, figures};
 use hksim_reports::simulation::huge_bytes_peak;
@@ -320,7 +320,7 @@ fn trace_table<P: Described>(rows: &[Priced<P>], first: usize, sweep: &PricedSwe
     let shown: Vec<Vec<String>> = columns.iter().map(|column| column.show.cells(rows)).collect();
     for (index, (row, point)) in rows.iter().zip(&points).enumerate() {
         let number = [(first + index).to_string()];
-        let values = flags.iter().map(|flag| word(point, flag).to_string());
+        let values = flags.iter().map(|flag| cell(point, flag));
         let figures = columns.iter().zip(&shown).map(|(column, shown)| {
             let mark = if is_best(column, row, rows) { "*" } else { "" };
             format!("{mark}{}", shown[index])

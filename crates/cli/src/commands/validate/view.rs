@@ -2,7 +2,7 @@
 
 use crate::output::table::{Lines, Table, text};
 use crate::output::units::{bytes, count, time};
-use hksim_explore::described::{Described, Flags, row_flags, varied_flags, word};
+use hksim_explore::described::{Described, Flags, cell, row_flags, varied_flags};
 use hksim_validate::Row;
 
 use hksim_results::validate::Validation;
@@ -21,7 +21,7 @@ pub fn table<P: Described>(validation: &Validation<P>) -> String {
         Table::new(head, &words).with_optional(optional).with_joined(0..1 + flags.len(), "trace and design");
     for (row, config) in validation.rows.iter().zip(&points) {
         let mut cells = vec![row.trace_name.clone()];
-        cells.extend(flags.iter().map(|flag| word(config, flag).to_string()));
+        cells.extend(flags.iter().map(|flag| cell(config, flag)));
         cells.extend(figure_cells(row));
         cells.extend([row.class.word().to_string(), row.verdict.word().to_string()]);
         table.push(cells);
