@@ -44,12 +44,13 @@ pub fn rows(
     let allocations = traces.iter().map(allocations).collect::<Result<Vec<u64>, _>>()?;
     let checksums: Vec<Option<String>> = traces.iter().map(|trace| trace.label().checksum).collect();
     let configs: Vec<RunConfig> = designs.iter().map(|(_, config, _)| config.clone()).collect();
-    let plan = Plan::new(traces, &configs, |trace, config| {
+    let setup = |trace: &Trace, config: &RunConfig| {
         let counted = priced::counted(&config.policy, profile);
         let setup = SimConfig { tlb: core, counted, ..setup(config, trace, BaseKernel::AsItComes)? };
-        listener.simulates(&setup);
+        listener.simulates(&setup.policy, &setup.kernel);
         Ok::<_, ExploreError>(setup)
-    })?;
+    };
+    let plan = Plan::new(traces, |trace| configs.iter().map(|config| setup(trace, config)).collect())?;
     let all: Vec<usize> = (0..plan.rows()).collect();
     let reports = plan.simulate(&all, None, &*listener.begin())?;
     let row = |(index, report): (usize, SimReport)| {

@@ -45,6 +45,7 @@ pub mod answer;
 pub mod answers;
 pub mod budget;
 pub mod causes;
+pub mod described;
 pub mod digest;
 pub mod error;
 pub mod explained;
