@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let paths: Vec<String> = env::args().skip(1).collect();
     let [before, now] = paths.as_slice() else { return Err("name two traces (.hkt)".into()) };
     let consumers = |path: &String| of_trace(&mut TraceReader::open(Path::new(path))?);
-    for growth in growth(Metric::LiveBytesEnd, &consumers(before)?, &consumers(now)?) {
+    for growth in growth(&[Metric::LiveBytesEnd], &consumers(before)?, &consumers(now)?) {
         println!("{}", growth.words());
     }
     Ok(())

@@ -29,7 +29,7 @@ impl Service {
             let message = broken(checked)?;
             let line = line_of(text, &checked.row.design).map_or(String::new(), |line| format!(",line={line}"));
             let title = property(&format!("{} on {}", checked.row.design, checked.row.trace));
-            Some(format!("::error file={}{line},title={title}::{}", property(name), data(&message)))
+            Some(format!("::error file={}{line},title={title}::{}\n", property(name), data(&message)))
         };
         rows.iter().filter_map(annotation).collect()
     }

@@ -138,7 +138,8 @@ impl CheckedRow {
             (Some(before), Some(stored)) => differences(before, &row, &stored.hksim_version, version),
             _ => vec![Difference::NotStored],
         };
-        let growth = limits.iter().find(|limit| !limit.is_within).and_then(|limit| grown(limit.metric, &row, baseline));
+        let broken: Vec<Metric> = limits.iter().filter(|limit| !limit.is_within).map(|limit| limit.metric).collect();
+        let growth = if broken.is_empty() { None } else { grown(&broken, &row, baseline) };
         CheckedRow { limits, has_failed_requests: row.figures.requests_failed > 0, differences, growth, row }
     }
 
@@ -149,9 +150,9 @@ impl CheckedRow {
 }
 
 /// What grew of what a row uses; `None` if the stored result does not have it.
-fn grown(metric: Metric, row: &Row, baseline: &Baseline<'_>) -> Option<Vec<Growth>> {
+fn grown(broken: &[Metric], row: &Row, baseline: &Baseline<'_>) -> Option<Vec<Growth>> {
     let before = consumers(&baseline.stored?.consumers, row)?;
-    Some(growth(metric, before, consumers(baseline.consumers, row)?))
+    Some(growth(broken, before, consumers(baseline.consumers, row)?))
 }
 
 fn consumers<'a>(all: &'a [Consumers], row: &Row) -> Option<&'a [Consumer]> {

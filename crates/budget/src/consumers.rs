@@ -76,7 +76,9 @@ pub fn of_trace(source: &mut dyn EventSource) -> Result<Vec<Consumer>, TraceErro
         let site = SiteId(used.site);
         let caller = names.caller(site).map(|caller| caller.frame.clone());
         Consumer {
-            caller: caller.map_or_else(String::new, |frame| function_of(&hksim_trace::symbols::frame_text(names.sites(), &frame))),
+            caller: caller.map_or_else(String::new, |frame| {
+                function_of(&hksim_trace::symbols::frame_text(names.sites(), &frame))
+            }),
             stack: functions(&names.stack(site)),
             bytes_max: Some(bytes_max),
             quantities: without_zeros([

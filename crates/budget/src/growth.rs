@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::consumers::{Consumer, Quantity};
 use crate::metric::Metric;
 
-/// At most this many consumers are named for a broken limit.
+/// At most this many consumers are named.
 const NAMED_MAX: usize = 3;
 /// A consumer is named if it has at least this share of the largest growth.
 const NAMED_SHARE: f64 = 0.1;
@@ -29,10 +29,23 @@ pub struct Growth {
     pub now: u64,
 }
 
-/// The consumers that grew most in the quantity that explains a metric, largest growth first. Where no consumer has the first such quantity, the next one counts.
-pub fn growth(metric: Metric, before: &[Consumer], now: &[Consumer]) -> Vec<Growth> {
-    let grown = quantities(metric).iter().map(|&quantity| grown(quantity, before, now));
-    grown.into_iter().find(|grown| !grown.is_empty()).unwrap_or_default()
+/// The consumers that grew most, in the quantities that explain these metrics, leaks first. Each consumer is named once. Where
+/// no consumer grew in the quantity that is closest to a metric, the next one counts.
+pub fn growth(metrics: &[Metric], before: &[Consumer], now: &[Consumer]) -> Vec<Growth> {
+    let mut all: Vec<Growth> = Vec::new();
+    // A leak raises other figures, too.
+    let leaks = [Metric::LiveBytesEnd, Metric::RssBytesEnd];
+    let (first, later) = metrics.iter().partition::<Vec<Metric>, _>(|metric| leaks.contains(metric));
+    for metric in first.into_iter().rev().chain(later) {
+        let mut grown = quantities(metric).iter().map(|&quantity| grown(quantity, before, now));
+        for growth in grown.find(|grown| !grown.is_empty()).unwrap_or_default() {
+            if !all.iter().any(|known| (&known.stack, known.bytes_max) == (&growth.stack, growth.bytes_max)) {
+                all.push(growth);
+            }
+        }
+    }
+    all.truncate(NAMED_MAX);
+    all
 }
 
 /// The quantities that explain a metric, the closest first.
@@ -70,7 +83,6 @@ fn grown(quantity: Quantity, before: &[Consumer], now: &[Consumer]) -> Vec<Growt
     grown.sort_by_key(|growth| std::cmp::Reverse(growth.more()));
     let least = grown.first().map_or(0.0, |first| first.more() as f64 * NAMED_SHARE);
     grown.retain(|growth| growth.more() as f64 >= least);
-    grown.truncate(NAMED_MAX);
     grown
 }
 
@@ -105,11 +117,8 @@ impl Growth {
             Quantity::Traps => ("traps", false),
             Quantity::RssBytesEnd => ("bytes resident at the end", true),
         };
-        let [before, now] = if is_bytes {
-            units::bytes_pair(self.before, self.now)
-        } else {
-            [self.before, self.now].map(units::count)
-        };
+        let [before, now] =
+            if is_bytes { units::bytes_pair(self.before, self.now) } else { [self.before, self.now].map(units::count) };
         format!("{name} {whose}: {before} -> {now}")
     }
 }
@@ -136,7 +145,7 @@ mod tests {
             consumer(&["other", "main"], 64, 10),
             consumer(&["old", "main"], 64, 8_000),
         ];
-        let grown = growth(Metric::LiveBytesEnd, &before, &now);
+        let grown = growth(&[Metric::LiveBytesEnd], &before, &now);
         let found: Vec<(&str, u64, u64)> =
             grown.iter().map(|growth| (growth.caller.as_str(), growth.before, growth.now)).collect();
         assert_eq!(found, [("keep", 1_000, 368_016), ("new", 0, 50_000)]);
@@ -144,7 +153,9 @@ mod tests {
             grown[0].words(),
             "bytes never freed of requests of up to 128 B by `keep`, called by `main`: 1000 B -> 359.4 KiB"
         );
-        assert!(growth(Metric::LiveBytesEnd, &now, &now).is_empty());
-        assert!(growth(Metric::RssPeak, &before, &now).is_empty(), "none of its quantities is known");
+        assert!(growth(&[Metric::LiveBytesEnd], &now, &now).is_empty());
+        let all = growth(&[Metric::RssPeak, Metric::LiveBytesEnd], &before, &now);
+        assert_eq!(all, grown, "each consumer once, by what is closest");
+        assert!(growth(&[Metric::RssPeak], &before, &now).is_empty(), "none of its quantities is known");
     }
 }

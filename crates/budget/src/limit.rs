@@ -73,7 +73,9 @@ impl Limit {
 fn of_text(metric: Metric, text: &str) -> Option<Most> {
     let Some(change) = text.strip_prefix('+') else { return amount(metric, text).map(Most::Amount) };
     match change.strip_suffix('%') {
-        Some(percent) => of_number(Metric::NsPerCall, percent.trim().parse().ok()?).map(|percent| Most::Share(percent / 100.0)),
+        Some(percent) => {
+            of_number(Metric::NsPerCall, percent.trim().parse().ok()?).map(|percent| Most::Share(percent / 100.0))
+        }
         None => amount(metric, change).map(Most::More),
     }
 }

@@ -148,11 +148,11 @@ fn of_recordings(
     profile: Option<&Profile>,
 ) -> Result<Rows, BudgetError> {
     let named = designs.iter().filter_map(|design| match &design.named {
-        Named::Setting(setting, words) => Some((design, setting, words)),
+        Named::Setting(setting, words) => Some((design, &**setting, words)),
         Named::Policy(_) | Named::Allocator(_) => None,
     });
     let named: Vec<_> = named.collect();
-    let settings: Vec<Setting> = named.iter().map(|(_, setting, _)| (**setting).clone()).collect();
+    let settings: Vec<Setting> = named.iter().map(|(_, setting, _)| (*setting).clone()).collect();
     let mut all = Rows::default();
     for (trace, path) in budget.traces.iter().zip(paths) {
         let trace = trace.display().to_string();
@@ -163,7 +163,7 @@ fn of_recordings(
                 trace: trace.clone(),
                 checksum: row.checksum,
                 design,
-                subject: Subject::Setting { setting: (*words).clone() },
+                subject: Subject::Setting { setting: words.to_string() },
                 inputs: row.inputs,
                 allocations: 0,
                 figures: row.figures,
@@ -201,12 +201,14 @@ fn of_traces(
         }
         let mut source = (trace.input.open)()?;
         let info = Info::of(&mut *source)?;
-        let consumers = Consumers { trace: name.display().to_string(), design: None, consumers: of_trace(&mut *source)? };
+        let consumers =
+            Consumers { trace: name.display().to_string(), design: None, consumers: of_trace(&mut *source)? };
         heads.push((trace.label().checksum, info.mallocs + info.callocs + info.reallocs + info.aligned_allocs));
         all.consumers.push(consumers);
     }
     // Both are in the order of the rows.
-    let (mut simulated, mut replays) = (simulate(traces, &policies, machine, listener)?.into_iter(), replays.into_iter());
+    let (mut simulated, mut replays) =
+        (simulate(traces, &policies, machine, listener)?.into_iter(), replays.into_iter());
     for ((checksum, allocations), consumers) in heads.into_iter().zip(&all.consumers) {
         let live_bytes_end = Some(bytes_at_end(&consumers.consumers));
         for design in designs {

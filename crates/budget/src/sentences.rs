@@ -4,6 +4,7 @@ use hksim_explore::sentences::{list, percent_signed};
 use hksim_text::units;
 
 use crate::checked::{Checked, CheckedRow, Difference};
+use crate::metric::Metric;
 
 /// What broke in a row, what changed since the stored result, and what grew; `None` if nothing broke.
 pub fn broken(checked: &CheckedRow) -> Option<String> {
@@ -29,7 +30,8 @@ fn broken_limit(checked: &CheckedRow, limit: &Checked) -> String {
     let relative = limit.relative.as_ref().map(|relative| format!("the stored result {relative}"));
     match (limit.most, limit.amount, texts.as_slice()) {
         (Some(_), Some(_), [most, amount]) => {
-            let range = checked.row.range(limit.metric).map(|range| limit.metric.texts(&[range.low, range.high]).join(" to "));
+            let range =
+                checked.row.range(limit.metric).map(|range| limit.metric.texts(&[range.low, range.high]).join(" to "));
             let range = range.map_or(String::new(), |range| format!(", {range} in the runs"));
             let relative = relative.map_or(String::new(), |relative| format!(", {relative}"));
             format!("{amount} {name} (at most {most} allowed{relative}{range})")
@@ -43,12 +45,21 @@ fn broken_limit(checked: &CheckedRow, limit: &Checked) -> String {
 
 /// What changed since the stored result.
 pub fn since(checked: &CheckedRow) -> String {
-    let changes: Vec<String> = checked.differences.iter().map(difference).collect();
+    let shown = checked.differences.iter().filter(|difference| is_shown(checked, difference));
+    let changes: Vec<String> = shown.map(difference).collect();
     match checked.differences.as_slice() {
         [] => "Nothing changed since the stored result.".into(),
         [Difference::NotStored] => "There was no stored result of this row.".into(),
+        _ if changes.is_empty() => "No limited figure changed since the stored result.".into(),
         _ => format!("Since the stored result: {}.", list(&changes)),
     }
+}
+
+/// Whether a difference is worth words: figures that mostly follow others are left out unless they are limited.
+fn is_shown(checked: &CheckedRow, difference: &Difference) -> bool {
+    let Difference::Figure { figure, .. } = difference else { return true };
+    let follows = [Metric::Faults, Metric::Traps, Metric::RssBytesEnd, Metric::LiveBytesEnd].contains(figure);
+    !follows || checked.limits.iter().any(|limit| limit.metric == *figure)
 }
 
 /// What grew since the stored result; `None` if nothing is known about that.
@@ -59,7 +70,9 @@ pub fn grew(checked: &CheckedRow) -> Option<String> {
     let grown = match &checked.growth {
         Some(grown) => grown.iter().map(crate::growth::Growth::words).collect::<Vec<String>>(),
         None if checked.limits.iter().all(|limit| limit.is_within) => return None,
-        None => return Some("The stored result does not state who uses the memory; store it again with --update.".into()),
+        None => {
+            return Some("The stored result does not state who uses the memory; store it again with --update.".into());
+        }
     };
     Some(match grown.as_slice() {
         [] => "No function requests more than in the stored result.".into(),

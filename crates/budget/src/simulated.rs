@@ -85,7 +85,8 @@ pub(crate) fn check_misses(design: &Design, traces: &[Trace], core: Option<&Geom
     match traces.iter().find(|trace| trace.header.touch != TouchSource::FullStream) {
         Some(trace) => Err(BudgetError::File {
             file: trace.name().into(),
-            why: "tlb_misses: the trace does not have every access of the program; record it with --accesses full".into(),
+            why: "tlb_misses: the trace does not have every access of the program; record it with --accesses full"
+                .into(),
         }),
         None => Ok(()),
     }

@@ -10,6 +10,7 @@ use hksim_budget::checked::{Baseline, CheckedRow};
 use hksim_budget::run::{Design, Machine, Named, Rows, rows};
 use hksim_budget::setting;
 use hksim_cost_model::Profile;
+use hksim_replay::compare::{Allocator, in_folder};
 use hksim_reports::tables::checked as text;
 use hksim_results::Stamp;
 use hksim_results::check::{CheckedBudget, limit_rows, stored, to_store};
@@ -18,7 +19,7 @@ use hksim_trace::named_file;
 
 use crate::allocators;
 use crate::flags::{HugeList, PolicyArgs, RunConfig};
-use crate::output::{OutputArgs, file, screen, warn};
+use crate::output::{OutputArgs, file, print_beside_program, screen};
 use crate::question::parse_core;
 use crate::runs::OnScreen;
 
@@ -56,8 +57,7 @@ fn parse_service(word: &str) -> Result<Service, String> {
 pub fn run(args: &Args) -> Result<ExitCode> {
     args.output.check(&[], &[Some(&args.budget)])?;
     let name = args.budget.display().to_string();
-    let budget_text =
-        named_file::read_text(&args.budget).with_context(|| format!("{name}: cannot read the budget"))?;
+    let budget_text = named_file::read_text(&args.budget).with_context(|| format!("{name}: cannot read the budget"))?;
     let budget = Budget::parse(&budget_text).with_context(|| name.clone())?;
     let folder = args.budget.parent().unwrap_or(Path::new(""));
     let stored_path = folder.join(&budget.result);
@@ -79,7 +79,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         file::write(&stored_path, to_store(&rows, consumers).context("result as JSON")?.as_bytes())?;
     }
     let annotations = args.annotate.iter().flat_map(|service| service.annotations(&name, &budget_text, &rows));
-    annotations.for_each(|line| warn(&line));
+    annotations.for_each(|line| print_beside_program(&line));
     let result = CheckedBudget { stamp: Stamp::here(), is_within, rows };
     args.output.emit(&result, &limit_rows(&result.rows), || text(&result.rows, args.update, screen::columns()))?;
     Ok(if is_within { ExitCode::SUCCESS } else { ExitCode::from(BROKEN) })
@@ -89,15 +89,17 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 fn design(name: &str, section: &Section, folder: &Path) -> Result<Design> {
     let named = match section.words(name)? {
         Words::Policy(word) => {
-            let config =
-                PolicyArgs::of_word(word).and_then(|policy| policy.in_folder(folder).configs(HugeList::Thp));
+            let config = PolicyArgs::of_word(word).and_then(|policy| policy.in_folder(folder).configs(HugeList::Thp));
             let config = config.with_context(|| format!("design.{name}: policy = \"{word}\""))?;
             match <[RunConfig; 1]>::try_from(config) {
                 Ok([config]) => Named::Policy(Box::new(config)),
                 Err(_) => bail!("design.{name}: policy = \"{word}\": a list; name one design each"),
             }
         }
-        Words::On(word) => Named::Allocator(allocators::in_folder(folder, word).with_context(|| format!("design.{name}"))?),
+        Words::On(word) => {
+            let found = allocators::named("on", &in_folder(folder, word)).with_context(|| format!("design.{name}"))?;
+            Named::Allocator(Allocator { name: word.to_string(), ..found })
+        }
         Words::Setting(words) => Named::Setting(Box::new(setting::of_words(name, words)?), words.to_string()),
     };
     Ok(Design { name: name.to_string(), named, limits: section.limits(name)? })
