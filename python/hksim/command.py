@@ -17,10 +17,12 @@ class HksimError(RuntimeError):
 
 
 def program():
-    """The path of the program: that of this installation, or else the first in PATH.
+    """The path of the program: the variable HKSIM_PROGRAM, else that of this installation, else the first in PATH.
 
     Raises FileNotFoundError if there is none.
     """
+    if named := os.environ.get("HKSIM_PROGRAM"):
+        return named
     user = sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user"))
     # `pip install --target` puts programs beside the module.
     beside = Path(__file__).parents[1] / "bin"

@@ -8,7 +8,7 @@ use hksim_trace::error::TraceError;
 use hksim_trace::event::SiteId;
 use hksim_trace::info::SiteUse;
 use hksim_trace::source::EventSource;
-use hksim_trace::symbols::{NamedSites, file_name};
+use hksim_trace::symbols::{NamedSites, file_name, short_text};
 use serde::{Deserialize, Serialize};
 
 /// What is counted for a consumer.
@@ -72,13 +72,12 @@ impl Consumers {
 pub fn of_trace(source: &mut dyn EventSource) -> Result<Vec<Consumer>, TraceError> {
     let uses = SiteUse::by_size(source)?;
     let mut names = NamedSites::new(&source.footer().sites);
+    let sites = names.sites();
     let consumer = |(bytes_max, used): (u64, SiteUse)| {
         let site = SiteId(used.site);
-        let caller = names.caller(site).map(|caller| caller.frame.clone());
+        let caller = names.caller(site).map(|caller| without_offset(&short_text(sites, caller.frame)));
         Consumer {
-            caller: caller.map_or_else(String::new, |frame| {
-                function_of(&hksim_trace::symbols::frame_text(names.sites(), &frame))
-            }),
+            caller: caller.unwrap_or_default(),
             stack: functions(&names.stack(site)),
             bytes_max: Some(bytes_max),
             quantities: without_zeros([

@@ -1,5 +1,7 @@
 //! What grew since the stored result: which function requests more, and of which sizes.
 
+use std::collections::BTreeMap;
+
 use hksim_text::units;
 use serde::{Deserialize, Serialize};
 
@@ -67,9 +69,13 @@ fn quantities(metric: Metric) -> &'static [Quantity] {
 
 fn grown(quantity: Quantity, before: &[Consumer], now: &[Consumer]) -> Vec<Growth> {
     let amount = |consumer: &Consumer| consumer.quantities.get(&quantity).copied().unwrap_or(0);
-    let is_same = |one: &Consumer, other: &Consumer| (&one.stack, one.bytes_max) == (&other.stack, other.bytes_max);
+    let mut stored_amounts: BTreeMap<(&[String], Option<u64>), u64> = BTreeMap::new();
+    for consumer in before {
+        *stored_amounts.entry((&consumer.stack, consumer.bytes_max)).or_default() += amount(consumer);
+    }
     let growth = |consumer: &Consumer| {
-        let stored: u64 = before.iter().filter(|other| is_same(other, consumer)).map(amount).sum();
+        let key = (consumer.stack.as_slice(), consumer.bytes_max);
+        let stored = stored_amounts.get(&key).copied().unwrap_or(0);
         (amount(consumer) > stored).then(|| Growth {
             quantity,
             stack: consumer.stack.clone(),

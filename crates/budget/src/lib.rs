@@ -21,6 +21,7 @@
 pub mod annotations;
 pub mod budget;
 pub mod checked;
+mod checksum;
 pub mod consumers;
 pub mod error;
 pub mod growth;

@@ -1,6 +1,5 @@
 //! Rows of memory recordings: simulates them under settings of the kernel.
 
-use std::fs;
 use std::path::Path;
 
 use hksim_cost_model::Profile;
@@ -9,6 +8,7 @@ use hksim_memory_sim::{Detail, MemoryRow, Setting, predict};
 use hksim_memory_trace::Reader;
 use serde_json::json;
 
+use crate::checksum::checksum;
 use crate::consumers::{Consumer, of_recording};
 use crate::error::BudgetError;
 use crate::row::Figures;
@@ -29,8 +29,7 @@ pub(crate) fn recorded(
 ) -> Result<Vec<RecordedRow>, BudgetError> {
     let refused = |why: &str| BudgetError::File { file: path.to_path_buf(), why: why.to_string() };
     let has_stacks = Reader::open(path)?.header().stack_depth.is_some();
-    let bytes = fs::read(path).map_err(|why| refused(&why.to_string()))?;
-    let checksum = Some(format!("{:08x}", crc32fast::hash(&bytes)));
+    let checksum = Some(checksum(path).map_err(|why| refused(&why.to_string()))?);
     let rows = predict(path, settings, has_stacks, Detail::Figures)?.rows;
     if rows.iter().any(|row| !row.recording.complete) {
         return Err(refused("the recording is incomplete, so a budget cannot be checked with it; record it again"));

@@ -1,6 +1,5 @@
 //! Rows of real allocators: replays a trace until two runs are equal.
 
-use std::fs;
 use std::path::Path;
 
 use hksim_engine::{MemoryPolicyRule, TouchRule};
@@ -11,6 +10,7 @@ use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target, replay};
 use hksim_trace::header::TouchSource;
 use serde_json::json;
 
+use crate::checksum::checksum;
 use crate::error::BudgetError;
 use crate::metric::Metric;
 use crate::row::{Figures, Measured, MetricRange, Subject};
@@ -115,7 +115,6 @@ fn subject(allocator: &Allocator, target: &Target) -> Subject {
         Target::Malloc { preload, .. } => preload.clone(),
         Target::Native(_) | Target::Design { .. } => None,
     };
-    let bytes = library.as_ref().and_then(|path| fs::read(path).ok());
-    let library_checksum = bytes.map(|bytes| format!("{:08x}", crc32fast::hash(&bytes)));
+    let library_checksum = library.as_ref().and_then(|path| checksum(path).ok());
     Subject::Allocator { on: allocator.name.clone(), library, library_checksum }
 }

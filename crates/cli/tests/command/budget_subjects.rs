@@ -4,13 +4,27 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::support::{Bench, data, number};
+use crate::support::recordings::data;
+use crate::support::{Bench, number};
 
 fn check(bench: &Bench, budget: &str, options: &str) -> (Option<i32>, String) {
     fs::write(bench.path("budget.toml"), budget).expect("a budget");
     let ran = bench.run(&format!("check budget.toml {options}"));
     (ran.code, ran.stdout + &ran.stderr)
 }
+
+/// glibc's malloc with some bytes more in every block.
+const WASTING_MALLOC: &str = "#include <stddef.h>
+extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
+extern void *__libc_memalign(size_t, size_t), __libc_free(void *);
+void *malloc(size_t n) { return __libc_malloc(n + MORE); }
+void *calloc(size_t m, size_t n) { return __libc_calloc(m, n); }
+void *realloc(void *p, size_t n) { return __libc_realloc(p, n + MORE); }
+void *memalign(size_t a, size_t n) { return __libc_memalign(a, n + MORE); }
+void *aligned_alloc(size_t a, size_t n) { return memalign(a, n); }
+int posix_memalign(void **p, size_t a, size_t n) { *p = memalign(a, n); return *p ? 0 : 12; }
+void free(void *p) { __libc_free(p); }
+";
 
 /// The result of a budget that may be broken.
 fn result_of(bench: &Bench, line: &str) -> Value {
@@ -24,7 +38,7 @@ const HEAD: &str = "result = \"stored.json\"\ntraces = [\"rm.hkt\"]\n";
 fn an_allocator_is_held_to_what_a_replay_measures() {
     let bench = Bench::with_trace();
     let replay = bench.json("replay rm.hkt --on glibc:mmap_threshold=65536");
-    let (faults, end) = (number(&replay, "measured.faults"), number(&replay, "measured.rss_bytes_end"));
+    let (faults, end) = (number(&replay, "faults"), number(&replay, "rss_bytes_end"));
     let budget = |faults: u64| {
         format!(
             "{HEAD}[design.shipped]\non = \"glibc:mmap_threshold=65536\"\nfaults = {faults}\nrss_bytes_end = {end}\n"
@@ -46,17 +60,17 @@ fn a_library_is_relative_to_the_budget_and_another_content_is_named() {
     let bench = Bench::with_trace();
     fs::create_dir(bench.path("ci")).expect("a folder");
     fs::rename(bench.path("rm.hkt"), bench.path("ci/rm.hkt")).expect("a trace");
-    // A library that leaves malloc to glibc.
-    let build = |version: u32| {
-        fs::write(bench.path("lib.c"), format!("int version_of_lib = {version};\n")).expect("the source");
-        bench.compile("lib.c", "ci/my.so", &["-shared", "-fPIC"]).expect("a C compiler");
+    let build = |more: &str| {
+        fs::write(bench.path("lib.c"), WASTING_MALLOC).expect("the source");
+        let more = format!("-DMORE={more}");
+        bench.compile("lib.c", "ci/my.so", &["-shared", "-fPIC", &more]).expect("a C compiler");
     };
-    build(1);
+    build("0");
     let budget = format!("{HEAD}[design.mine]\non = \"./my.so\"\nfaults = \"+0\"\nrss_peak = \"+1%\"\n");
     fs::write(bench.path("ci/budget.toml"), budget).expect("a budget");
     let ran = bench.run("check ci/budget.toml --update");
     assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
-    build(2);
+    build("200");
     let result = result_of(&bench, "check ci/budget.toml");
     let kinds: Vec<&str> = result["rows"][0]["differences"]
         .as_array()
@@ -65,6 +79,10 @@ fn a_library_is_relative_to_the_budget_and_another_content_is_named() {
         .filter_map(|one| one["kind"].as_str())
         .collect();
     assert_eq!(kinds[0], "library", "{result}");
+    let ran = bench.run("check ci/budget.toml");
+    assert_eq!(ran.code, Some(1), "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.stdout.contains("another library (checksum "), "{}", ran.stdout);
+    assert!(ran.stdout.contains("No function requests more than in the stored result."), "{}", ran.stdout);
 }
 
 #[test]
@@ -107,7 +125,7 @@ fn a_relative_limit_needs_a_stored_amount() {
     // 1 % and no more: the stored amount is made smaller by hand.
     let path = bench.path("stored.json");
     let mut stored: Value = serde_json::from_slice(&fs::read(&path).expect("a result")).expect("JSON");
-    let now = number(&stored, "rows.0.figures.installs");
+    let now = number(&stored["rows"][0], "figures.installs");
     for (before, expected) in [(now * 100 / 101 + 1, Some(0)), (now * 100 / 101 - 1, Some(1))] {
         stored["rows"][0]["figures"]["installs"] = before.into();
         fs::write(&path, stored.to_string()).expect("a result");

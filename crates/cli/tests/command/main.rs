@@ -40,6 +40,7 @@ mod page_sets;
 mod pairwise;
 mod programs;
 mod puzzles;
+mod python_module;
 mod recorded_commands;
 mod recorded_forks;
 mod report;
