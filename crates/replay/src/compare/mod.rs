@@ -22,7 +22,7 @@ use timeline::live_bytes;
 
 pub use environment::Surroundings;
 pub use lists::{RangeError, expanded};
-pub use lookup::{LookupError, lookup, meaning};
+pub use lookup::{LookupError, in_folder, lookup, meaning};
 pub use spread::Spread;
 pub use timeline::Sample;
 
