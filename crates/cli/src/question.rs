@@ -14,7 +14,7 @@ use hksim_explore::inputs::Trace;
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Which design is best")]
 pub struct QuestionArgs {
-    /// Minimise this figure: time, installs, sys-time, rss, tlb-misses, vmas [default: time if a profile gives it, else installs]
+    /// Minimise this figure: time, installs, sys-time, rss, rss-end, tlb-misses, vmas [default: time if a profile gives it, else installs]
     #[arg(long, value_name = "FIGURE")]
     goal: Option<Goal>,
     /// Treat designs that differ by less as equal

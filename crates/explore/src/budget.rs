@@ -393,7 +393,7 @@ fn differences(before: &Row, now: &Row, version_before: &str, version: &str) -> 
     if found.is_empty() && before.inputs != now.inputs {
         found.push(Difference::OtherInput);
     }
-    for figure in Figure::ALL {
+    for figure in Figure::MENTIONED {
         let amount = |row: &Row| row.figures.amount(figure).map(|amount| amount.middle);
         if let (Some(before), Some(now)) = (amount(before), amount(now))
             && before != now

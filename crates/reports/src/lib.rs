@@ -3,7 +3,8 @@
 //! - [`chart`]: figures of a result as SVG or PNG; [`report`]: results as one HTML file without references to others.
 //! - [`folded`], [`pprof`]: figures by call stack, for programs that draw them.
 //! - [`data`]: the data of the figures, as rows.
-//! - [`inspection`], [`comparison`], [`faults`]: the text of `hksim inspect`, `compare` and `import --faults`; [`tables`]: tables
+//! - [`inspection`], [`comparison`], [`choice`], [`faults`]: the text of `hksim inspect`, `compare`, `advise --on` and
+//!   `import --faults`; [`tables`]: tables
 //!   that the command prints and a report shows. [`khugepaged`]: what it may change of a prediction.
 //!
 //! Results are those of `hksim-results`, fresh or read from a file. A figure needs a part of a result only, and reads that
@@ -25,6 +26,7 @@
 //! ```
 
 pub mod chart;
+pub mod choice;
 pub mod comparison;
 pub mod data;
 mod error;
@@ -39,5 +41,6 @@ pub mod replay;
 pub mod report;
 pub mod tables;
 pub mod trial;
+mod verdict;
 
 pub use error::{ReportError, Result};
