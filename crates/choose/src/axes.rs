@@ -15,15 +15,18 @@ use crate::error::ChooseError;
 /// A range of values has none.
 pub fn families(words: &[String]) -> Result<Vec<Family>, ChooseError> {
     let family = |word: String| {
-        let axes = if word.contains(':') { Vec::new() } else { axes(&word) };
-        Family { word, axes }
+        let (kind, settings) = word.split_once(':').map_or((&*word, None), |(kind, settings)| (kind, Some(settings)));
+        let kind = meaning(kind).unwrap_or(kind);
+        match settings {
+            Some(settings) => Family { word: format!("{kind}:{settings}"), axes: Vec::new() },
+            None => Family { word: kind.to_string(), axes: axes(kind) },
+        }
     };
     Ok(expanded(words)?.into_iter().map(family).collect())
 }
 
 /// The settings of a known allocator, grouped: two that set the same variable exclude each other.
-fn axes(name: &str) -> Vec<Vec<String>> {
-    let allocator = meaning(name).unwrap_or(name);
+fn axes(allocator: &str) -> Vec<Vec<String>> {
     let version = library::installed(allocator).map(|library| library.version);
     let settings = alternatives(allocator, version.as_deref());
     grouped(settings.iter().filter_map(|variables| settings_of(allocator, variables)))
@@ -61,10 +64,15 @@ mod tests {
 
     #[test]
     fn a_word_with_settings_has_no_axes_of_its_own() {
-        let words = ["glibc", "glibc:arena_max=1,2"].map(String::from);
+        let words = ["glibc", "glibc:arena_max=1,2", "tcmalloc:release_rate=0"].map(String::from);
         let families = families(&words).expect("words");
         let shown: Vec<(&str, bool)> =
             families.iter().map(|family| (family.word.as_str(), family.axes.is_empty())).collect();
-        assert_eq!(shown, [("glibc", false), ("glibc:arena_max=1", true), ("glibc:arena_max=2", true)]);
+        assert_eq!(shown, [
+                ("glibc", false),
+                ("glibc:arena_max=1", true),
+                ("glibc:arena_max=2", true),
+                ("gperftools:release_rate=0", true)
+            ]);
     }
 }

@@ -4,6 +4,7 @@
 //! the program, whose time is longer by the same other work on every allocator. What is promised is the *change*: seconds
 //! and bytes that the recording's calls cost more or less than on the present allocator.
 
+use hksim_linux_mm::ThpMode;
 use hksim_results::choice::{Choice, OnTrace};
 use hksim_results::trial::{self, Promise, Trial};
 use hksim_timing::{Effort, Estimate};
@@ -12,6 +13,9 @@ use crate::bench::Bench;
 use crate::candidate::Candidate;
 use crate::error::ChooseError;
 use crate::table::{Table, Tried};
+
+/// The allocator of a program that has none of its own.
+const C_LIBRARY: &str = "glibc";
 
 /// By how much a measured peak of RSS may miss the promised one, as a share of the measured one.
 const RSS_ERROR: f64 = 0.02;
@@ -33,6 +37,12 @@ impl Promised {
         Some(Promised::between(name, present.traces.get(trace)?, row.traces.get(trace)?))
     }
 
+    /// The same promise for a row of another name.
+    #[must_use]
+    pub fn on(self, allocator: &str) -> Promised {
+        Promised { allocator: allocator.to_string(), ..self }
+    }
+
     fn between((allocator, setting): (String, Option<String>), present: &OnTrace, own: &OnTrace) -> Promised {
         let bytes = |on: &OnTrace| on.rss_bytes_peak.and_then(|bytes| i64::try_from(bytes).ok());
         Promised {
@@ -43,20 +53,21 @@ impl Promised {
         }
     }
 
-    /// What replays of one trace promise for candidates, without a choice.
+    /// What replays of the first trace promise for rows of a trial. The program as it is has the C library's allocator.
     ///
     /// # Errors
     /// The present allocator cannot be measured.
-    pub fn by_replays<B: Bench>(
+    pub fn by_replays<'r, B: Bench>(
         bench: &mut B,
-        present: &str,
-        candidates: &[Candidate],
+        rows: impl Iterator<Item = &'r trial::Row>,
         effort: Effort,
     ) -> Result<Vec<Promised>, ChooseError> {
-        let present = Candidate { word: present.to_string(), mode: None };
+        let present = Candidate { word: C_LIBRARY.to_string(), mode: None };
+        let rows: Vec<&trial::Row> = rows.collect();
+        let candidates: Vec<Candidate> = rows.iter().map(|row| candidate(row)).collect();
         let mut table =
             Table { tried: Vec::new(), weights: vec![1.0; bench.traces().len()], same_again: Vec::new(), tie: 0.0 };
-        for candidate in std::iter::once(&present).chain(candidates) {
+        for candidate in std::iter::once(&present).chain(&candidates) {
             let counted = bench.count(candidate);
             table.tried.push(Tried::new(candidate.clone(), 0, Vec::new(), counted));
         }
@@ -71,13 +82,20 @@ impl Promised {
         table.note(&timed, &timings);
         lost(&table.tried[0]).map_or(Ok(()), Err)?;
         let on = |row: usize| crate::decide::on_trace(&table, row, 0);
-        let rows = timed.iter().copied().skip(1).filter(|&row| table.tried[row].runs_on());
-        let promised = rows.map(|row| {
-            let candidate = &table.tried[row].candidate;
-            Promised::between((candidate.word.clone(), candidate.setting()), &on(0), &on(row))
+        let measured = timed.iter().copied().skip(1).filter(|&row| table.tried[row].runs_on());
+        let promised = measured.map(|at| {
+            let row = rows[at - 1];
+            Promised::between((row.allocator.clone(), row.setting.clone()), &on(0), &on(at))
         });
         Ok(promised.collect())
     }
+}
+
+/// What replays a row of a trial.
+fn candidate(row: &trial::Row) -> Candidate {
+    let word = if row.allocator == trial::PRESENT { C_LIBRARY } else { &row.allocator };
+    let mode = row.setting.as_deref().and_then(|setting| ThpMode::from_word(setting.strip_prefix("thp=")?));
+    Candidate { word: word.to_string(), mode }
 }
 
 /// Seconds that a ratio of a time adds to it.

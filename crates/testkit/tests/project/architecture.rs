@@ -99,6 +99,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "inspect",
             "linux-mm",
             "memory-sim",
+            "memory-trace",
+            "output-files",
             "policy",
             "replay",
             "results",
@@ -125,8 +127,13 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "choose",
+        &["engine", "explore", "linux-mm", "replay", "results", "text", "timing", "trial"],
+    ),
+    (
         "cli",
         &[
+            "choose",
             "conformance",
             "cost-model",
             "embedded",
