@@ -68,11 +68,14 @@ mod tests {
         let families = families(&words).expect("words");
         let shown: Vec<(&str, bool)> =
             families.iter().map(|family| (family.word.as_str(), family.axes.is_empty())).collect();
-        assert_eq!(shown, [
+        assert_eq!(
+            shown,
+            [
                 ("glibc", false),
                 ("glibc:arena_max=1", true),
                 ("glibc:arena_max=2", true),
                 ("gperftools:release_rate=0", true)
-            ]);
+            ]
+        );
     }
 }

@@ -104,8 +104,8 @@ pub(crate) fn on_trace(table: &Table, row: usize, trace: usize) -> OnTrace {
         cpu_s: times.and_then(|times| times.cpu_s),
         ratio_to_present: table.ratio_on(Measurable::Time, row, 0, trace),
         rounds: times.map_or(0, |times| times.ratios.len() as u32),
-        rss_bytes_peak: counts.and_then(|counts| counts.rss_bytes_peak),
-        rss_bytes_end: counts.and_then(|counts| counts.rss_bytes_end),
+        rss_bytes_peak: table.bytes(Measurable::Rss, row, trace),
+        rss_bytes_end: table.bytes(Measurable::RssEnd, row, trace),
         faults: counts.and_then(|counts| counts.faults),
     }
 }

@@ -78,9 +78,12 @@ impl Replays<'_> {
         (self.done)();
         let run = run?;
         match run.requests_failed {
-            0 => {
-                Ok(Counts { rss_bytes_peak: run.rss_bytes_peak, rss_bytes_end: run.rss_bytes_end, faults: run.faults })
-            }
+            0 => Ok(Counts {
+                rss_bytes_peak: run.rss_bytes_peak,
+                rss_bytes_end: run.rss_bytes_end,
+                anonymous_bytes_start: run.anonymous_bytes_start,
+                faults: run.faults,
+            }),
             failed => Err(format!("{}: it refused {failed} requests", trace.name)),
         }
     }
@@ -142,12 +145,17 @@ impl Subject for InMode<'_> {
     }
 }
 
-/// Does something while processes that it starts have a huge-page mode.
+/// Does something while processes that it starts have a huge-page mode. If all rows have the machine's mode, or huge pages
+/// switched off for themselves, nothing is set: a mode that another process changes meanwhile is reported with the result.
 fn under<T>(machine: &Machine, mode: Option<ThpMode>, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     let told = |why: RunError| why.to_string();
-    machine.prepare(mode).map_err(told)?;
+    if machine.sets_modes() {
+        machine.prepare(mode).map_err(told)?;
+    }
     let done = if mode == Some(ThpMode::Never) { without_huge_pages(work) } else { work() };
-    machine.check(mode).map_err(told)?;
+    if machine.sets_modes() {
+        machine.check(mode).map_err(told)?;
+    }
     done
 }
 

@@ -131,14 +131,9 @@ fn amounts(table: &Table, what: Measurable, row: usize) -> Option<(f64, f64)> {
     if table.weights.len() != 1 {
         return None;
     }
-    let amount = |row: usize| {
-        let tried = &table.tried[row];
-        let counts = tried.counts(0)?;
-        match what {
-            Measurable::Time => Some(tried.times.first()?.cpu_ns_per_call?.median),
-            Measurable::Rss => counts.rss_bytes_peak.map(|bytes| bytes as f64),
-            Measurable::RssEnd => counts.rss_bytes_end.map(|bytes| bytes as f64),
-        }
+    let amount = |row: usize| match what {
+        Measurable::Time => Some(table.tried[row].times.first()?.cpu_ns_per_call?.median),
+        bytes => table.bytes(bytes, row, 0).map(|bytes| bytes as f64),
     };
     Some((amount(row)?, amount(0)?))
 }

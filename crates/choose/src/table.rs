@@ -49,15 +49,6 @@ impl Tried {
     pub(crate) fn counts(&self, trace: usize) -> Option<&Counts> {
         self.counted.counts.as_ref().ok()?.get(trace)
     }
-
-    fn bytes(&self, what: Measurable, trace: usize) -> Option<u64> {
-        let counts = self.counts(trace)?;
-        match what {
-            Measurable::Rss => counts.rss_bytes_peak,
-            Measurable::RssEnd => counts.rss_bytes_end,
-            Measurable::Time => None,
-        }
-    }
 }
 
 /// All candidates that were tried. The first is the present one.
@@ -109,8 +100,8 @@ impl Table {
     pub(crate) fn ratio_on(&self, what: Measurable, one: usize, other: usize, trace: usize) -> Option<Estimate> {
         let (first, second) = (&self.tried[one], &self.tried[other]);
         if what != Measurable::Time {
-            let bytes = |tried: &Tried| Some(tried.bytes(what, trace)?.max(1) as f64);
-            return Some(exact(bytes(first)? / bytes(second)?));
+            let bytes = |row: usize| Some(self.bytes(what, row, trace)?.max(1) as f64);
+            return Some(exact(bytes(one)? / bytes(other)?));
         }
         let ratios = |tried: &'_ Tried| Some(tried.times.get(trace)?.ratios.clone());
         let (first_ratios, second_ratios) = (ratios(first)?, ratios(second)?);
@@ -125,6 +116,19 @@ impl Table {
             (0, _) => Some(quotient(&exact(1.0), &estimate(&second_ratios)?)),
             _ => Some(quotient(&estimate(&first_ratios)?, &estimate(&second_ratios)?)),
         }
+    }
+
+    /// Resident bytes of a candidate: their growth since the first call, and what the candidate took before it more than
+    /// the present one.
+    pub(crate) fn bytes(&self, what: Measurable, row: usize, trace: usize) -> Option<u64> {
+        let (own, present) = (self.tried[row].counts(trace)?, self.tried[0].counts(trace)?);
+        let growth = match what {
+            Measurable::Rss => own.rss_bytes_peak?,
+            Measurable::RssEnd => own.rss_bytes_end?,
+            Measurable::Time => return None,
+        };
+        let [before, before_present] = [own, present].map(|counts| counts.anonymous_bytes_start.unwrap_or_default());
+        Some((growth + before).saturating_sub(before_present))
     }
 
     /// The error of the method for a figure of one candidate relative to another.
@@ -165,7 +169,7 @@ impl Table {
                 time.map(|time| time.low.unwrap_or(time.median) <= most)
             }
             _ => {
-                let bytes = |row: usize| self.tried[row].bytes(what, trace).map(|bytes| bytes as f64);
+                let bytes = |row: usize| self.bytes(what, row, trace).map(|bytes| bytes as f64);
                 bytes(row).zip(bytes(0)).map(|(own, present)| own <= limit.amount_max(Amount::exact(present)))
             }
         };

@@ -63,6 +63,8 @@ pub fn program_has(flag: &str, word: &str) -> Result<Allocator> {
 pub fn note_meaning(flag: &str, word: &str) {
     let kind = word.split_once(':').map_or(word, |(kind, _)| kind);
     if let Some(meant) = meaning(kind) {
-        note(&format!("--{flag} {kind}: this is {meant}; Google's TCMalloc is another allocator: give its library's path"));
+        note(&format!(
+            "--{flag} {kind}: this is {meant}; Google's TCMalloc is another allocator: give its library's path"
+        ));
     }
 }

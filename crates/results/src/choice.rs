@@ -57,9 +57,10 @@ pub struct OnTrace {
     pub ratio_to_present: Option<Estimate>,
     /// Timed rounds.
     pub rounds: u32,
-    /// Peak resident bytes.
+    /// Peak resident bytes: their growth since the first call, and anonymous bytes that the allocator took before it more
+    /// than the present one.
     pub rss_bytes_peak: Option<u64>,
-    /// Resident bytes at the end.
+    /// Resident bytes at the end, likewise.
     pub rss_bytes_end: Option<u64>,
     /// Minor faults.
     pub faults: Option<u64>,

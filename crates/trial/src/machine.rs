@@ -45,6 +45,11 @@ impl Machine {
         mode != ThpMode::Never && Some(mode) != self.original
     }
 
+    /// Whether it changes the machine's mode for some rows, so that each row needs its own.
+    pub fn sets_modes(&self) -> bool {
+        self.modes.is_some()
+    }
+
     /// Sets the mode of a row, unless that is for its processes only.
     ///
     /// # Errors

@@ -95,10 +95,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 /// What replays of a recording promise for the rows of a trial.
 fn promised(recording: &Trace, args: &Args, trial: &Trial) -> Result<Vec<Promise>> {
     let traces = std::slice::from_ref(recording);
-    let replayed =
-        Replayed { flag: "allocators", traces, weights: &[1.0], modes: &args.thp, seed: args.rounds.seed() };
+    let replayed = Replayed { flag: "allocators", traces, weights: &[1.0], modes: &args.thp, seed: args.rounds.seed() };
     let rows = trial.rows.iter().skip(1).filter(|row| row.outcome == Outcome::Measured);
-    let promised = replays::with_bench(&replayed, |bench| Ok(Promised::by_replays(bench, rows, args.rounds.effort())?))?;
+    let promised =
+        replays::with_bench(&replayed, |bench| Ok(Promised::by_replays(bench, rows, args.rounds.effort())?))?;
     Ok(promises(&promised, trial))
 }
 

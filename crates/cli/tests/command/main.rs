@@ -10,6 +10,7 @@ mod budgets;
 mod bundles;
 mod calibrate;
 mod call_sites;
+mod choices;
 mod columns;
 mod comparisons;
 mod contract;

@@ -126,10 +126,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "validate",
         ],
     ),
-    (
-        "choose",
-        &["engine", "explore", "linux-mm", "replay", "results", "text", "timing", "trial"],
-    ),
+    ("choose", &["engine", "explore", "linux-mm", "replay", "results", "text", "timing", "trial"]),
     (
         "cli",
         &[

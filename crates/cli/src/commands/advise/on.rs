@@ -126,7 +126,9 @@ fn of_program(traces: &[Trace], command: &[OsString]) -> Option<usize> {
     };
     let found = traces.iter().position(is_of);
     if found.is_none() {
-        warn("--trial: no trace is a recording of exactly this command, so its replays may promise another run's figures");
+        warn(
+            "--trial: no trace is a recording of exactly this command, so its replays may promise another run's figures",
+        );
     }
     found.or_else(|| (traces.len() == 1).then_some(0))
 }
