@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use hksim_explore::flags::{BaseKernel, RunConfig};
 use hksim_explore::inputs::Trace;
 use hksim_explore::runs::{self, Listener};
-pub use hksim_explore::runs::{BRACKET, bracketed, with_bracket};
+pub use hksim_explore::runs::{bracketed, with_bracket};
 use hksim_sim::sweep::SweepProgress;
 use hksim_sim::{SimConfig, SimReport};
 

@@ -1,15 +1,16 @@
 //! Shows results: as charts, as one HTML file, as folded stacks and as pprof profiles.
 //!
 //! - [`chart`]: figures of a result as SVG or PNG; [`report`]: results as one HTML file without references to others.
+//! - [`bundle`]: a folder with results, their inputs, figures and report.
 //! - [`folded`], [`pprof`]: figures by call stack, for programs that draw them.
 //! - [`data`]: the data of the figures, as rows.
-//! - [`inspection`], [`comparison`], [`faults`]: the text of `hksim inspect`, `compare` and `import --faults`; [`tables`]: tables
-//!   that the command prints and a report shows. [`khugepaged`]: what it may change of a prediction.
+//! - [`simulation`], [`trace_info`], [`trace_difference`], [`memory_info`], [`inspection`], [`comparison`], [`trial`], [`faults`]:
+//!   the text of `hksim sim`, `info`, `inspect`, `compare`, `trial` and `import --faults`; [`tables`]: tables that the command
+//!   prints and a report shows. [`khugepaged`]: what it may change of a prediction.
 //!
 //! Results are those of `hksim-results`, fresh or read from a file. A figure needs a part of a result only, and reads that
 //! part, with the type that wrote it. So results of other versions can still be shown, although
 //! [`AnyResult`](hksim_results::AnyResult) refuses them: a new rule of a kernel is a new field of each prediction.
-//!
 //!
 //! ```no_run
 //! use std::path::Path;
@@ -24,6 +25,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod bundle;
 pub mod chart;
 pub mod comparison;
 pub mod data;
@@ -32,12 +34,16 @@ pub mod faults;
 pub mod folded;
 pub mod inspection;
 pub mod khugepaged;
+pub mod memory_info;
 pub mod memory_validation;
 pub mod pprof;
 mod recording;
 pub mod replay;
 pub mod report;
+pub mod simulation;
 pub mod tables;
+pub mod trace_difference;
+pub mod trace_info;
 pub mod trial;
 
 pub use error::{ReportError, Result};

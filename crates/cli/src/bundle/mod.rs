@@ -1,8 +1,9 @@
 //! Bundles: a folder with results and everything that repeats them.
 //!
-//! [`origin`] says how a result can be made again; [`mod@write`] creates the folder; [`repeat`] makes the results again and
-//! compares them. What a bundle holds is described in [`hksim_results::bundle`].
+//! [`Origin`] says how a result can be made again; [`repeat`] makes the results again and compares them. What a bundle holds
+//! is described in [`hksim_results::bundle`], and [`hksim_reports::bundle`] writes it.
 
 mod origin;
 pub mod repeat;
-pub mod write;
+
+pub use origin::Origin;

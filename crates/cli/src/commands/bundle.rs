@@ -1,11 +1,14 @@
 //! `hksim bundle`: writes results with everything that repeats them into a folder.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use hksim_reports::bundle::{Source, write};
 
-use crate::bundle;
+use crate::bundle::Origin;
 use crate::output::{note, units};
+use crate::read_result::read_result;
+use crate::repeat_command::command;
 
 /// Arguments of `bundle`.
 #[derive(Debug, clap::Args)]
@@ -24,7 +27,8 @@ pub struct Args {
 /// # Errors
 /// A file is not such a result, an input is missing or changed, or the folder cannot be written.
 pub fn run(args: &Args) -> Result<()> {
-    let manifest = bundle::write::write(&args.results, &args.output)?;
+    let sources = args.results.iter().map(|path| source(path)).collect::<Result<Vec<Source>>>()?;
+    let manifest = write(&sources, &args.output, &command)?;
     let predictions: usize = manifest.results.iter().map(|result| result.predictions).sum();
     let bytes = manifest.inputs.iter().map(|input| input.bytes).sum();
     note(&format!(
@@ -36,4 +40,11 @@ pub fn run(args: &Args) -> Result<()> {
         units::bytes(bytes)
     ));
     Ok(())
+}
+
+/// A result with the files that it was made from. It must be one that can be made again.
+fn source(path: &Path) -> Result<Source> {
+    let (result, name) = (read_result(path)?, path.display().to_string());
+    let files = Origin::of(&name, &result)?.files(&result).with_context(|| name.clone())?;
+    Ok(Source { path: path.to_path_buf(), result, files })
 }

@@ -97,7 +97,7 @@ pub(super) fn table(imported: &Imported) -> String {
     let (events, read) = (units::of(report.events, "event"), units::of(amount, unit));
     let rest = rest_of_totals(report.threads, report.objects_peak);
     let mut text = format!("{file}: {events} from {read} of {}{member}, {rest}\n", report.format);
-    text += &super::info::quality_lines(&report.quality);
+    text += &hksim_reports::trace_info::quality_lines(&report.quality);
     text += &format!("{:<22}of the known calls are in the trace unchanged\n", share(report.complete_share));
     if !report.not_recorded.is_empty() {
         text += &format!("{:<22}{}\n", "not in the source", report.not_recorded.join(", "));

@@ -1,8 +1,6 @@
 //! `hksim info`: summarises a trace, or tells two apart.
 
 mod by;
-mod difference;
-mod view;
 
 use std::path::{Path, PathBuf};
 
@@ -13,13 +11,12 @@ use hksim_trace::hkt::TraceReader;
 use hksim_trace::info::Info;
 use hksim_trace::source::EventSource;
 
-pub use view::quality_lines;
-
 use crate::memory;
-use crate::output::{OutputArgs, note, warn};
+use crate::output::{OutputArgs, note, screen, warn};
 use crate::pictures;
 use crate::stack_files::StackFiles;
 use hksim_reports::chart::live;
+use hksim_reports::{trace_difference, trace_info};
 use hksim_results::Stamp;
 
 /// Arguments of `info`.
@@ -75,7 +72,7 @@ fn compare(args: &Args, paths: [&Path; 2]) -> Result<()> {
     let difference = Difference::of(paths, args.sites.map(|count| (count, args.by.0)))?;
     difference.notes().iter().for_each(|line| warn(line));
     let result = Stamped { stamp: Stamp::here(), result: &difference };
-    args.output.emit(&result, difference.rows(), || difference::table(&difference))
+    args.output.emit(&result, difference.rows(), || trace_difference::text(&difference, screen::columns()))
 }
 
 fn summarise(args: &Args) -> Result<()> {
@@ -96,7 +93,7 @@ fn summarise(args: &Args) -> Result<()> {
     top.iter().flat_map(TopSites::notes).for_each(|line| warn(line));
     let history = &reader.header().history;
     let list = || top.as_ref().map(TopSites::table).unwrap_or_default();
-    let table = || view::table(&info, history, truncated.as_deref()) + &list();
+    let table = || trace_info::text(&info, history, truncated.as_deref(), screen::columns()) + &list();
     let result = WithSites { stamp: Stamp::here(), info: &info, top: top.as_ref() };
     match &top {
         // The requested rows.

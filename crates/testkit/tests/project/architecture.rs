@@ -99,6 +99,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "inspect",
             "linux-mm",
             "memory-sim",
+            "memory-trace",
+            "output-files",
             "policy",
             "replay",
             "results",

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use hksim_record::control::EndReason;
 use hksim_record::{Exit, RecordReport, RecordedTrace, Touches};
+use hksim_reports::trace_info::quality_lines;
 
-use crate::commands::info::quality_lines;
 use crate::output::plain;
 use crate::output::table::{self, Lines, Table};
 use crate::output::trace::totals as totals_of_trace;

@@ -8,7 +8,7 @@ use hksim_policy::units::Size;
 use hksim_sim::SimReport;
 
 use super::answers;
-use crate::commands::sim::view::{huge_bytes_peak, kernel_text, made_up_times, memory_policy_text, touch_rule_text};
+use crate::commands::sim::view::{kernel_text, made_up_times, memory_policy_text, touch_rule_text};
 use crate::flags::table::FLAGS;
 use crate::flags::{RunConfig, varied};
 use crate::output::OutputArgs;
@@ -20,6 +20,7 @@ use hksim_cost_model::system_time::states;
 use hksim_explore::answers::missing_text;
 use hksim_explore::origin::origin_text;
 use hksim_explore::priced::{Priced, figures};
+use hksim_reports::simulation::huge_bytes_peak;
 use hksim_results::sweep::{Head, PricedSweep};
 
 /// A figure of a row, as a column.

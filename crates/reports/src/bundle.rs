@@ -1,38 +1,47 @@
-//! Writes a bundle.
+//! Writes a bundle: a folder with results, their inputs, their figures and a report.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
 use hksim_explore::table::Table;
-use hksim_sim::report::version;
-use serde_json::Value;
-
-use super::origin::Origin;
-use crate::output::{file, units};
-use crate::pictures;
-use crate::read_result::read_result;
-use crate::repeat_command::command;
 use hksim_output_files::Unfinished;
-use hksim_reports::chart::{Figure, Medium, Subject};
-use hksim_reports::data;
-use hksim_reports::report::{self, Input};
 use hksim_results::bundle::inputs::{self, Inputs};
 use hksim_results::bundle::{FIGURES, INPUTS, InputFile, MANIFEST, Manifest, REPORT, RESULTS, ResultFile};
 use hksim_results::predictions;
+use hksim_sim::report::version;
 use hksim_text::shell::line;
+use hksim_text::units;
+use serde_json::Value;
+
+use crate::chart::{Figure, Medium, Subject};
+use crate::data;
+use crate::error::{Context, ReportError, Result};
+use crate::report::{self, Input};
 
 /// A result to bundle.
-struct Source {
-    path: PathBuf,
-    /// Its name in the bundle, without the ending.
-    name: String,
-    result: Value,
-    origin: Origin,
+#[derive(Debug)]
+pub struct Source {
+    /// Its file.
+    pub path: PathBuf,
+    /// What it contains.
+    pub result: Value,
+    /// The files that it was made from, each with the checksum that the result states.
+    pub files: BTreeMap<String, Option<String>>,
 }
 
-impl Source {
+/// The command that makes a result again, into the file of the second argument, with the files that it names under the
+/// names of the third. `None` if the result does not state its command.
+pub type RepeatCommand<'a> = &'a dyn Fn(&Value, &str, &BTreeMap<String, String>) -> Option<String>;
+
+/// A result with a name of its own in the bundle.
+struct Named<'a> {
+    source: &'a Source,
+    /// Without the ending.
+    name: String,
+}
+
+impl Named<'_> {
     /// Its file in the bundle.
     fn file(&self) -> String {
         format!("{RESULTS}/{}.json", self.name)
@@ -42,80 +51,90 @@ impl Source {
 /// Writes results with their inputs, figures and report into a new folder. If that fails, nothing is left.
 ///
 /// # Errors
-/// A result cannot be made again, an input is missing or changed, or the folder cannot be written.
-pub fn write(results: &[PathBuf], folder: &Path) -> Result<Manifest> {
+/// An input is missing or changed, a result cannot be shown, or the folder exists or cannot be written.
+pub fn write(sources: &[Source], folder: &Path, repeat: RepeatCommand<'_>) -> Result<Manifest> {
     if folder.exists() {
-        bail!("{}: exists already; name a new folder", folder.display());
+        return Err(part(format!("{}: exists already; name a new folder", folder.display())));
     }
-    let sources = sources(results)?;
     let mut inputs = Inputs::default();
-    for source in &sources {
-        let files = source.origin.files(&source.result).with_context(|| source.path.display().to_string())?;
-        files.iter().try_for_each(|(name, stated)| inputs.find(name, stated.as_deref(), &source.path))?;
+    for source in sources {
+        source.files.iter().try_for_each(|(name, stated)| inputs.find(name, stated.as_deref(), &source.path))?;
     }
     let staged = Folder::new(folder)?;
     let mut files = Vec::new();
-    for source in &sources {
-        let target = staged.path().join(source.file());
-        fs::copy(&source.path, &target).with_context(|| format!("{}: cannot write", target.display()))?;
-        write_figures(source, staged.path())?;
+    let named = named(sources);
+    for one in &named {
+        let target = staged.path().join(one.file());
+        fs::copy(&one.source.path, &target).with_context(|| cannot_write(&target))?;
+        write_figures(one, staged.path())?;
         files.push(ResultFile {
-            file: source.file(),
-            predictions: predictions::of(&source.result)?.len(),
-            measurements: predictions::measurements(&source.result),
+            file: one.file(),
+            predictions: predictions::of(&one.source.result)?.len(),
+            measurements: predictions::measurements(&one.source.result),
         });
     }
     let inputs = inputs.copy(staged.path())?;
-    let reported = reported(sources, &inputs);
-    file::write(&staged.path().join("README.md"), readme(&files, &inputs, &reported).as_bytes())?;
-    file::write(&staged.path().join(REPORT), report::document(&reported)?.as_bytes())?;
+    let reported = reported(&named, &inputs, repeat);
+    write_file(&staged.path().join("README.md"), readme(&files, &inputs, &reported).as_bytes())?;
+    write_file(&staged.path().join(REPORT), report::document(&reported)?.as_bytes())?;
     let manifest = Manifest::new(files, inputs, staged.checksums()?);
     let json = serde_json::to_string_pretty(&manifest).context("a manifest as JSON")? + "\n";
-    file::write(&staged.path().join(MANIFEST), json.as_bytes())?;
+    write_file(&staged.path().join(MANIFEST), json.as_bytes())?;
     staged.keep(folder)?;
     Ok(manifest)
 }
 
-/// The results as their report names them: commands start in the bundle's folder, and leave its results as they are.
-fn reported(sources: Vec<Source>, inputs: &[InputFile]) -> Vec<Input> {
-    let files: BTreeMap<String, String> = inputs.iter().map(|input| (input.name.clone(), input.file.clone())).collect();
-    let input = |source: Source| Input {
-        name: source.file(),
-        command: command(&source.result, &format!("{}.json", source.name), &files),
-        result: source.result,
-        written: None,
-    };
-    sources.into_iter().map(input).collect()
+fn part(what: String) -> ReportError {
+    ReportError::Part { what, source: None }
 }
 
-/// Reads the results, and gives each a name of its own.
-fn sources(results: &[PathBuf]) -> Result<Vec<Source>> {
-    let mut sources: Vec<Source> = Vec::new();
-    for path in results {
-        let result = read_result(path)?;
-        let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-        let is_free = |name: &String| sources.iter().all(|source| source.name != *name);
+fn cannot_write(path: &Path) -> String {
+    format!("{}: cannot write", path.display())
+}
+
+fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
+    fs::write(path, bytes).with_context(|| cannot_write(path))
+}
+
+/// The results as their report names them: commands start in the bundle's folder, and leave its results as they are.
+fn reported(named: &[Named<'_>], inputs: &[InputFile], repeat: RepeatCommand<'_>) -> Vec<Input> {
+    let files: BTreeMap<String, String> = inputs.iter().map(|input| (input.name.clone(), input.file.clone())).collect();
+    let input = |one: &Named<'_>| Input {
+        name: one.file(),
+        command: repeat(&one.source.result, &format!("{}.json", one.name), &files),
+        result: one.source.result.clone(),
+        written: None,
+    };
+    named.iter().map(input).collect()
+}
+
+/// Gives each result a name of its own.
+fn named(sources: &[Source]) -> Vec<Named<'_>> {
+    let mut named: Vec<Named<'_>> = Vec::new();
+    for source in sources {
+        let stem = source.path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        let is_free = |name: &String| named.iter().all(|other| other.name != *name);
         let numbered = (2..).map(|number| format!("{stem}-{number}"));
         let name = std::iter::once(stem.clone()).chain(numbered).find(is_free).unwrap_or(stem);
-        let origin = Origin::of(&path.display().to_string(), &result)?;
-        sources.push(Source { path: path.clone(), name, result, origin });
+        named.push(Named { source, name });
     }
-    Ok(sources)
+    named
 }
 
 /// Every figure that the result has, and their data.
-fn write_figures(source: &Source, folder: &Path) -> Result<()> {
-    let path = |what: &str, ending: &str| folder.join(FIGURES).join(format!("{}-{what}.{ending}", source.name));
-    let place = || source.path.display().to_string();
-    let subject = Subject::of(&source.result).with_context(place)?;
+fn write_figures(one: &Named<'_>, folder: &Path) -> Result<()> {
+    let path = |what: &str, ending: &str| folder.join(FIGURES).join(format!("{}-{what}.{ending}", one.name));
+    let (place, result) = (|| one.source.path.display().to_string(), &one.source.result);
+    let subject = Subject::of(result).with_context(place)?;
     for figure in Figure::ALL {
         if let Some(sketch) = figure.sketch(&subject, Medium::File).with_context(place)? {
-            pictures::write(&path(figure.word(), "svg"), &sketch)?;
+            let path = path(figure.word(), "svg");
+            write_file(&path, &sketch.bytes(&path)?)?;
         }
     }
-    for (name, rows) in data::tables(&source.result, &predictions::of(&source.result)?) {
+    for (name, rows) in data::tables(result, &predictions::of(result)?) {
         let table = Table::of(&rows).context("the data of a figure")?;
-        file::write(&path(name, "csv"), table.csv().as_bytes())?;
+        write_file(&path(name, "csv"), table.csv().as_bytes())?;
     }
     Ok(())
 }
@@ -160,7 +179,7 @@ struct Folder(Unfinished);
 impl Folder {
     fn new(wanted: &Path) -> Result<Folder> {
         if wanted.file_name().is_none() {
-            bail!("{}: names no folder", wanted.display());
+            return Err(part(format!("{}: names no folder", wanted.display())));
         }
         let cannot = || format!("{}: cannot create the folder", wanted.display());
         let folder = Folder(Unfinished::folder(wanted).with_context(cannot)?);

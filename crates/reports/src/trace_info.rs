@@ -1,11 +1,11 @@
-//! The text form of `info`.
+//! The summary of a trace as text.
 
 use hksim_explore::origin::{origin_text, touch_text};
 use hksim_trace::header::{Clock, HistoryStep, Quality};
 use hksim_trace::info::{Info, LogQuantiles};
 
-use crate::output::table::{Lines, Table, text};
-use crate::output::units;
+use hksim_text::table::{Table, text as joined};
+use hksim_text::units;
 
 /// Characters of the longest bar.
 const BAR: u64 = 36;
@@ -16,10 +16,16 @@ const COLUMNS: usize = 64;
 /// Maximum rows of a list; JSON has all.
 const ROWS: usize = 8;
 
-/// The whole report.
-pub fn table(info: &Info, history: &[HistoryStep], truncated: Option<&str>) -> String {
-    let parts =
-        [summary(info, history, truncated), sizes(info), life(info), threads(info), quality_lines(&info.quality)];
+/// A summary as text, in tables of at most this many columns. `truncated` says where a trace without an end ends.
+pub fn text(info: &Info, history: &[HistoryStep], truncated: Option<&str>, columns: Option<usize>) -> String {
+    let fitted = |table: &Table| joined(&table.fitted(columns.unwrap_or(usize::MAX)));
+    let parts = [
+        summary(info, history, truncated),
+        sizes(info, &fitted),
+        life(info, &fitted),
+        threads(info, &fitted),
+        quality_lines(&info.quality),
+    ];
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
@@ -139,7 +145,7 @@ fn bar(part: u64, most: u64) -> String {
     "█".repeat(eighths / 8) + BAR_EIGHTHS[eighths % 8]
 }
 
-fn sizes(info: &Info) -> String {
+fn sizes(info: &Info, fitted: &dyn Fn(&Table) -> String) -> String {
     if info.size_histogram.is_empty() {
         return String::new();
     }
@@ -154,7 +160,7 @@ fn sizes(info: &Info) -> String {
         let cells = [units::bytes(bin.bytes_max), units::count(bin.calls), share, units::bytes(bin.bytes)];
         table.push(cells.into_iter().chain([bar(bin.calls, most)]));
     }
-    lines += &text(&table.lines());
+    lines += &fitted(&table);
     let top = info.top_sizes.iter().take(ROWS);
     let top = top.map(|size| format!("{} ({})", units::count(size.bytes), units::percent(size.calls, total)));
     lines += &wrapped("most frequent", &top.collect::<Vec<_>>());
@@ -178,7 +184,7 @@ fn wrapped(name: &str, items: &[String]) -> String {
     if items.is_empty() { lines } else { lines + &line + "\n" }
 }
 
-fn life(info: &Info) -> String {
+fn life(info: &Info, fitted: &dyn Fn(&Table) -> String) -> String {
     let lifetimes = &info.lifetimes;
     if lifetimes.freed == 0 {
         return String::new();
@@ -190,7 +196,7 @@ fn life(info: &Info) -> String {
     }
     let bytes = row(&lifetimes.allocated_bytes, units::bytes);
     table.push(["bytes allocated until then".to_string()].into_iter().chain(bytes));
-    let mut lines = text(&table.lines());
+    let mut lines = fitted(&table);
     let share = |count| units::percent(count, lifetimes.freed);
     lines += &format!(
         "{} freed before the next allocation, {} within the next 100\n",
@@ -207,7 +213,7 @@ fn life(info: &Info) -> String {
     lines
 }
 
-fn threads(info: &Info) -> String {
+fn threads(info: &Info, fitted: &dyn Fn(&Table) -> String) -> String {
     if info.threads < 2 {
         return String::new();
     }
@@ -221,7 +227,7 @@ fn threads(info: &Info) -> String {
         let bytes = units::bytes(thread.allocated_bytes);
         table.push([thread.thread.to_string(), allocations, bytes, frees, crossed, from, to]);
     }
-    let mut lines = text(&table.lines());
+    let mut lines = fitted(&table);
     let more = (info.threads as usize).saturating_sub(ROWS.min(info.by_thread.len()));
     if more > 0 {
         lines += &format!("and {} with fewer allocations\n", units::of(more as u64, "thread"));

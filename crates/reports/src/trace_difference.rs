@@ -2,11 +2,12 @@
 
 use hksim_results::info::difference::{Difference, SizeRow, ratio_text, totals};
 
-use crate::output::table::{Lines, Table, text};
-use crate::output::units;
+use hksim_text::table::{Table, text as joined};
+use hksim_text::units;
 
-/// The comparison as text.
-pub fn table(difference: &Difference) -> String {
+/// A comparison as text, in tables of at most this many columns.
+pub fn text(difference: &Difference, columns: Option<usize>) -> String {
+    let columns = columns.unwrap_or(usize::MAX);
     let mut lines: Vec<String> = difference.sentences.clone();
     lines.push(String::new());
     lines.extend([
@@ -20,17 +21,17 @@ pub fn table(difference: &Difference) -> String {
         let [first, second] = figure.unit.pair(figure.first, figure.second);
         figures.push([figure.label.to_string(), first, second, ratio]);
     }
-    lines.extend(figures.lines());
+    lines.extend(figures.fitted(columns));
     if !difference.sizes.is_empty() {
         lines.push(String::new());
-        lines.extend(size_table(&difference.sizes).lines());
+        lines.extend(size_table(&difference.sizes).fitted(columns));
     }
     for site in difference.sites.iter().flatten() {
         let [first, second] = [site.first, site.second].map(units::count);
         lines.extend([String::new(), format!("{first} in the first, {second} in the second")]);
         lines.extend(site.lines().iter().map(|frame| format!("    {frame}")));
     }
-    text(&lines)
+    joined(&lines)
 }
 
 fn size_table(sizes: &[SizeRow]) -> Table {

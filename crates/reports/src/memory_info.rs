@@ -1,0 +1,112 @@
+//! The summary of a memory recording as text.
+
+use hksim_memory_sim::losses;
+use hksim_memory_trace::{Beginning, Calls, End, Faults, Machine, Summary, Visibility};
+use hksim_results::info::MemoryInfo;
+use hksim_text::plain;
+use hksim_text::table::{Table, text as joined};
+use hksim_text::units::{self, bytes, count};
+
+/// A summary as text, in tables of at most this many columns.
+pub fn text(info: &MemoryInfo<'_>, columns: Option<usize>) -> String {
+    let columns = columns.unwrap_or(usize::MAX);
+    let mut lines = origin(info);
+    lines.push(String::new());
+    lines.extend(counts(info, columns));
+    joined(&lines)
+}
+
+fn line(name: &str, value: &str) -> String {
+    format!("{name:<22}{value}")
+}
+
+/// Where the recording comes from, and what it shows.
+fn origin(info: &MemoryInfo<'_>) -> Vec<String> {
+    let Summary { header, footer, .. } = info.summary;
+    let command = plain(&header.command.join(" ")).into_owned();
+    let began = match header.beginning {
+        Beginning::Exec => String::new(),
+        Beginning::Fork { parent_pid, .. } => format!(", forked by process {parent_pid}"),
+    };
+    let end = footer.as_ref().map_or("the file is truncated", |footer| match footer.end {
+        End::Exit => "the process exited",
+        End::Exec => "the process executed another program",
+        End::Running => "the recording ended before the process",
+    });
+    let mut lines = vec![
+        line("memory recording of", &format!("{command} (pid {}, image {}){began}", header.pid, header.image)),
+        line("recorded by", &format!("{} on {}", plain(&header.producer), machine(&header.machine))),
+        line("seen", &visibility(header.visibility)),
+        line("complete", &complete(info)),
+        line("end", end),
+        line("duration", &units::time(info.summary.duration_ns)),
+    ];
+    lines.extend(header.inherited.thp_disable.restriction().map(|words| line("inherited", words)));
+    for (name, value) in &header.environment {
+        lines.push(line("environment", &plain(&format!("{name}={value}"))));
+    }
+    if !header.history.is_empty() {
+        lines.push(line("edited by", &plain(&header.history.join(", "))));
+    }
+    lines
+}
+
+fn complete(info: &MemoryInfo<'_>) -> String {
+    match losses(info.lost_events()) {
+        Some(losses) => format!("no: {losses}"),
+        None if info.complete => "yes".to_string(),
+        None => "no: the end is missing".to_string(),
+    }
+}
+
+fn machine(machine: &Machine) -> String {
+    let thp = if machine.thp_disabled { "huge pages off" } else { "huge pages as the machine's mode says" };
+    let mode = machine.thp_mode.as_deref().unwrap_or("without THP");
+    let addresses = if machine.addresses_random { "random addresses" } else { "fixed addresses" };
+    plain(&format!("Linux {}, {thp} (machine: {mode}), {addresses}", machine.kernel_release)).into_owned()
+}
+
+fn visibility(visibility: Visibility) -> String {
+    let faults = match visibility.faults {
+        Faults::Accesses => "all page faults, as reads and writes",
+        Faults::All => "all page faults, without read or write",
+        Faults::UserOnly => "page faults outside system calls, without read or write",
+    };
+    let calls = match visibility.calls {
+        Calls::Tracepoints => "memory calls (tracepoints)",
+        Calls::Stops => "memory calls (ptrace)",
+    };
+    format!("{faults}; {calls}")
+}
+
+fn counts(info: &MemoryInfo<'_>, columns: usize) -> Vec<String> {
+    let (summary, events_lost) = (info.summary, info.lost_events());
+    let mut table = Table::new(["events", &count(summary.events)], &[0]);
+    let mut row = |name: &str, number: u64| table.push([name.to_string(), count(number)]);
+    row("threads", summary.threads);
+    for (access, touches) in &summary.touches {
+        row(&format!("touches, {access}"), *touches);
+    }
+    for (name, calls) in &summary.calls {
+        match *name {
+            "exec" | "kernel" => row(&format!("mappings by {name}"), *calls),
+            name => row(name, *calls),
+        }
+    }
+    row("forks", summary.forks);
+    row("lost events", events_lost);
+    for (end, calls) in summary.stacks.iter().flatten() {
+        table.push([format!("call stacks, {}", end.words()), count(*calls)]);
+    }
+    let mut lines = table.fitted(columns);
+    let unrecorded = summary.footer.iter().flat_map(|footer| &footer.unrecorded_calls);
+    lines.extend(unrecorded.map(|(call, &calls)| match calls {
+        Some(calls) => format!("{}: effect not recorded", units::of(calls, call)),
+        None => format!("{call}: effect not recorded, and the number of calls in this part is unknown"),
+    }));
+    lines.push(String::new());
+    let mut mapped = Table::new(["mapped", "bytes"], &[0]);
+    summary.mapped_bytes.iter().for_each(|(kind, size)| mapped.push([kind.words().to_string(), bytes(*size)]));
+    lines.extend(mapped.fitted(columns));
+    lines
+}
