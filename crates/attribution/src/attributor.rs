@@ -17,7 +17,7 @@ use crate::classify::{Access, reason_of};
 use crate::current::{Current, Object};
 use crate::events::Events;
 use crate::folio::folio;
-use crate::functions::{FunctionId, Functions};
+use crate::functions::{Found, FunctionId, Functions};
 use crate::mappings::{MappingId, Mappings, Source};
 use crate::pages::{History, Pages, Removal, Removed};
 use crate::reason::Reason;
@@ -159,6 +159,14 @@ impl Attributor {
         }
     }
 
+    /// A function of the allocator, or the one that the program called if only functions of the C library are known.
+    fn or_entry(&mut self, function: Option<FunctionId>, current: Option<&Current>) -> FunctionId {
+        function.unwrap_or_else(|| match current.map(Current::call) {
+            Some(During::Call(name)) => self.functions.named(name.to_string()),
+            Some(During::Touch) | None => FunctionId::START,
+        })
+    }
+
     fn trap(&mut self, trap: &TrapRecord, events: &Events) {
         let moment = |pending: &Pending| pending.trap.when.moment;
         if self.pending.last().is_some_and(|last| moment(last) != trap.when.moment)
@@ -167,7 +175,8 @@ impl Attributor {
             self.judge(current, events);
         }
         let page = trap.address / PAGE_BYTES;
-        let (function, fills) = self.functions.at(&trap.place);
+        let Found { function, fills } = self.functions.at(&trap.place);
+        let function = self.or_entry(function, events.current());
         let mapping = self.mappings.at(trap.address).map_or(0..0, |(range, _)| range);
         let history = self.pages.history(page);
         let present = trap.present;
@@ -251,7 +260,8 @@ impl Attributor {
     }
 
     fn call(&mut self, call: &CallRecord, events: &Events) {
-        let (function, _) = self.functions.at(&call.place);
+        let function = self.functions.at(&call.place).function;
+        let function = self.or_entry(function, events.current().filter(|_| call.when.moment == Moment::Call));
         let effect = effect(call, self.heap_end);
         self.apply(&effect, function, call, events);
         if call.faults == 0 || !call.is_of_replay_thread {

@@ -47,11 +47,11 @@ pub fn reason_of(group: &[Access], current: &Current, blocks: &Blocks) -> Reason
         } else if is_alone {
             Reason::FreeList
         } else {
-            Reason::Prefault
+            of_several(group)
         };
     }
     if !is_alone {
-        return Reason::Prefault;
+        return of_several(group);
     }
     let address = group[0].address;
     match blocks.at(address) {
@@ -59,6 +59,19 @@ pub fn reason_of(group: &[Access], current: &Current, blocks: &Blocks) -> Reason
         Some(_) => Reason::FreeList,
         None if is_beside(address, current, blocks) => Reason::Header,
         None => Reason::Metadata,
+    }
+}
+
+/// What several accesses of one instruction were for: those of a prefault are a page apart, others are where blocks are.
+fn of_several(group: &[Access]) -> Reason {
+    let mut addresses: Vec<u64> = group.iter().map(|access| access.address).collect();
+    addresses.sort_unstable();
+    let is_a_page_apart = addresses.windows(2).any(|pair| pair[1] - pair[0] == PAGE_BYTES);
+    let offset = addresses[0] % PAGE_BYTES;
+    if is_a_page_apart && addresses.iter().all(|address| address % PAGE_BYTES == offset) {
+        Reason::Prefault
+    } else {
+        Reason::FreeList
     }
 }
 
@@ -102,6 +115,8 @@ mod tests {
         assert_eq!(of(&[access(0x30000, 0x30040), access(0x31000, 0)], &malloc), Reason::FreeList);
         assert_eq!(of(&pages(0x30000), &malloc), Reason::Prefault);
         assert_eq!(of(&pages(0x21000), &malloc), Reason::Prefault);
+        assert_eq!(of(&[access(0x30000, 1), access(0x31010, 1)], &malloc), Reason::FreeList, "not a page apart");
+        assert_eq!(of(&[access(0x30000, 1), access(0x32000, 1)], &malloc), Reason::FreeList, "two pages apart");
         assert_eq!(of(&pages(0x21000), &event(AllocCall::Calloc, 0x21000..0x23000)), Reason::Zeroing);
         let filled = Access { fills: true, ..access(0x21000, 0) };
         assert_eq!(of(&[filled], &malloc), Reason::Zeroing);

@@ -8,7 +8,7 @@ use hksim_linux_probe::maps::Mapping;
 use hksim_replay::explained::Place;
 use hksim_trace::sites::{Frame, Module, Sites};
 use hksim_trace::symbols::{Symbols, file_name, short_text};
-use object::Object;
+use object::{Object, ObjectSection};
 
 /// A function, an index of [`Functions::name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,6 +24,16 @@ const PRIMITIVES: [&str; 13] = [
     "memset", "memcpy", "memmove", "mempcpy", "bzero", "mmap", "munmap", "mremap", "madvise", "brk", "sbrk", "mlock",
     "syscall",
 ];
+
+/// The function in which something happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The innermost function of the allocator that is none of [`PRIMITIVES`]; `None` if only such functions are known,
+    /// as after a tail call.
+    pub function: Option<FunctionId>,
+    /// Whether it used a function of the C library that fills or copies memory.
+    pub fills: bool,
+}
 
 /// A file that code was loaded from.
 struct File {
@@ -43,7 +53,9 @@ pub struct Functions {
     allocator: Option<u32>,
     names: Vec<String>,
     by_name: HashMap<String, FunctionId>,
-    by_place: HashMap<Place, (FunctionId, bool)>,
+    by_place: HashMap<Place, Found>,
+    /// The starts of functions, by file.
+    starts: HashMap<u32, Vec<u64>>,
 }
 
 impl Functions {
@@ -78,7 +90,8 @@ impl Functions {
         self.files.push(File { start: mapping.start as u64, end, module });
     }
 
-    fn named(&mut self, name: String) -> FunctionId {
+    /// The function with a name.
+    pub fn named(&mut self, name: String) -> FunctionId {
         let next = FunctionId(self.names.len() as u32);
         *self.by_name.entry(name).or_insert_with_key(|name| {
             self.names.push(name.clone());
@@ -103,37 +116,40 @@ impl Functions {
         self.sites.modules.get(file as usize).map_or("", |module| file_name(&module.path))
     }
 
-    /// The function of the allocator in which something happened, and whether it used a function of the C library that
-    /// fills or copies memory for it: the innermost one that is none of [`PRIMITIVES`].
-    pub fn at(&mut self, place: &Place) -> (FunctionId, bool) {
+    /// The function of the allocator in which something happened.
+    pub fn at(&mut self, place: &Place) -> Found {
         if let Some(&found) = self.by_place.get(place) {
             return found;
         }
         let callers = place.callers.iter().filter(|&&caller| caller != 0).map(|caller| caller - 1);
-        let (mut best, mut fallback, mut fills) = (None, None, false);
+        let (mut best, mut fills) = (None, false);
         for address in std::iter::once(place.instruction).chain(callers) {
             for (name, is_of_allocator) in self.names_at(address) {
-                let plain = name.trim_start_matches('_');
+                let plain = name.trim_start_matches('_').trim_start_matches("GI_").trim_start_matches('_');
                 let is_primitive = PRIMITIVES.iter().any(|beginning| plain.starts_with(beginning));
                 fills |= best.is_none() && is_primitive && plain.starts_with("mem");
                 if is_of_allocator && !is_primitive && best.is_none() {
-                    best = Some(name.clone());
+                    best = Some(name);
                 }
-                fallback.get_or_insert(name);
             }
         }
-        let name = best.or(fallback).unwrap_or_else(|| "code without a file".to_string());
-        let found = (self.named(name), fills);
+        let found = Found { function: best.map(|name| self.named(name)), fills };
         self.by_place.insert(*place, found);
         found
     }
 
     /// The functions at an address, inlined ones first, and whether they are the allocator's.
-    fn names_at(&self, address: u64) -> Vec<(String, bool)> {
+    fn names_at(&mut self, address: u64) -> Vec<(String, bool)> {
         let Some(module) = self.file_at(address) else { return Vec::new() };
         let start = self.files.iter().find(|file| file.module == module).map_or(0, |file| file.start);
         let frame = Frame { module: Some(module), address: address - start, function: None, source: None };
-        let frames = self.symbols.borrow_mut().frames(&self.sites, &frame);
+        let mut frames = self.symbols.borrow_mut().frames(&self.sites, &frame);
+        for frame in frames.iter_mut().filter(|frame| frame.function.is_none()) {
+            let path = &*self.sites.modules[module as usize].path;
+            let starts = self.starts.entry(module).or_insert_with(|| function_starts(path));
+            let after = starts.partition_point(|&start| start <= frame.address);
+            frame.address = after.checked_sub(1).map_or(frame.address, |at| starts[at]);
+        }
         let is_of_allocator = self.allocator == Some(module);
         frames.iter().map(|frame| (short_text(&self.sites, frame), is_of_allocator)).collect()
     }
@@ -149,4 +165,21 @@ fn build_id(path: &str) -> Vec<u8> {
     let bytes = std::fs::read(path).unwrap_or_default();
     let file = object::File::parse(&*bytes).ok();
     file.and_then(|file| file.build_id().ok().flatten().map(<[u8]>::to_vec)).unwrap_or_default()
+}
+
+/// The addresses at which the functions of a file start, in order: the search table of its unwind information
+/// (`.eh_frame_hdr`, Linux Standard Base), which stripped files have too. Empty if it has none.
+fn function_starts(path: &str) -> Vec<u64> {
+    /// Version, and encodings: any of the pointer, 4 bytes of the count, 4 bytes from the section's start of the table.
+    const HEADER: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
+    let bytes = std::fs::read(path).unwrap_or_default();
+    let Ok(file) = object::File::parse(&*bytes) else { return Vec::new() };
+    let Some(section) = file.section_by_name(".eh_frame_hdr") else { return Vec::new() };
+    let Some((header, rest)) = section.data().ok().and_then(|data| data.split_first_chunk()) else { return Vec::new() };
+    if *header != HEADER {
+        return Vec::new();
+    }
+    // The pointer and the count, then pairs: the start of a function, and its unwind information.
+    let words = rest.chunks_exact(4).map(|word| i32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
+    words.skip(2).step_by(2).map(|offset| section.address().wrapping_add_signed(offset.into())).collect()
 }
