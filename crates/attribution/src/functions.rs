@@ -20,8 +20,20 @@ impl FunctionId {
 }
 
 /// The beginnings of names, without underscores, of functions that others use for what they do: the caller is of interest.
-const PRIMITIVES: [&str; 13] = [
-    "memset", "memcpy", "memmove", "mempcpy", "bzero", "mmap", "munmap", "mremap", "madvise", "brk", "sbrk", "mlock",
+const PRIMITIVES: [&str; 14] = [
+    "memset",
+    "memcpy",
+    "memmove",
+    "mempcpy",
+    "bzero",
+    "mmap",
+    "munmap",
+    "mremap",
+    "madvise",
+    "brk",
+    "sbrk",
+    "glibc_morecore",
+    "mlock",
     "syscall",
 ];
 

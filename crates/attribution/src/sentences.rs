@@ -70,11 +70,13 @@ fn what(explained: &Explained, key: CauseKey, counts: &CauseCounts) -> String {
 
 fn mapping_per_block(explained: &Explained, maker: FunctionId, counts: &CauseCounts) -> String {
     let per_block = explained.mappings.per_block().get(&maker).copied().unwrap_or_default();
+    let least = units::count(counts.request_bytes_min.unwrap_or_default());
+    if per_block.mappings == 1 {
+        return format!("a block of {least} bytes has a mapping of its own, made by {}", function(explained, maker));
+    }
     let verbs = if per_block.unmapped * 2 > per_block.mappings { "mapped and unmapped" } else { "mapped" };
-    let least = counts.request_bytes_min.unwrap_or_default();
     format!(
-        "blocks of {} bytes and more are {verbs} one by one, by {} ({}, {} unmapped again)",
-        units::count(least),
+        "blocks of {least} bytes and more are {verbs} one by one, by {} ({}, {} unmapped again)",
         function(explained, maker),
         units::of(per_block.mappings, "mapping"),
         units::count(per_block.unmapped)
@@ -104,7 +106,11 @@ pub fn cause(explained: &Explained, key: CauseKey, counts: &CauseCounts) -> Stri
             units::count(class)
         ),
         Some((None, _)) => format!("{head}, without a request."),
-        None => format!("{head}, for requests of many sizes."),
+        None => {
+            let bytes = |bytes: Option<u64>| units::count(bytes.unwrap_or_default());
+            let (least, most) = (bytes(counts.request_bytes_min), bytes(counts.request_bytes_max));
+            format!("{head}, for requests of {least} to {most} bytes.")
+        }
     }
 }
 
