@@ -14,6 +14,7 @@ use hksim_trace::profile::WithProfiles;
 
 use crate::design::{DesignRun, KnownDesign};
 use crate::error::ChildError;
+use crate::explained::ExplainedRun;
 use crate::extents::Extent;
 use crate::malloc::MallocRun;
 use crate::native;
@@ -100,7 +101,7 @@ fn perform(channel: &mut Channel, designs: &[KnownDesign]) -> Result<Report, Chi
                 Run::Timed => native::timed(plan, touch, &mut trace),
                 Run::Harness => without_allocator.harness(&mut trace),
                 Run::Sampled => native::sampled(plan, touch, &mut trace),
-                Run::Apart => Err(ChildError::OrderedMallocOnly),
+                Run::Apart | Run::Explained(_) => Err(ChildError::OrderedMallocOnly),
                 Run::System(warm_up, probe) => system::run(plan, touch, &mut trace, warm_up, probe),
             }
         }
@@ -114,6 +115,9 @@ fn perform(channel: &mut Channel, designs: &[KnownDesign]) -> Result<Report, Chi
                 Run::Harness => without_allocator.harness(&mut trace),
                 Run::Sampled => malloc.unobserved().sampled(&mut trace),
                 Run::Apart => malloc.unobserved().apart(&mut trace),
+                Run::Explained(huge) => {
+                    ExplainedRun { library: preload.as_deref(), touch, huge }.perform(&mut trace, channel)
+                }
                 Run::System(..) => Err(ChildError::OrderedNativeOnly),
             }
         }
