@@ -56,6 +56,9 @@
 //!   [`khugepaged_bound`](Kernel::khugepaged_bound) (`full_scan.rs`, `khugepaged.rs`)
 //! - Pages that system calls made present: [`keep_populated`](Kernel::keep_populated),
 //!   [`take_populated`](Kernel::take_populated) (`populate.rs`)
+//! - The limit of a memory control group: [`group_pressure`](Kernel::group_pressure),
+//!   [`charged_bytes`](Kernel::charged_bytes), [`charge_elsewhere`](Kernel::charge_elsewhere),
+//!   [`note_charge`](Kernel::note_charge) (`charge.rs`)
 //! - Page-op scripts: [`execute`](Kernel::execute) (`script/execute.rs`)
 //!
 //! To read the code, start with `fault.rs` (what one access installs) and `advise.rs`, then follow a call into `zap.rs`
@@ -64,6 +67,7 @@
 mod advise;
 mod aging;
 mod by_kind;
+mod charge;
 mod collapse;
 mod config;
 mod entry;
@@ -106,6 +110,7 @@ mod zap;
 
 pub use advise::Advice;
 pub use by_kind::{ByKind, Installs};
+pub use charge::{GroupPressure, OutOfMemory, least_limit};
 pub use config::{Defrag, KernelConfig, Overcommit, PMD_ORDER, SizeMode, ThpConfig, ThpMode};
 pub use entry::{Access, Content};
 pub use full_scan::{FullScan, KhugepagedSettled};
@@ -134,6 +139,7 @@ pub use work::{FoliosBySize, PageOperations};
 
 use std::collections::BTreeSet;
 
+use charge::GroupCharge;
 use folio::SpaceId;
 use hugetlb::HugetlbPool;
 use memory::SharedMemory;
@@ -162,6 +168,8 @@ pub struct Kernel {
     installs_thp_denied: u64,
     /// What calls populated since the last [`Kernel::take_populated`]; `None` if nobody asks.
     populated: Option<Vec<Populated>>,
+    /// `None` without a memory limit.
+    charge: Option<Box<GroupCharge>>,
 }
 
 impl Kernel {
@@ -173,6 +181,7 @@ impl Kernel {
             memory,
             reservations_consumed: BTreeSet::new(),
             vmas: VmaMap::new(config.rules.anon_vma_merge),
+            charge: config.memory_limit_bytes.map(GroupCharge::new),
             config,
             tables: PageTables::default(),
             counters: Counters::default(),

@@ -11,11 +11,13 @@ use super::hugetlb::HugetlbPool;
 pub(super) struct Frames {
     owners: Vec<u32>,
     free: Vec<u32>,
+    extra_owners: u64,
 }
 
 impl Frames {
     /// Adds an owner to a page and returns its id. A page without an id is stored with two owners.
     pub fn share(&mut self, frame: Option<u32>) -> u32 {
+        self.extra_owners += 1;
         if let Some(id) = frame {
             self.owners[id as usize] += 1;
             return id;
@@ -42,8 +44,15 @@ impl Frames {
         let was_last = self.owners[id as usize] == 0;
         if was_last {
             self.free.push(id);
+        } else {
+            self.extra_owners -= 1;
         }
         was_last
+    }
+
+    /// Owners of all pages, without one for each page.
+    pub fn extra_owners(&self) -> u64 {
+        self.extra_owners
     }
 }
 
@@ -51,8 +60,13 @@ impl Frames {
 #[derive(Debug)]
 pub(super) struct Memory {
     pub folios: Folios,
+    /// Base pages.
     pub frames: Frames,
+    /// Pages of the hugetlb pool.
+    pub pool_frames: Frames,
     pub pool: HugetlbPool,
+    /// Pages charged to the address spaces, those that several map more than once.
+    pub charged_pages: u64,
     spaces: u32,
 }
 
@@ -63,7 +77,14 @@ pub(super) struct SharedMemory(Arc<Mutex<Memory>>);
 
 impl SharedMemory {
     pub fn new(pool: HugetlbPool) -> Self {
-        let memory = Memory { folios: Folios::default(), frames: Frames::default(), pool, spaces: 0 };
+        let memory = Memory {
+            folios: Folios::default(),
+            frames: Frames::default(),
+            pool_frames: Frames::default(),
+            pool,
+            charged_pages: 0,
+            spaces: 0,
+        };
         Self(Arc::new(Mutex::new(memory)))
     }
 
