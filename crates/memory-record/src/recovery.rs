@@ -26,7 +26,7 @@ pub fn recover(directory: &Path, output: Option<&Path>) -> Result<RecordingRepor
     let refused = |why: &str| MemoryRecordError::io(directory, "recover", io::Error::other(why.to_string()));
     let _lock = own_directory(directory)?;
     let paths = files_in(directory).map_err(|why| MemoryRecordError::io(directory, "read", why))?;
-    // A file without a whole header was just begun.
+    // A file without a whole header has nothing to keep.
     let found: Vec<(Finished, Header, u64)> = paths.iter().filter_map(|path| read(path)).collect();
     let Some((_, header, _)) = found.first() else {
         return Err(refused("no file in it has a whole header, so nothing was recorded; remove it"));
@@ -38,6 +38,10 @@ pub fn recover(directory: &Path, output: Option<&Path>) -> Result<RecordingRepor
     };
     let elapsed_ns = found.iter().map(|(.., last_ns)| *last_ns).max().unwrap_or_default();
     let files = found.into_iter().map(|(file, ..)| file).collect();
+    paths
+        .iter()
+        .filter(|path| is_just_begun(path))
+        .try_for_each(|path| fs::remove_file(path).map_err(|why| MemoryRecordError::io(path, "remove", why)))?;
     let files = move_to_names(files, root_pid, &output, directory)?;
     let files: Vec<RecordedFile> = files.into_iter().map(recorded_file).collect();
     Ok(RecordingReport {
@@ -83,6 +87,11 @@ fn files_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
     }
     files.sort();
     Ok(files.into_iter().map(|(_, path)| path).collect())
+}
+
+/// Whether a file was created, and the recorder was killed before it wrote the header.
+fn is_just_begun(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|file| file.len() == 0)
 }
 
 /// Process and address space in the name of a file, `PID-IMAGE.hkm`.

@@ -281,6 +281,8 @@ fn a_killed_memory_recording_is_named_by_a_recovery() {
     let mode = fs::metadata(bench.path(&session)).expect("it").permissions().mode();
     assert_eq!(mode & 0o777, 0o700, "only its user reads what is recorded");
 
+    // A process of which the recorder had only created the file.
+    fs::write(bench.path(&format!("{session}/4194304-0.hkm")), "").expect("a file");
     // The next recording of that name says what the other one left.
     let ran = bench.run("record --memory -o app.hkm -- /bin/true");
     assert!(ran.stderr.contains(&format!("{session} is an interrupted recording")), "{}", ran.stderr);
