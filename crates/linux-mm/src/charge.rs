@@ -34,7 +34,7 @@ pub struct OutOfMemory {
     pub bytes: u64,
 }
 
-/// What an address space met at the limit of its group.
+/// What a group met at its limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupPressure {
     /// Highest charge of the group, in bytes. A limit of this size is never reached.
@@ -49,43 +49,46 @@ pub struct GroupPressure {
     pub out_of_memory: Option<OutOfMemory>,
 }
 
-/// An address space in a group with a limit.
+/// A group: all address spaces of a fork family.
 #[derive(Debug)]
-pub(super) struct GroupCharge {
+pub(super) struct Group {
     limit_pages: u64,
-    /// This address space's part of [`Memory::charged_pages`](super::memory::Memory::charged_pages).
+    /// Pages charged to the address spaces, those that several map more than once.
+    charged_pages: u64,
+    pressure: GroupPressure,
+}
+
+impl Group {
+    /// A group with this limit; `None` for no limit.
+    pub fn new(limit_bytes: Option<u64>) -> Self {
+        let limit_pages = limit_bytes.unwrap_or(u64::MAX) / PAGE_BYTES;
+        Self { limit_pages, charged_pages: 0, pressure: GroupPressure::default() }
+    }
+}
+
+/// An address space in a group with a limit.
+#[derive(Clone, Debug, Default)]
+pub(super) struct GroupCharge {
+    /// This address space's part of [`Group::charged_pages`].
     published_pages: u64,
     /// Pages charged to the process that are not modelled here.
     elsewhere_pages: u64,
     /// Pages that `MADV_FREE` marked, in this order; of a larger folio the first. They may have been written since.
     lazily_freed: VecDeque<u64>,
-    pressure: GroupPressure,
 }
 
 impl GroupCharge {
-    pub fn new(limit_bytes: u64) -> Box<Self> {
-        Box::new(Self {
-            limit_pages: limit_bytes / PAGE_BYTES,
-            published_pages: 0,
-            elsewhere_pages: 0,
-            lazily_freed: VecDeque::new(),
-            pressure: GroupPressure::default(),
-        })
-    }
-
     /// That of a forked child, in the same group.
     pub fn forked(&self) -> Box<Self> {
-        let Self { limit_pages, elsewhere_pages, ref lazily_freed, .. } = *self;
-        let (published_pages, pressure) = (0, GroupPressure::default());
-        Box::new(Self { limit_pages, published_pages, elsewhere_pages, lazily_freed: lazily_freed.clone(), pressure })
+        Box::new(Self { published_pages: 0, ..self.clone() })
     }
 }
 
 impl Kernel {
-    /// What the address space met at its limit. `None` without a limit
+    /// What the group of this address space met at its limit. `None` without a limit
     /// ([`KernelConfig::memory_limit_bytes`](super::KernelConfig::memory_limit_bytes)).
-    pub fn group_pressure(&self) -> Option<&GroupPressure> {
-        self.charge.as_ref().map(|charge| &charge.pressure)
+    pub fn group_pressure(&self) -> Option<GroupPressure> {
+        self.charge.as_ref().map(|_| self.memory.get().group.pressure)
     }
 
     /// Bytes charged to the group for this address space and those that it forked or was forked by. 0 without a limit.
@@ -114,7 +117,7 @@ impl Kernel {
     fn charged_pages(&self, charge: &GroupCharge) -> u64 {
         let memory = self.memory.get();
         let own = self.own_pages(charge);
-        let mapped = memory.charged_pages - charge.published_pages + own - memory.frames.extra_owners();
+        let mapped = memory.group.charged_pages - charge.published_pages + own - memory.frames.extra_owners();
         mapped.saturating_add_signed(memory.folios.unmapped_pages())
     }
 
@@ -168,7 +171,7 @@ impl Kernel {
     /// Whether `pages` more fit in the limit, after memory was reclaimed if that is allowed. Updates the highest charge.
     fn fits(&mut self, pages: u64, reclaims: bool) -> bool {
         let needed = self.publish() + pages;
-        let limit = self.charge.as_ref().map_or(u64::MAX, |charge| charge.limit_pages);
+        let limit = self.memory.get().group.limit_pages;
         let mut excess = needed.saturating_sub(limit);
         if excess > 0 && reclaims {
             self.reclaim(excess);
@@ -188,7 +191,7 @@ impl Kernel {
         let (group, own) = (self.charged_pages(charge), self.own_pages(charge));
         if let Some(charge) = &mut self.charge {
             let mut memory = self.memory.get();
-            memory.charged_pages = memory.charged_pages - charge.published_pages + own;
+            memory.group.charged_pages = memory.group.charged_pages - charge.published_pages + own;
             charge.published_pages = own;
         }
         group
@@ -197,22 +200,19 @@ impl Kernel {
     /// The process exits.
     pub(super) fn uncharge(&mut self) {
         if let Some(charge) = self.charge.take() {
-            self.memory.get().charged_pages -= charge.published_pages;
+            self.memory.get().group.charged_pages -= charge.published_pages;
         }
     }
 
     fn kill(&mut self, pages: u64, page: Option<u64>) {
         let bytes = (self.publish() + pages) * PAGE_BYTES;
-        if let Some(charge) = &mut self.charge {
-            charge.pressure.out_of_memory.get_or_insert(OutOfMemory { page, bytes });
-            charge.limit_pages = u64::MAX / PAGE_BYTES;
-        }
+        let mut memory = self.memory.get();
+        memory.group.pressure.out_of_memory.get_or_insert(OutOfMemory { page, bytes });
+        memory.group.limit_pages = u64::MAX / PAGE_BYTES;
     }
 
-    fn count_pressure(&mut self, count: impl FnOnce(&mut GroupPressure)) {
-        if let Some(charge) = &mut self.charge {
-            count(&mut charge.pressure);
-        }
+    fn count_pressure(&self, count: impl FnOnce(&mut GroupPressure)) {
+        count(&mut self.memory.get().group.pressure);
     }
 
     /// Frees at least `excess` pages if that many can be reclaimed without swap: pages that were freed lazily, the oldest
@@ -288,6 +288,9 @@ pub fn least_limit<E>(
     mut survives: impl FnMut(&[u64]) -> Result<Vec<bool>, E>,
 ) -> Result<u64, E> {
     let (mut killed, mut survived) = (killed, survived);
+    if survived - killed > 1 && survives(&[survived - 1])? == [false] {
+        return Ok(survived);
+    }
     while survived - killed > 1 {
         let steps = (survived - killed).min(at_a_time + 1);
         let limits: Vec<u64> = (1..steps).map(|step| killed + (survived - killed) * step / steps).collect();
@@ -326,7 +329,7 @@ mod tests {
     }
 
     fn pressure(kernel: &Kernel) -> GroupPressure {
-        *kernel.group_pressure().expect("there is a limit")
+        kernel.group_pressure().expect("there is a limit")
     }
 
     #[test]
@@ -405,8 +408,13 @@ mod tests {
             let survives = |limit: u64| limit >= 700 || (301..=511).contains(&limit);
             let answer = |limits: &[u64]| Ok::<_, ()>(limits.iter().map(|&limit| survives(limit)).collect());
             let least = least_limit(0, 1000, at_a_time, answer).unwrap();
-            assert!(survives(least) && !survives(least - 1));
-            assert!(at_a_time < 4 || least == 700, "{least}");
+            assert_eq!(least, if at_a_time == 1 { 301 } else { 700 });
+        }
+        for limit in [1, 2, 999, 1000] {
+            assert_eq!(
+                least_limit(0, 1000, 4, |limits| Ok::<_, ()>(limits.iter().map(|&each| each >= limit).collect())),
+                Ok(limit)
+            );
         }
     }
 }

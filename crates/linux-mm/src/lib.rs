@@ -81,6 +81,7 @@ mod khugepaged;
 mod lock;
 mod map;
 mod memory;
+mod memory_limit;
 mod mode_words;
 mod obstacles;
 mod outcome;
@@ -117,6 +118,7 @@ pub use full_scan::{FullScan, KhugepagedSettled};
 pub use khugepaged::{Khugepaged, KhugepagedBound, KhugepagedWork};
 pub use lock::{LockFlags, Locked};
 pub use map::{Backing, MapFlags};
+pub use memory_limit::{LimitOutcome, MemoryLimit};
 pub use obstacles::{MappingSplit, Obstacles, PlaceObstacle, SettingObstacle};
 pub use outcome::{Counters, Errno, Install, InstallKind, InstallRun, Outcome, Signal};
 pub use populate::Populated;
@@ -139,7 +141,7 @@ pub use work::{FoliosBySize, PageOperations};
 
 use std::collections::BTreeSet;
 
-use charge::GroupCharge;
+use charge::{Group, GroupCharge};
 use folio::SpaceId;
 use hugetlb::HugetlbPool;
 use memory::SharedMemory;
@@ -175,13 +177,14 @@ pub struct Kernel {
 impl Kernel {
     /// An empty address space.
     pub fn new(config: KernelConfig) -> Self {
-        let memory = SharedMemory::new(HugetlbPool::new(config.hugetlb_pool_pages));
+        let memory =
+            SharedMemory::new(HugetlbPool::new(config.hugetlb_pool_pages), Group::new(config.memory_limit_bytes));
         Self {
             space: memory.new_space(),
             memory,
             reservations_consumed: BTreeSet::new(),
             vmas: VmaMap::new(config.rules.anon_vma_merge),
-            charge: config.memory_limit_bytes.map(GroupCharge::new),
+            charge: config.memory_limit_bytes.map(|_| Box::default()),
             config,
             tables: PageTables::default(),
             counters: Counters::default(),

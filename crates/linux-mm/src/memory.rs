@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::charge::Group;
 use super::folio::{Folios, SpaceId};
 use super::hugetlb::HugetlbPool;
 
@@ -65,8 +66,7 @@ pub(super) struct Memory {
     /// Pages of the hugetlb pool.
     pub pool_frames: Frames,
     pub pool: HugetlbPool,
-    /// Pages charged to the address spaces, those that several map more than once.
-    pub charged_pages: u64,
+    pub group: Group,
     spaces: u32,
 }
 
@@ -76,13 +76,13 @@ pub(super) struct Memory {
 pub(super) struct SharedMemory(Arc<Mutex<Memory>>);
 
 impl SharedMemory {
-    pub fn new(pool: HugetlbPool) -> Self {
+    pub fn new(pool: HugetlbPool, group: Group) -> Self {
         let memory = Memory {
             folios: Folios::default(),
             frames: Frames::default(),
             pool_frames: Frames::default(),
             pool,
-            charged_pages: 0,
+            group,
             spaces: 0,
         };
         Self(Arc::new(Mutex::new(memory)))
