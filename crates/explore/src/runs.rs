@@ -9,6 +9,7 @@ use rayon::prelude::*;
 
 use crate::flags::{BaseKernel, RunConfig};
 use crate::inputs::Trace;
+use crate::memory_limit;
 
 /// The simulator's setup for a run configuration on a trace.
 ///
@@ -45,7 +46,7 @@ impl Listener for () {
 }
 
 /// Simulates each setup of each trace on the current rayon pool. Rows are in the order of the traces, then of their
-/// setups.
+/// setups. Setups with a memory limit are simulated several times, to find the least limit.
 ///
 /// # Errors
 /// A trace is damaged, or a policy is invalid.
@@ -53,8 +54,12 @@ pub fn simulate_all(
     traces: &[(Trace, Vec<SimConfig>)],
     progress: &dyn SweepProgress,
 ) -> Result<Vec<SimReport>, SimError> {
-    let parts: Vec<Result<Vec<SimReport>, SimError>> =
-        traces.par_iter().map(|(trace, setups)| sweep(&trace.input, setups, progress)).collect();
+    let simulated = |(trace, setups): &(Trace, Vec<SimConfig>)| -> Result<Vec<SimReport>, SimError> {
+        let mut reports = sweep(&trace.input, setups, progress)?;
+        memory_limit::complete(trace, setups, &mut reports)?;
+        Ok(reports)
+    };
+    let parts: Vec<Result<Vec<SimReport>, SimError>> = traces.par_iter().map(simulated).collect();
     Ok(parts.into_iter().collect::<Result<Vec<_>, _>>()?.concat())
 }
 

@@ -6,7 +6,7 @@
 //! - [`data`]: the data of the figures, as rows.
 //! - [`simulation`], [`trace_info`], [`trace_difference`], [`memory_info`], [`inspection`], [`comparison`], [`trial`], [`faults`]:
 //!   the text of `hksim sim`, `info`, `inspect`, `compare`, `trial` and `import --faults`; [`tables`]: tables that the command
-//!   prints and a report shows. [`khugepaged`]: what it may change of a prediction.
+//!   prints and a report shows. [`khugepaged`]: what it may change of a prediction. [`memory_limit`]: who is killed.
 //!
 //! Results are those of `hksim-results`, fresh or read from a file. A figure needs a part of a result only, and reads that
 //! part, with the type that wrote it. So results of other versions can still be shown, although
@@ -35,6 +35,7 @@ pub mod folded;
 pub mod inspection;
 pub mod khugepaged;
 pub mod memory_info;
+pub mod memory_limit;
 pub mod memory_validation;
 pub mod pprof;
 mod recording;
