@@ -15,6 +15,7 @@ use hksim_trace::profile::WithProfiles;
 use crate::design::{DesignRun, KnownDesign};
 use crate::error::ChildError;
 use crate::extents::Extent;
+use crate::limited;
 use crate::malloc::MallocRun;
 use crate::native;
 use crate::ordered;
@@ -101,6 +102,7 @@ fn perform(channel: &mut Channel, designs: &[KnownDesign]) -> Result<Report, Chi
                 Run::Harness => without_allocator.harness(&mut trace),
                 Run::Sampled => native::sampled(plan, touch, &mut trace),
                 Run::Apart => Err(ChildError::OrderedMallocOnly),
+                Run::Limited => limited::on_native(plan, touch, &mut trace, job.progress.as_deref()),
                 Run::System(warm_up, probe) => system::run(plan, touch, &mut trace, warm_up, probe),
             }
         }
@@ -114,6 +116,7 @@ fn perform(channel: &mut Channel, designs: &[KnownDesign]) -> Result<Report, Chi
                 Run::Harness => without_allocator.harness(&mut trace),
                 Run::Sampled => malloc.unobserved().sampled(&mut trace),
                 Run::Apart => malloc.unobserved().apart(&mut trace),
+                Run::Limited => limited::on_malloc(preload.as_deref(), touch, &mut trace, job.progress.as_deref()),
                 Run::System(..) => Err(ChildError::OrderedNativeOnly),
             }
         }

@@ -106,6 +106,7 @@ fn name(run: Run) -> &'static str {
         Run::Harness => "harness",
         Run::Sampled => "sampled",
         Run::Apart => "sampled",
+        Run::Limited => "limited",
         Run::System(..) => "system time",
     }
 }
@@ -124,7 +125,7 @@ pub(crate) fn run(spec: &ReplaySpec, run: Run) -> Result<Received, ReplayError> 
 /// [`run`] on one CPU only, if one is given.
 pub(crate) fn run_on(spec: &ReplaySpec, run: Run, cpu: Option<usize>) -> Result<Received, ReplayError> {
     let failed = |action| move |source| ReplayError::Child { action, source };
-    let job = Job { spec: spec.clone(), run, cpu };
+    let job = Job { spec: spec.clone(), run, cpu, progress: None };
     let job = serde_json::to_vec(&job).map_err(|why| failed("prepare the job of")(why.into()))?;
     let mut child = spawn(spec).map_err(failed("start"))?;
     if let Some(mut stdin) = child.stdin.take() {
@@ -143,7 +144,7 @@ pub(crate) fn run_on(spec: &ReplaySpec, run: Run, cpu: Option<usize>) -> Result<
     }
 }
 
-fn died(run: Run, status: ExitStatus) -> ReplayError {
+pub(crate) fn died(run: Run, status: ExitStatus) -> ReplayError {
     let Some(signal) = status.signal() else {
         return ReplayError::NoResult { run: name(run), code: status.code().unwrap_or(-1) };
     };
@@ -156,7 +157,7 @@ fn died(run: Run, status: ExitStatus) -> ReplayError {
     ReplayError::Signal { run: name(run), signal, hint }
 }
 
-fn spawn(spec: &ReplaySpec) -> std::io::Result<Child> {
+pub(crate) fn spawn(spec: &ReplaySpec) -> std::io::Result<Child> {
     let mut command = Command::new(PathBuf::from("/proc/self/exe"));
     command.args(child_arguments(&spec.on)).stdin(Stdio::piped()).stdout(Stdio::piped()).env_remove("LD_PRELOAD");
     command.envs(spec.on.environment());

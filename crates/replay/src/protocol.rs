@@ -36,6 +36,7 @@ pub(crate) enum Report {
     Timed(Timing),
     System(SystemRun),
     Apart(PhaseSamples),
+    Limited,
 }
 
 /// A measured run: its figures and marks.
