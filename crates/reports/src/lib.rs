@@ -7,7 +7,7 @@
 //! - [`simulation`], [`trace_info`], [`trace_difference`], [`memory_info`], [`inspection`], [`comparison`], [`trial`],
 //!   [`choice`], [`library_explanation`], [`faults`]: the text of `hksim sim`, `info`, `inspect`, `compare`, `trial`, `advise
 //!   --on`, `explain --on` and `import --faults`; [`tables`], [`breakdown`]: tables that the command prints and a report
-//!   shows. [`khugepaged`]: what it may change of a prediction.
+//!   shows. [`khugepaged`]: what it may change of a prediction. [`memory_limit`]: who is killed.
 //!
 //! Results are those of `hksim-results`, fresh or read from a file. A figure needs a part of a result only, and reads that
 //! part, with the type that wrote it. So results of other versions can still be shown, although
@@ -39,6 +39,7 @@ pub mod inspection;
 pub mod khugepaged;
 pub mod library_explanation;
 pub mod memory_info;
+pub mod memory_limit;
 pub mod memory_validation;
 pub mod pprof;
 mod recording;
