@@ -28,12 +28,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("conformance", &["linux-mm", "linux-probe"]),
     ("engine", &["linux-mm", "policy", "trace"]),
     ("sim", &["policy", "trace", "engine", "linux-mm"]),
+    ("designs", &["engine", "policy", "text"]),
     ("time-model", &["cost-model", "engine", "linux-mm", "policy", "sim", "trace"]),
     (
         "explore",
         &[
             "conformance",
             "cost-model",
+            "designs",
             "engine",
             "linux-mm",
             "linux-probe",
@@ -58,6 +60,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "conformance",
             "cost-model",
+            "designs",
             "engine",
             "explore",
             "linux-mm",
@@ -93,6 +96,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "budget",
             "cost-model",
+            "designs",
             "engine",
             "explore",
             "inspect",
@@ -174,6 +178,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "trace",
             "trial",
             "validate",
+            "designs",
         ],
     ),
     ("testkit", &["policy", "trace"]),
