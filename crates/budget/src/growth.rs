@@ -31,8 +31,8 @@ pub struct Growth {
     pub now: u64,
 }
 
-/// The consumers that grew most, in the quantities that explain these metrics, leaks first. Each consumer is named once. Where
-/// no consumer grew in the quantity that is closest to a metric, the next one counts.
+/// The consumers that grew most, in the quantities that explain these metrics, leaks first. Each consumer is named once.
+/// Where no consumer grew in the quantity that is closest to a metric, the next one counts.
 pub fn growth(metrics: &[Metric], before: &[Consumer], now: &[Consumer]) -> Vec<Growth> {
     let mut all: Vec<Growth> = Vec::new();
     // A leak raises other figures, too.
