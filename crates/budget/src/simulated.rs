@@ -27,16 +27,16 @@ pub(crate) fn simulate(
     listener: &dyn Listener,
 ) -> Result<Vec<Held>, BudgetError> {
     let Machine { core, profile } = machine;
-    let configs: Vec<RunConfig> = policies.iter().map(|&config| config.clone()).collect();
-    if configs.is_empty() {
+    if policies.is_empty() {
         return Ok(Vec::new());
     }
-    let plan = Plan::new(traces, &configs, |trace, config| {
+    let setup = |trace: &Trace, config: &RunConfig| {
         let counted = priced::counted(&config.policy, profile);
         let setup = SimConfig { tlb: core, counted, ..setup(config, trace, BaseKernel::AsItComes)? };
-        listener.simulates(&setup);
+        listener.simulates(&setup.policy, &setup.kernel);
         Ok::<_, ExploreError>(setup)
-    })?;
+    };
+    let plan = Plan::new(traces, |trace| policies.iter().map(|config| setup(trace, config)).collect())?;
     let all: Vec<usize> = (0..plan.rows()).collect();
     let reports = plan.simulate(&all, None, &*listener.begin())?;
     Ok(reports.into_iter().map(|report| simulated(report, core, profile)).collect())

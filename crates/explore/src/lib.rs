@@ -43,6 +43,7 @@ pub mod advise;
 pub mod answer;
 pub mod answers;
 pub mod causes;
+pub mod described;
 pub mod digest;
 pub mod error;
 pub mod explained;

@@ -5,6 +5,7 @@ use crate::flags::RunConfig;
 use crate::output::plain;
 use crate::output::table::{Lines, Table, text};
 use crate::output::units::{bytes, count, of, percent};
+use hksim_explore::described::Described;
 use hksim_results::explain::{Explanation, Part, PerMarkResult, START};
 
 /// Number of rows of each breakdown; JSON and CSV have all.
@@ -13,7 +14,7 @@ const ROWS_MAX: usize = 8;
 const NAME_MAX: usize = 60;
 
 /// The sentences, then a table for each key.
-pub fn table(explanation: &Explanation, config: &RunConfig) -> String {
+pub fn table<P: Described>(explanation: &Explanation<P>, config: &RunConfig) -> String {
     let report = &explanation.report;
     let mut lines = head(report, config);
     lines.push(format!(
