@@ -15,7 +15,8 @@
 //! - [`flags`]: the table of all flags, and the configuration that their words describe; [`host`]: this machine's kernel;
 //!   [`forks`], [`point`], [`marks`]: moments of a trace.
 //! - [`inputs`]: traces; [`runs`], [`plan`]: simulations of many designs; [`laboratory`]: those that advice asks
-//!   for. [`known`]: which figures they will have; [`priced`]: their system time.
+//!   for. [`memory_limit`]: the least limit that a program survives. [`known`]: which figures they will have;
+//!   [`priced`]: their system time.
 //! - [`answers`]: which row of a sweep is best; [`origin`]: where a trace comes from, as text; [`exports`]: single events
 //!   under a design.
 //!
@@ -60,6 +61,7 @@ pub mod knobs;
 pub mod known;
 pub mod laboratory;
 pub mod marks;
+pub mod memory_limit;
 pub mod origin;
 #[cfg(feature = "parquet")]
 pub mod parquet_file;

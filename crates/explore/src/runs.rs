@@ -12,6 +12,7 @@ use rayon::prelude::*;
 use crate::described::Described;
 use crate::flags::{BaseKernel, RunConfig};
 use crate::inputs::Trace;
+use crate::memory_limit;
 
 /// The simulator's setup for a run configuration on a trace.
 ///
@@ -56,7 +57,7 @@ impl Listener for () {
 }
 
 /// Simulates each setup of each trace on the current rayon pool. Rows are in the order of the traces, then of their
-/// setups.
+/// setups. Setups with a memory limit are simulated several times, to find the least limit.
 ///
 /// # Errors
 /// A trace is damaged, or a policy is invalid.
@@ -64,8 +65,12 @@ pub fn simulate_all<P: Described>(
     traces: &[(Trace, Vec<SimConfig<P>>)],
     progress: &dyn SweepProgress,
 ) -> Result<Vec<SimReport<P>>, SimError> {
-    let parts: Vec<Result<Vec<SimReport<P>>, SimError>> =
-        traces.par_iter().map(|(trace, setups)| P::sweep(&trace.input, setups, progress, &|_, _| {})).collect();
+    let simulated = |(trace, setups): &(Trace, Vec<SimConfig<P>>)| -> Result<Vec<SimReport<P>>, SimError> {
+        let mut reports = P::sweep(&trace.input, setups, progress, &|_, _| {})?;
+        memory_limit::complete(trace, setups, &mut reports)?;
+        Ok(reports)
+    };
+    let parts: Vec<Result<Vec<SimReport<P>>, SimError>> = traces.par_iter().map(simulated).collect();
     Ok(parts.into_iter().collect::<Result<Vec<_>, _>>()?.concat())
 }
 

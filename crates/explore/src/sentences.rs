@@ -353,7 +353,7 @@ pub fn no_winner(designs: usize, cases: &[Case], has_limits: bool) -> String {
 /// The superlative of a figure.
 pub fn least(figure: Figure) -> &'static str {
     match figure {
-        Figure::Time | Figure::Rss | Figure::SysTime => "the least",
+        Figure::Time | Figure::Rss | Figure::RssEnd | Figure::SysTime => "the least",
         Figure::Installs | Figure::TlbMisses | Figure::Vmas => "the fewest",
     }
 }

@@ -11,7 +11,7 @@ use hksim_text::units::{bytes, count, percent};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::khugepaged;
+use crate::{khugepaged, memory_limit};
 
 /// All figures, each group below an empty line, in tables of at most this many columns.
 pub fn lines<P>(report: &SimReport<P>, columns: Option<usize>) -> Vec<String> {
@@ -21,6 +21,7 @@ pub fn lines<P>(report: &SimReport<P>, columns: Option<usize>) -> Vec<String> {
     lines.push(String::new());
     lines.extend(beside(&fitted(reasons(report)), &fitted(calls(report))));
     lines.extend(khugepaged::lines(report));
+    lines.extend(report.memory_limit.iter().flat_map(memory_limit::lines));
     lines.extend(forks(&report.forks));
     if !report.by_touch_rule.is_empty() {
         lines.push(String::new());

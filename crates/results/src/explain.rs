@@ -99,7 +99,7 @@ fn class_name(page_use: hksim_sim::memory::PageUse) -> String {
 }
 
 /// The entries of a key, those with equal names joined.
-fn parts<K>(counts: &BTreeMap<K, u64>, name: impl Fn(&K) -> String) -> Vec<Part> {
+pub(crate) fn parts<K>(counts: &BTreeMap<K, u64>, name: impl Fn(&K) -> String) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     for (key, &installs) in counts {
         let name = name(key);
@@ -111,7 +111,7 @@ fn parts<K>(counts: &BTreeMap<K, u64>, name: impl Fn(&K) -> String) -> Vec<Part>
     parts
 }
 
-fn times(counts: &[u64; INTERVALS], ends_ns: &[u64; INTERVALS]) -> Vec<Part> {
+pub(crate) fn times(counts: &[u64; INTERVALS], ends_ns: &[u64; INTERVALS]) -> Vec<Part> {
     let starts = std::iter::once(0).chain(ends_ns.iter().copied());
     let parts = starts.zip(ends_ns).zip(counts).map(|((start, &end), &installs)| Part {
         name: format!("{} to {}", units::time(start), units::time(end)),
@@ -132,13 +132,13 @@ impl<'a> Names<'a> {
         Names { footer, sites: RefCell::new(NamedSites::new(&footer.sites)) }
     }
 
-    fn site(&self, site: u32) -> String {
+    pub(crate) fn site(&self, site: u32) -> String {
         let frames = self.sites.borrow_mut().stack(SiteId(site));
         if frames.is_empty() { NO_SITE.into() } else { frames.join(";") }
     }
 
     /// Who asked for the memory at a site: the function outside the C library and allocators, with its line.
-    fn caller(&self, site: u32) -> String {
+    pub(crate) fn caller(&self, site: u32) -> String {
         let mut sites = self.sites.borrow_mut();
         let Some(caller) = sites.caller(SiteId(site)) else { return NO_SITE.into() };
         let line = caller.frame.source.as_deref().map(|source| format!("  {}", file_name(source)));
@@ -164,7 +164,7 @@ impl<'a> Names<'a> {
         profile
     }
 
-    fn phase(&self, mark: Option<u32>) -> String {
+    pub(crate) fn phase(&self, mark: Option<u32>) -> String {
         let name = mark.and_then(|mark| self.footer.mark_names.get(mark as usize).cloned());
         let no_mark = if self.footer.mark_names.is_empty() { "whole trace" } else { "before the first mark" };
         name.unwrap_or_else(|| no_mark.into())

@@ -8,7 +8,7 @@ use hksim_replay::compare::{Method, Row, Surroundings};
 use hksim_replay::{Mode, Replayed, Times};
 use hksim_sim::report::{TouchLabel, TraceLabel};
 use hksim_timing::{Ended, Estimate};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::stamp::Stamp;
 
@@ -44,7 +44,7 @@ pub struct ReplayReport {
 }
 
 /// The comparison with its figures.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ComparisonReport {
     /// The schema, and the version that wrote it.
     #[serde(flatten)]

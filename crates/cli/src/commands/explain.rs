@@ -1,6 +1,7 @@
 //! `hksim explain`: puts every install of a simulation down to its causes.
 
 mod fit;
+mod library;
 mod view;
 
 use std::path::{Path, PathBuf};
@@ -31,7 +32,9 @@ use hksim_results::explain::{CauseRow, Explanation, Names};
 Examples:
   hksim explain app.hkt --preset hakmem
   hksim explain app.hkt --purge-delay 0 --against default
-  hksim explain app.hkt --per request --format json -o app.json")]
+  hksim explain app.hkt --per request --format json -o app.json
+  hksim explain app.hkt --on ./mymalloc.so
+  hksim explain app.hkt --on glibc --against glibc:mmap_threshold=67108864")]
 pub struct Args {
     /// Explain a simulation of this trace
     #[arg(value_name = "TRACE.hkt", required_unless_present = "fit")]
@@ -42,13 +45,17 @@ pub struct Args {
     /// Accept this deviation from a count as a fit
     #[arg(long, value_name = "PERCENT", default_value = "1%", requires = "fit")]
     tolerance: Tie,
+    /// Explain a replay on this malloc library instead of a simulation: glibc, mimalloc, jemalloc, gperftools or
+    /// tbbmalloc, or a library to preload, with settings if wanted (jemalloc:dirty_decay_ms=0)
+    #[arg(long, value_name = "NAME|LIB.so", conflicts_with_all = ["fit", "per", "folded", "pprof", "fork_at"])]
+    on: Option<String>,
     #[command(flatten)]
     policy: PolicyArgs,
     #[command(flatten)]
     design: DesignArgs,
     /// Explain the difference to another policy: a preset or policy file, with changes (default+purge=none); with
-    /// --design, to another design or other settings (NAME+FLAG=VALUE)
-    #[arg(long, value_name = "POLICY", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    /// --design, to another design or other settings (NAME+FLAG=VALUE); with --on, to another library or other settings
+    #[arg(long, value_name = "POLICY|LIB", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     against: Option<String>,
     /// Count the installs from each mark of this name to the next mark of any name (hksim mark)
     #[arg(long, value_name = "MARK")]
@@ -82,6 +89,12 @@ pub fn run(args: &Args) -> Result<()> {
             "{}: a memory recording has no allocator calls to explain; use `hksim sim {0} --by site`",
             path.display()
         );
+    }
+    if let Some(on) = &args.on {
+        if args.design.label(&args.policy)?.is_some() {
+            bail!("--on and --design each name an allocator to explain; give one of them");
+        }
+        return library::run(args, on, &inputs::file(path)?, path, &config);
     }
     match args.design.label(&args.policy)? {
         Some(design) => {

@@ -11,6 +11,7 @@ mod budgets;
 mod bundles;
 mod calibrate;
 mod call_sites;
+mod choices;
 mod columns;
 mod comparisons;
 mod contract;

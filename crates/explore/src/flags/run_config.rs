@@ -34,6 +34,8 @@ pub struct RunConfig {
     pub mthp: Option<Sizes>,
     /// Huge pages in the simulated kernel's hugetlb pool.
     pub hugetlb_pool_pages: Option<u64>,
+    /// The limit of the program's memory control group.
+    pub memory_limit_bytes: Option<u64>,
     /// Whether read faults may map the simulated kernel's huge zero page.
     pub use_zero_page: Option<bool>,
     /// What the prediction says about khugepaged's work.
@@ -113,6 +115,7 @@ impl RunConfig {
             thp: None,
             mthp: None,
             hugetlb_pool_pages: None,
+            memory_limit_bytes: None,
             use_zero_page: None,
             khugepaged: None,
             max_ptes_none: None,
@@ -131,6 +134,7 @@ impl RunConfig {
             thp: Some(report.kernel.thp.global),
             mthp: RunConfig::unexpected_sizes(&policy, report.kernel.thp.sizes),
             hugetlb_pool_pages: report.kernel.hugetlb_pool_pages,
+            memory_limit_bytes: report.kernel.memory_limit_bytes,
             use_zero_page: Some(report.kernel.use_zero_page),
             khugepaged: Some(report.kernel.khugepaged.work),
             max_ptes_none: Some(report.kernel.khugepaged.max_ptes_none),
@@ -163,6 +167,7 @@ impl RunConfig {
         kernel.thp.global = self.thp.unwrap_or(kernel.thp.global);
         kernel.thp.sizes = self.mthp.unwrap_or(kernel.thp.sizes);
         kernel.hugetlb_pool_pages = self.hugetlb_pool_pages.or(kernel.hugetlb_pool_pages);
+        kernel.memory_limit_bytes = self.memory_limit_bytes.or(kernel.memory_limit_bytes);
         kernel.use_zero_page = self.use_zero_page.unwrap_or(kernel.use_zero_page);
         kernel.khugepaged.work = self.khugepaged.unwrap_or(kernel.khugepaged.work);
         kernel.khugepaged.max_ptes_none = self.max_ptes_none.unwrap_or(kernel.khugepaged.max_ptes_none);

@@ -110,6 +110,16 @@ pub fn lookup(name: &str, settings: &str) -> Result<Found, LookupError> {
     }
 }
 
+/// The settings of a known allocator, as in `NAME:SETTINGS`, that environment variables make. `None` if it does not read
+/// them.
+pub fn settings_of(name: &str, variables: &str) -> Option<String> {
+    if name == "glibc" {
+        return Settings::Tunables.of_variables(variables);
+    }
+    let meant = meaning(name).unwrap_or(name);
+    KNOWN.iter().find(|known| known.name == meant)?.settings.of_variables(variables)
+}
+
 fn glibc(settings: &str) -> Result<Found, LookupError> {
     let variables = Settings::Tunables.variables(settings)?;
     Ok(Found::Here(Target::Malloc { preload: None, variables }))

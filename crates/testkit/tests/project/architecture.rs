@@ -144,10 +144,12 @@ const ARROWS: &[(&str, &[&str])] = &[
             "validate",
         ],
     ),
+    ("choose", &["engine", "explore", "linux-mm", "replay", "results", "text", "timing", "trial"]),
     (
         "cli",
         &[
             "budget",
+            "choose",
             "conformance",
             "cost-model",
             "embedded",
