@@ -76,7 +76,9 @@ struct Cli {
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
     match words.get(1).and_then(|word| word.to_str()) {
-        Some(hksim_replay::CHILD_ARGUMENT) => return hksim_replay::child_main(),
+        Some(hksim_replay::CHILD_ARGUMENT) => {
+            return hksim_replay::child_main_with(&hksim_validate::known_designs());
+        }
         Some(hksim_trial::KEEPER_ARGUMENT) => return hksim_trial::keeper_main(),
         Some(hksim_conformance::CHILD_ARGUMENT) => return hksim_conformance::child_main(),
         Some(hksim_conformance::GUARD_ARGUMENT) => return hksim_conformance::guard_main(),

@@ -52,6 +52,11 @@ impl Design {
         Design::compared_with(name, policy, &Policy::DEFAULT)
     }
 
+    /// A design of which this number of settings are not the defaults.
+    pub fn described(name: String, settings_changed: usize) -> Design {
+        Design { name, settings_changed, baseline: Baseline::Default }
+    }
+
     /// A design with this policy, compared with a baseline.
     pub fn compared_with(name: String, policy: &Policy, baseline: &Policy) -> Design {
         let differs = |flag: &&Flag| flag.show(policy).to_string() != flag.show(baseline).to_string();

@@ -182,7 +182,7 @@ pub struct Figures {
 
 impl Figures {
     /// The counts of a report.
-    pub fn of(report: &SimReport) -> Figures {
+    pub fn of<P>(report: &SimReport<P>) -> Figures {
         let lookups = report.tlb.as_ref().and_then(|tlb| tlb.lookups);
         Figures {
             installs: report.installs.total,

@@ -1,6 +1,5 @@
 //! Answers as sentences. Every sentence about designs is built here, from typed reasons.
 
-pub mod budget;
 pub mod causes;
 
 use crate::advise::{HeldOut, LimitEffect};
@@ -297,7 +296,7 @@ fn capitalised(sentence: &str) -> String {
 }
 
 /// `a, b and c`.
-fn list(items: &[String]) -> String {
+pub fn list(items: &[String]) -> String {
     match items {
         [] => String::new(),
         [one] => one.clone(),

@@ -2,7 +2,8 @@
 //!
 //! - [`scan`]: the request of `PAGEMAP_SCAN`, for callers that make their own system calls; [`pagemap`]: scans of this
 //!   process; [`page_states`]: all states of another process's pages; [`page_flags`]: which page frames form a folio.
-//! - [`perf`]: kernel events; [`ring`]: their records; [`tracefs`]: tracepoints; [`traps`]: page-fault exceptions, counted and with addresses.
+//! - [`perf`]: kernel events; [`ring`]: their records; [`tracefs`]: tracepoints; [`traps`]: page-fault exceptions, counted and with addresses;
+//!   [`trap_samples`]: the same with instructions and stacks.
 //! - [`cpu_modes`]: the kernel's share of a thread's time; [`processor`]: pinning; [`area`]: memory for measurements; [`chase`]: accesses to
 //!   its cache lines.
 //! - [`procfs`]: figures of `/proc`; [`maps`]: this process's mappings; [`sysfs`]: modes and limits of the machine; [`modes`]: whether they change;
@@ -10,6 +11,7 @@
 //!   file-size limit; [`lifetime`]: processes that end with their parent;
 //!   [`khugepaged`]: keeps khugepaged from waking up; [`stale_entries`]: whether a virtual machine's TLB entries cause
 //!   additional faults.
+//! - [`memory_group`]: a memory control group with a limit; [`shared_word`]: a number that two processes share.
 //! - [`resident`]: memory for code that counts faults and must cause none itself.
 //!
 //! ```
@@ -41,6 +43,8 @@ pub mod lifetime;
 #[cfg(feature = "std")]
 pub mod maps;
 #[cfg(feature = "std")]
+pub mod memory_group;
+#[cfg(feature = "std")]
 pub mod modes;
 #[cfg(feature = "std")]
 pub mod page_flags;
@@ -62,6 +66,8 @@ pub mod resident;
 pub mod ring;
 pub mod scan;
 #[cfg(feature = "std")]
+pub mod shared_word;
+#[cfg(feature = "std")]
 pub mod stale_entries;
 #[cfg(feature = "std")]
 pub mod sysfs;
@@ -69,6 +75,8 @@ pub mod sysfs;
 pub mod tlb_counters;
 #[cfg(feature = "std")]
 pub mod tracefs;
+#[cfg(feature = "std")]
+pub mod trap_samples;
 #[cfg(feature = "std")]
 pub mod traps;
 

@@ -5,9 +5,9 @@
 //! - [`folded`], [`pprof`]: figures by call stack, for programs that draw them.
 //! - [`data`]: the data of the figures, as rows.
 //! - [`simulation`], [`trace_info`], [`trace_difference`], [`memory_info`], [`inspection`], [`comparison`], [`trial`],
-//!   [`choice`], [`faults`]: the text of `hksim sim`, `info`, `inspect`, `compare`, `trial`, `advise --on` and `import
-//!   --faults`; [`tables`]: tables that the command prints and a report shows. [`khugepaged`]: what it may change of a
-//!   prediction.
+//!   [`choice`], [`library_explanation`], [`faults`]: the text of `hksim sim`, `info`, `inspect`, `compare`, `trial`, `advise
+//!   --on`, `explain --on` and `import --faults`; [`tables`], [`breakdown`]: tables that the command prints and a report
+//!   shows. [`khugepaged`]: what it may change of a prediction. [`memory_limit`]: who is killed.
 //!
 //! Results are those of `hksim-results`, fresh or read from a file. A figure needs a part of a result only, and reads that
 //! part, with the type that wrote it. So results of other versions can still be shown, although
@@ -26,6 +26,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod breakdown;
 pub mod bundle;
 pub mod chart;
 pub mod choice;
@@ -36,7 +37,9 @@ pub mod faults;
 pub mod folded;
 pub mod inspection;
 pub mod khugepaged;
+pub mod library_explanation;
 pub mod memory_info;
+pub mod memory_limit;
 pub mod memory_validation;
 pub mod pprof;
 mod recording;

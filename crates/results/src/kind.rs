@@ -53,6 +53,8 @@ impl Kind {
             Kind::Check
         } else if has("rows") && has("pareto") {
             if row_has("recording") { Kind::MemorySweep } else { Kind::Sweep }
+        } else if has("by") && has("causes") && has("allocator") {
+            return Err(ResultError::Library(name.to_string()));
         } else if has("by") && has("causes") {
             Kind::Explain
         } else if has("winner") && has("front") {

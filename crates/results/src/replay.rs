@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use hksim_designs::Label;
 use hksim_policy::Policy;
 use hksim_replay::compare::{Method, Row, Surroundings};
 use hksim_replay::{Mode, Replayed, Times};
@@ -27,6 +28,9 @@ pub struct ReplayReport {
     pub mode: Mode,
     /// The policy, if the allocator has one.
     pub policy: Option<Policy>,
+    /// The design with its settings, if it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub design: Option<Label>,
     /// How the program touches its blocks.
     pub touch: TouchLabel,
     /// The processor times.

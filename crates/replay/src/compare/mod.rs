@@ -23,7 +23,7 @@ use timeline::live_bytes;
 
 pub use environment::Surroundings;
 pub use lists::{RangeError, expanded};
-pub use lookup::{LookupError, lookup, meaning, settings_of};
+pub use lookup::{LookupError, in_folder, lookup, meaning, settings_of};
 pub use spread::Spread;
 pub use timeline::Sample;
 

@@ -106,7 +106,8 @@ impl Threaded<'_> {
         match run {
             Run::Control => self.control(MeasuredHeap::Reservation),
             Run::Harness => self.harness(),
-            Run::Apart => Err(ChildError::OrderedMallocOnly),
+            Run::Apart | Run::Explained(_) => Err(ChildError::OrderedMallocOnly),
+            Run::Limited => Err(ChildError::OrderedLimitOnly),
             Run::Sampled | Run::System(..) => Err(ChildError::OrderedNativeOnly),
             Run::Timed => {
                 let shared = OnceLock::new();
@@ -152,7 +153,8 @@ impl Threaded<'_> {
         match run {
             Run::Control => self.control(heap),
             Run::Harness => self.harness(),
-            Run::Apart => Err(ChildError::OrderedMallocOnly),
+            Run::Apart | Run::Explained(_) => Err(ChildError::OrderedMallocOnly),
+            Run::Limited => Err(ChildError::OrderedLimitOnly),
             Run::Sampled | Run::System(..) => Err(ChildError::OrderedNativeOnly),
             Run::Timed => {
                 let outcome = self.window(&OnceLock::new(), &mut Unwatched, heap, |_| Ok(Malloc))?;

@@ -73,8 +73,25 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "budget",
+        &[
+            "cost-model",
+            "engine",
+            "explore",
+            "memory-sim",
+            "memory-trace",
+            "policy",
+            "replay",
+            "sim",
+            "text",
+            "time-model",
+            "trace",
+        ],
+    ),
+    (
         "results",
         &[
+            "budget",
             "cost-model",
             "engine",
             "explore",
@@ -95,6 +112,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "reports",
         &[
+            "budget",
             "explore",
             "inspect",
             "linux-mm",
@@ -130,6 +148,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
+            "budget",
             "choose",
             "conformance",
             "cost-model",
