@@ -166,10 +166,11 @@ impl Words {
 
     pub(crate) fn trap(when: When, sample: &TrapSample, place: &Place, word: u64, present: PresentRun) -> Words {
         let pages = present.pages | if present.is_huge { HUGE } else { 0 };
-        Words::new(TRAP, when, false)
-            .with(&[sample.address, place.instruction])
-            .with(&place.callers)
-            .with(&[word, present.first_page, pages])
+        Words::new(TRAP, when, false).with(&[sample.address, place.instruction]).with(&place.callers).with(&[
+            word,
+            present.first_page,
+            pages,
+        ])
     }
 
     pub(crate) fn call(call: &CallRecord) -> Words {
