@@ -12,7 +12,7 @@ mod record;
 mod recorder;
 mod run;
 
-pub use record::{CALLERS, CallRecord, Moment, Place, PresentRun, Record, TrapRecord, When};
+pub use record::{CALLERS, CallRecord, Moment, Place, PresentRun, Record, TrapRecord, WORDS, When};
 pub(crate) use record::Records;
 pub(crate) use run::ExplainedRun;
 pub use run::ExplainedTotals;

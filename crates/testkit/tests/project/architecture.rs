@@ -53,6 +53,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("record-preload", &["linux-probe"]),
     ("record", &["embedded", "linux-probe", "recording-files", "trace"]),
     ("replay", &["linux-probe", "policy", "text", "timing", "trace", "engine", "native"]),
+    ("attribution", &["engine", "explore", "linux-probe", "policy", "replay", "sim", "text", "trace"]),
     (
         "validate",
         &[
@@ -75,6 +76,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "results",
         &[
+            "attribution",
             "cost-model",
             "engine",
             "explore",
