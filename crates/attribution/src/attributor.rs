@@ -291,7 +291,8 @@ impl Attributor {
     /// Changes mappings and pages as a call did.
     fn apply(&mut self, effect: &Effect, by: FunctionId, call: &CallRecord, events: &Events) {
         let pages = |range: &Range<u64>| range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES);
-        let event = (call.when.moment == Moment::Call).then(|| events.current().map(|current| current.number)).flatten();
+        let event =
+            (call.when.moment == Moment::Call).then(|| events.current().map(|current| current.number)).flatten();
         match effect {
             Effect::Nothing | Effect::Populated(_) => {}
             Effect::Mapped(range) => {
