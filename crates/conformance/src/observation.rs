@@ -69,6 +69,7 @@ pub(crate) fn errno_number(errno: Errno) -> i32 {
     match errno {
         Errno::Again => libc::EAGAIN,
         Errno::BadFile => libc::EBADF,
+        Errno::Busy => libc::EBUSY,
         Errno::Fault => libc::EFAULT,
         Errno::Invalid => libc::EINVAL,
         Errno::NoMemory => libc::ENOMEM,

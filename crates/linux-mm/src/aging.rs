@@ -56,6 +56,8 @@ impl Kernel {
                     huge.lazy = true;
                     // A process that has exited may have left the folio dirty.
                     folio.iter_mut().for_each(|folio| folio.dirty = false);
+                    drop(memory);
+                    self.note_lazily_freed(pages.start);
                 }
                 return;
             }
@@ -106,6 +108,10 @@ impl Kernel {
             if is_aged {
                 (start..start + batch).for_each(|index| table.set_old(index, true));
             }
+            drop(memory);
+            if aging == Aging::Free && is_aged {
+                self.note_lazily_freed(page);
+            }
             return batch as u64;
         }
         let is_shared = table.frame(start).is_some_and(|frame| self.memory.get().frames.is_shared(frame));
@@ -116,6 +122,9 @@ impl Kernel {
                 pte.free_lazily();
             }
             table.set_old(start, true);
+            if aging == Aging::Free {
+                self.note_lazily_freed(page);
+            }
         }
         1
     }

@@ -50,6 +50,9 @@ impl Kernel {
                     if table.ptes.iter().any(|pte| pte.kind() == PteKind::Guard) {
                         break;
                     }
+                    if !self.may_charge_collapse() {
+                        return Err(Errno::Busy);
+                    }
                     let copied = self.collapse_pmd(pmd);
                     self.counters.count_install(InstallKind::Thp);
                     self.operations.collapsed_pmds += 1;

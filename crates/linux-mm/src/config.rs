@@ -162,6 +162,10 @@ pub struct KernelConfig {
     pub vmas_outside_heap: u64,
     /// Free huge pages in the hugetlb pool; `None` for an unlimited pool (R13).
     pub hugetlb_pool_pages: Option<u64>,
+    /// The limit of the memory control group that the process and its children are in, without swap (R35); `None` for no
+    /// group. Part of a page does not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_limit_bytes: Option<u64>,
     /// khugepaged's settings. They affect [`Kernel::khugepaged_scan`](super::Kernel::khugepaged_scan) and
     /// [`Kernel::khugepaged_bound`](super::Kernel::khugepaged_bound) only.
     pub khugepaged: Khugepaged,
@@ -192,6 +196,7 @@ impl Default for KernelConfig {
             max_map_count: 65_530,
             vmas_outside_heap: 0,
             hugetlb_pool_pages: None,
+            memory_limit_bytes: None,
             khugepaged: Khugepaged::default(),
             rules: Rules::LINUX_6_18,
         }

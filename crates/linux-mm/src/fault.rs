@@ -74,6 +74,7 @@ impl Kernel {
         let before = self.before_fault();
         let installed = self.handle_fault(vma, page, access, cause);
         if let Ok(Some(install)) = installed {
+            self.request(0, Some(page));
             self.note_fault(install, cause, before);
         }
         installed
@@ -95,9 +96,11 @@ impl Kernel {
         let kind = if vma.flags.hugetlb {
             self.hugetlb_fault(vma, page, access)?
         } else {
+            let is_unused = matches!(self.tables.entry(pmd_of(page)), PmdEntry::None);
+            let gets_huge = is_unused && self.huge_fault_allowed(vma, page, access);
             match self.tables.entry(pmd_of(page)) {
-                PmdEntry::HugeZero => self.write_huge_zero(page, access),
-                PmdEntry::None if self.huge_fault_allowed(vma, page) => self.huge_fault(vma, page, access),
+                PmdEntry::HugeZero => self.write_huge_zero(vma, page, access),
+                PmdEntry::None if gets_huge => self.huge_fault(vma, page, access),
                 PmdEntry::Table(table) if table.ptes[index_of(page)].kind() == PteKind::Guard => {
                     return Err(Signal::Segv);
                 }
@@ -146,8 +149,11 @@ impl Kernel {
     }
 
     /// R1 (b) and (c): the mode allows 2 MiB here, and the mapping covers the whole PMD range.
-    fn huge_fault_allowed(&self, vma: &Vma, page: u64) -> bool {
-        vma.covers_pmd_of(page) && self.may_be_huge(vma)
+    /// R35a: the memory limit has room for it, unless a read maps the huge zero page.
+    fn huge_fault_allowed(&mut self, vma: &Vma, page: u64, access: Access) -> bool {
+        let is_allowed = vma.covers_pmd_of(page) && self.may_be_huge(vma);
+        let is_zero_page = !access.writes() && self.config.use_zero_page;
+        is_allowed && (is_zero_page || self.may_charge_folio(vma, page, PMD_PAGES))
     }
 
     /// R1 (b): the memory is anonymous, and the mode allows 2 MiB in this mapping.
@@ -168,18 +174,15 @@ impl Kernel {
     }
 
     /// The first write to a huge zero page. The mapping's current advice has no effect (R4a).
-    fn write_huge_zero(&mut self, page: u64, access: Access) -> InstallKind {
-        match self.config.rules.huge_zero_write {
-            HugeZeroWrite::AllocateHuge => {
-                self.install_huge_page(page, access);
-                InstallKind::Thp
-            }
-            HugeZeroWrite::SplitPmd => {
-                self.split_entry(pmd_of(page));
-                self.install_base_page(page, access);
-                InstallKind::Cow
-            }
+    fn write_huge_zero(&mut self, vma: &Vma, page: u64, access: Access) -> InstallKind {
+        let allocates = self.config.rules.huge_zero_write == HugeZeroWrite::AllocateHuge;
+        if allocates && self.may_charge_folio(vma, page, PMD_PAGES) {
+            self.install_huge_page(page, access);
+            return InstallKind::Thp;
         }
+        self.split_entry(pmd_of(page));
+        self.install_base_page(page, access);
+        InstallKind::Cow
     }
 
     fn install_huge_page(&mut self, page: u64, access: Access) {
@@ -222,15 +225,16 @@ impl Kernel {
     }
 
     /// The pages of the largest enabled, aligned folio around `page` that is inside the mapping and has no page mapped
-    /// yet (R3).
-    fn mthp_pages(&self, vma: &Vma, page: u64) -> Option<std::ops::Range<u64>> {
+    /// yet (R3), and that fits in the memory limit (R35a).
+    fn mthp_pages(&mut self, vma: &Vma, page: u64) -> Option<std::ops::Range<u64>> {
         let orders = self.orders(vma.flags.thp);
         (1..PMD_ORDER).rev().filter(|order| orders & (1 << order) != 0).find_map(|order| {
             let length = 1u64 << order;
             let start = page - page % length;
             let inside = vma.start <= start && start + length <= vma.end;
             let empty = || (start..start + length).all(|page| self.tables.pte(page).kind() == PteKind::None);
-            (inside && empty()).then(|| start..start + length)
+            let fits = inside && empty() && self.may_charge_folio(vma, page, length);
+            fits.then(|| start..start + length)
         })
     }
 

@@ -84,6 +84,15 @@ impl Folio {
         at.iter().copied().filter(|&page| page != UNMAPPED)
     }
 
+    /// Pages that the owners map, those that several map more than once.
+    fn owner_pages(&self) -> u64 {
+        let pages = self.owners.iter().map(|owner| match &owner.mapped {
+            Mapped::Whole => self.len,
+            Mapped::Pages { count, .. } => *count,
+        });
+        pages.sum::<usize>() as u64
+    }
+
     fn mapped(&mut self, space: SpaceId) -> Option<&mut Mapped> {
         self.owners.iter_mut().find(|owner| owner.space == space).map(|owner| &mut owner.mapped)
     }
@@ -94,6 +103,10 @@ impl Folio {
 pub(super) struct Folios {
     slots: Vec<Option<Folio>>,
     free: Vec<u32>,
+    /// Pages in all folios.
+    pages: u64,
+    /// Pages that the owners of all folios map.
+    mapped_pages: u64,
 }
 
 impl Folios {
@@ -111,6 +124,8 @@ impl Folios {
     }
 
     fn put(&mut self, folio: Folio) -> u32 {
+        self.pages += folio.len as u64;
+        self.mapped_pages += folio.owner_pages();
         match self.free.pop() {
             Some(id) => {
                 self.slots[id as usize] = Some(folio);
@@ -134,12 +149,32 @@ impl Folios {
     /// Removes the folio from the store.
     pub fn take(&mut self, id: u32) -> Folio {
         self.free.push(id);
-        self.slots[id as usize].take().expect("an entry refers to a folio in the store")
+        let folio = self.slots[id as usize].take().expect("an entry refers to a folio in the store");
+        self.pages -= folio.len as u64;
+        self.mapped_pages -= folio.owner_pages();
+        folio
+    }
+
+    /// The pages in all folios less the pages that their owners map; negative if many are shared.
+    pub fn unmapped_pages(&self) -> i64 {
+        self.pages as i64 - self.mapped_pages as i64
+    }
+
+    /// The folios of which a process, and no other, maps some pages but not all.
+    pub fn partly_mapped_by(&self, space: SpaceId) -> Vec<u32> {
+        let is_partly = |folio: &Folio| match &folio.owners[..] {
+            [Owner { space: owner, mapped: Mapped::Pages { count, .. } }] => *owner == space && *count < folio.len,
+            _ => false,
+        };
+        let found = self.slots.iter().enumerate().filter(|(_, slot)| slot.as_ref().is_some_and(is_partly));
+        found.map(|(id, _)| id as u32).collect()
     }
 
     /// Records that another process maps the folio by one PMD entry.
     pub fn map_whole(&mut self, id: u32, space: SpaceId) {
-        self.get_mut(id).owners.push(Owner { space, mapped: Mapped::Whole });
+        let folio = self.get_mut(id);
+        folio.owners.push(Owner { space, mapped: Mapped::Whole });
+        self.mapped_pages += folio.len as u64;
     }
 
     /// Records that a process maps page `index` of the folio at `page`. The page may have been mapped elsewhere before.
@@ -150,8 +185,10 @@ impl Folios {
             folio.owners.push(Owner { space, mapped: Mapped::Pages { at, count: 0 } });
         }
         if let Some(Mapped::Pages { at, count }) = folio.mapped(space) {
-            *count += usize::from(at[index as usize] == UNMAPPED);
+            let is_new = at[index as usize] == UNMAPPED;
+            *count += usize::from(is_new);
             at[index as usize] = page;
+            self.mapped_pages += u64::from(is_new);
         }
     }
 
@@ -168,7 +205,9 @@ impl Folios {
         let Some(Mapped::Pages { at, count }) = self.get_mut(id).mapped(space) else { return };
         at[index as usize] = UNMAPPED;
         *count -= 1;
-        if *count == 0 {
+        let is_last = *count == 0;
+        self.mapped_pages -= 1;
+        if is_last {
             self.release(id, space);
         }
     }
@@ -176,8 +215,11 @@ impl Folios {
     /// Records that a process no longer maps any page of the folio.
     pub fn release(&mut self, id: u32, space: SpaceId) {
         let folio = self.get_mut(id);
+        let before = folio.owner_pages();
         folio.owners.retain(|owner| owner.space != space);
-        if folio.owners.is_empty() {
+        let (after, is_free) = (folio.owner_pages(), folio.owners.is_empty());
+        self.mapped_pages -= before - after;
+        if is_free {
             self.take(id);
         }
     }

@@ -40,6 +40,7 @@ impl Kernel {
             lock_future: Locked::No,
             installs_thp_denied: 0,
             populated: self.populated.as_ref().map(|_| Vec::new()),
+            charge: self.charge.as_ref().map(|charge| charge.forked()),
         };
         for vma in self.vmas.all().into_iter().filter(|vma| vma.flags.other.is_copied_by_fork()) {
             if vma.anon.is_some() || vma.flags.hugetlb && self.holds_pages(&vma) {
@@ -48,6 +49,7 @@ impl Kernel {
         }
         self.operations.forks += 1;
         child.note_resident();
+        child.note_charge();
         child
     }
 
@@ -125,7 +127,7 @@ impl Kernel {
 
     fn share_hugetlb(&mut self, pmd: u64, child: &mut Kernel) {
         let Some(PmdEntry::Hugetlb { writable, frame }) = self.tables.entry_mut(pmd) else { return };
-        *frame = Some(self.memory.get().frames.share(*frame));
+        *frame = Some(self.memory.get().pool_frames.share(*frame));
         *writable = false;
         let shared = PmdEntry::Hugetlb { writable: false, frame: *frame };
         child.tables.replace(pmd, shared);
@@ -136,6 +138,7 @@ impl Drop for Kernel {
     /// Exit: the other address spaces of the family keep the shared pages.
     fn drop(&mut self) {
         if self.memory.has_others() {
+            self.uncharge();
             self.release_all();
         }
     }

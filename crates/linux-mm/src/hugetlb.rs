@@ -80,9 +80,9 @@ impl Kernel {
         match self.tables.entry(pmd) {
             // A write to a page that another process maps too: the copy is not covered by a reservation.
             PmdEntry::Hugetlb { frame: Some(frame), .. } => {
-                let copied = if memory.frames.is_shared(*frame) { memory.pool.take(false) } else { Ok(()) };
+                let copied = if memory.pool_frames.is_shared(*frame) { memory.pool.take(false) } else { Ok(()) };
                 match copied {
-                    Ok(()) => _ = memory.frames.release(*frame),
+                    Ok(()) => _ = memory.pool_frames.release(*frame),
                     // The process with the reservation keeps this page, and the kernel unmaps it from the children
                     // (`unmap_ref_private`). Their exit does not return it to the pool.
                     Err(_) if vma.reserves() => self.counters.pages_kept_from_children += 1,
@@ -121,7 +121,7 @@ impl Kernel {
     /// maps it.
     fn release_hugetlb_page(&mut self, frame: Option<u32>, stays_reserved: bool) -> bool {
         let mut memory = self.memory.get();
-        let was_last = frame.is_none_or(|frame| memory.frames.release(frame));
+        let was_last = frame.is_none_or(|frame| memory.pool_frames.release(frame));
         if was_last {
             memory.pool.give_back(stays_reserved);
         }

@@ -56,6 +56,9 @@
 //!   [`khugepaged_bound`](Kernel::khugepaged_bound) (`full_scan.rs`, `khugepaged.rs`)
 //! - Pages that system calls made present: [`keep_populated`](Kernel::keep_populated),
 //!   [`take_populated`](Kernel::take_populated) (`populate.rs`)
+//! - The limit of a memory control group: [`group_pressure`](Kernel::group_pressure),
+//!   [`charged_bytes`](Kernel::charged_bytes), [`charge_elsewhere`](Kernel::charge_elsewhere),
+//!   [`note_charge`](Kernel::note_charge) (`charge.rs`)
 //! - Page-op scripts: [`execute`](Kernel::execute) (`script/execute.rs`)
 //!
 //! To read the code, start with `fault.rs` (what one access installs) and `advise.rs`, then follow a call into `zap.rs`
@@ -64,6 +67,7 @@
 mod advise;
 mod aging;
 mod by_kind;
+mod charge;
 mod collapse;
 mod config;
 mod entry;
@@ -77,6 +81,7 @@ mod khugepaged;
 mod lock;
 mod map;
 mod memory;
+mod memory_limit;
 mod mode_words;
 mod obstacles;
 mod outcome;
@@ -106,12 +111,14 @@ mod zap;
 
 pub use advise::Advice;
 pub use by_kind::{ByKind, Installs};
+pub use charge::{GroupPressure, OutOfMemory, least_limit};
 pub use config::{Defrag, KernelConfig, Overcommit, PMD_ORDER, SizeMode, ThpConfig, ThpMode};
 pub use entry::{Access, Content};
 pub use full_scan::{FullScan, KhugepagedSettled};
 pub use khugepaged::{Khugepaged, KhugepagedBound, KhugepagedWork};
 pub use lock::{LockFlags, Locked};
 pub use map::{Backing, MapFlags};
+pub use memory_limit::{LimitOutcome, MemoryLimit};
 pub use obstacles::{MappingSplit, Obstacles, PlaceObstacle, SettingObstacle};
 pub use outcome::{Counters, Errno, Install, InstallKind, InstallRun, Outcome, Signal};
 pub use populate::Populated;
@@ -134,6 +141,7 @@ pub use work::{FoliosBySize, PageOperations};
 
 use std::collections::BTreeSet;
 
+use charge::{Group, GroupCharge};
 use folio::SpaceId;
 use hugetlb::HugetlbPool;
 use memory::SharedMemory;
@@ -162,17 +170,21 @@ pub struct Kernel {
     installs_thp_denied: u64,
     /// What calls populated since the last [`Kernel::take_populated`]; `None` if nobody asks.
     populated: Option<Vec<Populated>>,
+    /// `None` without a memory limit.
+    charge: Option<Box<GroupCharge>>,
 }
 
 impl Kernel {
     /// An empty address space.
     pub fn new(config: KernelConfig) -> Self {
-        let memory = SharedMemory::new(HugetlbPool::new(config.hugetlb_pool_pages));
+        let memory =
+            SharedMemory::new(HugetlbPool::new(config.hugetlb_pool_pages), Group::new(config.memory_limit_bytes));
         Self {
             space: memory.new_space(),
             memory,
             reservations_consumed: BTreeSet::new(),
             vmas: VmaMap::new(config.rules.anon_vma_merge),
+            charge: config.memory_limit_bytes.map(|_| Box::default()),
             config,
             tables: PageTables::default(),
             counters: Counters::default(),

@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::charge::Group;
 use super::folio::{Folios, SpaceId};
 use super::hugetlb::HugetlbPool;
 
@@ -11,11 +12,13 @@ use super::hugetlb::HugetlbPool;
 pub(super) struct Frames {
     owners: Vec<u32>,
     free: Vec<u32>,
+    extra_owners: u64,
 }
 
 impl Frames {
     /// Adds an owner to a page and returns its id. A page without an id is stored with two owners.
     pub fn share(&mut self, frame: Option<u32>) -> u32 {
+        self.extra_owners += 1;
         if let Some(id) = frame {
             self.owners[id as usize] += 1;
             return id;
@@ -42,8 +45,15 @@ impl Frames {
         let was_last = self.owners[id as usize] == 0;
         if was_last {
             self.free.push(id);
+        } else {
+            self.extra_owners -= 1;
         }
         was_last
+    }
+
+    /// Owners of all pages, without one for each page.
+    pub fn extra_owners(&self) -> u64 {
+        self.extra_owners
     }
 }
 
@@ -51,8 +61,12 @@ impl Frames {
 #[derive(Debug)]
 pub(super) struct Memory {
     pub folios: Folios,
+    /// Base pages.
     pub frames: Frames,
+    /// Pages of the hugetlb pool.
+    pub pool_frames: Frames,
     pub pool: HugetlbPool,
+    pub group: Group,
     spaces: u32,
 }
 
@@ -62,8 +76,15 @@ pub(super) struct Memory {
 pub(super) struct SharedMemory(Arc<Mutex<Memory>>);
 
 impl SharedMemory {
-    pub fn new(pool: HugetlbPool) -> Self {
-        let memory = Memory { folios: Folios::default(), frames: Frames::default(), pool, spaces: 0 };
+    pub fn new(pool: HugetlbPool, group: Group) -> Self {
+        let memory = Memory {
+            folios: Folios::default(),
+            frames: Frames::default(),
+            pool_frames: Frames::default(),
+            pool,
+            group,
+            spaces: 0,
+        };
         Self(Arc::new(Mutex::new(memory)))
     }
 

@@ -100,6 +100,10 @@ pub enum Errno {
     #[error("EFAULT")]
     #[serde(rename = "EFAULT")]
     Fault,
+    /// A memory limit without room for a huge page: returned by `MADV_COLLAPSE`.
+    #[error("EBUSY")]
+    #[serde(rename = "EBUSY")]
+    Busy,
     /// An invalid argument.
     #[error("EINVAL")]
     #[serde(rename = "EINVAL")]

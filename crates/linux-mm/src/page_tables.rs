@@ -215,6 +215,14 @@ impl PageTables {
         self.pud_tables.retain(|&index| !free(index, PUD_TABLE_REACH));
     }
 
+    /// Tables above the PMD entry, and the PTE table below it if one is wanted, that do not exist yet.
+    pub fn missing_tables(&self, pmd: u64, wants_pte_table: bool) -> u64 {
+        let (has_pmd_table, has_pud_table) =
+            (self.has_pmd_table(pmd), self.pud_tables.contains(&(pmd / FANOUT / FANOUT)));
+        let has_pte_table = !wants_pte_table || !matches!(self.entry(pmd), PmdEntry::None);
+        [has_pte_table, has_pmd_table, has_pud_table].iter().map(|&has| u64::from(!has)).sum()
+    }
+
     fn position_of(&self, region: u64) -> Result<usize, usize> {
         self.pmd_tables.binary_search_by_key(&region, |page| page.region)
     }

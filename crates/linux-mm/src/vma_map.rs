@@ -17,15 +17,22 @@ pub(super) struct VmaMap {
     last_found: Option<Vma>,
     anon_count: u64,
     file_count: u32,
+    /// Mappings with an anon_vma.
+    with_anon: u64,
 }
 
 impl VmaMap {
     pub fn new(rule: AnonVmaMerge) -> Self {
-        Self { rule, by_start: BTreeMap::new(), last_found: None, anon_count: 0, file_count: 0 }
+        Self { rule, by_start: BTreeMap::new(), last_found: None, anon_count: 0, file_count: 0, with_anon: 0 }
     }
 
     pub fn len(&self) -> u64 {
         self.by_start.len() as u64
+    }
+
+    /// Mappings with an anon_vma.
+    pub fn with_anon(&self) -> u64 {
+        self.with_anon
     }
 
     /// The mapping that holds `page`.
@@ -150,7 +157,8 @@ impl VmaMap {
     /// Removes the mapping that starts at `start`.
     pub fn take(&mut self, start: u64) {
         self.last_found = None;
-        self.by_start.remove(&start);
+        let removed = self.by_start.remove(&start);
+        self.with_anon -= u64::from(removed.is_some_and(|vma| vma.anon.is_some()));
     }
 
     /// Replaces the mapping with the same start, without merging.
@@ -231,6 +239,8 @@ impl VmaMap {
 
     fn put(&mut self, vma: Vma) {
         self.last_found = None;
-        self.by_start.insert(vma.start, vma);
+        self.with_anon += u64::from(vma.anon.is_some());
+        let replaced = self.by_start.insert(vma.start, vma);
+        self.with_anon -= u64::from(replaced.is_some_and(|vma| vma.anon.is_some()));
     }
 }

@@ -34,6 +34,8 @@ impl Kernel {
             self.reused(page, access);
             return None;
         }
+        // The copy exists before the page that it replaces may be freed.
+        self.request(1, Some(page));
         self.drop_page(page);
         self.operations.copied_pages += 1;
         self.install_base_page(page, access);

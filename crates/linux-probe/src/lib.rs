@@ -11,6 +11,7 @@
 //!   file-size limit; [`lifetime`]: processes that end with their parent;
 //!   [`khugepaged`]: keeps khugepaged from waking up; [`stale_entries`]: whether a virtual machine's TLB entries cause
 //!   additional faults.
+//! - [`memory_group`]: a memory control group with a limit; [`shared_word`]: a number that two processes share.
 //! - [`resident`]: memory for code that counts faults and must cause none itself.
 //!
 //! ```
@@ -42,6 +43,8 @@ pub mod lifetime;
 #[cfg(feature = "std")]
 pub mod maps;
 #[cfg(feature = "std")]
+pub mod memory_group;
+#[cfg(feature = "std")]
 pub mod modes;
 #[cfg(feature = "std")]
 pub mod page_flags;
@@ -62,6 +65,8 @@ pub mod resident;
 #[cfg(feature = "std")]
 pub mod ring;
 pub mod scan;
+#[cfg(feature = "std")]
+pub mod shared_word;
 #[cfg(feature = "std")]
 pub mod stale_entries;
 #[cfg(feature = "std")]

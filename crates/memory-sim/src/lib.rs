@@ -24,6 +24,8 @@
 
 mod family;
 pub mod groups;
+mod least_limit;
+mod limit;
 mod named_sites;
 mod page_work;
 mod perform;

@@ -73,7 +73,7 @@ impl Edits {
                 kernel.touch_unmodelled(*page);
                 done(Ok(()))
             }
-            Action::TouchOutside { page } => {
+            Action::TouchOutside { page, .. } => {
                 kernel.touch_unmodelled(*page);
                 done(Ok(()))
             }

@@ -1,6 +1,6 @@
 //! Predictions in their exported form. Field names are a stable interface and those of `hksim sim`, with units last.
 
-use hksim_linux_mm::{ByKind, Installs, KhugepagedBound, KhugepagedSettled, Obstacles, StateRun};
+use hksim_linux_mm::{ByKind, Installs, KhugepagedBound, KhugepagedSettled, MemoryLimit, Obstacles, StateRun};
 use serde::{Deserialize, Serialize};
 
 use crate::page_work::PageWork;
@@ -81,6 +81,10 @@ pub struct Prediction {
     /// Memory at the end once khugepaged has scanned it completely; `None` if not asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub khugepaged_settled: Option<KhugepagedSettled>,
+    /// The process under the limit of its memory control group, with the members of its fork family whose recordings are
+    /// here; `None` without a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_limit: Option<MemoryLimit>,
     /// What stacks that grow cost, which the other figures leave out; `None` if none was touched.
     pub stack: Option<StackPrediction>,
     /// The kernel's work, in operations that have a cost.
@@ -139,6 +143,7 @@ impl Prediction {
             stack: space.stacks.prediction(),
             khugepaged_bound: space.kernel.khugepaged_bound(space.time_last_ns()),
             khugepaged_settled: space.kernel.khugepaged_settled(),
+            memory_limit: None,
             sites: None,
             timeline,
             pages: Vec::new(),

@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use crate::family::{Family, FamilyError};
+use crate::least_limit::least_limits;
 use crate::named_sites::NamedSite;
 use crate::placement::{place_again, places_alike, places_differently};
 use crate::price::system_time;
@@ -154,7 +155,10 @@ pub fn predict(path: &Path, settings: &[Setting], with_sites: bool, detail: Deta
     let mut simulate_at =
         |path: &Path, chosen: &[usize], addresses, notes: &mut Vec<String>| -> Result<(), PredictError> {
             let plain: Vec<_> = chosen.iter().map(|&index| settings[index].clone()).collect();
-            let result = simulate(Family::open(path)?, &plain, detail)?;
+            let mut result = simulate(Family::open(path)?, &plain, detail)?;
+            for (prediction, least) in result.predictions.iter_mut().zip(least_limits(path, &plain)?) {
+                prediction.memory_limit.iter_mut().for_each(|limit| limit.least_limit_bytes = least);
+            }
             for (&index, row) in chosen.iter().zip(rows_of(path, result, addresses, with_sites, notes)) {
                 rows[index] = Some(row);
             }
@@ -334,6 +338,11 @@ impl MemoryRow {
             "huge_pages_end": prediction.huge_pages_end,
             "rss_bytes_settled": prediction.khugepaged_settled.map(|settled| settled.rss_bytes),
             "huge_pages_settled": prediction.khugepaged_settled.map(|settled| settled.huge_pages),
+            "memory_limit_bytes": setting.kernel.memory_limit_bytes,
+            "least_limit_bytes": prediction.memory_limit.as_ref().and_then(|limit| limit.least_limit_bytes),
+            "memory_limit_outcome": prediction.memory_limit.as_ref().map(|limit| limit.outcome),
+            "memory_limit_event": prediction.memory_limit.as_ref().and_then(|limit| limit.event),
+            "charged_bytes_peak": prediction.memory_limit.as_ref().map(|limit| limit.pressure.charged_bytes_peak),
             "pmd_splits": prediction.pmd_splits,
             "vmas_peak": prediction.vmas_peak,
             "page_table_bytes_peak": prediction.page_table_bytes_peak,

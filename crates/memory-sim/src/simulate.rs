@@ -11,6 +11,7 @@ use hksim_linux_mm::StateRun;
 use hksim_memory_trace::{Footer, Header, Sites};
 
 use crate::family::{Children, Family, FamilyError};
+use crate::limit::Watch;
 use crate::regions::{Outside, Regions};
 use crate::report::Prediction;
 use crate::setting::Setting;
@@ -67,6 +68,7 @@ struct World<'a> {
     pages: Vec<StateRun>,
     detail: Detail,
     has_sites: bool,
+    limit: Watch,
 }
 
 /// What the reading thread sends to the simulating threads.
@@ -205,6 +207,7 @@ impl<'a> World<'a> {
             pages: Vec::new(),
             detail,
             has_sites: outline.has_sites,
+            limit: Watch::default(),
         }
     }
 
@@ -223,6 +226,9 @@ impl<'a> World<'a> {
                     space.apply(step);
                 }
             }
+        }
+        if let Some(space) = &self.spaces[member] {
+            self.limit.note(&space.kernel, member, step);
         }
     }
 
@@ -251,8 +257,9 @@ impl<'a> World<'a> {
     fn finish(mut self, regions: &Regions) -> Option<Prediction> {
         self.end(0, None);
         let space = self.ended.take()?;
+        let memory_limit = self.limit.report(&space.kernel);
         let sites = self.has_sites.then(|| by_site(&space, regions, &self.pages));
         let pages = if self.detail == Detail::Pages { self.pages } else { Vec::new() };
-        Some(Prediction { sites, pages, ..Prediction::of(space, self.setting, regions) })
+        Some(Prediction { sites, pages, memory_limit, ..Prediction::of(space, self.setting, regions) })
     }
 }

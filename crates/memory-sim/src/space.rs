@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use hksim_linux_mm::{Access, Advice, ByKind, Install, Kernel, Obstacles, Outcome, PMD_PAGES, PageState, StateRun};
 
+use crate::limit::WrittenFilePages;
 use crate::page_work::{AtExit, Calls, PageWork, Spacing};
 use crate::perform::Edits;
 use crate::regions::PartId;
@@ -33,6 +34,7 @@ pub(crate) struct Space {
     pub kernel: Kernel,
     /// Stacks that grow, simulated apart.
     pub stacks: Stacks,
+    written_file_pages: WrittenFilePages,
     /// By part of a region.
     pub parts: Vec<Tally>,
     pub rss_bytes_peak: u64,
@@ -59,15 +61,15 @@ impl Space {
         kernel.keep_populated();
         let edits = Edits { advise: setting.advise, thp_prctl: setting.thp_prctl };
         edits.begin(&mut kernel);
-        Self::with(kernel, Stacks::new(setting, edits, addresses_random), edits)
+        Self::with(kernel, Stacks::new(setting, edits, addresses_random), WrittenFilePages::default(), edits)
     }
 
     /// A forked child's copy.
     pub fn fork(&mut self) -> Self {
-        Self::with(self.kernel.fork(), self.stacks.fork(), self.edits)
+        Self::with(self.kernel.fork(), self.stacks.fork(), self.written_file_pages.clone(), self.edits)
     }
 
-    fn with(kernel: Kernel, stacks: Stacks, edits: Edits) -> Self {
+    fn with(kernel: Kernel, stacks: Stacks, written_file_pages: WrittenFilePages, edits: Edits) -> Self {
         Self {
             rss_bytes_peak: kernel.resident_bytes(),
             huge_pages_peak: kernel.huge_pages(),
@@ -76,6 +78,7 @@ impl Space {
             page_table_bytes_peak: kernel.page_table_bytes(),
             kernel,
             stacks,
+            written_file_pages,
             parts: Vec::new(),
             traps_denied: 0,
             calls_failed: 0,
@@ -102,6 +105,7 @@ impl Space {
             self.stacks.apply(&step.action);
             self.vmas_peak = self.vmas_peak.max(self.kernel.vma_count());
         }
+        self.written_file_pages.charge(&mut self.kernel, &self.stacks, &step.action);
         self.hugetlb_pages_peak = self.hugetlb_pages_peak.max(self.kernel.hugetlb_pages());
         self.rss_bytes_peak = self.rss_bytes_peak.max(self.kernel.resident_bytes());
         self.huge_pages_peak = self.huge_pages_peak.max(self.kernel.huge_pages());

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use hksim_linux_mm::{Access, ByKind, Installs, Kernel, MapFlags, PMD_PAGES};
+use hksim_linux_mm::{Access, ByKind, Installs, Kernel, KernelConfig, MapFlags, PMD_PAGES};
 use hksim_memory_trace::{Origin, PAGE_BYTES};
 use serde::{Deserialize, Serialize};
 
@@ -65,7 +65,9 @@ impl Stacks {
     pub fn new(setting: &Setting, edits: Edits, addresses_random: bool) -> Self {
         let shifts = if addresses_random { &SHIFTS[..] } else { &SHIFTS[..1] };
         let kernel = |&shift: &u64| {
-            let mut kernel = Kernel::new(setting.kernel.clone());
+            // The group's limit is that of the whole process, which charges stacks as memory that it does not model.
+            let config = KernelConfig { memory_limit_bytes: None, ..setting.kernel.clone() };
+            let mut kernel = Kernel::new(config);
             edits.begin(&mut kernel);
             (shift, kernel)
         };
@@ -162,6 +164,12 @@ impl Stacks {
         let (_, kernel) = &self.kernels[0];
         self.rss_bytes_peak = self.rss_bytes_peak.max(kernel.rss_pages() * PAGE_BYTES);
         self.huge_pages_peak = self.huge_pages_peak.max(kernel.huge_pages());
+    }
+
+    /// Bytes that are charged for the stacks at the recorded addresses, without their page tables.
+    pub fn charged_bytes(&self) -> u64 {
+        let (_, kernel) = &self.kernels[0];
+        kernel.rss_pages() * PAGE_BYTES
     }
 
     /// What the stacks cost; `None` without a recorded touch.

@@ -42,6 +42,8 @@ pub enum Action {
     /// A touch of mapped memory that is not modelled. It creates page tables.
     TouchOutside {
         page: u64,
+        /// It writes a page of a private file mapping, which makes it anonymous memory.
+        written_privately: bool,
     },
     /// A modelled mapping.
     Map {
@@ -248,7 +250,8 @@ impl Translator {
             Mapped::Stack => Some(Action::TouchStack { page, access: access_of(kind) }),
             Mapped::Outside(outside) => {
                 *self.tally.traps_outside.entry(outside).or_default() += 1;
-                (outside != Outside::Unmapped).then_some(Action::TouchOutside { page })
+                let written_privately = outside == Outside::PrivateFile && kind == TouchKind::Write;
+                (outside != Outside::Unmapped).then_some(Action::TouchOutside { page, written_privately })
             }
         }
     }

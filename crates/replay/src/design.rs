@@ -65,6 +65,7 @@ fn perform<D: Design>(settings: &Value, run: DesignRun<'_>) -> Result<Report, Ch
             sampled(run.trace, || design.open(ready, Counted::default()))
         }
         Run::Apart | Run::Explained(_) => Err(ChildError::OrderedMallocOnly),
+        Run::Limited => Err(ChildError::OrderedLimitOnly),
         Run::System(..) => Err(ChildError::OrderedNativeOnly),
     }
 }

@@ -114,6 +114,8 @@ pub(crate) enum ChildError {
     OrderedNativeOnly,
     #[error("allocations and frees are told apart in ordered replays on a `malloc` only")]
     OrderedMallocOnly,
+    #[error("a memory limit applies to ordered replays on native or on a malloc library only")]
+    OrderedLimitOnly,
 }
 
 impl ChildError {

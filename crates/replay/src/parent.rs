@@ -108,6 +108,7 @@ fn name(run: Run) -> &'static str {
         Run::Sampled => "sampled",
         Run::Apart => "sampled",
         Run::Explained(_) => "explained",
+        Run::Limited => "limited",
         Run::System(..) => "system time",
     }
 }
@@ -136,7 +137,7 @@ pub(crate) fn run_observed(
     each: &mut dyn FnMut(Record),
 ) -> Result<Received, ReplayError> {
     let failed = |action| move |source| ReplayError::Child { action, source };
-    let job = Job { spec: spec.clone(), run, cpu };
+    let job = Job { spec: spec.clone(), run, cpu, progress: None };
     let job = serde_json::to_vec(&job).map_err(|why| failed("prepare the job of")(why.into()))?;
     let mut child = spawn(spec).map_err(failed("start"))?;
     if let Some(mut stdin) = child.stdin.take() {
@@ -155,7 +156,7 @@ pub(crate) fn run_observed(
     }
 }
 
-fn died(run: Run, status: ExitStatus) -> ReplayError {
+pub(crate) fn died(run: Run, status: ExitStatus) -> ReplayError {
     let Some(signal) = status.signal() else {
         return ReplayError::NoResult { run: name(run), code: status.code().unwrap_or(-1) };
     };
@@ -169,7 +170,7 @@ fn died(run: Run, status: ExitStatus) -> ReplayError {
     ReplayError::Signal { run: name(run), signal, hint }
 }
 
-fn spawn(spec: &ReplaySpec) -> std::io::Result<Child> {
+pub(crate) fn spawn(spec: &ReplaySpec) -> std::io::Result<Child> {
     let mut command = Command::new(PathBuf::from("/proc/self/exe"));
     command.args(child_arguments(&spec.on)).stdin(Stdio::piped()).stdout(Stdio::piped()).env_remove("LD_PRELOAD");
     command.envs(spec.on.environment());

@@ -40,6 +40,7 @@ pub(crate) enum Report {
     System(SystemRun),
     Apart(PhaseSamples),
     Explained(Box<ExplainedTotals>),
+    Limited,
 }
 
 /// A measured run: its figures and marks.

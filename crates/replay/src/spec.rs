@@ -117,6 +117,8 @@ pub(crate) enum Run {
     Apart,
     /// With a record of every page fault and what caused it.
     Explained(HugePages),
+    /// Without observers, under a memory limit.
+    Limited,
     /// With a probe of the processor time as the only observer, after a warm-up.
     System(WarmUp, SystemProbe),
 }
@@ -177,4 +179,6 @@ pub(crate) struct Job {
     pub(crate) run: Run,
     /// The only CPU on which it may run; any if `None`.
     pub(crate) cpu: Option<usize>,
+    /// Where a run under a memory limit notes the number of its event.
+    pub(crate) progress: Option<PathBuf>,
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use hksim_cost_model::MedianRange;
+use hksim_explore::described::Described;
 use hksim_explore::flags::mthp;
 use hksim_explore::origin::origin_text;
 use hksim_explore::priced::{self, Priced};
@@ -11,19 +12,31 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 /// Parts that only some results have. Their figures are columns of every row, so that the columns do not vary.
-const OPTIONAL: [(&str, &[&str]); 4] = [
+const OPTIONAL: [(&str, &[&str]); 5] = [
     ("addresses", &["source", "mmaps", "modelled_mmaps"]),
     ("khugepaged_bound", &["huge_pages_max", "rss_bytes_extra_max", "installs_avoided_max"]),
     (
         "khugepaged_settled",
         &["rss_bytes", "huge_pages", "collapsed_pmds", "copied_pages", "freed_pages", "zeroed_pages"],
     ),
+    (
+        "memory_limit",
+        &[
+            "outcome",
+            "event",
+            "by",
+            "least_limit_bytes",
+            "charged_bytes_peak",
+            "folios_refused",
+            "lazy_free_bytes_reclaimed",
+        ],
+    ),
     ("system_time", &["low_s", "median_s", "high_s", "machine", "kernel_release"]),
 ];
 
 /// The row. Lists become sums, and the trace's origin is one column. Only kernel settings that have a flag become
 /// columns; the others follow from the kernel version, or are in JSON.
-pub fn row(priced: &Priced) -> Map<String, Value> {
+pub fn row<P: Described>(priced: &Priced<P>) -> Map<String, Value> {
     let report = &priced.report;
     let value = serde_json::to_value(priced).unwrap_or_default();
     let mut row = value.as_object().cloned().unwrap_or_default();
@@ -40,7 +53,7 @@ pub fn row(priced: &Priced) -> Map<String, Value> {
         "kernel".into(),
         json!({
             "version": kernel.rules.version.word(), "thp": kernel.thp.global.word(), "mthp": mthp::show(&kernel.thp.sizes),
-            "hugetlb_pool_pages": kernel.hugetlb_pool_pages, "max_map_count": kernel.max_map_count,
+            "hugetlb_pool_pages": kernel.hugetlb_pool_pages, "memory_limit_bytes": kernel.memory_limit_bytes, "max_map_count": kernel.max_map_count,
             "use_zero_page": kernel.use_zero_page, "defrag": word(&kernel.defrag),
             "khugepaged": kernel.khugepaged.work.word(), "max_ptes_none": kernel.khugepaged.max_ptes_none,
         }),

@@ -58,8 +58,8 @@ pub enum ResultError {
     Library(String),
     /// Not a result of a known kind.
     #[error(
-        "{0}: not a result that a report shows: JSON of sim, sweep, explain, validate, advise or check; sim, sweep and \
-         validate also of memory recordings (.hkm)"
+        "{0}: not a result that a report shows: JSON of sim, sweep, explain, validate, advise, check, compare or trial; sim, \
+         sweep and validate also of memory recordings (.hkm)"
     )]
     Kind(String),
     /// A part of a result is damaged.

@@ -5,7 +5,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use hksim_explore::causes::{Cause, Tried};
+use hksim_explore::described::Described;
 use hksim_explore::sentences::causes as sentences;
+use hksim_policy::Policy;
 use hksim_sim::explain::{Breakdown, INTERVALS, Origin, PerMark};
 use hksim_sim::{Explained, SimReport};
 use hksim_text::units;
@@ -67,7 +69,7 @@ impl By {
     }
 
     /// The breakdowns of an explained simulation.
-    pub fn of(explained: &Explained, names: &Names<'_>) -> By {
+    pub fn of<P>(explained: &Explained<P>, names: &Names<'_>) -> By {
         let Breakdown { reason, page_use, superslab, site, thread, phase, time, .. } = &explained.breakdown;
         By {
             reason: parts(reason, |reason| reason.word().to_string()),
@@ -208,7 +210,7 @@ pub struct CauseRow {
 
 impl CauseRow {
     /// A cause with what its remedy does.
-    pub fn new(cause: &Cause, remedy: Option<&Tried>, before: &SimReport) -> CauseRow {
+    pub fn new<P>(cause: &Cause, remedy: Option<&Tried<P>>, before: &SimReport<P>) -> CauseRow {
         CauseRow {
             sentence: sentences::cause(cause, before.installs.total),
             reason: Cow::Borrowed(cause.reason.word()),
@@ -297,12 +299,12 @@ impl PerMarkResult {
     }
 }
 
-/// An explained simulation.
+/// An explained simulation. `P` describes the allocator.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Explanation {
+pub struct Explanation<P = Policy> {
     /// The simulation, as `sim` writes it.
     #[serde(flatten)]
-    pub report: SimReport,
+    pub report: SimReport<P>,
     /// All installs.
     pub installs_total: u64,
     /// Installs by every key.
@@ -314,7 +316,7 @@ pub struct Explanation {
     pub causes: Vec<CauseRow>,
     /// The difference to another policy.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub against: Option<Against>,
+    pub against: Option<Against<P>>,
     /// Installs per mark.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_mark: Option<PerMarkResult>,
@@ -324,15 +326,15 @@ pub struct Explanation {
     pub occupancy: Vec<Occupancy>,
 }
 
-impl Explanation {
+impl<P: Described> Explanation<P> {
     /// The result for an explained simulation; `mark` is the name of the marks of `--per`.
     pub fn new(
-        explained: &Explained,
+        explained: &Explained<P>,
         causes: Vec<CauseRow>,
         names: &Names<'_>,
         mark: Option<&str>,
-        against: Option<Against>,
-    ) -> Explanation {
+        against: Option<Against<P>>,
+    ) -> Explanation<P> {
         let per_mark = mark.zip(explained.per_mark.as_ref());
         let occupancy = explained.occupancy.iter();
         Explanation {
@@ -371,7 +373,7 @@ pub struct Row<'a> {
     pub installs: u64,
 }
 
-fn map(explained: &Explained) -> MapResult {
+fn map<P>(explained: &Explained<P>) -> MapResult {
     let rows = explained.page_map.rows.iter().map(|row| MapRowResult {
         superslab: row.superslab,
         first_page: row.first_page,

@@ -4,6 +4,7 @@
 mod by_reason;
 mod conversions;
 mod install_log;
+mod memory_limit;
 mod memory_policy;
 
 use std::mem;
@@ -27,6 +28,7 @@ use hksim_linux_mm::{
 };
 use install_log::InstallLog;
 pub use install_log::LoggedInstalls;
+pub(crate) use memory_limit::LimitExceeded;
 
 /// The operation that caused an install.
 #[derive(Clone, Copy)]
@@ -81,6 +83,8 @@ pub struct Accounting {
     memory_policy: MemoryPolicyLabel,
     /// Events performed before the event in which an access raised SIGBUS.
     killed_at: Option<u64>,
+    /// The event that exceeded the memory limit.
+    limit_exceeded: Option<LimitExceeded>,
 }
 
 impl Accounting {
@@ -104,6 +108,7 @@ impl Accounting {
             provider: AddressProvider::new(Addresses::default()),
             memory_policy: MemoryPolicyLabel::default(),
             killed_at: None,
+            limit_exceeded: None,
         }
     }
 
@@ -228,6 +233,7 @@ impl Accounting {
     }
 
     fn note_peaks(&mut self) {
+        self.note_limit(None);
         let kernel = &self.kernel;
         let peaks = &mut self.peaks;
         let resident_bytes = kernel.resident_bytes();
@@ -240,7 +246,7 @@ impl Accounting {
     }
 
     /// Attributes a run of installs to its reason. `upgrades` says whether the installs replaced zero pages.
-    fn attribute(&mut self, run: InstallRun, by: InstalledBy, upgrades: bool) {
+    fn attribute(&mut self, run: InstallRun, by: InstalledBy, upgrades: bool) -> Reason {
         let pages = run.first_page..run.first_page + run.pages;
         let pmd = run.first_page / PMD_PAGES;
         let refaults = self.purged.overlaps(&pages);
@@ -267,6 +273,7 @@ impl Accounting {
         if run.kind == InstallKind::Thp {
             self.once_huge.insert(pmd..pages.end.div_ceil(PMD_PAGES));
         }
+        reason
     }
 
     /// Number of installs still present in a range: single pages, and huge pages entirely inside the range.
@@ -298,7 +305,8 @@ impl Accounting {
             let run =
                 InstallRun { kind: install.kind, first_page: install.first_page, pages: install.pages, installs: 1 };
             let upgrades = install.kind == InstallKind::Cow || was_huge_zero;
-            self.attribute(run, by, upgrades);
+            let reason = self.attribute(run, by, upgrades);
+            self.note_limit(Some(reason));
             self.note_peaks();
         }
         installed

@@ -19,7 +19,9 @@ use crate::kernel_work::KernelWork;
 use crate::lines::LineCounts;
 use crate::paths::PathCounts;
 use crate::reach::TlbReport;
-use hksim_linux_mm::{KernelConfig, KhugepagedBound, KhugepagedSettled, PMD_ORDER, SizeMode, ThpConfig, ThpMode};
+use hksim_linux_mm::{
+    KernelConfig, KhugepagedBound, KhugepagedSettled, MemoryLimit, PMD_ORDER, SizeMode, ThpConfig, ThpMode,
+};
 
 /// Schema version of every JSON result; raised when a field is renamed or removed.
 pub const SCHEMA: u32 = 2;
@@ -223,6 +225,9 @@ pub struct SimReport<P = Policy> {
     /// Memory at the end once khugepaged has scanned it completely; `None` if not asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub khugepaged_settled: Option<KhugepagedSettled>,
+    /// The program under the limit of its memory control group; `None` without a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_limit: Option<MemoryLimit>,
     /// Digest of all placements: equal to a replay's if and (almost surely) only if all placements are equal.
     pub placement_digest: String,
     /// Samples over trace time, the last at the end.

@@ -151,6 +151,7 @@ impl<P: Described> Track<P> {
             memory_policy: accounting.memory_policy(config.memory_policy),
             khugepaged_bound: kernel.khugepaged_bound(time_ns),
             khugepaged_settled: kernel.khugepaged_settled(),
+            memory_limit: accounting.memory_limit(),
             placement_digest: format!("{:016x}", driver.placement()),
             timeline: self.timeline.samples().to_vec(),
             tlb: self.tlb_report(observer),

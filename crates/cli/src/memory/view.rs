@@ -25,6 +25,7 @@ pub fn one(row: &MemoryRow, named: &NamedSetting) -> String {
     lines.push(String::new());
     lines.extend(row.system_time.iter().map(|time| format!("system time of these operations: {}", time.text())));
     lines.extend(states(row.system_time.iter()));
+    lines.extend(row.prediction.memory_limit.iter().flat_map(hksim_reports::memory_limit::lines));
     lines.extend(stack(row));
     lines.push(outside(&row.traps_outside));
     text(&lines)

@@ -37,6 +37,7 @@ struct Kernel {
     thp: Thp,
     rules: Rules,
     hugetlb_pool_pages: Option<u64>,
+    memory_limit_bytes: Option<u64>,
     use_zero_page: Option<bool>,
     /// Absent in older results.
     #[serde(default)]
@@ -80,6 +81,7 @@ impl Kernel {
             thp: ThpMode::from_word(&self.thp.global),
             mthp: sizes(&self.thp.sizes).and_then(|sizes| RunConfig::unexpected_sizes(&base.policy, sizes)),
             hugetlb_pool_pages: self.hugetlb_pool_pages,
+            memory_limit_bytes: self.memory_limit_bytes,
             use_zero_page: self.use_zero_page,
             khugepaged: self.khugepaged.work.as_deref().and_then(KhugepagedWork::from_word),
             max_ptes_none: self.khugepaged.max_ptes_none,

@@ -12,6 +12,7 @@ use thiserror::Error;
 
 use super::mthp::{self, Sizes};
 use super::table::{FLAGS, Flag, Subject};
+use crate::described::Described;
 
 /// The configuration of one run, which is one point of a sweep. Fields that are `None` were not given; the trace and
 /// the command decide them.
@@ -33,6 +34,8 @@ pub struct RunConfig {
     pub mthp: Option<Sizes>,
     /// Huge pages in the simulated kernel's hugetlb pool.
     pub hugetlb_pool_pages: Option<u64>,
+    /// The limit of the program's memory control group.
+    pub memory_limit_bytes: Option<u64>,
     /// Whether read faults may map the simulated kernel's huge zero page.
     pub use_zero_page: Option<bool>,
     /// What the prediction says about khugepaged's work.
@@ -112,23 +115,26 @@ impl RunConfig {
             thp: None,
             mthp: None,
             hugetlb_pool_pages: None,
+            memory_limit_bytes: None,
             use_zero_page: None,
             khugepaged: None,
             max_ptes_none: None,
         }
     }
 
-    /// The complete run configuration of a report.
-    pub fn of_report(report: &SimReport) -> RunConfig {
+    /// The complete run configuration of a report. That of a design has the default policy.
+    pub fn of_report<P: Described>(report: &SimReport<P>) -> RunConfig {
+        let policy = report.policy.of_modes();
         RunConfig {
-            policy: report.policy,
+            policy,
             touch: Some(report.touch.rule),
             memory_policy: report.memory_policy.rule,
             base: None,
             kernel_version: Some(report.kernel.rules.version),
             thp: Some(report.kernel.thp.global),
-            mthp: RunConfig::unexpected_sizes(&report.policy, report.kernel.thp.sizes),
+            mthp: RunConfig::unexpected_sizes(&policy, report.kernel.thp.sizes),
             hugetlb_pool_pages: report.kernel.hugetlb_pool_pages,
+            memory_limit_bytes: report.kernel.memory_limit_bytes,
             use_zero_page: Some(report.kernel.use_zero_page),
             khugepaged: Some(report.kernel.khugepaged.work),
             max_ptes_none: Some(report.kernel.khugepaged.max_ptes_none),
@@ -161,6 +167,7 @@ impl RunConfig {
         kernel.thp.global = self.thp.unwrap_or(kernel.thp.global);
         kernel.thp.sizes = self.mthp.unwrap_or(kernel.thp.sizes);
         kernel.hugetlb_pool_pages = self.hugetlb_pool_pages.or(kernel.hugetlb_pool_pages);
+        kernel.memory_limit_bytes = self.memory_limit_bytes.or(kernel.memory_limit_bytes);
         kernel.use_zero_page = self.use_zero_page.unwrap_or(kernel.use_zero_page);
         kernel.khugepaged.work = self.khugepaged.unwrap_or(kernel.khugepaged.work);
         kernel.khugepaged.max_ptes_none = self.max_ptes_none.unwrap_or(kernel.khugepaged.max_ptes_none);
@@ -202,17 +209,6 @@ impl RunConfig {
         let flags = FLAGS.iter().filter(|flag| flag.subject == Subject::Policy);
         let words: Vec<String> = flags.map(|flag| format!("{}={}", flag.name, flag.show(self))).collect();
         words.join(" ")
-    }
-
-    /// All policy flags with their values, several per line, for the head of a table.
-    pub fn policy_lines(&self) -> Vec<String> {
-        const FLAGS_PER_LINE: usize = 7;
-        let policy = FLAGS.iter().filter(|flag| flag.subject == Subject::Policy);
-        let words: Vec<String> = policy.map(|flag| format!("{} {}", flag.name, flag.show(self))).collect();
-        let lines = words.chunks(FLAGS_PER_LINE).enumerate();
-        lines
-            .map(|(index, words)| format!("{:<9}{}", if index == 0 { "policy" } else { "" }, words.join(", ")))
-            .collect()
     }
 
     /// The value of a flag as text; empty for an unknown flag.

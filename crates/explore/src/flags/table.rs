@@ -7,7 +7,7 @@ use hksim_engine::{MemoryPolicyRule, TouchRule};
 use hksim_linux_mm::{KernelVersion, KhugepagedWork, PMD_PAGES, ThpMode};
 use hksim_policy::Policy;
 use hksim_policy::flags::{FLAGS as POLICY_FLAGS, Flag as PolicyFlag, ValueError, Values as PolicyValues};
-use hksim_policy::units::parse_count;
+use hksim_policy::units::{Size, parse_count, parse_size};
 use hksim_text::nearest;
 
 use super::mthp;
@@ -74,7 +74,7 @@ enum Access {
 
 /// Every flag, in the order of the help text.
 pub static FLAGS: LazyLock<Vec<Flag>> = LazyLock::new(|| {
-    let kernel_flags = kernel_flags().into_iter().chain(huge_page_flags());
+    let kernel_flags = kernel_flags().into_iter().chain(limits_and_huge_pages());
     POLICY_FLAGS.iter().map(of_policy).chain(program_flags()).chain(kernel_flags).collect()
 });
 
@@ -214,10 +214,33 @@ fn kernel_flags() -> Vec<Flag> {
     ]
 }
 
-/// Flags about huge pages of the simulated kernel that counts rarely depend on.
-fn huge_page_flags() -> Vec<Flag> {
-    vec![zero_page(), khugepaged(), max_ptes_none()]
+/// The memory limit, and flags about huge pages of the simulated kernel that counts rarely depend on.
+fn limits_and_huge_pages() -> Vec<Flag> {
+    vec![memory_limit(), zero_page(), khugepaged(), max_ptes_none()]
 }
+
+fn memory_limit() -> Flag {
+    Flag {
+        name: "memory-limit",
+        subject: Subject::Kernel,
+        values: Values::WordsOr(vec![NO_LIMIT], "SIZE such as 512M"),
+        default: Some(NO_LIMIT),
+        help: "Set the limit of the program's memory control group (cgroup), without swap: is it killed, and by which event",
+        access: Access::Beside {
+            set: |config, word| {
+                config.memory_limit_bytes = match word {
+                    NO_LIMIT => None,
+                    size => Some(parse_size(size).map_err(|why| format!("`{word}`: {why}"))?),
+                };
+                Ok(())
+            },
+            show: |config| config.memory_limit_bytes.map_or(NO_LIMIT.to_string(), |bytes| Size(bytes).to_string()),
+        },
+    }
+}
+
+/// The word for a program without a memory limit.
+const NO_LIMIT: &str = "none";
 
 fn zero_page() -> Flag {
     Flag {

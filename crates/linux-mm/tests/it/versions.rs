@@ -136,6 +136,7 @@ fn number(errno: Errno) -> i64 {
         Errno::Again => 11,
         Errno::NoMemory => 12,
         Errno::Fault => 14,
+        Errno::Busy => 16,
         Errno::Invalid => 22,
     }
 }

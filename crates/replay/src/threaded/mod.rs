@@ -107,6 +107,7 @@ impl Threaded<'_> {
             Run::Control => self.control(MeasuredHeap::Reservation),
             Run::Harness => self.harness(),
             Run::Apart | Run::Explained(_) => Err(ChildError::OrderedMallocOnly),
+            Run::Limited => Err(ChildError::OrderedLimitOnly),
             Run::Sampled | Run::System(..) => Err(ChildError::OrderedNativeOnly),
             Run::Timed => {
                 let shared = OnceLock::new();
@@ -153,6 +154,7 @@ impl Threaded<'_> {
             Run::Control => self.control(heap),
             Run::Harness => self.harness(),
             Run::Apart | Run::Explained(_) => Err(ChildError::OrderedMallocOnly),
+            Run::Limited => Err(ChildError::OrderedLimitOnly),
             Run::Sampled | Run::System(..) => Err(ChildError::OrderedNativeOnly),
             Run::Timed => {
                 let outcome = self.window(&OnceLock::new(), &mut Unwatched, heap, |_| Ok(Malloc))?;

@@ -10,6 +10,7 @@ pub(super) fn errno(errno: kernel::Errno) -> Errno {
         kernel::Errno::Again => 11,
         kernel::Errno::NoMemory => 12,
         kernel::Errno::Fault => 14,
+        kernel::Errno::Busy => 16,
         kernel::Errno::Invalid => 22,
     })
 }

@@ -74,9 +74,26 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "budget",
+        &[
+            "cost-model",
+            "engine",
+            "explore",
+            "memory-sim",
+            "memory-trace",
+            "policy",
+            "replay",
+            "sim",
+            "text",
+            "time-model",
+            "trace",
+        ],
+    ),
+    (
         "results",
         &[
             "attribution",
+            "budget",
             "cost-model",
             "engine",
             "explore",
@@ -97,6 +114,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "reports",
         &[
+            "budget",
             "explore",
             "inspect",
             "linux-mm",
@@ -128,9 +146,12 @@ const ARROWS: &[(&str, &[&str])] = &[
             "validate",
         ],
     ),
+    ("choose", &["engine", "explore", "linux-mm", "replay", "results", "text", "timing", "trial"]),
     (
         "cli",
         &[
+            "budget",
+            "choose",
             "conformance",
             "cost-model",
             "embedded",

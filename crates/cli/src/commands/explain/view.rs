@@ -5,11 +5,12 @@ use crate::flags::RunConfig;
 use crate::output::plain;
 use crate::output::table::{Lines, text};
 use crate::output::units::{bytes, count, of};
+use hksim_explore::described::Described;
 use hksim_reports::breakdown;
 use hksim_results::explain::{Explanation, PerMarkResult};
 
 /// The sentences, then a table for each key.
-pub fn table(explanation: &Explanation, config: &RunConfig) -> String {
+pub fn table<P: Described>(explanation: &Explanation<P>, config: &RunConfig) -> String {
     let report = &explanation.report;
     let mut lines = head(report, config);
     lines.push(format!(

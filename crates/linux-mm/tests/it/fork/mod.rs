@@ -44,6 +44,7 @@ fn line(ret: i64, errno: Option<Errno>, faults: u64, kernels: &[&Kernel]) -> Str
         Some(Errno::Again) => 11,
         Some(Errno::NoMemory) => 12,
         Some(Errno::Fault) => 14,
+        Some(Errno::Busy) => 16,
         Some(Errno::Invalid) => 22,
     };
     let letter = |state| match state {

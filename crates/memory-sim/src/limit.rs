@@ -1,0 +1,116 @@
+//! The limit of a memory control group: memory that only the group sees, and which recorded operation exceeds the limit.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use hksim_linux_mm::{Access, Kernel, MemoryLimit};
+use hksim_memory_trace::PAGE_BYTES;
+use hksim_text::units::bytes;
+
+use crate::stacks::Stacks;
+use crate::steps::{Action, Step};
+
+/// Pages of private file mappings that an address space wrote: anonymous memory that is charged and not modelled.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WrittenFilePages(BTreeSet<u64>);
+
+impl WrittenFilePages {
+    /// Notes the effect of a step, and charges what is not modelled to the group. Without a limit, does nothing.
+    pub fn charge(&mut self, kernel: &mut Kernel, stacks: &Stacks, action: &Action) {
+        if kernel.config().memory_limit_bytes.is_none() {
+            return;
+        }
+        match action {
+            Action::TouchOutside { page, written_privately: true } => _ = self.0.insert(*page),
+            Action::Unmap(pages)
+            | Action::MapOutside { pages }
+            | Action::Map { pages, .. }
+            | Action::MapStack { pages, .. }
+            | Action::Advise { pages, advice: hksim_linux_mm::Advice::DontNeed } => self.forget(pages),
+            Action::Remap { old, new, .. } => {
+                self.forget(new);
+                let moved: Vec<u64> = self.0.range(old.clone()).copied().collect();
+                self.forget(old);
+                self.0.extend(moved.into_iter().map(|page| page - old.start + new.start));
+            }
+            _ => {}
+        }
+        kernel.charge_elsewhere(stacks.charged_bytes() + self.0.len() as u64 * PAGE_BYTES);
+        kernel.note_charge();
+    }
+
+    fn forget(&mut self, pages: &Range<u64>) {
+        let inside: Vec<u64> = self.0.range(pages.clone()).copied().collect();
+        inside.iter().for_each(|page| _ = self.0.remove(page));
+    }
+}
+
+/// The first operation that exceeded the limit of a fork family.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Watch {
+    /// Operations of each member so far.
+    operations: Vec<u64>,
+    exceeded: Option<Exceeded>,
+}
+
+#[derive(Clone, Debug)]
+struct Exceeded {
+    operation: u64,
+    time_ns: u64,
+    by: String,
+}
+
+impl Watch {
+    /// Looks at the group after a step of a member.
+    pub fn note(&mut self, kernel: &Kernel, member: usize, step: &Step) {
+        let Some(met) = kernel.group_pressure() else { return };
+        if self.operations.len() <= member {
+            self.operations.resize(member + 1, 0);
+        }
+        self.operations[member] += 1;
+        if met.out_of_memory.is_some() && self.exceeded.is_none() {
+            let process = if member == 0 { "" } else { "another process of the family: " };
+            let by = format!("{process}{}", words(&step.action));
+            self.exceeded = Some(Exceeded { operation: self.operations[member], time_ns: step.time_ns, by });
+        }
+    }
+
+    /// The family under its limit; `None` without one.
+    pub fn report(&self, kernel: &Kernel) -> Option<MemoryLimit> {
+        let limit = MemoryLimit::of(kernel.config().memory_limit_bytes?, kernel.group_pressure()?);
+        Some(match self.exceeded.clone() {
+            None => limit,
+            Some(Exceeded { operation, time_ns, by }) => {
+                MemoryLimit { event: Some(operation), moment_ns: Some(time_ns), by: Some(by), ..limit }
+            }
+        })
+    }
+}
+
+/// What an operation requests.
+fn words(action: &Action) -> String {
+    let on = |name: &str, pages: &Range<u64>| {
+        format!("{name} of {} at {:#x}", bytes((pages.end - pages.start) * PAGE_BYTES), pages.start * PAGE_BYTES)
+    };
+    match action {
+        Action::Touch { page, access, .. } => {
+            let name = if *access == Access::Read { "read" } else { "write" };
+            format!("first {name} of the page at {:#x}", page * PAGE_BYTES)
+        }
+        Action::TouchStack { page, .. } => format!("touch of the stack at {:#x}", page * PAGE_BYTES),
+        Action::TouchOutside { page, .. } => format!("touch of a file mapping at {:#x}", page * PAGE_BYTES),
+        Action::MapStack { pages, .. } => on("growth of a stack", pages),
+        Action::Map { pages, .. } | Action::MapOutside { pages } => on("mmap", pages),
+        Action::GrowHeap { pages, .. } => on("brk", pages),
+        Action::Unmap(pages) => on("munmap", pages),
+        Action::Remap { new, .. } => on("mremap", new),
+        Action::Protect { pages, .. } => on("mprotect", pages),
+        Action::Advise { pages, advice } => on(&format!("madvise({advice:?})"), pages),
+        Action::Lock { pages, .. } | Action::Unlock(pages) => on("mlock", pages),
+        Action::LockAll(_) | Action::UnlockAll => "mlockall".to_string(),
+        Action::Name { pages, .. } => on("prctl(PR_SET_VMA)", pages),
+        Action::DisableThp(_) => "prctl(PR_SET_THP_DISABLE)".to_string(),
+        Action::Fork { child_pid } => format!("fork of process {child_pid}"),
+        Action::ChildEnded { .. } | Action::End => "the end of a process".to_string(),
+    }
+}
