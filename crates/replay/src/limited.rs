@@ -58,7 +58,12 @@ pub fn replay_limited(spec: &ReplaySpec, limit_bytes: u64) -> Result<Result<Limi
     };
     let failed = |action| move |source| ReplayError::Child { action, source };
     let progress = SharedWord::create().map_err(failed("share memory with"))?;
-    let job = Job { spec: ReplaySpec { forks: Vec::new(), ..spec.clone() }, run: Run::Limited, cpu: None, progress: Some(progress.path()) };
+    let job = Job {
+        spec: ReplaySpec { forks: Vec::new(), ..spec.clone() },
+        run: Run::Limited,
+        cpu: None,
+        progress: Some(progress.path()),
+    };
     let job = serde_json::to_vec(&job).map_err(|why| failed("prepare the job of")(why.into()))?;
     let mut child = spawn(&spec).map_err(failed("start"))?;
     if let Some(mut stdin) = child.stdin.take() {
