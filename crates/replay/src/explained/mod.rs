@@ -13,7 +13,7 @@ mod recorder;
 mod run;
 
 pub(crate) use record::Records;
-pub use record::{CALLERS, CallRecord, Moment, Place, PresentRun, Record, TrapRecord, When};
+pub use record::{CALLERS, CallRecord, Moment, Place, PresentRun, Record, TrapRecord, WORDS, When};
 pub(crate) use run::ExplainedRun;
 pub use run::ExplainedTotals;
 

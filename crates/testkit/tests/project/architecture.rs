@@ -55,6 +55,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("record-preload", &["linux-probe"]),
     ("record", &["embedded", "linux-probe", "recording-files", "trace"]),
     ("replay", &["linux-probe", "policy", "text", "timing", "trace", "engine", "native"]),
+    ("attribution", &["engine", "explore", "linux-probe", "policy", "replay", "sim", "text", "trace"]),
     (
         "validate",
         &[
@@ -94,6 +95,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "results",
         &[
+            "attribution",
             "budget",
             "cost-model",
             "designs",
