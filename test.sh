@@ -81,6 +81,19 @@ make_venv() {
     "$venv/bin/pip" install --quiet --disable-pip-version-check -r notebooks/requirements.txt
 }
 
+# Installs the wheel: the command as the tests build it, and the module `hksim`. Checks both.
+check_wheel() {
+    step "python wheel"
+    local built python
+    built=$(realpath "$target")
+    python=$built/venv/bin/python
+    rm -rf "$built/wheels"
+    (cd python && CARGO_TARGET_DIR=$built "$built/venv/bin/maturin" build --quiet --profile dev --compatibility linux \
+        --auditwheel skip --compression-method stored --out "$built/wheels")
+    "$python" -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps "$built"/wheels/hksim-*.whl
+    "$python" python/tests/check.py "$built/venv/bin/hksim"
+}
+
 # If mdbook is not installed, builds it in target/tools, which takes about a minute of processor time. A test of testkit
 # builds the book, or reports that it cannot.
 make_mdbook() {
@@ -161,13 +174,15 @@ check_documents() {
         python3 tools/kernel-matrix/memory.py check
     fi
 
-    step "notebooks"
+    step "Python packages"
     if make_venv; then
+        check_wheel
+        step "notebooks"
         "$venv/bin/python" notebooks/check.py "$target/notebooks"
         HKSIM_PYTHON=$(realpath -s "$venv/bin/python")
         export HKSIM_PYTHON
     else
-        echo "skipped: notebooks: notebooks/requirements.txt cannot be installed here (needs python3, venv and pip)"
+        echo "skipped: the Python wheel and notebooks: notebooks/requirements.txt cannot be installed here (needs python3, venv and pip)"
     fi
 }
 

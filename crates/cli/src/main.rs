@@ -7,7 +7,8 @@
 //! - [`inputs`], [`runs`], [`host`]: traces, simulations and this machine's kernel, with notes; [`mod@read_result`]: results.
 //! - [`command_line`]: the arguments that made a result; [`repeat_command`]: the command that makes it again.
 //! - [`output`]: tables, JSON, CSV, files; [`pictures`], [`stack_files`]: charts and flame graphs as files;
-//!   [`bundle`]: results as a folder; [`mod@allocators`]: allocators by name.
+//!   [`bundle`]: results as a folder; [`mod@allocators`]: allocators by name;
+//!   [`replays`]: replays on them.
 //!
 //! Modules use those of their own layer and of lower ones; `crates/testkit/tests/project/command_files.rs` lists the
 //! layers.
@@ -26,6 +27,7 @@ mod pictures;
 mod question;
 mod read_result;
 mod repeat_command;
+mod replays;
 mod runs;
 mod stack_files;
 mod system_time;
@@ -74,7 +76,9 @@ struct Cli {
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
     match words.get(1).and_then(|word| word.to_str()) {
-        Some(hksim_replay::CHILD_ARGUMENT) => return hksim_replay::child_main(),
+        Some(hksim_replay::CHILD_ARGUMENT) => {
+            return hksim_replay::child_main_with(&hksim_validate::known_designs());
+        }
         Some(hksim_trial::KEEPER_ARGUMENT) => return hksim_trial::keeper_main(),
         Some(hksim_conformance::CHILD_ARGUMENT) => return hksim_conformance::child_main(),
         Some(hksim_conformance::GUARD_ARGUMENT) => return hksim_conformance::guard_main(),

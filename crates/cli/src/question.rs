@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use hksim_cost_model::Profile;
 use hksim_explore::figures::Figure;
 use hksim_explore::known::check_known;
-use hksim_explore::question::{Asked, Goal, Tie, Weights};
+use hksim_explore::question::{Asked, Goal, Question, Tie, Weights};
 use hksim_sim::tlb::Geometry;
 use hksim_text::nearest;
 
@@ -14,7 +14,7 @@ use hksim_explore::inputs::Trace;
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Which design is best")]
 pub struct QuestionArgs {
-    /// Minimise this figure: time, installs, sys-time, rss, tlb-misses, vmas [default: time if a profile gives it, else installs]
+    /// Minimise this figure: time, installs, sys-time, rss, rss-end, tlb-misses, vmas [default: time if a profile gives it, else installs]
     #[arg(long, value_name = "FIGURE")]
     goal: Option<Goal>,
     /// Treat designs that differ by less as equal
@@ -60,6 +60,16 @@ impl QuestionArgs {
         weights.of_traces(traces.len())?;
         self.goal.map_or(Ok(()), |goal| self.check_known(goal.0, traces, profile))?;
         Ok(Asked { goal: self.goal, tie: self.tie, weights })
+    }
+
+    /// What is asked about figures that are measured, so that no costs are needed.
+    ///
+    /// # Errors
+    /// The weights are not those of the traces.
+    pub fn measured(&self, traces: usize) -> Result<Question> {
+        let weights = self.weights.clone().unwrap_or_default();
+        weights.of_traces(traces)?;
+        Ok(Asked { goal: self.goal, tie: self.tie, weights }.or(Figure::Time))
     }
 
     /// Checks, before the work starts, that a figure will be known.

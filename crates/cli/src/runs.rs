@@ -1,10 +1,13 @@
 //! Runs of the simulator, with their progress on the screen.
 
 use anyhow::{Context, Result};
+use hksim_explore::described::Described;
 use hksim_explore::flags::{BaseKernel, RunConfig};
 use hksim_explore::inputs::Trace;
 use hksim_explore::runs::{self, Listener};
 pub use hksim_explore::runs::{bracketed, with_bracket};
+use hksim_linux_mm::KernelConfig;
+use hksim_policy::Policy;
 use hksim_sim::sweep::SweepProgress;
 use hksim_sim::{SimConfig, SimReport};
 
@@ -17,11 +20,24 @@ use crate::output::progress::Progress;
 /// # Errors
 /// The host's settings cannot be read.
 pub fn setup(config: &RunConfig, trace: &Trace, base: BaseKernel) -> Result<SimConfig> {
+    setup_of(&config.policy, config, trace, base)
+}
+
+/// The same for any allocator, with the program and the kernel of a run configuration.
+///
+/// # Errors
+/// The host's settings cannot be read.
+pub fn setup_of<P: Described>(
+    allocator: &P,
+    config: &RunConfig,
+    trace: &Trace,
+    base: BaseKernel,
+) -> Result<SimConfig<P>> {
     if base == BaseKernel::Host {
         host::version()?;
     }
-    let setup = runs::setup(config, trace, base)?;
-    host::note_unasked(&setup.policy, &setup.kernel.thp);
+    let setup = runs::setup_of(allocator.clone(), config, trace, base)?;
+    host::note_unasked(&allocator.of_modes(), &setup.kernel.thp);
     Ok(setup)
 }
 
@@ -43,8 +59,8 @@ impl Listener for OnScreen {
         Box::new(Progress::events(0))
     }
 
-    fn simulates(&self, setup: &SimConfig) {
-        host::note_unasked(&setup.policy, &setup.kernel.thp);
+    fn simulates(&self, policy: &Policy, kernel: &KernelConfig) {
+        host::note_unasked(policy, &kernel.thp);
     }
 }
 
@@ -52,7 +68,7 @@ impl Listener for OnScreen {
 ///
 /// # Errors
 /// A trace is damaged, or a policy is invalid.
-pub fn simulate_all(traces: &[(Trace, Vec<SimConfig>)]) -> Result<Vec<SimReport>> {
+pub fn simulate_all<P: Described>(traces: &[(Trace, Vec<SimConfig<P>>)]) -> Result<Vec<SimReport<P>>> {
     Ok(runs::simulate_all(traces, &Progress::events(0))?)
 }
 

@@ -108,7 +108,7 @@ impl KernelWork<'_> {
         }
         let touched = FirstTouch::Pages(self.small);
         work.add_first_touches(touched, small.saturating_sub(of.base_4k.total()), self.footprint_bytes);
-        of.base_4k.iter().for_each(|(bytes, number)| work.add_refaults(number, self.small, bytes));
+        of.base_4k.iter().for_each(|(bytes, number)| work.add_refaults(touched, number, bytes));
     }
 
     /// Adds first touches, and those among them that are refaults: `part` of each class. The cost of a refault depends on
@@ -123,6 +123,6 @@ impl KernelWork<'_> {
     ) {
         let again: u64 = refaults.iter().map(|(_, number)| part(number)).sum();
         work.add_first_touches(touch, number.saturating_sub(again), self.footprint_bytes);
-        refaults.iter().for_each(|(bytes, number)| work.add_first_touches(touch, part(number), bytes));
+        refaults.iter().for_each(|(bytes, number)| work.add_refaults(touch, part(number), bytes));
     }
 }

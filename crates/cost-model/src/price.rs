@@ -17,6 +17,9 @@ const UNCOUNTED_ABOVE: f64 = 0.27;
 /// Memory that is touched after much other work is as cold in the caches as a footprint of this size.
 const APART_BYTES: u64 = 32 << 20;
 
+/// Memory that the kernel hands out again before it has left the nearest caches.
+pub(crate) const NEAR_BYTES: u64 = 256 << 10;
+
 /// Pages in a huge page.
 const PAGES_PER_HUGE: u64 = HUGE_BYTES / PAGE_BYTES;
 
@@ -188,12 +191,24 @@ impl Work {
         }
     }
 
-    /// Counts writes to single pages that were returned to the kernel before. `returned_bytes` is all memory that was
-    /// returned with them.
-    pub fn add_refaults(&mut self, number: u64, locality: Locality, returned_bytes: u64) {
-        let number = number as f64;
-        self.add_with_locality(Operation::Refault, number, locality.among(returned_bytes));
-        self.add_distance(number * (1.0 - locality.apart), around(returned_bytes));
+    /// Counts first touches of memory that was returned to the kernel before. `returned_bytes` is all memory that was
+    /// returned with it.
+    pub fn add_refaults(&mut self, touch: FirstTouch, number: u64, returned_bytes: u64) {
+        let pages = match touch {
+            FirstTouch::Pages(locality) => {
+                let number = number as f64;
+                self.add_with_locality(Operation::Refault, number, locality.among(returned_bytes));
+                self.add_distance(number * (1.0 - locality.apart), around(returned_bytes));
+                number * (1.0 - locality.filling - locality.apart)
+            }
+            _ => {
+                self.add_first_touches(touch, number, returned_bytes);
+                if touch == FirstTouch::Populated { number as f64 } else { 0.0 }
+            }
+        };
+        let near = pages * nearness(returned_bytes);
+        self.add_part(Operation::RefaultNear, near);
+        self.add_part(Operation::Refault, -near);
     }
 
     /// Counts faults of single pages, by their locality. Touches that neither fill an object nor come after much other
@@ -270,6 +285,14 @@ fn around(bytes: u64) -> [(&'static Footprint, f64); 2] {
     let way = log(bytes.clamp(below.bytes, above.bytes)) - log(below.bytes);
     let share = way / (log(above.bytes) - log(below.bytes));
     [(below, 1.0 - share), (above, share)]
+}
+
+/// How near returned memory is when the kernel hands it out again: 1 up to 256 KiB, 0 from the smallest measured footprint
+/// on, and between them on a logarithmic scale.
+fn nearness(returned_bytes: u64) -> f64 {
+    let [least, ..] = &FOOTPRINTS;
+    let log = |bytes: u64| (bytes as f64).log2();
+    (log(least.bytes) - log(returned_bytes.clamp(NEAR_BYTES, least.bytes))) / (log(least.bytes) - log(NEAR_BYTES))
 }
 
 /// A cost.
@@ -462,11 +485,31 @@ mod tests {
             "a larger footprint: plus the difference of huge pages"
         );
         let mut refaults = Work::default();
-        refaults.add_refaults(4, locality(0.25, 0.25), 4 << 20);
-        refaults.add_refaults(4, locality(0.25, 0.25), 32 << 20);
+        let apart = FirstTouch::Pages(locality(0.25, 0.25));
+        refaults.add_refaults(apart, 4, 4 << 20);
+        refaults.add_refaults(apart, 4, 32 << 20);
         let refaults_ns = refaults.price(&profile).expect("a price").median_s * 1e9;
         let near_and_far_ns = [1800.0 + 3000.0 + 2200.0, 3000.0 + 3300.0 + 3.0 * 200.0];
         assert!((refaults_ns - near_and_far_ns.iter().sum::<f64>()).abs() < 1e-6);
+    }
+
+    #[test]
+    fn memory_that_was_returned_just_before_is_cheaper() {
+        let profile = profile(&[
+            (Operation::WriteFault, 1000.0),
+            (Operation::WriteFault8m, 1000.0),
+            (Operation::PopulateWrite, 900.0),
+            (Operation::Refault, 1100.0),
+            (Operation::RefaultNear, 700.0),
+        ]);
+        let cost = |touch: FirstTouch, bytes: u64| {
+            let mut work = Work::default();
+            work.add_refaults(touch, 1, bytes);
+            (work.price(&profile).expect("a price").median_s * 1e9).round()
+        };
+        let pages = FirstTouch::Pages(Locality::default());
+        assert_eq!([4096, 256 << 10, 1 << 20, 4 << 20].map(|bytes| cost(pages, bytes)), [700.0, 700.0, 900.0, 1100.0]);
+        assert_eq!([4096, 1 << 20, 4 << 20].map(|bytes| cost(FirstTouch::Populated, bytes)), [500.0, 700.0, 900.0]);
     }
 
     #[test]

@@ -85,7 +85,8 @@ use crate::space::{AddressSpace, Cause, Touch};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// `examples/bump` of this crate is a complete program: a design, a prediction, a replay on real memory, a comparison.
+/// `examples/bump.rs` of `hksim-designs` is a complete program: a prediction, a replay on real memory, a comparison. A
+/// design that is listed in that crate has a name in every command.
 pub trait Design: Sized {
     /// Its name in results and in the specifications of replays.
     const NAME: &'static str;

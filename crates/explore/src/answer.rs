@@ -52,6 +52,11 @@ impl Design {
         Design::compared_with(name, policy, &Policy::DEFAULT)
     }
 
+    /// A design of which this number of settings are not the defaults.
+    pub fn described(name: String, settings_changed: usize) -> Design {
+        Design { name, settings_changed, baseline: Baseline::Default }
+    }
+
     /// A design with this policy, compared with a baseline.
     pub fn compared_with(name: String, policy: &Policy, baseline: &Policy) -> Design {
         let differs = |flag: &&Flag| flag.show(policy).to_string() != flag.show(baseline).to_string();
@@ -360,7 +365,7 @@ impl Judged<'_> {
         let is_candidate = self.ranking.standings.iter().any(|standing| standing.design == against);
         if is_candidate && self.is_alike(self.goal()) {
             let differs = |figure: &Figure| *figure != self.goal() && !self.is_alike(*figure);
-            let differs_in = Figure::ALL.into_iter().filter(differs).collect();
+            let differs_in = Figure::MENTIONED.into_iter().filter(differs).collect();
             reasons.push(Reason::Alike { differs_in, by: self.tie_break(winner) });
         } else {
             reasons.extend(self.comparison(winner, against));
@@ -422,7 +427,7 @@ impl Judged<'_> {
                 (true, false) => Reason::Better(lead),
             });
         }
-        let others = Figure::ALL.into_iter().filter(|&figure| figure != self.goal());
+        let others = Figure::MENTIONED.into_iter().filter(|&figure| figure != self.goal());
         let changes: Vec<Change> = others.filter_map(|figure| change(self.cases, figure, against, winner)).collect();
         let paid = changes.iter().filter(|change| change.ratio > 1.0 && !self.is_tie(**change));
         let won = changes.iter().filter(|change| change.ratio < 1.0 && !self.is_tie(**change));

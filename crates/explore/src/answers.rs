@@ -1,14 +1,16 @@
 //! Which of the rows of a sweep is best: turns rows into designs and cases.
 
 use hksim_engine::{MemoryPolicyRule, TouchRule};
+use hksim_policy::Policy;
 use hksim_sim::report::TraceLabel;
 use hksim_trace::header::TouchSource;
 use serde::{Deserialize, Serialize};
 
 use crate::answer::{Answer, Design, Reason, answer, no_answer};
+use crate::described::{Described, Flags, all_flags, varied_flags, word};
 use crate::error::ExploreError;
 use crate::figures::Figures;
-use crate::flags::{RunConfig, varied};
+use crate::flags::RunConfig;
 use crate::origin::origin_text;
 use crate::priced::{Priced, figures};
 use crate::question::Question;
@@ -42,16 +44,12 @@ pub struct Combined {
 type Assumption = (Option<TouchRule>, MemoryPolicyRule);
 
 /// How the rows of a trace divide into designs and assumptions. It is the same for each trace.
-pub struct Layout {
-    designs: Vec<RunConfig>,
+pub struct Layout<P = Policy> {
+    /// Each design: its allocator, and a run configuration without assumptions.
+    designs: Vec<(P, RunConfig)>,
     assumptions: Vec<Assumption>,
     /// Design and assumption of each row.
     rows: Vec<(usize, usize)>,
-}
-
-/// The run configuration of a row.
-fn config(row: &Priced) -> RunConfig {
-    RunConfig::of_report(&row.report)
 }
 
 fn place<T: PartialEq>(items: &mut Vec<T>, item: T) -> usize {
@@ -61,14 +59,15 @@ fn place<T: PartialEq>(items: &mut Vec<T>, item: T) -> usize {
     })
 }
 
-impl Layout {
+impl<P: Described> Layout<P> {
     /// The layout of a trace's rows.
-    pub fn of(rows: &[Priced]) -> Layout {
+    pub fn of(rows: &[Priced<P>]) -> Layout<P> {
         let (mut designs, mut assumptions) = (Vec::new(), Vec::new());
-        let rows = rows.iter().map(config).map(|config| {
+        let rows = rows.iter().map(|row| {
+            let config = RunConfig::of_report(&row.report);
             let assumption = place(&mut assumptions, (config.touch, config.memory_policy));
-            let design = RunConfig { touch: None, memory_policy: MemoryPolicyRule::default(), ..config };
-            (place(&mut designs, design), assumption)
+            let config = RunConfig { touch: None, memory_policy: MemoryPolicyRule::default(), ..config };
+            (place(&mut designs, (row.report.policy.clone(), config)), assumption)
         });
         let rows = rows.collect();
         Layout { designs, assumptions, rows }
@@ -76,15 +75,19 @@ impl Layout {
 
     /// The designs as sentences name them.
     pub fn designs(&self) -> Vec<Design> {
-        let flags = varied(&self.designs);
-        let name = |design: &RunConfig| {
-            flags.iter().map(|flag| format!("--{flag} {}", design.word(flag))).collect::<Vec<_>>().join(" ")
+        let flags: Vec<Flags> = self.designs.iter().map(|(policy, config)| all_flags(policy, config)).collect();
+        let varied = varied_flags(&flags);
+        let name = |flags: &Flags| {
+            let given = varied.iter().filter(|flag| !word(flags, flag).is_empty());
+            given.map(|flag| format!("--{flag} {}", word(flags, flag))).collect::<Vec<_>>().join(" ")
         };
-        self.designs.iter().map(|design| Design::new(name(design), &design.policy)).collect()
+        let design =
+            |((policy, _), flags): (&(P, RunConfig), &Flags)| Design::described(name(flags), policy.settings_changed());
+        self.designs.iter().zip(&flags).map(design).collect()
     }
 
     /// The cases of a trace, one per assumption.
-    fn cases(&self, number: usize, rows: &[Priced], weight: f64) -> Vec<Case> {
+    fn cases(&self, number: usize, rows: &[Priced<P>], weight: f64) -> Vec<Case> {
         let trace = rows.first().map(|row| trace_name(&row.report.trace)).unwrap_or_default();
         let case = |(index, assumption): (usize, &Assumption)| {
             let mut designs = vec![Figures::default(); self.designs.len()];
@@ -122,7 +125,7 @@ pub fn missing_text(trace: &TraceLabel) -> String {
 }
 
 /// Whether the touches of a row are assumed.
-fn is_assumed(row: &Priced) -> bool {
+fn is_assumed<P>(row: &Priced<P>) -> bool {
     row.report.touch.source == TouchSource::Assumed
 }
 
@@ -131,8 +134,12 @@ impl Answers {
     ///
     /// # Errors
     /// The goal's figure is not known.
-    pub fn of(rows: &[Priced], rows_per_trace: usize, question: &Question) -> Result<Answers, ExploreError> {
-        let traces: Vec<&[Priced]> = rows.chunks(rows_per_trace.max(1)).collect();
+    pub fn of<P: Described>(
+        rows: &[Priced<P>],
+        rows_per_trace: usize,
+        question: &Question,
+    ) -> Result<Answers, ExploreError> {
+        let traces: Vec<&[Priced<P>]> = rows.chunks(rows_per_trace.max(1)).collect();
         let Some(first) = traces.first() else {
             return Ok(Answers { designs: Vec::new(), combined: None, per_trace: Vec::new() });
         };
@@ -145,11 +152,11 @@ impl Answers {
             .enumerate()
             .map(|(number, (rows, weight))| layout.cases(number, rows, weight))
             .collect();
-        let notes = |rows: &[Priced]| {
+        let notes = |rows: &[Priced<P>]| {
             let is_open = layout.assumptions.len() == 1 && designs.len() > 1 && rows.iter().any(is_assumed);
             if is_open { vec![Reason::TouchesAssumed] } else { Vec::new() }
         };
-        let answered = |rows: &[Priced], cases: &[Case]| match answer(
+        let answered = |rows: &[Priced<P>], cases: &[Case]| match answer(
             question,
             &designs,
             cases,

@@ -79,15 +79,15 @@ pub fn largest(breakdown: &Breakdown, count: usize) -> Vec<Cause> {
     causes
 }
 
-/// A policy change.
+/// A change of a policy or of a design's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remedy {
+pub struct Remedy<P = Policy> {
     /// The flags that change: `--purge none`.
     pub flags: String,
     /// The same flags with the values that they replace: `--purge dontneed`.
     pub replaces: String,
     /// The changed policy.
-    pub policy: Policy,
+    pub policy: P,
 }
 
 /// The changes that can affect a reason: flags with values. Each entry is one change.
@@ -166,9 +166,9 @@ pub fn remedies(policy: &Policy, cause: &Cause) -> Vec<Remedy> {
 
 /// A simulated remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tried {
+pub struct Tried<P = Policy> {
     /// The change.
-    pub remedy: Remedy,
+    pub remedy: Remedy<P>,
     /// Installs of the cause with it.
     pub installs_of_cause: u64,
     /// All installs with it.
@@ -187,14 +187,14 @@ const NOTICEABLE: f64 = 0.05;
 ///
 /// An install that only becomes one with another reason is not removed. So a remedy counts with what it takes from the
 /// cause, but at most with what it takes from the total.
-pub fn best<'a>(tried: &'a [Tried], cause: &Cause, installs_before: u64) -> Option<&'a Tried> {
-    let removed = |tried: &Tried| {
+pub fn best<'a, P>(tried: &'a [Tried<P>], cause: &Cause, installs_before: u64) -> Option<&'a Tried<P>> {
+    let removed = |tried: &Tried<P>| {
         let of_cause = cause.installs.saturating_sub(tried.installs_of_cause);
         of_cause.min(installs_before.saturating_sub(tried.installs)) as f64
     };
     let most = tried.iter().map(removed).fold(0.0, f64::max);
     let is_noticeable = most > 0.0 && most >= NOTICEABLE * cause.installs as f64;
-    let suffices = |tried: &&Tried| is_noticeable && removed(tried) >= NEARLY_ALL * most;
+    let suffices = |tried: &&Tried<P>| is_noticeable && removed(tried) >= NEARLY_ALL * most;
     tried.iter().filter(suffices).min_by_key(|tried| (tried.rss_bytes_peak, tried.installs))
 }
 

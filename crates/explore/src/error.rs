@@ -50,9 +50,6 @@ pub enum ExploreError {
     /// Another worker failed while it wrote this journal.
     #[error("{}: a worker failed", .0.display())]
     Worker(PathBuf),
-    /// A budget cannot be checked.
-    #[error("{0}")]
-    Budget(String),
     /// A row of a sweep was not simulated.
     #[error("row {0} is missing")]
     MissingRow(usize),

@@ -1,14 +1,14 @@
 //! Designs that are explained on one trace, and what removes the causes of their installs.
 
 use hksim_engine::ForkWindow;
-use hksim_sim::explain::explain;
-use hksim_sim::{Explained, SimConfig, sweep};
+use hksim_sim::{Explained, SimConfig};
 
-use crate::causes::{Cause, Remedy, Tried, remedies};
+use crate::causes::{Cause, Remedy, Tried};
+use crate::described::Described;
 use crate::error::ExploreError;
 use crate::flags::{BaseKernel, RunConfig};
 use crate::inputs::Trace;
-use crate::runs::{Listener, setup};
+use crate::runs::{Listener, setup_of};
 
 /// A trace on which designs are explained.
 pub struct Subject<'a> {
@@ -23,46 +23,48 @@ pub struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    fn setup(&self, config: &RunConfig) -> Result<SimConfig, ExploreError> {
-        let setup = setup(config, self.trace, BaseKernel::AsItComes)?;
-        self.listener.simulates(&setup);
+    /// The setup of an allocator, with the program and the kernel of a run configuration.
+    fn setup<P: Described>(&self, allocator: &P, config: &RunConfig) -> Result<SimConfig<P>, ExploreError> {
+        let config = RunConfig { policy: allocator.of_modes(), ..config.clone() };
+        let setup = setup_of(allocator.clone(), &config, self.trace, BaseKernel::AsItComes)?;
+        self.listener.simulates(&config.policy, &setup.kernel);
         Ok(SimConfig { forks: self.forks.clone(), ..setup })
     }
 
-    /// Simulates a design, and explains its installs.
+    /// Simulates an allocator with the program and the kernel of a run configuration, and explains its installs.
     ///
     /// # Errors
     /// The trace is damaged, or the policy is invalid.
-    pub fn explain(&self, config: &RunConfig) -> Result<Explained, ExploreError> {
-        let setup = self.setup(config)?;
+    pub fn explain<P: Described>(&self, allocator: &P, config: &RunConfig) -> Result<Explained<P>, ExploreError> {
+        let setup = self.setup(allocator, config)?;
         let mut source = (self.trace.input.open)()?;
-        Ok(explain(&mut *source, &setup, self.mark)?)
+        Ok(P::explain(&mut *source, &setup, self.mark)?)
     }
 
-    /// Simulates the remedies of each cause of a design, all of them in one sweep. A remedy under which more requests fail
-    /// is none.
+    /// Simulates the remedies of each cause, all of them in one sweep. A remedy under which more requests fail is none.
     ///
     /// # Errors
     /// As for [`explain`](Subject::explain).
-    pub fn tried(
+    pub fn tried<P: Described>(
         &self,
         causes: &[Cause],
         config: &RunConfig,
-        before: &Explained,
-    ) -> Result<Vec<Vec<Tried>>, ExploreError> {
-        let with = |remedy: &Remedy| RunConfig { policy: remedy.policy, ..config.clone() };
-        let remedies: Vec<Vec<Remedy>> = causes.iter().map(|cause| remedies(&config.policy, cause)).collect();
-        let setups = remedies.iter().flatten().map(|remedy| self.setup(&with(remedy)));
-        let setups = setups.collect::<Result<Vec<SimConfig>, _>>()?;
-        let mut reports = sweep(&self.trace.input, &setups, &*self.listener.begin())?.into_iter();
-        let of_cause = |(cause, remedies): (&Cause, Vec<Remedy>)| {
+        before: &Explained<P>,
+    ) -> Result<Vec<Vec<Tried<P>>>, ExploreError> {
+        let allocator = &before.report.policy;
+        let remedies: Vec<Vec<Remedy<P>>> = causes.iter().map(|cause| allocator.remedies(cause)).collect();
+        let setups = remedies.iter().flatten().map(|remedy| self.setup(&remedy.policy, config));
+        let setups = setups.collect::<Result<Vec<SimConfig<P>>, _>>()?;
+        let progress = self.listener.begin();
+        let mut reports = P::sweep(&self.trace.input, &setups, &*progress, &|_, _| {})?.into_iter();
+        let of_cause = |(cause, remedies): (&Cause, Vec<Remedy<P>>)| {
             let reports: Vec<_> = remedies.into_iter().zip(reports.by_ref()).collect();
             let served =
                 reports.into_iter().filter(|(_, report)| report.requests_failed <= before.report.requests_failed);
             let tried = served.map(|(remedy, report)| {
                 let installs_of_cause = if cause.shares_its_reason() {
                     // A report does not tell the installs at the start from later ones.
-                    cause.installs_in(&self.explain(&with(&remedy))?.breakdown)
+                    cause.installs_in(&self.explain(&remedy.policy, config)?.breakdown)
                 } else {
                     report.installs.by_reason.of(cause.reason)
                 };

@@ -100,7 +100,7 @@ impl<'a> Simulations<'a> {
                     let config = RunConfig { touch: given, ..config.clone() };
                     let counted = priced::counted(&config.policy, self.profile);
                     let setup = SimConfig { tlb: self.core, counted, ..setup(&config, trace, BaseKernel::AsItComes)? };
-                    self.listener.simulates(&setup);
+                    self.listener.simulates(&setup.policy, &setup.kernel);
                     Ok(setup)
                 })
                 .collect::<Result<Vec<SimConfig>, ExploreError>>()?;

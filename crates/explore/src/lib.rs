@@ -7,7 +7,6 @@
 //! - [`causes`]: the causes of installs, and the policy changes that remove them; [`explained`]: designs that are explained on
 //!   a trace, with these changes tried.
 //! - [`fit`]: which hypotheses explain counts measured elsewhere.
-//! - [`budget`]: limits for CI, and what changed since a stored result.
 //! - [`shard`]: a sweep on several machines; [`journal`]: a sweep that resumes; [`digest`]: equal inputs.
 //! - [`table`]: results as tables, for CSV and Parquet.
 //!
@@ -15,9 +14,9 @@
 //!
 //! - [`flags`]: the table of all flags, and the configuration that their words describe; [`host`]: this machine's kernel;
 //!   [`forks`], [`point`], [`marks`]: moments of a trace.
-//! - [`inputs`]: traces; [`runs`], [`plan`]: simulations of many designs; [`laboratory`], [`held`]: those that advice and
-//!   budgets ask for. [`memory_limit`]: the least limit that a
-//!   program survives. [`known`]: which figures they will have; [`priced`]: their system time.
+//! - [`inputs`]: traces; [`runs`], [`plan`]: simulations of many designs; [`laboratory`]: those that advice asks
+//!   for. [`memory_limit`]: the least limit that a program survives. [`known`]: which figures they will have;
+//!   [`priced`]: their system time.
 //! - [`answers`]: which row of a sweep is best; [`origin`]: where a trace comes from, as text; [`exports`]: single events
 //!   under a design.
 //!
@@ -44,8 +43,8 @@
 pub mod advise;
 pub mod answer;
 pub mod answers;
-pub mod budget;
 pub mod causes;
+pub mod described;
 pub mod digest;
 pub mod error;
 pub mod explained;
@@ -55,7 +54,6 @@ pub mod figures;
 pub mod fit;
 pub mod flags;
 pub mod forks;
-pub mod held;
 pub mod host;
 pub mod inputs;
 pub mod journal;

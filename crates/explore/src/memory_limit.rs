@@ -2,12 +2,13 @@
 //! limit that the program survives.
 
 use hksim_linux_mm::{KernelConfig, MemoryLimit, least_limit};
-use hksim_sim::{SimConfig, SimError, SimReport, sweep};
+use hksim_sim::{SimConfig, SimError, SimReport};
 use hksim_text::units::bytes;
 use hksim_trace::error::TraceError;
 use hksim_trace::event::Event;
 use hksim_trace::row::Row;
 
+use crate::described::Described;
 use crate::inputs::Trace;
 
 /// Limits that are simulated in one pass over the trace: they share their placements.
@@ -17,8 +18,12 @@ const LIMITS_AT_A_TIME: u64 = 16;
 ///
 /// # Errors
 /// The trace is damaged, or a simulation fails.
-pub fn complete(trace: &Trace, setups: &[SimConfig], reports: &mut [SimReport]) -> Result<(), SimError> {
-    let mut known: Vec<(&SimConfig, u64)> = Vec::new();
+pub fn complete<P: Described>(
+    trace: &Trace,
+    setups: &[SimConfig<P>],
+    reports: &mut [SimReport<P>],
+) -> Result<(), SimError> {
+    let mut known: Vec<(&SimConfig<P>, u64)> = Vec::new();
     for (setup, report) in setups.iter().zip(reports) {
         let Some(limit) = &mut report.memory_limit else { continue };
         if let Some((event, call)) = limit.event.map(|number| event_at(trace, number)).transpose()?.flatten() {
@@ -39,11 +44,12 @@ pub fn complete(trace: &Trace, setups: &[SimConfig], reports: &mut [SimReport]) 
 ///
 /// # Errors
 /// The trace is damaged, or a simulation fails.
-pub fn least_limit_bytes(trace: &Trace, setup: &SimConfig) -> Result<u64, SimError> {
+pub fn least_limit_bytes<P: Described>(trace: &Trace, setup: &SimConfig<P>) -> Result<u64, SimError> {
     let under = |limits: &[u64]| -> Result<Vec<MemoryLimit>, SimError> {
         let limited = |&limit_bytes| SimConfig { kernel: limited(&setup.kernel, limit_bytes), ..setup.clone() };
-        let setups: Vec<SimConfig> = limits.iter().map(limited).collect();
-        Ok(sweep(&trace.input, &setups, &())?.into_iter().filter_map(|report| report.memory_limit).collect())
+        let setups: Vec<SimConfig<P>> = limits.iter().map(limited).collect();
+        let reports = P::sweep(&trace.input, &setups, &(), &|_, _| {})?;
+        Ok(reports.into_iter().filter_map(|report| report.memory_limit).collect())
     };
     let unlimited = under(&[u64::MAX])?;
     let peak_bytes = unlimited.iter().map(|met| met.pressure.charged_bytes_peak).max().unwrap_or_default();
@@ -58,8 +64,8 @@ fn limited(kernel: &KernelConfig, limit_bytes: u64) -> KernelConfig {
     KernelConfig { memory_limit_bytes: Some(limit_bytes), ..kernel.clone() }
 }
 
-fn differ_in_limit_only(one: &SimConfig, other: &SimConfig) -> bool {
-    let program = |config: &SimConfig| (config.policy, config.touch, config.memory_policy, config.forks.clone());
+fn differ_in_limit_only<P: Described>(one: &SimConfig<P>, other: &SimConfig<P>) -> bool {
+    let program = |config: &SimConfig<P>| (config.policy.clone(), config.touch, config.memory_policy, config.forks.clone());
     program(one) == program(other) && limited(&one.kernel, 0) == limited(&other.kernel, 0)
 }
 

@@ -5,77 +5,48 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use hksim_cost_model::Profile;
+use hksim_policy::Policy;
 use hksim_sim::report::version;
 use hksim_sim::sweep::SweepProgress;
-use hksim_sim::{Addresses, SimConfig, SimReport, sweep};
+use hksim_sim::{Addresses, SimConfig, SimReport};
 use rayon::prelude::*;
 use serde::Serialize;
 use serde_json::json;
 
+use crate::described::Described;
 use crate::digest::Digest;
 use crate::error::ExploreError;
-use crate::flags::RunConfig;
 use crate::inputs::Trace;
 use crate::journal::Journal;
 
-/// All rows of a sweep: every setup of every trace. Rows are ordered by trace, then by setup.
-pub struct Plan {
-    runs: Vec<(Trace, Vec<SimConfig>)>,
+/// All rows of a sweep: every setup of every trace. Rows are ordered by trace, then by setup. `P` describes the
+/// allocator, as in [`SimReport`].
+pub struct Plan<P = Policy> {
+    runs: Vec<(Trace, Vec<SimConfig<P>>)>,
     setups: usize,
 }
 
 /// What is done with a finished row.
-type Note<'a> = dyn Fn(usize, &SimReport) -> Result<(), ExploreError> + Sync + 'a;
+type Note<'a, P> = dyn Fn(usize, &SimReport<P>) -> Result<(), ExploreError> + Sync + 'a;
 
-/// Notes the rows of one trace when they are finished.
-struct Noting<'a> {
-    progress: &'a dyn SweepProgress,
-    /// The number of each configuration's row.
-    rows: &'a [usize],
-    note: &'a Note<'a>,
-    /// The first row that could not be noted.
-    failed: Mutex<Option<ExploreError>>,
-}
-
-impl SweepProgress for Noting<'_> {
-    fn expect(&self, events: u64) {
-        self.progress.expect(events);
-    }
-
-    fn done(&self, events: u64) {
-        self.progress.done(events);
-    }
-
-    fn finished(&self, config: usize, report: &SimReport) {
-        if let Err(error) = (self.note)(self.rows[config], report) {
-            self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-        }
-    }
-}
-
-impl Plan {
-    /// The rows of every configuration on every trace.
+impl<P: Described> Plan<P> {
+    /// The rows of every trace, with the setups of each; all have the same number.
     ///
     /// # Errors
     /// A setup is impossible.
-    pub fn new<E>(
-        traces: Vec<Trace>,
-        configs: &[RunConfig],
-        setup: impl Fn(&Trace, &RunConfig) -> Result<SimConfig, E>,
-    ) -> Result<Plan, E> {
-        let runs = traces.into_iter().map(|trace| {
-            let setups = configs.iter().map(|config| setup(&trace, config)).collect::<Result<Vec<SimConfig>, E>>()?;
-            Ok((trace, setups))
-        });
-        Ok(Plan { runs: runs.collect::<Result<_, E>>()?, setups: configs.len() })
+    pub fn new<E>(traces: Vec<Trace>, setups: impl Fn(&Trace) -> Result<Vec<SimConfig<P>>, E>) -> Result<Plan<P>, E> {
+        let runs = traces.into_iter().map(|trace| setups(&trace).map(|setups| (trace, setups)));
+        let runs = runs.collect::<Result<Vec<_>, E>>()?;
+        let setups = runs.first().map_or(1, |(_, setups)| setups.len().max(1));
+        Ok(Plan { runs, setups })
     }
 
     /// Number of rows.
     pub fn rows(&self) -> usize {
-        self.runs.len() * self.setups
+        self.runs.iter().map(|(_, setups)| setups.len()).sum()
     }
 
-    fn row(&self, row: usize) -> (&Trace, &SimConfig) {
+    fn row(&self, row: usize) -> (&Trace, &SimConfig<P>) {
         let (trace, setups) = &self.runs[row / self.setups];
         (trace, &setups[row % self.setups])
     }
@@ -112,15 +83,15 @@ impl Plan {
         rows: &[usize],
         journal: Option<&Path>,
         progress: &dyn SweepProgress,
-    ) -> Result<Vec<SimReport>, ExploreError> {
+    ) -> Result<Vec<SimReport<P>>, ExploreError> {
         let Some(path) = journal else {
             return self.simulate_rows(rows, &|_, _| Ok(()), progress);
         };
         let digests = (0..self.rows()).map(|row| self.row_digest(row)).collect();
-        let (journal, mut finished): (Journal, BTreeMap<usize, SimReport>) = Journal::open(path, digests)?;
+        let (journal, mut finished): (Journal, BTreeMap<usize, SimReport<P>>) = Journal::open(path, digests)?;
         let open: Vec<usize> = rows.iter().copied().filter(|row| !finished.contains_key(row)).collect();
         let journal = Mutex::new(journal);
-        let note = |row: usize, report: &SimReport| -> Result<(), ExploreError> {
+        let note = |row: usize, report: &SimReport<P>| -> Result<(), ExploreError> {
             let mut journal = journal.lock().map_err(|_| ExploreError::Worker(path.to_path_buf()))?;
             Ok(journal.add(row, report)?)
         };
@@ -134,22 +105,28 @@ impl Plan {
     fn simulate_rows(
         &self,
         rows: &[usize],
-        note: &Note<'_>,
+        note: &Note<'_, P>,
         progress: &dyn SweepProgress,
-    ) -> Result<Vec<SimReport>, ExploreError> {
+    ) -> Result<Vec<SimReport<P>>, ExploreError> {
         let of_trace: Vec<&[usize]> = rows.chunk_by(|one, other| one / self.setups == other / self.setups).collect();
-        let simulate = |rows: &&[usize]| -> Result<Vec<SimReport>, ExploreError> {
+        let simulate = |rows: &&[usize]| -> Result<Vec<SimReport<P>>, ExploreError> {
             let trace = self.row(rows[0]).0;
-            let setups: Vec<SimConfig> = rows.iter().map(|&row| self.row(row).1.clone()).collect();
-            let noting = Noting { progress, rows, note, failed: Mutex::default() };
-            let swept = sweep(&trace.input, &setups, &noting)?;
-            match noting.failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            let setups: Vec<SimConfig<P>> = rows.iter().map(|&row| self.row(row).1.clone()).collect();
+            // The first row that could not be noted.
+            let failed: Mutex<Option<ExploreError>> = Mutex::default();
+            let finished = |setup: usize, report: &SimReport<P>| {
+                if let Err(error) = note(rows[setup], report) {
+                    failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                }
+            };
+            let swept = P::sweep(&trace.input, &setups, progress, &finished)?;
+            match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
                 Some(error) => Err(error),
                 None => Ok(swept),
             }
         };
-        let parts: Vec<Result<Vec<SimReport>, ExploreError>> = of_trace.par_iter().map(simulate).collect();
-        let parts = parts.into_iter().collect::<Result<Vec<Vec<SimReport>>, _>>()?;
+        let parts: Vec<Result<Vec<SimReport<P>>, ExploreError>> = of_trace.par_iter().map(simulate).collect();
+        let parts = parts.into_iter().collect::<Result<Vec<Vec<SimReport<P>>>, _>>()?;
         Ok(parts.into_iter().flatten().collect())
     }
 }

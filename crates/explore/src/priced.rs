@@ -3,19 +3,19 @@
 use hksim_cost_model::system_time::{huge_locality, locality};
 use hksim_cost_model::{Calls, KernelWork, Profile, SystemTime, Work};
 use hksim_policy::Policy;
-use hksim_policy::vocabulary::Prefault;
 use hksim_sim::{Counted, SimReport};
 use hksim_time_model::{Time, not_calibrated};
 use serde::{Deserialize, Serialize};
 
+use crate::described::Described;
 use crate::figures::{Figure, Figures};
 
-/// A simulation, with its times if a profile was given.
+/// A simulation, with its times if a profile was given. `P` describes the allocator, as in [`SimReport`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Priced {
+pub struct Priced<P = Policy> {
     /// The simulation.
     #[serde(flatten)]
-    pub report: SimReport,
+    pub report: SimReport<P>,
     /// The system time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_time: Option<SystemTime>,
@@ -28,7 +28,7 @@ pub struct Priced {
 }
 
 /// The figure that designs are compared by if none was named: time, if it is known of all of them.
-pub fn goal(rows: &[Priced]) -> Figure {
+pub fn goal<P>(rows: &[Priced<P>]) -> Figure {
     let has_times = !rows.is_empty() && rows.iter().all(|row| row.time.is_some());
     if has_times { Figure::Time } else { Figure::Installs }
 }
@@ -39,25 +39,25 @@ pub fn counted(policy: &Policy, profile: Option<&Profile>) -> Counted {
     if is_known { Counted::Time } else { Counted::Pages }
 }
 
-impl Priced {
+impl<P: Described> Priced<P> {
     /// Adds the times to a report.
-    pub fn new(report: SimReport, profile: Option<&Profile>) -> Priced {
+    pub fn new(report: SimReport<P>, profile: Option<&Profile>) -> Priced<P> {
         let Some(profile) = profile else {
             return Priced { report, system_time: None, time: None, time_skipped: None };
         };
         let system_time = SystemTime::of(&work(&report), profile);
-        let (time, time_skipped) = match Time::of(&report, &system_time, profile) {
+        let (time, time_skipped) = match P::time(&report, &system_time, profile) {
             Ok(time) => (Some(time), None),
-            Err(why) => (None, Some(why.to_string())),
+            Err(why) => (None, Some(why)),
         };
         Priced { report, system_time: Some(system_time), time, time_skipped }
     }
 }
 
 /// The kernel's work for a simulated design.
-pub fn work(report: &SimReport) -> Work {
+pub fn work<P: Described>(report: &SimReport<P>) -> Work {
     let (kinds, done, calls) = (report.installs.by_kind, &report.page_operations, report.os_calls);
-    let by_hand = if report.policy.prefault == Prefault::Touch { report.installs.by_reason.prefault } else { 0 };
+    let by_hand = if report.policy.prefaults_by_hand() { report.installs.by_reason.prefault } else { 0 };
     Work::from(&KernelWork {
         installs: [kinds.base_4k, kinds.mthp, kinds.thp, kinds.hugetlb, kinds.zero, kinds.cow],
         operations: &done.operations,
@@ -72,7 +72,7 @@ pub fn work(report: &SimReport) -> Work {
 }
 
 /// The figures of a row.
-pub fn figures(row: &Priced) -> Figures {
+pub fn figures<P>(row: &Priced<P>) -> Figures {
     Figures {
         system_time: row.system_time.as_ref().and_then(|time| time.price),
         ns_per_call: row.time.as_ref().map(|time| time.ns_per_call),

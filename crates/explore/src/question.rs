@@ -134,7 +134,9 @@ impl FromStr for Limit {
             let word = text.trim().split(is_end).next().unwrap_or_default();
             QuestionError::Figure(word.to_string())
         };
-        let (figure, bound) = Figure::ALL.into_iter().find_map(named).ok_or_else(unknown)?;
+        let named = Figure::ALL.into_iter().filter_map(named);
+        // `rss` is the beginning of `rss-end`.
+        let (figure, bound) = named.max_by_key(|(figure, _)| figure.word().len()).ok_or_else(unknown)?;
         // A space may be left out before a sign: `rss+10%`.
         if !bound.starts_with([' ', '\t', '+', '-']) {
             return Err(unreadable());
@@ -157,7 +159,7 @@ impl FromStr for Limit {
 /// An amount in the unit of its figure.
 fn amount(figure: Figure, text: &str) -> Option<f64> {
     let amount = match figure {
-        Figure::Rss => parse_size(text).ok()? as f64,
+        Figure::Rss | Figure::RssEnd => parse_size(text).ok()? as f64,
         Figure::SysTime => parse_time(text).ok()? as f64 / 1e9,
         Figure::Time => parse_time(text).ok()? as f64,
         Figure::Installs | Figure::TlbMisses | Figure::Vmas => parse_count(text).ok()? as f64,
@@ -245,6 +247,8 @@ mod tests {
         assert_eq!(bound(" installs  -50% "), Ok(Bound::OfDefault(0.5)));
         assert_eq!((bound("rss+10%"), bound("sys-time-5%")), (Ok(Bound::OfDefault(1.1)), Ok(Bound::OfDefault(0.95))));
         assert_eq!(bound("rss 64M"), Ok(Bound::Amount(67_108_864.0)));
+        assert_eq!(bound("rss-10%"), Ok(Bound::OfDefault(0.9)));
+        assert_eq!("rss-end +10%".parse::<Limit>().map(|limit| limit.figure), Ok(Figure::RssEnd));
         assert_eq!(bound("vmas 1k"), Ok(Bound::Amount(1000.0)));
         assert_eq!(bound("sys-time 20ms"), Ok(Bound::Amount(0.02)));
         assert_eq!((bound("time 20ns"), bound("time +2%")), (Ok(Bound::Amount(20.0)), Ok(Bound::OfDefault(1.02))));
@@ -254,7 +258,7 @@ mod tests {
             ("rss64M", "FIGURE +N%"),
             ("rss +x%", "FIGURE +N%"),
             ("vmas 64Q", "FIGURE +N%"),
-            ("pss +10%", "unknown figure; figures are time, installs, sys-time, rss, tlb-misses, vmas"),
+            ("pss +10%", "unknown figure; figures are time, installs, sys-time, rss, rss-end, tlb-misses, vmas"),
             ("rss -100%", "cannot fall by 100 %"),
         ] {
             let why = text.parse::<Limit>().expect_err(text).to_string();

@@ -2,11 +2,14 @@
 
 use hksim_conformance::HostError;
 use hksim_engine::TouchRule;
+use hksim_linux_mm::KernelConfig;
+use hksim_policy::Policy;
 use hksim_sim::report::MainFigures;
 use hksim_sim::sweep::SweepProgress;
-use hksim_sim::{Addresses, Counted, SimConfig, SimError, SimReport, sweep};
+use hksim_sim::{Addresses, Counted, SimConfig, SimError, SimReport};
 use rayon::prelude::*;
 
+use crate::described::Described;
 use crate::flags::{BaseKernel, RunConfig};
 use crate::inputs::Trace;
 use crate::memory_limit;
@@ -16,9 +19,17 @@ use crate::memory_limit;
 /// # Errors
 /// The host's settings cannot be read.
 pub fn setup(config: &RunConfig, trace: &Trace, base: BaseKernel) -> Result<SimConfig, HostError> {
+    setup_of(config.policy, config, trace, base)
+}
+
+/// The simulator's setup for an allocator with the program and the kernel of a run configuration.
+///
+/// # Errors
+/// The host's settings cannot be read.
+pub fn setup_of<P>(policy: P, config: &RunConfig, trace: &Trace, base: BaseKernel) -> Result<SimConfig<P>, HostError> {
     let kernel = config.kernel(base)?;
     Ok(SimConfig {
-        policy: config.policy,
+        policy,
         touch: config.touch_rule(trace.header.touch),
         kernel,
         memory_policy: config.memory_policy,
@@ -34,8 +45,8 @@ pub fn setup(config: &RunConfig, trace: &Trace, base: BaseKernel) -> Result<SimC
 pub trait Listener: Sync {
     /// A batch of simulations begins, whose progress is told to the result.
     fn begin(&self) -> Box<dyn SweepProgress + '_>;
-    /// This configuration is in the batch.
-    fn simulates(&self, _setup: &SimConfig) {}
+    /// This policy is in the batch, on this kernel.
+    fn simulates(&self, _policy: &Policy, _kernel: &KernelConfig) {}
 }
 
 /// Tells nobody.
@@ -50,16 +61,16 @@ impl Listener for () {
 ///
 /// # Errors
 /// A trace is damaged, or a policy is invalid.
-pub fn simulate_all(
-    traces: &[(Trace, Vec<SimConfig>)],
+pub fn simulate_all<P: Described>(
+    traces: &[(Trace, Vec<SimConfig<P>>)],
     progress: &dyn SweepProgress,
-) -> Result<Vec<SimReport>, SimError> {
-    let simulated = |(trace, setups): &(Trace, Vec<SimConfig>)| -> Result<Vec<SimReport>, SimError> {
-        let mut reports = sweep(&trace.input, setups, progress)?;
+) -> Result<Vec<SimReport<P>>, SimError> {
+    let simulated = |(trace, setups): &(Trace, Vec<SimConfig<P>>)| -> Result<Vec<SimReport<P>>, SimError> {
+        let mut reports = P::sweep(&trace.input, setups, progress, &|_, _| {})?;
         memory_limit::complete(trace, setups, &mut reports)?;
         Ok(reports)
     };
-    let parts: Vec<Result<Vec<SimReport>, SimError>> = traces.par_iter().map(simulated).collect();
+    let parts: Vec<Result<Vec<SimReport<P>>, SimError>> = traces.par_iter().map(simulated).collect();
     Ok(parts.into_iter().collect::<Result<Vec<_>, _>>()?.concat())
 }
 
@@ -68,14 +79,14 @@ pub const BRACKET: [TouchRule; 5] =
     [TouchRule::None, TouchRule::First, TouchRule::All, TouchRule::ReadThenAll, TouchRule::AllAtDeath];
 
 /// A simulation with assumed touches, and the same under every other assumption. Only the first counts more than pages.
-pub fn bracketed(headline: &SimConfig) -> Vec<SimConfig> {
+pub fn bracketed<P: Clone>(headline: &SimConfig<P>) -> Vec<SimConfig<P>> {
     let others = BRACKET.into_iter().filter(|&rule| rule != headline.touch);
     let others = others.map(|touch| SimConfig { touch, tlb: None, counted: Counted::Pages, ..headline.clone() });
     std::iter::once(headline.clone()).chain(others).collect()
 }
 
 /// The first row, with the figures of all rows if there are several.
-pub fn with_bracket(rows: Vec<SimReport>) -> Option<SimReport> {
+pub fn with_bracket<P>(rows: Vec<SimReport<P>>) -> Option<SimReport<P>> {
     let words = rows.iter().map(|row| (row.touch.rule.word().to_string(), MainFigures::from(row)));
     let bracket = if rows.len() > 1 { words.collect() } else { Default::default() };
     let headline = rows.into_iter().next()?;

@@ -1,6 +1,5 @@
 //! Answers as sentences. Every sentence about designs is built here, from typed reasons.
 
-pub mod budget;
 pub mod causes;
 
 use crate::advise::{HeldOut, LimitEffect};
@@ -297,7 +296,7 @@ fn capitalised(sentence: &str) -> String {
 }
 
 /// `a, b and c`.
-fn list(items: &[String]) -> String {
+pub fn list(items: &[String]) -> String {
     match items {
         [] => String::new(),
         [one] => one.clone(),
@@ -354,7 +353,7 @@ pub fn no_winner(designs: usize, cases: &[Case], has_limits: bool) -> String {
 /// The superlative of a figure.
 pub fn least(figure: Figure) -> &'static str {
     match figure {
-        Figure::Time | Figure::Rss | Figure::SysTime => "the least",
+        Figure::Time | Figure::Rss | Figure::RssEnd | Figure::SysTime => "the least",
         Figure::Installs | Figure::TlbMisses | Figure::Vmas => "the fewest",
     }
 }

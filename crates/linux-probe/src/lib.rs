@@ -2,7 +2,8 @@
 //!
 //! - [`scan`]: the request of `PAGEMAP_SCAN`, for callers that make their own system calls; [`pagemap`]: scans of this
 //!   process; [`page_states`]: all states of another process's pages; [`page_flags`]: which page frames form a folio.
-//! - [`perf`]: kernel events; [`ring`]: their records; [`tracefs`]: tracepoints; [`traps`]: page-fault exceptions, counted and with addresses.
+//! - [`perf`]: kernel events; [`ring`]: their records; [`tracefs`]: tracepoints; [`traps`]: page-fault exceptions, counted and with addresses;
+//!   [`trap_samples`]: the same with instructions and stacks.
 //! - [`cpu_modes`]: the kernel's share of a thread's time; [`processor`]: pinning; [`area`]: memory for measurements; [`chase`]: accesses to
 //!   its cache lines.
 //! - [`procfs`]: figures of `/proc`; [`maps`]: this process's mappings; [`sysfs`]: modes and limits of the machine; [`modes`]: whether they change;
@@ -74,6 +75,8 @@ pub mod sysfs;
 pub mod tlb_counters;
 #[cfg(feature = "std")]
 pub mod tracefs;
+#[cfg(feature = "std")]
+pub mod trap_samples;
 #[cfg(feature = "std")]
 pub mod traps;
 

@@ -34,6 +34,11 @@ impl Maps {
         Ok(Maps { text: std::fs::read_to_string("/proc/self/maps")? })
     }
 
+    /// A list that was read before.
+    pub fn of_text(text: &str) -> Maps {
+        Maps { text: text.to_string() }
+    }
+
     /// The mappings, by address. Allocates nothing.
     pub fn iter(&self) -> impl Iterator<Item = Mapping<'_>> {
         self.text.lines().filter_map(Mapping::parse)

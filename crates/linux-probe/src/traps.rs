@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use crate::perf::{self, Request};
-use crate::ring::{HEADER_BYTES, RECORD_SAMPLE, Ring};
+use crate::ring::{HEADER_BYTES, RECORD_SAMPLE, Ring, largest};
 
 /// Which exceptions are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    fn flags(self) -> u64 {
+    pub(crate) fn flags(self) -> u64 {
         match self {
             Self::User => perf::FLAG_EXCLUDE_KERNEL | perf::FLAG_EXCLUDE_HV,
             Self::All => 0,
@@ -50,15 +50,26 @@ impl TrapCounter {
     }
 
     fn open(sample_type: u64, flags: u64) -> io::Result<TrapCounter> {
+        TrapCounter::with_samples(&Request { sample_type, flags, ..Request::default() })
+    }
+
+    /// Counts this thread with the flags of a request, and samples each exception if the request asks for contents.
+    pub(crate) fn with_samples(request: &Request) -> io::Result<TrapCounter> {
         let request = Request {
             kind: perf::TYPE_SOFTWARE,
             config: perf::SOFTWARE_PAGE_FAULTS,
-            sample_period: u64::from(sample_type != 0),
-            sample_type,
-            flags: flags | perf::FLAG_DISABLED,
-            ..Request::default()
+            sample_period: u64::from(request.sample_type != 0),
+            flags: request.flags | perf::FLAG_DISABLED,
+            ..*request
         };
         Ok(TrapCounter { event: perf::open(&request, None)? })
+    }
+
+    /// The ring for its samples: the largest that the kernel grants, with its pages present.
+    pub(crate) fn ring(&self) -> io::Result<Ring> {
+        let ring = largest(RING_BYTES_MIN..=RING_BYTES_MAX, |bytes| Ring::map(&self.event, bytes))?;
+        ring.touch();
+        Ok(ring)
     }
 
     /// Starts counting.
@@ -98,15 +109,7 @@ impl TrapStream {
     /// The kernel refuses the event or the ring.
     pub fn open() -> io::Result<TrapStream> {
         let counter = TrapCounter::open(perf::SAMPLE_ADDRESS, Mode::User.flags())?;
-        let mut data_bytes = RING_BYTES_MAX;
-        let ring = loop {
-            match Ring::map(&counter.event, data_bytes) {
-                Ok(ring) => break ring,
-                Err(_) if data_bytes > RING_BYTES_MIN => data_bytes /= 2,
-                Err(why) => return Err(why),
-            }
-        };
-        ring.touch();
+        let ring = counter.ring()?;
         Ok(TrapStream { counter, ring, drained: 0 })
     }
 

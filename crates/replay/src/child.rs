@@ -14,6 +14,7 @@ use hksim_trace::profile::WithProfiles;
 
 use crate::design::{DesignRun, KnownDesign};
 use crate::error::ChildError;
+use crate::explained::ExplainedRun;
 use crate::extents::Extent;
 use crate::limited;
 use crate::malloc::MallocRun;
@@ -101,7 +102,7 @@ fn perform(channel: &mut Channel, designs: &[KnownDesign]) -> Result<Report, Chi
                 Run::Timed => native::timed(plan, touch, &mut trace),
                 Run::Harness => without_allocator.harness(&mut trace),
                 Run::Sampled => native::sampled(plan, touch, &mut trace),
-                Run::Apart => Err(ChildError::OrderedMallocOnly),
+                Run::Apart | Run::Explained(_) => Err(ChildError::OrderedMallocOnly),
                 Run::Limited => limited::on_native(plan, touch, &mut trace, job.progress.as_deref()),
                 Run::System(warm_up, probe) => system::run(plan, touch, &mut trace, warm_up, probe),
             }
@@ -116,6 +117,9 @@ fn perform(channel: &mut Channel, designs: &[KnownDesign]) -> Result<Report, Chi
                 Run::Harness => without_allocator.harness(&mut trace),
                 Run::Sampled => malloc.unobserved().sampled(&mut trace),
                 Run::Apart => malloc.unobserved().apart(&mut trace),
+                Run::Explained(huge) => {
+                    ExplainedRun { library: preload.as_deref(), touch, huge }.perform(&mut trace, channel)
+                }
                 Run::Limited => limited::on_malloc(preload.as_deref(), touch, &mut trace, job.progress.as_deref()),
                 Run::System(..) => Err(ChildError::OrderedNativeOnly),
             }

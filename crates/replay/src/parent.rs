@@ -7,6 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use crate::environment::Environment;
 use crate::error::ReplayError;
+use crate::explained::Record;
 use crate::protocol::{self, Received, Report};
 use crate::result::{Replayed, Skipped};
 use crate::spec::{Job, Mode, ReplaySpec, Run, Target};
@@ -106,6 +107,7 @@ fn name(run: Run) -> &'static str {
         Run::Harness => "harness",
         Run::Sampled => "sampled",
         Run::Apart => "sampled",
+        Run::Explained(_) => "explained",
         Run::Limited => "limited",
         Run::System(..) => "system time",
     }
@@ -124,6 +126,16 @@ pub(crate) fn run(spec: &ReplaySpec, run: Run) -> Result<Received, ReplayError> 
 
 /// [`run`] on one CPU only, if one is given.
 pub(crate) fn run_on(spec: &ReplaySpec, run: Run, cpu: Option<usize>) -> Result<Received, ReplayError> {
+    run_observed(spec, run, cpu, &mut |_| {})
+}
+
+/// [`run_on`], which passes each record of an explained run on.
+pub(crate) fn run_observed(
+    spec: &ReplaySpec,
+    run: Run,
+    cpu: Option<usize>,
+    each: &mut dyn FnMut(Record),
+) -> Result<Received, ReplayError> {
     let failed = |action| move |source| ReplayError::Child { action, source };
     let job = Job { spec: spec.clone(), run, cpu, progress: None };
     let job = serde_json::to_vec(&job).map_err(|why| failed("prepare the job of")(why.into()))?;
@@ -133,7 +145,7 @@ pub(crate) fn run_on(spec: &ReplaySpec, run: Run, cpu: Option<usize>) -> Result<
         let _ = stdin.write_all(&job);
     }
     let received = match child.stdout.take() {
-        Some(stdout) => protocol::receive(std::io::BufReader::with_capacity(1 << 18, stdout)),
+        Some(stdout) => protocol::receive_with(std::io::BufReader::with_capacity(1 << 18, stdout), each),
         None => Ok(None),
     };
     let status = child.wait().map_err(failed("wait for"))?;
@@ -152,6 +164,7 @@ pub(crate) fn died(run: Run, status: ExitStatus) -> ReplayError {
         libc::SIGKILL => ": killed from outside, or out of memory",
         libc::SIGBUS => ": reserved huge pages ran out, or the trace file shrank",
         libc::SIGSEGV | libc::SIGABRT => ": the allocator failed",
+        libc::SIGSYS => ": the allocator makes a mapping call with signals blocked, which cannot be intercepted",
         _ => "",
     };
     ReplayError::Signal { run: name(run), signal, hint }

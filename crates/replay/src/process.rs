@@ -11,6 +11,7 @@ use hksim_linux_probe::traps::TrapCounter;
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
     rss_bytes: u64,
+    anonymous_bytes: u64,
     page_table_bytes: u64,
     vmas: u64,
 }
@@ -51,6 +52,7 @@ impl ProcessMemory {
         let kilobytes = |text: &mut ProcText, key| text.number(key).unwrap_or(0) * 1024;
         Figures {
             rss_bytes: kilobytes(&mut self.rollup, "Rss:") + kilobytes(&mut self.rollup, "Private_Hugetlb:"),
+            anonymous_bytes: kilobytes(&mut self.rollup, "Anonymous:"),
             page_table_bytes: kilobytes(&mut self.status, "VmPTE:"),
             vmas: self.maps.maps_within(0, u64::MAX).unwrap_or(0),
         }
@@ -60,11 +62,13 @@ impl ProcessMemory {
         let now = self.now();
         self.end = Figures {
             rss_bytes: now.rss_bytes.saturating_sub(self.before.rss_bytes),
+            anonymous_bytes: now.anonymous_bytes.saturating_sub(self.before.anonymous_bytes),
             page_table_bytes: now.page_table_bytes.saturating_sub(self.before.page_table_bytes),
             vmas: now.vmas.saturating_sub(self.before.vmas),
         };
         self.peaks = Figures {
             rss_bytes: self.peaks.rss_bytes.max(self.end.rss_bytes),
+            anonymous_bytes: self.peaks.anonymous_bytes.max(self.end.anonymous_bytes),
             page_table_bytes: self.peaks.page_table_bytes.max(self.end.page_table_bytes),
             vmas: self.peaks.vmas.max(self.end.vmas),
         };
@@ -74,6 +78,11 @@ impl ProcessMemory {
     /// RSS before the first call.
     pub(crate) fn rss_bytes_start(&self) -> u64 {
         self.before.rss_bytes
+    }
+
+    /// Anonymous bytes before the first call.
+    pub(crate) fn anonymous_bytes_start(&self) -> u64 {
+        self.before.anonymous_bytes
     }
 
     /// Growth of RSS: (peak, value at the end).

@@ -10,6 +10,7 @@ use hksim_engine::{PageRun, PageSet, PageState};
 use hksim_timing::Sample;
 use serde::{Deserialize, Serialize};
 
+use crate::explained::{ExplainedTotals, Record, Records};
 use crate::phases::PhaseSamples;
 use crate::result::{Control, Mark, Replayed};
 use crate::system::SystemRun;
@@ -26,6 +27,8 @@ const FRAME_BYTES_MAX: u64 = 1 << 30;
 const KIND_PAGES: u32 = 1;
 /// The last frame, with the result.
 const KIND_RESULT: u32 = 2;
+/// A frame with records of an explained run.
+const KIND_LOG: u32 = 3;
 
 /// The report of a child at its end.
 #[derive(Debug, Serialize, Deserialize)]
@@ -36,6 +39,7 @@ pub(crate) enum Report {
     Timed(Timing),
     System(SystemRun),
     Apart(PhaseSamples),
+    Explained(Box<ExplainedTotals>),
     Limited,
 }
 
@@ -119,30 +123,51 @@ impl Channel {
         self.write(&json)
     }
 
-    fn header(&self, kind: u32, bytes: u64) -> io::Result<()> {
-        let mut header = [0; HEADER_BYTES];
-        header[..4].copy_from_slice(&MAGIC.to_ne_bytes());
-        header[4..8].copy_from_slice(&kind.to_ne_bytes());
-        header[8..].copy_from_slice(&bytes.to_ne_bytes());
-        self.write(&header)
+    /// Another descriptor of the channel, for [`send_log`].
+    pub(crate) fn duplicate(&self) -> io::Result<OwnedFd> {
+        self.out.try_clone()
     }
 
-    fn write(&self, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            // SAFETY: the kernel reads the slice.
-            let wrote = unsafe { libc::write(self.out.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) };
-            match wrote {
-                0.. => bytes = &bytes[wrote as usize..],
-                _ => {
-                    let why = io::Error::last_os_error();
-                    if why.kind() != io::ErrorKind::Interrupted {
-                        return Err(why);
-                    }
+    fn header(&self, kind: u32, bytes: u64) -> io::Result<()> {
+        write(&self.out, &header(kind, bytes))
+    }
+
+    fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        write(&self.out, bytes)
+    }
+}
+
+/// Sends whole records of an explained run, without allocating.
+pub(crate) fn send_log(out: &OwnedFd, words: &[u64]) -> io::Result<()> {
+    // SAFETY: the bytes of plain integers.
+    let bytes = unsafe { std::slice::from_raw_parts(words.as_ptr().cast::<u8>(), size_of_val(words)) };
+    write(out, &header(KIND_LOG, bytes.len() as u64))?;
+    write(out, bytes)
+}
+
+fn header(kind: u32, bytes: u64) -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
+    header[..4].copy_from_slice(&MAGIC.to_ne_bytes());
+    header[4..8].copy_from_slice(&kind.to_ne_bytes());
+    header[8..].copy_from_slice(&bytes.to_ne_bytes());
+    header
+}
+
+fn write(out: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        // SAFETY: the kernel reads the slice.
+        let wrote = unsafe { libc::write(out.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) };
+        match wrote {
+            0.. => bytes = &bytes[wrote as usize..],
+            _ => {
+                let why = io::Error::last_os_error();
+                if why.kind() != io::ErrorKind::Interrupted {
+                    return Err(why);
                 }
             }
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// All messages of a child.
@@ -154,7 +179,15 @@ pub(crate) struct Received {
 }
 
 /// Reads frames up to the result. `None` if the channel ends before it.
-pub(crate) fn receive(mut from: impl Read) -> Result<Option<Received>, String> {
+pub(crate) fn receive(from: impl Read) -> Result<Option<Received>, String> {
+    receive_with(from, &mut |_| {})
+}
+
+/// [`receive`], which passes each record of an explained run on.
+pub(crate) fn receive_with(
+    mut from: impl Read,
+    each: &mut dyn FnMut(Record),
+) -> Result<Option<Received>, String> {
     let mut pages = Vec::new();
     loop {
         let mut header = [0; HEADER_BYTES];
@@ -174,6 +207,12 @@ pub(crate) fn receive(mut from: impl Read) -> Result<Option<Received>, String> {
         }
         match word(4) {
             KIND_PAGES => take_pages(&payload, &mut pages)?,
+            KIND_LOG => {
+                let words: Vec<u64> = words(&payload).collect();
+                for record in Records(&words) {
+                    each(record?);
+                }
+            }
             KIND_RESULT => {
                 let report = serde_json::from_slice(&payload).map_err(|why| why.to_string())?;
                 return Ok(Some(Received { report, pages }));
@@ -183,12 +222,16 @@ pub(crate) fn receive(mut from: impl Read) -> Result<Option<Received>, String> {
     }
 }
 
-fn take_pages(payload: &[u8], sets: &mut Vec<PageSet>) -> Result<(), String> {
-    let mut words = payload.chunks_exact(8).map(|word| {
+fn words(payload: &[u8]) -> impl Iterator<Item = u64> {
+    payload.chunks_exact(8).map(|word| {
         let mut bytes = [0; 8];
         bytes.copy_from_slice(word);
         u64::from_ne_bytes(bytes)
-    });
+    })
+}
+
+fn take_pages(payload: &[u8], sets: &mut Vec<PageSet>) -> Result<(), String> {
+    let mut words = words(payload);
     let mark = words.next().ok_or("a page frame without a mark")? as usize;
     if mark > sets.len() {
         return Err(format!("pages of mark {mark}, but {} marks so far", sets.len()));

@@ -89,6 +89,10 @@ pub struct Replayed {
     /// Resident bytes of the process before the first call, if peak and end are its growth since then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rss_bytes_start: Option<u64>,
+    /// Anonymous bytes of the process before the first call, likewise: the replay's own, which are the same on all
+    /// allocators, and what the allocator took before it was called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub anonymous_bytes_start: Option<u64>,
     /// Peak bytes in hugetlb pages.
     pub hugetlb_bytes_peak: Option<u64>,
     /// Huge pages at the end.
@@ -188,6 +192,7 @@ impl Replayed {
         self.rss_bytes_peak = Some(peak);
         self.rss_bytes_end = Some(end);
         self.rss_bytes_start = Some(memory.rss_bytes_start());
+        self.anonymous_bytes_start = Some(memory.anonymous_bytes_start());
         self.vmas_peak = Some(memory.vmas_peak()).filter(|&vmas| vmas > 0);
         self.page_table_bytes_peak = Some(memory.page_table_bytes_peak());
     }

@@ -115,10 +115,25 @@ pub(crate) enum Run {
     Sampled,
     /// With samples of what the replay does as the only observer.
     Apart,
+    /// With a record of every page fault and what caused it.
+    Explained(HugePages),
     /// Without observers, under a memory limit.
     Limited,
     /// With a probe of the processor time as the only observer, after a warm-up.
     System(WarmUp, SystemProbe),
+}
+
+/// Transparent huge pages of an explained run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HugePages {
+    /// As the machine's mode and the allocator's advice have them.
+    #[default]
+    AsTheyAre,
+    /// As under mode `always`: every mapping of the allocator is advised.
+    Advised,
+    /// None, as under mode `never`.
+    Disabled,
 }
 
 /// What a run measures about its processor time. A run measures only one of these, because each measurement takes time

@@ -1,7 +1,7 @@
 //! Replays as subjects of a timing.
 
 use hksim_timing::{Ended, Estimate, Plan, Sample, Subject, Timed, Timings, Verdict, time};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::ReplayError;
 use crate::parent::{checked, run, run_on, unexpected};
@@ -74,7 +74,7 @@ pub fn phase_samples(spec: &ReplaySpec) -> Result<PhaseSamples, ReplayError> {
 
 /// Processor times of the parts of a replay: the median time of all runs times shares of samples, with the samples'
 /// 95 % intervals.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Apart {
     /// Nanoseconds of an allocation or resize.
     pub ns_per_allocation: Estimate,
@@ -87,7 +87,7 @@ pub struct Apart {
 }
 
 /// Processor times of a replay, in all timed runs. Figures that could not be measured are null.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Times {
     /// Processor nanoseconds per allocator call, touches included.
     pub cpu_ns_per_call: Option<Estimate>,

@@ -8,8 +8,13 @@ use hksim_text::table::{self, Table};
 use hksim_text::units::{bytes, count, of};
 use hksim_timing::{Ended, Estimate, ROUNDS_FOR_INTERVAL};
 
+use crate::verdict::{self, Contender};
+
 /// Figures of the table; a note is printed if one is missing.
 const SHOWN: [&str; 5] = ["faults", "traps", "rss_bytes_peak", "user_ns_per_call, system_ns_per_call", "apart"];
+
+/// Moments of the table of RSS over time.
+const POINTS: usize = 5;
 
 /// The columns of the table.
 pub const COLUMNS: [&str; 14] = [
@@ -58,9 +63,50 @@ pub fn text(report: &ComparisonReport, columns: Option<usize>) -> String {
             .map(|change| format!("changed during the comparison: {change}: rounds are not comparable; compare again")),
     );
     lines.extend(legend(report));
+    if let Some(over_time) = over_time(&report.rows) {
+        lines.push(String::new());
+        lines.extend(over_time.fitted(columns.unwrap_or(usize::MAX)));
+    }
     lines.extend(report.rows.iter().filter_map(code_note));
     lines.extend(missing(&report.rows));
+    lines.extend(verdict(report));
     table::text(&lines)
+}
+
+/// Which row is best in time and in memory.
+pub fn verdict(report: &ComparisonReport) -> Vec<String> {
+    let contenders = report.rows.iter().filter(|row| row.outcome == Outcome::Measured).map(|row| Contender {
+        name: row.allocator.clone(),
+        ratio_to_first: row.times.ratio_to_first,
+        bytes: vec![
+            ("peak RSS", row.figures.rss_bytes_peak.map(|spread| spread.median)),
+            ("RSS at the end", row.figures.rss_bytes_end.map(|spread| spread.median)),
+        ],
+    });
+    verdict::lines(&contenders.collect::<Vec<_>>(), report.timing.same_again.as_ref())
+}
+
+/// RSS at the first marks of the program, or over its events, and its live bytes; `None` if that was not measured.
+pub fn over_time(rows: &[Row]) -> Option<Table> {
+    let measured = || rows.iter().filter(|row| row.timeline.iter().any(|sample| sample.rss_bytes.is_some()));
+    let samples = &measured().next()?.timeline;
+    let marks: Vec<usize> = (0..samples.len()).filter(|&at| samples[at].mark.is_some()).take(POINTS).collect();
+    let last = samples.len() - 1;
+    let even = || (1..=POINTS.min(last)).map(|point| point * last / POINTS.min(last)).collect();
+    let shown: Vec<usize> = if marks.is_empty() { even() } else { marks };
+    let name = |&at: &usize| {
+        let share = || format!("RSS at {:.0} %", samples[at].event as f64 * 100.0 / samples[last].event.max(1) as f64);
+        samples[at].mark.as_ref().map_or_else(share, |mark| format!("RSS at {}", plain(mark)))
+    };
+    let mut table = Table::new(["allocator".to_string()].into_iter().chain(shown.iter().map(name)), &[0]);
+    for row in measured() {
+        let cell =
+            |&at: &usize| row.timeline.get(at).and_then(|sample| sample.rss_bytes).map_or("-".to_string(), bytes);
+        table.push([row.allocator.clone()].into_iter().chain(shown.iter().map(cell)));
+    }
+    let live = shown.iter().map(|&at| bytes(samples[at].live_bytes));
+    table.push(["(live bytes)".to_string()].into_iter().chain(live));
+    Some(table)
 }
 
 /// How many timed rounds there were, and why no more.

@@ -5,7 +5,7 @@ use hksim_sim::SimReport;
 use hksim_text::units::{bytes, count};
 
 /// The lines about khugepaged; none where it has nothing to do.
-pub fn lines(report: &SimReport) -> Vec<String> {
+pub fn lines<P>(report: &SimReport<P>) -> Vec<String> {
     let bound = report.khugepaged_bound.filter(|bound| bound.huge_pages_max > 0);
     bound.map(at_most).into_iter().chain(report.khugepaged_settled.map(settled)).collect()
 }

@@ -4,9 +4,10 @@
 //! - [`bundle`]: a folder with results, their inputs, figures and report.
 //! - [`folded`], [`pprof`]: figures by call stack, for programs that draw them.
 //! - [`data`]: the data of the figures, as rows.
-//! - [`simulation`], [`trace_info`], [`trace_difference`], [`memory_info`], [`inspection`], [`comparison`], [`trial`], [`faults`]:
-//!   the text of `hksim sim`, `info`, `inspect`, `compare`, `trial` and `import --faults`; [`tables`]: tables that the command
-//!   prints and a report shows. [`khugepaged`]: what it may change of a prediction. [`memory_limit`]: who is killed.
+//! - [`simulation`], [`trace_info`], [`trace_difference`], [`memory_info`], [`inspection`], [`comparison`], [`trial`],
+//!   [`choice`], [`library_explanation`], [`faults`]: the text of `hksim sim`, `info`, `inspect`, `compare`, `trial`, `advise
+//!   --on`, `explain --on` and `import --faults`; [`tables`], [`breakdown`]: tables that the command prints and a report
+//!   shows. [`khugepaged`]: what it may change of a prediction. [`memory_limit`]: who is killed.
 //!
 //! Results are those of `hksim-results`, fresh or read from a file. A figure needs a part of a result only, and reads that
 //! part, with the type that wrote it. So results of other versions can still be shown, although
@@ -25,8 +26,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod breakdown;
 pub mod bundle;
 pub mod chart;
+pub mod choice;
 pub mod comparison;
 pub mod data;
 mod error;
@@ -34,6 +37,7 @@ pub mod faults;
 pub mod folded;
 pub mod inspection;
 pub mod khugepaged;
+pub mod library_explanation;
 pub mod memory_info;
 pub mod memory_limit;
 pub mod memory_validation;
@@ -46,5 +50,6 @@ pub mod tables;
 pub mod trace_difference;
 pub mod trace_info;
 pub mod trial;
+mod verdict;
 
 pub use error::{ReportError, Result};

@@ -1,6 +1,6 @@
 //! A replay as text.
 
-use hksim_explore::flags::RunConfig;
+use hksim_explore::described::allocator_lines;
 use hksim_explore::origin::origin_text;
 use hksim_results::replay::{ReplayReport, nanoseconds};
 use hksim_text::table::{Table, beside, text};
@@ -35,7 +35,10 @@ fn head(report: &ReplayReport) -> Vec<String> {
     let mode = format!("{:?}", report.mode).to_lowercase();
     lines.push(format!("on       {}, {mode}", report.allocator));
     if let Some(design) = &report.policy {
-        lines.extend(RunConfig::of(*design).policy_lines());
+        lines.extend(allocator_lines(design));
+    }
+    if let Some(design) = &report.design {
+        lines.extend(allocator_lines(design));
     }
     lines.push(format!("touches  {}", report.touch.rule.word()));
     lines.extend(report.replayed.addresses.as_deref().and_then(addresses));

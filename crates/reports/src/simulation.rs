@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::{khugepaged, memory_limit};
 
 /// All figures, each group below an empty line, in tables of at most this many columns.
-pub fn lines(report: &SimReport, columns: Option<usize>) -> Vec<String> {
+pub fn lines<P>(report: &SimReport<P>, columns: Option<usize>) -> Vec<String> {
     let fitted = |table: Table| table.fitted(columns.unwrap_or(usize::MAX));
     let mut lines = vec![String::new()];
     lines.extend(beside(&fitted(installs(report)), &fitted(memory(report))));
@@ -36,7 +36,7 @@ pub fn lines(report: &SimReport, columns: Option<usize>) -> Vec<String> {
 }
 
 /// Installs by kind, with the floor.
-fn installs(report: &SimReport) -> Table {
+fn installs<P>(report: &SimReport<P>) -> Table {
     let total = report.installs.total;
     let mut table = Table::new(["installs by kind", "", ""], &[0]);
     for (name, installs) in counts(&report.installs.by_kind) {
@@ -51,7 +51,7 @@ fn installs(report: &SimReport) -> Table {
 }
 
 /// Installs by reason.
-fn reasons(report: &SimReport) -> Table {
+fn reasons<P>(report: &SimReport<P>) -> Table {
     let mut table = Table::new(["installs by reason", "", ""], &[0]);
     for (name, installs) in counts(&report.installs.by_reason) {
         table.push([name, count(installs), percent(installs, report.installs.total)]);
@@ -59,8 +59,13 @@ fn reasons(report: &SimReport) -> Table {
     table
 }
 
+/// Whether the allocator has SuperSlabs, and figures about them.
+fn has_superslabs<P>(report: &SimReport<P>) -> bool {
+    report.superslabs_peak > 0
+}
+
 /// Residency, huge pages, mappings.
-fn memory(report: &SimReport) -> Table {
+fn memory<P>(report: &SimReport<P>) -> Table {
     let mut table = Table::new(["memory", ""], &[0]);
     let floor = report.floor_pages * PAGE_BYTES;
     let ratio = if floor == 0 { "-".into() } else { format!("{:.2}", report.rss_bytes_peak as f64 / floor as f64) };
@@ -77,19 +82,22 @@ fn memory(report: &SimReport) -> Table {
         ("VMAs peak", count(report.vmas_peak)),
         ("page tables peak", bytes(report.page_table_bytes_peak)),
     ];
-    rows.into_iter().for_each(|(name, value)| table.push([name.to_string(), value]));
+    let is_had = |(name, _): &(&str, String)| has_superslabs(report) || *name != "SuperSlabs peak";
+    rows.into_iter().filter(is_had).for_each(|(name, value)| table.push([name.to_string(), value]));
     table
 }
 
 /// OS calls, and failures.
-fn calls(report: &SimReport) -> Table {
+fn calls<P>(report: &SimReport<P>) -> Table {
     let mut table = Table::new(["OS calls", ""], &[0]);
     for (name, calls) in counts(&report.os_calls) {
         table.push([name, count(calls)]);
     }
     table.push(["requests failed".to_string(), count(report.requests_failed)]);
-    table.push(["fallbacks to THP".to_string(), count(report.fallbacks.to_thp)]);
-    table.push(["fallbacks to 4K pages".to_string(), count(report.fallbacks.to_4k)]);
+    if has_superslabs(report) {
+        table.push(["fallbacks to THP".to_string(), count(report.fallbacks.to_thp)]);
+        table.push(["fallbacks to 4K pages".to_string(), count(report.fallbacks.to_4k)]);
+    }
     if report.addresses.is_some() {
         table.push(["fallbacks to trimming".to_string(), count(report.fallbacks.to_trim)]);
     }
@@ -135,7 +143,7 @@ fn fork(fork: &ForkReport) -> String {
 }
 
 /// The figures under other touch rules.
-fn bracket(report: &SimReport) -> Table {
+fn bracket<P>(report: &SimReport<P>) -> Table {
     let mut table = Table::new(["if the program touches", "installs", "faults", "RSS peak"], &[0]);
     for rule in BRACKET {
         let Some(figures) = report.by_touch_rule.get(rule.word()) else { continue };
@@ -208,7 +216,7 @@ fn counts(part: &impl Serialize) -> Vec<(String, u64)> {
 }
 
 /// Peak bytes in THPs and hugetlb pages. The peaks may be at different times, so the sum is limited to the peak RSS.
-pub fn huge_bytes_peak(report: &SimReport) -> u64 {
+pub fn huge_bytes_peak<P>(report: &SimReport<P>) -> u64 {
     let thp = report.huge_pages_peak.saturating_mul(hksim_policy::HUGE_PAGE_BYTES);
     thp.saturating_add(report.hugetlb_bytes_peak).min(report.rss_bytes_peak)
 }

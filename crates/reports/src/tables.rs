@@ -1,5 +1,6 @@
 //! Tables that the command prints and a report shows.
-use hksim_explore::budget::CheckedRow;
+use hksim_budget::checked::{CheckedRow, Difference};
+use hksim_budget::sentences::broken;
 use hksim_explore::sentences::percent_signed;
 use hksim_text::plain;
 use hksim_text::table::Table;
@@ -92,25 +93,40 @@ fn figures(comparison: Option<&Comparison>) -> Vec<String> {
     cells
 }
 
+/// The check of a budget, in this many columns: its limits, what broke, and the verdict. `is_stored`: whether it
+/// replaces the stored result.
+pub fn checked(rows: &[CheckedRow], is_stored: bool, columns: Option<usize>) -> String {
+    let mut lines = limits(rows).fitted(columns.unwrap_or(usize::MAX));
+    lines.push(String::new());
+    lines.extend(rows.iter().filter_map(broken));
+    let is_new = |checked: &CheckedRow| checked.differences.contains(&Difference::NotStored);
+    if !is_stored && rows.iter().any(is_new) {
+        lines.push("Some rows have no stored result to compare with; add --update to store this one.".into());
+    }
+    let is_within = rows.iter().all(CheckedRow::is_within);
+    lines.push(format!("budget: {}\n", if is_within { "ok" } else { "broken" }));
+    lines.join("\n")
+}
+
 /// The limits of each row, with what came of them.
 pub fn limits(rows: &[CheckedRow]) -> Table {
     let mut table =
         Table::new(["trace", "design", "limit", "amount", "allowed", "stored", "change", ""], &[0, 1, 2, 7]);
     for checked in rows {
         for limit in &checked.limits {
-            let metric = limit.allowed.metric;
-            let amounts: Vec<f64> =
-                [limit.amount, Some(limit.allowed.most), limit.stored].into_iter().flatten().collect();
-            let mut texts = metric.texts(&amounts).into_iter();
-            let mut shown = |is_known: bool| if is_known { texts.next().unwrap_or_default() } else { "-".into() };
+            let metric = limit.metric;
+            let amounts = [limit.amount, limit.most, limit.stored];
+            let mut texts = metric.texts(&amounts.into_iter().flatten().collect::<Vec<f64>>()).into_iter();
+            let [amount, most, stored] =
+                amounts.map(|known| known.and_then(|_| texts.next()).unwrap_or_else(|| "-".into()));
             let change = limit.amount.zip(limit.stored).filter(|(now, before)| now != before && *before > 0.0);
             table.push([
                 checked.row.trace.clone(),
                 checked.row.design.clone(),
                 metric.name().into(),
-                shown(limit.amount.is_some()),
-                shown(true),
-                shown(limit.stored.is_some()),
+                amount,
+                most,
+                stored,
                 change.map_or(String::new(), |(now, before)| percent_signed(now / before - 1.0)),
                 if limit.is_within { "ok" } else { "BROKEN" }.to_string(),
             ]);

@@ -1,8 +1,7 @@
 //! A trial of a program as text.
 
 use hksim_replay::compare::{Outcome, Spread};
-use hksim_replay::library;
-use hksim_results::trial::{PRESENT, Row, TrialReport};
+use hksim_results::trial::{PRESENT, Promise, Row, TrialReport};
 use hksim_text::plain;
 use hksim_text::shell;
 use hksim_text::table::{self, Table};
@@ -10,6 +9,7 @@ use hksim_text::units::{bytes, count, of};
 use hksim_timing::{Estimate, ROUNDS_FOR_INTERVAL};
 
 use crate::comparison::{counts, ended, interval};
+use crate::verdict::{self, Contender};
 
 /// The columns of the table.
 pub const COLUMNS: [&str; 13] = [
@@ -60,7 +60,55 @@ pub fn text(report: &TrialReport, columns: Option<usize>) -> String {
             .map(|change| format!("changed during the trial: {change}: rounds are not comparable; try again")),
     );
     lines.extend(missing(&trial.rows));
+    lines.extend(verdict(report));
+    if let Some(promises) = promises(&report.promises) {
+        lines.push(String::new());
+        lines.extend(promises.fitted(columns.unwrap_or(usize::MAX)));
+        lines.push(
+            "CPU s: what the calls of the recording take longer in replays (less: -); promised is that the program changes by \
+             as much; kept: the intervals overlap, or RSS is within 2 %"
+                .to_string(),
+        );
+    }
     table::text(&lines)
+}
+
+/// Which row is best in time and in memory.
+pub fn verdict(report: &TrialReport) -> Vec<String> {
+    let named =
+        |row: &Row| [row.allocator.as_str()].into_iter().chain(row.setting.as_deref()).collect::<Vec<_>>().join(" ");
+    let contenders = report.trial.rows.iter().filter(|row| row.outcome == Outcome::Measured).map(|row| Contender {
+        name: named(row),
+        ratio_to_first: row.ratio_to_first,
+        bytes: vec![("peak RSS", row.rss_bytes_peak.map(|spread| spread.median))],
+    });
+    verdict::lines(&contenders.collect::<Vec<_>>(), report.trial.same_again.as_ref())
+}
+
+/// What replays promised, and whether the program kept it; `None` without promises.
+pub fn promises(promises: &[Promise]) -> Option<Table> {
+    if promises.is_empty() {
+        return None;
+    }
+    let head = ["promised by replays", "CPU s", "ratio promised", "measured", "", "RSS promised", "measured", ""];
+    let mut table = Table::new(head, &[0, 2, 3, 4, 7]);
+    let kept = |is: Option<bool>| is.map_or("", |is| if is { "kept" } else { "NOT KEPT" }).to_string();
+    for promise in promises {
+        let name = [promise.allocator.as_str()].into_iter().chain(promise.setting.as_deref()).collect::<Vec<_>>();
+        let measured =
+            |(low, high)| if low == high { bytes(low) } else { format!("{} to {}", bytes(low), bytes(high)) };
+        table.push([
+            name.join(" "),
+            promise.cpu_s_change.map_or("-".to_string(), |change| format!("{:+.3}", change.median)),
+            interval(&promise.ratio_promised),
+            interval(&promise.ratio_measured),
+            kept(promise.is_ratio_kept),
+            promise.rss_bytes_promised.map_or("-".to_string(), bytes),
+            promise.rss_bytes_measured.map_or("-".to_string(), measured),
+            kept(promise.is_rss_kept),
+        ]);
+    }
+    Some(table)
 }
 
 /// The columns that have figures. A narrow table leaves out the least important ones.
@@ -78,14 +126,12 @@ fn is_used(table: &Table, at: usize) -> bool {
 
 /// The allocator that the program has without hksim.
 fn present(rows: &[Row]) -> String {
-    let Some(path) = rows.first().and_then(|row| row.library.as_ref()) else {
+    let Some((row, path)) = rows.first().and_then(|row| Some((row, row.library.as_ref()?))) else {
         return "the program's own allocator".to_string();
     };
-    let is_c_library = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libc.so"));
-    let known = if is_c_library { library::c_library() } else { library::library(path) };
     let file = path.display().to_string();
-    match known {
-        Some(known) => format!("{} {} ({})", known.allocator, known.version, plain(&file)),
+    match &row.version {
+        Some(version) => format!("{} ({})", plain(version), plain(&file)),
         None => plain(&file).into_owned(),
     }
 }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use hksim_explore::described::Described;
 use hksim_explore::sentences::{causes as sentences, percent_signed};
 use hksim_policy::Policy;
 use hksim_sim::Explained;
@@ -15,13 +16,13 @@ use crate::explain::{By, Names};
 /// Number of differences in words.
 const SENTENCES: usize = 3;
 
-/// The other policy, and what differs.
+/// The other policy or design, which `P` describes, and what differs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Against {
+pub struct Against<P = Policy> {
     /// The other policy as it was given.
     pub name: String,
     /// The other policy.
-    pub policy: Policy,
+    pub policy: P,
     /// Its installs.
     pub installs_total: u64,
     /// Its peak resident bytes.
@@ -49,9 +50,9 @@ pub struct Difference {
     pub installs_against: u64,
 }
 
-impl Against {
+impl<P: Described> Against<P> {
     /// The difference between two explained simulations.
-    pub fn new(name: &str, explained: &Explained, other: &Explained, names: &Names<'_>) -> Against {
+    pub fn new(name: &str, explained: &Explained<P>, other: &Explained<P>, names: &Names<'_>) -> Against<P> {
         let (own, others) = (&explained.breakdown.causes, &other.breakdown.causes);
         let mut keys: Vec<CauseKey> = own.keys().chain(others.keys()).copied().collect();
         keys.sort_unstable();
@@ -72,7 +73,7 @@ impl Against {
             .collect();
         Against {
             name: name.into(),
-            policy: other.report.policy,
+            policy: other.report.policy.clone(),
             installs_total: other.report.installs.total,
             rss_bytes_peak: other.report.rss_bytes_peak,
             by: By::of(other, names),
@@ -101,7 +102,7 @@ impl Difference {
     }
 }
 
-fn totals(name: &str, explained: &Explained, other: &Explained) -> String {
+fn totals<P>(name: &str, explained: &Explained<P>, other: &Explained<P>) -> String {
     let (own, others) = (explained.report.installs.total, other.report.installs.total);
     let (rss, rss_other) = (explained.report.rss_bytes_peak, other.report.rss_bytes_peak);
     let change = |now: u64, before: u64| percent_signed(now as f64 / before.max(1) as f64 - 1.0);

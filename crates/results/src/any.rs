@@ -5,11 +5,14 @@ use serde_json::Value;
 
 use crate::advise::Advised;
 use crate::check::CheckedBudget;
+use crate::choice::ChoiceReport;
 use crate::error::ResultError;
 use crate::explain::Explanation;
 use crate::kind::Kind;
+use crate::replay::ComparisonReport;
 use crate::sim::{MemorySimResult, MemorySweepResult, SimResult};
 use crate::sweep::PricedSweep;
+use crate::trial::TrialReport;
 use crate::validate::{MemoryValidation, Validation};
 
 /// A result of any command.
@@ -27,6 +30,12 @@ pub enum AnyResult {
     Advise(Box<Advised>),
     /// Designs held to a budget.
     Check(Box<CheckedBudget>),
+    /// A choice among allocators that exist.
+    Choice(Box<ChoiceReport>),
+    /// A trace replayed on allocators.
+    Compare(Box<ComparisonReport>),
+    /// A program run under allocators.
+    Trial(Box<TrialReport>),
     /// A memory recording under one setting.
     MemorySim(Box<MemorySimResult>),
     /// A memory recording under many settings.
@@ -52,6 +61,9 @@ impl AnyResult {
             Kind::Validate => AnyResult::Validate(parsed(file, result)?),
             Kind::Advise => AnyResult::Advise(parsed(file, result)?),
             Kind::Check => AnyResult::Check(parsed(file, result)?),
+            Kind::Choice => AnyResult::Choice(parsed(file, result)?),
+            Kind::Compare => AnyResult::Compare(parsed(file, result)?),
+            Kind::Trial => AnyResult::Trial(parsed(file, result)?),
             Kind::MemorySim => AnyResult::MemorySim(parsed(file, result)?),
             Kind::MemorySweep => AnyResult::MemorySweep(parsed(file, result)?),
             Kind::MemoryValidate => AnyResult::MemoryValidate(parsed(file, result)?),
@@ -70,6 +82,9 @@ impl AnyResult {
             AnyResult::Validate(result) => serde_json::to_value(result),
             AnyResult::Advise(result) => serde_json::to_value(result),
             AnyResult::Check(result) => serde_json::to_value(result),
+            AnyResult::Choice(result) => serde_json::to_value(result),
+            AnyResult::Compare(result) => serde_json::to_value(result),
+            AnyResult::Trial(result) => serde_json::to_value(result),
             AnyResult::MemorySim(result) => serde_json::to_value(result),
             AnyResult::MemorySweep(result) => serde_json::to_value(result),
             AnyResult::MemoryValidate(result) => serde_json::to_value(result),

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use hksim_explore::budget::{Checked, CheckedRow, Row, Stored};
+use hksim_budget::checked::{Checked, CheckedRow};
+use hksim_budget::consumers::Consumers;
+use hksim_budget::row::{Row, Stored};
 use hksim_explore::figure_range;
 use hksim_sim::report::{SCHEMA, version};
 use hksim_trace::named_file;
@@ -38,7 +40,7 @@ pub struct LimitRow<'a> {
 
 impl<'a> LimitRow<'a> {
     fn new(checked: &'a CheckedRow, limit: &Checked) -> LimitRow<'a> {
-        LimitRow { row: &checked.row, has_failed_requests: checked.has_failed_requests, limit: *limit }
+        LimitRow { row: &checked.row, has_failed_requests: checked.has_failed_requests, limit: limit.clone() }
     }
 }
 
@@ -68,11 +70,12 @@ pub fn stored(path: &Path) -> Result<Option<Stored>, ResultError> {
     Stored::deserialize(value).map(Some).map_err(|_| ResultError::file(other()))
 }
 
-/// The rows as the result to store.
+/// The rows, and who uses the memory, as the result to store.
 ///
 /// # Errors
 /// A figure has no JSON form.
-pub fn to_store(rows: &[CheckedRow]) -> serde_json::Result<String> {
+pub fn to_store(rows: &[CheckedRow], consumers: Vec<Consumers>) -> serde_json::Result<String> {
     let rows = rows.iter().map(|checked| checked.row.clone()).collect();
-    Ok(serde_json::to_string_pretty(&Stored { schema: SCHEMA, hksim_version: version().into(), rows })? + "\n")
+    let stored = Stored { schema: SCHEMA, hksim_version: version().into(), rows, consumers };
+    Ok(serde_json::to_string_pretty(&stored)? + "\n")
 }

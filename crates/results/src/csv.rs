@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use hksim_cost_model::MedianRange;
+use hksim_explore::described::Described;
 use hksim_explore::flags::mthp;
 use hksim_explore::origin::origin_text;
 use hksim_explore::priced::{self, Priced};
@@ -35,7 +36,7 @@ const OPTIONAL: [(&str, &[&str]); 5] = [
 
 /// The row. Lists become sums, and the trace's origin is one column. Only kernel settings that have a flag become
 /// columns; the others follow from the kernel version, or are in JSON.
-pub fn row(priced: &Priced) -> Map<String, Value> {
+pub fn row<P: Described>(priced: &Priced<P>) -> Map<String, Value> {
     let report = &priced.report;
     let value = serde_json::to_value(priced).unwrap_or_default();
     let mut row = value.as_object().cloned().unwrap_or_default();

@@ -5,7 +5,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use hksim_explore::causes::{Cause, Tried};
+use hksim_explore::described::Described;
 use hksim_explore::sentences::causes as sentences;
+use hksim_policy::Policy;
 use hksim_sim::explain::{Breakdown, INTERVALS, Origin, PerMark};
 use hksim_sim::{Explained, SimReport};
 use hksim_text::units;
@@ -67,7 +69,7 @@ impl By {
     }
 
     /// The breakdowns of an explained simulation.
-    pub fn of(explained: &Explained, names: &Names<'_>) -> By {
+    pub fn of<P>(explained: &Explained<P>, names: &Names<'_>) -> By {
         let Breakdown { reason, page_use, superslab, site, thread, phase, time, .. } = &explained.breakdown;
         By {
             reason: parts(reason, |reason| reason.word().to_string()),
@@ -97,7 +99,7 @@ fn class_name(page_use: hksim_sim::memory::PageUse) -> String {
 }
 
 /// The entries of a key, those with equal names joined.
-fn parts<K>(counts: &BTreeMap<K, u64>, name: impl Fn(&K) -> String) -> Vec<Part> {
+pub(crate) fn parts<K>(counts: &BTreeMap<K, u64>, name: impl Fn(&K) -> String) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     for (key, &installs) in counts {
         let name = name(key);
@@ -109,7 +111,7 @@ fn parts<K>(counts: &BTreeMap<K, u64>, name: impl Fn(&K) -> String) -> Vec<Part>
     parts
 }
 
-fn times(counts: &[u64; INTERVALS], ends_ns: &[u64; INTERVALS]) -> Vec<Part> {
+pub(crate) fn times(counts: &[u64; INTERVALS], ends_ns: &[u64; INTERVALS]) -> Vec<Part> {
     let starts = std::iter::once(0).chain(ends_ns.iter().copied());
     let parts = starts.zip(ends_ns).zip(counts).map(|((start, &end), &installs)| Part {
         name: format!("{} to {}", units::time(start), units::time(end)),
@@ -130,13 +132,13 @@ impl<'a> Names<'a> {
         Names { footer, sites: RefCell::new(NamedSites::new(&footer.sites)) }
     }
 
-    fn site(&self, site: u32) -> String {
+    pub(crate) fn site(&self, site: u32) -> String {
         let frames = self.sites.borrow_mut().stack(SiteId(site));
         if frames.is_empty() { NO_SITE.into() } else { frames.join(";") }
     }
 
     /// Who asked for the memory at a site: the function outside the C library and allocators, with its line.
-    fn caller(&self, site: u32) -> String {
+    pub(crate) fn caller(&self, site: u32) -> String {
         let mut sites = self.sites.borrow_mut();
         let Some(caller) = sites.caller(SiteId(site)) else { return NO_SITE.into() };
         let line = caller.frame.source.as_deref().map(|source| format!("  {}", file_name(source)));
@@ -162,7 +164,7 @@ impl<'a> Names<'a> {
         profile
     }
 
-    fn phase(&self, mark: Option<u32>) -> String {
+    pub(crate) fn phase(&self, mark: Option<u32>) -> String {
         let name = mark.and_then(|mark| self.footer.mark_names.get(mark as usize).cloned());
         let no_mark = if self.footer.mark_names.is_empty() { "whole trace" } else { "before the first mark" };
         name.unwrap_or_else(|| no_mark.into())
@@ -208,7 +210,7 @@ pub struct CauseRow {
 
 impl CauseRow {
     /// A cause with what its remedy does.
-    pub fn new(cause: &Cause, remedy: Option<&Tried>, before: &SimReport) -> CauseRow {
+    pub fn new<P>(cause: &Cause, remedy: Option<&Tried<P>>, before: &SimReport<P>) -> CauseRow {
         CauseRow {
             sentence: sentences::cause(cause, before.installs.total),
             reason: Cow::Borrowed(cause.reason.word()),
@@ -297,12 +299,12 @@ impl PerMarkResult {
     }
 }
 
-/// An explained simulation.
+/// An explained simulation. `P` describes the allocator.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Explanation {
+pub struct Explanation<P = Policy> {
     /// The simulation, as `sim` writes it.
     #[serde(flatten)]
-    pub report: SimReport,
+    pub report: SimReport<P>,
     /// All installs.
     pub installs_total: u64,
     /// Installs by every key.
@@ -314,7 +316,7 @@ pub struct Explanation {
     pub causes: Vec<CauseRow>,
     /// The difference to another policy.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub against: Option<Against>,
+    pub against: Option<Against<P>>,
     /// Installs per mark.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_mark: Option<PerMarkResult>,
@@ -324,15 +326,15 @@ pub struct Explanation {
     pub occupancy: Vec<Occupancy>,
 }
 
-impl Explanation {
+impl<P: Described> Explanation<P> {
     /// The result for an explained simulation; `mark` is the name of the marks of `--per`.
     pub fn new(
-        explained: &Explained,
+        explained: &Explained<P>,
         causes: Vec<CauseRow>,
         names: &Names<'_>,
         mark: Option<&str>,
-        against: Option<Against>,
-    ) -> Explanation {
+        against: Option<Against<P>>,
+    ) -> Explanation<P> {
         let per_mark = mark.zip(explained.per_mark.as_ref());
         let occupancy = explained.occupancy.iter();
         Explanation {
@@ -371,7 +373,7 @@ pub struct Row<'a> {
     pub installs: u64,
 }
 
-fn map(explained: &Explained) -> MapResult {
+fn map<P>(explained: &Explained<P>) -> MapResult {
     let rows = explained.page_map.rows.iter().map(|row| MapRowResult {
         superslab: row.superslab,
         first_page: row.first_page,

@@ -19,6 +19,12 @@ pub enum Kind {
     Advise,
     /// Designs held to a budget.
     Check,
+    /// A choice among allocators that exist.
+    Choice,
+    /// A trace replayed on allocators.
+    Compare,
+    /// A program run under allocators.
+    Trial,
     /// A memory recording under many settings.
     MemorySweep,
     /// A memory recording under one setting.
@@ -35,12 +41,20 @@ impl Kind {
     pub fn of(name: &str, result: &Value) -> Result<Kind, ResultError> {
         let has = |field: &str| result.get(field).is_some();
         let row_has = |field: &str| result["rows"].get(0).is_some_and(|row| row.get(field).is_some());
-        Ok(if has("verdict") && has("rows") {
+        Ok(if has("choice") && has("stages") {
+            Kind::Choice
+        } else if has("counted_runs") && has("timing") {
+            Kind::Compare
+        } else if has("program") && has("runs_per_round") {
+            Kind::Trial
+        } else if has("verdict") && has("rows") {
             if row_has("setting") { Kind::MemoryValidate } else { Kind::Validate }
         } else if has("is_within") && has("rows") {
             Kind::Check
         } else if has("rows") && has("pareto") {
             if row_has("recording") { Kind::MemorySweep } else { Kind::Sweep }
+        } else if has("by") && has("causes") && has("allocator") {
+            return Err(ResultError::Library(name.to_string()));
         } else if has("by") && has("causes") {
             Kind::Explain
         } else if has("winner") && has("front") {
@@ -61,7 +75,9 @@ impl Kind {
             Kind::Sim | Kind::MemorySim => "sim",
             Kind::Explain => "explain",
             Kind::Validate | Kind::MemoryValidate => "validate",
-            Kind::Advise => "advise",
+            Kind::Advise | Kind::Choice => "advise",
+            Kind::Compare => "compare",
+            Kind::Trial => "trial",
             Kind::Check => "check",
         }
     }

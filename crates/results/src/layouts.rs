@@ -40,7 +40,7 @@ pub struct Layouts {
 }
 
 /// The headline's configuration in other address spaces.
-pub fn setups(headline: &SimConfig) -> impl Iterator<Item = SimConfig> + '_ {
+pub fn setups<P: Clone>(headline: &SimConfig<P>) -> impl Iterator<Item = SimConfig<P>> {
     BELOW_BOUNDARY_BYTES.into_iter().map(|below| {
         let top = MODELLED_TOP.next_multiple_of(HUGE_PAGE_BYTES) - below;
         SimConfig { addresses: Addresses::Modelled { top }, tlb: None, counted: Counted::Pages, ..headline.clone() }
@@ -49,8 +49,8 @@ pub fn setups(headline: &SimConfig) -> impl Iterator<Item = SimConfig> + '_ {
 
 impl Layouts {
     /// The range over a headline and the rows of [`setups`].
-    pub fn of(headline: &SimReport, others: &[SimReport]) -> Layouts {
-        let range = |figure: fn(&SimReport) -> u64| {
+    pub fn of<P>(headline: &SimReport<P>, others: &[SimReport<P>]) -> Layouts {
+        let range = |figure: fn(&SimReport<P>) -> u64| {
             let figures = || std::iter::once(headline).chain(others).map(figure);
             Range { min: figures().min().unwrap_or(0), max: figures().max().unwrap_or(0) }
         };

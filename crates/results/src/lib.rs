@@ -2,7 +2,7 @@
 //!
 //! One set of types writes and reads them, so that a result is input to other commands and to Rust programs:
 //!
-//! - [`sim`], [`sweep`], [`explain`], [`advise`], [`check`], [`validate`], [`replay`],
+//! - [`sim`], [`sweep`], [`explain`], [`explain_library`], [`advise`], [`choice`], [`check`], [`validate`], [`replay`], [`trial`],
 //!   [`inspect`]: the result of each command. [`kind`]: which of them a JSON value is; [`AnyResult`]: any of them.
 //! - [`mod@read`]: reads a file; [`stamp`]: which version wrote it.
 //! - [`predictions`]: predictions within any result; [`policy_file`]: a policy from a row of a result;
@@ -27,9 +27,11 @@ mod against;
 mod any;
 pub mod bundle;
 pub mod check;
+pub mod choice;
 pub mod csv;
 mod error;
 pub mod explain;
+pub mod explain_library;
 pub mod fit;
 pub mod info;
 pub mod inspect;

@@ -205,6 +205,12 @@ impl PolicyWords {
         self.flag_about(Subject::Policy)
     }
 
+    /// The first flag or argument given that is about SuperSlab, as which of its policies is meant.
+    pub fn allocator_flag(&self) -> Option<&'static str> {
+        let preset = (!["", "default"].contains(&self.presets.as_str())).then_some("preset");
+        self.policy_flag().or(preset).or(self.file.is_some().then_some("policy"))
+    }
+
     /// The first flag given that configures the program.
     pub fn program_flag(&self) -> Option<&'static str> {
         self.flag_about(Subject::Program)

@@ -33,9 +33,11 @@ pub fn of(result: &Value) -> Result<Vec<Prediction<'_>>, ResultError> {
     with_fields(result, &PREDICTION).into_iter().map(prediction).collect()
 }
 
-/// The number of measurements in a result.
+/// The number of measurements in a result: replays, and measured rows of comparisons and trials.
 pub fn measurements(result: &Value) -> usize {
-    with_fields(result, &MEASUREMENT).len()
+    let is_measured = |row: &Value| row["outcome"] == "measured";
+    let rows = with_fields(result, &["outcome"]).into_iter().filter(|(_, row)| is_measured(row));
+    with_fields(result, &MEASUREMENT).len() + rows.count()
 }
 
 /// The objects that have all these fields, with their places.

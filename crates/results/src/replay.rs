@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
+use hksim_designs::Label;
 use hksim_policy::Policy;
 use hksim_replay::compare::{Method, Row, Surroundings};
 use hksim_replay::{Mode, Replayed, Times};
 use hksim_sim::report::{TouchLabel, TraceLabel};
 use hksim_timing::{Ended, Estimate};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::stamp::Stamp;
 
@@ -27,6 +28,9 @@ pub struct ReplayReport {
     pub mode: Mode,
     /// The policy, if the allocator has one.
     pub policy: Option<Policy>,
+    /// The design with its settings, if it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub design: Option<Label>,
     /// How the program touches its blocks.
     pub touch: TouchLabel,
     /// The processor times.
@@ -40,7 +44,7 @@ pub struct ReplayReport {
 }
 
 /// The comparison with its figures.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ComparisonReport {
     /// The schema, and the version that wrote it.
     #[serde(flatten)]

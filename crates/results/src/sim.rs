@@ -2,17 +2,18 @@
 
 use hksim_explore::priced::Priced;
 use hksim_memory_sim::MemoryRow;
+use hksim_policy::Policy;
 use serde::{Deserialize, Serialize};
 
 use crate::layouts::Layouts;
 use crate::stamp::Stamp;
 
-/// A design on a trace, with its range over other address spaces if addresses matter.
+/// An allocator, which `P` describes, on a trace, with its range over other address spaces if addresses matter.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct SimResult {
+pub struct SimResult<P = Policy> {
     /// The prediction.
     #[serde(flatten)]
-    pub priced: Priced,
+    pub priced: Priced<P>,
     /// The range over other address spaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layouts: Option<Layouts>,

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use hksim_cost_model::SystemTime;
 use hksim_explore::answers::Answers;
+use hksim_explore::described::Described;
 use hksim_explore::digest::Digest;
 use hksim_explore::error::ExploreError;
 use hksim_explore::figure_range;
@@ -12,6 +13,7 @@ use hksim_explore::priced::{self, Priced};
 use hksim_explore::question::Asked;
 use hksim_explore::rank::fronts;
 use hksim_explore::shard::Shard;
+use hksim_policy::Policy;
 use hksim_sim::report::{SCHEMA, version};
 use hksim_trace::named_file;
 use serde::{Deserialize, Serialize};
@@ -34,7 +36,7 @@ pub struct Head {
 
 /// The result of a shard.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ShardResult {
+pub struct ShardResult<P = Policy> {
     /// The schema, and the version that wrote it.
     #[serde(flatten)]
     pub stamp: Stamp,
@@ -47,27 +49,27 @@ pub struct ShardResult {
     /// The sweep.
     pub head: Head,
     /// The shard's rows.
-    pub rows: Vec<ShardRow>,
+    pub rows: Vec<ShardRow<P>>,
 }
 
 /// A row of a shard.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ShardRow {
+pub struct ShardRow<P = Policy> {
     /// Its number in the whole sweep.
     pub row: usize,
     /// The row.
     #[serde(flatten)]
-    pub priced: Priced,
+    pub priced: Priced<P>,
 }
 
-/// The result of a sweep, with times if a profile was given.
+/// The result of a sweep, with times if a profile was given. `P` describes the allocator of its rows.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct PricedSweep {
+pub struct PricedSweep<P = Policy> {
     /// The schema, and the version that wrote it.
     #[serde(flatten)]
     pub stamp: Stamp,
     /// One row per trace and design.
-    pub rows: Vec<Priced>,
+    pub rows: Vec<Priced<P>>,
     /// Rows on the Pareto front of installs and peak resident bytes, per trace. Rows with failed requests are not on it.
     pub pareto: Vec<usize>,
     /// Rows on the Pareto front of median system time and peak resident bytes.
@@ -78,19 +80,19 @@ pub struct PricedSweep {
 }
 
 /// A point of each row that serves every request; the others are not compared.
-fn of_served<T>(rows: &[Priced], point: impl Fn(&Priced) -> (T, T)) -> Vec<Option<(T, T)>> {
+fn of_served<P, T>(rows: &[Priced<P>], point: impl Fn(&Priced<P>) -> (T, T)) -> Vec<Option<(T, T)>> {
     rows.iter().map(|row| (row.report.requests_failed == 0).then(|| point(row))).collect()
 }
 
-impl PricedSweep {
+impl<P: Described> PricedSweep<P> {
     /// The result for the rows of a sweep.
     ///
     /// # Errors
     /// The goal's figure is not known.
-    pub fn new(rows: Vec<Priced>, head: &Head) -> Result<PricedSweep, ExploreError> {
+    pub fn new(rows: Vec<Priced<P>>, head: &Head) -> Result<PricedSweep<P>, ExploreError> {
         let designs = head.rows_per_trace.max(1);
-        let rss = |row: &Priced| row.report.rss_bytes_peak;
-        let time = |row: &Priced| row.system_time.as_ref().map_or(0.0, SystemTime::rank_s);
+        let rss = |row: &Priced<P>| row.report.rss_bytes_peak;
+        let time = |row: &Priced<P>| row.system_time.as_ref().map_or(0.0, SystemTime::rank_s);
         let has_times = rows.iter().any(|row| row.system_time.is_some());
         let installs = of_served(&rows, |row| (row.report.installs.total, rss(row)));
         let times = || of_served(&rows, |row| (time(row), rss(row) as f64));

@@ -6,7 +6,7 @@ use hksim_linux_mm::ThpMode;
 use hksim_replay::Environment;
 use hksim_replay::compare::{Outcome, Spread};
 use hksim_timing::{Ended, Estimate, Verdict};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::stamp::Stamp;
 
@@ -14,7 +14,7 @@ use crate::stamp::Stamp;
 pub const PRESENT: &str = "present";
 
 /// The program under one allocator and setting. Figures that were not measured are null.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// The allocator as on the command line, or [`PRESENT`].
     pub allocator: String,
@@ -22,6 +22,9 @@ pub struct Row {
     pub setting: Option<String>,
     /// The library that serves the program's `malloc`, as the dynamic linker says; null if it is the program itself.
     pub library: Option<PathBuf>,
+    /// The allocator and its version, as the library says: `jemalloc 5.3.0`; null if it does not.
+    #[serde(default)]
+    pub version: Option<String>,
     /// Whether it was measured.
     pub outcome: Outcome,
     /// Why it has no figures, or why they cannot be compared with those of the first row.
@@ -68,6 +71,7 @@ impl Row {
             allocator: allocator.to_string(),
             setting: thp.map(|mode| format!("thp={}", mode.word())),
             library: None,
+            version: None,
             outcome: Outcome::Measured,
             reason: None,
             cpu_s: None,
@@ -91,7 +95,7 @@ impl Row {
 }
 
 /// The result of a trial.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Trial {
     /// The rows. The first is the program as it is.
     pub rows: Vec<Row>,
@@ -111,7 +115,7 @@ pub struct Trial {
 }
 
 /// The memory of all processes of a program at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// Seconds since the start.
     pub at_s: f64,
@@ -121,8 +125,31 @@ pub struct Point {
     pub huge_bytes: u64,
 }
 
+/// What replays promise for a program, beside what was measured on it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Promise {
+    /// The row of the trial.
+    pub allocator: String,
+    /// Its huge-page mode, as a flag.
+    pub setting: Option<String>,
+    /// Processor seconds that a replay of the recording takes longer than on the present allocator; negative if less.
+    pub cpu_s_change: Option<Estimate>,
+    /// The program's processor time relative to the present allocator, if it changes by that.
+    pub ratio_promised: Option<Estimate>,
+    /// The measured one.
+    pub ratio_measured: Option<Estimate>,
+    /// Whether the two intervals overlap.
+    pub is_ratio_kept: Option<bool>,
+    /// Peak resident bytes of the program, if they change by as much as those of the replay.
+    pub rss_bytes_promised: Option<u64>,
+    /// The lowest and the highest measured peak.
+    pub rss_bytes_measured: Option<(u64, u64)>,
+    /// Whether the promised peak is within 2 % of these.
+    pub is_rss_kept: Option<bool>,
+}
+
 /// The trial with its figures.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TrialReport {
     /// The schema, and the version that wrote it.
     #[serde(flatten)]
@@ -140,4 +167,7 @@ pub struct TrialReport {
     /// The rows, and how they were timed.
     #[serde(flatten)]
     pub trial: Trial,
+    /// What replays of a recording promise, for the rows that were replayed.
+    #[serde(default)]
+    pub promises: Vec<Promise>,
 }

@@ -1,20 +1,21 @@
 //! The results of `validate`.
 
+use hksim_policy::Policy;
 use hksim_validate::{Row, Verdict, memory};
 use serde::{Deserialize, Serialize};
 
 use crate::stamp::Stamp;
 
-/// Traces under designs, predicted and measured.
+/// Traces under allocators, which `P` describes, predicted and measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Validation {
+pub struct Validation<P = Policy> {
     /// The schema, and the version that wrote it.
     #[serde(flatten)]
     pub stamp: Stamp,
     /// The verdict over all rows: failed > ok > skipped.
     pub verdict: Verdict,
     /// One row per trace and design.
-    pub rows: Vec<Row>,
+    pub rows: Vec<Row<P>>,
 }
 
 /// Memory recordings under settings, predicted and measured.
@@ -29,9 +30,9 @@ pub struct MemoryValidation {
     pub rows: Vec<memory::Row>,
 }
 
-impl Validation {
+impl<P> Validation<P> {
     /// Summarises rows.
-    pub fn new(rows: Vec<Row>) -> Validation {
+    pub fn new(rows: Vec<Row<P>>) -> Validation<P> {
         let verdict = rows.iter().map(|row| row.verdict).max().unwrap_or(Verdict::Skipped);
         Validation { stamp: Stamp::here(), verdict, rows }
     }

@@ -80,6 +80,12 @@ pub enum SimError {
     /// The policy is invalid.
     #[error("invalid policy: {0}")]
     Policy(#[from] PolicyError),
+    /// No design has this name.
+    #[error("the design `{design}` is not known")]
+    UnknownDesign {
+        /// The name.
+        design: String,
+    },
     /// A design cannot start.
     #[error("the design `{design}` cannot start: errno {errno}; check its settings and the limits of the kernel")]
     Start {

@@ -2,7 +2,7 @@
 //!
 //! - [`units`]: figures with their units; [`table`]: text tables that fit a width; [`wrap`]: lines broken at spaces.
 //! - [`mod@plain`]: text from files, made safe to print; [`shell`]: words that a shell reads as they are.
-//! - [`nearest`]: the known word that was probably meant.
+//! - [`nearest`]: the known word that was probably meant; [`doubling`]: ranges in lists of numbers.
 //!
 //! ```
 //! use hksim_text::table::{Table, text};
@@ -13,6 +13,7 @@
 //! assert_eq!(text(&table.fitted(80)).lines().last(), Some("never   1 344 212   3.5 MiB"));
 //! ```
 
+pub mod doubling;
 pub mod nearest;
 pub mod plain;
 pub mod shell;

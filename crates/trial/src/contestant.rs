@@ -1,14 +1,14 @@
 //! One row during a trial.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use hksim_embedded::{PRELOAD_VARIABLE, preload_with};
 use hksim_linux_mm::ThpMode;
-use hksim_replay::Target;
 use hksim_replay::compare::{Allocator, Found, Outcome, Spread};
+use hksim_replay::{Target, library};
 use hksim_results::trial::{PRESENT, Row};
 use hksim_text::units::of;
 use hksim_timing::{Sample, Subject, Timings, median_with_interval};
@@ -70,6 +70,12 @@ struct Record {
     major_faults: Vec<u64>,
     processes_stopped: u32,
     was_killed: bool,
+}
+
+/// The allocator in a library and its version, if it tells them.
+fn identified(path: &Path) -> Option<String> {
+    let known = if is_c_library(path) { library::c_library() } else { library::library(path) };
+    known.map(|known| format!("{} {}", known.allocator, known.version))
 }
 
 impl<'a> Contestant<'a> {
@@ -207,6 +213,7 @@ impl<'a> Contestant<'a> {
 
     /// The finished row. `first` is the first one.
     pub(crate) fn finish(mut self, first: &Outputs) -> Row {
+        self.row.version = self.row.library.as_deref().and_then(identified);
         let record = self.record.get_mut().unwrap_or_else(PoisonError::into_inner);
         let row = &mut self.row;
         let spread = |figures: &[u64]| Spread::of(figures.iter().copied().map(Some));

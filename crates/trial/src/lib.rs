@@ -24,10 +24,10 @@ use hksim_validate::Listener;
 use hksim_validate::memory::Supervision;
 
 use contestant::{Contestant, Shared};
-use machine::Machine;
 
 pub use error::{RunError, TrialError};
 pub use keeper::{KEEPER_ARGUMENT, keeper_main};
+pub use machine::Machine;
 
 /// The program that is tried. It runs in this process's working directory and environment, without a terminal.
 #[derive(Clone, Debug)]

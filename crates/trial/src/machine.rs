@@ -10,8 +10,8 @@ use hksim_validate::Listener;
 
 use crate::error::RunError;
 
-/// The mode before the trial, and what changes it.
-pub(crate) struct Machine {
+/// The mode before the trial, and what changes it. The mode is restored when this is dropped.
+pub struct Machine {
     original: Option<ThpMode>,
     /// Restores the mode when it is dropped, and also if this process is killed.
     modes: Option<Mutex<SetModes>>,
@@ -20,7 +20,7 @@ pub(crate) struct Machine {
 impl Machine {
     /// A machine of which these modes are needed; `None` is the present one. Returns also why other modes than that
     /// cannot be set, if some are needed.
-    pub(crate) fn with(needed: &[Option<ThpMode>], listener: &dyn Listener) -> (Machine, Option<String>) {
+    pub fn with(needed: &[Option<ThpMode>], listener: &dyn Listener) -> (Machine, Option<String>) {
         let mut machine = Machine { original: present(), modes: None };
         let others: Vec<ThpMode> = needed.iter().flatten().copied().filter(|&mode| machine.must_set(mode)).collect();
         if others.is_empty() {
@@ -41,12 +41,20 @@ impl Machine {
     }
 
     /// Whether a row with this mode changes the machine's. `never` needs no change: it is set for the program's processes.
-    pub(crate) fn must_set(&self, mode: ThpMode) -> bool {
+    pub fn must_set(&self, mode: ThpMode) -> bool {
         mode != ThpMode::Never && Some(mode) != self.original
     }
 
-    /// Sets the mode of a row.
-    pub(crate) fn prepare(&self, mode: Option<ThpMode>) -> Result<(), RunError> {
+    /// Whether it changes the machine's mode for some rows, so that each row needs its own.
+    pub fn sets_modes(&self) -> bool {
+        self.modes.is_some()
+    }
+
+    /// Sets the mode of a row, unless that is for its processes only.
+    ///
+    /// # Errors
+    /// It cannot be set, or another process has changed it.
+    pub fn prepare(&self, mode: Option<ThpMode>) -> Result<(), RunError> {
         match (&self.modes, self.wanted(mode)) {
             (Some(modes), Some(wanted)) if present() != Some(wanted) => {
                 Ok(apply(&mut modes.lock().unwrap_or_else(PoisonError::into_inner), wanted)?)
@@ -56,7 +64,10 @@ impl Machine {
     }
 
     /// Checks that the machine still has the mode of a row.
-    pub(crate) fn check(&self, mode: Option<ThpMode>) -> Result<(), RunError> {
+    ///
+    /// # Errors
+    /// It has another one.
+    pub fn check(&self, mode: Option<ThpMode>) -> Result<(), RunError> {
         if present() == self.wanted(mode) { Ok(()) } else { Err(RunError::ModeChanged) }
     }
 

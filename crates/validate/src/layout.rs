@@ -34,7 +34,7 @@ fn minus(modelled: u64, given: u64) -> i64 {
 
 impl LayoutResidual {
     /// Subtracts the prediction at the replay's addresses.
-    pub fn new(modelled: &SimReport, given: &SimReport) -> LayoutResidual {
+    pub fn new<P>(modelled: &SimReport<P>, given: &SimReport<P>) -> LayoutResidual {
         LayoutResidual {
             mmaps: given.addresses.map_or(0, |label| label.mmaps),
             installs: minus(modelled.installs.total, given.installs.total),

@@ -52,6 +52,7 @@
 //! }
 //! ```
 
+mod checked;
 mod error;
 mod layout;
 mod listener;
@@ -63,6 +64,7 @@ mod times;
 pub mod traces;
 mod verdict;
 
+pub use checked::{Checked, known_designs};
 pub use error::ValidateError;
 pub use layout::LayoutResidual;
 pub use listener::Listener;

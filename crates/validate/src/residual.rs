@@ -1,12 +1,13 @@
 //! Prediction minus measurement.
 
 use hksim_engine::{ByKind, Fallbacks, OsCalls};
-use hksim_policy::vocabulary::Align;
 use hksim_policy::{ALIGN_BYTES_MAX, HUGE_PAGE_BYTES, PAGE_BYTES};
 use hksim_replay::{Mark, Replayed};
 use hksim_sim::SimReport;
 use hksim_sim::simulate::MarkedPages;
 use serde::{Deserialize, Serialize};
+
+use crate::checked::Checked;
 
 /// Prediction minus measurement for each figure; null if the machine cannot measure it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,18 +89,15 @@ fn minus(predicted: u64, measured: u64) -> i64 {
 }
 
 /// The unexplained part of a difference in page-table memory, in bytes.
-fn page_tables_unexplained(predicted: &SimReport, measured: &Replayed) -> Option<u64> {
+fn page_tables_unexplained<P: Checked>(predicted: &SimReport<P>, measured: &Replayed) -> Option<u64> {
     let surplus = minus(predicted.page_table_bytes_peak, measured.page_table_bytes_peak?);
-    let shared_max = match predicted.policy.align {
-        Align::Arena => 0,
-        Align::Trim | Align::Kernel => measured.page_table_bytes_start? as i64,
-    };
+    let shared_max = if predicted.policy.has_chosen_addresses() { measured.page_table_bytes_start? as i64 } else { 0 };
     Some(if (0..=shared_max).contains(&surplus) { 0 } else { surplus.unsigned_abs() })
 }
 
 impl Residual {
     /// Subtracts a measurement; `marks` are the differences over all marks.
-    pub fn new(predicted: &SimReport, measured: &Replayed, marks: Option<MarksResidual>) -> Residual {
+    pub fn new<P: Checked>(predicted: &SimReport<P>, measured: &Replayed, marks: Option<MarksResidual>) -> Residual {
         let less = |predicted: u64, measured: Option<u64>| measured.map(|measured| minus(predicted, measured));
         Residual {
             installs: measured.installs.map(|installs| minus(predicted.installs.total, installs.total)),

@@ -11,15 +11,15 @@ use hksim_explore::priced::work;
 use hksim_linux_mm::KernelConfig;
 use hksim_linux_probe::cpu_modes::CpuModes;
 use hksim_policy::Policy;
-use hksim_policy::vocabulary::Huge;
-use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target};
-use hksim_sim::simulate::{Marks, SimConfig, Simulated, simulate};
+use hksim_replay::{Measure, Mode, ReplaySpec, Replayed};
+use hksim_sim::simulate::{Marks, SimConfig, Simulated};
 use hksim_sim::{Addresses, SimReport};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::profile::WithProfiles;
 use hksim_trace::source::EventSource;
 use serde::{Deserialize, Serialize};
 
+use crate::checked::Checked;
 use crate::error::ValidateError;
 use crate::layout::LayoutResidual;
 use crate::residual::{MarksResidual, Residual};
@@ -27,13 +27,13 @@ use crate::statistical::{self, Spread};
 use crate::times;
 use crate::verdict::{self, Class, Judged, Verdict};
 
-/// One trace under one design, simulated and replayed.
+/// One trace under one design, simulated and replayed. `P` describes the allocator, as in [`SimReport`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Row {
+pub struct Row<P = Policy> {
     /// The name of the trace file or the built-in workload.
     pub trace_name: String,
     /// The design.
-    pub policy: Policy,
+    pub policy: P,
     /// The class of the claim.
     pub class: Class,
     /// Whether the claim holds.
@@ -41,7 +41,7 @@ pub struct Row {
     /// Why the row was skipped or failed, or a remark if it is ok.
     pub reason: Option<String>,
     /// The simulation.
-    pub predicted: Box<SimReport>,
+    pub predicted: Box<SimReport<P>>,
     /// The replay.
     pub measured: Box<Replayed>,
     /// Prediction minus measurement.
@@ -66,7 +66,7 @@ const TRIES_MAX: u32 = 4;
 ///
 /// # Errors
 /// The trace is damaged, the policy is invalid, or a replay cannot start.
-pub fn validate(trace: &Path, label: &str, setup: &SimConfig) -> Result<Row, ValidateError> {
+pub fn validate<P: Checked>(trace: &Path, label: &str, setup: &SimConfig<P>) -> Result<Row<P>, ValidateError> {
     let setup = SimConfig { file: Some(label.to_string()), ..setup.clone() };
     let modelled = predict(trace, &setup, Marks::Collect)?;
     let spec = spec(trace, &setup);
@@ -93,7 +93,7 @@ pub fn validate(trace: &Path, label: &str, setup: &SimConfig) -> Result<Row, Val
     };
     Ok(Row {
         trace_name: label.to_string(),
-        policy: setup.policy,
+        policy: setup.policy.clone(),
         class: judged.class,
         verdict: judged.verdict,
         reason: judged.reason,
@@ -109,12 +109,12 @@ pub fn validate(trace: &Path, label: &str, setup: &SimConfig) -> Result<Row, Val
 
 /// The prediction for the address space of a replay: at the addresses of its mappings and, if it came near the limit,
 /// with its number of other mappings.
-fn predict_again(
+fn predict_again<P: Checked>(
     trace: &Path,
-    setup: &SimConfig,
-    modelled: &Simulated,
+    setup: &SimConfig<P>,
+    modelled: &Simulated<P>,
     replayed: &Replayed,
-) -> Result<Simulated, ValidateError> {
+) -> Result<Simulated<P>, ValidateError> {
     /// The kernel refuses some calls a few mappings below the limit.
     const NEAR: u64 = 8;
     let mut setup = setup.clone();
@@ -135,9 +135,9 @@ fn predict_again(
 }
 
 /// Simulates a trace file.
-fn predict(trace: &Path, setup: &SimConfig, marks: Marks) -> Result<Simulated, ValidateError> {
+fn predict<P: Checked>(trace: &Path, setup: &SimConfig<P>, marks: Marks) -> Result<Simulated<P>, ValidateError> {
     let mut source = WithProfiles::new(TraceReader::open(trace)?);
-    Ok(simulate(&mut source, setup, marks, &|_| {})?)
+    Ok(P::simulate(&mut source, setup, marks)?)
 }
 
 /// Simulates a trace file, and replays it several times with real threads.
@@ -160,7 +160,7 @@ pub fn validate_threads(trace: &Path, label: &str, setup: &SimConfig, runs: u32)
     let measured = replayed.swap_remove(replayed.len() / 2);
     Ok(Row {
         trace_name: label.to_string(),
-        policy: setup.policy,
+        policy: setup.policy.clone(),
         class: Class::Statistical,
         verdict,
         reason: Some(reason),
@@ -176,7 +176,7 @@ pub fn validate_threads(trace: &Path, label: &str, setup: &SimConfig, runs: u32)
 
 fn judge_threads(report: &SimReport, runs: &[Replayed], spreads: &[Spread]) -> (Verdict, String) {
     let texts = |spreads: Vec<&Spread>| spreads.iter().map(|spread| spread.text()).collect::<Vec<_>>().join("; ");
-    if let Some(reason) = runs.first().and_then(|run| verdict::impossible_here(report, run)) {
+    if let Some(reason) = runs.first().and_then(|run| Policy::lacks_here(report, run)) {
         return (Verdict::Skipped, reason);
     }
     if let Some(reason) = runs.iter().find_map(verdict::unsound) {
@@ -194,10 +194,10 @@ fn judge_threads(report: &SimReport, runs: &[Replayed], spreads: &[Spread]) -> (
 }
 
 /// The replay of a row.
-fn spec(trace: &Path, setup: &SimConfig) -> ReplaySpec {
+fn spec<P: Checked>(trace: &Path, setup: &SimConfig<P>) -> ReplaySpec {
     ReplaySpec {
         trace: trace.to_path_buf(),
-        on: Target::Native(Box::new(setup.policy)),
+        on: setup.policy.target(),
         touch: setup.touch,
         memory_policy: setup.memory_policy,
         mode: Mode::Ordered,
@@ -243,11 +243,11 @@ fn moved_meanwhile(replayed: &Replayed) -> Option<String> {
 
 /// The reason not to judge a difference, if modes or the hugetlb pool changed after the prediction. They are settings
 /// of the whole machine, so another process can change them.
-fn settings_moved(setup: &SimConfig) -> Option<String> {
+fn settings_moved<P: Checked>(setup: &SimConfig<P>) -> Option<String> {
     let (before, mut now) = (&setup.kernel, host::kernel_config().ok()?);
     // khugepaged's activity is counted separately.
     now.khugepaged = before.khugepaged;
-    if !matches!(setup.policy.huge, Huge::Hugetlb | Huge::HugetlbPlain) {
+    if !setup.policy.uses_pool() {
         now.hugetlb_pool_pages = before.hugetlb_pool_pages;
     }
     if now == *before {

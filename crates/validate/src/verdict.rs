@@ -1,11 +1,10 @@
 //! The verdict of a row: skipped, ok or failed, and which kernel rule a failure points at.
 
-use hksim_explore::host;
-use hksim_policy::vocabulary::{Huge, Purge};
 use hksim_replay::{Replayed, Skipped};
 use hksim_sim::SimReport;
 use serde::{Deserialize, Serialize};
 
+use crate::checked::Checked;
 use crate::residual::Residual;
 use crate::stale::StaleEntries;
 
@@ -101,8 +100,8 @@ impl Verdict {
 }
 
 /// Judges a row.
-pub fn judge(predicted: &SimReport, measured: &Replayed, residual: &Residual) -> Judged {
-    if let Some(reason) = impossible_here(predicted, measured) {
+pub fn judge<P: Checked>(predicted: &SimReport<P>, measured: &Replayed, residual: &Residual) -> Judged {
+    if let Some(reason) = P::lacks_here(predicted, measured) {
         return Judged::skipped(reason);
     }
     if let Some(stale) = StaleEntries::find(!predicted.forks.is_empty(), measured, residual) {
@@ -149,20 +148,6 @@ pub(crate) fn not_measured(skipped: &Skipped) -> String {
     format!("{} not measured: {}", skipped.figure, skipped.reason)
 }
 
-/// What this machine lacks, if anything.
-pub(crate) fn impossible_here(predicted: &SimReport, measured: &Replayed) -> Option<String> {
-    let environment = &measured.environment;
-    if let Some(lack) = host::lacks(&predicted.policy, &predicted.kernel.thp) {
-        return Some(format!("on this machine {lack}"));
-    }
-    match predicted.policy.huge {
-        Huge::Hugetlb | Huge::HugetlbPlain if environment.nr_hugepages.unwrap_or(0) == 0 => {
-            Some("no hugetlb pool on this machine (vm.nr_hugepages is 0)".into())
-        }
-        _ => None,
-    }
-}
-
 /// Whether DAMON, reclaim or compaction was active on this machine during the replay.
 fn others_ran(measured: &Replayed) -> bool {
     let environment = &measured.environment;
@@ -206,7 +191,7 @@ fn copy_suspects(forked: bool, residual: &Residual) -> Vec<&'static str> {
 }
 
 /// Names the rules (docs/reference/kernel-rules.md) that residuals point at.
-fn suspects(predicted: &SimReport, residual: &Residual) -> String {
+fn suspects<P: Checked>(predicted: &SimReport<P>, residual: &Residual) -> String {
     let kinds = residual.installs_by_kind.unwrap_or_default();
     let calls = residual.os_calls.unwrap_or_default();
     let mut found: Vec<String> = Vec::new();
@@ -234,8 +219,7 @@ fn suspects(predicted: &SimReport, residual: &Residual) -> String {
     if kinds.hugetlb != 0 {
         found.push("R13 (hugetlb)".into());
     }
-    let policy = &predicted.policy;
-    if policy.purge == Purge::Free && predicted.installs.by_kind.thp > 0 && predicted.pmd_splits > 0 {
+    if predicted.policy.may_purge_lazily() && predicted.installs.by_kind.thp > 0 && predicted.pmd_splits > 0 {
         found.push("R10 (splitting maps zero-filled pages to the zero page)".into());
     }
     if residual.lazy_free_bytes.unwrap_or(0) > 0 {

@@ -16,6 +16,8 @@ pub enum Origin {
     Command { name: String, arguments: Vec<Argument> },
     /// Its predictions only: the rest was measured, or it does not state its command.
     Predictions,
+    /// Not at all: another machine has other figures.
+    Measured,
 }
 
 impl Origin {
@@ -33,6 +35,7 @@ impl Origin {
                 "{name}: is measured on this machine, so another one cannot repeat it; bundle a sim or sweep of the recording"
             ),
             Kind::Validate => return Ok(Origin::Predictions),
+            Kind::Compare | Kind::Trial | Kind::Choice => return Ok(Origin::Measured),
             Kind::Sim | Kind::Sweep | Kind::Explain | Kind::Advise | Kind::MemorySim | Kind::MemorySweep => (),
         }
         let Some(words) = stated(result) else {
@@ -71,9 +74,11 @@ impl Origin {
         let labels = predictions::of(result)?.into_iter().map(|prediction| prediction.report.trace);
         let labels = labels.filter_map(|label| Some((label.file?, label.checksum)));
         let traces = result["traces"].as_array().into_iter().flatten();
+        // A row of a prediction has its own; here it is that of a comparison.
+        let traces = traces.chain([&result["trace"]]);
         let text = |value: &Value| value.as_str().map(str::to_string);
-        let of_advice = traces.filter_map(|label| Some((text(&label["file"])?, text(&label["checksum"]))));
-        files.extend(labels.chain(of_advice));
+        let named = traces.filter_map(|label| Some((text(&label["file"])?, text(&label["checksum"]))));
+        files.extend(labels.chain(named));
         Ok(files)
     }
 }

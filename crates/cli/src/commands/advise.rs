@@ -1,5 +1,6 @@
 //! `hksim advise`: chooses a design for several traces, within limits, and says how far the choice generalises.
 
+mod on;
 mod view;
 
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ use hksim_sim::Counted;
 
 use crate::flags::between::between;
 use crate::flags::table::Subject;
+use crate::flags::timing::RoundsArgs;
 use crate::flags::{HugeList, PolicyArgs};
 use crate::inputs;
 use crate::memory;
@@ -36,7 +38,7 @@ const NO_DESIGN: u8 = 1;
 /// Arguments of `advise`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_long_help = "Examples:\n  hksim advise app.hkt other.hkt\n  hksim advise app.hkt --goal installs --limit rss+10% --limit vmas+0%\n  hksim advise app.hkt --superslab 1M,2M,4M --huge never,thp --format json -o advice.json"
+    after_long_help = "Examples:\n  hksim advise app.hkt other.hkt\n  hksim advise app.hkt --goal installs --limit rss+10% --limit vmas+0%\n  hksim advise app.hkt --superslab 1M,2M,4M --huge never,thp --format json -o advice.json\n  hksim advise app.hkt --on glibc,jemalloc,mimalloc --limit rss+5%\n  hksim advise app.hkt --on glibc,jemalloc:dirty_decay_ms=0,1000 --thp never,always --trial -- ./app"
 )]
 pub struct Args {
     /// Choose a design for these traces together
@@ -45,12 +47,13 @@ pub struct Args {
     /// Exclude designs beyond a limit on any trace: rss+10% (of the baseline), "rss 64M", "vmas 1000"
     #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
     limit: Vec<Limit>,
-    /// Simulate at most this many designs of a space that is too large for all of them
+    /// Try at most this many designs of a space that is too large for all of them, or rows of --on
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = between(2u32, 100_000), hide_short_help = true)]
     tries: u32,
-    /// Decide the order of the search
-    #[arg(long, value_name = "N", default_value_t = 1, hide_short_help = true)]
-    seed: u64,
+    #[command(flatten)]
+    on: on::OnArgs,
+    #[command(flatten)]
+    rounds: RoundsArgs,
     #[command(flatten)]
     policy: PolicyArgs,
     #[command(flatten)]
@@ -76,6 +79,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             path.display()
         );
     }
+    if !args.on.on.is_empty() {
+        return on::run(args);
+    }
+    if args.rounds.have_end() {
+        bail!("--runs, --precision and --budget are about replays: name allocators with --on, or leave them out");
+    }
     let profile = args.profile.read(&args.output)?;
     let traces = inputs::files(&args.traces)?;
     let base = args.policy.base()?;
@@ -87,7 +96,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let labels = traces.iter().map(Trace::label).collect();
     let space = space(&args.policy)?;
-    let effort = Effort { points_max: args.tries as usize, seed: args.seed };
+    let seed = args.rounds.given_seed().unwrap_or(1);
+    let effort = Effort { points_max: args.tries as usize, seed };
     let weights = question.weights.of_traces(traces.len())?;
     let mut lab = Simulations::new(traces, weights, &space, base, profile.as_ref(), args.question.core(), &OnScreen)?;
     let request = Request { question: &question, limits: &args.limit, space: &space, effort };
@@ -98,7 +108,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let version = |allocator: &str| library::installed(allocator).map(|library| library.version);
     let offer = advice.winner.as_ref().map(|winner| settings(&winner.policy, version)).unwrap_or_default();
     let has_winner = advice.winner.is_some();
-    let search = Search { points: space.points(), tries: args.tries, seed: args.seed };
+    let search = Search { points: space.points(), tries: args.tries, seed };
     let result = Advised {
         stamp: Stamp::here(),
         traces: labels,

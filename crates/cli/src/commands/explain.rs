@@ -1,22 +1,25 @@
 //! `hksim explain`: puts every install of a simulation down to its causes.
 
 mod fit;
+mod library;
 mod view;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
+use hksim_designs::DesignWords;
 use hksim_explore::causes::{best, largest};
+use hksim_explore::described::Described;
 use hksim_explore::explained::Subject;
 use hksim_explore::question::Tie;
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::source::EventSource;
 
-use crate::flags::{PolicyArgs, RunConfig};
+use crate::flags::{DesignArgs, PolicyArgs, RunConfig};
 use crate::forks::ForkArgs;
 use crate::inputs;
 use crate::memory;
-use crate::output::{OutputArgs, plain};
+use crate::output::{OutputArgs, plain, warn};
 use crate::runs::OnScreen;
 use crate::stack_files::StackFiles;
 use hksim_explore::marks::Marks;
@@ -29,7 +32,9 @@ use hksim_results::explain::{CauseRow, Explanation, Names};
 Examples:
   hksim explain app.hkt --preset hakmem
   hksim explain app.hkt --purge-delay 0 --against default
-  hksim explain app.hkt --per request --format json -o app.json")]
+  hksim explain app.hkt --per request --format json -o app.json
+  hksim explain app.hkt --on ./mymalloc.so
+  hksim explain app.hkt --on glibc --against glibc:mmap_threshold=67108864")]
 pub struct Args {
     /// Explain a simulation of this trace
     #[arg(value_name = "TRACE.hkt", required_unless_present = "fit")]
@@ -40,10 +45,17 @@ pub struct Args {
     /// Accept this deviation from a count as a fit
     #[arg(long, value_name = "PERCENT", default_value = "1%", requires = "fit")]
     tolerance: Tie,
+    /// Explain a replay on this malloc library instead of a simulation: glibc, mimalloc, jemalloc, gperftools or
+    /// tbbmalloc, or a library to preload, with settings if wanted (jemalloc:dirty_decay_ms=0)
+    #[arg(long, value_name = "NAME|LIB.so", conflicts_with_all = ["fit", "per", "folded", "pprof", "fork_at"])]
+    on: Option<String>,
     #[command(flatten)]
     policy: PolicyArgs,
-    /// Explain the difference to another policy: a preset or policy file, with changes (default+purge=none)
-    #[arg(long, value_name = "POLICY", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[command(flatten)]
+    design: DesignArgs,
+    /// Explain the difference to another policy: a preset or policy file, with changes (default+purge=none); with
+    /// --design, to another design or other settings (NAME+FLAG=VALUE); with --on, to another library or other settings
+    #[arg(long, value_name = "POLICY|LIB", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     against: Option<String>,
     /// Count the installs from each mark of this name to the next mark of any name (hksim mark)
     #[arg(long, value_name = "MARK")]
@@ -78,22 +90,43 @@ pub fn run(args: &Args) -> Result<()> {
             path.display()
         );
     }
+    if let Some(on) = &args.on {
+        if args.design.label(&args.policy)?.is_some() {
+            bail!("--on and --design each name an allocator to explain; give one of them");
+        }
+        return library::run(args, on, &inputs::file(path)?, path, &config);
+    }
+    match args.design.label(&args.policy)? {
+        Some(design) => {
+            let against = args.against.as_deref();
+            let other = against.map(|word| DesignWords::of_word(word).and_then(|words| words.label(&warn)));
+            explained(args, path, &config, (&design, other.transpose().context("--against")?))
+        }
+        None => {
+            let other = args.against.as_deref().map(|word| other_config(word, &config)).transpose()?;
+            explained(args, path, &config, (&config.policy, other.map(|other| other.policy)))
+        }
+    }
+}
+
+/// Explains an allocator, or the difference to another one, with the program and the kernel of a run configuration.
+fn explained<P: Described>(args: &Args, path: &Path, config: &RunConfig, both: (&P, Option<P>)) -> Result<()> {
+    let (allocator, other) = both;
     let trace = inputs::file(path)?;
     let mut reader = TraceReader::open(path)?;
     let footer = reader.footer().clone();
     let mark = args.per.as_deref().map(|name| mark_number(&mut reader, name)).transpose()?;
     let subject = Subject { trace: &trace, mark, forks: args.forks.windows(&trace)?, listener: &OnScreen };
-    let explained = subject.explain(&config)?;
-    let other = args.against.as_deref().map(|word| other_config(word, &config)).transpose()?;
+    let explained = subject.explain(allocator, config)?;
     let names = Names::of(&footer);
-    let against = args.against.as_deref().zip(other).map(|(word, other)| -> Result<Against> {
+    let against = args.against.as_deref().zip(other).map(|(word, other)| -> Result<Against<P>> {
         // Named by its flags, as in the command that the result states: a file may be elsewhere, or change.
         let name = PolicyArgs::word_without_file(word);
-        Ok(Against::new(name.as_deref().unwrap_or(word), &explained, &subject.explain(&other)?, &names))
+        Ok(Against::new(name.as_deref().unwrap_or(word), &explained, &subject.explain(&other, config)?, &names))
     });
     let against = against.transpose()?;
     let largest = largest(&explained.breakdown, args.causes);
-    let tried = subject.tried(&largest, &config, &explained)?;
+    let tried = subject.tried(&largest, config, &explained)?;
     let causes = largest.iter().zip(&tried).map(|(cause, tried)| {
         CauseRow::new(cause, best(tried, cause, explained.report.installs.total), &explained.report)
     });
@@ -102,8 +135,8 @@ pub fn run(args: &Args) -> Result<()> {
     if args.stacks.is_requested() {
         args.stacks.write(&names.profile(&explained.breakdown.site))?;
     }
-    names.notes().iter().for_each(|line| crate::output::warn(line));
-    args.output.emit(&explanation, &explanation.rows(), || view::table(&explanation, &config))
+    names.notes().iter().for_each(|line| warn(line));
+    args.output.emit(&explanation, &explanation.rows(), || view::table(&explanation, config))
 }
 
 /// The other policy of a comparison, under the same kernel and assumptions.

@@ -19,9 +19,9 @@ pub struct Args {
     /// Draw this JSON result
     #[arg(value_name = "RESULT.json")]
     result: PathBuf,
-    /// Draw this figure
-    #[arg(long, value_enum, default_value = "designs")]
-    figure: FigureWord,
+    /// Draw this figure [default: allocators for compare and trial, else designs]
+    #[arg(long, value_enum)]
+    figure: Option<FigureWord>,
     /// Write the picture to this file, whose name ends in .svg or .png
     #[arg(short, long, value_name = "PICTURE", value_parser = pictures::parse_picture)]
     output: PathBuf,
@@ -36,7 +36,7 @@ pub fn run(args: &Args) -> Result<()> {
     let result = read_result(&args.result)?;
     let advice = || format!("{name}: cannot draw; give a JSON result, as {WRITE_RESULT} writes it");
     let subject = Subject::of(&result).with_context(advice)?;
-    let FigureWord(figure) = args.figure;
+    let figure = args.figure.map_or_else(|| Figure::of(&subject), |FigureWord(figure)| figure);
     let is_without_huge = figure == Figure::Huge && !subject.panels.is_empty();
     let Some(sketch) = figure.sketch(&subject, Medium::File).with_context(advice)? else {
         if is_without_huge {

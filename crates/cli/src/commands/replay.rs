@@ -13,7 +13,7 @@ use hksim_trace::header::TouchSource;
 
 use crate::allocators;
 use crate::flags::timing::TimingArgs;
-use crate::flags::{HostPolicyArgs, PolicyArgs};
+use crate::flags::{DesignArgs, HostPolicyArgs, PolicyArgs};
 use crate::forks::ForkArgs;
 use crate::host;
 use crate::inputs;
@@ -24,6 +24,7 @@ use hksim_replay::compare::Found;
 use hksim_results::Stamp;
 use hksim_results::replay::ReplayReport;
 use hksim_timing::Plan;
+use hksim_validate::Checked;
 
 /// Arguments of `replay`.
 #[derive(Debug, clap::Args)]
@@ -55,6 +56,8 @@ pub struct Args {
     #[command(flatten)]
     policy: HostPolicyArgs,
     #[command(flatten)]
+    design: DesignArgs,
+    #[command(flatten)]
     output: OutputArgs,
 }
 
@@ -85,15 +88,24 @@ pub fn run(args: &Args) -> Result<()> {
     let policy = args.policy.checked()?;
     let config = policy.config()?;
     let trace = inputs::file(&args.trace)?;
-    if args.on == "native" {
+    let label = args.design.label(policy)?;
+    if args.on == "native" && label.is_none() {
         host::can_serve(&config)?;
     }
     let rule = config.touch_rule(trace.header.touch);
-    let (on, design) = target(&args.on, policy, &config.policy)?;
+    let (on, design) = match &label {
+        Some(label) => {
+            args.design.refuse("on", args.on != "native", "name one allocator")?;
+            args.design.refuse("mode threaded", args.mode == Mode::Threaded, "a design serves one thread at a time")?;
+            (label.target(), None)
+        }
+        None => target(&args.on, policy, &config.policy)?,
+    };
     if args.stop_at.is_some() && (args.mode, design.is_none()) != (Mode::Ordered, false) {
         bail!("--stop-at: only an ordered replay on the native allocator can stop; use --mode ordered and --on native");
     }
     if args.forks.are_asked()
+        && label.is_none()
         && (args.mode, design.as_ref().map(|design| design.align)) != (Mode::Ordered, Some(Align::Arena))
     {
         bail!(
@@ -120,10 +132,11 @@ pub fn run(args: &Args) -> Result<()> {
     let report = ReplayReport {
         stamp: Stamp::here(),
         trace: trace.label(),
-        allocator: args.on.clone(),
+        allocator: label.as_ref().map_or(args.on.clone(), |label| label.design.clone()),
         library,
         mode: args.mode,
         policy: design,
+        design: label,
         touch: TouchLabel { rule, source },
         times,
         ended,

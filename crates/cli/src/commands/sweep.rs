@@ -6,12 +6,14 @@ pub mod view;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
+use hksim_cost_model::Profile;
+use hksim_explore::described::Described;
 use hksim_explore::shard::Shard;
 use hksim_sim::SimConfig;
 use serde::Serialize;
 
 use crate::flags::between::between;
-use crate::flags::{BaseKernel, HugeList, ModesFrom, PolicyArgs};
+use crate::flags::{BaseKernel, DesignArgs, HugeList, ModesFrom, PolicyArgs, RunConfig};
 use crate::forks::ForkArgs;
 use crate::inputs;
 use crate::memory;
@@ -23,11 +25,11 @@ use crate::output::screen::HEADING;
 use crate::output::{OutputArgs, ResultFormat};
 use crate::pictures;
 use crate::question::QuestionArgs;
-use crate::runs::{on_workers, setup};
+use crate::runs::{on_workers, setup_of};
 use crate::system_time::ProfileArgs;
 use hksim_explore::inputs::Trace;
 use hksim_explore::plan::Plan;
-use hksim_explore::priced::{Priced, counted};
+use hksim_explore::priced::Priced;
 use hksim_output_files::refuse_planted;
 use hksim_results::Stamp;
 use hksim_results::sweep::{Head, PricedSweep, ShardResult, ShardRow};
@@ -49,6 +51,8 @@ pub struct Args {
     traces: Vec<PathBuf>,
     #[command(flatten)]
     policy: PolicyArgs,
+    #[command(flatten)]
+    design: DesignArgs,
     #[command(flatten)]
     memory: MemoryArgs,
     /// Replay the traces on each of these allocators (as in `compare`), once for each mode of --thp, which the allocator
@@ -110,13 +114,34 @@ pub fn run(args: &Args) -> Result<()> {
     args.memory.refuse_for_trace()?;
     view::check(&args.columns, &args.output)?;
     let configs = args.policy.configs(HugeList::All)?;
+    let designs = args.design.labels(&args.policy)?;
+    if designs.is_empty() {
+        return sweep(
+            args,
+            &configs.iter().map(|config| (config.policy, config)).collect::<Vec<_>>(),
+            profile.as_ref(),
+        );
+    }
+    args.design.refuse("shard", args.shard.is_some(), "`hksim merge` joins rows of SuperSlab; leave --shard out")?;
+    let rows: Vec<_> =
+        designs.iter().flat_map(|design| configs.iter().map(|config| (design.clone(), config))).collect();
+    sweep(args, &rows, profile.as_ref())
+}
+
+/// Simulates every allocator, with its program and kernel, on every trace.
+fn sweep<P: Described>(args: &Args, allocators: &[(P, &RunConfig)], profile: Option<&Profile>) -> Result<()> {
     let traces = if args.traces.is_empty() { Trace::built_in()? } else { inputs::files(&args.traces)? };
-    let question = args.question.asked(&traces, profile.as_ref())?;
-    let plan = Plan::new(traces, &configs, |trace, config| {
+    let question = args.question.asked(&traces, profile)?;
+    let plan = Plan::new(traces, |trace| {
         let forks = args.forks.windows(trace)?;
-        let (tlb, counted) = (args.question.core(), counted(&config.policy, profile.as_ref()));
-        anyhow::Ok(SimConfig { forks, tlb, counted, ..setup(config, trace, BaseKernel::AsItComes)? })
+        let setup = |(allocator, config): &(P, &RunConfig)| {
+            let (tlb, counted) = (args.question.core(), allocator.counted(profile));
+            let setup = setup_of(allocator, config, trace, BaseKernel::AsItComes)?;
+            anyhow::Ok(SimConfig { forks: forks.clone(), tlb, counted, ..setup })
+        };
+        allocators.iter().map(setup).collect()
     })?;
+    let configs: Vec<RunConfig> = allocators.iter().map(|(_, config)| (*config).clone()).collect();
     let head = Head { rows_per_trace: configs.len(), question, modes: ModesFrom::of(&configs) };
     let numbers: Vec<usize> = args.shard.map_or_else(|| (0..plan.rows()).collect(), |shard| shard.rows(plan.rows()));
     if let Some(journal) = &args.resume {
@@ -124,10 +149,10 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let reports =
         on_workers(args.jobs, || Ok(plan.simulate(&numbers, args.resume.as_deref(), &Progress::events(0))?))?;
-    let rows: Vec<Priced> = reports.into_iter().map(|row| Priced::new(row, profile.as_ref())).collect();
+    let rows: Vec<Priced<P>> = reports.into_iter().map(|row| Priced::new(row, profile)).collect();
     if let Some(shard) = args.shard {
         let rows = numbers.into_iter().zip(rows).map(|(row, priced)| ShardRow { row, priced }).collect();
-        let sweep = plan.digest(&head, profile.as_ref());
+        let sweep = plan.digest(&head, profile);
         let part = ShardResult { stamp: Stamp::here(), shard, sweep, rows_total: plan.rows(), head, rows };
         return args.output.emit(&part, &[()], String::new);
     }
@@ -144,6 +169,7 @@ impl Args {
 
     /// Checks that no flag was given that is about traces only.
     fn refuse_for_recording(&self) -> Result<()> {
+        self.design.refuse_for_recording()?;
         for (flag, given) in [("shard", self.shard.is_some()), ("resume", self.resume.is_some())] {
             if given {
                 bail!(

@@ -13,7 +13,7 @@ use hksim_trace::header::Origin;
 use tempfile::TempDir;
 
 use crate::flags::between::between;
-use crate::flags::{BaseKernel, HostPolicyArgs, HugeList, RunConfig};
+use crate::flags::{BaseKernel, DesignArgs, HostPolicyArgs, HugeList, RunConfig};
 use crate::forks::ForkArgs;
 use crate::inputs;
 use crate::memory;
@@ -21,8 +21,10 @@ use crate::memory::again::AgainArgs;
 use crate::memory::settings::MemoryArgs;
 use crate::output::OutputArgs;
 use crate::output::progress::Progress;
-use crate::runs::setup;
+use crate::runs::{setup, setup_of};
 use crate::system_time::ProfileArgs;
+use hksim_designs::Label;
+use hksim_explore::described::Described;
 use hksim_explore::inputs::Trace;
 use hksim_results::validate::Validation;
 use hksim_validate::{Row, Verdict, judge_system_time, validate, validate_threads};
@@ -45,6 +47,8 @@ pub struct Args {
     /// Policies to check
     #[command(flatten)]
     pub policy: HostPolicyArgs,
+    #[command(flatten)]
+    design: DesignArgs,
     #[command(flatten)]
     memory: MemoryArgs,
     #[command(flatten)]
@@ -104,6 +108,7 @@ struct Replayable {
 pub fn run(args: &Args) -> Result<ExitCode> {
     args.output.check(&[], &[args.profile.path()])?;
     if args.traces.iter().any(|path| memory::is_recording(path)) {
+        args.design.refuse_for_recording()?;
         return memory::validate::run(&memory::validate::Request {
             paths: &args.traces,
             policy: args.policy.with_kernel_flags(),
@@ -127,7 +132,33 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Some(folder) => built_in(folder.path())?,
         None => files(&args.traces)?,
     };
-    let validation = Validation::new(rows(args, &traces, &configs)?);
+    let designs = args.design.labels(args.policy.checked()?)?;
+    if designs.is_empty() {
+        return finish(args, rows(args, &traces, &configs)?);
+    }
+    args.design.refuse(
+        "mode threaded",
+        args.mode == Mode::Threaded,
+        "a design serves one thread at a time; leave it out",
+    )?;
+    args.design.refuse("profile", args.profile.path().is_some(), "the time of designs is not known; leave it out")?;
+    args.threaded_runs()?;
+    let each = |replayable: &Replayable| {
+        let forks = args.forks.windows(&replayable.trace)?;
+        let setups = designs.iter().flat_map(|design| configs.iter().map(move |config| (design, config)));
+        let row = |(design, config): (&Label, &RunConfig)| {
+            let setup = setup_of(design, config, &replayable.trace, BaseKernel::Host)?;
+            let setup = SimConfig { forks: forks.clone(), ..setup };
+            Ok(validate(&replayable.path, &replayable.label, &setup)?)
+        };
+        setups.map(row).collect::<Result<Vec<Row<Label>>>>()
+    };
+    finish(args, traces.iter().map(each).collect::<Result<Vec<_>>>()?.concat())
+}
+
+/// Prints the rows with their verdict, which is the exit status.
+fn finish<P: Described>(args: &Args, rows: Vec<Row<P>>) -> Result<ExitCode> {
+    let validation = Validation::new(rows);
     args.output.emit(&validation, &validation.rows, || view::table(&validation))?;
     Ok(match validation.verdict {
         Verdict::Failed => ExitCode::from(CHECK_FAILED),

@@ -7,10 +7,12 @@
 pub mod args;
 pub mod argv;
 pub mod between;
+pub mod designs;
 #[cfg(test)]
 mod docs;
 pub mod supervision;
 pub mod timing;
 
 pub use args::{HostPolicyArgs, HugeList, PolicyArgs};
+pub use designs::DesignArgs;
 pub use hksim_explore::flags::{BaseKernel, ModesFrom, RunConfig, mthp, table, varied};

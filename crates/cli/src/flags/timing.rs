@@ -22,7 +22,7 @@ pub struct RoundsArgs {
     /// Start no further timed round after this time
     #[arg(long, value_name = "TIME", value_parser = parse_time, hide_short_help = true)]
     budget: Option<u64>,
-    /// Draw the order of timed runs from this seed [default: the time]
+    /// Draw the order of timed runs, or of a search, from this seed [default: the time; for hksim's designs 1]
     #[arg(long, value_name = "N", hide_short_help = true)]
     seed: Option<u64>,
 }
@@ -46,7 +46,7 @@ fn parse_percent(word: &str) -> Result<f64, String> {
 
 impl RoundsArgs {
     fn are_asked(&self) -> bool {
-        self.runs.is_some() || self.precision.is_some() || self.budget.is_some() || self.seed.is_some()
+        self.have_end() || self.seed.is_some()
     }
 
     /// When the rounds end.
@@ -68,6 +68,16 @@ impl RoundsArgs {
     /// The seed of the order of runs.
     pub fn seed(&self) -> u64 {
         self.seed.unwrap_or_else(random_seed)
+    }
+
+    /// The seed that was given.
+    pub fn given_seed(&self) -> Option<u64> {
+        self.seed
+    }
+
+    /// Whether the end of the rounds was asked for.
+    pub fn have_end(&self) -> bool {
+        self.runs.is_some() || self.precision.is_some() || self.budget.is_some()
     }
 }
 

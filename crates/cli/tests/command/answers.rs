@@ -98,7 +98,7 @@ fn a_goal_that_cannot_be_known_is_refused_before_the_work() {
         ("sweep t.hkt --goal tlb-misses --tlb zen4", "t.hkt: tlb-misses: the trace does not have every access"),
         (
             "sweep rm.hkt --goal speed",
-            "`speed`: unknown figure; figures are time, installs, sys-time, rss, tlb-misses, vmas",
+            "`speed`: unknown figure; figures are time, installs, sys-time, rss, rss-end, tlb-misses, vmas",
         ),
         ("sweep rm.hkt --tie 2", "expected a percentage"),
         ("sweep rm.hkt --weights 0", "expected positive numbers"),

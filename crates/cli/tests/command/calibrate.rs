@@ -39,7 +39,7 @@ fn costs_match_a_c_program() {
 
 /// A profile with round numbers as costs.
 const PROFILE: &str =
-    "version = 6\nmachine = \"m\"\nprocessors = 1\nkernel = \"k\"\nelapsed_s = 1.0\nkernel_share = 0.9\n";
+    "version = 7\nmachine = \"m\"\nprocessors = 1\nkernel = \"k\"\nelapsed_s = 1.0\nkernel_share = 0.9\n";
 
 fn profile(operations: &[&str]) -> String {
     let cost = |name: &&str| {
@@ -83,7 +83,7 @@ fn a_profile_turns_counts_into_a_range_of_time() {
 }
 
 /// The operations that random-mixed needs with single pages and with huge pages.
-pub const OPERATIONS: [&str; 24] = [
+pub const OPERATIONS: [&str; 25] = [
     "write_fault",
     "write_fault_apart",
     "memset_untouched",
@@ -91,6 +91,7 @@ pub const OPERATIONS: [&str; 24] = [
     "write_fault_16m",
     "write_fault_32m",
     "refault",
+    "refault_near",
     "page_table",
     "huge_fault",
     "huge_fault_8m",
@@ -214,7 +215,7 @@ fn an_invalid_profile_is_refused() {
     for (text, needle) in [
         ("", "not a cost profile"),
         ("version = 1\n", "version 1"),
-        (&profile(&["madvise_call"]).replace("version = 6", "version = 5"), "version 5"),
+        (&profile(&["madvise_call"]).replace("version = 7", "version = 6"), "version 6"),
         (&profile(&["madvise_call"]).replace("kernel_share = 0.9\nrounds", "kernel_share = 0\nrounds"), "kernel_share"),
         (&profile(&["write_fold"]), "write_fold"),
         (&profile(&["write_fault"]).replace("low_ns = 1000", "low_ns = 9000"), "not in order"),

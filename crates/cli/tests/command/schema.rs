@@ -164,7 +164,9 @@ fn every_field_of_other_results_is_documented() {
     ] {
         check(line, &bench.json(line), &[("", sections)]);
     }
-    let line = "trial --allocators native --runs 1 --format json -- cat rm.hkt";
+    let line = "advise rm.hkt th.hkt --on native,glibc:arena_max=1 --limit rss+900% --runs 1 --seed 1";
+    check(line, &bench.json(line), &[("", &[ALL, "advise --on", "advise", "Inputs"])]);
+    let line = "trial --allocators native --recording rm.hkt --runs 1 --format json -- cat rm.hkt";
     check(line, &serde_json::from_str(&bench.ok(line)).expect("JSON"), &[("", &[ALL, "trial"])]);
     bench.ok("export cut.hkt --to csv -o cut.csv");
     let line = "import cut.csv -o again.hkt";

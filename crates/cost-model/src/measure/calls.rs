@@ -25,6 +25,20 @@ pub(super) fn empty(samples: &mut Samples) -> Result<(), MeasureError> {
     let Some(area) = areas.pop() else { return Ok(()) };
     samples.time(Operation::MadviseCall, CALLS, || (0..CALLS).filter(|_| !area.advise(libc::MADV_DONTNEED)).count());
     samples.time(Operation::MunmapCall, CALLS - 1, || drop(areas));
+    near(samples)
+}
+
+/// Times `mmap` and `munmap` in turns, so that the kernel takes the records again that it just returned. One of the two alone
+/// is too short to be timed; each gets the share that it has above.
+fn near(samples: &mut Samples) -> Result<(), MeasureError> {
+    let (done, spent) = timed(|| (0..CALLS).try_for_each(|_| Area::new(HUGE_BYTES).map(drop)));
+    done?;
+    let apart = [Operation::MmapCall, Operation::MunmapCall].map(|call| Some((call, samples.last_ns(call)?)));
+    if let [Some((map, map_ns)), Some((unmap, unmap_ns))] = apart {
+        let part = spent.as_nanos() as f64 / CALLS as f64 / (map_ns + unmap_ns);
+        samples.note_near(map, map_ns * part);
+        samples.note_near(unmap, unmap_ns * part);
+    }
     Ok(())
 }
 

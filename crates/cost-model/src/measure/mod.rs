@@ -130,6 +130,7 @@ pub fn control(profile: &Profile) -> Result<f64, ControlError> {
 fn round(samples: &mut Samples) -> Result<(), MeasureError> {
     samples.begin_round(yardstick()?);
     pages::base(samples)?;
+    pages::refaults(samples)?;
     pages::populated(samples)?;
     pages::huge(samples)?;
     pages::collapse(samples)?;

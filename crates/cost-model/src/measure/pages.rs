@@ -8,12 +8,16 @@ use hksim_linux_probe::{PAGE_BYTES, sysfs};
 
 use super::MeasureError;
 use super::samples::Samples;
-use crate::price::POOL_BYTES;
+use crate::price::{NEAR_BYTES, POOL_BYTES};
 use crate::profile::{FOLIOS, FOOTPRINTS, Operation};
 
 /// Single pages per measurement: 32 MiB. The kernel's records of fewer pages stay in the nearest caches, as they seldom do
 /// in programs: marking a page of 8 MiB again by `MADV_FREE` took 44 ns, and a page of 32 MiB 125.
 const PAGES: u64 = 8192;
+/// Single pages whose records in the kernel stay in the nearest caches: 2 MiB.
+const NEAR_PAGES: u64 = 512;
+/// Times that memory is written and returned before it counts as near.
+const NEAR_TIMES: u32 = 4;
 /// Huge pages per measurement.
 const HUGE_PAGES: u64 = 16;
 /// Pages of the hugetlb pool.
@@ -41,13 +45,41 @@ pub(super) fn base(samples: &mut Samples) -> Result<(), MeasureError> {
     samples.time(Operation::RewriteFreed, PAGES, || area.write(PAGE_BYTES));
     samples.time(Operation::FreePageAgain, PAGES, || area.advise(libc::MADV_FREE));
     area.write(PAGE_BYTES);
+    near(samples, &area);
+    area.write(PAGE_BYTES);
     samples.time(Operation::DontneedPage, PAGES, || area.advise(libc::MADV_DONTNEED));
-    samples.time(Operation::Refault, PAGES, || area.write(PAGE_BYTES));
-    area.advise(libc::MADV_DONTNEED);
     samples.time(Operation::ZeroReadFault, PAGES, || area.read());
     samples.time(Operation::WriteAfterZero, PAGES, || area.write(PAGE_BYTES));
     samples.time(Operation::MunmapPage, PAGES, || area.unmap());
     page_tables(samples)
+}
+
+/// Times returning the same few pages again and again.
+fn near(samples: &mut Samples, area: &Area) {
+    let bytes = NEAR_PAGES * PAGE_BYTES;
+    for (operation, advice) in
+        [(Operation::FreePageAgain, libc::MADV_FREE), (Operation::DontneedPage, libc::MADV_DONTNEED)]
+    {
+        for _ in 0..NEAR_TIMES {
+            area.advise_part(0, bytes, advice);
+            area.write_part(0, bytes, PAGE_BYTES);
+        }
+        samples.time_near(operation, NEAR_PAGES, || area.advise_part(0, bytes, advice));
+        area.write_part(0, bytes, PAGE_BYTES);
+    }
+}
+
+/// Times writes to pages that were dropped just before: as many as the smallest footprint has, and few.
+pub(super) fn refaults(samples: &mut Samples) -> Result<(), MeasureError> {
+    for (operation, bytes) in [(Operation::Refault, FOOTPRINTS[0].bytes), (Operation::RefaultNear, NEAR_BYTES)] {
+        let area = Area::of(Granule::Page, bytes)?;
+        for _ in 0..NEAR_TIMES {
+            area.write(PAGE_BYTES);
+            area.advise(libc::MADV_DONTNEED);
+        }
+        samples.time(operation, area.pages(), || area.write(PAGE_BYTES));
+    }
+    Ok(())
 }
 
 /// Times two writes into each of several empty PMD ranges. Only the first write allocates a page table, so the
@@ -64,13 +96,16 @@ fn page_tables(samples: &mut Samples) -> Result<(), MeasureError> {
 /// Times populating single pages by a system call and by `memset`.
 pub(super) fn populated(samples: &mut Samples) -> Result<(), MeasureError> {
     samples.time(Operation::MapPopulate, PAGES, || Area::populated(PAGES * PAGE_BYTES))?.unmap();
-    let area = Area::of(Granule::Page, PAGES * PAGE_BYTES)?;
+    // With the smallest footprint: what a larger one adds is priced apart.
+    let bytes = FOOTPRINTS[0].bytes;
+    warm_up(Granule::Page, bytes)?;
+    let area = Area::of(Granule::Page, bytes)?;
     let populate = || area.advise(libc::MADV_POPULATE_WRITE);
-    if !samples.time_if(Operation::PopulateWrite, PAGES, populate, |done| done) {
+    if !samples.time_if(Operation::PopulateWrite, area.pages(), populate, |done| done) {
         samples.skip(Operation::PopulateWrite, "the kernel has no MADV_POPULATE_WRITE");
     }
     area.advise(libc::MADV_DONTNEED);
-    samples.time(Operation::MemsetUntouched, PAGES, || area.fill());
+    samples.time(Operation::MemsetUntouched, area.pages(), || area.fill());
     Ok(())
 }
 
@@ -94,6 +129,12 @@ pub(super) fn huge(samples: &mut Samples) -> Result<(), MeasureError> {
     samples.time(Operation::FreeHuge, HUGE_PAGES, || area.advise(libc::MADV_FREE));
     area.write(PAGE_BYTES);
     samples.time(Operation::FreeHugeAgain, HUGE_PAGES, || area.advise(libc::MADV_FREE));
+    for _ in 0..NEAR_TIMES {
+        area.write(HUGE_BYTES);
+        area.advise(libc::MADV_FREE);
+    }
+    area.write(HUGE_BYTES);
+    samples.time_near(Operation::FreeHugeAgain, HUGE_PAGES, || area.advise(libc::MADV_FREE));
     samples.time(Operation::DontneedHuge, HUGE_PAGES, || area.advise(libc::MADV_DONTNEED));
     area.write(HUGE_BYTES);
     samples.time(Operation::SplitHuge, HUGE_PAGES, || {

@@ -33,6 +33,8 @@ pub(super) enum Sampling {
 struct Timings {
     /// For each round: the time of an operation, divided by the round's yardstick.
     per_yardstick: Vec<f64>,
+    /// The same with the kernel's records of the memory in the nearest caches, if that was timed, too.
+    near_per_yardstick: Vec<f64>,
     samples: ModeSamples,
 }
 
@@ -105,6 +107,25 @@ impl Samples {
         (result, spent, self.modes.as_mut().map(CpuModes::take).unwrap_or_default())
     }
 
+    /// Times `run`, which performs `number` operations on memory whose records in the kernel are in the nearest caches. The
+    /// low end of the cost is that of these times.
+    pub(super) fn time_near<T>(&mut self, operation: Operation, number: u64, run: impl FnOnce() -> T) -> T {
+        let (result, spent) = timed(run);
+        self.note_near(operation, spent.as_nanos() as f64 / number as f64);
+        result
+    }
+
+    /// Records the time of an operation as [`Samples::time_near`] does.
+    pub(super) fn note_near(&mut self, operation: Operation, ns: f64) {
+        let round_ns = self.rounds_ns.last().copied().unwrap_or(f64::NAN);
+        self.of.entry(operation).or_default().near_per_yardstick.push(ns / round_ns);
+    }
+
+    /// The time of an operation in this round, in nanoseconds.
+    pub(super) fn last_ns(&self, operation: Operation) -> Option<f64> {
+        Some(self.of.get(&operation)?.per_yardstick.last()? * self.rounds_ns.last()?)
+    }
+
     /// Records the time of `number` operations.
     pub(super) fn note(&mut self, operation: Operation, number: u64, spent: Duration, samples: ModeSamples) {
         let timings = self.of.entry(operation).or_default();
@@ -142,8 +163,11 @@ impl Samples {
             .of
             .into_iter()
             .filter_map(|(operation, timings)| {
-                let rounds_ns = timings.per_yardstick.into_iter().map(|time| time * yardstick_ns).collect();
-                Some((operation, Cost::of(rounds_ns, share_of(&operation).unwrap_or(1.0))?))
+                let share = share_of(&operation).unwrap_or(1.0);
+                let of = |times: Vec<f64>| Cost::of(times.into_iter().map(|time| time * yardstick_ns).collect(), share);
+                let (cost, near) = (of(timings.per_yardstick)?, of(timings.near_per_yardstick));
+                let low_ns = near.map_or(cost.low_ns, |near| near.low_ns.min(cost.low_ns));
+                Some((operation, Cost { low_ns, ..cost }))
             })
             .collect();
         let mut skipped = self.skipped;

@@ -2,16 +2,14 @@
 
 use std::fmt::Write;
 
-use hksim_policy::PAGE_BYTES;
-use hksim_policy::layout::Layout;
 use hksim_sim::simulate::MarkedPages;
 
 /// Version of the format, printed in its first line.
 const VERSION: u32 = 1;
 
-/// The page sets at several points.
-pub fn text(layout: &Layout, marks: &[MarkedPages]) -> String {
-    let (pages, arena) = (layout.bytes() / PAGE_BYTES, layout.arena / PAGE_BYTES);
+/// The page sets at several points, in an address space of so many pages
+/// ([`Described::reserved_pages`](crate::described::Described::reserved_pages)).
+pub fn text((pages, arena): (u64, u64), marks: &[MarkedPages]) -> String {
     let mut text = format!("hksim-pages {VERSION}\nreservation {pages} {arena}\n");
     for mark in marks {
         // Writing to a string does not fail.

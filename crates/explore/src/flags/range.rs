@@ -1,6 +1,7 @@
 //! Ranges in lists of values: `256K..4M` is `256K,512K,1M,2M,4M`.
 
 use hksim_policy::units::{Size, Time, parse_count, parse_size, parse_time};
+use hksim_text::doubling;
 
 use super::table::Flag;
 
@@ -18,18 +19,8 @@ pub fn expanded(flag: &Flag, words: &str) -> Result<String, String> {
         Count(_) => (|word| parse_count(word).map_err(|why| why.to_string()), |count| count.to_string()),
         Ns(_) => (|word| parse_time(word).map_err(|why| why.to_string()), |ns| Time(ns).to_string()),
     };
-    if words.is_empty() {
-        return Err("a value is missing".to_string());
-    }
-    let mut values = Vec::new();
-    for word in words.split(flag.separator()) {
-        let Some((first, last)) = word.split_once("..") else {
-            values.push(word.to_string());
-            continue;
-        };
-        let end = |word: &str| parse(word).map_err(|why| format!("`{word}`: {why}"));
-        values.extend(doubled(end(first)?, end(last)?, show)?);
-    }
+    let end = |word: &str| parse(word).map_err(|why| format!("`{word}`: {why}"));
+    let values = doubling::expanded(words, flag.separator(), end, show)?;
     Ok(values.join(&flag.separator().to_string()))
 }
 
@@ -48,38 +39,6 @@ fn without_range(flag: &Flag, words: &str) -> Result<String, String> {
         ));
     }
     Ok(words.to_string())
-}
-
-/// The start of a range that ends at `last`: a few doublings below.
-fn start_below(last: u64) -> u64 {
-    const DOUBLINGS: usize = 3;
-    (0..DOUBLINGS).fold(last, |start, _| if start > 1 && start.is_multiple_of(2) { start / 2 } else { start })
-}
-
-/// The values from `first` to `last`, each twice the one before.
-fn doubled(first: u64, last: u64, show: fn(u64) -> String) -> Result<Vec<String>, String> {
-    if first == 0 {
-        return Err(format!(
-            "a range starts above 0, because each value is twice the one before; write 0,{}..{}",
-            show(start_below(last)),
-            show(last)
-        ));
-    }
-    if last < first {
-        return Err(format!("the range ends below its start; write {}..{}", show(last), show(first)));
-    }
-    let values: Vec<u64> =
-        std::iter::successors(Some(first), |value| value.checked_mul(2)).take_while(|&value| value <= last).collect();
-    let reached = values.last().copied().unwrap_or(first);
-    if reached != last {
-        let next = reached.checked_mul(2).map_or(String::new(), |next| format!(" or {}", show(next)));
-        return Err(format!(
-            "each value of a range is twice the one before, so it ends at {}{next}, not at {}",
-            show(reached),
-            show(last)
-        ));
-    }
-    Ok(values.into_iter().map(show).collect())
 }
 
 #[cfg(test)]

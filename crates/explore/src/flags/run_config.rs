@@ -12,6 +12,7 @@ use thiserror::Error;
 
 use super::mthp::{self, Sizes};
 use super::table::{FLAGS, Flag, Subject};
+use crate::described::Described;
 
 /// The configuration of one run, which is one point of a sweep. Fields that are `None` were not given; the trace and
 /// the command decide them.
@@ -121,16 +122,17 @@ impl RunConfig {
         }
     }
 
-    /// The complete run configuration of a report.
-    pub fn of_report(report: &SimReport) -> RunConfig {
+    /// The complete run configuration of a report. That of a design has the default policy.
+    pub fn of_report<P: Described>(report: &SimReport<P>) -> RunConfig {
+        let policy = report.policy.of_modes();
         RunConfig {
-            policy: report.policy,
+            policy,
             touch: Some(report.touch.rule),
             memory_policy: report.memory_policy.rule,
             base: None,
             kernel_version: Some(report.kernel.rules.version),
             thp: Some(report.kernel.thp.global),
-            mthp: RunConfig::unexpected_sizes(&report.policy, report.kernel.thp.sizes),
+            mthp: RunConfig::unexpected_sizes(&policy, report.kernel.thp.sizes),
             hugetlb_pool_pages: report.kernel.hugetlb_pool_pages,
             memory_limit_bytes: report.kernel.memory_limit_bytes,
             use_zero_page: Some(report.kernel.use_zero_page),
@@ -207,17 +209,6 @@ impl RunConfig {
         let flags = FLAGS.iter().filter(|flag| flag.subject == Subject::Policy);
         let words: Vec<String> = flags.map(|flag| format!("{}={}", flag.name, flag.show(self))).collect();
         words.join(" ")
-    }
-
-    /// All policy flags with their values, several per line, for the head of a table.
-    pub fn policy_lines(&self) -> Vec<String> {
-        const FLAGS_PER_LINE: usize = 7;
-        let policy = FLAGS.iter().filter(|flag| flag.subject == Subject::Policy);
-        let words: Vec<String> = policy.map(|flag| format!("{} {}", flag.name, flag.show(self))).collect();
-        let lines = words.chunks(FLAGS_PER_LINE).enumerate();
-        lines
-            .map(|(index, words)| format!("{:<9}{}", if index == 0 { "policy" } else { "" }, words.join(", ")))
-            .collect()
     }
 
     /// The value of a flag as text; empty for an unknown flag.

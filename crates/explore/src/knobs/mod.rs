@@ -5,6 +5,7 @@
 //! the allocator equal to a design: sizes of slabs and SuperSlabs have no counterpart. `hksim compare` measures what it
 //! does.
 
+mod alternatives;
 mod versions;
 
 use std::borrow::Cow;
@@ -14,6 +15,7 @@ use hksim_policy::flags::Flag;
 use hksim_policy::vocabulary::Purge;
 use serde::{Deserialize, Serialize};
 
+pub use alternatives::alternatives;
 pub use versions::{Version, Versions};
 
 const KNOBS: &str = include_str!("knobs.tsv");

@@ -27,7 +27,7 @@ fn blocks(page_use: PageUse) -> String {
         PageUse::Huge => "huge blocks".into(),
         PageUse::Metadata => "metadata".into(),
         PageUse::Unused => "memory without blocks".into(),
-        PageUse::Undescribed => "the allocator's memory".into(),
+        PageUse::Undescribed => "memory that its design does not describe".into(),
     }
 }
 
@@ -62,7 +62,7 @@ pub fn cause(cause: &Cause, installs_total: u64) -> String {
         units::count(installs_total),
         what(cause)
     );
-    if cause.reason == Reason::Metadata {
+    if cause.reason == Reason::Metadata || cause.main_use == PageUse::Undescribed {
         return format!("{head}.");
     }
     if !cause.has_main_use() {
@@ -74,9 +74,9 @@ pub fn cause(cause: &Cause, installs_total: u64) -> String {
 }
 
 /// What a remedy does to a cause; `before` are all installs and the peak resident bytes without it.
-pub fn remedy(cause: &Cause, tried: Option<&Tried>, before: (u64, u64)) -> String {
+pub fn remedy<P>(cause: &Cause, tried: Option<&Tried<P>>, before: (u64, u64)) -> String {
     let Some(tried) = tried else {
-        return "None of the policy changes that were tried removes a noticeable part of them without as many \
+        return "None of the changes that were tried removes a noticeable part of them without as many \
                 installs for other reasons."
             .into();
     };

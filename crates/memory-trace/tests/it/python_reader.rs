@@ -7,7 +7,7 @@ use crate::support::{Named, NamedStack, add_sites, named_stack, random_events, r
 use hksim_memory_trace::{Frame, Module, Op, Origin, TouchKind};
 use serde_json::{Value, json};
 
-const READER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../notebooks/read_hkm.py");
+const READER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../python/hksim/hkm.py");
 
 /// The Python to use: `HKSIM_PYTHON`, else `python3`; `None`, with the reason printed, if it cannot read zstd.
 fn python() -> Option<String> {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::environment::Run;
-use super::timeline::timeline;
+use super::timeline::{Live, timeline};
 use super::{Allocator, Figures, Found, Outcome, Plan, Row, Spread};
 use crate::timed_replay::MODES;
 use crate::{
@@ -129,7 +129,7 @@ impl<'a> Contestant<'a> {
         }
     }
 
-    pub(super) fn row(self, live: &[(u64, u64)]) -> Row {
+    pub(super) fn row(self, live: &[Live]) -> Row {
         let (outcome, reason) = match self.ended {
             Some((outcome, reason)) => (outcome, Some(reason)),
             None => (Outcome::Measured, None),
@@ -145,6 +145,7 @@ impl<'a> Contestant<'a> {
         Row {
             allocator: self.allocator.name.clone(),
             library: self.allocator.library().map(Path::to_path_buf),
+            version: self.allocator.identified().map(|library| library.version),
             policy: self.allocator.own.map(|own| own.policy),
             code: self.allocator.own.map(|own| own.code),
             outcome,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Environment;
 
@@ -22,7 +22,7 @@ const SHAPING: [&str; 8] = [
 ];
 
 /// The machine during a comparison.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Surroundings {
     /// The environment of the first counted run; null without one.
     #[serde(flatten)]

@@ -110,13 +110,33 @@ pub fn lookup(name: &str, settings: &str) -> Result<Found, LookupError> {
     }
 }
 
+/// The settings of a known allocator, as in `NAME:SETTINGS`, that environment variables make. `None` if it does not read
+/// them.
+pub fn settings_of(name: &str, variables: &str) -> Option<String> {
+    if name == "glibc" {
+        return Settings::Tunables.of_variables(variables);
+    }
+    let meant = meaning(name).unwrap_or(name);
+    KNOWN.iter().find(|known| known.name == meant)?.settings.of_variables(variables)
+}
+
 fn glibc(settings: &str) -> Result<Found, LookupError> {
     let variables = Settings::Tunables.variables(settings)?;
     Ok(Found::Here(Target::Malloc { preload: None, variables }))
 }
 
+/// The same word, with the path of a library relative to this folder.
+pub fn in_folder(folder: &Path, word: &str) -> String {
+    let (name, settings) = word.split_at(word.find(':').unwrap_or(word.len()));
+    if is_path(name) { format!("{}{settings}", folder.join(name).display()) } else { word.to_string() }
+}
+
+fn is_path(name: &str) -> bool {
+    name.contains('/') || name.contains(".so")
+}
+
 fn library(word: &str, settings: &str) -> Result<Found, LookupError> {
-    if !word.contains('/') && !word.contains(".so") {
+    if !is_path(word) {
         let names: Vec<&str> = KNOWN.iter().map(|known| known.name).collect();
         let question = nearest::question(word, names.iter().copied().chain(["glibc", "native"]));
         return Err(LookupError::Unknown { known: names.join(", "), question });
@@ -162,6 +182,19 @@ mod tests {
             assert_eq!(meaning(alias), Some(name));
         }
         assert_eq!(meaning("gperftools"), None);
+    }
+
+    #[test]
+    fn libraries_are_relative_to_a_folder_and_names_are_not() {
+        let folder = Path::new("ci");
+        for (word, expected) in [
+            ("./my.so:MODE=a/b", "ci/./my.so:MODE=a/b"),
+            ("/lib/my.so", "/lib/my.so"),
+            ("jemalloc:thp=always", "jemalloc:thp=always"),
+            ("glibc", "glibc"),
+        ] {
+            assert_eq!(in_folder(folder, word), expected);
+        }
     }
 
     #[test]

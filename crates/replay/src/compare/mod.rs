@@ -13,8 +13,9 @@ use std::path::{Path, PathBuf};
 use hksim_engine::{MemoryPolicyRule, TouchRule};
 use hksim_policy::Policy;
 use hksim_timing::{Arrangement, Effort, Ended, Estimate, Plan as TimingPlan, Timings, time};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use crate::library::{Library, c_library, library};
 use crate::{Environment, Measure, Mode, ReplayError, ReplaySpec, Skipped, Target, TimedReplay, Times};
 use contestant::{Contestant, counted};
 use environment::Run;
@@ -22,7 +23,7 @@ use timeline::live_bytes;
 
 pub use environment::Surroundings;
 pub use lists::{RangeError, expanded};
-pub use lookup::{LookupError, lookup, meaning};
+pub use lookup::{LookupError, in_folder, lookup, meaning, settings_of};
 pub use spread::Spread;
 pub use timeline::Sample;
 
@@ -47,7 +48,7 @@ pub struct Own {
 }
 
 /// The code of hksim's own allocator that a row measures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Code {
     /// The preloaded object of `hksim run`, with sizes of slices and SuperSlabs as constants.
@@ -72,6 +73,15 @@ impl Allocator {
     pub fn library(&self) -> Option<&Path> {
         match &self.found {
             Found::Here(Target::Malloc { preload, .. }) => preload.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// Which allocator its library is, and which version of it, if the library says so.
+    pub fn identified(&self) -> Option<Library> {
+        match &self.found {
+            Found::Here(Target::Malloc { preload: Some(path), .. }) => library(path),
+            Found::Here(Target::Malloc { preload: None, .. }) => c_library(),
             _ => None,
         }
     }
@@ -124,7 +134,7 @@ impl Plan<'_> {
 }
 
 /// The status of an allocator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// It was measured.
@@ -136,7 +146,7 @@ pub enum Outcome {
 }
 
 /// The figures of an allocator; those that could not be measured are null.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Figures {
     /// `ru_minflt` of the window.
     pub faults: Option<Spread<u64>>,
@@ -155,12 +165,15 @@ pub struct Figures {
 }
 
 /// One allocator.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// Its name on the command line.
     pub allocator: String,
     /// The preloaded library.
     pub library: Option<PathBuf>,
+    /// The version of the library, or of the C library; null if it does not tell.
+    #[serde(default)]
+    pub version: Option<String>,
     /// The policy, if it has one.
     pub policy: Option<Policy>,
     /// The code that runs, if it is hksim's own allocator.
@@ -182,7 +195,7 @@ pub struct Row {
 }
 
 /// How the times were measured, and how exactly.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Method {
     /// The requested precision: half the interval of a ratio, as a share of the ratio. Null if only a number of rounds
     /// was requested.

@@ -50,6 +50,32 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// The settings that variables, separated by blanks, make: `MALLOC_CONF=thp:always` is `thp=always`. `None` if the
+    /// allocator does not read one of them.
+    pub fn of_variables(self, variables: &str) -> Option<String> {
+        let of_one = |variable: &str| {
+            let (name, value) = variable.split_once('=')?;
+            let pairs = |list: &str, separator: char, pair: &dyn Fn(&str) -> Option<String>| {
+                list.split(separator).map(pair).collect::<Option<Vec<String>>>().map(|pairs| pairs.join("+"))
+            };
+            match self {
+                Self::Tunables if name == "GLIBC_TUNABLES" => {
+                    pairs(value, ':', &|pair| pair.strip_prefix("glibc.malloc.").map(str::to_string))
+                }
+                Self::MallocConf if name == "MALLOC_CONF" => {
+                    pairs(value, ',', &|pair| pair.split_once(':').map(|(key, value)| format!("{key}={value}")))
+                }
+                Self::Variables(prefix) if !prefix.is_empty() => {
+                    Some(format!("{}={value}", name.strip_prefix(prefix)?.to_ascii_lowercase()))
+                }
+                _ => None,
+            }
+        };
+        variables.split(' ').map(of_one).collect::<Option<Vec<String>>>().map(|settings| settings.join("+"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,5 +96,15 @@ mod tests {
         assert_eq!(variables(Settings::Variables(""), "MY_OPTION=a=b"), one("MY_OPTION", "a=b"));
         assert_eq!(variables(Settings::Tunables, ""), []);
         assert!(Settings::Tunables.variables("hugetlb").is_err());
+        for (settings, text) in [
+            (Settings::Tunables, "hugetlb=1+arena_max=2"),
+            (Settings::MallocConf, "tcache_ncached_max=8-32768:64+narenas=1"),
+            (Settings::Variables("MIMALLOC_"), "purge_delay=5+arena_purge_mult=1"),
+        ] {
+            let made =
+                variables(settings, text).iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>();
+            assert_eq!(settings.of_variables(&made.join(" ")).as_deref(), Some(text));
+        }
+        assert_eq!(Settings::MallocConf.of_variables("MIMALLOC_PURGE_DELAY=5"), None);
     }
 }

@@ -1,9 +1,9 @@
 //! The spread of a figure over several runs.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Five quantiles of a figure. Each is the value of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread<T> {
     /// The median; for an even number of runs, the lower of the two middle values.
     pub median: T,

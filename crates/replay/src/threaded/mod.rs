@@ -106,7 +106,7 @@ impl Threaded<'_> {
         match run {
             Run::Control => self.control(MeasuredHeap::Reservation),
             Run::Harness => self.harness(),
-            Run::Apart => Err(ChildError::OrderedMallocOnly),
+            Run::Apart | Run::Explained(_) => Err(ChildError::OrderedMallocOnly),
             Run::Limited => Err(ChildError::OrderedLimitOnly),
             Run::Sampled | Run::System(..) => Err(ChildError::OrderedNativeOnly),
             Run::Timed => {
@@ -153,7 +153,7 @@ impl Threaded<'_> {
         match run {
             Run::Control => self.control(heap),
             Run::Harness => self.harness(),
-            Run::Apart => Err(ChildError::OrderedMallocOnly),
+            Run::Apart | Run::Explained(_) => Err(ChildError::OrderedMallocOnly),
             Run::Limited => Err(ChildError::OrderedLimitOnly),
             Run::Sampled | Run::System(..) => Err(ChildError::OrderedNativeOnly),
             Run::Timed => {

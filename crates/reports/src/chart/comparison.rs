@@ -1,12 +1,17 @@
-//! A chart of allocators side by side: bars for their figures, and below them residency over events.
+//! A chart of allocators side by side: bars for their figures, and below them residency over events or time.
 
 use hksim_replay::compare::{self, Outcome, Row, Spread};
+use hksim_results::Kind;
+use hksim_results::choice::ChoiceReport;
 use hksim_results::replay::ComparisonReport;
+use hksim_results::trial::{self, TrialReport};
 use hksim_text::units::{bytes, count, of};
 use hksim_timing::Estimate;
 use plotters::prelude::*;
+use serde::Deserialize;
+use serde_json::Value;
 
-use crate::error::Result;
+use crate::error::{Context, Result};
 
 use super::canvas::Area;
 use super::data::{Panel, Progress, Sample, Series};
@@ -68,13 +73,62 @@ pub fn of_report(report: &ComparisonReport) -> Sketch<'static> {
     let lines: Vec<Series> = rows.iter().enumerate().map(|(rank, row)| Series { rank, ..line(row) }).collect();
     let file = report.trace.file.as_deref().unwrap_or_default();
     let rounds = of(u64::from(report.runs), "round");
-    sketch(&format!("{}, {rounds}", file.rsplit('/').next().unwrap_or(file)), bars, lines)
+    sketch(&format!("{}, {rounds}", file.rsplit('/').next().unwrap_or(file)), bars, lines, Progress::Events)
+}
+
+/// The measured rows of a trial.
+pub fn of_trial(report: &TrialReport) -> Sketch<'static> {
+    let rows: Vec<&trial::Row> = report.trial.rows.iter().filter(|row| row.outcome == Outcome::Measured).collect();
+    let counted = |title, figure: fn(&trial::Row) -> Option<Spread<u64>>, show: fn(u64) -> String| Bars {
+        title,
+        bars: rows.iter().map(|row| figure(row).map(|spread| bar(&spread, show))).collect(),
+    };
+    let timed = |title, figure: fn(&trial::Row) -> Option<Estimate>| Bars {
+        title,
+        bars: rows
+            .iter()
+            .map(|row| figure(row).map(|time| interval_bar(&time, format!("{:.3} s", time.median))))
+            .collect(),
+    };
+    let bars = vec![
+        timed("processor seconds", |row| row.cpu_s),
+        timed("elapsed seconds", |row| row.wall_s),
+        counted("faults", |row| row.faults, count),
+        counted("peak RSS of the largest process", |row| row.rss_bytes_peak, bytes),
+    ];
+    let lines = rows.iter().enumerate().map(|(rank, row)| Series { rank, ..line_of_trial(row) }).collect();
+    let program = report.program.first().map_or("", String::as_str);
+    let rounds = of(u64::from(report.trial.rounds), "round");
+    sketch(&format!("{}, {rounds}", program.rsplit('/').next().unwrap_or(program)), bars, lines, Progress::Time)
+}
+
+/// The chart of a measured result; `None` if it is of another kind.
+///
+/// # Errors
+/// The result is damaged.
+pub(super) fn of_result(result: &Value) -> Result<Option<Sketch<'static>>> {
+    Ok(match Kind::of("", result) {
+        Ok(Kind::Compare) => {
+            let report = ComparisonReport::deserialize(result).context("not a result of `compare`")?;
+            Some(of_report(&report))
+        }
+        Ok(Kind::Trial) => Some(of_trial(&TrialReport::deserialize(result).context("not a result of `trial`")?)),
+        Ok(Kind::Choice) => {
+            let report = ChoiceReport::deserialize(result).context("not a result of `advise --on`")?;
+            report.trial.as_ref().map(of_trial)
+        }
+        _ => None,
+    })
 }
 
 /// The median of a time, with its interval.
 fn time_bar(time: &Estimate) -> Bar {
+    interval_bar(time, format!("{:.1} ns", time.median))
+}
+
+fn interval_bar(time: &Estimate, label: String) -> Bar {
     let (low, high) = time.interval().unwrap_or((time.median, time.median));
-    Bar { value: time.median, low, high, label: format!("{:.1} ns", time.median) }
+    Bar { value: time.median, low, high, label }
 }
 
 fn bar(spread: &Spread<u64>, show: fn(u64) -> String) -> Bar {
@@ -96,9 +150,22 @@ fn line(row: &Row) -> Series {
     Series { label: row.allocator.clone(), rss_bytes_peak, is_front: false, timeline, ..Series::default() }
 }
 
+fn line_of_trial(row: &trial::Row) -> Series {
+    let sample = |point: &trial::Point| Sample {
+        at: (point.at_s * 1e9) as u64,
+        live_bytes: 0,
+        rss_bytes: point.rss_bytes,
+        huge_bytes: point.huge_bytes,
+    };
+    let label = [row.allocator.as_str()].into_iter().chain(row.setting.as_deref()).collect::<Vec<_>>().join(" ");
+    let rss_bytes_peak = row.tree_rss_bytes_peak.unwrap_or_default();
+    let timeline = row.timeline.iter().map(sample).collect();
+    Series { label, rss_bytes_peak, is_front: false, timeline, ..Series::default() }
+}
+
 /// Allocators side by side: a group of bars for each figure, and below them residency over time.
-fn sketch(title: &str, figures: Vec<Bars>, lines: Vec<Series>) -> Sketch<'static> {
-    let panel = Panel { title: title.to_string(), floor_bytes: 0, series: lines, progress: Progress::Events };
+fn sketch(title: &str, figures: Vec<Bars>, lines: Vec<Series>, progress: Progress) -> Sketch<'static> {
+    let panel = Panel { title: title.to_string(), floor_bytes: 0, series: lines, progress };
     let bars_height = BARS_TITLE_HEIGHT + BAR_HEIGHT * panel.series.len() as i32 + BARS_FOOT;
     let figures_height = bars_height * figures.len().div_ceil(COLUMNS) as i32;
     let key = timeline::key(WIDTH, &panel, Quantity::Rss);

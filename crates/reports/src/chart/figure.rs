@@ -1,11 +1,13 @@
 //! The figures that a result can be drawn as.
 
+use hksim_results::Kind;
+
 use crate::error::Result;
 
 use super::medium::Medium;
 use super::sketch::Sketch;
 use super::subject::Subject;
-use super::{bars, designs, huge, miss_curves, occupancy, page_map};
+use super::{bars, comparison, designs, huge, miss_curves, occupancy, page_map};
 
 /// A figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,11 +26,13 @@ pub enum Figure {
     Classes,
     /// TLB misses by number of entries (sim --tlb, of a trace with every access)
     Tlb,
+    /// Times and memory of allocators side by side (compare, trial)
+    Allocators,
 }
 
 impl Figure {
     /// All figures, in the order of a report.
-    pub const ALL: [Figure; 7] = [
+    pub const ALL: [Figure; 8] = [
         Figure::Designs,
         Figure::Huge,
         Figure::PageMap,
@@ -36,6 +40,7 @@ impl Figure {
         Figure::Reasons,
         Figure::Classes,
         Figure::Tlb,
+        Figure::Allocators,
     ];
 
     /// Its word on the command line.
@@ -48,6 +53,7 @@ impl Figure {
             Figure::Reasons => "reasons",
             Figure::Classes => "classes",
             Figure::Tlb => "tlb",
+            Figure::Allocators => "allocators",
         }
     }
 
@@ -61,6 +67,7 @@ impl Figure {
             Figure::Reasons => "Installs by reason (sim, explain)",
             Figure::Classes => "Installs by size class (explain)",
             Figure::Tlb => "TLB misses by number of entries (sim --tlb, of a trace with every access)",
+            Figure::Allocators => "Times and memory of allocators side by side (compare, trial)",
         }
     }
 
@@ -74,6 +81,15 @@ impl Figure {
             Figure::Reasons => "Installs by reason",
             Figure::Classes => "Installs by size class",
             Figure::Tlb => "TLB misses",
+            Figure::Allocators => "Allocators side by side",
+        }
+    }
+
+    /// The figure of a result for which none was named.
+    pub fn of(subject: &Subject<'_>) -> Figure {
+        match Kind::of("", subject.result) {
+            Ok(Kind::Compare | Kind::Trial | Kind::Choice) => Figure::Allocators,
+            _ => Figure::Designs,
         }
     }
 
@@ -90,6 +106,7 @@ impl Figure {
             Figure::Reasons => bars::reasons(subject, medium),
             Figure::Classes => bars::classes(subject, medium),
             Figure::Tlb => miss_curves::sketch(subject, medium),
+            Figure::Allocators => comparison::of_result(subject.result),
         }
     }
 }

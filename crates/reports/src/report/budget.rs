@@ -1,8 +1,8 @@
 //! The section of a budget's check.
 
 use crate::error::{Context, Result};
-use hksim_explore::budget::CheckedRow;
-use hksim_explore::sentences::budget::broken;
+use hksim_budget::checked::CheckedRow;
+use hksim_budget::sentences::broken;
 use serde::Deserialize;
 use serde_json::Value;
 

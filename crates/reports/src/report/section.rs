@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::html::{self, designs, escaped, figure, paragraph};
-use super::{Input, about, budget, memory};
+use super::{Input, about, budget, measured, memory};
 use crate::chart::{Figure, Medium, Subject};
 use hksim_explore::flags::row::Inputs;
 use hksim_explore::flags::{RunConfig, varied};
@@ -30,13 +30,18 @@ pub fn section(input: &Input, subject: &Subject<'_>) -> Result<String> {
     text += &match kind {
         Kind::Validate => validation(result),
         Kind::Check => budget::body(result).with_context(|| name.clone())?,
+        Kind::Compare => measured::comparison(result).with_context(|| name.clone())?,
+        Kind::Trial => measured::trial(result).with_context(|| name.clone())?,
+        Kind::Choice => measured::choice(result).with_context(|| name.clone())?,
         Kind::MemorySim => memory::sim(result).with_context(|| name.clone())?,
         Kind::MemorySweep => memory::sweep(result, &subject.panels).with_context(|| name.clone())?,
         Kind::MemoryValidate => memory::validate(result).with_context(|| name.clone())?,
         Kind::Sweep | Kind::Sim | Kind::Explain | Kind::Advise => String::new(),
     };
     text += &figures(name, subject)?;
+    let is_measured = matches!(kind, Kind::Compare | Kind::Trial | Kind::Choice);
     let again = match &input.command {
+        _ if is_measured => "Measured: another machine, and another run, has its own figures.".to_string(),
         Some(command) => format!("Repeat the result: <code>{}</code>", escaped(command)),
         None => "This result does not state the arguments that made it; make it again with this hksim.".to_string(),
     };
@@ -62,7 +67,7 @@ fn words(kind: Kind, result: &Value) -> Vec<String> {
                 lines => lines,
             }
         }
-        Kind::Advise => strings(&result["text"]).collect(),
+        Kind::Advise | Kind::Choice => strings(&result["text"]).collect(),
         Kind::Explain => {
             let causes = result["causes"].as_array().into_iter().flatten();
             let sentence = |cause: &Value, name: &str| cause[name].as_str().unwrap_or_default().to_string();
@@ -74,7 +79,9 @@ fn words(kind: Kind, result: &Value) -> Vec<String> {
             "Verdict: {}. Each row compares a prediction with a replay on this machine.",
             result["verdict"].as_str().unwrap_or("unknown")
         )],
-        Kind::Check | Kind::MemorySim | Kind::MemorySweep | Kind::MemoryValidate => Vec::new(),
+        Kind::Check | Kind::Compare | Kind::Trial | Kind::MemorySim | Kind::MemorySweep | Kind::MemoryValidate => {
+            Vec::new()
+        }
     }
 }
 

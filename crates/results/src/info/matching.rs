@@ -1,8 +1,8 @@
 //! Call sites that two traces share, also if the traces are of two builds of a program.
 //!
-//! Stacks with the same functions and lines are the same site. A build that moves lines or code leaves stacks without a
-//! partner. These are matched by their functions alone: in the order of their lines if both traces have as many,
-//! otherwise all together, because nothing shows which of them belong together.
+//! Stacks with the same functions are the same site if both traces have them at the same lines or offsets, or at one
+//! place each. Otherwise a line was added or removed, and a stack at one place can be another call of the same function in the other
+//! trace: nothing shows which of them belong together. These are compared as one, by their functions alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -123,30 +123,20 @@ fn stack(names: &mut NamedSites<'_>, site: SiteId, shared: &BTreeSet<(String, St
 
 /// The rows of the stacks that have the same functions.
 fn rows(first: Vec<Stack>, second: Vec<Stack>) -> Vec<SiteRow> {
-    let [mut first, mut second] = [first, second].map(by_place);
-    let same: Vec<Vec<Place>> = first.keys().filter(|places| second.contains_key(*places)).cloned().collect();
-    let same = same.iter().filter_map(|places| Some(paired(first.remove(places)?, second.remove(places)?)));
-    let mut rows: Vec<SiteRow> = same.collect();
+    let [first, second] = [first, second].map(by_place);
+    let is_unchanged = first.keys().eq(second.keys());
     let (first, second): (Vec<Stack>, Vec<Stack>) = (first.into_values().collect(), second.into_values().collect());
-    if first.len() == second.len() {
-        rows.extend(first.into_iter().zip(second).map(|(first, second)| paired(first, second)));
-    } else if first.is_empty() || second.is_empty() {
-        let single = |stack: Stack, figures: fn(u64) -> [u64; 2]| {
-            let [first, second] = figures(stack.figure);
-            SiteRow { stack: stack.text, stack_second: None, first, second }
-        };
-        rows.extend(first.into_iter().map(|stack| single(stack, |figure| [figure, 0])));
-        rows.extend(second.into_iter().map(|stack| single(stack, |figure| [0, figure])));
-    } else {
-        let sum = |stacks: &[Stack]| stacks.iter().map(|stack| stack.figure).sum();
-        rows.push(SiteRow {
-            stack: functions(&first[0]),
-            stack_second: None,
-            first: sum(&first),
-            second: sum(&second),
-        });
+    if is_unchanged || (first.len(), second.len()) == (1, 1) {
+        return first.into_iter().zip(second).map(|(first, second)| paired(first, second)).collect();
     }
-    rows
+    if first.is_empty() || second.is_empty() {
+        let single = |stack, first, second| SiteRow { stack, stack_second: None, first, second };
+        let gone = first.into_iter().map(|Stack { text, figure, .. }| single(text, figure, 0));
+        let new = second.into_iter().map(|Stack { text, figure, .. }| single(text, 0, figure));
+        return gone.chain(new).collect();
+    }
+    let sum = |stacks: &[Stack]| stacks.iter().map(|stack| stack.figure).sum();
+    vec![SiteRow { stack: functions(&first[0]), stack_second: None, first: sum(&first), second: sum(&second) }]
 }
 
 /// Stacks of one trace, those at the same places as one.
@@ -188,13 +178,14 @@ mod tests {
     }
 
     #[test]
-    fn equal_lines_match_first_then_lines_in_their_order_then_all_of_a_function() {
+    fn equal_lines_match_and_other_lines_are_those_of_their_function() {
         assert_eq!(figures(&[(9, 1), (10, 2)], &[(10, 20), (9, 10)]), [(1, 10), (2, 20)]);
-        // Line 9 moves to 11 below line 10, which stays: not 9 with 10 and 10 with 11.
-        assert_eq!(figures(&[(9, 1), (10, 2)], &[(10, 20), (11, 10)]), [(2, 20), (1, 10)]);
-        assert_eq!(figures(&[(9, 1), (100, 2)], &[(10, 10), (101, 20)]), [(1, 10), (2, 20)]);
+        assert_eq!(figures(&[(9, 1)], &[(10, 10)]), [(1, 10)]);
+        // A comment above both lines: line 10 is not the former line 10.
+        assert_eq!(figures(&[(9, 1), (10, 2)], &[(10, 1), (11, 2)]), [(3, 3)]);
         assert_eq!(figures(&[(9, 1), (100, 2)], &[(10, 10)]), [(3, 10)]);
         assert_eq!(figures(&[(9, 1), (9, 2)], &[]), [(3, 0)]);
+        assert_eq!(figures(&[], &[(8, 3), (9, 1)]), [(0, 3), (0, 1)]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What cannot be done is one clear error, and equal in both worlds.
 
+use hksim_designs::bump::{Bump, BumpSettings};
 use hksim_engine::{
     AddressSpace, Advice, Cause, Design, Errno, Growth, Mapping, PAGE_BYTES, Region, Request, TouchRule,
 };
@@ -7,7 +8,6 @@ use hksim_replay::{Mode, Target, replay};
 use hksim_sim::{Marks, simulate_design};
 use hksim_trace::hkt::TraceReader;
 
-use crate::bump::{Bump, BumpSettings};
 use crate::common::{NoThp, Setup, Trace, malloc};
 
 pub fn bad_settings_and_unknown_designs_are_errors() -> Result<(), String> {
@@ -28,7 +28,10 @@ pub fn bad_settings_and_unknown_designs_are_errors() -> Result<(), String> {
     };
     assert!(refused(&|_| {}).starts_with(starting), "{}", refused(&|_| {}));
     let unknown = refused(&|spec| spec.on = Target::Design { name: "none".into(), settings: serde_json::Value::Null });
-    assert_eq!(unknown, "the replay's child does not know the design `none`; it knows: bump, runs, refusing");
+    assert_eq!(
+        unknown,
+        "the replay's child does not know the design `none`; it knows: bump, page-heap, runs, refusing"
+    );
     let garbled = refused(&|spec| spec.on = Target::Design { name: "bump".into(), settings: serde_json::Value::Null });
     assert!(garbled.starts_with("the settings of the design `bump` are invalid: "), "{garbled}");
     let threaded = refused(&|spec| spec.mode = Mode::Threaded);

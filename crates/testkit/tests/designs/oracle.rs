@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use hksim_designs::bump::{Bump, BumpSettings};
 use hksim_engine::{ByKind, TouchRule};
 use hksim_testkit::events::random_trace;
 use hksim_trace::event::{Access, AllocCall, Event, InitialTouch, Op};
 
-use crate::bump::{Bump, BumpSettings};
 use crate::common::{NoThp, Setup, Trace, malloc};
 
 const PAGE: u64 = 4096;

@@ -1,5 +1,6 @@
 //! Pairs of a prediction and a measurement.
 
+use hksim_designs::bump::{Bump, BumpSettings};
 use hksim_engine::{Comparison, ForkWindow, MemoryPolicyRule, TouchRule};
 use hksim_linux_mm::{SizeMode, ThpMode};
 use hksim_replay::{Measure, replay};
@@ -11,7 +12,6 @@ use hksim_trace::event::Op;
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::memory_policy::{LockAll, MemoryPolicy};
 
-use crate::bump::{Bump, BumpSettings};
 use crate::common::{NoThp, Setup, Trace, events_of, free, malloc};
 use crate::runs::{Runs, RunsSettings};
 

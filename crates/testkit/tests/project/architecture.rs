@@ -73,8 +73,25 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "budget",
+        &[
+            "cost-model",
+            "engine",
+            "explore",
+            "memory-sim",
+            "memory-trace",
+            "policy",
+            "replay",
+            "sim",
+            "text",
+            "time-model",
+            "trace",
+        ],
+    ),
+    (
         "results",
         &[
+            "budget",
             "cost-model",
             "engine",
             "explore",
@@ -95,6 +112,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "reports",
         &[
+            "budget",
             "explore",
             "inspect",
             "linux-mm",
@@ -126,9 +144,12 @@ const ARROWS: &[(&str, &[&str])] = &[
             "validate",
         ],
     ),
+    ("choose", &["engine", "explore", "linux-mm", "replay", "results", "text", "timing", "trial"]),
     (
         "cli",
         &[
+            "budget",
+            "choose",
             "conformance",
             "cost-model",
             "embedded",

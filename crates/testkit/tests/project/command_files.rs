@@ -16,7 +16,7 @@ const LAYERS: [&[&str]; 6] = [
     &["output"],
     &["flags", "forks", "host", "inputs", "pictures", "question", "runs", "stack_files", "system_time"],
     &["allocator_settings", "allocators", "command_line", "read_result", "repeat_command"],
-    &["bundle", "memory"],
+    &["bundle", "memory", "replays"],
     &["commands"],
     &["main"],
 ];

@@ -17,10 +17,11 @@ const OTHER_PAGES: &[&str] = &[
     "CHANGELOG.md",
     "traces/README.md",
     "crates/native/README.md",
+    "python/README.md",
     "tools/valgrind-touch/README.md",
 ];
 /// Source folders whose messages and comments name pages of docs/.
-const SOURCE_FOLDERS: &[&str] = &["crates", "traces", "tools", "notebooks", "benches", "fuzz", ".ci"];
+const SOURCE_FOLDERS: &[&str] = &["crates", "traces", "tools", "notebooks", "python", "benches", "fuzz", ".ci"];
 
 fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|why| panic!("{}: {why}", path.display()))

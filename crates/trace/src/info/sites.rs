@@ -2,8 +2,10 @@
 
 use crate::error::TraceError;
 use crate::event::{Event, ObjectId, Op, SiteId};
+use crate::info::sizes::bytes_max;
 use crate::source::EventSource;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// Memory of one call site. After a resize, a block belongs to the site of the resize. Calls are those that returned
 /// memory; bytes are requested bytes.
@@ -46,8 +48,10 @@ impl SiteUse {
     /// # Errors
     /// The errors of the source.
     pub fn of(source: &mut dyn EventSource, order: SiteOrder) -> Result<Vec<SiteUse>, TraceError> {
-        let peak = Pass::over(source, None)?.peak_event;
-        let Pass { mut uses, .. } = Pass::over(source, Some(peak))?;
+        let mut uses = grouped(source, |site, _| site)?;
+        for (site, used) in uses.iter_mut().enumerate() {
+            used.site = site as u32;
+        }
         uses.retain(|site| site.calls > 0);
         uses.sort_by_key(|site| {
             std::cmp::Reverse(match order {
@@ -59,17 +63,43 @@ impl SiteUse {
         });
         Ok(uses)
     }
+
+    /// The memory of each call site by requested size: the largest size of a bin as in
+    /// [`SizeBin`](super::SizeBin), and the requests of the site in that bin. Sorted by site and size.
+    ///
+    /// Rewinds `source` and reads it twice.
+    ///
+    /// # Errors
+    /// The errors of the source.
+    pub fn by_size(source: &mut dyn EventSource) -> Result<Vec<(u64, SiteUse)>, TraceError> {
+        let mut groups: BTreeMap<(u32, u64), u32> = BTreeMap::new();
+        let uses = grouped(source, |site, size| {
+            // Group 0 is that of objects without an allocation.
+            let next = groups.len() as u32 + 1;
+            *groups.entry((site, bytes_max(size))).or_insert(next)
+        })?;
+        let used = |((site, bytes_max), group): ((u32, u64), u32)| {
+            (bytes_max, SiteUse { site, ..uses.get(group as usize).copied().unwrap_or_default() })
+        };
+        Ok(groups.into_iter().map(used).collect())
+    }
+}
+
+/// The memory of each group of requests, by its number. `group`: the group of a site's requests of a size.
+fn grouped(source: &mut dyn EventSource, mut group: impl FnMut(u32, u64) -> u32) -> Result<Vec<SiteUse>, TraceError> {
+    let peak = Pass::over(source, None, &mut group)?.peak_event;
+    Ok(Pass::over(source, Some(peak), &mut group)?.uses)
 }
 
 #[derive(Clone, Copy, Default)]
 struct Live {
     size: u64,
-    site: u32,
+    group: u32,
 }
 
 #[derive(Default)]
 struct Pass {
-    /// By site. During the pass, `objects_at_end` and `bytes_at_end` are the objects and bytes that are live at the
+    /// By group. During the pass, `objects_at_end` and `bytes_at_end` are the objects and bytes that are live at the
     /// current event.
     uses: Vec<SiteUse>,
     live: Vec<Live>,
@@ -80,7 +110,11 @@ struct Pass {
 }
 
 impl Pass {
-    fn over(source: &mut dyn EventSource, peak: Option<u64>) -> Result<Pass, TraceError> {
+    fn over(
+        source: &mut dyn EventSource,
+        peak: Option<u64>,
+        group: &mut impl FnMut(u32, u64) -> u32,
+    ) -> Result<Pass, TraceError> {
         source.rewind()?;
         // A site number that the footer does not have comes from damage. It must not determine the size of a table.
         let known = source.footer().sites.stacks.len() as u32;
@@ -88,7 +122,8 @@ impl Pass {
         let mut events = 0;
         while let Some(batch) = source.next_batch()? {
             for event in batch {
-                pass.add(event, if event.site.0 <= known { event.site } else { SiteId::UNKNOWN });
+                let site = if event.site.0 <= known { event.site } else { SiteId::UNKNOWN };
+                pass.add(event, |size| group(site.0, size));
                 events += 1;
                 if pass.live_bytes > pass.peak_bytes {
                     (pass.peak_bytes, pass.peak_event) = (pass.live_bytes, events);
@@ -102,26 +137,25 @@ impl Pass {
     }
 
     fn note_peak(&mut self) {
-        for site in &mut self.uses {
-            (site.objects_at_peak, site.bytes_at_peak) = (site.objects_at_end, site.bytes_at_end);
+        for used in &mut self.uses {
+            (used.objects_at_peak, used.bytes_at_peak) = (used.objects_at_end, used.bytes_at_end);
         }
     }
 
-    fn site(&mut self, number: u32) -> &mut SiteUse {
-        for site in self.uses.len() as u32..=number {
-            self.uses.push(SiteUse { site, ..SiteUse::default() });
-        }
-        &mut self.uses[number as usize]
+    fn used(&mut self, group: u32) -> &mut SiteUse {
+        let groups = self.uses.len().max(group as usize + 1);
+        self.uses.resize(groups, SiteUse::default());
+        &mut self.uses[group as usize]
     }
 
-    fn add(&mut self, event: &Event, site: SiteId) {
+    fn add(&mut self, event: &Event, group: impl FnOnce(u64) -> u32) {
         match event.op {
             Op::Alloc { object, size, .. } | Op::ReallocUnknown { object, size, .. } => {
-                self.allocate(object, Live { size, site: site.0 }, size);
+                self.allocate(object, Live { size, group: group(size) }, size);
             }
             Op::Realloc { object, size, .. } => {
                 let before = self.free(object).size;
-                self.allocate(object, Live { size, site: site.0 }, size.saturating_sub(before));
+                self.allocate(object, Live { size, group: group(size) }, size.saturating_sub(before));
             }
             Op::Free { object } | Op::ReallocFree { object, .. } => {
                 self.free(object);
@@ -131,11 +165,11 @@ impl Pass {
     }
 
     fn allocate(&mut self, object: ObjectId, live: Live, added: u64) {
-        let site = self.site(live.site);
-        site.calls += 1;
-        site.allocated_bytes = site.allocated_bytes.saturating_add(added);
-        site.objects_at_end += 1;
-        site.bytes_at_end = site.bytes_at_end.saturating_add(live.size);
+        let used = self.used(live.group);
+        used.calls += 1;
+        used.allocated_bytes = used.allocated_bytes.saturating_add(added);
+        used.objects_at_end += 1;
+        used.bytes_at_end = used.bytes_at_end.saturating_add(live.size);
         self.live_bytes = self.live_bytes.saturating_add(live.size);
         if let Some(place) = self.live.get_mut(object.0 as usize) {
             *place = live;
@@ -144,9 +178,9 @@ impl Pass {
 
     fn free(&mut self, object: ObjectId) -> Live {
         let live = self.live.get(object.0 as usize).copied().unwrap_or_default();
-        let site = self.site(live.site);
-        site.objects_at_end = site.objects_at_end.saturating_sub(1);
-        site.bytes_at_end = site.bytes_at_end.saturating_sub(live.size);
+        let used = self.used(live.group);
+        used.objects_at_end = used.objects_at_end.saturating_sub(1);
+        used.bytes_at_end = used.bytes_at_end.saturating_sub(live.size);
         self.live_bytes = self.live_bytes.saturating_sub(live.size);
         live
     }

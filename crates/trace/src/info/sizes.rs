@@ -37,6 +37,11 @@ pub struct SizeCount {
     pub calls: u64,
 }
 
+/// The largest size of the bin with this size.
+pub(super) fn bytes_max(size: u64) -> u64 {
+    if size == 0 { 0 } else { size.next_power_of_two() }
+}
+
 const TOP_SIZES: usize = 10;
 const TABLE_BYTES: usize = 1 << 16;
 
@@ -75,7 +80,7 @@ impl Sizes {
     pub(super) fn histogram(&self) -> Vec<SizeBin> {
         let mut bins: BTreeMap<u64, SizeBin> = BTreeMap::new();
         for (size, calls) in self.counts().filter(|&(_, calls)| calls > 0) {
-            let bytes_max = if size == 0 { 0 } else { size.next_power_of_two() };
+            let bytes_max = bytes_max(size);
             let bin = bins.entry(bytes_max).or_insert(SizeBin { bytes_max, calls: 0, bytes: 0 });
             bin.calls += calls;
             bin.bytes = bin.bytes.saturating_add(size.saturating_mul(calls));

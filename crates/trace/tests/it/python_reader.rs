@@ -6,7 +6,7 @@ use hksim_trace::memory_policy::{LockAll, MemoryPolicy, ThpDisable};
 use serde_json::{Value, json};
 use std::process::Command;
 
-const READER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../notebooks/read_hkt.py");
+const READER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../python/hksim/hkt.py");
 
 /// The Python to use: `HKSIM_PYTHON`, else `python3`; `None`, with the reason printed, if it cannot read zstd.
 fn python() -> Option<String> {

@@ -1,6 +1,6 @@
 """Compares an export with its trace: exports.py TRACE.hkt csv|parquet|android|rep EXPORTED
 
-The trace is read by notebooks/read_hkt.py and the export by this script (Parquet by pyarrow), so no code of hksim is involved.
+The trace is read by python/hksim/hkt.py and the export by this script (Parquet by pyarrow), so no code of hksim is involved.
 Prints the number of events compared. If there is a difference, prints the first one and exits with status 1.
 """
 
@@ -9,8 +9,8 @@ import json
 import pathlib
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[4] / "notebooks"))
-from read_hkt import Trace  # noqa: E402
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[4] / "python"))
+from hksim.hkt import Trace  # noqa: E402
 
 csv.field_size_limit(1 << 30)
 COLUMNS = "time_ns thread op object size align_log2 call birth offset bytes access number site text".split()

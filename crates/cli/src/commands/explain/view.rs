@@ -3,17 +3,14 @@
 use crate::commands::sim::view::head;
 use crate::flags::RunConfig;
 use crate::output::plain;
-use crate::output::table::{Lines, Table, text};
-use crate::output::units::{bytes, count, of, percent};
-use hksim_results::explain::{Explanation, Part, PerMarkResult, START};
-
-/// Number of rows of each breakdown; JSON and CSV have all.
-const ROWS_MAX: usize = 8;
-/// Characters of a name.
-const NAME_MAX: usize = 60;
+use crate::output::table::{Lines, text};
+use crate::output::units::{bytes, count, of};
+use hksim_explore::described::Described;
+use hksim_reports::breakdown;
+use hksim_results::explain::{Explanation, PerMarkResult};
 
 /// The sentences, then a table for each key.
-pub fn table(explanation: &Explanation, config: &RunConfig) -> String {
+pub fn table<P: Described>(explanation: &Explanation<P>, config: &RunConfig) -> String {
     let report = &explanation.report;
     let mut lines = head(report, config);
     lines.push(format!(
@@ -39,17 +36,12 @@ pub fn table(explanation: &Explanation, config: &RunConfig) -> String {
     }
     for (key, parts) in explanation.by.lists() {
         let parts = if key == "site" { &explanation.callers } else { parts };
-        if says_something(parts) {
+        if breakdown::says_something(parts) {
             lines.push(String::new());
-            lines.extend(breakdown(key, parts, explanation.installs_total));
+            lines.extend(breakdown::table(key, parts, explanation.installs_total).lines());
         }
     }
     text(&lines)
-}
-
-/// Whether a breakdown divides the installs of the trace itself.
-fn says_something(parts: &[Part]) -> bool {
-    parts.iter().filter(|part| part.installs > 0 && part.name != START).count() > 1
 }
 
 fn per_mark_lines(per_mark: &PerMarkResult) -> Vec<String> {
@@ -67,34 +59,4 @@ fn per_mark_lines(per_mark: &PerMarkResult) -> Vec<String> {
         count(*installs_max),
         count(*installs_before)
     )]
-}
-
-/// The largest entries; those of time in their order.
-fn breakdown(key: &str, parts: &[Part], total: u64) -> Vec<String> {
-    let mut shown: Vec<&Part> = parts.iter().collect();
-    let is_time = key == "time";
-    if !is_time {
-        shown.sort_by_key(|part| std::cmp::Reverse(part.installs));
-    }
-    let rest = if is_time { Vec::new() } else { shown.split_off(shown.len().min(ROWS_MAX)) };
-    let mut table = Table::new([format!("by {key}").as_str(), "installs", "share"], &[0]);
-    for part in shown {
-        // Words of results have underscores; names of the program stay as they are.
-        let name = if key == "reason" { part.name.replace('_', " ") } else { shortened(&part.name) };
-        table.push([name, count(part.installs), percent(part.installs, total)]);
-    }
-    if !rest.is_empty() {
-        let installs = rest.iter().map(|part| part.installs).sum();
-        table.push([format!("{} more", count(rest.len() as u64)), count(installs), percent(installs, total)]);
-    }
-    table.lines()
-}
-
-/// A name without control characters and, in the middle, without what is too long.
-fn shortened(name: &str) -> String {
-    let name = plain(name);
-    let characters: Vec<char> = name.chars().collect();
-    let Some(rest) = characters.len().checked_sub(NAME_MAX).filter(|&rest| rest > 0) else { return name.into_owned() };
-    let (before, after) = (NAME_MAX / 2, NAME_MAX / 2 + rest + 3);
-    characters[..before].iter().chain(&['.'; 3]).chain(&characters[after..]).collect()
 }

@@ -2,9 +2,9 @@
 
 use hksim_engine::{MemoryPolicyRule, TouchRule};
 use hksim_explore::answers::missing_text;
+use hksim_explore::described::{Described, allocator_lines};
 use hksim_explore::origin::{origin_text, touch_text};
 use hksim_policy::units::{Size, Time};
-use hksim_policy::vocabulary::Purge;
 use hksim_reports::simulation;
 use hksim_sim::SimReport;
 use hksim_sim::report::MemoryPolicyLabel;
@@ -16,19 +16,19 @@ use crate::output::table::text;
 use crate::output::units::{self, count};
 
 /// The whole report.
-pub fn table(report: &SimReport, config: &RunConfig) -> String {
+pub fn table<P: Described>(report: &SimReport<P>, config: &RunConfig) -> String {
     let figures = simulation::lines(report, screen::columns());
     text(&[head(report, config), figures].concat())
 }
 
 /// The inputs and the assumptions.
-pub fn head(report: &SimReport, config: &RunConfig) -> Vec<String> {
+pub fn head<P: Described>(report: &SimReport<P>, config: &RunConfig) -> Vec<String> {
     let trace = &report.trace;
     let file = trace.file.as_ref().map(|file| format!("{file}, ")).unwrap_or_default();
     let missing = missing_text(trace);
     let mut lines =
         vec![format!("trace    {file}{}; {} events{missing}", origin_text(&trace.origin), count(report.events))];
-    lines.extend(config.policy_lines());
+    lines.extend(allocator_lines(&report.policy));
 
     let rule = report.touch.rule.word();
     lines.push(format!("touches  {}", touch_rule_text(rule, trace.touch_source)));
@@ -57,7 +57,7 @@ pub fn touch_rule_text(rule: &str, source: TouchSource) -> String {
 }
 
 /// The program's memory policy, if it matters.
-pub fn memory_policy_text(report: &SimReport) -> Option<String> {
+pub fn memory_policy_text<P>(report: &SimReport<P>) -> Option<String> {
     let MemoryPolicyLabel { rule, changes, mlockall_calls: locks, installs_thp_denied } = report.memory_policy;
     match rule {
         MemoryPolicyRule::Recorded if locks > 0 => Some(format!(
@@ -78,18 +78,15 @@ pub fn memory_policy_text(report: &SimReport) -> Option<String> {
 }
 
 /// What a purge delay means on a trace without times; `None` if no figure depends on times.
-pub fn made_up_times(report: &SimReport) -> Option<String> {
-    let policy = &report.policy;
-    let hangs_on_time = policy.purge != Purge::None && policy.purge_delay_ns > 0;
-    (report.trace.clock == Clock::PerEvent && hangs_on_time).then(|| {
-        let delay = Time(policy.purge_delay_ns).to_string();
-        let calls = count(policy.purge_delay_ns / Clock::EVENT_NS);
-        format!("assumed, {} ns per call: a purge delay of {delay} is {calls} calls", Clock::EVENT_NS)
-    })
+pub fn made_up_times<P: Described>(report: &SimReport<P>) -> Option<String> {
+    let delay_ns = report.policy.purge_delay_ns().filter(|_| report.trace.clock == Clock::PerEvent)?;
+    let (delay, calls) = (Time(delay_ns), count(delay_ns / Clock::EVENT_NS));
+    Some(format!("assumed, {} ns per call: a purge delay of {delay} is {calls} calls", Clock::EVENT_NS))
 }
 
 /// The simulated kernel, with a note on assumed settings.
-pub fn kernel_text(report: &SimReport, modes: ModesFrom) -> String {
+pub fn kernel_text<P: Described>(report: &SimReport<P>, modes: ModesFrom) -> String {
+    let policy = report.policy.of_modes();
     let thp = report.kernel.thp.global.word();
     let given = match modes {
         ModesFrom::Assumed => " (assumed; --thp)",
@@ -97,8 +94,8 @@ pub fn kernel_text(report: &SimReport, modes: ModesFrom) -> String {
         ModesFrom::Host => " (this machine's)",
     };
     let version = report.kernel.rules.version.word();
-    let unexpected = RunConfig::unexpected_sizes(&report.policy, report.kernel.thp.sizes);
-    let given = match (unexpected, report.policy.mthp_order()) {
+    let unexpected = RunConfig::unexpected_sizes(&policy, report.kernel.thp.sizes);
+    let given = match (unexpected, policy.mthp_order()) {
         (Some(sizes), _) => format!("{given}, sizes {}", mthp::show(&sizes)),
         (None, Some(order)) => format!("{given}, largest size {}K (assumed)", 4 << order),
         (None, None) => given.to_string(),

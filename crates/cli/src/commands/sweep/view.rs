@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
-use hksim_policy::PAGE_BYTES;
 use hksim_policy::units::Size;
+use hksim_policy::{PAGE_BYTES, Policy};
 use hksim_sim::SimReport;
+use serde::Serialize;
 
 use super::answers;
 use crate::commands::sim::view::{kernel_text, made_up_times, memory_policy_text, touch_rule_text};
+use crate::flags::RunConfig;
 use crate::flags::table::FLAGS;
-use crate::flags::{RunConfig, varied};
 use crate::output::OutputArgs;
 use crate::output::columns::{ColumnsArgs, FRONT};
 use crate::output::table::{Lines, Table, text};
@@ -18,33 +19,33 @@ use crate::output::units::{bytes, bytes_apart, count};
 use hksim_cost_model::SystemTime;
 use hksim_cost_model::system_time::states;
 use hksim_explore::answers::missing_text;
+use hksim_explore::described::{Described, Flags, cell, row_flags, some_flags};
 use hksim_explore::origin::origin_text;
 use hksim_explore::priced::{Priced, figures};
 use hksim_reports::simulation::huge_bytes_peak;
 use hksim_results::sweep::{Head, PricedSweep};
 
 /// A figure of a row, as a column.
-struct Column {
+struct Column<P> {
     head: &'static str,
     /// The value that rows are compared by.
-    key: fn(&Priced) -> f64,
-    show: Show,
+    key: fn(&Priced<P>) -> f64,
+    show: Show<P>,
     best: Best,
     /// Omit the column if it is 0 in every row.
     is_optional: bool,
 }
 
 /// How the figures of a column are written.
-#[derive(Clone, Copy)]
-enum Show {
+enum Show<P> {
     /// Each figure separately.
-    Each(fn(&Priced) -> String),
+    Each(fn(&Priced<P>) -> String),
     /// Bytes, with enough digits to distinguish different ones: a row may be on the Pareto front by a small difference.
-    Bytes(fn(&Priced) -> u64),
+    Bytes(fn(&Priced<P>) -> u64),
 }
 
-impl Show {
-    fn cells(self, rows: &[Priced]) -> Vec<String> {
+impl<P> Show<P> {
+    fn cells(&self, rows: &[Priced<P>]) -> Vec<String> {
         match self {
             Show::Each(show) => rows.iter().map(show).collect(),
             Show::Bytes(figure) => bytes_apart(&rows.iter().map(figure).collect::<Vec<u64>>()),
@@ -61,11 +62,11 @@ enum Best {
     None,
 }
 
-const fn low(head: &'static str, key: fn(&Priced) -> f64, show: fn(&Priced) -> String) -> Column {
+fn low<P>(head: &'static str, key: fn(&Priced<P>) -> f64, show: fn(&Priced<P>) -> String) -> Column<P> {
     Column { head, key, show: Show::Each(show), best: Best::Lowest, is_optional: false }
 }
 
-const fn kind(head: &'static str, key: fn(&Priced) -> f64, show: fn(&Priced) -> String) -> Column {
+fn kind<P>(head: &'static str, key: fn(&Priced<P>) -> f64, show: fn(&Priced<P>) -> String) -> Column<P> {
     Column { head, key, show: Show::Each(show), best: Best::None, is_optional: true }
 }
 
@@ -103,71 +104,74 @@ macro_rules! time_of {
     };
 }
 
-const COLUMNS: [Column; 26] = [
-    time_of!("ns/call", Lowest, ns_per_call.median),
-    time_of!("ns instr", None, parts_ns_per_call.instructions),
-    time_of!("ns memory", None, parts_ns_per_call.memory),
-    time_of!("ns kernel", None, parts_ns_per_call.kernel),
-    count_of!(low, "faults", faults),
-    count_of!(low, "traps", traps),
-    count_of!(low, "installs", installs.total),
-    count_of!(kind, "4K", installs.by_kind.base_4k),
-    count_of!(kind, "mTHP", installs.by_kind.mthp),
-    count_of!(kind, "THP", installs.by_kind.thp),
-    count_of!(kind, "hugetlb", installs.by_kind.hugetlb),
-    count_of!(kind, "zero", installs.by_kind.zero),
-    count_of!(kind, "COW", installs.by_kind.cow),
-    bytes_of!("RSS peak", rss_bytes_peak),
-    bytes_of!("RSS end", rss_bytes_end),
-    Column {
-        head: "in huge",
-        key: huge_share,
-        show: Show::Each(|row| format!("{:.0} %", huge_share(row) * 100.0)),
-        best: Best::Highest,
-        is_optional: false,
-    },
-    kind(
-        "settled RSS",
-        |row| row.report.khugepaged_settled.map_or(0.0, |settled| settled.rss_bytes as f64),
-        |row| row.report.khugepaged_settled.map_or("-".into(), |settled| bytes(settled.rss_bytes)),
-    ),
-    kind(
-        "settled huge",
-        |row| row.report.khugepaged_settled.map_or(0.0, |settled| settled.huge_pages as f64),
-        |row| row.report.khugepaged_settled.map_or("-".into(), |settled| count(settled.huge_pages)),
-    ),
-    kind(
-        "unasked",
-        |row| row.report.huge_bytes_unasked.unwrap_or(0) as f64,
-        |row| row.report.huge_bytes_unasked.map_or("-".into(), |bytes| Size(bytes).to_string()),
-    ),
-    count_of!(low, "VMAs", vmas_peak),
-    Column {
-        head: "TLB misses",
-        // One more than the misses, so that the column is there if the TLB has none.
-        key: |row| figures(row).tlb_misses.map_or(0.0, |misses| misses as f64 + 1.0),
-        show: Show::Each(|row| figures(row).tlb_misses.map_or("-".into(), count)),
-        best: Best::Lowest,
-        is_optional: true,
-    },
-    low("OS calls", |row| os_calls(row) as f64, |row| count(os_calls(row))),
-    low("x floor", floor_ratio, |row| format!("{:.2}", floor_ratio(row))),
-    Column {
-        head: "copied",
-        key: |row| copied_bytes(row) as f64,
-        show: Show::Bytes(copied_bytes),
-        best: Best::Lowest,
-        is_optional: true,
-    },
-    Column {
-        head: "system time",
-        key: |row| row.system_time.as_ref().map_or(0.0, SystemTime::rank_s),
-        show: Show::Each(|row| row.system_time.as_ref().map_or("-".into(), SystemTime::cell)),
-        best: Best::Lowest,
-        is_optional: true,
-    },
-    count_of!(kind, "failed", requests_failed),
-];
+/// All columns.
+fn columns<P: Described>() -> [Column<P>; 26] {
+    [
+        time_of!("ns/call", Lowest, ns_per_call.median),
+        time_of!("ns instr", None, parts_ns_per_call.instructions),
+        time_of!("ns memory", None, parts_ns_per_call.memory),
+        time_of!("ns kernel", None, parts_ns_per_call.kernel),
+        count_of!(low, "faults", faults),
+        count_of!(low, "traps", traps),
+        count_of!(low, "installs", installs.total),
+        count_of!(kind, "4K", installs.by_kind.base_4k),
+        count_of!(kind, "mTHP", installs.by_kind.mthp),
+        count_of!(kind, "THP", installs.by_kind.thp),
+        count_of!(kind, "hugetlb", installs.by_kind.hugetlb),
+        count_of!(kind, "zero", installs.by_kind.zero),
+        count_of!(kind, "COW", installs.by_kind.cow),
+        bytes_of!("RSS peak", rss_bytes_peak),
+        bytes_of!("RSS end", rss_bytes_end),
+        Column {
+            head: "in huge",
+            key: huge_share,
+            show: Show::Each(|row| format!("{:.0} %", huge_share(row) * 100.0)),
+            best: Best::Highest,
+            is_optional: false,
+        },
+        kind(
+            "settled RSS",
+            |row| row.report.khugepaged_settled.map_or(0.0, |settled| settled.rss_bytes as f64),
+            |row| row.report.khugepaged_settled.map_or("-".into(), |settled| bytes(settled.rss_bytes)),
+        ),
+        kind(
+            "settled huge",
+            |row| row.report.khugepaged_settled.map_or(0.0, |settled| settled.huge_pages as f64),
+            |row| row.report.khugepaged_settled.map_or("-".into(), |settled| count(settled.huge_pages)),
+        ),
+        kind(
+            "unasked",
+            |row| row.report.huge_bytes_unasked.unwrap_or(0) as f64,
+            |row| row.report.huge_bytes_unasked.map_or("-".into(), |bytes| Size(bytes).to_string()),
+        ),
+        count_of!(low, "VMAs", vmas_peak),
+        Column {
+            head: "TLB misses",
+            // One more than the misses, so that the column is there if the TLB has none.
+            key: |row| figures(row).tlb_misses.map_or(0.0, |misses| misses as f64 + 1.0),
+            show: Show::Each(|row| figures(row).tlb_misses.map_or("-".into(), count)),
+            best: Best::Lowest,
+            is_optional: true,
+        },
+        low("OS calls", |row| os_calls(row) as f64, |row| count(os_calls(row))),
+        low("x floor", floor_ratio, |row| format!("{:.2}", floor_ratio(row))),
+        Column {
+            head: "copied",
+            key: |row| copied_bytes(row) as f64,
+            show: Show::Bytes(copied_bytes),
+            best: Best::Lowest,
+            is_optional: true,
+        },
+        Column {
+            head: "system time",
+            key: |row| row.system_time.as_ref().map_or(0.0, SystemTime::rank_s),
+            show: Show::Each(|row| row.system_time.as_ref().map_or("-".into(), SystemTime::cell)),
+            best: Best::Lowest,
+            is_optional: true,
+        },
+        count_of!(kind, "failed", requests_failed),
+    ]
+}
 
 /// Columns that a narrow table leaves out, the least important first.
 const LEAST: [&str; 16] = [
@@ -190,27 +194,27 @@ const LEAST: [&str; 16] = [
 ];
 
 /// The sort key of a row without a time: 0 if no profile was given, so that the column is left out.
-fn unknown_time(row: &Priced) -> f64 {
+fn unknown_time<P>(row: &Priced<P>) -> f64 {
     if row.time_skipped.is_some() { f64::INFINITY } else { 0.0 }
 }
 
 /// Bytes copied because forked children shared them.
-fn copied_bytes(row: &Priced) -> u64 {
+fn copied_bytes<P>(row: &Priced<P>) -> u64 {
     row.report.forks.iter().map(|fork| fork.copied_bytes).sum()
 }
 
-fn os_calls(row: &Priced) -> u64 {
+fn os_calls<P>(row: &Priced<P>) -> u64 {
     let calls = &row.report.os_calls;
     calls.mmap + calls.munmap + calls.madvise + calls.mremap
 }
 
 /// Peak share of RSS in huge pages.
-fn huge_share(row: &Priced) -> f64 {
+fn huge_share<P>(row: &Priced<P>) -> f64 {
     huge_bytes_peak(&row.report) as f64 / row.report.rss_bytes_peak.max(1) as f64
 }
 
 /// Peak RSS divided by the floor.
-fn floor_ratio(row: &Priced) -> f64 {
+fn floor_ratio<P>(row: &Priced<P>) -> f64 {
     row.report.rss_bytes_peak as f64 / (row.report.floor_pages.max(1) * PAGE_BYTES) as f64
 }
 
@@ -219,14 +223,17 @@ fn floor_ratio(row: &Priced) -> f64 {
 /// # Errors
 /// A name is of no column, or the result is not printed as a table.
 pub fn check(columns: &ColumnsArgs, output: &OutputArgs) -> Result<()> {
-    let figures: Vec<&str> = ["#", FRONT].into_iter().chain(COLUMNS.iter().map(|column| column.head)).collect();
-    columns.check(output, &figures, &FLAGS.iter().map(|flag| flag.name).collect::<Vec<_>>())
+    let heads = self::columns::<Policy>().map(|column| column.head);
+    let figures: Vec<&str> = ["#", FRONT].into_iter().chain(heads).collect();
+    let settings = hksim_designs::all().into_iter().flat_map(|about| about.settings).map(|setting| setting.flag);
+    let flags = FLAGS.iter().map(|flag| flag.name).chain(["design"]).chain(settings);
+    columns.check(output, &figures, &flags.collect::<Vec<_>>())
 }
 
 /// The chosen columns of all tables.
-pub fn chosen(sweep: &PricedSweep, head: &Head, columns: &ColumnsArgs) -> String {
+pub fn chosen<P: Described>(sweep: &PricedSweep<P>, head: &Head, columns: &ColumnsArgs) -> String {
     let designs = head.rows_per_trace.max(1);
-    let one = |(number, rows): (usize, &[Priced])| {
+    let one = |(number, rows): (usize, &[Priced<P>])| {
         let heading = trace_head(rows).into_iter().next().unwrap_or_default();
         (heading, trace_table(rows, number * designs, sweep, columns))
     };
@@ -234,7 +241,7 @@ pub fn chosen(sweep: &PricedSweep, head: &Head, columns: &ColumnsArgs) -> String
 }
 
 /// All tables, with a legend.
-pub fn table(sweep: &PricedSweep, head: &Head) -> String {
+pub fn table<P: Described>(sweep: &PricedSweep<P>, head: &Head) -> String {
     let no_names = ColumnsArgs::default();
     let mut lines = answers::combined(&sweep.answers);
     let mut first = 0;
@@ -264,14 +271,14 @@ pub fn table(sweep: &PricedSweep, head: &Head) -> String {
         lines.push(format!("system time: from costs measured on {}, Linux {}", time.machine, time.kernel_release));
     }
     lines.extend(states(sweep.rows.iter().filter_map(|row| row.system_time.as_ref())));
-    let asks_pool = |row: &&Priced| RunConfig::of_report(&row.report).word("huge").starts_with("hugetlb");
+    let asks_pool = |row: &&Priced<P>| RunConfig::of_report(&row.report).word("huge").starts_with("hugetlb");
     if let Some(row) = sweep.rows.iter().find(asks_pool).or(sweep.rows.first()) {
         lines.push(format!("kernel: {}", kernel_text(&row.report, head.modes)));
     }
     text(&lines)
 }
 
-fn trace_head(rows: &[Priced]) -> Vec<String> {
+fn trace_head<P: Described>(rows: &[Priced<P>]) -> Vec<String> {
     let Some(Priced { report: row, .. }) = rows.first() else { return Vec::new() };
     let trace = &row.trace;
     let file = trace.file.as_ref().map(|file| format!("{file}, ")).unwrap_or_default();
@@ -295,13 +302,11 @@ fn trace_head(rows: &[Priced]) -> Vec<String> {
 }
 
 /// The table of a trace: the settings and figures that distinguish its rows, and the named ones.
-fn trace_table(rows: &[Priced], first: usize, sweep: &PricedSweep, named: &ColumnsArgs) -> Table {
-    let points: Vec<RunConfig> = rows.iter().map(|row| RunConfig::of_report(&row.report)).collect();
-    let varied = varied(&points);
-    let flags = FLAGS.iter().map(|flag| flag.name).filter(|flag| varied.contains(flag) || named.names(flag));
-    let flags: Vec<&str> = flags.collect();
-    let columns: Vec<&Column> = COLUMNS
-        .iter()
+fn trace_table<P: Described>(rows: &[Priced<P>], first: usize, sweep: &PricedSweep<P>, named: &ColumnsArgs) -> Table {
+    let points: Vec<Flags> = rows.iter().map(|row| row_flags(&row.report)).collect();
+    let flags = some_flags(&points, |flag, varies| varies || named.names(flag));
+    let columns: Vec<Column<P>> = self::columns()
+        .into_iter()
         .filter(|column| {
             !column.is_optional || named.names(column.head) || rows.iter().any(|row| (column.key)(row) != 0.0)
         })
@@ -315,7 +320,7 @@ fn trace_table(rows: &[Priced], first: usize, sweep: &PricedSweep, named: &Colum
     let shown: Vec<Vec<String>> = columns.iter().map(|column| column.show.cells(rows)).collect();
     for (index, (row, point)) in rows.iter().zip(&points).enumerate() {
         let number = [(first + index).to_string()];
-        let values = flags.iter().map(|flag| point.word(flag));
+        let values = flags.iter().map(|flag| cell(point, flag));
         let figures = columns.iter().zip(&shown).map(|(column, shown)| {
             let mark = if is_best(column, row, rows) { "*" } else { "" };
             format!("{mark}{}", shown[index])
@@ -330,14 +335,14 @@ fn trace_table(rows: &[Priced], first: usize, sweep: &PricedSweep, named: &Colum
 
 /// Whether a row has the best figure of a column in which rows differ. Rows with failed requests are not compared: they
 /// did less work.
-fn is_best(column: &Column, row: &Priced, rows: &[Priced]) -> bool {
+fn is_best<P>(column: &Column<P>, row: &Priced<P>, rows: &[Priced<P>]) -> bool {
     // Negate where the lowest is best.
-    let goodness = |row: &Priced| match column.best {
+    let goodness = |row: &Priced<P>| match column.best {
         Best::Lowest => -(column.key)(row),
         Best::Highest => (column.key)(row),
         Best::None => 0.0,
     };
-    let is_served = |row: &&Priced| row.report.requests_failed == 0;
+    let is_served = |row: &&Priced<P>| row.report.requests_failed == 0;
     let own = goodness(row);
     is_served(&row)
         && rows.iter().filter(is_served).any(|other| own > goodness(other))
@@ -345,7 +350,7 @@ fn is_best(column: &Column, row: &Priced, rows: &[Priced]) -> bool {
 }
 
 /// One line for each group of rows that are equal in all figures.
-fn twins(rows: &[Priced], first: usize) -> Vec<String> {
+fn twins<P: Serialize>(rows: &[Priced<P>], first: usize) -> Vec<String> {
     let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (index, row) in rows.iter().enumerate() {
         groups.entry(all_figures(&row.report)).or_default().push(first + index);
@@ -357,7 +362,7 @@ fn twins(rows: &[Priced], first: usize) -> Vec<String> {
 }
 
 /// All simulated figures of a row, without its inputs.
-fn all_figures(row: &SimReport) -> String {
+fn all_figures<P: Serialize>(row: &SimReport<P>) -> String {
     let mut value = serde_json::to_value(row).unwrap_or_default();
     if let Some(fields) = value.as_object_mut() {
         for input in ["policy", "touch", "memory_policy", "kernel", "elapsed_s", "placement_digest"] {
@@ -371,7 +376,12 @@ fn all_figures(row: &SimReport) -> String {
 ///
 /// # Errors
 /// The output cannot be written.
-pub fn emit(sweep: &PricedSweep, output: &OutputArgs, columns: &ColumnsArgs, head: &Head) -> Result<()> {
+pub fn emit<P: Described>(
+    sweep: &PricedSweep<P>,
+    output: &OutputArgs,
+    columns: &ColumnsArgs,
+    head: &Head,
+) -> Result<()> {
     output.emit(sweep, &sweep.csv_rows(), || match columns.is_given() {
         true => chosen(sweep, head, columns),
         false => table(sweep, head),

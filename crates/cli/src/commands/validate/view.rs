@@ -1,16 +1,16 @@
 //! A validation as text: prediction and measurement side by side, then the verdict.
 
-use crate::flags::{RunConfig, varied};
 use crate::output::table::{Lines, Table, text};
 use crate::output::units::{bytes, count, time};
+use hksim_explore::described::{Described, Flags, cell, row_flags, varied_flags};
 use hksim_validate::Row;
 
 use hksim_results::validate::Validation;
 
 /// One line per row, followed by the reason if there is one.
-pub fn table(validation: &Validation) -> String {
-    let points: Vec<RunConfig> = validation.rows.iter().map(|row| RunConfig::of_report(&row.predicted)).collect();
-    let flags = varied(&points);
+pub fn table<P: Described>(validation: &Validation<P>) -> String {
+    let points: Vec<Flags> = validation.rows.iter().map(|row| row_flags(&row.predicted)).collect();
+    let flags = varied_flags(&points);
     let figures = ["faults", "measured", "installs", "measured", "RSS peak", "measured", "pages +/-", "residual"];
     let head = ["trace"].into_iter().chain(flags.iter().copied()).chain(figures).chain(["class", "verdict"]);
     let columns = 1 + flags.len() + figures.len() + 2;
@@ -21,7 +21,7 @@ pub fn table(validation: &Validation) -> String {
         Table::new(head, &words).with_optional(optional).with_joined(0..1 + flags.len(), "trace and design");
     for (row, config) in validation.rows.iter().zip(&points) {
         let mut cells = vec![row.trace_name.clone()];
-        cells.extend(flags.iter().map(|flag| config.word(flag)));
+        cells.extend(flags.iter().map(|flag| cell(config, flag)));
         cells.extend(figure_cells(row));
         cells.extend([row.class.word().to_string(), row.verdict.word().to_string()]);
         table.push(cells);
@@ -48,7 +48,7 @@ pub fn table(validation: &Validation) -> String {
 }
 
 /// The effect of the addresses of mappings, if SuperSlabs have separate mappings. It is not part of the verdict.
-fn layouts(rows: &[Row]) -> Vec<String> {
+fn layouts<P>(rows: &[Row<P>]) -> Vec<String> {
     let layouts = rows.iter().enumerate().filter_map(|(index, row)| Some((index, row.layout_residual?)));
     let differ = layouts.clone().filter(|(_, layout)| !layout.is_zero());
     let mut lines: Vec<String> =
@@ -64,7 +64,7 @@ fn layouts(rows: &[Row]) -> Vec<String> {
 }
 
 /// System times, if a profile was given. They are not part of the verdict.
-fn system_times(rows: &[Row]) -> Vec<String> {
+fn system_times<P>(rows: &[Row<P>]) -> Vec<String> {
     let times = rows.iter().enumerate().filter_map(|(index, row)| Some((index, row.system_time.as_ref()?)));
     let mut lines: Vec<String> = times.clone().map(|(index, time)| format!("row {index}: {}", time.text())).collect();
     let judged: Vec<bool> = times.filter_map(|(_, time)| time.inside).collect();
@@ -79,7 +79,7 @@ fn measured<T>(figure: Option<T>, show: impl Fn(T) -> String) -> String {
     figure.map_or_else(|| "-".into(), show)
 }
 
-fn figure_cells(row: &Row) -> [String; 8] {
+fn figure_cells<P>(row: &Row<P>) -> [String; 8] {
     let (ours, theirs, residual) = (&row.predicted, &row.measured, &row.residual);
     let pages = residual.pages_only_predicted.zip(residual.pages_only_measured);
     [
@@ -94,7 +94,7 @@ fn figure_cells(row: &Row) -> [String; 8] {
     ]
 }
 
-fn environment(row: &Row) -> Vec<String> {
+fn environment<P>(row: &Row<P>) -> Vec<String> {
     let environment = &row.environment;
     let or_unknown = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".into());
     let number = |value: Option<u64>| value.map_or_else(|| "unknown".into(), |value| value.to_string());

@@ -1,15 +1,14 @@
-//! An allocator of one's own (`design.rs`), simulated, replayed on real memory, and compared: the whole way from a design
-//! to a checked prediction. Run it with `cargo run -p hksim-engine --example bump`.
+//! An allocator of one's own, simulated, replayed on real memory, and compared: the whole way from a design to a checked
+//! prediction. Run it with `cargo run -p hksim-designs --example bump`.
 //!
-//! A crate outside hksim needs `hksim-engine`, `hksim-sim`, `hksim-replay`, `hksim-trace`, `hksim-conformance` and `serde`.
-
-mod design;
+//! A crate outside hksim has its design in a file of its own, and needs `hksim-engine`, `hksim-sim`, `hksim-replay`,
+//! `hksim-trace`, `hksim-conformance` and `serde`.
 
 use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
-use design::{Bump, BumpSettings};
+use hksim_designs::bump::{Bump, BumpSettings};
 use hksim_engine::{Comparison, DesignLabel, TouchRule};
 use hksim_replay::{CHILD_ARGUMENT, KnownDesign, Measure, Mode, ReplaySpec, Target, child_main_with, replay};
 use hksim_sim::{Addresses, DesignConfig, Marks, simulate_design};

@@ -3,6 +3,9 @@
 use hksim_engine::{AddressSpace, Cause, Design, Errno, INVALID, Mapping, PAGE_BYTES, Request};
 use serde::{Deserialize, Serialize};
 
+use crate::listed::Listed;
+use crate::settings::{Setting, Values};
+
 /// Every block's address is a multiple of this.
 const ALIGN_BYTES: u64 = 16;
 /// Bytes of the header before a block: its size.
@@ -10,9 +13,16 @@ const HEADER_BYTES: u64 = 8;
 
 /// The settings of [`Bump`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct BumpSettings {
     /// Bytes of a chunk, a multiple of the page size.
     pub chunk_bytes: u64,
+}
+
+impl Default for BumpSettings {
+    fn default() -> BumpSettings {
+        BumpSettings { chunk_bytes: 1 << 20 }
+    }
 }
 
 /// The allocator: where the free part of its newest chunk begins and ends.
@@ -69,4 +79,15 @@ impl Design for Bump {
     fn usable_bytes(&mut self, memory: &mut impl AddressSpace, block: u64) -> u64 {
         memory.read(block - HEADER_BYTES, Cause::Header)
     }
+}
+
+impl Listed for Bump {
+    const SUMMARY: &'static str = "one block after the other; no block is used twice";
+
+    const SETTINGS: &'static [Setting] = &[Setting {
+        flag: "chunk",
+        field: "chunk_bytes",
+        values: Values::Pages(4 << 10, 1 << 30),
+        help: "Bytes that are mapped at once, at least",
+    }];
 }

@@ -1,0 +1,131 @@
+//! What the allocator did with a page on which it faulted. The faults of one instruction within one call are judged
+//! together: only a group shows whether the allocator links blocks, or touches pages ahead of their use.
+
+use std::ops::Range;
+
+use hksim_policy::PAGE_BYTES;
+
+use crate::blocks::Blocks;
+use crate::current::Current;
+use crate::reason::Reason;
+
+/// Bytes beside a block in which a header, or the mark of the block after it, is.
+const HEADER_BYTES: u64 = 64;
+
+/// An access of the allocator to a page without history.
+#[derive(Clone, Debug)]
+pub struct Access {
+    /// Its address.
+    pub address: u64,
+    /// The word that was there afterwards.
+    pub word: u64,
+    /// The mapping, as far as it is one piece.
+    pub mapping: Range<u64>,
+    /// Whether the instruction is of a function that fills or copies memory.
+    pub fills: bool,
+}
+
+impl Access {
+    /// Whether the allocator stored the address of another place in the same mapping, as free blocks do.
+    fn is_link(&self) -> bool {
+        self.word != 0 && self.mapping.contains(&self.word)
+    }
+}
+
+/// What the accesses of one instruction in a call were for.
+pub fn reason_of(group: &[Access], current: &Current, blocks: &Blocks) -> Reason {
+    let is_alone = group.len() == 1;
+    if group.iter().any(Access::is_link) && !current.copies() {
+        return Reason::FreeList;
+    }
+    if group.iter().all(|access| current.contains(access.address)) {
+        let fills = group.iter().any(|access| access.fills);
+        return if current.copies() {
+            Reason::Copy
+        } else if current.zeroes() || fills {
+            Reason::Zeroing
+        } else if is_alone {
+            Reason::FreeList
+        } else {
+            of_several(group)
+        };
+    }
+    if !is_alone {
+        return of_several(group);
+    }
+    let address = group[0].address;
+    match blocks.at(address) {
+        Some(block) if block.is_live && Some(block.object) != current.object() => Reason::LiveBlock,
+        Some(_) => Reason::FreeList,
+        None if is_beside(address, current, blocks) => Reason::Header,
+        None => Reason::Metadata,
+    }
+}
+
+/// What several accesses of one instruction were for: those of a prefault are a page apart, others are where blocks are.
+fn of_several(group: &[Access]) -> Reason {
+    let mut addresses: Vec<u64> = group.iter().map(|access| access.address).collect();
+    addresses.sort_unstable();
+    let is_a_page_apart = addresses.windows(2).any(|pair| pair[1] - pair[0] == PAGE_BYTES);
+    let offset = addresses[0] % PAGE_BYTES;
+    if is_a_page_apart && addresses.iter().all(|address| address % PAGE_BYTES == offset) {
+        Reason::Prefault
+    } else {
+        Reason::FreeList
+    }
+}
+
+/// Whether an address is beside the block of the event: near it, or on the page before it without a block between.
+fn is_beside(address: u64, current: &Current, blocks: &Blocks) -> bool {
+    current.before.iter().chain(&current.placed).any(|block| {
+        let is_before = address < block.start;
+        let distance = if is_before { block.start - address } else { address.saturating_sub(block.end) };
+        let is_on_page_before = is_before && address / PAGE_BYTES + 1 == block.start / PAGE_BYTES;
+        distance <= HEADER_BYTES || is_on_page_before && !blocks.any_in(address..block.start)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use hksim_trace::event::{AllocCall, Event, InitialTouch, ObjectId, Op, ThreadId};
+
+    use super::*;
+    use crate::current::Object;
+
+    fn event(call: AllocCall, placed: Range<u64>) -> Current {
+        let (size, initial_touch) = (placed.end - placed.start, InitialTouch::None);
+        let op = Op::Alloc { object: ObjectId(0), size, align_log2: 0, call, initial_touch };
+        let current = Current::new(0, Event::new(0, ThreadId(0), op), Object::default());
+        Current { placed: Some(placed), ..current }
+    }
+
+    fn access(address: u64, word: u64) -> Access {
+        Access { address, word, mapping: 0x10000..0x90000, fills: false }
+    }
+
+    #[test]
+    fn groups_are_told_apart_by_links_place_and_number() {
+        let mut blocks = Blocks::default();
+        blocks.place(0x40000..0x40100, ObjectId(5));
+        blocks.place(0x50000..0x50100, ObjectId(6));
+        blocks.free(0x50000);
+        let malloc = event(AllocCall::Malloc, 0x21000..0x23000);
+        let pages = |first: u64| [access(first, 1), access(first + 0x1000, 1)];
+        let of = |group: &[Access], current: &Current| reason_of(group, current, &blocks);
+        assert_eq!(of(&[access(0x30000, 0x30040), access(0x31000, 0)], &malloc), Reason::FreeList);
+        assert_eq!(of(&pages(0x30000), &malloc), Reason::Prefault);
+        assert_eq!(of(&pages(0x21000), &malloc), Reason::Prefault);
+        assert_eq!(of(&[access(0x30000, 1), access(0x31010, 1)], &malloc), Reason::FreeList, "not a page apart");
+        assert_eq!(of(&[access(0x30000, 1), access(0x32000, 1)], &malloc), Reason::FreeList, "two pages apart");
+        assert_eq!(of(&pages(0x21000), &event(AllocCall::Calloc, 0x21000..0x23000)), Reason::Zeroing);
+        let filled = Access { fills: true, ..access(0x21000, 0) };
+        assert_eq!(of(&[filled], &malloc), Reason::Zeroing);
+        assert_eq!(of(&[access(0x21000, 0)], &malloc), Reason::FreeList);
+        for header in [0x20ff0, 0x20000, 0x23008] {
+            assert_eq!(of(&[access(header, 1)], &malloc), Reason::Header, "{header:#x}");
+        }
+        assert_eq!(of(&[access(0x30000, 7)], &malloc), Reason::Metadata);
+        assert_eq!(of(&[access(0x40010, 7)], &malloc), Reason::LiveBlock);
+        assert_eq!(of(&[access(0x50010, 7)], &malloc), Reason::FreeList);
+    }
+}

@@ -1,0 +1,197 @@
+//! The functions of the allocator: from addresses of a process to names.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::path::Path;
+
+use hksim_linux_probe::maps::Mapping;
+use hksim_replay::explained::Place;
+use hksim_trace::sites::{Frame, Module, Sites};
+use hksim_trace::symbols::{Symbols, file_name, short_text};
+use object::{Object, ObjectSection};
+
+/// A function, an index of [`Functions::name`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FunctionId(pub u32);
+
+impl FunctionId {
+    /// Nothing in the trace: the allocator's start.
+    pub const START: FunctionId = FunctionId(0);
+}
+
+/// The beginnings of names, without underscores, of functions that others use for what they do: the caller is of interest.
+const PRIMITIVES: [&str; 14] = [
+    "memset",
+    "memcpy",
+    "memmove",
+    "mempcpy",
+    "bzero",
+    "mmap",
+    "munmap",
+    "mremap",
+    "madvise",
+    "brk",
+    "sbrk",
+    "glibc_morecore",
+    "mlock",
+    "syscall",
+];
+
+/// The function in which something happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The innermost function of the allocator that is none of [`PRIMITIVES`]; `None` if only such functions are known,
+    /// as after a tail call.
+    pub function: Option<FunctionId>,
+    /// Whether it used a function of the C library that fills or copies memory.
+    pub fills: bool,
+}
+
+/// A file that code was loaded from.
+struct File {
+    start: u64,
+    end: u64,
+    module: u32,
+}
+
+/// Names of the functions of a process.
+#[derive(Default)]
+pub struct Functions {
+    /// Its files, by address.
+    files: Vec<File>,
+    sites: Sites,
+    symbols: RefCell<Symbols>,
+    /// The file of the allocator.
+    allocator: Option<u32>,
+    names: Vec<String>,
+    by_name: HashMap<String, FunctionId>,
+    by_place: HashMap<Place, Found>,
+    /// The starts of functions, by file.
+    starts: HashMap<u32, Vec<u64>>,
+}
+
+impl Functions {
+    /// The functions of a process with these mappings. `library` is the allocator's file; `None` for the C library.
+    pub fn new<'a>(mappings: impl Iterator<Item = Mapping<'a>>, library: Option<&Path>) -> Functions {
+        let mut functions = Functions::default();
+        functions.named("start-up".to_string());
+        for mapping in mappings.filter(|mapping| mapping.name.starts_with('/')) {
+            functions.add(mapping, library);
+        }
+        functions
+    }
+
+    /// Adds a part of a file. The parts of a file are adjacent in the list of mappings.
+    fn add(&mut self, mapping: Mapping<'_>, library: Option<&Path>) {
+        let end = (mapping.start + mapping.bytes) as u64;
+        let last_path = self.sites.modules.last().map(|module| &*module.path);
+        if let (Some(file), true) = (self.files.last_mut(), last_path == Some(mapping.name)) {
+            file.end = end;
+            return;
+        }
+        let module = self.sites.modules.len() as u32;
+        let name = file_name(mapping.name);
+        let is_allocator = match library {
+            Some(library) => library == Path::new(mapping.name),
+            None => name.starts_with("libc.so") || name.starts_with("libc-"),
+        };
+        if is_allocator {
+            self.allocator = Some(module);
+        }
+        self.sites.modules.push(Module::new(mapping.name.into(), &build_id(mapping.name)));
+        self.files.push(File { start: mapping.start as u64, end, module });
+    }
+
+    /// The function with a name.
+    pub fn named(&mut self, name: String) -> FunctionId {
+        let next = FunctionId(self.names.len() as u32);
+        *self.by_name.entry(name).or_insert_with_key(|name| {
+            self.names.push(name.clone());
+            next
+        })
+    }
+
+    /// The name of a function; file and offset if the file has no symbols.
+    pub fn name(&self, function: FunctionId) -> &str {
+        self.names.get(function.0 as usize).map_or("", |name| name)
+    }
+
+    /// The file, by its index, in which an address is.
+    pub fn file_at(&self, address: u64) -> Option<u32> {
+        let after = self.files.partition_point(|file| file.start <= address);
+        let file = &self.files[..after].last().filter(|file| address < file.end)?;
+        Some(file.module)
+    }
+
+    /// The name of a file, without its folder.
+    pub fn file(&self, file: u32) -> &str {
+        self.sites.modules.get(file as usize).map_or("", |module| file_name(&module.path))
+    }
+
+    /// The function of the allocator in which something happened.
+    pub fn at(&mut self, place: &Place) -> Found {
+        if let Some(&found) = self.by_place.get(place) {
+            return found;
+        }
+        let callers = place.callers.iter().filter(|&&caller| caller != 0).map(|caller| caller - 1);
+        let (mut best, mut fills) = (None, false);
+        for address in std::iter::once(place.instruction).chain(callers) {
+            for (name, is_of_allocator) in self.names_at(address) {
+                let plain = name.trim_start_matches('_').trim_start_matches("GI_").trim_start_matches('_');
+                let is_primitive = PRIMITIVES.iter().any(|beginning| plain.starts_with(beginning));
+                fills |= best.is_none() && is_primitive && plain.starts_with("mem");
+                if is_of_allocator && !is_primitive && best.is_none() {
+                    best = Some(name);
+                }
+            }
+        }
+        let found = Found { function: best.map(|name| self.named(name)), fills };
+        self.by_place.insert(*place, found);
+        found
+    }
+
+    /// The functions at an address, inlined ones first, and whether they are the allocator's.
+    fn names_at(&mut self, address: u64) -> Vec<(String, bool)> {
+        let Some(module) = self.file_at(address) else { return Vec::new() };
+        let start = self.files.iter().find(|file| file.module == module).map_or(0, |file| file.start);
+        let frame = Frame { module: Some(module), address: address - start, function: None, source: None };
+        let mut frames = self.symbols.borrow_mut().frames(&self.sites, &frame);
+        for frame in frames.iter_mut().filter(|frame| frame.function.is_none()) {
+            let path = &*self.sites.modules[module as usize].path;
+            let starts = self.starts.entry(module).or_insert_with(|| function_starts(path));
+            let after = starts.partition_point(|&start| start <= frame.address);
+            frame.address = after.checked_sub(1).map_or(frame.address, |at| starts[at]);
+        }
+        let is_of_allocator = self.allocator == Some(module);
+        frames.iter().map(|frame| (short_text(&self.sites, frame), is_of_allocator)).collect()
+    }
+
+    /// Notes about files without names.
+    pub fn notes(&self) -> Vec<String> {
+        self.symbols.borrow().notes(&self.sites)
+    }
+}
+
+/// The build id of a file; empty if it has none.
+fn build_id(path: &str) -> Vec<u8> {
+    let bytes = std::fs::read(path).unwrap_or_default();
+    let file = object::File::parse(&*bytes).ok();
+    file.and_then(|file| file.build_id().ok().flatten().map(<[u8]>::to_vec)).unwrap_or_default()
+}
+
+/// The addresses at which the functions of a file start, in order: the search table of its unwind information
+/// (`.eh_frame_hdr`, Linux Standard Base), which stripped files have too. Empty if it has none.
+fn function_starts(path: &str) -> Vec<u64> {
+    /// Version, and encodings: any of the pointer, 4 bytes of the count, 4 bytes from the section's start of the table.
+    const HEADER: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
+    let bytes = std::fs::read(path).unwrap_or_default();
+    let Ok(file) = object::File::parse(&*bytes) else { return Vec::new() };
+    let Some(section) = file.section_by_name(".eh_frame_hdr") else { return Vec::new() };
+    let Some((header, rest)) = section.data().ok().and_then(|data| data.split_first_chunk()) else { return Vec::new() };
+    if *header != HEADER {
+        return Vec::new();
+    }
+    // The pointer and the count, then pairs: the start of a function, and its unwind information.
+    let words = rest.chunks_exact(4).map(|word| i32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
+    words.skip(2).step_by(2).map(|offset| section.address().wrapping_add_signed(offset.into())).collect()
+}

@@ -1,0 +1,244 @@
+//! Explains libraries with planted decisions. Which decisions, for which size classes and in which order is drawn at
+//! random; the library counts what each costs, and the explanation must name it first, with exactly that count.
+//!
+//! This program has its own test runner, because the children of a replay execute the program again.
+
+mod trace;
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use hksim_attribution::reason::Reason;
+use hksim_attribution::{AttributionError, Explained, explain, sentences};
+use hksim_engine::TouchRule;
+use hksim_replay::{CHILD_ARGUMENT, HarnessMemory, HugePages, Measure, Mode, ReplaySpec, Target, child_main};
+use hksim_testkit::cases::{self, Case};
+use hksim_testkit::{Random, compile};
+
+use trace::Workload;
+
+#[global_allocator]
+static MEMORY: HarnessMemory = HarnessMemory;
+
+const CASES: &[(&str, Case)] = &[
+    ("each_planted_decision_is_named_with_its_count", each_planted_decision_is_named_with_its_count),
+    ("several_planted_decisions_are_told_apart", several_planted_decisions_are_told_apart),
+    ("every_key_sums_to_the_faults_of_the_kernel", every_key_sums_to_the_faults_of_the_kernel),
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.first().is_some_and(|first| first == CHILD_ARGUMENT) {
+        return child_main();
+    }
+    cases::run(CASES, &arguments)
+}
+
+/// A decision of the library: its name there, the macro that chooses it, and how it must be explained.
+struct Decision {
+    name: &'static str,
+    chosen_by: &'static str,
+    reason: Reason,
+    function: &'static str,
+    /// Classes that can have it, by index: 16 << index bytes.
+    classes: std::ops::RangeInclusive<u64>,
+}
+
+/// The index that stands for blocks above all classes.
+const LARGE: u64 = 12;
+
+const DECISIONS: [Decision; 6] = [
+    Decision {
+        name: "header",
+        chosen_by: "HEADER_CLASS",
+        reason: Reason::Header,
+        function: "header_write",
+        classes: 7..=8,
+    },
+    Decision {
+        name: "carve",
+        chosen_by: "CARVE_CLASS",
+        reason: Reason::FreeList,
+        function: "carve_slab",
+        classes: 5..=8,
+    },
+    Decision {
+        name: "prefault",
+        chosen_by: "PREFAULT_CLASS",
+        reason: Reason::Prefault,
+        function: "prefault_slab",
+        classes: 5..=9,
+    },
+    Decision {
+        name: "purge",
+        chosen_by: "PURGE_CLASS",
+        reason: Reason::RefaultAfterPurge,
+        function: "purge_slab",
+        classes: 6..=10,
+    },
+    Decision {
+        name: "flush",
+        chosen_by: "FLUSH_CLASS",
+        reason: Reason::RefaultAfterPurge,
+        function: "cache_flush",
+        classes: 8..=9,
+    },
+    Decision {
+        name: "mapping",
+        chosen_by: "MAPPING",
+        reason: Reason::MappingPerBlock,
+        function: "large_alloc",
+        classes: LARGE..=LARGE,
+    },
+];
+
+/// A library with some decisions, and a trace on which they show.
+struct Planted {
+    folder: tempfile::TempDir,
+    decisions: Vec<(&'static Decision, u64)>,
+}
+
+impl Planted {
+    /// Draws a class of its own for each decision, compiles the library, and writes the trace.
+    fn new(decisions: &[&'static Decision], random: &mut Random) -> Result<Planted, String> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut drawn: Vec<(&'static Decision, u64)> = Vec::new();
+        for decision in decisions {
+            let free = decision.classes.clone().filter(|class| drawn.iter().all(|(_, other)| other != class));
+            drawn.push((decision, random.pick(&free.collect::<Vec<u64>>())));
+        }
+        let mut flags: Vec<String> = drawn.iter().map(|(one, class)| format!("-D{}={class}", one.chosen_by)).collect();
+        flags.extend(["-g", "-O2", "-fPIC", "-shared", "-fno-builtin-malloc"].map(String::from));
+        flags.push(format!("-DFLUSH_BLOCKS={}", 8 + random.below(24)));
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/planted/planted.c");
+        compile(source, folder.path().join("planted.so"), &flags).ok_or("no C compiler")?;
+        let classes = drawn.iter().map(|&(_, class)| class).collect::<Vec<u64>>();
+        Workload { classes: &classes, random }.write(&folder.path().join("planted.hkt"));
+        Ok(Planted { folder, decisions: drawn })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The explanation, and the library's own counts.
+    fn explained(&self) -> Result<(Explained, BTreeMap<String, u64>), String> {
+        let counts = self.path("counts");
+        let library = self.path("planted.so").canonicalize().expect("the library");
+        let variables = vec![("PLANTED_COUNTS".to_string(), counts.display().to_string())];
+        let spec = spec(&self.path("planted.hkt"), Target::Malloc { preload: Some(library), variables });
+        let explained = run(&spec)?;
+        let text = std::fs::read_to_string(&counts).expect("the library's counts");
+        let pairs = text.lines().filter_map(|line| line.split_once(' '));
+        let counts = pairs.map(|(name, count)| (name.to_string(), count.parse().expect("a count"))).collect();
+        Ok((explained, counts))
+    }
+
+    /// Checks that each decision is explained with its own count, and that the causes come in the order of the counts.
+    fn check(&self) -> Result<(), String> {
+        let (explained, counts) = self.explained()?;
+        let mut expected: Vec<(Reason, &str, u64)> =
+            self.decisions.iter().map(|(one, _)| (one.reason, one.function, counts[one.name])).collect();
+        let rank = |&(reason, function, count): &(Reason, &str, u64)| (Reverse(count), reason, function.to_string());
+        expected.sort_by_key(rank);
+        let causes = explained.breakdown.largest_causes();
+        let sentences: Vec<String> =
+            causes.iter().map(|&(key, counts)| sentences::cause(&explained, key, counts)).collect();
+        // What the program uses for the first time is no decision.
+        let decided = causes.iter().filter(|(key, _)| key.reason != Reason::Application);
+        let mut named: Vec<(Reason, &str, u64)> = decided
+            .map(|(key, counts)| (key.reason, explained.functions.name(key.function), counts.installs))
+            .collect();
+        // Causes with equal counts have no order.
+        named.sort_by_key(rank);
+        named.truncate(expected.len());
+        let drawn: Vec<(&str, u64)> = self.decisions.iter().map(|(one, class)| (one.name, *class)).collect();
+        assert!(expected.iter().all(|&(.., count)| count > 100), "{expected:?} of {drawn:?}");
+        assert_eq!(named, expected, "{drawn:?}: {sentences:#?}");
+        Ok(())
+    }
+}
+
+fn spec(trace: &Path, on: Target) -> ReplaySpec {
+    ReplaySpec {
+        trace: trace.to_path_buf(),
+        on,
+        memory_policy: Default::default(),
+        touch: TouchRule::All,
+        mode: Mode::Ordered,
+        measure: Measure::default(),
+        stop_at: None,
+        forks: Vec::new(),
+    }
+}
+
+/// Explains a replay without huge pages; the error is why this machine cannot.
+fn run(spec: &ReplaySpec) -> Result<Explained, String> {
+    match explain(spec, HugePages::Disabled) {
+        Ok(explained) => Ok(explained),
+        Err(AttributionError::Replay(why)) if why.to_string().contains("perf_event_paranoid") => Err(why.to_string()),
+        Err(why) => panic!("{why}"),
+    }
+}
+
+fn draw() -> Random {
+    let seed = std::env::var("HKSIM_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| fastrand::u64(..));
+    println!("HKSIM_SEED={seed}");
+    Random::new(seed)
+}
+
+fn each_planted_decision_is_named_with_its_count() -> Result<(), String> {
+    let mut random = draw();
+    DECISIONS.iter().try_for_each(|decision| Planted::new(&[decision], &mut random)?.check())
+}
+
+fn several_planted_decisions_are_told_apart() -> Result<(), String> {
+    let mut random = draw();
+    for _ in 0..4 {
+        let mut decisions: Vec<&Decision> = DECISIONS.iter().collect();
+        for at in (1..decisions.len()).rev() {
+            decisions.swap(at, random.below(at as u64 + 1) as usize);
+        }
+        decisions.truncate(2 + random.below(3) as usize);
+        // Those with fewest classes are drawn first, so that a class is left for each.
+        decisions.sort_by_key(|one| one.classes.end() - one.classes.start());
+        Planted::new(&decisions, &mut random)?.check()?;
+    }
+    Ok(())
+}
+
+fn every_key_sums_to_the_faults_of_the_kernel() -> Result<(), String> {
+    let mut random = draw();
+    let planted = Planted::new(&DECISIONS.iter().skip(1).collect::<Vec<_>>(), &mut random)?;
+    let trace = planted.path("planted.hkt");
+    let glibc = Target::Malloc { preload: None, variables: Vec::new() };
+    for explained in [planted.explained()?.0, run(&spec(&trace, glibc))?] {
+        let breakdown = &explained.breakdown;
+        assert_eq!(explained.totals.traps_lost, 0);
+        assert!(explained.totals.faults > 1000, "{:?}", explained.totals);
+        if explained.totals.skipped.is_empty() {
+            assert_eq!(explained.faults_unseen(), 0, "{:?}", explained.totals);
+        }
+        let sums = [
+            breakdown.reason.values().sum::<u64>(),
+            breakdown.class.values().sum(),
+            breakdown.site.values().sum(),
+            breakdown.thread.values().sum(),
+            breakdown.phase.values().sum(),
+            breakdown.time.iter().sum(),
+            breakdown.function.values().sum(),
+            breakdown.mapping.values().sum(),
+            breakdown.page_bytes.values().sum(),
+            breakdown.after.values().sum(),
+            breakdown.during.values().sum(),
+            breakdown.causes.values().map(|counts| counts.installs).sum(),
+        ];
+        assert!(sums.iter().all(|&sum| sum == breakdown.total), "{sums:?} of {}", breakdown.total);
+        assert_eq!(breakdown.page_bytes.keys().collect::<Vec<_>>(), [&Some(4096)], "huge pages are off");
+    }
+    Ok(())
+}

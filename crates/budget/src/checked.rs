@@ -1,0 +1,211 @@
+//! Rows held to their limits, and compared with the stored result.
+
+use hksim_policy::flags::FLAGS;
+use serde::{Deserialize, Serialize};
+
+use crate::consumers::{Consumer, Consumers};
+use crate::growth::{Growth, growth};
+use crate::limit::Limit;
+use crate::metric::Metric;
+use crate::row::{Row, Stored, Subject};
+
+/// A limit and what came of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Checked {
+    /// The metric.
+    pub metric: Metric,
+    /// The greatest allowed amount; absent if it is relative to a stored result that does not have it.
+    pub most: Option<f64>,
+    /// The limit as the budget has it, if it is relative to the stored result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relative: Option<String>,
+    /// The amount; absent if it is not known.
+    pub amount: Option<f64>,
+    /// The amount in the stored result.
+    pub stored: Option<f64>,
+    /// Whether the limit is met. An amount or a limit that is not known does not meet it.
+    pub is_within: bool,
+}
+
+/// A difference between a row and the stored one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Difference {
+    /// There is no stored row.
+    NotStored,
+    /// The trace has another content.
+    Trace {
+        /// The checksum before.
+        before: Option<String>,
+        /// The checksum now.
+        now: Option<String>,
+    },
+    /// A flag of the policy has another value.
+    Flag {
+        /// The flag.
+        flag: String,
+        /// The value before.
+        before: String,
+        /// The value now.
+        now: String,
+    },
+    /// Another allocator, other settings, or a policy instead of an allocator.
+    Subject {
+        /// Its words before.
+        before: String,
+        /// Its words now.
+        now: String,
+    },
+    /// The allocator's library has another content.
+    Library {
+        /// The checksum before.
+        before: Option<String>,
+        /// The checksum now.
+        now: Option<String>,
+    },
+    /// Another version of hksim.
+    Version {
+        /// The version before.
+        before: String,
+        /// The version now.
+        now: String,
+    },
+    /// Another input: the kernel, or the rule of touches.
+    OtherInput,
+    /// A figure changed.
+    Figure {
+        /// The figure.
+        figure: Metric,
+        /// The amount before.
+        before: f64,
+        /// The amount now.
+        now: f64,
+    },
+}
+
+/// The check of a row.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CheckedRow {
+    /// The row.
+    #[serde(flatten)]
+    pub row: Row,
+    /// Its limits.
+    pub limits: Vec<Checked>,
+    /// Whether a request failed, which no budget allows.
+    pub has_failed_requests: bool,
+    /// What changed since the stored result: inputs first, then figures.
+    pub differences: Vec<Difference>,
+    /// What grew since the stored result, if a limit is broken; absent if that does not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub growth: Option<Vec<Growth>>,
+}
+
+/// What rows are compared with.
+#[derive(Clone, Copy, Debug)]
+pub struct Baseline<'a> {
+    /// The stored result.
+    pub stored: Option<&'a Stored>,
+    /// Whether this result replaces it: changes are then allowed from this result.
+    pub is_replaced: bool,
+    /// Who uses the memory now.
+    pub consumers: &'a [Consumers],
+    /// The version of hksim.
+    pub version: &'a str,
+}
+
+impl CheckedRow {
+    /// Checks a row against its limits and the stored result.
+    pub fn of(row: Row, limits: &[Limit], baseline: &Baseline<'_>) -> CheckedRow {
+        let Baseline { stored, is_replaced, version, .. } = *baseline;
+        let before = stored.and_then(|stored| {
+            stored.rows.iter().find(|other| (&other.trace, &other.design) == (&row.trace, &row.design))
+        });
+        let check = |limit: &Limit| {
+            let amount = row.amount(limit.metric);
+            let stored = before.and_then(|before| before.amount(limit.metric));
+            let most = limit.most(if is_replaced { amount } else { stored });
+            Checked {
+                metric: limit.metric,
+                most,
+                relative: limit.is_change().then(|| limit.text.clone()),
+                amount,
+                stored,
+                is_within: amount.zip(most).is_some_and(|(amount, most)| amount <= most),
+            }
+        };
+        let limits: Vec<Checked> = limits.iter().map(check).collect();
+        let differences = match (before, stored) {
+            (Some(before), Some(stored)) => differences(before, &row, &stored.hksim_version, version),
+            _ => vec![Difference::NotStored],
+        };
+        let broken: Vec<Metric> = limits.iter().filter(|limit| !limit.is_within).map(|limit| limit.metric).collect();
+        let growth = if broken.is_empty() { None } else { grown(&broken, &row, baseline) };
+        CheckedRow { limits, has_failed_requests: row.figures.requests_failed > 0, differences, growth, row }
+    }
+
+    /// Whether all limits are met and all requests were served.
+    pub fn is_within(&self) -> bool {
+        !self.has_failed_requests && self.limits.iter().all(|limit| limit.is_within)
+    }
+}
+
+/// What grew of what a row uses; `None` if the stored result does not have it.
+fn grown(broken: &[Metric], row: &Row, baseline: &Baseline<'_>) -> Option<Vec<Growth>> {
+    let before = consumers(&baseline.stored?.consumers, row)?;
+    Some(growth(broken, before, consumers(baseline.consumers, row)?))
+}
+
+fn consumers<'a>(all: &'a [Consumers], row: &Row) -> Option<&'a [Consumer]> {
+    let found = all.iter().find(|consumers| consumers.are_of(&row.trace, &row.design))?;
+    Some(&found.consumers)
+}
+
+fn differences(before: &Row, now: &Row, version_before: &str, version: &str) -> Vec<Difference> {
+    let mut found = Vec::new();
+    if before.checksum != now.checksum {
+        found.push(Difference::Trace { before: before.checksum.clone(), now: now.checksum.clone() });
+    }
+    found.extend(subjects(&before.subject, &now.subject));
+    if version_before != version {
+        found.push(Difference::Version { before: version_before.to_string(), now: version.to_string() });
+    }
+    if found.is_empty() && before.inputs != now.inputs {
+        found.push(Difference::OtherInput);
+    }
+    // Its changes are those of the installs.
+    for figure in Metric::ALL.into_iter().filter(|metric| *metric != Metric::InstallsPer1000Allocations) {
+        if let (Some(before), Some(now)) = (before.amount(figure), now.amount(figure))
+            && before != now
+        {
+            found.push(Difference::Figure { figure, before, now });
+        }
+    }
+    found
+}
+
+fn subjects(before: &Subject, now: &Subject) -> Vec<Difference> {
+    match (before, now) {
+        (Subject::Policy { policy: before }, Subject::Policy { policy: now }) => {
+            let values = FLAGS.iter().map(|flag| (flag, flag.show(before).to_string(), flag.show(now).to_string()));
+            let changed = values.filter(|(_, before, now)| before != now);
+            changed.map(|(flag, before, now)| Difference::Flag { flag: flag.name.to_string(), before, now }).collect()
+        }
+        (
+            Subject::Allocator { on: before, library_checksum: checksum_before, .. },
+            Subject::Allocator { on: now, library_checksum: checksum_now, .. },
+        ) if before == now => {
+            let library = || Difference::Library { before: checksum_before.clone(), now: checksum_now.clone() };
+            if checksum_before == checksum_now { Vec::new() } else { vec![library()] }
+        }
+        (before, now) if before == now => Vec::new(),
+        (before, now) => vec![Difference::Subject { before: words(before), now: words(now) }],
+    }
+}
+
+fn words(subject: &Subject) -> String {
+    match subject {
+        Subject::Policy { .. } => "a policy".into(),
+        Subject::Allocator { on, .. } => on.clone(),
+        Subject::Setting { setting } => setting.clone(),
+    }
+}

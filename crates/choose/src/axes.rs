@@ -1,0 +1,81 @@
+//! The families of candidates that words of a command line name.
+
+use hksim_explore::knobs::alternatives;
+use hksim_replay::compare::{expanded, meaning, settings_of};
+use hksim_replay::library;
+
+use crate::candidate::Family;
+use crate::error::ChooseError;
+
+/// A family for each word. A word with settings is tried with these only, one family for each combination of their
+/// values; a known allocator without settings is tried with those that the table of settings
+/// (`hksim_explore::knobs`) has for its version.
+///
+/// # Errors
+/// A range of values has none.
+pub fn families(words: &[String]) -> Result<Vec<Family>, ChooseError> {
+    let family = |word: String| {
+        let (kind, settings) = word.split_once(':').map_or((&*word, None), |(kind, settings)| (kind, Some(settings)));
+        let kind = meaning(kind).unwrap_or(kind);
+        match settings {
+            Some(settings) => Family { word: format!("{kind}:{settings}"), axes: Vec::new() },
+            None => Family { word: kind.to_string(), axes: axes(kind) },
+        }
+    };
+    Ok(expanded(words)?.into_iter().map(family).collect())
+}
+
+/// The settings of a known allocator, grouped: two that set the same variable exclude each other.
+fn axes(allocator: &str) -> Vec<Vec<String>> {
+    let version = library::installed(allocator).map(|library| library.version);
+    let settings = alternatives(allocator, version.as_deref());
+    grouped(settings.iter().filter_map(|variables| settings_of(allocator, variables)))
+}
+
+fn grouped(settings: impl Iterator<Item = String>) -> Vec<Vec<String>> {
+    let keys = |setting: &str| -> Vec<String> {
+        setting.split('+').filter_map(|one| Some(one.split_once('=')?.0.to_string())).collect()
+    };
+    let mut axes: Vec<Vec<String>> = Vec::new();
+    for setting in settings {
+        let own = keys(&setting);
+        let shares_key = |other: &String| keys(other).iter().any(|key| own.contains(key));
+        match axes.iter_mut().find(|axis| axis.iter().any(shares_key)) {
+            Some(axis) => axis.push(setting),
+            None => axes.push(vec![setting]),
+        }
+    }
+    axes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_of_one_key_are_one_axis() {
+        let settings = ["hugetlb=1", "trim_threshold=1", "mmap_threshold=2+trim_threshold=2", "tcache_count=64"];
+        let axes = grouped(settings.iter().map(ToString::to_string));
+        assert_eq!(
+            axes,
+            [vec!["hugetlb=1"], vec!["trim_threshold=1", "mmap_threshold=2+trim_threshold=2"], vec!["tcache_count=64"]]
+        );
+    }
+
+    #[test]
+    fn a_word_with_settings_has_no_axes_of_its_own() {
+        let words = ["glibc", "glibc:arena_max=1,2", "tcmalloc:release_rate=0"].map(String::from);
+        let families = families(&words).expect("words");
+        let shown: Vec<(&str, bool)> =
+            families.iter().map(|family| (family.word.as_str(), family.axes.is_empty())).collect();
+        assert_eq!(
+            shown,
+            [
+                ("glibc", false),
+                ("glibc:arena_max=1", true),
+                ("glibc:arena_max=2", true),
+                ("gperftools:release_rate=0", true)
+            ]
+        );
+    }
+}

@@ -1,0 +1,166 @@
+//! The choice among the rows of the last stage, the front, and what each trace says if it is held out.
+
+use hksim_replay::compare::Outcome;
+use hksim_results::choice::{Choice, HeldOut, OnTrace, Row, Stage, Verdict};
+use hksim_timing::Estimate;
+
+use crate::bench::Measurable;
+use crate::relation::estimate;
+use crate::search::Request;
+use crate::sentences;
+use crate::table::{Table, Tried};
+
+/// The best row of some, on some traces.
+pub(crate) struct Picked {
+    pub(crate) row: usize,
+    /// Rows that differ from it by no more than the error.
+    pub(crate) tied: Vec<usize>,
+}
+
+/// Chooses among `last`, the rows of the last stage.
+pub(crate) fn choice(
+    table: &Table,
+    request: &Request<'_>,
+    goal: Measurable,
+    last: &[usize],
+    stages: Vec<Stage>,
+    names: &[String],
+) -> Choice {
+    let traces = table.traces();
+    let picked = pick(table, request, goal, last, &traces);
+    let verdict = match &picked {
+        None => Verdict::NoneWithinLimits,
+        Some(picked) if picked.row == 0 => Verdict::NothingToChange,
+        Some(_) => Verdict::Change,
+    };
+    let same_again = table.same_again.last().into_iter().flatten().map(|ratios| estimate(ratios)).collect();
+    let mut found = Choice {
+        rows: rows(table, request, &traces),
+        choice: picked.as_ref().map(|picked| picked.row),
+        verdict,
+        tied: picked.as_ref().map(|picked| picked.tied.clone()).unwrap_or_default(),
+        same_again,
+        stages,
+        held_out: hold_out(table, request, goal, names),
+        text: Vec::new(),
+        apply: picked
+            .as_ref()
+            .filter(|picked| picked.row > 0)
+            .map_or(Vec::new(), |picked| table.tried[picked.row].counted.apply.clone()),
+    };
+    found.text = sentences::answer(table, request, goal, picked.as_ref(), &found);
+    found
+}
+
+/// The best row within the limits. Of rows that differ by no more than the error: the one with the fewest changes, then
+/// with the least peak RSS. So the present allocator is picked unless another row is better than it.
+pub(crate) fn pick(
+    table: &Table,
+    request: &Request<'_>,
+    goal: Measurable,
+    from: &[usize],
+    traces: &[usize],
+) -> Option<Picked> {
+    let within: Vec<usize> =
+        from.iter().copied().filter(|&row| table.broken(request.limits, row, traces).is_empty()).collect();
+    let ranked = table.ranked(goal, &within, traces);
+    let best = *ranked.first()?;
+    let mut equal: Vec<usize> =
+        ranked.into_iter().filter(|&row| row == best || table.is_tied(goal, row, best, traces)).collect();
+    let rss = |row: usize| table.ratio(Measurable::Rss, row, 0, traces).map_or(f64::INFINITY, |ratio| ratio.median);
+    equal.sort_by(|&one, &other| table.changes(one).cmp(&table.changes(other)).then(rss(one).total_cmp(&rss(other))));
+    let row = equal.remove(0);
+    Some(Picked { row, tied: equal })
+}
+
+/// The rows of the result.
+fn rows(table: &Table, request: &Request<'_>, traces: &[usize]) -> Vec<Row> {
+    let front = front(table, request, traces);
+    let row = |(number, tried): (usize, &Tried)| Row {
+        allocator: tried.candidate.word.clone(),
+        setting: tried.candidate.setting(),
+        library: tried.counted.library.clone(),
+        version: tried.counted.version.clone(),
+        outcome: tried.ended.as_ref().map_or(Outcome::Measured, |(outcome, _)| *outcome),
+        reason: tried.ended.as_ref().map(|(_, why)| why.clone()),
+        changes: table.changes(number),
+        stage: tried.stage,
+        ratio_to_present: table.ratio(Measurable::Time, number, 0, traces),
+        rss_ratio: table.ratio(Measurable::Rss, number, 0, traces).map(|ratio| ratio.median),
+        rss_end_ratio: table.ratio(Measurable::RssEnd, number, 0, traces).map(|ratio| ratio.median),
+        is_within_limits: tried.runs_on() && table.broken(request.limits, number, traces).is_empty(),
+        is_on_front: front.contains(&number),
+        traces: traces.iter().map(|&trace| on_trace(table, number, trace)).collect(),
+    };
+    table.tried.iter().enumerate().map(row).collect()
+}
+
+/// A row's figures on one trace.
+pub(crate) fn on_trace(table: &Table, row: usize, trace: usize) -> OnTrace {
+    let tried = &table.tried[row];
+    let (times, counts) = (tried.times.get(trace), tried.counts(trace));
+    OnTrace {
+        cpu_ns_per_call: times.and_then(|times| times.cpu_ns_per_call),
+        cpu_s: times.and_then(|times| times.cpu_s),
+        ratio_to_present: table.ratio_on(Measurable::Time, row, 0, trace),
+        rounds: times.map_or(0, |times| times.ratios.len() as u32),
+        rss_bytes_peak: table.bytes(Measurable::Rss, row, trace),
+        rss_bytes_end: table.bytes(Measurable::RssEnd, row, trace),
+        faults: counts.and_then(|counts| counts.faults),
+    }
+}
+
+/// The rows within the limits to which no other one is better in a figure and as good in the others. Differences within
+/// the error are none.
+fn front(table: &Table, request: &Request<'_>, traces: &[usize]) -> Vec<usize> {
+    let all: Vec<usize> = (0..table.tried.len()).filter(|&row| table.tried[row].runs_on()).collect();
+    let is_within = |row: &usize| table.broken(request.limits, *row, traces).is_empty();
+    let within: Vec<usize> = all.into_iter().filter(is_within).collect();
+    let dominates = |one: usize, other: usize| {
+        let order = |what: Measurable| -> Option<f64> {
+            match table.is_tied(what, one, other, traces) {
+                true => Some(1.0),
+                false => table.ratio(what, one, other, traces).map(|ratio: Estimate| ratio.median),
+            }
+        };
+        let orders = Measurable::ALL.map(order);
+        let is_never_worse = orders.iter().all(|ratio| ratio.is_some_and(|ratio| ratio <= 1.0));
+        let is_better = orders.iter().flatten().any(|&ratio| ratio < 1.0);
+        // Of equal rows the one with the fewest changes stands for all; of these, the first.
+        let is_simpler = (table.changes(one), one) < (table.changes(other), other);
+        is_never_worse && (is_better || is_simpler)
+    };
+    let is_dominated = |row: usize| within.iter().any(|&other| other != row && dominates(other, row));
+    within.iter().copied().filter(|&row| !is_dominated(row)).collect()
+}
+
+/// Leaves out each trace in turn.
+fn hold_out(table: &Table, request: &Request<'_>, goal: Measurable, names: &[String]) -> Vec<HeldOut> {
+    if names.len() < 2 {
+        return Vec::new();
+    }
+    let all: Vec<usize> = (0..table.tried.len()).filter(|&row| table.tried[row].runs_on()).collect();
+    let held = names.iter().enumerate().map(|(trace, name)| {
+        let others: Vec<usize> = table.traces().into_iter().filter(|&other| other != trace).collect();
+        let chosen = pick(table, request, goal, &all, &others).map(|picked| picked.row);
+        let here = [trace];
+        let best = pick_least(table, request, goal, &all, trace);
+        let ratio = |one: usize, other: usize| table.ratio(goal, one, other, &here).map(|ratio| ratio.median);
+        let broken = chosen.map(|row| table.broken(request.limits, row, &here)).unwrap_or_default();
+        HeldOut {
+            trace: name.clone(),
+            chosen,
+            regret: chosen.zip(best).and_then(|(chosen, best)| ratio(chosen, best)).map(|ratio| (ratio - 1.0).max(0.0)),
+            ratio_to_present: chosen.and_then(|chosen| ratio(chosen, 0)),
+            limits_broken: broken.into_iter().map(|limit| limit.text.clone()).collect(),
+        }
+    });
+    held.collect()
+}
+
+/// The row with the least of the goal within the limits on one trace.
+fn pick_least(table: &Table, request: &Request<'_>, goal: Measurable, from: &[usize], trace: usize) -> Option<usize> {
+    let is_within = |row: &usize| table.broken(request.limits, *row, &[trace]).is_empty();
+    let within: Vec<usize> = from.iter().copied().filter(is_within).collect();
+    table.ranked(goal, &within, &[trace]).first().copied()
+}

@@ -1,0 +1,194 @@
+//! What is known of all candidates so far, and how they compare.
+
+use hksim_explore::figures::Amount;
+use hksim_explore::question::{Bound, Limit};
+use hksim_replay::compare::Outcome;
+use hksim_timing::{Estimate, Timings, median_with_interval};
+
+use crate::bench::{Counted, Counts, Measurable};
+use crate::candidate::Candidate;
+use crate::relation::{estimate, exact, mean, quotient};
+
+/// The times of a candidate on one trace, in its last stage.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Times {
+    /// Processor time relative to the present candidate, one for each round.
+    pub(crate) ratios: Vec<f64>,
+    pub(crate) cpu_ns_per_call: Option<Estimate>,
+    /// Processor seconds of a replay.
+    pub(crate) cpu_s: Option<Estimate>,
+}
+
+/// A candidate that was tried.
+#[derive(Clone, Debug)]
+pub(crate) struct Tried {
+    pub(crate) candidate: Candidate,
+    /// The number of its family.
+    pub(crate) family: usize,
+    /// The axis and the text of each setting that its family does not have.
+    pub(crate) settings: Vec<(usize, String)>,
+    pub(crate) counted: Counted,
+    /// Its times on each trace.
+    pub(crate) times: Vec<Times>,
+    /// The stage in which it was timed last, from 1; 0 if it was not.
+    pub(crate) stage: u32,
+    /// Why it has no more figures.
+    pub(crate) ended: Option<(Outcome, String)>,
+}
+
+impl Tried {
+    pub(crate) fn new(candidate: Candidate, family: usize, settings: Vec<(usize, String)>, counted: Counted) -> Tried {
+        let ended = counted.counts.as_ref().err().cloned();
+        Tried { candidate, family, settings, counted, times: Vec::new(), stage: 0, ended }
+    }
+
+    pub(crate) fn runs_on(&self) -> bool {
+        self.ended.is_none()
+    }
+
+    pub(crate) fn counts(&self, trace: usize) -> Option<&Counts> {
+        self.counted.counts.as_ref().ok()?.get(trace)
+    }
+}
+
+/// All candidates that were tried. The first is the present one.
+pub(crate) struct Table {
+    pub(crate) tried: Vec<Tried>,
+    /// The weight of each trace.
+    pub(crate) weights: Vec<f64>,
+    /// The ratios of the present candidate to itself on each trace, of each stage.
+    pub(crate) same_again: Vec<Vec<Vec<f64>>>,
+    /// The share by which candidates may differ and still count as equal.
+    pub(crate) tie: f64,
+}
+
+impl Table {
+    /// Notes the times of a stage.
+    pub(crate) fn note(&mut self, timed: &[usize], found: &[Timings<String>]) {
+        self.same_again.push(found.iter().map(|timings| timings.same_again.clone()).collect());
+        let stage = self.same_again.len() as u32;
+        for (place, &row) in timed.iter().enumerate() {
+            let tried = &mut self.tried[row];
+            let failure = found.iter().find_map(|timings| timings.subjects[place].failure.clone());
+            if let Some(why) = failure {
+                tried.ended = Some((Outcome::Failed, why));
+                continue;
+            }
+            let times = found.iter().map(|timings| {
+                let subject = &timings.subjects[place];
+                Times {
+                    ratios: subject.ratios.clone(),
+                    cpu_ns_per_call: subject.cpu_ns_per_call(),
+                    cpu_s: median_with_interval(subject.samples.iter().map(|sample| sample.cpu_ns as f64 / 1e9)),
+                }
+            });
+            (tried.times, tried.stage) = (times.collect(), stage);
+        }
+    }
+
+    /// All traces.
+    pub(crate) fn traces(&self) -> Vec<usize> {
+        (0..self.weights.len()).collect()
+    }
+
+    /// A figure of one candidate relative to another on some traces; `None` if it is not known.
+    pub(crate) fn ratio(&self, what: Measurable, one: usize, other: usize, traces: &[usize]) -> Option<Estimate> {
+        let of_trace = |&trace: &usize| Some((self.weights[trace], self.ratio_on(what, one, other, trace)?));
+        mean(&traces.iter().map(of_trace).collect::<Option<Vec<_>>>()?)
+    }
+
+    pub(crate) fn ratio_on(&self, what: Measurable, one: usize, other: usize, trace: usize) -> Option<Estimate> {
+        let (first, second) = (&self.tried[one], &self.tried[other]);
+        if what != Measurable::Time {
+            let bytes = |row: usize| Some(self.bytes(what, row, trace)?.max(1) as f64);
+            return Some(exact(bytes(one)? / bytes(other)?));
+        }
+        let ratios = |tried: &'_ Tried| Some(tried.times.get(trace)?.ratios.clone());
+        let (first_ratios, second_ratios) = (ratios(first)?, ratios(second)?);
+        // In one stage all ran in the same rounds, so that the noise of a round cancels.
+        if first.stage == second.stage && first_ratios.len() == second_ratios.len() {
+            let of_rounds: Vec<f64> = first_ratios.iter().zip(&second_ratios).map(|(one, other)| one / other).collect();
+            return estimate(&of_rounds);
+        }
+        // The present candidate is 1 in each round of every stage.
+        match (one, other) {
+            (_, 0) => estimate(&first_ratios),
+            (0, _) => Some(quotient(&exact(1.0), &estimate(&second_ratios)?)),
+            _ => Some(quotient(&estimate(&first_ratios)?, &estimate(&second_ratios)?)),
+        }
+    }
+
+    /// Resident bytes of a candidate: their growth since the first call, and what the candidate took before it more than
+    /// the present one.
+    pub(crate) fn bytes(&self, what: Measurable, row: usize, trace: usize) -> Option<u64> {
+        let (own, present) = (self.tried[row].counts(trace)?, self.tried[0].counts(trace)?);
+        let growth = match what {
+            Measurable::Rss => own.rss_bytes_peak?,
+            Measurable::RssEnd => own.rss_bytes_end?,
+            Measurable::Time => return None,
+        };
+        let [before, before_present] = [own, present].map(|counts| counts.anonymous_bytes_start.unwrap_or_default());
+        Some((growth + before).saturating_sub(before_present))
+    }
+
+    /// The error of the method for a figure of one candidate relative to another.
+    pub(crate) fn own_error(&self, what: Measurable, one: usize, other: usize, traces: &[usize]) -> f64 {
+        let stages = [self.tried[one].stage, self.tried[other].stage].into_iter().filter(|&stage| stage > 0);
+        let of_stage = |stage: u32| {
+            let of_trace = |&trace: &usize| {
+                Some((self.weights[trace], estimate(self.same_again.get(stage as usize - 1)?.get(trace)?)?))
+            };
+            mean(&traces.iter().map(of_trace).collect::<Option<Vec<_>>>()?)?.half_width()
+        };
+        match what {
+            Measurable::Time => stages.filter_map(of_stage).fold(0.0, f64::max),
+            Measurable::Rss | Measurable::RssEnd => 0.0,
+        }
+    }
+
+    /// Whether two candidates do not differ in a figure by more than the error; one that is not known does.
+    pub(crate) fn is_tied(&self, what: Measurable, one: usize, other: usize, traces: &[usize]) -> bool {
+        let Some(ratio) = self.ratio(what, one, other, traces) else { return false };
+        let least = self.tie.max(self.own_error(what, one, other, traces));
+        (ratio.median - 1.0).abs() <= least || (what == Measurable::Time && ratio.contains(1.0) == Some(true))
+    }
+
+    /// The limits that a candidate breaks on some trace. A time breaks a limit if its whole interval does.
+    pub(crate) fn broken<'l>(&self, limits: &'l [Limit], row: usize, traces: &[usize]) -> Vec<&'l Limit> {
+        limits.iter().filter(|limit| traces.iter().any(|&trace| !self.meets(limit, row, trace))).collect()
+    }
+
+    fn meets(&self, limit: &Limit, row: usize, trace: usize) -> bool {
+        let Ok(what) = Measurable::of(limit.figure) else { return false };
+        let known = match (what, limit.bound) {
+            (Measurable::Time, Bound::OfDefault(share)) => {
+                self.ratio_on(what, row, 0, trace).and_then(|ratio| ratio.low).map(|low| low <= share)
+            }
+            (Measurable::Time, Bound::Amount(most)) => {
+                let time = self.tried[row].times.get(trace).and_then(|times| times.cpu_ns_per_call);
+                time.map(|time| time.low.unwrap_or(time.median) <= most)
+            }
+            _ => {
+                let bytes = |row: usize| self.bytes(what, row, trace).map(|bytes| bytes as f64);
+                bytes(row).zip(bytes(0)).map(|(own, present)| own <= limit.amount_max(Amount::exact(present)))
+            }
+        };
+        known == Some(true)
+    }
+
+    /// Candidates that run on, with the figure known on these traces, the least first. Equal ones are ordered by their
+    /// changes.
+    pub(crate) fn ranked(&self, what: Measurable, from: &[usize], traces: &[usize]) -> Vec<usize> {
+        let known = from.iter().filter(|&&row| self.tried[row].runs_on());
+        let mut valued: Vec<(f64, usize)> =
+            known.filter_map(|&row| Some((self.ratio(what, row, 0, traces)?.median, row))).collect();
+        let changes = |row: usize| self.changes(row);
+        valued.sort_by(|one, other| one.0.total_cmp(&other.0).then(changes(one.1).cmp(&changes(other.1))));
+        valued.into_iter().map(|(_, row)| row).collect()
+    }
+
+    /// Changes from the present candidate.
+    pub(crate) fn changes(&self, row: usize) -> u32 {
+        self.tried[row].candidate.changes_from(&self.tried[0].candidate)
+    }
+}

@@ -1,0 +1,233 @@
+//! The search on a bench whose candidates have known times and sizes, with noise.
+
+use std::collections::BTreeMap;
+
+use fastrand::Rng;
+use hksim_choose::{Bench, Candidate, ChooseError, Counted, Counts, Family, Request, choose};
+use hksim_explore::figures::Figure;
+use hksim_explore::question::{Goal, Question, Tie, Weights};
+use hksim_linux_mm::ThpMode;
+use hksim_replay::compare::Outcome;
+use hksim_results::choice::{Choice, Verdict};
+use hksim_timing::{Effort, Ended, Sample, Timed, Timings};
+
+/// Nanoseconds and bytes of a candidate on a trace.
+type Truth = dyn Fn(&Candidate, usize) -> Option<(f64, u64)>;
+
+struct Known<'a> {
+    traces: usize,
+    truth: &'a Truth,
+    random: Rng,
+    /// Timed runs, by candidate.
+    runs: BTreeMap<String, u32>,
+}
+
+impl Bench for Known<'_> {
+    fn traces(&self) -> Vec<(String, f64)> {
+        (0..self.traces).map(|trace| (format!("trace{trace}"), 1.0)).collect()
+    }
+
+    fn count(&mut self, candidate: &Candidate) -> Counted {
+        let counts = (0..self.traces).map(|trace| {
+            let (_, bytes) = (self.truth)(candidate, trace).ok_or((Outcome::Skipped, "not here".to_string()))?;
+            // Half of the memory of some is there before the first call. Only the sum counts.
+            let is_early = candidate.word.len().is_multiple_of(2);
+            let before = MIB + if is_early { bytes / 2 } else { 0 };
+            let growth = |bytes: u64| Some(bytes + MIB - before);
+            Ok(Counts {
+                rss_bytes_peak: growth(bytes),
+                rss_bytes_end: growth(bytes / 2),
+                anonymous_bytes_start: Some(before),
+                faults: Some(bytes / 4096),
+            })
+        });
+        let apply = vec![format!("USE={}", candidate.word)];
+        Counted { library: None, version: None, apply, counts: counts.collect() }
+    }
+
+    fn time(&mut self, candidates: &[Candidate], effort: Effort) -> Vec<Timings<String>> {
+        let rounds = effort.rounds_max.min(40);
+        let of_trace = |trace: usize| {
+            let mut subjects: Vec<Timed<String>> =
+                candidates.iter().map(|_| Timed { samples: Vec::new(), ratios: Vec::new(), failure: None }).collect();
+            let mut same_again = Vec::new();
+            for _ in 0..rounds {
+                // A round's disturbance is common to all; each run has 2 % of its own.
+                let common = 1.0 + self.random.f64();
+                let mut sample = |candidate: &Candidate| {
+                    *self.runs.entry(candidate.word.clone()).or_default() += 1;
+                    let (ns, _) = (self.truth)(candidate, trace).expect("it was counted");
+                    ns * common * (0.99 + 0.02 * self.random.f64())
+                };
+                let first = sample(&candidates[0]);
+                same_again.push(sample(&candidates[0]) / first);
+                for (subject, candidate) in subjects.iter_mut().zip(candidates) {
+                    let own = if candidate == &candidates[0] { first } else { sample(candidate) };
+                    subject.samples.push(Sample { cpu_ns: (own * 1e6) as u64, wall_ns: 1, calls: 1_000_000 });
+                    subject.ratios.push(own / first);
+                }
+            }
+            Timings { subjects, same_again, rounds, ended: Ended::Rounds }
+        };
+        (0..self.traces).map(of_trace).collect()
+    }
+}
+
+fn family(word: &str, axes: &[&[&str]]) -> Family {
+    let axis = |axis: &&[&str]| axis.iter().map(ToString::to_string).collect();
+    Family { word: word.to_string(), axes: axes.iter().map(axis).collect() }
+}
+
+/// A search, with the number of timed runs of each candidate.
+struct Asked<'a> {
+    goal: Figure,
+    limits: &'a [&'a str],
+    families: Vec<Family>,
+    modes: &'a [ThpMode],
+    traces: usize,
+    seed: u64,
+}
+
+impl Asked<'_> {
+    fn choose(&self, truth: &Truth) -> (Result<Choice, ChooseError>, BTreeMap<String, u32>) {
+        let question = Question { goal: Goal(self.goal), tie: Tie(0.01), weights: Weights::default() };
+        let limits: Vec<_> = self.limits.iter().map(|limit| limit.parse().expect("a limit")).collect();
+        let request = Request {
+            question: &question,
+            limits: &limits,
+            present: "glibc",
+            families: &self.families,
+            modes: self.modes,
+            candidates_max: 100,
+            effort: Effort { rounds_max: 30, ..Effort::default() },
+        };
+        let mut bench = Known { traces: self.traces, truth, random: Rng::with_seed(self.seed), runs: BTreeMap::new() };
+        let found = choose(&mut bench, &request);
+        (found, bench.runs)
+    }
+
+    fn of(goal: Figure, families: Vec<Family>, seed: u64) -> Asked<'static> {
+        Asked { goal, limits: &[], families, modes: &[], traces: 1, seed }
+    }
+}
+
+fn name(choice: &Choice) -> &str {
+    choice.choice.map_or("none", |row| &choice.rows[row].allocator)
+}
+
+fn has(candidate: &Candidate, setting: &str) -> bool {
+    candidate.word.split([':', '+']).any(|one| one == setting)
+}
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn equal_allocators_are_a_tie_and_nothing_is_worth_changing() {
+    for seed in 0..20 {
+        let asked =
+            Asked::of(Figure::Time, vec![family("one", &[&["a=1", "a=2"], &["b=1"]]), family("two", &[])], seed);
+        let (found, _) = asked.choose(&|_, _| Some((20.0, MIB)));
+        let found = found.expect("a choice");
+        assert_eq!((found.choice, found.verdict), (Some(0), Verdict::NothingToChange), "seed {seed}: {:?}", found.text);
+        assert!(found.text[0].starts_with("Nothing is worth changing"), "{:?}", found.text);
+        assert!(!found.tied.is_empty() && found.apply.is_empty(), "seed {seed}");
+        assert!(
+            found.rows[0].is_on_front && found.rows.iter().filter(|row| row.is_on_front).count() == 1,
+            "seed {seed}"
+        );
+    }
+}
+
+/// Two settings of one allocator gain 20 % each and together 36 %; others cost.
+#[test]
+fn settings_that_help_are_found_alone_and_combined() {
+    let truth = |candidate: &Candidate, _: usize| {
+        let factor = |setting, factor| if has(candidate, setting) { factor } else { 1.0 };
+        let slow = if candidate.word.starts_with("slow") { 1.5 } else { 1.0 };
+        Some((20.0 * slow * factor("a=2", 0.8) * factor("b=1", 0.8) * factor("c=1", 1.3), MIB))
+    };
+    for seed in 0..20 {
+        let axes: &[&[&str]] = &[&["a=1", "a=2", "a=3"], &["b=1"], &["c=1"], &["d=1", "d=2"]];
+        let (found, runs) =
+            Asked::of(Figure::Time, vec![family("fast", axes), family("slow", axes)], seed).choose(&truth);
+        let found = found.expect("a choice");
+        assert_eq!((name(&found), found.verdict), ("fast:a=2+b=1", Verdict::Change), "seed {seed}: {:?}", found.text);
+        assert_eq!(found.apply, ["USE=fast:a=2+b=1"]);
+        let ratio = found.rows[found.choice.expect("one")].ratio_to_present.expect("a ratio");
+        assert!((ratio.median - 0.64).abs() < 0.03, "{ratio:?}");
+        assert!(runs["slow:c=1"] < runs["fast:a=2+b=1"], "rounds go to the best: {runs:?}");
+        assert!(
+            found.stages.len() >= 3 && found.stages[0].rounds_max < found.stages[1].rounds_max,
+            "{:?}",
+            found.stages
+        );
+    }
+}
+
+/// The fastest breaks the limit; the second keeps it; a third that never frees has the most memory.
+#[test]
+fn limits_are_those_of_the_present_allocator_and_bind() {
+    let truth = |candidate: &Candidate, _: usize| match candidate.word.as_str() {
+        "glibc" => Some((20.0, 10 * MIB)),
+        "fast" => Some((10.0, 12 * MIB)),
+        "good" => Some((15.0, 10 * MIB)),
+        "leaky" => Some((20.0, 100 * MIB)),
+        _ => None,
+    };
+    let families = || ["fast", "good", "leaky", "absent"].map(|word| family(word, &[])).to_vec();
+    let asked = |goal, limits| Asked { limits, ..Asked::of(goal, families(), 7) };
+    let (free, _) = asked(Figure::Time, &[]).choose(&truth);
+    assert_eq!(name(&free.expect("a choice")), "fast");
+    let (bound, _) = asked(Figure::Time, &["rss+10%"]).choose(&truth);
+    let bound = bound.expect("a choice");
+    assert_eq!(name(&bound), "good", "{:?}", bound.text);
+    assert!(bound.text.iter().any(|line| line.contains("2 of 5")), "glibc and good meet it: {:?}", bound.text);
+    let absent = bound.rows.iter().find(|row| row.allocator == "absent").expect("a row");
+    assert_eq!((absent.outcome, absent.reason.as_deref()), (Outcome::Skipped, Some("not here")));
+    let (rss, _) = asked(Figure::Rss, &["time+0%"]).choose(&truth);
+    assert_eq!(rss.expect("a choice").verdict, Verdict::NothingToChange, "none has less memory");
+    let (none, _) = asked(Figure::Time, &["rss 1M"]).choose(&truth);
+    let none = none.expect("an answer");
+    assert_eq!((none.choice, none.verdict), (None, Verdict::NoneWithinLimits));
+    let (other, _) = asked(Figure::Time, &["vmas 1000"]).choose(&truth);
+    assert_eq!(other.expect_err("not measured"), ChooseError::Figure(Figure::Vmas));
+}
+
+#[test]
+fn modes_are_tried_with_every_allocator_and_a_fixed_one_binds() {
+    let truth = |candidate: &Candidate, _: usize| {
+        Some((if candidate.mode == Some(ThpMode::Always) { 10.0 } else { 20.0 }, MIB))
+    };
+    let asked = |modes| Asked { modes, ..Asked::of(Figure::Time, vec![family("glibc", &[])], 3) };
+    let (both, _) = asked(&[ThpMode::Never, ThpMode::Always]).choose(&truth);
+    let both = both.expect("a choice");
+    assert_eq!(both.rows[both.choice.expect("one")].setting.as_deref(), Some("thp=always"));
+    let (never, _) = asked(&[ThpMode::Never]).choose(&truth);
+    let never = never.expect("a choice");
+    assert_eq!(never.verdict, Verdict::NothingToChange);
+    assert!(never.rows.iter().all(|row| row.setting.as_deref() != Some("thp=always")));
+}
+
+/// One allocator is better on three traces, and half as fast on the fourth.
+#[test]
+fn a_trace_that_is_held_out_shows_the_regret() {
+    let truth = |candidate: &Candidate, trace: usize| {
+        let is_other = candidate.word == "other";
+        Some((if is_other == (trace < 3) { 10.0 } else { 20.0 }, MIB))
+    };
+    let (found, _) = Asked { traces: 4, ..Asked::of(Figure::Time, vec![family("other", &[])], 11) }.choose(&truth);
+    let found = found.expect("a choice");
+    assert_eq!(name(&found), "other", "{:?}", found.text);
+    let regrets: Vec<f64> = found.held_out.iter().map(|held| held.regret.expect("a regret")).collect();
+    assert_eq!(regrets.len(), 4);
+    assert!(regrets[..3].iter().all(|&regret| regret < 0.05), "{regrets:?}");
+    assert!((regrets[3] - 1.0).abs() < 0.1, "twice the time there: {regrets:?}");
+    assert!(found.held_out[3].ratio_to_present.is_some_and(|ratio| (ratio - 2.0).abs() < 0.1));
+}
+
+#[test]
+fn a_present_allocator_that_cannot_be_measured_ends_the_search() {
+    let (found, _) = Asked::of(Figure::Time, vec![family("other", &[])], 1)
+        .choose(&|candidate, _| (candidate.word != "glibc").then_some((1.0, MIB)));
+    assert!(matches!(found, Err(ChooseError::Present { .. })), "{found:?}");
+}

@@ -1,0 +1,89 @@
+//! `explain --on`: which decision of a malloc library causes its faults.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use hksim_attribution::breakdown::CauseKey;
+use hksim_attribution::remedies::{Question, Trials};
+use hksim_attribution::{Explained, explain};
+use hksim_engine::TouchRule;
+use hksim_explore::inputs::Trace;
+use hksim_replay::compare::Found;
+use hksim_replay::library::{c_library, library};
+use hksim_replay::{HugePages, Measure, Mode, ReplaySpec, Target};
+use hksim_reports::library_explanation;
+use hksim_results::explain::Names;
+use hksim_results::explain_library::{LibraryAgainst, LibraryExplanation, LibraryInputs};
+use hksim_sim::report::TouchLabel;
+use hksim_trace::header::TouchSource;
+use hksim_trace::hkt::TraceReader;
+use hksim_trace::source::EventSource;
+
+use super::Args;
+use crate::allocators;
+use crate::flags::RunConfig;
+use crate::output::screen;
+use crate::output::table::text;
+use crate::runs::OnScreen;
+
+/// Explains a replay on a library, or the difference between two.
+///
+/// # Errors
+/// Bad input, or the replay cannot be recorded.
+pub fn run(args: &Args, on: &str, trace: &Trace, path: &Path, config: &RunConfig) -> Result<()> {
+    let touch = config.touch_rule(trace.header.touch);
+    let spec = |flag: &str, word: &str| -> Result<ReplaySpec> {
+        let on = target(flag, word)?;
+        let (memory_policy, measure) = (config.memory_policy, Measure::default());
+        let (trace, mode) = (path.to_path_buf(), Mode::Ordered);
+        Ok(ReplaySpec { trace, on, touch, memory_policy, mode, measure, stop_at: None, forks: Vec::new() })
+    };
+    let first = spec("on", on)?;
+    let second = args.against.as_deref().map(|word| spec("against", word)).transpose()?;
+    let explained = explain(&first, HugePages::AsTheyAre)?;
+    let reader = TraceReader::open(path)?;
+    let names = Names::of(reader.footer());
+    let against = args.against.as_deref().zip(second).map(|(word, second)| -> Result<LibraryAgainst> {
+        Ok(LibraryAgainst::new(word, &explained, &explain(&second, HugePages::AsTheyAre)?, &names))
+    });
+    let against = against.transpose()?;
+    let question = Question { trace, spec: &first, config, listener: &OnScreen };
+    let trials = trials(&question, &explained, args.causes)?;
+    let (preload, known) = match &first.on {
+        Target::Malloc { preload: Some(preload), .. } => (Some(preload.clone()), library(preload)),
+        _ => (None, c_library()),
+    };
+    let source = if touch == TouchRule::Recorded { trace.header.touch } else { TouchSource::Assumed };
+    let inputs = LibraryInputs {
+        trace: trace.label(),
+        events: trace.summary.events,
+        touch: TouchLabel { rule: touch, source },
+        allocator: on.to_string(),
+        library: preload,
+        version: known.map(|known| format!("{} {}", known.allocator, known.version)),
+    };
+    let result = LibraryExplanation::new(inputs, &explained, (args.causes, trials), &names, against);
+    explained.functions.notes().iter().chain(&names.notes()).for_each(|line| crate::output::warn(line));
+    args.output.emit(&result, &result.rows(), || text(&library_explanation::lines(&result, screen::columns())))
+}
+
+/// The remedies for so many causes.
+fn trials(question: &Question<'_>, explained: &Explained, causes: usize) -> Result<Trials> {
+    let largest: Vec<CauseKey> =
+        explained.breakdown.largest_causes().iter().take(causes).map(|(key, _)| *key).collect();
+    if largest.is_empty() {
+        return Ok(Trials::default());
+    }
+    Ok(question.tried(explained, &largest)?)
+}
+
+/// The library that a word names.
+fn target(flag: &str, word: &str) -> Result<Target> {
+    match allocators::named(flag, word)?.found {
+        Found::Here(on @ Target::Malloc { .. }) => Ok(on),
+        Found::Here(_) => {
+            bail!("--{flag} {word}: hksim's own allocator is explained by simulation; leave --on out and give its flags")
+        }
+        Found::Missing(why) => bail!("--{flag} {word}: {why}"),
+    }
+}

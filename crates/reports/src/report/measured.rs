@@ -1,0 +1,59 @@
+//! The sections of measured results: comparisons, trials, and choices among allocators.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::html::{paragraph, table};
+use crate::error::{Context, Result};
+use crate::{choice as choices, comparison as comparisons, trial as trials};
+use hksim_results::choice::ChoiceReport;
+use hksim_results::replay::ComparisonReport;
+use hksim_results::trial::TrialReport;
+
+/// A trace on allocators: the verdict, the figures, and RSS over the events.
+///
+/// # Errors
+/// The result is damaged.
+pub fn comparison(result: &Value) -> Result<String> {
+    let report = ComparisonReport::deserialize(result).context("not a result of `compare`")?;
+    let over_time = comparisons::over_time(&report.rows).map(|over_time| table(&over_time)).unwrap_or_default();
+    Ok(paragraphs(&comparisons::verdict(&report))
+        + &table(&comparisons::figures(&report.rows))
+        + &over_time
+        + &paragraphs(&comparisons::missing(&report.rows)))
+}
+
+/// A program on allocators.
+///
+/// # Errors
+/// The result is damaged.
+pub fn trial(result: &Value) -> Result<String> {
+    let report = TrialReport::deserialize(result).context("not a result of `trial`")?;
+    Ok(of_trial(&report))
+}
+
+fn of_trial(report: &TrialReport) -> String {
+    let promises = trials::promises(&report.promises).map(|promises| table(&promises)).unwrap_or_default();
+    paragraphs(&trials::verdict(report))
+        + &table(&trials::figures(&report.trial.rows))
+        + &promises
+        + &paragraphs(&trials::missing(&report.trial.rows))
+}
+
+/// A choice among allocators. Its sentences are those of every advice.
+///
+/// # Errors
+/// The result is damaged.
+pub fn choice(result: &Value) -> Result<String> {
+    let report = ChoiceReport::deserialize(result).context("not a result of `advise --on`")?;
+    let held_out = choices::held_out(&report.choice).map(|held_out| table(&held_out)).unwrap_or_default();
+    Ok(paragraphs(&choices::applied(&report.choice))
+        + &table(&choices::figures(&report.choice))
+        + &held_out
+        + &paragraphs(&choices::missing(&report.choice.rows))
+        + &report.trial.as_ref().map(of_trial).unwrap_or_default())
+}
+
+fn paragraphs(lines: &[String]) -> String {
+    lines.iter().map(|line| paragraph(line)).collect()
+}
