@@ -65,7 +65,8 @@ fn limited(kernel: &KernelConfig, limit_bytes: u64) -> KernelConfig {
 }
 
 fn differ_in_limit_only<P: Described>(one: &SimConfig<P>, other: &SimConfig<P>) -> bool {
-    let program = |config: &SimConfig<P>| (config.policy.clone(), config.touch, config.memory_policy, config.forks.clone());
+    let program =
+        |config: &SimConfig<P>| (config.policy.clone(), config.touch, config.memory_policy, config.forks.clone());
     program(one) == program(other) && limited(&one.kernel, 0) == limited(&other.kernel, 0)
 }
 

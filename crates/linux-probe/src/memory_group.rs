@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-
 /// What the names of these groups begin with; the process id and a number follow.
 const PREFIX: &str = "hksim-memory-limit-";
 /// How often a removal or a reading is tried again: processes leave a group, and charges are returned, asynchronously.
@@ -168,7 +167,6 @@ fn remove_abandoned(root: &Path) {
         }
     }
 }
-
 
 #[cfg(test)]
 mod tests {

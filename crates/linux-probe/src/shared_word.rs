@@ -62,9 +62,8 @@ impl SharedWord {
     fn map(file: OwnedFd) -> io::Result<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new shared mapping of a file of one page.
-        let page = unsafe {
-            libc::mmap(null_mut(), PAGE_BYTES as usize, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
-        };
+        let page =
+            unsafe { libc::mmap(null_mut(), PAGE_BYTES as usize, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
         match NonNull::new(page.cast()).filter(|_| page != libc::MAP_FAILED) {
             Some(word) => Ok(Self { word, file }),
             None => Err(io::Error::last_os_error()),

@@ -58,7 +58,12 @@ pub fn replay_limited(spec: &ReplaySpec, limit_bytes: u64) -> Result<Result<Limi
     };
     let failed = |action| move |source| ReplayError::Child { action, source };
     let progress = SharedWord::create().map_err(failed("share memory with"))?;
-    let job = Job { spec: ReplaySpec { forks: Vec::new(), ..spec.clone() }, run: Run::Limited, cpu: None, progress: Some(progress.path()) };
+    let job = Job {
+        spec: ReplaySpec { forks: Vec::new(), ..spec.clone() },
+        run: Run::Limited,
+        cpu: current_cpu(),
+        progress: Some(progress.path()),
+    };
     let job = serde_json::to_vec(&job).map_err(|why| failed("prepare the job of")(why.into()))?;
     let mut child = spawn(&spec).map_err(failed("start"))?;
     if let Some(mut stdin) = child.stdin.take() {
@@ -133,6 +138,13 @@ fn stops(pid: u32) -> io::Result<bool> {
     }
     wait(&mut seen, libc::WSTOPPED)?;
     Ok(true)
+}
+
+/// The CPU of this thread. On one CPU, a replay finds all memory that the kernel has charged in advance: what other CPUs
+/// hold, up to 64 pages each, is returned too late if they are busy.
+fn current_cpu() -> Option<usize> {
+    // SAFETY: touches no memory.
+    usize::try_from(unsafe { libc::sched_getcpu() }).ok()
 }
 
 fn go_on(pid: u32) {

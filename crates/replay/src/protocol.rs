@@ -184,10 +184,7 @@ pub(crate) fn receive(from: impl Read) -> Result<Option<Received>, String> {
 }
 
 /// [`receive`], which passes each record of an explained run on.
-pub(crate) fn receive_with(
-    mut from: impl Read,
-    each: &mut dyn FnMut(Record),
-) -> Result<Option<Received>, String> {
+pub(crate) fn receive_with(mut from: impl Read, each: &mut dyn FnMut(Record)) -> Result<Option<Received>, String> {
     let mut pages = Vec::new();
     loop {
         let mut header = [0; HEADER_BYTES];

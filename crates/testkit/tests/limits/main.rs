@@ -16,8 +16,8 @@ use hksim_linux_mm::{KernelConfig, MemoryLimit, PAGE_BYTES};
 use hksim_policy::Policy;
 use hksim_replay::{CHILD_ARGUMENT, LimitedReplay, Measure, Mode, ReplaySpec, Target, child_main, replay_limited};
 use hksim_sim::{SimConfig, sweep};
-use hksim_testkit::cases::{self, Case};
 use hksim_testkit::Random;
+use hksim_testkit::cases::{self, Case};
 use hksim_trace::generate::{RandomMixed, Server, Workload};
 
 const CASES: &[(&str, Case)] = &[("replays_are_killed_where_it_was_predicted", replays_are_killed_where_predicted)];
@@ -69,7 +69,8 @@ fn workload(random: &mut Random) -> Workload {
 /// The limits of a program: around the least one that it survives, and below.
 fn limits(least_bytes: u64, random: &mut Random) -> [u64; 5] {
     let pages = least_bytes / PAGE_BYTES;
-    [pages, pages - 1, pages + 1 + random.below(pages), pages / 2, 1 + random.below(pages)].map(|pages| pages * PAGE_BYTES)
+    [pages, pages - 1, pages + 1 + random.below(pages), pages / 2, 1 + random.below(pages)]
+        .map(|pages| pages * PAGE_BYTES)
 }
 
 fn predicted(trace: &Trace, setup: &SimConfig, limit_bytes: u64) -> MemoryLimit {
