@@ -25,6 +25,9 @@ const MAPPING_BYTES: u64 = 192 + 8;
 /// mapping that was split shares its `anon_vma`, so this is at most 112 bytes too much.
 const ANON_MAPPING_BYTES: u64 = 104 + 64 + 2 * 8;
 
+/// The first scan takes this part of the list, as a power of two, and each further one twice as much (`DEF_PRIORITY`).
+const RECLAIM_PRIORITY_FIRST: u32 = 12;
+
 /// A request that exceeded the limit after everything reclaimable was reclaimed: the kernel kills a process of the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutOfMemory {
@@ -219,10 +222,15 @@ impl Kernel {
     /// first, and if they do not suffice, the unmapped pages of large folios, which the kernel splits.
     fn reclaim(&mut self, excess: u64) {
         let wanted = excess.max(RECLAIM_BATCH_PAGES);
-        let mut freed = 0;
+        let (mut freed, mut priority) = (0, RECLAIM_PRIORITY_FIRST);
         while freed < wanted {
-            let Some(page) = self.charge.as_mut().and_then(|charge| charge.lazily_freed.pop_front()) else { break };
-            freed += self.reclaim_lazily_freed(page);
+            let marked = self.charge.as_ref().map_or(0, |charge| charge.lazily_freed.len());
+            for _ in 0..marked >> priority {
+                let page = self.charge.as_mut().and_then(|charge| charge.lazily_freed.pop_front());
+                freed += page.map_or(0, |page| self.reclaim_lazily_freed(page));
+            }
+            let Some(next) = priority.checked_sub(1) else { break };
+            priority = next;
         }
         self.count_pressure(|pressure| pressure.lazy_free_bytes_reclaimed += freed * PAGE_BYTES);
         if freed < excess {

@@ -5,7 +5,7 @@
 //! documentation has the table of rules. `hksim rules` (crate `hksim-conformance`) compares the model with the running
 //! kernel after every operation. The model covers private anonymous memory of a process and of its forked children; of
 //! other mappings it knows the page tables only ([`Kernel::map_unmodelled`]). It leaves out what is not deterministic:
-//! memory pressure, allocation failure and the times at which khugepaged scans.
+//! memory pressure other than at a control group's limit, allocation failure and the times at which khugepaged scans.
 //!
 //! Addresses are given as numbers of 4 KiB pages. One [`Kernel`] is one address space:
 //!

@@ -2,7 +2,8 @@
 
 use hksim_linux_mm::{MemoryLimit, OutOfMemory};
 use hksim_policy::PAGE_BYTES;
-use hksim_text::units::{bytes, count, of};
+use hksim_results::replay::LimitedReport;
+use hksim_text::units::{bytes, count, of, time};
 
 /// The lines about a limit.
 pub fn lines(limit: &MemoryLimit) -> Vec<String> {
@@ -24,13 +25,24 @@ pub fn lines(limit: &MemoryLimit) -> Vec<String> {
     lines
 }
 
+/// What became of a replay under a limit.
+pub fn replayed(report: &LimitedReport) -> String {
+    let size = bytes(report.limit_bytes);
+    let outcome = match (&report.skipped, report.event) {
+        (Some(reason), _) => format!("skipped: {reason}"),
+        (None, Some(event)) => format!("killed at event {}", count(event)),
+        (None, None) => "survives".to_string(),
+    };
+    format!("{} on a memory limit of {size} for its heap: {outcome}\n", report.allocator)
+}
+
 fn outcome(limit: &MemoryLimit) -> String {
     let size = bytes(limit.limit_bytes);
     let Some(OutOfMemory { page, bytes: needed }) = limit.pressure.out_of_memory else {
         return format!("memory limit {size}: survives; at most {} charged", bytes(limit.pressure.charged_bytes_peak));
     };
     let event = limit.event.map_or(String::new(), |event| format!(" at event {}", count(event)));
-    let moment = limit.moment_ns.map_or(String::new(), |ns| format!(", {:.3} s", ns as f64 / 1e9));
+    let moment = limit.moment_ns.map_or(String::new(), |ns| format!(", {}", time(ns)));
     let by = limit.by.as_ref().map_or(String::new(), |by| format!(", by {by}"));
     let page = page.map_or(String::new(), |page| format!(" for the page at {:#x}", page * PAGE_BYTES));
     format!(

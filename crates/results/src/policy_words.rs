@@ -200,6 +200,17 @@ impl PolicyWords {
         self.flag_about(Subject::Kernel)
     }
 
+    /// Whether a flag was given.
+    pub fn is_given(&self, name: &str) -> bool {
+        self.given.iter().any(|(flag, _)| flag.name == name)
+    }
+
+    /// The first flag given that configures the simulated kernel, other than this one.
+    pub fn kernel_flag_besides(&self, allowed: &str) -> Option<&'static str> {
+        let mut flags = self.given.iter().filter(|(flag, _)| flag.subject == Subject::Kernel && flag.name != allowed);
+        flags.next().map(|(flag, _)| flag.name)
+    }
+
     /// The first flag given that configures the allocator.
     pub fn policy_flag(&self) -> Option<&'static str> {
         self.flag_about(Subject::Policy)

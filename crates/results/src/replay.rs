@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use hksim_designs::Label;
+use hksim_linux_mm::LimitOutcome;
 use hksim_policy::Policy;
 use hksim_replay::compare::{Method, Row, Surroundings};
-use hksim_replay::{Mode, Replayed, Times};
+use hksim_replay::{LimitedReplay, Mode, Replayed, Times};
 use hksim_sim::report::{TouchLabel, TraceLabel};
 use hksim_timing::{Ended, Estimate};
 use serde::{Deserialize, Serialize};
@@ -41,6 +42,43 @@ pub struct ReplayReport {
     /// The measurements.
     #[serde(flatten)]
     pub replayed: Replayed,
+}
+
+/// A replay under the limit of a real memory control group. Only its heap is charged to the group.
+#[derive(Clone, Debug, Serialize)]
+pub struct LimitedReport {
+    /// The schema, and the version that wrote it.
+    #[serde(flatten)]
+    pub stamp: Stamp,
+    /// The trace.
+    pub trace: TraceLabel,
+    /// The allocator, as on the command line.
+    pub allocator: String,
+    /// The limit.
+    pub limit_bytes: u64,
+    /// Whether it survived; null if skipped.
+    pub outcome: Option<LimitOutcome>,
+    /// Number of the event, from 1, in which it was killed.
+    pub event: Option<u64>,
+    /// Why it was not replayed.
+    pub skipped: Option<String>,
+}
+
+impl LimitedReport {
+    /// The report of a replay.
+    pub fn of(
+        trace: TraceLabel,
+        allocator: String,
+        limit_bytes: u64,
+        replayed: Result<LimitedReplay, String>,
+    ) -> LimitedReport {
+        let (outcome, event, skipped) = match replayed {
+            Ok(LimitedReplay::Survived) => (Some(LimitOutcome::Survives), None, None),
+            Ok(LimitedReplay::Killed { event }) => (Some(LimitOutcome::Killed), Some(event), None),
+            Err(reason) => (None, None, Some(reason)),
+        };
+        LimitedReport { stamp: Stamp::here(), trace, allocator, limit_bytes, outcome, event, skipped }
+    }
 }
 
 /// The comparison with its figures.

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use hksim_engine::TouchRule;
 use hksim_policy::Policy;
 use hksim_policy::vocabulary::Align;
-use hksim_replay::{Measure, Mode, ReplaySpec, Target, TimesAlone, replay, times_alone};
+use hksim_replay::{Measure, Mode, ReplaySpec, Target, TimesAlone, replay, replay_limited, times_alone};
 use hksim_sim::report::TouchLabel;
 use hksim_text::nearest;
 use hksim_trace::header::TouchSource;
@@ -22,14 +22,14 @@ use crate::output::{OutputArgs, screen};
 use hksim_explore::point::Point;
 use hksim_replay::compare::Found;
 use hksim_results::Stamp;
-use hksim_results::replay::ReplayReport;
+use hksim_results::replay::{LimitedReport, ReplayReport};
 use hksim_timing::Plan;
 use hksim_validate::Checked;
 
 /// Arguments of `replay`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_long_help = "Examples:\n  hksim replay app.hkt\n  hksim replay app.hkt --on jemalloc --mode threaded\n  hksim replay app.hkt --on mimalloc --precision 1% --budget 30s"
+    after_long_help = "Examples:\n  hksim replay app.hkt\n  hksim replay app.hkt --on jemalloc --mode threaded\n  hksim replay app.hkt --on mimalloc --precision 1% --budget 30s\n  hksim replay app.hkt --memory-limit 64M"
 )]
 pub struct Args {
     /// Replay this trace
@@ -85,7 +85,7 @@ pub fn parse_mode(word: &str) -> Result<Mode, String> {
 /// Bad input, or the child cannot run.
 pub fn run(args: &Args) -> Result<()> {
     args.output.check(&[], &[])?;
-    let policy = args.policy.checked()?;
+    let policy = args.policy.checked_besides("memory-limit")?;
     let config = policy.config()?;
     let trace = inputs::file(&args.trace)?;
     let label = args.design.label(policy)?;
@@ -123,6 +123,11 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(path) = &args.memory {
         let format = args.output.format.text().context("--format parquet: the report of a recording is text")?;
         return memory::record::replay_and_report(&spec, path, format);
+    }
+    if let Some(limit_bytes) = config.memory_limit_bytes {
+        let replayed = replay_limited(&spec, limit_bytes)?;
+        let report = LimitedReport::of(trace.label(), args.on.clone(), limit_bytes, replayed);
+        return args.output.emit(&report, &[&report], || hksim_reports::memory_limit::replayed(&report));
     }
     let plan = timing_plan(&args.timing, args.mode)?;
     let mut replayed = replay(&spec)?;

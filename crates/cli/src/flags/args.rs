@@ -119,7 +119,15 @@ impl HostPolicyArgs {
     /// # Errors
     /// A flag of the simulated kernel was given.
     pub fn checked(&self) -> Result<&PolicyArgs> {
-        match self.0.kernel_flag() {
+        self.checked_besides("")
+    }
+
+    /// The flags, for a command that applies this flag of the simulated kernel to the real one.
+    ///
+    /// # Errors
+    /// Another flag of the simulated kernel was given.
+    pub fn checked_besides(&self, applied: &str) -> Result<&PolicyArgs> {
+        match self.0.kernel_flag_besides(applied) {
             Some(flag) => {
                 bail!("--{flag} is about a simulated kernel, but this command runs on the real one; leave it out")
             }
