@@ -179,7 +179,7 @@ fn memory_that_is_never_used_again_breaks_a_limit_of_the_present_allocator() {
     let found = advice(&bench, "--present ./pool.so:KEEP=1 --goal rss-end --on ./pool.so --runs 3");
     assert_eq!((&found["verdict"], &chosen(&found)["allocator"]), (&"change".into(), &"./pool.so".into()));
     let ran = bench.run("advise rm.hkt --present ./pool.so --on ./copy.so --runs 3 --limit rss-99%");
-    assert_eq!(ran.status, Some(1), "no row has 1 %: {}", ran.stderr);
+    assert_eq!(ran.code, Some(1), "no row has 1 %: {}", ran.stderr);
 }
 
 /// Without a choice of modes every row has the one that is given.
