@@ -9,9 +9,9 @@ cd "$(dirname "$0")/../.."
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 folder=$target/outside-programs
 crates=(hksim-policy hksim-text hksim-timing hksim-linux-mm hksim-linux-probe hksim-inspect hksim-container
-    hksim-recording-files hksim-call-sites hksim-trace hksim-engine hksim-native hksim-sim hksim-conformance
+    hksim-recording-files hksim-call-sites hksim-trace hksim-engine hksim-designs hksim-native hksim-sim hksim-conformance
     hksim-output-files hksim-cost-model hksim-memory-trace hksim-memory-sim hksim-memory-record
-    hksim-time-model hksim-explore hksim-replay hksim-budget hksim-validate hksim-results hksim-reports)
+    hksim-time-model hksim-explore hksim-replay hksim-attribution hksim-budget hksim-validate hksim-results hksim-reports)
 # The expected output. The kernel's figures: 2^15 - 1 pages in 15 vectors; with advice, those of 2 MiB and more are huge.
 kernel_expected="5.15 advised false: 32767 faults, 0 huge pages
 5.15 advised true: 574 faults, 32 huge pages

@@ -13,7 +13,7 @@ use hksim_trace::event::ObjectId;
 use crate::blocks::Blocks;
 use crate::breakdown::{Breakdown, During, What};
 use crate::calls::{Effect, effect};
-use crate::classify::{Access, reason_of};
+use crate::classify::{Access, Linkers, reason_of};
 use crate::current::{Current, Object};
 use crate::events::Events;
 use crate::folio::folio;
@@ -42,6 +42,7 @@ pub struct Attributor {
     library: Option<PathBuf>,
     pages: Pages,
     blocks: Blocks,
+    linkers: Linkers,
     objects: Vec<Object>,
     pending: Vec<Pending>,
     heap_end: u64,
@@ -216,14 +217,17 @@ impl Attributor {
     }
 
     /// What the allocator did in the current call, by instruction.
-    fn reasons(&self, pending: &[Pending], current: &Current) -> HashMap<u64, Reason> {
+    fn reasons(&mut self, pending: &[Pending], current: &Current) -> HashMap<u64, Reason> {
         let mut groups: HashMap<u64, Vec<Access>> = HashMap::new();
         for trap in pending.iter().filter(|pending| pending.trap.when.moment == Moment::Call) {
-            let TrapRecord { address, word, place, .. } = trap.trap;
-            let access = Access { address, word, mapping: trap.mapping.clone(), fills: trap.fills };
+            let TrapRecord { address, words, place, .. } = trap.trap;
+            let access = Access { address, words, mapping: trap.mapping.clone(), fills: trap.fills };
             groups.entry(place.instruction).or_default().push(access);
         }
-        let reason = |(instruction, group): (u64, Vec<Access>)| (instruction, reason_of(&group, current, &self.blocks));
+        let Attributor { linkers, blocks, .. } = self;
+        let reason = |(instruction, group): (u64, Vec<Access>)| {
+            (instruction, reason_of((instruction, &group), linkers, current, blocks))
+        };
         groups.into_iter().map(reason).collect()
     }
 
@@ -287,7 +291,8 @@ impl Attributor {
     /// Changes mappings and pages as a call did.
     fn apply(&mut self, effect: &Effect, by: FunctionId, call: &CallRecord, events: &Events) {
         let pages = |range: &Range<u64>| range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES);
-        let event = (call.when.moment == Moment::Call).then(|| events.current().map(|current| current.number)).flatten();
+        let event =
+            (call.when.moment == Moment::Call).then(|| events.current().map(|current| current.number)).flatten();
         match effect {
             Effect::Nothing | Effect::Populated(_) => {}
             Effect::Mapped(range) => {

@@ -1,9 +1,11 @@
 //! What the allocator did with a page on which it faulted. The faults of one instruction within one call are judged
 //! together: only a group shows whether the allocator links blocks, or touches pages ahead of their use.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use hksim_policy::PAGE_BYTES;
+use hksim_replay::explained::WORDS;
 
 use crate::blocks::Blocks;
 use crate::current::Current;
@@ -17,8 +19,8 @@ const HEADER_BYTES: u64 = 64;
 pub struct Access {
     /// Its address.
     pub address: u64,
-    /// The word that was there afterwards.
-    pub word: u64,
+    /// The words that were there afterwards.
+    pub words: [u64; WORDS],
     /// The mapping, as far as it is one piece.
     pub mapping: Range<u64>,
     /// Whether the instruction is of a function that fills or copies memory.
@@ -26,19 +28,42 @@ pub struct Access {
 }
 
 impl Access {
-    /// Whether the allocator stored the address of another place in the same mapping, as free blocks do.
+    /// Whether the allocator stored the address of another place in the same mapping there, as in free blocks.
     fn is_link(&self) -> bool {
-        self.word != 0 && self.mapping.contains(&self.word)
+        self.points(&self.words[..1])
+    }
+
+    /// Whether such an address is near, as in free blocks with a header before the link.
+    fn has_link(&self) -> bool {
+        self.points(&self.words)
+    }
+
+    fn points(&self, words: &[u64]) -> bool {
+        words.iter().any(|word| *word != 0 && self.mapping.contains(word))
     }
 }
 
+/// The instructions that link blocks. A single access with a pointer near may also be one to metadata, so an instruction
+/// is known by several accesses in one call.
+#[derive(Debug, Default)]
+pub struct Linkers(HashSet<u64>);
+
 /// What the accesses of one instruction in a call were for.
-pub fn reason_of(group: &[Access], current: &Current, blocks: &Blocks) -> Reason {
+pub fn reason_of(
+    (instruction, group): (u64, &[Access]),
+    linkers: &mut Linkers,
+    current: &Current,
+    blocks: &Blocks,
+) -> Reason {
     let is_alone = group.len() == 1;
-    if group.iter().any(Access::is_link) && !current.copies() {
+    let is_inside = group.iter().all(|access| current.contains(access.address));
+    if !is_alone && !is_inside && group.iter().any(Access::has_link) {
+        linkers.0.insert(instruction);
+    }
+    if !current.copies() && (group.iter().any(Access::is_link) || linkers.0.contains(&instruction)) {
         return Reason::FreeList;
     }
-    if group.iter().all(|access| current.contains(access.address)) {
+    if is_inside {
         let fills = group.iter().any(|access| access.fills);
         return if current.copies() {
             Reason::Copy
@@ -100,7 +125,7 @@ mod tests {
     }
 
     fn access(address: u64, word: u64) -> Access {
-        Access { address, word, mapping: 0x10000..0x90000, fills: false }
+        Access { address, words: [word, 0, 0, 0], mapping: 0x10000..0x90000, fills: false }
     }
 
     #[test]
@@ -111,8 +136,8 @@ mod tests {
         blocks.free(0x50000);
         let malloc = event(AllocCall::Malloc, 0x21000..0x23000);
         let pages = |first: u64| [access(first, 1), access(first + 0x1000, 1)];
-        let of = |group: &[Access], current: &Current| reason_of(group, current, &blocks);
-        assert_eq!(of(&[access(0x30000, 0x30040), access(0x31000, 0)], &malloc), Reason::FreeList);
+        let mut linkers = Linkers::default();
+        let mut of = |group: &[Access], current: &Current| reason_of((1, group), &mut linkers, current, &blocks);
         assert_eq!(of(&pages(0x30000), &malloc), Reason::Prefault);
         assert_eq!(of(&pages(0x21000), &malloc), Reason::Prefault);
         assert_eq!(of(&[access(0x30000, 1), access(0x31010, 1)], &malloc), Reason::FreeList, "not a page apart");
@@ -127,5 +152,11 @@ mod tests {
         assert_eq!(of(&[access(0x30000, 7)], &malloc), Reason::Metadata);
         assert_eq!(of(&[access(0x40010, 7)], &malloc), Reason::LiveBlock);
         assert_eq!(of(&[access(0x50010, 7)], &malloc), Reason::FreeList);
+        assert_eq!(of(&[access(0x30000, 0x30040)], &malloc), Reason::FreeList, "a link");
+        // A size before the link: known by two accesses, and from then on by the instruction.
+        let sized = |address| Access { words: [64, address + 64, 0, 0], ..access(address, 0) };
+        assert_eq!(of(&[sized(0x30000)], &malloc), Reason::Metadata);
+        assert_eq!(of(&[sized(0x30000), sized(0x31000)], &malloc), Reason::FreeList);
+        assert_eq!(of(&[sized(0x30000)], &malloc), Reason::FreeList);
     }
 }

@@ -40,6 +40,9 @@ mod tests {
         assert_eq!(folio(70, run(64, 64), &[], &pages), Some(68..72));
         assert_eq!(folio(17, run(17, 1), &[], &pages), Some(17..18));
         assert_eq!(folio(17, run(0, 0), &[], &pages), None);
-        assert_eq!(folio(600, PresentRun { first_page: 512, pages: 512, is_huge: true }, &[600], &pages), Some(512..1024));
+        assert_eq!(
+            folio(600, PresentRun { first_page: 512, pages: 512, is_huge: true }, &[600], &pages),
+            Some(512..1024)
+        );
     }
 }

@@ -278,7 +278,8 @@ pub fn best<'a>(tried: &'a [Tried], index: usize, of_cause: u64, total: u64) -> 
     // Replays come first: a user can have the setting today.
     let by_effect = |tried: &&Tried| (removed(tried), std::cmp::Reverse(tried.rss_bytes_peak));
     let of_library = tried.iter().filter(|tried| tried.installs_of_causes.is_some());
-    let design = || tried.iter().filter(|tried| tried.installs_of_causes.is_none()).filter(noticeable).max_by_key(by_effect);
+    let design =
+        || tried.iter().filter(|tried| tried.installs_of_causes.is_none()).filter(noticeable).max_by_key(by_effect);
     of_library.filter(noticeable).max_by_key(by_effect).or_else(design).map(|tried| (tried, left(tried)))
 }
 

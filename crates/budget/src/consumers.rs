@@ -2,6 +2,7 @@
 //! program can be compared.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use hksim_memory_sim::NamedSite;
 use hksim_trace::error::TraceError;
@@ -44,6 +45,13 @@ pub struct Consumer {
     pub bytes_max: Option<u64>,
     /// Quantities that are not 0.
     pub quantities: BTreeMap<Quantity, u64>,
+}
+
+impl Consumer {
+    /// What it has in common with itself in another recording.
+    pub(crate) fn key(&self) -> (&[String], &str, Option<u64>) {
+        (&self.stack, &self.caller, self.bytes_max)
+    }
 }
 
 /// The consumers of a trace or of a recording under a setting.
@@ -112,15 +120,20 @@ fn without_zeros<const N: usize>(all: [(Quantity, u64); N]) -> BTreeMap<Quantity
 
 /// Consumers without lines, those with equal functions and sizes as one.
 fn joined(all: Vec<Consumer>) -> Vec<Consumer> {
-    let mut consumers: BTreeMap<(Vec<String>, String, Option<u64>), BTreeMap<Quantity, u64>> = BTreeMap::new();
-    for Consumer { stack, caller, bytes_max, quantities } in all {
-        let sums = consumers.entry((stack, caller, bytes_max)).or_default();
-        for (quantity, amount) in quantities {
-            *sums.entry(quantity).or_default() += amount;
+    let mut consumers: BTreeMap<(Vec<String>, String, Option<u64>), Consumer> = BTreeMap::new();
+    for consumer in all {
+        match consumers.entry((consumer.stack.clone(), consumer.caller.clone(), consumer.bytes_max)) {
+            Entry::Vacant(new) => {
+                new.insert(consumer);
+            }
+            Entry::Occupied(mut known) => {
+                for (quantity, amount) in consumer.quantities {
+                    *known.get_mut().quantities.entry(quantity).or_default() += amount;
+                }
+            }
         }
     }
-    let consumer = |((stack, caller, bytes_max), quantities)| Consumer { stack, caller, bytes_max, quantities };
-    consumers.into_iter().map(consumer).collect()
+    consumers.into_values().collect()
 }
 
 fn functions(frames: &[String]) -> Vec<String> {

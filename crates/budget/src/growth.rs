@@ -31,8 +31,8 @@ pub struct Growth {
     pub now: u64,
 }
 
-/// The consumers that grew most, in the quantities that explain these metrics, leaks first. Each consumer is named once. Where
-/// no consumer grew in the quantity that is closest to a metric, the next one counts.
+/// The consumers that grew most, in the quantities that explain these metrics, leaks first. Each consumer is named once.
+/// Where no consumer grew in the quantity that is closest to a metric, the next one counts.
 pub fn growth(metrics: &[Metric], before: &[Consumer], now: &[Consumer]) -> Vec<Growth> {
     let mut all: Vec<Growth> = Vec::new();
     // A leak raises other figures, too.
@@ -41,7 +41,7 @@ pub fn growth(metrics: &[Metric], before: &[Consumer], now: &[Consumer]) -> Vec<
     for metric in first.into_iter().rev().chain(later) {
         let mut grown = quantities(metric).iter().map(|&quantity| grown(quantity, before, now));
         for growth in grown.find(|grown| !grown.is_empty()).unwrap_or_default() {
-            if !all.iter().any(|known| (&known.stack, known.bytes_max) == (&growth.stack, growth.bytes_max)) {
+            if !all.iter().any(|known| known.is_of_same(&growth)) {
                 all.push(growth);
             }
         }
@@ -69,13 +69,9 @@ fn quantities(metric: Metric) -> &'static [Quantity] {
 
 fn grown(quantity: Quantity, before: &[Consumer], now: &[Consumer]) -> Vec<Growth> {
     let amount = |consumer: &Consumer| consumer.quantities.get(&quantity).copied().unwrap_or(0);
-    let mut stored_amounts: BTreeMap<(&[String], Option<u64>), u64> = BTreeMap::new();
-    for consumer in before {
-        *stored_amounts.entry((&consumer.stack, consumer.bytes_max)).or_default() += amount(consumer);
-    }
+    let before: BTreeMap<_, u64> = before.iter().map(|consumer| (consumer.key(), amount(consumer))).collect();
     let growth = |consumer: &Consumer| {
-        let key = (consumer.stack.as_slice(), consumer.bytes_max);
-        let stored = stored_amounts.get(&key).copied().unwrap_or(0);
+        let stored = before.get(&consumer.key()).copied().unwrap_or(0);
         (amount(consumer) > stored).then(|| Growth {
             quantity,
             stack: consumer.stack.clone(),
@@ -93,6 +89,11 @@ fn grown(quantity: Quantity, before: &[Consumer], now: &[Consumer]) -> Vec<Growt
 }
 
 impl Growth {
+    /// Whether another growth is of the same consumer.
+    fn is_of_same(&self, other: &Growth) -> bool {
+        (&self.stack, &self.caller, self.bytes_max) == (&other.stack, &other.caller, other.bytes_max)
+    }
+
     fn more(&self) -> u64 {
         self.now - self.before.min(self.now)
     }

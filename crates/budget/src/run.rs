@@ -41,7 +41,7 @@ pub enum Named {
     /// A policy.
     Policy(Box<RunConfig>),
     /// A real allocator.
-    Allocator(Allocator),
+    Allocator(Box<Allocator>),
     /// Settings of the kernel, and their words.
     Setting(Box<Setting>, String),
 }

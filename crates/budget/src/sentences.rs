@@ -15,7 +15,7 @@ pub fn broken(checked: &CheckedRow) -> Option<String> {
 }
 
 /// The limits that broke; `None` if none did.
-pub fn broken_limits(checked: &CheckedRow) -> Option<String> {
+fn broken_limits(checked: &CheckedRow) -> Option<String> {
     let mut broken: Vec<String> =
         checked.limits.iter().filter(|limit| !limit.is_within).map(|limit| broken_limit(checked, limit)).collect();
     if checked.has_failed_requests {
@@ -44,7 +44,7 @@ fn broken_limit(checked: &CheckedRow, limit: &Checked) -> String {
 }
 
 /// What changed since the stored result.
-pub fn since(checked: &CheckedRow) -> String {
+fn since(checked: &CheckedRow) -> String {
     let shown = checked.differences.iter().filter(|difference| is_shown(checked, difference));
     let changes: Vec<String> = shown.map(difference).collect();
     match checked.differences.as_slice() {
@@ -63,7 +63,7 @@ fn is_shown(checked: &CheckedRow, difference: &Difference) -> bool {
 }
 
 /// What grew since the stored result; `None` if nothing is known about that.
-pub fn grew(checked: &CheckedRow) -> Option<String> {
+fn grew(checked: &CheckedRow) -> Option<String> {
     if checked.differences.is_empty() || checked.differences.contains(&Difference::NotStored) {
         return None;
     }

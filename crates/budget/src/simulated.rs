@@ -27,8 +27,7 @@ pub(crate) fn simulate(
     listener: &dyn Listener,
 ) -> Result<Vec<Held>, BudgetError> {
     let Machine { core, profile } = machine;
-    let configs: Vec<RunConfig> = policies.iter().map(|&config| config.clone()).collect();
-    if configs.is_empty() {
+    if policies.is_empty() {
         return Ok(Vec::new());
     }
     let setup = |trace: &Trace, config: &RunConfig| {
@@ -37,7 +36,7 @@ pub(crate) fn simulate(
         listener.simulates(&setup.policy, &setup.kernel);
         Ok::<_, ExploreError>(setup)
     };
-    let plan = Plan::new(traces, |trace| configs.iter().map(|config| setup(trace, config)).collect())?;
+    let plan = Plan::new(traces, |trace| policies.iter().map(|config| setup(trace, config)).collect())?;
     let all: Vec<usize> = (0..plan.rows()).collect();
     let reports = plan.simulate(&all, None, &*listener.begin())?;
     Ok(reports.into_iter().map(|report| simulated(report, core, profile)).collect())

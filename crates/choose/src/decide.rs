@@ -8,7 +8,7 @@ use crate::bench::Measurable;
 use crate::relation::estimate;
 use crate::search::Request;
 use crate::sentences;
-use crate::table::{Table, Tried};
+use crate::table::{Table, Times, Tried};
 
 /// The best row of some, on some traces.
 pub(crate) struct Picked {
@@ -33,7 +33,7 @@ pub(crate) fn choice(
         Some(picked) if picked.row == 0 => Verdict::NothingToChange,
         Some(_) => Verdict::Change,
     };
-    let same_again = table.same_again.last().into_iter().flatten().map(|ratios| estimate(ratios)).collect();
+    let same_again = table.same_again.iter().map(|ratios| estimate(ratios)).collect();
     let mut found = Choice {
         rows: rows(table, request, &traces),
         choice: picked.as_ref().map(|picked| picked.row),
@@ -100,8 +100,8 @@ pub(crate) fn on_trace(table: &Table, row: usize, trace: usize) -> OnTrace {
     let tried = &table.tried[row];
     let (times, counts) = (tried.times.get(trace), tried.counts(trace));
     OnTrace {
-        cpu_ns_per_call: times.and_then(|times| times.cpu_ns_per_call),
-        cpu_s: times.and_then(|times| times.cpu_s),
+        cpu_ns_per_call: times.and_then(Times::cpu_ns_per_call),
+        cpu_s: times.and_then(Times::cpu_s),
         ratio_to_present: table.ratio_on(Measurable::Time, row, 0, trace),
         rounds: times.map_or(0, |times| times.ratios.len() as u32),
         rss_bytes_peak: table.bytes(Measurable::Rss, row, trace),

@@ -65,8 +65,7 @@ impl Promised {
         let present = Candidate { word: C_LIBRARY.to_string(), mode: None };
         let rows: Vec<&trial::Row> = rows.collect();
         let candidates: Vec<Candidate> = rows.iter().map(|row| candidate(row)).collect();
-        let mut table =
-            Table { tried: Vec::new(), weights: vec![1.0; bench.traces().len()], same_again: Vec::new(), tie: 0.0 };
+        let mut table = Table::new(vec![1.0; bench.traces().len()], 0.0);
         for candidate in std::iter::once(&present).chain(&candidates) {
             let counted = bench.count(candidate);
             table.tried.push(Tried::new(candidate.clone(), 0, Vec::new(), counted));

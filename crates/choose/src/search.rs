@@ -98,8 +98,7 @@ struct Search<'a, B> {
 impl<'a, B: Bench> Search<'a, B> {
     fn new(bench: &'a mut B, request: &'a Request<'a>, goal: Measurable) -> Search<'a, B> {
         let weights = bench.traces().into_iter().map(|(_, weight)| weight).collect();
-        let tie = request.question.tie.0;
-        let table = Table { tried: Vec::new(), weights, same_again: Vec::new(), tie };
+        let table = Table::new(weights, request.question.tie.0);
         Search { bench, request, goal, table, stages: Vec::new() }
     }
 

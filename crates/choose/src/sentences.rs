@@ -94,7 +94,7 @@ fn is_timed_purge(word: &str) -> bool {
 fn nothing(table: &Table, goal: Measurable, picked: &Picked, choice: &Choice) -> String {
     let present = name(&choice.rows[0]);
     let tried = of(choice.rows.len() as u64 - 1, "other row");
-    let least = table.tie.max(table.own_error(goal, 0, 0, &table.traces()));
+    let least = table.tie.max(table.own_error(goal, &table.traces()));
     let tie = match &picked.tied[..] {
         [] => String::new(),
         tied => format!(" A tie with: {}.", named(choice, tied)),
@@ -132,7 +132,7 @@ fn amounts(table: &Table, what: Measurable, row: usize) -> Option<(f64, f64)> {
         return None;
     }
     let amount = |row: usize| match what {
-        Measurable::Time => Some(table.tried[row].times.first()?.cpu_ns_per_call?.median),
+        Measurable::Time => Some(table.tried[row].times.first()?.cpu_ns_per_call()?.median),
         bytes => table.bytes(bytes, row, 0).map(|bytes| bytes as f64),
     };
     Some((amount(row)?, amount(0)?))

@@ -3,20 +3,36 @@
 use hksim_explore::figures::Amount;
 use hksim_explore::question::{Bound, Limit};
 use hksim_replay::compare::Outcome;
-use hksim_timing::{Estimate, Timings, median_with_interval};
+use hksim_timing::{Estimate, Sample, Timed, Timings, median_with_interval};
 
 use crate::bench::{Counted, Counts, Measurable};
 use crate::candidate::Candidate;
 use crate::relation::{estimate, exact, mean, quotient};
 
-/// The times of a candidate on one trace, in its last stage.
+/// The times of a candidate on one trace, one for each round of all its stages.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Times {
-    /// Processor time relative to the present candidate, one for each round.
+    /// Processor time relative to the present candidate in the same round.
     pub(crate) ratios: Vec<f64>,
-    pub(crate) cpu_ns_per_call: Option<Estimate>,
+    cpu_ns_per_call: Vec<f64>,
     /// Processor seconds of a replay.
-    pub(crate) cpu_s: Option<Estimate>,
+    cpu_s: Vec<f64>,
+}
+
+impl Times {
+    fn add(&mut self, subject: &Timed<String>) {
+        self.ratios.extend(&subject.ratios);
+        self.cpu_ns_per_call.extend(subject.samples.iter().map(Sample::cpu_ns_per_call));
+        self.cpu_s.extend(subject.samples.iter().map(|sample| sample.cpu_ns as f64 / 1e9));
+    }
+
+    pub(crate) fn cpu_ns_per_call(&self) -> Option<Estimate> {
+        median_with_interval(self.cpu_ns_per_call.iter().copied())
+    }
+
+    pub(crate) fn cpu_s(&self) -> Option<Estimate> {
+        median_with_interval(self.cpu_s.iter().copied())
+    }
 }
 
 /// A candidate that was tried.
@@ -56,17 +72,26 @@ pub(crate) struct Table {
     pub(crate) tried: Vec<Tried>,
     /// The weight of each trace.
     pub(crate) weights: Vec<f64>,
-    /// The ratios of the present candidate to itself on each trace, of each stage.
-    pub(crate) same_again: Vec<Vec<Vec<f64>>>,
+    /// The ratios of the present candidate to itself on each trace, in the rounds of all stages.
+    pub(crate) same_again: Vec<Vec<f64>>,
+    /// Stages so far.
+    pub(crate) stages: u32,
     /// The share by which candidates may differ and still count as equal.
     pub(crate) tie: f64,
 }
 
 impl Table {
-    /// Notes the times of a stage.
+    /// A table of no candidates yet.
+    pub(crate) fn new(weights: Vec<f64>, tie: f64) -> Table {
+        Table { tried: Vec::new(), same_again: vec![Vec::new(); weights.len()], weights, stages: 0, tie }
+    }
+
+    /// Adds the times of a stage. Rows of a stage have been in all stages since their first one.
     pub(crate) fn note(&mut self, timed: &[usize], found: &[Timings<String>]) {
-        self.same_again.push(found.iter().map(|timings| timings.same_again.clone()).collect());
-        let stage = self.same_again.len() as u32;
+        self.stages += 1;
+        for (all, timings) in self.same_again.iter_mut().zip(found) {
+            all.extend(&timings.same_again);
+        }
         for (place, &row) in timed.iter().enumerate() {
             let tried = &mut self.tried[row];
             let failure = found.iter().find_map(|timings| timings.subjects[place].failure.clone());
@@ -74,15 +99,11 @@ impl Table {
                 tried.ended = Some((Outcome::Failed, why));
                 continue;
             }
-            let times = found.iter().map(|timings| {
-                let subject = &timings.subjects[place];
-                Times {
-                    ratios: subject.ratios.clone(),
-                    cpu_ns_per_call: subject.cpu_ns_per_call(),
-                    cpu_s: median_with_interval(subject.samples.iter().map(|sample| sample.cpu_ns as f64 / 1e9)),
-                }
-            });
-            (tried.times, tried.stage) = (times.collect(), stage);
+            tried.times.resize_with(found.len(), Times::default);
+            for (times, timings) in tried.times.iter_mut().zip(found) {
+                times.add(&timings.subjects[place]);
+            }
+            tried.stage = self.stages;
         }
     }
 
@@ -105,10 +126,11 @@ impl Table {
         }
         let ratios = |tried: &'_ Tried| Some(tried.times.get(trace)?.ratios.clone());
         let (first_ratios, second_ratios) = (ratios(first)?, ratios(second)?);
-        // In one stage all ran in the same rounds, so that the noise of a round cancels.
-        if first.stage == second.stage && first_ratios.len() == second_ratios.len() {
-            let of_rounds: Vec<f64> = first_ratios.iter().zip(&second_ratios).map(|(one, other)| one / other).collect();
-            return estimate(&of_rounds);
+        // Rows of one stage have had the same rounds since the later one of them was there, so that the noise of a round
+        // cancels.
+        if first.stage == second.stage {
+            let pairs = first_ratios.iter().rev().zip(second_ratios.iter().rev());
+            return estimate(&pairs.map(|(one, other)| one / other).collect::<Vec<f64>>());
         }
         // The present candidate is 1 in each round of every stage.
         match (one, other) {
@@ -131,25 +153,21 @@ impl Table {
         Some((growth + before).saturating_sub(before_present))
     }
 
-    /// The error of the method for a figure of one candidate relative to another.
-    pub(crate) fn own_error(&self, what: Measurable, one: usize, other: usize, traces: &[usize]) -> f64 {
-        let stages = [self.tried[one].stage, self.tried[other].stage].into_iter().filter(|&stage| stage > 0);
-        let of_stage = |stage: u32| {
-            let of_trace = |&trace: &usize| {
-                Some((self.weights[trace], estimate(self.same_again.get(stage as usize - 1)?.get(trace)?)?))
-            };
-            mean(&traces.iter().map(of_trace).collect::<Option<Vec<_>>>()?)?.half_width()
-        };
+    /// The error of the method for a figure.
+    pub(crate) fn own_error(&self, what: Measurable, traces: &[usize]) -> f64 {
+        let of_trace = |&trace: &usize| Some((self.weights[trace], estimate(&self.same_again[trace])?));
         match what {
-            Measurable::Time => stages.filter_map(of_stage).fold(0.0, f64::max),
-            Measurable::Rss | Measurable::RssEnd => 0.0,
+            Measurable::Time => traces.iter().map(of_trace).collect::<Option<Vec<_>>>(),
+            Measurable::Rss | Measurable::RssEnd => None,
         }
+        .and_then(|ratios| mean(&ratios)?.half_width())
+        .unwrap_or(0.0)
     }
 
     /// Whether two candidates do not differ in a figure by more than the error; one that is not known does.
     pub(crate) fn is_tied(&self, what: Measurable, one: usize, other: usize, traces: &[usize]) -> bool {
         let Some(ratio) = self.ratio(what, one, other, traces) else { return false };
-        let least = self.tie.max(self.own_error(what, one, other, traces));
+        let least = self.tie.max(self.own_error(what, traces));
         (ratio.median - 1.0).abs() <= least || (what == Measurable::Time && ratio.contains(1.0) == Some(true))
     }
 
@@ -165,7 +183,7 @@ impl Table {
                 self.ratio_on(what, row, 0, trace).and_then(|ratio| ratio.low).map(|low| low <= share)
             }
             (Measurable::Time, Bound::Amount(most)) => {
-                let time = self.tried[row].times.get(trace).and_then(|times| times.cpu_ns_per_call);
+                let time = self.tried[row].times.get(trace).and_then(Times::cpu_ns_per_call);
                 time.map(|time| time.low.unwrap_or(time.median) <= most)
             }
             _ => {

@@ -210,6 +210,11 @@ fn the_readme_shows_what_its_commands_print() {
 }
 
 #[test]
+fn the_tutorial_of_designs_shows_what_its_commands_print() {
+    check("docs/tutorial/your-allocator.md");
+}
+
+#[test]
 fn the_tutorial_shows_what_its_commands_print() {
     check("docs/tutorial/first-prediction.md");
 }

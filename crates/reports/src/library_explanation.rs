@@ -54,7 +54,9 @@ fn head(explanation: &LibraryExplanation) -> Vec<String> {
     let inputs = &explanation.inputs;
     let file = inputs.trace.file.as_ref().map(|file| format!("{file}, ")).unwrap_or_default();
     let trace = format!("{file}{}; {} events", origin_text(&inputs.trace.origin), count(inputs.events));
-    let library = inputs.library.as_ref().map(|path| format!(", {}", path.display())).unwrap_or_default();
+    let path = inputs.library.as_ref().map(|path| path.display().to_string());
+    let named_apart = path.filter(|path| !inputs.allocator.starts_with(path));
+    let library = named_apart.map(|path| format!(", {path}")).unwrap_or_default();
     let version = inputs.version.as_ref().map(|version| format!(", version {version}")).unwrap_or_default();
     vec![
         format!("trace    {}{}", plain(&trace), missing_text(&inputs.trace)),

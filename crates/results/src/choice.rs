@@ -30,7 +30,7 @@ pub struct Row {
     pub reason: Option<String>,
     /// Changes from the present allocator: another library, each setting and the huge-page mode count one.
     pub changes: u32,
-    /// The stage in which it was timed last, from 1; the last one is the most exact.
+    /// The stage in which it was timed last, from 1; 0 if it was not. Later stages add rounds.
     pub stage: u32,
     /// Processor time per allocator call.
     pub ratio_to_present: Option<Estimate>,
@@ -113,7 +113,7 @@ pub struct Choice {
     pub verdict: Verdict,
     /// Other rows whose goal differs from the choice's by no more than the error.
     pub tied: Vec<usize>,
-    /// The time of the present allocator relative to itself, by trace: the method's own error.
+    /// The time of the present allocator relative to itself in all rounds, by trace: the method's own error.
     pub same_again: Vec<Option<Estimate>>,
     /// The stages of the search.
     pub stages: Vec<Stage>,

@@ -40,6 +40,12 @@ pub fn row<P: Described>(priced: &Priced<P>) -> Map<String, Value> {
     let report = &priced.report;
     let value = serde_json::to_value(priced).unwrap_or_default();
     let mut row = value.as_object().cloned().unwrap_or_default();
+    if let Some((_, design)) = report.policy.flags().first().filter(|(flag, _)| *flag == "design") {
+        // Two columns for every design: their settings differ.
+        let settings: Vec<String> =
+            report.policy.flags().iter().skip(1).map(|(flag, word)| format!("{flag}={word}")).collect();
+        row.insert("policy".into(), json!({"design": design, "settings": settings.join(" ")}));
+    }
     let trace = &report.trace;
     row.insert(
         "trace".into(),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use hksim_attribution::breakdown::{Breakdown, CauseCounts, CauseKey, During};
 use hksim_attribution::mappings::Source;
-use hksim_attribution::remedies::{Tried, Trials, best};
+use hksim_attribution::remedies::{Trials, Tried, best};
 use hksim_attribution::{Explained, sentences};
 use hksim_explore::sentences::percent_signed;
 use hksim_policy::PAGE_BYTES;
@@ -67,8 +67,9 @@ impl ByLibrary {
     }
 
     fn of(explained: &Explained, names: &Names<'_>) -> ByLibrary {
-        let Breakdown { reason, class, function, mapping, after, during, page_bytes, site, thread, phase, time, .. } =
-            &explained.breakdown;
+        let Breakdown {
+            reason, class, function, mapping, after, during, page_bytes, site, thread, phase, time, ..
+        } = &explained.breakdown;
         ByLibrary {
             reason: parts(reason, |reason| reason.word().to_string()),
             class: parts(class, |&class| class_name(class)),
@@ -353,9 +354,7 @@ impl LibraryExplanation {
             requests_failed: totals.requests_failed,
             by: ByLibrary::of(explained, names),
             callers: parts(&breakdown.site, |&site| names.caller(site)),
-            causes: largest
-                .map(|(index, cause)| LibraryCause::new(explained, index, cause, &trials.tried))
-                .collect(),
+            causes: largest.map(|(index, cause)| LibraryCause::new(explained, index, cause, &trials.tried)).collect(),
             tried: tried.collect(),
             against,
             skipped: totals.skipped.iter().chain(&trials.skipped).cloned().collect(),

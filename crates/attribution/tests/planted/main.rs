@@ -16,6 +16,7 @@ use hksim_engine::TouchRule;
 use hksim_replay::{CHILD_ARGUMENT, HarnessMemory, HugePages, Measure, Mode, ReplaySpec, Target, child_main};
 use hksim_testkit::cases::{self, Case};
 use hksim_testkit::{Random, compile};
+use hksim_trace::ids::ObjectIds;
 
 use trace::Workload;
 
@@ -25,6 +26,7 @@ static MEMORY: HarnessMemory = HarnessMemory;
 const CASES: &[(&str, Case)] = &[
     ("each_planted_decision_is_named_with_its_count", each_planted_decision_is_named_with_its_count),
     ("several_planted_decisions_are_told_apart", several_planted_decisions_are_told_apart),
+    ("advised_mappings_get_huge_pages", advised_mappings_get_huge_pages),
     ("every_key_sums_to_the_faults_of_the_kernel", every_key_sums_to_the_faults_of_the_kernel),
 ];
 
@@ -105,6 +107,9 @@ impl Planted {
     fn new(decisions: &[&'static Decision], random: &mut Random) -> Result<Planted, String> {
         let folder = tempfile::tempdir().expect("a folder");
         let mut drawn: Vec<(&'static Decision, u64)> = Vec::new();
+        // Those with fewest classes are drawn first, so that a class is left for each.
+        let mut decisions = decisions.to_vec();
+        decisions.sort_by_key(|one| one.classes.end() - one.classes.start());
         for decision in decisions {
             let free = decision.classes.clone().filter(|class| drawn.iter().all(|(_, other)| other != class));
             drawn.push((decision, random.pick(&free.collect::<Vec<u64>>())));
@@ -116,7 +121,7 @@ impl Planted {
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/planted/planted.c");
         compile(source, folder.path().join("planted.so"), &flags).ok_or("no C compiler")?;
         let classes = drawn.iter().map(|&(_, class)| class).collect::<Vec<u64>>();
-        Workload { classes: &classes, random }.write(&folder.path().join("planted.hkt"));
+        trace::write(&folder.path().join("planted.hkt"), &Workload { classes: &classes, random }.events());
         Ok(Planted { folder, decisions: drawn })
     }
 
@@ -177,7 +182,11 @@ fn spec(trace: &Path, on: Target) -> ReplaySpec {
 
 /// Explains a replay without huge pages; the error is why this machine cannot.
 fn run(spec: &ReplaySpec) -> Result<Explained, String> {
-    match explain(spec, HugePages::Disabled) {
+    run_with(spec, HugePages::Disabled)
+}
+
+fn run_with(spec: &ReplaySpec, huge: HugePages) -> Result<Explained, String> {
+    match explain(spec, huge) {
         Ok(explained) => Ok(explained),
         Err(AttributionError::Replay(why)) if why.to_string().contains("perf_event_paranoid") => Err(why.to_string()),
         Err(why) => panic!("{why}"),
@@ -204,10 +213,30 @@ fn several_planted_decisions_are_told_apart() -> Result<(), String> {
             decisions.swap(at, random.below(at as u64 + 1) as usize);
         }
         decisions.truncate(2 + random.below(3) as usize);
-        // Those with fewest classes are drawn first, so that a class is left for each.
-        decisions.sort_by_key(|one| one.classes.end() - one.classes.start());
         Planted::new(&decisions, &mut random)?.check()?;
     }
+    Ok(())
+}
+
+/// As under mode `always`: a mapping of 8 MiB and a header has at least three whole ranges of 2 MiB.
+fn advised_mappings_get_huge_pages() -> Result<(), String> {
+    const HUGE_BYTES: u64 = 2 << 20;
+    let mode = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    if mode.contains("[never]") || mode.is_empty() {
+        return Err("the kernel's THP mode is never".into());
+    }
+    let planted = Planted::new(&[&DECISIONS[5]], &mut draw())?;
+    let path = planted.path("huge.hkt");
+    trace::write(&path, &[trace::allocation(&mut ObjectIds::new(), 8 << 20)]);
+    let on = || Target::Malloc { preload: planted.path("planted.so").canonicalize().ok(), variables: Vec::new() };
+    let faults = |huge| -> Result<(u64, u64), String> {
+        let explained = run_with(&spec(&path, on()), huge)?;
+        let of_size = |bytes| explained.breakdown.page_bytes.get(&Some(bytes)).copied().unwrap_or(0);
+        Ok((of_size(HUGE_BYTES), of_size(4096)))
+    };
+    assert_eq!(faults(HugePages::Disabled)?.0, 0);
+    let (huge, base) = faults(HugePages::Advised)?;
+    assert!((3..=4).contains(&huge) && base < 600, "{huge} huge pages, {base} others");
     Ok(())
 }
 

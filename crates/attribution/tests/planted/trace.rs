@@ -22,17 +22,7 @@ pub struct Workload<'a> {
 }
 
 impl Workload<'_> {
-    pub fn write(self, path: &Path) {
-        let origin = Origin::Imported { format: "test".into(), file: "test".into() };
-        let header = Header::new(origin, TouchSource::Assumed, Clock::PerEvent);
-        let mut writer = TraceWriter::create(path, &header).expect("a trace");
-        for (at, op) in self.events().into_iter().enumerate() {
-            writer.push(&Event::new(at as u64 * Clock::EVENT_NS, ThreadId(0), op)).expect("a valid event");
-        }
-        writer.finish(&Footer::default()).expect("a trace");
-    }
-
-    fn events(self) -> Vec<Op> {
+    pub fn events(self) -> Vec<Op> {
         let Workload { classes, random } = self;
         let (mut ids, mut events) = (ObjectIds::new(), Vec::new());
         events.push(allocation(&mut ids, START_BYTES));
@@ -62,7 +52,18 @@ impl Workload<'_> {
     }
 }
 
-fn allocation(ids: &mut ObjectIds, size: u64) -> Op {
+/// Writes events of one thread to a file.
+pub fn write(path: &Path, events: &[Op]) {
+    let origin = Origin::Imported { format: "test".into(), file: "test".into() };
+    let header = Header::new(origin, TouchSource::Assumed, Clock::PerEvent);
+    let mut writer = TraceWriter::create(path, &header).expect("a trace");
+    for (at, &op) in events.iter().enumerate() {
+        writer.push(&Event::new(at as u64 * Clock::EVENT_NS, ThreadId(0), op)).expect("a valid event");
+    }
+    writer.finish(&Footer::default()).expect("a trace");
+}
+
+pub fn allocation(ids: &mut ObjectIds, size: u64) -> Op {
     let (object, call) = (ids.allocate().expect("an id"), AllocCall::Malloc);
     Op::Alloc { object, size, align_log2: 0, call, initial_touch: InitialTouch::None }
 }

@@ -98,7 +98,7 @@ fn design(name: &str, section: &Section, folder: &Path) -> Result<Design> {
         }
         Words::On(word) => {
             let found = allocators::named("on", &in_folder(folder, word)).with_context(|| format!("design.{name}"))?;
-            Named::Allocator(Allocator { name: word.to_string(), ..found })
+            Named::Allocator(Box::new(Allocator { name: word.to_string(), ..found }))
         }
         Words::Setting(words) => Named::Setting(Box::new(setting::of_words(name, words)?), words.to_string()),
     };

@@ -70,7 +70,7 @@ Examples:
     Explain(explain::Args),
     /// Predict many designs side by side
     Sweep(sweep::Args),
-    /// Hold designs to a budget, for CI
+    /// Hold designs, allocators and recorded programs to a budget, for CI
     Check(check::Args),
     /// Put the shards of a sweep together
     Merge(merge::Args),

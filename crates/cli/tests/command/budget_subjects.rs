@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::support::recordings::data;
+use crate::support::recordings::{can_record, data};
 use crate::support::{Bench, number};
 
 fn check(bench: &Bench, budget: &str, options: &str) -> (Option<i32>, String) {
@@ -63,7 +63,8 @@ fn a_library_is_relative_to_the_budget_and_another_content_is_named() {
     let build = |more: &str| {
         fs::write(bench.path("lib.c"), WASTING_MALLOC).expect("the source");
         let more = format!("-DMORE={more}");
-        bench.compile("lib.c", "ci/my.so", &["-shared", "-fPIC", &more]).expect("a C compiler");
+        bench.compile("lib.c", "my.so", &["-shared", "-fPIC", &more]).expect("a C compiler");
+        fs::rename(bench.path("my.so"), bench.path("ci/my.so")).expect("a library");
     };
     build("0");
     let budget = format!("{HEAD}[design.mine]\non = \"./my.so\"\nfaults = \"+0\"\nrss_peak = \"+1%\"\n");
@@ -107,6 +108,46 @@ fn a_recording_is_held_to_its_prediction_under_a_setting() {
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("broken: huge on page-operations.hkm: ") && !text.contains("broken: small"), "{text}");
     assert!(text.contains("Nothing changed since the stored result."), "{text}");
+}
+
+/// A program that maps memory in two sizes.
+const MAPS: &str = "#include <string.h>
+#include <sys/mman.h>
+#define FAR __attribute__((noinline, noclone))
+FAR static void *map_cache(int kib) {
+    void *at = mmap(0, kib << 10, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return memset(at, 1, kib << 10);
+}
+FAR static void start(void) { map_cache(MORE); map_cache(100); }
+int main(void) { start(); return 0; }
+";
+
+#[test]
+fn the_function_that_maps_more_is_named() {
+    if !can_record() {
+        return;
+    }
+    let bench = Bench::new();
+    fs::write(bench.path("app.c"), MAPS).expect("the source");
+    let record = |kib: u32| {
+        bench.compile("app.c", "app", &["-g", "-O1", &format!("-DMORE={kib}")]).expect("a C compiler");
+        for name in ["app.hkm", "app.hkm.processes"] {
+            let _ = fs::remove_file(bench.path(name));
+            let _ = fs::remove_dir_all(bench.path(name));
+        }
+        bench.ok("record -q --memory --stacks -o app.hkm -- ./app");
+    };
+    let budget = "result = \"stored.json\"\ntraces = [\"app.hkm\"]\n[design.small]\nsetting = \"thp=never\"\n\
+                  rss_bytes_end = \"+64K\"\ntraps = \"+3%\"\n";
+    record(300);
+    assert_eq!(check(&bench, budget, "--update").0, Some(0));
+    record(658);
+    let (code, text) = check(&bench, budget, "");
+    assert_eq!(code, Some(1), "{text}");
+    // 658 KiB are 165 pages, and 300 KiB are 75.
+    let grew = "What grew most: bytes resident at the end of the memory of `map_cache`, called by `start`: \
+                400.0 KiB -> 760.0 KiB.";
+    assert!(text.contains(grew), "{text}");
 }
 
 #[test]

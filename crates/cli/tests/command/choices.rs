@@ -179,7 +179,7 @@ fn memory_that_is_never_used_again_breaks_a_limit_of_the_present_allocator() {
     let found = advice(&bench, "--present ./pool.so:KEEP=1 --goal rss-end --on ./pool.so --runs 3");
     assert_eq!((&found["verdict"], &chosen(&found)["allocator"]), (&"change".into(), &"./pool.so".into()));
     let ran = bench.run("advise rm.hkt --present ./pool.so --on ./copy.so --runs 3 --limit rss-99%");
-    assert_eq!(ran.status, Some(1), "no row has 1 %: {}", ran.stderr);
+    assert_eq!(ran.code, Some(1), "no row has 1 %: {}", ran.stderr);
 }
 
 /// Without a choice of modes every row has the one that is given.
@@ -227,7 +227,8 @@ fn an_advice_ends_with_a_trial_of_the_choice() {
     fs::write(bench.path("large.c"), LARGE).expect("a source");
     let Some(()) = bench.compile("large.c", "large", &["-O1", "-fno-builtin"]) else { return };
     bench.ok("record -o large.hkt -- ./large");
-    let found = bench.json("advise large.hkt --seed 1 --on ./pool.so --runs 7 --trial -- ./large");
+    bench.ok("advise large.hkt --seed 1 --on ./pool.so --runs 7 --format json -o a.json --trial -- ./large");
+    let found = json_of(&bench.path("a.json"));
     assert_eq!((&found["verdict"], number(&found, "choice")), (&"change".into(), 1), "{:?}", found["text"]);
     let trial = &found["trial"];
     let names: Vec<&Value> = trial["rows"].as_array().expect("rows").iter().map(|row| &row["allocator"]).collect();

@@ -325,3 +325,33 @@ fn planted_counts_are_fitted() {
     std::fs::write(bench.path("wrong.csv"), "0.hkt,1\n1.hkt,x\n").expect("a file");
     assert!(bench.refused("explain --fit wrong.csv").contains("line 2"));
 }
+
+/// Of a replay on a library, every key sums to the total, which is the kernel's own count.
+#[test]
+fn every_key_of_a_library_sums_to_the_faults_that_the_kernel_charged() {
+    let bench = Bench::with_trace();
+    let output = bench.run("explain rm.hkt --on glibc --causes 2 --against glibc:mmap_threshold=65536 --format json");
+    if output.stderr.contains("perf_event_paranoid") {
+        println!("skipped: {}", output.stderr);
+        return;
+    }
+    let explained: Value = serde_json::from_str(&output.stdout).expect("JSON");
+    let total = number(&explained, "installs_total");
+    assert!(total > 100, "{total}");
+    let lists = explained["by"].as_object().expect("keys");
+    assert!(lists.contains_key("function") && lists.contains_key("mapping") && lists.len() == 11);
+    for (key, list) in lists {
+        assert_eq!(sum(list), total, "by {key}");
+    }
+    assert_eq!(number(&explained, "faults"), total, "{}", explained["skipped"]);
+    let against = &explained["against"];
+    assert_eq!(sum(&against["by"]["reason"]), number(against, "installs_total"));
+    let kinds: Vec<&str> =
+        explained["tried"].as_array().expect("remedies").iter().filter_map(|one| one["kind"].as_str()).collect();
+    assert!(kinds.contains(&"setting") && kinds.contains(&"design"), "{kinds:?}");
+    std::fs::write(bench.path("on.json"), &output.stdout).expect("a file");
+    assert!(bench.refused("report on.json -o on.html").contains("a result of `explain --on`"));
+    assert!(bench.refused("explain rm.hkt --on native").contains("explained by simulation"));
+    assert!(bench.refused("explain rm.hkt --on nowhere.so").contains("nowhere.so"));
+    assert!(bench.refused("explain rm.hkt --on glibc --against native").contains("explained by simulation"));
+}

@@ -15,6 +15,7 @@ mod choices;
 mod columns;
 mod comparisons;
 mod contract;
+mod designs;
 mod errors;
 mod exactness;
 mod explain;

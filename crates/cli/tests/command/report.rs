@@ -230,7 +230,7 @@ fn what_a_report_does_not_show_is_refused_with_what_it_shows() {
     fs::write(bench.path("other.json"), "{\"a\": 1}").expect("a file");
     for file in ["info.json", "other.json"] {
         let message = bench.refused(&format!("report {file} -o none.html"));
-        assert!(message.contains("sim, sweep, explain, validate, advise or check"), "{message}");
+        assert!(message.contains("sim, sweep, explain, validate, advise, check, compare or trial"), "{message}");
         assert!(message.contains(file) && message.contains("memory recordings"), "{message}");
     }
     fs::write(bench.path("damaged.json"), "{\"is_within\": true, \"rows\": [{\"trace\": 1}]}").expect("a file");

@@ -122,6 +122,8 @@ fn every_field_of_predictions_and_measurements_is_documented() {
     bench.ok("bundle sim.json -o study");
     check("repeat study", &bench.json("repeat study"), &[("", &[ALL, "repeat"])]);
     fs::write(bench.path("counts.csv"), "rm.hkt,100\nth.hkt,9\nmarked.hkt,70\n").expect("counts");
+    let line = "explain rm.hkt --on glibc --against glibc:tcache_count=0";
+    check(line, &bench.json(line), &[("", &[ALL, "explain --on"])]);
     let line = "explain --fit counts.csv";
     check(line, &bench.json(line), &[("", &[ALL, "explain --fit"])]);
     for on in ["native", "glibc"] {

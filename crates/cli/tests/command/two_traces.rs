@@ -84,6 +84,26 @@ fn two_builds_share_their_call_sites() {
 }
 
 #[test]
+fn a_comment_changes_no_call_site() {
+    let bench = Bench::new();
+    // Two calls on neighbouring lines: with a comment above, the first is where the second was.
+    let source = "#include <stdlib.h>\nstatic void *volatile last;\n\
+        __attribute__((noinline, noclone)) static void make(int bytes) { last = malloc(bytes); }\n\
+        int main(void) {\nfor (int i = 0; i < 10; i++) make(48);\nfor (int i = 0; i < 30; i++) make(700);\nreturn 0; }\n";
+    record_build(&bench, "old", source);
+    record_build(&bench, "new", &source.replace("int main(void) {\n", "int main(void) {\n// A comment.\n"));
+    let result = bench.json("info old.hkt new.hkt --sites");
+    assert_eq!(result["sites"], serde_json::json!([]), "{result}");
+    // What changed is still found, function by function.
+    let more = source.replace("i < 30", "i < 31").replace("int main(void) {\n", "int main(void) {\n// A comment.\n");
+    record_build(&bench, "more", &more);
+    let result = bench.json("info old.hkt more.hkt --sites");
+    let sites = result["sites"].as_array().expect("sites");
+    assert_eq!(sites.len(), 1, "{sites:?}");
+    assert_eq!((number(&sites[0], "first"), number(&sites[0], "second")), (21_480, 22_180));
+}
+
+#[test]
 fn names_of_c_functions_stay_as_they_are() {
     let bench = Bench::new();
     let one = |name: &str| format!("__attribute__((noinline)) void *{name}(void) {{ return malloc(100); }}\n");

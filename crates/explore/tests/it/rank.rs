@@ -37,6 +37,7 @@ fn amount(figures: &Figures, figure: Figure) -> f64 {
     let amount = match figure {
         Figure::Installs => figures.installs,
         Figure::Rss => figures.rss_bytes_peak,
+        Figure::RssEnd => figures.rss_bytes_end,
         Figure::Vmas => figures.vmas_peak,
         Figure::Time | Figure::SysTime | Figure::TlbMisses => panic!("not in these tables"),
     };

@@ -23,7 +23,8 @@ impl AllocatorCode {
         let malloc = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) }.addr();
         let here = 0u8;
         let stack = (&raw const here).addr();
-        let containing = |address: usize| maps.iter().find(move |map| (map.start..map.start + map.bytes).contains(&address));
+        let containing =
+            |address: usize| maps.iter().find(move |map| (map.start..map.start + map.bytes).contains(&address));
         let file = containing(malloc).map_or("", |map| map.name);
         let mut code = AllocatorCode::default();
         code.stack_end = containing(stack).map_or(0, |map| (map.start + map.bytes) as u64);

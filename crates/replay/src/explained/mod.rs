@@ -12,8 +12,8 @@ mod record;
 mod recorder;
 mod run;
 
-pub use record::{CALLERS, CallRecord, Moment, Place, PresentRun, Record, TrapRecord, When};
 pub(crate) use record::Records;
+pub use record::{CALLERS, CallRecord, Moment, Place, PresentRun, Record, TrapRecord, WORDS, When};
 pub(crate) use run::ExplainedRun;
 pub use run::ExplainedTotals;
 

@@ -35,6 +35,9 @@ pub struct When {
 /// Return addresses that are kept of a stack.
 pub const CALLERS: usize = 4;
 
+/// Words that are kept of what the allocator has accessed.
+pub const WORDS: usize = 4;
+
 /// Where in the code something happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Place {
@@ -64,8 +67,9 @@ pub struct TrapRecord {
     pub address: u64,
     /// The instruction that accessed it.
     pub place: Place,
-    /// For an access of the allocator: the word at the address after the access, rounded down to 8 bytes; otherwise 0.
-    pub word: u64,
+    /// For an access of the allocator: the words from the address on, rounded down to 8 bytes, after the access;
+    /// otherwise zeros.
+    pub words: [u64; WORDS],
     /// What it made present.
     pub present: PresentRun,
 }
@@ -164,12 +168,19 @@ impl Words {
         Words::new(PLACED, When { event, moment: Moment::Call }, false).with(&[address])
     }
 
-    pub(crate) fn trap(when: When, sample: &TrapSample, place: &Place, word: u64, present: PresentRun) -> Words {
+    pub(crate) fn trap(
+        when: When,
+        sample: &TrapSample,
+        place: &Place,
+        words: &[u64; WORDS],
+        present: PresentRun,
+    ) -> Words {
         let pages = present.pages | if present.is_huge { HUGE } else { 0 };
         Words::new(TRAP, when, false)
             .with(&[sample.address, place.instruction])
             .with(&place.callers)
-            .with(&[word, present.first_page, pages])
+            .with(words)
+            .with(&[present.first_page, pages])
     }
 
     pub(crate) fn call(call: &CallRecord) -> Words {
@@ -221,9 +232,10 @@ impl Records<'_> {
             TRAP => {
                 let [address] = self.take()?;
                 let place = self.place()?;
-                let [word, first_page, pages] = self.take()?;
+                let words = self.take()?;
+                let [first_page, pages] = self.take()?;
                 let present = PresentRun { first_page, pages: pages & !HUGE, is_huge: pages & HUGE != 0 };
-                Record::Trap(TrapRecord { when, address, place, word, present })
+                Record::Trap(TrapRecord { when, address, place, words, present })
             }
             CALL => {
                 let [number] = self.take()?;
@@ -281,12 +293,12 @@ mod tests {
             place,
         };
         let mut words = Words::placed(3, 0x1000).as_slice().to_vec();
-        words.extend(Words::trap(when, &sample, &place, 9, present).as_slice());
+        words.extend(Words::trap(when, &sample, &place, &[9, 8, 7, 6], present).as_slice());
         words.extend(Words::call(&call).as_slice());
         words.extend(Words::present(4, 5).as_slice());
         words.extend(Words::maps(9).as_slice());
         words.extend([u64::from_ne_bytes(*b"1000-200"), u64::from(b'0')]);
-        let trap = TrapRecord { when, address: u64::MAX, place, word: 9, present };
+        let trap = TrapRecord { when, address: u64::MAX, place, words: [9, 8, 7, 6], present };
         let expected = [
             Record::Placed { event: 3, address: 0x1000 },
             Record::Trap(trap),

@@ -16,7 +16,7 @@ use libc::c_long;
 
 use super::code::AllocatorCode;
 use super::intercept::{self, Intercepted};
-use super::record::{CallRecord, Moment, PresentRun, WORDS_MAX, When, Words};
+use super::record::{CallRecord, Moment, PresentRun, WORDS, WORDS_MAX, When, Words};
 use crate::environment;
 use crate::protocol::send_log;
 use crate::spec::HugePages;
@@ -256,9 +256,9 @@ impl State {
     fn drain(&mut self, when: When) {
         while let Some(sample) = self.samples.take() {
             let place = self.code.place(sample.instruction, sample.stack);
-            let word = if when.moment == Moment::Call { word_at(sample.address) } else { 0 };
+            let words = if when.moment == Moment::Call { words_at(sample.address) } else { [0; WORDS] };
             let present = self.present(&sample);
-            self.push(Words::trap(when, &sample, &place, word, present).as_slice());
+            self.push(Words::trap(when, &sample, &place, &words, present).as_slice());
         }
     }
 
@@ -330,14 +330,16 @@ impl State {
     }
 }
 
-/// The aligned word at an address; 0 if it is not mapped any more.
-fn word_at(address: u64) -> u64 {
-    let mut word = 0u64;
-    let local = libc::iovec { iov_base: (&raw mut word).cast(), iov_len: 8 };
-    let remote = libc::iovec { iov_base: (address & !7) as *mut libc::c_void, iov_len: 8 };
-    // SAFETY: the kernel writes at most 8 bytes to `word`, and copies nothing from an address that is not mapped.
+/// The words of a page from an address on; zeros after its end, and if it is not mapped any more.
+fn words_at(address: u64) -> [u64; WORDS] {
+    let start = address & !7;
+    let bytes = (PAGE_BYTES - start % PAGE_BYTES).min(8 * WORDS as u64) as usize;
+    let mut words = [0u64; WORDS];
+    let local = libc::iovec { iov_base: words.as_mut_ptr().cast(), iov_len: bytes };
+    let remote = libc::iovec { iov_base: start as *mut libc::c_void, iov_len: bytes };
+    // SAFETY: the kernel writes at most `bytes` bytes to `words`, and copies nothing from an address that is not mapped.
     unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
-    word
+    words
 }
 
 const _: () = assert!(WORDS_MAX < BUFFER_WORDS);

@@ -1,8 +1,8 @@
 //! Call sites that two traces share, also if the traces are of two builds of a program.
 //!
 //! Stacks with the same functions are the same site if both traces have them at the same lines or offsets, or at one
-//! place each. Otherwise a line was added or removed, and a stack at one place can be another call of the same function in the other
-//! trace: nothing shows which of them belong together. These are compared as one, by their functions alone.
+//! place each. Otherwise a line was added or removed, and a stack at one place can be another call of the same function
+//! in the other trace: nothing shows which of them belong together. These are compared as one, by their functions alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -28,12 +28,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("conformance", &["linux-mm", "linux-probe"]),
     ("engine", &["linux-mm", "policy", "trace"]),
     ("sim", &["policy", "trace", "engine", "linux-mm"]),
+    ("designs", &["engine", "policy", "text"]),
     ("time-model", &["cost-model", "engine", "linux-mm", "policy", "sim", "trace"]),
     (
         "explore",
         &[
             "conformance",
             "cost-model",
+            "designs",
             "engine",
             "linux-mm",
             "linux-probe",
@@ -53,11 +55,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("record-preload", &["linux-probe"]),
     ("record", &["embedded", "linux-probe", "recording-files", "trace"]),
     ("replay", &["linux-probe", "policy", "text", "timing", "trace", "engine", "native"]),
+    ("attribution", &["engine", "explore", "linux-probe", "policy", "replay", "sim", "text", "trace"]),
     (
         "validate",
         &[
             "conformance",
             "cost-model",
+            "designs",
             "engine",
             "explore",
             "linux-mm",
@@ -91,8 +95,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "results",
         &[
+            "attribution",
             "budget",
             "cost-model",
+            "designs",
             "engine",
             "explore",
             "inspect",
@@ -174,6 +180,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "trace",
             "trial",
             "validate",
+            "designs",
         ],
     ),
     ("testkit", &["policy", "trace"]),

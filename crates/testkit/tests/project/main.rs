@@ -3,6 +3,7 @@
 mod architecture;
 mod command_files;
 mod dependencies;
+mod design_names;
 mod documents;
 mod release;
 

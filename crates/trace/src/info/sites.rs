@@ -185,3 +185,27 @@ impl Pass {
         live
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generate::{RandomMixed, Workload};
+
+    #[test]
+    fn the_sizes_of_a_site_add_up_to_the_site() {
+        let workload = Workload::RandomMixed(RandomMixed { cycles: 5_000, ..RandomMixed::default() });
+        let mut source = workload.source().expect("a workload");
+        let sites = SiteUse::of(&mut *source, SiteOrder::Bytes).expect("sites");
+        let by_size = SiteUse::by_size(&mut *source).expect("sites by size");
+        assert!(by_size.len() > 3, "several ranges of sizes");
+        assert!(by_size.is_sorted_by_key(|(bytes_max, used)| (used.site, *bytes_max)));
+        for site in sites {
+            let parts = || by_size.iter().filter(|(_, used)| used.site == site.site);
+            let sum = |figure: fn(&SiteUse) -> u64| parts().map(|(_, used)| figure(used)).sum::<u64>();
+            let figures: [fn(&SiteUse) -> u64; 4] =
+                [|used| used.calls, |used| used.bytes_at_peak, |used| used.bytes_at_end, |used| used.objects_at_end];
+            assert_eq!(figures.map(sum), figures.map(|figure| figure(&site)));
+            assert!(parts().all(|(bytes_max, used)| used.bytes_at_end <= used.objects_at_end * bytes_max));
+        }
+    }
+}

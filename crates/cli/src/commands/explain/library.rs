@@ -82,7 +82,9 @@ fn target(flag: &str, word: &str) -> Result<Target> {
     match allocators::named(flag, word)?.found {
         Found::Here(on @ Target::Malloc { .. }) => Ok(on),
         Found::Here(_) => {
-            bail!("--{flag} {word}: hksim's own allocator is explained by simulation; leave --on out and give its flags")
+            bail!(
+                "--{flag} {word}: hksim's own allocator is explained by simulation; leave --on out and give its flags"
+            )
         }
         Found::Missing(why) => bail!("--{flag} {word}: {why}"),
     }
