@@ -1,9 +1,9 @@
 //! What a memory control group charges to a process and its children, and what happens at the group's limit (R35).
 //!
-//! Everything that is charged follows from state that the model has anyway: present pages, page tables, and the pages of
-//! large folios that are no longer mapped. So nothing is counted here while memory is mapped and dropped. Only what is
-//! requested is compared with the limit: before a huge page or another large folio, which a fault can do without, and
-//! after everything else.
+//! Everything that is charged follows from state that the model has anyway: present pages, page tables, and the pages
+//! of large folios that are no longer mapped. So nothing is counted here while memory is mapped and dropped. Only what
+//! is requested is compared with the limit: before a huge page or another large folio, which a fault can do without,
+//! and after everything else.
 
 use std::collections::VecDeque;
 
@@ -28,7 +28,8 @@ const ANON_MAPPING_BYTES: u64 = 104 + 64 + 2 * 8;
 /// The first scan takes this part of the list, as a power of two, and each further one twice as much (`DEF_PRIORITY`).
 const RECLAIM_PRIORITY_FIRST: u32 = 12;
 
-/// A request that exceeded the limit after everything reclaimable was reclaimed: the kernel kills a process of the group.
+/// A request that exceeded the limit after everything reclaimable was reclaimed: the kernel kills a process of the
+/// group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutOfMemory {
     /// The page whose fault requested the memory; `None` for a system call other than one that populates.
@@ -102,8 +103,8 @@ impl Kernel {
         self.charge.as_ref().map_or(0, |charge| self.charged_pages(charge) * PAGE_BYTES)
     }
 
-    /// Sets the bytes charged to the process that this model does not know, such as stacks that grow or written pages of
-    /// private file mappings. No effect without a limit.
+    /// Sets the bytes charged to the process that this model does not know, such as stacks that grow or written pages
+    /// of private file mappings. No effect without a limit.
     pub fn charge_elsewhere(&mut self, bytes: u64) {
         if let Some(charge) = &mut self.charge {
             charge.elsewhere_pages = bytes.div_ceil(PAGE_BYTES);
@@ -124,7 +125,8 @@ impl Kernel {
         mapped.saturating_add_signed(memory.folios.unmapped_pages())
     }
 
-    /// Pages that this address space maps, shared or not, with its page tables and the kernel's records of its mappings.
+    /// Pages that this address space maps, shared or not, with its page tables and the kernel's records of its
+    /// mappings.
     fn own_pages(&self, charge: &GroupCharge) -> u64 {
         let mapping_bytes = self.vmas.len() * MAPPING_BYTES + self.vmas.with_anon() * ANON_MAPPING_BYTES;
         let kernel_pages = self.tables.bytes() / PAGE_BYTES + mapping_bytes.div_ceil(PAGE_BYTES);
@@ -171,7 +173,8 @@ impl Kernel {
         }
     }
 
-    /// Whether `pages` more fit in the limit, after memory was reclaimed if that is allowed. Updates the highest charge.
+    /// Whether `pages` more fit in the limit, after memory was reclaimed if that is allowed. Updates the highest
+    /// charge.
     fn fits(&mut self, pages: u64, reclaims: bool) -> bool {
         let needed = self.publish() + pages;
         let limit = self.memory.get().group.limit_pages;
@@ -218,8 +221,8 @@ impl Kernel {
         count(&mut self.memory.get().group.pressure);
     }
 
-    /// Frees at least `excess` pages if that many can be reclaimed without swap: pages that were freed lazily, the oldest
-    /// first, and if they do not suffice, the unmapped pages of large folios, which the kernel splits.
+    /// Frees at least `excess` pages if that many can be reclaimed without swap: pages that were freed lazily, the
+    /// oldest first, and if they do not suffice, the unmapped pages of large folios, which the kernel splits.
     fn reclaim(&mut self, excess: u64) {
         let wanted = excess.max(RECLAIM_BATCH_PAGES);
         let (mut freed, mut priority) = (0, RECLAIM_PRIORITY_FIRST);
@@ -284,8 +287,8 @@ impl Kernel {
 /// `survives` answers for several limits at a time, in pages and in ascending order. The program must not survive
 /// `killed`, and must survive `survived`.
 ///
-/// Without large folios, whether a program survives is monotone in the limit, so the answer is exact. With them it may not
-/// be: a huge page that fits leaves less room for what comes later.
+/// Without large folios, whether a program survives is monotone in the limit, so the answer is exact. With them it may
+/// not be: a huge page that fits leaves less room for what comes later.
 ///
 /// # Errors
 /// The first error of `survives`.

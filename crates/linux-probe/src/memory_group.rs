@@ -52,8 +52,8 @@ impl MemoryGroup {
         self.version
     }
 
-    /// Moves a process into the group. What it has was charged to its old group and stays there: only later requests are
-    /// charged to this one.
+    /// Moves a process into the group. What it has was charged to its old group and stays there: only later requests
+    /// are charged to this one.
     ///
     /// # Errors
     /// The process does not exist, or may not be moved.

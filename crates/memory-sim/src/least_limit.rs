@@ -11,8 +11,8 @@ use crate::simulate::{Detail, simulate};
 /// Limits that are simulated in one pass over the recording.
 const LIMITS_AT_A_TIME: u64 = 16;
 
-/// The least limit that a recording survives under each setting (see [`least_limit`]); `None` for settings without a limit.
-/// Settings that differ in their limit only are searched once.
+/// The least limit that a recording survives under each setting (see [`least_limit`]); `None` for settings without a
+/// limit. Settings that differ in their limit only are searched once.
 ///
 /// # Errors
 /// The recording cannot be read.

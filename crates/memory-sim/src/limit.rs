@@ -1,4 +1,5 @@
-//! The limit of a memory control group: memory that only the group sees, and which recorded operation exceeds the limit.
+//! The limit of a memory control group: memory that only the group sees, and which recorded operation exceeds the
+//! limit.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

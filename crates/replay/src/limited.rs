@@ -140,8 +140,8 @@ fn stops(pid: u32) -> io::Result<bool> {
     Ok(true)
 }
 
-/// The CPU of this thread. On one CPU, a replay finds all memory that the kernel has charged in advance: what other CPUs
-/// hold, up to 64 pages each, is returned too late if they are busy.
+/// The CPU of this thread. On one CPU, a replay finds all memory that the kernel has charged in advance: what other
+/// CPUs hold, up to 64 pages each, is returned too late if they are busy.
 fn current_cpu() -> Option<usize> {
     // SAFETY: touches no memory.
     usize::try_from(unsafe { libc::sched_getcpu() }).ok()

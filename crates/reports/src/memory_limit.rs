@@ -53,5 +53,5 @@ fn outcome(limit: &MemoryLimit) -> String {
 }
 
 fn least(least_bytes: u64) -> String {
-    format!("least limit that it survives: {} ({} pages)", bytes(least_bytes), count(least_bytes / PAGE_BYTES))
+    format!("limits from {} ({} pages) on are survived", bytes(least_bytes), count(least_bytes / PAGE_BYTES))
 }

@@ -1,6 +1,6 @@
 //! Memory limits, predicted and met: random traces and designs are replayed in a real memory control group, and the
-//! kernel kills them in the predicted event or not at all. This program has its own test runner, because the children of
-//! a replay execute it again.
+//! kernel kills them in the predicted event or not at all. This program has its own test runner, because the children
+//! of a replay execute it again.
 //!
 //! `HKSIM_LIMITS_SEED` and `HKSIM_LIMITS_PROGRAMS` choose other programs.
 
