@@ -92,65 +92,6 @@ pub trait Described: Clone + PartialEq + Serialize + DeserializeOwned + Send + S
     ) -> Result<Vec<SimReport<Self>>, SimError>;
 }
 
-/// Flags, each with its word.
-pub type Flags = Vec<(&'static str, String)>;
-
-/// Every flag of a run: those of its allocator, then those of the program and the kernel.
-pub fn all_flags<P: Described>(policy: &P, config: &RunConfig) -> Flags {
-    let others = FLAGS.iter().filter(|flag| flag.subject != Subject::Policy);
-    policy.flags().into_iter().chain(others.map(|flag| (flag.name, flag.show(config)))).collect()
-}
-
-/// The allocator's flags with their words, several per line, for the head of a table.
-pub fn allocator_lines<P: Described>(allocator: &P) -> Vec<String> {
-    const FLAGS_PER_LINE: usize = 7;
-    let flags = allocator.flags();
-    // The name of a design needs no flag before it.
-    let (heading, skipped) = if word(&flags, "design").is_empty() { ("policy", "") } else { ("design", "design ") };
-    let words: Vec<String> = flags.iter().map(|(flag, word)| format!("{flag} {word}")).collect();
-    let line = |(index, words): (usize, &[String])| {
-        let text = words.join(", ");
-        let heading = if index == 0 { heading } else { "" };
-        format!("{heading:<9}{}", text.strip_prefix(skipped).unwrap_or(&text))
-    };
-    words.chunks(FLAGS_PER_LINE).enumerate().map(line).collect()
-}
-
-/// Every flag of a row.
-pub fn row_flags<P: Described>(report: &SimReport<P>) -> Flags {
-    all_flags(&report.policy, &RunConfig::of_report(report))
-}
-
-/// The flags whose words differ between rows, in their order.
-pub fn varied_flags(rows: &[Flags]) -> Vec<&'static str> {
-    some_flags(rows, |_, varies| varies)
-}
-
-/// The flags that are wanted, in their order. `is_wanted` is told the flag, and whether its words differ between the rows
-/// that have it.
-pub fn some_flags(rows: &[Flags], is_wanted: impl Fn(&str, bool) -> bool) -> Vec<&'static str> {
-    let mut words: Vec<(&'static str, &str, bool)> = Vec::new();
-    for (name, word) in rows.iter().flatten() {
-        match words.iter_mut().find(|(known, ..)| known == name) {
-            Some((_, first, varies)) => *varies |= first != word,
-            None => words.push((name, word, false)),
-        }
-    }
-    words.retain(|(name, _, varies)| is_wanted(name, *varies));
-    words.into_iter().map(|(name, ..)| name).collect()
-}
-
-/// The word of a flag in a table; a dash if the row does not have it.
-pub fn cell(flags: &Flags, name: &str) -> String {
-    let word = word(flags, name);
-    if word.is_empty() { "-".to_string() } else { word.to_string() }
-}
-
-/// The word of a flag; empty if the row does not have it.
-pub fn word<'a>(flags: &'a [(&'static str, String)], name: &str) -> &'a str {
-    flags.iter().find(|(flag, _)| *flag == name).map(|(_, word)| word.as_str()).unwrap_or_default()
-}
-
 impl Described for Policy {
     fn flags(&self) -> Flags {
         let config = RunConfig::of(*self);
@@ -349,4 +290,63 @@ impl Described for Label {
         let rows: Vec<Result<SimReport<Label>, SimError>> = setups.par_iter().enumerate().map(one).collect();
         rows.into_iter().collect()
     }
+}
+
+/// Flags, each with its word.
+pub type Flags = Vec<(&'static str, String)>;
+
+/// Every flag of a run: those of its allocator, then those of the program and the kernel.
+pub fn all_flags<P: Described>(policy: &P, config: &RunConfig) -> Flags {
+    let others = FLAGS.iter().filter(|flag| flag.subject != Subject::Policy);
+    policy.flags().into_iter().chain(others.map(|flag| (flag.name, flag.show(config)))).collect()
+}
+
+/// The allocator's flags with their words, several per line, for the head of a table.
+pub fn allocator_lines<P: Described>(allocator: &P) -> Vec<String> {
+    const FLAGS_PER_LINE: usize = 7;
+    let flags = allocator.flags();
+    // The name of a design needs no flag before it.
+    let (heading, skipped) = if word(&flags, "design").is_empty() { ("policy", "") } else { ("design", "design ") };
+    let words: Vec<String> = flags.iter().map(|(flag, word)| format!("{flag} {word}")).collect();
+    let line = |(index, words): (usize, &[String])| {
+        let text = words.join(", ");
+        let heading = if index == 0 { heading } else { "" };
+        format!("{heading:<9}{}", text.strip_prefix(skipped).unwrap_or(&text))
+    };
+    words.chunks(FLAGS_PER_LINE).enumerate().map(line).collect()
+}
+
+/// Every flag of a row.
+pub fn row_flags<P: Described>(report: &SimReport<P>) -> Flags {
+    all_flags(&report.policy, &RunConfig::of_report(report))
+}
+
+/// The flags whose words differ between rows, in their order.
+pub fn varied_flags(rows: &[Flags]) -> Vec<&'static str> {
+    some_flags(rows, |_, varies| varies)
+}
+
+/// The flags that are wanted, in their order. `is_wanted` is told the flag, and whether its words differ between the rows
+/// that have it.
+pub fn some_flags(rows: &[Flags], is_wanted: impl Fn(&str, bool) -> bool) -> Vec<&'static str> {
+    let mut words: Vec<(&'static str, &str, bool)> = Vec::new();
+    for (name, word) in rows.iter().flatten() {
+        match words.iter_mut().find(|(known, ..)| known == name) {
+            Some((_, first, varies)) => *varies |= first != word,
+            None => words.push((name, word, false)),
+        }
+    }
+    words.retain(|(name, _, varies)| is_wanted(name, *varies));
+    words.into_iter().map(|(name, ..)| name).collect()
+}
+
+/// The word of a flag in a table; a dash if the row does not have it.
+pub fn cell(flags: &Flags, name: &str) -> String {
+    let word = word(flags, name);
+    if word.is_empty() { "-".to_string() } else { word.to_string() }
+}
+
+/// The word of a flag; empty if the row does not have it.
+pub fn word<'a>(flags: &'a [(&'static str, String)], name: &str) -> &'a str {
+    flags.iter().find(|(flag, _)| *flag == name).map(|(_, word)| word.as_str()).unwrap_or_default()
 }

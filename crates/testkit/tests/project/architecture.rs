@@ -154,6 +154,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
+            "attribution",
             "budget",
             "choose",
             "conformance",
