@@ -38,7 +38,7 @@ impl Explained {
         self.totals.faults as i64 - self.faults_of_replay as i64 - self.breakdown.total as i64
     }
 
-    /// Installs of a cause of another run. Functions have numbers of their own in each run, so they are compared by name.
+    /// Installs of a cause of another run. Each run numbers its functions itself, so they are compared by name.
     pub fn installs_of(&self, key: CauseKey, of: &Explained) -> u64 {
         let name = of.functions.name(key.function);
         let same = |other: &CauseKey| other.reason == key.reason && self.functions.name(other.function) == name;

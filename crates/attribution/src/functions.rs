@@ -19,7 +19,7 @@ impl FunctionId {
     pub const START: FunctionId = FunctionId(0);
 }
 
-/// The beginnings of names, without underscores, of functions that others use for what they do: the caller is of interest.
+/// The beginnings of names, without underscores, of functions that others use: the caller is of interest.
 const PRIMITIVES: [&str; 14] = [
     "memset",
     "memcpy",

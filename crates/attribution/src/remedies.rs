@@ -184,8 +184,8 @@ impl Question<'_> {
         settings
     }
 
-    /// The design of hksim's own allocator that has the fewest installs without more peak RSS; if all have more, the one
-    /// with the least.
+    /// The design of hksim's own allocator that has the fewest installs without more peak RSS; if all have more, the
+    /// one with the least.
     fn design(&self, before: &Explained) -> Result<Option<Tried>, AttributionError> {
         let designs: Vec<(String, Policy)> = DESIGNS.iter().filter_map(|flags| design(flags)).collect();
         let setups = designs.iter().map(|&(_, policy)| {

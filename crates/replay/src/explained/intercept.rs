@@ -176,7 +176,7 @@ fn filter(passes: u64) -> Vec<sock_filter> {
     let give = |action| statement(libc::BPF_RET | libc::BPF_K, action);
     let jump = |k, jt, jf| sock_filter { code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as c_ushort, jt, jf, k };
     let count = NUMBERS.len() as u8;
-    // The results are at the end: first "allow", then "trap". The numbers come last, so most calls pass the first tests.
+    // The results are at the end: first "allow", then "trap".
     let mut program = vec![
         load(ARCHITECTURE_AT),
         jump(ARCHITECTURE, 0, count + 5),

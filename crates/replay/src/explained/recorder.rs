@@ -337,7 +337,7 @@ fn words_at(address: u64) -> [u64; WORDS] {
     let mut words = [0u64; WORDS];
     let local = libc::iovec { iov_base: words.as_mut_ptr().cast(), iov_len: bytes };
     let remote = libc::iovec { iov_base: start as *mut libc::c_void, iov_len: bytes };
-    // SAFETY: the kernel writes at most `bytes` bytes to `words`, and copies nothing from an address that is not mapped.
+    // SAFETY: the kernel writes at most `bytes` bytes to `words`, and copies nothing from where nothing is mapped.
     unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
     words
 }
