@@ -16,10 +16,10 @@ pub fn folio(page: u64, present: PresentRun, trapped: &[u64], pages: &Pages) -> 
     }
     let is_new = |range: &Range<u64>| {
         let first = trapped.partition_point(|&other| other < range.start);
-        let traps = trapped[first..].iter().take_while(|&&other| other < range.end);
+        let mut traps = trapped[first..].iter().take_while(|&&other| other < range.end);
         run.start <= range.start
             && range.end <= run.end
-            && traps.filter(|&&other| other != page).next().is_none()
+            && !traps.any(|&other| other != page)
             && !range.clone().any(|other| other != page && pages.is_present(other))
     };
     let around = |order: u32| page >> order << order..((page >> order) + 1) << order;

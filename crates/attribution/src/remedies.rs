@@ -268,7 +268,7 @@ fn with_variables(on: &Target, more: &[(String, String)]) -> Target {
 
 /// The remedy to name for a cause, the `index`-th, with its installs that are left: the one that removes most of it. An
 /// install that only becomes one with another reason is not removed.
-pub fn best<'a>(tried: &'a [Tried], index: usize, of_cause: u64, total: u64) -> Option<(&'a Tried, Option<u64>)> {
+pub fn best(tried: &[Tried], index: usize, of_cause: u64, total: u64) -> Option<(&Tried, Option<u64>)> {
     let left = |tried: &Tried| tried.installs_of_causes.as_ref().and_then(|left| left.get(index).copied());
     let removed = |tried: &Tried| {
         let of_cause = of_cause.saturating_sub(left(tried).unwrap_or(0));

@@ -93,7 +93,7 @@ pub fn validate<P: Checked>(trace: &Path, label: &str, setup: &SimConfig<P>) -> 
     };
     Ok(Row {
         trace_name: label.to_string(),
-        policy: setup.policy.clone(),
+        policy: setup.policy,
         class: judged.class,
         verdict: judged.verdict,
         reason: judged.reason,
@@ -160,7 +160,7 @@ pub fn validate_threads(trace: &Path, label: &str, setup: &SimConfig, runs: u32)
     let measured = replayed.swap_remove(replayed.len() / 2);
     Ok(Row {
         trace_name: label.to_string(),
-        policy: setup.policy.clone(),
+        policy: setup.policy,
         class: Class::Statistical,
         verdict,
         reason: Some(reason),

@@ -38,11 +38,11 @@ fn anonymous(line: &str) -> Option<(u64, u64)> {
 pub(super) fn advise_result(call: &Intercepted, result: c_long, heap_end_before: u64) {
     let [_, bytes, _, flags, ..] = call.arguments;
     match call.number {
-        libc::SYS_mmap if result > 0 && flags as libc::c_int & libc::MAP_ANONYMOUS != 0 => {
-            // The replay's own memory has the advice against huge pages.
-            if flags as libc::c_int & MAP_HARNESS == 0 {
-                advise(result as u64, bytes);
-            }
+        // The replay's own memory has the advice against huge pages.
+        libc::SYS_mmap
+            if result > 0 && flags as libc::c_int & (libc::MAP_ANONYMOUS | MAP_HARNESS) == libc::MAP_ANONYMOUS =>
+        {
+            advise(result as u64, bytes);
         }
         libc::SYS_brk if result as u64 > heap_end_before => {
             let start = heap_end_before.next_multiple_of(hksim_policy::PAGE_BYTES);

@@ -26,8 +26,8 @@ impl AllocatorCode {
         let containing =
             |address: usize| maps.iter().find(move |map| (map.start..map.start + map.bytes).contains(&address));
         let file = containing(malloc).map_or("", |map| map.name);
-        let mut code = AllocatorCode::default();
-        code.stack_end = containing(stack).map_or(0, |map| (map.start + map.bytes) as u64);
+        let stack_end = containing(stack).map_or(0, |map| (map.start + map.bytes) as u64);
+        let mut code = AllocatorCode { stack_end, ..AllocatorCode::default() };
         let executable = maps.iter().filter(|map| map.is_executable && map.name == file);
         for (range, map) in code.ranges.iter_mut().zip(executable) {
             *range = map.start as u64..(map.start + map.bytes) as u64;
