@@ -40,7 +40,7 @@ const PRIMITIVES: [&str; 14] = [
 /// The function in which something happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The innermost function of the allocator that is none of [`PRIMITIVES`]; `None` if only such functions are known,
+    /// The innermost function of the allocator that is none of `PRIMITIVES`; `None` if only such functions are known,
     /// as after a tail call.
     pub function: Option<FunctionId>,
     /// Whether it used a function of the C library that fills or copies memory.

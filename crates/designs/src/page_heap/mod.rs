@@ -1,16 +1,16 @@
 //! A page heap with size classes and caches for threads, like that of gperftools' TCMalloc.
 //!
 //! - Memory is a heap of *pages* (`--span-page`), of which *spans* are taken by best fit. A free span is joined with free
-//!   neighbours ([`spans`]).
-//! - Requests up to `--small-max` have a size class ([`classes`]). A span of a class is cut into objects. Free objects are
-//!   in their span, in batches of the class's *transfer cache* ([`central`]), or in a list of a *thread cache*
-//!   ([`threads`]).
+//!   neighbours (`spans`).
+//! - Requests up to `--small-max` have a size class (`classes`). A span of a class is cut into objects. Free objects are
+//!   in their span, in batches of the class's *transfer cache* (`central`), or in a list of a *thread cache*
+//!   (`threads`).
 //! - Larger requests have a span of their own.
 //! - Free spans are kept up to `--keep-free` bytes; then the longest are released to the kernel (`--release`).
 //!
-//! Objects have no headers: a page map leads from an address to its span ([`tables`]). All tables are in memory, so their
-//! pages are counted with the cause [`Cause::Metadata`](hksim_engine::Cause::Metadata); links of free objects have the
-//! cause [`Cause::FreeList`](hksim_engine::Cause::FreeList).
+//! Objects have no headers: a page map leads from an address to its span (`tables`). All tables are in memory, so their
+//! pages are counted with the cause [`Cause::Metadata`]; links of free objects have the
+//! cause [`Cause::FreeList`].
 
 mod central;
 mod classes;

@@ -1,9 +1,9 @@
 //! An explained run: an ordered replay on any `malloc` that records every page fault with its address, its instruction
 //! and its moment, every system call on mappings, and where each block is.
 //!
-//! The child records ([`run`]), and the parent passes the records on in order ([`explain`]). What they mean is not
+//! The child records (`run`), and the parent passes the records on in order ([`explain`]). What they mean is not
 //! decided here. Traps come from the kernel's page-fault event, whose buffer is emptied after each part of an event.
-//! System calls are intercepted within the process ([`intercept`]). Neither needs rights.
+//! System calls are intercepted within the process (`intercept`). Neither needs rights.
 
 mod advice;
 mod code;
