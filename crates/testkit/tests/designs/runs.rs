@@ -183,7 +183,8 @@ impl Runs {
 
     fn allocate_large(&mut self, memory: &mut impl AddressSpace, bytes: u64, align: u64) -> Option<u64> {
         let offset = align.max(LARGE_HEADER_BYTES);
-        let mapped_bytes = bytes.checked_add(offset)?.checked_next_multiple_of(PAGE_BYTES)?;
+        // A block of 0 bytes is in its mapping, too: its address says what it belongs to.
+        let mapped_bytes = bytes.max(1).checked_add(offset)?.checked_next_multiple_of(PAGE_BYTES)?;
         let mapping = memory.map(mapped_bytes, align.max(PAGE_BYTES), Mapping::Plain).ok()?;
         self.advise_huge(memory, mapping, mapped_bytes);
         let block = mapping + offset;
@@ -201,7 +202,7 @@ impl Runs {
     fn resize_large(&mut self, memory: &mut impl AddressSpace, block: u64, bytes: u64) -> Option<u64> {
         let (mapping, old_bytes) = Runs::mapping(memory, block);
         let offset = block - mapping;
-        let new_bytes = bytes.checked_add(offset)?.checked_next_multiple_of(PAGE_BYTES)?;
+        let new_bytes = bytes.max(1).checked_add(offset)?.checked_next_multiple_of(PAGE_BYTES)?;
         if new_bytes == old_bytes {
             return Some(block);
         }
