@@ -24,7 +24,7 @@ pub struct QuestionArgs {
     #[arg(long, value_name = "LIST", hide_short_help = true)]
     weights: Option<Weights>,
     /// Model the data TLB of a core, for --goal tlb-misses
-    #[arg(long, value_name = "CORE", value_parser = parse_core, long_help = core_help("Model the data TLB of a core, for --goal tlb-misses"))]
+    #[arg(long, value_name = "CORE", value_parser = parse_core, hide_short_help = true, long_help = core_help("Model the data TLB of a core, for --goal tlb-misses"))]
     tlb: Option<&'static Geometry>,
 }
 

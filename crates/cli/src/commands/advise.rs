@@ -44,7 +44,9 @@ pub struct Args {
     /// Choose a design for these traces together
     #[arg(value_name = "TRACE.hkt", required = true)]
     traces: Vec<PathBuf>,
-    /// Exclude designs beyond a limit on any trace: rss+10% (of the baseline), "rss 64M", "vmas 1000"
+    /// Exclude designs beyond a limit on any trace: rss+10%, "rss 64M"
+    ///
+    /// A percentage is of the baseline. Every figure can be limited: "vmas 1000".
     #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
     limit: Vec<Limit>,
     /// Try at most this many designs of a space that is too large for all of them, or rows of --on

@@ -43,18 +43,22 @@ pub struct Args {
     #[arg(long, value_name = "COUNTS.csv", conflicts_with_all = ["trace", "against", "per", "folded", "pprof"])]
     fit: Option<PathBuf>,
     /// Accept this deviation from a count as a fit
-    #[arg(long, value_name = "PERCENT", default_value = "1%", requires = "fit")]
+    #[arg(long, value_name = "PERCENT", default_value = "1%", requires = "fit", hide_short_help = true)]
     tolerance: Tie,
-    /// Explain a replay on this malloc library instead of a simulation: glibc, mimalloc, jemalloc, gperftools or
-    /// tbbmalloc, or a library to preload, with settings if wanted (jemalloc:dirty_decay_ms=0)
+    /// Explain a replay on this malloc library: a name or a file (glibc, ./my.so), with settings if wanted
+    /// (jemalloc:dirty_decay_ms=0)
+    ///
+    /// Names are glibc, mimalloc, jemalloc, gperftools and tbbmalloc. Without this flag, a simulation is explained.
     #[arg(long, value_name = "NAME|LIB.so", conflicts_with_all = ["fit", "per", "folded", "pprof", "fork_at"])]
     on: Option<String>,
     #[command(flatten)]
     policy: PolicyArgs,
     #[command(flatten)]
     design: DesignArgs,
-    /// Explain the difference to another policy: a preset or policy file, with changes (default+purge=none); with
-    /// --design, to another design or other settings (NAME+FLAG=VALUE); with --on, to another library or other settings
+    /// Explain the difference to another policy, design or library
+    ///
+    /// It is a preset or policy file, with changes (default+purge=none). With --design, it is another design or other
+    /// settings (NAME+FLAG=VALUE); with --on, another library or other settings.
     #[arg(long, value_name = "POLICY|LIB", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     against: Option<String>,
     /// Count the installs from each mark of this name to the next mark of any name (hksim mark)

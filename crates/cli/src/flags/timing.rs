@@ -16,7 +16,9 @@ pub struct RoundsArgs {
     /// Run at most this many timed rounds; alone, exactly as many
     #[arg(long, value_name = "N", value_parser = between(1u32, ROUNDS_MAX))]
     runs: Option<u32>,
-    /// Stop when half the 95 % interval of each ratio is below this share of the ratio
+    /// Stop when every ratio is known to this share of it
+    ///
+    /// Half its 95 % interval is below that.
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     precision: Option<f64>,
     /// Start no further timed round after this time

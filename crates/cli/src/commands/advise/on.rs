@@ -26,21 +26,25 @@ use crate::replays::{self, Replayed};
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Allocators that exist")]
 pub struct OnArgs {
-    /// Choose among these allocators, measured by replays, instead of hksim's designs: glibc, mimalloc, jemalloc, gperftools,
-    /// tbbmalloc, native:POLICY or LIB.so. One without settings is tried with those that its version is known to have;
-    /// one with settings, such as jemalloc:dirty_decay_ms=0,1000, with these only; each under every mode of --thp
+    /// Choose among these allocators by replays: glibc,jemalloc,./my.so
+    ///
+    /// Names are glibc, mimalloc, jemalloc, gperftools, tbbmalloc and native:POLICY; others are files. An allocator without
+    /// settings is tried with those that its version is known to have; one with settings, such as
+    /// jemalloc:dirty_decay_ms=0,1000, with these only; each under every mode of --thp.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub on: Vec<String>,
     /// The allocator that the program has now: always a row, and the base of limits
     #[arg(long, value_name = "ALLOCATOR", default_value = "glibc", requires = "on", hide_short_help = true)]
     present: String,
-    /// End with a trial: run CMD on the present allocator and on the choice, and check what the choice promised
+    /// End with a trial of CMD: does the choice keep what it promised?
+    ///
+    /// CMD runs on the present allocator and on the choice.
     #[arg(long, requires_all = ["on", "command"])]
     trial: bool,
     #[command(flatten)]
     supervision: SupervisionArgs,
     /// The program of --trial, with its arguments
-    #[arg(last = true, value_name = "CMD", requires = "trial")]
+    #[arg(last = true, value_name = "CMD", requires = "trial", hide_short_help = true)]
     command: Vec<OsString>,
 }
 
