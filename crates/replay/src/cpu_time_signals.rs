@@ -74,8 +74,8 @@ mod tests {
         signals.enable();
         spin(Duration::from_millis(100));
         drop(signals);
-        // 400, if none is merged with another; the handler itself takes processor time.
+        // 400, if none is merged with another, as many are on a busy machine; the handler itself takes processor time.
         let found = SIGNALS.load(Ordering::Relaxed);
-        assert!((200..800).contains(&found), "{found} signals");
+        assert!((100..800).contains(&found), "{found} signals");
     }
 }

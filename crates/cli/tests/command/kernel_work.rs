@@ -64,7 +64,9 @@ fn work_is_as_arithmetic_says() {
     let fork = predicted(&bench, "fork", "never");
     let of = |name: &str| number(&fork, &format!("page_work.operations.{name}"));
     assert!((50..150).contains(&of("forked_pages")), "{fork}");
-    assert_eq!([of("forks"), of("copied_pages"), of("copies_with_split")], [1, 30, 0], "{fork}");
+    assert_eq!([of("forks"), of("copies_with_split")], [1, 0], "{fork}");
+    // On a busy machine, the parent may write to a page of its own while the child still lives.
+    assert!((30..=31).contains(&of("copied_pages")), "{fork}");
     // Also pages of the stack and of libraries.
     assert!((20..40).contains(&number(&fork, "reuses")), "{fork}");
 }

@@ -108,8 +108,12 @@ fn settled_memory_is_as_predicted() {
         let line = format!("sim a.hkm --thp madvise --khugepaged settled --max-ptes-none {limit}");
         let predicted = bench.json(&line);
         let figure = |name: &str| number(&predicted, name);
-        let Some([before, after]) = scanned(&program, limit) else { return };
-        assert_eq!(before[1], 0, "no huge page before a scan");
+        // A scan that an earlier setting began may still run, on a machine with much memory or under load.
+        let mut resting =
+            (0..5).map(|_| scanned(&program, limit)).skip_while(|seen| seen.is_some_and(|[before, _]| before[1] > 0));
+        let Some([before, after]) = resting.next().expect("no huge page before a scan, in one of five runs") else {
+            return;
+        };
         let added = figure("khugepaged_settled.rss_bytes") - figure("rss_bytes_end");
         assert_eq!(added, (after[0] - before[0]) << 10, "RSS, at most {limit} absent: {before:?} {after:?}");
         assert_eq!(
