@@ -79,7 +79,9 @@ fn every_pair_of_values_is_predicted_exactly() {
         let flags: Vec<String> =
             words.filter(|(name, _)| *name != "trace").map(|(name, value)| format!("{name} {value}")).collect();
         let line = format!("validate {trace} --prewarm 1 --arena 1G {}", flags.join(" "));
+        let held = hksim_testkit::modes::hold();
         let ran = bench.run(&line);
+        drop(held);
         assert_eq!(ran.code, Some(0), "{line}: {}{}", ran.stdout, ran.stderr);
         match ran.stdout.lines().find(|line| line.starts_with("row 0: skipped")) {
             Some(reason) => {
