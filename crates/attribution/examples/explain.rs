@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use hksim_attribution::{explain, sentences};
 use hksim_engine::TouchRule;
-use hksim_replay::{CHILD_ARGUMENT, HarnessMemory, HugePages, Measure, Mode, ReplaySpec, Target, child_main};
+use hksim_replay::{CHILD_ARGUMENT, HarnessMemory, HugePages, ReplaySpec, Target, child_main};
 
 #[global_allocator]
 static MEMORY: HarnessMemory = HarnessMemory;
@@ -33,16 +33,7 @@ fn main() -> ExitCode {
 
 fn perform(trace: &str, library: &str) -> Result<(), Box<dyn std::error::Error>> {
     let preload = if library == "glibc" { None } else { Some(std::fs::canonicalize(library)?) };
-    let spec = ReplaySpec {
-        trace: trace.into(),
-        on: Target::Malloc { preload, variables: Vec::new() },
-        memory_policy: Default::default(),
-        touch: TouchRule::All,
-        mode: Mode::Ordered,
-        measure: Measure::default(),
-        stop_at: None,
-        forks: Vec::new(),
-    };
+    let spec = ReplaySpec::ordered(trace, Target::Malloc { preload, variables: Vec::new() }, TouchRule::All);
     let explained = explain(&spec, HugePages::AsTheyAre)?;
     println!("{} installs, {} not seen", explained.breakdown.total, explained.faults_unseen());
     for (key, counts) in explained.breakdown.largest_causes() {

@@ -2,12 +2,11 @@
 
 use std::path::Path;
 
-use hksim_engine::{MemoryPolicyRule, TouchRule};
+use hksim_engine::TouchRule;
 use hksim_explore::digest::Digest;
 use hksim_explore::inputs::Trace;
 use hksim_replay::compare::{Allocator, Found, Spread};
-use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target, replay};
-use hksim_trace::header::TouchSource;
+use hksim_replay::{Measure, ReplaySpec, Replayed, Target, replay};
 use serde_json::json;
 
 use crate::checksum::checksum;
@@ -41,17 +40,8 @@ pub(crate) fn replayed(
         Found::Here(target) => target,
         Found::Missing(why) => return Err(BudgetError::Missing { design: design.name.clone(), why: why.clone() }),
     };
-    let touch = if trace.header.touch == TouchSource::Assumed { TouchRule::All } else { TouchRule::Recorded };
-    let spec = ReplaySpec {
-        trace: path.to_path_buf(),
-        on: target.clone(),
-        touch,
-        memory_policy: MemoryPolicyRule::default(),
-        mode: Mode::Ordered,
-        measure: Measure { pages: true, time: false },
-        stop_at: None,
-        forks: Vec::new(),
-    };
+    let touch = TouchRule::usual(trace.header.touch);
+    let spec = ReplaySpec { measure: Measure::PAGES, ..ReplaySpec::ordered(path, target.clone(), touch) };
     let runs = runs(&spec)?;
     check_known(design, &runs)?;
     let environment = runs.first().map(|run| &run.environment);

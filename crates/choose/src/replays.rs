@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use hksim_engine::{MemoryPolicyRule, TouchRule};
+use hksim_engine::TouchRule;
 use hksim_linux_mm::ThpMode;
 use hksim_replay::compare::{Allocator, Found, Outcome};
 use hksim_replay::{Measure, Mode, ReplaySpec, Target, TimedReplay, replay};
@@ -60,16 +60,7 @@ impl Replays<'_> {
     }
 
     fn spec(&self, trace: &TraceFile, on: Target) -> ReplaySpec {
-        ReplaySpec {
-            trace: trace.path.clone(),
-            on,
-            touch: trace.touch,
-            memory_policy: MemoryPolicyRule::default(),
-            mode: self.mode,
-            measure: Measure { pages: true, time: false },
-            stop_at: None,
-            forks: Vec::new(),
-        }
+        ReplaySpec { mode: self.mode, measure: Measure::PAGES, ..ReplaySpec::ordered(&trace.path, on, trace.touch) }
     }
 
     fn counts(&self, trace: &TraceFile, target: &Target, mode: Option<ThpMode>) -> Result<Counts, String> {

@@ -7,7 +7,6 @@ use hksim_explore::inputs::Trace;
 use hksim_linux_mm::ThpMode;
 use hksim_replay::Mode;
 use hksim_replay::compare::{Allocator, meaning};
-use hksim_trace::header::TouchSource;
 use hksim_trial::Machine;
 
 use crate::allocators;
@@ -44,7 +43,7 @@ pub fn with_bench<T>(replayed: &Replayed<'_>, work: impl FnOnce(&mut Replays<'_>
     };
     let lookup = |word: &str| program_has(flag, word).map_err(|why| format!("{why:#}"));
     let file = |(trace, &weight): (&Trace, &f64)| {
-        let touch = if trace.header.touch == TouchSource::Assumed { TouchRule::All } else { TouchRule::Recorded };
+        let touch = TouchRule::usual(trace.header.touch);
         Some(TraceFile { path: trace.input.file.clone()?.into(), name: trace.name(), weight, touch })
     };
     let traces = traces.iter().zip(weights).filter_map(file).collect();

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use hksim_designs::bump::{Bump, BumpSettings};
 use hksim_engine::{Comparison, DesignLabel, TouchRule};
-use hksim_replay::{CHILD_ARGUMENT, KnownDesign, Measure, Mode, ReplaySpec, Target, child_main_with, replay};
+use hksim_replay::{CHILD_ARGUMENT, KnownDesign, Measure, ReplaySpec, Target, child_main_with, replay};
 use hksim_sim::{Addresses, DesignConfig, Marks, simulate_design};
 use hksim_trace::event::{AllocCall, Event, InitialTouch, ObjectId, Op, ThreadId};
 use hksim_trace::header::{Clock, Footer, Header, Origin, TouchSource};
@@ -54,16 +54,8 @@ fn predict_and_check() -> Result<bool, Box<dyn Error>> {
         predicted.report.installs.total, predicted.report.rss_bytes_peak
     );
 
-    let measured = replay(&ReplaySpec {
-        trace,
-        on: Target::design::<Bump>(&settings)?,
-        touch: TouchRule::All,
-        memory_policy: Default::default(),
-        mode: Mode::Ordered,
-        measure: Measure { pages: true, time: false },
-        stop_at: None,
-        forks: Vec::new(),
-    })?;
+    let spec = ReplaySpec::ordered(trace, Target::design::<Bump>(&settings)?, TouchRule::All);
+    let measured = replay(&ReplaySpec { measure: Measure::PAGES, ..spec })?;
     let comparison = Comparison::of(&predicted.figures(), &measured.figures());
     comparison.differences.iter().for_each(|difference| println!("differs: {difference}"));
     println!("not measured: {:?}", comparison.not_measured);

@@ -1,6 +1,7 @@
 //! Rules for the application's accesses, which are assumed if the trace does not record them.
 
 use hksim_trace::event::InitialTouch;
+use hksim_trace::header::TouchSource;
 use serde::{Deserialize, Serialize};
 
 /// How the application touches its blocks. Every result is labelled with this rule.
@@ -31,6 +32,16 @@ impl TouchRule {
         TouchRule::AllAtDeath,
         TouchRule::Recorded,
     ];
+
+    /// The rule for a trace unless another one is asked for: recorded touches if it has any, else every byte once.
+    pub fn usual(recorded: TouchSource) -> TouchRule {
+        if recorded == TouchSource::Assumed { TouchRule::All } else { TouchRule::Recorded }
+    }
+
+    /// Where the touches of a run come from, for a trace with these touches.
+    pub fn source(self, recorded: TouchSource) -> TouchSource {
+        if self == TouchRule::Recorded { recorded } else { TouchSource::Assumed }
+    }
 
     /// The value on the command line.
     pub fn word(self) -> &'static str {

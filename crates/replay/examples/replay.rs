@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use hksim_engine::TouchRule;
-use hksim_replay::{CHILD_ARGUMENT, Measure, Mode, ReplaySpec, Target, child_main, replay};
+use hksim_replay::{CHILD_ARGUMENT, Mode, ReplaySpec, Target, child_main, replay};
 use hksim_trace::error::TraceError;
 use hksim_trace::generate::Workload;
 use hksim_trace::hkt::TraceWriter;
@@ -60,20 +60,14 @@ fn perform(arguments: &[String]) -> Result<(), Box<dyn std::error::Error>> {
         }
     };
     let design: Policy = serde_json::from_str(argument(3, "{}"))?;
-    let spec = ReplaySpec {
-        trace,
-        on: match argument(1, "native") {
-            "native" => Target::Native(Box::new(design)),
-            "glibc" => Target::Malloc { preload: None, variables: Vec::new() },
-            library => Target::Malloc { preload: Some(library.into()), variables: Vec::new() },
-        },
-        memory_policy: Default::default(),
-        touch: serde_json::from_value::<TouchRule>(argument(2, "all").into())?,
-        mode: if argument(4, "ordered") == "threaded" { Mode::Threaded } else { Mode::Ordered },
-        measure: Measure::default(),
-        stop_at: None,
-        forks: Vec::new(),
+    let on = match argument(1, "native") {
+        "native" => Target::Native(Box::new(design)),
+        "glibc" => Target::Malloc { preload: None, variables: Vec::new() },
+        library => Target::Malloc { preload: Some(library.into()), variables: Vec::new() },
     };
+    let touch = serde_json::from_value::<TouchRule>(argument(2, "all").into())?;
+    let mode = if argument(4, "ordered") == "threaded" { Mode::Threaded } else { Mode::Ordered };
+    let spec = ReplaySpec { mode, ..ReplaySpec::ordered(trace, on, touch) };
     println!("{}", serde_json::to_string_pretty(&replay(&spec)?)?);
     Ok(())
 }

@@ -31,6 +31,22 @@ pub struct ReplaySpec {
     pub forks: Vec<ForkWindow>,
 }
 
+impl ReplaySpec {
+    /// Every measurement of a replay in trace order, with the program's memory policies and without forks.
+    pub fn ordered(trace: impl Into<PathBuf>, on: Target, touch: TouchRule) -> ReplaySpec {
+        ReplaySpec {
+            trace: trace.into(),
+            on,
+            touch,
+            memory_policy: MemoryPolicyRule::default(),
+            mode: Mode::Ordered,
+            measure: Measure::default(),
+            stop_at: None,
+            forks: Vec::new(),
+        }
+    }
+}
+
 /// A real allocator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -91,6 +107,11 @@ pub struct Measure {
     pub pages: bool,
     /// A run that is only timed.
     pub time: bool,
+}
+
+impl Measure {
+    /// Faults and pages, without a timed run.
+    pub const PAGES: Measure = Measure { pages: true, time: false };
 }
 
 impl Default for Measure {

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use hksim_engine::{DesignLabel, Driver, Live, TouchRule};
+use hksim_engine::{DesignLabel, Driver, Live};
 use hksim_linux_mm::ThpConfig;
 use hksim_policy::{PAGE_BYTES, Policy};
-use hksim_trace::header::TouchSource;
 
 use crate::accounting::Accounting;
 use crate::observer::AccountingObserver;
@@ -111,7 +110,7 @@ impl<P: Described> Track<P> {
         let accounting = observer.accounting();
         let (kernel, peaks) = (accounting.kernel(), accounting.peaks());
         let counters = kernel.counters();
-        let source = if config.touch == TouchRule::Recorded { trace.touch_source } else { TouchSource::Assumed };
+        let source = config.touch.source(trace.touch_source);
         SimReport {
             schema: SCHEMA,
             hksim_version: version(),

@@ -147,8 +147,7 @@ fn predict<P: Checked>(trace: &Path, setup: &SimConfig<P>, marks: Marks) -> Resu
 pub fn validate_threads(trace: &Path, label: &str, setup: &SimConfig, runs: u32) -> Result<Row, ValidateError> {
     let setup = SimConfig { file: Some(label.to_string()), ..setup.clone() };
     let report = predict(trace, &setup, Marks::Skip)?.report;
-    let measure = Measure { pages: true, time: false };
-    let spec = ReplaySpec { mode: Mode::Threaded, measure, ..spec(trace, &setup) };
+    let spec = ReplaySpec { mode: Mode::Threaded, measure: Measure::PAGES, ..spec(trace, &setup) };
     let mut replayed = Vec::new();
     for _ in 0..runs.max(1) {
         replayed.push(hksim_replay::replay(&spec)?);
@@ -195,16 +194,8 @@ fn judge_threads(report: &SimReport, runs: &[Replayed], spreads: &[Spread]) -> (
 
 /// The replay of a row.
 fn spec<P: Checked>(trace: &Path, setup: &SimConfig<P>) -> ReplaySpec {
-    ReplaySpec {
-        trace: trace.to_path_buf(),
-        on: setup.policy.target(),
-        touch: setup.touch,
-        memory_policy: setup.memory_policy,
-        mode: Mode::Ordered,
-        measure: Measure::default(),
-        stop_at: None,
-        forks: setup.forks.clone(),
-    }
+    let spec = ReplaySpec::ordered(trace, setup.policy.target(), setup.touch);
+    ReplaySpec { memory_policy: setup.memory_policy, forks: setup.forks.clone(), ..spec }
 }
 
 /// Judges a row's system time with separate runs.

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use hksim_attribution::reason::Reason;
 use hksim_attribution::{AttributionError, Explained, explain, sentences};
 use hksim_engine::TouchRule;
-use hksim_replay::{CHILD_ARGUMENT, HarnessMemory, HugePages, Measure, Mode, ReplaySpec, Target, child_main};
+use hksim_replay::{CHILD_ARGUMENT, HarnessMemory, HugePages, ReplaySpec, Target, child_main};
 use hksim_testkit::cases::{self, Case};
 use hksim_testkit::{Random, compile};
 use hksim_trace::ids::ObjectIds;
@@ -168,16 +168,7 @@ impl Planted {
 }
 
 fn spec(trace: &Path, on: Target) -> ReplaySpec {
-    ReplaySpec {
-        trace: trace.to_path_buf(),
-        on,
-        memory_policy: Default::default(),
-        touch: TouchRule::All,
-        mode: Mode::Ordered,
-        measure: Measure::default(),
-        stop_at: None,
-        forks: Vec::new(),
-    }
+    ReplaySpec::ordered(trace, on, TouchRule::All)
 }
 
 /// Explains a replay without huge pages; the error is why this machine cannot.

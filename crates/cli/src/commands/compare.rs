@@ -8,7 +8,6 @@ use hksim_engine::TouchRule;
 use hksim_replay::Mode;
 use hksim_replay::compare::{self, Comparison, Outcome, Plan, WARM_UP_RUNS};
 use hksim_sim::report::TouchLabel;
-use hksim_trace::header::TouchSource;
 
 use crate::allocators;
 use crate::flags::timing::TimingArgs;
@@ -81,7 +80,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let allocators =
         compare::expanded(&args.allocators).context("--allocators")?.iter().map(named).collect::<Result<Vec<_>>>()?;
     let source = trace.header.touch;
-    let rule = args.touch.unwrap_or(if source == TouchSource::Assumed { TouchRule::All } else { TouchRule::Recorded });
+    let rule = args.touch.unwrap_or(TouchRule::usual(source));
     let (effort, arrangement, seed) =
         (args.timing.rounds.effort(), args.timing.arrangement(args.mode)?, args.timing.rounds.seed());
     let plan =
@@ -95,7 +94,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         stamp: Stamp::here(),
         trace: trace.label(),
         events: trace.summary.events,
-        touch: TouchLabel { rule, source: if rule == TouchRule::Recorded { source } else { TouchSource::Assumed } },
+        touch: TouchLabel { rule, source: rule.source(source) },
         mode: args.mode,
         runs: rounds,
         warm_up_runs: WARM_UP_RUNS,

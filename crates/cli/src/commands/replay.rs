@@ -3,13 +3,11 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use hksim_engine::TouchRule;
 use hksim_policy::Policy;
 use hksim_policy::vocabulary::Align;
 use hksim_replay::{Measure, Mode, ReplaySpec, Target, TimesAlone, replay, replay_limited, times_alone};
 use hksim_sim::report::TouchLabel;
 use hksim_text::nearest;
-use hksim_trace::header::TouchSource;
 
 use crate::allocators;
 use crate::flags::timing::TimingArgs;
@@ -133,7 +131,7 @@ pub fn run(args: &Args) -> Result<()> {
     let mut replayed = replay(&spec)?;
     let TimesAlone { times, ended, skipped } = times_alone(&spec, replayed.timed, plan.as_ref(), SAMPLED_RUNS)?;
     replayed.skipped.extend(skipped);
-    let source = if rule == TouchRule::Recorded { trace.header.touch } else { TouchSource::Assumed };
+    let source = rule.source(trace.header.touch);
     let report = ReplayReport {
         stamp: Stamp::here(),
         trace: trace.label(),

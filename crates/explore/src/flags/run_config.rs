@@ -148,7 +148,7 @@ impl RunConfig {
 
     /// The touch rule for a trace: recorded touches if it has any, else every byte once.
     pub fn touch_rule(&self, source: TouchSource) -> TouchRule {
-        self.touch.unwrap_or(if source == TouchSource::Assumed { TouchRule::All } else { TouchRule::Recorded })
+        self.touch.unwrap_or(TouchRule::usual(source))
     }
 
     /// The kernel to simulate: `base`, modified by the flags.

@@ -10,7 +10,7 @@ mod timeline;
 
 use std::path::{Path, PathBuf};
 
-use hksim_engine::{MemoryPolicyRule, TouchRule};
+use hksim_engine::TouchRule;
 use hksim_policy::Policy;
 use hksim_timing::{Arrangement, Effort, Ended, Estimate, Plan as TimingPlan, Timings, time};
 use serde::{Deserialize, Serialize};
@@ -120,16 +120,7 @@ impl Plan<'_> {
 
     /// The replay on an allocator. Only its pages are measured: other runs are timed.
     fn spec(&self, on: Target) -> ReplaySpec {
-        ReplaySpec {
-            trace: self.trace.to_path_buf(),
-            on,
-            touch: self.touch,
-            memory_policy: MemoryPolicyRule::default(),
-            mode: self.mode,
-            measure: Measure { pages: true, time: false },
-            stop_at: None,
-            forks: Vec::new(),
-        }
+        ReplaySpec { mode: self.mode, measure: Measure::PAGES, ..ReplaySpec::ordered(self.trace, on, self.touch) }
     }
 }
 

@@ -4,7 +4,7 @@ use hksim_policy::Policy;
 use std::path::{Path, PathBuf};
 
 use hksim_engine::TouchRule;
-use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target, replay};
+use hksim_replay::{Measure, ReplaySpec, Replayed, Target, replay};
 use hksim_trace::event::{AllocCall, Event, InitialTouch, ObjectId, Op, ReallocCall, ThreadId};
 use hksim_trace::generate::Workload;
 use hksim_trace::header::{Clock, Footer, Header, Origin, TouchSource};
@@ -53,17 +53,7 @@ impl Trace {
 
     /// The specification of a replay with all measurements and without timing.
     pub fn spec(&self, on: Target, touch: TouchRule) -> ReplaySpec {
-        let measure = Measure { pages: true, time: false };
-        ReplaySpec {
-            trace: self.path(),
-            on,
-            touch,
-            memory_policy: Default::default(),
-            mode: Mode::Ordered,
-            measure,
-            stop_at: None,
-            forks: Vec::new(),
-        }
+        ReplaySpec { measure: Measure::PAGES, ..ReplaySpec::ordered(self.path(), on, touch) }
     }
 
     pub fn replay(&self, design: &Policy, touch: TouchRule) -> Replayed {

@@ -3,7 +3,7 @@
 use std::process::{Command, ExitCode};
 
 use hksim_engine::{OsCalls, TouchRule};
-use hksim_replay::{Measure, Mode, ReplaySpec, Target, replay};
+use hksim_replay::{Measure, ReplaySpec, Target, replay};
 
 use crate::common::{design, server};
 
@@ -11,12 +11,9 @@ use crate::common::{design, server};
 pub const TRACED_ARGUMENT: &str = "replay-under-strace";
 
 pub fn traced(arguments: &[String]) -> ExitCode {
-    let measure = Measure { pages: true, time: false };
     let on = Target::Native(Box::new(design(&arguments[1])));
-    let trace = (&arguments[0]).into();
-    let (touch, mode) = (TouchRule::All, Mode::Ordered);
-    let memory_policy = Default::default();
-    let spec = ReplaySpec { trace, on, touch, memory_policy, mode, measure, stop_at: None, forks: Vec::new() };
+    let spec = ReplaySpec::ordered(&arguments[0], on, TouchRule::All);
+    let spec = ReplaySpec { measure: Measure::PAGES, ..spec };
     let calls = replay(&spec).unwrap().os_calls.unwrap();
     println!("{}", serde_json::to_string(&calls).unwrap());
     ExitCode::SUCCESS

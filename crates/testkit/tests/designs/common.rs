@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use hksim_engine::{Comparison, Design, DesignLabel, ForkWindow, TouchRule};
 use hksim_linux_mm::{KernelConfig, PMD_ORDER, SizeMode, ThpConfig, ThpMode};
-use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target, replay};
+use hksim_replay::{Measure, ReplaySpec, Replayed, Target, replay};
 use hksim_sim::{Addresses, DesignConfig, Marks, Simulated, simulate_design};
 use hksim_trace::event::{AllocCall, Event, InitialTouch, ObjectId, Op, ThreadId};
 use hksim_trace::header::{Clock, Footer, Header, Origin, TouchSource};
@@ -102,16 +102,9 @@ impl<D: Design + Send + 'static> Setup<D> {
     }
 
     pub fn spec(&self, trace: &Trace) -> ReplaySpec {
-        ReplaySpec {
-            trace: trace.path(),
-            on: Target::design::<D>(&self.settings).expect("settings are JSON"),
-            touch: self.touch,
-            memory_policy: Default::default(),
-            mode: Mode::Ordered,
-            measure: Measure { pages: true, time: false },
-            stop_at: None,
-            forks: self.forks.clone(),
-        }
+        let on = Target::design::<D>(&self.settings).expect("settings are JSON");
+        let spec = ReplaySpec::ordered(trace.path(), on, self.touch);
+        ReplaySpec { measure: Measure::PAGES, forks: self.forks.clone(), ..spec }
     }
 
     pub fn measure(&self, trace: &Trace) -> Replayed {

@@ -14,7 +14,7 @@ use hksim_explore::memory_limit::least_limit_bytes;
 use hksim_explore::runs::setup;
 use hksim_linux_mm::{KernelConfig, MemoryLimit, PAGE_BYTES};
 use hksim_policy::Policy;
-use hksim_replay::{CHILD_ARGUMENT, LimitedReplay, Measure, Mode, ReplaySpec, Target, child_main, replay_limited};
+use hksim_replay::{CHILD_ARGUMENT, LimitedReplay, ReplaySpec, Target, child_main, replay_limited};
 use hksim_sim::{SimConfig, sweep};
 use hksim_testkit::Random;
 use hksim_testkit::cases::{self, Case};
@@ -94,16 +94,8 @@ fn replays_are_killed_where_predicted() -> Result<(), String> {
             ..setup(&config, &trace, BaseKernel::Host).map_err(|why| why.to_string())?
         };
         let least_bytes = least_limit_bytes(&trace, &setup).expect("a simulation");
-        let spec = ReplaySpec {
-            trace: path,
-            on: Target::Native(Box::new(config.policy)),
-            touch: setup.touch,
-            memory_policy: setup.memory_policy,
-            mode: Mode::Ordered,
-            measure: Measure::default(),
-            stop_at: None,
-            forks: Vec::new(),
-        };
+        let spec = ReplaySpec::ordered(path, Target::Native(Box::new(config.policy)), setup.touch);
+        let spec = ReplaySpec { memory_policy: setup.memory_policy, ..spec };
         for limit_bytes in limits(least_bytes, &mut random) {
             let predicted = predicted(&trace, &setup, limit_bytes);
             let measured = replay_limited(&spec, limit_bytes).unwrap_or_else(|why| panic!("{why}"))?;

@@ -5,14 +5,13 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
-use hksim_engine::{MemoryPolicyRule, TouchRule};
+use hksim_engine::TouchRule;
 use hksim_explore::inputs::Trace;
 use hksim_linux_mm::ThpMode;
 use hksim_linux_probe::sysfs;
 use hksim_memory_record::{HugePages, Options, RecordingReport, SnapshotsOf, Source, Streams, record};
 use hksim_memory_sim::{AllocatorLabel, Detail, MemoryRow, Setting, predict};
-use hksim_replay::{Measure, Mode, ObservedChild, ReplaySpec, Target};
-use hksim_trace::header::TouchSource;
+use hksim_replay::{ObservedChild, ReplaySpec, Target};
 
 use crate::error::ValidateError;
 use crate::listener::Listener;
@@ -49,17 +48,7 @@ pub fn record_replay(spec: &ReplaySpec, path: &Path, thp_mode: Option<&str>) -> 
 
 /// The replay of a trace on an allocator, all touches as they are recorded or assumed.
 pub fn replay_of(path: &Path, trace: &Trace, target: &Target) -> ReplaySpec {
-    let touch = if trace.header.touch == TouchSource::Assumed { TouchRule::All } else { TouchRule::Recorded };
-    ReplaySpec {
-        trace: path.to_path_buf(),
-        on: target.clone(),
-        touch,
-        memory_policy: MemoryPolicyRule::default(),
-        mode: Mode::Ordered,
-        measure: Measure::default(),
-        stop_at: None,
-        forks: Vec::new(),
-    }
+    ReplaySpec::ordered(path, target.clone(), TouchRule::usual(trace.header.touch))
 }
 
 /// Replays a trace once for each THP mode of the settings, records its page operations to the file `recording`, and

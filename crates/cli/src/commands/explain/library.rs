@@ -6,16 +6,14 @@ use anyhow::{Result, bail};
 use hksim_attribution::breakdown::CauseKey;
 use hksim_attribution::remedies::{Question, Trials};
 use hksim_attribution::{Explained, explain};
-use hksim_engine::TouchRule;
 use hksim_explore::inputs::Trace;
 use hksim_replay::compare::Found;
 use hksim_replay::library::{c_library, library};
-use hksim_replay::{HugePages, Measure, Mode, ReplaySpec, Target};
+use hksim_replay::{HugePages, ReplaySpec, Target};
 use hksim_reports::library_explanation;
 use hksim_results::explain::Names;
 use hksim_results::explain_library::{LibraryAgainst, LibraryExplanation, LibraryInputs};
 use hksim_sim::report::TouchLabel;
-use hksim_trace::header::TouchSource;
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::source::EventSource;
 
@@ -33,10 +31,8 @@ use crate::runs::OnScreen;
 pub fn run(args: &Args, on: &str, trace: &Trace, path: &Path, config: &RunConfig) -> Result<()> {
     let touch = config.touch_rule(trace.header.touch);
     let spec = |flag: &str, word: &str| -> Result<ReplaySpec> {
-        let on = target(flag, word)?;
-        let (memory_policy, measure) = (config.memory_policy, Measure::default());
-        let (trace, mode) = (path.to_path_buf(), Mode::Ordered);
-        Ok(ReplaySpec { trace, on, touch, memory_policy, mode, measure, stop_at: None, forks: Vec::new() })
+        let spec = ReplaySpec::ordered(path, target(flag, word)?, touch);
+        Ok(ReplaySpec { memory_policy: config.memory_policy, ..spec })
     };
     let first = spec("on", on)?;
     let second = args.against.as_deref().map(|word| spec("against", word)).transpose()?;
@@ -53,7 +49,7 @@ pub fn run(args: &Args, on: &str, trace: &Trace, path: &Path, config: &RunConfig
         Target::Malloc { preload: Some(preload), .. } => (Some(preload.clone()), library(preload)),
         _ => (None, c_library()),
     };
-    let source = if touch == TouchRule::Recorded { trace.header.touch } else { TouchSource::Assumed };
+    let source = touch.source(trace.header.touch);
     let inputs = LibraryInputs {
         trace: trace.label(),
         events: trace.summary.events,
