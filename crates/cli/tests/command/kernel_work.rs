@@ -17,8 +17,12 @@ fn compiled(bench: &Bench) -> bool {
 fn predicted(bench: &Bench, case: &str, thp: &str) -> Value {
     let file = format!("{case}.hkm");
     if !bench.path(&file).exists() {
-        let ran = bench.run(&format!("record --memory -o {file} -- {} {case}", bench.path("work").display()));
-        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        let line = format!("record --memory -o {file} -- {} {case}", bench.path("work").display());
+        // With restartable sequences, the kernel writes to a page of the thread whenever it was preempted. Whether parent or
+        // child is first to do so after a fork, and copies the page, depends on the load of the machine.
+        let mut command = bench.command(&line);
+        let output = command.env("GLIBC_TUNABLES", "glibc.pthread.rseq=0").output().expect("hksim starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
     bench.json(&format!("sim {file} --thp {thp}"))
 }
@@ -64,9 +68,7 @@ fn work_is_as_arithmetic_says() {
     let fork = predicted(&bench, "fork", "never");
     let of = |name: &str| number(&fork, &format!("page_work.operations.{name}"));
     assert!((50..150).contains(&of("forked_pages")), "{fork}");
-    assert_eq!([of("forks"), of("copies_with_split")], [1, 0], "{fork}");
-    // On a busy machine, the parent may write to a page of its own while the child still lives.
-    assert!((30..=31).contains(&of("copied_pages")), "{fork}");
+    assert_eq!([of("forks"), of("copied_pages"), of("copies_with_split")], [1, 30, 0], "{fork}");
     // Also pages of the stack and of libraries.
     assert!((20..40).contains(&number(&fork, "reuses")), "{fork}");
 }
