@@ -81,6 +81,7 @@ fn main() {
     for krate in SOURCES.map(|krate| crates.join(krate)) {
         println!("cargo::rerun-if-changed={}", krate.join("src").display());
         println!("cargo::rerun-if-changed={}", krate.join("Cargo.toml").display());
+        println!("cargo::rerun-if-changed={}", krate.join("build.rs").display());
     }
     println!("cargo::rerun-if-changed={}", crates.join("../Cargo.lock").display());
     // One target directory, because the objects share dependencies.

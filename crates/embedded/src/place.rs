@@ -32,7 +32,7 @@ pub fn temporary_directories() -> Vec<PathBuf> {
 /// Writes an object to a new file in a directory; a file of that name is left as it is. Every user can read the file, since the program may change its user.
 /// `None` if the file cannot be written, or if it could not be named in `LD_PRELOAD` or mapped executable.
 pub fn write_in(folder: &Path, name: &str, object: &[u8]) -> Option<PathBuf> {
-    let path = folder.canonicalize().ok()?.join(name);
+    let path = std::path::absolute(folder).ok()?.join(name);
     if !can_be_named(&path) {
         return None;
     }

@@ -11,6 +11,8 @@
 //!   file-size limit; [`lifetime`]: processes that end with their parent;
 //!   [`khugepaged`]: keeps khugepaged from waking up; [`stale_entries`]: whether a virtual machine's TLB entries cause
 //!   additional faults.
+//! - [`dynamic_section`]: what a loaded module defines and calls; [`process_memory`]: another process's memory;
+//!   [`stopped_thread`]: a thread of another process, stopped to make system calls.
 //! - [`memory_group`]: a memory control group with a limit; [`shared_word`]: a number that two processes share.
 //! - [`resident`]: memory for code that counts faults and must cause none itself.
 //!
@@ -34,6 +36,7 @@ pub mod chase;
 pub mod cpu_modes;
 #[cfg(feature = "std")]
 pub mod damon;
+pub mod dynamic_section;
 #[cfg(feature = "std")]
 pub mod file_size;
 #[cfg(feature = "std")]
@@ -57,6 +60,8 @@ pub mod perf;
 #[cfg(feature = "std")]
 pub mod pressure;
 #[cfg(feature = "std")]
+pub mod process_memory;
+#[cfg(feature = "std")]
 pub mod processor;
 #[cfg(feature = "std")]
 pub mod procfs;
@@ -69,6 +74,8 @@ pub mod scan;
 pub mod shared_word;
 #[cfg(feature = "std")]
 pub mod stale_entries;
+#[cfg(feature = "std")]
+pub mod stopped_thread;
 #[cfg(feature = "std")]
 pub mod sysfs;
 #[cfg(feature = "std")]

@@ -64,6 +64,8 @@ pub const SESSION_ENDED: u32 = 2;
 pub const ORIGIN_EXEC: u32 = 1;
 /// `origin`: the process began with fork and inherited a heap.
 pub const ORIGIN_FORK: u32 = 2;
+/// `origin`: the recorder attached to the running process.
+pub const ORIGIN_ATTACHED: u32 = 3;
 
 /// `kind` of a chunk that a thread writes into.
 pub const CHUNK_BUFFER: u32 = u32::from_le_bytes(*b"LANE");
@@ -118,7 +120,7 @@ pub struct Control {
     pub pid: u32,
     /// Parent's process id at the start.
     pub parent_pid: u32,
-    /// [`ORIGIN_EXEC`] or [`ORIGIN_FORK`].
+    /// [`ORIGIN_EXEC`], [`ORIGIN_FORK`] or [`ORIGIN_ATTACHED`].
     pub origin: u32,
     /// Chunks allocated, the control chunk included.
     pub chunks: u32,

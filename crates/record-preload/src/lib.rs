@@ -13,6 +13,8 @@
 compile_error!("the recorder supports Linux on x86_64 only: thread-local storage and the clock are written for it");
 
 mod arch;
+mod attached;
+pub mod attachment;
 mod cache;
 mod clock;
 mod descriptor;
@@ -21,6 +23,7 @@ mod filter_hooks;
 mod filters;
 mod forks;
 mod hooks;
+mod log_file;
 mod mark;
 mod memory_policy;
 mod modules;
@@ -35,6 +38,7 @@ mod reserve;
 mod sequence;
 mod session;
 mod site;
+mod slots;
 mod thread_buffer;
 mod unwind_rules;
 

@@ -12,16 +12,17 @@ use libc::{c_int, c_void};
 
 use crate::descriptor::Descriptor;
 use crate::event_log::{
-    ALLOCATOR_BYTES, CHUNK_BYTES, COMMAND_BYTES, CONTROL_BYTES, ChunkHeader, Control, LOG_MAGIC, LOG_SUFFIX,
-    ORIGIN_EXEC, ORIGIN_FORK, STREAM_SUFFIX, Window,
+    ALLOCATOR_BYTES, CHUNK_BYTES, CONTROL_BYTES, ChunkHeader, Control, LOG_SUFFIX, ORIGIN_ATTACHED, ORIGIN_EXEC,
+    ORIGIN_FORK, STREAM_SUFFIX, Window,
 };
 use crate::filters::Call;
+use crate::log_file::{chunk_offset, decimal, fill_control, write_path};
 use crate::own_stack::{self, InUse};
 use crate::reserve::Reserve;
 use crate::sequence::{self, Counters};
 use crate::session::PATH_BYTES;
 use crate::thread_buffer::ThreadBuffer;
-use crate::{arch, clock, filter_hooks, memory_policy, real, session, site, sys};
+use crate::{arch, attached, clock, filter_hooks, memory_policy, real, session, site, sys};
 
 /// Maximum number of logs of one process id (one per exec or reused id).
 const LOGS_PER_PID: u32 = 10_000;
@@ -46,6 +47,12 @@ static LOG: Descriptor = Descriptor::none();
 static LOST_EARLY: AtomicU64 = AtomicU64::new(0);
 /// Whether recording has already started in this image. If it is set when a process starts, the process is a fork.
 static BEGUN: AtomicBool = AtomicBool::new(false);
+/// Number of the recording: a process may be recorded several times, each time by a recorder that attaches to it.
+static RECORDING: AtomicU32 = AtomicU32::new(0);
+/// Ticks after which a thread checks whether the recorder still exists. Only an attached recorder must.
+static CHECK_DUE: AtomicU64 = AtomicU64::new(u64::MAX);
+/// Ticks between two checks: about a second.
+const CHECK_TICKS: u64 = 1 << 31;
 /// 1 + the key whose destructor notes the end of a thread; 0 if there is none.
 static END_KEY: AtomicU32 = AtomicU32::new(0);
 
@@ -76,6 +83,10 @@ pub struct Process {
 static AT_LOAD: extern "C" fn() = {
     extern "C" fn at_load() {
         own_stack::run(|| {
+            attached::note_loading();
+            if attached::is_attached() {
+                return;
+            }
             memory_policy::begin();
             filter_hooks::begin();
             if let Some(process) = Process::current() {
@@ -92,6 +103,39 @@ pub fn is_off() -> bool {
     // SAFETY: null or the one Process, never unmapped.
     unsafe { PROCESS.load(Ordering::Acquire).as_ref() }
         .is_some_and(|process| process.state.load(Ordering::Relaxed) == OFF)
+}
+
+/// Whether the process is being recorded, or was recorded by a preloaded recorder.
+pub fn is_on() -> bool {
+    // SAFETY: null or the one Process, never unmapped.
+    unsafe { PROCESS.load(Ordering::Acquire).as_ref() }
+        .is_some_and(|process| matches!(process.state.load(Ordering::Acquire), STARTING | READY))
+}
+
+/// The number of the present recording.
+pub fn recording() -> u32 {
+    RECORDING.load(Ordering::Relaxed)
+}
+
+/// Whether to check whether the recorder still exists, at this time.
+#[inline(always)]
+pub fn is_check_due(ticks: u64) -> bool {
+    ticks > CHECK_DUE.load(Ordering::Relaxed)
+}
+
+/// Returns what a recording that has ended uses.
+pub fn leave() {
+    CHECK_DUE.store(u64::MAX, Ordering::Relaxed);
+    // SAFETY: null or the one Process, never unmapped.
+    if let Some(process) = unsafe { PROCESS.load(Ordering::Acquire).as_ref() } {
+        process.state.store(OFF, Ordering::Release);
+        process.retire_buffers();
+        let control = process.control.get();
+        if !control.is_null() {
+            sys::replace_by_zeros(control.cast(), CONTROL_BYTES);
+        }
+    }
+    LOG.close();
 }
 
 /// Which of the recorder's own stacks this process uses; `None` without memory.
@@ -182,13 +226,30 @@ impl Process {
         unsafe { winner.as_ref() }
     }
 
+    /// Begins another recording of a process that is not being recorded; `None` if it cannot.
+    pub fn restart() -> Option<&'static Self> {
+        let process = Self::shared()?;
+        RECORDING.fetch_add(1, Ordering::Relaxed);
+        BEGUN.store(false, Ordering::Relaxed);
+        // Threads that had not noticed the end of an earlier recording have by now.
+        process.retire_buffers();
+        process.state.store(NEW, Ordering::Release);
+        let started = Self::current();
+        CHECK_DUE.store(arch::ticks() + CHECK_TICKS, Ordering::Relaxed);
+        started
+    }
+
     fn start(&'static self) {
         let Some(session) = session::path() else {
             self.state.store(OFF, Ordering::Release);
             return;
         };
         // valgrind's launcher runs before valgrind and is not recorded.
-        let origin = if BEGUN.swap(true, Ordering::Relaxed) { ORIGIN_FORK } else { ORIGIN_EXEC };
+        let origin = match (BEGUN.swap(true, Ordering::Relaxed), attached::begins()) {
+            (_, true) => ORIGIN_ATTACHED,
+            (true, false) => ORIGIN_FORK,
+            (false, false) => ORIGIN_EXEC,
+        };
         let is_wanted = (!session::numbers_events() || sequence::in_valgrind())
             && (session::has_ended() || session::wants(origin, sys::parent_pid()));
         let state = if is_wanted && !session::has_ended() && self.open_log(session, origin) { READY } else { OFF };
@@ -201,6 +262,9 @@ impl Process {
             self.count_lost(LOST_EARLY.swap(0, Ordering::Relaxed));
         }
         self.state.store(state, Ordering::Release);
+        if state == OFF {
+            attached::leave();
+        }
     }
 
     fn open_log(&self, session: &CStr, origin: u32) -> bool {
@@ -234,7 +298,7 @@ impl Process {
         let Some(fd) = LOG.get().filter(|&fd| sys::reserve(fd, 0, CONTROL_BYTES)) else {
             return false;
         };
-        let control = sys::map_shared(fd, 0, CONTROL_BYTES).cast::<Control>();
+        let control = sys::map_shared_at(self.control.get().cast(), fd, 0, CONTROL_BYTES).cast::<Control>();
         if control.is_null() {
             return false;
         }
@@ -272,7 +336,7 @@ impl Process {
     }
 
     /// Stores in the control page which `malloc` the image uses, for the log's reader.
-    fn describe_image(&self) {
+    pub fn describe_image(&self) {
         let path = real::allocator().unwrap_or_default().to_bytes();
         let kept = path.get(..ALLOCATOR_BYTES).unwrap_or(path);
         let control = self.control.get();
@@ -343,10 +407,17 @@ impl Process {
         self.control_u32(|control| unsafe { &raw mut (*control).threads }).fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Whether calls are recorded now. Once the recording has ended, no call is ever recorded again.
+    /// Whether calls are recorded now. Once the recording has ended, no call is recorded until a recorder attaches.
     pub fn goes_on(&self) -> bool {
+        if is_check_due(arch::ticks()) {
+            CHECK_DUE.store(arch::ticks() + CHECK_TICKS, Ordering::Relaxed);
+            if session::recorder_is_gone() {
+                session::end();
+            }
+        }
         if session::has_ended() {
             self.state.store(OFF, Ordering::Release);
+            attached::leave();
         }
         session::is_recording()
     }
@@ -363,9 +434,10 @@ impl Process {
         self.attempts_pause.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
     }
 
-    /// Number and mapping of a new chunk; `None` if the log is full or cannot be reached.
-    pub fn new_chunk(&self) -> Option<(u32, *mut u8)> {
-        let chunk = self.map_new_chunk().or_else(|| self.reserve.take_chunk(self.window()));
+    /// Number and mapping of a new chunk, in place of a chunk of an earlier recording at `at`; null for none. `None` if the
+    /// log is full or cannot be reached.
+    pub fn new_chunk(&self, at: *mut u8) -> Option<(u32, *mut u8)> {
+        let chunk = self.map_new_chunk(at).or_else(|| self.reserve.take_chunk(self.window()));
         if chunk.is_none() {
             self.attempts_pause.store(EVENTS_BETWEEN_ATTEMPTS, Ordering::Relaxed);
         }
@@ -396,14 +468,14 @@ impl Process {
         self.reserve.prefill(fd, self.window(), |count| chunks.fetch_add(count, Ordering::Relaxed));
     }
 
-    fn map_new_chunk(&self) -> Option<(u32, *mut u8)> {
+    fn map_new_chunk(&self, at: *mut u8) -> Option<(u32, *mut u8)> {
         let fd = self.fd()?;
         let number = self.next_chunk();
         let offset = chunk_offset(number);
         if !sys::reserve(fd, offset, CHUNK_BYTES) {
             return None;
         }
-        let chunk = sys::map_shared(fd, offset, CHUNK_BYTES).cast::<u8>();
+        let chunk = sys::map_shared_at(at.cast(), fd, offset, CHUNK_BYTES).cast::<u8>();
         (!chunk.is_null()).then_some((number, chunk))
     }
 
@@ -452,13 +524,23 @@ impl Process {
         });
     }
 
-    /// Counts the buffers whose owner has ended. Stops at the first buffer, except `own`, whose owner still runs.
+    /// Takes the chunks from all thread buffers. Threads that still write to them write to memory that is not read.
+    fn retire_buffers(&self) {
+        let mut at = self.buffers.load(Ordering::Acquire);
+        // SAFETY: registered buffers stay mapped and have a chunk.
+        while let Some(buffer) = unsafe { at.as_ref() } {
+            buffer.retire();
+            at = buffer.next.get();
+        }
+    }
+
+    /// Counts the buffers of this recording whose owner has ended. Stops at the first buffer, except `own`, whose owner still runs.
     pub fn count_ended(&self, own: &ThreadBuffer) -> u32 {
         let mut count = 0;
         let mut at = self.buffers.load(Ordering::Acquire);
         // SAFETY: registered buffers stay mapped and have a chunk.
         while let Some(buffer) = unsafe { at.as_ref() } {
-            if !core::ptr::eq(buffer, own) {
+            if !core::ptr::eq(buffer, own) && buffer.is_current() {
                 if !buffer.has_ended() {
                     return count;
                 }
@@ -481,59 +563,4 @@ impl Process {
         }
         None
     }
-}
-
-fn chunk_offset(number: u32) -> u64 {
-    u64::from(number) * CHUNK_BYTES as u64
-}
-
-/// Writes `SESSION/PID-NUMBER.spool` and a zero byte; false if it does not fit.
-fn write_path(path: &mut [u8; PATH_BYTES], session: &CStr, pid: u32, number: u32) -> bool {
-    let mut rest = &mut path[..];
-    let mut digits = [0; 10];
-    let mut put = |bytes: &[u8]| {
-        let Some((to, after)) = core::mem::take(&mut rest).split_at_mut_checked(bytes.len()) else {
-            return false;
-        };
-        to.copy_from_slice(bytes);
-        rest = after;
-        true
-    };
-    put(session.to_bytes())
-        && put(b"/")
-        && put(decimal(pid, &mut digits))
-        && put(b"-")
-        && put(decimal(number, &mut digits))
-        && put(LOG_SUFFIX.as_bytes())
-        && put(b"\0")
-}
-
-fn decimal(mut value: u32, digits: &mut [u8; 10]) -> &[u8] {
-    let mut first = digits.len();
-    for (at, digit) in digits.iter_mut().enumerate().rev() {
-        *digit = b'0' + (value % 10) as u8;
-        value /= 10;
-        first = at;
-        if value == 0 {
-            break;
-        }
-    }
-    digits.get(first..).unwrap_or_default()
-}
-
-fn fill_control(control: &mut Control, pid: u32, origin: u32) {
-    control.pid = pid;
-    control.parent_pid = sys::parent_pid();
-    control.origin = origin;
-    control.chunks = 1;
-    control.start_ticks = arch::ticks();
-    (control.thp_disable, control.personality) = memory_policy::in_force();
-    // SAFETY: the path ends with a zero byte.
-    let fd = unsafe { sys::open(c"/proc/self/cmdline".as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC) };
-    if fd >= 0 {
-        control.command_bytes = sys::read(fd, &mut control.command).min(COMMAND_BYTES) as u32;
-        sys::close(fd);
-    }
-    // SAFETY: the field is aligned; the store is atomic so that it comes after all the others.
-    unsafe { AtomicU64::from_ptr(&raw mut control.magic) }.store(LOG_MAGIC, Ordering::Release);
 }

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use libc::{c_int, c_ulong, c_void, size_t};
 
-use crate::touch;
+use crate::{attached, touch};
 
 /// Set by the first thread that looks up the functions, so that the lookup happens once.
 static LOOKED_UP: AtomicBool = AtomicBool::new(false);
@@ -85,11 +85,13 @@ real_functions! {
     dlclose: c"dlclose", unsafe extern "C" fn(*mut c_void) -> c_int;
 }
 
-/// The next definition of `symbol` after this object.
+/// The next definition of `symbol` after this object; the program's definition if this object is attached, because then
+/// it comes last.
 #[inline(never)]
 pub(crate) fn find(symbol: &CStr) -> *mut c_void {
+    let from = if attached::is_attached() { libc::RTLD_DEFAULT } else { libc::RTLD_NEXT };
     // SAFETY: the name is a C string.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, symbol.as_ptr()) };
+    let found = unsafe { libc::dlsym(from, symbol.as_ptr()) };
     // dlsym recognises "this object" by the return address: it must not be called in tail position.
     black_box(found)
 }
@@ -105,8 +107,19 @@ pub fn is_called() -> bool {
 
 /// The path of the object whose `malloc` serves the program.
 pub fn allocator() -> Option<&'static CStr> {
-    let object = object_of(malloc()? as *const c_void)?;
-    // SAFETY: the name is a C string that lives as long as its object; objects loaded with the program stay loaded.
+    path_of(malloc()? as *const c_void)
+}
+
+/// Whether the program's `malloc` is that of the C library.
+pub fn serves_from_libc() -> bool {
+    let base = |address| object_of(address).map(|object| object.dli_fbase);
+    malloc().and_then(|malloc| base(malloc as *const c_void)) == base(find(c"gnu_get_libc_version"))
+}
+
+/// The path of the object that contains `address`. It is one that stays loaded.
+pub fn path_of(address: *const c_void) -> Option<&'static CStr> {
+    let object = object_of(address)?;
+    // SAFETY: the name is a C string that lives as long as its object.
     (!object.dli_fname.is_null()).then(|| unsafe { CStr::from_ptr(object.dli_fname) })
 }
 

@@ -3,6 +3,7 @@
 //! Both are opened once, when the image begins, and forked children inherit them. So a child that has changed its root
 //! directory or its user can still use them.
 
+use core::cell::UnsafeCell;
 use core::ffi::CStr;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -11,8 +12,8 @@ use libc::{c_char, c_int};
 
 use crate::descriptor::Descriptor;
 use crate::event_log::{
-    CHUNK_BYTES, CONTROL_BYTES, FILTERS_VARIABLE, ORIGIN_EXEC, SESSION_ENDED, SESSION_FILE, SESSION_MAGIC,
-    SESSION_RECORDING, SESSION_STOPPED, SESSION_VARIABLE, SessionPage,
+    CHUNK_BYTES, CONTROL_BYTES, FILTERS_VARIABLE, ORIGIN_ATTACHED, ORIGIN_EXEC, SESSION_ENDED, SESSION_FILE,
+    SESSION_MAGIC, SESSION_RECORDING, SESSION_STOPPED, SESSION_VARIABLE, SessionPage,
 };
 use crate::{clock, sys};
 
@@ -24,6 +25,13 @@ static PAGE: AtomicPtr<SessionPage> = AtomicPtr::new(null_mut());
 /// Whether the process may write the page. A program that another user executes may only read that of root.
 static MAY_WRITE: AtomicBool = AtomicBool::new(false);
 static DIRECTORY: Descriptor = Descriptor::none();
+/// The path of a session that is not in the environment.
+static ATTACHED_PATH: AttachedPath = AttachedPath(UnsafeCell::new([0; PATH_BYTES]));
+
+struct AttachedPath(UnsafeCell<[u8; PATH_BYTES]>);
+
+// SAFETY: written only while nothing is recorded.
+unsafe impl Sync for AttachedPath {}
 
 /// The path of the session, once its page is mapped; `None` if there is no session. It is read from the environment at
 /// the first call, so later changes of the environment do not matter.
@@ -40,6 +48,40 @@ pub fn path() -> Option<&'static CStr> {
     }
     // SAFETY: as above.
     Some(unsafe { CStr::from_ptr(known) })
+}
+
+/// Joins the session at `path`, in a process that is not being recorded. False if it cannot be opened.
+pub fn attach(path: &CStr) -> bool {
+    let bytes = path.to_bytes_with_nul();
+    // SAFETY: nothing is recorded, so no other thread reads the path.
+    let Some(kept) = (unsafe { (*ATTACHED_PATH.0.get()).get_mut(..bytes.len()) }) else {
+        return false;
+    };
+    kept.copy_from_slice(bytes);
+    DIRECTORY.close();
+    PATH.store(ATTACHED_PATH.0.get().cast(), Ordering::Release);
+    open(path)
+}
+
+/// Closes the session's directory. Its page stays mapped: it says that the recording has ended.
+pub fn leave() {
+    end();
+    DIRECTORY.close();
+}
+
+/// Whether the recorder has died, so that nobody will end the recording. Checked by the lock that it holds on the page.
+pub fn recorder_is_gone() -> bool {
+    let Some(directory) = DIRECTORY.get() else {
+        return false;
+    };
+    // SAFETY: the name ends with a zero byte.
+    let fd = unsafe { sys::open_in(directory, CONTROL_FILE.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
+    if fd < 0 {
+        return sys::get_errno() == libc::ENOENT;
+    }
+    let is_gone = !sys::is_locked(fd);
+    sys::close(fd);
+    is_gone
 }
 
 /// The value of an environment variable, or null. The name must be zero-terminated.
@@ -87,9 +129,10 @@ const fn zero_ended<const N: usize>(text: &str) -> [u8; N] {
     name
 }
 
-/// Keeps the session's directory open and maps its page.
+const CONTROL_FILE: [u8; SESSION_FILE.len() + 1] = zero_ended(SESSION_FILE);
+
+/// Keeps the session's directory open and maps its page, in place of that of an earlier session.
 fn open(path: &CStr) -> bool {
-    const FILE: [u8; SESSION_FILE.len() + 1] = zero_ended(SESSION_FILE);
     // SAFETY: a C string.
     let directory =
         unsafe { sys::open(path.to_bytes_with_nul().as_ptr(), libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC) };
@@ -100,15 +143,16 @@ fn open(path: &CStr) -> bool {
         return false;
     };
     // SAFETY: the name ends with a zero byte.
-    let open_for = |access: c_int| unsafe { sys::open_in(directory, FILE.as_ptr(), access | libc::O_CLOEXEC) };
+    let open_for = |access: c_int| unsafe { sys::open_in(directory, CONTROL_FILE.as_ptr(), access | libc::O_CLOEXEC) };
     let writable = open_for(libc::O_RDWR);
     let fd = if writable >= 0 { writable } else { open_for(libc::O_RDONLY) };
     if fd < 0 {
         return false;
     }
+    let earlier = PAGE.load(Ordering::Acquire).cast();
     let page = match writable >= 0 {
-        true => sys::map_shared(fd, 0, CONTROL_BYTES),
-        false => sys::map_to_read(fd, CONTROL_BYTES),
+        true => sys::map_shared_at(earlier, fd, 0, CONTROL_BYTES),
+        false => sys::map_to_read_at(earlier, fd, CONTROL_BYTES),
     };
     let page = page.cast::<SessionPage>();
     sys::close(fd);
@@ -236,7 +280,8 @@ pub fn epoch() -> u32 {
 pub fn wants(origin: u32, parent: u32) -> bool {
     // SAFETY: takes the address of a field of the mapped page.
     let recorder = word(|page| unsafe { &raw mut (*page).only_child_of }).map_or(0, |pid| pid.load(Ordering::Relaxed));
-    let is_wanted = (recorder == 0 || (origin == ORIGIN_EXEC && parent == recorder)) && wants_program();
+    let is_root = origin == ORIGIN_ATTACHED || (origin == ORIGIN_EXEC && parent == recorder);
+    let is_wanted = (recorder == 0 || is_root) && wants_program();
     // SAFETY: as above.
     if let Some(count) = counter(|page| unsafe { &raw mut (*page).left_out }).filter(|_| !is_wanted) {
         count.fetch_add(1, Ordering::Relaxed);
@@ -295,7 +340,8 @@ pub fn count_chunk() {
     }
 }
 
-fn end() {
+/// Ends the recording permanently, for all processes of the session.
+pub fn end() {
     // SAFETY: takes the addresses of fields of the mapped page.
     let (ended, state) = unsafe { (long(|page| &raw mut (*page).ended_ticks), counter(|page| &raw mut (*page).state)) };
     if let (Some(ended), Some(state)) = (ended, state) {

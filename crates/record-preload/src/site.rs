@@ -1,11 +1,15 @@
 //! Call sites: each distinct stack of a call that requests memory is stored once in the log. Its place in the log
 //! identifies it.
 
+use core::mem::offset_of;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use hksim_linux_probe::PAGE_BYTES;
+use libc::c_long;
+
 use crate::cache::{Cache, mix};
-use crate::event_log::ChunkHeader;
+use crate::event_log::{CHUNK_BYTES, ChunkHeader};
 use crate::modules::{self, Module};
 use crate::process::Process;
 use crate::stacks::{
@@ -33,6 +37,8 @@ static SITES: AtomicPtr<Sites> = AtomicPtr::new(null_mut());
 /// The call sites of this process. They are in memory that a forked child finds zeroed, so the child starts its own.
 #[repr(C)]
 struct Sites {
+    /// Chunks of an earlier recording, whose addresses are used again.
+    retired: [AtomicPtr<u64>; SITE_CHUNKS],
     /// Place of the next free word; 0 before the first.
     next: AtomicU32,
     chunks: [AtomicPtr<u64>; SITE_CHUNKS],
@@ -43,6 +49,7 @@ struct Sites {
 }
 
 const _: () = assert!(SITE_CHUNKS <= SITE_CHUNKS_MAX as usize);
+const _: () = assert!(offset_of!(Sites, next).is_multiple_of(PAGE_BYTES as usize) && offset_of!(Sites, retired) == 0);
 
 /// Whether call sites are recorded.
 #[inline(always)]
@@ -69,11 +76,35 @@ pub fn begin() {
     };
     OWN_START.store(own.start, Ordering::Relaxed);
     OWN_BYTES.store(own.end - own.start, Ordering::Relaxed);
-    let sites = sys::map_wiped_on_fork(size_of::<Sites>());
-    SITES.store(sites.cast(), Ordering::Relaxed);
+    let mut sites = SITES.load(Ordering::Relaxed);
+    if sites.is_null() {
+        sites = sys::map_wiped_on_fork(size_of::<Sites>()).cast();
+        SITES.store(sites, Ordering::Relaxed);
+    }
     if !sites.is_null() {
         DEPTH.store(depth, Ordering::Release);
     }
+}
+
+/// Forgets all call sites, because their recording has ended.
+pub fn leave() {
+    DEPTH.store(0, Ordering::Release);
+    let sites = SITES.load(Ordering::Relaxed);
+    // SAFETY: null, or a mapping that is never unmapped and in which every value is valid.
+    let Some(known) = (unsafe { sites.as_ref() }) else {
+        return;
+    };
+    for (chunk, retired) in known.chunks.iter().zip(&known.retired) {
+        let chunk = chunk.load(Ordering::Acquire);
+        if chunk.is_null() {
+            break;
+        }
+        // A thread that still looks for a stack there finds none.
+        sys::replace_by_zeros(chunk.cast(), CHUNK_BYTES);
+        retired.store(chunk, Ordering::Release);
+    }
+    let bytes = size_of::<Sites>() - offset_of!(Sites, next);
+    sys::give_back(sites.wrapping_byte_add(offset_of!(Sites, next)).cast(), bytes as c_long);
 }
 
 /// The site of the call that the program is making now: the place of its stack; 0 if unknown.
@@ -219,7 +250,8 @@ impl Sites {
             return Some(chunk);
         }
         let process = Process::current().filter(|process| !process.waits_to_retry())?;
-        let (_, fresh) = process.new_chunk()?;
+        let retired = self.retired.get(sequence as usize)?.swap(null_mut(), Ordering::AcqRel);
+        let (_, fresh) = process.new_chunk(retired.cast())?;
         let header =
             ChunkHeader { kind: CHUNK_SITES, buffer: sequence, cursor: 0, nested: 0, unused: 0, ended_ticks: 0 };
         // SAFETY: the chunk was just mapped, page-aligned and longer than its header, and only this call uses it.

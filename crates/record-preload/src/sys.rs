@@ -451,9 +451,22 @@ pub fn map_shared(fd: c_int, offset: u64, bytes: usize) -> *mut c_void {
     map(fd, offset, bytes, libc::MAP_SHARED)
 }
 
-/// Maps the first `bytes` of the file, shared and read-only; null on failure.
-pub fn map_to_read(fd: c_int, bytes: usize) -> *mut c_void {
-    map_as(fd, 0, bytes, libc::PROT_READ, libc::MAP_SHARED)
+/// As [`map_shared`], in place of an earlier mapping of the recorder at `at` that has the same size; null for none.
+pub fn map_shared_at(at: *mut c_void, fd: c_int, offset: u64, bytes: usize) -> *mut c_void {
+    map_as(at, fd, offset, bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED)
+}
+
+/// Maps the first `bytes` of the file, shared and read-only, in place of an earlier mapping as [`map_shared_at`]; null on
+/// failure.
+pub fn map_to_read_at(at: *mut c_void, fd: c_int, bytes: usize) -> *mut c_void {
+    map_as(at, fd, 0, bytes, libc::PROT_READ, libc::MAP_SHARED)
+}
+
+/// Replaces a mapping of the recorder by memory that is zero, and that takes no space until it is used. Threads that still
+/// use the mapping notice nothing but the zeros.
+pub fn replace_by_zeros(memory: *mut c_void, bytes: usize) {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    map_as(memory, -1, 0, bytes, libc::PROT_READ | libc::PROT_WRITE, flags);
 }
 
 /// Fresh private memory that a forked child finds zeroed; null on failure.
@@ -477,15 +490,33 @@ pub fn map_private(bytes: usize) -> *mut c_void {
 }
 
 fn map(fd: c_int, offset: u64, bytes: usize, flags: c_int) -> *mut c_void {
-    map_as(fd, offset, bytes, libc::PROT_READ | libc::PROT_WRITE, flags)
+    map_as(core::ptr::null_mut(), fd, offset, bytes, libc::PROT_READ | libc::PROT_WRITE, flags)
 }
 
-fn map_as(fd: c_int, offset: u64, bytes: usize, protection: c_int, flags: c_int) -> *mut c_void {
-    let protection = protection as c_long;
-    let nowhere = core::ptr::null::<c_void>();
-    // SAFETY: the kernel chooses the address, so the new mapping does not affect existing memory.
-    let address = unsafe { call!(libc::SYS_mmap, nowhere, bytes, protection, flags as c_long, fd as c_long, offset) };
+fn map_as(at: *mut c_void, fd: c_int, offset: u64, bytes: usize, protection: c_int, flags: c_int) -> *mut c_void {
+    let flags = if at.is_null() { flags } else { flags | libc::MAP_FIXED };
+    let (protection, flags) = (protection as c_long, flags as c_long);
+    // SAFETY: without an address the kernel chooses one, so the new mapping does not affect existing memory. The callers
+    // pass only addresses of the recorder's own mappings, of the same size.
+    let address = unsafe { call!(libc::SYS_mmap, at, bytes, protection, flags, fd as c_long, offset) };
     if address == -1 { core::ptr::null_mut() } else { address as *mut c_void }
+}
+
+/// Changes the protection of whole pages of a loaded module; false on failure.
+pub fn protect(start: u64, bytes: usize, protection: c_int) -> bool {
+    // SAFETY: the callers make pages writable, and read-only again as they were before.
+    unsafe { call!(libc::SYS_mprotect, start, bytes, protection as c_long) == 0 }
+}
+
+/// Whether another process holds a lock on the open file (`F_OFD_SETLK`); true if the answer is unknown.
+pub fn is_locked(fd: c_int) -> bool {
+    // SAFETY: plain data; the kernel reads and fills it.
+    unsafe {
+        let mut lock: libc::flock = core::mem::zeroed();
+        lock.l_type = libc::F_WRLCK as i16;
+        let result = call!(libc::SYS_fcntl, fd as c_long, libc::F_OFD_GETLK as c_long, &raw mut lock);
+        result != 0 || lock.l_type != libc::F_UNLCK as i16
+    }
 }
 
 /// Fresh private memory without a swap reservation (`MAP_NORESERVE`); null on failure.

@@ -48,6 +48,8 @@ pub struct ThreadBuffer {
     announced: Cell<bool>,
     /// Whether the owner may not read the clock.
     without_clock: Cell<bool>,
+    /// Number of the recording to which the chunk belongs.
+    recording: AtomicU32,
     /// The process's next buffer.
     pub next: Cell<*mut ThreadBuffer>,
 }
@@ -259,6 +261,7 @@ impl ThreadBuffer {
         self.set_busy(true);
         let has_room =
             !self.header.get().is_null() && words(self.cursor()) < self.room.load(Ordering::Relaxed) as usize;
+        let has_room = has_room && !process::is_check_due(record.ticks);
         // The session's state is checked here and at the end of a fill, but not for compact records. These follow each
         // other within about 3 us, so a thread notices a stop after at most 0.1 s. The reader drops the records that
         // the thread has written since the stop.
@@ -381,7 +384,7 @@ impl ThreadBuffer {
         else {
             return false;
         };
-        if self.header.get().is_null() && !self.attach(process) {
+        if (self.header.get().is_null() || !self.is_current()) && !self.attach(process) {
             process.count_lost(1);
             return false;
         }
@@ -404,12 +407,31 @@ impl ThreadBuffer {
         true
     }
 
-    /// Gives the buffer a chunk of the log; false if none is available.
+    /// Whether the chunk belongs to the present recording.
+    pub fn is_current(&self) -> bool {
+        self.recording.load(Ordering::Relaxed) == process::recording()
+    }
+
+    /// Takes the chunk from the buffer, because its recording has ended. The owner gets another at its next event.
+    pub fn retire(&self) {
+        let ended_ticks = self.ended().load(Ordering::Acquire);
+        sys::replace_by_zeros(self.header.get().cast(), CHUNK_BYTES);
+        if ended_ticks != 0 {
+            // Another thread can still take over the buffer.
+            self.ended().store(ended_ticks, Ordering::Release);
+        }
+        self.room.store(0, Ordering::Relaxed);
+        self.untimed.store(0, Ordering::Relaxed);
+        self.limit.store(0, Ordering::Relaxed);
+    }
+
+    /// Gives the buffer a chunk of the log, in place of that of an earlier recording; false if none is available.
     fn attach(&self, process: &Process) -> bool {
         if process.waits_to_retry() {
             return false;
         }
-        let Some((number, chunk)) = process.new_chunk() else {
+        let earlier = self.header.get();
+        let Some((number, chunk)) = process.new_chunk(earlier.cast()) else {
             return false;
         };
         // SAFETY: the chunk was just mapped, page-aligned, CHUNK_BYTES long, and only this buffer uses it.
@@ -427,8 +449,12 @@ impl ThreadBuffer {
             self.header.set(header);
         }
         self.set_cursor(0);
+        self.recording.store(process::recording(), Ordering::Relaxed);
+        self.announced.set(false);
         self.take_over(process);
-        process.register(self);
+        if earlier.is_null() {
+            process.register(self);
+        }
         true
     }
 
@@ -449,9 +475,12 @@ impl ThreadBuffer {
             return false;
         }
         self.busy.store(false, Ordering::Relaxed);
-        clock::thread_replaced();
-        self.announced.set(false);
-        self.take_over(process);
+        // In the present recording, a chunk of an earlier one has had no thread. The new owner replaces it.
+        if self.is_current() {
+            clock::thread_replaced();
+            self.announced.set(false);
+            self.take_over(process);
+        }
         true
     }
 

@@ -7,6 +7,7 @@
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Write};
 use std::mem::offset_of;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
@@ -47,6 +48,8 @@ pub enum EndReason {
     Duration,
     /// The size limit was reached.
     Size,
+    /// It was requested: by a signal to the recorder of a running process, or by `hksim mark --end`.
+    Request,
     /// The recorder has finished.
     Recorder,
 }
@@ -115,6 +118,20 @@ impl Control {
         }
         control.write(offset_of!(SessionPage, magic), &SESSION_MAGIC.to_ne_bytes())?;
         Ok(control)
+    }
+
+    /// Shows the recorded processes that the recorder exists, as long as this value does: they leave the recording
+    /// otherwise.
+    ///
+    /// # Errors
+    /// The file system has no locks.
+    pub fn hold(&self) -> Result<(), RecordError> {
+        lock(&self.page, libc::F_OFD_SETLK).map(drop).map_err(RecordError::io(&self.dir.join(SESSION_FILE), "lock"))
+    }
+
+    /// Whether a recorder holds these controls, given as the open page.
+    pub fn is_held(page: &File) -> bool {
+        lock(page, libc::F_OFD_GETLK).is_ok_and(|kind| kind != libc::F_UNLCK)
     }
 
     /// Limits the recording to some programs. Must be called before the session has processes.
@@ -269,7 +286,9 @@ impl Control {
         match reason {
             // No trace is written after this, so no entry is needed.
             EndReason::Recorder => {}
-            EndReason::Duration | EndReason::Size => self.append(ticks, ControlEvent::End(reason))?,
+            EndReason::Duration | EndReason::Size | EndReason::Request => {
+                self.append(ticks, ControlEvent::End(reason))?
+            }
         }
         Ok(true)
     }
@@ -320,5 +339,18 @@ impl Control {
     fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), RecordError> {
         let path = self.dir.join(SESSION_FILE);
         self.page.write_all_at(bytes, offset as u64).map_err(RecordError::io(&path, "write"))
+    }
+}
+
+/// Sets or queries an exclusive lock on a whole file; returns the kind of the lock in the kernel's answer.
+fn lock(file: &File, command: libc::c_int) -> std::io::Result<libc::c_int> {
+    // SAFETY: plain data, valid when zeroed; the kernel reads and fills it.
+    unsafe {
+        let mut lock: libc::flock = std::mem::zeroed();
+        lock.l_type = libc::F_WRLCK as i16;
+        match libc::fcntl(file.as_raw_fd(), command, &raw mut lock) {
+            -1 => Err(std::io::Error::last_os_error()),
+            _ => Ok(libc::c_int::from(lock.l_type)),
+        }
     }
 }

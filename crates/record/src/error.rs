@@ -148,6 +148,14 @@ pub enum RecordError {
         /// Its process id.
         pid: u32,
     },
+    /// The running process cannot be recorded.
+    #[error("process {pid}: cannot be recorded: {why}")]
+    CannotAttach {
+        /// Its process id.
+        pid: u32,
+        /// The reason, and what to do.
+        why: String,
+    },
     /// The names of the programs to record take too many bytes.
     #[error("the names of the programs to record take {bytes} bytes, but at most {max} fit; name fewer programs", max = crate::event_log::ONLY_BYTES)]
     TooManyNames {

@@ -10,6 +10,7 @@ compile_error!(
     "recording supports Linux on x86_64 only: the preloaded object and the reading of its clock are written for it"
 );
 
+mod attach;
 mod background;
 mod batch_merge;
 mod buffer_reader;
@@ -57,6 +58,8 @@ mod window;
 mod written_file;
 
 // Files of the preloaded object, compiled a second time, so that writer and reader cannot disagree.
+#[path = "../../record-preload/src/attachment.rs"]
+mod attachment;
 #[doc(hidden)]
 #[path = "../../record-preload/src/encoding.rs"]
 pub mod encoding;
@@ -75,10 +78,11 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+pub use attach::attach_watched;
 pub use epoch::ClockReads;
 pub use error::RecordError;
 pub use program::{Obstacle, find as find_program, obstacle};
-pub use report::{DamagedLog, Exit, RecordReport, RecordedTrace, Touches, UnseenImage};
+pub use report::{Attachment, DamagedLog, Exit, RecordReport, RecordedTrace, Touches, UnseenImage};
 
 use background::BackgroundConverter;
 use children::Children;

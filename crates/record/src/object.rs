@@ -8,6 +8,7 @@ use std::time::Duration;
 use hksim_embedded::{RECORDER, RECORDER_WITH_OPERATORS, temporary_directories, write_in};
 use tempfile::TempDir;
 
+use crate::attachment::OBJECT_NAME;
 use crate::error::RecordError;
 use crate::in_use;
 
@@ -23,11 +24,17 @@ pub enum Variant {
 }
 
 impl Variant {
-    fn bytes(self) -> &'static [u8] {
+    /// The object's file.
+    pub fn bytes(self) -> &'static [u8] {
         match self {
             Self::Malloc => RECORDER,
             Self::MallocAndOperators => RECORDER_WITH_OPERATORS,
         }
+    }
+
+    /// Whether the object interposes C++'s operators.
+    pub fn sees_operators(self) -> bool {
+        self == Self::MallocAndOperators
     }
 }
 
@@ -53,6 +60,13 @@ impl Unpacked {
         in_use::is_used(&self.held)
     }
 
+    /// Keeps the file if a process has it loaded, for the next recording of that process.
+    pub fn keep_if_loaded(self) {
+        if self.is_loaded().unwrap_or(true) {
+            self.keep();
+        }
+    }
+
     /// Keeps the file: processes that still run load it again when they execute another program.
     pub fn keep(self) {
         let _ = self.directory.keep();
@@ -67,7 +81,7 @@ impl Unpacked {
 pub fn unpack(variant: Variant) -> Result<Unpacked, RecordError> {
     let places = temporary_directories();
     places.iter().for_each(|place| remove_all_left_behind(place));
-    places.iter().find_map(|place| unpack_in(place, variant)).ok_or_else(|| RecordError::NoPlaceForObject {
+    places.iter().find_map(|place| unpack_in(place, FILE_NAME, variant)).ok_or_else(|| RecordError::NoPlaceForObject {
         tried: places.iter().map(|place| place.display().to_string()).collect::<Vec<_>>().join(", "),
     })
 }
@@ -77,7 +91,7 @@ pub fn remove_left_behind(path: &Path) -> bool {
     let Ok(file) = File::open(path) else {
         return false;
     };
-    if path.file_name().is_none_or(|name| name != FILE_NAME) {
+    if path.file_name().is_none_or(|name| name != FILE_NAME && name != OBJECT_NAME) {
         return false;
     }
     let is_loaded = in_use::is_used(&file).unwrap_or(true);
@@ -102,13 +116,15 @@ fn remove_all_left_behind(place: &Path) {
     let entries = fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.path());
     for directory in entries.filter(|path| is_left(path)) {
         remove_left_behind(&directory.join(FILE_NAME));
+        remove_left_behind(&directory.join(OBJECT_NAME));
     }
 }
 
-fn unpack_in(place: &Path, variant: Variant) -> Option<Unpacked> {
+/// As [`unpack`], in one directory and under another name; `None` if the directory cannot be used.
+pub fn unpack_in(place: &Path, name: &str, variant: Variant) -> Option<Unpacked> {
     let directory = tempfile::Builder::new().prefix(DIRECTORY_PREFIX).tempdir_in(place).ok()?;
     fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).ok()?;
-    let path = write_in(directory.path(), FILE_NAME, variant.bytes())?;
+    let path = write_in(directory.path(), name, variant.bytes())?;
     let held = File::open(&path).ok()?;
     Some(Unpacked { directory, path, held })
 }

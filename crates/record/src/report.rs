@@ -66,6 +66,8 @@ pub struct RecordReport {
     pub unseen_calls: Vec<&'static str>,
     /// Why the recording ended before the program; `None` if it did not.
     pub end_reason: Option<EndReason>,
+    /// The process to which the recorder attached; `None` if it started the program.
+    pub attached: Option<Attachment>,
     /// Seconds from the start of the program to the end of its recording; `None` for a recovered session.
     pub recorded_s: Option<f64>,
     /// Number of events converted while the program ran.
@@ -79,6 +81,17 @@ pub struct RecordReport {
     pub session_kept: Option<PathBuf>,
     /// Bytes of log per event, before conversion; 0 without events.
     pub log_bytes_per_event: f64,
+}
+
+/// A running process that was recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Attachment {
+    /// Its process id.
+    pub pid: u32,
+    /// Seconds from the request to the process's next call of an allocator function, at which the recording began.
+    pub begun_s: f64,
+    /// Whether the process makes no call through the recorder any more. If not, its next call restores that.
+    pub restored: bool,
 }
 
 /// A log that cannot be read.

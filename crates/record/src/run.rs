@@ -178,11 +178,11 @@ impl Running {
 }
 
 /// A descriptor that becomes readable when a process ends.
-struct EndOf(OwnedFd);
+pub struct EndOf(OwnedFd);
 
 impl EndOf {
     /// `None` if the kernel has no pidfds (before Linux 5.3).
-    fn process(pid: u32) -> Option<Self> {
+    pub fn process(pid: u32) -> Option<Self> {
         // SAFETY: touches no memory; nothing else owns the new descriptor.
         unsafe {
             let fd = libc::syscall(libc::SYS_pidfd_open, libc::c_long::from(pid), 0 as libc::c_long);
@@ -191,7 +191,7 @@ impl EndOf {
     }
 
     /// Waits for the end for at most `ms` milliseconds, or until a signal arrives; true if the process has ended.
-    fn came_within(&self, ms: c_int) -> io::Result<bool> {
+    pub fn came_within(&self, ms: c_int) -> io::Result<bool> {
         let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one valid entry.
         match unsafe { libc::poll(&raw mut poll, 1, ms) } {
@@ -234,11 +234,16 @@ struct SignalForwarding {
 
 impl SignalForwarding {
     fn begin() -> Self {
+        Self::with(pass_on)
+    }
+
+    /// As [`Self::begin`], with another handler of ending signals.
+    fn with(ending: Handler) -> Self {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         EARLY_SIGNAL.store(0, Ordering::Relaxed);
         SIGNALS_NS.iter().for_each(|time_ns| time_ns.store(0, Ordering::SeqCst));
-        let handlers = ENDING.map(|signal| (signal, pass_on as Handler)).into_iter();
+        let handlers = ENDING.map(|signal| (signal, ending)).into_iter();
         let handlers = handlers.chain(REQUESTS.map(|signal| (signal, note_request as Handler)));
         Self { _turn: turn, installed: Installed::begin(handlers, 0) }
     }
@@ -258,6 +263,26 @@ impl Drop for SignalForwarding {
         PROGRAM.store(0, Ordering::SeqCst);
         self.installed.restore();
     }
+}
+
+/// Handlers of a recorder that attached to its program: ending signals end the recording, and are not forwarded.
+pub struct EndingSignals(SignalForwarding);
+
+impl EndingSignals {
+    /// Installs the handlers.
+    pub fn begin() -> Self {
+        Self(SignalForwarding::with(note_ending))
+    }
+
+    /// The last signal that came and was not taken yet.
+    pub fn take(&self) -> Option<c_int> {
+        let Self(_installed) = self;
+        Some(EARLY_SIGNAL.swap(0, Ordering::SeqCst)).filter(|&signal| signal != 0)
+    }
+}
+
+extern "C" fn note_ending(signal: c_int, _info: *mut siginfo_t, _context: *mut c_void) {
+    EARLY_SIGNAL.store(signal, Ordering::SeqCst);
 }
 
 /// Forwards a signal that another process sent to the recorder. Signals from the terminal or the kernel are not

@@ -128,7 +128,7 @@ impl Session {
             .prefix(&format!(".{name}.recording-"))
             .permissions(Permissions::from_mode(0o700))
             .tempdir_in(parent)
-            .and_then(|dir| dir.path().canonicalize().map(|path| (dir, path)))
+            .and_then(|dir| std::path::absolute(dir.path()).map(|path| (dir, path)))
             .map_err(RecordError::io(parent, "create the recording session in it"))?;
         let info = SessionInfo {
             version: SESSION_VERSION,

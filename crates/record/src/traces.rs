@@ -184,6 +184,7 @@ pub fn write_all(session: &Session, exit: Option<Exit>, work: ConversionInputs) 
         unseen_operators,
         unseen_calls: Vec::new(),
         end_reason: ended,
+        attached: None,
         recorded_s: None,
         events_converted_live: events_ahead,
         converted_s: began.elapsed().as_secs_f64(),

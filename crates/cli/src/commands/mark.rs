@@ -1,7 +1,7 @@
 //! `hksim mark`: marks moments of a running recording, and pauses and restarts it.
 
 use anyhow::{Result, bail};
-use hksim_record::control::Control;
+use hksim_record::control::{Control, EndReason};
 
 use crate::output::warn;
 
@@ -13,7 +13,7 @@ pub struct Args {
     #[arg(value_name = "PID")]
     pid: u32,
     /// Mark this moment with a name in every trace of the recording
-    #[arg(value_name = "NAME", required_unless_present_any = ["start", "stop"])]
+    #[arg(value_name = "NAME", required_unless_present_any = ["start", "stop", "end"])]
     name: Option<String>,
     /// Restart recording
     #[arg(long, conflicts_with = "stop")]
@@ -21,6 +21,9 @@ pub struct Args {
     /// Pause recording in all processes
     #[arg(long)]
     stop: bool,
+    /// End the recording: hksim record writes the traces, and the program continues
+    #[arg(long, conflicts_with_all = ["start", "stop"])]
+    end: bool,
 }
 
 /// Marks, pauses or restarts.
@@ -34,6 +37,9 @@ pub fn run(args: &Args) -> Result<()> {
     }
     if args.stop && !control.stop()? {
         warn("recording was already paused");
+    }
+    if args.end && !control.end(EndReason::Request)? {
+        warn("the recording had already ended");
     }
     if args.start && !control.start()? {
         if control.has_ended()? {

@@ -14,8 +14,8 @@ use hksim_policy::units::{parse_size, parse_time};
 use hksim_record::control::Begin;
 use hksim_record::touch_full::TouchFull;
 use hksim_record::{
-    ClockReads, Operators, Options, Programs, RecordReport, Touch as Recorded, record_watched, recover, recover_to,
-    recovered_output,
+    ClockReads, Operators, Options, Programs, RecordReport, Touch as Recorded, attach_watched, record_watched, recover,
+    recover_to, recovered_output,
 };
 use hksim_text::nearest;
 use serde::Serialize;
@@ -64,7 +64,7 @@ enum Reads {
 /// Arguments of `record`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_long_help = "Examples:\n  hksim record -o app.hkt ./app --verbose\n  hksim record --accesses pages --stacks -o app.hkt ./app\n  hksim record --memory -o app.hkm ./app\n  hksim record --recover .app.hkt.recording-k3Xz9q"
+    after_long_help = "Examples:\n  hksim record -o app.hkt ./app --verbose\n  hksim record --accesses pages --stacks -o app.hkt ./app\n  hksim record --memory -o app.hkm ./app\n  hksim record -p 4711 --duration 30s -o app.hkt\n  hksim record --recover .app.hkt.recording-k3Xz9q"
 )]
 pub struct Args {
     /// Write the trace to this file, and those of child processes next to it [default: hksim.hkt]
@@ -117,11 +117,14 @@ pub struct Args {
     /// Write the files of an interrupted recording from its directory, to the original path or to --output
     #[arg(long, value_name = "DIR", conflicts_with_all = ["command", "paused", "duration", "max_size", "stacks", "only", "no_children"], hide_short_help = true)]
     recover: Option<PathBuf>,
+    /// Record the running process PID from now on, until it ends, --duration has passed, or hksim gets SIGINT
+    #[arg(short, long, value_name = "PID", conflicts_with_all = ["command", "memory", "accesses", "backend", "recover"])]
+    pid: Option<u32>,
     /// Record this program with these arguments; hksim exits 0 and reports the program's exit status
     #[arg(
         trailing_var_arg = true,
         allow_hyphen_values = true,
-        required_unless_present = "recover",
+        required_unless_present_any = ["recover", "pid"],
         value_name = "CMD"
     )]
     command: Vec<OsString>,
@@ -218,7 +221,11 @@ fn record(args: &Args) -> Result<RecordReport> {
     };
     let earlier = file::set_aside(output)?;
     let line = Recording::new();
-    let report = record_watched(&options, &args.command, &mut |progress| line.show(progress))?;
+    let mut show = |progress: &_| line.show(progress);
+    let report = match args.pid {
+        Some(pid) => attach_watched(&options, pid, &mut show)?,
+        None => record_watched(&options, &args.command, &mut show)?,
+    };
     drop(line);
     file::keep_earlier(earlier, args.format);
     Ok(report)

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use hksim_record::control::EndReason;
-use hksim_record::{Exit, RecordReport, RecordedTrace, Touches};
+use hksim_record::{Attachment, Exit, RecordReport, RecordedTrace, Touches};
 use hksim_reports::trace_info::quality_lines;
 
 use crate::output::plain;
@@ -45,7 +45,7 @@ pub fn text(report: &RecordReport) -> String {
     match report.end_reason {
         Some(EndReason::Duration) => text += "the recording ended at --duration, before the program\n",
         Some(EndReason::Size) => text += "the recording ended at --max-size, before the program\n",
-        Some(EndReason::Recorder) | None => (),
+        Some(EndReason::Request | EndReason::Recorder) | None => (),
     }
     if let Some((own, others)) = report.traces.split_first() {
         let path = own.path.to_string_lossy();
@@ -57,7 +57,7 @@ pub fn text(report: &RecordReport) -> String {
         }
         text += &totals(report);
     }
-    text + &left_running(report) + &unseen(report)
+    text + &attached(report) + &left_running(report) + &unseen(report)
 }
 
 fn touch_lines(touches: Option<&Touches>) -> String {
@@ -148,10 +148,22 @@ fn missing(report: &RecordReport) -> String {
     if parts.is_empty() { String::new() } else { format!(" besides {}", parts.join(" and ")) }
 }
 
+/// What a process to which the recorder attached keeps.
+fn attached(report: &RecordReport) -> String {
+    let Some(Attachment { pid, restored, .. }) = report.attached else { return String::new() };
+    let now = if restored { "" } else { "; its calls go through it until its next call" };
+    format!(
+        "process {pid} ran already: blocks from before are unknown, and so are calls through function pointers obtained \
+         before; it keeps the recorder's library loaded, idle{now}\n"
+    )
+}
+
 /// Processes that still run, and the preloaded object that is kept for them.
 fn left_running(report: &RecordReport) -> String {
     let mut text = String::new();
-    let running: Vec<&RecordedTrace> = report.traces.iter().filter(|trace| trace.still_running).collect();
+    let is_expected = |trace: &&RecordedTrace| report.attached.is_some_and(|attached| attached.pid == trace.pid);
+    let running: Vec<&RecordedTrace> =
+        report.traces.iter().filter(|trace| trace.still_running && !is_expected(trace)).collect();
     for trace in running.iter().take(TRACES_SHOWN) {
         let command = shortened(&trace.command.join(" "));
         text += &format!(

@@ -1,0 +1,225 @@
+//! Records a process that already runs.
+//!
+//! The process begins to record at its next call of an allocator function (`redirect.rs`), so it makes no call while it
+//! is stopped. Blocks that it allocated earlier are unknown. It leaves the recording by itself: soon after the session
+//! has ended, or after this process has died.
+
+mod instructions;
+mod loaded;
+mod places;
+mod redirect;
+mod target;
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::background::BackgroundConverter;
+use crate::children::Children;
+use crate::control::{Control, EndReason};
+use crate::ended::EndedProcesses;
+use crate::epoch::{ClockReads, Epochs};
+use crate::error::RecordError;
+use crate::event_log::{LOG_SUFFIX, SESSION_FILE};
+use crate::output;
+use crate::report::{Attachment, RecordReport};
+use crate::run::{EndOf, EndingSignals, WatchDecision};
+use crate::selection::Selection;
+use crate::session::{Session, SessionConfig};
+use crate::signals::Interruptible;
+use crate::touch_full::Merging;
+use crate::traces::ConversionInputs;
+use crate::watch::{Progress, Watch};
+use crate::{Operators, Options, Touch, collect};
+
+use places::{PlacedObject, SessionPlace};
+use redirect::{Answer, Plan, Redirection};
+use target::Target;
+
+/// Longest interval between two checks of the process while it records, in milliseconds.
+const WATCH_INTERVAL_MS: i32 = 250;
+/// Interval between two checks of a process that has not begun to record, in milliseconds.
+const BEGIN_INTERVAL_MS: i32 = 5;
+/// Time in which a process leaves an ended recording if it makes calls.
+const LEAVE_TIMEOUT: Duration = Duration::from_millis(1500);
+/// Why it is unknown which programs the process started.
+const UNOBSERVED: &str = "this is observed only for programs that hksim record starts";
+
+/// Records process `pid` until it ends, until [`Options::duration`] has passed, or until SIGHUP, SIGINT, SIGQUIT or
+/// SIGTERM comes. Children that it forks meanwhile are recorded, too. SIGUSR1 sets a mark; SIGUSR2 pauses or resumes.
+/// Calls `show` a few times a second.
+///
+/// # Errors
+/// The process cannot be recorded ([`RecordError::CannotAttach`]), or no event was recorded.
+pub fn attach_watched(
+    options: &Options,
+    pid: u32,
+    show: &mut dyn FnMut(&Progress),
+) -> Result<RecordReport, RecordError> {
+    let _interruptible = Interruptible::begin();
+    let refused = |why: &str| RecordError::CannotAttach { pid, why: why.to_string() };
+    if !matches!(options.touch, Touch::None) {
+        return Err(refused("accesses are recorded only from a program's start"));
+    }
+    let target = Target::check(pid)?;
+    if is_recorded(pid) {
+        return Err(refused("another hksim record is recording it"));
+    }
+    let end = EndOf::process(pid).ok_or_else(|| refused("the kernel has no pidfds (before Linux 5.3)"))?;
+    let plan = Plan::of(&target, options.operators == Operators::Always)?;
+    let output = output::absolute(&options.output)?;
+    output::check(&output, Path::new(&format!("/proc/{pid}/exe")))?;
+    let wished = options.session_parent.as_deref().or_else(|| output.parent()).unwrap_or(Path::new("/"));
+    let place = SessionPlace::find(&target, wished)?;
+    let object = if plan.has_object() { None } else { Some(PlacedObject::unpack(&target, plan.variant)?) };
+    let mut session = Session::begin(SessionConfig {
+        parent: place.here(),
+        output: &output,
+        command: target.command.clone(),
+        object: object.as_ref().map_or(Path::new(""), |object| &object.unpacked.path),
+        sees_operators: plan.variant.sees_operators(),
+        begin: options.begin,
+        bytes_max: options.bytes_max,
+        stack_depth: options.stack_depth,
+        clock: options.clock_reads(),
+    })?;
+    let recorded = record(options, &target, &plan, &place, object.as_ref(), &mut session, &end, show);
+    match recorded {
+        Ok((attachment, begun, recorded_s)) => {
+            let selection = Selection { programs: options.programs.clone(), in_valgrind: false };
+            let started = Err(UNOBSERVED.to_string());
+            let work = ConversionInputs { merging: Merging::default(), begun, started, selection };
+            object.into_iter().for_each(|object| object.unpacked.keep_if_loaded());
+            let report = collect(session, None, work)?;
+            Ok(RecordReport { attached: Some(attachment), recorded_s: Some(recorded_s), ..report })
+        }
+        Err(why) => {
+            object.into_iter().for_each(|object| object.unpacked.keep_if_loaded());
+            session.remove()?;
+            Err(why)
+        }
+    }
+}
+
+type Recorded = (Attachment, crate::background::StartedConversions, f64);
+
+/// Lets the process record until the end of the recording.
+#[expect(clippy::too_many_arguments, reason = "the parts of one recording, which live together")]
+fn record(
+    options: &Options,
+    target: &Target,
+    plan: &Plan<'_>,
+    place: &SessionPlace,
+    object: Option<&PlacedObject>,
+    session: &mut Session,
+    end: &EndOf,
+    show: &mut dyn FnMut(&Progress),
+) -> Result<Recorded, RecordError> {
+    let refused = |why: &str| RecordError::CannotAttach { pid: target.pid, why: why.to_string() };
+    session.control.limit_to(&options.programs)?;
+    session.control.hold()?;
+    session.set_root(target.inside_pid)?;
+    let there = place.there(&session.logs_dir).ok_or_else(|| refused("the path of its log is too long"))?;
+    let epochs = (options.clock_reads() != ClockReads::Every).then(|| Epochs::begin(&session.logs_dir)).transpose()?;
+    let children = Children::begin(&session.logs_dir);
+    let signals = EndingSignals::begin();
+    let began = Instant::now();
+    let redirection = plan.redirect(object.map(|object| object.there.as_path()), &there)?;
+    let waited = wait_for_call(&redirection, end, &signals, options.duration).inspect_err(|_| redirection.cancel());
+    waited.map_err(|why| refused(&why))?;
+    let begun_s = began.elapsed().as_secs_f64();
+    let ahead = BackgroundConverter::begin(&session.dir, &session.info.output);
+    let ended = ahead.as_ref().and_then(|ahead| EndedProcesses::begin(&session.dir, target.inside_pid, ahead.known()));
+    let result = watch(session, options, end, &signals, show);
+    let restored = has_left(&redirection);
+    if let Some(children) = children {
+        children.end();
+    }
+    if let Some(ended) = ended {
+        ended.end();
+    }
+    let begun = ahead.map(BackgroundConverter::end).unwrap_or_default();
+    drop(epochs);
+    result?;
+    Ok((Attachment { pid: target.pid, begun_s, restored }, begun, began.elapsed().as_secs_f64() - begun_s))
+}
+
+/// Waits until the process has begun to record.
+fn wait_for_call(
+    redirection: &Redirection<'_>,
+    end: &EndOf,
+    signals: &EndingSignals,
+    duration: Option<Duration>,
+) -> Result<(), String> {
+    let began = Instant::now();
+    loop {
+        match redirection.answer() {
+            Some(Answer::Records) => return Ok(()),
+            Some(Answer::Fails(why)) => return Err(why),
+            Some(Answer::Waits | Answer::Left) => {}
+            None => return Err("it ended, or executed another program, before it called an allocator function".into()),
+        }
+        if let Some(signal) = signals.take() {
+            return Err(format!("signal {signal} came before it called an allocator function"));
+        }
+        if duration.is_some_and(|duration| began.elapsed() >= duration) {
+            let seconds = began.elapsed().as_secs_f64();
+            return Err(format!("it called no allocator function through its modules in {seconds:.1} s"));
+        }
+        if end.came_within(BEGIN_INTERVAL_MS).map_err(|why| why.to_string())? {
+            return Err("it ended before it called an allocator function".into());
+        }
+    }
+}
+
+/// Watches the process until the recording ends.
+fn watch(
+    session: &Session,
+    options: &Options,
+    end: &EndOf,
+    signals: &EndingSignals,
+    show: &mut dyn FnMut(&Progress),
+) -> Result<(), RecordError> {
+    let mut watch = Watch::new(session, options.duration);
+    loop {
+        let failed = |source| RecordError::Start { command: "the recorded process".into(), source };
+        if end.came_within(WATCH_INTERVAL_MS).map_err(failed)? {
+            return Ok(());
+        }
+        if signals.take().is_some() {
+            session.control.end(EndReason::Request)?;
+        }
+        if watch.look(show)? == WatchDecision::Detach {
+            return Ok(());
+        }
+    }
+}
+
+/// Waits until the process has left the recording; false if it makes no call, and has not.
+fn has_left(redirection: &Redirection<'_>) -> bool {
+    let began = Instant::now();
+    while began.elapsed() < LEAVE_TIMEOUT {
+        match redirection.answer() {
+            Some(Answer::Left) | None => return true,
+            Some(_) => thread::sleep(Duration::from_millis(5)),
+        }
+    }
+    false
+}
+
+/// Whether a recorder that attached to the process still runs: it holds a lock on the session of the process's log.
+fn is_recorded(pid: u32) -> bool {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let logs = maps.lines().filter_map(|line| line.find('/').and_then(|at| line.get(at..)));
+    logs.filter(|path| path.ends_with(LOG_SUFFIX)).any(|path| {
+        let Some(folder) = Path::new(path).parent() else {
+            return false;
+        };
+        let inside = format!("/proc/{pid}/root{}", folder.join(SESSION_FILE).display());
+        File::open(inside).is_ok_and(|page| {
+            page.metadata().is_ok_and(|data| data.is_file() && data.nlink() > 0) && Control::is_held(&page)
+        })
+    })
+}
