@@ -6,7 +6,10 @@ use hksim_trace::header::{Origin, TouchSource};
 /// The origin of a trace, as text.
 pub fn origin_text(origin: &Origin) -> String {
     match origin {
-        Origin::Recorded { command, pid, .. } => format!("recorded: {} (pid {pid})", plain(&command.join(" "))),
+        Origin::Recorded { command, pid, attached, .. } => {
+            let when = if *attached { ", from the middle of its run" } else { "" };
+            format!("recorded: {} (pid {pid}){when}", plain(&command.join(" ")))
+        }
         Origin::Imported { format, file } => format!("imported: {} ({})", plain(file), plain(format)),
         Origin::Generated { name, parameters, seed } => {
             let parameters = parameters.iter().map(|(name, value)| format!("{name} {value}"));

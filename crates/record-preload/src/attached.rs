@@ -16,8 +16,8 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use libc::{c_void, dl_phdr_info, size_t};
 
 use crate::attachment::{
-    AREA_BYTES, Area, CODE_BYTES, LEFT, OBJECT_NAME, RESULT_NO_LOG, RESULT_NO_SESSION, RESULT_NO_SLOTS,
-    RESULT_RECORDED, RESULT_RECORDING, SLOTS_MAX,
+    AREA_BYTES, Area, CODE_BYTES, OBJECT_NAME, RESULT_NO_LOG, RESULT_NO_SESSION, RESULT_NO_SLOTS, RESULT_RECORDED,
+    RESULT_RECORDING, SLOTS_MAX,
 };
 use crate::process::{self, Process};
 use crate::slots::{Redirected, Replaced, Slots};
@@ -135,6 +135,7 @@ fn begin(session: &CStr) -> u32 {
     }
     // No thread may have noticed yet that the last recording has ended.
     leave();
+    set_left(false);
     // Slots that `hksim` redirected are restored by `leave`, whatever happens.
     IS_IN_SLOTS.store(true, Ordering::Release);
     if !session::attach(session) || session::recorder_is_gone() {
@@ -164,11 +165,14 @@ pub fn leave() {
     process::leave();
     site::leave();
     session::leave();
-    // SAFETY: the area stays mapped; `hksim` reads the field from outside.
-    unsafe {
-        let area = hksim_attached_area.load(Ordering::Acquire);
-        AtomicU32::from_ptr(&raw mut (*area).state).store(LEFT, Ordering::Release);
-    }
+    set_left(true);
+}
+
+/// Tells `hksim` whether the recording has been left.
+fn set_left(left: bool) {
+    let area = hksim_attached_area.load(Ordering::Acquire);
+    // SAFETY: the area was set before and stays mapped; `hksim` reads the field from outside.
+    unsafe { AtomicU32::from_ptr(&raw mut (*area).left).store(u32::from(left), Ordering::Release) };
 }
 
 fn with_slots<R>(work: impl FnOnce(&Slots<'_>) -> R) -> R {

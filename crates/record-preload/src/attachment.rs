@@ -24,8 +24,6 @@ pub const BEGINNING: u32 = 1;
 pub const BEGUN: u32 = 2;
 /// `state`: the object cannot be loaded; `message` has the reason.
 pub const NOT_LOADED: u32 = 3;
-/// `state`: the recording has ended, and no call passes through the object any more.
-pub const LEFT: u32 = 4;
 
 /// `result`: the recording has begun.
 pub const RESULT_RECORDING: u32 = 0;
@@ -75,8 +73,10 @@ pub struct Area {
     pub cancelled: u32,
     /// What [`ENTRY`] returned.
     pub result: u32,
+    /// Not 0 if the recording has ended, and no call passes through the object any more.
+    pub left: u32,
     /// Number of `slots`.
-    pub slots_used: u32,
+    pub slots_used: u64,
     /// First address of the dynamic linker, whose own calls do not begin the recording.
     pub loader_start: u64,
     /// Bytes of the dynamic linker.

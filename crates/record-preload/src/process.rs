@@ -117,6 +117,14 @@ pub fn recording() -> u32 {
     RECORDING.load(Ordering::Relaxed)
 }
 
+/// Notes that the recording has ended: an attached recorder leaves the process.
+#[cold]
+pub fn note_end() {
+    if !is_off() {
+        own_stack::run(|| Process::current().map(Process::goes_on));
+    }
+}
+
 /// Whether to check whether the recorder still exists, at this time.
 #[inline(always)]
 pub fn is_check_due(ticks: u64) -> bool {

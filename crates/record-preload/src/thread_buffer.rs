@@ -69,7 +69,11 @@ pub fn push_small(kind: Kind, address: u64, size: u64) {
 #[inline(never)]
 fn push_other(kind: Kind, address: u64, size: u64) {
     if !session::is_recording() {
-        return use_slow_path();
+        use_slow_path();
+        if session::has_ended() {
+            process::note_end();
+        }
+        return;
     }
     note_epoch();
     push_with_site(&Record::new(kind, clock::ticks(), address, size));

@@ -13,6 +13,7 @@ use crate::children::{self, ChildEnd};
 use crate::clock::TickRate;
 use crate::control::ControlEntry;
 use crate::error::RecordError;
+use crate::event_log::ORIGIN_ATTACHED;
 use crate::log_reader::LogReader;
 use crate::marks::MarkNames;
 use crate::merge::{EventSink, Merge};
@@ -107,7 +108,9 @@ impl Conversion {
     /// # Errors
     /// The log cannot be read or the trace not be written.
     pub fn begin(log: Arc<LogReader>, how: ConversionConfig, path: &Path) -> Result<Self, RecordError> {
-        let origin = Origin::Recorded { command: log.command(), pid: log.control.pid, program_version: None };
+        let attached = log.control.origin == ORIGIN_ATTACHED;
+        let (command, pid) = (log.command(), log.control.pid);
+        let origin = Origin::Recorded { command, pid, program_version: None, attached };
         let (stamps, clock, window) = match log.counters() {
             None => (Stamps::Ticks(how.rate), Clock::Measured, WaitLimits::UNLOCKED_STAMPS),
             Some(_) => (Stamps::Numbers, Clock::PerEvent, WaitLimits::CERTAIN),

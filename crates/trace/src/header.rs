@@ -70,6 +70,9 @@ pub enum Origin {
         /// Identifies the program's build, if known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         program_version: Option<String>,
+        /// Whether the recorder attached to the running program: blocks from before are unknown.
+        #[serde(default, skip_serializing_if = "is_false")]
+        attached: bool,
     },
     /// The output of one of hksim's generators. Name, parameters and seed reproduce the trace exactly.
     Generated {
@@ -178,6 +181,10 @@ pub struct Quality {
     /// How well a sample of objects was watched, if one was.
     #[serde(skip_serializing_if = "Watched::is_empty")]
     pub watched: Watched,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// Counters added in later versions are omitted when 0, so that footers that do not need them stay byte-identical.

@@ -49,7 +49,7 @@ const UNOBSERVED: &str = "this is observed only for programs that hksim record s
 
 /// Records process `pid` until it ends, until [`Options::duration`] has passed, or until SIGHUP, SIGINT, SIGQUIT or
 /// SIGTERM comes. Children that it forks meanwhile are recorded, too. SIGUSR1 sets a mark; SIGUSR2 pauses or resumes.
-/// Calls `show` a few times a second.
+/// Calls `show` when the recording has begun, and a few times a second from then on.
 ///
 /// # Errors
 /// The process cannot be recorded ([`RecordError::CannotAttach`]), or no event was recorded.
@@ -156,9 +156,9 @@ fn wait_for_call(
     let began = Instant::now();
     loop {
         match redirection.answer() {
-            Some(Answer::Records) => return Ok(()),
+            Some(Answer::Records | Answer::Left) => return Ok(()),
             Some(Answer::Fails(why)) => return Err(why),
-            Some(Answer::Waits | Answer::Left) => {}
+            Some(Answer::Waits) => {}
             None => return Err("it ended, or executed another program, before it called an allocator function".into()),
         }
         if let Some(signal) = signals.take() {
@@ -184,14 +184,14 @@ fn watch(
 ) -> Result<(), RecordError> {
     let mut watch = Watch::new(session, options.duration);
     loop {
-        let failed = |source| RecordError::Start { command: "the recorded process".into(), source };
-        if end.came_within(WATCH_INTERVAL_MS).map_err(failed)? {
-            return Ok(());
-        }
         if signals.take().is_some() {
             session.control.end(EndReason::Request)?;
         }
         if watch.look(show)? == WatchDecision::Detach {
+            return Ok(());
+        }
+        let failed = |source| RecordError::Start { command: "the recorded process".into(), source };
+        if end.came_within(WATCH_INTERVAL_MS).map_err(failed)? {
             return Ok(());
         }
     }

@@ -18,8 +18,8 @@ use crate::attach::instructions::{ENTRY_BYTES, code};
 use crate::attach::loaded::{Module, Modules, NoModules, text};
 use crate::attach::target::Target;
 use crate::attachment::{
-    AREA, AREA_BYTES, Area, BEGUN, CODE_BYTES, ENTRY, LEFT, MAPPING_BYTES, NOT_LOADED, OBJECT_NAME, REDIRECTED,
-    RESULT_NO_LOG, RESULT_NO_SESSION, RESULT_NO_SLOTS, RESULT_RECORDING, SLOTS_MAX, Slot, WAITING,
+    AREA, AREA_BYTES, Area, BEGUN, CODE_BYTES, ENTRY, MAPPING_BYTES, NOT_LOADED, OBJECT_NAME, REDIRECTED,
+    RESULT_NO_LOG, RESULT_NO_SESSION, RESULT_NO_SLOTS, RESULT_RECORDED, RESULT_RECORDING, SLOTS_MAX, Slot, WAITING,
 };
 use crate::error::RecordError;
 use crate::object::Variant;
@@ -128,7 +128,7 @@ impl<'a> Plan<'a> {
         for (place, (slot, _)) in area.slots.iter_mut().zip(&slots) {
             *place = *slot;
         }
-        area.slots_used = slots.len() as u32;
+        area.slots_used = slots.len() as u64;
         let failed = |why| redirection.refused(format!("its memory cannot be written: {why}"));
         self.target.memory.write(at, bytes_of(&area)).map_err(failed)?;
         self.target.memory.write(at + AREA_BYTES as u64, code()).map_err(failed)?;
@@ -234,7 +234,7 @@ impl Redirection<'_> {
         };
         let result = field(offset_of!(Area, result))?;
         Some(match field(offset_of!(Area, state))? {
-            LEFT => Answer::Left,
+            BEGUN if result == RESULT_RECORDING && field(offset_of!(Area, left))? != 0 => Answer::Left,
             BEGUN if result == RESULT_RECORDING => Answer::Records,
             BEGUN => Answer::Fails(why_not(result).into()),
             NOT_LOADED => {
@@ -255,9 +255,8 @@ impl Redirection<'_> {
             return;
         }
         let code = self.at + AREA_BYTES as u64..self.at + (AREA_BYTES + CODE_BYTES) as u64;
-        let mut used = [0; 4];
-        self.target.memory.read(self.at + offset_of!(Area, slots_used) as u64, &mut used);
-        for index in 0..(u32::from_ne_bytes(used) as usize).min(SLOTS_MAX) {
+        let used = self.target.memory.word(self.at + offset_of!(Area, slots_used) as u64).unwrap_or(0);
+        for index in 0..(used as usize).min(SLOTS_MAX) {
             let at = self.at + (offset_of!(Area, slots) + index * size_of::<Slot>()) as u64;
             let slot = self.target.memory.word(at).zip(self.target.memory.word(at + 8));
             if let Some((address, value)) = slot
@@ -358,6 +357,7 @@ fn why_not(result: u32) -> &'static str {
         RESULT_NO_SESSION => "it cannot open the directory of its log",
         RESULT_NO_LOG => "it cannot create its log: no space is left, or its limits or a filter forbid it",
         RESULT_NO_SLOTS => "none of its modules calls an allocator function",
-        _ => "another hksim record is recording it",
+        RESULT_RECORDED => "another hksim record is recording it",
+        _ => "its recorder is of another version of hksim",
     }
 }

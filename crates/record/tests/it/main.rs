@@ -1,5 +1,6 @@
 //! The recorder on real processes: C programs compiled here, and programs of the system.
 
+mod attached;
 mod background;
 mod clock;
 mod controls;

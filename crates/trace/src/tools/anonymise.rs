@@ -93,8 +93,8 @@ impl Edit for Anonymise {
 
     fn header(&self, source: &Header) -> Header {
         let origin = match &source.origin {
-            Origin::Recorded { .. } => {
-                Origin::Recorded { command: vec!["program".into()], pid: 1, program_version: None }
+            &Origin::Recorded { attached, .. } => {
+                Origin::Recorded { command: vec!["program".into()], pid: 1, program_version: None, attached }
             }
             Origin::Imported { format, .. } => Origin::Imported { format: format.clone(), file: "trace".into() },
             generated @ Origin::Generated { .. } => generated.clone(),

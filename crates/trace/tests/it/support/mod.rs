@@ -154,7 +154,12 @@ fn random_policy(random: &mut Random) -> MemoryPolicy {
 }
 
 pub fn sample_header() -> Header {
-    let origin = Origin::Recorded { command: vec!["./app".into(), "-x".into()], pid: 77, program_version: None };
+    let origin = Origin::Recorded {
+        command: vec!["./app".into(), "-x".into()],
+        pid: 77,
+        program_version: None,
+        attached: false,
+    };
     Header::new(origin, TouchSource::FullStream, Clock::Measured)
 }
 
