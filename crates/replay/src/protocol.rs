@@ -34,6 +34,8 @@ const KIND_LOG: u32 = 3;
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Report {
     Failed { message: String },
+    /// This machine does not permit the run.
+    Refused { message: String },
     Control(Control),
     Measured(Box<MeasuredReport>),
     Timed(Timing),
