@@ -198,9 +198,7 @@ fn subjects(before: &Subject, now: &Subject) -> Vec<Difference> {
         (Subject::Design { policy: before }, Subject::Design { policy: now }) if before.design == now.design => {
             let (before, now) = (before.flags(), now.flags());
             let changed = before.into_iter().zip(now).filter(|(before, now)| before != now);
-            changed
-                .map(|((flag, before), (_, now))| Difference::Flag { flag: flag.to_string(), before, now })
-                .collect()
+            changed.map(|((flag, before), (_, now))| Difference::Flag { flag: flag.to_string(), before, now }).collect()
         }
         (
             Subject::Allocator { on: before, library_checksum: checksum_before, .. },

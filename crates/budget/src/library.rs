@@ -99,15 +99,20 @@ fn growth(spec: &ReplaySpec, row: &Row, stored: &Stored) -> Result<Vec<Growth>, 
 
 /// The same replay on the library of a stored row, if that is still there and has the same settings.
 fn older(spec: &ReplaySpec, now: &Subject, before: &Subject) -> Option<ReplaySpec> {
-    let (Subject::Allocator { on: now, .. }, Subject::Allocator { on, library, library_checksum }) = (now, before) else {
+    let (Subject::Allocator { on: now, .. }, Subject::Allocator { on, library, library_checksum }) = (now, before)
+    else {
         return None;
     };
-    let settings = |word: &str| word.split_once(':').map_or(String::new(), |(_, settings)| settings.to_string());
     let (library, stored) = (library.as_ref()?, library_checksum.as_ref()?);
     let Target::Malloc { variables, .. } = &spec.on else { return None };
     let is_there = settings(now) == settings(on) && checksum(library).is_ok_and(|here| here == *stored);
     let on = Target::Malloc { preload: Some(library.clone()), variables: variables.clone() };
     is_there.then(|| ReplaySpec { on, ..spec.clone() })
+}
+
+/// The settings of an allocator's word.
+fn settings(word: &str) -> &str {
+    word.split_once(':').map_or("", |(_, settings)| settings)
 }
 
 /// The installs of a replay by function of the library and size class of requests.

@@ -63,11 +63,7 @@ pub(crate) fn simulate<P: Simulated>(
     Ok(reports.into_iter().map(|report| simulated(report, core, profile)).collect())
 }
 
-fn simulated<P: Simulated>(
-    report: SimReport<P>,
-    core: Option<&'static Geometry>,
-    profile: Option<&Profile>,
-) -> Held {
+fn simulated<P: Simulated>(report: SimReport<P>, core: Option<&'static Geometry>, profile: Option<&Profile>) -> Held {
     let subject = report.policy.clone().subject();
     let inputs = inputs(&report, core, profile);
     let (faults, traps, rss_bytes_end) = (report.faults, report.traps, report.rss_bytes_end);

@@ -76,7 +76,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let baseline =
         Baseline { stored: stored.as_ref(), is_replaced: args.update, consumers: &consumers, version: version() };
     let checked = rows.into_iter().zip(designs.iter().cycle());
-    let mut rows: Vec<CheckedRow> = checked.map(|(row, design)| CheckedRow::of(row, &design.limits, &baseline)).collect();
+    let mut rows: Vec<CheckedRow> =
+        checked.map(|(row, design)| CheckedRow::of(row, &design.limits, &baseline)).collect();
     let is_within = rows.iter().all(CheckedRow::is_within);
     let libraries = Libraries { folder, designs: &designs };
     if let Some(stored) = &stored {

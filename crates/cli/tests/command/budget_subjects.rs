@@ -94,9 +94,10 @@ fn a_library_is_relative_to_the_budget_and_another_content_is_named() {
     let explained = bench.json("explain ci/rm.hkt --on ci/my.so --causes 0");
     for grown in row["growth"].as_array().expect("growth") {
         let function = grown["caller"].as_str().expect("a function");
-        let before = stored.as_array().expect("consumers").iter().filter(|consumer| {
-            consumer["caller"] == grown["caller"] && consumer["bytes_max"] == grown["bytes_max"]
-        });
+        let before =
+            stored.as_array().expect("consumers").iter().filter(|consumer| {
+                consumer["caller"] == grown["caller"] && consumer["bytes_max"] == grown["bytes_max"]
+            });
         let before: u64 = before.map(|consumer| number(consumer, "quantities.library_installs")).sum();
         assert_eq!((number(grown, "before"), grown["quantity"].as_str()), (before, Some("library_installs")));
         let of_function = explained["by"]["function"].as_array().expect("functions");

@@ -134,6 +134,8 @@ pub enum Outcome {
     Skipped,
     /// It crashed.
     Failed,
+    /// Its pages were predicted, and its times are not known.
+    Predicted,
 }
 
 /// The figures of an allocator; those that could not be measured are null.

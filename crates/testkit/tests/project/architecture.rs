@@ -79,7 +79,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "budget",
         &[
+            "attribution",
             "cost-model",
+            "designs",
             "engine",
             "explore",
             "memory-sim",
@@ -150,7 +152,22 @@ const ARROWS: &[(&str, &[&str])] = &[
             "validate",
         ],
     ),
-    ("choose", &["engine", "explore", "linux-mm", "replay", "results", "text", "timing", "trial"]),
+    (
+        "choose",
+        &[
+            "engine",
+            "explore",
+            "linux-mm",
+            "memory-sim",
+            "policy",
+            "replay",
+            "results",
+            "text",
+            "timing",
+            "trial",
+            "validate",
+        ],
+    ),
     (
         "cli",
         &[

@@ -20,8 +20,8 @@ use hksim_trace::source::EventSource;
 use super::Args;
 use crate::allocators;
 use crate::flags::RunConfig;
-use crate::output::{screen, warn};
 use crate::output::table::text;
+use crate::output::{screen, warn};
 use crate::runs::OnScreen;
 
 /// Explains a replay on a library, or the difference between two. Where page faults cannot be recorded, says so.
