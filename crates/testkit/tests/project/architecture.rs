@@ -121,6 +121,9 @@ const ARROWS: &[(&str, &[&str])] = &[
         "reports",
         &[
             "budget",
+            "cost-model",
+            "designs",
+            "engine",
             "explore",
             "inspect",
             "linux-mm",
