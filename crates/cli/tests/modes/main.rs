@@ -6,6 +6,7 @@
 
 mod inherited;
 mod khugepaged;
+mod rounded;
 #[path = "../support/mod.rs"]
 mod support;
 mod trials;
