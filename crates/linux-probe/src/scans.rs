@@ -161,7 +161,7 @@ fn register() {
         if map != libc::MAP_FAILED {
             map.cast::<u8>().write_volatile(1);
             libc::madvise(map, BYTES, libc::MADV_HUGEPAGE);
-            libc::munmap(map, bytes);
+            libc::munmap(map, BYTES);
         }
     }
 }

@@ -27,6 +27,7 @@ use std::process::ExitCode;
 use hksim_linux_mm::script::{ForkWriter, Op, ScanOf, Script, Step, Thread, Touch};
 use hksim_linux_probe::lifetime::die_with_parent;
 use hksim_linux_probe::resident::Resident;
+use hksim_linux_probe::scans::Scans;
 use hksim_linux_probe::traps::{Mode, TrapCounter};
 use thiserror::Error;
 
