@@ -97,7 +97,7 @@ impl<P: Described> PricedSweep<P> {
         let installs = of_served(&rows, |row| (row.report.installs.total, rss(row)));
         let times = || of_served(&rows, |row| (time(row), rss(row) as f64));
         let (pareto, pareto_system_time) = (fronts(&installs, designs), has_times.then(|| fronts(&times(), designs)));
-        let answers = Answers::of(&rows, designs, &head.question.or(priced::goal(&rows)))?;
+        let answers = Answers::of(&rows, designs, &head.question.or(priced::goal(&rows, designs)))?;
         Ok(PricedSweep { stamp: Stamp::here(), rows, pareto, pareto_system_time, answers })
     }
 

@@ -161,7 +161,11 @@ fn a_time_that_is_not_known_has_a_reason() {
     let free = skipped("sim rm.hkt --purge free --profile p.toml");
     assert_eq!(free, "the instructions of the allocator were not measured with --purge free");
     let sweep = bench.ok("sweep rm.hkt --purge free,dontneed --profile p.toml");
-    assert!(sweep.contains(&format!("no ns/call: {free}")), "{sweep}");
+    assert!(sweep.contains(&format!("no ns/call: {free}")) && sweep.contains("in installs"), "{sweep}");
+    // One timed design has none to be compared with; of three, the two that are timed are compared.
+    let sweep = bench.ok("sweep rm.hkt --purge free,dontneed,none --profile p.toml");
+    assert!(!sweep.contains("in installs") && sweep.contains("ns per call"), "{sweep}");
+    assert!(sweep.contains("Not compared, because their time is not known: `--purge free`"), "{sweep}");
     let (kernel, _) =
         profile().split_once("[memory.cycle]").map(|(head, tail)| (head.to_string(), tail.len())).expect("it");
     std::fs::write(bench.path("p.toml"), kernel).expect("a file");
