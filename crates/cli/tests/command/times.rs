@@ -112,6 +112,18 @@ fn a_sweep_with_a_profile_compares_times() {
     for part in ["ns/call", "ns instr", "ns memory", "ns kernel", "ns per call"] {
         assert!(text.contains(part), "{part}: {text}");
     }
+    assert!(text.contains("T  Pareto front of ns/call and peak RSS"), "{text}");
+    let is_beaten = |row: &Value| {
+        let (time, rss) = (ns(row), number(&row["rss_bytes_peak"]));
+        let figures = rows.iter().map(|other| (ns(other), number(&other["rss_bytes_peak"])));
+        figures.into_iter().any(|other| other.0 <= time && other.1 <= rss && other != (time, rss))
+    };
+    let front: Vec<usize> = (0..rows.len()).filter(|&row| !is_beaten(&rows[row])).collect();
+    assert_eq!(sweep["pareto_time"], Value::from(front));
+    std::fs::write(bench.path("sweep.json"), sweep.to_string()).expect("a file");
+    bench.ok("plot sweep.json -o sweep.svg");
+    let picture = std::fs::read_to_string(bench.path("sweep.svg")).expect("a picture");
+    assert!(picture.contains("ns per call, predicted") && picture.contains("front of time per call"), "{picture}");
     assert!(bench.ok(&format!("{line} --profile p.toml --format csv")).contains("time_ns_per_call_median"));
     // Without a profile there are counts alone.
     for line in [line.to_string(), format!("{line} --profile none")] {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use hksim_linux_mm::{KernelConfig, ThpConfig, ThpMode};
-use hksim_memory_sim::{Advise, Detail, Family, RegionPrediction, Setting, SiteUse, ThpPrctl, simulate};
+use hksim_memory_sim::{Advise, Detail, Family, MadvFree, RegionPrediction, Setting, SiteUse, ThpPrctl, simulate};
 use hksim_memory_trace::{
     Event, Footer, Frame, Header, MapOp, MappingKind, Op, Origin, SiteId, StackEnd, TouchKind, Writer,
 };
@@ -146,6 +146,7 @@ fn touches_belong_to_the_site_of_their_page_and_sums_are_totals() {
         kernel: KernelConfig { thp: ThpConfig::new(mode), ..KernelConfig::default() },
         advise: Advise::Recorded,
         thp_prctl: ThpPrctl::Recorded,
+        madv_free: MadvFree::Recorded,
     });
     for seed in 1..=10 {
         let expected = recording(&path, seed);
