@@ -5,8 +5,8 @@
 //! those of scattered lines, in small and in huge pages. What an access costs that hits the first cache is a part of its
 //! instruction's time; it counts only for the program's accesses, whose instructions nobody counts.
 //!
-//! The allocator's other accesses to its own data are loads that the next instructions wait for: each costs a step of a
-//! chase through as much memory, but at most through [`OVERLAP_BYTES`].
+//! The allocator's accesses to its own data that are not in sequence are loads which the next instructions wait for: each
+//! costs a step of a chase through as much memory, but at most through [`OVERLAP_BYTES`].
 
 use serde::{Deserialize, Serialize};
 
@@ -107,5 +107,41 @@ fn curve_of(costs: &MemoryCosts, part: LinePart, is_huge: bool) -> (&CostCurve, 
         }
         LinePart::ProgramIsolated | LinePart::FillingIsolated => (pages(&costs.scatter, &costs.scatter_huge), u64::MAX),
         LinePart::BookkeepingIsolated => (pages(&costs.chase, &costs.chase_huge), OVERLAP_BYTES),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory_costs::CostAt;
+    use crate::profile::Cost;
+
+    #[test]
+    fn a_load_of_the_allocator_costs_a_step_of_a_chase_up_to_the_second_level() {
+        let cost = |ns: f64| Cost { low_ns: ns, median_ns: ns, high_ns: ns, kernel_share: 1.0, rounds: 1 };
+        let curve = |costs: [f64; 3]| {
+            let points = [16 << 10, OVERLAP_BYTES, 1 << 30].into_iter().zip(costs);
+            CostCurve(points.map(|(bytes, ns)| CostAt { bytes, cost: cost(ns) }).collect())
+        };
+        let costs = MemoryCosts {
+            huge_pages_skipped: None,
+            cycle: cost(0.25),
+            fill: curve([0.5, 0.75, 4.0]),
+            scatter: curve([1.5, 1.5, 9.0]),
+            scatter_huge: CostCurve::default(),
+            chase: curve([1.0, 14.0, 300.0]),
+            chase_huge: curve([1.0, 10.0, 200.0]),
+        };
+        let price = |part, is_huge, reuse_bytes| {
+            let lines = [LineAccesses { part, is_huge, reuse_bytes, accesses: 1 }];
+            LinePrice::of(&lines, &costs).expect("costs").total_ns.median
+        };
+        let loads = [16 << 10, OVERLAP_BYTES, 1 << 30].map(|bytes| price(LinePart::BookkeepingIsolated, false, bytes));
+        assert_eq!(loads, [0.0, 13.0, 13.0]);
+        assert_eq!(price(LinePart::BookkeepingIsolated, true, OVERLAP_BYTES), 9.0);
+        assert_eq!(price(LinePart::BookkeepingSequential, false, 1 << 30), 3.5);
+        assert_eq!(price(LinePart::ProgramSequential, false, 1 << 30), 4.0);
+        assert_eq!(price(LinePart::ProgramIsolated, true, 1 << 30), 9.0, "small pages for lack of huge ones");
+        assert_eq!(price(LinePart::FillingIsolated, false, 1 << 30), 7.5);
     }
 }
