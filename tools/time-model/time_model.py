@@ -78,7 +78,7 @@ def evaluate(arguments):
 
 
 def per_call(data):
-    """Terms of every row in nanoseconds per call, by recording; a row is one by its design."""
+    """Terms of every row in nanoseconds per call, by recording and design."""
     model, table, found = errors.oracle(), errors.paths_table(), {}
     for name, recording in data["recordings"].items():
         for row in recording["rows"]:
@@ -109,6 +109,7 @@ def fit(data, terms, names, fitted, fixed):
     cycles = [(d * right[0] - b * right[1]) / determinant, (a * right[1] - b * right[0]) / determinant]
     if min(cycles) >= 0:
         return cycles
+    # The least squares without negative numbers are those of one term alone.
     return [max(right[0] / a, 0.0), 0.0] if cycles[1] < 0 else [0.0, max(right[1] / d, 0.0)]
 
 
@@ -155,8 +156,9 @@ def main():
         reading = commands.add_parser(name)
         reading.add_argument("file")
         reading.add_argument("--fit", default="", help="names of recordings")
-        reading.add_argument("--rows", action="store_true", help="print every design")
         reading.set_defaults(run=run)
+        if run == evaluate:
+            reading.add_argument("--rows", action="store_true", help="print every design")
     arguments = parser.parse_args()
     arguments.run(arguments)
 
