@@ -22,6 +22,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod at_start;
 mod family;
 pub mod groups;
 mod least_limit;
@@ -57,4 +58,5 @@ pub use setting::{Advise, Setting, ThpPrctl};
 pub use simulate::{Detail, MemorySimulation, simulate};
 pub use sites::{SitePrediction, SiteUse};
 pub use stacks::StackPrediction;
+pub use steps::MemoryAtStart;
 pub use timeline::Sample;
