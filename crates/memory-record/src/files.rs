@@ -108,7 +108,10 @@ impl Files {
         let (command, beginning) = (header.command.clone(), header.beginning);
         let path = self.directory.join(format!("{pid}-{image}.{EXTENSION}"));
         let writer = Writer::create(&path, &header)?;
-        self.open.insert(space, Open { writer, threads: HashMap::new(), lost_located: lost_before, time_last_ns: 0, at_start: 0 });
+        self.open.insert(
+            space,
+            Open { writer, threads: HashMap::new(), lost_located: lost_before, time_last_ns: 0, at_start: 0 },
+        );
         let finished = Finished { path, command, pid, image, beginning, end: End::Running, events: 0 };
         self.known.push((space, finished));
         Ok(())

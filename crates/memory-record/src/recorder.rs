@@ -262,10 +262,9 @@ fn watch(
     if !session.watch(|| running.has_ended(), is_late)? {
         return Ok(None);
     }
-    let ended = running.wait().map_err(|source| MemoryRecordError::Start {
-        command: Path::new(&command[0]).display().to_string(),
-        source,
-    });
+    let ended = running
+        .wait()
+        .map_err(|source| MemoryRecordError::Start { command: Path::new(&command[0]).display().to_string(), source });
     ended.map(Some)
 }
 

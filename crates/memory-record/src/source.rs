@@ -39,8 +39,7 @@ pub struct Events {
 
 impl Events {
     /// What the kernel's tracepoints show.
-    pub const VISIBILITY_OF_KERNEL: Visibility =
-        Visibility { faults: Faults::Accesses, calls: Calls::Tracepoints };
+    pub const VISIBILITY_OF_KERNEL: Visibility = Visibility { faults: Faults::Accesses, calls: Calls::Tracepoints };
 
     /// Opens the events of the stopped process `pid` and of all processes that it starts. `with_stacks` is for
     /// tracepoints; a tracer reads the stacks itself.

@@ -21,8 +21,8 @@ use crate::price::system_time;
 use crate::regions::Outside;
 use crate::report::Prediction;
 use crate::setting::Setting;
-use crate::steps::MemoryAtStart;
 use crate::simulate::{Detail, MemorySimulation, simulate};
+use crate::steps::MemoryAtStart;
 
 /// The recording of a result.
 #[derive(Clone, Debug, Serialize, Deserialize)]

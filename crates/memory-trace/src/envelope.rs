@@ -61,8 +61,7 @@ pub(crate) fn read(path: &Path, file: &mut impl Read) -> Result<(Header, u64), M
     })?;
     let header: Header = serde_json::from_slice(&start.json).map_err(|why| bad_header(why.to_string()))?;
     if version_of(&header) != start.version {
-        let why =
-            format!("version {} and the fields beginning and stack_depth contradict each other", start.version);
+        let why = format!("version {} and the fields beginning and stack_depth contradict each other", start.version);
         return Err(bad_header(why));
     }
     Ok((header, start.end))

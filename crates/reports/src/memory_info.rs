@@ -59,10 +59,16 @@ fn at_start(info: &MemoryInfo<'_>) -> Vec<String> {
     let (Beginning::Attached { stopped_ns }, Some(start)) = (header.beginning, at_start) else { return Vec::new() };
     let states: Vec<String> =
         start.page_bytes.iter().map(|(state, size)| format!("{} {}", bytes(*size), state.replace('_', " "))).collect();
-    let had = format!("{} resident in {} ({})", bytes(start.resident_bytes), units::of(start.mappings, "mapping"), states.join(", "));
+    let had = format!(
+        "{} resident in {} ({})",
+        bytes(start.resident_bytes),
+        units::of(start.mappings, "mapping"),
+        states.join(", ")
+    );
     let mut lines = vec![line("at the start", &had), line("stopped for", &units::time(stopped_ns))];
     if !header.machine.thp_disabled {
-        let unseen = format!("touches inside huge pages ({} at the start, and those installed later)", bytes(start.huge_bytes));
+        let unseen =
+            format!("touches inside huge pages ({} at the start, and those installed later)", bytes(start.huge_bytes));
         lines.push(line("not seen", &unseen));
     }
     lines

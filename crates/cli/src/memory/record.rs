@@ -202,7 +202,7 @@ fn attached(report: &RecordingReport) -> String {
         Beginning::Exec | Beginning::Fork { .. } => None,
     });
     let stops: Vec<u64> = stops.collect();
-    let processes = units::of(stops.len() as u64, "process");
+    let processes = if stops.len() == 1 { "1 process".to_string() } else { format!("{} processes", stops.len()) };
     let longest = units::time(stops.iter().copied().max().unwrap_or_default());
     let end = match report.files.first().map(|file| file.end) {
         Some(End::Running) | None => "runs on",

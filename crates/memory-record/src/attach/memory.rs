@@ -32,8 +32,94 @@ const ENTRIES_AT_ONCE: u64 = 1 << 16;
 /// `MAP_DROPPABLE`.
 const MAP_DROPPABLE: u32 = 0x08;
 
-/// What a process has.
+/// What is read while the process is stopped: as little as possible. smaps is not: it looks at each page, which takes 5
+/// times as long as a scan of the page tables.
 #[derive(Debug)]
+pub struct AtStop {
+    /// The mappings as in maps: addresses, mode and name.
+    mappings: Vec<Mapping>,
+    /// The pages of those that are certainly anonymous; `None` for others.
+    scanned: Vec<Option<Vec<PagesInState>>>,
+    states: PageStates,
+}
+
+impl AtStop {
+    /// Reads the memory of a process that is stopped.
+    ///
+    /// # Errors
+    /// /proc cannot be read, or this kernel cannot scan page tables (before Linux 6.7).
+    pub fn read(target: &Target) -> Result<Self, AttachError> {
+        let mut mappings = read_mappings(target, "maps")?;
+        mappings.retain(|mapping| mapping.addresses.end <= ADDRESSES_END);
+        let states = PageStates::of_process(target.pid).map_err(|why| pages_unread(target, why))?;
+        let scan = |mapping: &Mapping| mapping.is_anonymous().then(|| states.in_range(pages_of(mapping))).transpose();
+        let scanned = mappings.iter().map(scan).collect::<io::Result<_>>();
+        Ok(Self { scanned: scanned.map_err(|why| pages_unread(target, why))?, mappings, states })
+    }
+
+    /// Reads the rest, when the process runs on: the advice and locks of mappings, and which pages are shared or given up.
+    /// What changes meanwhile is recorded as well.
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub fn complete(self, target: &Target) -> Result<MemoryAtStart, AttachError> {
+        let Self { mut mappings, scanned, states } = self;
+        let later = read_mappings(target, "smaps")?;
+        mappings.iter_mut().for_each(|mapping| learn(mapping, &later));
+        let mut reader = Reader { states, flags: PageFlags::open().ok(), look_ups: LOOK_UPS_MAX };
+        let mut memory = MemoryAtStart::default();
+        for (mapping, scanned) in mappings.iter().zip(scanned) {
+            let pages = reader.pages(mapping, scanned).map_err(|why| pages_unread(target, why))?;
+            memory.add(mapping, pages);
+        }
+        Ok(memory)
+    }
+}
+
+fn read_mappings(target: &Target, file: &str) -> Result<Vec<Mapping>, AttachError> {
+    let path = format!("/proc/{}/{file}", target.pid);
+    // Names of files need not be UTF-8.
+    let text = fs::read(&path).map_err(|source| match source.raw_os_error() {
+        Some(libc::ESRCH | libc::ENOENT) => AttachError::Exited { pid: target.pid },
+        _ => AttachError::Read { path, source },
+    })?;
+    Ok(smaps::parse(&String::from_utf8_lossy(&text)))
+}
+
+fn pages_unread(target: &Target, source: io::Error) -> AttachError {
+    match source.raw_os_error() {
+        Some(libc::ENOTTY | libc::EINVAL) => AttachError::NoPageScan,
+        Some(libc::ESRCH | libc::ENOENT) => AttachError::Exited { pid: target.pid },
+        _ => AttachError::Read { path: format!("/proc/{}/pagemap", target.pid), source },
+    }
+}
+
+/// Adds to a mapping what smaps said a moment later: of the same mapping, or if that has changed, of one that overlaps it
+/// and is of the same kind.
+fn learn(mapping: &mut Mapping, later: &[Mapping]) {
+    let overlapping = |other: &&Mapping| {
+        other.addresses.start < mapping.addresses.end && mapping.addresses.start < other.addresses.end
+    };
+    let first = later.partition_point(|other| other.addresses.end <= mapping.addresses.start);
+    let mut candidates = later[first..].iter().take_while(overlapping);
+    let is_alike = |other: &&Mapping| other.mode == mapping.mode && other.inode == mapping.inode;
+    let known = candidates.clone().find(|other| is_alike(other) && other.addresses == mapping.addresses);
+    let known = known.or_else(|| candidates.find(is_alike));
+    *mapping = match known {
+        Some(known) => Mapping {
+            addresses: mapping.addresses.clone(),
+            offset: mapping.offset,
+            name: std::mem::take(&mut mapping.name),
+            ..known.clone()
+        },
+        // The kernel charges private memory that can be written.
+        None if mapping.is_writable() => Mapping { flags: vec![*b"ac"], ..mapping.clone() },
+        None => return,
+    };
+}
+
+/// What a process has.
+#[derive(Debug, Default)]
 pub struct MemoryAtStart {
     mappings: Vec<(MappingAtStart, Option<String>, Vec<PagesAtStart>)>,
     code: CodeMap,
@@ -42,30 +128,6 @@ pub struct MemoryAtStart {
 }
 
 impl MemoryAtStart {
-    /// Reads the memory of a process that is stopped.
-    ///
-    /// # Errors
-    /// /proc cannot be read, or this kernel cannot scan page tables (before Linux 6.7).
-    pub fn read(target: &Target) -> Result<Self, AttachError> {
-        let path = format!("/proc/{}/smaps", target.pid);
-        // Names of files need not be UTF-8.
-        let text = fs::read(&path).map_err(|source| AttachError::Read { path, source })?;
-        let pages_unread = |source: io::Error| match source.raw_os_error() {
-            Some(libc::ENOTTY | libc::EINVAL) => AttachError::NoPageScan,
-            _ => AttachError::Read { path: format!("/proc/{}/pagemap", target.pid), source },
-        };
-        let states = PageStates::of_process(target.pid).map_err(pages_unread)?;
-        let mut reader = Reader { states, flags: PageFlags::open().ok(), look_ups: LOOK_UPS_MAX };
-        let mut memory =
-            Self { mappings: Vec::new(), code: CodeMap::default(), attached: HashMap::new(), brk: None };
-        let mappings = smaps::parse(&String::from_utf8_lossy(&text));
-        for mapping in mappings.iter().filter(|mapping| mapping.addresses.end <= ADDRESSES_END) {
-            let pages = reader.pages(mapping).map_err(pages_unread)?;
-            memory.add(mapping, pages);
-        }
-        Ok(memory)
-    }
-
     fn add(&mut self, mapping: &Mapping, pages: Vec<PagesAtStart>) {
         let name = Some(mapping.name.clone()).filter(|name| !name.is_empty());
         let is_file = mapping.name.starts_with('/');
@@ -122,7 +184,8 @@ fn map_of(mapping: &Mapping) -> MapOp {
     };
     let protection = bits(&[(b'r', libc::PROT_READ), (b'w', libc::PROT_WRITE), (b'x', libc::PROT_EXEC)]);
     let kind = kind_of(mapping);
-    let is_anonymous = mapping.name != ZERO_DEVICE && matches!(kind, MappingKind::Anonymous | MappingKind::GrowingStack);
+    let is_anonymous =
+        mapping.name != ZERO_DEVICE && matches!(kind, MappingKind::Anonymous | MappingKind::GrowingStack);
     let flags = [
         (kind == MappingKind::Shared, libc::MAP_SHARED as u32),
         (kind != MappingKind::Shared && !mapping.has(b"dp"), libc::MAP_PRIVATE as u32),
@@ -164,10 +227,15 @@ struct Reader {
 }
 
 impl Reader {
-    /// The pages of a mapping that are not absent.
-    fn pages(&mut self, mapping: &Mapping) -> io::Result<Vec<PagesAtStart>> {
-        match kind_of(mapping) {
-            MappingKind::Anonymous | MappingKind::GrowingStack => self.anonymous(mapping),
+    /// The pages of a mapping that are not absent, with what was scanned while the process was stopped.
+    fn pages(&mut self, mapping: &Mapping, scanned: Option<Vec<PagesInState>>) -> io::Result<Vec<PagesAtStart>> {
+        match (kind_of(mapping), scanned) {
+            (MappingKind::Anonymous | MappingKind::GrowingStack, Some(scanned)) => self.anonymous(mapping, scanned),
+            // Memory of the hugetlb pool, and of /dev/zero.
+            (MappingKind::Anonymous, None) => {
+                let scanned = self.states.in_range(pages_of(mapping))?;
+                self.anonymous(mapping, scanned)
+            }
             _ => self.tables(mapping),
         }
     }
@@ -181,19 +249,19 @@ impl Reader {
         let mut found = Vec::new();
         for edge in [head, tail].into_iter().filter(|edge| !edge.is_empty()) {
             let first = self.states.in_range(edge)?.into_iter().next();
-            found.extend(first.map(|run| PagesAtStart {
-                pages: run.pages.start..run.pages.start + 1,
-                state: PageAtStart::Small,
-            }));
+            found.extend(
+                first
+                    .map(|run| PagesAtStart { pages: run.pages.start..run.pages.start + 1, state: PageAtStart::Small }),
+            );
         }
         Ok(found)
     }
 
-    fn anonymous(&mut self, mapping: &Mapping) -> io::Result<Vec<PagesAtStart>> {
+    fn anonymous(&mut self, mapping: &Mapping, scanned: Vec<PagesInState>) -> io::Result<Vec<PagesAtStart>> {
         let is_all_lazy = mapping.lazy_free_bytes > 0 && mapping.lazy_free_bytes == mapping.rss_bytes;
         let has_details = mapping.shared_bytes > 0 || mapping.lazy_free_bytes > 0 && !is_all_lazy;
         let mut found = Vec::new();
-        for run in self.states.in_range(pages_of(mapping))? {
+        for run in scanned {
             match run.state {
                 PageState::Small | PageState::Huge if has_details => self.detailed(mapping, &run, &mut found)?,
                 PageState::Small | PageState::Huge if is_all_lazy => push(&mut found, run.pages, lazy(run.state)),
@@ -212,6 +280,8 @@ impl Reader {
             let entries = self.states.entries(part.clone())?;
             for (page, entry) in part.clone().zip(entries).step_by(step as usize) {
                 let state = match (run.state, entry.is_exclusive()) {
+                    // It was dropped since, which is recorded.
+                    (state, _) if !entry.is_present() => plain(state),
                     (PageState::Huge, false) => PageAtStart::HugeShared,
                     (_, false) => PageAtStart::SmallShared,
                     (state, true) if mapping.lazy_free_bytes > 0 && self.is_given_up(entry) => lazy(state),

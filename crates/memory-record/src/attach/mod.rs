@@ -42,7 +42,7 @@ use crate::source::Events;
 use crate::spaces::{Space, ThpState};
 use crate::stack_dump;
 use crate::thp_guard::ThpGuard;
-use memory::MemoryAtStart;
+use memory::AtStop;
 use stopped::StoppedProcess;
 use target::Target;
 
@@ -237,11 +237,11 @@ impl Family<'_> {
             let failed = |source| AttachError::Events { pid: target.pid, threads: process.threads().len(), source };
             self.events.add(thread).map_err(failed)?;
         }
-        let (children, memory) = (process.children(), MemoryAtStart::read(target)?);
+        let (children, memory) = (process.children(), AtStop::read(target)?);
         let (threads, time_ns) = (process.threads().len() as u32, monotonic_ns());
         drop(process);
         let stopped_ns = begin.elapsed().as_nanos() as u64;
-        let (space, operations) = memory.into_space(thp);
+        let (space, operations) = memory.complete(target)?.into_space(thp);
         let attached = Attached { process: target.process(stopped_ns), space, threads, operations };
         let what = What::Attached(Box::new(attached));
         Ok((Record { time_ns, pid: target.pid, tid: target.pid, what }, children))

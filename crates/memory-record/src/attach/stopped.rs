@@ -40,7 +40,8 @@ impl StoppedProcess {
         let deadline = Instant::now() + PATIENCE;
         // A running thread can create others. When all known ones are stopped and none is new, there are no others.
         loop {
-            let new: Vec<pid_t> = stopped.listed().into_iter().filter(|tid| !stopped.threads.contains_key(tid)).collect();
+            let new: Vec<pid_t> =
+                stopped.listed().into_iter().filter(|tid| !stopped.threads.contains_key(tid)).collect();
             let seized = new.iter().map(|&tid| stopped.seize(target, tid)).collect::<Result<Vec<bool>, _>>()?;
             if !seized.contains(&true) {
                 break;
@@ -62,7 +63,8 @@ impl StoppedProcess {
 
     /// The process's children.
     pub fn children(&self) -> Vec<u32> {
-        let text = |tid: &pid_t| fs::read_to_string(format!("/proc/{}/task/{tid}/children", self.pid)).unwrap_or_default();
+        let text =
+            |tid: &pid_t| fs::read_to_string(format!("/proc/{}/task/{tid}/children", self.pid)).unwrap_or_default();
         let texts: Vec<String> = self.ids.iter().map(text).collect();
         texts.iter().flat_map(|text| text.split_ascii_whitespace()).filter_map(|word| word.parse().ok()).collect()
     }

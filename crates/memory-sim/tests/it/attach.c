@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, PAGES = 4096, THREADS_MAX = 16, CHILDREN_MAX = 8 };
+enum { PAGE = 4096, PAGES = 4096, SLOT_PAGES = 1000, THREADS_MAX = 16, CHILDREN_MAX = 8 };
 enum { MMAP, MUNMAP, MPROTECT, MADVISE, MREMAP, BRK, CALLS };
 
 static int huge, lazy, forks, operations;
@@ -33,6 +33,8 @@ struct arena {
     uint64_t calls[CALLS];
     unsigned char *grown;
     size_t grown_pages;
+    unsigned char *slots; /* two places for it, so that it does not move into a hole of an arena */
+    int slot;
     int is_first;
 };
 
@@ -116,7 +118,9 @@ static void operate(struct arena *a) {
         break;
     case 10: { /* a mapping that mremap grows and moves */
         size_t wanted = 1 + below(a, 900);
-        void *now = mremap(a->grown, a->grown_pages * PAGE, wanted * PAGE, MREMAP_MAYMOVE);
+        a->slot ^= 1;
+        void *to = a->slots + a->slot * SLOT_PAGES * PAGE;
+        void *now = mremap(a->grown, a->grown_pages * PAGE, wanted * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, to);
         check(now != MAP_FAILED, "mremap");
         a->calls[MREMAP]++;
         a->grown = now, a->grown_pages = wanted;
@@ -167,9 +171,12 @@ static void *run(void *argument) {
     struct arena *a = argument;
     a->base = map(a, NULL, PAGES + 512);
     a->base = (unsigned char *)(((uintptr_t)a->base + 511 * PAGE) & ~(uintptr_t)(512 * PAGE - 1));
-    a->grown = map(a, NULL, 10);
+    a->slots = map(a, NULL, 2 * SLOT_PAGES);
+    a->grown = map(a, a->slots, 10);
     a->grown_pages = 10;
     memset(a->rights, 'w', PAGES);
+    if (huge) advise(a, 0, PAGES / 2, MADV_HUGEPAGE);
+    pthread_barrier_wait(&barrier);
     phase(a);
     memset(a->calls, 0, sizeof a->calls);
     pthread_barrier_wait(&barrier);
@@ -201,6 +208,7 @@ int main(int count, char **words) {
         arenas[thread].is_first = thread == 0;
         check(pthread_create(&threads[thread], NULL, run, &arenas[thread]) == 0, "pthread_create");
     }
+    pthread_barrier_wait(&barrier);
     pthread_barrier_wait(&barrier);
     write(1, "ready\n", 6);
     await();
