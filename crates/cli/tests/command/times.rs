@@ -105,6 +105,18 @@ fn a_sweep_with_a_profile_compares_times() {
     for part in ["ns/call", "ns instr", "ns memory", "ns kernel", "ns per call"] {
         assert!(text.contains(part), "{part}: {text}");
     }
+    assert!(text.contains("T  Pareto front of ns/call and peak RSS"), "{text}");
+    let is_beaten = |row: &Value| {
+        let (time, rss) = (ns(row), number(&row["rss_bytes_peak"]));
+        let figures = rows.iter().map(|other| (ns(other), number(&other["rss_bytes_peak"])));
+        figures.into_iter().any(|other| other.0 <= time && other.1 <= rss && other != (time, rss))
+    };
+    let front: Vec<usize> = (0..rows.len()).filter(|&row| !is_beaten(&rows[row])).collect();
+    assert_eq!(sweep["pareto_time"], Value::from(front));
+    std::fs::write(bench.path("sweep.json"), sweep.to_string()).expect("a file");
+    bench.ok("plot sweep.json -o sweep.svg");
+    let picture = std::fs::read_to_string(bench.path("sweep.svg")).expect("a picture");
+    assert!(picture.contains("ns per call, predicted") && picture.contains("front of time per call"), "{picture}");
     assert!(bench.ok(&format!("{line} --profile p.toml --format csv")).contains("time_ns_per_call_median"));
     // Without a profile there are counts alone.
     for line in [line.to_string(), format!("{line} --profile none")] {
@@ -161,7 +173,11 @@ fn a_time_that_is_not_known_has_a_reason() {
     let free = skipped("sim rm.hkt --purge free --profile p.toml");
     assert_eq!(free, "the instructions of the allocator were not measured with --purge free");
     let sweep = bench.ok("sweep rm.hkt --purge free,dontneed --profile p.toml");
-    assert!(sweep.contains(&format!("no ns/call: {free}")), "{sweep}");
+    assert!(sweep.contains(&format!("no ns/call: {free}")) && sweep.contains("in installs"), "{sweep}");
+    // One timed design has none to be compared with; of three, the two that are timed are compared.
+    let sweep = bench.ok("sweep rm.hkt --purge free,dontneed,none --profile p.toml");
+    assert!(!sweep.contains("in installs") && sweep.contains("ns per call"), "{sweep}");
+    assert!(sweep.contains("Not compared, because their time is not known: `--purge free`"), "{sweep}");
     let (kernel, _) =
         profile().split_once("[memory.cycle]").map(|(head, tail)| (head.to_string(), tail.len())).expect("it");
     std::fs::write(bench.path("p.toml"), kernel).expect("a file");

@@ -119,6 +119,9 @@ const ARROWS: &[(&str, &[&str])] = &[
         "reports",
         &[
             "budget",
+            "cost-model",
+            "designs",
+            "engine",
             "explore",
             "inspect",
             "linux-mm",
