@@ -231,6 +231,7 @@ impl Family<'_> {
 
     /// Stops a process, opens the events of its threads, reads its memory, and lets it run on.
     fn stop_and_read(&mut self, target: &Target, thp: ThpState) -> Result<(Record, Vec<u32>), MemoryRecordError> {
+        run_first();
         let begin = Instant::now();
         let process = StoppedProcess::stop(target)?;
         for &thread in process.threads() {
@@ -246,6 +247,14 @@ impl Family<'_> {
         let what = What::Attached(Box::new(attached));
         Ok((Record { time_ns, pid: target.pid, tid: target.pid, what }, children))
     }
+}
+
+/// Lets the calling thread run before others: while it waits for a processor, the process would stay stopped. No effect
+/// without the right to.
+fn run_first() {
+    let priority = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the kernel reads the value. The thread ends soon, and with it its priority.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, &raw const priority) };
 }
 
 /// Each thread needs several open files for each processor.
