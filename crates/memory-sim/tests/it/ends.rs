@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use hksim_linux_mm::{KernelConfig, KhugepagedWork, ThpConfig, ThpMode};
-use hksim_memory_sim::{Advise, Detail, Family, MadvFree, Prediction, Setting, ThpPrctl, hugetlb_shortage, simulate};
+use hksim_memory_sim::{Detail, Family, Prediction, Setting, hugetlb_shortage, simulate};
 use hksim_memory_trace::{End, Event, Footer, Header, MapOp, MappingKind, Op, Origin, SiteId, TouchKind, Writer};
 
 const MAP_PRIVATE_ANONYMOUS: u32 = 0x22;
@@ -32,8 +32,7 @@ fn predicted(ops: Vec<Op>, end_ns: Option<u64>, kernel: KernelConfig) -> Predict
         writer.push(Event { time_ns: 1000 * number as u64, thread: 0, op, site: SiteId::UNKNOWN }).expect("an event");
     }
     writer.finish(&Footer { end: End::Exit, end_ns, ..Footer::default() }).expect("a file");
-    let setting =
-        Setting { kernel, advise: Advise::Recorded, thp_prctl: ThpPrctl::Recorded, madv_free: MadvFree::Recorded };
+    let setting = Setting::recorded(kernel);
     let result = simulate(Family::open(Path::new(&path)).expect("a recording"), &[setting], Detail::Figures);
     result.expect("a result").predictions.remove(0)
 }
@@ -79,7 +78,8 @@ fn a_hugetlb_pool_that_is_too_small_is_told() {
     };
     let ops = || vec![map(1024, MAP_HUGETLB), write(0), write(512), second(1), second(2)];
     for (pool, failed) in [(2, 2), (5, 1), (6, 0)] {
-        let prediction = predicted(ops(), None, KernelConfig { hugetlb_pool_pages: Some(pool), ..KernelConfig::default() });
+        let prediction =
+            predicted(ops(), None, KernelConfig { hugetlb_pool_pages: Some(pool), ..KernelConfig::default() });
         assert_eq!((prediction.hugetlb_maps_failed, prediction.hugetlb_bytes_failed), (failed, failed << 22), "{pool}");
         assert_eq!((prediction.huge_bytes_peak_max(), prediction.rss_bytes_peak), (4 << 20, 4 << 20));
         let words = hugetlb_shortage(prediction.hugetlb_maps_failed, prediction.hugetlb_bytes_failed);
