@@ -144,9 +144,9 @@ impl Family {
         &self.children
     }
 
-    /// Whether a member began by exec.
+    /// Whether a member began by exec, or in the middle.
     pub(crate) fn begins_empty(&self, member: usize) -> bool {
-        self.members[member].reader.header().beginning == Beginning::Exec
+        !matches!(self.members[member].reader.header().beginning, Beginning::Fork { .. })
     }
 
     /// The translator of the recording that was asked for.
