@@ -79,7 +79,8 @@ fn a_hugetlb_pool_that_is_too_small_is_told() {
     };
     let ops = || vec![map(1024, MAP_HUGETLB), write(0), write(512), second(1), second(2)];
     for (pool, failed) in [(2, 2), (5, 1), (6, 0)] {
-        let prediction = predicted(ops(), None, KernelConfig { hugetlb_pool_pages: Some(pool), ..KernelConfig::default() });
+        let prediction =
+            predicted(ops(), None, KernelConfig { hugetlb_pool_pages: Some(pool), ..KernelConfig::default() });
         assert_eq!((prediction.hugetlb_maps_failed, prediction.hugetlb_bytes_failed), (failed, failed << 22), "{pool}");
         assert_eq!((prediction.huge_bytes_peak_max(), prediction.rss_bytes_peak), (4 << 20, 4 << 20));
         let words = hugetlb_shortage(prediction.hugetlb_maps_failed, prediction.hugetlb_bytes_failed);
