@@ -8,13 +8,10 @@
 //! use std::path::Path;
 //!
 //! use hksim_linux_mm::{KernelConfig, ThpConfig, ThpMode};
-//! use hksim_memory_sim::{Advise, Detail, Family, MadvFree, Setting, ThpPrctl, simulate};
+//! use hksim_memory_sim::{Detail, Family, Setting, simulate};
 //!
-//! let settings = [ThpMode::Never, ThpMode::Always].map(|mode| Setting {
-//!     kernel: KernelConfig { thp: ThpConfig::new(mode), ..KernelConfig::default() },
-//!     advise: Advise::Recorded,
-//!     thp_prctl: ThpPrctl::Recorded,
-//!     madv_free: MadvFree::Recorded,
+//! let settings = [ThpMode::Never, ThpMode::Always].map(|mode| {
+//!     Setting::recorded(KernelConfig { thp: ThpConfig::new(mode), ..KernelConfig::default() })
 //! });
 //! let result = simulate(Family::open(Path::new("app.hkm"))?, &settings, Detail::Figures)?;
 //! for prediction in &result.predictions {

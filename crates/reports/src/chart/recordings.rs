@@ -6,7 +6,7 @@ use hksim_policy::HUGE_PAGE_BYTES;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::data::{Installs, Panel, Progress, Sample, Series, grouped};
+use super::data::{Cost, Installs, Panel, Progress, Sample, Series, grouped};
 use super::names::Names;
 use crate::recording::Recording;
 use hksim_explore::flags::row::of_kernel;
@@ -97,6 +97,7 @@ fn panel(rows: &[Row], is_front: impl Fn(usize) -> bool) -> Result<Panel> {
         Series {
             label: String::new(),
             installs: row.installs.total,
+            ns_per_call: None,
             rss_bytes_peak: row.rss_bytes_peak,
             is_front: is_front(index),
             timeline: row.timeline.iter().map(sample).collect(),
@@ -108,5 +109,5 @@ fn panel(rows: &[Row], is_front: impl Fn(usize) -> bool) -> Result<Panel> {
     let series = grouped(designs, &Names::of_words(&FLAGS, words));
     let losses = |row: &Row| losses(row.recording.lost_events).map(|words| format!(" ({words})")).unwrap_or_default();
     let title = rows.first().map(|row| row.title().to_string() + &losses(row)).unwrap_or_default();
-    Ok(Panel { title, floor_bytes: 0, series, progress: Progress::Time })
+    Ok(Panel { title, floor_bytes: 0, series, progress: Progress::Time, cost: Cost::Installs })
 }
