@@ -33,6 +33,7 @@ mod event;
 mod header;
 mod reader;
 mod relocate;
+mod rounded;
 mod section;
 mod summary;
 mod trim;

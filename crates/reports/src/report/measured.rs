@@ -1,12 +1,13 @@
-//! The sections of measured results: comparisons, trials, and choices among allocators.
+//! The sections of measured results: comparisons, trials, choices among allocators, and explained replays.
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::html::{paragraph, table};
 use crate::error::{Context, Result};
-use crate::{choice as choices, comparison as comparisons, trial as trials};
+use crate::{choice as choices, comparison as comparisons, library_explanation as explanations, trial as trials};
 use hksim_results::choice::ChoiceReport;
+use hksim_results::explain_library::LibraryExplanation;
 use hksim_results::replay::ComparisonReport;
 use hksim_results::trial::TrialReport;
 
@@ -52,6 +53,19 @@ pub fn choice(result: &Value) -> Result<String> {
         + &held_out
         + &paragraphs(&choices::missing(&report.choice.rows))
         + &report.trial.as_ref().map(of_trial).unwrap_or_default())
+}
+
+/// An explained replay on a library: what was replayed, and the installs by every key. Its causes are sentences, as those
+/// of every explanation.
+///
+/// # Errors
+/// The result is damaged.
+pub fn explanation(result: &Value) -> Result<String> {
+    let explanation = LibraryExplanation::deserialize(result).context("not a result of `explain --on`")?;
+    let tables = explanations::tables(&explanation);
+    Ok(paragraphs(&explanations::totals(&explanation))
+        + &tables.iter().map(table).collect::<String>()
+        + &paragraphs(&explanations::skipped(&explanation)))
 }
 
 fn paragraphs(lines: &[String]) -> String {
