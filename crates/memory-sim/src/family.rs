@@ -166,10 +166,7 @@ impl Family {
                 self.fork(member, child_pid);
             }
             let Member { reader, translator, .. } = &mut self.members[member];
-            let name = match &event.op {
-                Op::Map(map) => map.name.map(|name| reader.name(name)),
-                _ => None,
-            };
+            let name = event.op.mapping().and_then(|map| map.name).map(|name| reader.name(name));
             if let Some(translator) = translator {
                 translator.translate(&event, name, &mut steps);
             }

@@ -266,7 +266,7 @@ impl Translator {
             Op::ChildEnded { child_pid } => push(Action::ChildEnded { child_pid: *child_pid }),
             Op::Lost { events } => self.tally.lost_events += events,
             Op::MappingAtStart(start) => {
-                let mapped = self.regions.map(&start.map, event.time_ns, event.site);
+                let mapped = self.regions.map(&start.map, name, event.time_ns, event.site);
                 push(at_start::mapping(start, mapped));
             }
             Op::PagesAtStart(start) => {
