@@ -41,6 +41,7 @@ pub mod khugepaged;
 pub mod library_explanation;
 pub mod memory_info;
 pub mod memory_limit;
+pub mod memory_prediction;
 pub mod memory_validation;
 pub mod pprof;
 mod recording;

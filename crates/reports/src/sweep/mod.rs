@@ -73,7 +73,8 @@ pub fn lines<P: Described>(sweep: &PricedSweep<P>, head: &Head, width: Option<us
     let skipped: BTreeSet<&String> = sweep.rows.iter().filter_map(|row| row.time_skipped.as_ref()).collect();
     lines.extend(skipped.into_iter().map(|why| format!("no ns/call: {why}")));
     if let Some(time) = sweep.rows.first().and_then(|row| row.system_time.as_ref()) {
-        lines.push("T  Pareto front of system time (its median) and peak RSS".into());
+        let figure = if sweep.pareto_time.is_some() { "ns/call" } else { "system time (its median)" };
+        lines.push(format!("T  Pareto front of {figure} and peak RSS"));
         lines.push(format!("system time: from costs measured on {}, Linux {}", time.machine, time.kernel_release));
     }
     lines.extend(states(sweep.rows.iter().filter_map(|row| row.system_time.as_ref())));
@@ -132,7 +133,7 @@ fn trace_table<P: Described>(rows: &[Priced<P>], first: usize, sweep: &PricedSwe
             format!("{mark}{}", shown[index])
         });
         let on = |front: &[usize], mark| if front.contains(&(first + index)) { mark } else { "" };
-        let of_time = sweep.pareto_system_time.as_deref().unwrap_or_default();
+        let of_time = sweep.pareto_time.as_deref().or(sweep.pareto_system_time.as_deref()).unwrap_or_default();
         let fronts = on(&sweep.pareto, "P").to_string() + on(of_time, "T");
         table.push(number.into_iter().chain(values).chain(figures).chain([fronts]));
     }
