@@ -56,9 +56,14 @@ impl<P: Described> Priced<P> {
 
 /// The kernel's work for a simulated design.
 pub fn work<P: Described>(report: &SimReport<P>) -> Work {
+    Work::from(&kernel_work(report))
+}
+
+/// The kernel's work for a simulated design, as it was counted.
+pub fn kernel_work<P: Described>(report: &SimReport<P>) -> KernelWork<'_> {
     let (kinds, done, calls) = (report.installs.by_kind, &report.page_operations, report.os_calls);
     let by_hand = if report.policy.prefaults_by_hand() { report.installs.by_reason.prefault } else { 0 };
-    Work::from(&KernelWork {
+    KernelWork {
         installs: [kinds.base_4k, kinds.mthp, kinds.thp, kinds.hugetlb, kinds.zero, kinds.cow],
         operations: &done.operations,
         refaults: &done.refaults,
@@ -68,7 +73,7 @@ pub fn work<P: Described>(report: &SimReport<P>) -> Work {
         pmd_splits: report.pmd_splits,
         reuses: report.forks.iter().map(|fork| fork.cow_reuses).sum(),
         calls: Calls { map: calls.mmap, unmap: calls.munmap, advise: calls.madvise, remap: calls.mremap },
-    })
+    }
 }
 
 /// The figures of a row.

@@ -13,7 +13,7 @@ use crate::replay::ComparisonReport;
 use crate::sim::{MemorySimResult, MemorySweepResult, SimResult};
 use crate::sweep::PricedSweep;
 use crate::trial::TrialReport;
-use crate::validate::{MemoryValidation, Validation};
+use crate::validate::{MemoryValidation, TimeValidation, Validation};
 
 /// A result of any command.
 #[derive(Clone, Debug)]
@@ -42,6 +42,8 @@ pub enum AnyResult {
     MemorySweep(Box<MemorySweepResult>),
     /// A memory recording, predicted and measured.
     MemoryValidate(Box<MemoryValidation>),
+    /// Times of designs, predicted and measured.
+    TimeValidate(Box<TimeValidation>),
 }
 
 impl AnyResult {
@@ -67,6 +69,7 @@ impl AnyResult {
             Kind::MemorySim => AnyResult::MemorySim(parsed(file, result)?),
             Kind::MemorySweep => AnyResult::MemorySweep(parsed(file, result)?),
             Kind::MemoryValidate => AnyResult::MemoryValidate(parsed(file, result)?),
+            Kind::TimeValidate => AnyResult::TimeValidate(parsed(file, result)?),
         })
     }
 
@@ -88,6 +91,7 @@ impl AnyResult {
             AnyResult::MemorySim(result) => serde_json::to_value(result),
             AnyResult::MemorySweep(result) => serde_json::to_value(result),
             AnyResult::MemoryValidate(result) => serde_json::to_value(result),
+            AnyResult::TimeValidate(result) => serde_json::to_value(result),
         }
     }
 }

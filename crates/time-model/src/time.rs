@@ -28,7 +28,7 @@ pub const ERROR_SHARE: f64 = 0.45;
 /// pairs are ordered right (docs/lab/time-model.md). Designs that differ by less are a tie.
 pub const ORDER_ERROR_SHARE: f64 = 0.025;
 
-const NS_PER_S: f64 = 1e9;
+pub(crate) const NS_PER_S: f64 = 1e9;
 
 /// The predicted time of a design on a trace: of the calls of the allocator, and of the program's accesses to its blocks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
