@@ -65,7 +65,7 @@ for trace in tlb-small tlb-suspected; do
     done
 done
 
-"$hksim" compare -q r.hkt --allocators glibc,mimalloc,jemalloc,tcmalloc,native,native:hakmem+huge=never --runs 9 --format json -o "$data/e8-allocators.json" >/dev/null
+"$hksim" compare -q r.hkt --allocators glibc,mimalloc,jemalloc,gperftools,native,native:hakmem+huge=never --runs 9 --format json -o "$data/e8-allocators.json" >/dev/null
 
 validate e10-populate.csv r.hkt "${bare[@]}" --huge never,thp --prefault off,populate-write,populate-read --prewarm 0,2
 validate e10-layout.csv r.hkt "${bare[@]}" --huge never,thp --superslab 2M,8M --meta inband,sidecar --align arena,kernel

@@ -3,7 +3,27 @@
 use hksim_linux_mm::{InstallKind, PageOperations, Refaults, RefaultsByKind};
 
 use crate::price::{FirstTouch, Locality, Work};
-use crate::profile::Operation;
+use crate::profile::{FOOTPRINTS, Operation};
+
+/// What the processor's caches hold of memory that the kernel zeroes at a first touch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caches {
+    /// What they can hold of a footprint of this size: a run that repeats touches the memory that it has just returned.
+    Warm(u64),
+    /// Nothing: the memory was another process's, and the program has worked since.
+    Cold,
+}
+
+impl Caches {
+    /// The memory that passes through them.
+    fn footprint_bytes(self) -> u64 {
+        let [.., largest] = &FOOTPRINTS;
+        match self {
+            Caches::Warm(bytes) => bytes,
+            Caches::Cold => largest.bytes,
+        }
+    }
+}
 
 /// What the kernel did in a run.
 #[derive(Clone, Copy, Debug)]
@@ -18,8 +38,8 @@ pub struct KernelWork<'a> {
     pub small: Locality,
     /// The locality of first touches of huge pages and of pages of the pool.
     pub huge: Locality,
-    /// The memory that passes through the caches: the peak of resident memory.
-    pub footprint_bytes: u64,
+    /// The state of the caches. If they are warm, the footprint is the peak of resident memory.
+    pub caches: Caches,
     /// Huge PMD entries split.
     pub pmd_splits: u64,
     /// Faults that only restored write permission.
@@ -161,49 +181,57 @@ impl KernelWork<'_> {
         let huge = self.installs_of(InstallKind::Thp).saturating_sub(done.collapsed_pmds);
         let small = self.installs_of(InstallKind::Base4k).saturating_sub(done.populated_pages);
         let pool = self.installs_of(InstallKind::Hugetlb);
-        let [mut collapsed, mut huge_work, mut populated, mut pool_work, mut folios_work, mut pages]: [Work; 6] =
-            std::array::from_fn(|_| Work::default());
+        let mut parts = [
+            (KernelPart::Collapsed, done.collapsed_pmds),
+            (KernelPart::Installs(InstallKind::Thp), huge),
+            (KernelPart::Populated, done.populated_pages),
+            (KernelPart::Installs(InstallKind::Hugetlb), pool),
+            (KernelPart::Installs(InstallKind::Mthp), self.installs_of(InstallKind::Mthp)),
+            (KernelPart::Installs(InstallKind::Base4k), small),
+        ]
+        .map(|(part, number)| (part, number, Work::default()));
+        let [collapsed, thp, populated, hugetlb, mthp, pages] = parts.each_mut().map(|(_, _, work)| work);
         collapsed.add_collapses(done.collapsed_pmds, done.collapsed_present_pages);
-        huge_work.add_new_huge(huge.saturating_sub(of.thp.total()));
-        for (work, touch, number, refaults) in [
-            (&mut huge_work, FirstTouch::Huge(self.huge), huge, &of.thp),
-            (&mut populated, FirstTouch::Populated, done.populated_pages, &of.base_4k_populated),
-            (&mut pool_work, FirstTouch::Pool(self.huge), pool, &of.hugetlb),
+        thp.add_new_huge(huge.saturating_sub(of.thp.total()));
+        for (work, number, refaults, touch) in [
+            (thp, huge, &of.thp, FirstTouch::Huge(self.huge)),
+            (populated, done.populated_pages, &of.base_4k_populated, FirstTouch::Populated),
+            (hugetlb, pool, &of.hugetlb, FirstTouch::Pool(self.huge)),
         ] {
-            self.add_touches(work, touch, number, refaults, |part| part);
+            self.add_touches(work, number, refaults, |part| part, |_| touch);
         }
         let folios: u64 = done.mthp_by_bytes.iter().map(|(_, folios)| folios).sum();
         for (bytes, number) in done.mthp_by_bytes.iter() {
             // Refaults of folios are not counted by size.
-            self.add_touches(&mut folios_work, FirstTouch::Folios(bytes, self.small), number, &of.mthp, |all| {
-                all * number / folios
-            });
+            let part = |all| all * number / folios;
+            self.add_touches(mthp, number, &of.mthp, part, |among| FirstTouch::Folios(bytes, self.locality(among)));
         }
-        let touched = FirstTouch::Pages(self.small);
-        pages.add_first_touches(touched, small.saturating_sub(of.base_4k.total()), self.footprint_bytes);
-        of.base_4k.iter().for_each(|(bytes, number)| pages.add_refaults(touched, number, bytes));
-        vec![
-            (KernelPart::Collapsed, done.collapsed_pmds, collapsed),
-            (KernelPart::Installs(InstallKind::Thp), huge, huge_work),
-            (KernelPart::Populated, done.populated_pages, populated),
-            (KernelPart::Installs(InstallKind::Hugetlb), pool, pool_work),
-            (KernelPart::Installs(InstallKind::Mthp), folios, folios_work),
-            (KernelPart::Installs(InstallKind::Base4k), small, pages),
-        ]
+        self.add_touches(pages, small, &of.base_4k, |part| part, |among| FirstTouch::Pages(self.locality(among)));
+        parts.into()
+    }
+
+    /// The locality of first touches of single pages and folios, while this amount of memory passes through the caches.
+    fn locality(&self, bytes: u64) -> Locality {
+        match self.caches {
+            Caches::Warm(_) => self.small.among(bytes),
+            Caches::Cold => self.small,
+        }
     }
 
     /// Adds first touches, and those among them that are refaults: `part` of each class. The cost of a refault depends on
-    /// how much memory was returned to the kernel and not yet taken again.
+    /// how much memory was returned to the kernel and not yet taken again. `touch` is given the memory that passes through
+    /// the caches.
     fn add_touches(
         &self,
         work: &mut Work,
-        touch: FirstTouch,
         number: u64,
         refaults: &Refaults,
         part: impl Fn(u64) -> u64,
+        touch: impl Fn(u64) -> FirstTouch,
     ) {
         let again: u64 = refaults.iter().map(|(_, number)| part(number)).sum();
-        work.add_first_touches(touch, number.saturating_sub(again), self.footprint_bytes);
-        refaults.iter().for_each(|(bytes, number)| work.add_refaults(touch, part(number), bytes));
+        let footprint_bytes = self.caches.footprint_bytes();
+        work.add_first_touches(touch(footprint_bytes), number.saturating_sub(again), footprint_bytes);
+        refaults.iter().for_each(|(bytes, number)| work.add_refaults(touch(bytes), part(number), bytes));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use hksim_cost_model::{Profile, SystemTime};
+use hksim_cost_model::{Profile, Work};
 use hksim_designs::{Label, Listed, Neighbour, Untyped, Visitor, each};
 use hksim_engine::{PAGE_BYTES, Region};
 use hksim_policy::vocabulary::{Prefault, Purge};
@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use crate::causes::{Cause, Remedy, remedies};
 use crate::flags::RunConfig;
 use crate::flags::table::{FLAGS, Subject};
-use crate::priced::counted;
+use crate::priced::{counted, program_work};
 
 /// Is called with the number of a setup and its report.
 pub type Finished<'a, P> = dyn Fn(usize, &SimReport<P>) + Sync + 'a;
@@ -58,7 +58,7 @@ pub trait Described: Clone + PartialEq + Serialize + DeserializeOwned + Send + S
     ///
     /// # Errors
     /// It is not known; the text says why.
-    fn time(report: &SimReport<Self>, system_time: &SystemTime, profile: &Profile) -> Result<Time, String>;
+    fn time(report: &SimReport<Self>, profile: &Profile) -> Result<Time, String>;
 
     /// The terms of that time, but those of the kernel.
     fn user_terms(report: &SimReport<Self>, time: &Time, profile: &Profile) -> Vec<Term>;
@@ -132,8 +132,8 @@ impl Described for Policy {
         self.prefault == Prefault::Touch
     }
 
-    fn time(report: &SimReport, system_time: &SystemTime, profile: &Profile) -> Result<Time, String> {
-        Time::of(report, system_time, profile).map_err(|why| why.to_string())
+    fn time(report: &SimReport, profile: &Profile) -> Result<Time, String> {
+        Time::of(report, &Work::from(&program_work(report)), profile).map_err(|why| why.to_string())
     }
 
     fn user_terms(report: &SimReport, time: &Time, profile: &Profile) -> Vec<Term> {
@@ -257,7 +257,7 @@ impl Described for Label {
         true
     }
 
-    fn time(_: &SimReport<Label>, _: &SystemTime, _: &Profile) -> Result<Time, String> {
+    fn time(_: &SimReport<Label>, _: &Profile) -> Result<Time, String> {
         Err("the instructions of a design are not known, only those of SuperSlab".to_string())
     }
 

@@ -9,7 +9,7 @@ use hksim_sim::explain::InstallWork;
 use hksim_time_model::{Term, kernel_terms};
 
 use crate::described::Described;
-use crate::priced::{Priced, kernel_work};
+use crate::priced::{Priced, program_work, repeated_work};
 
 /// A term, and whether it is divided by the keys of installs.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,7 +36,8 @@ impl<P: Described> ExplainedTime<P> {
     pub fn new(priced: Priced<P>, explained: &Explained<P>, profile: &Profile) -> ExplainedTime<P> {
         let report = &priced.report;
         let user = priced.time.as_ref().map(|time| P::user_terms(report, time, profile)).unwrap_or_default();
-        let kernel = kernel_terms(&kernel_work(report), report.calls, profile).unwrap_or_default();
+        let kernel = if priced.time.is_some() { program_work(report) } else { repeated_work(report) };
+        let kernel = kernel_terms(&kernel, report.calls, profile).unwrap_or_default();
         let mut ns_per_install = BTreeMap::new();
         for (part, term) in &kernel {
             let installs = install_work(*part).map(|work| (work, installs(explained, work)));

@@ -52,8 +52,9 @@
 //!   [`refaults`](Kernel::refaults) (`lib.rs`, `work.rs`)
 //! - Why no huge page: [`obstacles`](Kernel::obstacles) (`obstacles.rs`)
 //! - khugepaged: a full scan, [`khugepaged_scan`](Kernel::khugepaged_scan), what it would change,
-//!   [`khugepaged_settled`](Kernel::khugepaged_settled), and a bound by time,
-//!   [`khugepaged_bound`](Kernel::khugepaged_bound) (`full_scan.rs`, `khugepaged.rs`)
+//!   [`khugepaged_settled`](Kernel::khugepaged_settled) and [`collapsed_by_scan`](Kernel::collapsed_by_scan), and bounds by time,
+//!   [`khugepaged_bound`](Kernel::khugepaged_bound) and [`khugepaged_at_end`](Kernel::khugepaged_at_end) (`full_scan.rs`,
+//!   `khugepaged.rs`)
 //! - Pages that system calls made present: [`keep_populated`](Kernel::keep_populated),
 //!   [`take_populated`](Kernel::take_populated) (`populate.rs`)
 //! - The limit of a memory control group: [`group_pressure`](Kernel::group_pressure),
@@ -115,7 +116,7 @@ pub use charge::{GroupPressure, OutOfMemory, least_limit};
 pub use config::{Defrag, KernelConfig, Overcommit, PMD_ORDER, SizeMode, ThpConfig, ThpMode};
 pub use entry::{Access, Content};
 pub use full_scan::{FullScan, KhugepagedSettled};
-pub use khugepaged::{Khugepaged, KhugepagedBound, KhugepagedWork};
+pub use khugepaged::{Khugepaged, KhugepagedAtEnd, KhugepagedBound, KhugepagedWork};
 pub use lock::{LockFlags, Locked};
 pub use map::{Backing, MapFlags};
 pub use memory_limit::{LimitOutcome, MemoryLimit};

@@ -9,8 +9,8 @@
 //! - [`procfs`]: figures of `/proc`; [`maps`]: this process's mappings; [`sysfs`]: modes and limits of the machine; [`modes`]: whether they change;
 //!   [`pressure`]: whether memory is short; [`damon`]: the kernel's access monitor; [`file_size`]: this process's
 //!   file-size limit; [`lifetime`]: processes that end with their parent;
-//!   [`khugepaged`]: keeps khugepaged from waking up; [`stale_entries`]: whether a virtual machine's TLB entries cause
-//!   additional faults.
+//!   [`khugepaged`]: keeps khugepaged from waking up; [`scans`]: waits for its scans; [`stale_entries`]: whether a
+//!   virtual machine's TLB entries cause additional faults.
 //! - [`memory_group`]: a memory control group with a limit; [`shared_word`]: a number that two processes share.
 //! - [`resident`]: memory for code that counts faults and must cause none itself.
 //!
@@ -65,6 +65,8 @@ pub mod resident;
 #[cfg(feature = "std")]
 pub mod ring;
 pub mod scan;
+#[cfg(feature = "std")]
+pub mod scans;
 #[cfg(feature = "std")]
 pub mod shared_word;
 #[cfg(feature = "std")]

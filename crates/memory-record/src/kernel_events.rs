@@ -30,6 +30,8 @@ const SAMPLE: u64 = SAMPLE_TID | SAMPLE_TIME | SAMPLE_RAW;
 struct Tracepoints {
     faults: [Tracepoint; 2],
     calls: [Tracepoint; 2],
+    /// The entry of madvise: its filter sees the advice. `None` on kernels without tracepoints of single calls.
+    madvise: Option<Tracepoint>,
     new_task: Tracepoint,
 }
 
@@ -77,7 +79,9 @@ impl Tracepoints {
         let [enter, exit] = [c"events/raw_syscalls/sys_enter/format", c"events/raw_syscalls/sys_exit/format"]
             .map(|path| tracefs.tracepoint(path));
         let new_task = tracefs.tracepoint(c"events/task/task_newtask/format")?;
-        Some(Self { faults: [user?, kernel?], calls: [enter?, exit?], new_task })
+        let madvise = tracefs.tracepoint(c"events/syscalls/sys_enter_madvise/format");
+        let madvise = madvise.filter(|madvise| madvise.offset_of("start").is_some());
+        Some(Self { faults: [user?, kernel?], calls: [enter?, exit?], madvise, new_task })
     }
 
     fn layout(&self) -> Option<Layout> {
@@ -91,6 +95,7 @@ impl Tracepoints {
             enter_id: enter.id as u16,
             enter_number_at: enter.offset_of("id")?,
             enter_arguments_at: enter.offset_of("args")?,
+            madvise: self.madvise.as_ref().and_then(|point| Some((point.id as u16, point.offset_of("start")?))),
             exit_id: exit.id as u16,
             exit_number_at: exit.offset_of("id")?,
             exit_result_at: exit.offset_of("ret")?,
@@ -125,16 +130,22 @@ impl Tracepoints {
         let mut events = vec![first];
         let traced = |point: &Tracepoint| request(TYPE_TRACEPOINT, point.id, flags);
         let [enter, exit] = &self.calls;
+        let madvise = self.madvise.as_ref().filter(|_| with_stacks);
         let is_dumped = |&number: &i64| with_stacks && calls::has_site(number);
+        let is_apart = |number: &i64| is_dumped(number) || madvise.is_some() && *number == libc::SYS_madvise;
         let mut points: Vec<(Request, Option<CString>)> = vec![
             (traced(&self.faults[0]), None),
             (traced(&self.faults[1]), None),
-            (traced(enter), Some(filter(calls::numbers().filter(|number| !is_dumped(number))))),
+            (traced(enter), Some(filter(calls::numbers().filter(|number| !is_apart(number))))),
             (traced(exit), Some(filter(calls::numbers()))),
             (traced(&self.new_task), None),
         ];
         if with_stacks {
             points.push((with_dump(traced(enter)), Some(filter(calls::numbers().filter(is_dumped)))));
+        }
+        if let Some(madvise) = madvise {
+            points.push((with_dump(traced(madvise)), Some(advice_filter("==", " || "))));
+            points.push((traced(madvise), Some(advice_filter("!=", " && "))));
         }
         for (request, filter) in points {
             let event = open(&request)?;
@@ -150,6 +161,12 @@ impl Tracepoints {
 
 fn map_largest(event: &OwnedFd) -> io::Result<Ring> {
     ring::largest(RING_BYTES_MIN..=RING_BYTES_MAX, |data_bytes| Ring::map(event, data_bytes))
+}
+
+/// The filter for calls of madvise whose call site is of interest, or for the others.
+fn advice_filter(operator: &str, joint: &str) -> CString {
+    let words = calls::ADVICE_WITH_SITE.map(|advice| format!("behavior {operator} {advice}"));
+    CString::new(words.join(joint)).unwrap_or_default()
 }
 
 /// The filter for system calls.

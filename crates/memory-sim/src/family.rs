@@ -165,8 +165,13 @@ impl Family {
             if let Op::Fork { child_pid } = event.op {
                 self.fork(member, child_pid);
             }
-            if let Some(translator) = &mut self.members[member].translator {
-                translator.translate(&event, &mut steps);
+            let Member { reader, translator, .. } = &mut self.members[member];
+            let name = match &event.op {
+                Op::Map(map) => map.name.map(|name| reader.name(name)),
+                _ => None,
+            };
+            if let Some(translator) = translator {
+                translator.translate(&event, name, &mut steps);
             }
             batch.extend(steps.drain(..).map(|step| (member, step)));
             // A forked process can live on after its last event, and shares pages until its parent's recording has its

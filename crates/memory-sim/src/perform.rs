@@ -6,7 +6,7 @@ use hksim_linux_mm::{Advice, Errno, Kernel, MapFlags, Outcome, ThpDisable};
 use hksim_memory_trace::{Origin, PAGE_BYTES};
 
 use crate::regions::Use;
-use crate::setting::{Advise, ThpPrctl};
+use crate::setting::{Advise, MadvFree, Setting, ThpPrctl};
 use crate::steps::Action;
 
 /// What a setting changes about the recorded calls.
@@ -14,9 +14,15 @@ use crate::steps::Action;
 pub(crate) struct Edits {
     pub advise: Advise,
     pub thp_prctl: ThpPrctl,
+    pub madv_free: MadvFree,
 }
 
 impl Edits {
+    /// Those of a setting.
+    pub fn of(setting: &Setting) -> Self {
+        Self { advise: setting.advise, thp_prctl: setting.thp_prctl, madv_free: setting.madv_free }
+    }
+
     /// Applies the edits to a process at its start.
     pub fn begin(self, kernel: &mut Kernel) {
         if self.thp_prctl == ThpPrctl::Disabled {
@@ -50,8 +56,9 @@ impl Edits {
             Action::Unmap(pages) => done(kernel.unmap(pages.clone())),
             Action::Remap { old, new, source } => done(kernel.mremap(old.clone(), new.clone(), *source)),
             Action::Protect { pages, protection } => done(kernel.protect(pages.clone(), *protection)),
-            Action::Advise { pages, advice } => match (self.advise, advice) {
-                (Advise::Nothing, Advice::HugePage | Advice::Collapse) => done(Ok(())),
+            Action::Advise { pages, advice, .. } => match (self.advise, self.madv_free, advice) {
+                (Advise::Nothing, _, Advice::HugePage | Advice::Collapse) => done(Ok(())),
+                (_, MadvFree::DontNeed, Advice::Free) => kernel.advise(pages.clone(), Advice::DontNeed),
                 _ => kernel.advise(pages.clone(), *advice),
             },
             Action::Lock { pages, on_fault } => kernel.lock(pages.clone(), *on_fault),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use hksim_linux_mm::{Access, Advice, Backing, Content, LockFlags, MapFlags, Protection, RemapSource, ThpDisable};
-use hksim_memory_trace::{Event, Inherited, MapOp, Op, Origin, ThpDisabled, TouchKind};
+use hksim_memory_trace::{Event, Inherited, MapOp, Op, Origin, SiteId, ThpDisabled, TouchKind};
 
 use crate::regions::{Mapped, Outside, PartId, Region, Regions, Use};
 
@@ -74,6 +74,8 @@ pub enum Action {
     Advise {
         pages: Range<u64>,
         advice: Advice,
+        /// Who advised, where that was recorded.
+        site: SiteId,
     },
     Lock {
         pages: Range<u64>,
@@ -165,8 +167,8 @@ impl Translator {
         Self { tally: Tally::default(), ..self.clone() }
     }
 
-    /// Translates an event into steps.
-    pub fn translate(&mut self, event: &Event, steps: &mut Vec<Step>) {
+    /// Translates an event into steps. A new mapping has the name of its file.
+    pub fn translate(&mut self, event: &Event, name: Option<&str>, steps: &mut Vec<Step>) {
         let before = steps.len();
         let mut push = |action| steps.push(Step { time_ns: event.time_ns, action, populates: Vec::new() });
         self.at_start.drain(..).for_each(&mut push);
@@ -177,7 +179,7 @@ impl Translator {
                 }
             }
             Op::Map(map) => {
-                let mapped = self.regions.map(map, event.time_ns, event.site);
+                let mapped = self.regions.map(map, name, event.time_ns, event.site);
                 push(self.map(map, mapped));
             }
             Op::Unmap(pages) => {
@@ -195,7 +197,7 @@ impl Translator {
             }
             Op::Advise { pages, advice, errno } => {
                 if let Some(advice) = self.advice(*advice, *errno) {
-                    push(Action::Advise { pages: pages.clone(), advice });
+                    push(Action::Advise { pages: pages.clone(), advice, site: event.site });
                 }
             }
             Op::Lock { pages, flags, .. } => {
@@ -233,7 +235,7 @@ impl Translator {
             | Action::GrowHeap { pages, .. }
             | Action::Protect { pages, .. }
             | Action::Remap { new: pages, .. }
-            | Action::Advise { pages, advice: PopulateRead | PopulateWrite | Collapse }
+            | Action::Advise { pages, advice: PopulateRead | PopulateWrite | Collapse, .. }
             | Action::Lock { pages, .. } => pages,
             Action::LockAll(_) => &(0..u64::MAX),
             _ => return Vec::new(),

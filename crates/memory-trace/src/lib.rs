@@ -32,6 +32,7 @@ mod event;
 mod header;
 mod reader;
 mod relocate;
+mod rounded;
 mod section;
 mod summary;
 mod trim;

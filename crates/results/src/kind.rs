@@ -13,6 +13,8 @@ pub enum Kind {
     Sim,
     /// The causes of one design's installs.
     Explain,
+    /// The causes of the installs of a replay on a malloc library.
+    ExplainLibrary,
     /// Designs, predicted and measured.
     Validate,
     /// The choice of a design.
@@ -58,7 +60,7 @@ impl Kind {
         } else if has("rows") && has("pareto") {
             if row_has("recording") { Kind::MemorySweep } else { Kind::Sweep }
         } else if has("by") && has("causes") && has("allocator") {
-            return Err(ResultError::Library(name.to_string()));
+            Kind::ExplainLibrary
         } else if has("by") && has("causes") {
             Kind::Explain
         } else if has("winner") && has("front") {
@@ -77,7 +79,7 @@ impl Kind {
         match self {
             Kind::Sweep | Kind::MemorySweep => "sweep",
             Kind::Sim | Kind::MemorySim => "sim",
-            Kind::Explain => "explain",
+            Kind::Explain | Kind::ExplainLibrary => "explain",
             Kind::Validate | Kind::MemoryValidate | Kind::TimeValidate => "validate",
             Kind::Advise | Kind::Choice => "advise",
             Kind::Compare => "compare",

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::costs::PathCosts;
 use crate::instructions::instructions;
 use crate::memory::line_accesses;
-use crate::time::{CYCLES_PER_INSTRUCTION, NS_PER_S, Time};
+use crate::time::{CYCLES_PER_INSTRUCTION, LIST_STEPS, NS_PER_S, Time};
 
 /// What a term is part of, as in [`Parts`](crate::Parts).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -47,14 +47,16 @@ pub struct Term {
 
 /// The name of what each call takes besides the instructions of its paths.
 const EACH_CALL: &str = "each call";
+/// The name of loads that go to the next block of a list.
+const LISTS: &str = "steps along lists";
 
 /// The terms of a predicted time's instructions and memory; those of a part add up to it. `time` is that of the report with
 /// the same profile.
 pub fn user_terms(report: &SimReport, time: &Time, profile: &Profile) -> Vec<Term> {
     let per_call = 1.0 / report.calls.max(1) as f64;
     let mut terms = of_paths(report, time, profile, per_call);
-    terms.extend(of_lines(report, profile, per_call));
-    terms.retain(|term| term.ns_per_call != 0.0);
+    terms.extend(of_memory(report, time, profile, per_call));
+    terms.retain(|term| term.count > 0);
     terms
 }
 
@@ -98,9 +100,11 @@ fn of_paths(report: &SimReport, time: &Time, profile: &Profile, per_call: f64) -
     terms
 }
 
-/// Accesses to cache lines by whose they are.
-fn of_lines(report: &SimReport, profile: &Profile, per_call: f64) -> Vec<Term> {
-    let (Some(counts), Some(memory)) = (&report.lines, &profile.memory) else { return Vec::new() };
+/// Accesses to cache lines by whose they are, and what remains of the part: steps along lists.
+fn of_memory(report: &SimReport, time: &Time, profile: &Profile, per_call: f64) -> Vec<Term> {
+    let (Some(counts), Some(paths), Some(memory)) = (&report.lines, &report.paths, &profile.memory) else {
+        return Vec::new();
+    };
     let accesses = line_accesses(counts);
     let price = LinePrice::of(&accesses, memory).unwrap_or_default();
     let count = |part: LinePart| {
@@ -113,7 +117,15 @@ fn of_lines(report: &SimReport, profile: &Profile, per_call: f64) -> Vec<Term> {
         count: count(part),
         ns_per_call: ns.median * per_call,
     };
-    price.parts_ns.iter().map(term).collect()
+    let mut terms: Vec<Term> = price.parts_ns.iter().map(term).collect();
+    let known: f64 = terms.iter().map(|term| term.ns_per_call).sum();
+    terms.push(Term {
+        part: TimePart::Memory,
+        name: LISTS.to_string(),
+        count: LIST_STEPS.iter().map(|&path| paths[path]).sum(),
+        ns_per_call: time.parts_ns_per_call.memory - known,
+    });
+    terms
 }
 
 fn line_name(part: LinePart) -> &'static str {
@@ -122,6 +134,7 @@ fn line_name(part: LinePart) -> &'static str {
         LinePart::ProgramIsolated => "the program's other lines",
         LinePart::FillingSequential => "zeros and copies in sequence",
         LinePart::FillingIsolated => "other zeros and copies",
-        LinePart::Bookkeeping => "the allocator's own lines",
+        LinePart::BookkeepingSequential => "the allocator's own lines in sequence",
+        LinePart::BookkeepingIsolated => "the allocator's other lines",
     }
 }

@@ -7,9 +7,11 @@ use anyhow::{Context, Result, anyhow, bail};
 use hksim_budget::annotations::Service;
 use hksim_budget::budget::{Budget, Section, Words};
 use hksim_budget::checked::{Baseline, CheckedRow};
+use hksim_budget::library::Libraries;
 use hksim_budget::run::{Design, Machine, Named, Rows, rows};
 use hksim_budget::setting;
 use hksim_cost_model::Profile;
+use hksim_designs::{DesignWords, Label};
 use hksim_replay::compare::{Allocator, in_folder};
 use hksim_reports::tables::checked as text;
 use hksim_results::Stamp;
@@ -18,8 +20,9 @@ use hksim_sim::report::version;
 use hksim_trace::named_file;
 
 use crate::allocators;
+use crate::flags::table::{FLAGS, Subject};
 use crate::flags::{HugeList, PolicyArgs, RunConfig};
-use crate::output::{OutputArgs, file, print_beside_program, screen};
+use crate::output::{OutputArgs, file, print_beside_program, screen, warn};
 use crate::question::parse_core;
 use crate::runs::OnScreen;
 
@@ -73,10 +76,16 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let baseline =
         Baseline { stored: stored.as_ref(), is_replaced: args.update, consumers: &consumers, version: version() };
     let checked = rows.into_iter().zip(designs.iter().cycle());
-    let rows: Vec<CheckedRow> = checked.map(|(row, design)| CheckedRow::of(row, &design.limits, &baseline)).collect();
+    let mut rows: Vec<CheckedRow> =
+        checked.map(|(row, design)| CheckedRow::of(row, &design.limits, &baseline)).collect();
     let is_within = rows.iter().all(CheckedRow::is_within);
+    let libraries = Libraries { folder, designs: &designs };
+    if let Some(stored) = &stored {
+        libraries.add_growth(&mut rows, stored)?;
+    }
     if args.update {
-        file::write(&stored_path, to_store(&rows, consumers).context("result as JSON")?.as_bytes())?;
+        let installs = libraries.installs(&rows)?;
+        file::write(&stored_path, to_store(&rows, consumers, installs).context("result as JSON")?.as_bytes())?;
     }
     let annotations = args.annotate.iter().flat_map(|service| service.annotations(&name, &budget_text, &rows));
     annotations.for_each(|line| print_beside_program(&line));
@@ -96,6 +105,10 @@ fn design(name: &str, section: &Section, folder: &Path) -> Result<Design> {
                 Err(_) => bail!("design.{name}: policy = \"{word}\": a list; name one design each"),
             }
         }
+        Words::Design(word) => {
+            let named = other_design(word).with_context(|| format!("design.{name}: design = \"{word}\""))?;
+            Named::Design(Box::new(named))
+        }
         Words::On(word) => {
             let found = allocators::named("on", &in_folder(folder, word)).with_context(|| format!("design.{name}"))?;
             Named::Allocator(Box::new(Allocator { name: word.to_string(), ..found }))
@@ -103,4 +116,13 @@ fn design(name: &str, section: &Section, folder: &Path) -> Result<Design> {
         Words::Setting(words) => Named::Setting(Box::new(setting::of_words(name, words)?), words.to_string()),
     };
     Ok(Design { name: name.to_string(), named, limits: section.limits(name)? })
+}
+
+/// A design with its settings, and the flags among them that are about the program and the kernel.
+fn other_design(word: &str) -> Result<(Label, RunConfig)> {
+    let DesignWords { names, given } = DesignWords::of_word(word)?;
+    let is_of_run = |flag: &str| FLAGS.iter().any(|known| known.name == flag && known.subject != Subject::Policy);
+    let (of_run, given): (Vec<_>, Vec<_>) = given.into_iter().partition(|(flag, _)| is_of_run(flag));
+    let run = of_run.iter().fold("default".to_string(), |run, (flag, word)| format!("{run}+{flag}={word}"));
+    Ok((DesignWords { names, given }.label(&warn)?, PolicyArgs::of_word(&run)?.config()?))
 }

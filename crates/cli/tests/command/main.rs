@@ -35,6 +35,7 @@ mod interrupts;
 mod kernel_work;
 mod limits;
 mod lost_events;
+mod memory_answers;
 mod memory_policies;
 mod memory_recordings;
 mod memory_sites;

@@ -158,6 +158,19 @@ impl<'a> Contestant<'a> {
     }
 }
 
+/// Counts residency from one start. Each run counts its growth since the first call; what an allocator took before that is
+/// the anonymous memory that the process then has more than on the allocator that took the least.
+pub(super) fn count_from_one_start(contestants: &mut [Contestant<'_>]) {
+    let starts = contestants.iter().flat_map(|contestant| &contestant.counts);
+    let Some(least) = starts.filter_map(|run| run.anonymous_bytes_start).min() else { return };
+    for run in contestants.iter_mut().flat_map(|contestant| &mut contestant.counts) {
+        let before = run.anonymous_bytes_start.map_or(0, |bytes| bytes - least);
+        let figures = [&mut run.rss_bytes_peak, &mut run.rss_bytes_end];
+        let marks = run.marks.iter_mut().map(|mark| &mut mark.rss_bytes);
+        figures.into_iter().chain(marks).flatten().for_each(|bytes| *bytes += before);
+    }
+}
+
 impl Figures {
     fn of(runs: &[Replayed]) -> Figures {
         let counts = |figure: fn(&Replayed) -> Option<u64>| Spread::of(runs.iter().map(figure));
