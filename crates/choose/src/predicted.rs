@@ -5,7 +5,7 @@ use std::collections::btree_map::Entry;
 
 use hksim_explore::flags::{BaseKernel, RunConfig};
 use hksim_linux_mm::{KernelConfig, ThpConfig, ThpMode};
-use hksim_memory_sim::{Advise, Detail, Setting, ThpPrctl, predict};
+use hksim_memory_sim::{Detail, Setting, predict};
 use hksim_policy::Policy;
 use hksim_replay::ReplaySpec;
 use hksim_validate::memory::replayed::record_replay;
@@ -60,7 +60,7 @@ fn pages(spec: &ReplaySpec) -> Result<Pages, String> {
     let setting = |mode: ThpMode| {
         let thp = ThpConfig { global: mode, ..kernel.thp };
         let kernel = KernelConfig { thp, ..kernel.clone() };
-        Setting { kernel, advise: Advise::Recorded, thp_prctl: ThpPrctl::Recorded }
+        Setting::recorded(kernel)
     };
     record_replay(spec, &recording, None).map_err(|why| why.to_string())?;
     let rows = predict(&recording, &MODES.map(setting), false, Detail::Figures).map_err(|why| why.to_string())?.rows;

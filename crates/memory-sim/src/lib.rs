@@ -8,13 +8,10 @@
 //! use std::path::Path;
 //!
 //! use hksim_linux_mm::{KernelConfig, ThpConfig, ThpMode};
-//! use hksim_memory_sim::{Advise, Detail, Family, MadvFree, Setting, ThpPrctl, simulate};
+//! use hksim_memory_sim::{Detail, Family, Setting, simulate};
 //!
-//! let settings = [ThpMode::Never, ThpMode::Always].map(|mode| Setting {
-//!     kernel: KernelConfig { thp: ThpConfig::new(mode), ..KernelConfig::default() },
-//!     advise: Advise::Recorded,
-//!     thp_prctl: ThpPrctl::Recorded,
-//!     madv_free: MadvFree::Recorded,
+//! let settings = [ThpMode::Never, ThpMode::Always].map(|mode| {
+//!     Setting::recorded(KernelConfig { thp: ThpConfig::new(mode), ..KernelConfig::default() })
 //! });
 //! let result = simulate(Family::open(Path::new("app.hkm"))?, &settings, Detail::Figures)?;
 //! for prediction in &result.predictions {
@@ -24,6 +21,7 @@
 //! ```
 
 mod advisers;
+mod at_start;
 mod family;
 mod family_total;
 pub mod groups;
@@ -63,4 +61,5 @@ pub use setting::{Advise, MadvFree, Setting, ThpPrctl};
 pub use simulate::{Detail, MemorySimulation, simulate};
 pub use sites::{SitePrediction, SiteUse};
 pub use stacks::StackPrediction;
+pub use steps::MemoryAtStart;
 pub use timeline::Sample;

@@ -18,6 +18,14 @@ pub struct Setting {
     pub madv_free: MadvFree,
 }
 
+impl Setting {
+    /// The program as it was recorded, under this kernel.
+    pub fn recorded(kernel: KernelConfig) -> Setting {
+        let (advise, thp_prctl, madv_free) = (Advise::Recorded, ThpPrctl::Recorded, MadvFree::Recorded);
+        Setting { kernel, advise, thp_prctl, madv_free }
+    }
+}
+
 /// `MADV_HUGEPAGE` in addition to the program's own advice, as `glibc.malloc.hugetlb=1` and options of other
 /// allocators add it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use hksim_linux_mm::{KernelConfig, KhugepagedWork, ThpConfig, ThpMode};
-use hksim_memory_sim::{Advise, Detail, Family, MadvFree, Prediction, Setting, ThpPrctl, hugetlb_shortage, simulate};
+use hksim_memory_sim::{Detail, Family, Prediction, Setting, hugetlb_shortage, simulate};
 use hksim_memory_trace::{End, Event, Footer, Header, MapOp, MappingKind, Op, Origin, SiteId, TouchKind, Writer};
 
 const MAP_PRIVATE_ANONYMOUS: u32 = 0x22;
@@ -32,8 +32,7 @@ fn predicted(ops: Vec<Op>, end_ns: Option<u64>, kernel: KernelConfig) -> Predict
         writer.push(Event { time_ns: 1000 * number as u64, thread: 0, op, site: SiteId::UNKNOWN }).expect("an event");
     }
     writer.finish(&Footer { end: End::Exit, end_ns, ..Footer::default() }).expect("a file");
-    let setting =
-        Setting { kernel, advise: Advise::Recorded, thp_prctl: ThpPrctl::Recorded, madv_free: MadvFree::Recorded };
+    let setting = Setting::recorded(kernel);
     let result = simulate(Family::open(Path::new(&path)).expect("a recording"), &[setting], Detail::Figures);
     result.expect("a result").predictions.remove(0)
 }

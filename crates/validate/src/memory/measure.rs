@@ -289,9 +289,7 @@ fn ending(files: &RunFiles) -> Result<(Option<ExitStatus>, Duration), ValidateEr
 /// The recorded faults of a run, by region.
 fn faults_of(path: &Path) -> Result<MemorySimulation, ValidateError> {
     let kernel = KernelConfig { thp: ThpConfig::new(ThpMode::Never), ..KernelConfig::default() };
-    let any =
-        Setting { kernel, advise: Default::default(), thp_prctl: Default::default(), madv_free: Default::default() };
-    Ok(simulate(Family::open(path)?, &[any], Detail::Figures)?)
+    Ok(simulate(Family::open(path)?, &[Setting::recorded(kernel)], Detail::Figures)?)
 }
 
 impl Run {
