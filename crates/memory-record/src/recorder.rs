@@ -52,7 +52,7 @@ pub struct Options {
     pub snapshots_of: SnapshotsOf,
     /// How the program is observed.
     pub source: Source,
-    /// Record the call stacks of calls that make mappings, up to this number of frames.
+    /// Record the call stacks of calls that make mappings or ask for huge pages, up to this number of frames.
     pub stack_depth: Option<u32>,
 }
 

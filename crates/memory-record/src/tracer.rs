@@ -65,7 +65,7 @@ impl Drop for Handle {
 pub struct Reads {
     /// Whose memory at the exit.
     pub snapshots: SnapshotsOf,
-    /// Registers and stack at calls that make mappings.
+    /// Registers and stack at calls that make mappings or ask for huge pages.
     pub stacks: bool,
 }
 

@@ -291,7 +291,7 @@ pub fn setting_words(setting: &Setting) -> Vec<(String, String)> {
 fn lever(outside: Outside) -> Option<&'static str> {
     Some(match outside {
         Outside::SharedMemory => {
-            "/sys/kernel/mm/transparent_hugepage/shmem_enabled; in PostgreSQL huge_pages = on, with vm.nr_hugepages"
+            "transparent_hugepage/shmem_enabled; for PostgreSQL huge_pages = on, with vm.nr_hugepages"
         }
         Outside::Shared => "the file system: on tmpfs its mount option huge=",
         Outside::PrivateFile => "the file system and khugepaged, for read-only code with MADV_HUGEPAGE",

@@ -20,7 +20,7 @@ pub struct Event {
     pub thread: u32,
     /// What happened.
     pub op: Op,
-    /// The call site, of calls that make mappings; unknown if it was not recorded.
+    /// The call site, of calls that make mappings or ask for huge pages; unknown if it was not recorded.
     pub site: SiteId,
 }
 

@@ -230,8 +230,8 @@ mod tests {
         assert_eq!(found(mapped.clone(), &[page(699), page(512)]), Some(without));
         assert_eq!(found(mapped.clone(), &[page(512), page(300)]), None, "used before the boundary");
         assert_eq!(found(mapped.clone(), &[page(513)]), None, "another first use");
-        assert_eq!(found(mapped.clone(), &[mapped.clone()]), None, "advice for all of it is no use");
-        assert_eq!(found(mapped, &[512..4700]), None, "no room for another place");
+        assert_eq!(found(mapped.clone(), std::slice::from_ref(&mapped)), None, "advice for all of it is no use");
+        assert_eq!(found(mapped, &[page(512), 600..4700]), None, "no room for another place");
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub struct Request<'a> {
     pub subject: Subject<'a>,
     /// End the recording after this time.
     pub duration: Option<Duration>,
-    /// Record the call stacks of calls that make mappings, up to this number of frames.
+    /// Record the call stacks of calls that make mappings or ask for huge pages, up to this number of frames.
     pub stack_depth: Option<u32>,
     /// Format of the report.
     pub format: Format,

@@ -154,7 +154,7 @@ mod tests {
         assert!(matches!(refusal(std::process::id()), AttachError::Itself));
         assert!(matches!(refusal(u32::MAX), AttachError::NoProcess { .. }));
         // SAFETY: has no precondition.
-        let thread = std::thread::spawn(|| refusal(unsafe { libc::gettid() } as u32)).join().expect("a thread");
+        let thread = std::thread::spawn(move || refusal(unsafe { libc::gettid() } as u32)).join().expect("a thread");
         assert!(matches!(thread, AttachError::IsThread { process, .. } if process == std::process::id()));
     }
 }
