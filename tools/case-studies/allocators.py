@@ -31,8 +31,8 @@ REFILL = "for i=1,ARGV[1],2 do redis.call('set','key:'..i,string.rep('y',200+i%8
 KEYS = 200_000
 
 BATCH = """
-for step in range(120):
-    data = bytearray((32 + step % 32) << 20)
+for step in range(30):
+    data = bytearray((33 + step % 16) << 20)
     data[::4096] = b'x' * len(data[::4096])
 """
 

@@ -10,6 +10,7 @@ use hksim_explore::inputs::Trace;
 use hksim_explore::runs::Listener;
 use hksim_memory_sim::Setting;
 use hksim_memory_trace::MAGIC;
+use hksim_policy::Policy;
 use hksim_replay::compare::Allocator;
 use hksim_sim::tlb::Geometry;
 use hksim_trace::info::Info;
@@ -41,8 +42,8 @@ pub struct Design {
 pub enum Named {
     /// A policy.
     Policy(Box<RunConfig>),
-    /// Another design, with the program and the kernel of its simulation.
-    Design(Box<(Label, RunConfig)>),
+    /// Another design.
+    Design(Box<Label>),
     /// A real allocator.
     Allocator(Box<Allocator>),
     /// Settings of the kernel, and their words.
@@ -188,6 +189,7 @@ fn of_traces(
 ) -> Result<Rows, BudgetError> {
     let opened = || paths.iter().map(|path| complete(path)).collect::<Result<Vec<Trace>, _>>();
     let traces = opened()?;
+    let default = RunConfig::of(Policy::DEFAULT);
     let (mut policies, mut others) = (Vec::new(), Vec::new());
     for design in designs {
         match &design.named {
@@ -196,9 +198,9 @@ fn of_traces(
                 check_times(design, config, machine.profile)?;
                 policies.push((config.policy, &**config));
             }
-            Named::Design(named) => {
+            Named::Design(label) => {
                 check_misses(design, &traces, machine.core)?;
-                others.push((named.0.clone(), &named.1));
+                others.push((Label::clone(label), &default));
             }
             Named::Allocator(_) | Named::Setting(..) => {}
         }

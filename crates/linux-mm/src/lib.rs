@@ -25,6 +25,8 @@
 //!
 //! - Start: [`new`](Kernel::new), [`with_arena`](Kernel::with_arena), [`config`](Kernel::config) (`lib.rs`,
 //!   `script/execute.rs`)
+//! - A process that is known from some moment on: [`know_mapping`](Kernel::know_mapping),
+//!   [`know_pages`](Kernel::know_pages), [`know_write_protected`](Kernel::know_write_protected) (`at_start.rs`)
 //! - Map and unmap: [`map`](Kernel::map), [`unmap`](Kernel::unmap), [`grow_heap`](Kernel::grow_heap),
 //!   [`name`](Kernel::name) (`map.rs`, `vma_advice.rs`)
 //! - Access memory: [`touch`](Kernel::touch), [`set_content`](Kernel::set_content) (`fault.rs`)
@@ -67,6 +69,7 @@
 
 mod advise;
 mod aging;
+mod at_start;
 mod by_kind;
 mod charge;
 mod collapse;
@@ -111,6 +114,7 @@ mod write_protected;
 mod zap;
 
 pub use advise::Advice;
+pub use at_start::{KnownPages, KnownTraits};
 pub use by_kind::{ByKind, Installs};
 pub use charge::{GroupPressure, OutOfMemory, least_limit};
 pub use config::{Defrag, KernelConfig, Overcommit, PMD_ORDER, SizeMode, ThpConfig, ThpMode};

@@ -5,6 +5,7 @@ use hksim_linux_probe::ring::{
 };
 use hksim_memory_trace::TouchKind;
 
+use crate::attach::Attached;
 use crate::calls::Arguments;
 use crate::stack_dump::{SAMPLED, STACK_POINTER, StackDump};
 
@@ -82,6 +83,8 @@ pub enum What {
     Mapped { address: u64, bytes: u64, offset: u64, protection: u32, flags: u32, file: String },
     /// Records that did not fit into the ring.
     Lost(u64),
+    /// The process was attached to; all its earlier records are of no use.
+    Attached(Box<Attached>),
 }
 
 impl Samples {

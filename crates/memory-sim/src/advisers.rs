@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hksim_linux_mm::{Advice, Install, InstallKind};
+use hksim_linux_mm::{Advice, Install, InstallKind, RemapSource};
 use hksim_memory_trace::{PAGE_BYTES, SiteId};
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +28,7 @@ pub(crate) struct Advisers {
 }
 
 impl Advisers {
-    /// Notes a call.
+    /// Notes a call that has an effect.
     pub fn apply(&mut self, action: &Action) {
         match action {
             Action::Advise { pages, advice: advice @ (Advice::HugePage | Advice::Collapse), site } => {
@@ -43,7 +43,7 @@ impl Advisers {
             | Action::Unmap(pages)
             | Action::Map { pages, .. }
             | Action::MapOutside { pages } => self.advised.remove(pages),
-            Action::Remap { old, new, .. } => self.advised.relocate(old, new, false),
+            Action::Remap { old, new, source } => self.advised.relocate(old, new, *source == RemapSource::Kept),
             _ => {}
         }
     }

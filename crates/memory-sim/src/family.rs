@@ -144,9 +144,9 @@ impl Family {
         &self.children
     }
 
-    /// Whether a member began by exec.
+    /// Whether a member began by exec, or in the middle.
     pub(crate) fn begins_empty(&self, member: usize) -> bool {
-        self.members[member].reader.header().beginning == Beginning::Exec
+        !matches!(self.members[member].reader.header().beginning, Beginning::Fork { .. })
     }
 
     /// The translator of the recording that was asked for.
@@ -166,10 +166,7 @@ impl Family {
                 self.fork(member, child_pid);
             }
             let Member { reader, translator, .. } = &mut self.members[member];
-            let name = match &event.op {
-                Op::Map(map) => map.name.map(|name| reader.name(name)),
-                _ => None,
-            };
+            let name = event.op.mapping().and_then(|map| map.name).map(|name| reader.name(name));
             if let Some(translator) = translator {
                 translator.translate(&event, name, &mut steps);
             }

@@ -21,6 +21,7 @@
 //! ```
 
 mod advisers;
+mod at_start;
 mod family;
 mod family_total;
 pub mod groups;
@@ -60,4 +61,5 @@ pub use setting::{Advise, MadvFree, Setting, ThpPrctl};
 pub use simulate::{Detail, MemorySimulation, simulate};
 pub use sites::{SitePrediction, SiteUse};
 pub use stacks::StackPrediction;
+pub use steps::MemoryAtStart;
 pub use timeline::Sample;

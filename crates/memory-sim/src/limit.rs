@@ -113,5 +113,9 @@ fn words(action: &Action) -> String {
         Action::DisableThp(_) => "prctl(PR_SET_THP_DISABLE)".to_string(),
         Action::Fork { child_pid } => format!("fork of process {child_pid}"),
         Action::ChildEnded { .. } | Action::End => "the end of a process".to_string(),
+        Action::KnowMapping { .. }
+        | Action::KnowOutside { .. }
+        | Action::KnowPages { .. }
+        | Action::KnowProtected { .. } => "the memory that it had when the recording began".to_string(),
     }
 }

@@ -84,6 +84,20 @@ impl Edits {
                 kernel.touch_unmodelled(*page);
                 done(Ok(()))
             }
+            Action::KnowMapping { pages, flags, traits, is_stack: false } => {
+                done(kernel.know_mapping(pages.clone(), *flags, *traits))
+            }
+            Action::KnowMapping { pages, is_stack: true, .. } | Action::KnowOutside { pages } => {
+                done(kernel.map_unmodelled(pages.clone()))
+            }
+            Action::KnowPages { pages, state } => {
+                kernel.know_pages(pages.clone(), *state);
+                done(Ok(()))
+            }
+            Action::KnowProtected { page } => {
+                kernel.know_write_protected(*page);
+                done(Ok(()))
+            }
             Action::Touch { .. } | Action::Fork { .. } | Action::ChildEnded { .. } | Action::End => done(Ok(())),
         }
     }

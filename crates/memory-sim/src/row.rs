@@ -8,7 +8,7 @@ use hksim_call_sites::symbols::NamedSites;
 use hksim_cost_model::{Profile, SystemTime};
 use hksim_linux_mm::show_sizes;
 use hksim_memory_trace::{Beginning, Machine, MemoryTraceError, Reader, Visibility};
-use hksim_text::units::of;
+use hksim_text::units::{bytes, of};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 use thiserror::Error;
@@ -22,6 +22,7 @@ use crate::regions::{MappedOutside, Outside};
 use crate::report::Prediction;
 use crate::setting::Setting;
 use crate::simulate::{Detail, MemorySimulation, simulate};
+use crate::steps::MemoryAtStart;
 
 /// The recording of a result.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -58,6 +59,9 @@ pub struct RecordingLabel {
     /// Calls of prctl after which the recorded process could have huge pages, although the recorder had switched them
     /// off.
     pub thp_enabled: u64,
+    /// What was there when the recording began in the middle of the process; absent if it began by exec or fork.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_start: Option<MemoryAtStart>,
 }
 
 /// Numbers as names of fields: within a flattened result, serde has them as text.
@@ -156,7 +160,9 @@ pub fn predict(path: &Path, settings: &[Setting], with_sites: bool, detail: Deta
     }
     let mut notes = Vec::new();
     let recorded_on = header.machine;
-    let is_elsewhere = |setting: &Setting| places_differently(&recorded_on, &setting.kernel.rules);
+    let is_attached = header.beginning.is_attached();
+    // Where its mappings are depends on what happened before.
+    let is_elsewhere = |setting: &Setting| !is_attached && places_differently(&recorded_on, &setting.kernel.rules);
     let mut rows: Vec<Option<MemoryRow>> = settings.iter().map(|_| None).collect();
     let mut simulate_at =
         |path: &Path, chosen: &[usize], addresses, notes: &mut Vec<String>| -> Result<(), PredictError> {
@@ -267,6 +273,7 @@ fn label(path: &Path, result: &MemorySimulation) -> RecordingLabel {
         unrecorded_calls: footer.map(|footer| footer.unrecorded_calls).unwrap_or_default(),
         advice_unmodelled: result.advice_unmodelled.clone(),
         thp_enabled: result.thp_enabled,
+        at_start: result.at_start,
     }
 }
 
@@ -298,7 +305,8 @@ impl RecordingLabel {
         gaps.extend(self.unrecorded_calls.iter().map(|(call, &calls)| not_simulated(calls, call)));
         let advice = self.advice_unmodelled.iter();
         gaps.extend(advice.map(|(advice, &calls)| not_simulated(Some(calls), &format!("madvise({advice})"))));
-        if self.has_unseen_touches() {
+        gaps.extend(self.middle());
+        if self.thp_enabled > 0 && self.has_unseen_touches() {
             gaps.push(
                 "the program switched huge pages on for itself (prctl), so touches inside a huge page were not seen; \
                  record with /sys/kernel/mm/transparent_hugepage/enabled set to never"
@@ -308,12 +316,32 @@ impl RecordingLabel {
         gaps
     }
 
-    /// Whether touches inside huge pages are missing, because the program switched huge pages on for itself. Another
-    /// recording, in another mode, then has other touches.
+    /// What a recording that began in the middle of the process does not know.
+    fn middle(&self) -> Option<String> {
+        let MemoryAtStart { resident_bytes, huge_bytes } = self.at_start?;
+        let start = format!(
+            "the recording began in the middle of the process: {} of anonymous memory were resident, {} of them in huge \
+             pages, and keep their state in every prediction until a recorded operation changes them; other figures count \
+             what followed",
+            bytes(resident_bytes),
+            bytes(huge_bytes)
+        );
+        let unseen = "; huge pages were on, so touches inside a huge page were not seen: figures for settings with fewer \
+                      huge pages are too small (`record --memory -p PID --no-huge-pages` switches them off for the \
+                      process)";
+        Some(start + if self.has_unseen_touches() { unseen } else { "" })
+    }
+
+    /// Whether touches inside huge pages are missing, because the program switched huge pages on for itself, or because the
+    /// recording began in the middle and left them on. Another recording, in another mode, then has other touches.
     pub fn has_unseen_touches(&self) -> bool {
         // Without a mode that gives huge pages, the program's own choice had no effect.
         let has_mode = self.machine.thp_mode.as_deref() != Some("never");
-        self.thp_enabled > 0 && self.machine.thp_disabled && has_mode
+        let is_on = match self.at_start {
+            Some(_) => !self.machine.thp_disabled,
+            None => self.thp_enabled > 0 && self.machine.thp_disabled,
+        };
+        is_on && has_mode
     }
 }
 

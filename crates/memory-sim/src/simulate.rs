@@ -19,7 +19,7 @@ use crate::report::Prediction;
 use crate::setting::Setting;
 use crate::sites::by_site;
 use crate::space::Space;
-use crate::steps::{Action, Step};
+use crate::steps::{Action, MemoryAtStart, Step};
 
 /// How much a simulation collects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +54,8 @@ pub struct MemorySimulation {
     /// Calls of prctl after which the recorded process could have huge pages, although the recorder had switched them
     /// off. Touches inside a huge page were not seen.
     pub thp_enabled: u64,
+    /// Anonymous memory when the recording began in the middle of the process; `None` if it began by exec or fork.
+    pub at_start: Option<MemoryAtStart>,
     /// The call sites; `None` if they were not recorded.
     pub sites: Option<Sites>,
     /// Pages that hold modelled memory at the end, in ascending order.
@@ -121,6 +123,7 @@ pub fn simulate(mut family: Family, settings: &[Setting], detail: Detail) -> Res
         (translator.regions().modelled(), translator.regions().mapped_outside().clone());
     let tally = translator.tally;
     let has_sites = family.header().stack_depth.is_some();
+    let at_start = family.header().beginning.is_attached().then_some(tally.at_start);
     Ok(MemorySimulation {
         sites: has_sites.then(|| family.sites().clone()),
         header: family.header().clone(),
@@ -133,6 +136,7 @@ pub fn simulate(mut family: Family, settings: &[Setting], detail: Detail) -> Res
         lost_events: tally.lost_events,
         children_missing: family.children_missing(),
         thp_enabled: tally.thp_enabled,
+        at_start,
         modelled_end,
     })
 }

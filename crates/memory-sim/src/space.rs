@@ -14,7 +14,7 @@ use crate::page_work::{AtExit, Calls, PageWork, Spacing};
 use crate::perform::Edits;
 use crate::regions::PartId;
 use crate::report::ObstacleCount;
-use crate::setting::Setting;
+use crate::setting::{Advise, Setting};
 use crate::stacks::Stacks;
 use crate::steps::{Action, Step};
 use crate::timeline::{Sample, Timeline};
@@ -119,7 +119,9 @@ impl Space {
                 self.count_failed(&step.action);
             }
             self.calls.add(&step.action);
-            self.advisers.apply(&step.action);
+            if self.edits.advise != Advise::Nothing {
+                self.advisers.apply(&step.action);
+            }
             self.count_populated(step, &outcome);
             self.stacks.apply(&step.action);
             self.vmas_peak = self.vmas_peak.max(self.kernel.vma_count());

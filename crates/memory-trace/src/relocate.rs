@@ -281,7 +281,10 @@ impl Moves {
             | Op::Lock { pages, .. }
             | Op::Unlock(pages)
             | Op::NameMapping { pages, .. } => *pages = self.range(pages),
-            Op::LockAll(_)
+            // A recording that begins in the middle keeps its addresses.
+            Op::MappingAtStart(_)
+            | Op::PagesAtStart(_)
+            | Op::LockAll(_)
             | Op::UnlockAll
             | Op::DisableThp { .. }
             | Op::Fork { .. }

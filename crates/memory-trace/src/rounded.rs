@@ -153,7 +153,10 @@ impl Uses {
                 self.end(&map.pages);
                 self.mappings.extend(Mapping::of(number, &event.op).map(|mapping| (mapping.pages.start, mapping)));
             }
-            Op::LockAll(_)
+            // How a mapping from before the recording was used first is not known.
+            Op::MappingAtStart(_)
+            | Op::PagesAtStart(_)
+            | Op::LockAll(_)
             | Op::UnlockAll
             | Op::DisableThp { .. }
             | Op::Fork { .. }

@@ -51,6 +51,7 @@ pub fn head(row: &MemoryRow) -> Vec<String> {
     let forked = match label.beginning {
         Beginning::Exec => String::new(),
         Beginning::Fork { parent_pid, .. } => format!(", forked by process {parent_pid}"),
+        Beginning::Attached { .. } => format!(", process {} from the middle on", label.pid),
     };
     let faults = match label.visibility.faults {
         Faults::Accesses => "",
@@ -60,9 +61,10 @@ pub fn head(row: &MemoryRow) -> Vec<String> {
     let mut lines = vec![
         format!("recording  {}: {command}{forked}", plain(&label.file)),
         format!(
-            "           {} first touches of anonymous memory, recorded on Linux {} with huge pages off{faults}",
+            "           {} first touches of anonymous memory, recorded on Linux {} with huge pages {}{faults}",
             count(label.traps_recorded),
-            plain(&label.machine.kernel_release)
+            plain(&label.machine.kernel_release),
+            if label.machine.thp_disabled { "off" } else { "on" }
         ),
     ];
     lines.extend(losses(label.lost_events).map(|words| format!("           {words}")));

@@ -11,7 +11,7 @@ use hksim_budget::library::Libraries;
 use hksim_budget::run::{Design, Machine, Named, Rows, rows};
 use hksim_budget::setting;
 use hksim_cost_model::Profile;
-use hksim_designs::{DesignWords, Label};
+use hksim_designs::DesignWords;
 use hksim_replay::compare::{Allocator, in_folder};
 use hksim_reports::tables::checked as text;
 use hksim_results::Stamp;
@@ -20,7 +20,6 @@ use hksim_sim::report::version;
 use hksim_trace::named_file;
 
 use crate::allocators;
-use crate::flags::table::{FLAGS, Subject};
 use crate::flags::{HugeList, PolicyArgs, RunConfig};
 use crate::output::{OutputArgs, file, print_beside_program, screen, warn};
 use crate::question::parse_core;
@@ -106,8 +105,8 @@ fn design(name: &str, section: &Section, folder: &Path) -> Result<Design> {
             }
         }
         Words::Design(word) => {
-            let named = other_design(word).with_context(|| format!("design.{name}: design = \"{word}\""))?;
-            Named::Design(Box::new(named))
+            let label = DesignWords::of_word(word).and_then(|words| words.label(&warn));
+            Named::Design(Box::new(label.with_context(|| format!("design.{name}: design = \"{word}\""))?))
         }
         Words::On(word) => {
             let found = allocators::named("on", &in_folder(folder, word)).with_context(|| format!("design.{name}"))?;
@@ -116,13 +115,4 @@ fn design(name: &str, section: &Section, folder: &Path) -> Result<Design> {
         Words::Setting(words) => Named::Setting(Box::new(setting::of_words(name, words)?), words.to_string()),
     };
     Ok(Design { name: name.to_string(), named, limits: section.limits(name)? })
-}
-
-/// A design with its settings, and the flags among them that are about the program and the kernel.
-fn other_design(word: &str) -> Result<(Label, RunConfig)> {
-    let DesignWords { names, given } = DesignWords::of_word(word)?;
-    let is_of_run = |flag: &str| FLAGS.iter().any(|known| known.name == flag && known.subject != Subject::Policy);
-    let (of_run, given): (Vec<_>, Vec<_>) = given.into_iter().partition(|(flag, _)| is_of_run(flag));
-    let run = of_run.iter().fold("default".to_string(), |run, (flag, word)| format!("{run}+{flag}={word}"));
-    Ok((DesignWords { names, given }.label(&warn)?, PolicyArgs::of_word(&run)?.config()?))
 }

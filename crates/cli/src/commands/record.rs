@@ -64,7 +64,7 @@ enum Reads {
 /// Arguments of `record`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_long_help = "Examples:\n  hksim record -o app.hkt ./app --verbose\n  hksim record --accesses pages --stacks -o app.hkt ./app\n  hksim record --memory -o app.hkm ./app\n  hksim record --recover .app.hkt.recording-k3Xz9q"
+    after_long_help = "Examples:\n  hksim record -o app.hkt ./app --verbose\n  hksim record --accesses pages --stacks -o app.hkt ./app\n  hksim record --memory -o app.hkm ./app\n  hksim record --memory --pid 1234 --duration 30s -o app.hkm\n  hksim record --recover .app.hkt.recording-k3Xz9q"
 )]
 pub struct Args {
     /// Write the trace to this file, and those of child processes next to it [default: hksim.hkt]
@@ -73,6 +73,12 @@ pub struct Args {
     /// Record page operations instead of allocator calls: memory calls and page faults of any program (as root: all)
     #[arg(long, conflicts_with_all = ["accesses", "backend", "paused", "max_size", "operators", "clock", "recover"])]
     memory: bool,
+    /// Record a running process and its children, with --memory, until --duration, Ctrl-C or its end
+    #[arg(short, long, value_name = "PID", conflicts_with_all = ["no_aslr", "recover"], requires = "memory")]
+    pid: Option<u32>,
+    /// With --pid: make the process switch huge pages off meanwhile (prctl), so that each touch is seen; this changes it
+    #[arg(long, requires = "pid", hide_short_help = true)]
+    no_huge_pages: bool,
     /// With --memory: give the program the same addresses in each run
     #[arg(long, requires = "memory", hide_short_help = true)]
     no_aslr: bool,
@@ -121,7 +127,7 @@ pub struct Args {
     #[arg(
         trailing_var_arg = true,
         allow_hyphen_values = true,
-        required_unless_present = "recover",
+        required_unless_present_any = ["recover", "pid"],
         value_name = "CMD"
     )]
     command: Vec<OsString>,
@@ -163,11 +169,16 @@ pub fn run(args: &Args) -> Result<()> {
         }
         return memory::record::run(&memory::record::Request {
             output: args.output.as_deref().unwrap_or(Path::new("hksim.hkm")),
-            no_aslr: args.no_aslr,
+            subject: match args.pid {
+                None => memory::record::Subject::Program { command: &args.command, no_aslr: args.no_aslr },
+                Some(_) if !args.command.is_empty() => {
+                    bail!("--pid records a process that runs already; leave out the program, or --pid")
+                }
+                Some(pid) => memory::record::Subject::Running { pid, no_huge_pages: args.no_huge_pages },
+            },
             duration: args.duration.map(Duration::from_nanos),
             stack_depth: args.stack_depth(MEMORY_STACK_DEPTH),
             format: args.format,
-            command: &args.command,
         });
     }
     if let Some(directory) = args.recover.as_deref().filter(|directory| memory::record::is_interrupted(directory)) {

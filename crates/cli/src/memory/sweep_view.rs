@@ -135,7 +135,8 @@ pub fn table(rows: &[MemoryRow], settings: &[NamedSetting], is_on_front: impl Fn
     lines.push("* Pareto front of traps and peak RSS".to_string());
     let shortage = |row: &MemoryRow| {
         let why = hugetlb_shortage(row.prediction.hugetlb_maps_failed, row.prediction.hugetlb_bytes_failed)?;
-        Some(format!("{}: {why}", kernel(row)))
+        let pool = row.prediction.setting.kernel.hugetlb_pool_pages;
+        Some(pool.map_or(why.clone(), |pages| format!("--hugetlb-pool {pages}: {why}")))
     };
     lines.extend(rows.iter().filter_map(shortage));
     lines.extend(states(rows.iter().filter_map(|row| row.system_time.as_ref())));

@@ -121,10 +121,10 @@ fn a_library_is_relative_to_the_budget_and_another_content_is_named() {
 #[test]
 fn another_design_is_held_to_its_prediction() {
     let bench = Bench::with_trace();
-    let predicted = bench.json("sim rm.hkt --design page-heap --release none --thp never");
+    let predicted = bench.json("sim rm.hkt --design page-heap --release none");
     let installs = number(&predicted, "installs.total");
     let budget = |release: &str, installs: u64| {
-        format!("{HEAD}[design.heap]\ndesign = \"page-heap+release={release}+thp=never\"\ninstalls = {installs}\n")
+        format!("{HEAD}[design.heap]\ndesign = \"page-heap+release={release}\"\ninstalls = {installs}\n")
     };
     let (code, text) = check(&bench, &budget("none", installs), "--update");
     assert_eq!(code, Some(0), "{text}");

@@ -6,6 +6,7 @@ mod advice;
 mod alignment;
 mod anonymous_kinds;
 mod answers;
+mod attach;
 mod budget_subjects;
 mod budgets;
 mod bundles;

@@ -232,6 +232,15 @@ fn every_field_of_recording_memory_is_documented() {
     let text = bench.run(line).stderr;
     let report = text.find('{').map_or("", |at| &text[at..]);
     check(line, &serde_json::from_str(report).expect("JSON"), &[("", &[ALL, "record --memory"])]);
+    let mut sleeper = std::process::Command::new("sleep").arg("100").spawn().expect("a program");
+    let line = format!("record --memory -p {} --duration 1ms -o own.hkm --format json", sleeper.id());
+    let text = bench.run(&line).stderr;
+    sleeper.kill().and_then(|()| sleeper.wait()).expect("a program");
+    let report = text.find('{').map_or("", |at| &text[at..]);
+    check(&line, &serde_json::from_str(report).expect("JSON"), &[("", &[ALL, "record --memory"])]);
+    let prediction: &[&str] = &[ALL, "Kernel", "Predictions of memory recordings"];
+    check("sim own.hkm", &bench.json("sim own.hkm"), &[("", prediction)]);
+    check("info own.hkm", &bench.json("info own.hkm"), &[("", &[ALL, "info of a memory recording"])]);
     let line = "validate true.hkm --run-recorded";
     // The verdict does not matter: a failed row has the same fields.
     let text = bench.run(&format!("{line} --format json")).stdout;

@@ -10,6 +10,18 @@ use crate::alone;
 use crate::support::{Bench, number};
 use crate::trials::{can_set, mode};
 
+/// Blocks of 20 to 40 MiB, of which every byte is written.
+const BLOCKS: &str = "op,object,size
+alloc,1,33554432
+alloc,2,20971520
+free,1,
+alloc,3,41943040
+free,2,
+alloc,4,29360128
+free,3,
+free,4,
+";
+
 /// The row of a mode, and the row without one.
 fn rows(result: &Value, mode: &str) -> (Value, Value) {
     let setting = format!("thp={mode}");
@@ -29,9 +41,11 @@ fn pages_under_a_mode_that_cannot_be_set_are_predicted() {
     }
     let bench = Bench::new();
     fs::set_permissions(bench.folder(), fs::Permissions::from_mode(0o777)).expect("permissions");
-    bench.ok("gen random-mixed --cycles 4k --ws 60 --min 100k --max 600k -o big.hkt");
-    // One heap, which grows by brk.
-    let line = "advise big.hkt --on glibc:mmap_threshold=1073741824 --present glibc:mmap_threshold=1073741824 --thp always \
+    fs::write(bench.path("big.csv"), BLOCKS).expect("a trace");
+    bench.ok("import big.csv --from csv -o big.hkt");
+    fs::set_permissions(bench.path("big.hkt"), fs::Permissions::from_mode(0o644)).expect("permissions");
+    // Each block is a mapping.
+    let line = "advise big.hkt --on glibc:mmap_threshold=131072 --present glibc:mmap_threshold=131072 --thp always \
                 --goal rss --runs 2";
     let (measured, before) = rows(&bench.json(line), "always");
     assert_eq!((&measured["outcome"], &before["outcome"]), (&"measured".into(), &"measured".into()));
@@ -58,8 +72,9 @@ fn pages_under_a_mode_that_cannot_be_set_are_predicted() {
     assert!(predicted["ratio_to_present"].is_null() && predicted["reason"].as_str().is_some());
     assert_eq!(result["choice"], 0, "a row without times is not chosen");
     let [was, is, told] = [&before, &measured, &predicted].map(|row| number(&row["traces"][0], "faults"));
+    // Where a mapping begins within a huge page is random, unless the kernel aligns it.
     assert!(was > 4 * is, "{was} faults before, {is} in huge pages");
-    assert!(told < 2 * is + 32 && 2 * told + 32 > is, "{told} faults predicted, {is} measured");
+    assert!(told.abs_diff(is) < was / 8, "{told} faults predicted, {is} measured, {was} before");
     let [is, told] = [&measured, &predicted].map(|row| number(&row["traces"][0], "rss_bytes_peak"));
     assert!(told.abs_diff(is) <= 4 * MIB, "{told} bytes predicted, {is} measured");
 }

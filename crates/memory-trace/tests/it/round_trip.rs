@@ -55,6 +55,8 @@ fn kind(op: &Op) -> u8 {
         Op::Fork { .. } => 12,
         Op::ChildEnded { .. } => 13,
         Op::Lost { .. } => 14,
+        Op::MappingAtStart(_) => 15,
+        Op::PagesAtStart(_) => 16,
     }
 }
 
@@ -206,4 +208,36 @@ fn a_repaired_recording_is_sound() {
     std::fs::write(&damaged, [&bytes[..], b"more"].concat()).expect("a file");
     let verified = verify(&damaged).expect("a recording");
     assert!(verified.damage.is_some_and(|damage| damage.starts_with("4 bytes follow")));
+}
+
+#[test]
+fn a_recording_that_begins_in_the_middle_is_of_version_3() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("t.hkm");
+    let beginning = Beginning::Attached { stopped_ns: 1_234_567 };
+    for stack_depth in [None, Some(8)] {
+        let header = Header { beginning, stack_depth, ..Header::example(&["app"]) };
+        let pages = PagesAtStart { pages: 5..9, state: PageAtStart::Huge };
+        let mapping = MapOp {
+            pages: 5..20,
+            hint_page: 0,
+            kind: MappingKind::Anonymous,
+            origin: Origin::Mmap,
+            protection: 3,
+            flags: 0x22,
+            name: None,
+        };
+        let mapping = MappingAtStart { map: mapping, traits: MappingTraits::HUGE_PAGE.with(MappingTraits::ACCOUNTED) };
+        let mut writer = Writer::create(&path, &header).expect("a file");
+        for op in [Op::MappingAtStart(Box::new(mapping)), Op::PagesAtStart(pages), Op::Unmap(5..20)] {
+            writer.push(Event { time_ns: 0, thread: 0, op, site: SiteId::UNKNOWN }).expect("an event");
+        }
+        writer.finish(&footer()).expect("the end");
+        assert_eq!(std::fs::read(&path).expect("the file")[8..12], [3, 0, 0, 0]);
+        assert_eq!(Reader::open(&path).expect("a recording").header(), &header);
+        let summary = summarise(&path).expect("a recording");
+        let start = summary.at_start.expect("a start");
+        assert_eq!((summary.events, start.mappings, start.resident_bytes, start.huge_bytes), (1, 1, 4 << 12, 4 << 12));
+        assert_eq!(summary.calls.keys().collect::<Vec<_>>(), [&"munmap"], "the start is no call");
+    }
 }

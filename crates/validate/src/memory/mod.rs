@@ -53,6 +53,9 @@ impl Again {
     /// # Errors
     /// The reason why it cannot be run.
     pub fn rerun(&self, started: Option<&Header>) -> Result<Rerun, String> {
+        if started.is_some_and(|header| header.beginning.is_attached()) {
+            return Err(Rerun::attached());
+        }
         match self.command.is_empty() {
             true => Rerun::recorded(started.ok_or_else(Rerun::unknown)?),
             false => Ok(Rerun::given(&self.command)),
