@@ -73,6 +73,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "replay",
             "sim",
             "text",
+            "time-model",
+            "timing",
             "trace",
         ],
     ),

@@ -1,7 +1,8 @@
 //! Predicted times of designs beside measured ones.
 //!
 //! Each design is simulated, and replayed on the allocator that a program would have, in timed rounds in random order. The
-//! replay's own work is taken away from what was measured, because predictions do not contain it.
+//! replay's own work, which a replay without an allocator measures, is taken away from that, because predictions do not contain
+//! it.
 
 mod judge;
 mod replayable;
@@ -17,7 +18,7 @@ use hksim_replay::{Mode, Times};
 use hksim_sim::SimConfig;
 use hksim_sim::sweep::SweepProgress;
 use hksim_time_model::{Time, not_calibrated};
-use hksim_timing::{Arrangement, Effort, Estimate, ROUNDS_FOR_INTERVAL, Verdict, median_with_interval};
+use hksim_timing::{Arrangement, Effort, Estimate, ROUNDS_FOR_INTERVAL, Verdict};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ValidateError;
@@ -103,7 +104,7 @@ pub struct TimedTrace {
     pub rounds: u32,
     /// Rounds, and their A/A pair; null if no design could be measured.
     pub timing: Option<Method>,
-    /// The replay's own work, which is not part of the times.
+    /// The replay's own work, which is not part of the times: that of a replay without an allocator and without touches.
     pub own_ns_per_call: Option<Estimate>,
     /// The machine; null if no design could be measured.
     pub environment: Option<Surroundings>,
@@ -158,10 +159,10 @@ pub fn time_designs(
         effort,
         arrangement: Arrangement::InTurn,
         seed,
-        is_apart: true,
+        is_apart: false,
     };
     let comparison = if runs.is_empty() { None } else { Some(compare::compare(&runs, &plan, ran)?) };
-    let own = comparison.as_ref().and_then(own_ns_per_call);
+    let own = comparison.as_ref().and_then(|comparison| comparison.method.harness.cpu_ns_per_call);
     Ok(TimedTrace {
         trace_name: replays.name.to_string(),
         touch,
@@ -226,15 +227,6 @@ fn obstacle(candidates: &[Candidate], at: usize) -> Option<String> {
     }
     let twin = candidates[..at].iter().position(|other| is_same(&other.setup.policy, &setup.policy))?;
     Some(format!("without waiting it is the same design as row {twin}"))
-}
-
-/// The replay's own work: the same for all designs, so the median of their samples. Without samples, that of the replay
-/// without an allocator.
-fn own_ns_per_call(comparison: &Comparison) -> Option<Estimate> {
-    let apart: Vec<Estimate> =
-        comparison.rows.iter().filter_map(|row| Some(row.times.apart?.replay_ns_per_call)).collect();
-    let sampled = median_with_interval(apart.iter().map(|own| own.median));
-    sampled.or(comparison.method.harness.cpu_ns_per_call)
 }
 
 /// The design that the others are compared with.
