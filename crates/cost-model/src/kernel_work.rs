@@ -61,71 +61,153 @@ pub struct Calls {
     pub remap: u64,
 }
 
+/// A part of the kernel's work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum KernelPart {
+    /// Installs of a kind, by faults and calls. Those of the other two parts are left out.
+    Installs(InstallKind),
+    /// Single pages that a call populated.
+    Populated,
+    /// Huge pages that a call collapsed.
+    Collapsed,
+    /// Page tables.
+    PageTables,
+    /// Memory given back by `madvise`.
+    Purges,
+    /// Memory that was unmapped.
+    Unmapped,
+    /// Memory that was moved.
+    Moved,
+    /// Splits of huge pages.
+    Splits,
+    /// Forks, and write permissions after them.
+    Forks,
+    /// The system calls themselves.
+    Calls,
+}
+
+impl KernelPart {
+    /// Its name, in words.
+    pub fn name(self) -> &'static str {
+        match self {
+            KernelPart::Installs(InstallKind::Base4k) => "installs of 4 KiB pages",
+            KernelPart::Installs(InstallKind::Mthp) => "installs of folios",
+            KernelPart::Installs(InstallKind::Thp) => "installs of huge pages",
+            KernelPart::Installs(InstallKind::Hugetlb) => "installs of hugetlb pages",
+            KernelPart::Installs(InstallKind::Zero) => "installs of the zero page",
+            KernelPart::Installs(InstallKind::Cow) => "copies on write",
+            KernelPart::Populated => "populated pages",
+            KernelPart::Collapsed => "collapsed huge pages",
+            KernelPart::PageTables => "page tables",
+            KernelPart::Purges => "purges",
+            KernelPart::Unmapped => "unmapping",
+            KernelPart::Moved => "moves of mappings",
+            KernelPart::Splits => "splits of huge pages",
+            KernelPart::Forks => "forks",
+            KernelPart::Calls => "system calls",
+        }
+    }
+}
+
 impl From<&KernelWork<'_>> for Work {
     fn from(run: &KernelWork<'_>) -> Work {
-        let mut work = Work::default();
-        run.add_first_touches(&mut work);
-        let done = run.operations;
-        work.add_collapses(done.collapsed_pmds, done.collapsed_present_pages);
-        for (operation, number) in [
-            (Operation::ZeroReadFault, run.installs_of(InstallKind::Zero)),
-            (Operation::WriteAfterZero, run.installs_of(InstallKind::Cow).saturating_sub(done.copied_pages)),
-            (Operation::PageTable, done.page_tables_allocated),
-            (Operation::DontneedPage, done.madv_dontneed_pages.saturating_sub(done.madv_dontneed_folio_pages)),
-            (Operation::DontneedHuge, done.madv_dontneed_huge_pages),
-            (Operation::FreePage, done.madv_free_pages.saturating_sub(done.madv_free_repeated_pages)),
-            (Operation::FreePageAgain, done.madv_free_repeated_pages),
-            (Operation::FreeHuge, done.madv_free_huge_pages.saturating_sub(done.madv_free_repeated_huge_pages)),
-            (Operation::FreeHugeAgain, done.madv_free_repeated_huge_pages),
-            (Operation::MunmapPage, done.unmapped_pages.saturating_sub(done.unmapped_folio_pages)),
-            (Operation::DropFolioPage, done.madv_dontneed_folio_pages + done.unmapped_folio_pages),
-            (Operation::MunmapHuge, done.unmapped_huge_pages),
-            (Operation::HugetlbDrop, done.unmapped_hugetlb_pages),
-            (Operation::MoveTable, done.mremap_pte_tables),
-            (Operation::MovePage, done.mremap_pages),
-            (Operation::MoveHuge, done.mremap_huge_pages),
-            (Operation::SplitHuge, run.pmd_splits.saturating_sub(done.copies_with_split)),
-            (Operation::ForkCall, done.forks),
-            (Operation::ForkPage, done.forked_pages.saturating_sub(done.forked_folio_pages)),
-            (Operation::ForkFolioPage, done.forked_folio_pages),
-            (Operation::SplitAfterFork, done.copies_with_split),
-            (Operation::CopyAfterFork, done.copied_pages.saturating_sub(done.copies_with_split)),
-            (Operation::ReuseAfterFork, run.reuses),
-            (Operation::MmapCall, run.calls.map),
-            (Operation::MunmapCall, run.calls.unmap),
-            (Operation::MadviseCall, run.calls.advise),
-            (Operation::MremapCall, run.calls.remap),
-        ] {
-            work.add(operation, number);
-        }
-        work
+        run.parts().into_iter().fold(Work::default(), |all, (_, _, part)| all.plus(part))
     }
 }
 
 impl KernelWork<'_> {
+    /// The work by part, with the number of its operations. Their sum is all work.
+    pub fn parts(&self) -> Vec<(KernelPart, u64, Work)> {
+        let mut parts = self.installs_by_part();
+        for (part, operation, number) in self.operations() {
+            if parts.last().is_none_or(|(last, ..)| *last != part) {
+                parts.push((part, 0, Work::default()));
+            }
+            if let Some((_, total, work)) = parts.last_mut() {
+                *total += number;
+                work.add(operation, number);
+            }
+        }
+        parts
+    }
+
+    /// Operations besides first touches and collapses; those of a part follow each other.
+    fn operations(&self) -> [(KernelPart, Operation, u64); 28] {
+        use KernelPart::{Calls, Forks, Installs, Moved, PageTables, Purges, Splits, Unmapped};
+        let (done, cow) = (self.operations, self.installs_of(InstallKind::Cow));
+        [
+            (Installs(InstallKind::Zero), Operation::ZeroReadFault, self.installs_of(InstallKind::Zero)),
+            (Installs(InstallKind::Cow), Operation::WriteAfterZero, cow.saturating_sub(done.copied_pages)),
+            (Installs(InstallKind::Cow), Operation::SplitAfterFork, done.copies_with_split),
+            (
+                Installs(InstallKind::Cow),
+                Operation::CopyAfterFork,
+                done.copied_pages.saturating_sub(done.copies_with_split),
+            ),
+            (PageTables, Operation::PageTable, done.page_tables_allocated),
+            (Purges, Operation::DontneedPage, done.madv_dontneed_pages.saturating_sub(done.madv_dontneed_folio_pages)),
+            (Purges, Operation::DontneedHuge, done.madv_dontneed_huge_pages),
+            (Purges, Operation::FreePage, done.madv_free_pages.saturating_sub(done.madv_free_repeated_pages)),
+            (Purges, Operation::FreePageAgain, done.madv_free_repeated_pages),
+            (Purges, Operation::FreeHuge, done.madv_free_huge_pages.saturating_sub(done.madv_free_repeated_huge_pages)),
+            (Purges, Operation::FreeHugeAgain, done.madv_free_repeated_huge_pages),
+            (Purges, Operation::DropFolioPage, done.madv_dontneed_folio_pages),
+            (Unmapped, Operation::MunmapPage, done.unmapped_pages.saturating_sub(done.unmapped_folio_pages)),
+            (Unmapped, Operation::DropFolioPage, done.unmapped_folio_pages),
+            (Unmapped, Operation::MunmapHuge, done.unmapped_huge_pages),
+            (Unmapped, Operation::HugetlbDrop, done.unmapped_hugetlb_pages),
+            (Moved, Operation::MoveTable, done.mremap_pte_tables),
+            (Moved, Operation::MovePage, done.mremap_pages),
+            (Moved, Operation::MoveHuge, done.mremap_huge_pages),
+            (Splits, Operation::SplitHuge, self.pmd_splits.saturating_sub(done.copies_with_split)),
+            (Forks, Operation::ForkCall, done.forks),
+            (Forks, Operation::ForkPage, done.forked_pages.saturating_sub(done.forked_folio_pages)),
+            (Forks, Operation::ForkFolioPage, done.forked_folio_pages),
+            (Forks, Operation::ReuseAfterFork, self.reuses),
+            (Calls, Operation::MmapCall, self.calls.map),
+            (Calls, Operation::MunmapCall, self.calls.unmap),
+            (Calls, Operation::MadviseCall, self.calls.advise),
+            (Calls, Operation::MremapCall, self.calls.remap),
+        ]
+    }
+
     fn installs_of(&self, kind: InstallKind) -> u64 {
         self.installs[kind as usize]
     }
 
-    fn add_first_touches(&self, work: &mut Work) {
+    /// First touches and collapses.
+    fn installs_by_part(&self) -> Vec<(KernelPart, u64, Work)> {
         let (done, of) = (self.operations, self.refaults);
         let huge = self.installs_of(InstallKind::Thp).saturating_sub(done.collapsed_pmds);
         let small = self.installs_of(InstallKind::Base4k).saturating_sub(done.populated_pages);
-        work.add_new_huge(huge.saturating_sub(of.thp.total()));
-        let folios: u64 = done.mthp_by_bytes.iter().map(|(_, folios)| folios).sum();
-        for (number, refaults, touch) in [
-            (huge, &of.thp, FirstTouch::Huge(self.huge)),
-            (done.populated_pages, &of.base_4k_populated, FirstTouch::Populated),
-            (self.installs_of(InstallKind::Hugetlb), &of.hugetlb, FirstTouch::Pool(self.huge)),
+        let pool = self.installs_of(InstallKind::Hugetlb);
+        let mut parts = [
+            (KernelPart::Collapsed, done.collapsed_pmds),
+            (KernelPart::Installs(InstallKind::Thp), huge),
+            (KernelPart::Populated, done.populated_pages),
+            (KernelPart::Installs(InstallKind::Hugetlb), pool),
+            (KernelPart::Installs(InstallKind::Mthp), self.installs_of(InstallKind::Mthp)),
+            (KernelPart::Installs(InstallKind::Base4k), small),
+        ]
+        .map(|(part, number)| (part, number, Work::default()));
+        let [collapsed, thp, populated, hugetlb, mthp, pages] = parts.each_mut().map(|(_, _, work)| work);
+        collapsed.add_collapses(done.collapsed_pmds, done.collapsed_present_pages);
+        thp.add_new_huge(huge.saturating_sub(of.thp.total()));
+        for (work, number, refaults, touch) in [
+            (thp, huge, &of.thp, FirstTouch::Huge(self.huge)),
+            (populated, done.populated_pages, &of.base_4k_populated, FirstTouch::Populated),
+            (hugetlb, pool, &of.hugetlb, FirstTouch::Pool(self.huge)),
         ] {
             self.add_touches(work, number, refaults, |part| part, |_| touch);
         }
+        let folios: u64 = done.mthp_by_bytes.iter().map(|(_, folios)| folios).sum();
         for (bytes, number) in done.mthp_by_bytes.iter() {
             // Refaults of folios are not counted by size.
             let part = |all| all * number / folios;
-            self.add_touches(work, number, &of.mthp, part, |among| FirstTouch::Folios(bytes, self.locality(among)));
+            self.add_touches(mthp, number, &of.mthp, part, |among| FirstTouch::Folios(bytes, self.locality(among)));
         }
-        self.add_touches(work, small, &of.base_4k, |part| part, |among| FirstTouch::Pages(self.locality(among)));
+        self.add_touches(pages, small, &of.base_4k, |part| part, |among| FirstTouch::Pages(self.locality(among)));
+        parts.into()
     }
 
     /// The locality of first touches of single pages and folios, while this amount of memory passes through the caches.

@@ -219,6 +219,25 @@ impl Work {
         self.add_part(operation, number * (1.0 - filling - apart));
     }
 
+    /// The work of both.
+    #[must_use]
+    pub(crate) fn plus(mut self, other: Work) -> Work {
+        other.counts.into_iter().for_each(|(operation, number)| self.add_part(operation, number));
+        for (own, others) in [(&mut self.folios, other.folios), (&mut self.folio_bytes, other.folio_bytes)] {
+            others.into_iter().for_each(|(bytes, number)| *own.entry(bytes).or_default() += number);
+        }
+        self.new_huge += other.new_huge;
+        self
+    }
+
+    /// The median of the system time of the work, in seconds: that of several parts is their sum.
+    ///
+    /// # Errors
+    /// The profile lacks the cost of an operation.
+    pub fn median_s(&self, profile: &Profile) -> Result<f64, CostError> {
+        Ok(self.costs(profile)?.iter().map(|(number, cost)| number * cost.median_ns).sum::<f64>() / 1e9)
+    }
+
     /// Counts PMD ranges (2 MiB) that `MADV_COLLAPSE` collapsed, which contained this many present pages in total.
     pub fn add_collapses(&mut self, blocks: u64, present_pages: u64) {
         let full = (present_pages as f64 / PAGES_PER_HUGE as f64).min(blocks as f64);

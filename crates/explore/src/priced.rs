@@ -61,15 +61,17 @@ impl<P: Described> Priced<P> {
 
 /// The kernel's work for a simulated design, in a run that repeats: as calibrations and measurements of system time do.
 pub fn work<P: Described>(report: &SimReport<P>) -> Work {
-    kernel_work(
-        report,
-        locality(report.page_operations.fault_spacing.iter(), by_hand(report)),
-        Caches::Warm(report.rss_bytes_peak),
-    )
+    Work::from(&repeated_work(report))
+}
+
+/// That work, as it was counted.
+pub fn repeated_work<P: Described>(report: &SimReport<P>) -> KernelWork<'_> {
+    let small = locality(report.page_operations.fault_spacing.iter(), by_hand(report));
+    kernel_work(report, small, Caches::Warm(report.rss_bytes_peak))
 }
 
 /// The kernel's work for a simulated design, and what it costs the program in user mode, in a program that runs once.
-pub fn program_work<P: Described>(report: &SimReport<P>) -> Work {
+pub fn program_work<P: Described>(report: &SimReport<P>) -> KernelWork<'_> {
     kernel_work(report, program_locality(report.page_operations.fault_spacing.iter(), by_hand(report)), Caches::Cold)
 }
 
@@ -78,9 +80,9 @@ fn by_hand<P: Described>(report: &SimReport<P>) -> u64 {
     if report.policy.prefaults_by_hand() { report.installs.by_reason.prefault } else { 0 }
 }
 
-fn kernel_work<P: Described>(report: &SimReport<P>, small: Locality, caches: Caches) -> Work {
+fn kernel_work<P: Described>(report: &SimReport<P>, small: Locality, caches: Caches) -> KernelWork<'_> {
     let (kinds, done, calls) = (report.installs.by_kind, &report.page_operations, report.os_calls);
-    Work::from(&KernelWork {
+    KernelWork {
         installs: [kinds.base_4k, kinds.mthp, kinds.thp, kinds.hugetlb, kinds.zero, kinds.cow],
         operations: &done.operations,
         refaults: &done.refaults,
@@ -90,7 +92,7 @@ fn kernel_work<P: Described>(report: &SimReport<P>, small: Locality, caches: Cac
         pmd_splits: report.pmd_splits,
         reuses: report.forks.iter().map(|fork| fork.cow_reuses).sum(),
         calls: Calls { map: calls.mmap, unmap: calls.munmap, advise: calls.madvise, remap: calls.mremap },
-    })
+    }
 }
 
 /// The figures of a row.

@@ -225,27 +225,46 @@ pub fn record_with(
     };
     session.complete(status)?;
     add_peaks(ended.as_mut(), peaks);
-    let lost_events = session.lost();
     let minor_faults = ended.as_ref().map(|ended| ended.minor_faults);
     let sees_all = visibility.faults != Faults::UserOnly;
-    let stacks_incomplete = options.stack_depth.map(|_| session.files.stacks_incomplete);
-    let (interpreter, files) = (session.interpreter, session.files.name()?);
-    let is_32_bit = |file: &&Finished| interpreter.programs_32_bit.contains(&(file.pid, file.image));
+    let faults_unseen = minor_faults.filter(|_| sees_all).map(|charged| session.check.unseen(charged));
     Ok(RecordingReport {
-        is_recovered: false,
         exit_code: ended.as_ref().and_then(|ended| ended.status.code()),
         exit_signal: ended.as_ref().and_then(|ended| ended.status.signal()),
-        visibility,
-        lost_events,
-        stacks_incomplete,
-        left_out: Vec::new(),
-        programs_32_bit: files.iter().filter(is_32_bit).map(|file| file.path.clone()).collect(),
         minor_faults,
-        faults_unseen: minor_faults.filter(|_| sees_all).map(|charged| session.check.unseen(charged)),
+        faults_unseen,
         resident_bytes_peak: ended.as_ref().map(|ended| ended.resident_bytes_peak),
         snapshots: ended.map(|ended| ended.snapshots).unwrap_or_default(),
         elapsed_s,
         traced,
+        ..report(session, visibility, options.stack_depth.is_some())?
+    })
+}
+
+/// What a completed recording holds, without the program's end, and names its files.
+pub(crate) fn report(
+    session: Session,
+    visibility: Visibility,
+    has_stacks: bool,
+) -> Result<RecordingReport, MemoryRecordError> {
+    let (lost_events, stacks_incomplete) = (session.lost(), session.files.stacks_incomplete);
+    let (interpreter, files) = (session.interpreter, session.files.name()?);
+    let is_32_bit = |file: &&Finished| interpreter.programs_32_bit.contains(&(file.pid, file.image));
+    Ok(RecordingReport {
+        is_recovered: false,
+        exit_code: None,
+        exit_signal: None,
+        visibility,
+        lost_events,
+        stacks_incomplete: has_stacks.then_some(stacks_incomplete),
+        left_out: Vec::new(),
+        programs_32_bit: files.iter().filter(is_32_bit).map(|file| file.path.clone()).collect(),
+        minor_faults: None,
+        faults_unseen: None,
+        resident_bytes_peak: None,
+        elapsed_s: 0.0,
+        snapshots: Snapshots::new(),
+        traced: None,
         files: files.into_iter().map(recorded_file).collect(),
     })
 }

@@ -5,8 +5,9 @@
 //! - [`folded`], [`pprof`]: figures by call stack, for programs that draw them.
 //! - [`data`]: the data of the figures, as rows.
 //! - [`simulation_head`] and [`simulation`], [`sweep`], [`advice`], [`trace_info`], [`trace_difference`], [`memory_info`],
-//!   [`inspection`], [`comparison`], [`trial`], [`choice`], [`library_explanation`], [`faults`]: the text of `hksim sim`,
-//!   `sweep`, `advise`, `info`, `inspect`, `compare`, `trial`, `advise --on`, `explain --on` and `import --faults`; [`tables`], [`breakdown`]: tables that the command prints and a report
+//!   [`inspection`], [`comparison`], [`trial`], [`choice`], [`library_explanation`], [`faults`], [`time_validation`]: the
+//!   text of `hksim sim`, `sweep`, `advise`, `info`, `inspect`, `compare`, `trial`, `advise --on`, `explain --on`, `import --faults`
+//!   and `validate --time`; [`tables`], [`breakdown`], [`explained_time`]: tables that the command prints and a report
 //!   shows. [`khugepaged`]: what it may change of a prediction. [`memory_limit`]: who is killed.
 //!
 //! Results are those of `hksim-results`, fresh or read from a file. A figure needs a part of a result only, and reads that
@@ -34,6 +35,7 @@ pub mod choice;
 pub mod comparison;
 pub mod data;
 mod error;
+pub mod explained_time;
 pub mod faults;
 pub mod folded;
 pub mod inspection;
@@ -51,6 +53,7 @@ pub mod simulation;
 pub mod simulation_head;
 pub mod sweep;
 pub mod tables;
+pub mod time_validation;
 pub mod trace_difference;
 pub mod trace_info;
 pub mod trial;

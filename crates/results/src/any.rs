@@ -14,7 +14,7 @@ use crate::replay::ComparisonReport;
 use crate::sim::{MemorySimResult, MemorySweepResult, SimResult};
 use crate::sweep::PricedSweep;
 use crate::trial::TrialReport;
-use crate::validate::{MemoryValidation, Validation};
+use crate::validate::{MemoryValidation, TimeValidation, Validation};
 
 /// A result of any command.
 #[derive(Clone, Debug)]
@@ -45,6 +45,8 @@ pub enum AnyResult {
     MemorySweep(Box<MemorySweepResult>),
     /// A memory recording, predicted and measured.
     MemoryValidate(Box<MemoryValidation>),
+    /// Times of designs, predicted and measured.
+    TimeValidate(Box<TimeValidation>),
 }
 
 impl AnyResult {
@@ -71,6 +73,7 @@ impl AnyResult {
             Kind::MemorySim => AnyResult::MemorySim(parsed(file, result)?),
             Kind::MemorySweep => AnyResult::MemorySweep(parsed(file, result)?),
             Kind::MemoryValidate => AnyResult::MemoryValidate(parsed(file, result)?),
+            Kind::TimeValidate => AnyResult::TimeValidate(parsed(file, result)?),
         })
     }
 
@@ -93,6 +96,7 @@ impl AnyResult {
             AnyResult::MemorySim(result) => serde_json::to_value(result),
             AnyResult::MemorySweep(result) => serde_json::to_value(result),
             AnyResult::MemoryValidate(result) => serde_json::to_value(result),
+            AnyResult::TimeValidate(result) => serde_json::to_value(result),
         }
     }
 }

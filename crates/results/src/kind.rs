@@ -33,6 +33,8 @@ pub enum Kind {
     MemorySim,
     /// A memory recording, predicted and measured.
     MemoryValidate,
+    /// Times of designs, predicted and measured.
+    TimeValidate,
 }
 
 impl Kind {
@@ -49,6 +51,8 @@ impl Kind {
             Kind::Compare
         } else if has("program") && has("runs_per_round") {
             Kind::Trial
+        } else if has("timed_traces") {
+            Kind::TimeValidate
         } else if has("verdict") && has("rows") {
             if row_has("setting") { Kind::MemoryValidate } else { Kind::Validate }
         } else if has("is_within") && has("rows") {
@@ -76,7 +80,7 @@ impl Kind {
             Kind::Sweep | Kind::MemorySweep => "sweep",
             Kind::Sim | Kind::MemorySim => "sim",
             Kind::Explain | Kind::ExplainLibrary => "explain",
-            Kind::Validate | Kind::MemoryValidate => "validate",
+            Kind::Validate | Kind::MemoryValidate | Kind::TimeValidate => "validate",
             Kind::Advise | Kind::Choice => "advise",
             Kind::Compare => "compare",
             Kind::Trial => "trial",

@@ -30,9 +30,10 @@ pub const ERROR_SHARE: f64 = 0.15;
 pub const ORDER_ERROR_SHARE: f64 = 0.03;
 
 /// Paths that go to the next block of a list: each waits for a load from the first cache, if from no other.
-const LIST_STEPS: [Path; 4] = [Path::BlockCounted, Path::BlockReversed, Path::BlockMerged, Path::BlockCollected];
+pub(crate) const LIST_STEPS: [Path; 4] =
+    [Path::BlockCounted, Path::BlockReversed, Path::BlockMerged, Path::BlockCollected];
 
-const NS_PER_S: f64 = 1e9;
+pub(crate) const NS_PER_S: f64 = 1e9;
 
 /// The predicted time of a design on a trace: of the calls of the allocator, and of the program's accesses to its blocks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

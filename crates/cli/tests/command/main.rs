@@ -60,6 +60,7 @@ mod shell;
 mod support;
 mod sweeps;
 mod tables;
+mod time_validations;
 mod times;
 mod timings;
 mod touch_pages;

@@ -116,7 +116,8 @@ fn every_field_of_predictions_and_measurements_is_documented() {
     let advice = serde_json::from_slice(&output.stdout).expect("JSON");
     check(line, &advice, &[("", &[ALL, "advise"])]);
     bench.ok("gen random-mixed --cycles 9k --ws 90 --warmup 1k -o marked.hkt");
-    let line = "explain marked.hkt --huge never --against hakmem --per main";
+    fs::write(bench.path("p.toml"), crate::times::profile()).expect("a profile");
+    let line = "explain marked.hkt --huge never --against hakmem --per main --profile p.toml";
     check(line, &bench.json(line), &[("", PREDICTION), ("", &["explain"])]);
     bench.ok("sim rm.hkt --format json -o sim.json");
     bench.ok("bundle sim.json -o study");
@@ -142,6 +143,12 @@ fn every_field_of_predictions_and_measurements_is_documented() {
         let text = bench.run(&format!("{line} --format json")).stdout;
         check(line, &serde_json::from_str(&text).expect("JSON"), &parts);
     }
+    let line = "validate rm.hkt --time --profile p.toml --header none,full --header-bytes 16 --runs 2";
+    check(
+        line,
+        &bench.json(line),
+        &[("", &[ALL, "Times of a validation"]), ("timed_traces.rows.policy.", &["Inputs"])],
+    );
     let line = "compare rm.hkt --allocators native,glibc --runs 1";
     check(line, &bench.json(line), &[("", &[ALL, "Inputs", "Comparison"]), ("rows.", &["Inputs"])]);
 }

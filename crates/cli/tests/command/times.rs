@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::support::Bench;
 
 /// A profile in which every operation of the kernel has a cost of its own, with costs of memory.
-fn profile() -> String {
+pub fn profile() -> String {
     let quartiles = |ns: f64| {
         format!("low_ns = {}\nmedian_ns = {ns}\nhigh_ns = {}\nkernel_share = 1.0\nrounds = 9\n", ns * 0.9, ns * 1.3)
     };
@@ -34,7 +34,8 @@ fn profile() -> String {
     text
 }
 
-fn bench() -> Bench {
+/// A bench with a trace and that profile, as `p.toml`.
+pub fn bench() -> Bench {
     let bench = Bench::with_trace();
     std::fs::write(bench.path("p.toml"), profile()).expect("a file");
     bench
@@ -189,4 +190,61 @@ fn a_time_that_is_not_known_has_a_reason() {
         profile().split_once("[memory.cycle]").map(|(head, tail)| (head.to_string(), tail.len())).expect("it");
     std::fs::write(bench.path("p.toml"), kernel).expect("a file");
     assert!(skipped("sim rm.hkt --profile p.toml").contains("no costs of memory: measure it with `hksim calibrate`"));
+}
+
+/// The terms of an explained time add up to the prediction of `sim`, and the kernel's time by each key to the terms that
+/// are divided.
+#[test]
+fn explained_times_add_up_to_those_of_sim() {
+    let bench = bench();
+    for policy in
+        ["--huge never", "--huge thp --front-cache 8 --purge-delay 0", "--huge never --header full --header-bytes 16"]
+    {
+        let sim = bench.json(&format!("sim rm.hkt {policy} --profile p.toml"));
+        let explained = bench.json(&format!("explain rm.hkt {policy} --causes 0 --profile p.toml"));
+        for field in ["time", "system_time", "installs", "faults"] {
+            assert_eq!(explained[field], sim[field], "{policy}: {field}");
+        }
+        let terms = explained["time_terms"].as_array().expect("terms");
+        let sum = |is_counted: &dyn Fn(&Value) -> bool| -> f64 {
+            terms.iter().filter(|term| is_counted(term)).map(|term| number(&term["ns_per_call"])).sum()
+        };
+        for part in ["instructions", "memory", "kernel"] {
+            let expected = number(&sim["time"]["parts_ns_per_call"][part]);
+            let found = sum(&|term| term["part"] == part);
+            assert!((found - expected).abs() < 1e-6 * expected, "{policy}: {part}: {found} and {expected}");
+        }
+        let by_key = sum(&|term| term["is_by_key"] == true);
+        let total = by_key + sum(&|term| term["is_by_key"] == false);
+        assert!(by_key > 0.0 && (total / number(&sim["time"]["ns_per_call"]["median"]) - 1.0).abs() < 1e-6);
+        for (key, parts) in explained["by"].as_object().expect("keys") {
+            let parts = parts.as_array().expect("parts").iter();
+            let found: f64 = parts.map(|part| number(&part["kernel_ns_per_call"])).sum();
+            assert!((found - by_key).abs() < 1e-6 * by_key, "{policy}: by {key}: {found} and {by_key}");
+        }
+    }
+}
+
+#[test]
+fn a_difference_of_time_is_put_down_to_terms() {
+    let bench = bench();
+    let explained = bench
+        .json("explain rm.hkt --huge never --front-cache 8 --causes 0 --profile p.toml --against default+huge=never");
+    let against = &explained["against"];
+    let time = |of: &Value| number(&of["time"]["ns_per_call"]["median"]);
+    let differences = against["time_differences"].as_array().expect("differences");
+    let sum: f64 =
+        differences.iter().map(|term| number(&term["ns_per_call"]) - number(&term["ns_per_call_against"])).sum();
+    assert!((sum - (time(&explained) - time(against))).abs() < 1e-6, "{sum}");
+    assert!(differences.iter().any(|term| term["name"] == "front-hit" && term["count_against"] == 0));
+    let first = against["sentences"][0].as_str().expect("a sentence");
+    assert!(first.contains("ns per call instead of") && first.contains("instructions +"), "{first}");
+    let text = bench.ok("explain rm.hkt --huge never --causes 0 --profile p.toml --against default+huge=never");
+    for part in ["kernel ns/call", "time by part", "each call", "a tie: less than the model's own error"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let csv = bench.ok("explain rm.hkt --causes 0 --profile p.toml --format csv");
+    assert!(csv.starts_with("installs,kernel_ns_per_call,key,name"), "{csv}");
+    let without = bench.json("explain rm.hkt --causes 0 --profile none");
+    assert!(without.get("time_terms").is_none() && without["by"]["reason"][0].get("kernel_ns_per_call").is_none());
 }

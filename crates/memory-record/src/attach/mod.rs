@@ -29,15 +29,14 @@ use crate::call_log::CallLog;
 use crate::clock::monotonic_ns;
 use crate::error::{AttachError, MemoryRecordError};
 use crate::fault_check::FaultCheck;
-use crate::files::{Files, Finished};
+use crate::files::Files;
 use crate::interpreter::Interpreter;
 use crate::kernel_events::KernelEvents;
 use crate::machine;
 use crate::merge::Merger;
 use crate::record::{Record, What};
-use crate::recorder::{LeftOut, RecordingReport, recorded_file};
+use crate::recorder::{LeftOut, RecordingReport, report};
 use crate::session::Session;
-use crate::snapshot::Snapshots;
 use crate::source::Events;
 use crate::spaces::{Space, ThpState};
 use crate::stack_dump;
@@ -136,27 +135,8 @@ pub fn attach(
     let is_over = || must_stop() || deadline.is_some_and(|deadline| Instant::now() >= deadline);
     let watched = session.watch(|| has_ended(&lifetime), is_over);
     session.complete(watched.map(|_| None))?;
-    let lost_events = session.lost();
-    let stacks_incomplete = options.stack_depth.map(|_| session.files.stacks_incomplete);
-    let (interpreter, files) = (session.interpreter, session.files.name()?);
-    let is_32_bit = |file: &&Finished| interpreter.programs_32_bit.contains(&(file.pid, file.image));
-    Ok(RecordingReport {
-        is_recovered: false,
-        exit_code: None,
-        exit_signal: None,
-        visibility,
-        lost_events,
-        stacks_incomplete,
-        left_out,
-        programs_32_bit: files.iter().filter(is_32_bit).map(|file| file.path.clone()).collect(),
-        minor_faults: None,
-        faults_unseen: None,
-        resident_bytes_peak: None,
-        snapshots: Snapshots::new(),
-        elapsed_s: begin.elapsed().as_secs_f64(),
-        traced: None,
-        files: files.into_iter().map(recorded_file).collect(),
-    })
+    let report = report(session, visibility, options.stack_depth.is_some())?;
+    Ok(RecordingReport { left_out, elapsed_s: begin.elapsed().as_secs_f64(), ..report })
 }
 
 fn header(options: &AttachOptions, root: &Target, start_ns: u64) -> Header {
@@ -231,6 +211,7 @@ impl Family<'_> {
 
     /// Stops a process, opens the events of its threads, reads its memory, and lets it run on.
     fn stop_and_read(&mut self, target: &Target, thp: ThpState) -> Result<(Record, Vec<u32>), MemoryRecordError> {
+        run_first();
         let begin = Instant::now();
         let process = StoppedProcess::stop(target)?;
         for &thread in process.threads() {
@@ -246,6 +227,14 @@ impl Family<'_> {
         let what = What::Attached(Box::new(attached));
         Ok((Record { time_ns, pid: target.pid, tid: target.pid, what }, children))
     }
+}
+
+/// Lets the calling thread run before others: while it waits for a processor, the process would stay stopped. No effect
+/// without the right to.
+fn run_first() {
+    let priority = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the kernel reads the value. The thread ends soon, and with it its priority.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, &raw const priority) };
 }
 
 /// Each thread needs several open files for each processor.

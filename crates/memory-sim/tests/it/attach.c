@@ -160,6 +160,22 @@ static void fork_child(struct arena *a) {
     children[child_count++] = pid;
 }
 
+/* Huge pages, which random operations soon split: there at the start, split, dropped and installed anew afterwards. */
+static void huge_pages(struct arena *a, int is_second) {
+    size_t at = PAGES; /* after the random part */
+    volatile unsigned char *base = a->base;
+    if (!is_second) {
+        advise(a, at, 4 * 512, MADV_HUGEPAGE);
+        for (size_t page = at; page < at + 3 * 512; page++) base[page * PAGE] = 1;
+        return;
+    }
+    advise(a, at + 100, 50, MADV_DONTNEED);                     /* splits the first one */
+    for (size_t page = at + 90; page < at + 120; page++) base[page * PAGE] = 2;
+    advise(a, at + 512, 512, MADV_DONTNEED);                    /* drops the second one */
+    base[(at + 512 + 77) * PAGE] = 3;                           /* and installs one */
+    base[(at + 3 * 512 + 5) * PAGE] = 4;                        /* the fourth one */
+}
+
 static void phase(struct arena *a) {
     for (int count = 0; count < operations; count++) {
         operate(a);
@@ -169,7 +185,7 @@ static void phase(struct arena *a) {
 
 static void *run(void *argument) {
     struct arena *a = argument;
-    a->base = map(a, NULL, PAGES + 512);
+    a->base = map(a, NULL, PAGES + 5 * 512);
     a->base = (unsigned char *)(((uintptr_t)a->base + 511 * PAGE) & ~(uintptr_t)(512 * PAGE - 1));
     a->slots = map(a, NULL, 2 * SLOT_PAGES);
     a->grown = map(a, a->slots, 10);
@@ -178,10 +194,12 @@ static void *run(void *argument) {
     if (huge) advise(a, 0, PAGES / 2, MADV_HUGEPAGE);
     pthread_barrier_wait(&barrier);
     phase(a);
+    if (huge) huge_pages(a, 0);
     memset(a->calls, 0, sizeof a->calls);
     pthread_barrier_wait(&barrier);
     pthread_barrier_wait(&barrier);
     phase(a);
+    if (huge) huge_pages(a, 1);
     for (int call = 0; call < CALLS; call++) __atomic_add_fetch(&totals[call], a->calls[call], __ATOMIC_RELAXED);
     pthread_barrier_wait(&barrier);
     pthread_barrier_wait(&barrier);

@@ -37,10 +37,12 @@ pub fn section(input: &Input, subject: &Subject<'_>) -> Result<String> {
         Kind::MemorySim => memory::sim(result).with_context(|| name.clone())?,
         Kind::MemorySweep => memory::sweep(result, &subject.panels).with_context(|| name.clone())?,
         Kind::MemoryValidate => memory::validate(result).with_context(|| name.clone())?,
+        Kind::TimeValidate => measured::times(result).with_context(|| name.clone())?,
         Kind::Sweep | Kind::Sim | Kind::Explain | Kind::Advise => String::new(),
     };
     text += &figures(name, subject)?;
-    let is_measured = matches!(kind, Kind::Compare | Kind::Trial | Kind::Choice | Kind::ExplainLibrary);
+    let is_measured =
+        matches!(kind, Kind::Compare | Kind::Trial | Kind::Choice | Kind::ExplainLibrary | Kind::TimeValidate);
     let again = match &input.command {
         _ if is_measured => "Measured: another machine, and another run, has its own figures.".to_string(),
         Some(command) => format!("Repeat the result: <code>{}</code>", escaped(command)),
@@ -80,9 +82,13 @@ fn words(kind: Kind, result: &Value) -> Vec<String> {
             "Verdict: {}. Each row compares a prediction with a replay on this machine.",
             result["verdict"].as_str().unwrap_or("unknown")
         )],
-        Kind::Check | Kind::Compare | Kind::Trial | Kind::MemorySim | Kind::MemorySweep | Kind::MemoryValidate => {
-            Vec::new()
-        }
+        Kind::Check
+        | Kind::Compare
+        | Kind::Trial
+        | Kind::MemorySim
+        | Kind::MemorySweep
+        | Kind::MemoryValidate
+        | Kind::TimeValidate => Vec::new(),
     }
 }
 
