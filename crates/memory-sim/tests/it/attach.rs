@@ -13,7 +13,7 @@ use std::thread;
 
 use hksim_linux_mm::{KernelConfig, KernelVersion, PageState, Rules, SizeMode, ThpConfig, ThpMode};
 use hksim_memory_record::{AttachError, AttachOptions, HugePagesOfRunning, MemoryRecordError, RecordingReport, attach};
-use hksim_memory_sim::{Advise, Detail, Family, MemorySimulation, Setting, ThpPrctl, simulate};
+use hksim_memory_sim::{Detail, Family, MemorySimulation, Setting, simulate};
 use hksim_memory_trace::summarise;
 use hksim_testkit::{compile, test_scale};
 use tempfile::TempDir;
@@ -112,7 +112,7 @@ fn this_kernel() -> Option<KernelConfig> {
 }
 
 fn simulated(path: &Path, kernel: KernelConfig) -> MemorySimulation {
-    let setting = Setting { kernel, advise: Advise::Recorded, thp_prctl: ThpPrctl::Recorded };
+    let setting = Setting::recorded(kernel);
     simulate(Family::open(path).expect("a recording"), &[setting], Detail::Pages).expect("a prediction")
 }
 

@@ -5,8 +5,9 @@ use std::path::Path;
 
 use crate::support::{Named, OP_KINDS, footer, random_events, read, write};
 use hksim_memory_trace::{
-    Cut, Event, Footer, Header, MapOp, MappingKind, MemoryTraceError, Op, Origin, Reader, SiteId, TouchKind, Verified,
-    Writer, anonymise, cut, repair, summarise, verify,
+    Beginning, Cut, Event, Footer, Header, MapOp, MappingAtStart, MappingKind, MappingTraits, MemoryTraceError, Op,
+    Origin, PageAtStart, PagesAtStart, Reader, SiteId, TouchKind, Verified, Writer, anonymise, cut, repair, summarise,
+    verify,
 };
 
 fn number_from(variable: &str, default: u64) -> u64 {
