@@ -153,8 +153,11 @@ mod tests {
         let refusal = |pid| Target::open(pid).map(|target| target.name).expect_err("a refusal");
         assert!(matches!(refusal(std::process::id()), AttachError::Itself));
         assert!(matches!(refusal(u32::MAX), AttachError::NoProcess { .. }));
-        // SAFETY: has no precondition.
-        let thread = std::thread::spawn(move || refusal(unsafe { libc::gettid() } as u32)).join().expect("a thread");
+        let thread = std::thread::spawn(move || {
+            // SAFETY: has no precondition.
+            refusal(unsafe { libc::gettid() } as u32)
+        });
+        let thread = thread.join().expect("a thread");
         assert!(matches!(thread, AttachError::IsThread { process, .. } if process == std::process::id()));
     }
 }
